@@ -1,0 +1,29 @@
+"""What can go wrong, as one line a person can act on, and the exit code it ends with.
+
+Exit codes: 0 all well, 1 a capture failed a check, 2 wrong usage or input, 3 the data is only partial.
+"""
+
+
+class PtanalyzeError(Exception):
+    """One line: where, what, and the way out. Printed without a traceback."""
+
+    exit_code = 2
+
+
+class UsageError(PtanalyzeError):
+    """The command, a parameter or a machine file is wrong (exit 2)."""
+
+
+class CaptureError(PtanalyzeError):
+    """A capture file is damaged, foreign or contradicts itself (exit 1)."""
+
+    exit_code = 1
+
+    def __init__(self, file, field, value, why):
+        super().__init__(f"{file}: {field} = {value}: {why}")
+
+
+class PartialDataError(PtanalyzeError):
+    """The data was read, but part of it is missing, e.g. the process ended while it was dumped (exit 3)."""
+
+    exit_code = 3

@@ -1,0 +1,103 @@
+"""What the program's threads touched, page by page, and what they asked of the memory manager."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+PAGE_SHIFT = 12
+REGION_SHIFT = 21  # a region is 2 MiB: what one leaf table maps
+SLOT_BITS = 9
+
+
+class Event(IntEnum):
+    """Kinds of trace events; the arguments a, b, c, d of each are listed beside it (bytes, addresses)."""
+
+    THREAD_START = 1  # a = tid, b = parent's thread index
+    THREAD_EXIT = 2
+    MMAP = 3  # a = address asked, b = length, c = prot, d = flags; result = address or -errno
+    MUNMAP = 4  # a = address, b = length
+    MPROTECT = 5  # a = address, b = length, c = prot
+    MREMAP = 6  # a = old address, b = old length, c = new length, d = flags; result = new address
+    MADVISE = 7  # a = address, b = length, c = advice
+    BRK = 8  # a = asked end; result = new end
+    ROI_START = 9
+    ROI_END = 10
+
+
+CHUNK_DTYPE = np.dtype(
+    [
+        ("first", np.int64),  # index of the chunk's first touch in the trace
+        ("touches", np.int64),  # merged touch records in the chunk
+        ("accesses", np.int64),  # loads and stores they stand for
+        ("instructions", np.int64),  # instructions the thread executed in the chunk, 0 unknown
+        ("time", np.int64),  # nanoseconds since the trace began, at the chunk's start
+        ("thread", np.uint16),  # index into Trace.threads
+        ("cpu", np.int16),  # CPU of the recording machine, -1 unknown
+    ]
+)
+
+EVENT_DTYPE = np.dtype(
+    [
+        ("chunk", np.int64),  # the event happened before this chunk (len(chunks): after the last)
+        ("time", np.int64),  # nanoseconds since the trace began
+        ("a", np.uint64),
+        ("b", np.uint64),
+        ("c", np.uint64),
+        ("d", np.uint64),
+        ("result", np.int64),
+        ("kind", np.uint8),  # Event
+        ("thread", np.uint16),
+        ("cpu", np.int16),
+    ]
+)
+
+THREAD_DTYPE = np.dtype(
+    [
+        ("tid", np.int32),
+        ("parent", np.int32),  # index of the thread that started it, -1 unknown
+        ("start", np.int64),  # nanoseconds since the trace began
+        ("end", np.int64),  # -1: still running when the trace ended
+    ]
+)
+
+
+class Touches(NamedTuple):
+    """A run of consecutive whole chunks, decoded.
+
+    chunks  slice into Trace.chunks
+    page    uint32[n]  region id << 9 | slot: Trace.regions[page >> 9] << 9 | page & 511 is the page number
+    write   bool[n]    at least one of the merged accesses was a store
+    count   uint32[n]  consecutive accesses of the same page merged into this touch
+    """
+
+    chunks: slice
+    page: np.ndarray
+    write: np.ndarray
+    count: np.ndarray
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Chunks of all threads in time order; a chunk is a run of touches of one thread between two events.
+
+    regions  uint64[R]  address >> 21 of each region, in order of first touch
+    batches  called with the least number of touches of a batch; decodes the trace front to back
+    """
+
+    chunks: np.ndarray
+    events: np.ndarray
+    threads: np.ndarray
+    regions: np.ndarray
+    batches: Callable[[int], Iterator[Touches]]
+    facts: dict
+
+    @property
+    def touches(self):
+        return int(self.chunks["touches"].sum())
+
+    @property
+    def accesses(self):
+        return int(self.chunks["accesses"].sum())

@@ -1,0 +1,100 @@
+"""The stream of TLB misses: what every policy replays, computed once per trace, TLB shape and placement."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the trace's threads run on the replaying machine.
+
+    chunk_cpu  int32[chunks]  CPU index of each chunk; CPUs are numbered densely, one TLB each
+    cpu_node   int16[cpus]    NUMA node of each CPU
+    event_cpu  int32[events]  CPU index that each event happened on
+    how        one line for people: "recorded", "round-robin over 4 nodes", ...
+    """
+
+    chunk_cpu: np.ndarray
+    cpu_node: np.ndarray
+    event_cpu: np.ndarray
+    how: str
+
+
+@dataclass(frozen=True)
+class WalkStream:
+    """Touches that missed every TLB level, in trace order.
+
+    page      uint32[W]          as Touches.page, usually memory-mapped
+    write     bool[W]
+    offset    int64[chunks + 1]  walks of chunk c are page[offset[c]:offset[c + 1]]
+    hits      int64[cpus, 3]     accesses that hit L1, hit L2, or walked; merged accesses count as L1 hits
+    """
+
+    page: np.ndarray
+    write: np.ndarray
+    offset: np.ndarray
+    hits: np.ndarray
+
+    def __len__(self):
+        return len(self.page)
+
+
+class Reads(NamedTuple):
+    """What the walker reads for each walk of a batch: the input of every policy's replay.
+
+    cpu        int32[n]   CPU that walked (Placement.cpu_node gives its node)
+    page       uint32[n]  as Touches.page
+    write      bool[n]
+    leaf       int32[n]   flat id of the guest table that holds the leaf entry
+    slot       int16[n]   entry within `leaf`
+    host_leaf  int32[n]   flat id of the host table that maps the data page, -1 native
+    read       uint64[n]  bit 8 * g + h: read at guest level g, host level h (see docs/data-path.md)
+    dram       uint64[n]  the reads of `read` that miss the caches
+    """
+
+    cpu: np.ndarray
+    page: np.ndarray
+    write: np.ndarray
+    leaf: np.ndarray
+    slot: np.ndarray
+    host_leaf: np.ndarray
+    read: np.ndarray
+    dram: np.ndarray
+
+
+class Tables(NamedTuple):
+    """Flat ids: guest tables, then host tables, then inferred ones (touched, but gone from the snapshot).
+
+    parent     int32[T]   -1 for roots
+    node       int16[T]   where the snapshot has it, UNKNOWN_NODE for inferred or unknown ones
+    level      uint8[T]
+    base       uint64[T]  first address mapped, bytes
+    host_leaf  int32[T]   for guest tables: the host table whose leaf entry maps this table's frame; -1 native
+    host_slot  int16[T]   entry within `host_leaf`
+    """
+
+    parent: np.ndarray
+    node: np.ndarray
+    level: np.ndarray
+    base: np.ndarray
+    host_leaf: np.ndarray
+    host_slot: np.ndarray
+
+
+class Regions(NamedTuple):
+    """Where the translations of each 2 MiB region touched by the trace are, by region id.
+
+    va         uint64[R]  address >> 21
+    leaf       int32[R]   flat id of the guest table that holds the region's leaf entries
+    level      uint8[R]   level of `leaf`: 1 = 4 KiB pages, 2 = one 2 MiB page, 3 = part of a 1 GiB page
+    slot       int16[R]   entry within `leaf` when level > 1, else -1 (the page's own low 9 bits)
+    tlb_level  uint8[R]   page size the TLB holds: the smaller of guest's and host's leaf
+    """
+
+    va: np.ndarray
+    leaf: np.ndarray
+    level: np.ndarray
+    slot: np.ndarray
+    tlb_level: np.ndarray
