@@ -1,0 +1,71 @@
+"""What raw page-table entries say, by encoding: present, mapped, leaf, frame.
+
+x86   a CPU uses an entry with bit 0. Linux keeps a page mapped without it: PROT_NONE and NUMA-hint entries
+      have bit 8 (_PAGE_PROTNONE) instead, a huge page being split bit 7; their frame bits are inverted against
+      L1TF (arch/x86/include/asm/pgtable-invert.h). Bit 7 makes leaves of level 2 and 3; swap has neither.
+ept   present when any of read, write, execute (bits 0-2) is set (Intel SDM 3C, 29.3.2); bit 7 makes leaves.
+kvm   KVM's SPTEs: present = bits 0 and 11 (arch/x86/kvm/mmu/spte.h, SPTE_MMU_PRESENT_MASK), bit 7 as in ept.
+"""
+
+import numpy as np
+
+PRESENT = np.uint64(1)
+HUGE = np.uint64(1 << 7)
+PROTNONE = np.uint64(1 << 8)
+KVM_PRESENT = np.uint64(1 << 11 | 1)
+EPT_ACCESS = np.uint64(7)
+ADDRESS = np.uint64((1 << 52) - (1 << 12))
+NONE = np.uint64(0)
+
+
+def present(entries, encoding="x86"):
+    """bool: the page walker follows the entry."""
+    if encoding == "x86":
+        return entries & PRESENT != NONE
+    if encoding == "ept":
+        return entries & EPT_ACCESS != NONE
+    return entries & KVM_PRESENT == KVM_PRESENT
+
+
+def inaccessible(entries, level, encoding="x86"):
+    """bool: mapped by the kernel, but the walker faults: PROT_NONE, NUMA hint, split under way."""
+    if encoding != "x86":
+        return np.zeros(np.shape(entries), bool)
+    hints = PROTNONE | HUGE if level > 1 else PROTNONE
+    return (entries & PRESENT == NONE) & (entries & hints != NONE)
+
+
+def mapped(entries, level, encoding="x86"):
+    """bool: something is behind the entry, whether or not a walker may use it (pte_present, pmd_present)."""
+    return present(entries, encoding) | inaccessible(entries, level, encoding)
+
+
+def leaf(entries, level, encoding="x86"):
+    """bool: the entry maps a page of 4 KiB (level 1), 2 MiB (2) or 1 GiB (3)."""
+    if level > 3:
+        return np.zeros(np.shape(entries), bool)
+    here = mapped(entries, level, encoding)
+    return here if level == 1 else here & (entries & HUGE != NONE)
+
+
+def table(entries, level, encoding="x86"):
+    """bool: the entry points to a table of level - 1."""
+    return (
+        present(entries, encoding) & ~leaf(entries, level, encoding)
+        if level > 1
+        else np.zeros(entries.shape, bool)
+    )
+
+
+def frame(entries, level, encoding="x86", leaves=True):
+    """int64: page frame of each mapped entry, the first of a huge page; meaningless where nothing is mapped.
+
+    leaves  False for entries that point to tables, whose frame has no alignment beyond 4 KiB.
+    """
+    entries = np.asarray(entries, np.uint64)
+    if encoding == "x86":
+        entries = np.where(inaccessible(entries, level), ~entries, entries)
+    mask = ADDRESS
+    if leaves and level > 1:
+        mask &= ~np.uint64((1 << (3 + 9 * level)) - 1)
+    return ((entries & mask) >> np.uint64(12)).astype(np.int64)
