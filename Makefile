@@ -1,0 +1,53 @@
+# `make demo` and `make test` are all a new user needs; everything is installed into .venv.
+
+VENV   := .venv
+PYTHON ?= python3
+PT     := $(VENV)/bin/ptanalyze
+PYTEST := $(VENV)/bin/python -m pytest
+
+.PHONY: demo test test-compiled test-uncompiled lint native deps bench sample clean
+
+demo: $(VENV)/.installed
+	$(PT) whatif --policy hydra
+
+test: deps $(VENV)/.installed-test native lint test-compiled test-uncompiled
+
+test-compiled: $(VENV)/.installed-test
+	$(PYTEST) -q
+
+test-uncompiled: $(VENV)/.installed-test
+	NUMBA_DISABLE_JIT=1 $(PYTEST) -q tests/unit tests/cli
+
+lint: $(VENV)/.installed-test
+	$(VENV)/bin/ruff check analyzer tests
+	$(VENV)/bin/ruff format --check analyzer tests
+
+native:
+	$(MAKE) -C pintool
+	$(MAKE) -C dumps
+
+bench: $(VENV)/.installed-test
+	$(VENV)/bin/python -m analyzer.bench
+
+sample: $(VENV)/.installed native
+	dumps/samples/record.sh
+
+deps:
+	.ci/deps
+
+$(VENV)/bin/pip:
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || .ci/deps python3-venv
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(VENV)/bin/pip pyproject.toml
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@
+
+clean:
+	$(MAKE) -C pintool clean
+	$(MAKE) -C dumps clean
+	rm -rf $(VENV) build dist

@@ -1,0 +1,88 @@
+"""Opening a capture: the directory, its manifest, and the nouns in it, each read when first asked for."""
+
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from .bundled import bundled
+from .errors import UsageError
+from .formats.capture_dir import MANIFEST, Manifest, read_manifest
+from .formats.tables_file import read_snapshot
+from .formats.trace_file import read_trace
+
+TABLES = "gpt.tables"
+TRACE = "trace.ptt"
+
+
+@dataclass(frozen=True)
+class Capture:
+    directory: Path
+    manifest: Manifest
+
+    @property
+    def has_snapshot(self):
+        return TABLES in self.manifest.files
+
+    @property
+    def has_trace(self):
+        return TRACE in self.manifest.files
+
+    @cached_property
+    def snapshot(self):
+        """The capture's Snapshot; UsageError if it holds only a trace."""
+        if not self.has_snapshot:
+            raise UsageError(
+                f"{self.directory}: holds no page tables; record them with `ptanalyze record` "
+                "or dump them with `ptanalyze dump process PID`"
+            )
+        return read_snapshot(self.directory)
+
+    @cached_property
+    def trace(self):
+        """The capture's Trace; UsageError if it holds only page tables."""
+        if not self.has_trace:
+            raise UsageError(
+                f"{self.directory}: holds no trace; record one with `ptanalyze record -o DIR -- COMMAND`"
+            )
+        return read_trace(self.directory / TRACE)
+
+    @cached_property
+    def cache(self):
+        """Directory for data derived from this capture: inside it when writable, else the user's cache."""
+        inside = self.directory / ".cache"
+        if os.access(self.directory, os.W_OK):
+            inside.mkdir(mode=0o700, exist_ok=True)
+            return inside
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        identity = hashlib.sha256((self.directory / MANIFEST).read_bytes()).hexdigest()[:16]
+        outside = root / "ptanalyze" / identity
+        try:
+            outside.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            return Path(tempfile.mkdtemp(prefix="ptanalyze-"))
+        return outside
+
+
+def open_capture(directory):
+    """Capture in `directory`; its manifest is read and validated, nothing else yet."""
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise UsageError(
+            f"{directory}: no such capture directory; `ptanalyze record -o DIR -- COMMAND` makes one"
+        )
+    return Capture(directory, read_manifest(directory))
+
+
+def default_capture(where="."):
+    """(Capture, one line saying which): the newest capture in `where`, else the bundled sample."""
+    manifests = [path for path in Path(where).glob(f"*/{MANIFEST}") if path.is_file()]
+    if manifests:
+        newest = max(manifests, key=lambda path: path.stat().st_mtime)
+        return open_capture(newest.parent), f"newest capture here: {newest.parent}"
+    samples = sorted(path.parent for path in bundled("samples").glob(f"*/{MANIFEST}"))
+    if not samples:
+        raise UsageError(f"no capture in {Path(where).resolve()} and no bundled sample; record one first")
+    return open_capture(samples[0]), f"no capture here, so the bundled sample: {samples[0].name}"

@@ -1,0 +1,37 @@
+"""`ptanalyze check`: is a capture usable?"""
+
+import click
+
+from .options import capture_argument, json_option, open_or_default
+
+MARKS = {
+    "ok": "[green]ok[/]",
+    "note": "[cyan]note[/]",
+    "partial": "[yellow]partial[/]",
+    "failed": "[red]FAILED[/]",
+}
+
+
+@click.command("check")
+@capture_argument
+@json_option
+def command(capture, as_json):
+    """Prove CAPTURE usable: files as sealed, tree closed, frames inside nodes, trace covered.
+
+    Exit code 0 all well, 1 a check failed, 3 usable but partial.
+    """
+    from dataclasses import asdict
+
+    from ..check import check_capture, exit_code
+    from ..tables import console, number, print_json
+
+    findings = []
+    out = console()
+    for finding in check_capture(open_or_default(capture)):
+        findings.append(finding)
+        if not as_json:
+            count = f"{number(finding.wrong)} of {number(finding.examined)} " if finding.wrong else ""
+            out.print(f"{MARKS[finding.verdict]:>18} {finding.name:<26} {count}{finding.reason}")
+    if as_json:
+        print_json("check", [asdict(finding) for finding in findings])
+    return exit_code(findings)

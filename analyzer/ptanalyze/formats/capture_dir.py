@@ -1,0 +1,90 @@
+"""A capture directory and its manifest `capture.json`: what is in it, and whether it is as it was written."""
+
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import CaptureError, UsageError
+from .atomic import atomic_write
+
+MANIFEST = "capture.json"
+FORMAT = "ptanalyze-capture"
+VERSION = 1
+KINDS = ("process", "trace", "vm")
+BLOCK = 1 << 22
+
+
+class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    bytes: int
+    crc32: int
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    format: str
+    version: int
+    kind: str
+    files: dict[str, File]
+    provenance: dict[str, Any]
+
+
+def seal(directory, kind, provenance):
+    """Write the manifest over every regular file of `directory`; `provenance` is any JSON object."""
+    directory = Path(directory)
+    names = sorted(path.name for path in directory.iterdir() if path.is_file() and path.name != MANIFEST)
+    files = {name: file_sum(directory / name) for name in names if not name.startswith(".")}
+    manifest = Manifest(format=FORMAT, version=VERSION, kind=kind, files=files, provenance=provenance)
+    with atomic_write(directory / MANIFEST) as out:
+        out.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+    return manifest
+
+
+def file_sum(path):
+    """Size in bytes and CRC-32 (zlib) of a file, read once in blocks."""
+    crc = size = 0
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK):
+            crc = zlib.crc32(block, crc)
+            size += len(block)
+    return File(size, crc)
+
+
+def read_manifest(directory):
+    """Manifest of a capture directory; UsageError if it is none, CaptureError if it is damaged or too new."""
+    path = Path(directory) / MANIFEST
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(
+            f"{directory}: no {MANIFEST} in it, so this is no finished capture; "
+            "make one with `ptanalyze record` or `ptanalyze dump`"
+        ) from None
+    try:
+        manifest = msgspec.json.decode(text, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CaptureError(path, "manifest", text[:40], f"not a manifest: {error}") from None
+    if manifest.format != FORMAT:
+        raise CaptureError(path, "format", manifest.format, f"expected {FORMAT}")
+    if manifest.version != VERSION:
+        raise CaptureError(path, "version", manifest.version, f"this release reads version {VERSION}")
+    if manifest.kind not in KINDS:
+        raise CaptureError(path, "kind", manifest.kind, f"expected one of {', '.join(KINDS)}")
+    for name in manifest.files:
+        if name != Path(name).name:
+            raise CaptureError(path, "files", name, "file names must stay inside the capture")
+    return manifest
+
+
+def damaged_files(directory, manifest):
+    """Yield (name, reason) for each file that is missing or not as long or not the same as when sealed."""
+    for name, sealed in manifest.files.items():
+        path = Path(directory) / name
+        if not path.is_file():
+            yield name, "missing"
+            continue
+        found = file_sum(path)
+        if found.bytes != sealed.bytes:
+            yield name, f"{found.bytes} bytes, sealed with {sealed.bytes}"
+        elif found.crc32 != sealed.crc32:
+            yield name, f"CRC-32 {found.crc32:08x}, sealed with {sealed.crc32:08x}"

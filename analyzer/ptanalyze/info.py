@@ -1,0 +1,89 @@
+"""What is in a capture, in plain numbers."""
+
+import numpy as np
+
+from . import entries
+from .check.tables import blocks
+from .snapshot import UNKNOWN_NODE
+from .trace import Event
+
+PAGE_NAMES = {1: "4 KiB pages", 2: "2 MiB pages", 3: "1 GiB pages"}
+
+
+def describe(capture):
+    """{section: {what: value}} with integers and strings only."""
+    sections = {"capture": {"directory": str(capture.directory), "kind": capture.manifest.kind}}
+    sections["capture"] |= {
+        key: value
+        for key, value in capture.manifest.provenance.items()
+        if isinstance(value, (str, int, float))
+    }
+    if capture.has_snapshot:
+        snapshot = capture.snapshot
+        sections["machine"] = describe_topology(snapshot.topology)
+        sections["gPT" if not snapshot.native else "page table"] = describe_tree(snapshot.guest)
+        if not snapshot.native:
+            sections["ePT"] = describe_tree(snapshot.host)
+        sections["how sure"] = describe_facts(snapshot)
+    if capture.has_trace:
+        sections["trace"] = describe_trace(capture.trace)
+    return sections
+
+
+def describe_topology(topology):
+    frames = sum(int((node.frames[:, 1] - node.frames[:, 0]).sum()) for node in topology.nodes)
+    return {
+        "NUMA nodes": len(topology),
+        "CPUs": sum(len(node.cpus) for node in topology.nodes),
+        "memory (MiB)": frames * 4096 >> 20,
+    }
+
+
+def describe_tree(tree):
+    """Tables per level and node, leaves per size, bytes."""
+    rows = {"levels": tree.levels, "table pages": len(tree), "table bytes": len(tree) * 4096}
+    for level in range(tree.levels, 0, -1):
+        rows[f"tables at level {level}"] = int(np.count_nonzero(tree.level == level))
+    for level, count in leaves_by_level(tree).items():
+        rows[PAGE_NAMES[level]] = count
+    for node in np.unique(tree.node):
+        name = "unknown node" if node == UNKNOWN_NODE else f"node {node}"
+        rows[f"tables on {name}"] = int(np.count_nonzero(tree.node == node))
+    return rows
+
+
+def leaves_by_level(tree):
+    """{level: mapped leaf entries}."""
+    found = {}
+    for level, _, raw in blocks(tree, range(1, 4)):
+        found[level] = found.get(level, 0) + int(np.count_nonzero(entries.leaf(raw, level, tree.encoding)))
+    return found
+
+
+def describe_facts(snapshot):
+    return {
+        key.replace("_", " "): ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+        for key, value in snapshot.facts.items()
+        if isinstance(value, (str, int, float, list, tuple)) and value != []
+    }
+
+
+def describe_trace(trace):
+    rows = {
+        "threads": len(trace.threads),
+        "accesses": trace.accesses,
+        "merged touches": trace.touches,
+        "instructions": int(trace.chunks["instructions"].sum()),
+        "2 MiB regions touched": len(trace.regions),
+        "seconds": round(float(np.ptp(trace.chunks["time"])) / 1e9, 3) if len(trace.chunks) else 0.0,
+    }
+    for kind in Event:
+        count = int(np.count_nonzero(trace.events["kind"] == kind))
+        if count:
+            rows[f"{kind.name.lower().replace('_', ' ')} events"] = count
+    rows |= {
+        key.replace("_", " "): value
+        for key, value in trace.facts.items()
+        if isinstance(value, (str, int, float))
+    }
+    return rows

@@ -1,0 +1,83 @@
+import json
+import os
+
+import pytest
+from ptanalyze.errors import CaptureError, UsageError
+from ptanalyze.formats.atomic import atomic_write
+from ptanalyze.formats.capture_dir import MANIFEST, damaged_files, read_manifest, seal
+
+
+@pytest.fixture
+def sealed(tmp_path):
+    (tmp_path / "gpt.entries").write_bytes(bytes(range(256)) * 40)
+    (tmp_path / "maps").write_bytes(b"")
+    seal(tmp_path, "process", {"command": "true"})
+    return tmp_path
+
+
+def test_a_sealed_capture_reads_back_and_is_undamaged(sealed):
+    manifest = read_manifest(sealed)
+    assert manifest.kind == "process"
+    assert manifest.files["gpt.entries"].bytes == 10240
+    assert manifest.provenance == {"command": "true"}
+    assert list(damaged_files(sealed, manifest)) == []
+
+
+def test_the_manifest_can_be_read_by_its_owner_only(sealed):
+    assert (sealed / MANIFEST).stat().st_mode & 0o777 == 0o600
+
+
+def test_one_flipped_bit_is_found(sealed):
+    content = bytearray((sealed / "gpt.entries").read_bytes())
+    content[5000] ^= 1
+    (sealed / "gpt.entries").write_bytes(content)
+    ((name, reason),) = damaged_files(sealed, read_manifest(sealed))
+    assert name == "gpt.entries" and "CRC-32" in reason
+
+
+def test_a_truncated_and_a_missing_file_are_found(sealed):
+    os.truncate(sealed / "gpt.entries", 17)
+    (sealed / "maps").unlink()
+    assert dict(damaged_files(sealed, read_manifest(sealed))) == {
+        "gpt.entries": "17 bytes, sealed with 10240",
+        "maps": "missing",
+    }
+
+
+def test_a_directory_without_manifest_is_no_capture(tmp_path):
+    with pytest.raises(UsageError, match="no finished capture"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 99}, "version = 99: this release reads version 1"),
+        ({"format": "tarball"}, "format = tarball"),
+        ({"kind": "core"}, "kind = core"),
+        ({"files": {"../passwd": {"bytes": 1, "crc32": 0}}}, "must stay inside"),
+        ({"surprise": 1}, "unknown field `surprise`"),
+        ({"files": {"maps": {"bytes": "many", "crc32": 0}}}, r"\$.files"),
+    ],
+)
+def test_a_foreign_or_hostile_manifest_is_named_by_field_and_value(sealed, change, message):
+    manifest = json.loads((sealed / MANIFEST).read_text()) | change
+    (sealed / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(CaptureError, match=message):
+        read_manifest(sealed)
+
+
+@pytest.mark.parametrize("text", [b"", b"\xff\xfe", b"[1]", b'{"format": '])
+def test_a_manifest_that_is_no_json_object_is_refused(sealed, text):
+    (sealed / MANIFEST).write_bytes(text)
+    with pytest.raises(CaptureError):
+        read_manifest(sealed)
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    (tmp_path / "x").write_bytes(b"old")
+    with pytest.raises(RuntimeError), atomic_write(tmp_path / "x") as out:
+        out.write(b"new")
+        raise RuntimeError
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    assert (tmp_path / "x").read_bytes() == b"old"
