@@ -1,0 +1,236 @@
+"""Flat table ids over both dimensions of a snapshot, and where each region a trace touched is translated."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import entries as bits
+from .errors import CaptureError
+from .snapshot import NO_PARENT, UNKNOWN_NODE, Snapshot
+from .walks import Regions, Tables
+
+SLOTS = np.uint64(511)
+PAGE_BITS = 12
+MAX_GUEST_REGIONS = 1 << 23  # 16 TiB of guest-physical memory: frames fit in the nested TLB's 32-bit tags
+NO_TABLE = -1
+
+
+@dataclass(frozen=True)
+class AddressSpace:
+    """A snapshot as kernels see it. Flat ids: guest_tables, then host_tables, then inferred_tables.
+
+    tables      Tables of all of them; a parent's id is below its children's
+    regions     Regions of the trace, by region id
+    host_of     int32[D]: flat id of the host table with the leaf entry of guest frame f at [f >> 9], NO_TABLE
+                where nothing is mapped; empty native. Frames from D << 9 up are outside the VM's memory
+    unresolved  guest tables whose own frame cannot be followed into the host tree, by reason
+    """
+
+    snapshot: Snapshot
+    tables: Tables
+    regions: Regions
+    host_of: np.ndarray
+    guest_tables: int
+    host_tables: int
+    inferred_tables: int
+    unresolved: dict[str, int]
+
+    @property
+    def native(self):
+        return self.snapshot.native
+
+
+def address_space(snapshot, region_va):
+    """AddressSpace of a snapshot for a trace that touched `region_va` (uint64[R], address >> 21).
+
+    Regions without a leaf table (unmapped again, or never faulted in) get inferred tables below their deepest
+    existing ancestor. Raises CaptureError where the tables are no tree.
+    """
+    host_of = host_index(snapshot)
+    flat, unresolved = _flatten(snapshot, host_of)
+    tables, regions = _resolve(snapshot, flat, host_of, np.asarray(region_va, np.uint64))
+    guest, host = len(snapshot.guest), 0 if snapshot.native else len(snapshot.host)
+    inferred = len(tables.level) - guest - host
+    return AddressSpace(snapshot, tables, regions, host_of, guest, host, inferred, unresolved)
+
+
+def flatten(snapshot):
+    """Tables of a snapshot: the guest's, then the host's; nothing inferred."""
+    return _flatten(snapshot, host_index(snapshot))[0]
+
+
+def resolve(snapshot, region_va):
+    """(Tables with the inferred ones, Regions) for the regions a trace touched: uint64[R], address >> 21."""
+    space = address_space(snapshot, region_va)
+    return space.tables, space.regions
+
+
+def host_index(snapshot):
+    """int32[D], AddressSpace.host_of. Guest-physical memory from 16 TiB up counts as outside."""
+    if snapshot.native:
+        return np.zeros(0, np.int32)
+    tree, first = snapshot.host, len(snapshot.guest)
+    found = [_huge_leaves(tree, level) for level in (3, 2)]
+    small = np.flatnonzero(tree.level == 1)
+    found.append((small, tree.base[small] >> np.uint64(21), 1))
+    size = max((int(region.max()) + span for _, region, span in found if len(region)), default=0)
+    host_of = np.full(min(size, MAX_GUEST_REGIONS), NO_TABLE, np.int32)
+    for table, region, span in found:
+        inside = region < np.uint64(len(host_of))
+        for k in range(span):
+            at = region[inside] + np.uint64(k)
+            fits = at < np.uint64(len(host_of))
+            host_of[at[fits]] = table[inside][fits] + first
+    return host_of
+
+
+def _huge_leaves(tree, level):
+    """(table ids, first 2 MiB regions, regions each covers) of the leaf entries at level 2 or 3."""
+    span = 512 ** (level - 2)
+    tables, regions = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
+    for table in np.flatnonzero(tree.level == level):
+        slots = np.flatnonzero(bits.leaf(tree.entries[table], level, tree.encoding))
+        tables.append(np.full(len(slots), table))
+        regions.append((tree.base[table] >> np.uint64(21)) + np.uint64(span) * slots.astype(np.uint64))
+    return np.concatenate(tables), np.concatenate(regions), span
+
+
+def _flatten(snapshot, host_of):
+    guest, host = snapshot.guest, snapshot.host
+    _must_be_tree(guest, "gpt.tables")
+    host_leaf, host_slot = np.full(len(guest), NO_TABLE, np.int32), np.full(len(guest), -1, np.int16)
+    if host is None:
+        columns = [guest.parent, guest.node, guest.level, guest.base, host_leaf, host_slot]
+        return Tables(*(np.array(column) for column in columns)), {}
+    _must_be_tree(host, "ept.tables")
+    known = guest.frame >= 0
+    region = np.where(known, guest.frame >> 9, 0)
+    inside = known & (region < len(host_of))
+    host_leaf[inside] = host_of[region[inside]]
+    mapped = host_leaf != NO_TABLE
+    level = host.level[host_leaf[mapped] - len(guest)].astype(np.int64)
+    host_slot[mapped] = guest.frame[mapped] >> (9 * (level - 1)) & 511
+    unresolved = {
+        "frame unknown": int(np.count_nonzero(~known)),
+        "unmapped in the host": int(np.count_nonzero(known & ~mapped)),
+    }
+    parent = np.where(host.parent == NO_PARENT, NO_PARENT, host.parent + len(guest))
+    nowhere = np.full(len(host), -1)
+    columns = [
+        (guest.parent, parent),
+        (guest.node, host.node),
+        (guest.level, host.level),
+        (guest.base, host.base),
+        (host_leaf, nowhere),
+        (host_slot, nowhere),
+    ]
+    types = (np.int32, np.int16, np.uint8, np.uint64, np.int32, np.int16)
+    return Tables(*(np.concatenate(c).astype(t) for c, t in zip(columns, types, strict=True))), unresolved
+
+
+def _must_be_tree(tree, file):
+    """Kernels follow parents without looking: each must stand before its children, one level above."""
+    parent, ids = tree.parent.astype(np.int64), np.arange(len(tree))
+    root = parent == NO_PARENT
+    wrong = ~root & ((parent < 0) | (parent >= ids))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise CaptureError(
+            file, f"parent of table {at}", int(parent[at]), "a parent stands before its children"
+        )
+    level = tree.level.astype(np.int64)
+    wrong = np.where(root, level != tree.levels, level != level[parent] - 1) | (level < 1)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise CaptureError(
+            file, f"level of table {at}", int(level[at]), "not one below its parent's, from the root"
+        )
+
+
+def _resolve(snapshot, flat, host_of, va):
+    """Descend for all regions at once, level by level; hang inferred tables where the tree ends."""
+    tree = snapshot.guest
+    index = _ByBase(tree)
+    leaf, level = index.find(1, va), np.ones(len(va), np.uint8)
+    slot = np.full(len(va), -1, np.int16)
+    first_frame = np.full(len(va), -1, np.int64)
+    for up in (2, 3):
+        table = index.find(up, va)
+        entry_slot = (va >> np.uint64(9 * (up - 2)) & SLOTS).astype(np.int64)
+        at = np.flatnonzero((leaf == NO_TABLE) & (table != NO_TABLE))
+        raw = tree.entries[table[at], entry_slot[at]]
+        huge = bits.leaf(raw, up, tree.encoding)
+        at, raw = at[huge], raw[huge]
+        leaf[at], level[at], slot[at] = table[at], up, entry_slot[at]
+        first_frame[at] = bits.frame(raw, up, tree.encoding)
+    first_frame += np.where(level == 3, (va & SLOTS).astype(np.int64) << 9, 0)
+    inferred = _infer(index, va[leaf == NO_TABLE], len(flat.level))
+    tables = _append(flat, inferred)
+    leaf = np.where(leaf == NO_TABLE, index.find(1, va), leaf).astype(np.int32)
+    tlb_level = level if snapshot.native else _tlb_level(level, first_frame, tables, host_of)
+    return tables, Regions(va, leaf, level, slot, tlb_level)
+
+
+def _tlb_level(level, first_frame, tables, host_of):
+    """A TLB entry of a two-dimensional walk spans the smaller of both leaves (Intel SDM 3C, 29.4.1)."""
+    region = first_frame >> 9
+    inside = (level > 1) & (region >= 0) & (region < len(host_of))
+    table = np.full(len(level), NO_TABLE)
+    table[inside] = host_of[region[inside]]
+    host_level = np.where(table == NO_TABLE, 1, tables.level[table])
+    return np.minimum(level, host_level).astype(np.uint8)
+
+
+def _infer(index, va, next_id):
+    """[(parent id, base, level)] of the missing tables for regions `va`, top down; they join the index."""
+    made = []
+    for level in range(index.levels, 0, -1):
+        bases = np.unique(index.base(level, va[index.find(level, va) == NO_TABLE]))
+        parent = index.find(level + 1, bases >> np.uint64(21))
+        ids = np.arange(next_id, next_id + len(bases))
+        index.add(level, bases, ids)
+        made.append((parent, bases, np.full(len(bases), level)))
+        next_id += len(bases)
+    return made
+
+
+def _append(flat, made):
+    parent, base, level = (np.concatenate(column) for column in zip(*made, strict=True))
+    nowhere = np.full(len(parent), -1)
+    extra = (parent, np.full(len(parent), UNKNOWN_NODE), level, base, nowhere, nowhere)
+    return Tables(
+        *(np.concatenate([old, new.astype(old.dtype)]) for old, new in zip(flat, extra, strict=True))
+    )
+
+
+class _ByBase:
+    """Finds the table of a level that maps a region: ids sorted by base, one pair of arrays a level."""
+
+    def __init__(self, tree):
+        self.levels = tree.levels
+        self.by_level = {}
+        for level in range(1, tree.levels + 1):
+            ids = np.flatnonzero(tree.level == level).astype(np.int32)
+            order = np.argsort(tree.base[ids], kind="stable")
+            self.by_level[level] = tree.base[ids][order], ids[order]
+
+    def base(self, level, va):
+        """uint64: first byte of the table at `level` that maps region `va`."""
+        span = PAGE_BITS + 9 * level
+        top = np.uint64((1 << (PAGE_BITS + 9 * self.levels)) - 1)
+        return ((va << np.uint64(21)) & top) >> np.uint64(span) << np.uint64(span)
+
+    def find(self, level, va):
+        """int64: id of the table at `level` that maps each region, NO_TABLE where there is none."""
+        if level > self.levels or not len(self.by_level[level][0]):
+            return np.full(len(va), NO_TABLE)
+        bases, ids = self.by_level[level]
+        wanted = self.base(level, va)
+        at = np.minimum(np.searchsorted(bases, wanted), len(bases) - 1)
+        return np.where(bases[at] == wanted, ids[at], NO_TABLE).astype(np.int64)
+
+    def add(self, level, new_bases, new_ids):
+        bases, ids = self.by_level[level]
+        merged = np.concatenate([bases, new_bases])
+        order = np.argsort(merged, kind="stable")
+        self.by_level[level] = merged[order], np.concatenate([ids, new_ids.astype(np.int32)])[order]

@@ -1,0 +1,131 @@
+"""Flat ids, host leaves of guest tables, inferred tables."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptanalyze.address_space import address_space, flatten, resolve
+from ptanalyze.errors import CaptureError
+from strategies import Page, build_snapshot, slot_of, snapshots
+
+GIB, MIB2 = 1 << 30, 1 << 21
+
+
+def regions_of(snapshot, *addresses):
+    return resolve(snapshot, np.array([a >> 21 for a in addresses], np.uint64))[1]
+
+
+def descend(tree, address):
+    """(table, level, slot, frame) of the leaf entry for an address by following entries, or None."""
+    table = 0
+    for level in range(tree.levels, 0, -1):
+        slot = slot_of(address, level)
+        raw = int(tree.entries[table, slot])
+        if not raw & 0x101:
+            return None
+        if level == 1 or raw & 0x80:
+            frame = ((raw if raw & 1 else ~raw) & ((1 << 52) - 1)) >> (3 + 9 * level) << (9 * (level - 1))
+            return table, level, slot, frame
+        base = address >> (3 + 9 * level) << (3 + 9 * level)
+        table = next(t for t in range(len(tree)) if tree.level[t] == level - 1 and tree.base[t] == base)
+
+
+@settings(max_examples=100, deadline=None)
+@given(snapshots(), st.data())
+def test_every_region_is_resolved_as_by_following_entries(snapshot, data):
+    tree = snapshot.guest
+    leaves = [int(tree.base[t]) for t in range(len(tree)) if tree.level[t] == 1]
+    vas = data.draw(st.lists(st.sampled_from([*leaves, 0, GIB, 5 * GIB, 9 * GIB + MIB2]), unique=True))
+    space = address_space(snapshot, np.array([va >> 21 for va in vas], np.uint64))
+    for k, va in enumerate(vas):
+        leaf, level = int(space.regions.leaf[k]), int(space.regions.level[k])
+        found = descend(tree, va)
+        if found and found[1] > 1:
+            assert (leaf, level, int(space.regions.slot[k])) == found[:3]
+        else:
+            assert (
+                level == 1
+                and int(space.tables.base[leaf]) == va >> 21 << 21
+                and space.tables.level[leaf] == 1
+            )
+    check_closed(space)
+
+
+def check_closed(space):
+    """Every table hangs below one that stands before it, up to a root at the top level."""
+    parent, level, base = space.tables.parent, space.tables.level.astype(int), space.tables.base
+    for t in range(len(level)):
+        if parent[t] < 0:
+            continue
+        assert parent[t] < t and level[parent[t]] == level[t] + 1
+        span = 12 + 9 * int(level[t] + 1)
+        assert int(base[t]) >> span == int(base[parent[t]]) >> span
+
+
+def test_a_region_without_tables_hangs_inferred_ones_below_its_deepest_ancestor():
+    snapshot = build_snapshot([(GIB, 5)])
+    space = address_space(snapshot, np.array([GIB + MIB2 >> 21, 600 * GIB >> 21], np.uint64))
+    assert space.inferred_tables == 1 + 3
+    near, far = space.regions.leaf
+    assert space.tables.parent[near] == 2  # the snapshot's table at level 2
+    assert (
+        space.tables.level[space.tables.parent[far]] == 2 and space.tables.parent[far] >= space.guest_tables
+    )
+    assert (space.tables.node[space.guest_tables :] == -1).all()
+
+
+def test_an_address_beyond_the_tree_still_gets_tables():
+    space = address_space(build_snapshot([(GIB, 5)]), np.array([0xFFFF_FFFF_FF60_0000 >> 21], np.uint64))
+    assert space.tables.level[space.regions.leaf[0]] == 1
+    check_closed(space)
+
+
+def test_guest_tables_know_the_host_entry_of_their_frame():
+    snapshot = build_snapshot([(GIB, 5)], [Page(0x1_0000_0000, 0, 3)], host_levels=5)
+    tables = flatten(snapshot)
+    guest = len(snapshot.guest)
+    host = snapshot.host
+    for t in range(guest):
+        leaf, slot = int(tables.host_leaf[t]) - guest, int(tables.host_slot[t])
+        frame = int(snapshot.guest.frame[t])
+        assert (
+            host.level[leaf] == 3 and slot == frame >> 18 & 511 and host.base[leaf] == frame << 12 >> 39 << 39
+        )
+
+
+def test_guest_frames_outside_the_host_are_counted_never_followed():
+    snapshot = build_snapshot([(GIB, 5)], [])
+    snapshot.guest.frame[1] = 1 << 39
+    snapshot.guest.frame[2] = -1
+    space = address_space(snapshot, np.zeros(0, np.uint64))
+    assert space.unresolved == {"frame unknown": 1, "unmapped in the host": 1}
+    assert space.tables.host_leaf[[1, 2]].tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize(
+    ("guest", "host", "expected"),
+    [(1, 1, 1), (2, 1, 1), (2, 2, 2), (1, 3, 1), (3, 2, 2), (3, 3, 3), (2, 3, 2)],
+)
+def test_a_tlb_entry_spans_the_smaller_of_both_leaves(guest, host, expected):
+    snapshot = build_snapshot([(GIB, 2 << 18, guest)], [Page(2 * GIB, 0, host)])
+    assert regions_of(snapshot, GIB).tlb_level.tolist() == [expected]
+
+
+def test_a_1_gib_page_resolves_each_of_its_regions_by_its_own_host_leaf():
+    snapshot = build_snapshot([(GIB, 2 << 18, 3)], [Page(2 * GIB, 0, 2), Page(2 * GIB + MIB2, 0)])
+    assert regions_of(snapshot, GIB, GIB + MIB2, GIB + 2 * MIB2).tlb_level.tolist() == [2, 1, 1]
+
+
+def test_a_parent_that_stands_after_its_child_is_refused():
+    snapshot = build_snapshot([(GIB, 5)])
+    snapshot.guest.parent[2] = 3
+    with pytest.raises(CaptureError, match=r"gpt.tables: parent of table 2 = 3"):
+        flatten(snapshot)
+
+
+def test_a_table_at_the_wrong_level_is_refused():
+    snapshot = build_snapshot([(GIB, 5)])
+    snapshot.guest.level[3] = 2
+    with pytest.raises(CaptureError, match="level of table 3 = 2"):
+        flatten(snapshot)
