@@ -2,9 +2,10 @@ import json
 import os
 
 import pytest
+
 from ptanalyze.errors import CaptureError, UsageError
 from ptanalyze.formats.atomic import atomic_write
-from ptanalyze.formats.capture_dir import MANIFEST, damaged_files, read_manifest, seal
+from ptanalyze.formats.capture_dir import MANIFEST, damaged_files, new_capture, read_manifest, seal
 
 
 @pytest.fixture
@@ -81,3 +82,24 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         raise RuntimeError
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
     assert (tmp_path / "x").read_bytes() == b"old"
+
+
+def test_a_new_capture_appears_whole_and_private(tmp_path):
+    with new_capture(tmp_path / "a") as inside:
+        (inside / "maps").write_bytes(b"")
+        seal(inside, "process", {})
+        assert not (tmp_path / "a").exists()
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o700
+    assert list(damaged_files(tmp_path / "a", read_manifest(tmp_path / "a"))) == []
+
+
+def test_an_interrupted_capture_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt), new_capture(tmp_path / "a"):
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_capture_is_never_overwritten(sealed):
+    with pytest.raises(UsageError, match="never overwritten"), new_capture(sealed):
+        pass
+    assert read_manifest(sealed).kind == "process"

@@ -3,8 +3,9 @@
 import ast
 from pathlib import Path
 
-import ptanalyze
 import pytest
+
+import ptanalyze
 
 PACKAGE = Path(ptanalyze.__file__).parent
 

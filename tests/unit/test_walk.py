@@ -1,10 +1,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import FRAMES_PER_NODE, Page, build_snapshot
 
 from ptanalyze.errors import UsageError
 from ptanalyze.walk import explain
+from strategies import FRAMES_PER_NODE, Page, build_snapshot
 
 VA = 0x7F12_3456_7000
 

@@ -1,6 +1,9 @@
 """A capture directory and its manifest `capture.json`: what is in it, and whether it is as it was written."""
 
+import os
+import shutil
 import zlib
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,27 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     kind: str
     files: dict[str, File]
     provenance: dict[str, Any]
+
+
+@contextmanager
+def new_capture(out):
+    """A private directory (0700) that becomes `out` when the block ends, and vanishes if it raises.
+
+    Fill it and seal() it inside the block. UsageError if `out` is there already.
+    """
+    out = Path(out)
+    if out.exists():
+        raise UsageError(f"{out}: exists already; name a new directory, captures are never overwritten")
+    if not out.parent.is_dir():
+        raise UsageError(f"{out}: {out.parent} is no directory; create it first")
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    temporary.mkdir(mode=0o700)
+    try:
+        yield temporary
+        os.replace(temporary, out)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
 
 
 def seal(directory, kind, provenance):
