@@ -1,0 +1,37 @@
+"""`make bench`: every rate with the machine it was measured on, and as a ratio within the same run.
+
+Usage: python -m analyzer.bench [NAME ...]   (default: every bench_*.py beside this file)
+Each bench module has `run() -> [(what, value, unit, note)]`.
+"""
+
+import os
+import platform
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from ptanalyze.tables import print_rows
+
+
+def cpu_model():
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+
+
+def main(names):
+    here = Path(__file__).parent
+    names = names or sorted(path.stem.removeprefix("bench_") for path in here.glob("bench_*.py"))
+    print(f"{cpu_model()}, {os.cpu_count()} CPUs, Linux {platform.release()}, Python {platform.python_version()}")
+    for name in names:
+        rows = import_module(f".bench_{name}", __package__).run()
+        print_rows(
+            name,
+            [
+                {"what": what, "value": float(value), "unit": unit, "note": note}
+                for what, value, unit, note in rows
+            ],
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
