@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The Linux system calls the writer needs, without any C library: the same object links into a QEMU plugin
+ * and into a Pin tool, whose C runtime is not the system's. x86-64 only.
+ */
+#ifndef PTT_KERNEL_H
+#define PTT_KERNEL_H
+
+#include <asm/unistd.h>
+#include <stddef.h>
+#include <stdint.h>
+
+static inline long kernel_call_6(long number, long a, long b, long c, long d, long e, long f) {
+    long result;
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = f;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+
+template <class A = long, class B = long, class C = long, class D = long, class E = long, class F = long>
+static inline long kernel_call(long number, A a = 0, B b = 0, C c = 0, D d = 0, E e = 0, F f = 0) {
+    return kernel_call_6(number, (long)a, (long)b, (long)c, (long)d, (long)e, (long)f);
+}
+
+struct kernel_time {
+    int64_t seconds, nanoseconds;
+};
+
+static inline uint64_t kernel_clock(int clock) {
+    kernel_time now = {0, 0};
+    kernel_call(__NR_clock_gettime, clock, &now);
+    return (uint64_t)now.seconds * 1000000000u + (uint64_t)now.nanoseconds;
+}
+
+static inline int kernel_cpu() {
+    unsigned cpu = 0;
+    return kernel_call(__NR_getcpu, &cpu) < 0 ? -1 : (int)cpu;
+}
+
+/* A lock for sections of microseconds: held by a thread that may be preempted, hence the yield. */
+static inline void spin_lock(int *lock) {
+    while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE)) kernel_call(__NR_sched_yield);
+}
+
+static inline void spin_unlock(int *lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE); }
+
+#endif

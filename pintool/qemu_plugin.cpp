@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The tracer for QEMU's user mode: qemu-x86_64 -B 0 -plugin libpt_qemu.so,out=trace.ptt PROGRAM ...
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "elf_symbol.h"
+#include "qemu_api.h"
+#include "tracer.h"
+
+#ifndef QEMU_API
+#define QEMU_API 1
+#endif
+int qemu_plugin_version = QEMU_API;
+
+static struct ptt_thread *threads[PTT_LIVE_THREADS]; /* by vcpu index */
+static uint64_t start_address, end_address;
+static bool first_block = true;
+
+/* ---- accesses: the hot path ---- */
+
+static struct ptt_thread *new_thread(unsigned vcpu) {
+    return vcpu < PTT_LIVE_THREADS ? threads[vcpu] = tracer_thread() : nullptr;
+}
+
+static inline struct ptt_thread *thread_of(unsigned vcpu) {
+    struct ptt_thread *thread = vcpu < PTT_LIVE_THREADS ? threads[vcpu] : nullptr;
+    return __builtin_expect(thread != nullptr, 1) ? thread : new_thread(vcpu);
+}
+
+static inline uint64_t bytes_of(qemu_plugin_meminfo_t info, uint64_t address) {
+    return (address & 4095) <= 4096 - 64 ? 1 : 1ull << qemu_plugin_mem_size_shift(info);
+}
+
+template <int STORE>
+static void access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {
+    struct ptt_thread *thread = thread_of(vcpu);
+    if (thread && ptt_session->recording) tracer_access(thread, address, bytes_of(info, address), STORE);
+}
+
+template <int STORE>
+static void counted_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {
+    struct ptt_thread *thread = thread_of(vcpu);
+    if (!thread) return;
+    tracer_count(thread);
+    if (ptt_session->recording) tracer_access(thread, address, bytes_of(info, address), STORE);
+}
+
+static void block_executed(unsigned vcpu, void *instructions) {
+    struct ptt_thread *thread = thread_of(vcpu);
+    if (thread) thread->instructions += (uint64_t)instructions;
+}
+
+/* ---- region of interest ---- */
+
+static void at_start(unsigned vcpu, void *) {
+    struct ptt_thread *thread = thread_of(vcpu);
+    if (thread) tracer_roi_start(thread);
+}
+
+static void at_end(unsigned vcpu, void *) {
+    struct ptt_thread *thread = thread_of(vcpu);
+    if (thread) tracer_roi_end(thread);
+}
+
+static uint64_t find_function(const char *path, const char *name) {
+    uint64_t lowest_code = 0;
+    if (!name[0]) return 0;
+    uint64_t address = elf_symbol(path, name, &lowest_code);
+    if (!address) {
+        fprintf(stderr, "ptanalyze: %s: function %s: not in its symbol table (stripped?), so the region of interest "
+                "cannot be bound by it\n", path, name);
+        tracer_exit();
+        _exit(126);
+    }
+    return address + (qemu_plugin_start_code() - lowest_code);
+}
+
+/* ---- what the program was given before its first instruction ---- */
+
+static void map_event(struct ptt_thread *thread, const char *line) {
+    unsigned long start, end;
+    char prot[8];
+    if (sscanf(line, "%lx-%lx %7s", &start, &end, prot) != 3) return;
+    if (start >= (uint64_t)(uintptr_t)&qemu_plugin_tb_n_insns) return; /* QEMU's own: above its program */
+    uint64_t bits = (prot[0] == 'r' ? PROT_READ : 0) | (prot[1] == 'w' ? PROT_WRITE : 0) | (prot[2] == 'x' ? PROT_EXEC : 0);
+    ptt_record_event(thread, PTT_MMAP, start, end - start, bits, MAP_PRIVATE | MAP_FIXED, (int64_t)start);
+}
+
+static void record_first_maps(struct ptt_thread *thread) {
+    char line[4500];
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (maps && fgets(line, sizeof line, maps)) map_event(thread, line);
+    if (maps) fclose(maps);
+}
+
+static void look_at_program(struct qemu_plugin_insn *first) {
+    first_block = false;
+    ptt_session->guest_base = (uint64_t)(uintptr_t)qemu_plugin_insn_haddr(first) - qemu_plugin_insn_vaddr(first);
+    const char *path = qemu_plugin_path_to_binary();
+    start_address = find_function(path, tracer_options.start_symbol);
+    end_address = find_function(path, tracer_options.end_symbol);
+    struct ptt_thread *thread = thread_of(0);
+    if (thread) record_first_maps(thread);
+}
+
+/* ---- what QEMU calls ---- */
+
+static void block_translated(qemu_plugin_id_t, struct qemu_plugin_tb *block) {
+    size_t n = qemu_plugin_tb_n_insns(block);
+    if (first_block && ptt_session) look_at_program(qemu_plugin_tb_get_insn(block, 0));
+    bool counts = tracer_counts();
+    if (tracer_options.writer.instructions)
+        qemu_plugin_register_vcpu_tb_exec_cb(block, block_executed, QEMU_PLUGIN_CB_NO_REGS, (void *)n);
+    for (size_t i = 0; i < n; i++) {
+        struct qemu_plugin_insn *instruction = qemu_plugin_tb_get_insn(block, i);
+        uint64_t address = qemu_plugin_insn_vaddr(instruction);
+        if (start_address && address == start_address)
+            qemu_plugin_register_vcpu_insn_exec_cb(instruction, at_start, QEMU_PLUGIN_CB_NO_REGS, nullptr);
+        if (end_address && address == end_address)
+            qemu_plugin_register_vcpu_insn_exec_cb(instruction, at_end, QEMU_PLUGIN_CB_NO_REGS, nullptr);
+        qemu_plugin_register_vcpu_mem_cb(instruction, counts ? counted_access<0> : access<0>, QEMU_PLUGIN_CB_NO_REGS,
+                                         QEMU_PLUGIN_MEM_R, nullptr);
+        qemu_plugin_register_vcpu_mem_cb(instruction, counts ? counted_access<1> : access<1>, QEMU_PLUGIN_CB_NO_REGS,
+                                         QEMU_PLUGIN_MEM_W, nullptr);
+    }
+}
+
+static void call_begins(qemu_plugin_id_t, unsigned vcpu, int64_t number, uint64_t a, uint64_t b, uint64_t c, uint64_t d,
+                        uint64_t, uint64_t, uint64_t, uint64_t) {
+    struct ptt_thread *thread = thread_of(vcpu);
+    const uint64_t arguments[4] = {a, b, c, d};
+    if (thread && tracer_call(thread, number, arguments)) threads[vcpu] = nullptr;
+}
+
+static void call_returns(qemu_plugin_id_t, unsigned vcpu, int64_t number, int64_t result) {
+    if (tracer_is_child()) memset(threads, 0, sizeof threads);
+    struct ptt_thread *thread = thread_of(vcpu);
+    if (thread) tracer_return(thread, number, result);
+}
+
+static void process_exits(qemu_plugin_id_t, void *) { tracer_exit(); }
+
+int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv) {
+    if (info->system_emulation || strcmp(info->target_name, "x86_64")) {
+        fprintf(stderr, "ptanalyze: this plugin traces x86-64 programs under qemu-x86_64, not %s\n", info->target_name);
+        return 1;
+    }
+    for (int i = 0; i < argc; i++) {
+        char *value = strchr(argv[i], '=');
+        if (value) *value++ = 0;
+        if (value && tracer_option(argv[i], value)) continue;
+        fprintf(stderr, "ptanalyze: plugin option %s=%s: no such option, or not a value of it\n", argv[i], value ? value : "");
+        return 1;
+    }
+    char name[48];
+    snprintf(name, sizeof name, "qemu-user plugin, API %d of %d-%d", QEMU_API, info->version.min, info->version.cur);
+    int failed = tracer_start(name);
+    if (failed) {
+        fprintf(stderr, "ptanalyze: %s: cannot trace into it: %s\n", tracer_options.writer.path, strerror(-failed));
+        return 1;
+    }
+    qemu_plugin_register_vcpu_tb_trans_cb(id, block_translated);
+    qemu_plugin_register_vcpu_syscall_cb(id, call_begins);
+    qemu_plugin_register_vcpu_syscall_ret_cb(id, call_returns);
+    qemu_plugin_register_atexit_cb(id, process_exits, nullptr);
+    return 0;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+#include "watcher.h"
+
+#include <linux/errno.h>
+#include <linux/fcntl.h>
+#include <linux/poll.h>
+
+#include "kernel.h"
+#include "writer.h"
+
+static void close_all_but(unsigned a, unsigned b) {
+    unsigned low = a < b ? a : b, high = a < b ? b : a;
+    if (low) kernel_call(__NR_close_range, 0, low - 1, 0);
+    if (low + 1 < high) kernel_call(__NR_close_range, low + 1, high - 1, 0);
+    kernel_call(__NR_close_range, high + 1, ~0u, 0);
+}
+
+[[noreturn]] static void watch(int process, int trace_fd) {
+    uint64_t all = ~(uint64_t)0;
+    kernel_call(__NR_rt_sigprocmask, 0 /* SIG_BLOCK */, &all, 0, sizeof all);
+    kernel_call(__NR_setsid);
+    close_all_but((unsigned)process, (unsigned)trace_fd);
+    pollfd ended = {process, POLLIN, 0};
+    while (kernel_call(__NR_poll, &ended, 1, -1) == -EINTR) {
+    }
+    ptt_session->file_lock = 0; /* whoever held them is gone */
+    for (ptt_thread &thread : ptt_session->thread) thread.lock = 0;
+    ptt_finish(PTT_SIGNAL);
+    for (;;) kernel_call(__NR_exit_group, 0);
+}
+
+/* Forked twice: the traced program must not find a child that it never started. */
+int watcher_start(int trace_fd) {
+    long process = kernel_call(__NR_pidfd_open, kernel_call(__NR_getpid), 0);
+    if (process < 0) return (int)process;
+    long child = kernel_call(__NR_fork);
+    if (child == 0) {
+        if (kernel_call(__NR_fork) == 0) watch((int)process, trace_fd);
+        for (;;) kernel_call(__NR_exit_group, 0);
+    }
+    kernel_call(__NR_close, process);
+    if (child < 0) return (int)child;
+    while (kernel_call(__NR_wait4, child, 0, 0, 0) == -EINTR) {
+    }
+    return 0;
+}
