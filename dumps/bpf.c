@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/* Loads the BPF object and calls its programs. RLIMIT_MEMLOCK is left alone: Linux >= 5.11 charges the cgroup,
+ * and libbpf raises it only on older kernels. */
+#include <bpf/bpf.h>
+#include <bpf/btf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "dump.h"
+#include "ptdump.skel.h"
+
+static int keep_quiet(enum libbpf_print_level level, const char *format, va_list arguments)
+{
+	(void)level, (void)format, (void)arguments;
+	return 0;
+}
+
+static bool kernel_has(const char *function)
+{
+	struct btf *btf = btf__load_vmlinux_btf();
+	bool has = btf && btf__find_by_name_kind(btf, function, BTF_KIND_FUNC) > 0;
+
+	btf__free(btf);
+	return has;
+}
+
+static void *map_array(const struct bpf_map *map)
+{
+	size_t bytes = (size_t)bpf_map__max_entries(map) * ((bpf_map__value_size(map) + 7) & ~7U);
+	void *at = mmap(NULL, (bytes + 4095) & ~4095UL, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
+
+	if (at == MAP_FAILED)
+		fail(EXIT_WRONG_USE, "cannot map a BPF array: %s", strerror(errno));
+	return at;
+}
+
+void bpf_open(struct bpf *bpf)
+{
+	int error;
+
+	libbpf_set_print(keep_quiet);
+	bpf->object = ptdump_bpf__open();
+	if (!bpf->object)
+		fail(EXIT_WRONG_USE, "cannot open the BPF object: %s", strerror(errno));
+	bpf->rcu = kernel_has("bpf_rcu_read_lock");
+	bpf_program__set_autoload(bpf->object->progs.walk_rcu, bpf->rcu);
+	bpf_program__set_autoload(bpf->object->progs.walk_plain, !bpf->rcu);
+	error = ptdump_bpf__load(bpf->object);
+	if (error)
+		fail(EXIT_WRONG_USE, "the kernel refuses the BPF programs: %s; `ptanalyze dump process --no-bpf` reads "
+		     "/proc/PID/pagemap alone", strerror(-error));
+	bpf->walk = map_array(bpf->object->maps.walks);
+	bpf->pages = map_array(bpf->object->maps.pages);
+	bpf->tables = map_array(bpf->object->maps.tables);
+	bpf->walk_program = bpf_program__fd(bpf->rcu ? bpf->object->progs.walk_rcu : bpf->object->progs.walk_plain);
+}
+
+void bpf_call(int program, const char *what)
+{
+	LIBBPF_OPTS(bpf_test_run_opts, options);
+	int error = bpf_prog_test_run_opts(program, &options);
+
+	if (error || (int)options.retval)
+		fail(EXIT_WRONG_USE, "BPF program %s failed: %s", what, error ? strerror(-error) : "no address space");
+}
+
+const struct ptd_mm *bpf_locate(struct bpf *bpf, int pagemap, int memfd)
+{
+	bpf->object->data->pagemap_fd = pagemap;
+	bpf->object->data->memfd = memfd;
+	bpf_call(bpf_program__fd(bpf->object->progs.locate), "locate");
+	return &bpf->object->bss->found;
+}
+
+int bpf_peek(struct bpf *bpf, uint64_t address, uint64_t *value)
+{
+	bpf->object->bss->peeked.address = address;
+	bpf_call(bpf_program__fd(bpf->object->progs.peek), "peek");
+	*value = bpf->object->bss->peeked.value;
+	return bpf->object->bss->peeked.error;
+}
+
+const struct ptd_page *bpf_peek_page(struct bpf *bpf, uint64_t address)
+{
+	bpf->object->bss->peeked.address = address;
+	bpf_call(bpf_program__fd(bpf->object->progs.peek_page), "peek_page");
+	return bpf->object->bss->peeked.error ? NULL : &bpf->object->bss->peeked_page;
+}

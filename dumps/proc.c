@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/* The process as /proc shows it, and the capabilities we hold. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "dump.h"
+
+#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
+
+static char *read_all(int directory, const char *name, size_t *length)
+{
+	size_t used = 0, room = 1 << 16;
+	int file = openat(directory, name, O_RDONLY | O_CLOEXEC);
+	char *text = malloc(room + 1);
+	ssize_t got;
+
+	if (file < 0 || !text) {
+		free(text);
+		return NULL;
+	}
+	while ((got = read(file, text + used, room - used)) > 0) {
+		used += got;
+		if (used == room)
+			text = realloc(text, (room *= 2) + 1);
+		if (!text)
+			break;
+	}
+	close(file);
+	if (text)
+		text[used] = 0;
+	if (length)
+		*length = used;
+	return text;
+}
+
+char *process_read(const struct process *process, const char *name, size_t *length)
+{
+	char *text = read_all(process->directory, name, length);
+
+	if (!text)
+		fail(errno == ESRCH ? EXIT_PARTIAL : EXIT_WRONG_USE, "PID %d: cannot read %s: %s", process->pid, name,
+		     strerror(errno));
+	return text;
+}
+
+/* Fields of /proc/PID/stat from the third (state) on; NULL when the process is gone. */
+static char *read_stat(int directory)
+{
+	char *text = read_all(directory, "stat", NULL), *end = text ? strrchr(text, ')') : NULL, *fields;
+
+	fields = end ? strdup(end + 2) : NULL;
+	free(text);
+	return fields;
+}
+
+char process_state(int directory)
+{
+	char *fields = read_stat(directory), state = fields ? fields[0] : 'X';
+
+	free(fields);
+	return state;
+}
+
+void process_faults(const struct process *process, struct signature *signature)
+{
+	char *fields = read_stat(process->directory);
+	unsigned long minor = 0, major = 0;
+
+	if (fields)
+		sscanf(fields, "%*c %*d %*d %*d %*d %*d %*u %lu %*u %lu", &minor, &major);
+	signature->minflt = minor;
+	signature->majflt = major;
+	free(fields);
+}
+
+static void describe(struct process *process)
+{
+	char *status = process_read(process, "status", NULL), *line;
+
+	if ((line = strstr(status, "\nUid:")))
+		process->uid = strtoul(line + 5, NULL, 10);
+	free(status);
+	status = process_read(process, "comm", NULL);
+	snprintf(process->comm, sizeof(process->comm), "%.*s", (int)strcspn(status, "\n"), status);
+	free(status);
+}
+
+void process_open(struct process *process, pid_t pid)
+{
+	char path[64], *stat;
+	unsigned flags = 0;
+
+	process->pid = pid;
+	snprintf(path, sizeof(path), "/proc/%d", pid);
+	process->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	stat = process->directory < 0 ? NULL : read_stat(process->directory);
+	if (!stat)
+		fail(EXIT_WRONG_USE, "PID %d: no such process", pid);
+	sscanf(stat, "%*c %*d %*d %*d %*d %*d %u", &flags);
+	if (stat[0] == 'Z' || stat[0] == 'X')
+		fail(EXIT_WRONG_USE, "PID %d: has exited (a zombie has no page tables)", pid);
+	if (flags & PF_KTHREAD)
+		fail(EXIT_WRONG_USE, "PID %d: a kernel thread, it has no page tables of its own", pid);
+	free(stat);
+	describe(process);
+	process->pagemap = openat(process->directory, "pagemap", O_RDONLY | O_CLOEXEC);
+	if (process->pagemap < 0 && (errno == EACCES || errno == EPERM))
+		fail(EXIT_WRONG_USE, "PID %d: not permitted: needs CAP_SYS_PTRACE, and CAP_DAC_READ_SEARCH if it is not "
+		     "your own", pid);
+	if (process->pagemap < 0)
+		fail(EXIT_WRONG_USE, "PID %d: cannot open its pagemap: %s", pid, strerror(errno));
+}
+
+void require_capabilities(void)
+{
+	static const struct {
+		int number;
+		const char *name, *why;
+	} needed[] = {
+		{ CAP_BPF, "CAP_BPF", "to load the BPF programs" },
+		{ CAP_PERFMON, "CAP_PERFMON", "to read kernel memory from BPF" },
+		{ CAP_SYS_ADMIN, "CAP_SYS_ADMIN", "to see page frame numbers" },
+		{ CAP_SYS_PTRACE, "CAP_SYS_PTRACE", "to open another process's pagemap" },
+	};
+	char *status = read_all(AT_FDCWD, "/proc/self/status", NULL), *line = status ? strstr(status, "\nCapEff:") : NULL;
+	unsigned long long held = line ? strtoull(line + 8, NULL, 16) : 0;
+
+	free(status);
+	for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++)
+		if (!(held >> needed[i].number & 1))
+			fail(EXIT_WRONG_USE, "missing capability %s %s; run as root", needed[i].name, needed[i].why);
+}
+
+uint64_t frame_of_own_page(const void *page)
+{
+	int file = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	uint64_t entry = 0;
+
+	if (pread(file, &entry, 8, (uintptr_t)page / 4096 * 8) != 8)
+		entry = 0;
+	close(file);
+	return entry >> 63 ? entry & ((1ULL << 55) - 1) : 0;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* What the BPF half and the user half of ptdump share. Numbers: every level counts from 1 (4 KiB entries). */
+#ifndef PTDUMP_H
+#define PTDUMP_H
+
+#define PTD_ENTRIES 512
+#define PTD_USER_ENTRIES 256 /* of the root: the other half is the kernel's */
+#define PTD_MAX_LEVELS 5
+#define PTD_BATCH 256           /* tables a call: 1 MiB of them, about 0.2 ms */
+#define PTD_STEPS (1 << 16)     /* entries looked at in a call; most are empty */
+#define PTD_ENTRY_PRESENT 0x001ULL
+#define PTD_ENTRY_HUGE 0x080ULL
+
+struct ptd_page {
+	unsigned long long entry[PTD_ENTRIES];
+};
+
+/* One table as it leaves the kernel; its entries are the ptd_page of the same index. */
+struct ptd_table {
+	unsigned long long base, address; /* first address mapped; physical address of the table */
+	unsigned level, flags;            /* flags: enum pt_flags of records.h */
+};
+
+/* The walk's cursor: where it stands on each level. Lives in a map, so that the next call resumes it. */
+struct ptd_walk {
+	/* set by user space */
+	unsigned long long direct_map;   /* page_offset_base: physical address 0 */
+	unsigned long long address_mask; /* address bits of an entry that points to a table */
+	unsigned long long vmemmap;      /* struct page of frame 0; 0: page types are not checked */
+	unsigned levels, capacity;
+	/* cursor */
+	unsigned level, done, count, error;
+	unsigned next[8]; /* entry to look at next */
+	unsigned long long base[8], address[8];
+	unsigned long long tables[8][PTD_ENTRIES]; /* copies of the tables on the way down */
+	/* counts */
+	unsigned long long changed, torn, fault, bad_type, vanished;
+};
+
+/* Result of `locate`: the mm behind an open /proc/PID/pagemap, or our own; and facts of the kernel. */
+struct ptd_mm {
+	unsigned long long mm, pgd, pgtables_bytes, users;
+	unsigned long long lock_seq, has_lock_seq;
+	unsigned long long page_offset_base, vmemmap_base; /* 0: no such symbol */
+	unsigned long long memfd_page;                     /* struct page of the page in `memfd` */
+	unsigned long long page_bytes, table_type;         /* sizeof(struct page); PGTY_table, 0 unknown */
+};
+
+struct ptd_peek {
+	unsigned long long address, value;
+	long error;
+};
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A guardian process continues what we stopped. It waits for its pipe to close, which the kernel does when we
+ * end, however we end; it has left our session and ignores what can be ignored. A pidfd keeps it from ever
+ * signalling a stranger that got the PID.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "dump.h"
+
+#define WAIT_SECONDS 2.0
+
+static int send(int pidfd, int number)
+{
+	return syscall(SYS_pidfd_send_signal, pidfd, number, NULL, 0);
+}
+
+static void guard(int pidfd, int pipe, int dumper)
+{
+	char byte;
+
+	for (int number = 1; number < NSIG; number++)
+		signal(number, SIG_IGN);
+	setsid();
+	close(dumper);
+	while (read(pipe, &byte, 1) < 0 && errno == EINTR)
+		;
+	send(pidfd, SIGCONT);
+	_exit(0);
+}
+
+static bool every_thread_stopped(const struct process *process)
+{
+	int file = openat(process->directory, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *threads = file < 0 ? NULL : fdopendir(file);
+	struct dirent *thread;
+	bool all = threads;
+
+	while (threads && (thread = readdir(threads))) {
+		int task = thread->d_name[0] == '.' ? -1 : openat(file, thread->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+		if (task < 0)
+			continue;
+		all &= !!strchr("TtZX", process_state(task));
+		close(task);
+	}
+	if (threads)
+		closedir(threads);
+	return all;
+}
+
+void stop_process(struct stop *stop, const struct process *process)
+{
+	int ends[2], pidfd = syscall(SYS_pidfd_open, process->pid, 0);
+
+	stop->already = strchr("Tt", process_state(process->directory));
+	stop->since = monotonic_seconds();
+	stop->stopped = stop->already;
+	if (stop->already)
+		return;
+	if (pidfd < 0 || pipe2(ends, O_CLOEXEC))
+		fail(EXIT_WRONG_USE, "PID %d: cannot be stopped: %s", process->pid, strerror(errno));
+	stop->guardian = fork();
+	if (stop->guardian < 0)
+		fail(EXIT_WRONG_USE, "cannot start the guardian that continues PID %d: %s", process->pid, strerror(errno));
+	if (stop->guardian == 0)
+		guard(pidfd, ends[0], ends[1]);
+	close(ends[0]);
+	stop->pipe = ends[1];
+	if (send(pidfd, SIGSTOP))
+		fail(EXIT_WRONG_USE, "PID %d: cannot be stopped: %s", process->pid, strerror(errno));
+	close(pidfd);
+	while (!(stop->stopped = every_thread_stopped(process)) && monotonic_seconds() - stop->since < WAIT_SECONDS)
+		usleep(200);
+}
+
+void continue_process(struct stop *stop)
+{
+	stop->seconds = monotonic_seconds() - stop->since;
+	if (!stop->guardian)
+		return;
+	close(stop->pipe);
+	waitpid(stop->guardian, NULL, 0);
+	stop->guardian = 0;
+}
