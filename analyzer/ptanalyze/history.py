@@ -1,0 +1,198 @@
+"""The memory manager's side of a trace, ready for replay: what was mapped at the start, and every later step."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import entries as bits
+from .kernels.faults import Mapped
+from .kernels.steps import Rows, Shootdowns, Steps
+from .live_cpus import LiveCpus
+from .mm_steps import Slots, StepWriter, page_up
+from .owners import UNKNOWN_VMA, VmaMap
+from .trace import Event
+
+ROWS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class History:
+    """Policy-independent; everything is by row (kernels.steps.Rows) or flat table id.
+
+    steps, shootdowns, rows
+    vma_owner   int16[V]        owner node of each VMA id; id 0 is the unknown VMA, the main thread's node
+    vma         int32[L]        VMA id of all slots of a row at the start, where the row is not in `mixed`
+    mixed_row   int32[L]        index into `mixed`, -1 where a row only ever belongs to one VMA at a time
+    mixed       int32[M, 512]   VMA id of each slot at the start
+    valid       uint64[L, 8]    entries that were mapped before the trace began
+    exists      bool[T]         table pages that existed then
+    last        (starts, ends, owners)  the VMAs when the trace ended, for tables it never touched
+    """
+
+    steps: Steps
+    shootdowns: Shootdowns
+    rows: Rows
+    vma_owner: np.ndarray
+    vma: np.ndarray
+    mixed_row: np.ndarray
+    mixed: np.ndarray
+    valid: np.ndarray
+    exists: np.ndarray
+    last: tuple[np.ndarray, np.ndarray, np.ndarray]
+
+    @property
+    def premapped(self):
+        """Entries of touched tables that were mapped before the trace began."""
+        return int(np.bitwise_count(self.valid).sum())
+
+    def mapped(self):
+        """A fresh kernels.faults.Mapped: the state that mark_faults changes."""
+        steps = len(self.steps.at)
+        return Mapped(
+            self.valid.copy(),
+            self.exists.copy(),
+            np.zeros(steps, np.int32),
+            np.zeros(steps, np.uint8),
+            np.zeros(1, np.int64),
+        )
+
+
+def history(snapshot, trace, space, placement, offset):
+    """History of a trace over an AddressSpace.
+
+    offset  int64[chunks + 1], WalkStream.offset: an event before chunk c comes before walk offset[c]
+
+    A trace with a region of interest (a ROI_START event) found its older pages mapped: an entry that is present
+    in the snapshot and lies in a VMA that no event made counts as mapped before the trace began. Any other trace
+    began with its process: whatever it touches first is a demand fault.
+    """
+    tables, regions = space.tables, space.regions
+    leaf, of_region = np.unique(regions.leaf, return_inverse=True)
+    rows = Rows(of_region.astype(np.int32), leaf.astype(np.int32))
+    slots = Slots(regions, rows)
+    vmas = _older_vmas(snapshot, trace, _main_node(trace, placement))
+    initial = [(p.start, p.end, vmas.id(p.lineage, p.prot)) for p in vmas.pieces]
+    writer = StepWriter(vmas, slots, tables)
+    _replay_events(writer, trace, placement, offset)
+    steps, shootdowns = _arrays(writer, int(placement.cpu_node.max(initial=0)) + 1)
+    vma, mixed_row, mixed = _vma_rows(slots, initial, steps, regions, rows)
+    valid = np.zeros((len(leaf), 8), np.uint64)
+    if (trace.events["kind"] == Event.ROI_START).any():
+        valid = _premapped(snapshot, space, rows, vma, mixed_row, mixed)
+    last = _last(vmas)
+    exists = _existing(space, rows, valid)
+    return History(
+        steps, shootdowns, rows, np.array(vmas.owner, np.int16), vma, mixed_row, mixed, valid, exists, last
+    )
+
+
+def _main_node(trace, placement):
+    mine = np.flatnonzero(trace.chunks["thread"] == 0)
+    return int(placement.cpu_node[placement.chunk_cpu[mine[0]]]) if len(mine) else 0
+
+
+def _older_vmas(snapshot, trace, main_node):
+    """The snapshot's VMAs without what the trace's events made: those existed before."""
+    vmas = VmaMap(main_node)
+    for vma in snapshot.vmas:
+        vmas.put(int(vma["start"]), int(vma["end"]), vmas.lineage(main_node), int(vma["prot"]))
+    brk = None
+    columns = [trace.events[name].tolist() for name in ("kind", "a", "b", "c", "result")]
+    for kind, a, b, c, result in zip(*columns, strict=True):
+        if kind == Event.MMAP and result > 0:
+            vmas.carve(result, result + page_up(b))
+        elif kind == Event.MREMAP and result > 0:
+            vmas.carve(result + (page_up(b) if result == a else 0), result + page_up(c))
+        elif kind == Event.BRK and result > 0:
+            if brk is not None:
+                vmas.carve(brk, page_up(result))
+            brk = page_up(result)
+    return vmas
+
+
+def _replay_events(writer, trace, placement, offset):
+    live = LiveCpus(trace, placement)
+    names = ("chunk", "kind", "thread", "a", "b", "c", "d", "result")
+    columns = [trace.events[name].tolist() for name in names]
+    cpus = placement.event_cpu.tolist()
+    for cpu, chunk, kind, thread, *arguments in zip(cpus, *columns, strict=True):
+        live.advance(chunk, kind, thread, cpu)
+        node = int(placement.cpu_node[cpu])
+        writer.event(int(offset[chunk]), node, lambda cpu=cpu: live.others(cpu), (*arguments, kind))
+
+
+def _arrays(writer, nodes):
+    columns = np.array(writer.steps, np.int64).reshape(-1, len(Steps._fields)).T
+    types = (np.int64, np.uint8, np.int32, np.int16, np.int16, np.int16, np.int32, np.int16, np.int16)
+    steps = Steps(*(np.ascontiguousarray(c, t) for c, t in zip(columns, types, strict=True)))
+    live = np.array(writer.live, np.int32).reshape(-1, nodes)
+    return steps, Shootdowns(live, np.array(writer.single, bool))
+
+
+def _vma_rows(slots, initial, steps, regions, rows):
+    """The VMA map at the start, by row; rows that some VMA boundary ever crosses get an id a slot."""
+    vma = np.full(len(rows.leaf), UNKNOWN_VMA, np.int32)
+    partial = np.zeros(len(rows.leaf), bool)
+    partial[rows.of_region[regions.level > 1]] = True
+    sets = steps.kind == 0
+    partial[steps.row[sets & ((steps.lo > 0) | (steps.hi < 512))]] = True
+    spans = [(*slots.span(start, end), vma_id) for start, end, vma_id in initial]
+    for region, lo, hi, _ in spans:
+        partial[rows.of_region[region[(lo > 0) | (hi < 512)]]] = True
+    mixed_row = np.where(partial, np.cumsum(partial) - 1, -1).astype(np.int32)
+    mixed = np.full((int(partial.sum()), 512), UNKNOWN_VMA, np.int32)
+    for region, lo, hi, vma_id in spans:
+        row = rows.of_region[region]
+        vma[row[mixed_row[row] < 0]] = vma_id
+        for k in np.flatnonzero(mixed_row[row] >= 0):
+            slot = regions.slot[region[k]]
+            if slot < 0:
+                mixed[mixed_row[row[k]], lo[k] : hi[k]] = vma_id
+            elif hi[k] - lo[k] == 512:
+                mixed[mixed_row[row[k]], slot] = vma_id
+    return vma, mixed_row, mixed
+
+
+def _premapped(snapshot, space, rows, vma, mixed_row, mixed):
+    """uint64[L, 8]: leaf entries of the snapshot that lie in a VMA known at the start."""
+    tree = snapshot.guest
+    valid = np.zeros((len(rows.leaf), 8), np.uint64)
+    known = np.flatnonzero(rows.leaf < space.guest_tables)
+    for begin in range(0, len(known), ROWS_AT_ONCE):
+        at = known[begin : begin + ROWS_AT_ONCE]
+        leaf = rows.leaf[at]
+        raw, level = tree.entries[leaf], tree.level[leaf]
+        present = np.zeros(raw.shape, bool)
+        for one in np.unique(level):
+            here = level == one
+            present[here] = bits.leaf(raw[here], int(one), tree.encoding)
+        owned = np.where((mixed_row[at] >= 0)[:, None], False, (vma[at] != UNKNOWN_VMA)[:, None])
+        owned = np.broadcast_to(owned, raw.shape).copy()
+        has_rows = mixed_row[at] >= 0
+        owned[has_rows] = mixed[mixed_row[at][has_rows]] != UNKNOWN_VMA
+        valid[at] = np.packbits(present & owned, axis=1, bitorder="little").view(np.uint64)
+    return valid
+
+
+def _existing(space, rows, valid):
+    """bool[T]: table pages at the start: roots, hosts, untouched ones, and what leads to a mapped entry."""
+    tables = space.tables
+    walked = np.zeros(len(tables.level), bool)
+    at = rows.leaf
+    while len(at):
+        walked[at] = True
+        at = np.unique(tables.parent[at])
+        at = at[at >= 0]
+    exists = ~walked | (tables.parent < 0)
+    exists[rows.leaf[valid.any(axis=1)]] = True
+    for level in range(1, int(tables.level.max(initial=1))):
+        up = tables.parent[exists & (tables.level == level)]
+        exists[up[up >= 0]] = True
+    return exists
+
+
+def _last(vmas):
+    pieces = vmas.pieces
+    starts = np.array([p.start for p in pieces], np.uint64)
+    ends = np.array([p.end for p in pieces], np.uint64)
+    return starts, ends, np.array([vmas.owner_of(p) for p in pieces], np.int16)

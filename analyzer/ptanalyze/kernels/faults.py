@@ -1,0 +1,102 @@
+"""Which walks are demand faults and what each step changes: the same under every policy, so found once."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from .steps import CLEAR, FLUSH, FREE, MOVE, UPDATE, popcount, word_mask
+
+ONE = np.uint64(1)
+
+
+class Mapped(NamedTuple):
+    """State of the pass, carried from batch to batch.
+
+    valid    uint64[L, 8]  bit map of the valid entries of each row
+    exists   bool[T]       the table page exists on some node
+    changed  int32[S]      valid entries each step changed; FREE: 1 if the table existed; FLUSH: 1 if needed
+    made     uint8[S]      table pages a MOVE had to make for its target
+    pending  int64[1]      valid entries changed since the last FLUSH
+    """
+
+    valid: np.ndarray
+    exists: np.ndarray
+    changed: np.ndarray
+    made: np.ndarray
+    pending: np.ndarray
+
+
+@njit(cache=True, nogil=True)
+def mark_faults(page, slot, rows, parent, steps, mapped, first, step, fault):
+    """Mark the demand faults among walks first, first + 1, ... and carry out the steps due before them.
+
+    page   uint32[n], slot int16[n]  as in Reads
+    parent int32[T]
+    step   first step not yet done
+    fault  uint8[n], filled: 0 the page was mapped; k + 1: it was not, and k table pages had to be made,
+           from the leaf table upwards (handle_mm_fault in mm/memory.c)
+    Returns the first step that is still to be done. Changes `mapped`.
+    """
+    for w in range(page.size):
+        while step < steps.at.size and steps.at[step] <= first + w:
+            carry_out(step, rows, parent, steps, mapped)
+            step += 1
+        row, entry = rows.of_region[page[w] >> np.uint32(9)], slot[w]
+        bit = ONE << np.uint64(entry & 63)
+        if mapped.valid[row, entry >> 6] & bit:
+            fault[w] = 0
+        else:
+            mapped.valid[row, entry >> 6] |= bit
+            fault[w] = 1 + _make(rows.leaf[row], parent, mapped.exists)
+    return step
+
+
+@njit(cache=True, nogil=True)
+def _make(table, parent, exists):
+    """Make `table` and its missing ancestors; returns how many were missing."""
+    made = 0
+    while table >= 0 and not exists[table]:
+        exists[table] = True
+        table = parent[table]
+        made += 1
+    return made
+
+
+@njit(cache=True, nogil=True)
+def carry_out(step, rows, parent, steps, mapped):
+    kind, row, lo, hi = steps.kind[step], steps.row[step], steps.lo[step], steps.hi[step]
+    if kind == FREE:
+        mapped.changed[step] = mapped.exists[steps.other[step]]
+        mapped.exists[steps.other[step]] = False
+    elif kind == FLUSH:
+        mapped.changed[step] = mapped.pending[0] > 0
+        mapped.pending[0] = 0
+    elif kind == CLEAR or kind == UPDATE:
+        changed = 0
+        for word in range(lo >> 6, (hi + 63) >> 6):
+            mask = word_mask(lo, hi, word)
+            changed += popcount(mapped.valid[row, word] & mask)
+            if kind == CLEAR:
+                mapped.valid[row, word] &= ~mask
+        mapped.changed[step] = changed
+        mapped.pending[0] += changed
+    elif kind == MOVE:
+        _move(step, rows, parent, steps, mapped)
+
+
+@njit(cache=True, nogil=True)
+def _move(step, rows, parent, steps, mapped):
+    row, target, lo = steps.row[step], steps.other[step], steps.lo[step]
+    changed = 0
+    for slot in range(lo, steps.hi[step]):
+        bit = ONE << np.uint64(slot & 63)
+        if mapped.valid[row, slot >> 6] & bit:
+            mapped.valid[row, slot >> 6] &= ~bit
+            there = steps.to[step] + slot - lo
+            mapped.valid[target, there >> 6] |= ONE << np.uint64(there & 63)
+            changed += 1
+    mapped.changed[step] = changed
+    mapped.pending[0] += changed
+    if changed:
+        mapped.made[step] = _make(rows.leaf[target], parent, mapped.exists)

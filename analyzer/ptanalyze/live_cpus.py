@@ -1,0 +1,65 @@
+"""On how many CPUs of each node a process runs a live thread: whom a TLB shootdown has to interrupt."""
+
+import numpy as np
+
+from .trace import Event
+
+
+class LiveCpus:
+    """Follows the trace's threads; `advance` in event order. Linux keeps this as mm_cpumask.
+
+    A thread lives from its THREAD_START event (from the beginning without one) to its THREAD_EXIT, on the CPU of
+    its latest chunk (of its first one before that).
+    """
+
+    def __init__(self, trace, placement):
+        self.cpu_node = placement.cpu_node
+        self.threads_on = np.zeros(len(placement.cpu_node), np.int64)
+        self.per_node = [0] * (int(placement.cpu_node.max(initial=0)) + 1)
+        self._cpu, self._moves = _where(trace, placement)
+        started = set(trace.events["thread"][trace.events["kind"] == Event.THREAD_START].tolist())
+        self._live = {thread for thread in self._cpu if thread not in started}
+        self._next = 0
+        for thread in self._live:
+            self._count(self._cpu[thread], 1)
+
+    def advance(self, chunk, kind, thread, cpu):
+        """Everything up to `chunk` has run; then this event happens on `cpu`."""
+        while self._next < len(self._moves) and self._moves[self._next][0] < chunk:
+            _, mover, target = self._moves[self._next]
+            if mover in self._live:
+                self._count(self._cpu[mover], -1)
+                self._count(target, 1)
+            self._cpu[mover] = target
+            self._next += 1
+        if kind == Event.THREAD_START and thread not in self._live:
+            self._live.add(thread)
+            self._count(self._cpu.setdefault(thread, cpu), 1)
+        elif kind == Event.THREAD_EXIT and thread in self._live:
+            self._live.discard(thread)
+            self._count(self._cpu[thread], -1)
+
+    def others(self, cpu):
+        """[per node] number of CPUs with a live thread, `cpu` left out."""
+        counts = list(self.per_node)
+        if self.threads_on[cpu] > 0:
+            counts[self.cpu_node[cpu]] -= 1
+        return counts
+
+    def _count(self, cpu, change):
+        before = self.threads_on[cpu] > 0
+        self.threads_on[cpu] += change
+        self.per_node[self.cpu_node[cpu]] += int(self.threads_on[cpu] > 0) - int(before)
+
+
+def _where(trace, placement):
+    """({thread: CPU of its first chunk}, [(chunk, thread, new CPU)] where a thread's CPU changes)."""
+    thread = trace.chunks["thread"]
+    cpu, moves = {}, []
+    for index in np.unique(thread).tolist():
+        chunks = np.flatnonzero(thread == index)
+        cpus = placement.chunk_cpu[chunks]
+        cpu[index] = int(cpus[0])
+        for at in np.flatnonzero(np.diff(cpus)) + 1:
+            moves.append((int(chunks[at]), index, int(cpus[at])))
+    return cpu, sorted(moves)

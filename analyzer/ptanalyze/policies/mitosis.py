@@ -1,0 +1,52 @@
+"""mitosis: a replica of every table page on every node of a set, kept equal eagerly (Achermann et al., 2020)."""
+
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from ..errors import UsageError
+from ..machine import Strict
+from . import fixed_copies
+from .base import Policy, captured_nodes
+
+NODES = 'nodes that get a replica, "0,2,3"; empty: all. CPUs elsewhere walk the nearest replica'
+
+
+class Params(Strict):
+    nodes: Annotated[str, Meta(description=NODES)] = ""
+
+
+def start(world, params):
+    """Native, or the guest's tables of a VM that sees the nodes; the host's stay as captured."""
+    copies = replica_nodes(params.nodes, world.machine)
+    latency = world.machine.latency_cycles()
+    nearest = np.array(copies)[latency[:, copies].argmin(axis=1)]
+    serve = np.where(np.isin(np.arange(world.nodes), copies), np.arange(world.nodes), nearest)
+    space = world.space
+    home = np.zeros(len(space.tables.level), np.int16)
+    if not space.native:
+        home[space.guest_tables :][: space.host_tables] = captured_nodes(world, 1)
+    return fixed_copies.start(world, home, home.copy(), serve_guest=serve, copies=copies)
+
+
+def replica_nodes(text, machine):
+    """Sorted node numbers from "0,2"; UsageError names what is wrong."""
+    if not text:
+        return list(range(machine.nodes))
+    parts = [part.strip() for part in text.split(",")]
+    wrong = [part for part in parts if not part.isdecimal() or int(part) >= machine.nodes]
+    if wrong:
+        allowed = f"machine {machine.name} has nodes 0..{machine.nodes - 1}"
+        raise UsageError(f"policy mitosis: nodes = {text}: {wrong[0]!r} is no node, {allowed}")
+    return sorted({int(part) for part in parts})
+
+
+POLICY = Policy(
+    "mitosis",
+    "eager, full replicas on every node: all reads local, every entry written everywhere",
+    fixed_copies.HOOKS,
+    start,
+    fixed_copies.settle,
+    Params,
+)
