@@ -11,7 +11,7 @@ from .walks import Regions, Tables
 
 SLOTS = np.uint64(511)
 PAGE_BITS = 12
-MAX_GUEST_REGIONS = 1 << 23  # 16 TiB of guest-physical memory: frames fit in the nested TLB's 32-bit tags
+MAX_GUEST_REGIONS = (1 << 23) - 1  # 16 TiB of guest-physical memory: frames fit 32-bit tags, one is EMPTY
 NO_TABLE = -1
 
 

@@ -1,0 +1,100 @@
+"""The cache pass: which entries each walk reads, and which come from DRAM. Independent of the policy."""
+
+import numpy as np
+
+from .errors import UsageError
+from .mm_events import invalidations
+from .walks import Reads
+
+MAX_TABLES = (
+    1 << 26
+) - 1  # a line of 8 entries is a 32-bit tag: table << 6 | line, one value stands for EMPTY
+
+
+def cache_pass(space, placement, machine, stream, *, events=None, batch=1 << 20):
+    """Iterate (chunks, Reads): the walks of a run of whole chunks, at least `batch` of them except in the last.
+
+    chunks  slice of the trace's chunks; walk w of the stream is row w - stream.offset[chunks.start]
+    events  Trace.events: each that changes translations drops the paging-structure caches of every CPU
+
+    Walks run one after the other in the order of the trace, and all caches keep their contents between
+    batches, so results do not depend on `batch`. Data pages whose guest frame leads nowhere have host_leaf -1
+    and no nested reads. Memory: about 40 bytes a walk of one batch. UsageError for more than 64 Mi tables.
+    """
+    from .kernels import walker
+
+    if len(space.tables.level) > MAX_TABLES:
+        raise UsageError(
+            f"snapshot: {len(space.tables.level)} page-table pages, more than {MAX_TABLES} are not walked"
+        )
+    trees, caches = _trees(space), _caches(space, placement, machine)
+    flush_walk = _flushes(stream, events)
+    chunks, first = len(stream.offset) - 1, 0
+    while first < chunks:
+        last = int(np.searchsorted(stream.offset, stream.offset[first] + batch))
+        last = min(max(last, first + 1), chunks)
+        begin, end = int(stream.offset[first]), int(stream.offset[last])
+        flushed = flush_walk[np.searchsorted(flush_walk, begin) : np.searchsorted(flush_walk, end)]
+        cpu = np.repeat(placement.chunk_cpu[first:last], np.diff(stream.offset[first : last + 1]))
+        reads = _empty(cpu.astype(np.int32), read_only(stream.page[begin:end]), stream.write[begin:end])
+        walker.walk(
+            reads.cpu,
+            reads.page,
+            flushed - begin,
+            placement.cpu_node,
+            space.tables,
+            space.regions,
+            trees,
+            caches,
+            reads,
+        )
+        yield slice(first, last), reads
+        first = last
+
+
+def read_only(array):
+    """A plain read-only view: memory-mapped or not, kernels are compiled once for it."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def _empty(cpu, page, write):
+    n = len(page)
+    leaf, slot, host = np.empty(n, np.int32), np.empty(n, np.int16), np.empty(n, np.int32)
+    return Reads(cpu, page, write, leaf, slot, host, np.empty(n, np.uint64), np.empty(n, np.uint64))
+
+
+def _trees(space):
+    from .kernels import entries, walker
+
+    guest, host = space.snapshot.guest, space.snapshot.host
+    code = entries.CODES[guest.encoding]
+    return walker.Trees(
+        read_only(guest.entries), guest.frame, space.host_of, guest.levels, host.levels if host else 0, code
+    )
+
+
+def _caches(space, placement, machine):
+    from .kernels import walker
+    from .kernels.setassoc import bank
+
+    cpus, nodes = len(placement.cpu_node), int(placement.cpu_node.max(initial=0)) + 1
+    shape = lambda array: (array.sets, array.ways) if array else None  # noqa: E731
+    lines = lambda cache: [(cache.lines // cache.ways, cache.ways)]  # noqa: E731
+    own = machine.walk_caches
+    by_level = [None, *(shape(array) for array in (own.pde, own.pdpte, own.pml4e, own.pml5e))]
+    return walker.Caches(
+        bank(cpus, by_level),
+        bank(0 if space.native else cpus, by_level),
+        bank(0 if space.native else cpus, [shape(own.nested)]),
+        bank(cpus, lines(machine.l2)),
+        bank(nodes, lines(machine.llc)),
+    )
+
+
+def _flushes(stream, events):
+    """int64[k], sorted: walks before which an event drops the paging-structure caches."""
+    if events is None:
+        return np.zeros(0, np.int64)
+    return np.unique(stream.offset[invalidations(events)["chunk"]])

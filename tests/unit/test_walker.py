@@ -1,0 +1,162 @@
+"""The walker against the naive one, and in closed form."""
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from naive.walker import Walker
+from ptanalyze.address_space import address_space
+from ptanalyze.cache_pass import cache_pass
+from ptanalyze.mm_events import invalidations
+from ptanalyze.trace import Event
+from ptanalyze.walks import WalkStream
+from strategies import (
+    Page,
+    build_snapshot,
+    build_trace,
+    build_tree,
+    frames_on,
+    guest_frames,
+    place,
+    small_machine,
+    snapshots,
+    traces,
+)
+
+GIB, KIB4 = 1 << 30, 1 << 12
+
+
+def every_touch_walks(trace):
+    touches = [t for t in trace.batches(1)]
+    page = np.concatenate([t.page for t in touches]) if touches else np.zeros(0, np.uint32)
+    write = np.concatenate([t.write for t in touches]) if touches else np.zeros(0, bool)
+    offset = np.concatenate([[0], np.cumsum(trace.chunks["touches"])]).astype(np.int64)
+    return WalkStream(page, write, offset, np.zeros((1, 3), np.int64))
+
+
+def passes(snapshot, trace, machine=None, cpus=2, **options):
+    """(space, [(chunks, Reads)]) of a trace in which every touch misses the TLB."""
+    machine = machine or small_machine()
+    space, placement = address_space(snapshot, trace.regions), place(trace, cpus, machine.nodes)
+    stream = every_touch_walks(trace)
+    return space, list(cache_pass(space, placement, machine, stream, events=trace.events, **options))
+
+
+def bits(mask):
+    return {bit for bit in range(64) if int(mask) >> bit & 1}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_every_walk_reads_what_the_naive_walker_reads(data):
+    snapshot = data.draw(snapshots())
+    trace = data.draw(traces(snapshot))
+    machine = small_machine(nested=data.draw(st.booleans()))
+    space, batches = passes(snapshot, trace, machine, batch=data.draw(st.sampled_from([1, 5, 1000])))
+    ids = {}
+    for k in [
+        *range(space.guest_tables),
+        *range(space.guest_tables + space.host_tables, len(space.tables.level)),
+    ]:
+        ids[int(space.tables.level[k]), int(space.tables.base[k])] = k
+    placement = place(trace, 2, 2)
+    naive = Walker(snapshot, ids, machine, placement.cpu_node.tolist())
+    flushes = set(invalidations(trace.events)["chunk"].tolist())
+    walks = iter([[column[k] for column in reads] for _, reads in batches for k in range(len(reads.page))])
+    stream = every_touch_walks(trace)
+    for chunk in range(len(trace.chunks)):
+        if chunk in flushes:
+            naive.flush()
+        cpu = int(placement.chunk_cpu[chunk])
+        for page in stream.page[stream.offset[chunk] : stream.offset[chunk + 1]].tolist():
+            mask = (1 << 12 + 9 * snapshot.guest.levels) - 1
+            address = (int(trace.regions[page >> 9]) << 21 | (page & 511) << 12) & mask
+            got = next(walks)
+            leaf, slot, host_leaf, read, dram = naive.walk(cpu, address)
+            assert (got[0], got[1]) == (cpu, page)
+            assert (got[3], got[4], got[5]) == (leaf, slot, host_leaf)
+            assert (bits(got[6]), bits(got[7])) == (read, dram)
+    assert next(walks, None) is None
+
+
+def cold(snapshot, address):
+    _, ((_, reads),) = passes(snapshot, build_trace([(0, [address])]))
+    return bits(reads.read[0])
+
+
+@pytest.mark.parametrize(("levels", "reads"), [(4, 4), (5, 5)])
+def test_a_cold_native_walk_reads_one_entry_a_level(levels, reads):
+    got = cold(build_snapshot([(GIB, 5)], levels=levels), GIB)
+    assert got == {8 * g for g in range(1, reads + 1)}
+
+
+@pytest.mark.parametrize(("guest", "host", "reads"), [(4, 4, 24), (5, 5, 35), (4, 5, 29), (5, 4, 29)])
+def test_a_cold_two_dimensional_walk_reads_g_plus_1_times_h_plus_1_less_1(guest, host, reads):
+    """Frames lie 512 GiB apart, so that no nested walk leaves an entry that helps the next."""
+    apart = 1 << 27
+    tree = build_tree([(GIB, 9 * apart)], (k * apart for k in range(9)), levels=guest)
+    frames = [Page(at, at >> 12) for at, _ in guest_frames(tree)]
+    nested = build_tree(frames, frames_on([0], 1 << 22), levels=host, encoding="ept")
+    snapshot = replace(build_snapshot([(GIB, 5)]), guest=tree, host=nested)
+    machine = small_machine(nested=False)
+    caches = msgspec.structs.replace(machine.walk_caches, pml5e=None)
+    trace = build_trace([(0, [GIB])])
+    _, ((_, got),) = passes(snapshot, trace, msgspec.structs.replace(machine, walk_caches=caches))
+    host_bits = {8 * g + h for g in range(guest + 1) for h in range(1, host + 1)}
+    assert (
+        bits(got.read[0]) == host_bits | {8 * g for g in range(1, guest + 1)}
+        and len(bits(got.read[0])) == reads
+    )
+
+
+@pytest.mark.parametrize(("level", "reads"), [(1, 4), (2, 3), (3, 2)])
+def test_a_huge_leaf_ends_a_walk_early(level, reads):
+    assert len(cold(build_snapshot([(GIB, 1 << 18, level)]), GIB + KIB4)) == reads
+
+
+def test_a_second_walk_to_the_same_table_reads_only_the_leaf():
+    _, ((_, reads),) = passes(build_snapshot([(GIB, 5)]), build_trace([(0, [GIB, GIB + KIB4])]))
+    assert bits(reads.read[1]) == {8} and bits(reads.dram[1]) == set()
+
+
+def test_leaf_entries_are_not_kept_in_paging_structure_caches():
+    snapshot = build_snapshot([(GIB, 512, 2)])
+    _, ((_, reads),) = passes(snapshot, build_trace([(0, [GIB, GIB])]))
+    assert bits(reads.read[1]) == {16}
+
+
+def test_an_invalidation_drops_the_paging_structure_caches_of_every_cpu_but_not_the_lines():
+    events = [(2, 0, Event.MUNMAP, (8 * GIB, KIB4), 0)]
+    trace = build_trace([(0, [GIB]), (1, [GIB]), (0, [GIB]), (1, [GIB])], events)
+    _, ((_, reads),) = passes(build_snapshot([(GIB, 5)]), trace)
+    assert [len(bits(r)) for r in reads.read] == [4, 4, 4, 4]
+    assert bits(reads.dram[2]) == set()
+
+
+def test_cpus_of_one_node_share_its_last_level_cache_and_those_of_another_do_not():
+    trace = build_trace([(0, [GIB]), (1, [GIB]), (2, [GIB])])
+    _, ((_, reads),) = passes(build_snapshot([(GIB, 5)]), trace, cpus=3)
+    assert [len(bits(d)) for d in reads.dram] == [4, 4, 0]
+
+
+def test_a_data_page_the_host_does_not_know_is_walked_without_nested_reads():
+    snapshot = build_snapshot([(GIB, 5)], [])
+    snapshot.guest.entries[3, 0] = (1 << 51) | 0x67
+    _, ((_, reads),) = passes(snapshot, build_trace([(0, [GIB])]))
+    assert reads.host_leaf[0] == -1 and not bits(reads.read[0]) & set(range(8))
+
+
+def test_a_batch_never_splits_a_chunk():
+    trace = build_trace([(0, [GIB] * 5), (1, [GIB] * 2), (0, []), (1, [GIB])])
+    _, batches = passes(build_snapshot([(GIB, 5)]), trace, batch=3)
+    assert [(c.start, c.stop, len(r.page)) for c, r in batches] == [(0, 1, 5), (1, 4, 3)]
+
+
+def test_a_huge_page_in_the_host_shortens_the_nested_walks():
+    small = build_snapshot([(GIB, 512)], [])
+    huge = build_snapshot([(GIB, 512)], [Page(0, 0, 3), Page(4 * GIB, 4 << 18, 3)])
+    assert len(cold(small, GIB)) > len(cold(huge, GIB))
