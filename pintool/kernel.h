@@ -10,6 +10,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Newer than the kernel headers of Pin kits. */
+#ifndef __NR_execveat
+#define __NR_execveat 322
+#endif
+#ifndef __NR_pidfd_open
+#define __NR_pidfd_open 434
+#endif
+#ifndef __NR_clone3
+#define __NR_clone3 435
+#endif
+#ifndef __NR_close_range
+#define __NR_close_range 436
+#endif
+
 static inline long kernel_call_6(long number, long a, long b, long c, long d, long e, long f) {
     long result;
     register long r10 __asm__("r10") = d;

@@ -20,6 +20,7 @@ int qemu_plugin_version = QEMU_API;
 static struct ptt_thread *threads[PTT_LIVE_THREADS]; /* by vcpu index */
 static uint64_t start_address, end_address;
 static bool first_block = true;
+static uint64_t own_lowest; /* QEMU's lowest mapping before it loads the program, which it puts below */
 
 /* ---- accesses: the hot path ---- */
 
@@ -86,7 +87,7 @@ static void map_event(struct ptt_thread *thread, const char *line) {
     unsigned long start, end;
     char prot[8];
     if (sscanf(line, "%lx-%lx %7s", &start, &end, prot) != 3) return;
-    if (start >= (uint64_t)(uintptr_t)&qemu_plugin_tb_n_insns) return; /* QEMU's own: above its program */
+    if (start >= own_lowest) return;
     uint64_t bits = (prot[0] == 'r' ? PROT_READ : 0) | (prot[1] == 'w' ? PROT_WRITE : 0) | (prot[2] == 'x' ? PROT_EXEC : 0);
     ptt_record_event(thread, PTT_MMAP, start, end - start, bits, MAP_PRIVATE | MAP_FIXED, (int64_t)start);
 }
@@ -96,6 +97,14 @@ static void record_first_maps(struct ptt_thread *thread) {
     FILE *maps = fopen("/proc/self/maps", "re");
     while (maps && fgets(line, sizeof line, maps)) map_event(thread, line);
     if (maps) fclose(maps);
+}
+
+static uint64_t lowest_map(void) {
+    unsigned long start = 0;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    if (maps && fscanf(maps, "%lx-", &start) != 1) start = 0;
+    if (maps) fclose(maps);
+    return start;
 }
 
 static void look_at_program(struct qemu_plugin_insn *first) {
@@ -164,6 +173,7 @@ int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, 
         fprintf(stderr, "ptanalyze: %s: cannot trace into it: %s\n", tracer_options.writer.path, strerror(-failed));
         return 1;
     }
+    own_lowest = lowest_map();
     qemu_plugin_register_vcpu_tb_trans_cb(id, block_translated);
     qemu_plugin_register_vcpu_syscall_cb(id, call_begins);
     qemu_plugin_register_vcpu_syscall_ret_cb(id, call_returns);

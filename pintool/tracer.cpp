@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tracer.h"
 
-#include <asm/unistd.h>
-
 #include "control.h"
 #include "kernel.h"
 #include "roi.h"
@@ -130,16 +128,27 @@ void tracer_credit(struct ptt_thread *thread) {
 
 /* ---- system calls ---- */
 
-static uint32_t event_of(int64_t number) {
-    switch (number) {
-        case __NR_mmap: return PTT_MMAP;
-        case __NR_munmap: return PTT_MUNMAP;
-        case __NR_mprotect: return PTT_MPROTECT;
-        case __NR_mremap: return PTT_MREMAP;
-        case __NR_madvise: return PTT_MADVISE;
-        case __NR_brk: return PTT_BRK;
-        default: return 0;
+struct event_kind {
+    uint32_t kind;
+    int arguments;
+};
+
+static event_kind event_of(int64_t call) {
+    switch (call) {
+        case __NR_mmap: return {PTT_MMAP, 4};
+        case __NR_munmap: return {PTT_MUNMAP, 2};
+        case __NR_mprotect: return {PTT_MPROTECT, 3};
+        case __NR_mremap: return {PTT_MREMAP, 4};
+        case __NR_madvise: return {PTT_MADVISE, 3};
+        case __NR_brk: return {PTT_BRK, 1};
+        default: return {0, 0};
     }
+}
+
+static void record_call(struct ptt_thread *thread, event_kind event, int64_t result) {
+    uint64_t a[4] = {0, 0, 0, 0};
+    for (int i = 0; i < event.arguments; i++) a[i] = thread->arguments[i];
+    ptt_record_event(thread, event.kind, a[0], a[1], a[2], a[3], result);
 }
 
 void tracer_exit(void) {
@@ -180,11 +189,11 @@ int tracer_call(struct ptt_thread *thread, int64_t call, const uint64_t *argumen
 }
 
 void tracer_return(struct ptt_thread *thread, int64_t call, int64_t result) {
-    const uint64_t *a = thread->arguments;
-    uint32_t kind = event_of(call);
-    if (thread->pending == (int)call && kind) ptt_record_event(thread, kind, a[0], a[1], a[2], a[3], result);
-    bool clone = call == __NR_clone || call == __NR_clone3;
-    if (clone && result < 0 && (a[0] & CLONE_THREAD_FLAG)) __atomic_sub_fetch(&ptt_session->starting, 1, __ATOMIC_RELEASE);
+    event_kind event = event_of(call);
+    if (thread->pending == (int)call && event.kind) record_call(thread, event, result);
+    bool failed_clone = (call == __NR_clone || call == __NR_clone3) && result < 0;
+    if (failed_clone && (thread->arguments[0] & CLONE_THREAD_FLAG))
+        __atomic_sub_fetch(&ptt_session->starting, 1, __ATOMIC_RELEASE);
     if (call == __NR_execve || call == __NR_execveat) {
         ptt_resume();
         if (!ptt_session->ended) ptt_session->recording = recording_before_exec;

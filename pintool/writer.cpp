@@ -38,7 +38,7 @@ static void write_header() {
     header.pid = s->pid;
     header.ended = (uint32_t)s->ended;
     header.detail = s->detail;
-    header.instructions = (uint32_t)s->options.instructions;
+    header.flags = s->options.instructions ? PTT_INSTRUCTIONS : 0;
     header.start = s->start;
     header.end = now();
     header.bytes = s->bytes;
@@ -170,8 +170,8 @@ static void write_event(uint16_t thread, const ptt_event *event) {
 void ptt_record_event(struct ptt_thread *thread, uint32_t kind, uint64_t a, uint64_t b, uint64_t c, uint64_t d,
                int64_t result) {
     struct ptt_event event = {kind, 0, a, b, c, d, result};
-    ptt_flush(thread, 0);
-    write_event(thread->index, &event);
+    if (thread) ptt_flush(thread, 0);
+    write_event(thread ? thread->index : 0, &event);
 }
 
 struct ptt_thread *ptt_thread_start(uint64_t parent) {

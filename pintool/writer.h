@@ -70,7 +70,7 @@ int ptt_forked(int follow);
 struct ptt_thread *ptt_thread_start(uint64_t parent);
 void ptt_thread_exit(struct ptt_thread *thread);
 
-/* Writes the thread's open chunk, then the event. */
+/* Writes the thread's open chunk, then the event. NULL: an event before the first thread is known. */
 void ptt_record_event(struct ptt_thread *thread, uint32_t kind, uint64_t a, uint64_t b, uint64_t c, uint64_t d,
                       int64_t result);
 

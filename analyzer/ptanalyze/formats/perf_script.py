@@ -1,0 +1,62 @@
+"""Import `perf script` output with data addresses (from `perf record -d` or `perf mem record`)."""
+
+import numpy as np
+
+from ..errors import CaptureError
+from ..kernels.parse import parse_perf
+from ..trace import Event
+from .text_blocks import bad_line, blocks, open_input
+from .trace_writer import UNKNOWN_THREAD, trace_writer
+
+SHORTEST_LINE = 8
+WHAT = "no sample with thread, time and address; print them with `perf script -F tid,cpu,time,event,addr`"
+
+
+def import_perf_script(source, out):
+    """Write the samples of `source` (path or binary stream) to the trace file `out`; returns their number.
+
+    perf samples: the trace holds a fraction of all accesses, and facts["sampled"] says so. Samples are
+    grouped by thread within a block of text; chunks keep the times of their first samples. Samples without an
+    address (0) are left out. CaptureError names the first line without one of the fields.
+    """
+    threads = {}
+    start = None
+    with open_input(source) as (file, name), trace_writer(out, tracer="perf script", sampled=True) as writer:
+        for block, before in blocks(file, name):
+            columns = parse_block(block, before, name)
+            if start is None and len(columns["time"]):
+                start = int(columns["time"].min())
+            write_samples(writer, columns, start, threads)
+        if not writer.accesses:
+            raise CaptureError(name, "samples", 0, WHAT)
+        return writer.accesses
+
+
+def parse_block(block, before, name):
+    room = len(block) // SHORTEST_LINE + 1
+    columns = {key: np.empty(room, np.int64) for key in ("tid", "cpu", "time", "page")}
+    columns["write"] = np.empty(room, np.bool_)
+    n, bad = parse_perf(block, *columns.values())
+    if bad >= 0:
+        raise bad_line(name, block, before, bad, WHAT)
+    kept = columns["page"][:n] != 0
+    return {key: column[:n][kept] for key, column in columns.items()}
+
+
+def write_samples(writer, columns, start, threads):
+    order = np.lexsort((columns["time"], columns["tid"]))
+    columns = {key: column[order] for key, column in columns.items()}
+    tids, first = np.unique(columns["tid"], return_index=True)
+    for tid, part in zip(tids.tolist(), np.split(np.arange(len(order)), first[1:]), strict=True):
+        part = slice(part[0], part[-1] + 1)
+        time = np.maximum(columns["time"][part] - start, 0)
+        if tid not in threads:
+            threads[tid] = len(threads)
+            writer.event(Event.THREAD_START, a=tid, b=UNKNOWN_THREAD, thread=threads[tid], time=time[0])
+        writer.accesses_of(
+            columns["page"][part],
+            columns["write"][part],
+            thread=threads[tid],
+            time=time,
+            cpu=columns["cpu"][part],
+        )

@@ -1,0 +1,44 @@
+"""Large text inputs as blocks of whole lines."""
+
+from contextlib import contextmanager
+
+import numpy as np
+
+from ..errors import CaptureError
+
+BLOCK = 1 << 24
+LONGEST_LINE = 1 << 16
+
+
+@contextmanager
+def open_input(source):
+    """(binary stream, name) of a path or of a stream that is open already."""
+    if hasattr(source, "read"):
+        yield source, getattr(source, "name", "standard input")
+        return
+    with open(source, "rb") as file:
+        yield file, source
+
+
+def blocks(file, name, size=BLOCK):
+    """Yield uint8[n] blocks that end at a line's end, with the number of bytes before each."""
+    rest = b""
+    before = 0
+    while chunk := file.read(size):
+        chunk = rest + chunk
+        cut = chunk.rfind(b"\n") + 1
+        rest = chunk[cut:]
+        if len(rest) > LONGEST_LINE:
+            raise CaptureError(
+                name, "line", f"at byte {before + cut}", f"longer than {LONGEST_LINE} bytes: no text"
+            )
+        yield np.frombuffer(chunk, np.uint8, cut), before
+        before += cut
+    if rest:
+        yield np.frombuffer(rest, np.uint8), before
+
+
+def bad_line(name, block, before, at, what):
+    """CaptureError about the line at block[at]."""
+    line = bytes(block[at : at + 80]).split(b"\n")[0].decode("utf-8", "replace")
+    return CaptureError(name, f"line at byte {before + at}", repr(line), what)

@@ -1,0 +1,84 @@
+"""Chunks of a trace.ptt to batches of touches, region ids instead of page numbers."""
+
+import numpy as np
+
+from ..errors import CaptureError
+from ..kernels import decode
+from ..trace import Touches
+
+LEARN_TOUCHES = 1 << 16
+DAMAGE = {
+    decode.PAST_END: "the touches run past the chunk's end",
+    decode.BAD_LENGTH: "bytes are left over after the last touch",
+    decode.BAD_PAGE: "a page number beyond 57-bit addresses",
+    decode.BAD_COUNT: "a touch of more than 2^18 - 1 accesses",
+    decode.BAD_SUM: "the touches do not add up to the chunk's accesses",
+}
+
+
+class TraceDecoder:
+    """Decodes chunks in order; the regions found once are kept for every later pass.
+
+    data    uint8[bytes], the file
+    chunks  CHUNK_DTYPE[n]; payload, length int64[n]: where each chunk's touches are in the file
+    base_page  added to every page
+    """
+
+    def __init__(self, path, data, chunks, payload, length, base_page):
+        self.path, self.data, self.chunks, self.base_page = path, data, chunks, base_page
+        self.payload = np.ascontiguousarray(payload, np.int64)
+        self.length = np.ascontiguousarray(length, np.int64)
+        self.touches = np.ascontiguousarray(chunks["touches"])
+        self.accesses = np.ascontiguousarray(chunks["accesses"])
+        over = np.flatnonzero(self.touches > self.length)
+        if len(over):
+            raise self.damaged(int(over[0]), "more touches than bytes")
+        self.known = 0
+        self.regions = np.empty(0, np.int64)
+        self.grow(1 << 10)
+
+    def damaged(self, chunk, why):
+        return CaptureError(self.path, f"chunk {chunk}", f"at byte {self.payload[chunk]}", why)
+
+    def grow(self, room):
+        """Room for `room` regions (a power of two); ids stay."""
+        regions = np.empty(room, np.int64)
+        regions[: self.known] = self.regions[: self.known]
+        keys = np.full(2 * room, decode.EMPTY, np.int64)
+        ids = np.empty(2 * room, np.int32)
+        decode.fill_regions(regions, self.known, keys, ids)
+        self.keys, self.ids, self.regions = keys, ids, regions
+
+    def decode(self, first, last, page, write, count):
+        """Decode chunks first..last-1 into page, write, count (uint32, bool, uint32), from their start on."""
+        at = first
+        while at < last:
+            done = int(self.chunks["first"][at] - self.chunks["first"][first])
+            at, self.known, error = decode.decode_chunks(
+                self.data, self.payload, self.length, self.touches, self.accesses, at, last, self.base_page,
+                self.keys, self.ids, self.regions, self.known, page[done:], write[done:], count[done:],
+            )  # fmt: skip
+            if error == decode.MANY_REGIONS:
+                need = self.known + int(self.touches[at])
+                self.grow(1 << need.bit_length())
+            elif error:
+                raise self.damaged(at, DAMAGE[error])
+
+    def find_regions(self):
+        """uint64[R]: address >> 21 of each region by first touch; decodes and so checks the whole trace."""
+        for _ in self.batches(LEARN_TOUCHES):
+            pass
+        return self.regions[: self.known].astype(np.uint64)
+
+    def batches(self, least):
+        """Yield Touches of consecutive whole chunks, each of at least `least` touches but the last."""
+        total = int(self.touches.sum())
+        first = 0
+        while first < len(self.chunks):
+            start = int(self.chunks["first"][first])
+            last = int(np.searchsorted(self.chunks["first"], start + max(least, 1), side="left"))
+            n = (int(self.chunks["first"][last]) if last < len(self.chunks) else total) - start
+            page, write, count = np.empty(n, np.uint32), np.empty(n, np.bool_), np.empty(n, np.uint32)
+            self.decode(first, last, page, write, count)
+            yield Touches(slice(first, last), page, write, count)
+            first = last

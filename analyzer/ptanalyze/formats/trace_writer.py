@@ -1,0 +1,158 @@
+"""Write trace.ptt from Python: what importers and tests make is what the native writer makes."""
+
+import zlib
+from contextlib import contextmanager
+
+import numpy as np
+
+from ..kernels import decode
+from ..trace import SLOT_BITS
+from .atomic import atomic_write
+from .trace_frames import (
+    BYTE_ORDER,
+    CHUNK,
+    ENDED,
+    ENDED_IMPORTED,
+    EVENT,
+    FRAME_DTYPE,
+    HEADER_BYTES,
+    HEADER_DTYPE,
+    INSTRUCTIONS,
+    MAGIC,
+    PAYLOAD_DTYPE,
+    SAMPLED,
+    VERSION,
+)
+
+RULES = "See the frame and touch encoding in pintool/records.h, format version 1."
+BATCH = 1 << 16
+CHUNK_TOUCHES = 4096
+UNKNOWN_THREAD = (1 << 64) - 1
+
+
+@contextmanager
+def trace_writer(path, **facts):
+    """A TraceWriter whose file becomes `path` (0600) when the block ends; facts as in Trace.facts."""
+    with atomic_write(path) as file:
+        writer = TraceWriter(file)
+        yield writer
+        writer.finish(facts)
+
+
+class TraceWriter:
+    def __init__(self, file):
+        self.file = file
+        self.bytes = HEADER_BYTES
+        self.records = self.accesses = self.end = 0
+        file.write(b"\0" * HEADER_BYTES)
+
+    def chunk(self, page, write, count, *, thread=0, cpu=-1, time=0, instructions=0):
+        """Append one chunk: page int64[n] (page numbers), write bool[n], count int64[n] (1 to 2^18 - 1)."""
+        out = np.empty(len(page) * decode.RECORD_BYTES_MAX, np.uint8)
+        count = np.ascontiguousarray(count, np.int64)
+        page, write = np.ascontiguousarray(page, np.int64), np.ascontiguousarray(write, np.bool_)
+        payload = out[: decode.encode_chunk(page, write, count, out)].tobytes()
+        accesses = int(count.sum())
+        self.frame(payload, CHUNK, thread, cpu, time, len(page), accesses, instructions)
+        self.records += len(page)
+        self.accesses += accesses
+
+    def accesses_of(self, page, write, *, thread, time, cpu=None, instructions=None):
+        """Append one thread's accesses, merged and cut into chunks.
+
+        page int64[n], write bool[n], time int64[n] (ns); cpu int[n]; instructions int64[n]: executed up to
+        each access, from a start of the caller's choice.
+        """
+        if not len(page):
+            return
+        new = np.concatenate(([True], page[1:] != page[:-1]))
+        new[:: decode.COUNT_MAX] = True  # so that no touch stands for more than that
+        first = np.flatnonzero(new)
+        count = np.diff(np.append(first, len(page)))
+        write = np.logical_or.reduceat(write, first)
+        for start in range(0, len(first), CHUNK_TOUCHES):
+            part = slice(start, start + CHUNK_TOUCHES)
+            at = first[start]
+            after = first[part.stop] if part.stop < len(first) else len(page) - 1
+            self.chunk(
+                page[first[part]],
+                write[part],
+                count[part],
+                thread=thread,
+                cpu=-1 if cpu is None else cpu[at],
+                time=time[at],
+                instructions=0 if instructions is None else instructions[after] - instructions[at],
+            )
+
+    def event(self, kind, a=0, b=0, c=0, d=0, result=0, *, thread=0, cpu=-1, time=0):
+        """Append one event (ptanalyze.trace.Event)."""
+        payload = np.array((kind, 0, a, b, c, d, result), PAYLOAD_DTYPE)
+        self.frame(payload.tobytes(), EVENT, thread, cpu, time, 0, 0, 0)
+
+    def frame(self, payload, kind, thread, cpu, time, records, accesses, instructions):
+        head = np.zeros((), FRAME_DTYPE)
+        head["magic"], head["bytes"], head["kind"] = decode.FRAME_MAGIC, len(payload), kind
+        head["thread"], head["cpu"], head["time"] = thread, cpu, time
+        head["records"], head["accesses"], head["instructions"] = records, accesses, instructions
+        head["crc"] = zlib.crc32(payload, zlib.crc32(head.tobytes()))
+        self.file.write(head.tobytes() + payload)
+        self.bytes += decode.FRAME_BYTES + len(payload)
+        self.end = max(self.end, int(time))
+
+    def finish(self, facts):
+        """Write the header over its place."""
+        header = np.zeros((), HEADER_DTYPE)
+        header["magic"], header["version"], header["byte_order"] = MAGIC, VERSION, BYTE_ORDER
+        header["header_bytes"], header["bytes"] = HEADER_BYTES, self.bytes
+        header["records"], header["accesses"], header["end"] = self.records, self.accesses, self.end
+        ended = facts.get("ended", "imported")
+        header["ended"] = ENDED_IMPORTED if ended == "imported" else ENDED.index(ended)
+        header["pid"], header["start"] = facts.get("pid", 0), facts.get("started", 0)
+        header["dropped"] = facts.get("dropped_touches", 0)
+        header["flags"] = INSTRUCTIONS * facts.get("instructions", False) + SAMPLED * facts.get(
+            "sampled", False
+        )
+        header["arch"] = facts.get("arch", "x86_64").encode()
+        header["tracer"] = facts.get("tracer", "").encode()[:47]
+        header["command"] = facts.get("command", "").encode()[:1023]
+        header["rules"] = RULES.encode()
+        header["crc"] = zlib.crc32(header.tobytes())
+        self.file.seek(0)
+        self.file.write(header.tobytes())
+
+
+def write_trace(path, trace):
+    """Write a Trace; reading it again gives the same chunks, events, touches and regions."""
+    with trace_writer(path, **trace.facts) as writer:
+        events = iter(trace.events)
+        event = next(events, None)
+        for batch in trace.batches(BATCH):
+            page = (trace.regions[batch.page >> SLOT_BITS] << np.uint64(SLOT_BITS)).astype(np.int64)
+            page |= batch.page & ((1 << SLOT_BITS) - 1)
+            start = int(trace.chunks["first"][batch.chunks.start])
+            for number in range(batch.chunks.start, batch.chunks.stop):
+                while event is not None and event["chunk"] <= number:
+                    write_event(writer, event)
+                    event = next(events, None)
+                write_chunk(writer, trace.chunks[number], page, batch, start)
+        while event is not None:
+            write_event(writer, event)
+            event = next(events, None)
+
+
+def write_chunk(writer, chunk, page, batch, start):
+    part = slice(int(chunk["first"]) - start, int(chunk["first"] + chunk["touches"]) - start)
+    writer.chunk(
+        page[part],
+        batch.write[part],
+        batch.count[part],
+        thread=chunk["thread"],
+        cpu=chunk["cpu"],
+        time=chunk["time"],
+        instructions=chunk["instructions"],
+    )
+
+
+def write_event(writer, event):
+    fields = (event[name] for name in ("kind", "a", "b", "c", "d", "result"))
+    writer.event(*fields, thread=event["thread"], cpu=event["cpu"], time=event["time"])

@@ -1,0 +1,225 @@
+"""Touches to bytes and back, and the frames around them, as pintool/records.h says."""
+
+import numpy as np
+from numba import njit
+
+FRAME_BYTES = 48
+FRAME_MAGIC = 0x46545450
+RECENT = 6
+PAGE_BITS = 45
+COUNT_MAX = (1 << 18) - 1
+RECORD_BYTES_MAX = 10
+EMPTY = -1
+HASH_FACTOR = -7046029254386353131  # 2^64 / golden ratio, odd (Knuth, TAOCP 3, 6.4)
+
+OK, PAST_END, BAD_LENGTH, BAD_PAGE, BAD_COUNT, BAD_SUM, MANY_REGIONS = range(7)
+
+
+@njit(cache=True)
+def little_u32(data, at):
+    return (
+        np.int64(data[at])
+        | np.int64(data[at + 1]) << 8
+        | np.int64(data[at + 2]) << 16
+        | np.int64(data[at + 3]) << 24
+    )
+
+
+@njit(cache=True)
+def scan_frames(data, start, end, frames, offset):
+    """Find the whole frames in data[start:end]; with room in `offset`, also copy their headers.
+
+    data    uint8[bytes]
+    frames  uint8[n, 48]  filled with the frame headers
+    offset  int64[n]      filled with the position of each frame; length 0: only count
+    Returns (frames found, end of the last one): short of `end` where the rest is no whole frame.
+    """
+    n = 0
+    at = start
+    while at + FRAME_BYTES <= end and little_u32(data, at) == FRAME_MAGIC:
+        after = at + FRAME_BYTES + little_u32(data, at + 8)
+        if after > end:
+            break
+        if n < len(offset):
+            offset[n] = at
+            for i in range(FRAME_BYTES):
+                frames[n, i] = data[at + i]
+        n += 1
+        at = after
+    return n, at
+
+
+@njit(cache=True)
+def region_id(region, keys, ids, regions, known):
+    """Id of `region` in the open-addressed table (keys, ids); a new one gets id `known`."""
+    mask = len(keys) - 1
+    at = ((region * HASH_FACTOR) >> 20) & mask
+    while keys[at] != region:
+        if keys[at] == EMPTY:
+            keys[at] = region
+            ids[at] = known
+            regions[known] = region
+            return known
+        at = (at + 1) & mask
+    return ids[at]
+
+
+@njit(cache=True)
+def fill_regions(regions, known, keys, ids):
+    """Enter regions[:known] into the empty table (keys, ids)."""
+    for i in range(known):
+        region_id(regions[i], keys, ids, regions, i)
+
+
+@njit(cache=True)
+def decode_chunks(
+    data,
+    offset,
+    length,
+    touches,
+    accesses,
+    first,
+    last,
+    base_page,
+    keys,
+    ids,
+    regions,
+    known,
+    page,
+    write,
+    count,
+):
+    """Decode chunks first..last-1 one after the other.
+
+    data            uint8[bytes]   the file
+    offset, length  int64[chunks]  payload of each chunk
+    touches, accesses int64[chunks] what each chunk is to decode to
+    base_page       int64          added to every page (the header's guest_base >> 12)
+    keys, ids       int64[2^k]     hash table of regions, EMPTY where free
+    regions         int64[half of 2^k]  region of each id, `known` of them so far
+    page, write, count  filled in order: uint32, bool, uint32, as ptanalyze.trace.Touches
+
+    Returns (chunk, known, error): decoded up to before `chunk`. Stops early with MANY_REGIONS when the table
+    might become more than half full, or with the reason why a chunk is damaged.
+    """
+    out = 0
+    recent = np.empty(RECENT, np.int64)
+    for chunk in range(first, last):
+        if known + touches[chunk] > len(regions):
+            return chunk, known, MANY_REGIONS
+        at = offset[chunk]
+        end = at + length[chunk]
+        recent[:] = 0
+        base = np.int64(0)
+        other = np.int64(0)
+        total = np.int64(0)
+        for _ in range(touches[chunk]):
+            if at >= end:
+                return chunk, known, PAST_END
+            byte = np.int64(data[at])
+            at += 1
+            kind = (byte >> 3) & 3
+            low = byte >> 5
+            if kind == 0 and low < RECENT:
+                slot = low
+                number = recent[slot]
+            else:
+                slot = RECENT - 1
+                extra = kind if kind else (4 if low == RECENT else 6)
+                if at + extra > end:
+                    return chunk, known, PAST_END
+                bits = np.int64(0)
+                for i in range(extra):
+                    bits |= np.int64(data[at + i]) << (8 * i)
+                at += extra
+                if kind:
+                    bits = bits << 3 | low
+                else:
+                    base, other = other, base
+                number = bits if extra == 6 else base + ((bits >> 1) ^ -(bits & 1))
+                base = number
+                if number < 0 or number >> PAGE_BITS:
+                    return chunk, known, BAD_PAGE
+            for i in range(slot, 0, -1):
+                recent[i] = recent[i - 1]
+            recent[0] = number
+            times = ((byte >> 1) & 3) + 1
+            if times == 4:
+                shift = 0
+                more = True
+                while more:
+                    if at >= end:
+                        return chunk, known, PAST_END
+                    times += (np.int64(data[at]) & 127) << shift
+                    more = data[at] >= 128
+                    at += 1
+                    shift += 7
+                    if shift > 21 or times > COUNT_MAX:
+                        return chunk, known, BAD_COUNT
+            number += base_page
+            if number >> PAGE_BITS:
+                return chunk, known, BAD_PAGE
+            region = region_id(number >> 9, keys, ids, regions, known)
+            if region == known:
+                known += 1
+            page[out] = region << 9 | (number & 511)
+            write[out] = byte & 1
+            count[out] = times
+            out += 1
+            total += times
+        if at != end:
+            return chunk, known, BAD_LENGTH
+        if total != accesses[chunk]:
+            return chunk, known, BAD_SUM
+    return last, known, OK
+
+
+@njit(cache=True)
+def encode_chunk(page, write, count, out):
+    """Encode one chunk's touches; the inverse of decode_chunks and the twin of pintool/encode.h.
+
+    page int64[n] (below 2^45), write bool[n], count int64[n] (1..COUNT_MAX), out uint8[>= 10 n].
+    Returns the number of bytes written.
+    """
+    recent = np.zeros(RECENT, np.int64)
+    base = np.int64(0)
+    other = np.int64(0)
+    at = 0
+    for i in range(len(page)):
+        number = page[i]
+        slot = 0
+        while slot < RECENT and recent[slot] != number:
+            slot += 1
+        for j in range(min(slot, RECENT - 1), 0, -1):
+            recent[j] = recent[j - 1]
+        recent[0] = number
+        start = at
+        at += 1
+        if slot < RECENT:
+            first = slot << 5
+        else:
+            delta = (number - base) << 1 ^ (number - base) >> 63
+            if delta >> 27 == 0:
+                extra = 1 if delta >> 11 == 0 else 2 if delta >> 19 == 0 else 3
+                first = extra << 3 | (delta & 7) << 5
+                bits = delta >> 3
+            else:
+                base, other = other, base
+                delta = (number - base) << 1 ^ (number - base) >> 63
+                extra = 4 if delta >> 32 == 0 else 6
+                first = (RECENT if extra == 4 else RECENT + 1) << 5
+                bits = delta if extra == 4 else number
+            base = number
+            for j in range(extra):
+                out[at + j] = (bits >> (8 * j)) & 255
+            at += extra
+        out[start] = first | np.int64(write[i]) | min(count[i] - 1, 3) << 1
+        if count[i] > 3:
+            left = count[i] - 4
+            while left >= 128:
+                out[at] = (left & 127) | 128
+                left >>= 7
+                at += 1
+            out[at] = left
+            at += 1
+    return at

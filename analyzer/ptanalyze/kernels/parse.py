@@ -1,0 +1,134 @@
+"""Text of other tracers to columns, a block of whole lines at a time."""
+
+import numpy as np
+from numba import njit
+
+NEWLINE, SPACE, TAB, COMMA, COLON, SLASH, DOT = 10, 32, 9, 44, 58, 47, 46
+HEX = np.full(256, -1, np.int8)
+HEX[48:58] = np.arange(10)
+HEX[65:71] = HEX[97:103] = np.arange(10, 16)
+
+
+@njit(cache=True)
+def line_end(data, at):
+    while at < len(data) and data[at] != NEWLINE:
+        at += 1
+    return at
+
+
+@njit(cache=True)
+def number(data, at, end, base):
+    """(value, position after it) of a number; the position is `at` when there is none."""
+    value = np.int64(0)
+    while at < end:
+        digit = HEX[data[at]]
+        if digit < 0 or digit >= base:
+            break
+        value = value * base + digit
+        at += 1
+    return value, at
+
+
+@njit(cache=True)
+def parse_lackey(data, instructions, page, write, time):
+    """Parse lines of `valgrind --tool=lackey --trace-mem=yes`: "I  addr,size", " L addr,size", S, M alike.
+
+    data  uint8[bytes] of whole lines; instructions: "I" lines so far
+    page int64, write bool, time int64 (instructions so far): one row an access, room for 4 a line; M is a load
+    and a store; an access across a page border is one row in each page.
+    Returns (rows, instructions, position of the first line that is neither this nor valgrind's own, or -1).
+    """
+    n = 0
+    at = 0
+    while at < len(data):
+        start = at
+        end = line_end(data, at)
+        at = end + 1
+        if end == start or data[start] == 61 or data[start] == 45:  # "==PID== ...", "--PID-- ..."
+            continue
+        kind = data[start] if data[start] != SPACE else data[min(start + 1, end - 1)]
+        address, comma = number(data, start + 3, end, 16)
+        size, last = number(data, comma + 1, end, 10)
+        form = end - start > 5 and data[start + 2] == SPACE and comma > start + 3 and comma < end
+        if not form or data[comma] != COMMA or last != end or size == 0 or address >> 57:
+            return n, instructions, start
+        if kind == 73:  # I
+            instructions += 1
+        elif kind == 76 or kind == 83 or kind == 77:  # L, S, M
+            for stores in range(kind == 83, 1 + (kind != 76)):
+                for number_of_page in range(address >> 12, ((address + size - 1) >> 12) + 1):
+                    page[n] = number_of_page
+                    write[n] = stores == 1
+                    time[n] = instructions
+                    n += 1
+                    if n == len(page):
+                        return n, instructions, start
+        else:
+            return n, instructions, start
+    return n, instructions, -1
+
+
+@njit(cache=True)
+def parse_perf(data, tid, cpu, time, page, write):
+    """Parse `perf script` lines with a thread, a time, an address and, if present, a CPU and an event.
+
+    A line: anything, TID or PID/TID, [CPU], SECONDS.FRACTION: then, after an optional period and event name
+    that ends in a colon, the address in hexadecimal. An event with "store" in its name is a store.
+    tid, cpu (-1 unknown), time (ns), page int64; write bool.
+    Returns (rows, position of the first bad line or -1).
+    Lines that are empty or begin with "#" are skipped.
+    """
+    n = 0
+    at = 0
+    while at < len(data):
+        start = at
+        end = line_end(data, at)
+        at = end + 1
+        if end == start or data[start] == 35:
+            continue
+        word = start
+        state = 0  # 0: before the time, 1: after it, 2: address found
+        thread, on = np.int64(-1), np.int64(-1)
+        store = False
+        while word < end:
+            while word < end and (data[word] == SPACE or data[word] == TAB):
+                word += 1
+            after = word
+            while after < end and data[after] != SPACE and data[after] != TAB:
+                after += 1
+            if after == word:
+                break
+            if state == 0:
+                value, stop = number(data, word, after, 10)
+                if stop > word and stop < after and data[stop] == SLASH:
+                    value, stop = number(data, stop + 1, after, 10)
+                if stop == after:
+                    thread = value
+                elif data[word] == 91:  # [CPU]
+                    on, _ = number(data, word + 1, after, 10)
+                elif stop > word and data[stop] == DOT and data[after - 1] == COLON and thread >= 0:
+                    fraction, stop_2 = number(data, stop + 1, after, 10)
+                    if stop_2 == after - 1 and stop_2 - stop <= 10:
+                        for _ in range(10 - (stop_2 - stop)):
+                            fraction *= 10
+                        time[n] = value * 1000000000 + fraction
+                        state = 1
+            elif data[after - 1] == COLON:  # the event; what stood before it was the period
+                state = 1
+                for i in range(word, after - 4):
+                    if data[i] == 115 and data[i + 1] == 116 and data[i + 2] == 111 and data[i + 3] == 114:
+                        store = True
+            elif state == 1:
+                value, stop = number(data, word, after, 16)
+                if stop != after or value < 0 or value >> 57:
+                    return n, start
+                page[n] = value >> 12
+                state = 2
+            word = after
+        if state != 2:
+            return n, start
+        tid[n] = thread
+        cpu[n] = on
+        write[n] = store
+        n += 1
+    return n, -1

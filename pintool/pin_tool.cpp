@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The tracer for Intel Pin 3: pin -t build/pin/pin_tool.so -out trace.ptt -- PROGRAM ...
+ * What it knows of Pin is all here; what it does with it is in tracer.cpp and writer.cpp.
+ */
+#include <string>
+
+#include "pin.H"
+
+#include "kernel.h"
+
+#include "tracer.h"
+
+static REG thread_register; /* holds the thread's ptt_thread, 0 when it is not traced */
+
+/* ---- accesses: the hot path ---- */
+
+static VOID PIN_FAST_ANALYSIS_CALL access(ptt_thread *thread, ADDRINT address, UINT32 bytes, UINT32 store) {
+    if (thread && ptt_session->recording) tracer_access(thread, address, bytes, store);
+}
+
+static VOID PIN_FAST_ANALYSIS_CALL counted_access(ptt_thread *thread, ADDRINT address, UINT32 bytes, UINT32 store) {
+    if (!thread) return;
+    tracer_count(thread);
+    if (ptt_session->recording) tracer_access(thread, address, bytes, store);
+}
+
+static VOID PIN_FAST_ANALYSIS_CALL block_executed(ptt_thread *thread, UINT32 instructions) {
+    if (thread) thread->instructions += instructions;
+}
+
+static VOID instrument_access(INS ins, UINT32 operand, UINT32 store) {
+    AFUNPTR function = tracer_counts() ? (AFUNPTR)counted_access : (AFUNPTR)access;
+    INS_InsertPredicatedCall(ins, IPOINT_BEFORE, function, IARG_FAST_ANALYSIS_CALL, IARG_REG_VALUE, thread_register,
+                             IARG_MEMORYOP_EA, operand, IARG_UINT32, (UINT32)INS_MemoryOperandSize(ins, operand),
+                             IARG_UINT32, store, IARG_END);
+}
+
+static VOID instrument(TRACE trace, VOID *) {
+    for (BBL block = TRACE_BblHead(trace); BBL_Valid(block); block = BBL_Next(block)) {
+        if (tracer_options.writer.instructions)
+            BBL_InsertCall(block, IPOINT_BEFORE, (AFUNPTR)block_executed, IARG_FAST_ANALYSIS_CALL, IARG_REG_VALUE,
+                           thread_register, IARG_UINT32, BBL_NumIns(block), IARG_END);
+        for (INS ins = BBL_InsHead(block); INS_Valid(ins); ins = INS_Next(ins))
+            for (UINT32 operand = 0; INS_IsStandardMemop(ins) && operand < INS_MemoryOperandCount(ins); operand++) {
+                if (INS_MemoryOperandIsRead(ins, operand)) instrument_access(ins, operand, 0);
+                if (INS_MemoryOperandIsWritten(ins, operand)) instrument_access(ins, operand, 1);
+            }
+    }
+}
+
+/* ---- region of interest by symbol, and what is mapped before the first instruction ---- */
+
+static VOID roi_starts(ptt_thread *thread) {
+    if (thread) tracer_roi_start(thread);
+}
+
+static VOID roi_ends(ptt_thread *thread) {
+    if (thread) tracer_roi_end(thread);
+}
+
+static VOID call_at(IMG image, const char *symbol, AFUNPTR function) {
+    RTN routine = symbol[0] ? RTN_FindByName(image, symbol) : RTN_Invalid();
+    if (!RTN_Valid(routine)) return;
+    RTN_Open(routine);
+    RTN_InsertCall(routine, IPOINT_BEFORE, function, IARG_REG_VALUE, thread_register, IARG_END);
+    RTN_Close(routine);
+}
+
+static VOID image_loaded(IMG image, VOID *) {
+    call_at(image, tracer_options.start_symbol, (AFUNPTR)roi_starts);
+    call_at(image, tracer_options.end_symbol, (AFUNPTR)roi_ends);
+    for (UINT32 i = 0; ptt_session && i < IMG_NumRegions(image); i++) {
+        ADDRINT start = IMG_RegionLowAddress(image, i), bytes = IMG_RegionHighAddress(image, i) + 1 - start;
+        ptt_record_event(NULL, PTT_MMAP, start, bytes, 0, 0, (int64_t)start);
+    }
+}
+
+/* ---- threads, forks, system calls ---- */
+
+static ptt_thread *thread_in(const CONTEXT *context) { return (ptt_thread *)PIN_GetContextReg(context, thread_register); }
+
+static VOID set_thread(CONTEXT *context, ptt_thread *thread) {
+    PIN_SetContextReg(context, thread_register, (ADDRINT)thread);
+}
+
+static VOID thread_starts(THREADID, CONTEXT *context, INT32, VOID *) { set_thread(context, tracer_thread()); }
+
+static VOID call_begins(THREADID, CONTEXT *context, SYSCALL_STANDARD standard, VOID *) {
+    ptt_thread *thread = thread_in(context);
+    uint64_t arguments[4], flags;
+    if (!thread) return;
+    for (UINT32 i = 0; i < 4; i++) arguments[i] = PIN_GetSyscallArgument(context, standard, i);
+    ADDRINT number = PIN_GetSyscallNumber(context, standard);
+    if (number == __NR_clone3 && PIN_SafeCopy(&flags, (VOID *)arguments[0], sizeof flags) == sizeof flags)
+        arguments[0] = flags; /* clone_args.flags comes first */
+    if (tracer_call(thread, (int64_t)number, arguments)) set_thread(context, NULL);
+}
+
+static VOID call_returns(THREADID, CONTEXT *context, SYSCALL_STANDARD standard, VOID *) {
+    ptt_thread *thread = thread_in(context);
+    if (!thread) return;
+    ADDRINT failed = PIN_GetSyscallErrno(context, standard);
+    int64_t result = failed ? -(int64_t)failed : (int64_t)PIN_GetSyscallReturn(context, standard);
+    tracer_return(thread, thread->pending, result);
+}
+
+static VOID forked(THREADID, const CONTEXT *context, VOID *) {
+    if (tracer_is_child()) set_thread(const_cast<CONTEXT *>(context), tracer_thread());
+}
+
+static VOID process_exits(INT32, VOID *) { tracer_exit(); }
+
+/* ---- options ---- */
+
+static KNOB<std::string> out(KNOB_MODE_WRITEONCE, "pintool", "out", "trace.ptt", "file to trace into");
+static KNOB<std::string> max_bytes(KNOB_MODE_WRITEONCE, "pintool", "max_bytes", "0", "size limit, 0 none");
+static KNOB<std::string> instructions(KNOB_MODE_WRITEONCE, "pintool", "instructions", "off", "count instructions: on, off");
+static KNOB<std::string> start_symbol(KNOB_MODE_WRITEONCE, "pintool", "roi_start_symbol", "", "function that starts the ROI");
+static KNOB<std::string> end_symbol(KNOB_MODE_WRITEONCE, "pintool", "roi_end_symbol", "", "function that ends the ROI");
+static KNOB<std::string> marker(KNOB_MODE_WRITEONCE, "pintool", "roi_marker", "off", "ROI by roi.h's markers: on, off");
+static KNOB<std::string> start_access(KNOB_MODE_WRITEONCE, "pintool", "roi_start_access", "0", "accesses before the ROI");
+static KNOB<std::string> accesses(KNOB_MODE_WRITEONCE, "pintool", "roi_accesses", "0", "accesses in the ROI");
+static KNOB<std::string> follow_fork(KNOB_MODE_WRITEONCE, "pintool", "follow_fork", "off", "trace children: on, off");
+static KNOB<std::string> control(KNOB_MODE_WRITEONCE, "pintool", "control", "", "socket of the controller");
+static KNOB<std::string> control_timeout(KNOB_MODE_WRITEONCE, "pintool", "control_timeout", "600", "seconds to wait for it");
+
+static bool take_options() {
+    KNOB<std::string> *const knobs[] = {&out, &max_bytes, &instructions, &start_symbol, &end_symbol, &marker,
+                                        &start_access, &accesses, &follow_fork, &control, &control_timeout};
+    const char *const names[] = {"out", "max_bytes", "instructions", "roi_start_symbol", "roi_end_symbol", "roi_marker",
+                                 "roi_start_access", "roi_accesses", "follow_fork", "control", "control_timeout"};
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!knobs[i]->Value().empty() && !tracer_option(names[i], knobs[i]->Value().c_str())) return false;
+    return true;
+}
+
+int main(int argc, char *argv[]) {
+    PIN_InitSymbols();
+    if (PIN_Init(argc, argv) || !take_options() || tracer_start("Intel Pin")) {
+        LOG("ptanalyze: wrong options, or the trace file cannot be written\n");
+        return 1;
+    }
+    thread_register = PIN_ClaimToolRegister();
+    TRACE_AddInstrumentFunction(instrument, NULL);
+    IMG_AddInstrumentFunction(image_loaded, NULL);
+    PIN_AddThreadStartFunction(thread_starts, NULL);
+    PIN_AddSyscallEntryFunction(call_begins, NULL);
+    PIN_AddSyscallExitFunction(call_returns, NULL);
+    PIN_AddForkFunction(FPOINT_AFTER_IN_CHILD, forked, NULL);
+    PIN_AddFiniFunction(process_exits, NULL);
+    PIN_StartProgram();
+    return 0;
+}
