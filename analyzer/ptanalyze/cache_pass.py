@@ -14,7 +14,7 @@ MAX_TABLES = (
 def cache_pass(space, placement, machine, stream, *, events=None, batch=1 << 20):
     """Iterate (chunks, Reads): the walks of a run of whole chunks, at least `batch` of them except in the last.
 
-    chunks  slice of the trace's chunks; walk w of the stream is row w - stream.offset[chunks.start]
+    chunks  slice of the trace's chunks; row r is walk r + stream.offset[chunks.start]
     events  Trace.events: each that changes translations drops the paging-structure caches of every CPU
 
     Walks run one after the other in the order of the trace, and all caches keep their contents between

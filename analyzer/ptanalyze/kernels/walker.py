@@ -2,9 +2,9 @@
 
 For each walk it marks the table entries that the hardware reads, and those of them that come from DRAM.
 Page-walk caches hold non-leaf entries by prefix of the address, one array a level (array L of a bank knows
-tables of level L: 1 is the PDE cache). What a two-dimensional walk caches for the guest is the combined mapping:
-a hit also spares the nested walk to that guest table. The nested TLB and the host's own paging-structure caches
-hold guest-physical mappings, which INVLPG leaves alone (Intel SDM 3C, 29.4).
+tables of level L: 1 is the PDE cache). What a two-dimensional walk caches for the guest is the combined
+mapping: a hit also spares the nested walk to that guest table. The nested TLB and the host's own
+paging-structure caches hold guest-physical mappings, which INVLPG leaves alone (Intel SDM 3C, 29.4).
 """
 
 from typing import NamedTuple

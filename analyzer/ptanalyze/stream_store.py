@@ -1,0 +1,146 @@
+"""Walk streams on disk: one directory a stream, sealed last, memory-mapped when used."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import zlib
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from .errors import UsageError
+from .walks import WalkStream
+
+VERSION = 1
+COLUMNS = {"page": np.uint32, "write": np.bool_, "offset": np.int64, "hits": np.int64}
+SEAL = "seal.json"
+
+
+def key(trace, placement, tlb, tlb_level):
+    """Name of the stream of a trace on TLBs of one shape, with threads placed and pages sized so."""
+    digest = hashlib.sha256(b"walk stream %d " % VERSION)
+    for array in (trace.chunks, trace.events, trace.regions, placement.chunk_cpu, tlb_level):
+        digest.update(str((array.dtype.str, array.shape)).encode() + np.ascontiguousarray(array).tobytes())
+    facts = json.dumps(trace.facts, sort_keys=True, default=str)
+    digest.update(f"{facts} {len(placement.cpu_node)} ".encode() + msgspec.json.encode(tlb))
+    return digest.hexdigest()[:32]
+
+
+def load(cache_dir, name, chunks):
+    """WalkStream stored under `name`, or None where there is none or it is damaged."""
+    try:
+        return _load(Path(cache_dir) / f"walks-{name}", chunks)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _load(directory, chunks=None):
+    seal = json.loads((directory / SEAL).read_text())
+    columns = {}
+    for column in COLUMNS:
+        path = directory / f"{column}.npy"
+        if _crc(path) != seal[column]:
+            raise ValueError(f"{path} is damaged")
+        columns[column] = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None)
+    if chunks is not None and len(columns["offset"]) != chunks + 1:
+        raise ValueError("of another trace")
+    return WalkStream(**columns)
+
+
+def _crc(path):
+    value = 0
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            value = zlib.crc32(block, value)
+    return value
+
+
+class Writer:
+    """Grows a stream batch by batch in a temporary directory; `seal` renames it, else nothing remains."""
+
+    def __init__(self, cache_dir, name):
+        self.target = Path(cache_dir) / f"walks-{name}" if cache_dir else None
+        self.misses, self.walks = [], 0
+
+    def __enter__(self):
+        try:
+            if self.target:
+                self.target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.directory = Path(tempfile.mkdtemp(prefix=".walks-", dir=self.target and self.target.parent))
+            self.files = {column: self._open(column) for column in ("page", "write")}
+        except OSError as error:
+            raise self._unwritable(error) from error
+        return self
+
+    def __exit__(self, *_):
+        for file in self.files.values():
+            file.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def append(self, page, write, misses):
+        """Walks of the next chunks: uint32[n], bool[n], and how many belong to each chunk."""
+        try:
+            self.files["page"].write(page.data)
+            self.files["write"].write(write.data)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        self.misses.append(misses)
+        self.walks += len(page)
+
+    def seal(self, hits):
+        """Finish the stream, give it its name, and open it."""
+        try:
+            for column, file in self.files.items():
+                self._header(file, column, self.walks)
+                _sync(file)
+            offset = np.concatenate([[0], np.cumsum(np.concatenate([np.zeros(0, np.int64), *self.misses]))])
+            for column, array in (("offset", offset), ("hits", hits)):
+                with self._create(f"{column}.npy") as file:
+                    np.save(file, array.astype(COLUMNS[column]))
+                    _sync(file)
+            crc = {column: _crc(self.directory / f"{column}.npy") for column in COLUMNS}
+            with self._create(SEAL) as file:
+                file.write(json.dumps({"version": VERSION, **crc}).encode())
+                _sync(file)
+            return _load(self._named())
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _open(self, column):
+        file = self._create(f"{column}.npy")
+        self._header(file, column, 0)
+        return file
+
+    def _create(self, name):
+        return open(os.open(self.directory / name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "w+b")
+
+    def _header(self, file, column, length):
+        """The .npy header; NumPy pads it, so that one for another length has the same size."""
+        file.seek(0)
+        header = {"descr": np.dtype(COLUMNS[column]).str, "fortran_order": False, "shape": (length,)}
+        np.lib.format.write_array_header_1_0(file, header)
+
+    def _named(self):
+        if not self.target:
+            return self.directory
+        if self.target.exists():
+            damaged = Path(tempfile.mkdtemp(prefix=".walks-", dir=self.target.parent))
+            os.rename(self.target, damaged / "old")
+            shutil.rmtree(damaged, ignore_errors=True)
+        os.rename(self.directory, self.target)
+        return self.target
+
+    def _unwritable(self, error):
+        where = self.target.parent if self.target else tempfile.gettempdir()
+        why = error.strerror or error
+        return UsageError(
+            f"{where}: walk stream cannot be stored: {why}; free space or name another directory"
+        )
+
+
+def _sync(file):
+    file.flush()
+    os.fsync(file.fileno())

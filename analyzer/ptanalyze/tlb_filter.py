@@ -1,0 +1,178 @@
+"""The TLB filter: a trace in, the walks that miss every TLB level out. Independent of the policy."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from . import stream_store
+from .cache_pass import read_only
+from .errors import CaptureError, UsageError
+from .mm_events import invalidations
+from .trace import PAGE_SHIFT, SLOT_BITS
+
+FLUSH_CEILING = 33  # pages; longer ranges flush everything: tlb_single_page_flush_ceiling, arch/x86/mm/tlb.c
+MAX_REGIONS = (1 << 23) - 1  # dense page numbers have 32 bits, one value stands for an empty way
+MAX_COMMON_SETS = 1 << SLOT_BITS  # more would look at bits that differ between dense and real page numbers
+BLOCK = 1 << 16  # shootdowns that are turned into tags at a time
+
+
+def filter_trace(trace, space, placement, tlb, *, threads=1, cache_dir=None, batch=1 << 20, progress=None):
+    """WalkStream of a trace on the TLBs (machine.Tlb) of the CPUs that `placement` puts its threads on.
+
+    Each event that changes translations drops them from the TLB of every CPU, as Linux's shootdowns do;
+    ranges over 33 pages of 4 KiB flush it. Results do not depend on `threads` or `batch`. With `cache_dir`
+    the stream is stored there and found again by trace, placement, TLB shape and page sizes; without, it
+    lives in an unlinked temporary file. Memory: about 12 bytes a touch of one batch. `progress` is called
+    with the touches of each batch. Raises UsageError (too many regions, cache not writable), CaptureError
+    (pages outside the regions).
+    """
+    regions = space.regions
+    if len(regions.va) > MAX_REGIONS:
+        raise UsageError(f"trace: {len(regions.va)} regions of 2 MiB, at most {MAX_REGIONS} can be filtered")
+    key = stream_store.key(trace, placement, tlb, regions.tlb_level)
+    found = stream_store.load(cache_dir, key, len(trace.chunks)) if cache_dir else None
+    if found:
+        return found
+    with stream_store.Writer(cache_dir, key) as writer:
+        hits = _filter(trace, regions, placement, tlb, threads, batch, writer, progress)
+        return writer.seal(hits)
+
+
+def _filter(trace, regions, placement, tlb, threads, batch, writer, progress):
+    from .kernels import tlb as kernels
+
+    cpus = len(placement.cpu_node)
+    pages = _pages(regions)
+    shootdowns = _shootdowns(trace.events, pages)
+    states = [_state(tlb) for _ in range(cpus)]
+    kernel = kernels.filter_common if is_common(tlb) else kernels.filter_any
+    with ThreadPoolExecutor(threads) as pool:
+        for touches in trace.batches(batch):
+            page, write = read_only(touches.page), read_only(touches.write)
+            if len(page) and int(page.max()) >> SLOT_BITS >= len(regions.va):
+                raise CaptureError("trace", "page", int(page.max()), f"beyond its {len(regions.va)} regions")
+            numbers = np.arange(touches.chunks.start, touches.chunks.stop)
+            count = trace.chunks["touches"][touches.chunks]
+            first = np.cumsum(count) - count
+            rows = numbers, first, count
+            out_page, out_write = np.empty(len(page), np.uint32), np.empty(len(page), bool)
+            misses = np.zeros(len(numbers), np.int64)
+
+            def run(mine, page=page, write=write, out=(out_page, out_write), misses=misses, rows=rows):
+                cpu, at = mine
+                _make_room(states[cpu], len(page))
+                own = np.zeros(len(at), np.int64)
+                chunks = np.column_stack([column[at] for column in rows])
+                kernel(page, write, chunks, pages, shootdowns, states[cpu], *out, own)
+                misses[at] = own
+
+            list(pool.map(run, _by_cpu(placement.chunk_cpu[touches.chunks])))
+            n = kernels.close_gaps(out_page, out_write, first, misses)
+            writer.append(out_page[:n], out_write[:n], misses)
+            if progress:
+                progress(len(page))
+    hits = np.array([state.hits for state in states], np.int64).reshape(cpus, 3)
+    merged = trace.chunks["accesses"] - trace.chunks["touches"]
+    np.add.at(hits[:, 0], placement.chunk_cpu, merged)
+    return hits
+
+
+def is_common(tlb):
+    """Whether the faster of the two equal kernels takes this shape; see kernels.tlb."""
+    sets = (tlb.l1_4k.sets, tlb.l2.sets)
+    fits = all(n <= MAX_COMMON_SETS and n & (n - 1) == 0 for n in sets)
+    return fits and tlb.l1_4k.ways == 4 and tlb.l2.ways <= 16 and "4k" in tlb.l2_holds
+
+
+def _state(tlb):
+    from .kernels import tlb as kernels
+    from .kernels.setassoc import EMPTY, bank
+
+    shape = lambda array: (array.sets, array.ways) if array else None  # noqa: E731
+    common = is_common(tlb)
+    first_level = [shape(array) for array in (tlb.l1_4k, tlb.l1_2m, tlb.l1_1g)]
+    arrays = bank(1, [*first_level, None if common else shape(tlb.l2), shape(tlb.l2_1g), None])
+    level2 = [kernels.L2 if size in tlb.l2_holds else kernels.NO_ARRAY for size in ("4k", "2m", "1g")]
+    if tlb.l2_1g:
+        level2[2] = kernels.L2_1G
+    sets = tlb.l2.sets if common else 0
+    way = np.arange(kernels.ROW, dtype=np.uint32)
+    age = np.tile(np.where(way < tlb.l2.ways, way, kernels.PAD), sets)
+    tag = np.full(sets * kernels.ROW, EMPTY, np.uint32)
+    counters = np.zeros(1, np.uint32), np.zeros(1, np.int64), np.zeros(3, np.int64)
+    return kernels.State(arrays, np.array([kernels.NO_ARRAY, *level2]), tag, age, sets, *counters)
+
+
+def _make_room(state, touches):
+    """Before the 32-bit clock of filter_common could wrap, ages become ranks within their set: the same order."""
+    from .kernels.tlb import PAD, ROW
+
+    if not state.sets or int(state.now[0]) + (touches + 1) * ROW < int(PAD):
+        return
+    age = state.age.reshape(-1, ROW)
+    rank = age.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable").astype(np.uint32)
+    time = (rank + np.uint32(1)) * np.uint32(ROW)
+    age[:] = np.where((age < ROW) | (age == PAD), age, time | age % np.uint32(ROW))
+    )
+    state.now[0] = ROW * (ROW + 1)
+
+
+def _pages(regions):
+    from .kernels.tlb import Pages
+
+    gig = np.arange(len(regions.va), dtype=np.uint32)
+    at = np.flatnonzero(regions.tlb_level == 3)
+    _, first, which = np.unique(regions.va[at] >> np.uint64(9), return_index=True, return_inverse=True)
+    gig[at] = at[first][which]
+    return Pages(regions.va, regions.tlb_level, gig, bool((regions.tlb_level > 1).any()))
+
+
+def _by_cpu(chunk_cpu):
+    """[(cpu, positions of its chunks, in order)]."""
+    order = np.argsort(chunk_cpu, kind="stable")
+    cpus, first = np.unique(chunk_cpu[order], return_index=True)
+    return list(zip(cpus.tolist(), np.split(order, first[1:]), strict=True)) if len(cpus) else []
+
+
+def _shootdowns(events, pages):
+    """kernels.tlb.Shootdowns of the events: the tags of the touched pages in each range, or everything."""
+    from .kernels.tlb import Shootdowns
+
+    rows = invalidations(events)
+    begin, count = (
+        rows["start"] >> np.uint64(PAGE_SHIFT),
+        (rows["end"] - rows["start"]) >> np.uint64(PAGE_SHIFT),
+    )
+    long = count > FLUSH_CEILING
+    count = np.where(long, 0, count).astype(np.int64)
+    tags, kept = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
+    for block in range(0, len(rows), BLOCK):
+        n = count[block : block + BLOCK]
+        offset = np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)
+        number = np.repeat(begin[block : block + BLOCK].astype(np.int64), n) + offset
+        tag, known = _tags(number, pages)
+        tags.append(tag[known])
+        kept.append(np.bincount(np.repeat(np.arange(len(n)), n)[known], minlength=len(n)))
+    first = np.concatenate([[0], np.cumsum(np.concatenate(kept))]).astype(np.int64)
+    return Shootdowns(rows["chunk"].astype(np.int64), long, first, np.concatenate(tags))
+
+
+def _tags(number, pages):
+    """(uint32 tags of the TLB entries that map page numbers, bool: whether any entry can)."""
+    region, known = _find(number >> SLOT_BITS, pages.va.astype(np.int64))
+    size = np.where(known, pages.size[region] if len(pages.size) else 0, 0)
+    tag = region << SLOT_BITS | np.where(size == 1, number & 511, 0)
+    big = np.flatnonzero(pages.size == 3)
+    gig, in_gig = _find(number >> 18, pages.va[big].astype(np.int64) >> 9)
+    if len(big):
+        tag = np.where(in_gig, pages.gig[big[gig]].astype(np.int64) << SLOT_BITS, tag)
+    return tag.astype(np.uint32), known | in_gig
+
+
+def _find(wanted, keys):
+    """(int64 position of each wanted value in keys, 0 if absent; bool present)."""
+    if not len(keys):
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
+    order = np.argsort(keys, kind="stable")
+    at = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
+    return at, keys[at] == wanted

@@ -1,0 +1,133 @@
+"""The filter around the kernels: threads, batches, the stored stream."""
+
+import os
+
+import numpy as np
+import pytest
+
+from ptanalyze.address_space import address_space
+from ptanalyze.errors import CaptureError, UsageError
+from ptanalyze.tlb_filter import filter_trace
+from ptanalyze.trace import Touches
+from strategies import build_snapshot, build_trace, place, small_tlb
+
+GIB, KIB4 = 1 << 30, 1 << 12
+TLB = small_tlb((8, 4), (12, 3))
+
+
+@pytest.fixture
+def case():
+    rng = np.random.default_rng(5)
+    run = lambda n: [(int(GIB + KIB4 * k), bool(k % 3 == 0), 1 + int(k) % 2) for k in rng.zipf(1.3, n) % 600]  # noqa: E731
+    trace = build_trace([(int(t), run(int(n))) for t, n in rng.integers(0, 30, (40, 2)) % [4, 30]])
+    return trace, address_space(build_snapshot([(GIB, 5)]), trace.regions), place(trace, 4, 2)
+
+
+def same(a, b):
+    return all(
+        np.array_equal(getattr(a, name), getattr(b, name)) for name in ("page", "write", "offset", "hits")
+    )
+
+
+def test_results_do_not_depend_on_threads_or_batches(case):
+    streams = [
+        filter_trace(*case, TLB, threads=threads, batch=batch)
+        for threads in (1, 2)
+        for batch in (1, 50, 10**6)
+    ]
+    assert len(streams[0]) > 50 and all(same(streams[0], other) for other in streams[1:])
+
+
+def test_every_access_is_a_hit_or_a_walk(case):
+    stream = filter_trace(*case, TLB)
+    assert stream.hits.sum() == case[0].accesses and stream.hits[:, 2].sum() == len(stream)
+
+
+def test_an_empty_trace_gives_an_empty_stream(tmp_path):
+    trace = build_trace([])
+    space = address_space(build_snapshot([(GIB, 5)]), trace.regions)
+    for _ in range(2):
+        stream = filter_trace(trace, space, place(trace, 2, 2), TLB, cache_dir=tmp_path)
+        assert len(stream) == 0 and stream.offset.tolist() == [0] and stream.hits.tolist() == [[0] * 3] * 2
+
+
+def test_progress_is_told_of_every_touch(case):
+    done = []
+    filter_trace(*case, TLB, batch=100, progress=done.append)
+    assert sum(done) == case[0].touches and len(done) > 1
+
+
+def only_decoded_once(trace):
+    """The trace, but a second decoding fails."""
+    left = [1]
+
+    def batches(least):
+        assert left.pop()
+        return trace.batches(least)
+
+    return type(trace)(trace.chunks, trace.events, trace.threads, trace.regions, batches, trace.facts)
+
+
+def test_a_stored_stream_is_found_again_without_decoding_the_trace(case, tmp_path):
+    trace, space, placement = case
+    once = only_decoded_once(trace)
+    first = filter_trace(once, space, placement, TLB, cache_dir=tmp_path)
+    assert same(first, filter_trace(once, space, placement, TLB, cache_dir=tmp_path))
+    (directory,) = tmp_path.iterdir()
+    assert {oct(os.stat(directory / name).st_mode & 0o777) for name in os.listdir(directory)} == {"0o600"}
+
+
+def test_another_tlb_placement_or_trace_is_another_stream(case, tmp_path):
+    trace, space, placement = case
+    filter_trace(trace, space, placement, TLB, cache_dir=tmp_path)
+    filter_trace(trace, space, placement, small_tlb((8, 4), (16, 4)), cache_dir=tmp_path)
+    filter_trace(trace, space, place(trace, 2, 2), TLB, cache_dir=tmp_path)
+    trace.facts["program"] = "other"
+    filter_trace(trace, space, placement, TLB, cache_dir=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.parametrize("name", ["page.npy", "write.npy", "offset.npy", "hits.npy", "seal.json"])
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "empty"])
+def test_a_damaged_stored_stream_is_computed_again(case, tmp_path, name, damage):
+    stream = filter_trace(*case, TLB, cache_dir=tmp_path)
+    expected = [np.array(getattr(stream, column)) for column in ("page", "write", "offset", "hits")]
+    (directory,) = tmp_path.iterdir()
+    path, content = directory / name, bytearray((directory / name).read_bytes())
+    if damage == "flip":
+        content[len(content) // 2] ^= 4
+    content = {"flip": content, "truncate": content[:-1], "empty": b"", "remove": None}[damage]
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    again = filter_trace(*case, TLB, cache_dir=tmp_path)
+    assert all(map(np.array_equal, (again.page, again.write, again.offset, again.hits), expected))
+    assert [path.name for path in tmp_path.iterdir()] == [directory.name]
+
+
+def test_a_trace_that_fails_half_way_leaves_nothing_behind(case, tmp_path):
+    trace, space, placement = case
+
+    def batches(least):
+        yield next(trace.batches(1))
+        raise CaptureError("trace.ptt", "chunk", 1, "cut off")
+
+    broken = type(trace)(trace.chunks, trace.events, trace.threads, trace.regions, batches, {})
+    with pytest.raises(CaptureError, match="cut off"):
+        filter_trace(broken, space, placement, TLB, cache_dir=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_page_outside_the_regions_of_the_trace_is_refused(case):
+    trace, space, placement = case
+    page = np.array([len(trace.regions) << 9], np.uint32)
+    batches = lambda least: iter([Touches(slice(0, 1), page, page > 0, page)])  # noqa: E731
+    wild = type(trace)(trace.chunks, trace.events, trace.threads, trace.regions, batches, {})
+    with pytest.raises(CaptureError, match=r"page = .* beyond its"):
+        filter_trace(wild, space, placement, TLB)
+
+
+def test_a_cache_directory_that_cannot_be_made_is_named(case, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"file/cache: walk stream cannot be stored"):
+        filter_trace(*case, TLB, cache_dir=tmp_path / "file" / "cache")
