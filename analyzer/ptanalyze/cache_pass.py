@@ -12,7 +12,7 @@ MAX_TABLES = (
 
 
 def cache_pass(space, placement, machine, stream, *, events=None, batch=1 << 20):
-    """Iterate (chunks, Reads): the walks of a run of whole chunks, at least `batch` of them except in the last.
+    """Iterate (chunks, Reads): the walks of a run of whole chunks, about `batch` of them or one chunk's.
 
     chunks  slice of the trace's chunks; row r is walk r + stream.offset[chunks.start]
     events  Trace.events: each that changes translations drops the paging-structure caches of every CPU

@@ -104,7 +104,7 @@ def _state(tlb):
 
 
 def _make_room(state, touches):
-    """Before the 32-bit clock of filter_common could wrap, ages become ranks within their set: the same order."""
+    """Before the 32-bit clock of filter_common can wrap, ages become ranks within their set: the same order."""
     from .kernels.tlb import PAD, ROW
 
     if not state.sets or int(state.now[0]) + (touches + 1) * ROW < int(PAD):
@@ -113,7 +113,6 @@ def _make_room(state, touches):
     rank = age.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable").astype(np.uint32)
     time = (rank + np.uint32(1)) * np.uint32(ROW)
     age[:] = np.where((age < ROW) | (age == PAD), age, time | age % np.uint32(ROW))
-    )
     state.now[0] = ROW * (ROW + 1)
 
 
