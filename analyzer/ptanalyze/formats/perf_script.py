@@ -17,14 +17,16 @@ def import_perf_script(source, out):
 
     perf samples: the trace holds a fraction of all accesses, and facts["sampled"] says so. Samples are
     grouped by thread within a block of text; chunks keep the times of their first samples. Samples without an
-    address (0) are left out. CaptureError names the first line without one of the fields.
+    address (0) or with a kernel address are left out. CaptureError names the first line without one of the fields.
     """
     threads = {}
     start = None
     with open_input(source) as (file, name), trace_writer(out, tracer="perf script", sampled=True) as writer:
         for block, before in blocks(file, name):
             columns = parse_block(block, before, name)
-            if start is None and len(columns["time"]):
+            if not len(columns["time"]):
+                continue
+            if start is None:
                 start = int(columns["time"].min())
             write_samples(writer, columns, start, threads)
         if not writer.accesses:

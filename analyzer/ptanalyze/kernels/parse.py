@@ -4,6 +4,7 @@ import numpy as np
 from numba import njit
 
 NEWLINE, SPACE, TAB, COMMA, COLON, SLASH, DOT = 10, 32, 9, 44, 58, 47, 46
+TOO_BIG = np.int64(1 << 57)  # beyond the user half even of five levels
 HEX = np.full(256, -1, np.int8)
 HEX[48:58] = np.arange(10)
 HEX[65:71] = HEX[97:103] = np.arange(10, 16)
@@ -18,13 +19,13 @@ def line_end(data, at):
 
 @njit(cache=True)
 def number(data, at, end, base):
-    """(value, position after it) of a number; the position is `at` when there is none."""
+    """(value, position after it) of a number; the position is `at` when there is none. At most TOO_BIG."""
     value = np.int64(0)
     while at < end:
         digit = HEX[data[at]]
         if digit < 0 or digit >= base:
             break
-        value = value * base + digit
+        value = min(value * base + digit, TOO_BIG)
         at += 1
     return value, at
 
@@ -34,7 +35,7 @@ def parse_lackey(data, instructions, page, write, time):
     """Parse lines of `valgrind --tool=lackey --trace-mem=yes`: "I  addr,size", " L addr,size", S, M alike.
 
     data  uint8[bytes] of whole lines; instructions: "I" lines so far
-    page int64, write bool, time int64 (instructions so far): one row an access, room for 4 a line; M is a load
+    page int64, write bool, time int64 (instructions so far): a row an access, room for 4 a line; M is a load
     and a store; an access across a page border is one row in each page.
     Returns (rows, instructions, position of the first line that is neither this nor valgrind's own, or -1).
     """
@@ -50,12 +51,12 @@ def parse_lackey(data, instructions, page, write, time):
         address, comma = number(data, start + 3, end, 16)
         size, last = number(data, comma + 1, end, 10)
         form = end - start > 5 and data[start + 2] == SPACE and comma > start + 3 and comma < end
-        if not form or data[comma] != COMMA or last != end or size == 0 or address >> 57:
+        if not form or data[comma] != COMMA or last != end or size == 0 or address >= TOO_BIG:
             return n, instructions, start
         if kind == 73:  # I
             instructions += 1
         elif kind == 76 or kind == 83 or kind == 77:  # L, S, M
-            for stores in range(kind == 83, 1 + (kind != 76)):
+            for stores in range(np.int64(kind == 83), 1 + np.int64(kind != 76)):
                 for number_of_page in range(address >> 12, ((address + size - 1) >> 12) + 1):
                     page[n] = number_of_page
                     write[n] = stores == 1
@@ -74,7 +75,7 @@ def parse_perf(data, tid, cpu, time, page, write):
 
     A line: anything, TID or PID/TID, [CPU], SECONDS.FRACTION: then, after an optional period and event name
     that ends in a colon, the address in hexadecimal. An event with "store" in its name is a store.
-    tid, cpu (-1 unknown), time (ns), page int64; write bool.
+    tid, cpu (-1 unknown), time (ns), page int64 (0: no address, or the kernel's); write bool.
     Returns (rows, position of the first bad line or -1).
     Lines that are empty or begin with "#" are skipped.
     """
@@ -120,9 +121,9 @@ def parse_perf(data, tid, cpu, time, page, write):
                         store = True
             elif state == 1:
                 value, stop = number(data, word, after, 16)
-                if stop != after or value < 0 or value >> 57:
+                if stop != after:
                     return n, start
-                page[n] = value >> 12
+                page[n] = value >> 12 if value < TOO_BIG else 0
                 state = 2
             word = after
         if state != 2:

@@ -1,0 +1,255 @@
+"""trace.ptt: what is written is read again, and nothing else is taken for it."""
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from naive import decode as naive
+from ptanalyze.errors import CaptureError
+from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.trace_frames import FRAME_DTYPE, HEADER_BYTES, HEADER_DTYPE, PAYLOAD_DTYPE
+from ptanalyze.formats.trace_writer import trace_writer, write_trace
+from ptanalyze.kernels import decode
+from ptanalyze.trace import Event
+
+PAGES = st.one_of(
+    st.integers(0, 12),
+    st.integers(1 << 20, (1 << 20) + 3000),
+    st.integers(1 << 34, (1 << 34) + (1 << 26)),
+    st.integers(0, (1 << 45) - 1),
+)
+COUNTS = st.one_of(st.integers(1, 6), st.integers(1, (1 << 18) - 1))
+TOUCHES = st.lists(st.tuples(PAGES, st.booleans(), COUNTS), min_size=1, max_size=40)
+EVENTS = st.tuples(st.sampled_from(Event), st.integers(0, (1 << 57) - 1), st.integers(-200, (1 << 57) - 1))
+
+
+def columns(touches):
+    page, write, count = zip(*touches, strict=True)
+    return np.array(page, np.int64), np.array(write, np.bool_), np.array(count, np.int64)
+
+
+def write_chunks(path, chunks, **facts):
+    with trace_writer(path, ended="exit", **facts) as writer:
+        for number, (thread, touches) in enumerate(chunks):
+            writer.chunk(*columns(touches), thread=thread, time=10 * number, cpu=number % 3)
+    return path
+
+
+def touches_of(trace, least=1):
+    rows = []
+    for batch in trace.batches(least):
+        page = (trace.regions[batch.page >> 9].astype(np.int64) << 9) | (batch.page & 511)
+        rows += zip(page.tolist(), batch.write.tolist(), batch.count.tolist(), strict=True)
+    return rows
+
+
+@settings(deadline=None)
+@given(TOUCHES)
+def test_the_compiled_encoder_and_its_naive_twin_write_the_same_bytes(touches):
+    out = np.empty(10 * len(touches), np.uint8)
+    n = decode.encode_chunk(*columns(touches), out)
+    assert out[:n].tobytes() == naive.encode(touches)
+    assert naive.decode(out[:n].tobytes(), len(touches)) == (touches, b"")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), TOUCHES), min_size=1, max_size=6), st.integers(1, 60))
+def test_touches_are_read_as_they_were_written_whatever_the_batch(tmp_path_factory, chunks, least):
+    path = write_chunks(tmp_path_factory.mktemp("t") / "trace.ptt", chunks)
+    trace = read_trace(path)
+    expect = [touch for _, touches in chunks for touch in touches]
+    assert touches_of(trace, least) == expect
+    assert trace.touches == len(expect) and trace.accesses == sum(count for _, _, count in expect)
+    assert trace.chunks["thread"].tolist() == [thread for thread, _ in chunks]
+    seen = dict.fromkeys(page >> 9 for page, _, _ in expect)
+    assert trace.regions.tolist() == list(seen)
+    sizes = [len(batch.page) for batch in trace.batches(least)]
+    assert all(size >= least for size in sizes[:-1])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.one_of(TOUCHES, EVENTS), min_size=1, max_size=8), TOUCHES)
+def test_a_trace_written_again_is_the_same_trace(tmp_path_factory, steps, last):
+    place = tmp_path_factory.mktemp("t")
+    with trace_writer(place / "a.ptt", ended="signal", command="x y", pid=7, sampled=True) as writer:
+        for time, step in enumerate([*steps, last]):
+            if isinstance(step, list):
+                writer.chunk(*columns(step), thread=time % 2, time=time // 2, cpu=1, instructions=time)
+            else:
+                kind, a, result = step
+                writer.event(kind, a, 1, 2, 3, result, thread=time % 3, time=time // 2)
+    first = read_trace(place / "a.ptt")
+    write_trace(place / "b.ptt", first)
+    again = read_trace(place / "b.ptt")
+    for name in ("chunks", "events", "threads", "regions"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(first, name))
+    assert touches_of(again) == touches_of(first) and again.facts == first.facts
+
+
+def test_chunks_of_all_threads_are_put_in_the_order_of_time(tmp_path):
+    with trace_writer(tmp_path / "t.ptt", ended="exit") as writer:
+        for thread, time, page in ((0, 50, 1), (1, 20, 2), (1, 50, 3), (0, 60, 4)):
+            writer.chunk(*columns([(page, False, 1)]), thread=thread, time=time)
+        writer.event(Event.MUNMAP, 4096, 8192, thread=1, time=50)
+        writer.event(Event.BRK, 0, result=1 << 30, thread=1, time=70)
+    trace = read_trace(tmp_path / "t.ptt")
+    assert [page for page, _, _ in touches_of(trace)] == [2, 1, 3, 4]
+    assert trace.events["chunk"].tolist() == [3, 4]
+
+
+def test_threads_know_their_tid_parent_start_and_end(tmp_path):
+    with trace_writer(tmp_path / "t.ptt", ended="exit") as writer:
+        writer.event(Event.THREAD_START, a=100, b=(1 << 64) - 1, thread=0, time=0)
+        writer.event(Event.THREAD_START, a=101, b=0, thread=1, time=5)
+        writer.chunk(*columns([(1, True, 1)]), thread=1, time=6)
+        writer.event(Event.THREAD_EXIT, thread=1, time=9)
+    threads = read_trace(tmp_path / "t.ptt").threads
+    assert threads["tid"].tolist() == [100, 101] and threads["parent"].tolist() == [-1, 0]
+    assert threads["start"].tolist() == [0, 5] and threads["end"].tolist() == [-1, 9]
+
+
+def test_more_regions_than_the_table_began_with_are_all_found(tmp_path):
+    pages = (np.arange(3000, dtype=np.int64) * 7919 % 5003) << 9
+    with trace_writer(tmp_path / "t.ptt", ended="exit") as writer:
+        writer.accesses_of(pages, pages < 0, thread=0, time=np.arange(3000))
+    trace = read_trace(tmp_path / "t.ptt")
+    assert trace.regions.tolist() == list(dict.fromkeys((pages >> 9).tolist()))
+
+
+def test_accesses_are_merged_and_cut_into_chunks(tmp_path):
+    page = np.repeat(np.arange(5000, dtype=np.int64), 2)
+    write = np.arange(10000) % 4 == 3
+    with trace_writer(tmp_path / "t.ptt", ended="exit") as writer:
+        writer.accesses_of(page, write, thread=0, time=np.arange(10000), instructions=np.arange(10000))
+    trace = read_trace(tmp_path / "t.ptt")
+    assert trace.chunks["touches"].tolist() == [4096, 904] and trace.accesses == 10000
+    assert trace.chunks["time"].tolist() == [0, 8192]
+    assert touches_of(trace)[:2] == [(0, False, 2), (1, True, 2)]
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """Bytes of a finished trace of four chunks, with the position of each chunk and the end."""
+    path = tmp_path_factory.mktemp("good") / "trace.ptt"
+    chunks = [(0, [(n * 1000 + i, i % 2 == 0, 1 + i % 5) for i in range(20)]) for n in range(4)]
+    data = write_chunks(path, chunks).read_bytes()
+    starts = [HEADER_BYTES]
+    while starts[-1] < len(data):
+        starts.append(starts[-1] + 48 + struct.unpack_from("<I", data, starts[-1] + 8)[0])
+    return data, starts
+
+
+def read_bytes(tmp_path, data):
+    (tmp_path / "bad.ptt").write_bytes(data)
+    return read_trace(tmp_path / "bad.ptt")
+
+
+def test_a_file_cut_anywhere_is_a_shorter_trace_or_refused(tmp_path, good):
+    data, starts = good
+    for cut in [*range(HEADER_BYTES, len(data), 17), *starts]:
+        whole = sum(start <= cut for start in starts) - 1
+        if whole == 0:
+            with pytest.raises(CaptureError, match="touches = 0"):
+                read_bytes(tmp_path, data[:cut])
+            continue
+        trace = read_bytes(tmp_path, data[:cut])
+        assert trace.touches == 20 * whole
+        assert trace.facts["lost_bytes"] == len(data) - starts[whole]
+        assert ("cut short" in trace.facts["ended"]) == (cut < len(data))
+    with pytest.raises(CaptureError, match="shorter than"):
+        read_bytes(tmp_path, data[:100])
+
+
+def test_an_unfinished_file_ends_at_its_last_whole_chunk(tmp_path, good):
+    data, starts = good
+    header = np.frombuffer(data[:HEADER_BYTES], HEADER_DTYPE).copy()
+    header["ended"] = header["bytes"] = 0
+    unfinished = resealed(header) + data[HEADER_BYTES : starts[3]] + b"\0" * 100
+    trace = read_bytes(tmp_path, unfinished)
+    assert trace.touches == 60 and trace.facts["ended"].startswith("unfinished")
+    assert trace.facts["lost_bytes"] == 100
+
+
+def test_no_flipped_bit_goes_unnoticed(tmp_path, good):
+    data, _ = good
+    for at in [*range(0, 300, 7), *range(HEADER_BYTES, len(data), 11)]:
+        flipped = bytearray(data)
+        flipped[at] ^= 1 << at % 8
+        with pytest.raises(CaptureError) as error:
+            read_bytes(tmp_path, bytes(flipped))
+        assert "bad.ptt" in str(error.value) and "\n" not in str(error.value)
+
+
+def resealed(header):
+    header["crc"] = 0
+    header["crc"] = zlib.crc32(header.tobytes())
+    return header.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("magic", b"FOREIGN!"), ("version", 2), ("byte_order", 0x04030201), ("header_bytes", 64), ("ended", 99)],
+)
+def test_a_foreign_header_is_named_by_field_and_value(tmp_path, good, field, value):
+    header = np.frombuffer(good[0][:HEADER_BYTES], HEADER_DTYPE).copy()
+    header[field] = value
+    with pytest.raises(CaptureError, match=field):
+        read_bytes(tmp_path, resealed(header) + good[0][HEADER_BYTES:])
+
+
+def frame(payload, **fields):
+    head = np.zeros(1, FRAME_DTYPE)
+    head["magic"], head["kind"], head["bytes"] = decode.FRAME_MAGIC, 1, len(payload)
+    for name, value in fields.items():
+        head[name] = value
+    head["crc"] = zlib.crc32(payload, zlib.crc32(head.tobytes()))
+    return head.tobytes() + payload
+
+
+@pytest.mark.parametrize(
+    ("payload", "fields", "why"),
+    [
+        (b"\0", {"records": 2, "accesses": 2}, "more touches than bytes"),
+        (b"\0\0\0", {"records": 2, "accesses": 2}, "bytes are left over"),
+        (b"\x18\0", {"records": 1, "accesses": 1}, "run past"),
+        (b"\x28\0", {"records": 1, "accesses": 1}, "beyond 57-bit"),
+        (b"\x06\xff\xff\xff\xff", {"records": 1, "accesses": 1}, "2\\^18"),
+        (b"\0", {"records": 1, "accesses": 7}, "do not add up"),
+        (b"\0", {"records": 4_000_000_000, "accesses": 1}, "more touches than bytes"),
+        (b"\0", {"kind": 3}, "neither a chunk nor an event"),
+        (b"\0", {"kind": 2}, "neither a chunk nor an event"),
+        (np.array((99, 0, 0, 0, 0, 0, 0), PAYLOAD_DTYPE).tobytes(), {"kind": 2}, "no such event"),
+    ],
+)
+def test_a_frame_with_a_good_checksum_and_bad_contents_is_refused(tmp_path, good, payload, fields, why):
+    header = np.frombuffer(good[0][:HEADER_BYTES], HEADER_DTYPE).copy()
+    body = frame(b"\0", records=1, accesses=1) + frame(payload, **fields)
+    header["bytes"] = HEADER_BYTES + len(body)
+    with pytest.raises(CaptureError, match=why):
+        read_bytes(tmp_path, resealed(header) + body)
+
+
+def test_a_trace_without_touches_is_refused_with_the_likely_reason(tmp_path):
+    with trace_writer(tmp_path / "t.ptt", ended="exit") as writer:
+        writer.event(Event.THREAD_START, a=1)
+    with pytest.raises(CaptureError, match="region of interest"):
+        read_trace(tmp_path / "t.ptt")
+
+
+def test_a_guest_base_is_added_to_pages_and_events(tmp_path):
+    with trace_writer(tmp_path / "t.ptt", ended="exit") as writer:
+        writer.chunk(*columns([(5, True, 1)]))
+        writer.event(Event.MMAP, 0, 4096, result=5 << 12)
+        writer.event(Event.MUNMAP, 5 << 12, 4096)
+        writer.event(Event.MMAP, 0, 4096, result=-12)
+    data = (tmp_path / "t.ptt").read_bytes()
+    header = np.frombuffer(data[:HEADER_BYTES], HEADER_DTYPE).copy()
+    header["guest_base"] = 1 << 30
+    trace = read_bytes(tmp_path, resealed(header) + data[HEADER_BYTES:])
+    assert touches_of(trace) == [(5 + (1 << 18), True, 1)]
+    assert trace.events["result"].tolist() == [(5 << 12) + (1 << 30), 0, -12]
+    assert trace.events["a"].tolist() == [0, (5 << 12) + (1 << 30), 0]
