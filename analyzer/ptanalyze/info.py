@@ -61,11 +61,15 @@ def leaves_by_level(tree):
 
 
 def describe_facts(snapshot):
-    return {
-        key.replace("_", " "): ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
-        for key, value in snapshot.facts.items()
-        if isinstance(value, (str, int, float, list, tuple)) and value != []
-    }
+    """The dumper's own facts; of lists of words the words, of longer records how many there are."""
+    facts = {}
+    for key, value in snapshot.facts.items():
+        if isinstance(value, (str, int, float)):
+            facts[key.replace("_", " ")] = value
+        elif isinstance(value, list) and value:
+            words = all(isinstance(item, str) for item in value)
+            facts[key.replace("_", " ")] = ", ".join(value) if words else f"{len(value)} ranges"
+    return facts
 
 
 def describe_trace(trace):

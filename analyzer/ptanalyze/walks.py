@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+GUEST_BIT = 8  # bit of a read mask: GUEST_BIT * guest level + host level (docs/data-path.md)
+
 
 @dataclass(frozen=True)
 class Placement:

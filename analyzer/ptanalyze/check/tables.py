@@ -121,6 +121,9 @@ def blocks(tree, levels):
 def check_vmas(snapshot):
     """Every leaf entry lies in a VMA, VMAs are sorted and disjoint."""
     vmas, tree = snapshot.vmas, snapshot.guest
+    if not len(vmas):
+        yield finding("vmas: known", 1, 1, "the capture does not know the VMAs", PARTIAL)
+        return
     bad = np.count_nonzero(vmas["start"] >= vmas["end"]) + np.count_nonzero(
         vmas["end"][:-1] > vmas["start"][1:]
     )

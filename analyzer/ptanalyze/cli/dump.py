@@ -1,0 +1,44 @@
+"""`ptanalyze dump`: page tables of something that is running."""
+
+import click
+
+
+@click.group("dump")
+def command():
+    """Dump the page tables of a live process."""
+
+
+@command.command("process")
+@click.argument("pid", type=click.IntRange(1))
+@click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
+@click.option("--stop", is_flag=True, help="Hold the process still while it is read; it is always continued.")
+@click.option("--retries", type=click.IntRange(0), default=None, help="Read again while it changes.")
+@click.option("--verify", is_flag=True, help="Compare every page with /proc/PID/pagemap.")
+@click.option("--bpf/--no-bpf", default=None, help="eBPF or nothing / pagemap only; default: eBPF if it can.")
+def dump_process(pid, output, stop, retries, verify, bpf):
+    """Dump the page tables of process PID with frame and NUMA node of every table page.
+
+    Needs CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYS_ADMIN (root). Without eBPF only the mapped pages
+    are known, not where the table pages are; the capture says so and the exit code is 3.
+    """
+    from ..dump import dump_process as dump
+    from ..errors import CaptureError, PartialDataError
+    from ..formats.capture_dir import new_capture, seal
+    from ..formats.snapshot_file import read_snapshot
+
+    options = {} if retries is None else {"retries": retries}
+    lines, disagrees = [], None
+    with new_capture(output) as inside:
+        try:
+            lines = dump(pid, inside, stop=stop, verify=verify, bpf=bpf, **options)
+        except CaptureError as error:
+            disagrees = error
+        facts = read_snapshot(inside).facts
+        seal(inside, "process", {key: facts[key] for key in ("pid", "comm", "time") if key in facts})
+    for line in lines:
+        click.echo(line, err=True)
+    if disagrees:
+        raise disagrees
+    if facts.get("unknown"):
+        raise PartialDataError(f"{output}: not known: {', '.join(facts['unknown'])}")
+    click.echo(f"{output}: dumped; next: ptanalyze check {output}")

@@ -1,0 +1,32 @@
+"""`ptanalyze record`: a program's memory trace and its page tables, in one run."""
+
+import click
+
+
+@click.command("record", context_settings={"ignore_unknown_options": True})
+@click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
+@click.option("--tracer", type=click.Choice(["qemu", "pin"]), default="qemu", show_default=True)
+@click.option("--no-dump", is_flag=True, help="Only the trace: no page tables, no root needed.")
+@click.option("--roi-start-symbol", "start_symbol", default="", help="Trace from this function on.")
+@click.option("--roi-end-symbol", "end_symbol", default="", help="Trace until this function is entered.")
+@click.option("--roi-marker", "marker", is_flag=True, help="Trace between the marks of pintool/roi.h.")
+@click.option("--roi-start-access", "start_access", type=int, default=0, help="Skip so many accesses first.")
+@click.option("--roi-accesses", "accesses", type=int, default=0, help="Trace so many accesses (0: all).")
+@click.option("--follow-fork", is_flag=True, help="Trace forked children too, each to a file of its own.")
+@click.option("--max-bytes", type=int, default=0, help="Stop tracing at this size (0: no limit).")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def command(output, tracer, no_dump, command, **region):
+    """Run COMMAND, trace what its threads touch, and dump its page tables at the end of the region traced.
+
+    Without a region the whole run is traced. Write -- before COMMAND. Dumping needs root.
+
+    Example: ptanalyze record -o app.capture -- ./app --threads 4
+    """
+    from ..record import record
+    from ..tracers import Options
+
+    recording = record(command, output, tracer=tracer, options=Options(**region), dump=not no_dump)
+    tables = "with its page tables" if recording.snapshot else "without page tables"
+    click.echo(f"{output}: recorded {tables}; next: ptanalyze check {output}")
+    if recording.exit_status:
+        click.echo(f"ptanalyze: the program ended with status {recording.exit_status}", err=True)

@@ -1,0 +1,120 @@
+"""`ptanalyze whatif`: what another page-table placement would change, and at what price."""
+
+import click
+
+from ..errors import UsageError
+from .options import capture_argument, json_option, open_or_default
+
+DEFAULT_MACHINE = "vmitosis-cascade-lake"
+
+
+@click.command("whatif")
+@capture_argument
+@click.option(
+    "-p", "--policy", "names", multiple=True, required=True, help="Policy to replay; give several to compare."
+)
+@click.option("-m", "--machine", default=DEFAULT_MACHINE, show_default=True, help="Name or TOML file.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Policy parameter, or POLICY.KEY=VALUE."
+)
+@click.option(
+    "--threads-to-nodes",
+    "placement",
+    default="auto",
+    show_default=True,
+    help="recorded, round-robin, block, or nodes as 0,0,1,1.",
+)
+@click.option("--baseline", default="auto", show_default=True, help="Policy the others are compared with.")
+@click.option("--costs", type=click.Path(), help="Cost file instead of the machine's own.")
+@click.option("--contended", is_flag=True, help="DRAM latencies under load of the interconnect.")
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Threads to compute with; results do not depend on it.",
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, one row a policy.")
+@click.option("-o", "--output", type=click.Path(), help="Also write the rows to FILE.parquet.")
+@json_option
+def command(
+    capture, names, machine, settings, placement, baseline, costs, contended, threads, as_csv, output, as_json
+):
+    """Replay CAPTURE's page walks under other placements of its page tables.
+
+    Without CAPTURE: the newest capture in this directory, else the bundled sample. `ptanalyze policies` and
+    `ptanalyze machines` list what there is.
+
+    Example: ptanalyze whatif app -p mitosis -p hydra --set prefetch=0
+    """
+    from ..machine import load_costs, load_machine
+    from ..policies import find
+    from ..progress import progress_bar
+    from ..whatif import whatif
+
+    policies = [find(name) for name in names]
+    pairs = split_settings(settings, policies)
+    target = load_machine(machine)
+    opened = open_or_default(capture)
+    if output and not output.endswith(".parquet"):
+        raise UsageError(f"-o {output}: results are written as Parquet; name it FILE.parquet")
+    with progress_bar() as progress:
+        results = whatif(
+            opened.snapshot,
+            opened.trace if opened.has_trace else None,
+            target,
+            [(policy, pairs[policy.name]) for policy in policies],
+            placement=placement,
+            baseline=baseline,
+            costs=load_costs(target, costs),
+            contended=contended,
+            threads=threads,
+            cache_dir=opened.cache,
+            progress=progress,
+            provenance={"capture": str(opened.directory)},
+        )
+    show(results, as_json, as_csv)
+    if output:
+        write_parquet(results, output)
+
+
+def split_settings(settings, policies):
+    """{policy name: {key: value}} from KEY=VALUE (every policy that has KEY) and POLICY.KEY=VALUE."""
+    from ..policies.base import parameters
+
+    known = {policy.name: {name for name, *_ in parameters(policy)} for policy in policies}
+    chosen = {name: {} for name in known}
+    for setting in settings:
+        target, equals, value = setting.partition("=")
+        if not equals:
+            raise UsageError(f"--set {setting}: write KEY=VALUE or POLICY.KEY=VALUE")
+        policy, dot, key = target.rpartition(".")
+        takers = [name for name in known if (name == policy if dot else key in known[name])]
+        if not takers:
+            has = "; ".join(f"{name}: {', '.join(sorted(keys)) or 'none'}" for name, keys in known.items())
+            raise UsageError(f"--set {setting}: no policy asked for has this parameter; they have: {has}")
+        for name in takers:
+            chosen[name][key] = value
+    return chosen
+
+
+def show(results, as_json, as_csv):
+    from ..result import frame
+    from ..tables import print_json
+    from ..whatif_tables import print_results
+
+    if as_json:
+        print_json("whatif", [result.to_json() for result in results])
+    elif as_csv:
+        click.echo(frame(results).to_csv(index=False), nl=False)
+    else:
+        print_results(results)
+
+
+def write_parquet(results, output):
+    from ..formats.atomic import atomic_write
+    from ..result import frame
+
+    with atomic_write(output) as file:
+        frame(results).to_parquet(file)
+    click.echo(f"ptanalyze: wrote {output}", err=True)

@@ -1,0 +1,61 @@
+"""Captures made from what other tools wrote."""
+
+import shutil
+from pathlib import Path
+
+from .errors import UsageError
+from .formats.capture_dir import new_capture, seal
+from .formats.lackey import import_lackey
+from .formats.perf_script import import_perf_script
+from .formats.ptdump_text import import_ptdump
+from .formats.snapshot_file import read_snapshot
+
+TRACE = "trace.ptt"
+
+
+def lackey(source, inside):
+    import_lackey(source, inside / TRACE)
+    return "trace"
+
+
+def perf_script(source, inside):
+    import_perf_script(source, inside / TRACE)
+    return "trace"
+
+
+def vmitosis(source, inside, nested=None):
+    import_ptdump(source, inside, nested)
+    return "process" if nested is None else "vm"
+
+
+def dump_directory(source, inside):
+    """What `ptdump process PID -o DIR` wrote where no Python was, for example inside a guest."""
+    read_snapshot(source)
+    for file in Path(source).iterdir():
+        if file.is_file():
+            shutil.copy(file, inside / file.name)
+    return "process"
+
+
+FORMATS = {
+    "lackey": (lackey, "valgrind --tool=lackey --trace-mem=yes"),
+    "perf-script": (perf_script, "perf script -F tid,cpu,time,addr"),
+    "vmitosis": (vmitosis, "text dump of the Mitosis and vMitosis kernels' /proc/ptdump"),
+    "ptdump": (dump_directory, "directory that the ptdump tool of this project wrote"),
+}
+
+
+def import_capture(form, source, out, nested=None):
+    """Make the capture directory `out` from `source`, written in the foreign format `form` (FORMATS).
+
+    nested  the VM's nested table beside it, vmitosis only
+    UsageError for formats and files that are not there, CaptureError for damaged ones; nothing is left then.
+    """
+    read, _ = FORMATS[form]
+    if nested is not None and read is not vmitosis:
+        raise UsageError(f"--ept {nested}: only the vmitosis format has a nested table in a second file")
+    if not Path(source).exists():
+        raise UsageError(f"{source}: no such file")
+    with new_capture(out) as inside:
+        kind = read(source, inside) if nested is None else read(source, inside, nested)
+        seal(inside, kind, {"imported": form, "source": Path(source).name})

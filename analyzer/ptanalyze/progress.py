@@ -1,0 +1,34 @@
+"""A progress bar with rate and time to go, on a terminal only."""
+
+from contextlib import contextmanager
+
+from .tables import console
+
+
+@contextmanager
+def progress_bar():
+    """Yields progress(done, total, what), or None where stderr is no terminal."""
+    out = console(stderr=True)
+    if not out.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(show_speed=True),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=out, transient=True) as bars:
+        tasks = {}
+
+        def progress(done, total, what="replaying walks"):
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total, rate="")
+            task = bars.tasks[tasks[what]]
+            rate = f"{task.speed / 1e6:.1f} M/s" if task.speed else ""
+            bars.update(tasks[what], completed=done, rate=rate)
+
+        yield progress

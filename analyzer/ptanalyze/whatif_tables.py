@@ -1,0 +1,102 @@
+"""What-if results for people: one row a policy, in a few tables that fit a terminal each."""
+
+from collections import Counter
+
+from .tables import console, number, print_rows
+from .walks import GUEST_BIT
+
+
+def print_results(results):
+    """Locality, reads by level and node, cost and price, then what was assumed."""
+    first = results[0]
+    names = Counter(result.policy for result in results)
+    rows = [result.row() for result in results]
+    for row in rows:
+        row["label"] = f"{row['policy']} {row['params']}" if names[row["policy"]] > 1 else row["policy"]
+    accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
+    title = f"{first.machine}; threads {first.placement}; {number(first.walks)} walks{accesses}"
+    print_rows(f"Where walks go ({title})", [locality(row) for row in rows])
+    by_level = [reads(row, result) for row, result in zip(rows, results, strict=True)]
+    print_rows("Reads per walk, by level and by the node that serves them", by_level)
+    print_rows(f"What walks cost (speed-up over {first.baseline})", [cost(row) for row in rows])
+    print_rows("At what price", [price(row) for row in rows])
+    out = console()
+    for row in rows:
+        if row["params"]:
+            out.print(f"- {row['policy']}: {row['params']}")
+    for note in dict.fromkeys(
+        note for result in results for note in (*result.notes, result.price.assumptions)
+    ):
+        out.print(f"- {note}")
+
+
+def label(row):
+    return {"policy": row["label"]}
+
+
+def percent(share):
+    return f"{100 * share:.2f} %"
+
+
+def locality(row):
+    classes = {name: row[f"leaf_{name}_share"] for name in ("LL", "LR", "RL", "RR")}
+    if row["host_reads_per_walk"] == 0:
+        shown = {"leaf local": classes["LL"], "leaf remote": classes["RL"]}
+    else:
+        shown = {f"leaf {name}": share for name, share in classes.items()}
+    remote = row["remote_dram_reads"] / max(row["dram_reads"], 1)
+    return {
+        **label(row),
+        **{name: percent(share) for name, share in shown.items()},
+        "reads/walk": row["reads_per_walk"],
+        "from DRAM": row["dram_reads_per_walk"],
+        "DRAM reads remote": percent(remote),
+    }
+
+
+def reads(named, result):
+    """Reads per walk at each level of each dimension, and served by each node."""
+    walks = max(int(result.classes.sum()), 1)
+    by_bit = result.reads.sum(axis=(1, 2, 3))
+    row = label(named)
+    for level in range(5, 0, -1):
+        guest = int(by_bit[GUEST_BIT * level])
+        if guest:
+            row[f"{'gPT' if result.host_pages else 'PT'} L{level}"] = guest / walks
+    for level in range(5, 0, -1):
+        host = int(by_bit[level::GUEST_BIT].sum())
+        if host:
+            row[f"ePT L{level}"] = host / walks
+    for node, count in enumerate(result.reads.sum(axis=(0, 1, 3))):
+        row[f"node {node}"] = int(count) / walks
+    return row
+
+
+def cost(row):
+    speedup = "-"
+    if row["speedup"] is not None:
+        speedup = f"{row['speedup']:.3f} ({row['speedup_low']:.3f} to {row['speedup_high']:.3f})"
+    return {
+        **label(row),
+        "cycles/walk": row["cycles_per_walk"],
+        "walk cycles": row["walk_cycles"],
+        "management cycles": row["management_cycles"],
+        "estimated speed-up (interval)": speedup,
+    }
+
+
+def price(row):
+    return {
+        **label(row),
+        "table KiB": row["pt_bytes"] >> 10,
+        "extra": row["pt_bytes_extra"] >> 10,
+        "peak": row["pt_bytes_peak"] >> 10,
+        "PTE writes": row["pte_writes"],
+        "fanned out": row["pte_fanout"],
+        "copies": row["pte_copies"],
+        "faults": row["faults"],
+        "replica faults": row["replica_faults"],
+        "IPIs": row["ipis"],
+        "IPIs remote": row["ipis_remote"],
+        "IPIs saved": row["ipis_saved"],
+    }
