@@ -1,6 +1,6 @@
-"""A snapshot from /proc/PID/pagemap alone: leaves as the kernel tells them, the tables above them inferred.
+"""A snapshot from /proc/PID/pagemap alone: leaves as the kernel shows them, tables above them inferred.
 
-What pagemap does not tell is left unknown and named in the facts: frames and nodes of table pages, flag bits of
+What pagemap does not tell is left unknown and named in the facts: frames and nodes of table pages, flags of
 entries, tables that map nothing; without the PAGEMAP_SCAN ioctl (Linux 6.7) also the size of leaves.
 """
 
@@ -116,7 +116,7 @@ def dump_pagemap(pid, directory, extra=None):
 
 
 def read_leaves(pagemap, vmas, directory):
-    """(Leaves, whether their sizes are known) of all `vmas` through the open `pagemap`; EOFError when it ends."""
+    """(Leaves, whether their sizes are known) of `vmas` through the open `pagemap`; EOFError when it ends."""
     leaves, sized = Leaves(directory), True
     for vma in vmas[vmas["end"] <= USER_HALF]:
         for start, end, huge in present_ranges(pagemap, int(vma["start"]), int(vma["end"])):

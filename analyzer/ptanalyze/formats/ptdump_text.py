@@ -1,0 +1,181 @@
+"""Importer of the text dumps of the Mitosis and vMitosis page-table dumper (`dodump` over /proc/ptdump).
+
+A file holds `<numamap>` (lines "node first last", bytes) and `<ptdump process= count=>` blocks of one line a
+table, the root level first: the table's frame and 512 numbers, 0 or a frame (level 2: "p" and the frame of a
+table, else a frame of 2 MiB). "x" marks executable leaves, "n" ones that are not present but have bit 8 (NUMA
+hints). Levels 1-4 only. Other flag bits, VMAs, CPUs, distances it has not; 1 GiB leaves read as pointers.
+"""
+
+import mmap
+import re
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from ..entries import ADDRESS, HUGE, PROTNONE
+from ..errors import CaptureError, UsageError
+from ..kernels import ptdump_rows
+from ..snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
+from .ptdump_tree import assemble, table_nodes
+from .tables_file import write_snapshot
+
+LEVELS = 4
+USER_SLOTS = 256
+NX = np.uint64(1 << 63)
+X86_BITS = np.uint64(5)  # present, user
+EPT_BITS = np.uint64(7)  # read, write, execute
+BLOCK = re.compile(rb'<ptdump process="(\d{1,10})" (count|error)="(-?\d{1,10})">')
+NUMA_LINE = re.compile(r"(\d{1,4}) (\d{1,19}) (\d{1,19})")
+REASONS = {
+    ptdump_rows.BAD_ROW: "not a row of a page-table dump",
+    ptdump_rows.BAD_ENTRY: "not 512 numbers",
+    ptdump_rows.TOO_MANY: "more tables than the count says",
+    ptdump_rows.CUT_SHORT: "the file ends within a table",
+}
+UNKNOWN = ("entry flags", "vmas", "cpus", "distances", "leaves of 1 GiB (taken where no table is)")
+
+
+def import_ptdump(path, directory, nested=None, which=-1):
+    """Snapshot of a text dump, also written into the existing `directory`; the caller seals it.
+
+    nested  dump of the VM's nested table (ePT), made on the host at the same time: gives `host`
+    which   index of the dump, when the files hold several; the last by default
+
+    UsageError if a file is missing or holds no such dump; CaptureError where it is damaged.
+    """
+    with tempfile.TemporaryDirectory(prefix=".import.", dir=directory) as spill:
+        guest, topology, pid, notes = read_dump(path, which, "x86", spill)
+        host = None
+        if nested is not None:
+            host, topology, _, host_notes = read_dump(nested, which, "ept", spill)
+            notes = {"guest": notes, "host": host_notes}
+            host.node[:] = topology.node_of_frame(host.frame)
+        guest.node[:] = table_nodes(guest, host, topology)
+        facts = {"pid": pid, "method": "vMitosis ptdump", "import": notes, "unknown": [*UNKNOWN]}
+        snapshot = Snapshot(guest, np.zeros(0, VMA_DTYPE), (), topology, host, facts)
+        write_snapshot(directory, snapshot)
+    return snapshot
+
+
+def read_dump(path, which, encoding, spill):
+    """(Tree, Topology, PID, what was repaired) of one dump in `path`; entries live in a file in `spill`."""
+    path = Path(path)
+    try:
+        with open(path, "rb") as file:
+            text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except ValueError:
+        raise UsageError(f"{path}: empty; expected a page-table dump of vMitosis") from None
+    start, end, pid, count = find_block(path, text, which)
+    topology = read_numa_map(path, text, start)
+    level, frame, words = read_rows(path, text, start, end, count, spill)
+    entries = words.view(np.uint64)
+    notes = {"inverted": 0}
+    for row in range(len(level)):
+        notes["inverted"] += to_entries(entries[row], int(level[row]), encoding, topology)
+    base, parent, order, repaired = assemble(path, level, frame, entries, encoding)
+    tree = Tree(
+        entries=reorder(entries, order, spill),
+        base=base.astype(np.uint64),
+        frame=frame[order],
+        parent=parent.astype(np.int32),
+        node=np.full(len(order), -1, np.int16),
+        level=level[order].astype(np.uint8),
+        flags=np.zeros(len(order), np.uint8),
+        levels=LEVELS,
+        encoding=encoding,
+    )
+    return tree, topology, pid, {**notes, **repaired}
+
+
+def find_block(path, text, which):
+    """(start, end, PID, tables) of the chosen <ptdump> block in the text."""
+    blocks = list(BLOCK.finditer(text))
+    if not blocks:
+        raise UsageError(f"{path}: no <ptdump> block in it; expected a page-table dump of vMitosis")
+    if not -len(blocks) <= which < len(blocks):
+        raise UsageError(f"{path}: holds {len(blocks)} dumps, there is no number {which}")
+    block = blocks[which]
+    if block[2] == b"error":
+        raise CaptureError(path, "error", block[3].decode(), "the dumper failed to dump this process")
+    end, count = text.find(b"</ptdump>", block.end()), int(block[3])
+    if end < 0:
+        raise CaptureError(path, "size", len(text), "the file ends before </ptdump>")
+    if not 0 < count <= (end - block.end()) // 1024:
+        raise CaptureError(path, "count", count, f"{end - block.end()} bytes cannot hold that many tables")
+    return text.find(b"\n", block.end()) + 1, end, int(block[1]), count
+
+
+def read_numa_map(path, text, before):
+    """Topology of the last <numamap> before a position; its CPUs and distances are unknown."""
+    start = text.rfind(b"<numamap>", 0, before)
+    if start < 0:
+        raise CaptureError(path, "numamap", "missing", "no node ranges before the dump")
+    end = text.find(b"</numamap>", start, before)
+    ranges = {}
+    for line in text[start + 9 : max(end, start + 9)].decode("ascii", "replace").split("\n"):
+        if not line or line.startswith("#"):
+            continue
+        match = NUMA_LINE.fullmatch(line.strip())
+        if not match:
+            raise CaptureError(path, "numamap", line[:40], "expected node, first and last address")
+        ranges.setdefault(int(match[1]), []).append((int(match[2]) >> 12, int(match[3]) >> 12))
+    nodes = [(n, [(a, b) for a, b in frames if a < b]) for n, frames in sorted(ranges.items())]
+    return Topology(tuple(Node(n, (), np.array(frames, np.int64).reshape(-1, 2)) for n, frames in nodes))
+
+
+def read_rows(path, text, start, end, count, spill):
+    """level int64[T], frame int64[T], words int64[T, 512] (in a file in `spill`) of the rows of a block."""
+    level, frame = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    with tempfile.TemporaryFile(dir=spill) as file:
+        words = np.memmap(file, np.int64, "w+", 0, (count, 512))
+    rows, at, wrong = ptdump_rows.parse_rows(np.frombuffer(text, np.uint8), start, end, level, frame, words)
+    if wrong:
+        line = text[:at].count(b"\n") + 1
+        raise CaptureError(path, f"line {line}", repr(text[at : at + 20]), REASONS[wrong])
+    if rows != count:
+        raise CaptureError(path, "count", count, f"{rows} tables follow")
+    return level, frame, words
+
+
+def to_entries(row, level, encoding, topology):
+    """Turn the words of one table into raw entries, in place; returns how many inverted frames it found.
+
+    Kernels with the L1TF mitigation invert the frame of an entry that is not present, older ones do not; the
+    text does not say which wrote it: a frame outside every node, its complement inside one, was inverted.
+    """
+    empty = row == 0
+    number = row & np.uint64(ptdump_rows.NUMA - 1)
+    hint, pointer, runs = (
+        row & np.uint64(bit) != 0 for bit in (ptdump_rows.NUMA, ptdump_rows.POINTER, ptdump_rows.EXECUTABLE)
+    )
+    huge = ~pointer & (level == 2)
+    frame = np.where(huge, number << np.uint64(9), number)
+    inverted = 0
+    if encoding == "ept":
+        entries = frame << np.uint64(12) | EPT_BITS
+    else:
+        entries = frame << np.uint64(12) | X86_BITS | np.where((level == 1) | huge, np.where(runs, 0, NX), 0)
+        if hint.any():
+            frame, inverted = true_frames(frame, hint, huge, topology)
+            entries = np.where(hint, ~(frame << np.uint64(12)) & ADDRESS | PROTNONE | entries & NX, entries)
+    row[:] = np.where(empty, 0, entries | np.where(huge, HUGE, 0))
+    return inverted
+
+
+def true_frames(frame, hint, huge, topology):
+    complement = ~frame & np.where(huge, np.uint64((1 << 36) - 512), np.uint64((1 << 36) - 1))
+    outside = topology.node_of_frame(frame.astype(np.int64)) < 0
+    inside = topology.node_of_frame(complement.astype(np.int64)) >= 0
+    flip = hint & outside & inside
+    return np.where(flip, complement, frame), int(flip.sum())
+
+
+def reorder(entries, order, spill):
+    with tempfile.TemporaryFile(dir=spill) as file:
+        sorted_entries = np.memmap(file, np.uint64, "w+", 0, (len(order), 512))
+    for at in range(0, len(order), 4096):
+        sorted_entries[at : at + 4096] = entries[order[at : at + 4096]]
+    return sorted_entries

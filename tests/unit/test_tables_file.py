@@ -1,0 +1,231 @@
+"""Page tables on disk: what is written is what is read, and nothing damaged gets as far as a walker."""
+
+import json
+import os
+import stat
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ptanalyze.errors import CaptureError, PtanalyzeError, UsageError
+from ptanalyze.formats.tables_file import read_snapshot, read_tree, write_snapshot, write_tree
+from ptanalyze.formats.tree_file import HEADER_DTYPE, TABLE_DTYPE
+from ptanalyze.snapshot import FAULT
+from strategies import Page, build_snapshot, build_tree, frames_on, snapshots, trees
+
+COLUMNS = ("entries", "base", "frame", "parent", "node", "level", "flags")
+FILES = ("gpt.tables", "gpt.entries", "maps", "snapshot.json")
+PAGES = [Page(0x1000, 7), Page(0x200000, 512, 2), Page(1 << 39, 9), Page((1 << 39) + (1 << 30), 1 << 18, 3)]
+
+
+def same(one, other):
+    return all(np.array_equal(getattr(one, c), getattr(other, c)) for c in COLUMNS) and (
+        one.levels == other.levels and one.encoding == other.encoding
+    )
+
+
+@pytest.fixture
+def tree():
+    return build_tree(PAGES, frames_on([0, 1]))
+
+
+@pytest.fixture
+def capture(tmp_path):
+    write_snapshot(tmp_path, build_snapshot(PAGES), {"pid": 42})
+    return tmp_path
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(trees(), st.sampled_from([4, 5]), st.sampled_from(["x86", "ept", "kvm"]))
+def test_a_tree_is_read_as_it_was_written(tmp_path, pages, levels, encoding):
+    tree = build_tree(pages, frames_on([1, 0]), levels=levels, encoding=encoding)
+    write_tree(tmp_path, "gpt", tree)
+    assert same(read_tree(tmp_path), tree)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(snapshots())
+def test_a_snapshot_is_read_as_it_was_written(tmp_path, snapshot):
+    for old in tmp_path.glob("ept.*"):
+        old.unlink()
+    write_snapshot(tmp_path, snapshot)
+    read = read_snapshot(tmp_path)
+    assert same(read.guest, snapshot.guest) and np.array_equal(read.vmas, snapshot.vmas)
+    assert read.vma_names == tuple(snapshot.vma_names) and read.facts == snapshot.facts
+    assert (read.host is None) == (snapshot.host is None)
+    assert read.host is None or same(read.host, snapshot.host)
+    for ours, theirs in zip(read.topology.nodes, snapshot.topology.nodes, strict=True):
+        assert (ours.id, ours.cpus, ours.distance) == (theirs.id, theirs.cpus, theirs.distance)
+        assert np.array_equal(ours.frames, theirs.frames)
+
+
+def test_entries_stay_in_the_file_and_cannot_be_written(tmp_path, tree):
+    write_tree(tmp_path, "gpt", tree)
+    entries = read_tree(tmp_path).entries
+    assert isinstance(entries, np.memmap) and not entries.flags.writeable
+
+
+def test_files_are_private_and_nothing_else_is_left(capture):
+    assert sorted(os.listdir(capture)) == sorted(FILES)
+    assert all(stat.S_IMODE((capture / name).stat().st_mode) == 0o600 for name in FILES)
+
+
+def test_entries_are_page_aligned_and_the_rules_are_written_in_words(capture):
+    assert (capture / "gpt.entries").read_bytes()[4096:4104] != b""
+    for name in ("gpt.tables", "gpt.entries"):
+        assert b"little endian" in (capture / name).read_bytes()[:512]
+
+
+def test_extra_facts_come_back_and_areas_of_the_tracer_are_marked(tmp_path):
+    snapshot = build_snapshot(PAGES)
+    vma = snapshot.vmas[0]
+    write_snapshot(tmp_path, snapshot, {"emulator": [[int(vma["start"]), int(vma["end"])]], "colour": "red"})
+    read = read_snapshot(tmp_path)
+    assert read.facts["colour"] == "red" and read.vmas["emulator"][0] and not read.vmas["emulator"][1:].any()
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("keep", [0, 1, 20, -2])
+def test_a_truncated_file_is_refused_with_its_name(capture, name, keep):
+    data = (capture / name).read_bytes()
+    (capture / name).write_bytes(data[:keep])
+    if name == "maps" and keep == 0:
+        return
+    with pytest.raises(CaptureError, match=name.replace(".", r"\.")):
+        read_snapshot(capture)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_named(capture, name):
+    (capture / name).unlink()
+    with pytest.raises(UsageError, match=name):
+        read_snapshot(capture)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_foreign_file_is_refused(capture, name):
+    (capture / name).write_bytes(b"\x7fELF\x02\x01\x01" + bytes(8192))
+    with pytest.raises(CaptureError):
+        read_snapshot(capture)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(FILES), st.data())
+def test_a_flipped_bit_is_refused_or_leaves_something_readable(capture, name, data):
+    good = (capture / name).read_bytes()
+    at = data.draw(st.integers(0, min(len(good), 4096) * 8 - 1))
+    bad = bytearray(good)
+    bad[at // 8] ^= 1 << at % 8
+    (capture / name).write_bytes(bad)
+    try:
+        snapshot = read_snapshot(capture)
+        assert (snapshot.guest.parent < np.arange(len(snapshot.guest))).all()
+        assert (snapshot.guest.level >= 1).all() and (snapshot.guest.level <= snapshot.guest.levels).all()
+    except PtanalyzeError as error:
+        assert "\n" not in str(error)
+    finally:
+        (capture / name).write_bytes(good)
+
+
+HEADER_FAULTS = [
+    ("magic", b"WRONGMAG"),
+    ("version", 2),
+    ("byte_order", 0x04030201),
+    ("header_bytes", 64),
+    ("record_bytes", 40),
+    ("count", 0),
+    ("count", 1 << 40),
+    ("levels", 3),
+    ("encoding", b"arm"),
+]
+
+
+@pytest.mark.parametrize("name", ["gpt.tables", "gpt.entries"])
+@pytest.mark.parametrize(("field", "value"), HEADER_FAULTS)
+def test_a_wrong_header_field_is_named_with_its_value(capture, name, field, value):
+    data = bytearray((capture / name).read_bytes())
+    np.frombuffer(data, HEADER_DTYPE, 1)[field] = value
+    (capture / name).write_bytes(data)
+    with pytest.raises(CaptureError, match=f"{name}: {field}"):
+        read_snapshot(capture)
+
+
+RECORD_FAULTS = [
+    (0, "parent", 0),
+    (0, "level", 3),
+    (1, "parent", 2),
+    (1, "level", 0),
+    (1, "level", 7),
+    (2, "base", 4096),
+    (2, "base", 1 << 47),
+    (3, "base", 1 << 63),
+    (3, "node", -2),
+    (3, "frame", -2),
+    (3, "frame", 1 << 41),
+    (3, "flags", 128),
+]
+
+
+@pytest.mark.parametrize(("table", "field", "value"), RECORD_FAULTS)
+def test_a_wrong_record_is_named_with_table_and_value(capture, table, field, value):
+    path = capture / "gpt.tables"
+    data = bytearray(path.read_bytes())
+    records = np.frombuffer(data, TABLE_DTYPE, offset=HEADER_DTYPE.itemsize)
+    records[table : table + 1][field] = value
+    path.write_bytes(data)
+    with pytest.raises(
+        CaptureError, match=r"gpt\.tables: (parent|level|base|node|frame|flags) of table \d+ = "
+    ):
+        read_snapshot(capture)
+
+
+def test_siblings_out_of_order_are_refused(tmp_path):
+    tree = build_tree([Page(0, 1), Page(1 << 21, 2)], frames_on([0]))
+    tree.base[-2:] = tree.base[-2:][::-1].copy()
+    write_tree(tmp_path, "gpt", tree)
+    with pytest.raises(CaptureError, match="elder sibling"):
+        read_tree(tmp_path)
+
+
+def test_flags_survive(tmp_path, tree):
+    tree.flags[1] = FAULT
+    write_tree(tmp_path, "gpt", tree)
+    assert read_tree(tmp_path).flags[1] == FAULT
+
+
+JSON_FAULTS = [
+    (("format",), "else"),
+    (("version",), 99),
+    (("levels",), 5),
+    (("encoding",), "ept"),
+    (("colour",), "red"),
+    (("nodes", 0, "id"), "zero"),
+    (("nodes", 1, "id"), 0),
+    (("nodes", 0, "cpus"), [-1]),
+    (("nodes", 0, "frames"), [[5, 5]]),
+    (("nodes", 0, "frames"), [[0, 1 << 39]]),
+    (("facts", "pid"), "four"),
+    (("facts", "unknown"), 3),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), JSON_FAULTS)
+def test_a_wrong_field_of_the_json_is_refused(capture, path, value):
+    file = capture / "snapshot.json"
+    document = json.loads(file.read_text())
+    place = document
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    file.write_text(json.dumps(document))
+    with pytest.raises(CaptureError, match=r"snapshot\.json"):
+        read_snapshot(capture)
+
+
+def test_nothing_is_left_of_a_tree_that_could_not_be_written(tmp_path, tree, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        write_tree(tmp_path, "gpt", tree)
+    assert os.listdir(tmp_path) == []
