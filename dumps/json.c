@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* snapshot.json, as analyzer/ptanalyze/formats/tables_file.py reads it. */
+/* snapshot.json, as analyzer/ptanalyze/formats/snapshot_file.py reads it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

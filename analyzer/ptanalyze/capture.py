@@ -10,7 +10,7 @@ from pathlib import Path
 from .bundled import bundled
 from .errors import UsageError
 from .formats.capture_dir import MANIFEST, Manifest, read_manifest
-from .formats.tables_file import read_snapshot
+from .formats.snapshot_file import read_snapshot
 from .formats.trace_file import read_trace
 
 TABLES = "gpt.tables"

@@ -14,8 +14,8 @@ import numpy as np
 from .entries import HUGE, PRESENT, PROTNONE
 from .errors import PartialDataError, UsageError
 from .formats.maps import parse_maps
-from .formats.tables_file import now, write_snapshot
-from .formats.tree_file import enclosing_tables
+from .formats.snapshot_file import now, write_snapshot
+from .formats.tables_file import enclosing_tables
 from .pagemap_scan import present_ranges
 from .process import check_process, five_levels, identity, signature
 from .snapshot import ENTRIES_PER_TABLE, INFERRED, UNKNOWN_NODE, Snapshot, Tree

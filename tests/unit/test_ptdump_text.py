@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ptanalyze import entries as E
 from ptanalyze.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.formats.ptdump_text import import_ptdump
-from ptanalyze.formats.tables_file import read_snapshot
+from ptanalyze.formats.snapshot_file import read_snapshot
 from strategies import FRAMES_PER_NODE, Page, build_topology, build_tree, frames_on, trees
 
 KERNEL_HALF = 0x1234

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ptanalyze.errors import CaptureError, PtanalyzeError, UsageError
-from ptanalyze.formats.tables_file import read_snapshot, read_tree, write_snapshot, write_tree
-from ptanalyze.formats.tree_file import HEADER_DTYPE, TABLE_DTYPE
+from ptanalyze.formats.snapshot_file import read_snapshot, write_snapshot
+from ptanalyze.formats.tables_file import HEADER_DTYPE, TABLE_DTYPE, read_tree, write_tree
 from ptanalyze.snapshot import FAULT
 from strategies import Page, build_snapshot, build_tree, frames_on, snapshots, trees
 

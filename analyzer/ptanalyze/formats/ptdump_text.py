@@ -18,7 +18,7 @@ from ..errors import CaptureError, UsageError
 from ..kernels import ptdump_rows
 from ..snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from .ptdump_tree import assemble, table_nodes
-from .tables_file import write_snapshot
+from .snapshot_file import write_snapshot
 
 LEVELS = 4
 USER_SLOTS = 256

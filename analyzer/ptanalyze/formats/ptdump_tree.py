@@ -5,7 +5,7 @@ import numpy as np
 from ..entries import HUGE, frame, leaf, table
 from ..errors import CaptureError
 from ..snapshot import UNKNOWN_NODE
-from .tree_file import enclosing_tables
+from .tables_file import enclosing_tables
 
 LEVELS = 4
 USER_SLOTS = 256

@@ -1,206 +1,181 @@
-"""`snapshot.json`, `maps` and the tables beside them: a Snapshot as a directory of files."""
+"""`NAME.tables` and `NAME.entries`: one page table on disk, as dumps/records.h describes it."""
 
-from datetime import UTC, datetime
+import os
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from ..errors import CaptureError, UsageError
-from ..snapshot import Node, Snapshot, Topology
+from ..snapshot import BAD_TYPE, CHANGED, ENTRIES_PER_TABLE, FAULT, INFERRED, NO_PARENT, TORN, Tree
 from .atomic import atomic_write
-from .maps import format_maps, parse_maps
-from .tree_file import read_tree, write_tree
 
-__all__ = ["read_snapshot", "read_tree", "write_snapshot", "write_tree"]
-
-FILE = "snapshot.json"
-FORMAT = "ptanalyze-snapshot"
+TABLES_MAGIC = b"PTTABLES"
+ENTRIES_MAGIC = b"PTENTRYS"
 VERSION = 1
+BYTE_ORDER = 0x01020304
+ENTRIES_HEADER = 4096
+ENCODINGS = ("x86", "ept", "kvm")
+LEVELS = (4, 5)
+FLAGS = CHANGED | TORN | FAULT | BAD_TYPE | INFERRED
+
+HEADER_DTYPE = np.dtype(
+    [
+        ("magic", "S8"),
+        ("version", "<u4"),
+        ("byte_order", "<u4"),
+        ("header_bytes", "<u4"),
+        ("record_bytes", "<u4"),
+        ("count", "<u8"),
+        ("levels", "<u4"),
+        ("encoding", "S12"),
+        ("words", "S464"),
+    ]
+)
+TABLE_DTYPE = np.dtype(
+    [
+        ("base", "<u8"),
+        ("frame", "<i8"),
+        ("parent", "<i4"),
+        ("node", "<i2"),
+        ("level", "u1"),
+        ("flags", "u1"),
+    ]
+)
+TABLES_WORDS = (
+    "One 24-byte record a table page, little endian, depth first, root first: "
+    "u64 first address mapped, i64 page frame (-1 unknown), i32 index of the parent (-1 root), "
+    "i16 NUMA node (-1 unknown), u8 level (1 = table of 4 KiB entries), u8 flags (1 changed, "
+    "2 torn, 4 fault, 8 bad type, 16 inferred).\n"
+)
+ENTRIES_WORDS = (
+    "512 raw u64 page-table entries a table page, little endian, in the order of the tables "
+    "file, from byte 4096 on. Encodings: x86 = x86-64, a memory-encryption bit cleared; ept = "
+    "Intel EPT; kvm = KVM SPTE, present when bits 0 and 11 are set.\n"
+)
 
 
-class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    pass
+def read_tree(directory, name="gpt"):
+    """Tree of `name`.tables and `name`.entries in `directory`; entries stay a read-only memory map.
 
-
-class NodeRecord(Strict):
-    """One NUMA node: `frames` are half-open ranges of page frames."""
-
-    id: int
-    cpus: tuple[int, ...]
-    distance: tuple[int, ...] = ()
-    frames: tuple[tuple[int, int], ...] = ()
-
-
-class Signature(Strict):
-    """What moves when an address space changes; null where the kernel does not have it."""
-
-    minflt: int
-    majflt: int
-    mm_lock_seq: int | None = None
-    pgtables_bytes: int | None = None
-
-
-class Quiescence(Strict):
-    before: Signature
-    after: Signature
-    quiet: bool
-
-
-class Completeness(Strict):
-    """Table pages found against mm->pgtables_bytes, which does not count the root."""
-
-    tables: int
-    counted_by_kernel: int | None
-    huge_leaves: int
-    difference: int | None
-    explained: bool
-    explanation: str
-
-
-class Reading(Strict):
-    """Tables that were not read cleanly, and interior entries cleared because their table was gone."""
-
-    changed: int
-    torn: int
-    fault: int
-    bad_type: int
-    dropped: int
-
-
-class Verified(Strict):
-    """Leaves compared with /proc/PID/pagemap, in 4 KiB pages."""
-
-    checked: int
-    mismatched: int
-    hidden: int  # mapped, but pagemap hides VM_PFNMAP areas such as [vvar]
-    examples: tuple[str, ...] = ()
-
-
-class Facts(msgspec.Struct, kw_only=True):
-    """The facts a dumper records; an importer may leave any of them out and add others."""
-
-    pid: int | None = None
-    comm: str | None = None
-    uid: int | None = None
-    kernel: str | None = None
-    cpu: str | None = None
-    time: datetime | None = None  # UTC
-    duration_s: float | None = None
-    method: str | None = None  # "bpf", "pagemap", or the importer
-    quiescence: Quiescence | None = None
-    completeness: Completeness | None = None
-    reading: Reading | None = None
-    retries: int | None = None
-    stopped: bool | None = None
-    streamed: bool | None = None
-    page_type: str | None = None
-    node_source: str | None = None
-    unknown: tuple[str, ...] = ()  # columns that hold no data
-    emulator: tuple[tuple[int, int], ...] = ()  # address ranges that belong to the tracer
-    verify: Verified | None = None
-
-
-class SnapshotRecord(Strict):
-    format: str
-    version: int
-    levels: int
-    encoding: str
-    nodes: tuple[NodeRecord, ...]
-    facts: msgspec.Raw
-
-
-def read_snapshot(directory):
-    """Snapshot of `directory`: snapshot.json, maps, gpt.* and, for a VM, ept.*.
-
-    CaptureError names file, field and value of what is damaged; UsageError what is missing.
+    Whatever a walker indexes with (parents, levels, addresses) is validated: CaptureError names file, field
+    and value; UsageError if a file is missing. Entries are not looked at.
     """
-    directory = Path(directory)
-    record = read_json(directory / FILE)
-    guest = read_tree(directory, "gpt")
-    for field in ("levels", "encoding"):
-        if getattr(record, field) != getattr(guest, field):
-            why = f"gpt.tables says {getattr(guest, field)}"
-            raise CaptureError(directory / FILE, field, getattr(record, field), why)
-    facts = msgspec.json.decode(record.facts)
-    vmas, names = parse_maps(read_bytes(directory / "maps"), directory / "maps")
-    for start, end in facts.get("emulator", ()):
-        vmas["emulator"] |= (vmas["start"] >= start) & (vmas["end"] <= end)
-    host = read_tree(directory, "ept") if (directory / "ept.tables").exists() else None
-    return Snapshot(guest, vmas, names, topology_of(directory / FILE, record.nodes), host, facts)
-
-
-def write_snapshot(directory, snapshot, extra=None, maps=None):
-    """Write `snapshot` into the existing `directory`, snapshot.json last.
-
-    extra  facts beside snapshot.facts; maps  bytes of /proc/PID/maps, else made from snapshot.vmas
-    """
-    directory = Path(directory)
-    write_tree(directory, "gpt", snapshot.guest)
-    if snapshot.host is not None:
-        write_tree(directory, "ept", snapshot.host)
-    if maps is None:
-        maps = format_maps(snapshot.vmas, snapshot.vma_names).encode("utf-8", "surrogateescape")
-    with atomic_write(directory / "maps") as out:
-        out.write(maps)
-    write_json(directory, snapshot, {**snapshot.facts, **(extra or {})})
-
-
-def write_json(directory, snapshot, facts):
-    nodes = tuple(
-        NodeRecord(id=n.id, cpus=n.cpus, distance=n.distance, frames=[tuple(map(int, r)) for r in n.frames])
-        for n in snapshot.topology.nodes
+    tables, entries = Path(directory) / f"{name}.tables", Path(directory) / f"{name}.entries"
+    header = read_header(tables, TABLES_MAGIC, HEADER_DTYPE.itemsize, TABLE_DTYPE.itemsize)
+    twin = read_header(entries, ENTRIES_MAGIC, ENTRIES_HEADER, ENTRIES_PER_TABLE * 8)
+    for field in ("count", "levels", "encoding"):
+        if header[field] != twin[field]:
+            raise CaptureError(entries, field, twin[field], f"{tables.name} says {header[field]}")
+    count, levels = int(header["count"]), int(header["levels"])
+    records = np.fromfile(tables, TABLE_DTYPE, count, offset=HEADER_DTYPE.itemsize)
+    validate(tables, records, levels)
+    return Tree(
+        entries=np.memmap(entries, "<u8", "r", ENTRIES_HEADER, (count, ENTRIES_PER_TABLE)),
+        **{field: np.ascontiguousarray(records[field]) for field in TABLE_DTYPE.names},
+        levels=levels,
+        encoding=header["encoding"].decode(),
     )
-    raw = msgspec.Raw(msgspec.json.encode(facts))
-    fields = {
-        "levels": snapshot.guest.levels,
-        "encoding": snapshot.guest.encoding,
-        "nodes": nodes,
-        "facts": raw,
-    }
-    record = SnapshotRecord(format=FORMAT, version=VERSION, **fields)
-    with atomic_write(Path(directory) / FILE) as out:
-        out.write(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
 
 
-def read_json(path):
-    text = read_bytes(path)
+def write_tree(directory, name, tree):
+    """Write `tree` as `name`.entries and `name`.tables (0600, each whole or not at all)."""
+    records = np.empty(len(tree), TABLE_DTYPE)
+    for field in TABLE_DTYPE.names:
+        records[field] = getattr(tree, field)
+    with atomic_write(Path(directory) / f"{name}.entries") as out:
+        head = header_of(tree, ENTRIES_MAGIC, ENTRIES_HEADER, ENTRIES_PER_TABLE * 8, ENTRIES_WORDS)
+        out.write(head.ljust(ENTRIES_HEADER, b"\0"))
+        out.write(np.ascontiguousarray(tree.entries, "<u8").data)
+    with atomic_write(Path(directory) / f"{name}.tables") as out:
+        out.write(header_of(tree, TABLES_MAGIC, HEADER_DTYPE.itemsize, TABLE_DTYPE.itemsize, TABLES_WORDS))
+        out.write(records.data)
+
+
+def header_of(tree, magic, header_bytes, record_bytes, words):
+    fields = (magic, VERSION, BYTE_ORDER, header_bytes, record_bytes, len(tree), tree.levels)
+    return np.array([(*fields, tree.encoding.encode(), words.encode())], HEADER_DTYPE).tobytes()
+
+
+def read_header(path, magic, header_bytes, record_bytes):
+    """The header of `path`, a HEADER_DTYPE scalar, validated against what it must be and the file's size."""
     try:
-        record = msgspec.json.decode(text, type=SnapshotRecord)
-        msgspec.json.decode(record.facts, type=Facts)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CaptureError(path, "contents", text[:30], f"not a snapshot: {error}") from None
-    if record.format != FORMAT:
-        raise CaptureError(path, "format", record.format, f"expected {FORMAT}")
-    if record.version != VERSION:
-        raise CaptureError(path, "version", record.version, f"this release reads version {VERSION}")
-    return record
-
-
-def read_bytes(path):
-    try:
-        return path.read_bytes()
+        with open(path, "rb") as file:
+            raw = file.read(HEADER_DTYPE.itemsize)
+            size = os.fstat(file.fileno()).st_size
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file; is this a capture with page tables?") from None
+    if len(raw) < HEADER_DTYPE.itemsize:
+        raise CaptureError(path, "size", size, f"shorter than its {HEADER_DTYPE.itemsize}-byte header")
+    header = np.frombuffer(raw, HEADER_DTYPE)[0]
+    expected = {
+        "magic": magic,
+        "byte_order": BYTE_ORDER,
+        "version": VERSION,
+        "header_bytes": header_bytes,
+        "record_bytes": record_bytes,
+    }
+    for field, value in expected.items():
+        if header[field] != value:
+            raise CaptureError(path, field, header[field], f"expected {value}")
+    if header["encoding"] not in [encoding.encode() for encoding in ENCODINGS]:
+        raise CaptureError(path, "encoding", header["encoding"], f"expected one of {', '.join(ENCODINGS)}")
+    if header["levels"] not in LEVELS:
+        raise CaptureError(path, "levels", header["levels"], "expected 4 or 5")
+    count = int(header["count"])
+    if not 0 < count < 1 << 31:
+        raise CaptureError(path, "count", count, "expected at least the root and less than 2^31 tables")
+    if size != header_bytes + count * record_bytes:
+        raise CaptureError(path, "size", size, f"{count} records make {header_bytes + count * record_bytes}")
+    return header
 
 
-def topology_of(path, records):
-    """Topology of NodeRecords; CaptureError if nodes or frame ranges overlap or are empty."""
-    ids = [record.id for record in records]
-    if len(set(ids)) < len(ids) or any(not 0 <= i < 1 << 15 for i in ids):
-        raise CaptureError(path, "nodes", ids, "node numbers must be distinct and not negative")
-    cpus = [cpu for record in records for cpu in record.cpus]
-    if len(set(cpus)) < len(cpus) or any(not 0 <= cpu < 1 << 20 for cpu in cpus):
-        raise CaptureError(path, "cpus", cpus[:8], "CPUs must be distinct and not negative")
-    end = 0
-    for start, stop in sorted(r for record in records for r in record.frames):
-        if not end <= start < stop < 1 << 40:
-            raise CaptureError(path, "frames", [start, stop], "empty, negative or overlapping frame range")
-        end = stop
-    frames = [np.array(record.frames, np.int64).reshape(-1, 2) for record in records]
-    return Topology(tuple(Node(r.id, r.cpus, f, r.distance) for r, f in zip(records, frames, strict=True)))
+def validate(path, records, levels):
+    """CaptureError unless the records form depth-first trees: levels, parents, addresses, flags."""
+    level, base, parent = (records[field].astype(np.int64) for field in ("level", "base", "parent"))
+    reject(path, "level", level, (level < 1) | (level > levels), f"expected 1 to {levels}")
+    reject(path, "flags", records["flags"], records["flags"] & ~np.uint8(FLAGS) != 0, "unknown flag")
+    reject(path, "node", records["node"], records["node"] < -1, "expected a node or -1")
+    reject(
+        path, "frame", records["frame"], (records["frame"] < -1) | (records["frame"] >> 40 > 0), "not a frame"
+    )
+    expected = enclosing_tables(level, levels)
+    reject(path, "parent", parent, parent != expected, "not the table before it one level up")
+    span = np.int64(1) << (3 + 9 * level)  # bytes one entry maps
+    reject(
+        path,
+        "base",
+        base,
+        (base & (span * ENTRIES_PER_TABLE - 1) != 0) | (base < 0),
+        "not aligned to its level",
+    )
+    inside = parent >= 0
+    slot = np.where(inside, (base - base[parent]) // (span * ENTRIES_PER_TABLE), 0)
+    reject(path, "base", base, (slot < 0) | (slot >= ENTRIES_PER_TABLE), "outside its parent table")
+    reject(path, "base", base, out_of_order(level, parent, slot, levels), "not after its elder sibling")
 
 
-def now():
-    """The current time as a fact: ISO 8601, UTC."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+def enclosing_tables(level, levels):
+    """int64[T]: the last table before each one that stands one level higher, NO_PARENT for roots."""
+    index = np.arange(len(level))
+    expected = np.full(len(level), -2)
+    expected[level == levels] = NO_PARENT
+    for above in range(levels, 1, -1):
+        last = np.maximum.accumulate(np.where(level == above, index, -2))
+        here = level == above - 1
+        expected[here] = last[here]
+    return expected
+
+
+def out_of_order(level, parent, slot, levels):
+    """bool[T]: tables whose slot in their parent does not come after that of the sibling before them."""
+    wrong = np.zeros(len(level), bool)
+    for here in range(1, levels):
+        at = np.flatnonzero(level == here)
+        wrong[at[1:]] = (parent[at[1:]] == parent[at[:-1]]) & (slot[at[1:]] <= slot[at[:-1]])
+    return wrong
+
+
+def reject(path, field, values, wrong, why):
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise CaptureError(path, f"{field} of table {at}", values[at], why)

@@ -1,0 +1,204 @@
+"""`snapshot.json`, `maps` and the tables beside them: a Snapshot as a directory of files."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from ..errors import CaptureError, UsageError
+from ..snapshot import Node, Snapshot, Topology
+from .atomic import atomic_write
+from .maps import format_maps, parse_maps
+from .tables_file import read_tree, write_tree
+
+FILE = "snapshot.json"
+FORMAT = "ptanalyze-snapshot"
+VERSION = 1
+
+
+class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class NodeRecord(Strict):
+    """One NUMA node: `frames` are half-open ranges of page frames."""
+
+    id: int
+    cpus: tuple[int, ...]
+    distance: tuple[int, ...] = ()
+    frames: tuple[tuple[int, int], ...] = ()
+
+
+class Signature(Strict):
+    """What moves when an address space changes; null where the kernel does not have it."""
+
+    minflt: int
+    majflt: int
+    mm_lock_seq: int | None = None
+    pgtables_bytes: int | None = None
+
+
+class Quiescence(Strict):
+    before: Signature
+    after: Signature
+    quiet: bool
+
+
+class Completeness(Strict):
+    """Table pages found against mm->pgtables_bytes, which does not count the root."""
+
+    tables: int
+    counted_by_kernel: int | None
+    huge_leaves: int
+    difference: int | None
+    explained: bool
+    explanation: str
+
+
+class Reading(Strict):
+    """Tables that were not read cleanly, and interior entries cleared because their table was gone."""
+
+    changed: int
+    torn: int
+    fault: int
+    bad_type: int
+    dropped: int
+
+
+class Verified(Strict):
+    """Leaves compared with /proc/PID/pagemap, in 4 KiB pages."""
+
+    checked: int
+    mismatched: int
+    hidden: int  # mapped, but pagemap hides VM_PFNMAP areas such as [vvar]
+    examples: tuple[str, ...] = ()
+
+
+class Facts(msgspec.Struct, kw_only=True):
+    """The facts a dumper records; an importer may leave any of them out and add others."""
+
+    pid: int | None = None
+    comm: str | None = None
+    uid: int | None = None
+    kernel: str | None = None
+    cpu: str | None = None
+    time: datetime | None = None  # UTC
+    duration_s: float | None = None
+    method: str | None = None  # "bpf", "pagemap", or the importer
+    quiescence: Quiescence | None = None
+    completeness: Completeness | None = None
+    reading: Reading | None = None
+    retries: int | None = None
+    stopped: bool | None = None
+    streamed: bool | None = None
+    page_type: str | None = None
+    node_source: str | None = None
+    unknown: tuple[str, ...] = ()  # columns that hold no data
+    emulator: tuple[tuple[int, int], ...] = ()  # address ranges that belong to the tracer
+    verify: Verified | None = None
+
+
+class SnapshotRecord(Strict):
+    format: str
+    version: int
+    levels: int
+    encoding: str
+    nodes: tuple[NodeRecord, ...]
+    facts: msgspec.Raw
+
+
+def read_snapshot(directory):
+    """Snapshot of `directory`: snapshot.json, maps, gpt.* and, for a VM, ept.*.
+
+    CaptureError names file, field and value of what is damaged; UsageError what is missing.
+    """
+    directory = Path(directory)
+    record = read_json(directory / FILE)
+    guest = read_tree(directory, "gpt")
+    for field in ("levels", "encoding"):
+        if getattr(record, field) != getattr(guest, field):
+            why = f"gpt.tables says {getattr(guest, field)}"
+            raise CaptureError(directory / FILE, field, getattr(record, field), why)
+    facts = msgspec.json.decode(record.facts)
+    vmas, names = parse_maps(read_bytes(directory / "maps"), directory / "maps")
+    for start, end in facts.get("emulator", ()):
+        vmas["emulator"] |= (vmas["start"] >= start) & (vmas["end"] <= end)
+    host = read_tree(directory, "ept") if (directory / "ept.tables").exists() else None
+    return Snapshot(guest, vmas, names, topology_of(directory / FILE, record.nodes), host, facts)
+
+
+def write_snapshot(directory, snapshot, extra=None, maps=None):
+    """Write `snapshot` into the existing `directory`, snapshot.json last.
+
+    extra  facts beside snapshot.facts; maps  bytes of /proc/PID/maps, else made from snapshot.vmas
+    """
+    directory = Path(directory)
+    write_tree(directory, "gpt", snapshot.guest)
+    if snapshot.host is not None:
+        write_tree(directory, "ept", snapshot.host)
+    if maps is None:
+        maps = format_maps(snapshot.vmas, snapshot.vma_names).encode("utf-8", "surrogateescape")
+    with atomic_write(directory / "maps") as out:
+        out.write(maps)
+    write_json(directory, snapshot, {**snapshot.facts, **(extra or {})})
+
+
+def write_json(directory, snapshot, facts):
+    nodes = tuple(
+        NodeRecord(id=n.id, cpus=n.cpus, distance=n.distance, frames=[tuple(map(int, r)) for r in n.frames])
+        for n in snapshot.topology.nodes
+    )
+    raw = msgspec.Raw(msgspec.json.encode(facts))
+    fields = {
+        "levels": snapshot.guest.levels,
+        "encoding": snapshot.guest.encoding,
+        "nodes": nodes,
+        "facts": raw,
+    }
+    record = SnapshotRecord(format=FORMAT, version=VERSION, **fields)
+    with atomic_write(Path(directory) / FILE) as out:
+        out.write(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+
+
+def read_json(path):
+    text = read_bytes(path)
+    try:
+        record = msgspec.json.decode(text, type=SnapshotRecord)
+        msgspec.json.decode(record.facts, type=Facts)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CaptureError(path, "contents", text[:30], f"not a snapshot: {error}") from None
+    if record.format != FORMAT:
+        raise CaptureError(path, "format", record.format, f"expected {FORMAT}")
+    if record.version != VERSION:
+        raise CaptureError(path, "version", record.version, f"this release reads version {VERSION}")
+    return record
+
+
+def read_bytes(path):
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file; is this a capture with page tables?") from None
+
+
+def topology_of(path, records):
+    """Topology of NodeRecords; CaptureError if nodes or frame ranges overlap or are empty."""
+    ids = [record.id for record in records]
+    if len(set(ids)) < len(ids) or any(not 0 <= i < 1 << 15 for i in ids):
+        raise CaptureError(path, "nodes", ids, "node numbers must be distinct and not negative")
+    cpus = [cpu for record in records for cpu in record.cpus]
+    if len(set(cpus)) < len(cpus) or any(not 0 <= cpu < 1 << 20 for cpu in cpus):
+        raise CaptureError(path, "cpus", cpus[:8], "CPUs must be distinct and not negative")
+    end = 0
+    for start, stop in sorted(r for record in records for r in record.frames):
+        if not end <= start < stop < 1 << 40:
+            raise CaptureError(path, "frames", [start, stop], "empty, negative or overlapping frame range")
+        end = stop
+    frames = [np.array(record.frames, np.int64).reshape(-1, 2) for record in records]
+    return Topology(tuple(Node(r.id, r.cpus, f, r.distance) for r, f in zip(records, frames, strict=True)))
+
+
+def now():
+    """The current time as a fact: ISO 8601, UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
