@@ -14,6 +14,7 @@ FLOORS = [
     {"trace", "machine", "kernels"},
     {"snapshot", "walks", "entries", "mm_events", "result"},
     {"formats", "policies", "check", "cost", "tables", "address_space", "owners", "placement"},
+    {"pagemap_scan", "pause", "process", "topology"},
     {"capture", "dump", "pagemap", "record", "tlb_filter", "info", "walk", "import_foreign"},
     {"whatif", "classify"},
     {"cli", "__main__"},
