@@ -72,7 +72,8 @@ def history(snapshot, trace, space, placement, offset):
     slots = Slots(regions, rows)
     vmas = _older_vmas(snapshot, trace, _main_node(trace, placement))
     initial = [(p.start, p.end, vmas.id(p.lineage, p.prot)) for p in vmas.pieces]
-    writer = StepWriter(vmas, slots, tables)
+    huge = {key: vma for start, end, vma in initial for key in slots.whole_huge(start, end)}
+    writer = StepWriter(vmas, slots, tables, huge)
     _replay_events(writer, trace, placement, offset)
     steps, shootdowns = _arrays(writer, int(placement.cpu_node.max(initial=0)) + 1)
     vma, mixed_row, mixed = _vma_rows(slots, initial, steps, regions, rows)

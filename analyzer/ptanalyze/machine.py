@@ -1,7 +1,13 @@
 """The machine walks are replayed on: nodes, TLBs, page-walk caches, data caches, latencies."""
 
+import tomllib
+from pathlib import Path
+
 import msgspec
 import numpy as np
+
+from .bundled import bundled
+from .errors import UsageError
 
 LINE_BYTES = 64
 ENTRY_BYTES = 8
@@ -82,3 +88,157 @@ class Machine(Strict):
         """float64[nodes, nodes]: cycles of a DRAM read, [reader's node, serving node]."""
         matrix = self.latency.contended if contended else self.latency.idle
         return np.asarray(matrix, np.float64) * self.ghz
+
+
+class Span(Strict):
+    """A stated interval; `high` is not below `low`."""
+
+    low: float
+    high: float
+
+    @property
+    def middle(self):
+        return (self.low + self.high) / 2
+
+
+class Costs(Strict):
+    """What management costs, in ns of CPU time, and the assumptions behind the run-time estimate (cost.py)."""
+
+    name: str
+    description: str
+    pte_write_local_ns: float
+    pte_write_remote_ns: float
+    pte_copy_ns: float  # per entry copied to a replica
+    fault_ns: float  # demand fault, without the writing of its entry
+    replica_fault_ns: float  # Hydra's fault that only copies an entry, without the copying
+    table_ns: float  # make or free one table page
+    ipi_local_ns: float  # per interrupted CPU on the initiator's node: its handler and the initiator's wait
+    ipi_remote_ns: float
+    exposed: Span  # share of walk cycles that stalls the program
+    cycles_per_instruction: Span  # outside page walks
+    instructions_per_access: float  # where the trace has no instruction counts
+    sources: dict[str, str]
+
+
+def load_machine(name_or_path):
+    """Machine from models/machines/NAME.toml or from a file. UsageError names file, field and value."""
+    path = _find("machines", name_or_path)
+    machine = _decode(path, Machine)
+    for field, value, why in _machine_faults(machine):
+        raise UsageError(f"{path}: {field} = {value}: {why}")
+    return machine
+
+
+def load_costs(machine, path=None):
+    """Costs that a Machine names, or from the file `path`. UsageError names file, field and value."""
+    path = _find("costs", path or machine.costs)
+    costs = _decode(path, Costs)
+    for field in msgspec.structs.fields(Costs):
+        value = getattr(costs, field.name)
+        if isinstance(value, float) and not 0 <= value < float("inf"):
+            raise UsageError(f"{path}: {field.name} = {value}: must be a finite number, not negative")
+        if isinstance(value, Span) and not 0 <= value.low <= value.high < float("inf"):
+            raise UsageError(
+                f"{path}: {field.name} = {value.low}..{value.high}: low must be 0 or more, high not less"
+            )
+    if costs.exposed.high > 1:
+        raise UsageError(f"{path}: exposed.high = {costs.exposed.high}: a share is at most 1")
+    return costs
+
+
+def machine_names():
+    """Names of the machine files that come with the package."""
+    return sorted(path.stem for path in (bundled("models") / "machines").glob("*.toml"))
+
+
+def _find(kind, name):
+    path = Path(name)
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        return path
+    known = {path.stem: path for path in (bundled("models") / kind).glob("*.toml")}
+    if name not in known:
+        raise UsageError(
+            f"{kind.removesuffix('s')} {name}: unknown; there are: {', '.join(sorted(known))}; or give a .toml file"
+        )
+    return known[name]
+
+
+def _decode(path, kind):
+    try:
+        raw = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not a TOML file: {error}") from None
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        why, _, where = str(error).partition(" - at `")
+        field = where.rstrip("`").removeprefix("$").lstrip(".")
+        raise UsageError(f"{path}: {_with_value(raw, field, why)}") from None
+
+
+def _with_value(raw, field, why):
+    """field = value: why; an unknown key is itself the field."""
+    if "unknown field `" in why:
+        key = why.partition("unknown field `")[2].rstrip("`")
+        return f"{field + '.' if field else ''}{key}: no such field"
+    if "missing required field `" in why:
+        key = why.partition("missing required field `")[2].rstrip("`")
+        return f"{field + '.' if field else ''}{key}: missing"
+    value = raw
+    for step in field.replace("[", ".").replace("]", "").split("."):
+        try:
+            value = value[int(step)] if isinstance(value, list) else value[step]
+        except (KeyError, ValueError, IndexError, TypeError):
+            return f"{field}: {why}"
+    return f"{field} = {value!r}: {why}"
+
+
+def _machine_faults(machine):
+    """(field, value, what is wrong), one by one."""
+    for field in ("nodes", "cpus_per_node", "ghz"):
+        value = getattr(machine, field)
+        if not 0 < value < float("inf"):
+            yield field, value, "must be a finite number above 0"
+    if machine.nodes > 64:
+        yield "nodes", machine.nodes, "at most 64"
+    for group in ("tlb", "walk_caches"):
+        for field in msgspec.structs.fields(type(getattr(machine, group))):
+            yield from _array_faults(f"{group}.{field.name}", getattr(getattr(machine, group), field.name))
+    for field in ("l2", "llc"):
+        cache = getattr(machine, field)
+        for name in ("bytes", "ways", "cycles"):
+            if not 0 < getattr(cache, name) < float("inf"):
+                yield f"{field}.{name}", getattr(cache, name), "must be a finite number above 0"
+        if not 0 < cache.share <= 1:
+            yield f"{field}.share", cache.share, "must be above 0, at most 1"
+    yield from _latency_faults("latency.idle", machine.latency.idle, machine.nodes)
+    if machine.latency.contended is not None:
+        yield from _latency_faults("latency.contended", machine.latency.contended, machine.nodes)
+
+
+def _array_faults(field, array):
+    if not isinstance(array, Array):
+        return
+    for name in ("entries", "ways"):
+        if getattr(array, name) < 1:
+            yield f"{field}.{name}", getattr(array, name), "must be 1 or more"
+            return
+    if array.entries % array.ways:
+        yield f"{field}.entries", array.entries, f"must be a multiple of its ways, {array.ways}"
+
+
+def _latency_faults(field, matrix, nodes):
+    if len(matrix) != nodes or any(len(row) != nodes for row in matrix):
+        shape = f"{len(matrix)} rows of {sorted({len(row) for row in matrix})}"
+        yield field, shape, f"must have {nodes} rows of {nodes} numbers, one a node"
+        return
+    for a, row in enumerate(matrix):
+        for b, value in enumerate(row):
+            if not 0 < value < float("inf"):
+                yield f"{field}[{a}][{b}]", value, "must be a finite number of ns above 0"
+            elif value != matrix[b][a]:
+                yield f"{field}[{a}][{b}]", value, f"differs from [{b}][{a}], {matrix[b][a]}"
+            elif value < row[a]:
+                yield f"{field}[{a}][{b}]", value, f"below node {a}'s own memory, {row[a]}"

@@ -28,9 +28,10 @@ ADVICE_THAT_UPDATES = {8, 20, 25}  # FREE, COLD, COLLAPSE
 class StepWriter:
     """Turns events into rows of kernels.steps.Steps and Shootdowns; `vmas` is kept up to date."""
 
-    def __init__(self, vmas, slots, tables):
+    def __init__(self, vmas, slots, tables, huge):
         self.vmas, self.slots, self.tables = vmas, slots, tables
         self.steps, self.live, self.single = [], [], []
+        self._huge = huge  # (row, slot) of a huge entry -> VMA id
         self._at = self._node = 0
         self._brk = None
         self._do = {
@@ -67,8 +68,8 @@ class StepWriter:
     def _mprotect(self, a, b, c, d, result):
         start, end = a, a + page_up(b)
         pieces = [found for found in self.vmas.carve(start, end) if found[2] is not None]
-        for lo, hi, piece in pieces:
-            self._emit(UPDATE, lo, hi, owner=self.vmas.owner_of(piece))
+        if pieces:
+            self._change(UPDATE, pieces, start, end)
         self._flush(start, end)
         for lo, hi, piece in pieces:
             self._new(lo, hi, piece.lineage, c)
@@ -90,8 +91,9 @@ class StepWriter:
         moved = min(old, new)
         for lo, hi, piece in pieces:
             owner = self.vmas.owner_of(piece)
-            self._emit_move(lo, min(hi, source + moved), target - source, owner)
-            self._emit(CLEAR, max(lo, source + moved), hi, owner=owner)
+            self._move_small(lo, min(hi, source + moved), target - source, owner)
+            self._change_small(CLEAR, max(lo, source + moved), hi, owner)
+        self._change_huge(CLEAR, source, source + old)
         known = [found for found in pieces if found[2] is not None]
         prot = known[0][2].prot if known else 3
         lineage = self.vmas.lineage(self._node)
@@ -102,7 +104,7 @@ class StepWriter:
             self._flush(source, source + old)
         else:
             self._leave(source, source + old)
-        self._emit(SET, target, target + new, other=self.vmas.id(lineage, prot))
+        self.set_vma(target, target + new, self.vmas.id(lineage, prot))
 
     def _madvise(self, a, b, c, d, result):
         kind = CLEAR if c in ADVICE_THAT_CLEARS else UPDATE if c in ADVICE_THAT_UPDATES else None
@@ -110,8 +112,8 @@ class StepWriter:
             return
         start, end = a, a + page_up(b)
         pieces = self.vmas.carve(start, end)
+        self._change(kind, pieces, start, end)
         for lo, hi, piece in pieces:
-            self._emit(kind, lo, hi, owner=self.vmas.owner_of(piece))
             if piece is not None:
                 self.vmas.put(lo, hi, piece.lineage, piece.prot)
         self._flush(start, end)
@@ -134,29 +136,38 @@ class StepWriter:
     def _leave(self, start, end):
         """The VMAs of the range are gone and its entries cleared: shoot down, free tables, forget the VMAs."""
         freed = self._freed(start, end)
-        for row, _ in freed:
-            if row is not None:  # what was touched outside every known VMA went away unseen
-                self._add(CLEAR, row, 0, 512, owner=self.vmas.owner[UNKNOWN_VMA])
+        for table in freed:
+            self._clear_leftovers(self.slots.row_of_table.get(table))
         self._flush(start, end)
-        for _, table in freed:
+        for table in freed:
             self._add(FREE, self.slots.row_of_table.get(table, -1), other=table)
-        self._emit(SET, start, end, other=UNKNOWN_VMA)
+        self.set_vma(start, end, UNKNOWN_VMA)
+
+    def _clear_leftovers(self, row):
+        """What was touched outside every known VMA, or in a huge page unmapped bit by bit, goes with its table."""
+        if row is None:
+            return
+        unknown = self.vmas.owner[UNKNOWN_VMA]
+        if row not in self.slots.huge_slots:
+            return self._add(CLEAR, row, 0, 512, unknown)
+        for slot in self.slots.huge_slots[row]:
+            owner = self.vmas.owner[self._huge.get((row, slot), UNKNOWN_VMA)]
+            self._add(CLEAR, row, slot, slot + 1, owner)
 
     def _freed(self, start, end):
-        """[(row or None, flat table id)] whose whole span has no VMA left, leaf tables first (free_pgtables)."""
-        found, parents = [], set()
+        """Flat ids of tables whose whole span has no VMA left, leaf tables first (free_pgtables in mm/memory.c)."""
+        found, uppers = [], set()
         for region, _, _ in self.slots.regions(start, end):
             leaf = self.slots.leaf(region)
-            low = self.slots.va(region) << REGION_SHIFT
-            if self.slots.level(region) == 1 and not self.vmas.any(low, low + (1 << REGION_SHIFT)):
-                found.append((self.slots.row(region), leaf))
-                parents.add(int(self.tables.parent[leaf]))
-            elif self.slots.level(region) > 1:
-                parents.add(leaf)
-        while parents:
-            level = {t for t in parents if t >= 0 and self.tables.parent[t] >= 0 and self._empty(t)}
-            found.extend((None, t) for t in sorted(level))
-            parents = {int(self.tables.parent[t]) for t in level}
+            if self.slots.entry(region) >= 0:
+                uppers.add(leaf)
+            elif self._empty(leaf):
+                found.append(leaf)
+                uppers.add(int(self.tables.parent[leaf]))
+        while uppers:
+            empty = {t for t in uppers if self.tables.parent[t] >= 0 and self._empty(t)}
+            found += sorted(empty)
+            uppers = {int(self.tables.parent[t]) for t in empty}
         return found
 
     def _empty(self, table):
@@ -164,15 +175,14 @@ class StepWriter:
         return not self.vmas.any(low, low + (1 << (PAGE_SHIFT + 9 * int(self.tables.level[table]))))
 
     def _clear(self, pieces, start, end, flush=True):
-        for lo, hi, piece in pieces:
-            self._emit(CLEAR, lo, hi, owner=self.vmas.owner_of(piece))
+        self._change(CLEAR, pieces, start, end)
         if flush:
             self._flush(start, end)
 
     def _new(self, start, end, lineage, prot):
         if end > start:
             self.vmas.put(start, end, lineage, prot)
-            self._emit(SET, start, end, other=self.vmas.id(lineage, prot))
+            self.set_vma(start, end, self.vmas.id(lineage, prot))
 
     def _flush(self, start, end):
         if not self.steps or self.steps[-1][0] != self._at or self.steps[-1][1] not in (CLEAR, UPDATE, MOVE):
@@ -181,42 +191,52 @@ class StepWriter:
         self.live.append(self._live_now())
         self.single.append(start >> REGION_SHIFT == (end - 1) >> REGION_SHIFT)
 
-    def _emit(self, kind, start, end, owner=0, other=0):
+    def _change(self, kind, pieces, start, end):
+        for lo, hi, piece in pieces:
+            self._change_small(kind, lo, hi, self.vmas.owner_of(piece))
+        self._change_huge(kind, start, end)
+
+    def _change_small(self, kind, start, end, owner):
         for region, lo, hi in self.slots.regions(start, end):
-            whole = lo == 0 and hi == 512
+            if self.slots.entry(region) < 0:
+                self._add(kind, self.slots.row(region), lo, hi, owner)
+
+    def _change_huge(self, kind, start, end):
+        for region, lo, hi in self.slots.regions(start, end):
+            row, slot = self.slots.row(region), self.slots.entry(region)
+            if slot >= 0:
+                owner = self.vmas.owner[self._huge.get((row, slot), UNKNOWN_VMA)]
+                self._add(kind if hi - lo == 512 else UPDATE, row, slot, slot + 1, owner)
+
+    def set_vma(self, start, end, vma_id):
+        """Slots of the range now belong to a VMA: SET steps; a huge entry to the last one that covers it whole."""
+        for region, lo, hi in self.slots.regions(start, end):
             row, slot = self.slots.row(region), self.slots.entry(region)
             if slot < 0:
-                self._add(kind, row, lo, hi, owner, other)
-            elif whole:
-                self._add(kind, row, slot, slot + 1, owner, other)
-            elif kind != SET:
-                self._add(UPDATE, row, slot, slot + 1, owner, other)
+                self._add(SET, row, lo, hi, other=vma_id)
+            elif hi - lo == 512:
+                self._huge[row, slot] = vma_id
+                self._add(SET, row, slot, slot + 1, other=vma_id)
 
-    def _emit_move(self, start, end, shift, owner):
+    def _move_small(self, start, end, shift, owner):
         """MOVE where both ends are 4 KiB entries of tables the trace touches, CLEAR elsewhere."""
         for region, lo, hi in self.slots.regions(start, end):
-            row, slot = self.slots.row(region), self.slots.entry(region)
-            first = self.slots.va(region) << REGION_SHIFT
-            if slot >= 0:
-                self._emit(CLEAR, first + lo * PAGE, first + hi * PAGE, owner=owner)
+            if self.slots.entry(region) >= 0:
                 continue
+            row, first = self.slots.row(region), self.slots.va(region) << REGION_SHIFT
             at = lo
-            for target, to, to_end in self.slots.regions(
-                first + lo * PAGE + shift, first + hi * PAGE + shift
-            ):
+            for target, to, to_end in self.slots.regions(first + lo * PAGE + shift, first + hi * PAGE + shift):
+                if self.slots.entry(target) >= 0:
+                    continue
                 offset = ((self.slots.va(target) << REGION_SHIFT) - shift - first) // PAGE
-                begin, end_slot = offset + to, offset + to_end
-                if begin > at:
-                    self._add(CLEAR, row, at, begin, owner)
-                if self.slots.entry(target) < 0:
-                    self._add(MOVE, row, begin, end_slot, owner, self.slots.row(target), to)
-                else:
-                    self._add(CLEAR, row, begin, end_slot, owner)
-                at = end_slot
-            if at < hi:
-                self._add(CLEAR, row, at, hi, owner)
+                self._add(CLEAR, row, at, offset + to, owner)
+                self._add(MOVE, row, offset + to, offset + to_end, owner, self.slots.row(target), to)
+                at = offset + to_end
+            self._add(CLEAR, row, at, hi, owner)
 
     def _add(self, kind, row=0, lo=0, hi=0, owner=0, other=0, to=0):
+        if lo == hi and kind not in (FREE, FLUSH):
+            return
         self.steps.append((self._at, kind, row, lo, hi, owner, other, to, self._node))
 
 
@@ -227,6 +247,10 @@ class Slots:
         self._order = np.argsort(regions.va, kind="stable")
         self._sorted = regions.va[self._order].astype(np.int64)
         self.row_of_table = {int(table): row for row, table in enumerate(rows.leaf)}
+        self.huge_slots = {}
+        for region in np.flatnonzero(regions.slot >= 0).tolist():
+            mine = self.huge_slots.setdefault(int(rows.of_region[region]), [])
+            mine.append(int(regions.slot[region]))
         self._columns = regions.va.astype(np.int64), regions.leaf, regions.level, regions.slot, rows.of_region
 
     def span(self, start, end):
@@ -242,14 +266,17 @@ class Slots:
         """Iterate over (region id, first slot, one past the last slot)."""
         return zip(*(column.tolist() for column in self.span(start, end)), strict=True)
 
+    def whole_huge(self, start, end):
+        """(row, slot) of each huge entry whose region lies in start..end as a whole."""
+        for region, lo, hi in self.regions(start, end):
+            if hi - lo == 512 and self.entry(region) >= 0:
+                yield self.row(region), self.entry(region)
+
     def va(self, region):
         return int(self._columns[0][region])
 
     def leaf(self, region):
         return int(self._columns[1][region])
-
-    def level(self, region):
-        return int(self._columns[2][region])
 
     def entry(self, region):
         """Slot of a region's huge entry, -1 where it has 512 small ones."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from .kernels.faults import carry_out, mark_faults
 from .kernels.replay import Counters, counters, replay_for
-from .policies.base import Policy, World
+from .policies.base import Policy
 from .walks import Placement
 
 
@@ -83,10 +83,7 @@ def replay(runs, world, placement: Placement, batches, threads=1, progress=None)
             step = mark_faults(
                 reads.page, reads.slot, history.rows, parent, history.steps, mapped, first, step, fault
             )
-            work = [
-                pool.submit(run.replay, world, placement, reads, fault, mapped, first)
-                for run in runs
-            ]
+            work = [pool.submit(run.replay, world, placement, reads, fault, mapped, first) for run in runs]
             for done in work:
                 done.result()
             first += len(reads.page)

@@ -72,7 +72,7 @@ def carry_out(step, rows, parent, steps, mapped):
     elif kind == FLUSH:
         mapped.changed[step] = mapped.pending[0] > 0
         mapped.pending[0] = 0
-    elif kind == CLEAR or kind == UPDATE:
+    elif kind in (CLEAR, UPDATE):
         changed = 0
         for word in range(lo >> 6, (hi + 63) >> 6):
             mask = word_mask(lo, hi, word)

@@ -56,7 +56,7 @@ def locate(state, table, dimension, node):
 @hook
 def on_walk(state, tables, leaf, row, slot, node, fault, counters):
     if fault:
-        install(state, tables, leaf, node, fault - 1, counters)
+        install(state, tables, leaf, node, np.int64(fault) - 1, counters)
     return locate(state, leaf, 0, node)
 
 
@@ -96,11 +96,11 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, node, changed = steps.kind[step], steps.node[step], mapped.changed[step]
     if changed == 0:
         return
-    if kind == CLEAR or kind == UPDATE or kind == MOVE:
+    if kind in (CLEAR, UPDATE, MOVE):
         write(state, rows.leaf[steps.row[step]], node, changed, counters)
     if kind == MOVE:
         target = rows.leaf[steps.other[step]]
-        make(state, tables, target, node, mapped.made[step], counters)
+        make(state, tables, target, node, np.int64(mapped.made[step]), counters)
         write(state, target, node, changed, counters)
     elif kind == FREE:
         free(state, steps.other[step], node, counters)

@@ -206,9 +206,9 @@ def shoot_down(state, number, node, shootdowns, counters):
     """Interrupt the CPUs of the sharers' nodes where the filter applies, every live one elsewhere (4.2)."""
     mode, sharing = state.options[2], state.sharing[0]
     state.sharing[0] = 0
-    if mode == OFF or (mode == SINGLE and not shootdowns.single[number]):
-        sharing = ~np.uint64(0)
-    elif mode == ALL_OR_NONE and sharing & ~(ONE << np.uint64(node)):
+    too_wide = mode == SINGLE and not shootdowns.single[number]
+    shared = mode == ALL_OR_NONE and (sharing & ~(ONE << np.uint64(node))) != 0
+    if mode == OFF or too_wide or shared:
         sharing = ~np.uint64(0)
     live = shootdowns.live[number]
     for there in range(live.size):

@@ -19,24 +19,26 @@ class BindParams(Strict):
     node: Annotated[int, Meta(ge=0, description="the node that gets every table page")] = 0
 
 
-def _start(world, rule):
+def _start(world, root, rule):
+    """The root existed before the first walk: it is on node `root`, everything else follows `rule`."""
     home = np.full(len(world.space.tables.level), fixed_copies.NOWHERE, np.int16)
+    home[0] = root
     return fixed_copies.start(world, home, home.copy(), rule=rule)
 
 
 def first_touch(world, params):
-    return _start(world, (fixed_copies.FIRST_TOUCH, 0))
+    return _start(world, world.history.vma_owner[0], (fixed_copies.FIRST_TOUCH, 0))
 
 
 def interleave(world, params):
-    return _start(world, (fixed_copies.INTERLEAVE, 0))
+    return _start(world, 0, (fixed_copies.INTERLEAVE, 1 % world.nodes))
 
 
 def bind(world, params):
     if params.node >= world.nodes:
         allowed = f"machine {world.machine.name} has nodes 0..{world.nodes - 1}"
         raise UsageError(f"policy bind: node = {params.node}: {allowed}")
-    return _start(world, (fixed_copies.BIND, params.node))
+    return _start(world, params.node, (fixed_copies.BIND, params.node))
 
 
 def _policy(name, doc, start, params=Strict):

@@ -1,0 +1,118 @@
+"""Where the trace's threads run on the replaying machine."""
+
+import numpy as np
+
+from .errors import UsageError
+from .snapshot import UNKNOWN_NODE
+from .walks import Placement
+
+AUTO, RECORDED, ROUND_ROBIN, BLOCK = "auto", "recorded", "round-robin", "block"
+HOW = (
+    '"recorded", "round-robin", "block", a node for each thread as in "0,0,1,1", '
+    "or the main thread's and the others' as in \"main=0,rest=round-robin\""
+)
+
+
+def place(trace, machine, how=AUTO, topology=None):
+    """Placement of a Trace's threads on a Machine; `how` is one of HOW, or "auto".
+
+    auto         recorded when the capture's topology has several nodes, else round-robin
+    recorded     each chunk on the node of the CPU it was recorded on
+    round-robin  thread i on node i mod nodes; block: the first threads on node 0, the next on node 1, ...
+    Each thread gets a CPU of its own while its node has some left; then CPUs are shared, and `how` says so.
+    Raises UsageError for nodes and CPUs that the machine does not have, and for recorded CPUs that are not known.
+    """
+    if how == AUTO:
+        several = topology is not None and len(topology) > 1
+        how = RECORDED if several and (trace.chunks["cpu"] >= 0).all() else ROUND_ROBIN
+    if how == RECORDED:
+        return _recorded(trace, machine, topology)
+    threads = max(len(trace.threads), 1)
+    nodes, said = _nodes(how, threads, machine)
+    cpu, cpu_node, shared = _cpus(nodes, machine.cpus_per_node)
+    if shared:
+        said += f", {shared} threads share a CPU ({machine.cpus_per_node} a node)"
+    return Placement(cpu[trace.chunks["thread"]], cpu_node, cpu[trace.events["thread"]], said)
+
+
+def _recorded(trace, machine, topology):
+    if topology is None or not len(topology):
+        raise UsageError("placement = recorded: the capture knows no topology; use round-robin or block")
+    node_of = topology.node_of_cpu()
+    cpus = trace.chunks["cpu"].astype(np.int64)
+    unknown = (cpus < 0) | (cpus >= len(node_of))
+    unknown |= node_of[np.where(unknown, 0, cpus)] == UNKNOWN_NODE
+    if unknown.any():
+        raise UsageError(
+            f"placement = recorded: CPU {cpus[np.argmax(unknown)]} of chunk {np.argmax(unknown)} is on no known "
+            "node; use round-robin or block"
+        )
+    used, dense = np.unique(cpus, return_inverse=True)
+    node = node_of[used]
+    if len(used) and node.max() >= machine.nodes:
+        raise UsageError(
+            f"placement = recorded: threads ran on node {node.max()}, machine {machine.name} has nodes "
+            f"0..{machine.nodes - 1}; use round-robin or block"
+        )
+    first = _first_cpu(trace, dense)
+    return Placement(
+        dense.astype(np.int32),
+        node.astype(np.int16) if len(used) else np.zeros(1, np.int16),
+        first[trace.events["thread"]],
+        f"recorded: {len(used)} CPUs on {len(set(node.tolist()))} nodes",
+    )
+
+
+def _first_cpu(trace, dense):
+    """int32[threads]: CPU of each thread's first chunk, 0 where it has none."""
+    first = np.zeros(max(len(trace.threads), 1), np.int32)
+    thread, at = np.unique(trace.chunks["thread"], return_index=True)
+    first[thread] = dense[at]
+    return first
+
+
+def _nodes(how, threads, machine):
+    """(node of each thread, one line for people)."""
+    order = np.arange(threads)
+    if how == ROUND_ROBIN:
+        return order % machine.nodes, f"round-robin over {machine.nodes} nodes"
+    if how == BLOCK:
+        return order * machine.nodes // threads, f"in blocks over {machine.nodes} nodes"
+    if how.startswith("main="):
+        main, _, rest = how[len("main=") :].partition(",rest=")
+        others = _nodes(rest or ROUND_ROBIN, threads, machine)[0] if not rest.isdecimal() else None
+        nodes = np.full(threads, _node(rest, how, machine)) if others is None else others
+        nodes[0] = _node(main, how, machine)
+        return nodes, how
+    parts = how.split(",")
+    nodes = [_node(part, how, machine) for part in parts]
+    if len(nodes) != threads:
+        raise UsageError(f"placement = {how}: {len(nodes)} nodes for {threads} threads")
+    return np.array(nodes), how
+
+
+def _node(text, how, machine):
+    text = text.strip()
+    if not text.isdecimal():
+        raise UsageError(f"placement = {how}: {text!r} is no node; give {HOW}")
+    if int(text) >= machine.nodes:
+        raise UsageError(
+            f"placement = {how}: node {text}: machine {machine.name} has nodes 0..{machine.nodes - 1}"
+        )
+    return int(text)
+
+
+def _cpus(nodes, cpus_per_node):
+    """(int32[threads] CPU of each thread, int16[cpus] node of each CPU, threads that share one)."""
+    known, cpu_node, cpu = {}, [], []
+    used = {}
+    for node in nodes.tolist():
+        slot = used.get(node, 0)
+        used[node] = slot + 1
+        key = node, slot % cpus_per_node
+        if key not in known:
+            known[key] = len(cpu_node)
+            cpu_node.append(node)
+        cpu.append(known[key])
+    shared = len(cpu) - len(cpu_node)
+    return np.array(cpu, np.int32), np.array(cpu_node, np.int16), shared

@@ -1,0 +1,138 @@
+"""What a replay under one policy counted, what it costs, and what makes it reproducible."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .kernels.replay import EVENT_KINDS, LL, RR
+
+TABLE_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One number of an interval: the middle of the assumptions, and their extremes."""
+
+    low: float
+    middle: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Price:
+    """From cost.price: cycles are summed over all CPUs.
+
+    walk_cycles        all reads, at the machine's latencies
+    management_cycles  faults, entries written and copied, table pages, shootdowns
+    speedup            run time of the baseline / run time under this policy, None without a trace
+    assumptions        one line for people
+    """
+
+    walk_cycles: float
+    guest_walk_cycles: float
+    host_walk_cycles: float
+    management_cycles: float
+    speedup: Estimate | None
+    assumptions: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """Integer counts (kernels.replay.Counters says what their axes are) and their price.
+
+    hits          int64[3]  accesses that hit the L1 TLB, the L2 TLB, or walked; zeros without a trace
+    table_pages   guest table pages in the end, table_pages_peak at most, single_copy what one copy takes in the end
+    host_pages    host table pages, as captured
+    """
+
+    policy: str
+    params: dict[str, Any]
+    machine: str
+    placement: str
+    baseline: str
+    walks: int
+    hits: np.ndarray
+    reads: np.ndarray
+    classes: np.ndarray
+    events: np.ndarray
+    table_pages: int
+    table_pages_peak: int
+    single_copy: int
+    host_pages: int
+    price: Price
+    notes: tuple[str, ...] = ()
+    provenance: dict[str, str] = field(default_factory=dict)
+
+    def count(self, kind, where="all"):
+        """Events of a kind of EVENT_KINDS: "all", "local" (from = to) or "remote"."""
+        matrix = self.events[EVENT_KINDS.index(kind)]
+        local = int(np.trace(matrix))
+        return {"all": int(matrix.sum()), "local": local, "remote": int(matrix.sum()) - local}[where]
+
+    def row(self):
+        """{column: value}: one flat row; shares are of walks, *_bytes in bytes, *_cycles in CPU cycles."""
+        walks = max(int(self.classes.sum()), 1)
+        by_level = self.reads.sum(axis=(1, 2, 3))
+        local = np.einsum("lnnd->d", self.reads)
+        dram = int(self.reads[..., 1].sum())
+        guest = int(by_level[0::8].sum())
+        row = {
+            "policy": self.policy,
+            "params": " ".join(f"{key}={value}" for key, value in self.params.items() if value != ""),
+            "machine": self.machine,
+            "placement": self.placement,
+            "baseline": self.baseline,
+            "walks": self.walks,
+        }
+        for kind, name in enumerate(("LL", "LR", "RL", "RR")[LL : RR + 1]):
+            row[f"leaf_{name}_share"] = int(self.classes[:, kind].sum()) / walks
+        row |= {
+            "reads_per_walk": int(by_level.sum()) / walks,
+            "guest_reads_per_walk": guest / walks,
+            "host_reads_per_walk": (int(by_level.sum()) - guest) / walks,
+            "dram_reads": dram,
+            "dram_reads_per_walk": dram / walks,
+            "remote_dram_reads": dram - int(local[1]),
+            "remote_reads": int(by_level.sum()) - int(local.sum()),
+            "walk_cycles": self.price.walk_cycles,
+            "cycles_per_walk": self.price.walk_cycles / walks,
+            "management_cycles": self.price.management_cycles,
+        }
+        speedup = self.price.speedup
+        for name in ("low", "middle", "high"):
+            row["speedup" if name == "middle" else f"speedup_{name}"] = getattr(speedup, name, None)
+        row |= {
+            "pt_bytes": self.table_pages * TABLE_BYTES,
+            "pt_bytes_extra": (self.table_pages - self.single_copy) * TABLE_BYTES,
+            "pt_bytes_peak": self.table_pages_peak * TABLE_BYTES,
+            "ept_bytes": self.host_pages * TABLE_BYTES,
+        }
+        for kind in EVENT_KINDS:
+            row[kind] = self.count(kind)
+        for kind in ("ipis", "ipis_saved"):
+            row[f"{kind}_local"], row[f"{kind}_remote"] = (
+                self.count(kind, "local"),
+                self.count(kind, "remote"),
+            )
+        return row
+
+    def to_json(self):
+        """A JSON-able dict: the row, the arrays as nested lists, notes and provenance."""
+        return {
+            **self.row(),
+            "reads_by_bit_reader_server_dram": self.reads.tolist(),
+            "classes_by_reader": self.classes.tolist(),
+            "events_from_to": {kind: self.events[k].tolist() for k, kind in enumerate(EVENT_KINDS)},
+            "tlb_hits_l1_l2_walked": self.hits.tolist(),
+            "assumptions": self.price.assumptions,
+            "notes": list(self.notes),
+            "provenance": dict(self.provenance),
+        }
+
+
+def frame(results):
+    """pandas.DataFrame of the results' rows, in their order."""
+    import pandas
+
+    return pandas.DataFrame([result.row() for result in results])

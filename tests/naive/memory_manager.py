@@ -1,0 +1,267 @@
+"""Twin of mm_steps, owners and kernels.faults: a process's memory as lists and dicts, one entry at a time."""
+
+from ptanalyze.trace import Event
+
+TOP = 1 << 63
+CLEARING = {4, 9, 21, 24, 100, 101, 102}
+UPDATING = {8, 20, 25}
+
+
+def up(length):
+    return (length + 4095) // 4096 * 4096
+
+
+class Memory:
+    """An entry is (level, page >> 9 * (level - 1)); a table is (level, page >> 9 * level).
+
+    vma[entry] = (lineage, prot) or None; valid = mapped entries; exists = table pages there are.
+    Every change is told to `policy`, which sees this object as it was before the change.
+    """
+
+    def __init__(self, snapshot, trace, space, placement, policy):
+        self.levels = snapshot.guest.levels
+        self.region_level = {int(v): int(lv) for v, lv in zip(space.regions.va, space.regions.level, strict=True)}
+        main = [int(placement.chunk_cpu[k]) for k in range(len(trace.chunks)) if trace.chunks["thread"][k] == 0]
+        self.main = int(placement.cpu_node[main[0]]) if main else 0
+        self.owner_of_lineage, self.pieces = [], []
+        for vma in snapshot.vmas:
+            self.pieces.append((int(vma["start"]), int(vma["end"]), self.new_lineage(self.main), int(vma["prot"])))
+        self.brk = None
+        self.without_created(trace)
+        self.vma, self.valid, self.policy = {}, set(), policy
+        for start, end, lineage, prot in self.pieces:
+            self.set_vma(start, end, (lineage, prot))
+        if (trace.events["kind"] == Event.ROI_START).any():
+            self.valid = {e for e in present(snapshot.guest) if e[1] >> 9 * (2 - e[0]) in self.region_level or e[0] > 1}
+            self.valid = {e for e in self.valid if self.vma.get(e) is not None}
+        touched = {table for va in self.region_level for table in self.chain(va << 9)}
+        self.snapshot_tables = {
+            (int(lv), int(base) >> (12 + 9 * int(lv)))
+            for lv, base in zip(snapshot.guest.level, snapshot.guest.base, strict=True)
+        }
+        self.root = (self.levels, 0)
+        self.exists = {t for t in self.snapshot_tables if t not in touched} | {self.root}
+        self.untouched = self.exists - touched
+        for level, number in self.valid:
+            self.exists |= set(self.chain(number << 9 * (level - 1)))
+        for level, number in list(self.untouched):
+            self.exists |= {(up_, number >> 9 * (up_ - level)) for up_ in range(level, self.levels + 1)}
+
+    def new_lineage(self, owner):
+        self.owner_of_lineage.append(owner)
+        return len(self.owner_of_lineage) - 1
+
+    def without_created(self, trace):
+        brk = None
+        for event in trace.events:
+            a, b, c = (int(event[name]) for name in "abc")
+            result, kind = int(event["result"]), event["kind"]
+            if kind == Event.MMAP and result > 0:
+                self.cut(result, result + up(b))
+            elif kind == Event.MREMAP and result > 0:
+                self.cut(result + (up(b) if result == a else 0), result + up(c))
+            elif kind == Event.BRK and result > 0:
+                if brk is not None:
+                    self.cut(brk, up(result))
+                brk = up(result)
+
+    def leaf_level(self, page):
+        return self.region_level[page >> 9]
+
+    def entry(self, page):
+        level = self.leaf_level(page)
+        return level, page >> 9 * (level - 1)
+
+    def chain(self, page):
+        """Tables from the leaf table up."""
+        return [(lv, page >> 9 * lv) for lv in range(self.leaf_level(page), self.levels + 1)]
+
+    def owner(self, entry):
+        vma = self.vma.get(entry)
+        return self.main if vma is None else self.owner_of_lineage[vma[0]]
+
+    def entries(self, start, end):
+        """[(entry, whole)] of the touched regions in a range: small ones in address order, then huge ones."""
+        first, last = start >> 12, (end + 4095) >> 12
+        for va in sorted(self.region_level, key=lambda va: (self.region_level[va] > 1, va)):
+            lo, hi = max(first, va << 9), min(last, (va + 1) << 9)
+            if lo >= hi:
+                continue
+            level = self.region_level[va]
+            if level == 1:
+                yield from (((1, page), True) for page in range(lo, hi))
+            else:
+                yield (level, va >> 9 * (level - 2)), hi - lo == 512
+
+    def set_vma(self, start, end, vma):
+        for entry, whole in self.entries(start, end):
+            if whole:
+                self.vma[entry] = vma
+
+    def cut(self, start, end):
+        """Take start..end out of the VMAs: what was there."""
+        gone, kept = [], []
+        for lo, hi, lineage, prot in self.pieces:
+            if start >= end or hi <= start or end <= lo:
+                kept.append((lo, hi, lineage, prot))
+                continue
+            gone.append((max(lo, start), min(hi, end), lineage, prot))
+            kept += [(lo, start, lineage, prot)] if lo < start else []
+            kept += [(end, hi, lineage, prot)] if end < hi else []
+        self.pieces = kept
+        return sorted(gone)
+
+    def overlaps(self, start, end):
+        return any(lo < end and start < hi for lo, hi, _, _ in self.pieces)
+
+    def fault(self, page, node):
+        """A walk: does it fault? Tables made, from the top."""
+        entry = self.entry(page)
+        if entry in self.valid:
+            return None
+        self.valid.add(entry)
+        made = [t for t in reversed(self.chain(page)) if t not in self.exists]
+        self.exists |= set(made)
+        return made
+
+    def happen(self, event, node, live):
+        a, b, c, d = (int(event[name]) for name in "abcd")
+        result, kind = int(event["result"]), int(event["kind"])
+        if result < 0 or a >= TOP or b >= TOP:
+            return
+        self.changed = []
+        if kind == Event.MMAP and result > 0:
+            self.take(result, result + up(b), node, "clear")
+            self.cut(result, result + up(b))
+            self.shoot(result, result + up(b), node, live)
+            self.add(result, result + up(b), (self.new_lineage(node), c))
+        elif kind == Event.MUNMAP:
+            self.unmap(a, a + up(b), node, live)
+        elif kind == Event.MPROTECT:
+            pieces = self.cut(a, a + up(b))
+            for entry, whole in list(self.entries(a, a + up(b))) if pieces else []:
+                at = entry[1] << 12
+                if entry[0] > 1 or any(lo <= at < hi for lo, hi, _, _ in pieces):
+                    self.take_one(entry, whole, node, "update")
+            self.shoot(a, a + up(b), node, live)
+            for lo, hi, lineage, _ in pieces:
+                self.add(lo, hi, (lineage, c))
+        elif kind == Event.MADVISE and c in CLEARING | UPDATING:
+            self.take(a, a + up(b), node, "clear" if c in CLEARING else "update")
+            self.shoot(a, a + up(b), node, live)
+        elif kind == Event.MREMAP:
+            self.remap(a, up(b), up(c), d, result, node, live)
+        elif kind == Event.BRK:
+            self.set_brk(up(result), node, live)
+
+    def remap(self, source, old, new, flags, target, node, live):
+        if source == target:
+            if new < old:
+                self.unmap(source + new, source + old, node, live)
+            below = [p for p in self.pieces if p[0] <= source + old - 1 < p[1]] if old else []
+            if new > old and below:
+                self.take(source + old, source + new, node, "clear")
+                self.cut(source + old, source + new)
+                self.shoot(source + old, source + new, node, live)
+                self.add(source + old, source + new, below[0][2:])
+            return
+        self.take(target, target + new, node, "clear")
+        self.cut(target, target + new)
+        for entry, whole in list(self.entries(source, source + old)):
+            page = entry[1]
+            to = page + (target - source) // 4096
+            inside = entry[0] == 1 and (page << 12) < source + min(old, new)
+            if inside and self.region_level.get(to >> 9) == 1:
+                self.move(page, to, node)
+            else:
+                self.take_one(entry, whole, node, "clear")
+        pieces = self.cut(source, source + old)
+        lineage = self.new_lineage(node)
+        self.pieces.append((target, target + new, lineage, pieces[0][3] if pieces else 3))
+        if flags & 4:
+            self.pieces += pieces
+            self.shoot(source, source + old, node, live)
+        else:
+            self.leave(source, source + old, node, live)
+        self.set_vma(target, target + new, (lineage, pieces[0][3] if pieces else 3))
+
+    def move(self, page, to, node):
+        if (1, page) not in self.valid:
+            return
+        self.policy.changing([(1, page)], node)
+        self.changed.append((1, page))
+        self.policy.clear((1, page))
+        self.valid.discard((1, page))
+        made = [t for t in reversed(self.chain(to)) if t not in self.exists]
+        self.exists |= set(made)
+        self.valid.add((1, to))
+        self.policy.moved((1, to), made, node)
+
+    def set_brk(self, end, node, live):
+        before, self.brk = self.brk, end
+        if before is None or before == end:
+            return
+        if end < before:
+            return self.unmap(end, before, node, live)
+        heap = [p for p in self.pieces if p[0] <= before - 1 < p[1]]
+        vma = heap[0][2:] if heap else (self.new_lineage(node), 3)
+        self.take(before, end, node, "clear")
+        self.cut(before, end)
+        self.shoot(before, end, node, live)
+        self.add(before, end, vma)
+
+    def unmap(self, start, end, node, live):
+        if end > start:
+            self.take(start, end, node, "clear")
+            self.cut(start, end)
+            self.leave(start, end, node, live)
+
+    def leave(self, start, end, node, live):
+        freed = []
+        for va in sorted(self.region_level):
+            if va << 21 < up(end) and start < (va + 1) << 21:
+                level = self.region_level[va]
+                freed += [t for t in self.chain(va << 9) if (level == 1 or t[0] >= level) and t != self.root]
+        freed = [t for t in dict.fromkeys(freed) if not self.overlaps(t[1] << (12 + 9 * t[0]), (t[1] + 1) << (12 + 9 * t[0]))]
+        for entry in sorted(self.valid):
+            if (entry[0], entry[1] >> 9) in freed:
+                self.take_one(entry, True, node, "clear")
+        self.shoot(start, end, node, live)
+        for table in freed:
+            if table in self.exists:
+                self.policy.free(table, node)
+                self.exists.discard(table)
+        self.set_vma(start, end, None)
+
+    def add(self, start, end, vma):
+        if end > start:
+            self.pieces.append((start, end, *vma))
+            self.set_vma(start, end, vma)
+
+    def take(self, start, end, node, what):
+        for entry, whole in list(self.entries(start, end)):
+            self.take_one(entry, whole, node, what)
+
+    def take_one(self, entry, whole, node, what):
+        if entry not in self.valid:
+            return
+        self.policy.changing([entry], node)
+        self.changed.append(entry)
+        if what == "clear" and whole:
+            self.policy.clear(entry)
+            self.valid.discard(entry)
+
+    def shoot(self, start, end, node, live):
+        if self.changed:
+            self.policy.shoot(self.changed, start >> 21 == (end - 1) >> 21, node, live)
+        self.changed = []
+
+
+def present(tree):
+    """Entries (level, number) of all leaves of a tree."""
+    for table in range(len(tree)):
+        level, base = int(tree.level[table]), int(tree.base[table])
+        for slot in range(512):
+            raw = int(tree.entries[table, slot])
+            if raw and (level == 1 or (level < 4 and raw & 0x80)):
+                yield level, (base >> (12 + 9 * (level - 1))) + slot

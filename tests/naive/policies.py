@@ -1,0 +1,251 @@
+"""Twins of the policies' hooks: dicts and sets, one entry and one node at a time."""
+
+from collections import Counter
+
+
+class Fixed:
+    """linux, first-touch, interleave, bind, ideal, mitosis."""
+
+    def __init__(self, memory, space, nodes, *, captured=False, rule=None, ideal=False, replicas=(), serve=None):
+        self.memory, self.nodes, self.rule, self.next = memory, nodes, rule, 0
+        self.events, self.ideal, self.replicas, self.serve = Counter(), ideal, replicas, serve
+        self.captured, self.host = {}, {}
+        tables = space.tables
+        for t in range(space.guest_tables):
+            if captured:
+                level = int(tables.level[t])
+                self.captured[level, int(tables.base[t]) >> (12 + 9 * level)] = int(tables.node[t])
+        if rule is None and not ideal:
+            ids = range(space.guest_tables, space.guest_tables + space.host_tables)
+            self.host = {t: int(tables.node[t]) for t in ids}
+        self.home = dict(self.captured)
+        if rule is not None:
+            self.home[memory.root] = memory.main if rule == "first" else self.pick(0)
+        self.pages = self.peak = len(memory.exists) * max(len(replicas), 1)
+
+    def pick(self, node):
+        if self.rule == "interleave":
+            self.next += 1
+            return (self.next - 1) % self.nodes
+        return node if self.rule in (None, "first") else self.rule
+
+    def where(self, table, node):
+        if self.ideal:
+            return node
+        if self.replicas:
+            return self.serve[node]
+        if table not in self.home:
+            self.home[table] = self.pick(node)
+        return self.home[table]
+
+    def where_host(self, table, node):
+        if self.ideal:
+            return node
+        if table not in self.host:
+            self.host[table] = self.pick(node)
+        return self.host[table]
+
+    def grow(self, by):
+        self.pages += by
+        self.peak = max(self.peak, self.pages)
+
+    def make(self, made, node):
+        for table in made:
+            for there in self.replicas or [self.where(table, node)]:
+                self.events["tables_new", node, there] += 1
+        self.grow(len(made) * max(len(self.replicas), 1))
+
+    def write(self, table, node):
+        first = self.where(table, node)
+        self.events["pte_writes", node, first] += 1
+        for there in self.replicas:
+            if there != first:
+                self.events["pte_fanout", node, there] += 1
+
+    def walk(self, page, node, made):
+        leaf = self.memory.chain(page)[0]
+        if made is not None:
+            self.make(made, node)
+            self.events["faults", node, self.where(leaf, node)] += 1
+            self.write(leaf, node)
+        return self.where(leaf, node)
+
+    def table_of(self, entry):
+        return entry[0], entry[1] >> 9
+
+    def changing(self, entries, node):
+        for entry in entries:
+            self.write(self.table_of(entry), node)
+
+    def clear(self, entry):
+        pass
+
+    def moved(self, entry, made, node):
+        self.make(made, node)
+        self.write(self.table_of(entry), node)
+
+    def free(self, table, node):
+        for there in self.replicas or [self.where(table, node)]:
+            self.events["tables_freed", node, there] += 1
+        self.grow(-max(len(self.replicas), 1))
+        self.home.pop(table, None)
+        if table in self.captured:
+            self.home[table] = self.captured[table]
+
+    def shoot(self, entries, single, node, live):
+        for there, count in enumerate(live):
+            self.events["ipis", node, there] += count
+
+    def settle(self, tables):
+        self.grow(len(tables) * max(len(self.replicas), 1))
+
+
+class Hydra:
+    def __init__(self, memory, space, nodes, prefetch=9, prefetch_on="every", tlbflush="single"):
+        self.memory, self.nodes, self.events = memory, nodes, Counter()
+        self.degree, self.on, self.filter = prefetch, prefetch_on, tlbflush
+        self.host = {t: int(n) for t, n in enumerate(space.tables.node)}
+        self.has = {(memory.root, n) for n in range(nodes)}  # (table, node)
+        self.copies = {e: {memory.owner(e)} for e in memory.valid}  # entry -> nodes
+        self.rings = {}  # leaf table -> disjoint sets of linked nodes
+        self.row_of = {memory.entry(va << 9)[0]: None for va in memory.region_level}
+        for entry in memory.valid:
+            self.own(entry, memory.owner(entry), count=False)
+        parents = {(t[0] + 1, t[1] >> 9) for t in memory.exists}
+        rows = {memory.chain(va << 9)[0] for va in memory.region_level}
+        for table in memory.exists - parents - rows:
+            for node in self.vma_owners(table):
+                self.give(table, node, count=False)
+        self.pages = self.peak = len(self.has)
+
+    def vma_owners(self, table):
+        """Owners of the VMAs in the table's span when the trace ends: memory.last is set by the driver."""
+        lo, hi = table[1] << (12 + 9 * table[0]), (table[1] + 1) << (12 + 9 * table[0])
+        return {n for a, b, n in self.memory.last if a < hi and lo < b} or {self.memory.main}
+
+    def up(self, table):
+        return [(lv, table[1] >> 9 * (lv - table[0])) for lv in range(table[0], self.memory.levels + 1)]
+
+    def give(self, table, node, by=None, count=True):
+        for t in self.up(table):
+            if (t, node) not in self.has:
+                self.has.add((t, node))
+                if count:
+                    self.events["tables_new", by, node] += 1
+                    self.grow(1)
+
+    def grow(self, by):
+        self.pages += by
+        self.peak = max(self.peak, self.pages)
+
+    def ring(self, table, node):
+        return next((r for r in self.rings.get(table, []) if node in r), None)
+
+    def own(self, entry, node, by=None, count=True):
+        """Have the leaf table on a node; True if it had no copy of it."""
+        table = entry[0], entry[1] >> 9
+        self.give(table, node, by, count)
+        if self.ring(table, node) is not None:
+            return False
+        self.rings.setdefault(table, []).append({node})
+        return True
+
+    def where_host(self, table, node):
+        return self.host[table]
+
+    def where(self, table, node):
+        return node
+
+    def walk(self, page, node, made):
+        entry = self.memory.entry(page)
+        table, owner = (entry[0], entry[1] >> 9), self.memory.owner(entry)
+        if node in self.copies.get(entry, ()):
+            return node
+        if made is not None:
+            self.own(entry, owner, node)
+            self.copies[entry] = {owner}
+            self.events["faults", node, owner] += 1
+            self.events["pte_writes", node, owner] += 1
+        else:
+            self.events["replica_faults", node, owner] += 1
+        if node != owner:
+            first = self.own(entry, node, node)
+            for e in self.window(entry, first):
+                if owner in self.copies.get(e, ()) and node not in self.copies[e]:
+                    self.copies[e].add(node)
+                    self.events["pte_copies", node, owner] += 1
+            a, b = self.ring(table, node), self.ring(table, owner)
+            if a is not b:
+                self.rings[table] = [r for r in self.rings[table] if r is not a and r is not b] + [a | b]
+        return owner
+
+    def window(self, entry, first):
+        degree = self.degree if self.on == "every" or first else 0
+        level, number = entry
+        lo = number - number % 2**degree
+        same = lambda n: self.memory.vma.get((level, n)) == self.memory.vma.get(entry)  # noqa: E731
+        begin, end = number, number + 1
+        while begin > lo and same(begin - 1):
+            begin -= 1
+        while end < lo + 2**degree and same(end):
+            end += 1
+        return [(level, n) for n in range(begin, end)]
+
+    def sharers(self, entry):
+        return self.ring((entry[0], entry[1] >> 9), self.memory.owner(entry))
+
+    def changing(self, entries, node):
+        for entry in entries:
+            owner, sharers = self.memory.owner(entry), self.sharers(entry)
+            assert self.copies[entry] <= sharers, "a node with a copy is not linked to the owner"
+            self.events["pte_writes", node, owner] += 1
+            for there in sharers - {owner}:
+                self.events["pte_fanout", node, there] += 1
+            self.pending = getattr(self, "pending", set()) | sharers
+            self.held = getattr(self, "held", set()) | self.copies[entry]
+
+    def clear(self, entry):
+        del self.copies[entry]
+
+    def moved(self, entry, made, node):
+        self.own(entry, node, node)
+        self.copies[entry] = {node}
+        self.events["pte_writes", node, node] += 1
+
+    def free(self, table, node):
+        for there in range(self.nodes):
+            if (table, there) in self.has:
+                self.has.discard((table, there))
+                self.events["tables_freed", node, there] += 1
+                self.grow(-1)
+        self.rings.pop(table, None)
+
+    def shoot(self, entries, single, node, live):
+        sharing, held = self.pending, self.held
+        self.pending, self.held = set(), set()
+        filtered = {
+            "off": False,
+            "single": single,
+            "all": True,
+            "all-or-none": not sharing - {node},
+        }[self.filter]
+        for there, count in enumerate(live):
+            kind = "ipis" if there in sharing or not filtered else "ipis_saved"
+            assert kind == "ipis" or there not in held, "a CPU that may cache the entry was spared"
+            self.events[kind, node, there] += count
+
+    def settle(self, tables):
+        for table in sorted(tables, reverse=True):
+            for node in self.vma_owners(table):
+                for t in self.up(table):
+                    if (t, node) not in self.has:
+                        self.has.add((t, node))
+                        self.grow(1)
+
+    def check(self):
+        """The owner has every valid entry (section 3.2), and who has an entry has its tables."""
+        for entry in self.memory.valid:
+            assert self.memory.owner(entry) in self.copies[entry]
+            for node in self.copies[entry]:
+                assert all((t, node) in self.has for t in self.up((entry[0], entry[1] >> 9)))
+        assert set(self.copies) == self.memory.valid

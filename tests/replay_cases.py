@@ -1,0 +1,121 @@
+"""Small processes with every kind of memory-management event, and how to replay them."""
+
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+from strategies import PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
+
+from ptanalyze.address_space import address_space
+from ptanalyze.cache_pass import cache_pass
+from ptanalyze.history import history
+from ptanalyze.kernels.replay import EVENT_KINDS
+from ptanalyze.policies import find
+from ptanalyze.policies.base import World
+from ptanalyze.replay import replay, start
+from ptanalyze.trace import Event
+from ptanalyze.walks import WalkStream
+
+HEAP = 0x1000_0000_0000
+REGIONS = (HEAP, HEAP + REGION, HEAP + (1 << 30), HEAP + (1 << 39))
+SLOTS = (0, 1, 2, 3, 7, 8, 9, 255, 510, 511)
+WHERE = st.builds(lambda region, slot: region + slot * PAGE, st.sampled_from(REGIONS), st.sampled_from(SLOTS))
+LENGTH = st.sampled_from([PAGE, 2 * PAGE, 5 * PAGE, 300 * PAGE, REGION, 2 * REGION, 1 << 30])
+ADVICE = st.sampled_from([4, 8, 14, 20])
+
+
+class Case(NamedTuple):
+    snapshot: object
+    trace: object
+    machine: object
+    placement: object
+    space: object
+    stream: WalkStream
+
+
+def case(snapshot, trace, nodes=2, cpus=None, machine=None):
+    """A Case in which every touch is a walk."""
+    machine = machine or small_machine(nodes)
+    placement = place(trace, cpus or nodes, nodes)
+    touches = list(trace.batches(1))
+    page = np.concatenate([t.page for t in touches]) if touches else np.zeros(0, np.uint32)
+    write = np.concatenate([t.write for t in touches]) if touches else np.zeros(0, bool)
+    offset = np.concatenate([[0], np.cumsum(trace.chunks["touches"])])
+    stream = WalkStream(page, write, offset, np.zeros((len(placement.cpu_node), 3), np.int64))
+    return Case(snapshot, trace, machine, placement, address_space(snapshot, trace.regions), stream)
+
+
+def reads_of(case, batch=1 << 20):
+    return list(cache_pass(case.space, case.placement, case.machine, case.stream, events=case.trace.events, batch=batch))
+
+
+def world_of(case):
+    past = history(case.snapshot, case.trace, case.space, case.placement, case.stream.offset)
+    return World(case.space, past, case.machine, tuple(range(case.machine.nodes)))
+
+
+def run(case, name, params=None, batch=1 << 20, threads=1):
+    """The Run of one policy over a Case."""
+    world, policy = world_of(case), find(name)
+    done = start(policy, policy.configure(params or {}), world)
+    replay([done], world, case.placement, reads_of(case, batch), threads)
+    return done
+
+
+def events(counters):
+    """{(kind, from, to): count} of what happened at all."""
+    return {
+        (EVENT_KINDS[k], int(a), int(b)): int(counters.events[k, a, b])
+        for k, a, b in np.argwhere(counters.events)
+    }
+
+
+def _remap(where, old, new, target):
+    overlap = target < where + old and where < target + new
+    return (where, old, new, 1), where if overlap else target
+
+
+@st.composite
+def memory_events(draw, chunks, threads):
+    found = []
+    for _ in range(draw(st.integers(0, 6))):
+        kind = draw(st.sampled_from([
+            Event.MMAP, Event.MUNMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK,
+            Event.THREAD_EXIT, Event.THREAD_START,
+        ]))  # fmt: skip
+        where, length, advice = draw(WHERE), draw(LENGTH), draw(ADVICE)
+        result = 0
+        if kind == Event.MMAP:
+            arguments, result = (0, length, 3, 0x32), where
+        elif kind == Event.MREMAP:
+            arguments, result = _remap(where, min(length, REGION), min(draw(LENGTH), REGION), draw(WHERE))
+        elif kind == Event.BRK:
+            arguments, result = (where,), where
+        else:
+            arguments = (where, length, advice)
+        result = -22 if draw(st.integers(0, 9)) == 0 else result
+        found.append((draw(st.integers(0, chunks)), draw(st.integers(0, threads - 1)), kind, arguments, result))
+    if draw(st.booleans()):
+        found.append((0, 0, Event.ROI_START, (), 0))
+    return sorted(found, key=lambda event: event[0])
+
+
+@st.composite
+def cases(draw, native=True):
+    """A few regions, some mapped by 2 MiB pages, touched by threads on several nodes among all kinds of events."""
+    nodes, threads = draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    mapped = draw(st.lists(WHERE, min_size=1, max_size=12, unique=True))
+    huge = set(draw(st.lists(st.sampled_from(REGIONS), max_size=1)))
+    pages = [Page(va, 1000 + k) for k, va in enumerate(sorted(mapped)) if va >> 21 << 21 not in huge]
+    pages += [Page(region, 512 * (3 + k), 2) for k, region in enumerate(sorted(huge))]
+    bounds = sorted({HEAP - REGION, HEAP + (1 << 40), *draw(st.lists(WHERE, max_size=3))})
+    vmas = [(a, b, "v") for a, b in zip(bounds, bounds[1:], strict=False)]
+    vmas = vmas[: draw(st.integers(1, len(vmas)))]
+    spread = draw(st.lists(st.integers(0, nodes - 1), min_size=1, max_size=3))
+    snapshot = build_snapshot(
+        pages, None if native else [], nodes=nodes, table_nodes=spread, host_table_nodes=spread, vmas=vmas
+    )
+    touched = st.lists(st.tuples(WHERE, st.booleans()), max_size=8)
+    chunks = draw(st.lists(st.tuples(st.integers(0, threads - 1), touched), max_size=8))
+    trace = build_trace(chunks, draw(memory_events(len(chunks), threads)), threads)
+    return case(snapshot, trace, nodes, draw(st.integers(nodes, 2 * nodes)))
