@@ -26,7 +26,7 @@ static VOID PIN_FAST_ANALYSIS_CALL counted_access(ptt_thread *thread, ADDRINT ad
 }
 
 static VOID PIN_FAST_ANALYSIS_CALL block_executed(ptt_thread *thread, UINT32 instructions) {
-    if (thread) thread->instructions += instructions;
+    if (thread && ptt_session->recording) thread->instructions += instructions;
 }
 
 static VOID instrument_access(INS ins, UINT32 operand, UINT32 store) {

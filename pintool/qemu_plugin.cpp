@@ -37,23 +37,21 @@ static inline uint64_t bytes_of(qemu_plugin_meminfo_t info, uint64_t address) {
     return (address & 4095) <= 4096 - 64 ? 1 : 1ull << qemu_plugin_mem_size_shift(info);
 }
 
-template <int STORE>
-static void access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {
+static void any_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {
     struct ptt_thread *thread = thread_of(vcpu);
-    if (thread && ptt_session->recording) tracer_access(thread, address, bytes_of(info, address), STORE);
+    if (thread && ptt_session->recording) tracer_access(thread, address, bytes_of(info, address), qemu_plugin_mem_is_store(info));
 }
 
-template <int STORE>
 static void counted_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {
     struct ptt_thread *thread = thread_of(vcpu);
     if (!thread) return;
     tracer_count(thread);
-    if (ptt_session->recording) tracer_access(thread, address, bytes_of(info, address), STORE);
+    if (ptt_session->recording) tracer_access(thread, address, bytes_of(info, address), qemu_plugin_mem_is_store(info));
 }
 
 static void block_executed(unsigned vcpu, void *instructions) {
     struct ptt_thread *thread = thread_of(vcpu);
-    if (thread) thread->instructions += (uint64_t)instructions;
+    if (thread && ptt_session->recording) thread->instructions += (uint64_t)instructions;
 }
 
 /* ---- region of interest ---- */
@@ -132,10 +130,9 @@ static void block_translated(qemu_plugin_id_t, struct qemu_plugin_tb *block) {
             qemu_plugin_register_vcpu_insn_exec_cb(instruction, at_start, QEMU_PLUGIN_CB_NO_REGS, nullptr);
         if (end_address && address == end_address)
             qemu_plugin_register_vcpu_insn_exec_cb(instruction, at_end, QEMU_PLUGIN_CB_NO_REGS, nullptr);
-        qemu_plugin_register_vcpu_mem_cb(instruction, counts ? counted_access<0> : access<0>, QEMU_PLUGIN_CB_NO_REGS,
-                                         QEMU_PLUGIN_MEM_R, nullptr);
-        qemu_plugin_register_vcpu_mem_cb(instruction, counts ? counted_access<1> : access<1>, QEMU_PLUGIN_CB_NO_REGS,
-                                         QEMU_PLUGIN_MEM_W, nullptr);
+        /* Loads and stores apart would save a call, but QEMU 7.2 calls a callback for stores on loads too. */
+        qemu_plugin_register_vcpu_mem_cb(instruction, counts ? counted_access : any_access, QEMU_PLUGIN_CB_NO_REGS,
+                                         QEMU_PLUGIN_MEM_RW, nullptr);
     }
 }
 

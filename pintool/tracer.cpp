@@ -152,7 +152,7 @@ static void record_call(struct ptt_thread *thread, event_kind event, int64_t res
 }
 
 void tracer_exit(void) {
-    if (!ptt_session || ptt_session->ended == PTT_EXIT) return;
+    if (!ptt_session || ptt_session->finished) return;
     hand_over("exit");
     ptt_finish(PTT_EXIT);
 }
@@ -196,7 +196,7 @@ void tracer_return(struct ptt_thread *thread, int64_t call, int64_t result) {
         __atomic_sub_fetch(&ptt_session->starting, 1, __ATOMIC_RELEASE);
     if (call == __NR_execve || call == __NR_execveat) {
         ptt_resume();
-        if (!ptt_session->ended) ptt_session->recording = recording_before_exec;
+        if (!ptt_session->finished) ptt_session->recording = recording_before_exec;
     }
     thread->pending = -1;
     ptt_flush(thread, CHUNK_AGE);

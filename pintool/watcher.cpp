@@ -25,6 +25,7 @@ static void close_all_but(unsigned a, unsigned b) {
     }
     ptt_session->file_lock = 0; /* whoever held them is gone */
     for (ptt_thread &thread : ptt_session->thread) thread.lock = 0;
+    if (ptt_session->ended == PTT_FILE_LOST) ptt_session->finished = 0; /* to the program, not to us */
     ptt_finish(PTT_SIGNAL);
     for (;;) kernel_call(__NR_exit_group, 0);
 }

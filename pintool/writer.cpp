@@ -74,7 +74,7 @@ static void stop(int ended, int detail) {
     if (ended != PTT_FILE_LOST) write_header();
 }
 
-/* Appends whole frames or nothing, under file_lock. */
+/* Appends a whole frame or nothing, under file_lock. */
 static bool append(const uint8_t *data, size_t bytes) {
     struct ptt_session *s = ptt_session;
     if (s->ended) return false;
@@ -124,12 +124,10 @@ static void write_chunk(struct ptt_thread *thread) {
     frame.bytes = (uint32_t)(ptt_encode(thread->touches + 1, n, payload, &frame.accesses) - payload);
     seal_frame(thread->encoded, &frame);
     spin_lock(&s->file_lock);
-    if (append(thread->encoded, sizeof frame + frame.bytes)) {
-        s->records += n;
-        s->accesses += frame.accesses;
-    } else {
-        s->dropped += n;
-    }
+    bool written = append(thread->encoded, sizeof frame + frame.bytes);
+    s->records += written ? n : 0;
+    s->accesses += written ? frame.accesses : 0;
+    s->dropped += written ? 0 : n;
     spin_unlock(&s->file_lock);
     empty(thread);
 }
@@ -209,7 +207,8 @@ void ptt_roi(struct ptt_thread *thread, int inside) {
 
 void ptt_finish(int ended) {
     struct ptt_session *s = ptt_session;
-    if (!s || s->ended) return;
+    if (!s || s->finished) return;
+    s->finished = 1;
     s->recording = 0;
     if (ended != PTT_SIGNAL) { /* other threads may be inside ptt_touch: let them leave */
         kernel_time wait = {0, 1000000};
@@ -218,16 +217,19 @@ void ptt_finish(int ended) {
     for (int i = 0; i < PTT_LIVE_THREADS; i++)
         if (s->thread[i].live) ptt_flush(&s->thread[i], 0);
     spin_lock(&s->file_lock);
-    if (!s->ended) stop(ended, 0);
+    if (!s->ended) s->ended = ended;
+    if (file_is_ours()) {
+        write_header();
+        kernel_call(__NR_fdatasync, s->fd);
+    }
     spin_unlock(&s->file_lock);
-    kernel_call(__NR_fdatasync, s->fd);
 }
 
 void ptt_resume(void) {
     struct ptt_session *s = ptt_session;
     if (!s || s->ended != PTT_EXEC) return;
     spin_lock(&s->file_lock);
-    s->ended = PTT_UNFINISHED;
+    s->ended = s->finished = PTT_UNFINISHED;
     write_header();
     spin_unlock(&s->file_lock);
 }

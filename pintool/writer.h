@@ -45,6 +45,7 @@ struct ptt_session {
     int ended; /* enum ptt_ended */
     int detail;
     int fd, file_lock, thread_lock;
+    int finished;    /* the header says so, or the file is lost */
     int handed_over; /* the controller was told to take its snapshot */
     uint32_t pid;
     uint32_t threads;  /* indices given out */

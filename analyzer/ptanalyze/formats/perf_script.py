@@ -16,8 +16,8 @@ def import_perf_script(source, out):
     """Write the samples of `source` (path or binary stream) to the trace file `out`; returns their number.
 
     perf samples: the trace holds a fraction of all accesses, and facts["sampled"] says so. Samples are
-    grouped by thread within a block of text; chunks keep the times of their first samples. Samples without an
-    address (0) or with a kernel address are left out. CaptureError names the first line without one of the fields.
+    grouped by thread within a block of text; chunks keep the times of their first samples. Samples without
+    an address (0) or with a kernel address are left out. CaptureError names the first line without one of the fields.
     """
     threads = {}
     start = None

@@ -1,0 +1,118 @@
+/* A program whose accesses are known exactly: "known MODE [NUMBER]". Prints the addresses the test needs. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../../../pintool/roi.h"
+
+#define PAGES 64
+
+static volatile uint64_t *page(volatile char *base, int i) { return (volatile uint64_t *)(base + 4096L * i); }
+
+static char *map(size_t pages) {
+    return mmap(NULL, pages * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+__attribute__((noinline)) void roi_begins(void) { __asm__ volatile(""); }
+__attribute__((noinline)) void roi_ends(void) { __asm__ volatile(""); }
+
+/* Page i: 8 stores, then the pages again: 3 loads each; then a load across the border of pages 0 and 1. */
+__attribute__((noinline)) static void touch(volatile char *base) {
+    for (int i = 0; i < PAGES; i++)
+        for (int k = 0; k < 8; k++) page(base, i)[k] = 1;
+    for (int i = 0; i < PAGES; i++)
+        for (int k = 0; k < 3; k++) (void)page(base, i)[k];
+    (void)*(volatile uint64_t *)(base + 4096 - 4);
+}
+
+static void memory_calls(void) {
+    char *a = map(8), *b;
+    printf("%p\n", (void *)a);
+    mprotect(a, 8 * 4096, PROT_READ);
+    madvise(a + 4096, 8192, MADV_DONTNEED);
+    b = mremap(a, 8 * 4096, 16 * 4096, MREMAP_MAYMOVE);
+    printf("%p\n", (void *)b);
+    munmap(b, 16 * 4096);
+    mmap((void *)1, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    printf("%p\n", sbrk(65536));
+}
+
+static void *thread(void *base) {
+    for (int k = 0; k < 1000; k++) page(base, k % PAGES)[0] = 1;
+    return NULL;
+}
+
+static void threads(int n) {
+    pthread_t id[64];
+    char *base[64];
+    for (int i = 0; i < n; i++) printf("%p\n", (void *)(base[i] = map(PAGES)));
+    for (int i = 0; i < n; i++) pthread_create(&id[i], NULL, thread, base[i]);
+    for (int i = 0; i < n; i++) pthread_join(id[i], NULL);
+}
+
+static void forks(void) {
+    char *base = map(PAGES);
+    printf("%p\n", (void *)base);
+    fflush(stdout);
+    if (fork() == 0) {
+        touch(base);
+        _exit(0);
+    }
+    wait(NULL);
+    touch(base);
+    if (wait(NULL) != -1) printf("a child too many\n");
+}
+
+static void forever(void) {
+    char *base = map(PAGES);
+    printf("%p\n", (void *)base);
+    fflush(stdout);
+    touch(base);
+    for (uint64_t k = 0;; k++) page(base, (int)(k * 7 % PAGES))[0] = k;
+}
+
+int main(int argc, char **argv) {
+    const char *mode = argc > 1 ? argv[1] : "";
+    if (!strcmp(mode, "touch")) {
+        char *base = map(PAGES);
+        printf("%p\n", (void *)base);
+        fflush(stdout);
+        page(base, PAGES - 1)[0] = 1;
+        roi_begins();
+        PTT_ROI_BEGIN();
+        touch(base);
+        PTT_ROI_END();
+        roi_ends();
+        page(base, PAGES - 1)[1] = 1;
+    } else if (!strcmp(mode, "memory")) {
+        memory_calls();
+    } else if (!strcmp(mode, "threads")) {
+        threads(atoi(argv[2]));
+    } else if (!strcmp(mode, "fork")) {
+        forks();
+    } else if (!strcmp(mode, "forever")) {
+        forever();
+    } else if (!strcmp(mode, "crash")) {
+        char *base = map(PAGES);
+        printf("%p\n", (void *)base);
+        fflush(stdout);
+        touch(base);
+        raise(SIGSEGV);
+    } else if (!strcmp(mode, "exec")) {
+        execl("/nowhere/at/all", "all", NULL);
+        touch(map(PAGES));
+        execl("/bin/true", "true", NULL);
+    } else if (!strcmp(mode, "closefds")) {
+        char *base = map(PAGES);
+        for (int fd = 3; fd < 70000; fd++) close(fd);
+        touch(base);
+    }
+    return 0;
+}

@@ -1,0 +1,63 @@
+"""Run the known program under the QEMU plugin and look at its trace."""
+
+import fcntl
+import subprocess
+from pathlib import Path
+
+from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.native import native, qemu_plugin
+from ptanalyze.tracers import qemu_command
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / "tests/native/programs/known.c"
+PAGES = 64
+
+
+def build(directory, name="known", flags=("-O1", "-pthread")):
+    subprocess.run(["gcc", *flags, "-o", directory / name, PROGRAM], check=True)
+    return str(directory / name)
+
+
+def build_plugin():
+    subprocess.run(["make", "-s", "-C", ROOT / "pintool"], check=True)
+    return qemu_plugin(native("qemu-x86_64"))
+
+
+def traced(program, *words, out, **options):
+    """Popen-able argv of the program under the tracer."""
+    return qemu_command(program, [program, *words], [("out", out), *options.items()])
+
+
+def run(program, *words, out, **options):
+    """(Trace, its standard output as numbers, exit status)"""
+    argv = traced(program, *words, out=out, **options)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    wait_written(out)
+    return read_trace(out), [int(line, 16) for line in done.stdout.split()], done.returncode
+
+
+def wait_written(path):
+    with open(path, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+
+
+def counts(trace, base, pages=PAGES):
+    """[[loads or stores merged, touches, touches with a store]] of each page from `base` on."""
+    table = [[0, 0, 0] for _ in range(pages)]
+    first = base >> 12
+    for batch in trace.batches(1 << 16):
+        numbers = (trace.regions[batch.page >> 9].astype("int64") << 9) | (batch.page & 511)
+        for number, write, count in zip(numbers.tolist(), batch.write, batch.count, strict=True):
+            if first <= number < first + pages:
+                row = table[number - first]
+                row[0] += int(count)
+                row[1] += 1
+                row[2] += bool(write)
+    return table
+
+
+def touched_once():
+    """What counts() gives for one touch() of known.c."""
+    table = [[11, 2, 1] for _ in range(PAGES)]
+    table[0], table[1] = [12, 3, 1], [12, 3, 1]
+    return table
