@@ -1,0 +1,38 @@
+// The native encoder, checksum and struct layouts as C functions, for tests to call.
+#include <cstddef>
+
+#include "../../../pintool/crc32.h"
+#include "../../../pintool/encode.h"
+
+extern "C" size_t encode(const uint64_t *touches, size_t n, uint8_t *out, uint64_t *accesses) {
+    return (size_t)(ptt_encode(touches, n, out, accesses) - out);
+}
+
+extern "C" uint32_t checksum(const void *data, size_t bytes) {
+    static crc32_tables tables;
+    crc32_prepare(&tables);
+    return crc32_update(&tables, 0, data, bytes);
+}
+
+#define FIELD(type, name) #name, offsetof(type, name), sizeof(((type *)0)->name)
+struct field {
+    const char *name;
+    size_t offset, bytes;
+};
+
+extern "C" const field header_fields[] = {
+    {FIELD(ptt_header, magic)},    {FIELD(ptt_header, version)},      {FIELD(ptt_header, byte_order)},
+    {FIELD(ptt_header, header_bytes)}, {FIELD(ptt_header, crc)},      {FIELD(ptt_header, pid)},
+    {FIELD(ptt_header, ended)},    {FIELD(ptt_header, detail)},       {FIELD(ptt_header, flags)},
+    {FIELD(ptt_header, start)},    {FIELD(ptt_header, end)},          {FIELD(ptt_header, bytes)},
+    {FIELD(ptt_header, records)},  {FIELD(ptt_header, accesses)},     {FIELD(ptt_header, dropped)},
+    {FIELD(ptt_header, guest_base)}, {FIELD(ptt_header, arch)},       {FIELD(ptt_header, tracer)},
+    {FIELD(ptt_header, command)},  {FIELD(ptt_header, rules)},        {nullptr, sizeof(ptt_header), 0}};
+extern "C" const field frame_fields[] = {
+    {FIELD(ptt_frame, magic)}, {FIELD(ptt_frame, crc)},      {FIELD(ptt_frame, bytes)},
+    {FIELD(ptt_frame, records)}, {FIELD(ptt_frame, kind)},   {FIELD(ptt_frame, thread)},
+    {FIELD(ptt_frame, cpu)},   {FIELD(ptt_frame, zero)},     {FIELD(ptt_frame, time)},
+    {FIELD(ptt_frame, accesses)}, {FIELD(ptt_frame, instructions)}, {nullptr, sizeof(ptt_frame), 0}};
+extern "C" const field event_fields[] = {
+    {FIELD(ptt_event, kind)}, {FIELD(ptt_event, zero)}, {FIELD(ptt_event, a)},      {FIELD(ptt_event, b)},
+    {FIELD(ptt_event, c)},    {FIELD(ptt_event, d)},    {FIELD(ptt_event, result)}, {nullptr, sizeof(ptt_event), 0}};
