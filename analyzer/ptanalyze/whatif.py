@@ -38,7 +38,7 @@ def whatif(
 
     policies   [(Policy or its name, its parameters as {key: value or text})]
     placement  see placement.place; baseline: a policy's name, or "auto": linux when the capture has several
-               nodes, else first-touch (on one node every table is local as captured)
+               nodes or there is no trace, else first-touch (on one node every table is on node 0)
     threads    for the passes and the replays; counts do not depend on it
     cache_dir  directory where the walk stream is kept, None: not kept
     progress   called with (walks replayed, walks in all)
@@ -46,7 +46,9 @@ def whatif(
     Raises UsageError for parameters and placements that are not possible.
     """
     costs = costs or load_costs(machine)
-    chosen = configured(policies, baseline, snapshot)
+    if baseline == AUTO:
+        baseline = "linux" if trace is None or len(snapshot.topology) > 1 else "first-touch"
+    chosen = configured(policies, baseline)
     provenance = {"ptanalyze": __version__, "python": platform.python_version(), **(provenance or {})}
     if trace is None:
         return static_results(snapshot, machine, chosen, costs, provenance, contended)
@@ -62,10 +64,8 @@ def whatif(
     return _results(runs, world, trace, placed, stream, mapped, costs, provenance, contended)
 
 
-def configured(policies, baseline, snapshot):
+def configured(policies, baseline):
     """[(Policy, parameters)]: the baseline, then the others in their order."""
-    if baseline == AUTO:
-        baseline = "linux" if len(snapshot.topology) > 1 else "first-touch"
     asked = [(policy if isinstance(policy, Policy) else find(policy), params) for policy, params in policies]
     first = [(policy, params) for policy, params in asked if policy.name == baseline][:1]
     first = first or [(find(baseline), {})]
