@@ -156,23 +156,23 @@ class StepWriter:
 
     def _freed(self, start, end):
         """Flat ids of tables whose whole span has no VMA left, leaf tables first (free_pgtables in mm/memory.c)."""
-        found, uppers = [], set()
+        found = set()
         for region, _, _ in self.slots.regions(start, end):
-            leaf = self.slots.leaf(region)
-            if self.slots.entry(region) >= 0:
-                uppers.add(leaf)
-            elif self._empty(leaf):
-                found.append(leaf)
-                uppers.add(int(self.tables.parent[leaf]))
-        while uppers:
-            empty = {t for t in uppers if self.tables.parent[t] >= 0 and self._empty(t)}
-            found += sorted(empty)
-            uppers = {int(self.tables.parent[t]) for t in empty}
-        return found
+            found.update(self._empty_from(region))
+        low = min((int(self.tables.base[t]) for t in found), default=start)
+        high = max((self._end(t) for t in found), default=end)
+        for region, _, _ in self.slots.regions(low, high):  # touched outside every known VMA
+            found.update(self._empty_from(region))
+        return sorted(found, key=lambda t: (self.tables.level[t], self.tables.base[t]))
 
-    def _empty(self, table):
-        low = int(self.tables.base[table])
-        return not self.vmas.any(low, low + (1 << (PAGE_SHIFT + 9 * int(self.tables.level[table]))))
+    def _empty_from(self, region):
+        table = self.slots.leaf(region)
+        while self.tables.parent[table] >= 0 and not self.vmas.any(int(self.tables.base[table]), self._end(table)):
+            yield table
+            table = int(self.tables.parent[table])
+
+    def _end(self, table):
+        return int(self.tables.base[table]) + (1 << (PAGE_SHIFT + 9 * int(self.tables.level[table])))
 
     def _clear(self, pieces, start, end, flush=True):
         self._change(CLEAR, pieces, start, end)

@@ -217,12 +217,14 @@ class Memory:
             self.leave(start, end, node, live)
 
     def leave(self, start, end, node, live):
-        freed = []
-        for va in sorted(self.region_level):
-            if va << 21 < up(end) and start < (va + 1) << 21:
-                level = self.region_level[va]
-                freed += [t for t in self.chain(va << 9) if (level == 1 or t[0] >= level) and t != self.root]
-        freed = [t for t in dict.fromkeys(freed) if not self.overlaps(t[1] << (12 + 9 * t[0]), (t[1] + 1) << (12 + 9 * t[0]))]
+        empty = lambda t: not self.overlaps(t[1] << (12 + 9 * t[0]), (t[1] + 1) << (12 + 9 * t[0]))  # noqa: E731
+        gone = set()
+        for va in self.region_level:
+            if va << 21 < end and start < (va + 1) << 21:
+                gone |= {t for t in self.chain(va << 9) if empty(t) and t != self.root}
+        below = [t for va in self.region_level for t in self.chain(va << 9)]
+        gone |= {t for t in below if any(t[0] <= g[0] and t[1] >> 9 * (g[0] - t[0]) == g[1] for g in gone)}
+        freed = sorted(gone)
         for entry in sorted(self.valid):
             if (entry[0], entry[1] >> 9) in freed:
                 self.take_one(entry, True, node, "clear")

@@ -1,0 +1,247 @@
+"""What the policies must add up to, by the papers and by counting on fingers."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replay_cases import HEAP, case, cases, events, run
+from strategies import PAGE, REGION, build_snapshot, build_trace
+
+from ptanalyze import cost
+from ptanalyze.errors import UsageError
+from ptanalyze.kernels.replay import EVENT_KINDS, LL, PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT, RL
+from ptanalyze.policies import POLICIES, find
+from ptanalyze.trace import Event
+
+EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
+SINGLE_COPY = ("linux", "first-touch", "interleave", "bind", "ideal")
+
+
+def touching_all(nodes, pages=600, passes=2, events=()):
+    """One VMA of the main thread's; every node touches every page, `passes` times."""
+    vas = [HEAP + k * PAGE for k in range(pages)]
+    snapshot = build_snapshot(
+        [(va, 1000 + k) for k, va in enumerate(vas)], nodes=nodes, vmas=[(HEAP, HEAP + 2 * REGION, "h")]
+    )
+    chunks = [(thread, vas) for _ in range(passes) for thread in range(nodes)]
+    return case(snapshot, build_trace(chunks, events, nodes), nodes)
+
+
+def test_a_cold_native_walk_reads_four_tables():
+    snapshot = build_snapshot([(HEAP, 1)])
+    done = run(case(snapshot, build_trace([(0, [HEAP])])), "linux").counters
+    assert done.reads.sum() == 4
+    assert done.reads.sum(axis=(1, 2, 3)).nonzero()[0].tolist() == [8, 16, 24, 32]
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=True))
+def test_mitosis_takes_n_times_the_pages_and_the_writes_and_every_read_is_local(case):
+    nodes = case.machine.nodes
+    one, all_ = run(case, "first-touch").counters, run(case, "mitosis").counters
+    assert (all_.pages == nodes * one.pages).all()
+    written = all_.events[[PTE_WRITE, PTE_FANOUT]].sum()
+    assert written == nodes * one.events[PTE_WRITE].sum()
+    assert all_.classes[:, LL].sum() == all_.classes.sum()
+    assert all_.reads.sum() == np.einsum("bnnd->", all_.reads)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=True))
+def test_a_single_copy_takes_the_same_pages_and_writes_wherever_it_is(case):
+    found = [run(case, name).counters for name in SINGLE_COPY]
+    for other in found[1:]:
+        assert (other.pages == found[0].pages).all()
+        assert (other.events.sum(axis=2) == found[0].events.sum(axis=2)).all()
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases())
+def test_ideal_is_a_lower_bound_of_walk_cycles(case):
+    bound = sum(cost.walk_cycles(run(case, "ideal").counters.reads, case.machine))
+    for policy in POLICIES:
+        assert sum(cost.walk_cycles(run(case, policy.name).counters.reads, case.machine)) >= bound
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases())
+def test_walks_and_reads_are_the_same_under_every_policy(case):
+    found = [run(case, policy.name).counters for policy in POLICIES]
+    for other in found:
+        assert (other.classes.sum(axis=1) == found[0].classes.sum(axis=1)).all()
+        assert (other.reads.sum(axis=2) == found[0].reads.sum(axis=2)).all()
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=True))
+def test_linux_serves_each_leaf_from_where_the_snapshot_has_it(case):
+    done = run(case, "linux").counters
+    space = case.space
+    if space.inferred_tables:
+        return
+    node = space.tables.node[space.regions.leaf[case.stream.page >> 9]]
+    reader = case.placement.cpu_node[np.repeat(case.placement.chunk_cpu, np.diff(case.stream.offset))]
+    assert done.classes[:, LL].sum() == np.count_nonzero(node == reader)
+    assert done.pages[0] == space.guest_tables
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_hydra_becomes_mitosis_once_every_node_has_touched_every_page(nodes):
+    both = touching_all(nodes)
+    hydra, mitosis = run(both, "hydra", {"prefetch": 0}).counters, run(both, "mitosis").counters
+    assert (hydra.pages == mitosis.pages).all()
+    second_pass = touching_all(nodes, passes=1)
+    first = run(second_pass, "hydra", {"prefetch": 0}).counters
+    assert (hydra.classes - first.classes)[:, RL].sum() == 0
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_a_nodes_first_touch_of_a_page_is_one_remote_read_and_the_next_is_local(nodes):
+    pages = 5
+    done = run(touching_all(nodes, pages, passes=3), "hydra", {"prefetch": 0}).counters
+    assert done.classes[0].tolist() == [3 * pages, 0, 0, 0]
+    assert all(row.tolist() == [2 * pages, 0, pages, 0] for row in done.classes[1:])
+
+
+def test_hydra_with_full_prefetch_faults_once_a_table_page_and_node():
+    done = run(touching_all(2, pages=600), "hydra", {"prefetch": 9}).counters
+    assert done.events[REPLICA_FAULT, 1, 0] == 2
+    assert done.events[PTE_COPY, 1, 0] == 600
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=True), st.sampled_from(["every", "first"]))
+def test_prefetching_adds_no_table_pages_and_never_adds_replica_faults(case, when):
+    found = [run(case, "hydra", {"prefetch": d, "prefetch_on": when}).counters for d in (0, 1, 4, 9)]
+    for less, more in zip(found, found[1:], strict=False):
+        assert (less.pages == more.pages).all()
+        assert more.events[REPLICA_FAULT].sum() <= less.events[REPLICA_FAULT].sum()
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=True))
+def test_hydra_takes_at_least_one_copy_and_at_most_mitosis(case):
+    one, lazy, eager = (run(case, name).counters for name in ("first-touch", "hydra", "mitosis"))
+    assert one.pages[1] <= lazy.pages[1] <= eager.pages[1]
+    written = [done.events[[PTE_WRITE, PTE_FANOUT]].sum() for done in (one, lazy, eager)]
+    assert written[0] <= written[1] <= written[2]
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=True))
+def test_wider_shootdown_filters_send_fewer_ipis_and_account_for_all(case):
+    sent = {}
+    for name in ("off", "single", "all", "all-or-none"):
+        done = events(run(case, "hydra", {"tlbflush": name}).counters)
+        sent[name] = sum(n for key, n in done.items() if key[0] == "ipis")
+        saved = sum(n for key, n in done.items() if key[0] == "ipis_saved")
+        assert sent[name] + saved == sent["off"]
+    assert sent["all"] <= sent["single"] <= sent["off"]
+    assert sent["all"] <= sent["all-or-none"] <= sent["off"]
+
+
+def test_hydra_spares_nodes_that_share_nothing_and_linux_interrupts_them():
+    """Figure 1: one thread flips the protection of its page, the other nodes' threads never touch it."""
+    mine, other = HEAP, HEAP + REGION
+    snapshot = build_snapshot([(mine, 1), (other, 2)], nodes=4, vmas=[(HEAP, HEAP + 2 * REGION, "h")])
+    flips = [(4, 0, Event.MPROTECT, (mine, PAGE, k % 2), 0) for k in range(10)]
+    trace = build_trace([(0, [mine]), (1, [other]), (2, [other]), (3, [other])], flips)
+    process = case(snapshot, trace, 4)
+    ipi = EVENT_KINDS.index("ipis")
+    assert run(process, "linux").counters.events[ipi].sum() == 30
+    assert run(process, "hydra").counters.events[ipi].sum() == 0
+    assert run(process, "hydra", {"tlbflush": "off"}).counters.events[ipi].sum() == 30
+
+
+def test_hydra_partitions_the_tables_of_threads_that_only_touch_what_they_mapped():
+    """Figure 4: no replica but the root, no copies, no fan-out."""
+    maps = [(0, t, Event.MMAP, (0, REGION, 3, 0x22), HEAP + t * (1 << 39)) for t in range(4)]
+    touch = [(t, [HEAP + t * (1 << 39)]) for t in range(4)]
+    snapshot = build_snapshot(
+        [(HEAP + t * (1 << 39), t) for t in range(4)],
+        nodes=4,
+        vmas=[(HEAP + t * (1 << 39), HEAP + t * (1 << 39) + REGION, "m") for t in range(4)],
+    )
+    done = run(case(snapshot, build_trace(touch, maps), 4), "hydra").counters
+    assert done.pages[0] == 4 * (1 + 3)
+    assert done.classes[:, LL].sum() == 4
+    assert done.events[PTE_COPY].sum() == done.events[PTE_FANOUT].sum() == 0
+
+
+def test_a_migrated_thread_gets_its_copies_where_it_runs():
+    process = touching_all(2, pages=3, passes=1)
+    assert run(process, "hydra").counters.classes[1].tolist() == [2, 0, 1, 0]
+
+
+def test_prefetching_stops_at_the_vma_boundary():
+    """Figure 5b: two VMAs in one table page."""
+    vas = [HEAP + k * PAGE for k in range(8)]
+    snapshot = build_snapshot(
+        [(va, k) for k, va in enumerate(vas)],
+        vmas=[(HEAP, HEAP + 3 * PAGE, "a"), (HEAP + 3 * PAGE, HEAP + 8 * PAGE, "b")],
+    )
+    done = run(case(snapshot, build_trace([(0, vas), (1, [vas[1]])])), "hydra").counters
+    assert done.events[PTE_COPY, 1, 0] == 3
+
+
+def test_pages_mapped_before_a_region_of_interest_are_no_demand_faults():
+    snapshot = build_snapshot([(HEAP, 1)], vmas=[(HEAP, HEAP + REGION, "h")])
+    whole = build_trace([(0, [HEAP])])
+    part = build_trace([(0, [HEAP])], [(0, 0, Event.ROI_START, (), 0)])
+    assert events(run(case(snapshot, whole), "first-touch").counters)["faults", 0, 0] == 1
+    assert events(run(case(snapshot, part), "first-touch").counters) == {}
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(), st.integers(1, 4))
+def test_results_depend_neither_on_batches_nor_on_threads(case, batch):
+    for name in ("interleave", "hydra"):
+        one, other = run(case, name).counters, run(case, name, batch=batch, threads=2).counters
+        assert all((a == b).all() for a, b in zip(one, other, strict=True))
+
+
+def test_an_unknown_parameter_names_the_allowed_ones():
+    with pytest.raises(UsageError, match="prefech = 3: no such parameter; it has: prefetch, prefetch_on, tlbflush"):
+        find("hydra").configure({"prefech": "3"})
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "allowed"),
+    [
+        ("hydra", "prefetch", "10", "0..9"),
+        ("hydra", "prefetch", "many", "0..9"),
+        ("hydra", "tlbflush", "sometimes", "all, all-or-none, off, single"),
+        ("bind", "node", "-1", "0 or more"),
+    ],
+)
+def test_a_value_out_of_range_names_the_range(name, key, value, allowed):
+    with pytest.raises(UsageError) as caught:
+        find(name).configure({key: value})
+    assert f"{key} = {value}" in str(caught.value)
+    assert allowed in str(caught.value)
+
+
+def test_an_unknown_policy_lists_those_there_are():
+    with pytest.raises(UsageError, match="linux, first-touch, interleave, bind, ideal, mitosis, hydra"):
+        find("lunix")
+
+
+@pytest.mark.parametrize("nodes", ["2", "0,x", "-1", "0,,1"])
+def test_mitosis_refuses_nodes_that_the_machine_does_not_have(nodes):
+    with pytest.raises(UsageError, match="is no node"):
+        run(touching_all(2, pages=1), "mitosis", {"nodes": nodes})
+
+
+def test_bind_refuses_a_node_that_the_machine_does_not_have():
+    with pytest.raises(UsageError, match=r"node = 2: machine small has nodes 0\.\.1"):
+        run(touching_all(2, pages=1), "bind", {"node": 2})
+
+
+def test_linux_refuses_a_capture_whose_tables_have_no_known_node():
+    process = touching_all(2, pages=1)
+    process.space.tables.node[:] = -1
+    with pytest.raises(UsageError, match="node unknown for 4 of 4 table pages"):
+        run(process, "linux")
+    assert run(process, "hydra").counters.classes.sum() == 4
