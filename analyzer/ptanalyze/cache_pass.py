@@ -29,10 +29,7 @@ def cache_pass(space, placement, machine, stream, *, events=None, batch=1 << 20)
         )
     trees, caches = _trees(space), _caches(space, placement, machine)
     flush_walk = _flushes(stream, events)
-    chunks, first = len(stream.offset) - 1, 0
-    while first < chunks:
-        last = int(np.searchsorted(stream.offset, stream.offset[first] + batch))
-        last = min(max(last, first + 1), chunks)
+    for first, last in chunk_runs(stream.offset, batch):
         begin, end = int(stream.offset[first]), int(stream.offset[last])
         flushed = flush_walk[np.searchsorted(flush_walk, begin) : np.searchsorted(flush_walk, end)]
         cpu = np.repeat(placement.chunk_cpu[first:last], np.diff(stream.offset[first : last + 1]))
@@ -49,6 +46,15 @@ def cache_pass(space, placement, machine, stream, *, events=None, batch=1 << 20)
             reads,
         )
         yield slice(first, last), reads
+
+
+def chunk_runs(offset, batch):
+    """Iterate (first, last): runs of whole chunks with at least `batch` walks each, but for the last run."""
+    chunks, first = len(offset) - 1, 0
+    while first < chunks:
+        last = int(np.searchsorted(offset, offset[first] + batch))
+        last = min(max(last, first + 1), chunks)
+        yield first, last
         first = last
 
 

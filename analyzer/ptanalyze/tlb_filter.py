@@ -104,7 +104,7 @@ def _state(tlb):
 
 
 def _make_room(state, touches):
-    """Before the 32-bit clock of filter_common can wrap, ages become ranks within their set: the same order."""
+    """Before filter_common's 32-bit clock can wrap, ages become ranks within their set, in the same order."""
     from .kernels.tlb import PAD, ROW
 
     if not state.sets or int(state.now[0]) + (touches + 1) * ROW < int(PAD):

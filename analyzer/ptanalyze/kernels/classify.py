@@ -1,0 +1,170 @@
+"""Where leaf entries are, counted: of every mapped page of a snapshot, or of every walk of a trace."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from .entries import ADDRESS, PROTNONE, X86, frame, leaf, mapped
+
+QUICK_CLASSES = 16  # classes that count_nested keeps as 4-bit counters in one word
+NIBBLES = np.uint64(0x0F0F0F0F0F0F0F0F)
+GROUP, BLOCK = 8, 128  # entries until 4-bit counters spill into 8-bit ones, and those into the histogram
+ONE, BYTE = np.uint64(1), np.uint64(255)
+
+
+class Segments(NamedTuple):
+    """S runs of entries lo..hi-1 of one leaf table (level 1), and the row of the result they go to."""
+
+    table: np.ndarray  # int32[S]
+    lo: np.ndarray  # int16[S]
+    hi: np.ndarray  # int16[S]
+    row: np.ndarray  # int64[S]
+
+
+class Host(NamedTuple):
+    """Class of the host leaf entry by guest frame. Classes 0..N-1 are nodes, then UNKNOWN = N, and the three below.
+
+    of_region   uint8[P + 1]  4 * class by frame >> 9, P a power of two >= D, unmapped from D on; [P] is
+    absent of_table    uint8[H]      by host table: the class of its node table       int32[D]      host
+    table (counted from 0) with the leaf entry, -1 none entries     uint64[H, 512] code        their
+    encoding unmapped, absent, closer  classes: no host leaf; guest entry maps nothing; neither known
+    without a closer look
+    """
+
+    of_region: np.ndarray
+    of_table: np.ndarray
+    table: np.ndarray
+    entries: np.ndarray
+    code: int
+    unmapped: int
+    absent: int
+    closer: int
+
+
+@njit(cache=True, nogil=True)
+def count_mapped(entries, segments, code, counts):
+    """counts[s] (int64[S]) = entries of segment s of uint64[T, 512] that map a 4 KiB page."""
+    for s in range(len(segments.table)):
+        run = entries[segments.table[s]][segments.lo[s] : segments.hi[s]]
+        n = np.uint64(0)
+        if code == X86:
+            for i in range(len(run)):
+                n += (run[i] | (run[i] >> np.uint64(8))) & np.uint64(1)
+        else:
+            for i in range(len(run)):
+                n += np.uint64(mapped(run[i], 1, code))
+        counts[s] = np.int64(n)
+
+
+@njit(cache=True, nogil=True)
+def count_nested(entries, segments, host, hist):
+    """hist[row, class] (int64) += 1 for each x86 guest entry, by the class of its host leaf entry."""
+    of_region = host.of_region
+    inside = np.uint64(len(of_region) - 2)
+    counts = np.zeros(max(host.closer + 1, QUICK_CLASSES), np.int64)
+    for s in range(len(segments.table)):
+        run = entries[segments.table[s]][segments.lo[s] : segments.hi[s]]
+        counts[:] = 0
+        quick = 0
+        if host.closer < QUICK_CLASSES:
+            quick = len(run) // BLOCK * BLOCK
+            if not count_ordinary(run, quick, of_region, inside, counts):
+                counts[:] = 0
+                quick = 0
+        for i in range(quick, len(run)):
+            counts[entry_class(run[i], host)] += 1
+        if counts[host.closer] > 0:
+            counts[host.closer] = 0
+            for i in range(quick):
+                if of_region[run[i] >> np.uint64(21) & inside] >> 2 == host.closer and run[i] & ONE:
+                    counts[entry_class(run[i], host)] += 1
+        for found in range(host.closer):
+            hist[segments.row[s], found] += counts[found]
+
+
+@njit(inline="always")
+def count_ordinary(run, length, of_region, inside, counts):
+    """counts[class] += 1 for run[:length]. False, counts void: PROT_NONE, or a frame outside of_region.
+
+    `length` is a multiple of BLOCK. One pass, so that counting and reading memory overlap.
+    """
+    seen, hints = np.uint64(0), np.uint64(0)
+    for block in range(0, length, BLOCK):
+        even, odd = np.uint64(0), np.uint64(0)
+        for group in range(block, block + BLOCK, GROUP):
+            counters = np.uint64(0)
+            for i in range(GROUP):
+                entry = run[group + i]
+                nothing = (entry & ONE) - ONE
+                seen |= entry & ~nothing
+                hints |= entry & nothing
+                at = ((entry >> np.uint64(21)) & inside & ~nothing) | ((inside + ONE) & nothing)
+                counters += ONE << np.uint64(of_region[at])
+            even += counters & NIBBLES
+            odd += (counters >> np.uint64(4)) & NIBBLES
+        for pair in range(QUICK_CLASSES // 2):
+            counts[2 * pair] += np.int64((even >> np.uint64(8 * pair)) & BYTE)
+            counts[2 * pair + 1] += np.int64((odd >> np.uint64(8 * pair)) & BYTE)
+    return (hints & PROTNONE) == 0 and (seen & ADDRESS) >> np.uint64(21) <= inside
+
+
+@njit
+def entry_class(entry, host):
+    """Class of any x86 level 1 entry."""
+    if not mapped(entry, 1, X86):
+        return np.int64(host.absent)
+    return frame_class(frame(entry, 1, X86), host)
+
+
+@njit
+def frame_class(number, host):
+    """Class of the host leaf entry of one guest frame, its presence checked."""
+    region = number >> 9
+    if region >= len(host.table) or host.table[region] < 0:
+        return np.int64(host.unmapped)
+    found = np.int64(host.of_region[region]) >> 2
+    if found != host.closer:
+        return found
+    table = host.table[region]
+    if mapped(host.entries[table, number & 511], 1, host.code):
+        return np.int64(host.of_table[table])
+    return np.int64(host.unmapped)
+
+
+@njit(cache=True, nogil=True)
+def classify_frames(frames, host, out):
+    """out[i] (int64) = class of the host leaf entry of guest frame frames[i] (int64, >= 0)."""
+    for i in range(len(frames)):
+        out[i] = frame_class(frames[i], host)
+
+
+@njit(cache=True, nogil=True)
+def count_walks(page, row, region_row, page_row, regions, of_table, guest, host, hist):
+    """hist[row of the walk + row of its page, class of guest leaf, class of host leaf] (int64) += 1 a walk.
+
+    row         int64[n]       by walk: what its CPU and thread add to the row
+    region_row  int64[R]       by region: what its VMA adds; -1 leaves it out; -2 - k: page_row[k] by slot
+    page_row    int64[k, 512]
+    of_table    uint8[T]       class of the node of each table
+    guest       uint64[G, 512] entries of the guest tables (2D); length 0: native, the class of the host
+    leaf is 0
+    """
+    leaf_table, leaf_level, leaf_slot, va = regions.leaf, regions.level, regions.slot, regions.va
+    for i in range(len(page)):
+        region, slot = np.int64(page[i]) >> 9, np.int64(page[i]) & 511
+        of_page = region_row[region]
+        if of_page < -1:
+            of_page = page_row[-2 - of_page, slot]
+        if of_page < 0:
+            continue
+        table, level = np.int64(leaf_table[region]), np.int64(leaf_level[region])
+        found = np.int64(0)
+        if len(guest) > 0:
+            found = np.int64(host.absent)
+            if table < len(guest):
+                entry = guest[table, np.int64(leaf_slot[region]) if level > 1 else slot]
+                if leaf(entry, level, X86):
+                    within = (np.int64(va[region]) << 9 | slot) & ((np.int64(1) << (9 * (level - 1))) - 1)
+                    found = frame_class(frame(entry, level, X86) + within, host)
+        hist[row[i] + of_page, of_table[table], found] += 1

@@ -1,0 +1,191 @@
+"""Classification against the naive translation of every page, and in closed form."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_walker import every_touch_walks
+
+from naive.classify import classify as naive_classify
+from naive.classify import host_node, leaves, vma_of
+from ptanalyze.address_space import address_space
+from ptanalyze.classify import classify, classify_walks
+from ptanalyze.errors import UsageError
+from ptanalyze.snapshot import VMA_DTYPE
+from strategies import FRAMES_PER_NODE, Page, build_snapshot, build_trace, place, snapshots, traces
+
+GIB, MIB2, KIB4 = 1 << 30, 1 << 21, 1 << 12
+NOWHERE = np.zeros(0, np.uint64)
+
+
+def with_vmas(snapshot, draw):
+    """VMAs cut at drawn pages near the snapshot's leaves, some the tracer's, with gaps between them."""
+    near = sorted({address + k * KIB4 for _, _, address, _ in leaves(snapshot.guest) for k in (0, 1, 3)})
+    cuts = [*sorted(draw(st.sets(st.sampled_from(near), max_size=6))), near[-1] + 64 * GIB]
+    rows = []
+    for start, end in pairwise(cuts):
+        if draw(st.integers(0, 4)):
+            rows.append((start, end, 3, False, draw(st.integers(0, 3)) == 0))
+    return replace(snapshot, vmas=np.array(rows, VMA_DTYPE), vma_names=("x",) * len(rows))
+
+
+def as_counter(result):
+    """(group index, guest node, host node or None) -> count, unknown nodes as -1, of the first socket."""
+    nodes, found = [*result.nodes, -1], Counter()
+    for group, guest, host in np.argwhere(result.counts[:, 0]):
+        key = (int(group), nodes[guest], None if result.native else nodes[host])
+        found[key] += int(result.counts[group, 0, guest, host])
+    return found
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.data(), st.sampled_from(["leaf", "4k"]), st.sampled_from(["vma", "all"]))
+def test_every_mapped_page_is_counted_where_the_naive_translation_finds_it(data, weight, by):
+    snapshot = with_vmas(data.draw(snapshots()), data.draw)
+    snapshot.guest.node[:: data.draw(st.sampled_from([3, 100]))] = -1
+    expected = naive_classify(snapshot, weight)
+    if by == "all":
+        merged = Counter()
+        for (_, guest, host), count in expected.items():
+            merged[0, guest, host] += count
+        expected = merged
+    result = classify(address_space(snapshot, NOWHERE), weight=weight, by=by)
+    unmapped = sum(count for (_, _, host), count in expected.items() if host == "unmapped")
+    assert as_counter(result) == Counter({key: n for key, n in expected.items() if key[2] != "unmapped"})
+    assert result.unresolved.get("guest leaf unmapped in the host", 0) == unmapped
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_walks_are_counted_by_the_socket_that_walked(data):
+    snapshot = with_vmas(data.draw(snapshots()), data.draw)
+    trace = data.draw(traces(snapshot))
+    space, placement, stream = (
+        address_space(snapshot, trace.regions),
+        place(trace, 3, 2),
+        every_touch_walks(trace),
+    )
+    where = {}
+    for table, level, address, frame in leaves(snapshot.guest):
+        where[level, address] = table, frame
+    expected, gone, unmapped = Counter(), 0, 0
+    for chunk in range(len(trace.chunks)):
+        thread = int(trace.chunks["thread"][chunk])
+        for page in stream.page[stream.offset[chunk] : stream.offset[chunk + 1]].tolist():
+            address = int(trace.regions[page >> 9]) << 21 | (page & 511) << 12
+            vma = vma_of(snapshot, address)
+            if vma < len(snapshot.vmas) and snapshot.vmas["emulator"][vma]:
+                continue
+            sizes = [(level, address >> (3 + 9 * level) << (3 + 9 * level)) for level in (1, 2, 3)]
+            leaf = next((size for size in sizes if size in where), None)
+            if leaf is None:
+                gone += 1
+                table = next(
+                    (t for t in range(len(snapshot.guest)) if is_leaf_table(snapshot.guest, t, address)), None
+                )
+                if snapshot.native and table is not None:
+                    expected[thread, thread % 3 % 2, int(snapshot.guest.node[table]), None] += 1
+                continue
+            table, frame = where[leaf]
+            host = None
+            if not snapshot.native:
+                host = host_node(snapshot, frame + ((address - leaf[1]) >> 12))
+                if host == "unmapped":
+                    unmapped += 1
+                    continue
+            expected[thread, thread % 3 % 2, int(snapshot.guest.node[table]), host] += 1
+    result = classify_walks(
+        space, stream, placement, trace=trace, by="thread", batch=data.draw(st.sampled_from([1, 99]))
+    )
+    got = Counter()
+    for index in np.argwhere(result.counts):
+        thread, socket, guest, host = map(int, index)
+        if guest < len(result.nodes):
+            got[thread, socket, guest, None if snapshot.native else host] += int(result.counts[tuple(index)])
+    assert got == expected
+    if not snapshot.native:
+        assert result.unresolved["guest leaf gone from the snapshot"] == gone
+        assert result.unresolved["guest leaf unmapped in the host"] == unmapped
+    by_vma = classify_walks(space, stream, placement, by="vma")
+    assert by_vma.counts.sum() == result.counts.sum() and by_vma.unresolved == result.unresolved
+
+
+def is_leaf_table(tree, table, address):
+    return tree.level[table] == 1 and int(tree.base[table]) == address >> 21 << 21
+
+
+def test_figure_2_of_vmitosis_uniform_placement_on_4_nodes_is_one_sixteenth_local_local():
+    """16 leaf tables, one for each pair of nodes: LL 1, LR 3, RL 3, RR 9 of 16 for a thread on any socket."""
+    pages = [Page(GIB + k * MIB2, (k << 9) + 8) for k in range(16)]
+    snapshot = build_snapshot(pages, [], nodes=4)
+    guest_leaf = np.flatnonzero(snapshot.guest.level == 1)
+    snapshot.guest.node[guest_leaf] = np.arange(16) % 4
+    space = address_space(snapshot, NOWHERE)
+    for k in range(16):
+        snapshot.host.node[space.host_of[k] - space.guest_tables] = k // 4
+    result = classify(address_space(snapshot, NOWHERE))
+    assert result.by_class()[0].tolist() == [[1, 3, 3, 9]] * 4
+    assert set(result.unresolved.values()) == {0}
+
+
+def test_a_native_leaf_is_local_to_one_socket_only():
+    result = classify(address_space(build_snapshot([(GIB, 5), (GIB + KIB4, 6)], table_nodes=[1]), NOWHERE))
+    assert result.by_class()[0].tolist() == [[0, 2], [2, 0]]
+
+
+def test_a_huge_leaf_weighs_one_entry_or_its_pages():
+    space = address_space(build_snapshot([(GIB, 512, 2), (8 * GIB, 1 << 18, 3)]), NOWHERE)
+    assert classify(space).counts[0, 0].sum() == 2
+    assert classify(space, weight="4k").counts[0, 0].sum() == 512 + 512 * 512
+
+
+def test_a_frame_outside_the_vms_memory_is_unmapped_not_on_node_0():
+    pages = [(GIB + k * KIB4, k) for k in range(512)]
+    snapshot = build_snapshot(pages, [])
+    snapshot.guest.entries[3, 7] = (1 << 51) | 0x67
+    result = classify(address_space(snapshot, NOWHERE))
+    assert result.unresolved["guest leaf unmapped in the host"] == 1 and result.counts[0, 0].sum() == 511
+
+
+def test_numa_hint_entries_count_as_the_pages_they_map():
+    pages = [Page(GIB + k * KIB4, k, protnone=k % 2 == 0) for k in range(512)]
+    for host_pages in (None, []):
+        result = classify(address_space(build_snapshot(pages, host_pages), NOWHERE))
+        assert result.counts[0, 0].sum() == 512
+
+
+def test_the_tracers_own_memory_is_left_out():
+    vmas = [(GIB, GIB + KIB4, "heap"), (GIB + KIB4, GIB + 3 * KIB4, "qemu", True)]
+    snapshot = build_snapshot([(GIB + k * KIB4, k) for k in range(4)], vmas=vmas)
+    result = classify(address_space(snapshot, NOWHERE), by="vma")
+    assert result.counts[:, 0].sum(axis=(1, 2)).tolist() == [1, 0, 1]
+    assert result.groups[0] == "40000000-40001000 heap"
+
+
+def test_more_nodes_than_fit_the_quick_counters_give_the_same_counts():
+    pages = [(GIB + k * KIB4, k * 3) for k in range(512)]
+    few, many = (classify(address_space(build_snapshot(pages, [], nodes=n), NOWHERE)) for n in (2, 20))
+    assert few.by_class()[0, 0].tolist() == many.by_class()[0, 0].tolist() == [512, 0, 0, 0]
+
+
+def test_the_frame_is_tidy_and_its_shares_add_up():
+    table = classify(address_space(build_snapshot([(GIB, 5)], []), NOWHERE)).frame()
+    assert list(table.columns) == ["group", "socket", "class", "count", "share"]
+    assert table.groupby("socket")["share"].sum().tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("options", [{"weight": "walks"}, {"by": "thread"}])
+def test_an_unknown_weight_or_grouping_names_the_known_ones(options):
+    with pytest.raises(UsageError, match="one of"):
+        classify(address_space(build_snapshot([(GIB, FRAMES_PER_NODE)]), NOWHERE), **options)
+
+
+def test_walks_by_thread_need_the_trace():
+    trace = build_trace([(0, [GIB])])
+    space = address_space(build_snapshot([(GIB, 5)]), trace.regions)
+    with pytest.raises(UsageError, match="needs the trace"):
+        classify_walks(space, every_touch_walks(trace), place(trace, 1, 1), by="thread")
