@@ -1,0 +1,111 @@
+"""Tracing against the bare run, bytes a record, decoding and importing: medians of a few short runs."""
+
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from ptanalyze.formats.lackey import import_lackey
+from ptanalyze.formats.perf_script import import_perf_script
+from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.trace_frames import HEADER_BYTES
+from ptanalyze.formats.trace_writer import trace_writer
+from ptanalyze.native import native
+from ptanalyze.tracers import qemu_command
+
+MIB, UPDATES, RUNS = 256, 20_000_000, 3
+TEXT_LINES = 1_000_000
+
+
+def seconds(action, runs=RUNS):
+    taken = []
+    for _ in range(runs):
+        began = time.perf_counter()
+        action()
+        taken.append(time.perf_counter() - began)
+    return median(taken)
+
+
+def run():
+    """[(what, value, unit, note)]"""
+    with tempfile.TemporaryDirectory() as place:
+        place = Path(place)
+        return [*tracing(place), *sizes(place), *decoding(place), *importing(place)]
+
+
+def tracing(place):
+    program = place / "gups"
+    subprocess.run(["gcc", "-O2", "-o", program, Path(__file__).with_name("gups.c")], check=True)
+    command = [str(program), str(MIB), str(UPDATES)]
+    out = ("out", place / "trace.ptt")
+    runs = {
+        "native": command,
+        "qemu without plugin": [native("qemu-x86_64"), *command],
+        "qemu, plugin": qemu_command(command[0], command, [out]),
+        "qemu, plugin, instruction counts": qemu_command(command[0], command, [out, ("instructions", "on")]),
+    }
+    bare = None
+    for name, argv in runs.items():
+        taken = seconds(lambda argv=argv: subprocess.run(argv, check=True, stdout=subprocess.DEVNULL))
+        bare = bare or taken
+        yield (
+            f"random access, {name}",
+            taken,
+            "s",
+            f"{taken / bare:.1f} x native; {MIB} MiB, {UPDATES:,} updates",
+        )
+    trace = read_trace(place / "trace.ptt")
+    per = ((place / "trace.ptt").stat().st_size - HEADER_BYTES) / trace.touches
+    yield "random access, stored", per, "bytes/record", f"{trace.touches:,} records"
+
+
+def random_pages(bits, n=1 << 20):
+    return np.random.default_rng(1).integers(0, 1 << bits, n) + (0x7F0000000000 >> 12)
+
+
+def sizes(place):
+    for bits, what in ((18, "1 GiB"), (26, "256 GiB"), (36, "256 TiB")):
+        page = random_pages(bits)
+        write_pages(place / "sizes.ptt", page)
+        per = ((place / "sizes.ptt").stat().st_size - HEADER_BYTES) / len(page)
+        yield f"random pages of {what}, stored", per, "bytes/record", "frames included"
+
+
+def write_pages(path, page):
+    with trace_writer(path, ended="exit") as writer:
+        writer.accesses_of(page, page % 2 == 0, thread=0, time=np.arange(len(page)))
+
+
+def decoding(place):
+    page = np.tile(random_pages(26), 8)
+    write_pages(place / "decode.ptt", page)
+    trace = read_trace(place / "decode.ptt")
+    whole = seconds(lambda: read_trace(place / "decode.ptt"))
+    again = seconds(lambda: sum(len(batch.page) for batch in trace.batches(1 << 20)))
+    raw = seconds(lambda: np.right_shift(page, 9).sum())
+    yield (
+        "decode in batches",
+        len(page) / again / 1e6,
+        "M records/s",
+        f"{raw / again:.2f} of NumPy's shift and sum",
+    )
+    yield (
+        "open, check, number regions",
+        len(page) / whole / 1e6,
+        "M records/s",
+        f"{len(trace.regions):,} regions",
+    )
+
+
+def importing(place):
+    page = random_pages(18, TEXT_LINES)
+    lackey = b"".join(b" L %x,8\n" % address for address in (page << 12).tolist())
+    perf = b"".join(b"1 [000] 1.000001: %x\n" % address for address in (page << 12).tolist())
+    for name, action, text in (("lackey", import_lackey, lackey), ("perf script", import_perf_script, perf)):
+        (place / "text").write_bytes(text)
+        taken = seconds(lambda action=action: action(place / "text", place / "imported.ptt"))
+        note = f"{len(text) / taken / 1e6:.0f} MB/s of text"
+        yield f"import of {name} text", TEXT_LINES / taken / 1e6, "M records/s", note
