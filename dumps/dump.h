@@ -108,6 +108,7 @@ struct reading {
 };
 bool walk_process(struct reading *reading, struct bpf *bpf, const struct kernel *kernel,
 		  const struct process *process, const struct options *options, int file);
+bool process_alive(struct bpf *bpf, const struct process *process);
 uint64_t reading_trouble(const struct reading *reading);
 
 /* stop.c: SIGSTOP now, SIGCONT whatever happens */

@@ -171,6 +171,8 @@ int main(int count, char **arguments)
 	maps = process_read(&process, "maps", &maps_length);
 	if (options.verify)
 		verify_tables(&verified, &reading->tables, &process);
+	if (!process_alive(&bpf, &process))
+		fail(EXIT_PARTIAL, "PID %d: ended while it was read; nothing was kept", process.pid);
 	if (options.stop)
 		continue_process(&stop);
 	tables_place(&reading->tables, &topology);

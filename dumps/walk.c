@@ -5,6 +5,12 @@
 
 #define PROGRESS_SECONDS 0.2
 
+/* Its memory is still in use, and by itself: after exec or exit nobody uses the mm that our pagemap holds. */
+bool process_alive(struct bpf *bpf, const struct process *process)
+{
+	return bpf_locate(bpf, process->pagemap, -1)->users > 0 && !strchr("ZX", process_state(process->directory));
+}
+
 static bool sign(struct signature *signature, struct reading *reading, struct bpf *bpf, const struct process *process)
 {
 	const struct ptd_mm *found = bpf_locate(bpf, process->pagemap, -1);
@@ -13,7 +19,7 @@ static bool sign(struct signature *signature, struct reading *reading, struct bp
 	signature->lock_seq = found->lock_seq;
 	signature->pgtables_bytes = found->pgtables_bytes;
 	reading->has_lock_seq = found->has_lock_seq;
-	return found->users > 0 && !strchr("ZX", process_state(process->directory));
+	return process_alive(bpf, process);
 }
 
 static void set_up(struct ptd_walk *walk, struct reading *reading, struct bpf *bpf, const struct kernel *kernel,

@@ -1,0 +1,104 @@
+"""What the tests of the dumper share: build it, run targets, read leaves."""
+
+import os
+import subprocess
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from ptanalyze import entries as E
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAMS = Path(__file__).parent / "programs"
+PTDUMP = REPOSITORY / "dumps/build/ptdump"
+
+
+def build(tmp_path_factory):
+    """Directory with the compiled targets; also builds ptdump."""
+    subprocess.run(["make", "-s", "-C", REPOSITORY / "dumps"], check=True, capture_output=True)
+    where = tmp_path_factory.mktemp("programs")
+    for source in PROGRAMS.glob("dump_*.c"):
+        command = ["cc", "-O1", "-Wall", "-Wextra", "-pthread", f"-I{REPOSITORY / 'dumps'}"]
+        subprocess.run([*command, "-o", where / source.stem, source], check=True)
+    return where
+
+
+@contextmanager
+def running(program, *arguments):
+    """(process, the words of its first line) of a target that is ready; killed afterwards."""
+    process = subprocess.Popen([program, *map(str, arguments)], stdout=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline().split()
+        yield process, dict(word.split("=") for word in line if "=" in word)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def ptdump(pid, directory, *options, **how):
+    command = [PTDUMP, "process", str(pid), "-o", directory, *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **how)
+
+
+def state(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+
+
+def wait_for(condition, seconds=5.0):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.0002)
+    return False
+
+
+def leaves(tree):
+    """int64[n, 4]: address, level, frame and presence of every leaf, by address."""
+    found = []
+    for level in (1, 2, 3):
+        tables = np.flatnonzero(tree.level == level)
+        words = np.asarray(tree.entries[tables])
+        at, slot = np.nonzero(E.leaf(words, level, tree.encoding))
+        address = tree.base[tables[at]].astype(np.int64) + (slot << (3 + 9 * level))
+        here = words[at, slot]
+        columns = (address, np.full(len(at), level), E.frame(here, level), E.present(here))
+        found.append(np.stack(columns, axis=1))
+    rows = np.concatenate(found)
+    return rows[np.argsort(rows[:, 0])]
+
+
+def pages_of_pagemap(pid, vmas):
+    """{address: frame} of every page of the user half, as /proc/PID/pagemap tells it."""
+    pages = {}
+    with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as pagemap:
+        for vma in vmas[vmas["end"] < 1 << 56]:
+            for start in range(int(vma["start"]), int(vma["end"]), 1 << 28):
+                count = (min(start + (1 << 28), int(vma["end"])) - start) // 4096
+                words = np.frombuffer(os.pread(pagemap.fileno(), count * 8, start // 4096 * 8), np.uint64)
+                for at in np.flatnonzero(words >> np.uint64(63)):
+                    pages[start + int(at) * 4096] = int(words[at] & np.uint64((1 << 55) - 1))
+    return pages
+
+
+def pages_of_leaves(rows):
+    """{address: frame} of the 4 KiB pages that leaves() map."""
+    pages = {}
+    for address, level, frame, _ in rows.tolist():
+        pages.update((address + i * 4096, frame + i) for i in range(512 ** (level - 1)))
+    return pages
+
+
+def assert_closed(tree):
+    """Every pointer leads to exactly the table that was read there, and every table has one."""
+    for level in range(2, tree.levels + 1):
+        tables = np.flatnonzero(tree.level == level)
+        at, slot = np.nonzero(E.table(np.asarray(tree.entries[tables]), level))
+        pointed = E.frame(tree.entries[tables[at], slot], level, leaves=False)
+        children = np.flatnonzero(tree.level == level - 1)
+        assert np.array_equal(tree.parent[children], tables[at])
+        assert np.array_equal(tree.base[children] >> np.uint64(3 + 9 * level) & np.uint64(511), slot)
+        assert np.array_equal(tree.frame[children], pointed)

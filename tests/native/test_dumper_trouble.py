@@ -1,0 +1,213 @@
+"""ptdump when things go wrong: the target always goes on, one line says why, nothing half-written stays."""
+
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from native.dumping import PTDUMP, assert_closed, build, ptdump, running, state, wait_for
+from ptanalyze.dump import dump_process
+from ptanalyze.errors import PartialDataError, UsageError
+from ptanalyze.formats.snapshot_file import read_snapshot
+
+pytestmark = pytest.mark.native
+SPARSE_GIB = 64  # 32,768 tables: long enough to be interrupted
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    return build(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def big(programs):
+    with running(programs / "dump_target", SPARSE_GIB) as (process, _):
+        yield process.pid
+
+
+def assert_refused(done, code, what):
+    assert done.returncode == code and what in done.stderr, done.stderr
+    assert done.stderr.startswith("ptdump: ") and done.stderr.count("\n") == 1
+
+
+def test_the_target_goes_on_when_the_dumper_is_killed(big, tmp_path):
+    dumper = subprocess.Popen([PTDUMP, "process", str(big), "-o", tmp_path / "d", "--stop", "--verify"])
+    assert wait_for(lambda: state(big) == "T")
+    dumper.kill()
+    dumper.wait()
+    assert wait_for(lambda: state(big) == "S")
+
+
+def test_the_target_goes_on_and_no_file_stays_when_the_dumper_is_interrupted(big, tmp_path):
+    dumper = subprocess.Popen([PTDUMP, "process", str(big), "-o", tmp_path / "d", "--stop", "--verify"])
+    assert wait_for(lambda: state(big) == "T")
+    dumper.send_signal(signal.SIGINT)
+    assert dumper.wait() == 128 + signal.SIGINT
+    assert wait_for(lambda: state(big) == "S") and not (tmp_path / "d").exists()
+
+
+def test_the_target_goes_on_when_python_is_killed_while_it_pauses_it(big):
+    code = f"import time\nfrom ptanalyze.pause import paused\nwith paused({big}): time.sleep(60)"
+    python = subprocess.Popen([sys.executable, "-c", code])
+    assert wait_for(lambda: state(big) == "T")
+    python.kill()
+    python.wait()
+    assert wait_for(lambda: state(big) == "S")
+
+
+def test_a_process_that_was_stopped_before_stays_stopped(big, tmp_path):
+    os.kill(big, signal.SIGSTOP)
+    try:
+        assert wait_for(lambda: state(big) == "T")
+        assert ptdump(big, tmp_path / "d", "--stop").returncode == 0
+        dump_process(big, tmp_path / "e", bpf=False, stop=True)
+        assert state(big) == "T" and read_snapshot(tmp_path / "d").facts["stopped_before"]
+    finally:
+        os.kill(big, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("bpf", [True, False])
+def test_a_process_that_ends_while_it_is_read_leaves_nothing(programs, tmp_path, bpf):
+    with running(programs / ("dump_churn" if bpf else "dump_target"), SPARSE_GIB) as (process, _):
+        killer = threading.Timer(0.3 if bpf else 0.01, process.kill)
+        killer.start()
+        with pytest.raises((PartialDataError, UsageError), match=f"PID {process.pid}: .*ended|no such"):
+            for attempt in range(1000):
+                dump_process(process.pid, tmp_path / f"d{attempt}", bpf=bpf, retries=1000)
+    assert not (tmp_path / f"d{attempt}").exists()
+
+
+def test_ptdump_itself_ends_with_3_when_the_process_ends(programs, tmp_path):
+    with running(programs / "dump_churn") as (process, _):
+        threading.Timer(0.3, process.kill).start()
+        assert_refused(ptdump(process.pid, tmp_path / "d", "--retries", "1000", "--verify"), 3, "ended")
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_kernel_thread_is_refused(tmp_path):
+    assert_refused(ptdump(2, tmp_path / "d"), 2, "PID 2: a kernel thread")
+    with pytest.raises(UsageError, match="kernel thread"):
+        dump_process(2, tmp_path / "d")
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_process_that_does_not_exist_is_refused(tmp_path):
+    assert_refused(ptdump(2**22 + 1, tmp_path / "d"), 2, "no such process")
+    with pytest.raises(UsageError, match="no such process"):
+        dump_process(2**22 + 1, tmp_path / "d")
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_zombie_is_refused(tmp_path):
+    child = subprocess.Popen(["true"])
+    assert wait_for(lambda: state(child.pid) == "Z")
+    assert_refused(ptdump(child.pid, tmp_path / "d"), 2, "zombie")
+    with pytest.raises(UsageError, match="zombie"):
+        dump_process(child.pid, tmp_path / "d", bpf=False)
+    child.wait()
+
+
+@pytest.mark.parametrize("capability", ["bpf", "perfmon", "sys_ptrace", "sys_admin"])
+def test_the_one_missing_capability_is_named(big, tmp_path, capability):
+    command = f"exec {PTDUMP} process {big} -o {tmp_path / 'd'}"
+    done = subprocess.run(
+        ["capsh", f"--drop=cap_{capability}", "--", "-c", command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert_refused(done, 2, f"missing capability CAP_{capability.upper()}")
+    assert not (tmp_path / "d").exists()
+
+
+def test_the_four_capabilities_are_enough(big, tmp_path):
+    keep = {"bpf", "perfmon", "sys_ptrace", "sys_admin"}
+    listed = subprocess.run(["capsh", "--print"], capture_output=True, text=True, check=True).stdout
+    bounding = next(line for line in listed.splitlines() if line.startswith("Bounding set"))
+    others = [name for name in bounding.partition("=")[2].split(",") if name and name[4:] not in keep]
+    command = f"exec {PTDUMP} process {big} -o {tmp_path / 'd'}"
+    done = subprocess.run(
+        ["capsh", f"--drop={','.join(others)}", "--", "-c", command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_changing_process_gives_a_closed_tree_and_says_what_changed(programs, tmp_path):
+    with running(programs / "dump_churn") as (process, _):
+        noisy = 0
+        for attempt in range(6):
+            done = ptdump(process.pid, tmp_path / f"d{attempt}", "--retries", "2")
+            assert done.returncode == 0, done.stderr
+            dump = read_snapshot(tmp_path / f"d{attempt}")
+            assert_closed(dump.guest)
+            reading, flags = dump.facts["reading"], dump.guest.flags
+            for bit, name in enumerate(("changed", "torn", "fault", "bad_type")):
+                assert (flags >> bit & 1).sum() == reading[name]
+            noisy += not dump.facts["quiescence"]["quiet"]
+            assert dump.facts["retries"] == 2 or dump.facts["quiescence"]["quiet"]
+        assert noisy
+
+
+def test_a_directory_with_something_in_it_is_left_alone(big, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    assert_refused(ptdump(big, tmp_path), 2, "not empty")
+    assert os.listdir(tmp_path) == ["mine"]
+
+
+def test_an_empty_directory_is_used_and_its_files_are_private(big, tmp_path):
+    assert ptdump(big, tmp_path, "-q").stdout == ""
+    assert len(os.listdir(tmp_path)) == 4
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in tmp_path.iterdir())
+
+
+def limit_files():
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+
+@pytest.mark.parametrize("memory", ["1", "4096"])
+def test_nothing_is_kept_when_the_files_cannot_be_written(big, tmp_path, memory):
+    done = ptdump(big, tmp_path / "d", "--memory", memory, preexec_fn=limit_files)
+    assert_refused(done, 2, "cannot write")
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["process"],
+        ["process", "12x", "-o", "d"],
+        ["process", "1"],
+        ["machine", "1", "-o", "d"],
+        ["--bad"],
+    ],
+)
+def test_wrong_usage_ends_with_2_and_help_with_0(arguments, tmp_path):
+    done = subprocess.run([PTDUMP, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 2 and done.stderr
+    assert subprocess.run([PTDUMP, "--help"], capture_output=True, check=False).returncode == 0
+
+
+def test_progress_is_one_json_object_a_line(big, tmp_path):
+    import json
+
+    done = ptdump(big, tmp_path / "d", "--json-progress")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert events[-1]["event"] == "done" and events[-1]["tables"] > 32768
+
+
+def test_the_target_is_stopped_only_while_its_tables_are_read(big, tmp_path):
+    begun = time.monotonic()
+    assert ptdump(big, tmp_path / "d", "--stop").returncode == 0
+    whole, facts = time.monotonic() - begun, read_snapshot(tmp_path / "d").facts
+    assert facts["duration_s"] <= facts["stopped_s"] < whole
