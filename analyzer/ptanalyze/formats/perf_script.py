@@ -17,7 +17,8 @@ def import_perf_script(source, out):
 
     perf samples: the trace holds a fraction of all accesses, and facts["sampled"] says so. Samples are
     grouped by thread within a block of text; chunks keep the times of their first samples. Samples without
-    an address (0) or with a kernel address are left out. CaptureError names the first line without one of the fields.
+    an address (0) or with a kernel address are left out. CaptureError names the first line that lacks one of
+    the fields.
     """
     threads = {}
     start = None
@@ -46,7 +47,7 @@ def parse_block(block, before, name):
 
 
 def write_samples(writer, columns, start, threads):
-    order = np.lexsort((columns["time"], columns["tid"]))
+    order = np.argsort(columns["tid"], kind="stable")  # perf script prints in order of time
     columns = {key: column[order] for key, column in columns.items()}
     tids, first = np.unique(columns["tid"], return_index=True)
     for tid, part in zip(tids.tolist(), np.split(np.arange(len(order)), first[1:]), strict=True):

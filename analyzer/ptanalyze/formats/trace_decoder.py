@@ -42,12 +42,15 @@ class TraceDecoder:
 
     def grow(self, room):
         """Room for `room` regions (a power of two); ids stay."""
-        regions = np.empty(room, np.int64)
-        regions[: self.known] = self.regions[: self.known]
-        keys = np.full(2 * room, decode.EMPTY, np.int64)
-        ids = np.empty(2 * room, np.int32)
-        decode.fill_regions(regions, self.known, keys, ids)
-        self.keys, self.ids, self.regions = keys, ids, regions
+        if room > 1 << decode.ID_BITS:
+            raise CaptureError(
+                self.path, "regions", f"over {self.known}", "at most 2^23 regions (16 TiB) can be told apart"
+            )
+        regions, known = np.empty(room, np.int64), self.known
+        table = np.full(2 * room, decode.EMPTY, np.int64)
+        scratch = np.empty(known, np.uint32)
+        decode.number_pages(self.regions[:known] << 9, known, table, regions, 0, scratch)
+        self.table, self.regions = table, regions
 
     def decode(self, first, last, page, write, count):
         """Decode chunks first..last-1 into page, write, count (uint32, bool, uint32), from their start on."""
@@ -56,7 +59,7 @@ class TraceDecoder:
             done = int(self.chunks["first"][at] - self.chunks["first"][first])
             at, self.known, error = decode.decode_chunks(
                 self.data, self.payload, self.length, self.touches, self.accesses, at, last, self.base_page,
-                self.keys, self.ids, self.regions, self.known, page[done:], write[done:], count[done:],
+                self.table, self.regions, self.known, page[done:], write[done:], count[done:],
             )  # fmt: skip
             if error == decode.MANY_REGIONS:
                 need = self.known + int(self.touches[at])

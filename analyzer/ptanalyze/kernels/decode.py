@@ -10,7 +10,9 @@ PAGE_BITS = 45
 COUNT_MAX = (1 << 18) - 1
 RECORD_BYTES_MAX = 10
 EMPTY = -1
-HASH_FACTOR = -7046029254386353131  # 2^64 / golden ratio, odd (Knuth, TAOCP 3, 6.4)
+ID_BITS = 23  # Touches.page is 32 bits: region id, then 9 bits of slot
+HASH_BITS = 33
+HASH_FACTOR = 5308871583  # 2^33 / golden ratio (Knuth, TAOCP 3, 6.4); no overflow for 30-bit keys
 
 OK, PAST_END, BAD_LENGTH, BAD_PAGE, BAD_COUNT, BAD_SUM, MANY_REGIONS = range(7)
 
@@ -50,127 +52,125 @@ def scan_frames(data, start, end, frames, offset):
 
 
 @njit(cache=True)
-def region_id(region, keys, ids, regions, known):
-    """Id of `region` in the open-addressed table (keys, ids); a new one gets id `known`."""
-    mask = len(keys) - 1
-    at = ((region * HASH_FACTOR) >> 20) & mask
-    while keys[at] != region:
-        if keys[at] == EMPTY:
-            keys[at] = region
-            ids[at] = known
-            regions[known] = region
-            return known
-        at = (at + 1) & mask
-    return ids[at]
+def number_pages(number, n, table, regions, known, page):
+    """Region ids of number[:n] (page numbers), new ones from `known` on: page[i] = id << 9 | number[i] & 511.
+
+    table  int64[2^k]: open-addressed, region << ID_BITS | id, EMPTY where free. Returns `known` afterwards.
+    A loop of its own, apart from decoding: its cache misses overlap.
+    """
+    mask = len(table) - 1
+    shift = HASH_BITS
+    while 1 << (HASH_BITS - shift) < len(table):
+        shift -= 1
+    for i in range(n):
+        region = number[i] >> 9
+        key = (region ^ region >> 30) & ((1 << 30) - 1)
+        at = (key * HASH_FACTOR >> shift) & mask
+        while table[at] >> ID_BITS != region:
+            if table[at] == EMPTY:
+                table[at] = region << ID_BITS | known
+                regions[known] = region
+                known += 1
+                break
+            at = (at + 1) & mask
+        page[i] = (table[at] & ((1 << ID_BITS) - 1)) << 9 | (number[i] & 511)
+    return known
 
 
 @njit(cache=True)
-def fill_regions(regions, known, keys, ids):
-    """Enter regions[:known] into the empty table (keys, ids)."""
-    for i in range(known):
-        region_id(regions[i], keys, ids, regions, i)
+def decode_touches(data, at, end, n, base_page, number, write, count):
+    """Decode one chunk's n touches from data[at:end].
+
+    number int64[>= n] page numbers, base_page added; write bool, count uint32
+    Returns (accesses, OK or the reason why the chunk is damaged).
+    """
+    recent = np.zeros(RECENT, np.int64)
+    base = np.int64(0)
+    other = np.int64(0)
+    total = np.int64(0)
+    for touch in range(n):
+        if at >= end:
+            return total, PAST_END
+        byte = np.int64(data[at])
+        at += 1
+        kind = (byte >> 3) & 3
+        low = byte >> 5
+        if kind == 0 and low < RECENT:
+            slot = low
+            page = recent[slot]
+        else:
+            slot = RECENT - 1
+            extra = kind if kind else (4 if low == RECENT else 6)
+            if at + extra > end:
+                return total, PAST_END
+            bits = np.int64(0)
+            for i in range(extra):
+                bits |= np.int64(data[at + i]) << (8 * i)
+            at += extra
+            if kind:
+                bits = bits << 3 | low
+            else:
+                base, other = other, base
+            page = bits if extra == 6 else base + ((bits >> 1) ^ -(bits & 1))
+            base = page
+            if page < 0 or (page + base_page) >> PAGE_BITS:
+                return total, BAD_PAGE
+        for i in range(slot, 0, -1):
+            recent[i] = recent[i - 1]
+        recent[0] = page
+        times = ((byte >> 1) & 3) + 1
+        if times == 4:
+            shift = 0
+            more = True
+            while more:
+                if at >= end:
+                    return total, PAST_END
+                times += (np.int64(data[at]) & 127) << shift
+                more = data[at] >= 128
+                at += 1
+                shift += 7
+                if shift > 21 or times > COUNT_MAX:
+                    return total, BAD_COUNT
+        number[touch] = page + base_page
+        write[touch] = byte & 1
+        count[touch] = times
+        total += times
+    return total, OK if at == end else BAD_LENGTH
 
 
 @njit(cache=True)
 def decode_chunks(
-    data,
-    offset,
-    length,
-    touches,
-    accesses,
-    first,
-    last,
-    base_page,
-    keys,
-    ids,
-    regions,
-    known,
-    page,
-    write,
-    count,
+    data, offset, length, touches, accesses, first, last, base_page, table, regions, known, page, write, count
 ):
     """Decode chunks first..last-1 one after the other.
 
-    data            uint8[bytes]   the file
-    offset, length  int64[chunks]  payload of each chunk
-    touches, accesses int64[chunks] what each chunk is to decode to
-    base_page       int64          added to every page (the header's guest_base >> 12)
-    keys, ids       int64[2^k]     hash table of regions, EMPTY where free
-    regions         int64[half of 2^k]  region of each id, `known` of them so far
+    data              uint8[bytes]   the file
+    offset, length    int64[chunks]  payload of each chunk
+    touches, accesses int64[chunks]  what each chunk is to decode to
+    base_page         int64          added to every page (the header's guest_base >> 12)
+    table             int64[2^k]     see number_pages
+    regions           int64[half of 2^k]  region of each id, `known` of them so far
     page, write, count  filled in order: uint32, bool, uint32, as ptanalyze.trace.Touches
 
     Returns (chunk, known, error): decoded up to before `chunk`. Stops early with MANY_REGIONS when the table
     might become more than half full, or with the reason why a chunk is damaged.
     """
     out = 0
-    recent = np.empty(RECENT, np.int64)
+    number = np.empty(np.int64(touches[first:last].max()), np.int64)
     for chunk in range(first, last):
-        if known + touches[chunk] > len(regions):
+        n = touches[chunk]
+        if known + n > len(regions):
             return chunk, known, MANY_REGIONS
-        at = offset[chunk]
-        end = at + length[chunk]
-        recent[:] = 0
-        base = np.int64(0)
-        other = np.int64(0)
-        total = np.int64(0)
-        for _ in range(touches[chunk]):
-            if at >= end:
-                return chunk, known, PAST_END
-            byte = np.int64(data[at])
-            at += 1
-            kind = (byte >> 3) & 3
-            low = byte >> 5
-            if kind == 0 and low < RECENT:
-                slot = low
-                number = recent[slot]
-            else:
-                slot = RECENT - 1
-                extra = kind if kind else (4 if low == RECENT else 6)
-                if at + extra > end:
-                    return chunk, known, PAST_END
-                bits = np.int64(0)
-                for i in range(extra):
-                    bits |= np.int64(data[at + i]) << (8 * i)
-                at += extra
-                if kind:
-                    bits = bits << 3 | low
-                else:
-                    base, other = other, base
-                number = bits if extra == 6 else base + ((bits >> 1) ^ -(bits & 1))
-                base = number
-                if number < 0 or number >> PAGE_BITS:
-                    return chunk, known, BAD_PAGE
-            for i in range(slot, 0, -1):
-                recent[i] = recent[i - 1]
-            recent[0] = number
-            times = ((byte >> 1) & 3) + 1
-            if times == 4:
-                shift = 0
-                more = True
-                while more:
-                    if at >= end:
-                        return chunk, known, PAST_END
-                    times += (np.int64(data[at]) & 127) << shift
-                    more = data[at] >= 128
-                    at += 1
-                    shift += 7
-                    if shift > 21 or times > COUNT_MAX:
-                        return chunk, known, BAD_COUNT
-            number += base_page
-            if number >> PAGE_BITS:
-                return chunk, known, BAD_PAGE
-            region = region_id(number >> 9, keys, ids, regions, known)
-            if region == known:
-                known += 1
-            page[out] = region << 9 | (number & 511)
-            write[out] = byte & 1
-            count[out] = times
-            out += 1
-            total += times
-        if at != end:
-            return chunk, known, BAD_LENGTH
-        if total != accesses[chunk]:
-            return chunk, known, BAD_SUM
+        start = offset[chunk]
+        total, error = decode_touches(
+            data, start, start + length[chunk], n, base_page, number, write[out:], count[out:]
+        )
+        if error == OK and total != accesses[chunk]:
+            error = BAD_SUM
+        if error != OK:
+            return chunk, known, error
+        known = number_pages(number, n, table, regions, known, page[out:])
+        out += n
     return last, known, OK
 
 
