@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import socket
 import subprocess
 import time
 
@@ -212,3 +213,39 @@ def test_nobody_at_the_control_socket_never_hangs_the_program(known, tmp_path, o
 def test_the_trace_file_is_private(known, out):
     run(known, "touch", out=out)
     assert os.stat(out).st_mode & 0o777 == 0o600
+
+
+@pytest.fixture
+def listener(tmp_path):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "control"))
+        server.listen()
+        server.settimeout(20)
+        yield server
+
+
+def test_a_controller_that_goes_away_lets_the_program_go_on(known, out, listener):
+    argv = traced(known, "touch", out=out, control=listener.getsockname())
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+    connection, _ = listener.accept()
+    assert connection.recv(64) == f"exit {process.pid}\n".encode()
+    assert process.poll() is None
+    connection.close()
+    assert process.wait(10) == 0 and read_trace(out).facts["ended"] == "exit"
+
+
+def test_a_controller_that_never_answers_holds_the_program_no_longer_than_the_timeout(known, out, listener):
+    argv = traced(known, "touch", out=out, control=listener.getsockname(), control_timeout=1)
+    assert subprocess.run(argv, stdout=subprocess.DEVNULL, timeout=20, check=True).returncode == 0
+
+
+def test_the_hand_over_comes_once_at_the_end_of_the_region_of_interest(known, out, listener):
+    argv = traced(known, "touch", out=out, control=listener.getsockname(), roi_marker="on")
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+    connection, _ = listener.accept()
+    assert connection.recv(64).startswith(b"roi_end ")
+    connection.sendall(b"go on\n")
+    assert process.wait(10) == 0
+    listener.settimeout(0.1)
+    with pytest.raises(TimeoutError):
+        listener.accept()
