@@ -27,6 +27,7 @@ USER = np.uint64(4)
 SHIFT = np.uint64(12)
 REGION = 1 << 21
 BLOCK = 256 * REGION  # address range of one read: 1 MiB of pagemap
+HOLE = 2 * REGION
 USER_HALF = 1 << 56
 UNKNOWN = ("table frame", "table node", "entry flags", "empty tables", "leaves of 1 GiB (shown as 2 MiB)")
 
@@ -38,28 +39,29 @@ class Leaves:
         self.spill = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115
         self.regions = []
         self.huge = {}
-        self.row = np.zeros(ENTRIES_PER_TABLE, np.uint64)
+        self.row = np.zeros((0, ENTRIES_PER_TABLE), np.uint64)  # of the last region: more of it may follow
 
     def add(self, start, entries):
         """Entries uint64[n] of the 4 KiB pages from `start` on; zero where nothing is mapped."""
-        pages = start // 4096 + np.flatnonzero(entries)
-        entries = entries[entries != 0]
-        cuts = np.flatnonzero(np.diff(pages >> 9)) + 1
-        for at, values in zip(np.split(pages, cuts), np.split(entries, cuts), strict=True):
-            if len(at):
-                self.open(int(at[0]) >> 9)
-                self.row[at & 511] = values
-
-    def open(self, region):
-        if self.regions and self.regions[-1] == region:
+        here = np.flatnonzero(entries)
+        if not len(here):
             return
-        self.flush()
-        self.regions.append(region)
+        pages = start // 4096 + here
+        regions, at = np.unique(pages >> 9, return_inverse=True)
+        rows = np.zeros((len(regions), ENTRIES_PER_TABLE), np.uint64)
+        rows[at, pages & 511] = entries[here]
+        if self.regions and self.regions[-1] == regions[0]:
+            rows[0] |= self.row[0]
+            self.regions.pop()
+        else:
+            self.flush()
+        self.regions += regions.tolist()
+        self.spill.write(rows[:-1].data)
+        self.row = rows[-1:].copy()
 
     def flush(self):
-        if self.regions:
-            self.spill.write(self.row.data)
-            self.row[:] = 0
+        self.spill.write(self.row.data)
+        self.row = self.row[:0]
 
     def rows(self):
         """uint64[leaf tables, 512], memory-mapped; call once, at the end."""
@@ -119,7 +121,7 @@ def read_leaves(pagemap, vmas, directory):
     """(Leaves, whether their sizes are known) of `vmas` through the open `pagemap`; EOFError when it ends."""
     leaves, sized = Leaves(directory), True
     for vma in vmas[vmas["end"] <= USER_HALF]:
-        for start, end, huge in present_ranges(pagemap, int(vma["start"]), int(vma["end"])):
+        for start, end, huge in joined(present_ranges(pagemap, int(vma["start"]), int(vma["end"]))):
             sized &= huge is not None
             for at in range(start, end, BLOCK):
                 count = (min(end, at + BLOCK) - at) // 4096
@@ -129,6 +131,20 @@ def read_leaves(pagemap, vmas, directory):
                 else:
                     leaves.add(at, entries)
     return leaves, sized
+
+
+def joined(ranges):
+    """The ranges, those of small pages joined over holes that cost less to read than another call."""
+    last = None
+    for start, end, huge in ranges:
+        if last and not huge and not last[2] and start - last[1] <= HOLE:
+            last = (last[0], end, huge)
+            continue
+        if last:
+            yield last
+        last = (start, end, huge)
+    if last:
+        yield last
 
 
 def read_block(pagemap, start, count):

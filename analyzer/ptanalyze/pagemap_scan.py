@@ -53,4 +53,6 @@ def present_ranges(pagemap, start, end):
             return
         for region in regions[:count]:
             yield int(region["start"]), int(region["end"]), bool(int(region["categories"]) & PAGE_IS_HUGE)
-        start = arguments.walk_end
+        if count < REGIONS:
+            return
+        start = int(regions[-1]["end"])  # walk_end has been seen to lie before it (Linux 6.18)

@@ -21,6 +21,7 @@ from .ptdump_tree import assemble, table_nodes
 from .snapshot_file import write_snapshot
 
 LEVELS = 4
+CHUNK = 1024  # tables converted at once: 4 MiB
 USER_SLOTS = 256
 NX = np.uint64(1 << 63)
 X86_BITS = np.uint64(5)  # present, user
@@ -73,8 +74,12 @@ def read_dump(path, which, encoding, spill):
     level, frame, words = read_rows(path, text, start, end, count, spill)
     entries = words.view(np.uint64)
     notes = {"inverted": 0}
-    for row in range(len(level)):
-        notes["inverted"] += to_entries(entries[row], int(level[row]), encoding, topology)
+    for height in range(1, LEVELS + 1):
+        rows = np.flatnonzero(level == height)
+        for at in range(0, len(rows), CHUNK):
+            converted, inverted = to_entries(entries[rows[at : at + CHUNK]], height, encoding, topology)
+            entries[rows[at : at + CHUNK]] = converted
+            notes["inverted"] += inverted
     base, parent, order, repaired = assemble(path, level, frame, entries, encoding)
     tree = Tree(
         entries=reorder(entries, order, spill),
@@ -140,16 +145,16 @@ def read_rows(path, text, start, end, count, spill):
     return level, frame, words
 
 
-def to_entries(row, level, encoding, topology):
-    """Turn the words of one table into raw entries, in place; returns how many inverted frames it found.
+def to_entries(words, level, encoding, topology):
+    """(raw entries, how many inverted frames were found) of the words of tables of one level.
 
     Kernels with the L1TF mitigation invert the frame of an entry that is not present, older ones do not; the
     text does not say which wrote it: a frame outside every node, its complement inside one, was inverted.
     """
-    empty = row == 0
-    number = row & np.uint64(ptdump_rows.NUMA - 1)
+    empty = words == 0
+    number = words & np.uint64(ptdump_rows.NUMA - 1)
     hint, pointer, runs = (
-        row & np.uint64(bit) != 0 for bit in (ptdump_rows.NUMA, ptdump_rows.POINTER, ptdump_rows.EXECUTABLE)
+        words & np.uint64(bit) != 0 for bit in (ptdump_rows.NUMA, ptdump_rows.POINTER, ptdump_rows.EXECUTABLE)
     )
     huge = ~pointer & (level == 2)
     frame = np.where(huge, number << np.uint64(9), number)
@@ -161,8 +166,7 @@ def to_entries(row, level, encoding, topology):
         if hint.any():
             frame, inverted = true_frames(frame, hint, huge, topology)
             entries = np.where(hint, ~(frame << np.uint64(12)) & ADDRESS | PROTNONE | entries & NX, entries)
-    row[:] = np.where(empty, 0, entries | np.where(huge, HUGE, 0))
-    return inverted
+    return np.where(empty, 0, entries | np.where(huge, HUGE, 0)), inverted
 
 
 def true_frames(frame, hint, huge, topology):
@@ -176,6 +180,6 @@ def true_frames(frame, hint, huge, topology):
 def reorder(entries, order, spill):
     with tempfile.TemporaryFile(dir=spill) as file:
         sorted_entries = np.memmap(file, np.uint64, "w+", 0, (len(order), 512))
-    for at in range(0, len(order), 4096):
-        sorted_entries[at : at + 4096] = entries[order[at : at + 4096]]
+    for at in range(0, len(order), CHUNK):
+        sorted_entries[at : at + CHUNK] = entries[order[at : at + CHUNK]]
     return sorted_entries
