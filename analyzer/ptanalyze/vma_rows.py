@@ -10,7 +10,7 @@ PAGES = np.arange(512, dtype=np.uint64) << np.uint64(12)
 
 
 def groups(snapshot, by):
-    """(names of the groups, int64[V + 1]: group of each VMA, LEFT_OUT for the tracer's, the last: in none)."""
+    """(names of the groups, int64[V + 1]: group of each VMA, LEFT_OUT for the tracer's; the last: none)."""
     vmas = snapshot.vmas
     if by == "vma":
         spans = zip(vmas["start"], vmas["end"], snapshot.vma_names, strict=True)

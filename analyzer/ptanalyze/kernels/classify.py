@@ -10,7 +10,7 @@ from .entries import ADDRESS, PROTNONE, X86, frame, leaf, mapped
 QUICK_CLASSES = 16  # classes that count_nested keeps as 4-bit counters in one word
 NIBBLES = np.uint64(0x0F0F0F0F0F0F0F0F)
 GROUP, BLOCK = 8, 128  # entries until 4-bit counters spill into 8-bit ones, and those into the histogram
-ONE, BYTE = np.uint64(1), np.uint64(255)
+ONE, BYTE, EVERY_BIT = np.uint64(1), np.uint64(255), np.uint64((1 << 64) - 1)
 
 
 class Segments(NamedTuple):
@@ -23,13 +23,16 @@ class Segments(NamedTuple):
 
 
 class Host(NamedTuple):
-    """Class of the host leaf entry by guest frame. Classes 0..N-1 are nodes, then UNKNOWN = N, and the three below.
+    """Class of the host leaf entry by guest frame: 0..N-1 are nodes, N an unknown node, and those below.
 
-    of_region   uint8[P + 1]  4 * class by frame >> 9, P a power of two >= D, unmapped from D on; [P] is
-    absent of_table    uint8[H]      by host table: the class of its node table       int32[D]      host
-    table (counted from 0) with the leaf entry, -1 none entries     uint64[H, 512] code        their
-    encoding unmapped, absent, closer  classes: no host leaf; guest entry maps nothing; neither known
-    without a closer look
+    of_region   uint8[P + 1]  4 * class by frame >> 9; P a power of two >= D, unmapped from D on; [P] absent
+    of_table    uint8[H]      by host table: the class of its node
+    table       int32[D]      host table (counted from 0) with the leaf entry, -1 none
+    entries     uint64[H, 512]
+    code        their encoding
+    unmapped    class: no host leaf
+    absent      class: the guest entry maps nothing
+    closer      class: the host table has holes, its entry must be read
     """
 
     of_region: np.ndarray
@@ -96,7 +99,7 @@ def count_ordinary(run, length, of_region, inside, counts):
             counters = np.uint64(0)
             for i in range(GROUP):
                 entry = run[group + i]
-                nothing = (entry & ONE) - ONE
+                nothing = np.uint64(0) if entry & ONE else EVERY_BIT
                 seen |= entry & ~nothing
                 hints |= entry & nothing
                 at = ((entry >> np.uint64(21)) & inside & ~nothing) | ((inside + ONE) & nothing)

@@ -1,0 +1,27 @@
+"""How fast one core reads memory here and now: what every other rate is measured against."""
+
+import time
+
+import numpy as np
+
+BYTES = 1 << 28
+
+
+def best(function, rounds=3):
+    """Seconds of the fastest of several runs: the one least disturbed."""
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def read_bandwidth():
+    """Bytes a second that np.sum reads from an array of uint64 far larger than the caches of one core."""
+    array = np.ones(BYTES // 8, np.uint64)
+    return BYTES / best(array.sum, rounds=5)
+
+
+def run():
+    return [("memory read, one core", read_bandwidth() / 1e9, "GB/s", "np.sum of uint64, 256 MiB, best of 5")]

@@ -1,0 +1,189 @@
+"""Rates of the kernels that do not depend on the policy, beside plain NumPy and the memory-read bandwidth."""
+
+import numpy as np
+
+from ptanalyze import tlb_filter
+from ptanalyze.address_space import address_space
+from ptanalyze.cache_pass import cache_pass, read_only
+from ptanalyze.classify import classify
+from ptanalyze.machine import Array, Cache, Latency, Machine, Tlb, WalkCaches
+from ptanalyze.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
+from ptanalyze.trace import CHUNK_DTYPE, EVENT_DTYPE, Touches, Trace
+from ptanalyze.walks import Placement, WalkStream
+
+from .bandwidth import best, read_bandwidth
+
+TABLES, TOUCHES, WALKS, NODES = 1 << 15, 8_000_000, 2_000_000, 4
+
+
+def array(entries, ways):
+    return Array(entries=entries, ways=ways)
+
+
+TLB = Tlb(
+    l1_4k=array(64, 4), l1_2m=array(32, 4), l1_1g=array(4, 4), l2=array(1536, 12), l2_1g=array(16, 4)
+)  # Cascade Lake
+MACHINE = Machine(
+    name="bench", description="four sockets", nodes=NODES, cpus_per_node=1, ghz=2.5, tlb=TLB,
+    walk_caches=WalkCaches(pde=array(32, 4), pdpte=array(4, 4), pml4e=array(2, 2), nested=array(64, 4)),
+    l2=Cache(bytes=1 << 20, ways=16, share=0.5, cycles=14.0),
+    llc=Cache(bytes=22 << 20, ways=11, share=0.25, cycles=70.0),
+    latency=Latency(idle=((80.0,) * NODES,) * NODES), costs="bench", sources={},
+)  # fmt: skip
+
+
+def tree(frames, encoding="x86", flag=0x67):
+    """A full tree over TABLES leaf tables that map `frames` (uint64[TABLES, 512]) from address 0 on."""
+    upper = TABLES // 512
+    parent = np.concatenate([[-1, 0], np.full(upper, 1), 2 + np.arange(TABLES) // 512]).astype(np.int32)
+    level = np.concatenate([[4, 3], np.full(upper, 2), np.full(TABLES, 1)]).astype(np.uint8)
+    base = np.concatenate([[0, 0], np.arange(upper) << 30, np.arange(TABLES) << 21]).astype(np.uint64)
+    entries = np.zeros((len(level), 512), np.uint64)
+    entries[2 + upper :] = frames << np.uint64(12) | np.uint64(flag)
+    node = np.random.default_rng(1).integers(0, NODES, len(level)).astype(np.int16)
+    return Tree(entries, base, np.arange(len(level)), parent, node, level, level * 0, 4, encoding)
+
+
+def snapshot(two_dimensional):
+    nodes = tuple(Node(n, (n,), np.array([[n << 24, n + 1 << 24]])) for n in range(NODES))
+    frames = np.arange(TABLES * 512, dtype=np.uint64).reshape(TABLES, 512)
+    host = tree(frames, "ept", 0x37) if two_dimensional else None
+    if two_dimensional:
+        frames = np.random.default_rng(2).permutation(frames.ravel()).reshape(frames.shape)
+    return Snapshot(tree(frames), np.zeros(0, VMA_DTYPE), (), Topology(nodes), host)
+
+
+def rates(name, count, seconds, numpy_seconds, read_bytes, bandwidth, note):
+    """The rate in millions a second, and as ratios to NumPy and to the bandwidth."""
+    return [
+        (name, count / seconds / 1e6, "M/s", note),
+        (f"{name}, to NumPy", numpy_seconds / seconds, "x", ""),
+        (
+            f"{name}, to memory read",
+            read_bytes / seconds / bandwidth,
+            "x",
+            f"{read_bytes / count:.1f} bytes each",
+        ),
+    ]
+
+
+def bench_classify(two_dimensional, bandwidth):
+    shot = snapshot(two_dimensional)
+    space = address_space(shot, np.zeros(0, np.uint64))
+    classify(space)
+    entries, first = shot.guest.entries, len(shot.guest) - TABLES
+    node = shot.guest.node
+    pages = TABLES * 512
+
+    def numpy_native():
+        leaf = entries[first:]
+        mapped = ((leaf | leaf >> np.uint64(8)) & np.uint64(1)).sum(axis=1)
+        return np.bincount(node[first:], weights=mapped)
+
+    def numpy_nested():
+        leaf = entries[first:]
+        host = shot.host.node[space.host_of[leaf >> np.uint64(21)] - space.guest_tables]
+        return np.bincount((node[first:, None] * NODES + host)[(leaf & np.uint64(1)) > 0], minlength=NODES**2)
+
+    dimensions = 2 if two_dimensional else 1
+    name = f"classify {dimensions}D"
+    plain = best(numpy_nested if two_dimensional else numpy_native, 1)
+    read = entries.nbytes * dimensions
+    results = rates(
+        name, pages, best(lambda: classify(space)), plain, read, bandwidth, "guest PTEs, host read too"
+    )
+    return results + (bench_count_nested(space, plain, bandwidth) if two_dimensional else [])
+
+
+def bench_count_nested(space, plain, bandwidth):
+    """The histogram kernel alone, as classify calls it."""
+    from ptanalyze import classify as module
+    from ptanalyze.kernels import classify as kernels
+
+    nodes, of_table = module._node_classes(space)
+    host = module._host(space, of_table, len(nodes))
+    entries = read_only(space.snapshot.guest.entries)
+    table = np.arange(len(entries) - TABLES, len(entries), dtype=np.int32)
+    ends = np.zeros(TABLES, np.int16), np.full(TABLES, 512, np.int16)
+    segments = kernels.Segments(table, *ends, of_table[table].astype(np.int64))
+    hist = np.zeros((NODES + 1, NODES + 4), np.int64)
+    seconds = best(lambda: kernels.count_nested(entries, segments, host, hist))
+    return rates(
+        "count_nested", TABLES * 512, seconds, plain, TABLES * 4096, bandwidth, "random guest frames"
+    )
+
+
+def one_chunk_trace(page):
+    chunks = np.zeros(1, CHUNK_DTYPE)
+    chunks["touches"] = chunks["accesses"] = len(page)
+    write, regions = np.zeros(len(page), bool), np.arange(TABLES, dtype=np.uint64)
+    batches = lambda least: iter([Touches(slice(0, 1), page, write, page)])  # noqa: E731
+    return Trace(chunks, np.zeros(0, EVENT_DTYPE), np.zeros(1), regions, batches, {})
+
+
+def numpy_direct_mapped(page):
+    """What NumPy can do without a loop: a TLB of as many entries, but direct-mapped."""
+    sets = page % np.uint32(1536)
+    order = np.argsort(sets, kind="stable")
+    return np.count_nonzero(page[order][1:] != page[order][:-1])
+
+
+def bench_tlb(bandwidth):
+    from ptanalyze.kernels import tlb as kernels
+
+    space = address_space(snapshot(False), np.arange(TABLES, dtype=np.uint64))
+    pages, state = tlb_filter._pages(space.regions), tlb_filter._state(TLB)
+    rng, out = (
+        np.random.default_rng(0),
+        (np.empty(TOUCHES, np.uint32), np.empty(TOUCHES, bool), np.zeros(1, np.int64)),
+    )
+    cold = rng.integers(0, TABLES * 512, TOUCHES).astype(np.uint32)
+    warm = np.where(rng.random(TOUCHES) < 0.95, rng.integers(0, 48, TOUCHES), cold).astype(np.uint32)
+    results = []
+    for name, page in (("TLB filter, all miss", cold), ("TLB filter, 95 % hit", warm)):
+        trace = one_chunk_trace(page)
+        shootdowns, write = tlb_filter._shootdowns(trace.events, pages), read_only(np.zeros(TOUCHES, bool))
+        chunks = np.array([[0, 0, TOUCHES]])
+        call = lambda: kernels.filter_common(read_only(page), write, chunks, pages, shootdowns, state, *out)  # noqa: B023, E731
+        call()
+        plain = best(lambda: numpy_direct_mapped(page), 1)  # noqa: B023
+        results += rates(
+            name, TOUCHES, best(call), plain, 4 * TOUCHES, bandwidth, "64/4 + 1536/12 entries, one core"
+        )
+    return results
+
+
+def bench_walks(two_dimensional, bandwidth):
+    space = address_space(snapshot(two_dimensional), np.arange(TABLES, dtype=np.uint64))
+    rng = np.random.default_rng(0)
+    chunks, cpus = 1000, NODES
+    offset = np.linspace(0, WALKS, chunks + 1).astype(np.int64)
+    placement = Placement(np.arange(chunks, dtype=np.int32) % cpus, np.arange(cpus, dtype=np.int16), None, "")
+    results = []
+    skewed = np.minimum(rng.zipf(1.1, WALKS), TABLES * 512) - 1
+    for name, page in (("uniform", rng.integers(0, TABLES * 512, WALKS)), ("zipf 1.1", skewed)):
+        stream = WalkStream(
+            page.astype(np.uint32), np.zeros(WALKS, bool), offset, np.zeros((cpus, 3), np.int64)
+        )
+        call = lambda: [None for _ in cache_pass(space, placement, MACHINE, stream)]  # noqa: B023, E731
+        call()
+        plain = best(lambda: numpy_leaf_lines(space, stream.page), 1)  # noqa: B023
+        label = f"cache pass {2 if two_dimensional else 1}D, {name}"
+        results += rates(
+            label, WALKS, best(call), plain, 40 * WALKS, bandwidth, f"walks over {TABLES >> 9} GiB"
+        )
+    return results
+
+
+def numpy_leaf_lines(space, page):
+    """What NumPy can do without a loop: the leaf line of each walk, no caches."""
+    region = page >> np.uint32(9)
+    return space.regions.leaf[region].astype(np.int64) << 6 | (page & np.uint32(511)) >> np.uint32(3)
+
+
+def run():
+    bandwidth = read_bandwidth()
+    results = [("memory read", bandwidth / 1e9, "GB/s", "of this run")]
+    for two_dimensional in (False, True):
+        results += bench_classify(two_dimensional, bandwidth) + bench_walks(two_dimensional, bandwidth)
+    return results + bench_tlb(bandwidth)
