@@ -1,16 +1,14 @@
 #!/bin/sh
-# Records the bundled sample again: memcached with 4 worker threads on a 64 MiB store, filled and read at random.
-# Needs root, memcached, qemu-user and the native tools (make native). Usage: dumps/samples/record.sh [DIR]
+# Records the bundled sample again: sysbench's random memory test, 4 threads reading one 256 MiB buffer that the
+# main thread filled. Traced are 4 million accesses after the filling. Takes a few minutes.
+# Needs root, sysbench, qemu-user and the native tools (make native). Usage: dumps/samples/record.sh [DIR]
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-out=${1:-$here/memcached}
-socket=$(mktemp -u)
+out=${1:-$here/sysbench-memory}
 rm -rf "$out"
 PATH="$root/.venv/bin:$PATH"
-ptanalyze record -o "$out" -- memcached -A -u root -s "$socket" -t 4 -m 64 -I 64k &
-recorder=$!
-python3 "$here/memcached_load.py" "$socket" 8000 6000 1500
-wait "$recorder"
-rm -f "$socket"
+ptanalyze record -o "$out" --roi-start-access 320000000 --roi-accesses 4000000 -- \
+    sysbench memory run --threads=4 --memory-block-size=256M --memory-total-size=256M \
+    --memory-scope=global --memory-access-mode=rnd --memory-oper=read
 ptanalyze check "$out"
