@@ -45,6 +45,7 @@ static int onoff(int *to, const char *from) {
 int tracer_option(const char *key, const char *value) {
     struct tracer_options *o = &tracer_options;
     if (same(key, "out")) return text(o->writer.path, sizeof o->writer.path, value);
+    if (same(key, "command")) return text(o->writer.command, sizeof o->writer.command, value);
     if (same(key, "max_bytes")) return number(&o->writer.max_bytes, value);
     if (same(key, "instructions")) return onoff(&o->writer.instructions, value);
     if (same(key, "roi_start_symbol")) return text(o->start_symbol, sizeof o->start_symbol, value);

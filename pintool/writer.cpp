@@ -48,7 +48,7 @@ static void write_header() {
     header.guest_base = s->guest_base;
     copy_text(header.arch, "x86_64", sizeof header.arch);
     copy_text(header.tracer, s->options.tracer, sizeof header.tracer);
-    copy_text(header.command, s->command, sizeof header.command);
+    copy_text(header.command, s->options.command, sizeof header.command);
     copy_text(header.rules, PTT_RULES, sizeof header.rules);
     header.crc = crc32_update(&tables, 0, &header, sizeof header);
     kernel_call(__NR_pwrite64, s->fd, &header, sizeof header, 0);
@@ -275,7 +275,7 @@ int ptt_open(const struct ptt_options *options) {
     s->start_clock = kernel_clock(CLOCK_MONOTONIC);
     s->start = kernel_clock(CLOCK_REALTIME);
     s->bytes = PTT_HEADER_BYTES;
-    read_command(s->command, sizeof s->command);
+    if (!s->options.command[0]) read_command(s->options.command, sizeof s->options.command);
     kernel_call(__NR_ftruncate, fd, PTT_HEADER_BYTES);
     write_header();
     return watcher_start(s->fd);

@@ -19,6 +19,7 @@
 struct ptt_options {
     char path[1024];
     char tracer[48];
+    char command[1024]; /* "": as /proc/self/cmdline has it, the tracer's own words included */
     uint64_t max_bytes; /* 0: no limit */
     int instructions;   /* 1: ptt_thread.instructions is counted */
     int recording;      /* 1: touches count from the start, 0: from ptt_roi(1, ...) on */
@@ -55,7 +56,6 @@ struct ptt_session {
     uint64_t records, accesses, dropped, guest_base;
     int64_t roi_credit; /* accesses until an access-counted region of interest starts or ends */
     struct ptt_options options;
-    char command[1024];
     struct ptt_thread thread[PTT_LIVE_THREADS];
 };
 

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -28,6 +29,7 @@ from .tracers import TRACERS, Options, find_program
 
 TRACE = "trace.ptt"
 RECORD = "record.json"
+NOTED = 1000  # characters of the command line that the trace itself keeps
 GRACE = 5.0  # seconds a program has to end after SIGINT, before SIGKILL
 
 
@@ -57,7 +59,7 @@ def record(command, out, *, tracer="qemu", options=None, dump=True, control_time
     with new_capture(out) as directory:
         recording = Recording(Path(out), 0)
         with listening() as listener:
-            place = [("out", (directory / TRACE).resolve())]
+            place = [("out", (directory / TRACE).resolve()), ("command", shlex.join(command)[:NOTED])]
             if dump:
                 place += [("control", listener.getsockname()), ("control_timeout", control_timeout)]
             started = time.time()

@@ -50,8 +50,11 @@ def find_program(command):
     found = shutil.which(name)
     if not found:
         raise UsageError(f"{name}: no such program, or not executable")
-    with open(found, "rb") as file:
-        head = file.read(20)
+    try:
+        with open(found, "rb") as file:
+            head = file.read(20)
+    except OSError as error:
+        raise UsageError(f"{found}: {error.strerror}; the tracer must be able to read it") from None
     if head[:2] == b"#!":
         raise UsageError(
             f"{found}: a script; name its interpreter and it in the command: INTERPRETER {name} ..."
