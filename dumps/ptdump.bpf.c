@@ -188,7 +188,7 @@ static __always_inline void revalidate(struct ptd_walk *walk)
 	}
 }
 
-static __always_inline u32 copy_table(struct ptd_walk *walk, struct ptd_page *page, u64 address)
+static __always_inline u32 copy_table(struct ptd_walk *walk, struct ptd_page *page, u64 address, u32 level)
 {
 	struct page___typed *described = (void *)(walk->vmemmap + (address >> 12) * bpf_core_type_size(struct page));
 	u32 type = 0, flags = 0;
@@ -197,7 +197,7 @@ static __always_inline u32 copy_table(struct ptd_walk *walk, struct ptd_page *pa
 		walk->fault++; /* the helper has zeroed the page */
 		return PT_FAULT;
 	}
-	if (walk->vmemmap && bpf_core_field_exists(described->page_type) &&
+	if (walk->vmemmap && level <= PTD_TYPED_LEVELS && bpf_core_field_exists(described->page_type) &&
 	    bpf_core_enum_value_exists(enum pagetype___known, PGTY_table___known)) {
 		bpf_probe_read_kernel(&type, 4, &described->page_type);
 		if (type >> 24 != bpf_core_enum_value(enum pagetype___known, PGTY_table___known)) {
@@ -262,7 +262,7 @@ static long step(u64 iteration, struct ptd_walk **context)
 	table->address = entry & walk->address_mask;
 	table->base = walk->base[level] + ((u64)index << (3 + 9 * level));
 	table->level = level - 1;
-	flags |= copy_table(walk, page, table->address);
+	flags |= copy_table(walk, page, table->address, level - 1);
 	if ((live_entry(walk, level, index) ^ entry) & changeable) {
 		walk->torn++;
 		flags |= PT_TORN;

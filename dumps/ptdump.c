@@ -132,11 +132,11 @@ static void summarize(const struct description *about)
 static const char *check_types(struct tables *tables, const struct kernel *kernel)
 {
 	if (kernel->vmemmap)
-		return "checked as each table was read (page_type)";
+		return "levels 1 and 2 checked as they were read (page_type)";
 	if (access("/proc/kpageflags", R_OK))
 		return "unknown: no page type in this kernel's BTF, no /proc/kpageflags";
 	tables_check_types(tables);
-	return "checked after the walk (/proc/kpageflags)";
+	return "levels 1 and 2 checked after the walk (/proc/kpageflags)";
 }
 
 int main(int count, char **arguments)

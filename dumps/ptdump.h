@@ -8,6 +8,7 @@
 #define PTD_MAX_LEVELS 5
 #define PTD_BATCH 256           /* tables a call: 1 MiB of them, about 0.2 ms */
 #define PTD_STEPS (1 << 16)     /* entries looked at in a call; most are empty */
+#define PTD_TYPED_LEVELS 2 /* older kernels give only PTE and PMD tables the type of a page table */
 #define PTD_ENTRY_PRESENT 0x001ULL
 #define PTD_ENTRY_HUGE 0x080ULL
 

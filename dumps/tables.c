@@ -145,6 +145,8 @@ void tables_check_types(struct tables *tables)
 	uint64_t flags;
 
 	for (size_t i = 0; file >= 0 && i < tables->count; i++) {
+		if (tables->records[i].level > PTD_TYPED_LEVELS)
+			continue;
 		if (pread(file, &flags, 8, tables->records[i].frame * 8) != 8 || flags >> KPF_PGTABLE & 1)
 			continue;
 		tables->records[i].flags |= PT_BAD_TYPE;

@@ -9,6 +9,6 @@ out=${1:-$here/sysbench-memory}
 rm -rf "$out"
 PATH="$root/.venv/bin:$PATH"
 ptanalyze record -o "$out" --roi-start-access 320000000 --roi-accesses 4000000 -- \
-    sysbench memory run --threads=4 --memory-block-size=256M --memory-total-size=256M \
+    sysbench memory run --threads=4 --memory-block-size=256M --memory-total-size=1G \
     --memory-scope=global --memory-access-mode=rnd --memory-oper=read
 ptanalyze check "$out"
