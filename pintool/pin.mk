@@ -3,7 +3,7 @@ CONFIG_ROOT := $(PIN_ROOT)/source/tools/Config
 include $(CONFIG_ROOT)/makefile.config
 
 TOOL_ROOTS := pin_tool
-WRITER := writer watcher control tracer
+WRITER := writer session_file watcher control tracer
 
 include $(TOOLS_ROOT)/Config/makefile.default.rules
 

@@ -2,104 +2,16 @@
 #include "writer.h"
 
 #include <asm/stat.h>
-#include <linux/errno.h>
-#include <linux/fcntl.h>
 #include <linux/mman.h>
-#include <linux/resource.h>
 #include <linux/time.h>
 
-#include "crc32.h"
 #include "kernel.h"
+#include "session_file.h"
 #include "watcher.h"
 
 struct ptt_session *ptt_session;
 
-static crc32_tables tables;
 static const uint64_t NO_TOUCH = ~(uint64_t)0;
-
-static void copy_text(char *to, const char *from, size_t room) {
-    size_t i = 0;
-    for (; i + 1 < room && from[i]; i++) to[i] = from[i];
-    for (; i < room; i++) to[i] = 0;
-}
-
-static uint64_t now() { return kernel_clock(CLOCK_MONOTONIC) - ptt_session->start_clock; }
-
-/* ---- the file ---- */
-
-static void write_header() {
-    static ptt_header header; /* only ever written under file_lock */
-    struct ptt_session *s = ptt_session;
-    header = {};
-    __builtin_memcpy(header.magic, PTT_MAGIC, 8);
-    header.version = PTT_VERSION;
-    header.byte_order = PTT_BYTE_ORDER;
-    header.header_bytes = PTT_HEADER_BYTES;
-    header.pid = s->pid;
-    header.ended = (uint32_t)s->ended;
-    header.detail = s->detail;
-    header.flags = s->options.instructions ? PTT_INSTRUCTIONS : 0;
-    header.start = s->start;
-    header.end = now();
-    header.bytes = s->bytes;
-    header.records = s->records;
-    header.accesses = s->accesses;
-    header.dropped = s->dropped;
-    header.guest_base = s->guest_base;
-    copy_text(header.arch, "x86_64", sizeof header.arch);
-    copy_text(header.tracer, s->options.tracer, sizeof header.tracer);
-    copy_text(header.command, s->options.command, sizeof header.command);
-    copy_text(header.rules, PTT_RULES, sizeof header.rules);
-    header.crc = crc32_update(&tables, 0, &header, sizeof header);
-    kernel_call(__NR_pwrite64, s->fd, &header, sizeof header, 0);
-}
-
-static bool file_is_ours() {
-    struct stat file = {};
-    return kernel_call(__NR_fstat, ptt_session->fd, &file) == 0 && file.st_dev == ptt_session->device &&
-           file.st_ino == ptt_session->inode;
-}
-
-static uint64_t size_limit() {
-    rlimit64 allowed = {};
-    kernel_call(__NR_prlimit64, 0, RLIMIT_FSIZE, 0, &allowed);
-    uint64_t limit = ptt_session->options.max_bytes ? ptt_session->options.max_bytes : ~(uint64_t)0;
-    return allowed.rlim_cur < limit ? allowed.rlim_cur : limit;
-}
-
-static void stop(int ended, int detail) {
-    ptt_session->recording = 0;
-    ptt_session->ended = ended;
-    ptt_session->detail = detail;
-    if (ended != PTT_FILE_LOST) write_header();
-}
-
-/* Appends a whole frame or nothing, under file_lock. */
-static bool append(const uint8_t *data, size_t bytes) {
-    struct ptt_session *s = ptt_session;
-    if (s->ended) return false;
-    if (!file_is_ours()) return stop(PTT_FILE_LOST, 0), false;
-    if (s->bytes + bytes > size_limit()) return stop(PTT_SIZE_LIMIT, 0), false;
-    size_t done = 0;
-    while (done < bytes) {
-        long wrote = kernel_call(__NR_pwrite64, s->fd, data + done, bytes - done, s->bytes + done);
-        if (wrote == -EINTR) continue;
-        if (wrote <= 0) {
-            kernel_call(__NR_ftruncate, s->fd, s->bytes);
-            return stop(PTT_DISK_FULL, wrote ? (int)-wrote : ENOSPC), false;
-        }
-        done += (size_t)wrote;
-    }
-    s->bytes += bytes;
-    return true;
-}
-
-static void seal_frame(uint8_t *data, ptt_frame *frame) {
-    frame->magic = PTT_FRAME_MAGIC;
-    __builtin_memcpy(data, frame, sizeof *frame);
-    frame->crc = crc32_update(&tables, 0, data, sizeof *frame + frame->bytes);
-    __builtin_memcpy(data, frame, sizeof *frame);
-}
 
 /* ---- chunks ---- */
 
@@ -133,7 +45,7 @@ static void write_chunk(struct ptt_thread *thread) {
 }
 
 void ptt_flush(struct ptt_thread *thread, uint64_t age) {
-    if (thread->top == thread->touches || (age && now() - thread->time < age)) return;
+    if (thread->top == thread->touches || (age && session_time() - thread->time < age)) return;
     spin_lock(&thread->lock);
     write_chunk(thread);
     spin_unlock(&thread->lock);
@@ -142,7 +54,7 @@ void ptt_flush(struct ptt_thread *thread, uint64_t age) {
 void ptt_push(struct ptt_thread *thread, uint64_t touch) {
     if (!ptt_session->recording) return;
     ptt_flush(thread, 0);
-    thread->time = now();
+    thread->time = session_time();
     thread->cpu = (int16_t)kernel_cpu();
     thread->limit = thread->touches + PTT_CHUNK_RECORDS;
     *++thread->top = touch;
@@ -157,7 +69,7 @@ static void write_event(uint16_t thread, const ptt_event *event) {
     frame.thread = thread;
     frame.cpu = (int16_t)kernel_cpu();
     frame.bytes = sizeof *event;
-    frame.time = now();
+    frame.time = session_time();
     __builtin_memcpy(data + sizeof frame, event, sizeof *event);
     seal_frame(data, &frame);
     spin_lock(&ptt_session->file_lock);
@@ -234,27 +146,6 @@ void ptt_resume(void) {
     spin_unlock(&s->file_lock);
 }
 
-static int open_file(const char *path) {
-    long fd = kernel_call(__NR_open, path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0) return (int)fd;
-    /* As high as allowed: out of the way of programs that close or count their descriptors. */
-    rlimit64 files = {};
-    kernel_call(__NR_prlimit64, 0, RLIMIT_NOFILE, 0, &files);
-    uint64_t lowest = files.rlim_cur > 65536 ? 65536 - 8 : files.rlim_cur > 16 ? files.rlim_cur - 8 : 3;
-    long high = kernel_call(__NR_fcntl, fd, F_DUPFD_CLOEXEC, lowest);
-    if (high < 0) return (int)fd;
-    kernel_call(__NR_close, fd);
-    return (int)high;
-}
-
-static void read_command(char *command, size_t room) {
-    long fd = kernel_call(__NR_open, "/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-    long n = fd < 0 ? 0 : kernel_call(__NR_read, fd, command, room - 1);
-    for (long i = 0; i + 1 < n; i++)
-        if (!command[i]) command[i] = ' ';
-    if (fd >= 0) kernel_call(__NR_close, fd);
-}
-
 int ptt_open(const struct ptt_options *options) {
     long memory = kernel_call(__NR_mmap, 0, sizeof *ptt_session, PROT_READ | PROT_WRITE,
                               MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -265,7 +156,6 @@ int ptt_open(const struct ptt_options *options) {
     struct stat file = {};
     kernel_call(__NR_fstat, fd, &file);
     kernel_call(__NR_flock, fd, 2 /* LOCK_EX */);
-    crc32_prepare(&tables);
     s->fd = fd;
     s->device = file.st_dev;
     s->inode = file.st_ino;
