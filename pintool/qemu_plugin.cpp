@@ -39,14 +39,16 @@ static inline uint64_t bytes_of(qemu_plugin_meminfo_t info, uint64_t address) {
 
 static void any_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {
     struct ptt_thread *thread = thread_of(vcpu);
-    if (thread && ptt_session->recording) tracer_access(thread, address, bytes_of(info, address), qemu_plugin_mem_is_store(info));
+    if (thread && ptt_session->recording)
+        tracer_access(thread, address, bytes_of(info, address), qemu_plugin_mem_is_store(info));
 }
 
 static void counted_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {
     struct ptt_thread *thread = thread_of(vcpu);
     if (!thread) return;
     tracer_count(thread);
-    if (ptt_session->recording) tracer_access(thread, address, bytes_of(info, address), qemu_plugin_mem_is_store(info));
+    if (ptt_session->recording)
+        tracer_access(thread, address, bytes_of(info, address), qemu_plugin_mem_is_store(info));
 }
 
 static void block_executed(unsigned vcpu, void *instructions) {
@@ -160,7 +162,8 @@ int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, 
         char *value = strchr(argv[i], '=');
         if (value) *value++ = 0;
         if (value && tracer_option(argv[i], value)) continue;
-        fprintf(stderr, "ptanalyze: plugin option %s=%s: no such option, or not a value of it\n", argv[i], value ? value : "");
+        fprintf(stderr, "ptanalyze: plugin option %s=%s: no such option, or not a value of it\n", argv[i],
+                value ? value : "");
         return 1;
     }
     char name[48];

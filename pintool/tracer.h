@@ -47,7 +47,8 @@ static inline int tracer_counts(void) { return tracer_options.start_access || tr
 
 void tracer_credit(struct ptt_thread *thread);
 
-/* To be called before each access when tracer_counts(). Exact for one thread; several draw from the common number by 1,024. */
+/* To be called before each access when tracer_counts(). Exact for one thread; several draw from the common
+ * number by 1,024. */
 static inline void tracer_count(struct ptt_thread *thread) {
     if (__builtin_expect(thread->credit == 0, 0)) tracer_credit(thread);
     thread->credit--;
