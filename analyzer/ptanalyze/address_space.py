@@ -48,7 +48,7 @@ def address_space(snapshot, region_va):
     """
     host_of = host_index(snapshot)
     flat, unresolved = _flatten(snapshot, host_of)
-    tables, regions = _resolve(snapshot, flat, host_of, np.asarray(region_va, np.uint64))
+    tables, regions = _resolve(snapshot, flat, host_of, np.array(region_va, np.uint64))
     guest, host = len(snapshot.guest), 0 if snapshot.native else len(snapshot.host)
     inferred = len(tables.level) - guest - host
     return AddressSpace(snapshot, tables, regions, host_of, guest, host, inferred, unresolved)

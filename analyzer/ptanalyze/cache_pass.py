@@ -6,9 +6,7 @@ from .errors import UsageError
 from .mm_events import invalidations
 from .walks import Reads
 
-MAX_TABLES = (
-    1 << 26
-) - 1  # a line of 8 entries is a 32-bit tag: table << 6 | line, one value stands for EMPTY
+MAX_TABLES = (1 << 26) - 1  # tags of lines are 32 bits, table << 6 | line; one value stands for EMPTY
 
 
 def cache_pass(space, placement, machine, stream, *, events=None, batch=1 << 20):
@@ -24,27 +22,17 @@ def cache_pass(space, placement, machine, stream, *, events=None, batch=1 << 20)
     from .kernels import walker
 
     if len(space.tables.level) > MAX_TABLES:
-        raise UsageError(
-            f"snapshot: {len(space.tables.level)} page-table pages, more than {MAX_TABLES} are not walked"
-        )
+        raise UsageError(f"snapshot: {len(space.tables.level)} page-table pages, at most {MAX_TABLES}")
     trees, caches = _trees(space), _caches(space, placement, machine)
     flush_walk = _flushes(stream, events)
     for first, last in chunk_runs(stream.offset, batch):
         begin, end = int(stream.offset[first]), int(stream.offset[last])
         flushed = flush_walk[np.searchsorted(flush_walk, begin) : np.searchsorted(flush_walk, end)]
         cpu = np.repeat(placement.chunk_cpu[first:last], np.diff(stream.offset[first : last + 1]))
-        reads = _empty(cpu.astype(np.int32), read_only(stream.page[begin:end]), stream.write[begin:end])
-        walker.walk(
-            reads.cpu,
-            reads.page,
-            flushed - begin,
-            placement.cpu_node,
-            space.tables,
-            space.regions,
-            trees,
-            caches,
-            reads,
-        )
+        page, write = read_only(stream.page[begin:end]), read_only(stream.write[begin:end])
+        reads = _empty(cpu.astype(np.int32), page, write)
+        where = placement.cpu_node, space.tables, space.regions
+        walker.walk(reads.cpu, reads.page, flushed - begin, *where, trees, caches, reads)
         yield slice(first, last), reads
 
 
@@ -75,9 +63,10 @@ def _trees(space):
     from .kernels import entries, walker
 
     guest, host = space.snapshot.guest, space.snapshot.host
-    code = entries.CODES[guest.encoding]
+    frame = np.ascontiguousarray(guest.frame, np.int64)
+    levels = guest.levels, host.levels if host else 0
     return walker.Trees(
-        read_only(guest.entries), guest.frame, space.host_of, guest.levels, host.levels if host else 0, code
+        read_only(guest.entries), read_only(frame), space.host_of, *levels, entries.CODES[guest.encoding]
     )
 
 

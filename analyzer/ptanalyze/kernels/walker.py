@@ -41,127 +41,89 @@ class Trees(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def walk(cpu, page, flushes, cpu_node, tables, regions, trees, caches, out):
-    """Walk for page[i] on cpu[i], i = 0..n-1 in this order; fills `out`, returns data pages unresolved.
+    """Walk for page[i] on cpu[i], i = 0..n-1 in order; returns how many data pages lead nowhere in the host.
 
     out      Reads; leaf, slot, host_leaf, read and dram are written
-
-    flushes  int64[k], sorted: before walk flushes[j] every CPU drops its guest paging-structure caches.
+    flushes  int64[k], sorted: before walk flushes[j] every CPU drops its guest paging-structure caches
     """
-    parent, table_level = tables.parent, tables.level
-    pwc_tags, pwc_stride, pwc_start, pwc_sets, pwc_ways = caches.guest_pwc
-    host_tags, host_stride, host_start, host_sets, host_ways = caches.host_pwc
-    nested_tags, nested_stride = caches.nested.tags, caches.nested.stride
-    nested_sets, nested_ways = caches.nested.sets[0], caches.nested.ways[0]
+    parent, table_level, guest_host = tables.parent, tables.level, tables.host_leaf
     region_va, region_leaf, region_level = regions.va, regions.leaf, regions.level
-    out_leaf, out_slot, out_host_leaf, out_read, out_dram = (
-        out.leaf,
-        out.slot,
-        out.host_leaf,
-        out.read,
-        out.dram,
-    )
-    levels, host_levels = trees.levels, trees.host_levels
-    chain, host_chain = np.zeros(8, np.int64), np.zeros(8, np.int64)
-    l2, llc = caches.l2.tags, caches.llc.tags
-    l2_stride, llc_stride = caches.l2.stride, caches.llc.stride
-    l2_sets, l2_ways = np.uint32(caches.l2.sets[0]), caches.l2.ways[0]
-    llc_sets, llc_ways = np.uint32(caches.llc.sets[0]), caches.llc.ways[0]
+    entries, frames, host_tables, levels, host_levels, code = trees
+    pwc, pwc_stride, pwc_start, pwc_sets, pwc_ways = caches.guest_pwc
+    host_pwc, host_stride, host_start, host_sets, host_ways = caches.host_pwc
+    nested, nested_stride, _, nested_sets, nested_ways = caches.nested
+    l2, l2_stride, _, l2_sets, l2_ways = caches.l2
+    llc, llc_stride, _, llc_sets, llc_ways = caches.llc
+    chain, host_chain = np.zeros(8, np.int64), np.zeros(8, np.int64)  # tables on the way, by level
+    lines, bits = np.zeros(64, np.uint32), np.zeros(64, np.uint64)  # entries read, in order
+    l2_size, llc_size = np.uint32(l2_sets[0]), np.uint32(llc_sets[0])
+    out_leaf, out_slot, out_host, out_read, out_dram = out[3:]
     unresolved = flushed = 0
     for i in range(len(page)):
         if flushed < len(flushes) and flushes[flushed] <= i:
-            pwc_tags[:] = EMPTY
+            pwc[:] = EMPTY
             while flushed < len(flushes) and flushes[flushed] <= i:
                 flushed += 1
         c = np.int64(cpu[i])
-        node = np.int64(cpu_node[c])
         region = np.int64(page[i]) >> 9
-        pwc_first, host_first = c * pwc_stride, c * host_stride
-        l2_first, llc_first = c * l2_stride, node * llc_stride
         level = np.int64(region_level[region])
         vpn = np.int64(region_va[region]) << 9 | np.int64(page[i]) & 511
         slot = (vpn >> (9 * (level - 1))) & 511
-        table = np.int64(region_leaf[region])
-        known = False
-        top = level
-        chain[top] = table
-        while top < levels and not known:
-            first = pwc_first + pwc_start[top] + set_of(vpn >> (9 * top), pwc_sets[top], pwc_ways[top])
-            known = touch(pwc_tags, first, pwc_ways[top], np.uint32(table))
+        table, g, known = np.int64(region_leaf[region]), level, False
+        chain[g] = table
+        while g < levels and not known:
+            first = c * pwc_stride + pwc_start[g] + set_of(vpn >> (9 * g), pwc_sets[g], pwc_ways[g])
+            known = touch(pwc, first, pwc_ways[g], np.uint32(table))
             if not known:
                 table = np.int64(parent[table])
-                top += 1
-                chain[top] = table
-        read, dram = np.uint64(0), np.uint64(0)
-        host_table = np.int64(NO_TABLE)
-        g = top
-        while True:
+                g += 1
+                chain[g] = table
+        reads, host_table = 0, np.int64(NO_TABLE)
+        while g >= 0:
             if host_levels > 0 and not known:
-                number = np.int64(0)
                 if g > 0:
-                    host_table = np.int64(tables.host_leaf[chain[g]])
-                    if host_table != NO_TABLE:
-                        number = trees.frame[chain[g]]
+                    host_table = np.int64(guest_host[chain[g]])
+                    number = frames[chain[g]] if host_table != NO_TABLE else np.int64(-1)
                 else:
-                    number = data_frame(trees, chain[level], slot, level, vpn)
-                    host_table = host_of(trees, number)
+                    number = data_frame(entries, chain[level], slot, level, vpn, code)
+                    host_table = host_of(host_tables, number)
                     unresolved += host_table == NO_TABLE
-                if host_table != NO_TABLE:
-                    low = np.int64(table_level[host_table])
-                    span = 9 * (low - 1)
-                    first = c * nested_stride + set_of(number >> span, nested_sets, nested_ways)
-                    if not touch(nested_tags, first, nested_ways, np.uint32(number >> span << span)):
-                        table, h = host_table, low
+                low = np.int64(table_level[host_table]) if host_table != NO_TABLE else np.int64(1)
+                span = 9 * (low - 1)
+                first = c * nested_stride + set_of(number >> span, nested_sets[0], nested_ways[0])
+                tag = np.uint32(max(number, 0) >> span << span)
+                if host_table != NO_TABLE and not touch(nested, first, nested_ways[0], tag):
+                    table, h = host_table, low
+                    host_chain[h] = table
+                    while h < host_levels:
+                        first = set_of(number >> (9 * h), host_sets[h], host_ways[h])
+                        first += c * host_stride + host_start[h]
+                        if touch(host_pwc, first, host_ways[h], np.uint32(table)):
+                            break
+                        table = np.int64(parent[table])
+                        h += 1
                         host_chain[h] = table
-                        while h < host_levels:
-                            first = (
-                                host_first
-                                + host_start[h]
-                                + set_of(number >> (9 * h), host_sets[h], host_ways[h])
-                            )
-                            if touch(host_tags, first, host_ways[h], np.uint32(table)):
-                                break
-                            table = np.int64(parent[table])
-                            h += 1
-                            host_chain[h] = table
-                        while h >= low:
-                            bit = np.uint64(1) << np.uint64(8 * g + h)
-                            read |= bit
-                            if from_dram(
-                                l2,
-                                llc,
-                                l2_sets,
-                                l2_ways,
-                                llc_sets,
-                                llc_ways,
-                                l2_first,
-                                llc_first,
-                                host_chain[h],
-                                (number >> (9 * (h - 1))) & 511,
-                            ):
-                                dram |= bit
-                            h -= 1
-            if g == 0:
-                break
+                    while h >= low:
+                        lines[reads] = line_of(host_chain[h], number >> (9 * (h - 1)))
+                        bits[reads] = np.uint64(8 * g + h)
+                        reads += 1
+                        h -= 1
             known = False
-            bit = np.uint64(1) << np.uint64(8 * g)
+            if g > 0:
+                lines[reads] = line_of(chain[g], vpn >> (9 * (g - 1)))
+                bits[reads] = np.uint64(8 * g)
+                reads += 1
+            g = g - 1 if g > level else np.int64(0) if g > 0 and host_levels > 0 else np.int64(-1)
+        read, dram = np.uint64(0), np.uint64(0)
+        for k in range(reads):
+            bit, line = np.uint64(1) << bits[k], lines[k]
             read |= bit
-            if from_dram(
-                l2,
-                llc,
-                l2_sets,
-                l2_ways,
-                llc_sets,
-                llc_ways,
-                l2_first,
-                llc_first,
-                chain[g],
-                (vpn >> (9 * (g - 1))) & 511,
-            ):
-                dram |= bit
-            g = g - 1 if g > level else np.int64(0)
-            if g == 0 and host_levels == 0:
-                break
-        out_leaf[i], out_slot[i], out_host_leaf[i] = chain[level], slot, host_table
+            first = c * l2_stride + np.int64(line % l2_size) * l2_ways[0]
+            if not touch(l2, first, l2_ways[0], line):
+                first = np.int64(cpu_node[c]) * llc_stride + np.int64(line % llc_size) * llc_ways[0]
+                if not touch(llc, first, llc_ways[0], line):
+                    dram |= bit
+        out_leaf[i], out_slot[i], out_host[i] = chain[level], slot, host_table
         out_read[i], out_dram[i] = read, dram
     return unresolved
 
@@ -173,28 +135,25 @@ def set_of(index, sets, ways):
 
 
 @njit(inline="always")
-def from_dram(l2, llc, l2_sets, l2_ways, llc_sets, llc_ways, l2_first, llc_first, table, slot):
-    """Read an entry: whether its line is in neither the CPU's L2 nor the node's LLC; then both have it."""
-    line = np.uint32(table << 6 | slot >> 3)
-    if touch(l2, l2_first + np.int64(line % l2_sets) * l2_ways, l2_ways, line):
-        return False
-    return not touch(llc, llc_first + np.int64(line % llc_sets) * llc_ways, llc_ways, line)
+def line_of(table, index):
+    """Tag of the 64-byte line with the entry for `index`, whose low 9 bits are the slot."""
+    return np.uint32(table << 6 | (index >> 3) & 63)
 
 
-@njit
-def data_frame(trees, table, slot, level, vpn):
+@njit(inline="always")
+def data_frame(entries, table, slot, level, vpn, code):
     """int64 guest frame of the page walked for, -1 where the snapshot no longer has its entry."""
-    if table >= len(trees.frame):
+    if table >= len(entries):
         return np.int64(-1)
-    entry = trees.entries[table, slot]
-    if not leaf(entry, level, trees.code):
+    entry = entries[table, slot]
+    if not leaf(entry, level, code):
         return np.int64(-1)
-    return frame(entry, level, trees.code) + (vpn & ((np.int64(1) << (9 * (level - 1))) - 1))
+    return frame(entry, level, code) + (vpn & ((np.int64(1) << (9 * (level - 1))) - 1))
 
 
-@njit
-def host_of(trees, number):
+@njit(inline="always")
+def host_of(host_tables, number):
     """int64 flat id of the host table that maps a guest frame, NO_TABLE outside the VM's memory."""
-    if number < 0 or number >> 9 >= len(trees.host_of):
+    if number < 0 or number >> 9 >= len(host_tables):
         return np.int64(NO_TABLE)
-    return np.int64(trees.host_of[number >> 9])
+    return np.int64(host_tables[number >> 9])
