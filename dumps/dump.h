@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
+#include <time.h>
 #include "ptdump.h"
 #include "records.h"
 
@@ -142,12 +143,12 @@ struct description {
 	const struct process *process;
 	const struct kernel *kernel;
 	const struct topology *topology;
-	const struct reading *reading;
-	const struct stop *stop;
+	struct reading *reading;
+	struct stop stop;
 	const struct verified *verified; /* NULL: not asked for */
 	const char *page_type;
 	unsigned retries;
-	struct timespec *started;
+	struct timespec started;
 };
 void json_write(int file, const struct description *description);
 

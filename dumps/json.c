@@ -154,13 +154,13 @@ static void put_facts(FILE *out, const struct description *about)
 	fprintf(out, "  \"pid\": %d,\n  \"comm\": ", about->process->pid);
 	put_string(out, about->process->comm);
 	fprintf(out, ",\n  \"uid\": %u,\n", about->process->uid);
-	put_machine(out, about->started);
+	put_machine(out, &about->started);
 	fprintf(out, "  \"duration_s\": %.6f,\n  \"method\": \"bpf\",\n", about->reading->seconds);
 	put_reading(out, about->reading);
-	fprintf(out, "  \"retries\": %u,\n  \"stopped\": %s,\n", about->retries, truth(about->stop->stopped));
+	fprintf(out, "  \"retries\": %u,\n  \"stopped\": %s,\n", about->retries, truth(about->stop.stopped));
 	if (about->options->stop)
-		fprintf(out, "  \"stopped_s\": %.6f,\n  \"stopped_before\": %s,\n", about->stop->seconds,
-			truth(about->stop->already));
+		fprintf(out, "  \"stopped_s\": %.6f,\n  \"stopped_before\": %s,\n", about->stop.seconds,
+			truth(about->stop.already));
 	fprintf(out, "  \"streamed\": %s,\n", truth(about->reading->tables.streamed));
 	if (about->verified)
 		put_verified(out, about->verified);

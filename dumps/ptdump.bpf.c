@@ -197,7 +197,8 @@ static __always_inline u32 copy_table(struct ptd_walk *walk, struct ptd_page *pa
 		walk->fault++; /* the helper has zeroed the page */
 		return PT_FAULT;
 	}
-	if (walk->vmemmap && level <= PTD_TYPED_LEVELS && bpf_core_field_exists(described->page_type) &&
+	if (walk->vmemmap && level <= PTD_TYPED_LEVELS &&
+	    bpf_core_field_exists(described->page_type) &&
 	    bpf_core_enum_value_exists(enum pagetype___known, PGTY_table___known)) {
 		bpf_probe_read_kernel(&type, 4, &described->page_type);
 		if (type >> 24 != bpf_core_enum_value(enum pagetype___known, PGTY_table___known)) {

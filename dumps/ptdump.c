@@ -139,17 +139,38 @@ static const char *check_types(struct tables *tables, const struct kernel *kerne
 	return "levels 1 and 2 checked after the walk (/proc/kpageflags)";
 }
 
-int main(int count, char **arguments)
+/* What must be read together, with the process held still if asked for. */
+static void read_process(struct description *about, struct verified *verified, struct bpf *bpf, char **maps,
+			 size_t *maps_length, int entries)
 {
 	static struct reading readings[2];
+	const struct options *options = about->options;
+	const struct process *process = about->process;
+
+	clock_gettime(CLOCK_REALTIME, &about->started);
+	if (options->stop)
+		stop_process(&about->stop, process);
+	about->retries = read_best(readings, bpf, about->kernel, process, options, entries);
+	about->reading = &readings[0];
+	about->page_type = check_types(&readings[0].tables, about->kernel);
+	*maps = process_read(process, "maps", maps_length);
+	if (options->verify)
+		verify_tables(verified, &readings[0].tables, process);
+	if (!process_alive(bpf, process))
+		fail(EXIT_PARTIAL, "PID %d: ended while it was read; nothing was kept", process->pid);
+	if (options->stop)
+		continue_process(&about->stop);
+}
+
+int main(int count, char **arguments)
+{
 	struct options options;
 	struct process process;
 	struct topology topology;
 	struct verified verified;
 	struct kernel kernel = { 0 };
-	struct stop stop = { 0 };
 	struct bpf bpf = { 0 };
-	struct timespec started;
+	struct description about = { .options = &options, .process = &process, .kernel = &kernel, .topology = &topology };
 	size_t maps_length;
 	char *maps;
 
@@ -162,31 +183,16 @@ int main(int count, char **arguments)
 	topology_read(&topology);
 	bpf_open(&bpf);
 	kernel_explore(&kernel, &bpf);
-	clock_gettime(CLOCK_REALTIME, &started);
-	if (options.stop)
-		stop_process(&stop, &process);
-	unsigned retries = read_best(readings, &bpf, &kernel, &process, &options, entries);
-	struct reading *reading = &readings[0];
-	const char *page_type = check_types(&reading->tables, &kernel);
-	maps = process_read(&process, "maps", &maps_length);
-	if (options.verify)
-		verify_tables(&verified, &reading->tables, &process);
-	if (!process_alive(&bpf, &process))
-		fail(EXIT_PARTIAL, "PID %d: ended while it was read; nothing was kept", process.pid);
-	if (options.stop)
-		continue_process(&stop);
-	tables_place(&reading->tables, &topology);
-	tables_write(&reading->tables, tables, entries);
+	about.verified = options.verify ? &verified : NULL;
+	read_process(&about, &verified, &bpf, &maps, &maps_length, entries);
+	tables_place(&about.reading->tables, &topology);
+	tables_write(&about.reading->tables, tables, entries);
 	output_write(maps_file, maps, maps_length, 0);
-	struct description about = {
-		&options, &process, &kernel, &topology, reading, &stop, options.verify ? &verified : NULL,
-		page_type, retries, &started,
-	};
 	json_write(json, &about);
 	output_commit();
 	summarize(&about);
 	if (options.verify && verified.mismatched)
 		fail(EXIT_VERIFY, "%llu pages differ from pagemap, e.g. %s%s", (unsigned long long)verified.mismatched,
-		     verified.examples[0], reading->quiet ? "" : "; the process changed, --stop holds it still");
+		     verified.examples[0], about.reading->quiet ? "" : "; the process changed, --stop holds it still");
 	return EXIT_OK;
 }

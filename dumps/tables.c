@@ -50,6 +50,15 @@ static void spill(struct tables *tables)
 	tables->streamed = true;
 }
 
+/* Inverted entries are cleared after inversion. */
+static void clear_encryption(unsigned long long *entry, uint64_t bit)
+{
+	if (*entry & PTD_ENTRY_PRESENT)
+		*entry &= ~bit;
+	else if (*entry & (PTD_ENTRY_PROTNONE | PTD_ENTRY_HUGE))
+		*entry |= bit;
+}
+
 void tables_add(struct tables *tables, const struct ptd_table *table, const struct ptd_page *page, uint64_t clear)
 {
 	struct pt_table *record;
@@ -73,8 +82,7 @@ void tables_add(struct tables *tables, const struct ptd_table *table, const stru
 	entries = &tables->entries[tables->count - tables->first];
 	memcpy(entries, page, sizeof(*entries));
 	for (int i = 0; clear && i < PTD_ENTRIES; i++)
-		if (entries->entry[i] & PTD_ENTRY_PRESENT)
-			entries->entry[i] &= ~clear;
+		clear_encryption(&entries->entry[i], clear);
 	tables->last[table->level] = tables->count++;
 	tables->changed += !!(table->flags & PT_CHANGED);
 	tables->torn += !!(table->flags & PT_TORN);

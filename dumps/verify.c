@@ -5,7 +5,6 @@
 #include <unistd.h>
 #include "dump.h"
 
-#define PROTNONE 0x100ULL
 #define ADDRESS_BITS 0x000ffffffffff000ULL
 #define PAGEMAP_PRESENT (1ULL << 63)
 #define PAGEMAP_FRAME ((1ULL << 55) - 1)
@@ -60,7 +59,7 @@ static void compare(struct checker *checker, uint64_t address, bool mapped, uint
 /* One entry that maps `pages` pages from `address` on. */
 static void compare_entry(struct checker *checker, uint64_t address, uint64_t entry, uint64_t pages)
 {
-	uint64_t seen[PAGES], hints = PROTNONE | (pages > 1 ? PTD_ENTRY_HUGE : 0);
+	uint64_t seen[PAGES], hints = PTD_ENTRY_PROTNONE | (pages > 1 ? PTD_ENTRY_HUGE : 0);
 	bool mapped = entry & PTD_ENTRY_PRESENT || entry & hints;
 	uint64_t decoded = entry & PTD_ENTRY_PRESENT ? entry : ~entry;
 	uint64_t frame = (decoded & ADDRESS_BITS) / 4096 & ~(pages - 1);
@@ -87,7 +86,7 @@ static void compare_leaf_table(struct checker *checker, uint64_t base, const str
 		uint64_t frame = ((present ? entry : ~entry) & ADDRESS_BITS) / 4096;
 
 		if (entry | seen[i])
-			compare(checker, base + i * 4096ULL, present || entry & PROTNONE, frame, seen[i]);
+			compare(checker, base + i * 4096ULL, present || entry & PTD_ENTRY_PROTNONE, frame, seen[i]);
 	}
 }
 
