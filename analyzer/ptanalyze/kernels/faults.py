@@ -27,7 +27,7 @@ class Mapped(NamedTuple):
     pending: np.ndarray
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def mark_faults(page, slot, rows, parent, steps, mapped, first, step, fault):
     """Mark the demand faults among walks first, first + 1, ... and carry out the steps due before them.
 
@@ -52,7 +52,7 @@ def mark_faults(page, slot, rows, parent, steps, mapped, first, step, fault):
     return step
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def _make(table, parent, exists):
     """Make `table` and its missing ancestors; returns how many were missing."""
     made = 0
@@ -63,7 +63,7 @@ def _make(table, parent, exists):
     return made
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def carry_out(step, rows, parent, steps, mapped):
     kind, row, lo, hi = steps.kind[step], steps.row[step], steps.lo[step], steps.hi[step]
     if kind == FREE:
@@ -85,7 +85,7 @@ def carry_out(step, rows, parent, steps, mapped):
         _move(step, rows, parent, steps, mapped)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def _move(step, rows, parent, steps, mapped):
     row, target, lo = steps.row[step], steps.other[step], steps.lo[step]
     changed = 0

@@ -32,7 +32,7 @@ class State(NamedTuple):
     rule: np.ndarray
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def place(state, table, node):
     """Give a table without a home one, needed by a CPU of `node`."""
     if state.rule[0] != FIRST_TOUCH:
@@ -60,7 +60,7 @@ def on_walk(state, tables, leaf, row, slot, node, fault, counters):
     return locate(state, leaf, 0, node)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def install(state, tables, leaf, node, made, counters):
     """A demand fault: make `made` tables from the top down, then write the entry into every copy."""
     make(state, tables, leaf, node, made, counters)
@@ -68,7 +68,7 @@ def install(state, tables, leaf, node, made, counters):
     write(state, leaf, node, 1, counters)
 
 
-@njit(cache=True, nogil=True)
+@hook
 def make(state, tables, leaf, node, made, counters):
     for above in range(made - 1, -1, -1):
         table = leaf
@@ -81,7 +81,7 @@ def make(state, tables, leaf, node, made, counters):
     grow(counters.pages, made * max(state.copies.size, 1))
 
 
-@njit(cache=True, nogil=True)
+@hook
 def write(state, leaf, node, entries, counters):
     """Write `entries` entries of `leaf` from a CPU of `node`, in every copy."""
     first = locate(state, leaf, 0, node)
@@ -91,7 +91,7 @@ def write(state, leaf, node, entries, counters):
             counters.events[PTE_FANOUT, node, copy] += entries
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, node, changed = steps.kind[step], steps.node[step], mapped.changed[step]
     if changed == 0:
@@ -110,7 +110,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
             counters.events[IPI, node, there] += live[there]
 
 
-@njit(cache=True, nogil=True)
+@hook
 def free(state, table, node, counters):
     if state.copies.size == 0:
         counters.events[TABLE_FREE, node, locate(state, table, 0, node)] += 1

@@ -63,7 +63,7 @@ def on_walk(state, tables, leaf, row, slot, node, fault, counters):
     return miss(state, tables, leaf, row, slot, node, fault, counters)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def miss(state, tables, leaf, row, slot, node, fault, counters):
     """The node lacks the entry. Returns the owner, whose entry is read to copy it (handle_pte_fault, 4.1)."""
     owner = owner_of(state, row, slot)
@@ -81,14 +81,14 @@ def miss(state, tables, leaf, row, slot, node, fault, counters):
     return owner
 
 
-@njit(cache=True, nogil=True)
+@hook
 def owner_of(state, row, slot):
     if state.mixed_row[row] < 0:
         return state.owner[state.vma[row]]
     return state.owner[state.mixed[state.mixed_row[row], slot]]
 
 
-@njit(cache=True, nogil=True)
+@hook
 def need_table(state, tables, leaf, row, node, by, counters):
     """Make sure `node` has `leaf` and what leads to it; True if it had no copy of the row."""
     bit = ONE << np.uint64(node)
@@ -104,7 +104,7 @@ def need_table(state, tables, leaf, row, node, by, counters):
     return first
 
 
-@njit(cache=True, nogil=True)
+@hook
 def copy(state, row, slot, node, owner, first):
     """Copy the entry, and those of its aligned block of 2^degree that the owner has, in this row and this VMA."""
     degree = state.options[0]
@@ -129,7 +129,7 @@ def copy(state, row, slot, node, owner, first):
     return copied
 
 
-@njit(cache=True, nogil=True)
+@hook
 def link(state, row, node, owner):
     """Merge the circular lists of the two copies."""
     joined = state.ring[row, node] | state.ring[row, owner]
@@ -138,7 +138,7 @@ def link(state, row, node, owner):
             state.ring[row, member] = joined
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, row, lo, hi = steps.kind[step], steps.row[step], steps.lo[step], steps.hi[step]
     if kind == SET:
@@ -160,7 +160,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
             forget(state, row, lo, hi)
 
 
-@njit(cache=True, nogil=True)
+@hook
 def update(state, row, owner, node, entries, counters):
     """Write `entries` entries of the owner's copy and of every copy linked to it, whether it has them or not."""
     counters.events[PTE_WRITE, node, owner] += entries
@@ -170,7 +170,7 @@ def update(state, row, owner, node, entries, counters):
     state.sharing[0] |= state.ring[row, owner]
 
 
-@njit(cache=True, nogil=True)
+@hook
 def forget(state, row, lo, hi):
     for word in range(lo >> 6, (hi + 63) >> 6):
         mask = ~word_mask(lo, hi, word)
@@ -178,7 +178,7 @@ def forget(state, row, lo, hi):
             state.entries[row, node, word] &= mask
 
 
-@njit(cache=True, nogil=True)
+@hook
 def move(state, tables, rows, steps, mapped, counters, step):
     """The entries' new VMA belongs to the caller's node: only its table gets them."""
     row, target, node, lo = steps.row[step], steps.other[step], steps.node[step], steps.lo[step]
@@ -190,7 +190,7 @@ def move(state, tables, rows, steps, mapped, counters, step):
             state.entries[target, node, there >> 6] |= ONE << np.uint64(there & 63)
 
 
-@njit(cache=True, nogil=True)
+@hook
 def free(state, row, table, node, counters):
     for sharer in range(state.ring.shape[1]):
         if (state.tables[table] >> np.uint64(sharer)) & ONE:
@@ -201,7 +201,7 @@ def free(state, row, table, node, counters):
         state.ring[row] = 0
 
 
-@njit(cache=True, nogil=True)
+@hook
 def shoot_down(state, number, node, shootdowns, counters):
     """Interrupt the CPUs of the sharers' nodes where the filter applies, every live one elsewhere (4.2)."""
     mode, sharing = state.options[2], state.sharing[0]

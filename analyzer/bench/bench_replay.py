@@ -1,0 +1,93 @@
+"""Replay: native walks per second of each policy on one core, random pages of 16 GiB, four nodes; and compile time."""
+
+import time
+from statistics import median
+
+import numpy as np
+
+from ptanalyze.address_space import address_space
+from ptanalyze.cache_pass import cache_pass
+from ptanalyze.history import history
+from ptanalyze.kernels.faults import mark_faults
+from ptanalyze.machine import load_machine
+from ptanalyze.placement import place
+from ptanalyze.policies import POLICIES
+from ptanalyze.policies.base import World
+from ptanalyze.replay import start
+from ptanalyze.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
+from ptanalyze.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
+from ptanalyze.walks import WalkStream
+
+REGIONS, THREADS, CHUNK, WALKS, RUNS = 8192, 4, 4096, 1 << 22, 3
+LEAVES_PER_LEVEL_2 = 512
+
+
+def run():
+    """[(what, value, unit, note)]: steady state = every page was touched from every node before."""
+    machine = load_machine("vmitosis-cascade-lake")
+    snapshot, trace, stream = _process()
+    placement = place(trace, machine, "round-robin", snapshot.topology)
+    space = address_space(snapshot, trace.regions)
+    past = history(snapshot, trace, space, placement, stream.offset)
+    world = World(space, past, machine, tuple(range(THREADS)))
+    reads = next(iter(cache_pass(space, placement, machine, stream, batch=WALKS)))[1]
+    mapped, fault = past.mapped(), np.zeros(WALKS, np.uint8)
+    mark = lambda: mark_faults(  # noqa: E731
+        reads.page, reads.slot, past.rows, space.tables.parent, past.steps, mapped, 0, 0, fault
+    )
+    rows = [("first batch: faults", WALKS / _seconds(mark) / 1e6, "M walks/s", "compilation included")]
+    cold = fault.copy()
+    rows.append(("faults, shared by all policies", WALKS / _median(mark) / 1e6, "M walks/s", "nothing faults any more"))
+    for policy in POLICIES:
+        one = start(policy, policy.configure({}), world)
+        replay = lambda one=one: one.replay(world, placement, reads, fault, mapped, 0)  # noqa: E731
+        first = lambda one=one: one.replay(world, placement, reads, cold, mapped, 0)  # noqa: E731
+        small = reads._replace(**{name: getattr(reads, name)[:1] for name in reads._fields})
+        built = _seconds(lambda: one.replay(world, placement, small, cold[:1], mapped, 0))  # noqa: B023
+        rows.append((f"{policy.name}: first touches", WALKS / _seconds(first) / 1e6, "M walks/s", f"{built:.1f} s compiling"))
+        rows.append((f"{policy.name}: steady", WALKS / _median(replay) / 1e6, "M walks/s", "one core"))
+    return rows
+
+
+def _seconds(action):
+    begin = time.perf_counter()
+    action()
+    return time.perf_counter() - begin
+
+
+def _median(action):
+    return median(_seconds(action) for _ in range(RUNS))
+
+
+def _process():
+    """(Snapshot, Trace, WalkStream): four threads, each walking for random pages of one VMA."""
+    base = 1 << 44
+    level_2 = REGIONS // LEAVES_PER_LEVEL_2
+    level = np.array([4, 3, *([2, *[1] * LEAVES_PER_LEVEL_2] * level_2)], np.uint8)
+    parent = np.full(len(level), -1, np.int32)
+    parent[1] = 0
+    at = 2 + np.arange(level_2) * (LEAVES_PER_LEVEL_2 + 1)
+    parent[at] = 1
+    for first in at:
+        parent[first + 1 : first + 1 + LEAVES_PER_LEVEL_2] = first
+    bases = np.full(len(level), base, np.uint64)
+    bases[0] = 0
+    bases[at] = base + np.arange(level_2, dtype=np.uint64) * np.uint64(1 << 30)
+    bases[level == 1] = base + np.arange(REGIONS, dtype=np.uint64) * np.uint64(1 << 21)
+    entries = np.full((len(level), 512), 0x1067, np.uint64)
+    node = (np.arange(len(level)) % 4).astype(np.int16)
+    tree = Tree(entries, bases, np.arange(len(level)), parent, node, level, np.zeros(len(level), np.uint8), 4)
+    vmas = np.zeros(1, VMA_DTYPE)
+    vmas["start"], vmas["end"], vmas["prot"] = base, base + (REGIONS << 21), 3
+    topology = Topology(tuple(Node(n, (n,), np.zeros((0, 2), np.int64)) for n in range(4)))
+    chunks = np.zeros(WALKS // CHUNK, CHUNK_DTYPE)
+    chunks["touches"], chunks["accesses"], chunks["cpu"] = CHUNK, CHUNK, -1
+    chunks["first"] = np.arange(len(chunks)) * CHUNK
+    chunks["thread"] = np.arange(len(chunks)) % THREADS
+    regions = (base >> 21) + np.arange(REGIONS, dtype=np.uint64)
+    threads = np.zeros(THREADS, THREAD_DTYPE)
+    trace = Trace(chunks, np.zeros(0, EVENT_DTYPE), threads, regions, lambda least: iter(()), {})
+    page = np.random.default_rng(1).integers(0, REGIONS << 9, WALKS).astype(np.uint32)
+    offset = np.arange(len(chunks) + 1) * CHUNK
+    stream = WalkStream(page, np.zeros(WALKS, bool), offset, np.zeros((THREADS, 3), np.int64))
+    return Snapshot(tree, vmas, ("heap",), topology), trace, stream
