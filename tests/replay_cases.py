@@ -46,7 +46,11 @@ def case(snapshot, trace, nodes=2, cpus=None, machine=None):
 
 
 def reads_of(case, batch=1 << 20):
-    return list(cache_pass(case.space, case.placement, case.machine, case.stream, events=case.trace.events, batch=batch))
+    return list(
+        cache_pass(
+            case.space, case.placement, case.machine, case.stream, events=case.trace.events, batch=batch
+        )
+    )
 
 
 def world_of(case):
@@ -94,7 +98,9 @@ def memory_events(draw, chunks, threads):
         else:
             arguments = (where, length, advice)
         result = -22 if draw(st.integers(0, 9)) == 0 else result
-        found.append((draw(st.integers(0, chunks)), draw(st.integers(0, threads - 1)), kind, arguments, result))
+        found.append(
+            (draw(st.integers(0, chunks)), draw(st.integers(0, threads - 1)), kind, arguments, result)
+        )
     if draw(st.booleans()):
         found.append((0, 0, Event.ROI_START, (), 0))
     return sorted(found, key=lambda event: event[0])

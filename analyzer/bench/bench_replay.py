@@ -37,14 +37,28 @@ def run():
     )
     rows = [("first batch: faults", WALKS / _seconds(mark) / 1e6, "M walks/s", "compilation included")]
     cold = fault.copy()
-    rows.append(("faults, shared by all policies", WALKS / _median(mark) / 1e6, "M walks/s", "nothing faults any more"))
+    rows.append(
+        (
+            "faults, shared by all policies",
+            WALKS / _median(mark) / 1e6,
+            "M walks/s",
+            "nothing faults any more",
+        )
+    )
     for policy in POLICIES:
         one = start(policy, policy.configure({}), world)
         replay = lambda one=one: one.replay(world, placement, reads, fault, mapped, 0)  # noqa: E731
         first = lambda one=one: one.replay(world, placement, reads, cold, mapped, 0)  # noqa: E731
         small = reads._replace(**{name: getattr(reads, name)[:1] for name in reads._fields})
         built = _seconds(lambda: one.replay(world, placement, small, cold[:1], mapped, 0))  # noqa: B023
-        rows.append((f"{policy.name}: first touches", WALKS / _seconds(first) / 1e6, "M walks/s", f"{built:.1f} s compiling"))
+        rows.append(
+            (
+                f"{policy.name}: first touches",
+                WALKS / _seconds(first) / 1e6,
+                "M walks/s",
+                f"{built:.1f} s compiling",
+            )
+        )
         rows.append((f"{policy.name}: steady", WALKS / _median(replay) / 1e6, "M walks/s", "one core"))
     return rows
 

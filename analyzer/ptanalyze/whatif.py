@@ -67,10 +67,9 @@ def whatif(
 def configured(policies, baseline):
     """[(Policy, parameters)]: the baseline, then the others in their order."""
     asked = [(policy if isinstance(policy, Policy) else find(policy), params) for policy, params in policies]
-    first = [(policy, params) for policy, params in asked if policy.name == baseline][:1]
-    first = first or [(find(baseline), {})]
-    rest = [pair for pair in asked if pair is not first[0]]
-    return [(policy, policy.configure(dict(params or {}))) for policy, params in first + rest]
+    at = next((k for k, (policy, _) in enumerate(asked) if policy.name == baseline), None)
+    first = (find(baseline), {}) if at is None else asked.pop(at)
+    return [(policy, policy.configure(dict(params or {}))) for policy, params in [first, *asked]]
 
 
 def _results(runs, world, trace, placed, stream, mapped, costs, provenance, contended):

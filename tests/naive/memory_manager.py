@@ -20,19 +20,27 @@ class Memory:
 
     def __init__(self, snapshot, trace, space, placement, policy):
         self.levels = snapshot.guest.levels
-        self.region_level = {int(v): int(lv) for v, lv in zip(space.regions.va, space.regions.level, strict=True)}
-        main = [int(placement.chunk_cpu[k]) for k in range(len(trace.chunks)) if trace.chunks["thread"][k] == 0]
+        self.region_level = {
+            int(v): int(lv) for v, lv in zip(space.regions.va, space.regions.level, strict=True)
+        }
+        main = [
+            int(placement.chunk_cpu[k]) for k in range(len(trace.chunks)) if trace.chunks["thread"][k] == 0
+        ]
         self.main = int(placement.cpu_node[main[0]]) if main else 0
         self.owner_of_lineage, self.pieces = [], []
         for vma in snapshot.vmas:
-            self.pieces.append((int(vma["start"]), int(vma["end"]), self.new_lineage(self.main), int(vma["prot"])))
+            self.pieces.append(
+                (int(vma["start"]), int(vma["end"]), self.new_lineage(self.main), int(vma["prot"]))
+            )
         self.brk = None
         self.without_created(trace)
         self.vma, self.valid, self.policy = {}, set(), policy
         for start, end, lineage, prot in self.pieces:
             self.set_vma(start, end, (lineage, prot))
         if (trace.events["kind"] == Event.ROI_START).any():
-            self.valid = {e for e in present(snapshot.guest) if e[1] >> 9 * (2 - e[0]) in self.region_level or e[0] > 1}
+            self.valid = {
+                e for e in present(snapshot.guest) if e[1] >> 9 * (2 - e[0]) in self.region_level or e[0] > 1
+            }
             self.valid = {e for e in self.valid if self.vma.get(e) is not None}
         touched = {table for va in self.region_level for table in self.chain(va << 9)}
         self.snapshot_tables = {

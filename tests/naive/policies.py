@@ -6,7 +6,9 @@ from collections import Counter
 class Fixed:
     """linux, first-touch, interleave, bind, ideal, mitosis."""
 
-    def __init__(self, memory, space, nodes, *, captured=False, rule=None, ideal=False, replicas=(), serve=None):
+    def __init__(
+        self, memory, space, nodes, *, captured=False, rule=None, ideal=False, replicas=(), serve=None
+    ):
         self.memory, self.nodes, self.rule, self.next = memory, nodes, rule, 0
         self.events, self.ideal, self.replicas, self.serve = Counter(), ideal, replicas, serve
         self.captured, self.host = {}, {}

@@ -20,11 +20,17 @@ def live_cpus(trace, placement, number, cpu, nodes):
         before = [k for k in mine if k < chunk]
         alive = thread not in starts
         for k in range(number + 1):
-            if trace.events["thread"][k] == thread and trace.events["kind"][k] in (Event.THREAD_START, Event.THREAD_EXIT):
+            if trace.events["thread"][k] == thread and trace.events["kind"][k] in (
+                Event.THREAD_START,
+                Event.THREAD_EXIT,
+            ):
                 alive = trace.events["kind"][k] == Event.THREAD_START
         if alive:
-            own = [int(placement.event_cpu[k]) for k in range(number + 1)
-                   if trace.events["thread"][k] == thread and trace.events["kind"][k] == Event.THREAD_START]
+            own = [
+                int(placement.event_cpu[k])
+                for k in range(number + 1)
+                if trace.events["thread"][k] == thread and trace.events["kind"][k] == Event.THREAD_START
+            ]
             on.add(int(placement.chunk_cpu[(before or mine)[-1 if before else 0]]) if mine else own[0])
     counts = Counter(int(placement.cpu_node[c]) for c in on - {cpu})
     return [counts[n] for n in range(nodes)]

@@ -203,7 +203,9 @@ def test_results_depend_neither_on_batches_nor_on_threads(case, batch):
 
 
 def test_an_unknown_parameter_names_the_allowed_ones():
-    with pytest.raises(UsageError, match="prefech = 3: no such parameter; it has: prefetch, prefetch_on, tlbflush"):
+    with pytest.raises(
+        UsageError, match="prefech = 3: no such parameter; it has: prefetch, prefetch_on, tlbflush"
+    ):
         find("hydra").configure({"prefech": "3"})
 
 

@@ -47,7 +47,9 @@ def test_policies_with_fixed_copies_count_what_their_twins_count(name, data, nat
 
 @settings(max_examples=3 * EXAMPLES, deadline=None)
 @given(data=st.data(), native=st.booleans(), params=hydra, batch=st.sampled_from([1, 3, 1 << 20]))
-def test_hydra_counts_what_its_twin_counts_and_keeps_its_invariants_at_every_step(data, native, params, batch):
+def test_hydra_counts_what_its_twin_counts_and_keeps_its_invariants_at_every_step(
+    data, native, params, batch
+):
     assert_as_naive(data.draw(cases(native)), "hydra", params, every_step=True, batch=batch)
 
 

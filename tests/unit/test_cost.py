@@ -1,0 +1,99 @@
+"""Prices: closed forms of the additive law, and its intervals."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import build_trace, small_machine
+
+from ptanalyze import cost
+from ptanalyze.kernels.replay import EVENT_KINDS, counters
+from ptanalyze.machine import load_costs, load_machine
+
+COSTS = load_costs(load_machine("vmitosis-cascade-lake"))
+MACHINE = small_machine(2)  # 2 GHz, 100 ns local, 200 ns remote, L2 14 and LLC 50 cycles
+
+
+def counted(**kinds):
+    count = counters(2)
+    for kind, cell in kinds.items():
+        count.events[EVENT_KINDS.index(kind)] = cell
+    return count
+
+
+def test_a_local_dram_read_costs_its_latency_and_a_remote_one_the_remote_latency():
+    count = counters(2)
+    count.reads[8, 0, 0, 1], count.reads[8, 0, 1, 1], count.reads[16, 1, 0, 0] = 3, 2, 5
+    assert cost.walk_cycles(count.reads, MACHINE) == (3 * 200 + 2 * 400 + 5 * 32, 0)
+
+
+def test_guest_and_host_reads_are_told_apart_by_their_bits():
+    count = counters(2)
+    count.reads[8, 0, 0, 1], count.reads[9, 0, 0, 1], count.reads[1, 0, 0, 1] = 1, 1, 1
+    assert cost.walk_cycles(count.reads, MACHINE) == (200, 400)
+
+
+def test_a_remote_entry_costs_more_to_write_than_a_local_one_and_ipis_too():
+    local, remote = np.array([[1, 0], [0, 0]]), np.array([[0, 1], [0, 0]])
+    for kind, low, high in (
+        ("pte_writes", COSTS.pte_write_local_ns, COSTS.pte_write_remote_ns),
+        ("pte_fanout", COSTS.pte_write_local_ns, COSTS.pte_write_remote_ns),
+        ("ipis", COSTS.ipi_local_ns, COSTS.ipi_remote_ns),
+    ):
+        assert cost.management_cycles(counted(**{kind: local}).events, MACHINE, COSTS) == pytest.approx(
+            2 * low
+        )
+        assert cost.management_cycles(counted(**{kind: remote}).events, MACHINE, COSTS) == pytest.approx(
+            2 * high
+        )
+
+
+def test_saved_ipis_cost_nothing():
+    assert cost.management_cycles(counted(ipis_saved=np.full((2, 2), 9)).events, MACHINE, COSTS) == 0
+
+
+def reads(local, remote):
+    count = counters(2)
+    count.reads[8, 0, 0, 1], count.reads[8, 0, 1, 1] = local, remote
+    return count
+
+
+def test_the_speed_up_follows_the_additive_law_at_each_end():
+    base, new = reads(0, 1000), reads(1000, 0)
+    found = cost.price(new, MACHINE, COSTS, base, instructions=100_000).speedup
+    law = lambda e, cpi: (100_000 * cpi + e * 400_000) / (100_000 * cpi + e * 200_000)  # noqa: E731
+    assert found.high == pytest.approx(law(0.9, 0.5))
+    assert found.low == pytest.approx(law(0.5, 2.0))
+    assert found.middle == pytest.approx(law(0.7, 1.25))
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(1, 10**12))
+def test_a_policy_against_itself_neither_gains_nor_loses(local, remote, executed):
+    same = reads(local, remote)
+    found = cost.price(same, MACHINE, COSTS, same, executed).speedup
+    assert found.low == found.middle == found.high == 1
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 10**9))
+def test_the_interval_holds_its_middle(a, b, executed):
+    found = cost.price(reads(a, 0), MACHINE, COSTS, reads(0, b), executed).speedup
+    assert found.low <= found.middle <= found.high
+
+
+def test_without_instructions_there_is_no_speed_up():
+    assert cost.price(reads(1, 1), MACHINE, COSTS, reads(1, 1)).speedup is None
+
+
+def test_contended_latencies_are_used_when_asked_for():
+    machine = load_machine("ptemagnet-broadwell")
+    idle, contended = (
+        cost.price(reads(0, 10), machine, COSTS, contended=c).walk_cycles for c in (False, True)
+    )
+    assert contended / idle == pytest.approx(300 / 140)
+
+
+def test_instructions_are_counted_ones_or_assumed_from_accesses():
+    trace = build_trace([(0, [(0x1000, False, 4)])])
+    assert cost.instructions(trace, COSTS)[0] == 12
+    trace.chunks["instructions"] = 7
+    assert cost.instructions(trace, COSTS) == (7.0, "instructions as counted")

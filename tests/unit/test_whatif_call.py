@@ -1,0 +1,128 @@
+"""whatif end to end on small processes: baseline, order, notes, rows, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from replay_cases import HEAP, cases
+from strategies import PAGE, build_snapshot, build_trace, small_machine
+
+from ptanalyze.errors import UsageError
+from ptanalyze.machine import load_costs, load_machine
+from ptanalyze.result import frame
+from ptanalyze.trace import Event
+from ptanalyze.whatif import whatif
+
+COSTS = load_costs(load_machine("sapphire-rapids"))
+PAGES = [HEAP + k * PAGE for k in range(40)]
+
+
+def process(nodes=2):
+    snapshot = build_snapshot(
+        [(va, k) for k, va in enumerate(PAGES)], nodes=nodes, vmas=[(HEAP, HEAP + (1 << 21), "h")]
+    )
+    unmap = [(3, 1, Event.MUNMAP, (HEAP, 4 * PAGE), 0)]
+    return snapshot, build_trace([(0, PAGES), (1, PAGES), (0, PAGES)], unmap)
+
+
+def ask(snapshot, trace, policies, machine=None, **options):
+    return whatif(snapshot, trace, machine or small_machine(2), policies, costs=COSTS, **options)
+
+
+def test_the_baseline_comes_first_and_is_linux_when_the_capture_has_nodes():
+    found = ask(*process(2), [("hydra", {}), ("mitosis", {})])
+    assert [r.policy for r in found] == ["linux", "hydra", "mitosis"]
+    assert found[0].price.speedup.low == found[0].price.speedup.high == 1
+
+
+def test_the_baseline_is_first_touch_for_a_capture_of_one_node_and_says_why():
+    found = ask(*process(1), [("hydra", {}), ("linux", {})])
+    assert [r.policy for r in found] == ["first-touch", "hydra", "linux"]
+    assert any("recorded on one node" in note for note in found[0].notes)
+
+
+def test_a_policy_that_is_the_baseline_is_not_run_twice():
+    found = ask(*process(2), [("hydra", {"prefetch": 0}), ("hydra", {"prefetch": 9})], baseline="hydra")
+    assert [(r.policy, r.params["prefetch"]) for r in found] == [("hydra", 0), ("hydra", 9)]
+
+
+def test_rows_are_flat_and_results_survive_json():
+    found = ask(*process(), [("hydra", {"prefetch": "3"}), ("mitosis", {})])
+    table = frame(found)
+    assert list(table["policy"]) == ["linux", "hydra", "mitosis"]
+    assert table["params"][1] == "prefetch=3 prefetch_on=every tlbflush=single"
+    for result in found:
+        assert all(value is None or isinstance(value, str | int | float) for value in result.row().values())
+        again = json.loads(json.dumps(result.to_json()))
+        assert again["walks"] == result.walks
+        assert np.array(again["reads_by_bit_reader_server_dram"]).sum() == result.reads.sum()
+
+
+def test_page_table_bytes_of_mitosis_are_a_copy_for_each_node_and_linux_takes_the_snapshots():
+    linux, mitosis = (r.row() for r in ask(*process(), [("mitosis", {})]))
+    assert linux["pt_bytes"] == 4 * 4096
+    assert linux["pt_bytes_extra"] == 0
+    assert (mitosis["pt_bytes"], mitosis["pt_bytes_extra"]) == (8 * 4096, 4 * 4096)
+    assert mitosis["leaf_LL_share"] == 1
+
+
+@settings(max_examples=10, deadline=None)
+@given(cases())
+def test_results_do_not_depend_on_threads(case):
+    if len(case.snapshot.topology) == 1 or not len(case.trace.chunks):
+        return
+    one, two = (
+        ask(case.snapshot, case.trace, [("hydra", {}), ("interleave", {})], case.machine, threads=n,
+            placement="round-robin")
+        for n in (1, 2)
+    )  # fmt: skip
+    assert [r.to_json() for r in one] == [r.to_json() for r in two]
+
+
+def test_a_stored_walk_stream_gives_the_same_results(tmp_path):
+    found = [ask(*process(), [("hydra", {})], cache_dir=tmp_path) for _ in range(2)]
+    assert [r.to_json() for r in found[0]] == [r.to_json() for r in found[1]]
+
+
+def test_progress_ends_at_the_number_of_walks():
+    seen = []
+    found = ask(*process(), [("hydra", {})], progress=lambda done, of: seen.append((done, of)))
+    assert seen[-1] == (found[0].walks, found[0].walks)
+
+
+def test_an_empty_trace_counts_nothing_and_fails_nowhere():
+    found = ask(process()[0], build_trace([]), [("hydra", {}), ("mitosis", {})])
+    assert [r.walks for r in found] == [0, 0, 0]
+    assert found[0].row()["reads_per_walk"] == 0
+
+
+def test_without_a_trace_every_mapped_page_counts_once_for_each_node():
+    found = ask(
+        process()[0], None, [("mitosis", {}), ("ideal", {}), ("interleave", {}), ("bind", {"node": 1})]
+    )
+    linux, mitosis, ideal, interleave, bind = found
+    assert linux.classes.sum() == 2 * len(PAGES)
+    assert (
+        linux.row()["leaf_LL_share"]
+        == interleave.row()["leaf_LL_share"]
+        == bind.row()["leaf_LL_share"]
+        == 0.5
+    )
+    assert mitosis.row()["leaf_LL_share"] == ideal.row()["leaf_LL_share"] == 1
+    assert mitosis.row()["pt_bytes"] == 2 * linux.row()["pt_bytes"]
+    assert all(r.price.speedup is None for r in found)
+
+
+@pytest.mark.parametrize("name", ["hydra", "first-touch"])
+def test_without_a_trace_policies_that_depend_on_order_say_what_is_missing(name):
+    with pytest.raises(
+        UsageError, match=f"policy {name}: depends on what threads touch, and there is no trace"
+    ):
+        ask(process()[0], None, [(name, {})])
+
+
+def test_linux_refuses_a_machine_with_fewer_nodes_than_the_capture():
+    snapshot = build_snapshot([(va, k) for k, va in enumerate(PAGES)], nodes=4, table_nodes=(3,))
+    with pytest.raises(UsageError, match=r"gpt.tables: node = 3: machine small has nodes 0\.\.1"):
+        ask(snapshot, process()[1], [("linux", {})], placement="round-robin")
