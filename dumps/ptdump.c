@@ -19,7 +19,7 @@ static const char usage[] =
 	"      --stop           stop the process while it is read (always continued again)\n"
 	"      --retries N      read again up to N times while it changes (default 3)\n"
 	"      --verify         compare every leaf with /proc/PID/pagemap (exit 1 if they differ)\n"
-	"      --memory MIB     collect up to this much before writing (default 4096, at most half of what is free)\n"
+	"      --memory MIB     collect up to this much before writing (default 4096, at most a quarter of what is free)\n"
 	"      --json-progress  one JSON object a line on standard output\n"
 	"  -q, --quiet          print nothing but errors\n"
 	"Exit codes: 0 ok, 1 verification failed, 2 wrong use or refused, 3 the process ended.\n"
@@ -35,7 +35,7 @@ static unsigned long number(const char *text, unsigned long most, const char *wh
 	return value;
 }
 
-static size_t half_of_free_memory(void)
+static size_t quarter_of_free_memory(void)
 {
 	unsigned long kib = 0;
 	FILE *file = fopen("/proc/meminfo", "r");
@@ -45,7 +45,7 @@ static size_t half_of_free_memory(void)
 		;
 	if (file)
 		fclose(file);
-	return kib ? kib * 512 : SIZE_MAX;
+	return kib ? kib * 256 : SIZE_MAX; /* two readings may be held */
 }
 
 static void parse(struct options *options, int count, char **arguments)
@@ -57,7 +57,7 @@ static void parse(struct options *options, int count, char **arguments)
 		{ "json-progress", no_argument, NULL, 'j' },	  { "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
-	size_t most = half_of_free_memory();
+	size_t most = quarter_of_free_memory();
 	int option;
 
 	*options = (struct options){ .retries = DEFAULT_RETRIES, .memory = DEFAULT_MEMORY };

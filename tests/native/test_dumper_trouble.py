@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -161,6 +162,15 @@ def test_a_directory_with_something_in_it_is_left_alone(big, tmp_path):
     (tmp_path / "mine").write_text("mine")
     assert_refused(ptdump(big, tmp_path), 2, "not empty")
     assert os.listdir(tmp_path) == ["mine"]
+
+
+def test_a_name_full_of_punctuation_is_kept(programs, tmp_path):
+    name = 'a"b\\ c) S'
+    shutil.copy(programs / "dump_target", tmp_path / name)
+    with running(tmp_path / name) as (process, _):
+        assert ptdump(process.pid, tmp_path / "d", "--stop").returncode == 0
+        dump_process(process.pid, tmp_path / "e", bpf=False)
+    assert {read_snapshot(tmp_path / d).facts["comm"] for d in "de"} == {name}
 
 
 def test_an_empty_directory_is_used_and_its_files_are_private(big, tmp_path):
