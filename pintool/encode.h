@@ -17,6 +17,7 @@
 struct ptt_coder {
     uint64_t recent[PTT_RECENT];
     uint64_t base, other;
+    uint32_t spelled; /* the last count that a varint spelled out */
 };
 
 static inline uint64_t ptt_zigzag(uint64_t page, uint64_t base) {
@@ -55,22 +56,30 @@ static inline uint8_t *ptt_put_page(struct ptt_coder *coder, uint64_t page, uint
     return delta >> 32 == 0 ? ptt_put(out, delta, 4) : ptt_put(out, page, 6);
 }
 
+/* 0, 1: that count - 1; 2: the count spelled out last; 3: a varint follows. */
+static inline unsigned ptt_count_code(const struct ptt_coder *coder, uint32_t count) {
+    if (count < 3) return count - 1;
+    return count == coder->spelled ? 2 : 3;
+}
+
 /* Encodes `n` touches (at most PTT_RECORD_BYTES_MAX bytes each); returns the end, adds up the accesses. */
 static inline uint8_t *ptt_encode(const uint64_t *touches, size_t n, uint8_t *out, uint64_t *accesses) {
     struct ptt_coder coder = {};
+    coder.spelled = 3;
     for (size_t i = 0; i < n; i++) {
         uint64_t page = touches[i] >> PTT_PAGE_SHIFT;
         uint32_t count = (uint32_t)(touches[i] >> 1) & PTT_COUNT_MAX;
         uint8_t *first = out++;
         *accesses += count;
-        *first = (uint8_t)((touches[i] & 1) | (count < 4 ? count - 1 : 3) << 1);
+        *first = (uint8_t)((touches[i] & 1) | ptt_count_code(&coder, count) << 1);
         unsigned slot = ptt_recent(&coder, page);
         if (slot < PTT_RECENT)
             *first |= (uint8_t)(slot << 5);
         else
             out = ptt_put_page(&coder, page, first, out);
-        if (count < 4) continue;
-        for (count -= 4; count >= 128; count >>= 7) *out++ = (uint8_t)(count | 128);
+        if ((*first >> 1 & 3) < 3) continue;
+        coder.spelled = count;
+        for (count -= 3; count >= 128; count >>= 7) *out++ = (uint8_t)(count | 128);
         *out++ = (uint8_t)count;
     }
     return out;

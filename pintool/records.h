@@ -16,7 +16,8 @@
  * A touch is a page (address >> 12, below 2^45), whether one of its accesses was a store, and the count (1 to
  * 2^18 - 1) of consecutive accesses merged into it. An access across a page border touches both pages.
  * Encoding of a touch, state reset at each chunk:
- *   byte 0: bit 0 store; bits 1-2 count - 1, or 3: a LEB128 varint of count - 4 follows the page;
+ *   byte 0: bit 0 store; bits 1-2 the count: 0 and 1 mean 1 and 2; 3: a LEB128 varint of count - 3 follows
+ *           the page; 2: as the last such varint said, 3 before the first (loops repeat their counts);
  *           bits 3-4 class; bits 5-7 payload p
  *   class 0, p < 6   the p-th most recently used of the last six pages
  *   class 0, p = 6   the bases change places, then 4 bytes: zigzag(page - base), 32 bits
@@ -47,7 +48,8 @@
     "the start), u64 accesses, u64 instructions (0 unknown); crc: CRC-32 of frame (crc 0) and payload. "        \
     "Event: u32 kind (1 thread start, 2 thread exit, 3 mmap, 4 munmap, 5 mprotect, 6 mremap, 7 madvise, 8 brk, " \
     "9 roi start, 10 roi end), u32 0, u64 a, b, c, d, i64 result. Chunk: touches, state reset at its start. "   \
-    "Touch: byte 0: bit 0 store, bits 1-2 count - 1 or 3 (LEB128 of count - 4 follows the page), bits 3-4 "     \
+    "Touch: byte 0: bit 0 store, bits 1-2 count (0, 1: 1, 2; 3: LEB128 of count - 3 follows the page; 2: as "  \
+    "the last LEB128 said, at first 3), bits 3-4 "                                                             \
     "class, bits 5-7 p. Class 0: p < 6 the p-th most recent page; p = 6 bases change places, 4 bytes of "       \
     "zigzag(page - base); p = 7 6 bytes of page, the older base is forgotten. Class 1, 2, 3: 1, 2, 3 bytes of " \
     "zigzag(page - base), its low 3 bits in p. The page becomes the most recent; unless it was one of the six, " \

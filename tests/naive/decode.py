@@ -5,7 +5,7 @@ RECENT = 6
 
 def encode(touches):
     """bytes of one chunk from [(page, write, count)]."""
-    recent, base, other, out = [0] * RECENT, 0, 0, bytearray()
+    recent, base, other, spelled, out = [0] * RECENT, 0, 0, 3, bytearray()
     for page, write, count in touches:
         tail = b""
         if page in recent:
@@ -26,16 +26,18 @@ def encode(touches):
                     low, tail = 7, page.to_bytes(6, "little")
             base = page
         recent.insert(0, page)
-        out.append(write | min(count - 1, 3) << 1 | kind << 3 | low << 5)
+        code = count - 1 if count < 3 else 2 if count == spelled else 3
+        out.append(write | code << 1 | kind << 3 | low << 5)
         out += tail
-        if count > 3:
-            out += leb128(count - 4)
+        if code == 3:
+            spelled = count
+            out += leb128(count - 3)
     return bytes(out)
 
 
 def decode(data, n):
     """[(page, write, count)] of the first n touches of a chunk, and the bytes left over."""
-    recent, base, other, touches = [0] * RECENT, 0, 0, []
+    recent, base, other, spelled, touches = [0] * RECENT, 0, 0, 3, []
     for _ in range(n):
         first, data = data[0], data[1:]
         kind, low = first >> 3 & 3, first >> 5
@@ -52,8 +54,10 @@ def decode(data, n):
             base = page
             recent.pop()
         recent.insert(0, page)
-        count = (first >> 1 & 3) + 1
-        if count == 4:
+        code = first >> 1 & 3
+        count = code + 1 if code < 2 else spelled
+        if code == 3:
+            count = 3
             shift = 0
             while True:
                 byte, data = data[0], data[1:]
@@ -61,6 +65,7 @@ def decode(data, n):
                 shift += 7
                 if byte < 128:
                     break
+            spelled = count
         touches.append((page, bool(first & 1), count))
     return touches, data
 

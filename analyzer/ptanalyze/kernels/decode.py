@@ -87,6 +87,7 @@ def decode_touches(data, at, end, n, base_page, number, write, count):
     recent = np.zeros(RECENT, np.int64)
     base = np.int64(0)
     other = np.int64(0)
+    spelled = np.int64(3)
     total = np.int64(0)
     for touch in range(n):
         if at >= end:
@@ -118,8 +119,10 @@ def decode_touches(data, at, end, n, base_page, number, write, count):
         for i in range(slot, 0, -1):
             recent[i] = recent[i - 1]
         recent[0] = page
-        times = ((byte >> 1) & 3) + 1
-        if times == 4:
+        code = (byte >> 1) & 3
+        times = code + 1 if code < 2 else spelled
+        if code == 3:
+            times = np.int64(3)
             shift = 0
             more = True
             while more:
@@ -131,6 +134,7 @@ def decode_touches(data, at, end, n, base_page, number, write, count):
                 shift += 7
                 if shift > 21 or times > COUNT_MAX:
                     return total, BAD_COUNT
+            spelled = times
         number[touch] = page + base_page
         write[touch] = byte & 1
         count[touch] = times
@@ -184,6 +188,7 @@ def encode_chunk(page, write, count, out):
     recent = np.zeros(RECENT, np.int64)
     base = np.int64(0)
     other = np.int64(0)
+    spelled = np.int64(3)
     at = 0
     for i in range(len(page)):
         number = page[i]
@@ -213,9 +218,11 @@ def encode_chunk(page, write, count, out):
             for j in range(extra):
                 out[at + j] = (bits >> (8 * j)) & 255
             at += extra
-        out[start] = first | np.int64(write[i]) | min(count[i] - 1, 3) << 1
-        if count[i] > 3:
-            left = count[i] - 4
+        code = count[i] - 1 if count[i] < 3 else 2 if count[i] == spelled else 3
+        out[start] = first | np.int64(write[i]) | code << 1
+        if code == 3:
+            spelled = count[i]
+            left = count[i] - 3
             while left >= 128:
                 out[at] = (left & 127) | 128
                 left >>= 7
