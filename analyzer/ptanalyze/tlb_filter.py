@@ -39,6 +39,7 @@ def filter_trace(trace, space, placement, tlb, *, threads=1, cache_dir=None, bat
 
 
 def _filter(trace, regions, placement, tlb, threads, batch, writer, progress):
+    """Filter batch by batch into `writer`; int64[cpus, 3] as WalkStream.hits."""
     from .kernels import tlb as kernels
 
     cpus = len(placement.cpu_node)
@@ -48,33 +49,47 @@ def _filter(trace, regions, placement, tlb, threads, batch, writer, progress):
     kernel = kernels.filter_common if is_common(tlb) else kernels.filter_any
     with ThreadPoolExecutor(threads) as pool:
         for touches in trace.batches(batch):
-            page, write = read_only(touches.page), read_only(touches.write)
-            if len(page) and int(page.max()) >> SLOT_BITS >= len(regions.va):
-                raise CaptureError("trace", "page", int(page.max()), f"beyond its {len(regions.va)} regions")
-            numbers = np.arange(touches.chunks.start, touches.chunks.stop)
-            count = trace.chunks["touches"][touches.chunks]
-            first = np.cumsum(count) - count
-            rows = numbers, first, count
-            out_page, out_write = np.empty(len(page), np.uint32), np.empty(len(page), bool)
-            misses = np.zeros(len(numbers), np.int64)
-
-            def run(mine, page=page, write=write, out=(out_page, out_write), misses=misses, rows=rows):
-                cpu, at = mine
-                _make_room(states[cpu], len(page))
-                own = np.zeros(len(at), np.int64)
-                chunks = np.column_stack([column[at] for column in rows])
-                kernel(page, write, chunks, pages, shootdowns, states[cpu], *out, own)
-                misses[at] = own
-
-            list(pool.map(run, _by_cpu(placement.chunk_cpu[touches.chunks])))
-            n = kernels.close_gaps(out_page, out_write, first, misses)
-            writer.append(out_page[:n], out_write[:n], misses)
+            if len(touches.page) and int(touches.page.max()) >> SLOT_BITS >= len(regions.va):
+                raise CaptureError(
+                    "trace", "page", int(touches.page.max()), f"beyond its {len(regions.va)} regions"
+                )
+            one_cpu = _Batch(trace, touches, kernel, pages, shootdowns, states)
+            list(pool.map(one_cpu.run, *_by_cpu(placement.chunk_cpu[touches.chunks])))
+            writer.append(*one_cpu.walks())
             if progress:
-                progress(len(page))
+                progress(len(touches.page))
     hits = np.array([state.hits for state in states], np.int64).reshape(cpus, 3)
     merged = trace.chunks["accesses"] - trace.chunks["touches"]
     np.add.at(hits[:, 0], placement.chunk_cpu, merged)
     return hits
+
+
+class _Batch:
+    """One batch: CPUs write a chunk's misses to where its touches are; then the gaps are closed."""
+
+    def __init__(self, trace, touches, kernel, pages, shootdowns, states):
+        self.kernel, self.states = kernel, states
+        self.page, self.write = read_only(touches.page), read_only(touches.write)
+        count = trace.chunks["touches"][touches.chunks]
+        number = np.arange(touches.chunks.start, touches.chunks.stop)
+        self.chunks = np.column_stack([number, np.cumsum(count) - count, count])
+        self.tables = pages, shootdowns
+        self.out = np.empty(len(self.page), np.uint32), np.empty(len(self.page), bool)
+        self.misses = np.zeros(len(number), np.int64)
+
+    def run(self, cpu, mine):
+        """Filter the chunks at positions `mine`, all of one CPU."""
+        state, misses = self.states[cpu], np.zeros(len(mine), np.int64)
+        _make_room(state, len(self.page))
+        self.kernel(self.page, self.write, self.chunks[mine], *self.tables, state, *self.out, misses)
+        self.misses[mine] = misses
+
+    def walks(self):
+        """(page, write, misses by chunk) of all CPUs, in the order of the trace."""
+        from .kernels.tlb import close_gaps
+
+        n = close_gaps(*self.out, self.chunks[:, 1].copy(), self.misses)
+        return self.out[0][:n], self.out[1][:n], self.misses
 
 
 def is_common(tlb):
@@ -127,10 +142,10 @@ def _pages(regions):
 
 
 def _by_cpu(chunk_cpu):
-    """[(cpu, positions of its chunks, in order)]."""
+    """(CPUs that have chunks, positions of the chunks of each, in order)."""
     order = np.argsort(chunk_cpu, kind="stable")
     cpus, first = np.unique(chunk_cpu[order], return_index=True)
-    return list(zip(cpus.tolist(), np.split(order, first[1:]), strict=True)) if len(cpus) else []
+    return cpus.tolist(), np.split(order, first[1:])
 
 
 def _shootdowns(events, pages):
@@ -138,10 +153,8 @@ def _shootdowns(events, pages):
     from .kernels.tlb import Shootdowns
 
     rows = invalidations(events)
-    begin, count = (
-        rows["start"] >> np.uint64(PAGE_SHIFT),
-        (rows["end"] - rows["start"]) >> np.uint64(PAGE_SHIFT),
-    )
+    begin = rows["start"] >> np.uint64(PAGE_SHIFT)
+    count = (rows["end"] - rows["start"]) >> np.uint64(PAGE_SHIFT)
     long = count > FLUSH_CEILING
     count = np.where(long, 0, count).astype(np.int64)
     tags, kept = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]

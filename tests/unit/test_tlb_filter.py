@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from ptanalyze.address_space import address_space
+from ptanalyze.cache_pass import cache_pass
 from ptanalyze.errors import CaptureError, UsageError
 from ptanalyze.tlb_filter import filter_trace
 from ptanalyze.trace import Touches
-from strategies import build_snapshot, build_trace, place, small_tlb
+from strategies import build_snapshot, build_trace, place, small_machine, small_tlb
 
 GIB, KIB4 = 1 << 30, 1 << 12
 TLB = small_tlb((8, 4), (12, 3))
@@ -131,3 +132,13 @@ def test_a_cache_directory_that_cannot_be_made_is_named(case, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"file/cache: walk stream cannot be stored"):
         filter_trace(*case, TLB, cache_dir=tmp_path / "file" / "cache")
+
+
+def test_a_memory_mapped_stream_feeds_the_cache_pass(tmp_path):
+    trace = build_trace([(k % 2, [GIB + KIB4 * (k + 8 * n) for n in range(700)]) for k in range(8)])
+    space, placement = address_space(build_snapshot([(GIB, 5)]), trace.regions), place(trace, 2, 2)
+    stream = filter_trace(trace, space, placement, TLB, cache_dir=tmp_path)
+    assert isinstance(stream.page, np.memmap) and len(stream) == 5600
+    reads = [reads for _, reads in cache_pass(space, placement, small_machine(), stream, batch=1000)]
+    assert np.array_equal(np.concatenate([r.page for r in reads]), stream.page)
+    assert all((r.read & np.uint64(1 << 8)).all() for r in reads)  # every walk reads its leaf entry
