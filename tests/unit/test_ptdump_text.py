@@ -147,6 +147,8 @@ DAMAGE = [
     ("0 0 </level4>", "0 0 0 </level4>", r"line \d+"),
     ("0 0 </level4>", "0 q </level4>", r"line \d+"),
     ("<level4", "<level9", r"line \d+"),
+    ('<level4 b="', '<level4 b="100000000000000000000000', r"line \d+"),
+    ("0 0 </level4>", "0 100000000000000000000000 </level4>", r"line \d+"),
     ("<level4", "<level3", "level4"),
     ("\n0 0 ", "\n0 -5 ", "numamap"),
 ]

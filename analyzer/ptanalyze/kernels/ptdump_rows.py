@@ -1,21 +1,17 @@
 """Rows of a vMitosis page-table dump, `<levelL b="FRAME">ENTRY ENTRY ... </levelL>`, from text to words."""
 
+import numpy as np
 from numba import njit
 
 NUMA, EXECUTABLE, POINTER = 1 << 60, 1 << 61, 1 << 62  # prefixes n, x and p of an entry, above its number
+DIGITS = 10  # frames have 40 bits
 OK, BAD_ROW, BAD_ENTRY, TOO_MANY, CUT_SHORT = range(5)
 NEWLINE, SPACE, QUOTE, LESS, GREATER, N, P, X = tuple(b'\n "<>npx')
 ROW = tuple(b"<level")
 
 
-@njit(cache=True, nogil=True)
-def digit(byte):
-    """Value of a lower-case hexadecimal digit, -1 for any other byte."""
-    if 48 <= byte <= 57:
-        return int(byte) - 48
-    if 97 <= byte <= 102:
-        return int(byte) - 87
-    return -1
+VALUE = np.full(256, -1, np.int64)  # of a byte that is a lower-case hexadecimal digit
+VALUE[list(b"0123456789abcdef")] = range(16)
 
 
 @njit(cache=True, nogil=True)
@@ -26,9 +22,10 @@ def row_head(text, at, end):
             return -1, 0, at
     if at + 11 >= end:
         return -2, 0, at
-    level, at, frame = digit(text[at + 6]), at + 11, 0
-    while at < end and digit(text[at]) >= 0:
-        frame = frame << 4 | digit(text[at])
+    level, at, frame = VALUE[text[at + 6]], at + 11, 0
+    last = at + DIGITS + 1
+    while at < end and at < last and VALUE[text[at]] >= 0:
+        frame = frame << 4 | VALUE[text[at]]
         at += 1
     if at + 2 >= end:
         return -2, 0, at
@@ -44,13 +41,13 @@ def entry_at(text, at, end):
     while at < end and (text[at] == N or text[at] == X or text[at] == P):
         word |= NUMA if text[at] == N else EXECUTABLE if text[at] == X else POINTER
         at += 1
-    while at < end and digit(text[at]) >= 0:
-        number = number << 4 | digit(text[at])
+    while at < end and digits <= DIGITS and VALUE[text[at]] >= 0:
+        number = number << 4 | VALUE[text[at]]
         at += 1
         digits += 1
     if at >= end:
         return -2, at
-    if digits == 0 or digits > 10 or text[at] != SPACE:
+    if digits == 0 or digits > DIGITS or text[at] != SPACE:
         return -1, at
     return word | number, at + 1
 
