@@ -1,10 +1,10 @@
 """Small processes with every kind of memory-management event, and how to replay them."""
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
-from strategies import PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
 
 from ptanalyze.address_space import address_space
 from ptanalyze.cache_pass import cache_pass
@@ -15,6 +15,7 @@ from ptanalyze.policies.base import World
 from ptanalyze.replay import replay, start
 from ptanalyze.trace import Event
 from ptanalyze.walks import WalkStream
+from strategies import PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
 
 HEAP = 0x1000_0000_0000
 REGIONS = (HEAP, HEAP + REGION, HEAP + (1 << 30), HEAP + (1 << 39))
@@ -108,14 +109,14 @@ def memory_events(draw, chunks, threads):
 
 @st.composite
 def cases(draw, native=True):
-    """A few regions, some mapped by 2 MiB pages, touched by threads on several nodes among all kinds of events."""
+    """A few regions, some mapped by 2 MiB pages, touched from several nodes among all kinds of events."""
     nodes, threads = draw(st.integers(1, 4)), draw(st.integers(1, 5))
     mapped = draw(st.lists(WHERE, min_size=1, max_size=12, unique=True))
     huge = set(draw(st.lists(st.sampled_from(REGIONS), max_size=1)))
     pages = [Page(va, 1000 + k) for k, va in enumerate(sorted(mapped)) if va >> 21 << 21 not in huge]
     pages += [Page(region, 512 * (3 + k), 2) for k, region in enumerate(sorted(huge))]
     bounds = sorted({HEAP - REGION, HEAP + (1 << 40), *draw(st.lists(WHERE, max_size=3))})
-    vmas = [(a, b, "v") for a, b in zip(bounds, bounds[1:], strict=False)]
+    vmas = [(a, b, "v") for a, b in itertools.pairwise(bounds)]
     vmas = vmas[: draw(st.integers(1, len(vmas)))]
     spread = draw(st.lists(st.integers(0, nodes - 1), min_size=1, max_size=3))
     snapshot = build_snapshot(

@@ -1,4 +1,4 @@
-"""Replay: native walks per second of each policy on one core, random pages of 16 GiB, four nodes; and compile time."""
+"""Replay: native walks/s of each policy on one core, random pages of 16 GiB, four nodes; and compile time."""
 
 import time
 from statistics import median

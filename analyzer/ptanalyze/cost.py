@@ -1,9 +1,10 @@
 """Counts to cycles to an estimate of run time; array products only, so that new latencies need no replay.
 
-The run-time law is additive, C = NW + e W + M: NW cycles outside walks, W walk cycles, e the share of them that
-stalls the program, M the kernel's work on page tables, all summed over the CPUs. The counters of the public vMitosis
-runs obey it with one e per workload over all placements. Neither e nor NW can be read off a trace: both are stated
-intervals, and a speed-up is computed with the same e and NW for the baseline and for the policy.
+The run-time law is additive, C = NW + e W + M: NW cycles outside walks, W walk cycles, e the share of them
+that stalls the program, M the kernel's work on page tables, all summed over the CPUs. The counters of the
+public vMitosis runs obey it with one e per workload over all placements. Neither e nor NW can be read off a
+trace: both are stated intervals, and a speed-up is computed with the same e and NW for the baseline and for
+the policy.
 """
 
 from itertools import product
@@ -28,7 +29,8 @@ LEVEL_BITS = 8
 def read_cycles(machine, contended=False):
     """float64[nodes, nodes, 2]: cycles of one read by [reader's node, serving node, 1 = from DRAM].
 
-    What does not come from DRAM comes from the reader's own L2 or LLC, wherever the table is: the mean of both.
+    What does not come from DRAM comes from the reader's own L2 or LLC, wherever the table is: the mean of
+    both.
     """
     dram = machine.latency_cycles(contended)
     cached = np.full_like(dram, (machine.l2.cycles + machine.llc.cycles) / 2)
@@ -61,7 +63,7 @@ def management_cycles(events, machine, costs):
 
 
 def price(counters, machine, costs, baseline=None, instructions=0.0, contended=False):
-    """Price of Counters against the baseline's; no speed-up where the trace's instructions are not known (0)."""
+    """Price of Counters against the baseline's; no speed-up where instructions are not known (0)."""
     guest, host = walk_cycles(counters.reads, machine, contended)
     management = management_cycles(counters.events, machine, costs)
     speedup = None

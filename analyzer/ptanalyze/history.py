@@ -1,4 +1,4 @@
-"""The memory manager's side of a trace, ready for replay: what was mapped at the start, and every later step."""
+"""The memory manager's side of a trace, ready for replay: what was mapped at first, and every later step."""
 
 from dataclasses import dataclass
 
@@ -62,9 +62,9 @@ def history(snapshot, trace, space, placement, offset):
 
     offset  int64[chunks + 1], WalkStream.offset: an event before chunk c comes before walk offset[c]
 
-    A trace with a region of interest (a ROI_START event) found its older pages mapped: an entry that is present
-    in the snapshot and lies in a VMA that no event made counts as mapped before the trace began. Any other trace
-    began with its process: whatever it touches first is a demand fault.
+    A trace with a region of interest (a ROI_START event) found its older pages mapped: an entry that is
+    present in the snapshot and lies in a VMA that no event made counts as mapped before the trace began. Any
+    other trace began with its process: whatever it touches first is a demand fault.
     """
     tables, regions = space.tables, space.regions
     leaf, of_region = np.unique(regions.leaf, return_inverse=True)

@@ -8,8 +8,8 @@ from .trace import Event
 class LiveCpus:
     """Follows the trace's threads; `advance` in event order. Linux keeps this as mm_cpumask.
 
-    A thread lives from its THREAD_START event (from the beginning without one) to its THREAD_EXIT, on the CPU of
-    its latest chunk (of its first one before that).
+    A thread lives from its THREAD_START event (from the beginning without one) to its THREAD_EXIT, on the
+    CPU of its latest chunk (of its first one before that).
     """
 
     def __init__(self, trace, placement):

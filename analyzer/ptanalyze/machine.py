@@ -102,7 +102,7 @@ class Span(Strict):
 
 
 class Costs(Strict):
-    """What management costs, in ns of CPU time, and the assumptions behind the run-time estimate (cost.py)."""
+    """What management costs, in ns of CPU time, and the assumptions of the run-time estimate (cost.py)."""
 
     name: str
     description: str
@@ -139,7 +139,7 @@ def load_costs(machine, path=None):
             raise UsageError(f"{path}: {field.name} = {value}: must be a finite number, not negative")
         if isinstance(value, Span) and not 0 <= value.low <= value.high < float("inf"):
             raise UsageError(
-                f"{path}: {field.name} = {value.low}..{value.high}: low must be 0 or more, high not less"
+                f"{path}: {field.name} = {value.low}..{value.high}: low must not be negative, high not less"
             )
     if costs.exposed.high > 1:
         raise UsageError(f"{path}: exposed.high = {costs.exposed.high}: a share is at most 1")
@@ -158,7 +158,8 @@ def _find(kind, name):
     known = {path.stem: path for path in (bundled("models") / kind).glob("*.toml")}
     if name not in known:
         raise UsageError(
-            f"{kind.removesuffix('s')} {name}: unknown; there are: {', '.join(sorted(known))}; or give a .toml file"
+            f"{kind.removesuffix('s')} {name}: unknown; there are: {', '.join(sorted(known))}; "
+            "or give a .toml file"
         )
     return known[name]
 

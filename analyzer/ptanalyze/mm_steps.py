@@ -1,7 +1,7 @@
 """Memory-management events as steps on the leaf tables that a trace touches.
 
-What each system call does to page tables follows mm/mmap.c, mm/mprotect.c, mm/mremap.c and mm/madvise.c; failed
-calls do nothing. A range that covers a huge entry only in part rewrites that entry.
+What each system call does to page tables follows mm/mmap.c, mm/mprotect.c, mm/mremap.c and mm/madvise.c;
+failed calls do nothing. A range that covers a huge entry only in part rewrites that entry.
 """
 
 import numpy as np
@@ -134,7 +134,7 @@ class StepWriter:
         self._leave(start, end)
 
     def _leave(self, start, end):
-        """The VMAs of the range are gone and its entries cleared: shoot down, free tables, forget the VMAs."""
+        """The VMAs of the range are gone, its entries cleared: shoot down, free tables, forget the VMAs."""
         freed = self._freed(start, end)
         for table in freed:
             self._clear_leftovers(self.slots.row_of_table.get(table))
@@ -144,7 +144,7 @@ class StepWriter:
         self.set_vma(start, end, UNKNOWN_VMA)
 
     def _clear_leftovers(self, row):
-        """What was touched outside every known VMA, or in a huge page unmapped bit by bit, goes with its table."""
+        """What was touched outside known VMAs, or in a huge page unmapped bit by bit, goes with its table."""
         if row is None:
             return
         unknown = self.vmas.owner[UNKNOWN_VMA]
@@ -155,7 +155,7 @@ class StepWriter:
             self._add(CLEAR, row, slot, slot + 1, owner)
 
     def _freed(self, start, end):
-        """Flat ids of tables whose whole span has no VMA left, leaf tables first (free_pgtables in mm/memory.c)."""
+        """Flat ids of tables whose whole span has no VMA left, leaf tables first (free_pgtables)."""
         found = set()
         for region, _, _ in self.slots.regions(start, end):
             found.update(self._empty_from(region))
@@ -167,7 +167,9 @@ class StepWriter:
 
     def _empty_from(self, region):
         table = self.slots.leaf(region)
-        while self.tables.parent[table] >= 0 and not self.vmas.any(int(self.tables.base[table]), self._end(table)):
+        while self.tables.parent[table] >= 0 and not self.vmas.any(
+            int(self.tables.base[table]), self._end(table)
+        ):
             yield table
             table = int(self.tables.parent[table])
 
@@ -209,7 +211,7 @@ class StepWriter:
                 self._add(kind if hi - lo == 512 else UPDATE, row, slot, slot + 1, owner)
 
     def set_vma(self, start, end, vma_id):
-        """Slots of the range now belong to a VMA: SET steps; a huge entry to the last one that covers it whole."""
+        """Slots of the range now belong to a VMA; a huge entry to the last one that covers it whole."""
         for region, lo, hi in self.slots.regions(start, end):
             row, slot = self.slots.row(region), self.slots.entry(region)
             if slot < 0:
@@ -225,7 +227,9 @@ class StepWriter:
                 continue
             row, first = self.slots.row(region), self.slots.va(region) << REGION_SHIFT
             at = lo
-            for target, to, to_end in self.slots.regions(first + lo * PAGE + shift, first + hi * PAGE + shift):
+            for target, to, to_end in self.slots.regions(
+                first + lo * PAGE + shift, first + hi * PAGE + shift
+            ):
                 if self.slots.entry(target) >= 0:
                     continue
                 offset = ((self.slots.va(target) << REGION_SHIFT) - shift - first) // PAGE
@@ -254,7 +258,7 @@ class Slots:
         self._columns = regions.va.astype(np.int64), regions.leaf, regions.level, regions.slot, rows.of_region
 
     def span(self, start, end):
-        """int64[n] region ids that overlap the pages start..end (bytes), int64[n] first, int64[n] last slot + 1."""
+        """int64[n] region ids that overlap bytes start..end, int64[n] first slot, int64[n] last slot + 1."""
         first, last = start >> PAGE_SHIFT, (end + PAGE - 1) >> PAGE_SHIFT
         if last <= first:
             return np.zeros((3, 0), np.int64)

@@ -1,8 +1,9 @@
 """Which node owns each VMA: an interval map that the trace's memory-management events change over time.
 
-Hydra (section 3.2) gives every VMA an owner: the node of the thread that asked for it. VMAs older than the trace
-belong to the main thread's node. What munmap, mprotect and mremap split keeps its owner; VMAs of separate calls
-are never merged, the heap that brk grows is one VMA, and undoing an mprotect merges what it had split.
+Hydra (section 3.2) gives every VMA an owner: the node of the thread that asked for it. VMAs older than the
+trace belong to the main thread's node. What munmap, mprotect and mremap split keeps its owner; VMAs of
+separate calls are never merged, the heap that brk grows is one VMA, and undoing an mprotect merges what it
+had split.
 """
 
 from bisect import bisect_left, bisect_right

@@ -20,7 +20,8 @@ def place(trace, machine, how=AUTO, topology=None):
     recorded     each chunk on the node of the CPU it was recorded on
     round-robin  thread i on node i mod nodes; block: the first threads on node 0, the next on node 1, ...
     Each thread gets a CPU of its own while its node has some left; then CPUs are shared, and `how` says so.
-    Raises UsageError for nodes and CPUs that the machine does not have, and for recorded CPUs that are not known.
+    Raises UsageError for nodes and CPUs that the machine does not have, and for recorded CPUs that are not
+    known.
     """
     if how == AUTO:
         several = topology is not None and len(topology) > 1
@@ -44,8 +45,8 @@ def _recorded(trace, machine, topology):
     unknown |= node_of[np.where(unknown, 0, cpus)] == UNKNOWN_NODE
     if unknown.any():
         raise UsageError(
-            f"placement = recorded: CPU {cpus[np.argmax(unknown)]} of chunk {np.argmax(unknown)} is on no known "
-            "node; use round-robin or block"
+            f"placement = recorded: CPU {cpus[np.argmax(unknown)]} of chunk {np.argmax(unknown)} is on no "
+            "known node; use round-robin or block"
         )
     used, dense = np.unique(cpus, return_inverse=True)
     node = node_of[used]

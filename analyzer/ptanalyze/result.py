@@ -42,7 +42,8 @@ class Result:
     """Integer counts (kernels.replay.Counters says what their axes are) and their price.
 
     hits          int64[3]  accesses that hit the L1 TLB, the L2 TLB, or walked; zeros without a trace
-    table_pages   guest table pages in the end, table_pages_peak at most, single_copy what one copy takes in the end
+    table_pages   guest table pages in the end, table_pages_peak at most, single_copy what one copy takes in
+    the end
     host_pages    host table pages, as captured
     """
 

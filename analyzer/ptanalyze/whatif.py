@@ -1,4 +1,4 @@
-"""What would another placement policy change, and at what price? One filter pass, one cache pass, many replays."""
+"""What would another policy change, at what price? One filter pass, one cache pass, many replays."""
 
 import platform
 

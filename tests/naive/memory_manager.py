@@ -225,7 +225,9 @@ class Memory:
             self.leave(start, end, node, live)
 
     def leave(self, start, end, node, live):
-        empty = lambda t: not self.overlaps(t[1] << (12 + 9 * t[0]), (t[1] + 1) << (12 + 9 * t[0]))  # noqa: E731
+        def empty(t):
+            return not self.overlaps(t[1] << (12 + 9 * t[0]), (t[1] + 1) << (12 + 9 * t[0]))
+
         gone = set()
         for va in self.region_level:
             if va << 21 < end and start < (va + 1) << 21:

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import build_trace, small_machine
 
 from ptanalyze import cost
 from ptanalyze.kernels.replay import EVENT_KINDS, counters
 from ptanalyze.machine import load_costs, load_machine
+from strategies import build_trace, small_machine
 
 COSTS = load_costs(load_machine("vmitosis-cascade-lake"))
 MACHINE = small_machine(2)  # 2 GHz, 100 ns local, 200 ns remote, L2 14 and LLC 50 cycles

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import build_topology, build_trace, small_machine
 
 from ptanalyze.errors import UsageError
 from ptanalyze.placement import place
 from ptanalyze.trace import Event
+from strategies import build_topology, build_trace, small_machine
 
 
 def trace_of(threads, cpus=None):

@@ -1,19 +1,20 @@
 """What the policies must add up to, by the papers and by counting on fingers."""
 
+import itertools
 import os
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_cases import HEAP, case, cases, events, run
-from strategies import PAGE, REGION, build_snapshot, build_trace
 
 from ptanalyze import cost
 from ptanalyze.errors import UsageError
 from ptanalyze.kernels.replay import EVENT_KINDS, LL, PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT, RL
 from ptanalyze.policies import POLICIES, find
 from ptanalyze.trace import Event
+from replay_cases import HEAP, case, cases, events, run
+from strategies import PAGE, REGION, build_snapshot, build_trace
 
 EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
 SINGLE_COPY = ("linux", "first-touch", "interleave", "bind", "ideal")
@@ -115,7 +116,7 @@ def test_hydra_with_full_prefetch_faults_once_a_table_page_and_node():
 @given(cases(native=True), st.sampled_from(["every", "first"]))
 def test_prefetching_adds_no_table_pages_and_never_adds_replica_faults(case, when):
     found = [run(case, "hydra", {"prefetch": d, "prefetch_on": when}).counters for d in (0, 1, 4, 9)]
-    for less, more in zip(found, found[1:], strict=False):
+    for less, more in itertools.pairwise(found):
         assert (less.pages == more.pages).all()
         assert more.events[REPLICA_FAULT].sum() <= less.events[REPLICA_FAULT].sum()
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive import replay as naive
 
+from naive import replay as naive
 from replay_cases import cases, events, reads_of, run
 
 EXAMPLES = 25 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60

@@ -5,14 +5,14 @@ import json
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from replay_cases import HEAP, cases
-from strategies import PAGE, build_snapshot, build_trace, small_machine
 
 from ptanalyze.errors import UsageError
 from ptanalyze.machine import load_costs, load_machine
 from ptanalyze.result import frame
 from ptanalyze.trace import Event
 from ptanalyze.whatif import whatif
+from replay_cases import HEAP, cases
+from strategies import PAGE, build_snapshot, build_trace, small_machine
 
 COSTS = load_costs(load_machine("sapphire-rapids"))
 PAGES = [HEAP + k * PAGE for k in range(40)]

@@ -1,4 +1,4 @@
-"""The replay loop: which node serves each read of each walk under one policy. It counts; ptanalyze.cost prices."""
+"""The replay loop: which node serves each read of each walk under a policy. It counts; cost.py prices."""
 
 from functools import cache
 from typing import NamedTuple
@@ -63,8 +63,9 @@ def replay_for(locate, on_walk, on_step):
 
     _nrt=False: no reference counts, which cost 20 times as much as the replay; nothing here allocates.
 
-    Returns replay(cpu_node, reads, fault, tables, rows, steps, shootdowns, mapped, state, counters, first, step):
-    replays walks first, first + 1, ... of the stream and the steps due before them; returns the next step.
+    Returns replay(cpu_node, reads, fault, tables, rows, steps, shootdowns, mapped, state, counters, first,
+    step): replays walks first, first + 1, ... of the stream and the steps due before them; returns the next
+    step.
     """
 
     @njit(nogil=True, _nrt=False)

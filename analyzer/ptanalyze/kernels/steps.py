@@ -1,4 +1,4 @@
-"""What the memory manager does to leaf tables, in walk order: the steps every replay interleaves with the walks."""
+"""What the memory manager does to leaf tables: the steps that every replay interleaves with the walks."""
 
 from typing import NamedTuple
 

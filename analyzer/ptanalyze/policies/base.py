@@ -1,16 +1,18 @@
 """What a placement policy is: a name, typed parameters, the state it starts from, and three hooks.
 
 The walks, their demand faults, and the steps of the memory manager are the same under every policy
-(docs/data-path.md). A policy answers three questions about them. Hooks are Numba functions; they never allocate:
+(docs/data-path.md). A policy answers three questions about them. Hooks are Numba functions that
+never allocate:
 
 locate(state, table, dimension, node) -> node
     Which node serves a read of `table` (flat id; dimension 0 guest, 1 host) by a CPU of `node`? Inlined.
 on_walk(state, tables, leaf, row, slot, node, fault, counters) -> node
-    A CPU of `node` walks through entry `slot` of `leaf`, row `row`. `fault` is 0, or 1 + the number of table pages
-    that a demand fault made, `leaf` upwards. Keeps up the state, counts what the policy writes and copies, and
-    says which node serves the read of the leaf entry. Inlined: keep the common way short and call the rest.
+    A CPU of `node` walks through entry `slot` of `leaf`, row `row`. `fault` is 0, or 1 + the number of table
+    pages that a demand fault made, `leaf` upwards. Keeps up the state, counts what the policy writes and
+    copies, and says which node serves the read of the leaf entry. Inlined: keep the common way short and
+    call the rest.
 on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
-    The memory manager takes one of kernels.steps' steps; mapped.changed[step] says what it changed. Not inlined.
+    The memory manager takes one of kernels.steps' steps; mapped.changed[step] says what changed. Not inlined.
 """
 
 from collections.abc import Callable
@@ -51,8 +53,8 @@ class World(NamedTuple):
 class Policy(NamedTuple):
     """start(world, params) -> (state of the hooks, guest table pages it starts with).
 
-    settle(state, world, tables) -> table pages: how many pages it takes to make `tables` (flat ids), which the
-    snapshot has though the trace's events had freed them: the kernel filled them on the program's behalf.
+    settle(state, world, tables) -> table pages: how many pages it takes to make `tables` (flat ids), which
+    the snapshot has though the trace's events had freed them: the kernel filled them on the program's behalf.
     """
 
     name: str
@@ -119,8 +121,9 @@ def captured_nodes(world, dimension):
     unknown = int(np.count_nonzero(found == UNKNOWN_NODE))
     if unknown:
         raise UsageError(
-            f"{file}: node unknown for {unknown} of {len(found)} table pages: dump with `ptanalyze dump process` "
-            "as root (BPF) to learn them, or use a policy that re-places tables: first-touch, interleave, mitosis"
+            f"{file}: node unknown for {unknown} of {len(found)} table pages: dump with `ptanalyze "
+            "dump process` as root (BPF) to learn them, or use a policy that re-places tables: first-touch, "
+            "interleave, mitosis"
         )
     if len(found) and found.max() >= nodes:
         raise UsageError(

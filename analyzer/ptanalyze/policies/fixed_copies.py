@@ -20,7 +20,7 @@ class State(NamedTuple):
     """
     home     int16[T]         node of the single copy; NOWHERE: placed by `rule` when it is first needed
     again    int16[T]         `home` of a table that is made again after it was freed
-    serve    int16[2, nodes]  [dimension, reader's node] -> node whose copy it reads; NOWHERE: the table's home
+    serve    int16[2, nodes]  [dimension, reader's node] -> node whose copy it reads; NOWHERE: its home
     copies   int16[k]         nodes that hold a copy of every guest table; empty: only the home does
     rule     int64[2]         FIRST_TOUCH, INTERLEAVE or BIND; next node (INTERLEAVE) or the node (BIND)
     """

@@ -16,8 +16,8 @@ DEGREE = (
 )
 WHEN = "prefetch with every copied entry (3.4), or only with the first of a table page (4.1)"
 FILTER = (
-    "which shootdowns spare CPUs on nodes that share no leaf table of the range: none; those of ranges within one "
-    "leaf table page (4.2); all; or all, but interrupting everyone as soon as another node shares one"
+    "which shootdowns spare CPUs on nodes that share no leaf table of the range: none; those of ranges "
+    "within one leaf table page (4.2); all; or all, but interrupting everyone as soon as another node shares one"
 )
 
 
@@ -68,7 +68,7 @@ def _owners_entries(history, nodes):
 
 
 def _owners_tables(world, ring):
-    """uint64[T]: nodes that have each guest table page at the start: every node the root, owners what they map."""
+    """uint64[T]: nodes with each guest table page at the start: all have the root, owners what they map."""
     tables, history = world.space.tables, world.history
     exists = guest_exists(world)
     have = np.zeros(len(exists), np.uint64)

@@ -1,7 +1,7 @@
 """Hooks of Hydra: an entry is copied to a node when that node first needs it (sections 3.2, 3.4, 4.1, 4.2).
 
-A node's CPUs walk that node's own tables, so upper levels are always local. A leaf entry that is not there yet is
-fetched from the owner of its VMA: one remote read, every later one local.
+A node's CPUs walk that node's own tables, so upper levels are always local. A leaf entry that is not there
+yet is fetched from the owner of its VMA: one remote read, every later one local.
 """
 
 from typing import NamedTuple
@@ -31,11 +31,11 @@ OFF, SINGLE, ALL, ALL_OR_NONE = range(4)
 class State(NamedTuple):
     """
     entries    uint64[L, nodes, 8]  bit map of the entries that each node's copy of a row has
-    ring       uint64[L, nodes]     bit n of ring[row, m]: the copies of nodes m and n are linked; 0: m has no copy
+    ring       uint64[L, nodes]     bit n of ring[row, m]: copies of nodes m and n are linked; 0: m has none
     tables     uint64[T]            bit n: node n has this guest table page
     home       int16[T]             node of host tables, as captured
     vma        int32[L], mixed_row int32[L], mixed int32[M, 512], owner int16[V]: as in History
-    options    int64[3]             prefetch degree; 1 = prefetch with a table's first copy only; OFF ... ALL_OR_NONE
+    options    int64[3]             prefetch degree; 1: only with a table's first copy; OFF ... ALL_OR_NONE
     sharing    uint64[1]            nodes that share a leaf table changed since the last FLUSH
     """
 
@@ -106,7 +106,7 @@ def need_table(state, tables, leaf, row, node, by, counters):
 
 @hook
 def copy(state, row, slot, node, owner, first):
-    """Copy the entry, and those of its aligned block of 2^degree that the owner has, in this row and this VMA."""
+    """Copy the entry, and those of its aligned block of 2^degree that the owner has in this VMA."""
     degree = state.options[0]
     if state.options[1] and not first:
         degree = 0
@@ -162,7 +162,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
 
 @hook
 def update(state, row, owner, node, entries, counters):
-    """Write `entries` entries of the owner's copy and of every copy linked to it, whether it has them or not."""
+    """Write `entries` entries of the owner's copy and of every linked copy, whether it has them or not."""
     counters.events[PTE_WRITE, node, owner] += entries
     for sharer in range(state.ring.shape[1]):
         if sharer != owner and (state.ring[row, owner] >> np.uint64(sharer)) & ONE:

@@ -1,4 +1,4 @@
-"""ideal: every read is local, at the price of a single copy. No machine does this; it bounds what is to gain."""
+"""ideal: every read is local at the price of a single copy. No machine does this; it bounds the gain."""
 
 import numpy as np
 

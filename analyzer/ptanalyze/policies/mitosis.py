@@ -1,4 +1,4 @@
-"""mitosis: a replica of every table page on every node of a set, kept equal eagerly (Achermann et al., 2020)."""
+"""mitosis: a replica of every table page on each node of a set, written eagerly (Achermann et al., 2020)."""
 
 from typing import Annotated
 
