@@ -17,7 +17,7 @@ DEGREE = (
 WHEN = "prefetch with every copied entry (3.4), or only with the first of a table page (4.1)"
 FILTER = (
     "which shootdowns spare CPUs on nodes that share no leaf table of the range: none; those of ranges "
-    "within one leaf table page (4.2); all; or all, but interrupting everyone as soon as another node shares one"
+    "within one leaf table page (4.2); all; or all, but everyone as soon as another node shares one"
 )
 
 
