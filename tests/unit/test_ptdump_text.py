@@ -5,10 +5,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from naive import ptdump_rows as naive
 from ptanalyze import entries as E
 from ptanalyze.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.formats.ptdump_text import import_ptdump
 from ptanalyze.formats.snapshot_file import read_snapshot
+from ptanalyze.kernels import ptdump_rows
 from strategies import FRAMES_PER_NODE, Page, build_topology, build_tree, frames_on, trees
 
 KERNEL_HALF = 0x1234
@@ -87,6 +89,18 @@ def test_every_leaf_and_table_of_a_dump_arrives(tmp_path, pages, inverted):
     for column in ("base", "frame", "parent", "level", "node"):
         assert np.array_equal(getattr(snapshot.guest, column), getattr(tree, column)), column
     assert leaves(read_snapshot(tmp_path / "out").guest) == leaves(tree)
+
+
+@settings(max_examples=15, deadline=None)
+@given(trees(frames=UNIQUE_FRAMES), st.booleans())
+def test_rows_are_parsed_as_regular_expressions_do(pages, inverted):
+    text = dump_text(build_tree(pages, frames_on([0, 1], first=1000)), inverted=inverted)
+    expected = naive.parse_rows(text)
+    level, frame, words = (np.zeros((len(expected), *shape), np.int64) for shape in ((), (), (512,)))
+    buffer = np.frombuffer(text.encode(), np.uint8)
+    rows, _, wrong = ptdump_rows.parse_rows(buffer, 0, len(buffer), level, frame, words)
+    assert (rows, wrong) == (len(expected), ptdump_rows.OK)
+    assert [(int(a), int(b), c.tolist()) for a, b, c in zip(level, frame, words, strict=True)] == expected
 
 
 def test_what_the_text_lacks_is_said_to_be_unknown(tmp_path):
