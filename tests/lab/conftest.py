@@ -1,0 +1,63 @@
+"""The booted lab: `pytest tests/lab` is the small run, `pytest tests/lab --lab=full` the whole matrix."""
+
+import subprocess
+
+import pytest
+
+from . import images, runs
+
+
+def pytest_addoption(parser):
+    parser.addoption("--lab", choices=("small", "full"), default="small", help="how much of the lab to boot")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "lab(full=False): boots emulated machines; full: only with --lab=full")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--lab", "small") == "full":
+        return
+    left_out = [
+        item for item in items if (mark := item.get_closest_marker("lab")) and mark.kwargs.get("full")
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_terminal_summary(terminalreporter):
+    if runs.HISTORY:
+        terminalreporter.section("boots of the lab")
+        terminalreporter.write_line("\n".join(runs.HISTORY))
+
+
+@pytest.fixture(scope="session")
+def kernel():
+    if missing := images.missing_packages():
+        pytest.fail(f"the lab needs these packages: apt-get install {' '.join(missing)}", pytrace=False)
+    return images.kernel()
+
+
+@pytest.fixture(scope="session")
+def ptdump():
+    subprocess.run(["make", "-s", "-C", images.ROOT / "dumps"], check=True)
+    return images.ROOT / "dumps/build/ptdump"
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory):
+    """Directory with the lab's own programs, static."""
+    directory = tmp_path_factory.mktemp("programs")
+    for name in ("toucher", "placed"):
+        source = images.LAB / f"programs/{name}.c"
+        subprocess.run(
+            ["gcc", "-O2", "-Wall", "-Wextra", "-static", source, "-o", directory / name], check=True
+        )
+    return directory
+
+
+@pytest.fixture
+def place():
+    with runs.a_place() as directory:
+        yield directory

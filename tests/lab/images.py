@@ -1,0 +1,190 @@
+"""The lab's kernel and initramfs images, built from Debian packages and kept in a cache directory."""
+
+import hashlib
+import lzma
+import os
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+LAB = Path(__file__).parent
+ROOT = LAB.parents[1]
+PACKAGES = {  # command -> package
+    "qemu-system-x86_64": "qemu-system-x86",
+    "busybox": "busybox-static",
+    "dpkg": "dpkg",
+    "apt-get": "apt",
+    "gcc": "gcc",
+    "ldd": "libc-bin",
+}
+SHARE_MODULES = ("virtio_pci", "9pnet_virtio", "9p")
+BIOS = ("bios-256k.bin", "linuxboot_dma.bin", "pvh.bin", "kvmvapic.bin")
+INIT = """#!/bin/sh
+export PATH=/bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mount -t tracefs tracing /sys/kernel/tracing
+mount -t debugfs debug /sys/kernel/debug
+mkdir -p /dev/shm && mount -t tmpfs shm /dev/shm
+for module in $(cat /modules); do insmod "$module" || echo "insmod $module failed"; done
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 share /mnt
+sh /mnt/script
+sync
+poweroff -f
+"""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """`image` boots as on a real machine; `elf` is the same uncompressed: sooner, no KASLR, only 4 levels."""
+
+    version: str
+    image: Path
+    elf: Path
+    root: Path
+
+
+def missing_packages():
+    """Debian packages whose commands are not there."""
+    return sorted({package for command, package in PACKAGES.items() if not shutil.which(command)})
+
+
+def cache():
+    home = os.environ.get("XDG_CACHE_HOME")
+    directory = Path(home) / "ptanalyze-lab" if home else ROOT / "build/lab"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def kernel():
+    """Kernel of linux-image-amd64: fetched and unpacked, never installed. Kept by package version."""
+    package = kernel_package()
+    root = cache() / package
+    if not root.is_dir():
+        with tempfile.TemporaryDirectory(dir=cache()) as inside:
+            unpack(package, Path(inside))
+            os.rename(Path(inside) / "root", root)
+    (image,) = (root / "boot").glob("vmlinuz-*")
+    return Kernel(image.name.removeprefix("vmlinuz-"), image, root / "vmlinux", root)
+
+
+def kernel_package():
+    depends = run("apt-cache", "depends", "linux-image-amd64", check=False)
+    if "linux-image-" not in depends:
+        run("apt-get", "update", "-qq")
+        depends = run("apt-cache", "depends", "linux-image-amd64")
+    return re.search(r"Depends: (linux-image-\S+)", depends)[1]
+
+
+def unpack(package, directory):
+    """`package` as `directory`/root, with vmlinux and the modules' dependencies."""
+    run("apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", package, cwd=directory)
+    root = directory / "root"
+    run("dpkg", "-x", next(directory.glob("*.deb")), root)
+    (modules,) = (root / "lib/modules").iterdir()
+    run("busybox", "depmod", "-b", root, modules.name)
+    (image,) = (root / "boot").glob("vmlinuz-*")
+    (root / "vmlinux").write_bytes(uncompressed(image.read_bytes()))
+
+
+def uncompressed(image):
+    """The ELF kernel inside a bzImage (Documentation/x86/boot.rst: setup_sects, payload_offset, _length)."""
+    setup = ((image[0x1F1] or 4) + 1) * 512
+    offset, length = struct.unpack_from("<II", image, 0x248)
+    payload = image[setup + offset : setup + offset + length]
+    if not payload.startswith(b"\xfd7zXZ"):
+        raise ValueError(f"a kernel packed with {payload[:4].hex()}, expected xz")
+    return lzma.LZMADecompressor().decompress(payload)
+
+
+def initramfs(kernel, modules=(), binaries=(), data=()):
+    """Path of an image with BusyBox, `modules` and what they need, `binaries` and their libraries, `data`.
+
+    data  pairs (path inside, path outside). The image mounts the shared directory and runs `script` from it.
+    """
+    with tempfile.TemporaryDirectory(dir=cache()) as inside:
+        root = Path(inside) / "root"
+        for name in ("bin", "proc", "sys", "dev", "tmp", "mnt"):
+            (root / name).mkdir(parents=True)
+        add_binaries(root, [shutil.which("busybox"), *binaries])
+        for applet in run("busybox", "--list").split():
+            if not (root / "bin" / applet).exists():
+                (root / "bin" / applet).symlink_to("busybox")
+        add_modules(root, kernel, (*SHARE_MODULES, *modules))
+        for path, source in data:
+            add(root, path, source)
+        (root / "init").write_text(INIT)
+        (root / "init").chmod(0o755)
+        return packed(root)
+
+
+def add(root, path, source):
+    target = root / path.lstrip("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    target.chmod(0o755)
+
+
+def add_binaries(root, binaries):
+    for binary in binaries:
+        add(root, f"bin/{Path(binary).name}", binary)
+        for library in re.findall(r"(/\S+) \(0x", run("ldd", binary, check=False)):
+            add(root, library, library)
+
+
+def add_modules(root, kernel, wanted):
+    """Copy modules with their dependencies and list them in /modules in the order of loading."""
+    base = kernel.root / "lib/modules" / kernel.version
+    order = []
+    for line in (base / "modules.dep").read_text().splitlines():
+        module, _, needs = line.partition(":")
+        if Path(module).stem.replace("-", "_") in wanted:
+            order += [*reversed(needs.split()), module]
+    order = list(dict.fromkeys(order))
+    for module in order:
+        add(root, f"/modules.d/{Path(module).name}", base / module)
+    (root / "modules").write_text("".join(f"/modules.d/{Path(module).name}\n" for module in order))
+
+
+def packed(root):
+    """Image of `root`, named after its contents; made unless it is in the cache."""
+    names = sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+    contents = hashlib.sha256()
+    for name in names:
+        path = root / name
+        contents.update(name.encode() + b"\0")
+        if path.is_file() and not path.is_symlink():
+            contents.update(path.read_bytes())
+    image = cache() / f"{contents.hexdigest()[:16]}.cpio"
+    if not image.exists():
+        part = root.with_name("image")
+        with open(part, "wb") as out:
+            archive = ["busybox", "cpio", "-o", "-H", "newc"]
+            listing = "\n".join(names).encode()
+            subprocess.run(
+                archive, input=listing, stdout=out, stderr=subprocess.DEVNULL, cwd=root, check=True
+            )
+        os.rename(part, image)
+    return image
+
+
+def bios_files():
+    """(path inside, path outside) of the firmware a nested QEMU loads."""
+    for name in BIOS:
+        for directory in (Path("/usr/share/qemu"), Path("/usr/share/seabios")):
+            if (directory / name).exists():
+                yield f"/usr/share/qemu/{name}", directory / name
+                break
+
+
+def run(*command, cwd=None, check=True):
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    if check and done.returncode:
+        words = " ".join(map(str, command))
+        raise RuntimeError(f"{words}: exit {done.returncode}: {done.stderr.strip()[-300:]}")
+    return done.stdout

@@ -1,0 +1,123 @@
+"""`ptdump process` on emulated NUMA machines, against their raw memory."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from ptanalyze import entries
+
+from . import images
+from .checks import native_dump_is_true
+from .machine import Machine
+from .runs import boot
+from .touched import DEFAULT, Region, arguments, bind, interleave
+
+BASE = 1 << 40
+FIXED_DIRECT_MAP = {4: 0xFFFF888000000000, 5: 0xFF11000000000000}  # Documentation/x86/x86_64/mm.rst
+FIXED_TEXT = 0xFFFFFFFF81000000
+LIMIT = 120
+EVERYWHERE = [
+    Region("4k", bind(2), bind(3)),
+    Region("4k", bind(0), bind(1), cpu=3, mib=256, step=(1 << 20) + 4096),
+    Region("4k", interleave(0, 1, 2, 3), interleave(0, 1, 2, 3), cpu=1, mib=64),
+    Region("thp", bind(1), bind(0), cpu=2, mib=16),
+    Region("thp", interleave(1, 3), bind(2), mib=16),
+]
+
+
+@pytest.fixture
+def dump(kernel, ptdump, programs, place, request):
+    """Boot a Machine, touch `regions`, dump; the Run."""
+    image = images.initramfs(kernel, binaries=[ptdump])
+
+    def dump(machine, regions, base=BASE, spin_ms=0, options="--verify"):
+        files = {
+            "script": images.LAB / "scripts/native.sh",
+            "ptdump": ptdump,
+            "toucher": programs / "toucher",
+            "toucher.arguments": arguments(base, regions, spin_ms),
+            "ptdump.arguments": options,
+        }
+        return boot(request.node.name, machine, kernel, image, files, place, limit=LIMIT, tries=2)
+
+    return dump
+
+
+def text_address(run):
+    symbols = dict(
+        reversed(line.split(" ")[::2]) for line in (run.share / "symbols").read_text().splitlines()
+    )
+    return int(symbols["_stext"], 16)
+
+
+def direct_map(run):
+    """Where the kernel maps physical memory, from the program headers of /proc/kcore (fs/proc/kcore.c)."""
+    core = (run.share / "kcore").read_bytes()
+    (offset,) = struct.unpack_from("<Q", core, 32)
+    size, count = struct.unpack_from("<HH", core, 54)
+    for i in range(count):
+        kind, _, _, virtual, physical = struct.unpack_from("<IIQQQ", core, offset + i * size)
+        if kind == 1 and 0 < physical <= 1 << 20:
+            return virtual - physical
+    raise AssertionError("/proc/kcore names no low memory")
+
+
+@pytest.mark.lab
+def test_four_nodes_with_a_randomized_kernel(dump):
+    machine = Machine()
+    run = dump(machine, EVERYWHERE)
+    assert direct_map(run) != FIXED_DIRECT_MAP[4]
+    snapshot = native_dump_is_true(machine, run, EVERYWHERE)
+    assert snapshot.guest.levels == 4 and snapshot.facts["method"] == "bpf"
+
+
+@pytest.mark.lab(full=True)
+def test_five_levels_and_addresses_that_need_them(dump):
+    machine = Machine(cpu="max,la57=on")
+    run = dump(machine, EVERYWHERE, base=1 << 52)
+    snapshot = native_dump_is_true(machine, run, EVERYWHERE)
+    assert snapshot.guest.levels == 5 and snapshot.guest.base.max() >= 1 << 52
+
+
+@pytest.mark.lab(full=True)
+def test_five_levels_without_randomization(dump):
+    machine = Machine(cpu="max,la57=on", options="nokaslr numa_balancing=disable")
+    run = dump(machine, EVERYWHERE)
+    assert direct_map(run) == FIXED_DIRECT_MAP[5] and text_address(run) == FIXED_TEXT
+    assert native_dump_is_true(machine, run, EVERYWHERE).guest.levels == 5
+
+
+@pytest.mark.lab(full=True)
+def test_page_table_isolation_has_two_roots_and_the_kernels_is_dumped(dump):
+    machine = Machine(options="pti=on numa_balancing=disable")
+    run = dump(machine, EVERYWHERE)
+    native_dump_is_true(machine, run, EVERYWHERE)
+
+
+@pytest.mark.lab(full=True)
+def test_numa_hints_are_mapped_pages(dump):
+    machine = Machine(options="numa_balancing=enable")
+    regions = [Region("4k", DEFAULT, bind(2), mib=32), Region("thp", DEFAULT, bind(3), mib=32), *EVERYWHERE]
+    run = dump(machine, regions, spin_ms=6000, options="--verify --stop")
+    tree = native_dump_is_true(machine, run, regions).guest
+    for level in (1, 2):
+        hints = entries.inaccessible(tree.entries[tree.level == level], level)
+        assert np.count_nonzero(hints) >= 16, f"level {level}"
+
+
+@pytest.mark.lab(full=True)
+def test_eight_nodes(dump):
+    machine = Machine(nodes=8, node_mib=512)
+    regions = [Region("4k", bind(7 - node), bind(node), cpu=node) for node in range(8)]
+    regions += [Region("4k", interleave(*range(8)), interleave(*range(8)), mib=64)]
+    run = dump(machine, regions)
+    native_dump_is_true(machine, run, regions)
+
+
+@pytest.mark.lab(full=True)
+def test_pages_of_1_gib(dump):
+    machine = Machine(node_mib=2048, options="numa_balancing=disable hugepagesz=1G hugepages=2:1")
+    regions = [Region("1g", bind(2), bind(1), mib=1024, step=1 << 16), *EVERYWHERE]
+    run = dump(machine, regions)
+    native_dump_is_true(machine, run, regions)
