@@ -19,6 +19,9 @@ FLOORS = [
         "check",
         "cost",
         "tables",
+        "progress",
+        "whatif_tables",
+        "tracers",
         "address_space",
         "stream_store",
         "vma_rows",
@@ -41,7 +44,7 @@ FLOORS = [
         "import_foreign",
         "replay",
     },
-    {"whatif", "static_whatif", "classify"},
+    {"whatif", "static_whatif", "classify", "locality"},
     {"cli", "__main__"},
 ]
 

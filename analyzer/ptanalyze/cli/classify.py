@@ -1,0 +1,100 @@
+"""`ptanalyze classify`: how local page-table leaves are, seen from each socket."""
+
+import click
+
+from ..errors import UsageError
+from .options import capture_argument, json_option, open_or_default
+from .whatif import DEFAULT_MACHINE
+
+WEIGHTS = ("leaf", "4k", "walks")
+
+
+@click.command("classify")
+@capture_argument
+@click.option(
+    "--weight",
+    "weights",
+    multiple=True,
+    type=click.Choice(WEIGHTS),
+    help="Each leaf entry once, each 4 KiB once, or each walk of the trace. Default: leaf and walks.",
+)
+@click.option("--by", type=click.Choice(["all", "vma", "thread"]), default="all", show_default=True)
+@click.option(
+    "-m", "--machine", default=DEFAULT_MACHINE, show_default=True, help="Name or TOML file; for walks."
+)
+@click.option(
+    "--threads-to-nodes", "placement", default="auto", show_default=True, help="As in whatif; for walks."
+)
+@click.option(
+    "--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads to compute with."
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV in tidy form.")
+@json_option
+def command(capture, weights, by, machine, placement, threads, as_csv, as_json):
+    """Share of local and remote leaf entries of CAPTURE's page table, for an observer on each socket.
+
+    By mapped pages as in the vMitosis paper (section 2.2, Figure 2), and weighted by the trace's TLB misses.
+    """
+    from ..locality import mapped_locality, walk_locality
+    from ..machine import load_machine
+    from ..progress import progress_bar
+
+    target = load_machine(machine)
+    opened = open_or_default(capture)
+    weights = weights or (("leaf", "walks") if opened.has_trace and by != "thread" else ("leaf",))
+    if by == "thread":
+        if set(weights) - {"leaf"} - {"walks"}:
+            raise UsageError("--by thread: pages have no thread; use --weight walks")
+        weights = ("walks",)
+    found = []
+    for weight in weights:
+        if weight == "walks":
+            with progress_bar() as progress:
+                seen, how = walk_locality(
+                    opened, target, by=by, placement=placement, threads=threads, progress=progress
+                )
+            found.append((seen, f"Walks of the trace on {target.name}, threads {how}"))
+        else:
+            what = "leaf entries, each once" if weight == "leaf" else "4 KiB pages"
+            found.append((mapped_locality(opened, weight=weight, by=by), f"Mapped {what}, as captured"))
+    show(found, as_json, as_csv)
+
+
+def show(found, as_json, as_csv):
+    from ..tables import console, print_json, print_rows
+
+    if as_json:
+        print_json("classify", [as_record(seen, title) for seen, title in found])
+        return
+    for seen, title in found:
+        if as_csv:
+            click.echo(seen.frame().assign(weight=seen.weight).to_csv(index=False), nl=False)
+            continue
+        rows = rows_of(seen)
+        if rows:
+            print_rows(title, rows)
+        else:
+            console().print(f"{title}: nothing to classify")
+        for reason, count in seen.unresolved.items():
+            if count:
+                console().print(f"- without a class: {count:,} {reason}")
+
+
+def as_record(seen, title):
+    return {
+        "title": title,
+        "weight": seen.weight,
+        "rows": seen.frame().to_dict("records"),
+        "unresolved": seen.unresolved,
+    }
+
+
+def rows_of(seen):
+    """One row a group and socket with the share and number of each class."""
+    table = seen.frame()
+    rows = {}
+    for group, socket, kind, count, share in table.itertuples(index=False):
+        row = rows.setdefault((group, socket), {"of": group, "seen from socket": str(socket), "count": 0})
+        row["count"] += int(count)
+        row[kind] = f"{100 * share:.2f} %"
+    return list(rows.values())

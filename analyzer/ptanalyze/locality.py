@@ -1,0 +1,24 @@
+"""Classifying a whole capture: its mapped pages, and the walks of its trace on a machine."""
+
+import numpy as np
+
+from .address_space import address_space
+from .classify import classify, classify_walks
+from .placement import AUTO, place
+from .tlb_filter import filter_trace
+
+
+def mapped_locality(capture, *, weight="leaf", by="all"):
+    """Classification of every mapped page of a Capture; see classify.classify."""
+    return classify(address_space(capture.snapshot, np.zeros(0, np.uint64)), weight=weight, by=by)
+
+
+def walk_locality(capture, machine, *, by="all", placement=AUTO, threads=1, progress=None):
+    """(Classification, how threads were placed) of the trace's TLB misses on a Machine."""
+    trace, snapshot = capture.trace, capture.snapshot
+    placed = place(trace, machine, placement, snapshot.topology)
+    space = address_space(snapshot, trace.regions)
+    stream = filter_trace(
+        trace, space, placed, machine.tlb, threads=threads, cache_dir=capture.cache, progress=progress
+    )
+    return classify_walks(space, stream, placed, trace=trace, by=by), placed.how
