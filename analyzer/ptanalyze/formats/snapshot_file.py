@@ -145,20 +145,25 @@ def write_snapshot(directory, snapshot, extra=None, maps=None):
 
 
 def write_json(directory, snapshot, facts):
-    nodes = tuple(
-        NodeRecord(id=n.id, cpus=n.cpus, distance=n.distance, frames=[tuple(map(int, r)) for r in n.frames])
-        for n in snapshot.topology.nodes
-    )
     raw = msgspec.Raw(msgspec.json.encode(facts))
     fields = {
         "levels": snapshot.guest.levels,
         "encoding": snapshot.guest.encoding,
-        "nodes": nodes,
+        "nodes": node_records(snapshot.topology),
         "facts": raw,
     }
     record = SnapshotRecord(format=FORMAT, version=VERSION, **fields)
     with atomic_write(Path(directory) / FILE) as out:
         out.write(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+
+
+def node_records(topology):
+    return tuple(
+        NodeRecord(
+            id=n.id, cpus=n.cpus, distance=n.distance, frames=tuple(tuple(map(int, r)) for r in n.frames)
+        )
+        for n in topology.nodes
+    )
 
 
 def read_json(path):
