@@ -184,7 +184,7 @@ def small_disk(tmp_path):
     place.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24k", "tmpfs", place], check=True)
     yield place
-    subprocess.run(["umount", place], check=True)
+    subprocess.run(["umount", "--lazy", place], check=True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0 and not os.environ.get("CI"), reason="mounting needs root")
