@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import replay as naive
-from replay_cases import cases, events, reads_of, run
+from ptanalyze.trace import Event
+from replay_cases import HEAP, case, cases, events, reads_of, run
+from strategies import PAGE, REGION, build_snapshot, build_trace
 
 EXAMPLES = 25 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
 FILTERS = ("off", "single", "all", "all-or-none")
@@ -59,3 +61,26 @@ def test_mitosis_on_some_nodes_counts_what_its_twin_counts(data):
     case = data.draw(cases())
     some = data.draw(st.lists(st.integers(0, case.machine.nodes - 1), min_size=1, unique=True))
     assert_as_naive(case, "mitosis", {"nodes": ",".join(map(str, sorted(some)))})
+
+
+@pytest.mark.parametrize("name", ["linux", "first-touch", "interleave", "bind", "ideal", "mitosis", "hydra"])
+def test_tables_that_are_freed_made_again_and_moved_into_are_as_the_twin_has_them(name):
+    there, elsewhere = HEAP, HEAP + (1 << 39)
+    maps = [
+        (0, 0, Event.MMAP, (0, REGION, 3, 0x22), there),
+        (2, 0, Event.MUNMAP, (there, REGION), 0),
+        (2, 1, Event.MMAP, (0, REGION, 3, 0x22), there),
+        (3, 1, Event.MPROTECT, (there, PAGE, 1), 0),
+        (4, 2, Event.MREMAP, (there, REGION, REGION, 1), elsewhere),
+    ]
+    touches = [(0, [there]), (1, [there]), (1, [there]), (2, [there, there + PAGE]), (0, [elsewhere])]
+    snapshot = build_snapshot([(elsewhere, 1)], nodes=3, vmas=[(elsewhere, elsewhere + REGION, "m")])
+    process = case(snapshot, build_trace(touches, maps), 3)
+    assert_as_naive(process, name, {}, every_step=True)
+    counted = events(run(process, name).counters)
+    assert sum(n for key, n in counted.items() if key[0] == "tables_freed") >= 6
+    if name == "first-touch":
+        assert counted["faults", 1, 1] == 1
+        assert counted["tables_new", 2, 2] == 3
+    if name == "hydra":
+        assert ("pte_fanout", 1, 0) not in counted
