@@ -116,7 +116,11 @@ def test_a_wrong_machine_file_names_file_field_and_value(tmp_path, old, new, sai
     ("old", "new", "said"),
     [
         ("fault_ns = 700.0", "fault_ns = -1.0", "fault_ns = -1.0: must be a finite number, not negative"),
-        ("low = 0.5, high = 0.9", "low = 0.9, high = 0.5", "exposed = 0.9..0.5: low must be"),
+        (
+            "low = 0.5, high = 0.9",
+            "low = 0.9, high = 0.5",
+            "exposed = 0.9..0.5: low must not be negative, high not less",
+        ),
         ("low = 0.5, high = 0.9", "low = 0.5, high = 1.9", "exposed.high = 1.9: a share is at most 1"),
         ("fault_ns", "falt_ns", "falt_ns: no such field"),
     ],
