@@ -9,6 +9,7 @@ from . import images, runs
 
 def pytest_addoption(parser):
     parser.addoption("--lab", choices=("small", "full"), default="small", help="how much of the lab to boot")
+    parser.addoption("--lab-keep", metavar="DIR", help="leave the machines' files and memory in DIR")
 
 
 def pytest_configure(config):
@@ -58,6 +59,6 @@ def programs(tmp_path_factory):
 
 
 @pytest.fixture
-def place():
-    with runs.a_place() as directory:
+def place(request):
+    with runs.a_place(request.node.name, request.config.getoption("--lab-keep")) as directory:
         yield directory

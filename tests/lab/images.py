@@ -102,16 +102,21 @@ def uncompressed(image):
     return lzma.LZMADecompressor().decompress(payload)
 
 
-def initramfs(kernel, modules=(), binaries=(), data=()):
-    """Path of an image with BusyBox, `modules` and what they need, `binaries` and their libraries, `data`.
+def initramfs(kernel, modules=(), binaries=(), libraries_of=(), data=()):
+    """Path of an image that mounts the shared directory on /mnt and runs its file `script`.
 
-    data  pairs (path inside, path outside). The image mounts the shared directory and runs `script` from it.
+    It holds BusyBox, `modules` with what they need, `binaries` with their libraries, the
+    `libraries_of` programs that come later, and `data`: pairs (path inside, path outside).
     """
     with tempfile.TemporaryDirectory(dir=cache()) as inside:
         root = Path(inside) / "root"
         for name in ("bin", "proc", "sys", "dev", "tmp", "mnt"):
             (root / name).mkdir(parents=True)
-        add_binaries(root, [shutil.which("busybox"), *binaries])
+        for binary in (shutil.which("busybox"), *binaries):
+            add(root, f"bin/{Path(binary).name}", binary)
+        for binary in (*binaries, *libraries_of):
+            for library in re.findall(r"(/\S+) \(0x", run("ldd", binary)):
+                add(root, library, library)
         for applet in run("busybox", "--list").split():
             if not (root / "bin" / applet).exists():
                 (root / "bin" / applet).symlink_to("busybox")
@@ -128,13 +133,6 @@ def add(root, path, source):
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
     target.chmod(0o755)
-
-
-def add_binaries(root, binaries):
-    for binary in binaries:
-        add(root, f"bin/{Path(binary).name}", binary)
-        for library in re.findall(r"(/\S+) \(0x", run("ldd", binary, check=False)):
-            add(root, library, library)
 
 
 def add_modules(root, kernel, wanted):

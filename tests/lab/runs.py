@@ -33,8 +33,11 @@ class Run:
 
 
 @contextmanager
-def a_place():
-    """A directory for one machine and its memory: in RAM where there is room, gone afterwards."""
+def a_place(name, keep=None):
+    """A directory for one machine and its memory: in RAM where there is room, gone afterwards; or in `keep`."""
+    if keep:
+        yield Path(keep) / name
+        return
     in_ram = os.path.isdir("/dev/shm") and shutil.disk_usage("/dev/shm").free > ROOM
     with tempfile.TemporaryDirectory(prefix="lab-", dir="/dev/shm" if in_ram else cache()) as directory:
         yield Path(directory) / "machine"

@@ -29,7 +29,7 @@ EVERYWHERE = [
 @pytest.fixture
 def dump(kernel, ptdump, programs, place, request):
     """Boot a Machine, touch `regions`, dump; the Run."""
-    image = images.initramfs(kernel, binaries=[ptdump])
+    image = images.initramfs(kernel, libraries_of=[ptdump])
 
     def dump(machine, regions, base=BASE, spin_ms=0, options="--verify"):
         files = {
