@@ -62,24 +62,27 @@ def history(snapshot, trace, space, placement, offset):
 
     offset  int64[chunks + 1], WalkStream.offset: an event before chunk c comes before walk offset[c]
 
-    A trace with a region of interest (a ROI_START event) found its older pages mapped: an entry that is
-    present in the snapshot and lies in a VMA that no event made counts as mapped before the trace began. Any
-    other trace began with its process: whatever it touches first is a demand fault.
+    A trace with a region of interest (a ROI_START event) found pages mapped: an entry that is present in the
+    snapshot, lies in a VMA there was when the region began, and in nothing that was mapped later counts as
+    mapped before. Any other trace began with its process: whatever it touches first is a demand fault.
     """
     tables, regions = space.tables, space.regions
     leaf, of_region = np.unique(regions.leaf, return_inverse=True)
     rows = Rows(of_region.astype(np.int32), leaf.astype(np.int32))
     slots = Slots(regions, rows)
     vmas = _older_vmas(snapshot, trace, _main_node(trace, placement))
+    writer, live = StepWriter(vmas, slots, tables), LiveCpus(trace, placement)
+    began = _region_of_interest(trace.events)
+    _replay_events(writer, live, trace, placement, offset, 0, began or 0)
     initial = [(p.start, p.end, vmas.id(p.lineage, p.prot)) for p in vmas.pieces]
-    huge = {key: vma for start, end, vma in initial for key in slots.whole_huge(start, end)}
-    writer = StepWriter(vmas, slots, tables, huge)
-    _replay_events(writer, trace, placement, offset)
+    writer.begin({key: vma for start, end, vma in initial for key in slots.whole_huge(start, end)})
+    _replay_events(writer, live, trace, placement, offset, began or 0, len(trace.events))
     steps, shootdowns = _arrays(writer, int(placement.cpu_node.max(initial=0)) + 1)
     vma, mixed_row, mixed = _vma_rows(slots, initial, steps, regions, rows)
     valid = np.zeros((len(leaf), 8), np.uint64)
-    if (trace.events["kind"] == Event.ROI_START).any():
+    if began is not None:
         valid = _premapped(snapshot, space, rows, vma, mixed_row, mixed)
+        _forget_what_was_mapped_later(valid, trace.events[began:], slots)
     last = _last(vmas)
     exists = _existing(space, rows, valid)
     return History(
@@ -97,25 +100,44 @@ def _older_vmas(snapshot, trace, main_node):
     vmas = VmaMap(main_node)
     for vma in snapshot.vmas:
         vmas.put(int(vma["start"]), int(vma["end"]), vmas.lineage(main_node), int(vma["prot"]))
-    brk = None
-    columns = [trace.events[name].tolist() for name in ("kind", "a", "b", "c", "result")]
-    for kind, a, b, c, result in zip(*columns, strict=True):
-        if kind == Event.MMAP and result > 0:
-            vmas.carve(result, result + page_up(b))
-        elif kind == Event.MREMAP and result > 0:
-            vmas.carve(result + (page_up(b) if result == a else 0), result + page_up(c))
-        elif kind == Event.BRK and result > 0:
-            if brk is not None:
-                vmas.carve(brk, page_up(result))
-            brk = page_up(result)
+    for start, end in _made(trace.events):
+        vmas.carve(start, end)
     return vmas
 
 
-def _replay_events(writer, trace, placement, offset):
-    live = LiveCpus(trace, placement)
+def _made(events):
+    """Yield (start, end) in bytes of everything that mmap, mremap and brk events mapped."""
+    brk = None
+    columns = [events[name].tolist() for name in ("kind", "a", "b", "c", "result")]
+    for kind, a, b, c, result in zip(*columns, strict=True):
+        if kind == Event.MMAP and result > 0:
+            yield result, result + page_up(b)
+        elif kind == Event.MREMAP and result > 0:
+            yield result + (page_up(b) if result == a else 0), result + page_up(c)
+        elif kind == Event.BRK and result > 0:
+            if brk is not None:
+                yield brk, page_up(result)
+            brk = page_up(result)
+
+
+def _region_of_interest(events):
+    """Index of the event that begins the region of interest, None where the whole run was traced."""
+    found = np.flatnonzero(events["kind"] == Event.ROI_START)
+    return int(found[0]) if len(found) else None
+
+
+def _forget_what_was_mapped_later(valid, events, slots):
+    for start, end in _made(events):
+        for region, lo, hi in slots.regions(start, end):
+            entry = slots.entry(region)
+            for slot in range(lo, hi) if entry < 0 else (entry,):
+                valid[slots.row(region), slot >> 6] &= ~(np.uint64(1) << np.uint64(slot & 63))
+
+
+def _replay_events(writer, live, trace, placement, offset, first, last):
     names = ("chunk", "kind", "thread", "a", "b", "c", "d", "result")
-    columns = [trace.events[name].tolist() for name in names]
-    cpus = placement.event_cpu.tolist()
+    columns = [trace.events[name][first:last].tolist() for name in names]
+    cpus = placement.event_cpu[first:last].tolist()
     for cpu, chunk, kind, thread, *arguments in zip(cpus, *columns, strict=True):
         live.advance(chunk, kind, thread, cpu)
         node = int(placement.cpu_node[cpu])

@@ -28,10 +28,10 @@ ADVICE_THAT_UPDATES = {8, 20, 25}  # FREE, COLD, COLLAPSE
 class StepWriter:
     """Turns events into rows of kernels.steps.Steps and Shootdowns; `vmas` is kept up to date."""
 
-    def __init__(self, vmas, slots, tables, huge):
+    def __init__(self, vmas, slots, tables):
         self.vmas, self.slots, self.tables = vmas, slots, tables
         self.steps, self.live, self.single = [], [], []
-        self._huge = huge  # (row, slot) of a huge entry -> VMA id
+        self._huge = {}  # (row, slot) of a huge entry -> VMA id
         self._at = self._node = 0
         self._brk = None
         self._do = {
@@ -42,6 +42,14 @@ class StepWriter:
             Event.MADVISE: self._madvise,
             Event.BRK: self._brk_to,
         }
+
+    def begin(self, huge):
+        """What happened so far was before the first walk: no steps of it are kept.
+
+        huge  {(row, slot): VMA id} of the huge entries now
+        """
+        self.steps, self.live, self.single = [], [], []
+        self._huge = huge
 
     def event(self, at, node, live, event):
         """One event (EVENT_DTYPE as a tuple a, b, c, d, result, kind) before walk `at`, made on `node`.

@@ -11,6 +11,29 @@ def up(length):
     return (length + 4095) // 4096 * 4096
 
 
+class Deaf:
+    """A policy that is not told yet."""
+
+    def __getattr__(self, name):
+        return lambda *_: None
+
+
+def made(events):
+    """What mmap, mremap and brk mapped: (start, end)."""
+    brk = None
+    for event in events:
+        a, b, c = (int(event[name]) for name in "abc")
+        result, kind = int(event["result"]), event["kind"]
+        if kind == Event.MMAP and result > 0:
+            yield result, result + up(b)
+        elif kind == Event.MREMAP and result > 0:
+            yield result + (up(b) if result == a else 0), result + up(c)
+        elif kind == Event.BRK and result > 0:
+            if brk is not None:
+                yield brk, up(result)
+            brk = up(result)
+
+
 class Memory:
     """An entry is (level, page >> 9 * (level - 1)); a table is (level, page >> 9 * level).
 
@@ -20,6 +43,7 @@ class Memory:
 
     def __init__(self, snapshot, trace, space, placement, policy):
         self.levels = snapshot.guest.levels
+        self.root = (self.levels, 0)
         self.region_level = {
             int(v): int(lv) for v, lv in zip(space.regions.va, space.regions.level, strict=True)
         }
@@ -37,17 +61,16 @@ class Memory:
         self.vma, self.valid, self.policy = {}, set(), policy
         for start, end, lineage, prot in self.pieces:
             self.set_vma(start, end, (lineage, prot))
-        if (trace.events["kind"] == Event.ROI_START).any():
-            self.valid = {
-                e for e in present(snapshot.guest) if e[1] >> 9 * (2 - e[0]) in self.region_level or e[0] > 1
-            }
-            self.valid = {e for e in self.valid if self.vma.get(e) is not None}
+        self.exists, self.untouched = set(), set()
+        roi = [k for k, event in enumerate(trace.events) if event["kind"] == Event.ROI_START]
+        self.began = roi[0] if roi else 0
+        if roi:
+            self.valid = self.mapped_before(snapshot, trace, placement)
         touched = {table for va in self.region_level for table in self.chain(va << 9)}
         self.snapshot_tables = {
             (int(lv), int(base) >> (12 + 9 * int(lv)))
             for lv, base in zip(snapshot.guest.level, snapshot.guest.base, strict=True)
         }
-        self.root = (self.levels, 0)
         self.exists = {t for t in self.snapshot_tables if t not in touched} | {self.root}
         self.untouched = self.exists - touched
         for level, number in self.valid:
@@ -55,23 +78,28 @@ class Memory:
         for level, number in list(self.untouched):
             self.exists |= {(up_, number >> 9 * (up_ - level)) for up_ in range(level, self.levels + 1)}
 
+    def mapped_before(self, snapshot, trace, placement):
+        """Let everything up to the region of interest happen; entries that were mapped when it began."""
+        policy, self.policy = self.policy, Deaf()
+        for number in range(self.began):
+            node = int(placement.cpu_node[placement.event_cpu[number]])
+            self.happen(trace.events[number], node, [])
+        self.policy, self.vma = policy, {}
+        for start, end, lineage, prot in self.pieces:
+            self.set_vma(start, end, (lineage, prot))
+        later = {e for start, end in made(trace.events[self.began :]) for e, _ in self.entries(start, end)}
+        known = {
+            e for e in present(snapshot.guest) if e[1] >> 9 * (2 - e[0]) in self.region_level or e[0] > 1
+        }
+        return {e for e in known - later if self.vma.get(e) is not None}
+
     def new_lineage(self, owner):
         self.owner_of_lineage.append(owner)
         return len(self.owner_of_lineage) - 1
 
     def without_created(self, trace):
-        brk = None
-        for event in trace.events:
-            a, b, c = (int(event[name]) for name in "abc")
-            result, kind = int(event["result"]), event["kind"]
-            if kind == Event.MMAP and result > 0:
-                self.cut(result, result + up(b))
-            elif kind == Event.MREMAP and result > 0:
-                self.cut(result + (up(b) if result == a else 0), result + up(c))
-            elif kind == Event.BRK and result > 0:
-                if brk is not None:
-                    self.cut(brk, up(result))
-                brk = up(result)
+        for start, end in made(trace.events):
+            self.cut(start, end)
 
     def leaf_level(self, page):
         return self.region_level[page >> 9]

@@ -6,7 +6,7 @@ import numpy as np
 
 from ptanalyze.trace import Event
 
-from .memory_manager import Memory
+from .memory_manager import Deaf, Memory
 from .policies import Fixed, Hydra
 
 
@@ -46,7 +46,7 @@ def replay(name, params, snapshot, trace, space, placement, reads, machine, ever
     policy = make(name, params, memory, space, machine)
     memory.policy = policy
     out, classes = Counter(), Counter()
-    done = 0
+    done = memory.began
     offset = np.concatenate([[0], np.cumsum(trace.chunks["touches"])])
     for w in range(len(reads.page) + 1):
         while done < len(trace.events) and offset[trace.events["chunk"][done]] <= w:
@@ -71,12 +71,8 @@ def event_now(memory, trace, placement, number, nodes):
 def last_vmas(snapshot, trace, space, placement, nodes):
     """[(start, end, owner node)] when the trace has ended."""
 
-    class Deaf:
-        def __getattr__(self, name):
-            return lambda *_: None
-
     memory = Memory(snapshot, trace, space, placement, Deaf())
-    for number in range(len(trace.events)):
+    for number in range(memory.began, len(trace.events)):
         event_now(memory, trace, placement, number, nodes)
     return [(lo, hi, memory.owner_of_lineage[lineage]) for lo, hi, lineage, _ in memory.pieces]
 

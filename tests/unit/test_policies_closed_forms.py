@@ -195,6 +195,17 @@ def test_pages_mapped_before_a_region_of_interest_are_no_demand_faults():
     assert events(run(case(snapshot, part), "first-touch").counters) == {}
 
 
+def test_a_mapping_made_before_the_region_of_interest_holds_mapped_pages_of_its_own_owner():
+    snapshot = build_snapshot([(HEAP, 1), (HEAP + PAGE, 2)], vmas=[(HEAP, HEAP + REGION, "h")])
+    before = (0, 1, Event.MMAP, (0, REGION, 3, 0x22), HEAP)
+    begin = (0, 0, Event.ROI_START, (), 0)
+    after = (0, 0, Event.MMAP, (0, PAGE, 3, 0x32), HEAP + PAGE)
+    trace = build_trace([(0, [HEAP, HEAP + PAGE])], [before, begin, after], threads=2)
+    counted = events(run(case(snapshot, trace), "hydra", {"prefetch": 0}).counters)
+    assert counted["replica_faults", 0, 1] == 1, "the first page was mapped by thread 1, on node 1"
+    assert counted["faults", 0, 0] == 1, "the second page was mapped anew"
+
+
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(cases(), st.integers(1, 4))
 def test_results_depend_neither_on_batches_nor_on_threads(case, batch):
