@@ -1,11 +1,11 @@
-"""The KVM guest inside the emulated host: its VMM's command line, and where its memory is in that process."""
+"""The KVM guest inside the emulated host: its VMM's command line and the layout of its memory."""
 
 import shlex
 from dataclasses import dataclass
 
 import numpy as np
 
-from .touched import DEFAULT, Policy, translate
+from .touched import DEFAULT, Policy
 
 KERNEL_OPTIONS = (
     "console=ttyS0 nokaslr mitigations=off numa_balancing=disable nowatchdog no_timer_check quiet loglevel=3 "
@@ -21,6 +21,7 @@ class Guest:
     bound    guest node i's memory is bound to host node i
     policy   of the VMM: places its other memory and, in its vCPU threads, the nested tables
     host_thp the host's /sys/kernel/mm/transparent_hugepage/enabled
+    kvm      options of the host's KVM modules
     """
 
     nodes: int = 4
@@ -29,6 +30,7 @@ class Guest:
     bound: bool = False
     policy: Policy = DEFAULT
     host_thp: str = "never"
+    kvm: str = ""
 
     @property
     def node_bytes(self):
@@ -62,40 +64,3 @@ class Guest:
         """int16: guest node of each guest-physical frame; all memory is below the i440fx board's hole."""
         page = np.asarray(frames, np.int64) * 4096
         return np.where((page >= 0) & (page < self.mib << 20), page // self.node_bytes, -1).astype(np.int16)
-
-
-def memory_slots(guest, vmm):
-    """int64[nodes]: where each guest node's memory begins in the VMM, from the Snapshot of that process.
-
-    The backends are its only mappings of that size; QEMU maps them downward one after the other.
-    """
-    vmas = vmm.vmas
-    starts = vmas["start"][vmas["end"] - vmas["start"] == guest.node_bytes].astype(np.int64)
-    assert len(starts) == guest.nodes, [hex(start) for start in starts]
-    return starts[::-1]
-
-
-def through_vmm(guest, vmm):
-    """Function from guest frames to host frames, by the VMM's own page tables: KVM has to agree with it."""
-    starts = memory_slots(guest, vmm)
-
-    def host_frames(frames):
-        address = np.asarray(frames, np.int64) * 4096
-        node = address // guest.node_bytes
-        virtual = starts[node] + address % guest.node_bytes
-        found, _ = translate(vmm.guest, virtual.astype(np.uint64))
-        assert (found >= 0).all(), "guest memory that is not mapped in the VMM"
-        return found
-
-    return host_frames
-
-
-def through_nested_tables(tree):
-    """Function from guest frames to the host's frames, by the dumped nested tables."""
-
-    def host_frames(frames):
-        found, _ = translate(tree, np.asarray(frames, np.uint64) << np.uint64(12))
-        assert (found >= 0).all(), f"{np.count_nonzero(found < 0)} guest frames are not in the nested tables"
-        return found
-
-    return host_frames

@@ -31,7 +31,13 @@ mount -t devtmpfs dev /dev
 mount -t tracefs tracing /sys/kernel/tracing
 mount -t debugfs debug /sys/kernel/debug
 mkdir -p /dev/shm && mount -t tmpfs shm /dev/shm
-for module in $(cat /modules); do insmod "$module" || echo "insmod $module failed"; done
+for module in $(cat /modules); do
+    name=$(basename "$module" .ko | tr - _) options=
+    for word in $(cat /proc/cmdline); do
+        case $word in "$name".*) options="$options ${word#*.}" ;; esac
+    done
+    insmod "$module" $options || echo "insmod $module $options failed"
+done
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 share /mnt
 sh /mnt/script
 sync

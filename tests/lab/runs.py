@@ -34,7 +34,7 @@ class Run:
 
 @contextmanager
 def a_place(name, keep=None):
-    """A directory for one machine and its memory: in RAM where there is room, gone afterwards; or in `keep`."""
+    """A directory for one machine and its memory: in `keep`, else in RAM if it has room, then gone."""
     if keep:
         yield Path(keep) / name
         return

@@ -1,29 +1,16 @@
 """A live KVM guest on an emulated NUMA host: both sides' page tables against raw memory."""
 
-import shutil
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
-from ptanalyze.formats.tables_file import read_tree
-from ptanalyze.snapshot import Snapshot
+from ptanalyze.formats.vm_file import read_vm
 
-from . import images
-from .checks import (
-    equal_raw_memory,
-    pages_hold_magic,
-    placed_as_asked,
-    snapshot_of,
-    topology_is_the_machines,
-)
-from .guest import Guest, through_nested_tables, through_vmm
-from .machine import SVM_CPU, Machine
-from .runs import Run, a_place, boot
-from .touched import Region, arguments, bind, interleave, read_log, translate
+from .checks import equal_raw_memory, pages_hold_magic, placed_as_asked, topology_is_the_machines
+from .guest import Guest
+from .nested import HOST, run_guest, through, walked_tree
+from .runs import a_place
+from .touched import Region, bind, interleave, translate
 
-HOST = Machine(fast=True, cpu=SVM_CPU, options="nokaslr numa_balancing=disable quiet")
-LIMIT, TRIES = 170, 4  # TCG's SVM loses a vCPU now and then: a lost run is tried again, a wrong one is not
 ALL = interleave(0, 1, 2, 3)
 SEEN = [
     Region("4k", bind(2), bind(3), mib=16),
@@ -37,29 +24,9 @@ PLACEMENTS = {
     "interleaved": (Guest(policy=ALL), SEEN),
     "oblivious": (Guest(nodes=1), UNSEEN),
     "oblivious-huge": (Guest(nodes=1, policy=ALL, host_thp="always"), UNSEEN),
+    "legacy-mmu": (Guest(bound=True, kvm="kvm.tdp_mmu=0"), SEEN),
 }
 SMALL = ("bound",)
-
-
-@dataclass(frozen=True)
-class Nested:
-    """A Guest that ran on HOST: its own dump `inside`, the dump of its VMM's process, what was touched."""
-
-    guest: Guest
-    run: Run
-    inside: Snapshot
-    vmm: Snapshot
-    touched: list
-
-    @property
-    def by_vmm(self):
-        return through_vmm(self.guest, self.vmm)
-
-    def host_nodes(self, frames):
-        return self.run.ram.node(self.by_vmm(frames))
-
-    def pages(self, touched):
-        return translate(self.inside.guest, touched.addresses)[0]
 
 
 @pytest.fixture(
@@ -67,43 +34,19 @@ class Nested:
     params=[pytest.param(name, marks=pytest.mark.lab(full=name not in SMALL)) for name in PLACEMENTS],
 )
 def nested(kernel, ptdump, programs, request):
-    """Boot a Guest on HOST, touch regions in it, dump both sides."""
-    guest, regions = PLACEMENTS[request.param]
-    plain = images.initramfs(kernel, libraries_of=[ptdump])
-    qemu = shutil.which("qemu-system-x86_64")
-    host = images.initramfs(kernel, ["kvm_amd"], [qemu], [ptdump], images.bios_files())
-    files = {
-        "script": images.LAB / "scripts/nested.sh",
-        "ptdump": ptdump,
-        "placed": programs / "placed",
-        "vmlinux": kernel.elf,
-        "guest.cpio": plain,
-        "host.thp": guest.host_thp,
-        "vcpus": str(guest.cpus),
-        "vmm": guest.command(),
-        "guest/script": images.LAB / "scripts/native.sh",
-        "guest/ptdump": ptdump,
-        "guest/toucher": programs / "toucher",
-        "guest/toucher.arguments": arguments(1 << 40, regions),
-        "guest/ptdump.arguments": "--verify",
-    }
-    with a_place(request.param, request.config.getoption("--lab-keep")) as place:
-        run = boot(f"KVM guest, {request.param}", HOST, kernel, host, files, place, limit=LIMIT, tries=TRIES)
-        said = [(run.share / f"{name}ptdump.output").read_text() for name in ("", "guest/")]
-        ended = [(run.share / f"{name}ptdump.status").read_text() for name in ("", "guest/")]
-        assert ended == ["0\n", "0\n"], said
-        inside, vmm = snapshot_of(run.share / "guest/dump"), snapshot_of(run.share / "vmm.dump")
-        yield Nested(guest, run, inside, vmm, read_log((run.share / "guest/touched").read_text(), regions))
+    name = request.param
+    with a_place(name, request.config.getoption("--lab-keep")) as place:
+        yield run_guest(name, *PLACEMENTS[name], kernel, ptdump, programs, place)
 
 
 @pytest.fixture
-def tables(nested):
-    """The nested tree that `ptdump vm` wrote."""
-    said = (nested.run.share / "ptdump_vm.output").read_text()
+def host(nested):
+    """The HostDump of the stopped VMM."""
+    said = nested.said("ptdump_vm")
     if said.startswith("Usage:") and "ptdump vm" not in said:
         pytest.xfail("this ptdump cannot dump a VM's nested tables yet")
     assert (nested.run.share / "ptdump_vm.status").read_text() == "0\n", said
-    return read_tree(nested.run.share / "host.dump", "ept")
+    return read_vm(nested.run.share / "host.dump")
 
 
 def test_the_vmm_process_is_dumped_as_it_is_in_raw_memory(nested):
@@ -130,7 +73,7 @@ def test_the_hosts_nodes_are_those_of_the_vmms_policy(nested):
     guest = nested.guest
     for touched in nested.touched:
         frames = nested.pages(touched)
-        nodes = nested.host_nodes(frames)
+        nodes = nested.run.ram.node(nested.by_vmm(frames))
         if guest.bound:
             assert (nodes == guest.node(frames)).all()
         elif guest.policy.mode == "interleave":
@@ -139,16 +82,31 @@ def test_the_hosts_nodes_are_those_of_the_vmms_policy(nested):
             assert np.bincount(nodes).argmax() == touched.region.cpu
 
 
-def test_nested_tables_equal_raw_memory_on_the_nodes_of_their_frames(nested, tables):
-    assert tables.encoding == "kvm"
-    assert (tables.node == nested.run.ram.node(tables.frame)).all()
-    equal_raw_memory(tables, tables.frame, nested.run.ram, user_half=False)
+def test_nested_tables_equal_raw_memory_on_the_nodes_of_their_frames(nested, host):
+    topology_is_the_machines(host.topology, HOST, nested.run.ram)
+    tree = host.tree
+    assert tree.encoding == "kvm" and not tree.flags.any()
+    assert (tree.node == nested.run.ram.node(tree.frame)).all()
+    equal_raw_memory(tree, tree.frame, nested.run.ram, user_half=False)
     if nested.guest.policy.mode == "interleave":
-        assert set(tables.node[tables.level == 1]) == set(range(HOST.nodes))
+        assert set(tree.node[tree.level == 1]) == set(range(HOST.nodes))
 
 
-def test_guest_tables_and_pages_are_found_through_the_nested_tables(nested, tables):
-    by_nested = through_nested_tables(tables)
+def test_slots_vcpus_and_roots_are_the_vmms(nested, host):
+    starts = nested.memory()
+    at = np.arange(nested.guest.nodes) * nested.guest.node_bytes + (nested.guest.node_bytes >> 1)
+    for gpa, node in zip(at.tolist(), range(nested.guest.nodes), strict=True):
+        (slot,) = [s for s in host.slots if s.space == 0 and s.gpa <= gpa < s.gpa + s.bytes]
+        assert slot.hva + gpa - slot.gpa == starts[node] + (nested.guest.node_bytes >> 1)
+    assert [vcpu.node for vcpu in host.vcpus] == list(range(nested.guest.cpus))
+    assert [vcpu.cpu for vcpu in host.vcpus] == list(range(nested.guest.cpus))
+    kinds = {root.frame: root.kind for root in host.roots}
+    expected = "legacy" if "tdp_mmu=0" in nested.guest.kvm else "tdp_mmu"
+    assert {kinds[vcpu.root] for vcpu in host.vcpus} == {expected}
+
+
+def test_guest_tables_and_pages_are_found_through_the_nested_tables(nested, host):
+    by_nested = through(walked_tree(host))
     frames = nested.inside.guest.frame
     assert (by_nested(frames) == nested.by_vmm(frames)).all()
     equal_raw_memory(nested.inside.guest, by_nested(frames), nested.run.ram)
@@ -156,10 +114,18 @@ def test_guest_tables_and_pages_are_found_through_the_nested_tables(nested, tabl
         pages_hold_magic(touched, nested.inside.guest, nested.run.ram, by_nested)
 
 
-def test_every_nested_leaf_is_the_vmms_own_page(nested, tables):
+def test_every_nested_leaf_is_the_vmms_own_page(nested, host):
     memory = np.arange(nested.guest.mib << 8)
-    by_nested, level = translate(tables, memory.astype(np.uint64) << np.uint64(12))
-    mapped = by_nested >= 0
-    assert mapped.any() and (by_nested[mapped] == nested.by_vmm(memory[mapped])).all()
+    found, level = translate(walked_tree(host), memory.astype(np.uint64) << np.uint64(12))
+    mapped = found >= 0
+    assert mapped.any() and (found[mapped] == nested.by_vmm(memory[mapped])).all()
     huge = np.count_nonzero(level == 2)
     assert huge > np.count_nonzero(level == 1) if nested.guest.host_thp == "always" else not huge
+
+
+def test_a_live_dump_of_an_idle_guest_is_nearly_that_of_the_stopped_one(nested, host):
+    live = read_vm(nested.run.share / "live.dump")
+    both, here, there = np.intersect1d(live.tree.frame, host.tree.frame, return_indices=True)
+    assert len(both) >= 0.95 * len(host.tree)
+    same = (live.tree.entries[here] == host.tree.entries[there]).all(axis=1)
+    assert same.mean() >= 0.9

@@ -14,3 +14,4 @@ echo "touched: uptime $(cat /proc/uptime)"
 echo $? > ptdump.status
 cat ptdump.output
 touch finished
+while [ -e stay ]; do sleep 60; done

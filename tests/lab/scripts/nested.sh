@@ -17,11 +17,12 @@ while [ ! -e guest/finished ]; do
 	sleep 0.2
 done
 echo "guest finished: uptime $(cat /proc/uptime)"
+/tmp/ptdump vm $VMM -o /mnt/live.dump > ptdump_live.output 2>&1
 kill -STOP $VMM
 cat /proc/$VMM/numa_maps > numa_maps
 /tmp/ptdump process $VMM -o /mnt/vmm.dump --verify > ptdump.output 2>&1
 echo $? > ptdump.status
 /tmp/ptdump vm $VMM -o /mnt/host.dump > ptdump_vm.output 2>&1
 echo $? > ptdump_vm.status
-cat ptdump.output ptdump_vm.output
+cat ptdump.output ptdump_live.output ptdump_vm.output
 touch finished
