@@ -6,7 +6,7 @@ import numpy as np
 
 from . import entries as bits
 from .errors import CaptureError
-from .snapshot import NO_PARENT, UNKNOWN_NODE, Snapshot
+from .snapshot import EMULATOR, NO_PARENT, UNKNOWN_NODE, Snapshot
 from .walks import Regions, Tables
 
 SLOTS = np.uint64(511)
@@ -38,6 +38,11 @@ class AddressSpace:
     @property
     def native(self):
         return self.snapshot.native
+
+    @property
+    def program_tables(self):
+        """bool[guest_tables]: table pages that are the program's, not only its tracer's."""
+        return self.snapshot.guest.flags & EMULATOR == 0
 
 
 def address_space(snapshot, region_va):

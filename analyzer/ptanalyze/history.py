@@ -198,7 +198,10 @@ def _premapped(snapshot, space, rows, vma, mixed_row, mixed):
 
 
 def _existing(space, rows, valid):
-    """bool[T]: table pages at the start: roots, hosts, untouched ones, and what leads to a mapped entry."""
+    """bool[T]: table pages at the start: roots, hosts, untouched ones, and what leads to a mapped entry.
+
+    The tracer's own are left out: they are no part of the program.
+    """
     tables = space.tables
     walked = np.zeros(len(tables.level), bool)
     at = rows.leaf
@@ -207,6 +210,7 @@ def _existing(space, rows, valid):
         at = np.unique(tables.parent[at])
         at = at[at >= 0]
     exists = ~walked | (tables.parent < 0)
+    exists[: space.guest_tables] &= space.program_tables
     exists[rows.leaf[valid.any(axis=1)]] = True
     for level in range(1, int(tables.level.max(initial=1))):
         up = tables.parent[exists & (tables.level == level)]

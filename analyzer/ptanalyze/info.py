@@ -4,7 +4,7 @@ import numpy as np
 
 from . import entries
 from .check.tables import blocks
-from .snapshot import UNKNOWN_NODE
+from .snapshot import EMULATOR, UNKNOWN_NODE
 from .trace import Event
 
 PAGE_NAMES = {1: "4 KiB pages", 2: "2 MiB pages", 3: "1 GiB pages"}
@@ -46,6 +46,8 @@ def describe_tree(tree):
         rows[f"tables at level {level}"] = int(np.count_nonzero(tree.level == level))
     for level, count in leaves_by_level(tree).items():
         rows[PAGE_NAMES[level]] = count
+    if tracers := int(np.count_nonzero(tree.flags & EMULATOR)):
+        rows["of them the tracer's"] = tracers
     for node in np.unique(tree.node):
         name = "unknown node" if node == UNKNOWN_NODE else f"node {node}"
         rows[f"tables on {name}"] = int(np.count_nonzero(tree.node == node))

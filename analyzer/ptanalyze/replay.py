@@ -91,7 +91,7 @@ def replay(runs, world, placement: Placement, batches, threads=1, progress=None)
                 progress(first)
     for late in range(step, len(history.steps.at)):
         carry_out(late, history.rows, parent, history.steps, mapped)
-    missing = np.flatnonzero(~mapped.exists[: world.space.guest_tables])
+    missing = np.flatnonzero(~mapped.exists[: world.space.guest_tables] & world.space.program_tables)
     for run in runs:
         run.finish(world, mapped, missing)
     return mapped

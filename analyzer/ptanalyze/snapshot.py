@@ -13,6 +13,7 @@ TORN = 2  # the parent's entry changed while the child was copied
 FAULT = 4  # the table could not be read: its entries are zero
 BAD_TYPE = 8  # the frame was no longer a page table when it was read
 INFERRED = 16  # rebuilt from /proc/PID/pagemap: contents inferred; frame and node of the table are unknown
+EMULATOR = 32  # all it can map belongs to the tracer: no table of the program's (set on reading, not on disk)
 
 VMA_DTYPE = np.dtype(
     [
@@ -36,7 +37,7 @@ class Tree:
     parent   int32[T]        index of the parent table page, NO_PARENT for a root
     node     int16[T]        NUMA node of `frame`, UNKNOWN_NODE where not known
     level    uint8[T]        1 = leaf table (4 KiB entries) ... `levels` = root
-    flags    uint8[T]        CHANGED | TORN | FAULT | BAD_TYPE | INFERRED
+    flags    uint8[T]        CHANGED | TORN | FAULT | BAD_TYPE | INFERRED | EMULATOR
     encoding                 "x86", "ept" or "kvm" (KVM's SPTEs: present = bit 0 and bit 11)
     """
 

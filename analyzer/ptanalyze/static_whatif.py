@@ -8,6 +8,7 @@ from . import entries as bits
 from .errors import UsageError
 from .kernels.replay import LL, RL, counters
 from .result import Result
+from .snapshot import EMULATOR
 
 TABLES_AT_ONCE = 4096
 
@@ -22,7 +23,8 @@ def static_results(snapshot, machine, chosen, costs, provenance, contended=False
             "capture: two-dimensional and without a trace: use `ptanalyze classify`, or record a trace"
         )
     tree = snapshot.guest
-    pages, placed = mapped_pages(tree), None
+    program = tree.flags & EMULATOR == 0
+    pages, tables = mapped_pages(tree) * program, int(np.count_nonzero(program))
     counted = []
     for policy, params in chosen:
         placed, copies = _homes(policy, params, tree, machine, snapshot)
@@ -39,9 +41,9 @@ def static_results(snapshot, machine, chosen, costs, provenance, contended=False
             reads=count.reads,
             classes=count.classes,
             events=count.events,
-            table_pages=len(tree) * copies,
-            table_pages_peak=len(tree) * copies,
-            single_copy=len(tree),
+            table_pages=tables * copies,
+            table_pages_peak=tables * copies,
+            single_copy=tables,
             host_pages=0,
             price=cost.price(count, machine, costs, contended=contended),
             notes=("no trace: every mapped page counts once for each node, events are not known",),

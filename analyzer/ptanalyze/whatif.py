@@ -77,7 +77,9 @@ def _results(runs, world, trace, placed, stream, mapped, costs, provenance, cont
     space = world.space
     guest = mapped.exists.copy()
     guest[space.guest_tables : space.guest_tables + space.host_tables] = False
-    guest[: space.guest_tables] = True  # what the trace's events freed and the snapshot has, was made again
+    guest[: space.guest_tables] = (
+        space.program_tables
+    )  # what the trace's events freed and the snapshot has, was made again
     found = notes(world, trace, how)
     return [
         Result(

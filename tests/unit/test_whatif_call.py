@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 
 from ptanalyze.errors import UsageError
+from ptanalyze.formats.snapshot_file import read_snapshot, write_snapshot
 from ptanalyze.machine import load_costs, load_machine
 from ptanalyze.result import frame
 from ptanalyze.trace import Event
 from ptanalyze.whatif import whatif
 from replay_cases import HEAP, cases
-from strategies import PAGE, build_snapshot, build_trace, small_machine
+from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 
 COSTS = load_costs(load_machine("sapphire-rapids"))
 PAGES = [HEAP + k * PAGE for k in range(40)]
@@ -126,3 +127,15 @@ def test_linux_refuses_a_machine_with_fewer_nodes_than_the_capture():
     snapshot = build_snapshot([(va, k) for k, va in enumerate(PAGES)], nodes=4, table_nodes=(3,))
     with pytest.raises(UsageError, match=r"gpt.tables: node = 3: machine small has nodes 0\.\.1"):
         ask(snapshot, process()[1], [("linux", {})], placement="round-robin")
+
+
+def test_the_tracers_own_tables_are_no_part_of_the_price(tmp_path):
+    vmas = [(HEAP, HEAP + REGION, "heap"), (HEAP + (1 << 40), HEAP + (1 << 40) + REGION, "qemu")]
+    pages = [(HEAP, 1), (HEAP + (1 << 40), 2)]
+    snapshot = build_snapshot(pages, nodes=2, vmas=vmas)
+    write_snapshot(tmp_path, snapshot, {"emulator": [vmas[1][:2]]})
+    whole, program = snapshot, read_snapshot(tmp_path)
+    trace = build_trace([(0, [HEAP]), (1, [HEAP])])
+    for seen, tables in ((whole, 7), (program, 4)):
+        first, mitosis = ask(seen, trace, [("first-touch", {}), ("mitosis", {})], baseline="first-touch")
+        assert (first.table_pages, mitosis.table_pages) == (tables, 2 * tables)

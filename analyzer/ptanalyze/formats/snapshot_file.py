@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from ..errors import CaptureError, UsageError
-from ..snapshot import Node, Snapshot, Topology
+from ..snapshot import EMULATOR, NO_PARENT, Node, Snapshot, Topology
 from .atomic import atomic_write
 from .maps import format_maps, parse_maps
 from .tables_file import read_tree, write_tree
@@ -124,8 +124,19 @@ def read_snapshot(directory):
     vmas, names = parse_maps(read_bytes(directory / "maps"), directory / "maps")
     for start, end in facts.get("emulator", ()):
         vmas["emulator"] |= (vmas["start"] >= start) & (vmas["end"] <= end)
+    mark_emulator(guest, vmas)
     host = read_tree(directory, "ept") if (directory / "ept.tables").exists() else None
     return Snapshot(guest, vmas, names, topology_of(directory / FILE, record.nodes), host, facts)
+
+
+def mark_emulator(tree, vmas):
+    """Flag the table pages in whose range the tracer has VMAs and the program has none."""
+    if not vmas["emulator"].any():
+        return
+    start, end = (vmas[~vmas["emulator"]][name] for name in ("start", "end"))
+    above = tree.base + (np.uint64(1) << (12 + 9 * tree.level.astype(np.uint64)))
+    none = np.searchsorted(end, tree.base, side="right") == np.searchsorted(start, above)
+    tree.flags[none & (tree.parent != NO_PARENT)] |= EMULATOR
 
 
 def write_snapshot(directory, snapshot, extra=None, maps=None):
