@@ -35,6 +35,7 @@ FLOORS = [
     {
         "capture",
         "dump",
+        "vm",
         "pagemap",
         "record",
         "cache_pass",

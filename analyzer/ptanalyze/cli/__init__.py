@@ -14,6 +14,7 @@ COMMANDS = {
     "record": "record",
     "dump": "dump",
     "import": "import_",
+    "join": "join",
     "info": "info",
     "check": "check",
     "walk": "walk",

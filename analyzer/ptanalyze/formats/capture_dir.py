@@ -15,7 +15,7 @@ from .atomic import atomic_write
 MANIFEST = "capture.json"
 FORMAT = "ptanalyze-capture"
 VERSION = 1
-KINDS = ("process", "trace", "vm")
+KINDS = ("process", "trace", "vm", "vm-host")
 BLOCK = 1 << 22
 
 

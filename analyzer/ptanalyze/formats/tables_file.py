@@ -79,13 +79,18 @@ def read_tree(directory, name="gpt"):
 
 def write_tree(directory, name, tree):
     """Write `tree` as `name`.entries and `name`.tables (0600, each whole or not at all)."""
-    records = np.empty(len(tree), TABLE_DTYPE)
-    for field in TABLE_DTYPE.names:
-        records[field] = getattr(tree, field)
     with atomic_write(Path(directory) / f"{name}.entries") as out:
         head = header_of(tree, ENTRIES_MAGIC, ENTRIES_HEADER, ENTRIES_PER_TABLE * 8, ENTRIES_WORDS)
         out.write(head.ljust(ENTRIES_HEADER, b"\0"))
         out.write(np.ascontiguousarray(tree.entries, "<u8").data)
+    write_records(directory, name, tree)
+
+
+def write_records(directory, name, tree):
+    """Write `name`.tables alone, beside entries that are there already."""
+    records = np.empty(len(tree), TABLE_DTYPE)
+    for field in TABLE_DTYPE.names:
+        records[field] = getattr(tree, field)
     with atomic_write(Path(directory) / f"{name}.tables") as out:
         out.write(header_of(tree, TABLES_MAGIC, HEADER_DTYPE.itemsize, TABLE_DTYPE.itemsize, TABLES_WORDS))
         out.write(records.data)

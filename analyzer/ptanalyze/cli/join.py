@@ -1,0 +1,30 @@
+"""`ptanalyze join`: a VM's host dump and its guest's capture become one."""
+
+import click
+
+
+@click.command("join")
+@click.argument("host", type=click.Path())
+@click.argument("guest", type=click.Path())
+@click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
+def command(host, guest, output):
+    """Join HOST (ptanalyze dump vm, on the host) and GUEST (dump process or record, in the guest).
+
+    Says how many of the guest's tables and pages the host does not map, and why; refuses another VM's guest.
+    """
+    from ..tables import print_rows
+    from ..vm.join import join
+
+    fit = join(host, guest, output)
+    rows = [
+        {
+            "guest frames of": name,
+            "frames": share.frames,
+            "mapped by the host": share.mapped,
+            "not faulted in": share.not_faulted,
+            "outside every slot": share.outside,
+        }
+        for name, share in (("tables", fit.tables), ("pages", fit.pages))
+    ]
+    print_rows("host and guest", rows)
+    click.echo(f"{output}: joined; next: ptanalyze classify {output}")

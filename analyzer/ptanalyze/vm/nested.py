@@ -1,0 +1,51 @@
+"""Guest frames through the nested tables to host frames, many at a time."""
+
+import numpy as np
+
+from .. import entries as bits
+from ..address_space import NO_TABLE, host_index
+from ..check.tables import blocks
+
+PAGES = 512  # 4 KiB pages of a region
+
+
+class Nested:
+    """The host tree of a two-dimensional Snapshot; of several roots the last one that maps a region counts.
+
+    table   int32[D]   by guest frame >> 9: host table with the leaf entry, NO_TABLE where there is none
+    mapped  uint16[D]  by guest frame >> 9: how many of its 512 pages the host maps
+    """
+
+    def __init__(self, snapshot):
+        self.tree = snapshot.host
+        found = host_index(snapshot)
+        self.table = np.where(found == NO_TABLE, NO_TABLE, found - len(snapshot.guest))
+        per_table = np.full(len(self.tree), PAGES, np.uint16)
+        for level, ids, raw in blocks(self.tree, (1,)):
+            per_table[ids] = bits.leaf(raw, level, self.tree.encoding).sum(axis=1)
+        self.mapped = np.where(self.table == NO_TABLE, 0, per_table[self.table]).astype(np.uint16)
+
+    def region_pages(self, regions):
+        """int64, the shape of `regions` (guest frame >> 9): pages of each that the host maps."""
+        if not len(self.mapped):
+            return np.zeros(np.shape(regions), np.int64)
+        inside = (regions >= 0) & (regions < len(self.mapped))
+        return np.where(inside, self.mapped[np.where(inside, regions, 0)], 0).astype(np.int64)
+
+    def host_frames(self, frames):
+        """int64[n]: host frame behind each guest frame (int64[n]), -1 where the host maps nothing."""
+        frames = np.asarray(frames, np.int64)
+        out = np.full(len(frames), -1, np.int64)
+        region = frames >> 9
+        at = np.flatnonzero((region >= 0) & (region < len(self.table)))
+        at = at[self.table[region[at]] != NO_TABLE]
+        table = self.table[region[at]]
+        for level in (1, 2, 3):
+            here = self.tree.level[table] == level
+            which, tables = at[here], table[here]
+            shift = 9 * (level - 1)
+            raw = self.tree.entries[tables, frames[which] >> shift & 511]
+            leaf = bits.leaf(raw, level, self.tree.encoding)
+            within = frames[which[leaf]] & ((1 << shift) - 1)
+            out[which[leaf]] = bits.frame(raw[leaf], level, self.tree.encoding) + within
+        return out

@@ -1,0 +1,313 @@
+"""Joining what host and guest recorded: any two trees, strangers, damaged and missing files."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from naive.classify import leaves
+from naive.walker import Dimension
+from ptanalyze.capture import open_capture
+from ptanalyze.cli import run
+from ptanalyze.errors import CaptureError, PtanalyzeError, UsageError
+from ptanalyze.formats.capture_dir import seal
+from ptanalyze.formats.snapshot_file import read_snapshot, write_snapshot
+from ptanalyze.formats.tables_file import read_tree, write_tree
+from ptanalyze.formats.vm_file import HostDump, Root, Slot, Vcpu, read_vm, write_vm
+from ptanalyze.snapshot import NO_PARENT, Snapshot, Topology, Tree
+from ptanalyze.vm import fit as fitting
+from ptanalyze.vm.fit import Fit, Share, Slots, fit, refuse_strangers
+from ptanalyze.vm.join import join
+from ptanalyze.vm.nested import Nested
+from strategies import PAGE, REGION, Page, build_snapshot, build_topology, build_tree, frames_on, snapshots
+
+VA = 0x7F00_0000_0000
+ALL = (Slot(gpa=0, bytes=1 << 44, hva=0),)
+
+
+def host_dump(snapshot, slots=ALL, **fields):
+    root = int(snapshot.host.frame[0])
+    vcpus = tuple(Vcpu(tid=9 + i, cpu=i, node=1 - i, root=root) for i in range(2))
+    parts = {"vcpus": vcpus, "roots": (Root(frame=root, kind="tdp_mmu", table=0),), "facts": {"pid": 7}}
+    return HostDump(snapshot.host, snapshot.topology, slots, **{**parts, **fields})
+
+
+def write_both(place, snapshot, dump=None):
+    """host/ and guest/ in `place`, as the tools leave them."""
+    dump = dump or host_dump(snapshot)
+    (place / "host").mkdir()
+    (place / "guest").mkdir()
+    write_tree(place / "host", "ept", dump.tree)
+    write_vm(place / "host", dump)
+    write_snapshot(place / "guest", replace(snapshot, host=None, topology=build_topology(1)), {"pid": 42})
+    return place / "host", place / "guest"
+
+
+@pytest.fixture
+def snapshot():
+    pages = [(VA + k * PAGE, 900 + k) for k in range(600)] + [Page(VA + 8 * REGION, 1024, 2)]
+    return build_snapshot(pages, [], table_nodes=(0, 1), host_table_nodes=(1, 0))
+
+
+@pytest.fixture
+def both(tmp_path, snapshot):
+    return write_both(tmp_path, snapshot)
+
+
+def test_a_joined_capture_holds_both_trees_as_they_were(tmp_path, both, snapshot):
+    join(*both, tmp_path / "vm")
+    made = open_capture(tmp_path / "vm")
+    assert made.manifest.kind == "vm"
+    for ours, theirs in ((made.snapshot.guest, snapshot.guest), (made.snapshot.host, snapshot.host)):
+        assert np.array_equal(ours.entries, theirs.entries) and np.array_equal(ours.frame, theirs.frame)
+    assert made.snapshot.facts["pid"] == 42 and made.snapshot.facts["vm"]["host"]["pid"] == 7
+
+
+def test_nodes_of_guest_tables_are_those_of_the_host_frames_behind_them(tmp_path, both, snapshot):
+    join(*both, tmp_path / "vm")
+    found = open_capture(tmp_path / "vm").snapshot
+    host = Dimension(snapshot.host, 0)
+    behind = [host.leaf(int(frame) << 12)[1] for frame in snapshot.guest.frame]
+    assert found.guest.node.tolist() == snapshot.topology.node_of_frame(np.array(behind)).tolist()
+
+
+def test_guest_cpus_are_on_the_nodes_of_their_vcpu_threads(tmp_path, both):
+    join(*both, tmp_path / "vm")
+    topology = open_capture(tmp_path / "vm").snapshot.topology
+    assert topology.node_of_cpu().tolist() == [1, 0]
+    assert [node.cpus for node in read_vm(tmp_path / "vm").topology.nodes] == [(0,), (1,)]
+
+
+def test_entries_are_linked_not_rewritten(tmp_path, both):
+    join(*both, tmp_path / "vm")
+    for directory, name in zip(both, ("ept.entries", "gpt.entries"), strict=True):
+        assert os.path.samefile(directory / name, tmp_path / "vm" / name)
+
+
+def test_what_others_may_read_is_copied_and_made_private(tmp_path, both):
+    (both[1] / "gpt.entries").chmod(0o644)
+    join(*both, tmp_path / "vm")
+    assert (tmp_path / "vm" / "gpt.entries").stat().st_mode & 0o777 == 0o600
+    assert not os.path.samefile(both[1] / "gpt.entries", tmp_path / "vm" / "gpt.entries")
+
+
+def naive_fit(snapshot, slots):
+    """[frames, mapped, not faulted, outside] of tables and of pages, one 4 KiB page at a time."""
+    host = Dimension(snapshot.host, 0)
+    tables, pages = [0] * 4, [0] * 4
+
+    def count(into, frame, times):
+        found = host.leaf(frame << 12)[1] is not None
+        inside = any(slot.gpa <= frame << 12 < slot.gpa + slot.bytes for slot in slots)
+        into[0] += times
+        into[1 if found else 2 if inside else 3] += times
+
+    for frame in snapshot.guest.frame.tolist():
+        count(tables, frame, 1)
+    for _, level, _, frame in leaves(snapshot.guest):
+        for region in range(max(512 ** (level - 2), 1) if level > 1 else 0):
+            first = frame + 512 * region
+            alike = host.table(1, first << 12) is None and not any(
+                edge >> 21 == first >> 9 for s in slots for edge in (s.gpa, s.gpa + s.bytes)
+            )
+            for k in range(0, 512, 512 if alike else 1):
+                count(pages, first + k, 512 if alike else 1)
+        if level == 1:
+            count(pages, frame, 1)
+    return tables, pages
+
+
+@settings(max_examples=60, deadline=None)
+@given(snapshots(native=False), st.lists(st.integers(1, 1 << 19), min_size=1, max_size=4, unique=True))
+def test_what_the_host_does_not_map_is_counted_with_the_reason(snapshot, cuts):
+    edges = [0, *sorted(cuts), 1 << 19]
+    slots = [
+        Slot(gpa=a << 12, bytes=(b - a) << 12, hva=0)
+        for k, (a, b) in enumerate(pairwise(edges))
+        if k % 2 == 0 and a < b
+    ]
+    found = fit(snapshot.guest, Nested(snapshot), Slots(slots), snapshot.topology, ())
+    tables, pages = naive_fit(snapshot, slots)
+    as_list = lambda s: [s.frames, s.mapped, s.not_faulted, s.outside]  # noqa: E731
+    assert as_list(found.tables) == tables
+    assert as_list(found.pages) == pages
+
+
+def test_a_host_that_maps_nothing_counts_every_frame_as_missing():
+    snapshot = build_snapshot([(VA, 9)], [])
+    empty = replace(
+        snapshot.host,
+        **{
+            name: getattr(snapshot.host, name)[:1]
+            for name in ("base", "frame", "parent", "node", "level", "flags")
+        },
+        entries=np.zeros((1, 512), np.uint64),
+    )
+    found = fit(snapshot.guest, Nested(replace(snapshot, host=empty)), Slots(()), snapshot.topology, ())
+    assert (found.tables.mapped, found.tables.not_faulted, found.pages.mapped) == (0, 4, 0)
+
+
+def share(missing, of=100):
+    return Share(of, of - missing, missing, 0)
+
+
+@pytest.mark.parametrize(
+    "tables, pages, cpus, refused",
+    [(5, 50, 4, ""), (6, 0, 4, "6 of 100"), (0, 51, 4, "51 of 100"), (0, 0, 5, "the VM has 4 vCPUs")],
+)
+def test_a_guest_is_refused_only_beyond_the_stated_limits(tables, pages, cpus, refused):
+    assert (fitting.TABLES_LIMIT, fitting.PAGES_LIMIT) == (0.05, 0.50)
+    found = Fit(share(tables), share(pages), cpus, 4)
+    if not refused:
+        return refuse_strangers("vm.json", found)
+    with pytest.raises(CaptureError, match=refused):
+        refuse_strangers("vm.json", found)
+
+
+def test_another_vms_guest_is_refused_and_nothing_is_left(tmp_path, snapshot):
+    other = build_snapshot([(VA, 9)], [], levels=5)
+    stranger = replace(snapshot, guest=replace(other.guest, frame=other.guest.frame + (1 << 21)))
+    both = write_both(tmp_path, stranger)
+    with pytest.raises(CaptureError, match=r"guest tables that the host does not map = 5 of 5.*another VM's"):
+        join(*both, tmp_path / "vm")
+    assert sorted(os.listdir(tmp_path)) == ["guest", "host"]
+
+
+def two_roots(snapshot, second):
+    """The host's tree, then another root with all it maps."""
+    one = snapshot.host
+    columns = {
+        name: np.concatenate([getattr(one, name), getattr(second, name)])
+        for name in ("entries", "base", "node", "level", "flags", "frame")
+    }
+    parent = np.where(second.parent == NO_PARENT, NO_PARENT, second.parent + len(one)).astype(np.int32)
+    return Tree(**columns, parent=np.concatenate([one.parent, parent]), levels=4, encoding=one.encoding)
+
+
+@pytest.mark.parametrize("walked", [0, 1])
+def test_of_several_roots_the_one_that_the_vcpus_walk_is_joined(tmp_path, snapshot, walked):
+    second = build_tree(
+        [Page(0, 0, 3), Page(1 << 30, 1 << 18, 3), Page(1 << 32, 1 << 20, 3)],
+        frames_on([0], 1 << 23),
+        encoding="ept",
+    )
+    tree = two_roots(snapshot, second)
+    frames = [int(snapshot.host.frame[0]), int(second.frame[0])]
+    dump = host_dump(
+        snapshot,
+        roots=tuple(
+            Root(frame=f, kind="tdp_mmu", table=t)
+            for f, t in zip(frames, (0, len(snapshot.host)), strict=True)
+        ),
+        vcpus=(Vcpu(tid=1, root=frames[walked]), Vcpu(tid=2, root=frames[walked])),
+    )
+    both = write_both(tmp_path, snapshot, replace(dump, tree=tree))
+    join(*both, tmp_path / "vm")
+    made = read_snapshot(tmp_path / "vm").host
+    expected = (snapshot.host, second)[walked]
+    assert np.array_equal(made.entries, expected.entries) and np.array_equal(made.parent, expected.parent)
+    assert [root.table for root in read_vm(tmp_path / "vm").roots] == ([0, None], [None, 0])[walked]
+
+
+def test_shadow_tables_are_no_second_dimension(tmp_path, snapshot):
+    root = int(snapshot.host.frame[0])
+    both = write_both(
+        tmp_path, snapshot, host_dump(snapshot, roots=(Root(frame=root, kind="shadow", table=0),))
+    )
+    with pytest.raises(CaptureError, match="roots = shadow: no root maps guest-physical addresses"):
+        join(*both, tmp_path / "vm")
+
+
+def test_a_sealed_dump_that_changed_afterwards_is_refused(tmp_path, both):
+    seal(both[0], "vm-host", {"pid": 7})
+    with open(both[0] / "ept.entries", "r+b") as file:
+        file.seek(5000)
+        file.write(b"\1")
+    with pytest.raises(CaptureError, match=r"ept.entries: contents = damaged: CRC-32"):
+        join(*both, tmp_path / "vm")
+
+
+def test_provenance_of_both_sides_is_kept(tmp_path, both):
+    seal(both[0], "vm-host", {"pid": 7})
+    join(*both, tmp_path / "vm")
+    kept = open_capture(tmp_path / "vm").manifest.provenance
+    assert kept == {"host": {"directory": "host", "pid": 7}, "guest": {"directory": "guest"}}
+
+
+@pytest.mark.parametrize(
+    "file", ["host/vm.json", "host/ept.tables", "guest/snapshot.json", "guest/gpt.entries"]
+)
+def test_a_missing_file_is_named(tmp_path, both, file):
+    (tmp_path / file).unlink()
+    with pytest.raises(UsageError, match=file):
+        join(*both, tmp_path / "vm")
+
+
+def test_a_joined_capture_is_no_guest(tmp_path, both):
+    join(*both, tmp_path / "vm")
+    with pytest.raises(UsageError, match="is a VM capture already"):
+        join(both[0], tmp_path / "vm", tmp_path / "again")
+
+
+WRONG = [
+    ({"format": "x"}, "format = x"),
+    ({"version": 2}, "version = 2"),
+    ({"levels": 5}, "levels = 5"),
+    ({"encoding": "kvm"}, "encoding = kvm"),
+    ({"slots": [{"gpa": 1, "bytes": 4096, "hva": 0}]}, "not whole pages"),
+    ({"slots": [{"gpa": 0, "bytes": 0, "hva": 0}]}, "empty or out of range"),
+    ({"slots": [{"gpa": -4096, "bytes": 8192, "hva": 0}]}, "empty or out of range"),
+    ({"slots": [{"gpa": 1 << 52, "bytes": 8192, "hva": 0}]}, "empty or out of range"),
+    ({"slots": [{"gpa": 0, "bytes": 4096, "hva": 1 << 70}]}, "not a dump of a VM|out of range"),
+    ({"slots": [{"gpa": 0, "bytes": 8192, "hva": 0}, {"gpa": 4096, "bytes": 4096, "hva": 0}]}, "overlaps"),
+    ({"slots": [{"gpa": 0, "bytes": 4096, "hva": 0, "more": 1}]}, "unknown field"),
+    ({"roots": []}, "has its roots at"),
+    ({"roots": [{"frame": 1, "kind": "tdp_mmu", "table": 0}]}, "frame of a root = 1"),
+    ({"roots": [{"frame": 1, "kind": "magic", "table": 0}]}, "Invalid enum value"),
+    ({"nodes": [{"id": 0, "cpus": [0]}, {"id": 0, "cpus": [1]}]}, "distinct"),
+    ({"vcpus": [{"cpu": 0}]}, "missing required field `tid`"),
+    ({"facts": {"pid": "seven"}}, "Expected `int"),
+    ({"facts": []}, "Expected `object`"),
+]
+
+
+@pytest.mark.parametrize("change, why", WRONG, ids=[why for _, why in WRONG])
+def test_a_contradicting_vm_json_is_refused_with_its_field(both, change, why):
+    file = both[0] / "vm.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    with pytest.raises(CaptureError, match=why):
+        read_vm(both[0])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_damaged_vm_json_never_gets_past_the_reader(tmp_path_factory, data):
+    place = tmp_path_factory.mktemp("damaged")
+    host, _ = write_both(place, build_snapshot([(VA, 9)], []))
+    raw = bytearray((host / "vm.json").read_bytes())
+    if data.draw(st.booleans()):
+        raw = raw[: data.draw(st.integers(0, len(raw) - 1))]
+    else:
+        raw[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    (host / "vm.json").write_bytes(raw)
+    try:
+        read_vm(host)
+    except PtanalyzeError as error:
+        assert "\n" not in str(error)
+    shutil.rmtree(place)
+
+
+def test_the_command_says_what_is_missing_and_what_to_do_next(tmp_path, both, capsys):
+    assert run(["join", *map(str, both), "-o", str(tmp_path / "vm")]) == 0
+    said = capsys.readouterr().out
+    assert "outside every slot" in said and "ptanalyze classify" in said
+    assert run(["join", *map(str, both), "-o", str(tmp_path / "vm")]) == 2
+    assert read_tree(tmp_path / "vm", "ept").encoding == "ept"
+    assert isinstance(open_capture(tmp_path / "vm").snapshot, Snapshot)
+    assert isinstance(open_capture(tmp_path / "vm").snapshot.topology, Topology)
