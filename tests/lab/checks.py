@@ -52,7 +52,7 @@ def pages_hold_magic(touched, tree, ram, to_ram=lambda frames: frames):
 
     to_ram  takes frames that the tree points at to frames of `ram`. Returns the latter, int64[n].
     """
-    frames, level = translate(tree, touched.addresses)
+    frames, level, _ = translate(tree, touched.addresses)
     assert (frames >= 0).all(), f"{np.count_nonzero(frames < 0)} touched pages are not in the tables"
     assert (level == LEAF_LEVEL[touched.region.kind]).all(), np.bincount(level)
     frames = to_ram(frames)

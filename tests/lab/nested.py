@@ -38,7 +38,7 @@ class Nested:
         address = np.asarray(frames, np.int64) * 4096
         size = self.guest.node_bytes
         virtual = self.memory()[address // size] + address % size
-        found, _ = translate(self.vmm.guest, virtual.astype(np.uint64))
+        found, _, _ = translate(self.vmm.guest, virtual.astype(np.uint64))
         assert (found >= 0).all(), "guest memory that is not mapped in the VMM"
         return found
 
@@ -103,7 +103,7 @@ def through(tree):
     """Function from guest frames to host frames by nested tables; it asserts that all are mapped."""
 
     def host_frames(frames):
-        found, _ = translate(tree, np.asarray(frames, np.uint64) << np.uint64(12))
+        found, _, _ = translate(tree, np.asarray(frames, np.uint64) << np.uint64(12))
         assert (found >= 0).all(), f"{np.count_nonzero(found < 0)} guest frames are not in the nested tables"
         return found
 

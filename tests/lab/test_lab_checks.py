@@ -97,7 +97,7 @@ def test_addresses_inside_huge_pages_have_frames_of_their_own(leaf_level):
     tree = Tree(entries, zeros.astype(np.uint64), zeros, zeros - 1, zeros, levels, zeros, 4)
     first = 3 << (3 + 9 * leaf_level)
     last = first + (1 << (3 + 9 * leaf_level)) - PAGE
-    frames, found = translate(tree, np.array([first - PAGE, first, last, last + PAGE], np.uint64))
+    frames, found, _ = translate(tree, np.array([first - PAGE, first, last, last + PAGE], np.uint64))
     assert frames.tolist() == [-1, 1 << 18, (1 << 18) + (last - first) // PAGE, -1]
     assert found.tolist() == [0, leaf_level, leaf_level, 0]
 

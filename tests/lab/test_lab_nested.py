@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
+from ptanalyze import entries
+from ptanalyze.address_space import address_space
+from ptanalyze.capture import open_capture
+from ptanalyze.check import FAILED, check_capture
+from ptanalyze.classify import classify
 from ptanalyze.formats.vm_file import read_vm
+from ptanalyze.vm.join import join
 
 from .checks import equal_raw_memory, pages_hold_magic, placed_as_asked, topology_is_the_machines
 from .guest import Guest
@@ -41,6 +47,10 @@ def nested(kernel, ptdump, programs, request):
 
 @pytest.fixture
 def host(nested):
+    return host_dump(nested)
+
+
+def host_dump(nested):
     """The HostDump of the stopped VMM."""
     said = nested.said("ptdump_vm")
     if said.startswith("Usage:") and "ptdump vm" not in said:
@@ -116,11 +126,35 @@ def test_guest_tables_and_pages_are_found_through_the_nested_tables(nested, host
 
 def test_every_nested_leaf_is_the_vmms_own_page(nested, host):
     memory = np.arange(nested.guest.mib << 8)
-    found, level = translate(walked_tree(host), memory.astype(np.uint64) << np.uint64(12))
+    found, level, _ = translate(walked_tree(host), memory.astype(np.uint64) << np.uint64(12))
     mapped = found >= 0
     assert mapped.any() and (found[mapped] == nested.by_vmm(memory[mapped])).all()
     huge = np.count_nonzero(level == 2)
     assert huge > np.count_nonzero(level == 1) if nested.guest.host_thp == "always" else not huge
+
+
+def test_host_and_guest_join_into_one_capture_that_classifies_as_raw_memory_says(nested, host, tmp_path):
+    fit = join(nested.run.share / "host.dump", nested.run.share / "guest/dump", tmp_path / "vm")
+    assert fit.tables.mapped == fit.tables.frames and fit.pages.mapped == fit.pages.frames
+    capture = open_capture(tmp_path / "vm")
+    assert not [finding for finding in check_capture(capture) if finding.verdict == FAILED]
+    snapshot = capture.snapshot
+    node = nested.run.ram.node(nested.by_vmm(nested.inside.guest.frame))
+    assert (snapshot.guest.node == node).all()
+    assert [each.cpus for each in snapshot.topology.nodes] == [(cpu,) for cpu in range(nested.guest.cpus)]
+    counts = np.zeros((HOST.nodes + 1, HOST.nodes + 1), np.int64)
+    for table, frames in leaf_frames(nested.inside.guest):
+        behind = translate(host.tree, frames.astype(np.uint64) << np.uint64(12))[2]
+        np.add.at(counts, (node[table], host.tree.node[behind]), 1)
+    found = classify(address_space(snapshot, np.zeros(0, np.uint64))).counts
+    assert (found[0] == counts).all()
+
+
+def leaf_frames(tree):
+    """(table, frame) of each leaf entry, int64[n] each, a level at a time."""
+    for level in (1, 2, 3):
+        table, slot = np.nonzero(entries.leaf(tree.entries, level) & (tree.level == level)[:, None])
+        yield table, entries.frame(tree.entries[table, slot], level)
 
 
 def test_a_live_dump_of_an_idle_guest_is_nearly_that_of_the_stopped_one(nested, host):
@@ -129,3 +163,13 @@ def test_a_live_dump_of_an_idle_guest_is_nearly_that_of_the_stopped_one(nested, 
     assert len(both) >= 0.95 * len(host.tree)
     same = (live.tree.entries[here] == host.tree.entries[there]).all(axis=1)
     assert same.mean() >= 0.9
+
+
+@pytest.mark.lab(full=True)
+def test_shadow_tables_are_named_as_such(kernel, ptdump, programs, place):
+    guest = Guest(bound=True, kvm="kvm_amd.npt=0")
+    nested = run_guest("shadow", guest, SEEN, kernel, ptdump, programs, place)
+    host = host_dump(nested)
+    kinds = {root.frame: root.kind for root in host.roots}
+    assert {kinds[vcpu.root] for vcpu in host.vcpus} == {"shadow"}
+    equal_raw_memory(host.tree, host.tree.frame, nested.run.ram, user_half=False)

@@ -92,9 +92,13 @@ def magic(addresses):
 
 
 def translate(tree, addresses):
-    """(frame int64[n] or -1, leaf level uint8[n] or 0) of each address, from the dumped tables alone."""
+    """Of each address, from the dumped tables alone: (frame, leaf level, table of the leaf), int64[n] each.
+
+    -1, 0 and -1 where nothing is mapped.
+    """
     frame = np.full(len(addresses), -1, np.int64)
-    found = np.zeros(len(addresses), np.uint8)
+    found = np.zeros(len(addresses), np.int64)
+    holder = np.full(len(addresses), -1)
     for level in (3, 2, 1):
         at = np.flatnonzero(tree.level == level)
         if not len(at):
@@ -112,4 +116,5 @@ def translate(tree, addresses):
         within = (addresses[here] & ((np.uint64(1) << shift) - np.uint64(1))) >> np.uint64(12)
         frame[here] = entries.frame(raw[leaf], level, tree.encoding) + within.astype(np.int64)
         found[here] = level
-    return frame, found
+        holder[here] = table[here]
+    return frame, found, holder
