@@ -5,6 +5,8 @@ x86   a CPU uses an entry with bit 0. Linux keeps a page mapped without it: PROT
       of L1TF (arch/x86/include/asm/pgtable-invert.h). Bit 7 makes leaves of level 2 and 3; swap has neither.
 ept   present when any of read, write, execute (bits 0-2) is set (Intel SDM 3C, 29.3.2); bit 7 makes leaves.
 kvm   KVM's SPTEs: present = bits 0 and 11 (arch/x86/kvm/mmu/spte.h, SPTE_MMU_PRESENT_MASK), bit 7 as in ept.
+      With bit 11 alone KVM suspended access to a mapped page (mark_spte_for_access_track); MMIO and removed
+      entries lack bit 11.
 """
 
 import numpy as np
@@ -12,7 +14,8 @@ import numpy as np
 PRESENT = np.uint64(1)
 HUGE = np.uint64(1 << 7)
 PROTNONE = np.uint64(1 << 8)
-KVM_PRESENT = np.uint64(1 << 11 | 1)
+KVM_MAPPED = np.uint64(1 << 11)
+KVM_PRESENT = KVM_MAPPED | PRESENT
 EPT_ACCESS = np.uint64(7)
 ADDRESS = np.uint64((1 << 52) - (1 << 12))
 NONE = np.uint64(0)
@@ -28,8 +31,10 @@ def present(entries, encoding="x86"):
 
 
 def inaccessible(entries, level, encoding="x86"):
-    """bool: mapped by the kernel, but the walker faults: PROT_NONE, NUMA hint, split under way."""
-    if encoding != "x86":
+    """bool: mapped by the kernel, but the walker faults: PROT_NONE, NUMA hint, split or suspended."""
+    if encoding == "kvm":
+        return entries & KVM_PRESENT == KVM_MAPPED
+    if encoding == "ept":
         return np.zeros(np.shape(entries), bool)
     hints = PROTNONE | HUGE if level > 1 else PROTNONE
     return (entries & PRESENT == NONE) & (entries & hints != NONE)

@@ -13,7 +13,7 @@ def leaf_frame(raw, level, encoding):
             return None
         address = raw if raw & 1 else ~raw
     else:
-        present = raw & 7 if encoding == "ept" else raw & 0x801 == 0x801
+        present = raw & 7 if encoding == "ept" else raw & 0x800
         if not present:
             return None
         address = raw

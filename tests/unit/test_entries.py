@@ -19,7 +19,8 @@ def naive(entry, level, encoding):
         mapped = present or hinted
         address = entry ^ (1 << 64) - 1 if mapped and not present else entry
     else:
-        present = mapped = entry & 7 != 0 if encoding == "ept" else entry & 1 == 1 and entry >> 11 & 1 == 1
+        mapped = entry & 7 != 0 if encoding == "ept" else entry >> 11 & 1 == 1
+        present = mapped if encoding == "ept" else mapped and entry & 1 == 1
         address = entry
     leaf = mapped and (level == 1 or (level <= 3 and entry >> 7 & 1 == 1))
     frame = (address >> 12) & ((1 << 40) - 1)

@@ -9,7 +9,7 @@ CODES = {"x86": X86, "ept": EPT, "kvm": KVM}
 PRESENT = np.uint64(1)
 HUGE = np.uint64(1 << 7)
 PROTNONE = np.uint64(1 << 8)
-KVM_PRESENT = np.uint64(1 << 11 | 1)
+KVM_MAPPED = np.uint64(1 << 11)
 EPT_ACCESS = np.uint64(7)
 ADDRESS = np.uint64((1 << 52) - (1 << 12))
 NONE = np.uint64(0)
@@ -23,7 +23,7 @@ def mapped(entry, level, code):
         return (entry & (PRESENT | hints)) != NONE if (entry & PRESENT) == NONE else True
     if code == EPT:
         return (entry & EPT_ACCESS) != NONE
-    return (entry & KVM_PRESENT) == KVM_PRESENT
+    return (entry & KVM_MAPPED) != NONE
 
 
 @njit(inline="always")
