@@ -1,4 +1,4 @@
-"""KVM's nested entries from AMD's layout to Intel's, field by field, and Intel's rules for what a CPU accepts."""
+"""KVM's nested entries from AMD's layout to Intel's, field by field, and what Intel's CPUs accept."""
 
 
 def npt_to_ept(entry, level):

@@ -2,11 +2,11 @@
 
 EPT   Intel SDM volume 3C, chapter 29.3.2: 0 read, 1 write, 2 execute, 3-5 memory type and 6 "ignore PAT" of
       leaves, 7 maps a page, 8 accessed, 9 dirty (leaves), 10 execute in user mode, 63 suppress #VE.
-NPT   AMD APM volume 2, 15.25.5: x86-64 entries; 0 present, 1 write, 2 user, 3 PWT, 4 PCD, 5 accessed, 6 dirty,
-      7 maps a page, 63 no execute.
-KVM   arch/x86/kvm/mmu/spte.h: 11 MMU-present in both; host-writable and MMU-writable are 9 and 10 in NPT, 57 and
-      58 in EPT; 52-53 how accesses are tracked; EPT without accessed bits keeps read and execute of an entry that
-      it made inaccessible in 54 and 56. MMIO and removed entries lack bit 11: they map nothing.
+NPT   AMD APM volume 2, 15.25.5: x86-64 entries; 0 present, 1 write, 2 user, 3 PWT, 4 PCD, 5 accessed,
+      6 dirty, 7 maps a page, 63 no execute.
+KVM   arch/x86/kvm/mmu/spte.h: 11 MMU-present in both; host-writable and MMU-writable are 9 and 10 in NPT,
+      57 and 58 in EPT; 52-53 how accesses are tracked; EPT without accessed bits keeps read and execute of
+      an entry that it made inaccessible in 54 and 56. MMIO and removed entries lack bit 11: they map nothing.
 """
 
 from dataclasses import replace
@@ -40,9 +40,8 @@ def npt_to_ept(entries, level):
     for npt, ept in MOVED:
         out |= moved(entries, npt, ept)
     out |= np.where(entries & NX == NONE, EXECUTE, NONE)
-    kind = np.where(
-        entries & PCD != NONE, UNCACHED, np.where(entries & PWT != NONE, WRITE_THROUGH, WRITE_BACK)
-    )
+    kind = np.where(entries & PWT != NONE, WRITE_THROUGH, WRITE_BACK)
+    kind = np.where(entries & PCD != NONE, UNCACHED, kind)
     leaf = is_leaf(entries, level)
     out |= np.where(leaf, kind | IGNORE_PAT, NONE)
     out &= np.where(leaf, ~NONE, ~np.uint64(1 << 9))
