@@ -51,9 +51,10 @@ class Capture:
 
     @cached_property
     def cache(self):
-        """Directory for data derived from this capture: inside it when writable, else the user's cache."""
+        """Directory for data derived from this capture: inside it if it is the user's, else the user's cache."""
         inside = self.directory / ".cache"
-        if os.access(self.directory, os.W_OK):
+        own = self.directory.resolve().parent != bundled("samples").resolve()
+        if own and os.access(self.directory, os.W_OK):
             inside.mkdir(mode=0o700, exist_ok=True)
             return inside
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
