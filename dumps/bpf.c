@@ -7,8 +7,12 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include "dump.h"
 #include "ptdump.skel.h"
+
+static const char *const kvm_programs[] = { "kvm_file", "kvm_lay_out", "kvm_read", "kvm_read_vcpu",
+					    "kvm_read_page", "kvm_read_slot" };
 
 static int keep_quiet(enum libbpf_print_level level, const char *format, va_list arguments)
 {
@@ -16,13 +20,21 @@ static int keep_quiet(enum libbpf_print_level level, const char *format, va_list
 	return 0;
 }
 
-static bool kernel_has(const char *function)
+static bool kernel_has(const char *name, unsigned kind)
 {
 	struct btf *btf = btf__load_vmlinux_btf();
-	bool has = btf && btf__find_by_name_kind(btf, function, BTF_KIND_FUNC) > 0;
+	bool has = btf && btf__find_by_name_kind(btf, name, kind) > 0;
 
 	btf__free(btf);
 	return has;
+}
+
+/* KVM's types, in the kernel's BTF or in that of the module. */
+static void require_kvm_types(void)
+{
+	if (!kernel_has("kvm_mmu_page", BTF_KIND_STRUCT) && access("/sys/kernel/btf/kvm", R_OK))
+		fail(EXIT_WRONG_USE, "no BTF of KVM (/sys/kernel/btf/kvm): this kernel was built without "
+		     "CONFIG_DEBUG_INFO_BTF_MODULES");
 }
 
 static void *map_array(const struct bpf_map *map)
@@ -35,7 +47,7 @@ static void *map_array(const struct bpf_map *map)
 	return at;
 }
 
-void bpf_open(struct bpf *bpf)
+void bpf_open(struct bpf *bpf, bool kvm)
 {
 	int error;
 
@@ -43,13 +55,17 @@ void bpf_open(struct bpf *bpf)
 	bpf->object = ptdump_bpf__open();
 	if (!bpf->object)
 		fail(EXIT_WRONG_USE, "cannot open the BPF object: %s", strerror(errno));
-	bpf->rcu = kernel_has("bpf_rcu_read_lock");
+	bpf->rcu = kernel_has("bpf_rcu_read_lock", BTF_KIND_FUNC);
+	if (kvm)
+		require_kvm_types();
+	for (size_t i = 0; i < sizeof(kvm_programs) / sizeof(*kvm_programs); i++)
+		bpf_program__set_autoload(bpf_object__find_program_by_name(bpf->object->obj, kvm_programs[i]), kvm);
 	bpf_program__set_autoload(bpf->object->progs.walk_rcu, bpf->rcu);
 	bpf_program__set_autoload(bpf->object->progs.walk_plain, !bpf->rcu);
 	error = ptdump_bpf__load(bpf->object);
 	if (error)
-		fail(EXIT_WRONG_USE, "the kernel refuses the BPF programs: %s; `ptanalyze dump process --no-bpf` reads "
-		     "/proc/PID/pagemap alone", strerror(-error));
+		fail(EXIT_WRONG_USE, "the kernel refuses the BPF programs: %s%s", strerror(-error),
+		     kvm ? "" : "; `ptanalyze dump process --no-bpf` reads /proc/PID/pagemap alone");
 	bpf->walk = map_array(bpf->object->maps.walks);
 	bpf->pages = map_array(bpf->object->maps.pages);
 	bpf->tables = map_array(bpf->object->maps.tables);
@@ -86,4 +102,11 @@ const struct ptd_page *bpf_peek_page(struct bpf *bpf, uint64_t address)
 	bpf->object->bss->peeked.address = address;
 	bpf_call(bpf_program__fd(bpf->object->progs.peek_page), "peek_page");
 	return bpf->object->bss->peeked.error ? NULL : &bpf->object->bss->peeked_page;
+}
+
+/* Calls the KVM program of that name about the kernel object at `at`; the result is in the object's .bss. */
+void bpf_kvm(struct bpf *bpf, const char *program, uint64_t at)
+{
+	bpf->object->bss->kvm_at = at;
+	bpf_call(bpf_program__fd(bpf_object__find_program_by_name(bpf->object->obj, program)), program);
 }

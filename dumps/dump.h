@@ -9,12 +9,15 @@
 #include <stdio.h>
 #include <sys/types.h>
 #include <time.h>
+#include "kvm.h"
 #include "ptdump.h"
 #include "records.h"
 
 enum exit_code { EXIT_OK = 0, EXIT_VERIFY = 1, EXIT_WRONG_USE = 2, EXIT_PARTIAL = 3 };
 
 struct options {
+	bool vm; /* dump the VM of this VMM, not its own address space */
+	int vm_file; /* --vm: descriptor of the VM meant, -1 any */
 	pid_t pid;
 	const char *directory;
 	bool stop, verify, quiet, json_progress;
@@ -29,12 +32,10 @@ struct process {
 	char comm[64];
 	int directory, pagemap; /* /proc/PID, /proc/PID/pagemap */
 };
-struct signature {
-	uint64_t minflt, majflt, lock_seq, pgtables_bytes;
-};
 void process_open(struct process *process, pid_t pid);
 char process_state(int directory);
-void process_faults(const struct process *process, struct signature *signature);
+void process_faults(const struct process *process, uint64_t *minor, uint64_t *major);
+int thread_cpu(const struct process *process, int tid);
 char *process_read(const struct process *process, const char *name, size_t *length);
 void require_capabilities(void);
 uint64_t frame_of_own_page(const void *page);
@@ -49,16 +50,19 @@ struct bpf {
 	int walk_program;
 	bool rcu;
 };
-void bpf_open(struct bpf *bpf);
+void bpf_open(struct bpf *bpf, bool kvm);
 void bpf_call(int program, const char *what);
+void bpf_kvm(struct bpf *bpf, const char *program, uint64_t at);
 const struct ptd_mm *bpf_locate(struct bpf *bpf, int pagemap, int memfd);
 int bpf_peek(struct bpf *bpf, uint64_t address, uint64_t *value);
 const struct ptd_page *bpf_peek_page(struct bpf *bpf, uint64_t address);
 
 /* kernel.c: where this kernel keeps page tables */
 struct kernel {
-	uint64_t direct_map, address_mask, encryption_mask, vmemmap;
+	uint64_t direct_map, address_mask, encryption_mask;
+	uint64_t vmemmap; /* struct page of frame 0; 0 not found */
 	unsigned levels;
+	bool typed; /* struct page tells page tables apart */
 };
 void kernel_explore(struct kernel *kernel, struct bpf *bpf);
 
@@ -79,10 +83,20 @@ struct topology {
 };
 void topology_read(struct topology *topology);
 int topology_node(const struct topology *topology, uint64_t frame);
+int topology_node_of_cpu(const struct topology *topology, int cpu);
 uint64_t highest_address(void);
 
 /* tables.c: the tables of one reading, in memory or, beyond the limit, in the file already */
+struct format {
+	const char *encoding;
+	uint64_t present; /* bits that are all set in a present entry */
+	unsigned root_entries;
+	bool hints;                    /* x86: entries that are not present may map a page, inverted */
+	unsigned page_private, sp_spt; /* KVM's tables: offsets in struct page and kvm_mmu_page, or 0 */
+};
+extern const struct format format_x86;
 struct tables {
+	const struct format *format;
 	struct pt_table *records;
 	struct ptd_page *entries; /* of tables first .. count - 1; of all when collected or mapped */
 	size_t count, room, first, limit;
@@ -92,25 +106,44 @@ struct tables {
 	unsigned levels;
 	uint64_t changed, torn, fault, bad_type, dropped, huge_leaves;
 };
-void tables_init(struct tables *tables, size_t limit);
-void tables_reset(struct tables *tables, unsigned levels, int file);
+void tables_init(struct tables *tables, size_t limit, const struct format *format);
+void tables_reset(struct tables *tables, int file);
 void tables_add(struct tables *tables, const struct ptd_table *table, const struct ptd_page *page, uint64_t clear);
 void tables_finish(struct tables *tables);
 void tables_check_types(struct tables *tables);
 void tables_place(struct tables *tables, const struct topology *topology);
 void tables_write(struct tables *tables, int tables_file, int entries_file);
 
-/* walk.c: one reading of a process's tables; false when its address space is gone */
+/* walk.c: readings of tables, each between two looks at what moves when they change */
+struct signature {
+	unsigned count;
+	const char *name[12];
+	uint64_t value[12];
+};
+struct vm_view;
 struct reading {
 	struct tables tables;
 	struct signature before, after;
-	bool quiet, has_lock_seq;
+	struct vm_view *vm; /* of a VM: its roots, slots and vCPUs */
+	bool quiet;
 	double seconds;
 };
-bool walk_process(struct reading *reading, struct bpf *bpf, const struct kernel *kernel,
-		  const struct process *process, const struct options *options, int file);
+struct reader {
+	struct bpf *bpf;
+	const struct kernel *kernel;
+	const struct process *process;
+	const struct options *options;
+	int file; /* for entries that do not fit in memory */
+	struct format format;
+	bool (*read)(struct reader *reader, struct reading *reading); /* false when the address space is gone */
+	struct vm *vm;
+};
+void sign(struct signature *signature, const char *name, uint64_t value);
+uint64_t signed_value(const struct signature *signature, const char *name);
+void walk_tree(struct reader *reader, struct reading *reading, uint64_t root, unsigned levels, size_t most);
+bool read_process(struct reader *reader, struct reading *reading);
+unsigned read_best(struct reader *reader, struct reading *readings);
 bool process_alive(struct bpf *bpf, const struct process *process);
-uint64_t reading_trouble(const struct reading *reading);
 
 /* stop.c: SIGSTOP now, SIGCONT whatever happens */
 struct stop {
@@ -137,19 +170,30 @@ void output_write(int file, const void *data, size_t bytes, off_t offset);
 void output_commit(void);
 double monotonic_seconds(void);
 
-/* json.c: snapshot.json */
+/* json.c: snapshot.json, and what it shares with vm.json */
 struct description {
-	const struct options *options;
-	const struct process *process;
-	const struct kernel *kernel;
+	const struct reader *reader;
 	const struct topology *topology;
 	struct reading *reading;
 	struct stop stop;
 	const struct verified *verified; /* NULL: not asked for */
 	const char *page_type;
+	char *maps;
+	size_t maps_length;
 	unsigned retries;
 	struct timespec started;
 };
-void json_write(int file, const struct description *description);
+const char *truth(bool value);
+FILE *json_begin(int file, const char *name, const char *format, const struct description *about);
+void json_string(FILE *out, const char *text);
+void json_origin(FILE *out, const struct description *about);
+void json_reading(FILE *out, const struct description *about);
+void json_end(FILE *out, const char *name);
+void json_write(int file, const struct description *about);
+
+/* ptdump.c, vm.c: what the program does */
+void read_together(struct reader *reader, struct description *about, struct verified *verified);
+bool say_done(const struct description *about);
+void dump_vm(const struct options *options, const struct process *process);
 
 #endif

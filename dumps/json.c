@@ -8,12 +8,12 @@
 #include <unistd.h>
 #include "dump.h"
 
-static const char *truth(bool value)
+const char *truth(bool value)
 {
 	return value ? "true" : "false";
 }
 
-static void put_string(FILE *out, const char *text)
+void json_string(FILE *out, const char *text)
 {
 	fputc('"', out);
 	for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
@@ -74,13 +74,12 @@ static void put_topology(FILE *out, const struct topology *topology)
 	fputs("\n ],\n", out);
 }
 
-static void put_signature(FILE *out, const char *name, const struct signature *signature, bool has_lock_seq)
+static void put_signature(FILE *out, const char *name, const struct signature *signature)
 {
-	fprintf(out, "\"%s\": {\"minflt\": %llu, \"majflt\": %llu, \"pgtables_bytes\": %llu", name,
-		(unsigned long long)signature->minflt, (unsigned long long)signature->majflt,
-		(unsigned long long)signature->pgtables_bytes);
-	if (has_lock_seq)
-		fprintf(out, ", \"mm_lock_seq\": %llu", (unsigned long long)signature->lock_seq);
+	fprintf(out, "\"%s\": {", name);
+	for (unsigned i = 0; i < signature->count; i++)
+		fprintf(out, "%s\"%s\": %llu", i ? ", " : "", signature->name[i],
+			(unsigned long long)signature->value[i]);
 	fputs("}, ", out);
 }
 
@@ -88,7 +87,7 @@ static void put_signature(FILE *out, const char *name, const struct signature *s
 static void put_completeness(FILE *out, const struct reading *reading)
 {
 	const struct tables *tables = &reading->tables;
-	long long counted = reading->after.pgtables_bytes / PT_TABLE_BYTES;
+	long long counted = signed_value(&reading->after, "pgtables_bytes") / PT_TABLE_BYTES;
 	long long difference = counted - ((long long)tables->count - 1);
 	bool explained = difference >= 0 && (unsigned long long)difference <= tables->huge_leaves;
 	const char *why = !difference ? "equal; the kernel does not count the root" :
@@ -108,26 +107,9 @@ static void put_verified(FILE *out, const struct verified *verified)
 		(unsigned long long)verified->hidden);
 	for (size_t i = 0; i < 4 && i < verified->mismatched; i++) {
 		fputs(i ? ", " : "", out);
-		put_string(out, verified->examples[i]);
+		json_string(out, verified->examples[i]);
 	}
 	fputs("]},\n", out);
-}
-
-static void put_reading(FILE *out, const struct reading *reading)
-{
-	const struct tables *tables = &reading->tables;
-
-	fputs("  \"quiescence\": {", out);
-	put_signature(out, "before", &reading->before, reading->has_lock_seq);
-	put_signature(out, "after", &reading->after, reading->has_lock_seq);
-	fprintf(out, "\"quiet\": %s},\n", truth(reading->quiet));
-	put_completeness(out, reading);
-	fprintf(out,
-		"  \"reading\": {\"changed\": %llu, \"torn\": %llu, \"fault\": %llu, \"bad_type\": %llu, "
-		"\"dropped\": %llu},\n",
-		(unsigned long long)tables->changed, (unsigned long long)tables->torn,
-		(unsigned long long)tables->fault, (unsigned long long)tables->bad_type,
-		(unsigned long long)tables->dropped);
 }
 
 static void put_machine(FILE *out, const struct timespec *started)
@@ -143,44 +125,76 @@ static void put_machine(FILE *out, const struct timespec *started)
 	uname(&system);
 	strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%S", gmtime(&started->tv_sec));
 	fputs("  \"kernel\": ", out);
-	put_string(out, system.release);
+	json_string(out, system.release);
 	fputs(",\n  \"cpu\": ", out);
-	put_string(out, model);
+	json_string(out, model);
 	fprintf(out, ",\n  \"time\": \"%s.%03ldZ\",\n", stamp, started->tv_nsec / 1000000);
 }
 
-static void put_facts(FILE *out, const struct description *about)
+/* Who, where and when. */
+void json_origin(FILE *out, const struct description *about)
 {
-	fprintf(out, "  \"pid\": %d,\n  \"comm\": ", about->process->pid);
-	put_string(out, about->process->comm);
-	fprintf(out, ",\n  \"uid\": %u,\n", about->process->uid);
+	const struct process *process = about->reader->process;
+
+	fprintf(out, "  \"pid\": %d,\n  \"comm\": ", process->pid);
+	json_string(out, process->comm);
+	fprintf(out, ",\n  \"uid\": %u,\n", process->uid);
 	put_machine(out, &about->started);
 	fprintf(out, "  \"duration_s\": %.6f,\n  \"method\": \"bpf\",\n", about->reading->seconds);
-	put_reading(out, about->reading);
-	fprintf(out, "  \"retries\": %u,\n  \"stopped\": %s,\n", about->retries, truth(about->stop.stopped));
-	if (about->options->stop)
-		fprintf(out, "  \"stopped_s\": %.6f,\n  \"stopped_before\": %s,\n", about->stop.seconds,
-			truth(about->stop.already));
-	fprintf(out, "  \"streamed\": %s,\n", truth(about->reading->tables.streamed));
-	if (about->verified)
-		put_verified(out, about->verified);
-	fprintf(out, "  \"encryption_bit\": %s,\n", truth(about->kernel->encryption_mask));
-	fprintf(out, "  \"page_type\": \"%s\",\n  \"node_source\": \"%s\",\n  \"unknown\": []\n", about->page_type,
-		about->topology->source);
 }
 
-void json_write(int file, const struct description *about)
+/* How well it was read; the last of the facts. */
+void json_reading(FILE *out, const struct description *about)
+{
+	const struct tables *tables = &about->reading->tables;
+
+	fputs("  \"quiescence\": {", out);
+	put_signature(out, "before", &about->reading->before);
+	put_signature(out, "after", &about->reading->after);
+	fprintf(out, "\"quiet\": %s},\n", truth(about->reading->quiet));
+	fprintf(out,
+		"  \"reading\": {\"changed\": %llu, \"torn\": %llu, \"fault\": %llu, \"bad_type\": %llu, "
+		"\"dropped\": %llu},\n",
+		(unsigned long long)tables->changed, (unsigned long long)tables->torn,
+		(unsigned long long)tables->fault, (unsigned long long)tables->bad_type,
+		(unsigned long long)tables->dropped);
+	fprintf(out, "  \"retries\": %u,\n  \"stopped\": %s,\n", about->retries, truth(about->stop.stopped));
+	if (about->reader->options->stop)
+		fprintf(out, "  \"stopped_s\": %.6f,\n  \"stopped_before\": %s,\n", about->stop.seconds,
+			truth(about->stop.already));
+	fprintf(out, "  \"streamed\": %s,\n", truth(tables->streamed));
+	fprintf(out, "  \"encryption_bit\": %s,\n", truth(about->reader->kernel->encryption_mask));
+	fprintf(out, "  \"page_type\": \"%s\",\n  \"node_source\": \"%s\",\n  \"unknown\": []\n }\n}\n",
+		about->page_type, about->topology->source);
+}
+
+FILE *json_begin(int file, const char *name, const char *format, const struct description *about)
 {
 	FILE *out = fdopen(dup(file), "w");
 
 	if (!out)
-		fail(EXIT_WRONG_USE, "snapshot.json: %s", strerror(errno));
-	fprintf(out, "{\n \"format\": \"ptanalyze-snapshot\",\n \"version\": 1,\n \"levels\": %u,\n", about->kernel->levels);
-	fputs(" \"encoding\": \"x86\",\n", out);
+		fail(EXIT_WRONG_USE, "%s: %s", name, strerror(errno));
+	fprintf(out, "{\n \"format\": \"%s\",\n \"version\": 1,\n \"levels\": %u,\n \"encoding\": \"%s\",\n", format,
+		about->reading->tables.levels, about->reader->format.encoding);
 	put_topology(out, about->topology);
-	fputs(" \"facts\": {\n", out);
-	put_facts(out, about);
-	fputs(" }\n}\n", out);
+	return out;
+}
+
+void json_end(FILE *out, const char *name)
+{
 	if (ferror(out) | fclose(out))
-		fail(EXIT_WRONG_USE, "snapshot.json: cannot write: %s; nothing was kept", strerror(errno));
+		fail(EXIT_WRONG_USE, "%s: cannot write: %s; nothing was kept", name, strerror(errno));
+}
+
+void json_write(int file, const struct description *about)
+{
+	FILE *out = json_begin(file, "snapshot.json", "ptanalyze-snapshot", about);
+
+	fputs(" \"facts\": {\n", out);
+	json_origin(out, about);
+	put_completeness(out, about->reading);
+	if (about->verified)
+		put_verified(out, about->verified);
+	json_reading(out, about);
+	json_end(out, "snapshot.json");
 }

@@ -119,7 +119,10 @@ void kernel_explore(struct kernel *kernel, struct bpf *bpf)
 	if (!kernel->direct_map)
 		kernel->direct_map = find_direct_map(bpf, own->pgd, page, frame);
 	find_levels(kernel, bpf, own->pgd - kernel->direct_map, page, frame);
-	if (own->table_type)
-		kernel->vmemmap = own->vmemmap_base ? own->vmemmap_base : find_vmemmap(bpf);
+	kernel->typed = own->table_type;
+	kernel->vmemmap = own->vmemmap_base;
+	if (!kernel->vmemmap)
+		kernel->vmemmap = find_vmemmap(bpf);
+	kernel->typed &= kernel->vmemmap != 0;
 	munmap(page, 4096);
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "dump.h"
 
+#define STAT_PROCESSOR 39 /* proc(5) */
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
 
 static char *read_all(int directory, const char *name, size_t *length)
@@ -64,16 +65,30 @@ char process_state(int directory)
 	return state;
 }
 
-void process_faults(const struct process *process, struct signature *signature)
+void process_faults(const struct process *process, uint64_t *minor, uint64_t *major)
 {
 	char *fields = read_stat(process->directory);
-	unsigned long minor = 0, major = 0;
 
 	if (fields)
-		sscanf(fields, "%*c %*d %*d %*d %*d %*d %*u %lu %*u %lu", &minor, &major);
-	signature->minflt = minor;
-	signature->majflt = major;
+		sscanf(fields, "%*c %*d %*d %*d %*d %*d %*u %lu %*u %lu", minor, major);
 	free(fields);
+}
+
+/* The CPU that thread `tid` runs on, or ran on last; -1 when it is gone. */
+int thread_cpu(const struct process *process, int tid)
+{
+	char path[32], *fields;
+	int directory, cpu = -1, number = 3; /* `fields` starts with the third */
+
+	snprintf(path, sizeof(path), "task/%d", tid);
+	directory = openat(process->directory, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	fields = directory < 0 ? NULL : read_stat(directory);
+	for (char *field = fields; field; field = strchr(field + 1, ' '), number++)
+		if (number == STAT_PROCESSOR)
+			cpu = atoi(field);
+	free(fields);
+	close(directory);
+	return cpu;
 }
 
 static void describe(struct process *process)

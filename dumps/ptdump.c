@@ -14,11 +14,14 @@
 
 static const char usage[] =
 	"Usage: ptdump process PID -o DIR [options]\n"
-	"Writes gpt.tables, gpt.entries, maps and snapshot.json to the new or empty directory DIR.\n"
+	"       ptdump vm PID -o DIR [options]\n"
+	"process writes gpt.tables, gpt.entries, maps and snapshot.json to the new or empty directory DIR;\n"
+	"vm, for the VM of the VMM PID, ept.tables, ept.entries, maps and vm.json.\n"
 	"  -o, --output DIR     where to\n"
 	"      --stop           stop the process while it is read (always continued again)\n"
 	"      --retries N      read again up to N times while it changes (default 3)\n"
-	"      --verify         compare every leaf with /proc/PID/pagemap (exit 1 if they differ)\n"
+	"      --verify         compare every leaf with /proc/PID/pagemap (process only; exit 1 if they differ)\n"
+	"      --vm FD          which VM, by its descriptor in the VMM, if it holds several\n"
 	"      --memory MIB     collect up to this much before writing (default 4096, at most a quarter of what is free)\n"
 	"      --json-progress  one JSON object a line on standard output\n"
 	"  -q, --quiet          print nothing but errors\n"
@@ -55,12 +58,12 @@ static void parse(struct options *options, int count, char **arguments)
 		{ "retries", required_argument, NULL, 'r' },	  { "verify", no_argument, NULL, 'v' },
 		{ "memory", required_argument, NULL, 'm' },	  { "quiet", no_argument, NULL, 'q' },
 		{ "json-progress", no_argument, NULL, 'j' },	  { "help", no_argument, NULL, 'h' },
-		{ 0 },
+		{ "vm", required_argument, NULL, 'V' },	  { 0 },
 	};
 	size_t most = quarter_of_free_memory();
 	int option;
 
-	*options = (struct options){ .retries = DEFAULT_RETRIES, .memory = DEFAULT_MEMORY };
+	*options = (struct options){ .vm_file = -1, .retries = DEFAULT_RETRIES, .memory = DEFAULT_MEMORY };
 	while ((option = getopt_long(count, arguments, "o:qh", names, NULL)) != -1) {
 		switch (option) {
 		case 'o': options->directory = optarg; break;
@@ -70,11 +73,14 @@ static void parse(struct options *options, int count, char **arguments)
 		case 'j': options->json_progress = true; break;
 		case 'r': options->retries = number(optarg, 1000, "--retries"); break;
 		case 'm': options->memory = number(optarg, 1 << 30, "--memory") << 20; break;
+		case 'V': options->vm_file = number(optarg, INT_MAX, "--vm"); break;
 		case 'h': fputs(usage, stdout); exit(EXIT_OK);
 		default: fputs(usage, stderr); exit(EXIT_WRONG_USE);
 		}
 	}
-	if (count - optind != 2 || strcmp(arguments[optind], "process") || !options->directory) {
+	options->vm = count - optind == 2 && !strcmp(arguments[optind], "vm");
+	if (count - optind != 2 || (!options->vm && strcmp(arguments[optind], "process")) || !options->directory ||
+	    (options->vm ? options->verify : options->vm_file >= 0)) {
 		fputs(usage, stderr);
 		exit(EXIT_WRONG_USE);
 	}
@@ -82,30 +88,16 @@ static void parse(struct options *options, int count, char **arguments)
 	options->memory = options->memory < most ? options->memory : most;
 }
 
-/* Read until the process held still, at most retries + 1 times; `readings[0]` ends up the best. */
-static unsigned read_best(struct reading *readings, struct bpf *bpf, const struct kernel *kernel,
-			  const struct process *process, const struct options *options, int file)
+/* The end, when it is not for people; false: say it to them. */
+bool say_done(const struct description *about)
 {
-	unsigned retries = 0;
+	const struct options *options = about->reader->options;
 
-	tables_init(&readings[0].tables, options->memory);
-	for (;; retries++) {
-		struct reading *reading = &readings[retries > 0];
-
-		if (retries == 1)
-			tables_init(&reading->tables, options->memory);
-		if (!walk_process(reading, bpf, kernel, process, options, file))
-			fail(EXIT_PARTIAL, "PID %d: ended or replaced its memory (exec) while it was read; nothing was kept",
-			     process->pid);
-		if (retries && reading_trouble(reading) < reading_trouble(&readings[0])) {
-			struct reading better = *reading;
-
-			*reading = readings[0];
-			readings[0] = better;
-		}
-		if (!reading_trouble(&readings[0]) || retries == options->retries || reading->tables.streamed)
-			return retries;
-	}
+	if (options->json_progress && !options->quiet)
+		printf("{\"event\": \"done\", \"tables\": %zu, \"seconds\": %.6f, \"quiet\": %s, \"retries\": %u}\n",
+		       about->reading->tables.count, about->reading->seconds, truth(about->reading->quiet),
+		       about->retries);
+	return options->quiet || options->json_progress;
 }
 
 static void summarize(const struct description *about)
@@ -113,15 +105,10 @@ static void summarize(const struct description *about)
 	const struct tables *tables = &about->reading->tables;
 	double bytes = (double)tables->count * PT_TABLE_BYTES;
 
-	if (about->options->quiet)
+	if (say_done(about))
 		return;
-	if (about->options->json_progress) {
-		printf("{\"event\": \"done\", \"tables\": %zu, \"seconds\": %.6f, \"quiet\": %s, \"retries\": %u}\n",
-		       tables->count, about->reading->seconds, about->reading->quiet ? "true" : "false", about->retries);
-		return;
-	}
-	printf("%zu tables of PID %d (%s) read in %.1f ms, %.2f GB/s%s\n", tables->count, about->process->pid,
-	       about->process->comm, about->reading->seconds * 1e3, bytes / about->reading->seconds / 1e9,
+	printf("%zu tables of PID %d (%s) read in %.1f ms, %.2f GB/s%s\n", tables->count, about->reader->process->pid,
+	       about->reader->process->comm, about->reading->seconds * 1e3, bytes / about->reading->seconds / 1e9,
 	       about->reading->quiet ? "" : "; it changed meanwhile (--stop holds it still)");
 	if (about->verified)
 		printf("%llu pages compared with pagemap: %llu differ, %llu hidden by pagemap\n",
@@ -131,7 +118,7 @@ static void summarize(const struct description *about)
 
 static const char *check_types(struct tables *tables, const struct kernel *kernel)
 {
-	if (kernel->vmemmap)
+	if (kernel->typed)
 		return "levels 1 and 2 checked as they were read (page_type)";
 	if (access("/proc/kpageflags", R_OK))
 		return "unknown: no page type in this kernel's BTF, no /proc/kpageflags";
@@ -139,60 +126,74 @@ static const char *check_types(struct tables *tables, const struct kernel *kerne
 	return "levels 1 and 2 checked after the walk (/proc/kpageflags)";
 }
 
-/* What must be read together, with the process held still if asked for. */
-static void read_process(struct description *about, struct verified *verified, struct bpf *bpf, char **maps,
-			 size_t *maps_length, int entries)
+/* What must be read together, with the process held still if asked for. `verified`: NULL if not asked for. */
+void read_together(struct reader *reader, struct description *about, struct verified *verified)
 {
-	static struct reading readings[2];
-	const struct options *options = about->options;
-	const struct process *process = about->process;
+	const struct options *options = reader->options;
+	struct tables *tables = &about->reading->tables;
 
 	clock_gettime(CLOCK_REALTIME, &about->started);
 	if (options->stop)
-		stop_process(&about->stop, process);
-	about->retries = read_best(readings, bpf, about->kernel, process, options, entries);
-	about->reading = &readings[0];
-	about->page_type = check_types(&readings[0].tables, about->kernel);
-	*maps = process_read(process, "maps", maps_length);
-	if (options->verify)
-		verify_tables(verified, &readings[0].tables, process);
-	if (!process_alive(bpf, process))
-		fail(EXIT_PARTIAL, "PID %d: ended while it was read; nothing was kept", process->pid);
+		stop_process(&about->stop, reader->process);
+	about->retries = read_best(reader, about->reading);
+	if (!about->page_type)
+		about->page_type = check_types(tables, reader->kernel);
+	about->maps = process_read(reader->process, "maps", &about->maps_length);
+	if (verified)
+		verify_tables(verified, tables, reader->process);
+	if (!process_alive(reader->bpf, reader->process))
+		fail(EXIT_PARTIAL, "PID %d: ended while it was read; nothing was kept", reader->process->pid);
 	if (options->stop)
 		continue_process(&about->stop);
+}
+
+static void refuse_differences(const struct description *about)
+{
+	if (about->verified && about->verified->mismatched)
+		fail(EXIT_VERIFY, "%llu pages differ from pagemap, e.g. %s%s", (unsigned long long)about->verified->mismatched,
+		     about->verified->examples[0],
+		     about->reading->quiet ? "" : "; the process changed, --stop holds it still");
+}
+
+/* Writes gpt.tables, gpt.entries, maps and snapshot.json. */
+static void dump_process(const struct options *options, const struct process *process)
+{
+	struct topology topology;
+	struct verified verified;
+	struct kernel kernel = { 0 };
+	struct bpf bpf = { 0 };
+	struct reading readings[2] = { 0 };
+	struct reader reader = { &bpf, &kernel, process, options, .read = read_process, .format = format_x86 };
+	struct description about = { .reader = &reader, .topology = &topology, .reading = readings };
+
+	output_begin(options->directory);
+	reader.file = output_file("gpt.entries");
+	int tables = output_file("gpt.tables"), maps = output_file("maps"), json = output_file("snapshot.json");
+	topology_read(&topology);
+	bpf_open(&bpf, false);
+	kernel_explore(&kernel, &bpf);
+	about.verified = options->verify ? &verified : NULL;
+	read_together(&reader, &about, options->verify ? &verified : NULL);
+	tables_place(&about.reading->tables, &topology);
+	tables_write(&about.reading->tables, tables, reader.file);
+	output_write(maps, about.maps, about.maps_length, 0);
+	json_write(json, &about);
+	output_commit();
+	summarize(&about);
+	refuse_differences(&about);
 }
 
 int main(int count, char **arguments)
 {
 	struct options options;
 	struct process process;
-	struct topology topology;
-	struct verified verified;
-	struct kernel kernel = { 0 };
-	struct bpf bpf = { 0 };
-	struct description about = { .options = &options, .process = &process, .kernel = &kernel, .topology = &topology };
-	size_t maps_length;
-	char *maps;
 
 	parse(&options, count, arguments);
 	require_capabilities();
 	process_open(&process, options.pid);
-	output_begin(options.directory);
-	int entries = output_file("gpt.entries"), tables = output_file("gpt.tables");
-	int maps_file = output_file("maps"), json = output_file("snapshot.json");
-	topology_read(&topology);
-	bpf_open(&bpf);
-	kernel_explore(&kernel, &bpf);
-	about.verified = options.verify ? &verified : NULL;
-	read_process(&about, &verified, &bpf, &maps, &maps_length, entries);
-	tables_place(&about.reading->tables, &topology);
-	tables_write(&about.reading->tables, tables, entries);
-	output_write(maps_file, maps, maps_length, 0);
-	json_write(json, &about);
-	output_commit();
-	summarize(&about);
-	if (options.verify && verified.mismatched)
-		fail(EXIT_VERIFY, "%llu pages differ from pagemap, e.g. %s%s", (unsigned long long)verified.mismatched,
-		     verified.examples[0], about.reading->quiet ? "" : "; the process changed, --stop holds it still");
+	if (options.vm)
+		dump_vm(&options, &process);
+	else
+		dump_process(&options, &process);
 	return EXIT_OK;
 }

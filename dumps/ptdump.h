@@ -29,7 +29,9 @@ struct ptd_walk {
 	unsigned long long direct_map;   /* page_offset_base: physical address 0 */
 	unsigned long long address_mask; /* address bits of an entry that points to a table */
 	unsigned long long vmemmap;      /* struct page of frame 0; 0: page types are not checked */
-	unsigned levels, capacity;
+	unsigned long long present;      /* bits that are all set in an entry that points to a table or page */
+	unsigned page_private, sp_spt;   /* of struct page and kvm_mmu_page: tables are KVM's; else 0 */
+	unsigned levels, root_entries, capacity;
 	/* cursor */
 	unsigned level, done, count, error;
 	unsigned next[8]; /* entry to look at next */

@@ -19,9 +19,14 @@ struct open_table {
 	unsigned next; /* entry not yet settled */
 };
 
-void tables_init(struct tables *tables, size_t limit)
+const struct format format_x86 = {
+	.encoding = "x86", .present = PTD_ENTRY_PRESENT, .root_entries = PTD_USER_ENTRIES, .hints = true
+};
+
+void tables_init(struct tables *tables, size_t limit, const struct format *format)
 {
 	memset(tables, 0, sizeof(*tables));
+	tables->format = format;
 	tables->limit = limit / PT_TABLE_BYTES ? limit / PT_TABLE_BYTES : 1;
 	tables->entries = mmap(NULL, tables->limit * PT_TABLE_BYTES, PROT_READ | PROT_WRITE,
 			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -30,12 +35,12 @@ void tables_init(struct tables *tables, size_t limit)
 	madvise(tables->entries, tables->limit * PT_TABLE_BYTES, MADV_HUGEPAGE);
 }
 
-void tables_reset(struct tables *tables, unsigned levels, int file)
+void tables_reset(struct tables *tables, int file)
 {
 	tables->count = tables->first = 0;
 	tables->changed = tables->torn = tables->fault = tables->bad_type = 0;
 	tables->dropped = tables->huge_leaves = 0;
-	tables->levels = levels;
+	tables->levels = 0;
 	tables->file = file;
 	for (unsigned level = 0; level < PTD_MAX_LEVELS + 2; level++)
 		tables->last[level] = -1;
@@ -50,12 +55,17 @@ static void spill(struct tables *tables)
 	tables->streamed = true;
 }
 
-/* Inverted entries are cleared after inversion. */
-static void clear_encryption(unsigned long long *entry, uint64_t bit)
+static bool is_present(const struct format *format, uint64_t entry)
 {
-	if (*entry & PTD_ENTRY_PRESENT)
+	return (entry & format->present) == format->present;
+}
+
+/* Inverted entries are cleared after inversion. */
+static void clear_encryption(const struct format *format, unsigned long long *entry, uint64_t bit)
+{
+	if (is_present(format, *entry))
 		*entry &= ~bit;
-	else if (*entry & (PTD_ENTRY_PROTNONE | PTD_ENTRY_HUGE))
+	else if (format->hints && *entry & (PTD_ENTRY_PROTNONE | PTD_ENTRY_HUGE))
 		*entry |= bit;
 }
 
@@ -75,6 +85,8 @@ void tables_add(struct tables *tables, const struct ptd_table *table, const stru
 	record = &tables->records[tables->count];
 	record->base = table->base;
 	record->frame = table->address >> 12;
+	if (!tables->count)
+		tables->levels = table->level;
 	record->parent = tables->last[table->level + 1];
 	record->node = -1;
 	record->level = table->level;
@@ -82,7 +94,7 @@ void tables_add(struct tables *tables, const struct ptd_table *table, const stru
 	entries = &tables->entries[tables->count - tables->first];
 	memcpy(entries, page, sizeof(*entries));
 	for (int i = 0; clear && i < PTD_ENTRIES; i++)
-		clear_encryption(&entries->entry[i], clear);
+		clear_encryption(tables->format, &entries->entry[i], clear);
 	tables->last[table->level] = tables->count++;
 	tables->changed += !!(table->flags & PT_CHANGED);
 	tables->torn += !!(table->flags & PT_TORN);
@@ -96,9 +108,11 @@ static void settle(struct tables *tables, struct open_table *open, unsigned unti
 	for (; open->page && open->next < until; open->next++) {
 		uint64_t entry = open->page->entry[open->next];
 
-		if (entry & PTD_ENTRY_HUGE) {
+		bool present = is_present(tables->format, entry);
+
+		if (entry & PTD_ENTRY_HUGE && (present || tables->format->hints)) {
 			tables->huge_leaves++; /* also a PROT_NONE one, which is not present */
-		} else if (entry & PTD_ENTRY_PRESENT) {
+		} else if (present) {
 			open->page->entry[open->next] = 0;
 			tables->dropped++;
 		}
@@ -178,10 +192,10 @@ static void write_header(const struct tables *tables, int file, bool entries)
 		.record_bytes = entries ? PT_TABLE_BYTES : sizeof(struct pt_table),
 		.count = tables->count,
 		.levels = tables->levels,
-		.encoding = "x86",
 	};
 	char page[PT_ENTRIES_HEADER] = { 0 };
 
+	strcpy(header.encoding, tables->format->encoding);
 	memcpy(header.magic, entries ? PT_ENTRIES_MAGIC : PT_TABLES_MAGIC, sizeof(header.magic));
 	strcpy(header.words, entries ? PT_ENTRIES_WORDS : PT_TABLES_WORDS);
 	memcpy(page, &header, sizeof(header));

@@ -202,3 +202,27 @@ int topology_node(const struct topology *topology, uint64_t frame)
 	}
 	return low < topology->range_count && frame >= topology->ranges[low].start ? topology->ranges[low].node : -1;
 }
+
+/* The list of a node's CPUs is like "0-3,8". */
+static bool list_holds(const char *list, int number)
+{
+	int first, last, used;
+
+	for (; sscanf(list, "%d%n", &first, &used) == 1; list += *list == ',') {
+		list += used;
+		last = first;
+		if (sscanf(list, "-%d%n", &last, &used) == 1)
+			list += used;
+		if (number >= first && number <= last)
+			return true;
+	}
+	return false;
+}
+
+int topology_node_of_cpu(const struct topology *topology, int cpu)
+{
+	for (size_t i = 0; cpu >= 0 && i < topology->node_count; i++)
+		if (list_holds(topology->nodes[i].cpus, cpu))
+			return topology->nodes[i].id;
+	return -1;
+}

@@ -9,6 +9,7 @@
 #include "vmlinux.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
+#include "file.bpf.h"
 #include "ptdump.h"
 
 #define PT_CHANGED 1 /* enum pt_flags of records.h, which includes a libc header */
@@ -69,17 +70,6 @@ struct ptd_mm found;
 int pagemap_fd = -1, memfd = -1;
 struct ptd_peek peeked;
 struct ptd_page peeked_page;
-
-static __always_inline struct file *own_file(int fd)
-{
-	struct task_struct *task = (void *)bpf_get_current_task();
-	struct file **files = BPF_CORE_READ(task, files, fdt, fd), *file = 0;
-
-	if (fd < 0 || (u32)fd >= BPF_CORE_READ(task, files, fdt, max_fds))
-		return 0;
-	bpf_probe_read_kernel(&file, sizeof(file), files + fd);
-	return file;
-}
 
 static __always_inline u64 value_of(const void *symbol)
 {
@@ -161,9 +151,9 @@ static __always_inline u64 live_entry(struct ptd_walk *walk, u32 level, u32 inde
 	return entry;
 }
 
-static __always_inline int points_to_table(u64 entry)
+static __always_inline int points_to_table(struct ptd_walk *walk, u64 entry)
 {
-	return (entry & (PTD_ENTRY_PRESENT | PTD_ENTRY_HUGE)) == PTD_ENTRY_PRESENT;
+	return (entry & (walk->present | PTD_ENTRY_HUGE)) == walk->present;
 }
 
 /* The table below `level` on the way down is still linked; next[] already stands one further. */
@@ -171,7 +161,7 @@ static __always_inline int linked(struct ptd_walk *walk, u32 level)
 {
 	u64 entry = live_entry(walk, level, walk->next[level & 7] - 1);
 
-	return points_to_table(entry) && (entry & walk->address_mask) == walk->address[(level - 1) & 7];
+	return points_to_table(walk, entry) && (entry & walk->address_mask) == walk->address[(level - 1) & 7];
 }
 
 /* Between calls anything can happen: leave the first table, seen from the root, that is linked no more. */
@@ -188,25 +178,44 @@ static __always_inline void revalidate(struct ptd_walk *walk)
 	}
 }
 
-static __always_inline u32 copy_table(struct ptd_walk *walk, struct ptd_page *page, u64 address, u32 level)
+/* struct page says that this is a page table: its type, since Linux 6.12. */
+static __always_inline int has_table_type(u64 page)
 {
-	struct page___typed *described = (void *)(walk->vmemmap + (address >> 12) * bpf_core_type_size(struct page));
-	u32 type = 0, flags = 0;
+	struct page___typed *described = (void *)page;
+	u32 type = 0;
 
-	if (bpf_probe_read_kernel(page, sizeof(*page), (void *)(walk->direct_map + address))) {
+	if (!bpf_core_field_exists(described->page_type) ||
+	    !bpf_core_enum_value_exists(enum pagetype___known, PGTY_table___known))
+		return 1;
+	bpf_probe_read_kernel(&type, 4, &described->page_type);
+	return type >> 24 == bpf_core_enum_value(enum pagetype___known, PGTY_table___known);
+}
+
+/* page->private of one of KVM's tables is its kvm_mmu_page, whose spt is the table (tdp_mmu_init_sp). */
+static __always_inline int is_kvm_table(struct ptd_walk *walk, u64 page, u64 address)
+{
+	u64 shadow_page = 0, table = 0;
+
+	bpf_probe_read_kernel(&shadow_page, 8, (void *)(page + walk->page_private));
+	bpf_probe_read_kernel(&table, 8, (void *)(shadow_page + walk->sp_spt));
+	return table == walk->direct_map + address;
+}
+
+static __always_inline u32 copy_table(struct ptd_walk *walk, struct ptd_page *to, u64 address, u32 level)
+{
+	u64 page = walk->vmemmap + (address >> 12) * bpf_core_type_size(struct page);
+	int good = 1;
+
+	if (bpf_probe_read_kernel(to, sizeof(*to), (void *)(walk->direct_map + address))) {
 		walk->fault++; /* the helper has zeroed the page */
 		return PT_FAULT;
 	}
-	if (walk->vmemmap && level <= PTD_TYPED_LEVELS &&
-	    bpf_core_field_exists(described->page_type) &&
-	    bpf_core_enum_value_exists(enum pagetype___known, PGTY_table___known)) {
-		bpf_probe_read_kernel(&type, 4, &described->page_type);
-		if (type >> 24 != bpf_core_enum_value(enum pagetype___known, PGTY_table___known)) {
-			walk->bad_type++;
-			flags = PT_BAD_TYPE;
-		}
-	}
-	return flags;
+	if (walk->vmemmap && walk->page_private)
+		good = is_kvm_table(walk, page, address);
+	else if (walk->vmemmap && level <= PTD_TYPED_LEVELS)
+		good = has_table_type(page);
+	walk->bad_type += !good;
+	return good ? 0 : PT_BAD_TYPE;
 }
 
 static __always_inline void descend(struct ptd_walk *walk, struct ptd_page *page, u64 base, u64 address, u32 level)
@@ -223,14 +232,14 @@ static long step(u64 iteration, struct ptd_walk **context)
 {
 	struct ptd_walk *walk = *context;
 	u32 level = walk->level, slot = walk->count, index, flags = 0;
-	u64 entry, live, changeable = walk->address_mask | PTD_ENTRY_PRESENT | PTD_ENTRY_HUGE;
+	u64 entry, live, changeable = walk->address_mask | walk->present | PTD_ENTRY_HUGE;
 
 	if (level < 2 || level > PTD_MAX_LEVELS) {
 		walk->error = 1;
 		return 1;
 	}
 	index = walk->next[level];
-	if (index >= PTD_ENTRIES || (level == walk->levels && index >= PTD_USER_ENTRIES)) {
+	if (index >= PTD_ENTRIES || (level == walk->levels && index >= walk->root_entries)) {
 		if (level >= walk->levels) {
 			walk->done = 1;
 			return 1;
@@ -239,7 +248,7 @@ static long step(u64 iteration, struct ptd_walk **context)
 		return 0;
 	}
 	entry = walk->tables[level][index];
-	if (!points_to_table(entry)) {
+	if (!points_to_table(walk, entry)) {
 		walk->next[level] = index + 1;
 		return 0;
 	}
@@ -250,7 +259,7 @@ static long step(u64 iteration, struct ptd_walk **context)
 	if ((live ^ entry) & changeable) {
 		walk->changed++;
 		flags |= PT_CHANGED;
-		if (!points_to_table(live))
+		if (!points_to_table(walk, live))
 			return 0;
 		entry = live;
 	}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/* `ptdump vm`: the tables that translate a VM's memory, read like a process's, from its roots in KVM. */
+#include <stdlib.h>
+#include <string.h>
+#include "vm.h"
+
+#define SHARED 16 /* how often a shadow table may on average be reached; a hostile guest could make it 512^3 */
+
+static void sign_vm(struct signature *signature, struct reader *reader, struct vm_view *view)
+{
+	struct vm *vm = reader->vm;
+	struct ptd_kvm *state = &view->state;
+	uint64_t faults = 0;
+
+	*state = *vm_state(vm, reader->bpf);
+	for (size_t i = 0; i < vm->count; i++)
+		if (vm->files[i].kind == PTD_FILE_VCPU)
+			faults += vm_vcpu(reader->bpf, &vm->files[i])->faults;
+	memset(signature, 0, sizeof(*signature));
+	sign(signature, "mmu_invalidate_seq", state->invalidate_seq);
+	sign(signature, "mmu_invalidate_in_progress", state->invalidate_in_progress);
+	sign(signature, "pf_fixed", faults);
+	sign(signature, "slots_generation", state->generation[0] + state->generation[1]);
+	sign(signature, "n_used_mmu_pages", state->shadow_tables);
+	if (state->tdp_tables != ~0ULL)
+		sign(signature, "tdp_mmu_pages", state->tdp_tables);
+	if (state->pages_4k == ~0ULL)
+		return;
+	sign(signature, "pages_4k", state->pages_4k);
+	sign(signature, "pages_2m", state->pages_2m);
+	sign(signature, "pages_1g", state->pages_1g);
+}
+
+static void refuse_no_root(const struct reader *reader, const struct vm_view *view)
+{
+	if (view->root_count)
+		fail(EXIT_WRONG_USE, "PID %d: none of the VM's %zu roots can be dumped: %s", reader->process->pid,
+		     view->root_count, view->roots[0].why);
+	fail(EXIT_WRONG_USE, "PID %d: its VM has no tables now: no vCPU has run since it was made, reset or reconfigured; "
+	     "try again when the guest runs", reader->process->pid);
+}
+
+static bool read_vm(struct reader *reader, struct reading *reading)
+{
+	struct vm_view *view = reading->vm;
+	size_t most;
+
+	sign_vm(&reading->before, reader, view);
+	vm_roots(reader, view);
+	if (!view->root_count || view->roots[0].why)
+		refuse_no_root(reader, view);
+	most = strcmp(view->roots[0].kind, "shadow") ? SIZE_MAX : SHARED * (view->state.shadow_tables + 4096);
+	for (size_t i = 0; i < view->root_count && !view->roots[i].why; i++) {
+		view->roots[i].table = reading->tables.count;
+		walk_tree(reader, reading, view->roots[i].address, view->roots[i].level, most);
+	}
+	vm_slots(reader->vm, reader->bpf, view);
+	sign_vm(&reading->after, reader, view);
+	return process_alive(reader->bpf, reader->process);
+}
+
+static struct format format_of(const struct vm *vm, const struct kernel *kernel)
+{
+	struct format format = { .encoding = "kvm", .present = PTD_KVM_PRESENT, .root_entries = PTD_ENTRIES };
+
+	if (kernel->vmemmap && vm->layout.page_private) {
+		format.page_private = vm->layout.page_private;
+		format.sp_spt = vm->layout.sp_spt;
+	}
+	return format;
+}
+
+static void summarize(const struct description *about)
+{
+	const struct reading *reading = about->reading;
+	const struct vm_view *view = reading->vm;
+	double bytes = (double)reading->tables.count * PT_TABLE_BYTES;
+	const char *secret = vm_confidential(&view->state);
+
+	if (secret)
+		fprintf(stderr, "ptdump: a confidential guest (%s): these are its nested tables; its memory and page "
+			"tables are encrypted and cannot be read\n", secret);
+	if (say_done(about))
+		return;
+	printf("%zu tables below %zu roots (%s) of the VM of PID %d (%s) read in %.1f ms, %.2f GB/s%s\n",
+	       reading->tables.count, view->root_count, view->roots[0].kind, about->reader->process->pid,
+	       about->reader->process->comm, reading->seconds * 1e3, bytes / reading->seconds / 1e9,
+	       reading->quiet ? "" : "; they changed meanwhile (--stop holds the VM still)");
+}
+
+/* Writes ept.tables, ept.entries, maps and vm.json. */
+void dump_vm(const struct options *options, const struct process *process)
+{
+	struct vm vm = { 0 };
+	struct vm_view views[2] = { 0 };
+	struct reading readings[2] = { { .vm = &views[0] }, { .vm = &views[1] } };
+	struct bpf bpf = { 0 };
+	struct kernel kernel = { 0 };
+	struct topology topology;
+	struct reader reader = { &bpf, &kernel, process, options, .vm = &vm, .read = read_vm };
+	struct description about = { .reader = &reader, .topology = &topology, .reading = readings };
+
+	vm_find(&vm, process);
+	output_begin(options->directory);
+	reader.file = output_file("ept.entries");
+	int tables = output_file("ept.tables"), maps = output_file("maps"), json = output_file("vm.json");
+	topology_read(&topology);
+	bpf_open(&bpf, true);
+	vm_choose(&vm, &bpf, process, options->vm_file);
+	kernel_explore(&kernel, &bpf);
+	reader.format = format_of(&vm, &kernel);
+	about.page_type = reader.format.page_private ? "every table checked as it was read (kvm_mmu_page.spt)" :
+						       "unknown: no way to a table's kvm_mmu_page";
+	read_together(&reader, &about, NULL);
+	tables_place(&about.reading->tables, &topology);
+	tables_write(&about.reading->tables, tables, reader.file);
+	output_write(maps, about.maps, about.maps_length, 0);
+	vm_json_write(json, &about);
+	output_commit();
+	summarize(&about);
+}
