@@ -12,9 +12,11 @@ from .errors import UsageError
 from .formats.capture_dir import MANIFEST, Manifest, read_manifest
 from .formats.snapshot_file import read_snapshot
 from .formats.trace_file import read_trace
+from .formats.vm_file import read_vm
 
 TABLES = "gpt.tables"
 TRACE = "trace.ptt"
+VM = "vm.json"
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,27 @@ class Capture:
     def has_trace(self):
         return TRACE in self.manifest.files
 
+    @property
+    def has_vm(self):
+        return VM in self.manifest.files
+
+    @cached_property
+    def vm(self):
+        """What the host knows of the VM (HostDump); UsageError if this is no capture of one."""
+        if not self.has_vm:
+            raise UsageError(
+                f"{self.directory}: is no capture of a VM; make one with `ptanalyze dump vm PID`"
+            )
+        return read_vm(self.directory)
+
     @cached_property
     def snapshot(self):
         """The capture's Snapshot; UsageError if it holds only a trace."""
+        if self.has_vm and not self.has_snapshot:
+            raise UsageError(
+                f"{self.directory}: holds a VM's nested tables alone; join it with its guest's capture: "
+                "`ptanalyze join HOST GUEST -o VM`"
+            )
         if not self.has_snapshot:
             raise UsageError(
                 f"{self.directory}: holds no page tables; record them with `ptanalyze record` "
@@ -51,7 +71,7 @@ class Capture:
 
     @cached_property
     def cache(self):
-        """Directory for data derived from this capture: inside it if it is the user's, else the user's cache."""
+        """Directory for data derived from this capture: inside it if it is the user's, else their cache."""
         inside = self.directory / ".cache"
         own = self.directory.resolve().parent != bundled("samples").resolve()
         if own and os.access(self.directory, os.W_OK):
