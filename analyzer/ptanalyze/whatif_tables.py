@@ -45,10 +45,12 @@ def locality(row):
     else:
         shown = {f"leaf {name}": share for name, share in classes.items()}
     remote = row["remote_dram_reads"] / max(row["dram_reads"], 1)
+    both = {"in gPT": row["guest_reads_per_walk"], "in ePT": row["host_reads_per_walk"]}
     return {
         **label(row),
         **{name: percent(share) for name, share in shown.items()},
         "reads/walk": row["reads_per_walk"],
+        **(both if row["host_reads_per_walk"] else {}),
         "from DRAM": row["dram_reads_per_walk"],
         "DRAM reads remote": percent(remote),
     }
@@ -73,6 +75,7 @@ def reads(named, result):
 
 
 def cost(row):
+    """Cycles; by dimension where there are two."""
     speedup = "-"
     if row["speedup"] is not None:
         speedup = f"{row['speedup']:.3f} ({row['speedup_low']:.3f} to {row['speedup_high']:.3f})"
@@ -80,17 +83,25 @@ def cost(row):
         **label(row),
         "cycles/walk": row["cycles_per_walk"],
         "walk cycles": row["walk_cycles"],
+        **(
+            {"in gPT": row["guest_walk_cycles"], "in ePT": row["host_walk_cycles"]}
+            if row["ept_bytes"]
+            else {}
+        ),
         "management cycles": row["management_cycles"],
         "estimated speed-up (interval)": speedup,
     }
 
 
 def price(row):
+    """Table pages (by dimension where there are two), and what keeping them up took."""
+    ept = {"ePT KiB": row["ept_bytes"] >> 10, "extra ePT": row["ept_bytes_extra"] >> 10}
     return {
         **label(row),
-        "table KiB": row["pt_bytes"] >> 10,
+        "gPT KiB" if row["ept_bytes"] else "table KiB": row["pt_bytes"] >> 10,
         "extra": row["pt_bytes_extra"] >> 10,
         "peak": row["pt_bytes_peak"] >> 10,
+        **(ept if row["ept_bytes"] else {}),
         "PTE writes": row["pte_writes"],
         "fanned out": row["pte_fanout"],
         "copies": row["pte_copies"],
