@@ -19,6 +19,16 @@ KVM_PRESENT = KVM_MAPPED | PRESENT
 EPT_ACCESS = np.uint64(7)
 ADDRESS = np.uint64((1 << 52) - (1 << 12))
 NONE = np.uint64(0)
+BLOCK = 4096  # table pages read at a time: 16 MiB of entries
+
+
+def blocks(tree, levels):
+    """Yield (level, table ids int64[n], raw entries uint64[n, 512]), BLOCK tables of one level at a time."""
+    for level in levels:
+        at_level = np.flatnonzero(tree.level == level)
+        for start in range(0, len(at_level), BLOCK):
+            ids = at_level[start : start + BLOCK]
+            yield level, ids, tree.entries[ids]
 
 
 def present(entries, encoding="x86"):

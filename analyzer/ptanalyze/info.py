@@ -3,7 +3,7 @@
 import numpy as np
 
 from . import entries
-from .check.tables import blocks
+from .entries import blocks
 from .snapshot import EMULATOR, UNKNOWN_NODE
 from .trace import Event
 
@@ -24,7 +24,15 @@ def describe(capture):
         sections["gPT" if not snapshot.native else "page table"] = describe_tree(snapshot.guest)
         if not snapshot.native:
             sections["ePT"] = describe_tree(snapshot.host)
-        sections["how sure"] = describe_facts(snapshot)
+        sections["how sure"] = describe_facts(snapshot.facts)
+    if capture.has_vm:
+        if not capture.has_snapshot:
+            sections["machine"] = describe_topology(capture.vm.topology)
+            sections["ePT"] = describe_tree(capture.vm.tree)
+            sections["how sure"] = describe_facts(capture.vm.facts)
+        sections["VM"] = describe_vm(capture.vm)
+        if capture.has_snapshot:
+            sections["host and guest"] = describe_join(capture.snapshot.facts.get("vm", {}))
     if capture.has_trace:
         sections["trace"] = describe_trace(capture.trace)
     return sections
@@ -62,10 +70,38 @@ def leaves_by_level(tree):
     return found
 
 
-def describe_facts(snapshot):
+def describe_vm(host):
+    """Slots, vCPUs by node and roots of a HostDump."""
+    slots = [slot for slot in host.slots if slot.space == 0]
+    rows = {"memory slots": len(slots), "memory in slots (MiB)": sum(slot.bytes for slot in slots) >> 20}
+    rows["vCPUs"] = len(host.vcpus)
+    nodes = [vcpu.node for vcpu in host.vcpus]
+    for node in sorted(set(nodes) - {None}):
+        rows[f"vCPUs on node {node}"] = nodes.count(node)
+    for kind in sorted({root.kind for root in host.roots}):
+        here = [root for root in host.roots if root.kind == kind]
+        rows[f"roots: {kind}"] = f"{len(here)}, {sum(root.table is not None for root in here)} of them here"
+    return rows
+
+
+def describe_join(facts):
+    """What `ptanalyze join` found about the two sides of a VM capture."""
+    rows = {}
+    for what in ("tables", "pages"):
+        if share := facts.get("fit", {}).get(what):
+            for key, value in share.items():
+                rows[f"guest {what}: {key.replace('_', ' ')}"] = value
+    if "numa_oblivious" in facts:
+        rows["guest sees NUMA"] = "no" if facts["numa_oblivious"] else f"{len(facts['guest_nodes'])} nodes"
+    if facts.get("seconds_apart") is not None:
+        rows["guest dumped after host (s)"] = facts["seconds_apart"]
+    return rows
+
+
+def describe_facts(recorded):
     """The dumper's own facts; of lists of words the words, of longer records how many there are."""
     facts = {}
-    for key, value in snapshot.facts.items():
+    for key, value in recorded.items():
         if isinstance(value, (str, int, float)):
             facts[key.replace("_", " ")] = value
         elif isinstance(value, list) and value:

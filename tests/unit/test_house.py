@@ -23,6 +23,8 @@ FLOORS = [
         "whatif_tables",
         "tracers",
         "address_space",
+        "nested",
+        "vm_fit",
         "stream_store",
         "vma_rows",
         "owners",

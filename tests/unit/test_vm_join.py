@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from naive.classify import leaves
 from naive.walker import Dimension
+from ptanalyze import vm_fit as fitting
 from ptanalyze.capture import open_capture
 from ptanalyze.cli import run
 from ptanalyze.errors import CaptureError, PtanalyzeError, UsageError
@@ -20,11 +21,10 @@ from ptanalyze.formats.capture_dir import seal
 from ptanalyze.formats.snapshot_file import read_snapshot, write_snapshot
 from ptanalyze.formats.tables_file import read_tree, write_tree
 from ptanalyze.formats.vm_file import HostDump, Root, Slot, Vcpu, read_vm, write_vm
+from ptanalyze.nested import Nested
 from ptanalyze.snapshot import NO_PARENT, Snapshot, Topology, Tree
-from ptanalyze.vm import fit as fitting
-from ptanalyze.vm.fit import Fit, Share, Slots, fit, refuse_strangers
 from ptanalyze.vm.join import join
-from ptanalyze.vm.nested import Nested
+from ptanalyze.vm_fit import Fit, Share, Slots, fit, refuse_strangers
 from strategies import PAGE, REGION, Page, build_snapshot, build_topology, build_tree, frames_on, snapshots
 
 VA = 0x7F00_0000_0000

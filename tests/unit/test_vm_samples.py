@@ -8,7 +8,7 @@ from ptanalyze.address_space import address_space
 from ptanalyze.capture import open_capture
 from ptanalyze.check import FAILED, check_capture
 from ptanalyze.classify import classify
-from ptanalyze.vm.nested import Nested
+from ptanalyze.nested import Nested
 from ptanalyze.walk import explain
 from samples import touched
 from vm_samples import NAMES, joined

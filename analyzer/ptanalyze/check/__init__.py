@@ -4,6 +4,7 @@ from ..formats.capture_dir import damaged_files
 from .finding import FAILED, NOTE, OK, PARTIAL, Finding
 from .tables import check_tables
 from .trace import check_trace
+from .vm import check_host, check_joined
 
 __all__ = ["FAILED", "NOTE", "OK", "PARTIAL", "Finding", "check_capture", "exit_code"]
 
@@ -26,6 +27,10 @@ def check_capture(capture):
         return
     if capture.has_snapshot:
         yield from check_tables(capture.snapshot)
+    if capture.has_vm:
+        yield from (
+            check_joined(capture.snapshot, capture.vm) if capture.has_snapshot else check_host(capture.vm)
+        )
     if capture.has_trace:
         yield from check_trace(capture.trace, capture.snapshot if capture.has_snapshot else None)
 

@@ -3,10 +3,9 @@
 import numpy as np
 
 from .. import entries
+from ..entries import blocks
 from ..snapshot import BAD_TYPE, ENTRIES_PER_TABLE, FAULT, INFERRED, NO_PARENT, TORN, UNKNOWN_NODE
 from .finding import NOTE, PARTIAL, finding
-
-BLOCK = 4096  # table pages read at a time: 16 MiB of entries
 
 
 def check_tables(snapshot):
@@ -20,7 +19,7 @@ def check_tables(snapshot):
 
 
 def check_tree(tree, name, topology):
-    """The tree is closed: one root, children where their parents' entries point, no table twice."""
+    """The tree is closed: children where their parents' entries point, no table twice below one root."""
     below = np.flatnonzero(tree.parent != NO_PARENT)
     parent, child_base = tree.parent[below], tree.base[below]
     known = tree.flags & INFERRED == 0
@@ -46,12 +45,12 @@ def check_tree(tree, name, topology):
         f"{name}: closed", *missing_children(tree), "present entries of upper tables have no dumped table"
     )
     frames = tree.frame[known]
+    root = np.cumsum(tree.parent == NO_PARENT)
     yield finding(
-        f"{name}: frames once", len(frames), len(frames) - len(np.unique(frames)), "table frames appear twice"
+        f"{name}: frames once", len(frames), repeated(root[known], frames), "table frames appear twice"
     )
-    places = np.stack([tree.base, tree.level.astype(np.uint64)], axis=1)
     yield finding(
-        f"{name}: places once", len(tree), len(tree) - len(np.unique(places, axis=0)), "tables appear twice"
+        f"{name}: places once", len(tree), repeated(root, tree.base, tree.level), "tables appear twice"
     )
     if topology is not None and len(topology):
         node = topology.node_of_frame(frames)
@@ -85,6 +84,12 @@ def check_tree(tree, name, topology):
     )
 
 
+def repeated(*columns):
+    """How many rows of `columns` stand there more than once, the first of each not counted."""
+    rows = np.stack([column.astype(np.uint64) for column in columns], axis=1)
+    return len(rows) - len(np.unique(rows, axis=0))
+
+
 def broken_links(tree, tables, slot):
     """How many of `tables` are not what entry `slot` of their parent points at."""
     broken = 0
@@ -107,15 +112,6 @@ def missing_children(tree):
         examined += int(count.sum())
         missing += int(np.abs(count - children[ids]).sum())
     return examined, missing
-
-
-def blocks(tree, levels):
-    """Yield (level, table ids int64[n], raw entries uint64[n, 512]), BLOCK tables of one level at a time."""
-    for level in levels:
-        at_level = np.flatnonzero(tree.level == level)
-        for start in range(0, len(at_level), BLOCK):
-            ids = at_level[start : start + BLOCK]
-            yield level, ids, tree.entries[ids]
 
 
 def check_vmas(snapshot):

@@ -15,9 +15,9 @@ from ..formats.snapshot_file import node_records, read_snapshot, write_json
 from ..formats.tables_file import write_records, write_tree
 from ..formats.vm_file import FILE as VM_FILE
 from ..formats.vm_file import HostDump, read_vm, write_vm
+from ..nested import Nested
 from ..snapshot import NO_PARENT, Node, Snapshot, Topology, Tree
-from .fit import Fit, Slots, fit, refuse_strangers
-from .nested import Nested
+from ..vm_fit import Fit, Slots, fit, refuse_strangers
 
 TRACE = "trace.ptt"
 
@@ -39,7 +39,7 @@ def join(host_dir, guest_dir, out):
     said is kept under facts["vm"]. Entries are linked or copied as they are.
 
     UsageError for directories that are no such dumps, CaptureError if they are damaged, if no root maps
-    guest-physical addresses, or if the two do not belong together (limits in fit.py).
+    guest-physical addresses, or if the two do not belong together (limits in vm_fit.py).
     """
     host_dir, guest_dir = Path(host_dir), Path(guest_dir)
     for directory in (host_dir, guest_dir):

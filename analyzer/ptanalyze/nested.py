@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from .. import entries as bits
-from ..address_space import NO_TABLE, host_index
-from ..check.tables import blocks
+from . import entries as bits
+from .address_space import NO_TABLE, host_index
 
 PAGES = 512  # 4 KiB pages of a region
 
@@ -21,7 +20,7 @@ class Nested:
         found = host_index(snapshot)
         self.table = np.where(found == NO_TABLE, NO_TABLE, found - len(snapshot.guest))
         per_table = np.full(len(self.tree), PAGES, np.uint16)
-        for level, ids, raw in blocks(self.tree, (1,)):
+        for level, ids, raw in bits.blocks(self.tree, (1,)):
             per_table[ids] = bits.leaf(raw, level, self.tree.encoding).sum(axis=1)
         self.mapped = np.where(self.table == NO_TABLE, 0, per_table[self.table]).astype(np.uint16)
 

@@ -4,9 +4,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from .. import entries as bits
-from ..check.tables import blocks
-from ..errors import CaptureError
+from . import entries as bits
+from .errors import CaptureError
 
 TABLES_LIMIT = 0.05  # share of guest tables that the host may not map: the guest walks them all the time
 PAGES_LIMIT = 0.50  # of mapped guest pages: the host may have swapped or reclaimed idle ones
@@ -75,7 +74,7 @@ def share(frames, nested, slots):
 def count_pages(guest, nested, slots):
     """Share of the guest's mapped pages, each leaf entry counted as all its 4 KiB pages."""
     total = np.zeros(4, np.int64)
-    for level, _, raw in blocks(guest, (1, 2, 3)):
+    for level, _, raw in bits.blocks(guest, (1, 2, 3)):
         leaf = bits.leaf(raw, level, guest.encoding)
         frames = bits.frame(raw[leaf], level, guest.encoding)
         total += (
