@@ -67,13 +67,13 @@ def cache():
     return directory
 
 
-def kernel():
-    """Kernel of linux-image-amd64: fetched and unpacked, never installed. Kept by package version."""
-    package = kernel_package()
+def kernel(file=None):
+    """Kernel of the package `file`, else of linux-image-amd64: fetched and unpacked, never installed."""
+    package = Path(file).stem if file else kernel_package()
     root = cache() / package
     if not root.is_dir():
         with tempfile.TemporaryDirectory(dir=cache()) as inside:
-            unpack(package, Path(inside))
+            unpack(file or download(package, inside), Path(inside) / "root")
             os.rename(Path(inside) / "root", root)
     (image,) = (root / "boot").glob("vmlinuz-*")
     return Kernel(image.name.removeprefix("vmlinuz-"), image, root / "vmlinux", root)
@@ -87,11 +87,16 @@ def kernel_package():
     return re.search(r"Depends: (linux-image-\S+)", depends)[1]
 
 
-def unpack(package, directory):
-    """`package` as `directory`/root, with vmlinux and the modules' dependencies."""
+def download(package, directory):
     run("apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", package, cwd=directory)
-    root = directory / "root"
-    run("dpkg", "-x", next(directory.glob("*.deb")), root)
+    return next(Path(directory).glob("*.deb"))
+
+
+def unpack(file, root):
+    """The package `file` as `root`, with vmlinux and the modules' dependencies."""
+    run("dpkg", "-x", file, root)
+    if not (root / "lib").exists():  # since Debian 13
+        (root / "lib").symlink_to("usr/lib")
     (modules,) = (root / "lib/modules").iterdir()
     run("busybox", "depmod", "-b", root, modules.name)
     (image,) = (root / "boot").glob("vmlinuz-*")
@@ -103,9 +108,11 @@ def uncompressed(image):
     setup = ((image[0x1F1] or 4) + 1) * 512
     offset, length = struct.unpack_from("<II", image, 0x248)
     payload = image[setup + offset : setup + offset + length]
-    if not payload.startswith(b"\xfd7zXZ"):
-        raise ValueError(f"a kernel packed with {payload[:4].hex()}, expected xz")
-    return lzma.LZMADecompressor().decompress(payload)
+    if payload.startswith(b"\xfd7zXZ"):
+        return lzma.LZMADecompressor().decompress(payload)
+    if payload.startswith(b"\x28\xb5\x2f\xfd"):
+        return subprocess.run(["zstd", "-dcq"], input=payload, stdout=subprocess.PIPE).stdout
+    raise ValueError(f"a kernel packed with {payload[:4].hex()}, expected xz or zstd")
 
 
 def initramfs(kernel, modules=(), binaries=(), libraries_of=(), data=()):
@@ -147,12 +154,19 @@ def add_modules(root, kernel, wanted):
     order = []
     for line in (base / "modules.dep").read_text().splitlines():
         module, _, needs = line.partition(":")
-        if Path(module).stem.replace("-", "_") in wanted:
+        if Path(module_file(module)).stem.replace("-", "_") in wanted:
             order += [*reversed(needs.split()), module]
     order = list(dict.fromkeys(order))
+    (root / "modules.d").mkdir()
     for module in order:
-        add(root, f"/modules.d/{Path(module).name}", base / module)
-    (root / "modules").write_text("".join(f"/modules.d/{Path(module).name}\n" for module in order))
+        opened = lzma.open if module.endswith(".xz") else open
+        with opened(base / module, "rb") as file:
+            (root / "modules.d" / module_file(module)).write_bytes(file.read())
+    (root / "modules").write_text("".join(f"/modules.d/{module_file(module)}\n" for module in order))
+
+
+def module_file(module):
+    return Path(module).name.removesuffix(".xz")
 
 
 def packed(root):
