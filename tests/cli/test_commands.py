@@ -176,3 +176,16 @@ def test_policies_and_machines_are_listed_with_their_sources(pt):
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts_are_printed(pt, shell):
     assert "ptanalyze" in pt("completion", shell).out
+
+
+def test_a_trace_without_page_tables_is_replayed_over_inferred_ones(pt, tmp_path):
+    lines = "".join(f"I  04001000,3\n L {0x10000000 + k * 4096:08x},8\n" for k in range(5000))
+    (tmp_path / "lackey.txt").write_text(lines)
+    assert pt("import", "lackey", tmp_path / "lackey.txt", "-o", tmp_path / "bare").code == 0
+    ran = pt("whatif", tmp_path / "bare", "-p", "mitosis", "--json")
+    assert ran.code == 0
+    assert "no page tables were captured" in ran.err
+    first_touch, mitosis = json.loads(ran.out)["result"]
+    assert first_touch["faults"] == 5000
+    assert first_touch["pt_bytes"] == 4096 * (3 + 10), "5,000 pages from a 2 MiB boundary on: ten leaf tables"
+    assert mitosis["pt_bytes"] == 4 * first_touch["pt_bytes"]

@@ -47,7 +47,7 @@ FLOORS = [
         "import_foreign",
         "replay",
     },
-    {"whatif", "static_whatif", "classify", "locality"},
+    {"whatif", "static_whatif", "classify", "locality", "bare_trace"},
     {"cli", "__main__"},
 ]
 

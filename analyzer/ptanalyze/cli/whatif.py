@@ -60,7 +60,7 @@ def command(
         raise UsageError(f"-o {output}: results are written as Parquet; name it FILE.parquet")
     with progress_bar() as progress:
         results = whatif(
-            opened.snapshot,
+            tables_of(opened),
             opened.trace if opened.has_trace else None,
             target,
             [(policy, pairs[policy.name]) for policy in policies],
@@ -76,6 +76,16 @@ def command(
     show(results, as_json, as_csv)
     if output:
         write_parquet(results, output)
+
+
+def tables_of(capture):
+    """The capture's snapshot; for a bare trace one without tables, and a line that says so."""
+    if capture.has_snapshot:
+        return capture.snapshot
+    from ..bare_trace import ASSUMED, bare_snapshot
+
+    click.echo(f"ptanalyze: {capture.directory}: {ASSUMED}", err=True)
+    return bare_snapshot(capture.trace)
 
 
 def split_settings(settings, policies):

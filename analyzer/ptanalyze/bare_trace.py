@@ -1,0 +1,25 @@
+"""Page tables for a trace that came without any: none is known, so all are inferred from what it touches."""
+
+import numpy as np
+
+from .snapshot import INFERRED, NO_PARENT, UNKNOWN_NODE, VMA_DTYPE, Node, Snapshot, Topology, Tree
+
+ASSUMED = "no page tables were captured: 4 KiB pages, tables placed by first touch, one owner for all memory"
+FOUR_LEVELS = np.uint64(1 << (48 - 21))  # 2 MiB regions below what four levels map
+
+
+def bare_snapshot(trace):
+    """Snapshot with an empty root table on a machine of one node; the trace's regions all lack their tables."""
+    levels = 4 if (trace.regions < FOUR_LEVELS).all() else 5
+    root = Tree(
+        np.zeros((1, 512), np.uint64),
+        np.zeros(1, np.uint64),
+        np.full(1, -1, np.int64),
+        np.full(1, NO_PARENT, np.int32),
+        np.full(1, UNKNOWN_NODE, np.int16),
+        np.full(1, levels, np.uint8),
+        np.full(1, INFERRED, np.uint8),
+        levels,
+    )
+    one = Topology((Node(0, (), np.zeros((0, 2), np.int64)),))
+    return Snapshot(root, np.zeros(0, VMA_DTYPE), (), one, facts={"assumed": ASSUMED})
