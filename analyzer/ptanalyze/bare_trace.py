@@ -9,7 +9,7 @@ FOUR_LEVELS = np.uint64(1 << (48 - 21))  # 2 MiB regions below what four levels 
 
 
 def bare_snapshot(trace):
-    """Snapshot with an empty root table on a machine of one node; the trace's regions all lack their tables."""
+    """Snapshot of an empty root table on one node; the regions of the trace all lack their tables."""
     levels = 4 if (trace.regions < FOUR_LEVELS).all() else 5
     root = Tree(
         np.zeros((1, 512), np.uint64),
