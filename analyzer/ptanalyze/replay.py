@@ -14,11 +14,12 @@ from .walks import Placement
 
 @dataclass
 class Run:
-    """One policy's replay: its hooks' state and what has been counted so far."""
+    """One policy's replay: its hooks' state, the host table pages it takes, and what was counted so far."""
 
     policy: Policy
     params: Any
     state: Any
+    host_pages: int
     counters: Counters
     step: int = 0
 
@@ -61,10 +62,10 @@ class Run:
 
 def start(policy, params, world):
     """A Run of a Policy before the first walk."""
-    state, pages = policy.start(world, params)
+    state, pages, host_pages = policy.start(world, params)
     count = counters(world.nodes)
     count.pages[:] = pages
-    return Run(policy, params, state, count)
+    return Run(policy, params, state, host_pages, count)
 
 
 def replay(runs, world, placement: Placement, batches, threads=1, progress=None):

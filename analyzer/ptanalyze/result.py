@@ -44,7 +44,7 @@ class Result:
     hits          int64[3]  accesses that hit the L1 TLB, the L2 TLB, or walked; zeros without a trace
     table_pages   guest table pages in the end, table_pages_peak at most, single_copy what one copy takes in
     the end
-    host_pages    host table pages, as captured
+    host_pages    host table pages, replicas included; host_single_copy as captured
     """
 
     policy: str
@@ -61,6 +61,7 @@ class Result:
     table_pages_peak: int
     single_copy: int
     host_pages: int
+    host_single_copy: int
     price: Price
     notes: tuple[str, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)
@@ -77,7 +78,7 @@ class Result:
         by_level = self.reads.sum(axis=(1, 2, 3))
         local = np.einsum("lnnd->d", self.reads)
         dram = int(self.reads[..., 1].sum())
-        guest = int(by_level[0::8].sum())
+        guest, guest_dram = int(by_level[0::8].sum()), int(self.reads[0::8, ..., 1].sum())
         row = {
             "policy": self.policy,
             "params": " ".join(f"{key}={value}" for key, value in self.params.items() if value != ""),
@@ -94,9 +95,13 @@ class Result:
             "host_reads_per_walk": (int(by_level.sum()) - guest) / walks,
             "dram_reads": dram,
             "dram_reads_per_walk": dram / walks,
+            "guest_dram_reads": guest_dram,
+            "host_dram_reads": dram - guest_dram,
             "remote_dram_reads": dram - int(local[1]),
             "remote_reads": int(by_level.sum()) - int(local.sum()),
             "walk_cycles": self.price.walk_cycles,
+            "guest_walk_cycles": self.price.guest_walk_cycles,
+            "host_walk_cycles": self.price.host_walk_cycles,
             "cycles_per_walk": self.price.walk_cycles / walks,
             "management_cycles": self.price.management_cycles,
         }
@@ -108,6 +113,7 @@ class Result:
             "pt_bytes_extra": (self.table_pages - self.single_copy) * TABLE_BYTES,
             "pt_bytes_peak": self.table_pages_peak * TABLE_BYTES,
             "ept_bytes": self.host_pages * TABLE_BYTES,
+            "ept_bytes_extra": (self.host_pages - self.host_single_copy) * TABLE_BYTES,
         }
         for kind in EVENT_KINDS:
             row[kind] = self.count(kind)

@@ -1,34 +1,36 @@
 """Without a trace: where the leaf entries of all mapped pages are, every page once for every node."""
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 
 from . import cost
-from . import entries as bits
+from .address_space import address_space
+from .classify import classify
 from .errors import UsageError
-from .kernels.replay import LL, RL, counters
+from .history import history
+from .kernels.replay import counters
+from .policies import fixed_copies
+from .policies.base import World
 from .result import Result
-from .snapshot import EMULATOR
+from .snapshot import Node, Topology
+from .trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
+from .walks import Placement
 
-TABLES_AT_ONCE = 4096
+NO_TRACE = "no trace: every mapped page counts once for each node, events are not known"
 
 
 def static_results(snapshot, machine, chosen, costs, provenance, contended=False):
     """[Result] for [(Policy, parameters)], as whatif.whatif without a trace: no TLB, no caches, no events.
 
-    Each mapped page is one walk from each node, and one DRAM read of its leaf entry. Native snapshots only.
+    Each leaf entry of the guest is one walk from each node: one DRAM read of it, and one of the host's leaf
+    entry for its first frame; pages that the host does not map are left out, and a note says how many.
+    UsageError for policies that depend on what threads touch.
     """
-    if not snapshot.native:
-        raise UsageError(
-            "capture: two-dimensional and without a trace: use `ptanalyze classify`, or record a trace"
-        )
-    tree = snapshot.guest
-    program = tree.flags & EMULATOR == 0
-    pages, tables = mapped_pages(tree) * program, int(np.count_nonzero(program))
-    counted = []
-    for policy, params in chosen:
-        placed, copies = _homes(policy, params, tree, machine, snapshot)
-        counted.append((policy, params, _count(pages, tree.level, placed, machine.nodes), copies))
+    world = untouched(snapshot, machine)
+    placed = [_placed(policy, params, world) for policy, params in chosen]
+    counted = [_count(world, state.serve, home) for state, home, _, _ in placed]
     return [
         Result(
             policy=policy.name,
@@ -41,64 +43,94 @@ def static_results(snapshot, machine, chosen, costs, provenance, contended=False
             reads=count.reads,
             classes=count.classes,
             events=count.events,
-            table_pages=tables * copies,
-            table_pages_peak=tables * copies,
-            single_copy=tables,
-            host_pages=0,
+            table_pages=pages,
+            table_pages_peak=pages,
+            single_copy=int(np.count_nonzero(world.space.program_tables)),
+            host_pages=host_pages,
+            host_single_copy=world.space.host_tables,
             price=cost.price(count, machine, costs, contended=contended),
-            notes=("no trace: every mapped page counts once for each node, events are not known",),
+            notes=(NO_TRACE, *_left_out(unresolved)),
             provenance=provenance,
         )
-        for policy, params, count, copies in counted
+        for (policy, params), (_, _, pages, host_pages), (count, unresolved) in zip(
+            chosen, placed, counted, strict=True
+        )
     ]
 
 
-def mapped_pages(tree):
-    """int64[T]: leaf entries of each table page, whatever page size they map."""
-    pages = np.zeros(len(tree), np.int64)
-    for begin in range(0, len(tree), TABLES_AT_ONCE):
-        part = slice(begin, begin + TABLES_AT_ONCE)
-        raw, level = tree.entries[part], tree.level[part]
-        for one in (1, 2, 3):
-            here = np.flatnonzero(level == one)
-            pages[begin + here] = bits.leaf(raw[here], one, tree.encoding).sum(axis=1)
-    return pages
+def untouched(snapshot, machine):
+    """The World of a snapshot in which nothing was touched and nothing happened."""
+    none = np.zeros(0, np.int32)
+    trace = Trace(
+        np.zeros(0, CHUNK_DTYPE), np.zeros(0, EVENT_DTYPE), np.zeros(0, THREAD_DTYPE), np.zeros(0, np.uint64),
+        lambda least: iter(()), {},
+    )  # fmt: skip
+    placement = Placement(none, np.arange(machine.nodes, dtype=np.int16), none, "")
+    space = address_space(snapshot, trace.regions)
+    past = history(snapshot, trace, space, placement, np.zeros(1, np.int64))
+    return World(space, past, machine, tuple(range(machine.nodes)))
 
 
-def _homes(policy, params, tree, machine, snapshot):
-    """(int16[nodes, T] node that serves each table to each reader, copies of a table)."""
-    readers = np.arange(machine.nodes, dtype=np.int16)[:, None]
-    one = np.zeros((1, len(tree)), np.int16)
-    if policy.name == "linux":
-        node = np.asarray(tree.node)
-        if (node < 0).any() or (node >= machine.nodes).any():
-            wrong = int(node[(node < 0) | (node >= machine.nodes)][0])
-            raise UsageError(
-                f"gpt.tables: node = {wrong}: machine {machine.name} has nodes 0..{machine.nodes - 1}"
-            )
-        return readers * 0 + node, 1
-    if policy.name == "interleave":
-        return readers * 0 + (np.arange(len(tree)) % machine.nodes).astype(np.int16), 1
-    if policy.name == "bind":
-        return readers * 0 + params.node + one, 1
-    if policy.name == "ideal":
-        return readers + one, 1
-    if policy.name == "mitosis" and not params.nodes:
-        return readers + one, machine.nodes
-    raise UsageError(
-        f"policy {policy.name}: depends on what threads touch, and there is no trace: "
-        "record one with `ptanalyze record -o DIR -- COMMAND`"
-    )
+def _placed(policy, params, world):
+    """(State, int16[T] home of each table, guest table pages, host table pages)."""
+    space = world.space
+    split = space.guest_tables
+    state = pages = None
+    if policy.hooks is fixed_copies.HOOKS:
+        state, *pages = policy.start(world, params)
+        parts = (state.home[:split], state.home[split:])
+        homes = [_home(state, *one) for one in zip(parts, state.serve, strict=True)]
+    if state is None or any(home is None for home in homes):
+        raise UsageError(
+            f"policy {policy.name}: depends on what threads touch, and there is no trace: "
+            "record one with `ptanalyze record -o DIR -- COMMAND`"
+        )
+    return state, np.concatenate(homes), *pages
 
 
-def _count(pages, level, home, nodes):
+def _home(state, home, serve):
+    """Homes of one dimension's tables, in their order where the rule is round-robin; None: not known."""
+    rule, node = state.rule.tolist()
+    if (serve >= 0).all():
+        return np.zeros_like(home)
+    if (home < 0).any() and rule == fixed_copies.FIRST_TOUCH:
+        return None
+    turn = np.arange(len(home)) % len(serve) if rule == fixed_copies.INTERLEAVE else node
+    return np.where(home < 0, turn, home).astype(np.int16)
+
+
+def _count(world, serve, home):
+    """(Counters, pages without a class by reason): one classification by home and level of the tables."""
+    space, nodes = world.space, world.nodes
+    level = np.minimum(space.tables.level, 3)
+    kinds, of_table = np.unique(np.stack([home, level]), axis=1, return_inverse=True)
+    seen = classify(_with_nodes(space, of_table.reshape(-1), kinds.shape[1]))
+    pages = seen.counts[0, 0]
     count = counters(nodes)
-    for reader in range(nodes):
-        for one in (1, 2, 3):
-            here = level == one
-            count.reads[8 * one, reader, :, 1] = np.bincount(
-                home[reader][here], weights=pages[here], minlength=nodes
-            ).astype(np.int64)
-        local = int(pages[home[reader] == reader].sum())
-        count.classes[reader, LL], count.classes[reader, RL] = local, int(pages.sum()) - local
-    return count
+    for guest, host in np.argwhere(pages).tolist():
+        n = int(pages[guest, host])
+        for reader in range(nodes):
+            far = _read(count, 8, kinds[:, guest], serve[0, reader], reader, n)
+            far_host = 0 if space.native else _read(count, 1, kinds[:, host], serve[1, reader], reader, n)
+            count.classes[reader, 2 * far + far_host] += n
+    return count, seen.unresolved
+
+
+def _with_nodes(space, of_table, nodes):
+    """The AddressSpace with tables on other nodes, of another number."""
+    nowhere = np.zeros((0, 2), np.int64)
+    topology = Topology(tuple(Node(node, (), nowhere) for node in range(nodes)))
+    tables = space.tables._replace(node=of_table)
+    return replace(space, snapshot=replace(space.snapshot, topology=topology), tables=tables)
+
+
+def _read(count, bit, kind, serve, reader, n):
+    """Count n DRAM reads of leaf entries of tables of one (home, level); 1 if they are remote, else 0."""
+    home, level = kind.tolist()
+    server = serve if serve >= 0 else home
+    count.reads[bit * level, reader, server, 1] += n
+    return int(server != reader)
+
+
+def _left_out(unresolved):
+    return [f"{count} mapped pages left out: {reason}" for reason, count in unresolved.items() if count]

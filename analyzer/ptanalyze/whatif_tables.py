@@ -19,6 +19,7 @@ def print_results(results):
     by_level = [reads(row, result) for row, result in zip(rows, results, strict=True)]
     print_rows("Reads per walk, by level and by the node that serves them", by_level)
     print_rows(f"What walks cost (speed-up over {first.baseline})", [cost(row) for row in rows])
+    print_rows("Page-table memory", [memory(row) for row in rows])
     print_rows("At what price", [price(row) for row in rows])
     out = console()
     for row in rows:
@@ -76,6 +77,7 @@ def reads(named, result):
 
 def cost(row):
     """Cycles; by dimension where there are two."""
+    both = {"in gPT": row["guest_walk_cycles"], "in ePT": row["host_walk_cycles"]}
     speedup = "-"
     if row["speedup"] is not None:
         speedup = f"{row['speedup']:.3f} ({row['speedup_low']:.3f} to {row['speedup_high']:.3f})"
@@ -83,18 +85,14 @@ def cost(row):
         **label(row),
         "cycles/walk": row["cycles_per_walk"],
         "walk cycles": row["walk_cycles"],
-        **(
-            {"in gPT": row["guest_walk_cycles"], "in ePT": row["host_walk_cycles"]}
-            if row["ept_bytes"]
-            else {}
-        ),
+        **(both if row["ept_bytes"] else {}),
         "management cycles": row["management_cycles"],
         "estimated speed-up (interval)": speedup,
     }
 
 
-def price(row):
-    """Table pages (by dimension where there are two), and what keeping them up took."""
+def memory(row):
+    """KiB of table pages; by dimension where there are two."""
     ept = {"ePT KiB": row["ept_bytes"] >> 10, "extra ePT": row["ept_bytes_extra"] >> 10}
     return {
         **label(row),
@@ -102,6 +100,13 @@ def price(row):
         "extra": row["pt_bytes_extra"] >> 10,
         "peak": row["pt_bytes_peak"] >> 10,
         **(ept if row["ept_bytes"] else {}),
+    }
+
+
+def price(row):
+    """What keeping the tables up took."""
+    return {
+        **label(row),
         "PTE writes": row["pte_writes"],
         "fanned out": row["pte_fanout"],
         "copies": row["pte_copies"],

@@ -4,14 +4,24 @@ from collections import Counter
 
 
 class Fixed:
-    """linux, first-touch, interleave, bind, ideal, mitosis."""
+    """All policies that keep a fixed set of copies; host_replicas: of each host table on every node."""
 
     def __init__(
-        self, memory, space, nodes, *, captured=False, rule=None, ideal=False, replicas=(), serve=None
+        self,
+        memory,
+        space,
+        nodes,
+        *,
+        captured=False,
+        rule=None,
+        ideal=False,
+        replicas=(),
+        serve=None,
+        host_replicas=False,
     ):
         self.memory, self.nodes, self.rule, self.next = memory, nodes, rule, 0
         self.events, self.ideal, self.replicas, self.serve = Counter(), ideal, replicas, serve
-        self.captured, self.host = {}, {}
+        self.captured, self.host, self.host_replicas = {}, {}, host_replicas
         tables = space.tables
         for t in range(space.guest_tables):
             if captured:
@@ -41,7 +51,7 @@ class Fixed:
         return self.home[table]
 
     def where_host(self, table, node):
-        if self.ideal:
+        if self.ideal or self.host_replicas:
             return node
         if table not in self.host:
             self.host[table] = self.pick(node)

@@ -86,6 +86,10 @@ def make(name, params, memory, space, machine):
         near = lambda n: min(masks, key=lambda m: (machine.latency.idle[n][m], m))  # noqa: E731
         serve = [n if n in masks else near(n) for n in range(nodes)]
         return Fixed(memory, space, nodes, replicas=masks, serve=serve)
+    if name == "vmitosis-replicate":
+        every, layers = list(range(nodes)), params.get("layers", "both")
+        guest = {"captured": True} if layers == "ept" else {"replicas": every, "serve": every}
+        return Fixed(memory, space, nodes, host_replicas=layers != "gpt", **guest)
     kinds = {
         "linux": {"captured": True},
         "first-touch": {"rule": "first"},

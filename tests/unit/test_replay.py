@@ -56,6 +56,12 @@ def test_hydra_counts_what_its_twin_counts_and_keeps_its_invariants_at_every_ste
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
+@given(case=cases(native=False), layers=st.sampled_from(["both", "gpt", "ept"]))
+def test_replication_in_either_dimension_counts_what_its_twin_counts(case, layers):
+    assert_as_naive(case, "vmitosis-replicate", {"layers": layers})
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(data=st.data())
 def test_mitosis_on_some_nodes_counts_what_its_twin_counts(data):
     case = data.draw(cases())

@@ -3,7 +3,7 @@
 from importlib.metadata import entry_points
 
 from ..errors import UsageError
-from . import hydra, ideal, linux, mitosis, replaced
+from . import hydra, ideal, linux, mitosis, replaced, vmitosis
 from .base import Policy
 
 POLICIES = (
@@ -14,6 +14,7 @@ POLICIES = (
     ideal.POLICY,
     mitosis.POLICY,
     hydra.POLICY,
+    vmitosis.POLICY,
 )
 
 

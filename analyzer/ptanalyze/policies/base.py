@@ -51,7 +51,7 @@ class World(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """start(world, params) -> (state of the hooks, guest table pages it starts with).
+    """start(world, params) -> (state of the hooks, guest table pages and host table pages it starts with).
 
     settle(state, world, tables) -> table pages: how many pages it takes to make `tables` (flat ids), which
     the snapshot has though the trace's events had freed them: the kernel filled them on the program's behalf.

@@ -1,6 +1,7 @@
 """Hooks of the policies that keep every table page in a fixed set of copies, whoever asks for it.
 
-One copy at a home node: linux, first-touch, interleave, bind, ideal. A copy on each node of a set: mitosis.
+One copy at a home node: linux, first-touch, interleave, bind, ideal. A copy on each node of a set: mitosis,
+vmitosis-replicate.
 """
 
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from numba import njit
 
 from ..kernels.replay import FAULT, IPI, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_NEW, grow
 from ..kernels.steps import CLEAR, FLUSH, FREE, MOVE, UPDATE
-from .base import Hooks, hook
+from .base import Hooks, captured_nodes, hook
 
 NOWHERE = -1
 FIRST_TOUCH, INTERLEAVE, BIND = 0, 1, 2
@@ -123,12 +124,37 @@ def free(state, table, node, counters):
 HOOKS = Hooks(locate, on_walk, on_step)
 
 
-def start(world, home, again, *, serve_guest=NOWHERE, serve_host=NOWHERE, copies=(), rule=(FIRST_TOUCH, 0)):
-    """(State, guest table pages at the start) from per-table homes and what differs."""
+def captured_homes(world, guest=True, host=True):
+    """int16[T]: where the tables of the dimensions asked for were captured, NOWHERE for all others.
+
+    Tables that were gone when the snapshot was taken are placed by first touch, as Linux had done.
+    """
+    space = world.space
+    home = np.full(len(space.tables.level), NOWHERE, np.int16)
+    if guest:
+        home[: space.guest_tables] = captured_nodes(world, 0)
+    if host and not space.native:
+        home[space.guest_tables :][: space.host_tables] = captured_nodes(world, 1)
+    return home
+
+
+def start(
+    world,
+    home,
+    again,
+    *,
+    serve_guest=NOWHERE,
+    serve_host=NOWHERE,
+    copies=(),
+    host_copies=1,
+    rule=(FIRST_TOUCH, 0),
+):
+    """(State, guest table pages, host table pages) at the start, from per-table homes and what differs."""
     serve = np.full((2, world.nodes), NOWHERE, np.int16)
     serve[0], serve[1] = serve_guest, serve_host
     state = State(home, again, serve, np.array(copies, np.int16), np.array(rule, np.int64))
-    return state, int(np.count_nonzero(guest_exists(world))) * max(len(copies), 1)
+    guest_pages = int(np.count_nonzero(guest_exists(world))) * max(len(copies), 1)
+    return state, guest_pages, world.space.host_tables * host_copies
 
 
 def settle(state, world, tables):

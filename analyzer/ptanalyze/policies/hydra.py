@@ -1,4 +1,7 @@
-"""hydra: lazy and partial replication (Gao et al., Hydra, sections 3 and 4)."""
+"""hydra: lazy and partial replication (Gao et al., Hydra, sections 3 and 4).
+
+In a VM it acts on the guest's tables; the host's stay as captured.
+"""
 
 from typing import Annotated, Literal
 
@@ -50,7 +53,7 @@ def start(world, params):
         options,
         np.zeros(1, np.uint64),
     )
-    return state, int(np.bitwise_count(tables).sum())
+    return state, int(np.bitwise_count(tables).sum()), space.host_tables
 
 
 def _owners_entries(history, nodes):

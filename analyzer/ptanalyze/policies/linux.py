@@ -1,18 +1,11 @@
-"""linux: as captured. Page tables are where the kernel put them and stay there."""
-
-import numpy as np
+"""linux: as captured. Page tables, a VM's host tables too, are where the kernel put them and stay there."""
 
 from . import fixed_copies
-from .base import Policy, captured_nodes
+from .base import Policy
 
 
 def start(world, params):
-    """Tables that were gone when the snapshot was taken are placed by first touch, as Linux had done."""
-    space = world.space
-    home = np.full(len(space.tables.level), fixed_copies.NOWHERE, np.int16)
-    home[: space.guest_tables] = captured_nodes(world, 0)
-    if not space.native:
-        home[space.guest_tables :][: space.host_tables] = captured_nodes(world, 1)
+    home = fixed_copies.captured_homes(world)
     return fixed_copies.start(world, home, home.copy())
 
 

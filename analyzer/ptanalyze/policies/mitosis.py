@@ -8,7 +8,7 @@ from msgspec import Meta
 from ..errors import UsageError
 from ..machine import Strict
 from . import fixed_copies
-from .base import Policy, captured_nodes
+from .base import Policy
 
 NODES = 'nodes that get a replica, "0,2,3"; empty: all. CPUs elsewhere walk the nearest replica'
 
@@ -19,18 +19,13 @@ class Params(Strict):
 
 def start(world, params):
     """Native, or the guest's tables of a VM that sees the nodes; the host's stay as captured."""
-    copies = replica_nodes(params.nodes, world.machine)
-    latency = world.machine.latency_cycles()
-    nearest = np.array(copies)[latency[:, copies].argmin(axis=1)]
-    serve = np.where(np.isin(np.arange(world.nodes), copies), np.arange(world.nodes), nearest)
-    space = world.space
-    home = np.zeros(len(space.tables.level), np.int16)
-    if not space.native:
-        home[space.guest_tables :][: space.host_tables] = captured_nodes(world, 1)
+    copies = replica_nodes("mitosis", params.nodes, world.machine)
+    home = fixed_copies.captured_homes(world, guest=False)
+    serve = nearest(copies, world.machine)
     return fixed_copies.start(world, home, home.copy(), serve_guest=serve, copies=copies)
 
 
-def replica_nodes(text, machine):
+def replica_nodes(policy, text, machine):
     """Sorted node numbers from "0,2"; UsageError names what is wrong."""
     if not text:
         return list(range(machine.nodes))
@@ -38,13 +33,20 @@ def replica_nodes(text, machine):
     wrong = [part for part in parts if not part.isdecimal() or int(part) >= machine.nodes]
     if wrong:
         allowed = f"machine {machine.name} has nodes 0..{machine.nodes - 1}"
-        raise UsageError(f"policy mitosis: nodes = {text}: {wrong[0]!r} is no node, {allowed}")
+        raise UsageError(f"policy {policy}: nodes = {text}: {wrong[0]!r} is no node, {allowed}")
     return sorted({int(part) for part in parts})
+
+
+def nearest(copies, machine):
+    """int16[nodes]: whose replica each node's CPUs walk: their own node's, else that of least latency."""
+    latency = machine.latency_cycles()
+    near = np.array(copies)[latency[:, copies].argmin(axis=1)]
+    return np.where(np.isin(np.arange(machine.nodes), copies), np.arange(machine.nodes), near)
 
 
 POLICY = Policy(
     "mitosis",
-    "eager, full replicas on every node: all reads local, every entry written everywhere",
+    "eager, full replicas on every node: all reads local, every entry written everywhere; a VM's guest only",
     fixed_copies.HOOKS,
     start,
     fixed_copies.settle,
