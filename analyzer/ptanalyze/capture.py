@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from .bundled import bundled
-from .errors import UsageError
+from .errors import CaptureError, UsageError
 from .formats.capture_dir import MANIFEST, Manifest, read_manifest
 from .formats.snapshot_file import read_snapshot
 from .formats.trace_file import read_trace
@@ -58,6 +58,7 @@ class Capture:
                 f"{self.directory}: holds no page tables; record them with `ptanalyze record` "
                 "or dump them with `ptanalyze dump process PID`"
             )
+        self._must_be_whole()
         return read_snapshot(self.directory)
 
     @cached_property
@@ -67,7 +68,17 @@ class Capture:
             raise UsageError(
                 f"{self.directory}: holds no trace; record one with `ptanalyze record -o DIR -- COMMAND`"
             )
+        self._must_be_whole()
         return read_trace(self.directory / TRACE)
+
+    def _must_be_whole(self):
+        """CaptureError for a file that is not as long as it was sealed; `check` compares contents too."""
+        for name, sealed in self.manifest.files.items():
+            path = self.directory / name
+            size = path.stat().st_size if path.exists() else "no such file"
+            if size != sealed.bytes:
+                why = f"sealed with {sealed.bytes} bytes; `ptanalyze check` says what else is damaged"
+                raise CaptureError(path, "size", size, why)
 
     @cached_property
     def cache(self):

@@ -189,3 +189,13 @@ def test_a_trace_without_page_tables_is_replayed_over_inferred_ones(pt, tmp_path
     assert first_touch["faults"] == 5000
     assert first_touch["pt_bytes"] == 4096 * (3 + 10), "5,000 pages from a 2 MiB boundary on: ten leaf tables"
     assert mitosis["pt_bytes"] == 4 * first_touch["pt_bytes"]
+
+
+@pytest.mark.parametrize("name", ["trace.ptt", "gpt.entries", "gpt.tables", "maps", "snapshot.json"])
+def test_a_file_cut_short_is_named_with_its_sizes(pt, own_sample, name):
+    whole = (own_sample / name).stat().st_size
+    with open(own_sample / name, "r+b") as file:
+        file.truncate(whole // 2)
+    ran = pt("whatif", own_sample, "-p", "hydra")
+    assert is_one_line(ran, 1)
+    assert f"{name}: size = {whole // 2}: sealed with {whole} bytes" in ran.err
