@@ -63,20 +63,20 @@ def dump_somehow(pid, inside, stop, retries, verify, bpf):
     if bpf is False:
         return pagemap_only(pid, inside, stop, "as asked"), None
     try:
-        return run_ptdump(native("ptdump"), pid, inside, stop, retries, verify)
+        command = [native("ptdump"), "process", str(pid), "-o", inside, "--retries", str(retries)]
+        return run_ptdump([*command, *["--stop"] * stop, *["--verify"] * verify])
     except UsageError as error:
         if bpf:
             raise
         return pagemap_only(pid, inside, stop, str(error)), None
 
 
-def run_ptdump(tool, pid, inside, stop, retries, verify):
-    command = [tool, "process", str(pid), "-o", inside, "--retries", str(retries)]
-    command += ["--stop"] * stop + ["--verify"] * verify
+def run_ptdump(command):
+    """(lines for people, CaptureError of a failed verification or None); its other failures are raised."""
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     why = done.stderr.strip().removeprefix("ptdump: ") or f"ptdump ended with {done.returncode}"
     if done.returncode == 0:
-        return done.stdout.splitlines(), None
+        return [*done.stdout.splitlines(), *done.stderr.splitlines()], None
     if done.returncode == 1:
         return [], CaptureError("gpt.entries", "verify", "failed", why)
     if done.returncode == 3:

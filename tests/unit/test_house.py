@@ -37,6 +37,8 @@ FLOORS = [
     {
         "capture",
         "dump",
+        "dump_vm",
+        "check_live",
         "vm",
         "pagemap",
         "record",

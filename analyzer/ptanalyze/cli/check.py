@@ -14,20 +14,26 @@ MARKS = {
 
 @click.command("check")
 @capture_argument
+@click.option("--live", type=click.IntRange(1), metavar="PID", help="Compare with the running VMM PID too.")
 @json_option
-def command(capture, as_json):
+def command(capture, as_json, live):
     """Prove CAPTURE usable: files as sealed, tree closed, frames inside nodes, trace covered.
+
+    With --live, every page that a VM's nested tables map is held against /proc/PID/pagemap of its VMM (root).
 
     Exit code 0 all well, 1 a check failed, 3 usable but partial.
     """
     from dataclasses import asdict
+    from itertools import chain
 
     from ..check import check_capture, exit_code
+    from ..check_live import check_live
     from ..tables import console, number, print_json
 
     findings = []
     out = console()
-    for finding in check_capture(open_or_default(capture)):
+    opened = open_or_default(capture)
+    for finding in chain(check_capture(opened), check_live(opened.vm, live) if live else ()):
         findings.append(finding)
         if not as_json:
             count = f"{number(finding.wrong)} of {number(finding.examined)} " if finding.wrong else ""

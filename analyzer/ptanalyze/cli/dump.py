@@ -2,10 +2,12 @@
 
 import click
 
+from .durations import DURATION
+
 
 @click.group("dump")
 def command():
-    """Dump the page tables of a live process."""
+    """Dump the page tables of a live process or VM."""
 
 
 @command.command("process")
@@ -42,3 +44,32 @@ def dump_process(pid, output, stop, retries, verify, bpf):
     if facts.get("unknown"):
         raise PartialDataError(f"{output}: not known: {', '.join(facts['unknown'])}")
     click.echo(f"{output}: dumped; next: ptanalyze check {output}")
+
+
+@command.command("vm")
+@click.argument("pid", type=click.IntRange(1))
+@click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
+@click.option("--stop", is_flag=True, help="Hold the VMM still while it is read; it is always continued.")
+@click.option("--vm", "descriptor", type=click.IntRange(0), default=None, help="Which VM, by its descriptor.")
+@click.option("--retries", type=click.IntRange(0), default=None, help="Read again while it changes.")
+@click.option("--every", type=DURATION, default=None, help="Dump again and again: 30s, 5m or 1h apart.")
+@click.option("--count", type=click.IntRange(1, 9999), default=None, help="How often: OUTPUT.0001 and on.")
+def dump_vm(pid, output, stop, descriptor, retries, every, count):
+    """Dump the nested page tables (EPT, NPT) of the VM of process PID: QEMU or any other VMM that uses KVM.
+
+    Run on the host; the guest notices nothing. Needs CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYS_ADMIN
+    (root). Join the result with a dump made inside the guest: ptanalyze join HOST GUEST -o VM.
+    """
+    from .. import dump_vm as dump
+
+    if (every is None) != (count is None):
+        raise click.UsageError("--every and --count go together: --every 5m --count 12")
+    options = {"stop": stop, "vm": descriptor} | ({} if retries is None else {"retries": retries})
+    if every is None:
+        made = [(output, dump.dump_vm(pid, output, **options))]
+    else:
+        made = dump.dump_vm_series(pid, output, every, count, **options)
+    for capture, lines in made:
+        for line in lines:
+            click.echo(line, err=True)
+        click.echo(f"{capture}: dumped; next: ptanalyze check {capture}")

@@ -1,0 +1,21 @@
+"""Durations as people write them: 30s, 5m, 1h."""
+
+import re
+
+import click
+
+SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+
+class Duration(click.ParamType):
+    name = "duration"
+
+    def convert(self, value, param, ctx):
+        """Seconds, a float above 0."""
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))
+        if not found or not float(found[1]):
+            self.fail(f"{value!r} is no duration; write it like 30s, 5m or 1h", param, ctx)
+        return float(found[1]) * SECONDS[found[2]]
+
+
+DURATION = Duration()

@@ -1,0 +1,53 @@
+"""Dump the nested tables of a running VM from its host, by eBPF (`ptdump vm`): once, or again and again."""
+
+import time
+from pathlib import Path
+
+from .dump import RETRIES, run_ptdump
+from .errors import PartialDataError, PtanalyzeError, UsageError
+from .formats.capture_dir import new_capture, seal
+from .formats.vm_file import read_vm
+from .native import native
+
+KIND = "vm-host"
+
+
+def dump_vm(pid, out, *, stop=False, retries=RETRIES, vm=None):
+    """Dump the VM of the VMM process `pid` into the new capture `out` (kind "vm-host"); lines for people.
+
+    stop     hold the VMM, and with it the guest, still while its tables are read
+    retries  read again up to so often while they change
+    vm       the VM's file descriptor in the VMM, needed only if that holds several VMs
+
+    UsageError if `pid` is no VMM or its VM cannot be read, PartialDataError if it ended; nothing is kept.
+    """
+    command = [native("ptdump"), "vm", str(pid), "--retries", str(retries), *["--stop"] * stop]
+    if vm is not None:
+        command += ["--vm", str(vm)]
+    with new_capture(out) as inside:
+        lines, _ = run_ptdump([*command, "-o", inside])
+        facts = read_vm(inside).facts
+        seal(inside, KIND, {key: facts[key] for key in ("pid", "comm", "time") if key in facts})
+    return lines
+
+
+def dump_vm_series(pid, out, every, count, **options):
+    """Yield (capture, lines) of `count` dumps, OUT.0001 and on, started `every` seconds after one another.
+
+    Each capture is whole when it is yielded. PartialDataError if the VM goes away before the last one; a dump
+    that takes longer than `every` delays the next one, and none is left out. Options as of dump_vm.
+    """
+    captures = [Path(f"{out}.{number:04d}") for number in range(1, count + 1)]
+    for capture in captures:
+        if capture.exists():
+            raise UsageError(f"{capture}: exists already; name a new series, captures are never overwritten")
+    begun = time.monotonic()
+    for done, capture in enumerate(captures):
+        time.sleep(max(0.0, begun + done * every - time.monotonic()))
+        try:
+            lines = dump_vm(pid, capture, **options)
+        except PtanalyzeError as error:
+            if not done:
+                raise
+            raise PartialDataError(f"{out}: {done} of {count} dumps made: {error}") from None
+        yield capture, lines
