@@ -5,7 +5,7 @@ PYTHON ?= python3
 PT     := $(VENV)/bin/ptanalyze
 PYTEST := $(VENV)/bin/python -m pytest
 
-.PHONY: demo test test-compiled test-uncompiled lint native deps bench sample clean
+.PHONY: demo test test-compiled test-uncompiled lint native deps bench lab sample clean
 
 demo: $(VENV)/.installed
 	$(PT) whatif --policy hydra
@@ -28,6 +28,9 @@ native:
 
 bench: $(VENV)/.installed-test
 	$(VENV)/bin/python -m analyzer.bench
+
+lab: deps $(VENV)/.installed-test native
+	$(PYTEST) -q tests/lab --lab=full
 
 sample: $(VENV)/.installed native
 	dumps/samples/record.sh
