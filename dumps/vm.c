@@ -2,8 +2,10 @@
 /* `ptdump vm`: the tables that translate a VM's memory, read like a process's, from its roots in KVM. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "vm.h"
 
+#define TRIES 50   /* to find a root, 0.1 s */
 #define SHARED 16 /* how often a shadow table may on average be reached; a hostile guest could make it 512^3 */
 
 static void sign_vm(struct signature *signature, struct reader *reader, struct vm_view *view)
@@ -40,15 +42,28 @@ static void refuse_no_root(const struct reader *reader, const struct vm_view *vi
 	     "try again when the guest runs", reader->process->pid);
 }
 
+/* A VM is for moments without roots when its slots change. */
+static bool find_roots(struct reader *reader, struct reading *reading)
+{
+	sign_vm(&reading->before, reader, reading->vm);
+	vm_roots(reader, reading->vm);
+	if (reading->vm->root_count && !reading->vm->roots[0].why)
+		return true;
+	usleep(2000);
+	return false;
+}
+
 static bool read_vm(struct reader *reader, struct reading *reading)
 {
 	struct vm_view *view = reading->vm;
 	size_t most;
 
-	sign_vm(&reading->before, reader, view);
-	vm_roots(reader, view);
-	if (!view->root_count || view->roots[0].why)
-		refuse_no_root(reader, view);
+	for (int tries = 0; !find_roots(reader, reading); tries++) {
+		if (!process_alive(reader->bpf, reader->process))
+			return false;
+		if (tries == TRIES)
+			refuse_no_root(reader, view);
+	}
 	most = strcmp(view->roots[0].kind, "shadow") ? SIZE_MAX : SHARED * (view->state.shadow_tables + 4096);
 	for (size_t i = 0; i < view->root_count && !view->roots[i].why; i++) {
 		view->roots[i].table = reading->tables.count;

@@ -1,8 +1,8 @@
 """Hold a dump of a VM's nested tables against the /proc/PID/pagemap of the running VMM.
 
-A nested leaf maps a guest-physical page to a host frame; a memory slot maps the same page to the VMM's virtual
-memory, behind which pagemap tells the frame. They must agree: this is how a user proves a dump on hardware that
-its authors did not have (Intel EPT).
+A nested leaf maps a guest-physical page to a host frame; a memory slot maps the same page to the VMM's
+virtual memory, behind which pagemap tells the frame. They must agree: this is how a user proves a dump on
+hardware that its authors did not have (Intel EPT).
 """
 
 import mmap

@@ -65,7 +65,12 @@ def leaves(tree):
         at, slot = np.nonzero(E.leaf(words, level, tree.encoding))
         address = tree.base[tables[at]].astype(np.int64) + (slot << (3 + 9 * level))
         here = words[at, slot]
-        columns = (address, np.full(len(at), level), E.frame(here, level), E.present(here))
+        columns = (
+            address,
+            np.full(len(at), level),
+            E.frame(here, level, tree.encoding),
+            E.present(here, tree.encoding),
+        )
         found.append(np.stack(columns, axis=1))
     rows = np.concatenate(found)
     return rows[np.argsort(rows[:, 0])]
@@ -96,8 +101,8 @@ def assert_closed(tree):
     """Every pointer leads to exactly the table that was read there, and every table has one."""
     for level in range(2, tree.levels + 1):
         tables = np.flatnonzero(tree.level == level)
-        at, slot = np.nonzero(E.table(np.asarray(tree.entries[tables]), level))
-        pointed = E.frame(tree.entries[tables[at], slot], level, leaves=False)
+        at, slot = np.nonzero(E.table(np.asarray(tree.entries[tables]), level, tree.encoding))
+        pointed = E.frame(tree.entries[tables[at], slot], level, tree.encoding, leaves=False)
         children = np.flatnonzero(tree.level == level - 1)
         assert np.array_equal(tree.parent[children], tables[at])
         assert np.array_equal(tree.base[children] >> np.uint64(3 + 9 * level) & np.uint64(511), slot)

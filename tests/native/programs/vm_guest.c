@@ -1,12 +1,14 @@
 /*
  * A VMM in small. Its guest, 64-bit code in ring 3 on an identity map, writes one byte every STRIDE bytes of memory,
- * then spins. Prints READY once that is done, then sleeps; with "spin" the guest goes on running.
- * Arguments: MiB of memory [64], stride [4096], number of VMs [1], "spin". Exit code 3: no /dev/kvm.
+ * then spins. Prints READY once that is done, then sleeps; with "spin" the guest goes on spinning, with "churn" it
+ * writes again and again while its memory is taken away, the slot too.
+ * Arguments: MiB of memory [64], stride [4096], number of VMs [1], "spin" or "churn". Exit code 3: no /dev/kvm.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/kvm.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +38,8 @@ static const unsigned char code[] = {
 struct guest {
 	int vm, cpu;
 	unsigned char *low, *high;
+	size_t bytes;
+	unsigned long stride;
 };
 
 static void on_alarm(int number)
@@ -109,8 +113,9 @@ static void set_registers(int cpu, unsigned long from, unsigned long to, unsigne
 static struct guest make(int kvm, size_t bytes, unsigned long stride)
 {
 	struct { struct kvm_cpuid2 head; struct kvm_cpuid_entry2 entries[256]; } cpuid = { .head.nent = 256 };
-	struct guest guest = { .vm = must(ioctl(kvm, KVM_CREATE_VM, 0), "KVM_CREATE_VM") };
+	struct guest guest = { .bytes = bytes, .stride = stride };
 
+	guest.vm = must(ioctl(kvm, KVM_CREATE_VM, 0), "KVM_CREATE_VM");
 	ioctl(guest.vm, KVM_SET_TSS_ADDR, 0xfffbd000UL);
 	guest.low = memory(LOW);
 	guest.high = memory(bytes);
@@ -149,6 +154,35 @@ static void run(const struct guest *guest, int for_ever)
 		exit(1);
 }
 
+static void *take_memory_away(void *argument)
+{
+	const struct guest *guest = argument;
+
+	for (unsigned i = 0;; i++) {
+		usleep(1000);
+		madvise(guest->high, guest->bytes, MADV_DONTNEED);
+		if (i % 8)
+			continue;
+		add_slot(guest->vm, 1, HIGH, 0, guest->high);
+		add_slot(guest->vm, 1, HIGH, guest->bytes, guest->high);
+	}
+	return NULL;
+}
+
+/* What the guest left for does not matter: it may have written where no slot was. */
+static void churn(struct guest *guest)
+{
+	struct itimerval every = { { 0, 5000 }, { 0, 5000 } };
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, take_memory_away, guest);
+	setitimer(ITIMER_REAL, &every, NULL);
+	for (;;) {
+		ioctl(guest->cpu, KVM_RUN, 0);
+		set_registers(guest->cpu, HIGH, HIGH + guest->bytes, guest->stride);
+	}
+}
+
 int main(int count, char **arguments)
 {
 	size_t bytes = (count > 1 ? strtoul(arguments[1], NULL, 10) : 64) * MIB;
@@ -167,6 +201,8 @@ int main(int count, char **arguments)
 	printf("READY vm=%d cpu=%d low=%lu high=%lu\n", guest.vm, guest.cpu, (unsigned long)guest.low,
 	       (unsigned long)guest.high);
 	fflush(stdout);
+	if (count > 4 && !strcmp(arguments[4], "churn"))
+		churn(&guest);
 	if (count > 4)
 		run(&guest, 1);
 	for (;;)
