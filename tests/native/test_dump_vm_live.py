@@ -1,0 +1,223 @@
+"""check --live: pages of a dump against pagemap, with this very process as the VMM; naive twin beside it."""
+
+import mmap
+import os
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptanalyze.check.finding import FAILED, NOTE, OK, PARTIAL
+from ptanalyze.check_live import Pagemap, Slots, check_live, zero_frame
+from ptanalyze.errors import UsageError
+from ptanalyze.formats.vm_file import HostDump, Root, Slot
+from ptanalyze.snapshot import Topology, Tree
+
+pytestmark = pytest.mark.native
+PAGE, REGION = 4096, 1 << 21
+GPA = 3 << 30  # where the slot begins
+PRESENT = 0x801
+
+
+class Memory:
+    """2 MiB of this process's memory at an aligned address, its pages written or only read."""
+
+    def __init__(self, regions=1):
+        self.map = mmap.mmap(-1, (regions + 1) * REGION, flags=mmap.MAP_PRIVATE)
+        self.map.madvise(mmap.MADV_NOHUGEPAGE)
+        start = np.frombuffer(self.map, np.uint8).ctypes.data
+        self.address = -(-start // REGION) * REGION
+        self.offset = self.address - start
+
+    def write(self, page):
+        self.map[self.offset + page * PAGE] = 1
+
+    def read(self, page):
+        return self.map[self.offset + page * PAGE]
+
+    def frames(self, count=512):
+        """What pagemap says, page by page; -1 for pages that are not there."""
+        found = []
+        with open("/proc/self/pagemap", "rb", buffering=0) as file:
+            for page in range(count):
+                word = int.from_bytes(os.pread(file.fileno(), 8, (self.address // PAGE + page) * 8), "little")
+                found.append(word & (1 << 55) - 1 if word >> 63 else -1)
+        return found
+
+
+def dump_of(frames, address, *, kind="tdp_mmu", huge=False, slots=None, facts=None):
+    """HostDump of four tables in a row that map `frames` from GPA on, or a 2 MiB page of frames[0]."""
+    entries = np.zeros((4, 512), np.uint64)
+    entries[0, 0], entries[1, GPA >> 30] = PRESENT | 1 << 12, PRESENT | 2 << 12
+    if huge:
+        entries[2, 0] = PRESENT | 0x80 | frames[0] << 12
+    else:
+        entries[2, 0] = PRESENT | 3 << 12
+        entries[3] = [PRESENT | frame << 12 if frame >= 0 else 0x5A0 for frame in frames]
+    count = 3 if huge else 4
+    tree = Tree(
+        entries=entries[:count],
+        base=np.array([0, 0, GPA, GPA], np.uint64)[:count],
+        frame=np.arange(count),
+        parent=np.arange(-1, count - 1, dtype=np.int32),
+        node=np.zeros(count, np.int16),
+        level=np.array([4, 3, 2, 1], np.uint8)[:count],
+        flags=np.zeros(count, np.uint8),
+        levels=4,
+        encoding="kvm",
+    )
+    slots = (Slot(gpa=GPA, bytes=REGION, hva=address),) if slots is None else slots
+    root = Root(frame=0, kind=kind, table=0, levels=4)
+    return HostDump(tree, Topology(()), slots, (), (root,), facts or {})
+
+
+def reasons(host):
+    found = list(check_live(host, os.getpid()))
+    return found[0], {each.reason.split()[0]: each.wrong for each in found[1:-1]}, found[-1]
+
+
+@pytest.fixture
+def memory():
+    here = Memory()
+    for page in range(512):
+        here.write(page)
+    return here
+
+
+def test_every_page_agrees_when_nothing_has_moved(memory):
+    first, why, _ = reasons(dump_of(memory.frames(), memory.address))
+    assert (first.verdict, first.examined, first.wrong) == (OK, 512, 0) and not why
+
+
+def test_a_page_that_moved_makes_the_check_partial_and_many_make_it_fail(memory):
+    frames = memory.frames()
+    frames[3] += 1
+    first, why, _ = reasons(dump_of(frames, memory.address))
+    assert (first.verdict, first.wrong, why) == (PARTIAL, 1, {"have": 1})
+    first, _, _ = reasons(dump_of([frame + 1 for frame in frames], memory.address))
+    assert (first.verdict, first.wrong) == (FAILED, 512)
+
+
+def test_a_page_that_is_gone_is_told_from_one_that_may_be_private(memory):
+    frames = memory.frames()
+    memory.map.madvise(mmap.MADV_DONTNEED, memory.offset, PAGE)
+    _, why, _ = reasons(dump_of(frames, memory.address))
+    assert why == {"are": 1}
+    slots = (Slot(gpa=GPA, bytes=REGION, hva=memory.address, flags=4),)
+    first, why, _ = reasons(dump_of(frames, memory.address, slots=slots))
+    assert why == {"may": 1} and first.verdict == OK
+
+
+def test_a_page_of_zeros_that_was_written_since_is_named():
+    memory = Memory()
+    memory.read(0)
+    frames = [memory.frames(1)[0]] + [-1] * 511
+    assert frames[0] == zero_frame()
+    assert reasons(dump_of(frames, memory.address))[0].verdict == OK
+    memory.write(0)
+    assert reasons(dump_of(frames, memory.address))[1] == {"were": 1}
+
+
+def test_pages_in_no_slot_are_counted(memory):
+    slots = (Slot(gpa=GPA + PAGE, bytes=REGION - 2 * PAGE, hva=memory.address + PAGE),)
+    first, why, _ = reasons(dump_of(memory.frames(), memory.address, slots=slots))
+    assert why == {"lie": 2} and first.wrong == 2
+
+
+def test_a_region_may_be_covered_by_several_slots_at_different_places(memory):
+    other = Memory()
+    other.write(0)
+    slots = (
+        Slot(gpa=GPA + PAGE, bytes=REGION - PAGE, hva=memory.address + PAGE),
+        Slot(gpa=GPA, bytes=PAGE, hva=other.address),
+    )
+    frames = memory.frames()
+    frames[0] = other.frames(1)[0]
+    assert reasons(dump_of(frames, memory.address, slots=slots))[0].verdict == OK
+
+
+def test_a_huge_leaf_is_compared_page_by_page(memory):
+    frames = memory.frames()
+    first, why, _ = reasons(dump_of([frames[0] & -512], memory.address, huge=True))
+    expected = sum(frame != (frames[0] & -512) + i for i, frame in enumerate(frames))
+    assert first.examined == 512 and first.wrong == expected and why == {"of": expected}
+
+
+def test_kvms_own_count_of_leaves_is_held_against_ours(memory):
+    for pages, verdict in ((512, OK), (511, PARTIAL)):
+        counts = {"pages_4k": pages, "pages_2m": 0, "pages_1g": 0}
+        facts = {"quiescence": {"before": counts, "after": counts, "quiet": True}}
+        last = reasons(dump_of(memory.frames(), memory.address, facts=facts))[2]
+        assert last.verdict == verdict and last.wrong == 512 - pages
+    assert reasons(dump_of(memory.frames(), memory.address))[2].verdict == NOTE
+
+
+def test_tables_that_map_nothing_prove_nothing(memory):
+    first, why, _ = reasons(dump_of([-1] * 512, memory.address))
+    assert first.verdict == PARTIAL and not why
+
+
+def test_shadow_tables_are_refused(memory):
+    with pytest.raises(UsageError, match="shadow tables alone"):
+        list(check_live(dump_of(memory.frames(), memory.address, kind="shadow"), os.getpid()))
+
+
+def test_a_process_that_is_gone_is_refused(memory):
+    with pytest.raises(UsageError, match="no such process"):
+        list(check_live(dump_of(memory.frames(), memory.address), 2**22 + 1))
+
+
+def naive(frames, slots):
+    """Verdict counts of the pages of one region, one page at a time."""
+    counts, zero = Counter(), zero_frame()
+    with Pagemap(os.getpid()) as pagemap:
+        for page, frame in enumerate(frames):
+            address = GPA + page * PAGE
+            homes = [slot for slot in slots if slot.gpa <= address < slot.gpa + slot.bytes]
+            if frame < 0:
+                continue
+            if not homes:
+                counts["lie"] += 1
+                continue
+            word = int(pagemap.words(homes[0].hva + address - homes[0].gpa, 1)[0])
+            if word >> 63 and word & (1 << 55) - 1 == frame:
+                continue
+            where = "have" if word >> 63 else "may" if homes[0].flags & 4 else "are"
+            counts["were" if frame == zero else where] += 1
+    return dict(counts)
+
+
+pages = st.integers(0, 511)
+
+
+@settings(max_examples=25, deadline=None)
+@given(cuts=st.sets(pages, max_size=4), drop=st.sets(pages, max_size=4), moved=st.sets(pages, max_size=4))
+def test_the_reasons_are_those_of_the_naive_twin(cuts, drop, moved):
+    memory = Memory()
+    for page in range(512):
+        memory.write(page)
+    frames = memory.frames()
+    for page in moved:
+        frames[page] = zero_frame() if page % 2 else frames[page] + 1
+    for page in drop:
+        memory.map.madvise(mmap.MADV_DONTNEED, memory.offset + page * PAGE, PAGE)
+    edges = [0, *sorted(cuts - {0}), 512]
+    spans = list(pairwise(edges))[::-1]
+    slots = tuple(
+        Slot(gpa=GPA + a * PAGE, bytes=(b - a) * PAGE, hva=memory.address + a * PAGE, flags=b % 2 * 4)
+        for a, b in spans[: 1 + len(spans) // 2]
+    )
+    assert reasons(dump_of(frames, memory.address, slots=slots))[1] == naive(frames, slots)
+
+
+def test_only_slots_of_the_roots_address_space_count(memory):
+    slots = (Slot(gpa=GPA, bytes=REGION, hva=memory.address, space=1),)
+    host = dump_of(memory.frames(), memory.address, slots=slots)
+    assert reasons(host)[1] == {"lie": 512}
+    smm = replace(host, roots=(Root(frame=0, kind="tdp_mmu", table=0, levels=4, smm=True),))
+    assert reasons(smm)[0].verdict == OK
+    assert not list(Slots(slots, 0).overlaps(0, 1 << 40))
