@@ -52,10 +52,7 @@ def host(nested):
 
 def host_dump(nested):
     """The HostDump of the stopped VMM."""
-    said = nested.said("ptdump_vm")
-    if said.startswith("Usage:") and "ptdump vm" not in said:
-        pytest.xfail("this ptdump cannot dump a VM's nested tables yet")
-    assert (nested.run.share / "ptdump_vm.status").read_text() == "0\n", said
+    assert (nested.run.share / "ptdump_vm.status").read_text() == "0\n", nested.said("ptdump_vm")
     return read_vm(nested.run.share / "host.dump")
 
 
@@ -99,7 +96,8 @@ def test_nested_tables_equal_raw_memory_on_the_nodes_of_their_frames(nested, hos
     assert (tree.node == nested.run.ram.node(tree.frame)).all()
     equal_raw_memory(tree, tree.frame, nested.run.ram, user_half=False)
     if nested.guest.policy.mode == "interleave":
-        assert set(tree.node[tree.level == 1]) == set(range(HOST.nodes))
+        leaf_tables = tree.node[tree.level == 1]
+        assert len(set(leaf_tables)) == HOST.nodes or len(leaf_tables) < 64
 
 
 def test_slots_vcpus_and_roots_are_the_vmms(nested, host):
@@ -157,10 +155,13 @@ def leaf_frames(tree):
         yield table, entries.frame(tree.entries[table, slot], level)
 
 
-def test_a_live_dump_of_an_idle_guest_is_nearly_that_of_the_stopped_one(nested, host):
-    live = read_vm(nested.run.share / "live.dump")
+@pytest.mark.parametrize("how", ["live", "stopped"])
+def test_a_dump_of_the_running_vmm_is_nearly_that_of_the_halted_one(nested, host, how):
+    live = read_vm(nested.run.share / f"{how}.dump")
+    assert live.facts["stopped"] == (how == "stopped")
     both, here, there = np.intersect1d(live.tree.frame, host.tree.frame, return_indices=True)
     assert len(both) >= 0.95 * len(host.tree)
+    assert "running again" in nested.said("ptdump_stopped")
     same = (live.tree.entries[here] == host.tree.entries[there]).all(axis=1)
     assert same.mean() >= 0.9
 

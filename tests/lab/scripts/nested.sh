@@ -18,11 +18,13 @@ while [ ! -e guest/finished ]; do
 done
 echo "guest finished: uptime $(cat /proc/uptime)"
 /tmp/ptdump vm $VMM -o /mnt/live.dump > ptdump_live.output 2>&1
+/tmp/ptdump vm $VMM --stop -o /mnt/stopped.dump > ptdump_stopped.output 2>&1
+grep -q 'State:.*stopped' /proc/$VMM/status || echo "running again" >> ptdump_stopped.output
 kill -STOP $VMM
 cat /proc/$VMM/numa_maps > numa_maps
 /tmp/ptdump process $VMM -o /mnt/vmm.dump --verify > ptdump.output 2>&1
 echo $? > ptdump.status
 /tmp/ptdump vm $VMM -o /mnt/host.dump > ptdump_vm.output 2>&1
 echo $? > ptdump_vm.status
-cat ptdump.output ptdump_live.output ptdump_vm.output
+cat ptdump*.output
 touch finished
