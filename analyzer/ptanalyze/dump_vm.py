@@ -8,16 +8,18 @@ from .errors import PartialDataError, PtanalyzeError, UsageError
 from .formats.capture_dir import new_capture, seal
 from .formats.vm_file import read_vm
 from .native import native
+from .vm.guests import dump_guest_tables
 
 KIND = "vm-host"
 
 
-def dump_vm(pid, out, *, stop=False, retries=RETRIES, vm=None):
+def dump_vm(pid, out, *, stop=False, retries=RETRIES, vm=None, qmp=None):
     """Dump the VM of the VMM process `pid` into the new capture `out` (kind "vm-host"); lines for people.
 
     stop     hold the VMM, and with it the guest, still while its tables are read
     retries  read again up to so often while they change
     vm       the VM's file descriptor in the VMM, needed only if that holds several VMs
+    qmp      QEMU's QMP socket: read the guest's own tables too, into captures OUT/cr3-FRAME
 
     UsageError if `pid` is no VMM or its VM cannot be read, PartialDataError if it ended; nothing is kept.
     """
@@ -26,9 +28,22 @@ def dump_vm(pid, out, *, stop=False, retries=RETRIES, vm=None):
         command += ["--vm", str(vm)]
     with new_capture(out) as inside:
         lines, _ = run_ptdump([*command, "-o", inside])
-        facts = read_vm(inside).facts
+        host = read_vm(inside)
+        facts = host.facts
+        if qmp is not None:
+            lines += guest_tables(pid, qmp, inside, host, stop)
         seal(inside, KIND, {key: facts[key] for key in ("pid", "comm", "time") if key in facts})
     return lines
+
+
+def guest_tables(pid, qmp, inside, host, stop):
+    """Lines about the guest's tables, read through the VM's memory slots into `inside`."""
+    if secret := host.facts.get("confidential"):
+        raise UsageError(
+            f"PID {pid}: a confidential guest ({secret}): its memory is encrypted, leave out --guest-tables"
+        )
+    ordinary = tuple(slot for slot in host.slots if slot.space == 0)
+    return dump_guest_tables(pid, qmp, inside, slots=ordinary, stop=stop)[1]
 
 
 def dump_vm_series(pid, out, every, count, **options):

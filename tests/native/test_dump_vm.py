@@ -1,9 +1,13 @@
 """ptdump vm on a little VMM of ours: roots, slots, vCPUs, every leaf, as far as the KVM here goes."""
 
+import json
 import os
+import socket
 import stat
 import subprocess
+import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +20,7 @@ from ptanalyze.check_live import check_live
 from ptanalyze.dump_vm import dump_vm, dump_vm_series
 from ptanalyze.errors import PartialDataError, UsageError
 from ptanalyze.formats.capture_dir import read_manifest
+from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.vm_file import read_vm
 
 pytestmark = pytest.mark.native
@@ -168,3 +173,49 @@ def test_a_guest_whose_memory_is_taken_away_gives_closed_trees_and_says_what_cha
             noisy += not host.facts["quiescence"]["quiet"]
         assert good and noisy
         assert ptdump_vm(process.pid, tmp_path / "s", "--stop").returncode in (0, 2)
+
+
+@contextmanager
+def answering(path, cr3):
+    """A QMP socket that says of one vCPU in 64-bit mode what the monitor of QEMU would."""
+    answers = {
+        "qmp_capabilities": {},
+        "query-cpus-fast": [{"cpu-index": 0, "thread-id": 1}],
+        "human-monitor-command": f"CR0=80050033 CR2=0 CR3={cr3:x} CR4=000006a0 EFER=0000000000000d01",
+    }
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+
+        def serve():
+            there, _ = server.accept()
+            with there, there.makefile("rw") as lines:
+                print(json.dumps({"QMP": {}}), file=lines, flush=True)
+                for line in lines:
+                    print(
+                        json.dumps({"return": answers[json.loads(line)["execute"]]}), file=lines, flush=True
+                    )
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield path
+        thread.join(10)
+
+
+def test_the_guests_own_tables_are_read_through_its_slots_without_anyone_inside(vm, tmp_path):
+    with answering(tmp_path / "qmp", 0x1000) as path:
+        lines = dump_vm(vm[0], tmp_path / "host", qmp=path)
+    assert any(line.startswith("root 0x1 of vCPU 0: 4 tables") for line in lines)
+    guest = read_snapshot(tmp_path / "host/cr3-1").guest
+    assert guest.frame.tolist() == [1, 2, 0x100, 0x101] and guest.level.tolist() == [4, 3, 2, 2]
+    rows = leaves(guest)
+    assert (rows[:, 0] == rows[:, 2] << 12).all() and rows[-1, 0] == HIGH + (1 << 30) - 2 * MIB
+    assert sorted(read_manifest(tmp_path / "host").files) == FILES
+
+
+def test_nothing_is_kept_when_the_guests_tables_cannot_be_read(vm, tmp_path):
+    with pytest.raises(UsageError, match="cannot talk to QEMU"):
+        dump_vm(vm[0], tmp_path / "host", qmp=tmp_path / "none")
+    with answering(tmp_path / "qmp", 1 << 40) as path, pytest.raises(UsageError, match="cannot be read"):
+        dump_vm(vm[0], tmp_path / "host", qmp=path)
+    assert [path.name for path in tmp_path.iterdir()] == ["qmp"]

@@ -73,11 +73,13 @@ def test_wrong_usage_ends_with_2(vmm, tmp_path, arguments):
     [
         (["--every", "5m"], "--every and --count go together"),
         (["--count", "3"], "--every and --count go together"),
+        (["--guest-tables"], "--guest-tables and --qmp SOCKET go together"),
+        (["--qmp", "socket"], "--guest-tables and --qmp SOCKET go together"),
         (["--every", "5d", "--count", "3"], "'5d' is no duration; write it like 30s, 5m or 1h"),
         (["--every", "0s", "--count", "3"], "'0s' is no duration"),
     ],
 )
-def test_a_series_needs_a_pace_and_a_number(arguments, why):
+def test_options_that_go_together_are_asked_for_together(arguments, why):
     done = CliRunner().invoke(command, ["vm", "1", "-o", "d", *arguments])
     assert done.exit_code == 2 and why in done.output
 

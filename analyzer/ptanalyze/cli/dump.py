@@ -52,19 +52,24 @@ def dump_process(pid, output, stop, retries, verify, bpf):
 @click.option("--stop", is_flag=True, help="Hold the VMM still while it is read; it is always continued.")
 @click.option("--vm", "descriptor", type=click.IntRange(0), default=None, help="Which VM, by its descriptor.")
 @click.option("--retries", type=click.IntRange(0), default=None, help="Read again while it changes.")
+@click.option("--guest-tables", is_flag=True, help="Read the guest's own tables too; needs --qmp.")
+@click.option("--qmp", type=click.Path(), metavar="SOCKET", help="QEMU's QMP socket, for each vCPU's CR3.")
 @click.option("--every", type=DURATION, default=None, help="Dump again and again: 30s, 5m or 1h apart.")
 @click.option("--count", type=click.IntRange(1, 9999), default=None, help="How often: OUTPUT.0001 and on.")
-def dump_vm(pid, output, stop, descriptor, retries, every, count):
+def dump_vm(pid, output, stop, descriptor, retries, guest_tables, qmp, every, count):
     """Dump the nested page tables (EPT, NPT) of the VM of process PID: QEMU or any other VMM that uses KVM.
 
     Run on the host; the guest notices nothing. Needs CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYS_ADMIN
-    (root). Join the result with a dump made inside the guest: ptanalyze join HOST GUEST -o VM.
+    (root). Join the result with a dump made inside the guest: ptanalyze join HOST GUEST -o VM. Without anyone
+    inside, --qmp SOCKET --guest-tables reads the tables that its vCPUs use now, into OUTPUT/cr3-FRAME.
     """
     from .. import dump_vm as dump
 
     if (every is None) != (count is None):
         raise click.UsageError("--every and --count go together: --every 5m --count 12")
-    options = {"stop": stop, "vm": descriptor} | ({} if retries is None else {"retries": retries})
+    if guest_tables != (qmp is not None):
+        raise click.UsageError("--guest-tables and --qmp SOCKET go together")
+    options = {"stop": stop, "vm": descriptor, "qmp": qmp} | ({} if retries is None else {"retries": retries})
     if every is None:
         made = [(output, dump.dump_vm(pid, output, **options))]
     else:
