@@ -11,9 +11,6 @@
 #include "dump.h"
 #include "ptdump.skel.h"
 
-static const char *const kvm_programs[] = { "kvm_file", "kvm_lay_out", "kvm_read", "kvm_read_vcpu",
-					    "kvm_read_page", "kvm_read_slot" };
-
 static int keep_quiet(enum libbpf_print_level level, const char *format, va_list arguments)
 {
 	(void)level, (void)format, (void)arguments;
@@ -49,6 +46,7 @@ static void *map_array(const struct bpf_map *map)
 
 void bpf_open(struct bpf *bpf, bool kvm)
 {
+	struct bpf_program *program;
 	int error;
 
 	libbpf_set_print(keep_quiet);
@@ -58,8 +56,9 @@ void bpf_open(struct bpf *bpf, bool kvm)
 	bpf->rcu = kernel_has("bpf_rcu_read_lock", BTF_KIND_FUNC);
 	if (kvm)
 		require_kvm_types();
-	for (size_t i = 0; i < sizeof(kvm_programs) / sizeof(*kvm_programs); i++)
-		bpf_program__set_autoload(bpf_object__find_program_by_name(bpf->object->obj, kvm_programs[i]), kvm);
+	bpf_object__for_each_program(program, bpf->object->obj)
+		if (!strncmp(bpf_program__name(program), "kvm_", 4))
+			bpf_program__set_autoload(program, kvm);
 	bpf_program__set_autoload(bpf->object->progs.walk_rcu, bpf->rcu);
 	bpf_program__set_autoload(bpf->object->progs.walk_plain, !bpf->rcu);
 	error = ptdump_bpf__load(bpf->object);

@@ -125,7 +125,7 @@ struct reading {
 	struct tables tables;
 	struct signature before, after;
 	struct vm_view *vm; /* of a VM: its roots, slots and vCPUs */
-	bool quiet;
+	bool quiet, pending; /* pending: a change was under way all the time */
 	double seconds;
 };
 struct reader {

@@ -15,7 +15,7 @@
 union kvm_mmu_page_role___known {
 	u32 word;
 	struct {
-		u32 level : 4, direct : 1, invalid : 1, guest_mode : 1, is_mirror : 1, smm : 8;
+		u32 level : 4, direct : 1, invalid : 1, guest_mode : 1, smm : 8;
 	};
 } KNOWN;
 struct kvm_mmu_root_info___known {
@@ -24,7 +24,7 @@ struct kvm_mmu_root_info___known {
 struct kvm_mmu___known {
 	struct kvm_mmu_root_info___known root, prev_roots[PTD_KVM_PREVIOUS];
 	union kvm_mmu_page_role___known root_role;
-	u64 mirror_root_hpa, *pae_root, *pml4_root, *pml5_root;
+	u64 *pae_root, *pml4_root, *pml5_root;
 } KNOWN;
 struct kvm_mmu_page___known {
 	struct list_head link;
@@ -211,9 +211,6 @@ static __always_inline void read_mmu(struct ptd_kvm_mmu *out, struct kvm_mmu___k
 {
 	out->address = (u64)mmu;
 	out->root = BPF_CORE_READ(mmu, root.hpa);
-	out->mirror = PTD_NO_ROOT;
-	if (bpf_core_field_exists(mmu->mirror_root_hpa))
-		out->mirror = BPF_CORE_READ(mmu, mirror_root_hpa);
 	out->special[0] = (u64)BPF_CORE_READ(mmu, pae_root);
 	out->special[1] = (u64)BPF_CORE_READ(mmu, pml4_root);
 	if (bpf_core_field_exists(mmu->pml5_root))
@@ -267,8 +264,6 @@ int kvm_read_page(void *ctx)
 	kvm_page.smm = BPF_CORE_READ_BITFIELD_PROBED(page, role.smm);
 	kvm_page.invalid = BPF_CORE_READ_BITFIELD_PROBED(page, role.invalid);
 	kvm_page.guest_mode = BPF_CORE_READ_BITFIELD_PROBED(page, role.guest_mode);
-	if (bpf_core_field_exists(page->role.is_mirror))
-		kvm_page.mirror = BPF_CORE_READ_BITFIELD_PROBED(page, role.is_mirror);
 	if (bpf_core_field_exists(page->tdp_mmu_page))
 		kvm_page.tdp = BPF_CORE_READ(page, tdp_mmu_page);
 	return 0;

@@ -36,7 +36,7 @@ struct ptd_kvm {
 };
 
 struct ptd_kvm_mmu {
-	unsigned long long address, root, mirror, special[3]; /* special: pae_root, pml4_root, pml5_root */
+	unsigned long long address, root, special[3]; /* special: pae_root, pml4_root, pml5_root */
 	unsigned long long previous[PTD_KVM_PREVIOUS];
 	unsigned level, direct, smm;
 };
@@ -50,7 +50,7 @@ struct ptd_kvm_vcpu {
 /* struct kvm_mmu_page of a root; `next` in the list of tdp_mmu_roots. */
 struct ptd_kvm_page {
 	unsigned long long table, next; /* address of the table page */
-	unsigned level, direct, smm, invalid, guest_mode, tdp, mirror;
+	unsigned level, direct, smm, invalid, guest_mode, tdp;
 };
 
 struct ptd_kvm_slot {

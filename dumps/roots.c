@@ -104,6 +104,8 @@ static void add_tdp_roots(struct reader *reader, struct vm_view *view)
 				     .smm = page->smm, .guest_mode = page->guest_mode, .kind = "tdp_mmu",
 				     .why = page->invalid ? "KVM is taking it down" : NULL };
 
+		if (root.address % 4096)
+			return; /* the list changed under us */
 		add(view, root);
 		at = page->next;
 	}

@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include "vm.h"
 
-#define TRIES 50   /* to find a root, 0.1 s */
+#define TRIES 50  /* to find a root, 0.1 s */
 #define SHARED 16 /* how often a shadow table may on average be reached; a hostile guest could make it 512^3 */
 
 static void sign_vm(struct signature *signature, struct reader *reader, struct vm_view *view)
@@ -20,7 +20,6 @@ static void sign_vm(struct signature *signature, struct reader *reader, struct v
 			faults += vm_vcpu(reader->bpf, &vm->files[i])->faults;
 	memset(signature, 0, sizeof(*signature));
 	sign(signature, "mmu_invalidate_seq", state->invalidate_seq);
-	sign(signature, "mmu_invalidate_in_progress", state->invalidate_in_progress);
 	sign(signature, "pf_fixed", faults);
 	sign(signature, "slots_generation", state->generation[0] + state->generation[1]);
 	sign(signature, "n_used_mmu_pages", state->shadow_tables);
@@ -56,7 +55,6 @@ static bool find_roots(struct reader *reader, struct reading *reading)
 static bool read_vm(struct reader *reader, struct reading *reading)
 {
 	struct vm_view *view = reading->vm;
-	size_t most;
 
 	for (int tries = 0; !find_roots(reader, reading); tries++) {
 		if (!process_alive(reader->bpf, reader->process))
@@ -64,13 +62,16 @@ static bool read_vm(struct reader *reader, struct reading *reading)
 		if (tries == TRIES)
 			refuse_no_root(reader, view);
 	}
-	most = strcmp(view->roots[0].kind, "shadow") ? SIZE_MAX : SHARED * (view->state.shadow_tables + 4096);
 	for (size_t i = 0; i < view->root_count && !view->roots[i].why; i++) {
+		bool shadow = !strcmp(view->roots[i].kind, "shadow");
+		size_t most = reading->tables.count + SHARED * (view->state.shadow_tables + 4096);
+
 		view->roots[i].table = reading->tables.count;
-		walk_tree(reader, reading, view->roots[i].address, view->roots[i].level, most);
+		walk_tree(reader, reading, view->roots[i].address, view->roots[i].level, shadow ? most : SIZE_MAX);
 	}
 	vm_slots(reader->vm, reader->bpf, view);
 	sign_vm(&reading->after, reader, view);
+	reading->pending = view->state.invalidate_in_progress;
 	return process_alive(reader->bpf, reader->process);
 }
 

@@ -119,7 +119,7 @@ static bool read_once(struct reader *reader, struct reading *reading)
 	if (!reader->read(reader, reading))
 		return false;
 	reading->seconds = monotonic_seconds() - since;
-	reading->quiet = reading->before.count == reading->after.count &&
+	reading->quiet = !reading->pending && reading->before.count == reading->after.count &&
 			 !memcmp(reading->before.value, reading->after.value, sizeof(reading->before.value));
 	tables_finish(&reading->tables);
 	return true;
