@@ -13,7 +13,7 @@ for comm in $(vcpus); do
 	taskset -pc "$(sed 's/CPU \([0-9]*\).*/\1/' $comm)" ${thread%/comm} > /dev/null
 done
 while [ ! -e guest/finished ]; do
-	kill -0 $VMM 2> /dev/null || { echo "BUG: the VMM ended: $(tail -n 2 vmm.output)"; poweroff -f; }
+	kill -0 $VMM 2> /dev/null || { echo "BUG: the VMM ended: $(tail -qn 1 vmm.output guest/console)"; poweroff -f; }
 	sleep 0.2
 done
 echo "guest finished: uptime $(cat /proc/uptime)"
