@@ -87,10 +87,11 @@ def write_tree(directory, name, tree):
 
 
 def write_records(directory, name, tree):
-    """Write `name`.tables alone, beside entries that are there already."""
+    """Write `name`.tables alone, beside entries that are there; flags that readers derive are left out."""
     records = np.empty(len(tree), TABLE_DTYPE)
     for field in TABLE_DTYPE.names:
         records[field] = getattr(tree, field)
+    records["flags"] &= FLAGS
     with atomic_write(Path(directory) / f"{name}.tables") as out:
         out.write(header_of(tree, TABLES_MAGIC, HEADER_DTYPE.itemsize, TABLE_DTYPE.itemsize, TABLES_WORDS))
         out.write(records.data)

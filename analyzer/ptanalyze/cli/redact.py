@@ -1,0 +1,19 @@
+"""`ptanalyze redact`: a capture to share outside."""
+
+import click
+
+
+@click.command("redact")
+@click.argument("capture", type=click.Path())
+@click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
+def command(capture, output):
+    """Write a twin of CAPTURE that gives the same results and does not tell whose it is.
+
+    Page frames become ordinals of their node; paths, command lines, PIDs and times are left out. Virtual
+    addresses and, of a VM, guest-physical ones stay: results depend on them.
+    """
+    from ..capture import open_capture
+    from ..vm.redact import redact
+
+    redact(open_capture(capture), output)
+    click.echo(f"{output}: redacted; next: ptanalyze info {output}")
