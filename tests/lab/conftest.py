@@ -38,7 +38,7 @@ def pytest_terminal_summary(terminalreporter):
 def kernel(request):
     if missing := images.missing_packages():
         pytest.fail(f"the lab needs these packages: apt-get install {' '.join(missing)}", pytrace=False)
-    return images.kernel(request.config.getoption("--lab-kernel"))
+    return images.kernel(request.config.getoption("--lab-kernel", None))
 
 
 @pytest.fixture(scope="session")
@@ -61,5 +61,5 @@ def programs(tmp_path_factory):
 
 @pytest.fixture
 def place(request):
-    with runs.a_place(request.node.name, request.config.getoption("--lab-keep")) as directory:
+    with runs.a_place(request.node.name, request.config.getoption("--lab-keep", None)) as directory:
         yield directory

@@ -41,7 +41,7 @@ SMALL = ("bound",)
 )
 def nested(kernel, ptdump, programs, request):
     name = request.param
-    with a_place(name, request.config.getoption("--lab-keep")) as place:
+    with a_place(name, request.config.getoption("--lab-keep", None)) as place:
         yield run_guest(name, *PLACEMENTS[name], kernel, ptdump, programs, place)
 
 
