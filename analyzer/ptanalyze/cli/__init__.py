@@ -15,6 +15,7 @@ COMMANDS = {
     "dump": "dump",
     "import": "import_",
     "join": "join",
+    "diff": "diff",
     "redact": "redact",
     "info": "info",
     "check": "check",
