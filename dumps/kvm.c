@@ -87,6 +87,8 @@ static void refuse_choice(const struct vm *vm, const struct process *process, in
 		if (vm->files[i].kind == PTD_FILE_VM && used < sizeof(list) - 16)
 			snprintf(list + used, sizeof(list) - used, "%s%d", used ? ", " : "", vm->files[i].theirs);
 	}
+	if (!*list)
+		fail(EXIT_WRONG_USE, "PID %d: not a VMM: its files bear KVM's names, but are not KVM's", process->pid);
 	if (wanted >= 0)
 		fail(EXIT_WRONG_USE, "PID %d: --vm %d is no descriptor of a VM; they are: %s", process->pid, wanted, list);
 	fail(EXIT_WRONG_USE, "PID %d: holds several VMs; choose one with --vm FD: %s", process->pid, list);

@@ -3,7 +3,8 @@
 #ifndef KVM_H
 #define KVM_H
 
-#define PTD_KVM_PRESENT 0x801ULL /* SPTE_MMU_PRESENT_MASK, bit 11, and bit 0: KVM's MMIO and frozen SPTEs lack bit 11 */
+/* SPTE_MMU_PRESENT_MASK, bit 11, and bit 0. MMIO and frozen SPTEs lack bit 11. */
+#define PTD_KVM_PRESENT 0x801ULL
 #define PTD_KVM_SPACES 2         /* KVM_MAX_NR_ADDRESS_SPACES on x86: ordinary and system management mode */
 #define PTD_KVM_PREVIOUS 3       /* KVM_MMU_NUM_PREV_ROOTS */
 #define PTD_NO_ROOT (~0ULL)      /* INVALID_PAGE */

@@ -175,6 +175,26 @@ def test_a_guest_whose_memory_is_taken_away_gives_closed_trees_and_says_what_cha
         assert ptdump_vm(process.pid, tmp_path / "s", "--stop").returncode in (0, 2)
 
 
+def test_shadow_tables_that_several_entries_share_appear_below_each(vmm, tmp_path):
+    with running(vmm, 16, 4096, 1, 2) as (process, _):
+        assert ptdump_vm(process.pid, tmp_path / "d").returncode == 0
+    tree = read_vm(tmp_path / "d").tree
+    assert_closed(tree)
+    rows = leaves(tree)
+    found = {at: dict(rows[rows[:, 0] >> 39 == at][:, [0, 2]].tolist()) for at in (0, 1, 2)}
+    for at in (1, 2) if nested_paging() == "none" else ():
+        assert found[at] and found[at].items() <= {a + (at << 39): f for a, f in found[0].items()}.items()
+
+
+def test_a_guest_that_shares_its_tables_everywhere_does_not_blow_up_the_dump(vmm, tmp_path):
+    with running(vmm, 2048, 2 * MIB, 1, 200) as (process, _):
+        done = ptdump_vm(process.pid, tmp_path / "d")
+        used = sum(path.stat().st_size for path in tmp_path.rglob("*"))
+    if nested_paging() == "none":
+        assert (done.returncode, used) == (2, 0)
+        assert "tables: they lead to one another too often for a tree" in done.stderr
+
+
 @contextmanager
 def answering(path, cr3):
     """A QMP socket that says of one vCPU in 64-bit mode what the monitor of QEMU would."""

@@ -1,8 +1,9 @@
 /*
  * A VMM in small. Its guest, 64-bit code in ring 3 on an identity map, writes one byte every STRIDE bytes of memory,
  * then spins. Prints READY once that is done, then sleeps; with "spin" the guest goes on spinning, with "churn" it
- * writes again and again while its memory is taken away, the slot too.
- * Arguments: MiB of memory [64], stride [4096], number of VMs [1], "spin" or "churn". Exit code 3: no /dev/kvm.
+ * writes again and again while its memory is taken away, the slot too; with a number it has reached the same tables
+ * from so many more entries of its root. Arguments: MiB of memory [64], stride [4096], number of VMs [1], the mode.
+ * Exit code 3: no /dev/kvm.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -78,7 +79,8 @@ static void map_identity(unsigned char *low, size_t bytes)
 {
 	unsigned long *root = (void *)(low + 0x1000), *next = (void *)(low + 0x2000);
 
-	root[0] = 0x2007;
+	for (int i = 0; i < 256; i++)
+		root[i] = 0x2007;
 	for (unsigned long gib = 0; gib * GIB < bytes; gib++) {
 		unsigned long *directory = (void *)(low + DIRECTORIES + gib * 4096);
 
@@ -133,11 +135,11 @@ static struct guest make(int kvm, size_t bytes, unsigned long stride)
 /* Let the guest run until it is done, or for ever. */
 static void run(const struct guest *guest, int for_ever)
 {
-	struct itimerval every = { { 0, 50000 }, { 0, 50000 } };
+	struct itimerval every = { { 0, 2000 }, { 0, 2000 } };
 	struct kvm_regs registers;
 
 	setitimer(ITIMER_REAL, &every, NULL);
-	for (int i = 0; for_ever || i < SECONDS * 20; i++) {
+	for (int i = 0; for_ever || i < SECONDS * 500; i++) {
 		int result = ioctl(guest->cpu, KVM_RUN, 0);
 
 		must(ioctl(guest->cpu, KVM_GET_REGS, &registers), "KVM_GET_REGS");
@@ -198,12 +200,16 @@ int main(int count, char **arguments)
 		guest = make(kvm, bytes, stride);
 		run(&guest, 0);
 	}
+	for (unsigned long alias = 1; alias <= (count > 4 ? strtoul(arguments[4], NULL, 10) : 0); alias++) {
+		set_registers(guest.cpu, HIGH + alias * 512 * GIB, HIGH + alias * 512 * GIB + 4096, stride);
+		run(&guest, 0);
+	}
 	printf("READY vm=%d cpu=%d low=%lu high=%lu\n", guest.vm, guest.cpu, (unsigned long)guest.low,
 	       (unsigned long)guest.high);
 	fflush(stdout);
 	if (count > 4 && !strcmp(arguments[4], "churn"))
 		churn(&guest);
-	if (count > 4)
+	if (count > 4 && !strcmp(arguments[4], "spin"))
 		run(&guest, 1);
 	for (;;)
 		pause();
