@@ -91,7 +91,7 @@ def describe_join(facts):
         if share := facts.get("fit", {}).get(what):
             for key, value in share.items():
                 rows[f"guest {what}: {key.replace('_', ' ')}"] = value
-    if "numa_oblivious" in facts:
+    if facts.get("numa_oblivious") is not None:
         rows["guest sees NUMA"] = "no" if facts["numa_oblivious"] else f"{len(facts['guest_nodes'])} nodes"
     if facts.get("seconds_apart") is not None:
         rows["guest dumped after host (s)"] = facts["seconds_apart"]

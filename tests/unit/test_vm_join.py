@@ -97,6 +97,19 @@ def test_what_others_may_read_is_copied_and_made_private(tmp_path, both):
     assert not os.path.samefile(both[1] / "gpt.entries", tmp_path / "vm" / "gpt.entries")
 
 
+def test_a_guest_read_from_outside_knows_no_nodes_and_gets_the_hosts(tmp_path, snapshot):
+    host, guest = write_both(tmp_path, snapshot)
+    shutil.rmtree(guest)
+    guest.mkdir()
+    unknown = replace(snapshot.guest, node=np.full(len(snapshot.guest), -1, np.int16))
+    write_snapshot(
+        guest, replace(snapshot, guest=unknown, host=None, topology=Topology(())), {"method": "qmp"}
+    )
+    join(host, guest, tmp_path / "vm")
+    made = open_capture(tmp_path / "vm").snapshot
+    assert set(made.guest.node.tolist()) <= {0, 1} and made.facts["vm"]["numa_oblivious"] is None
+
+
 def naive_fit(snapshot, slots):
     """[frames, mapped, not faulted, outside] of tables and of pages, one 4 KiB page at a time."""
     host = Dimension(snapshot.host, 0)

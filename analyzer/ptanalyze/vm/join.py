@@ -142,7 +142,7 @@ def vm_facts(host, guest, fits):
         "guest_tables_by_guest_node": {
             str(node): int(np.count_nonzero(opinion == node)) for node in np.unique(opinion)
         },
-        "numa_oblivious": len(guest.topology) <= 1 < len(host.topology),
+        "numa_oblivious": len(guest.topology) == 1 < len(host.topology) if len(guest.topology) else None,
         "host": host.facts,
     }
 
