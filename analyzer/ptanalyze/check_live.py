@@ -74,18 +74,22 @@ def findings(counts):
 
 
 def counted_by_kvm(host):
-    """KVM counts its leaves (kvm_vm_stat.pages_4k, _2m, _1g): a quiet dump holds exactly as many."""
+    """KVM counts its leaves (kvm_vm_stat.pages_4k, _2m, _1g): a quiet dump holds exactly as many.
+
+    Tables that several roots share count once.
+    """
     quiescence = host.facts.get("quiescence") or {"quiet": False, "after": {}}
     after = quiescence["after"]
     names = ("pages_4k", "pages_2m", "pages_1g")
     if not quiescence["quiet"] or not set(names) <= set(after):
         return Finding("ept: as many leaves as KVM", 0, 0, NOTE, "not comparable: KVM changed or hides them")
     tree = host.tree
-    ours = Counter()
-    for level, _, raw in entries.blocks(tree, (1, 2, 3)):
-        ours[level] += int(np.count_nonzero(entries.leaf(raw, level, tree.encoding)))
+    ours, once = Counter(), np.zeros(len(tree), bool)
+    once[np.unique(tree.frame, return_index=True)[1]] = True
+    for level, ids, raw in entries.blocks(tree, (1, 2, 3)):
+        ours[level] += int(np.count_nonzero(entries.leaf(raw, level, tree.encoding)[once[ids]]))
     missing = [ours[level] - after[name] for level, name in enumerate(names, 1)]
-    left_out = any(root.table is None for root in host.roots)
+    left_out = any(root.table is None or root.kind == "shadow" for root in host.roots)
     verdict = OK if not any(missing) else NOTE if left_out else PARTIAL
     why = (
         f"KVM counts {[after[name] for name in names]} leaves of 4 KiB, 2 MiB, 1 GiB" if any(missing) else ""

@@ -156,6 +156,20 @@ def test_kvms_own_count_of_leaves_is_held_against_ours(memory):
     assert reasons(dump_of(memory.frames(), memory.address))[2].verdict == NOTE
 
 
+def test_tables_that_two_roots_share_count_once(memory):
+    counts = {"pages_4k": 512, "pages_2m": 0, "pages_1g": 0}
+    facts = {"quiescence": {"before": counts, "after": counts, "quiet": True}}
+    host = dump_of(memory.frames(), memory.address, facts=facts)
+    names = ("entries", "base", "frame", "node", "level", "flags")
+    twice = {name: np.concatenate([getattr(host.tree, name)] * 2) for name in names}
+    twice["frame"][4] = 9  # a root of its own
+    parent = np.array([-1, 0, 1, 2, -1, 4, 5, 6], np.int32)
+    tree = Tree(**twice, parent=parent, levels=4, encoding="kvm")
+    roots = tuple(Root(frame=frame, kind="tdp_mmu", table=at, levels=4) for frame, at in ((0, 0), (9, 4)))
+    first, _, last = reasons(replace(host, tree=tree, roots=roots))
+    assert (first.examined, last.examined, last.verdict) == (1024, 512, OK)
+
+
 def test_tables_that_map_nothing_prove_nothing(memory):
     first, why, _ = reasons(dump_of([-1] * 512, memory.address))
     assert first.verdict == PARTIAL and not why
