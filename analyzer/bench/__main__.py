@@ -14,14 +14,15 @@ from ptanalyze.tables import print_rows
 
 
 def cpu_model():
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+    named = (line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines())
+    return next((value[0].strip() for key, *value in named if key.startswith("model name")), "unknown CPU")
 
 
 def main(names):
     here = Path(__file__).parent
     names = names or sorted(path.stem.removeprefix("bench_") for path in here.glob("bench_*.py"))
-    print(f"{cpu_model()}, {os.cpu_count()} CPUs, Linux {platform.release()}, Python {platform.python_version()}")
+    system = f"Linux {platform.release()}, Python {platform.python_version()}"
+    print(f"{cpu_model()}, {os.cpu_count()} CPUs, {system}")
     for name in names:
         rows = import_module(f".bench_{name}", __package__).run()
         print_rows(

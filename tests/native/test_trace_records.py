@@ -86,7 +86,8 @@ def test_the_native_checksum_is_zlib_s(library, data):
 
 def test_the_writer_needs_no_library(tmp_path):
     subprocess.run(["make", "-s", "-C", ROOT / "pintool"], check=True)
-    objects = [ROOT / f"pintool/build/{name}.o" for name in ("writer", "session_file", "watcher", "control", "tracer")]
+    parts = ("writer", "session_file", "watcher", "control", "tracer")
+    objects = [ROOT / f"pintool/build/{name}.o" for name in parts]
     subprocess.run(["ld", "-r", "-o", tmp_path / "all.o", *objects], check=True)
     undefined = subprocess.run(
         ["nm", "-u", tmp_path / "all.o"], capture_output=True, text=True, check=True

@@ -53,8 +53,8 @@ def test_blocks_of_any_size_give_the_same_trace(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "line",
-    [b"X 04001000,3", b" L 04222008", b" L 04222008,", b" L ,4", b" L zz,4", b" L 04222008,0", b"hello", b" L ",
-     b" L fffffffffffffff0,8", b" L 04222008,4 extra", b"\x00\x01\x02"],
+    [b"X 04001000,3", b" L 04222008", b" L 04222008,", b" L ,4", b" L zz,4", b" L 04222008,0", b"hello",
+     b" L ", b" L fffffffffffffff0,8", b" L 04222008,4 extra", b"\x00\x01\x02"],
 )  # fmt: skip
 def test_a_foreign_line_is_named_and_nothing_is_left_behind(tmp_path, line):
     with pytest.raises(CaptureError, match="line at byte 14"):
