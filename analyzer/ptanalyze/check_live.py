@@ -16,6 +16,7 @@ import numpy as np
 from . import entries
 from .check.finding import FAILED, NOTE, OK, PARTIAL, Finding
 from .errors import PartialDataError, UsageError
+from .pause import state
 from .process import check_process
 from .snapshot import NO_PARENT
 
@@ -169,11 +170,14 @@ class Pagemap:
         os.close(self.file)
 
     def words(self, address, count):
-        """uint64[count] from the page at virtual `address` on; PartialDataError once the process is gone."""
+        """uint64[count] from the page at virtual `address` on, 0 beyond the end of user space.
+
+        PartialDataError once the process is gone.
+        """
         raw = os.pread(self.file, count * 8, address // 4096 * 8)
-        if len(raw) < count * 8:
+        if len(raw) < count * 8 and state(f"/proc/{self.pid}") in "ZX":
             raise PartialDataError(f"PID {self.pid}: ended while its pages were compared")
-        return np.frombuffer(raw, np.uint64)
+        return np.frombuffer(raw.ljust(count * 8, b"\0"), np.uint64)
 
 
 def zero_frame():

@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import subprocess
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from ptanalyze.check.finding import FAILED, NOTE, OK, PARTIAL
 from ptanalyze.check_live import Pagemap, Slots, check_live, zero_frame
-from ptanalyze.errors import UsageError
+from ptanalyze.errors import PartialDataError, UsageError
 from ptanalyze.formats.vm_file import HostDump, Root, Slot
 from ptanalyze.snapshot import Topology, Tree
 
@@ -173,6 +174,21 @@ def test_tables_that_two_roots_share_count_once(memory):
 def test_tables_that_map_nothing_prove_nothing(memory):
     first, why, _ = reasons(dump_of([-1] * 512, memory.address))
     assert first.verdict == PARTIAL and not why
+
+
+def test_a_slot_beyond_user_space_holds_no_page(memory):
+    slots = (Slot(gpa=GPA, bytes=REGION, hva=(1 << 64) - REGION),)
+    first, why, _ = reasons(dump_of(memory.frames(), memory.address, slots=slots))
+    assert first.verdict == FAILED and why == {"are": 512}
+
+
+def test_a_vmm_that_ends_while_it_is_compared_is_told():
+    child = subprocess.Popen(["sleep", "60"])
+    with Pagemap(child.pid) as pagemap:
+        child.kill()
+        child.wait()
+        with pytest.raises(PartialDataError, match="ended while its pages were compared"):
+            pagemap.words(0x400000, 1)
 
 
 def test_shadow_tables_are_refused(memory):
