@@ -20,8 +20,8 @@ class Nested:
         found = host_index(snapshot)
         self.table = np.where(found == NO_TABLE, NO_TABLE, found - len(snapshot.guest))
         per_table = np.full(len(self.tree), PAGES, np.uint16)
-        for level, ids, raw in bits.blocks(self.tree, (1,)):
-            per_table[ids] = bits.leaf(raw, level, self.tree.encoding).sum(axis=1)
+        leaves = np.flatnonzero(self.tree.level == 1)
+        per_table[leaves] = leaf_counts(self.tree, leaves)
         self.mapped = np.where(self.table == NO_TABLE, 0, per_table[self.table]).astype(np.uint16)
 
     def region_pages(self, regions):
@@ -48,3 +48,15 @@ class Nested:
             within = frames[which[leaf]] & ((1 << shift) - 1)
             out[which[leaf]] = bits.frame(raw[leaf], level, self.tree.encoding) + within
         return out
+
+
+def leaf_counts(tree, tables):
+    """int64[n]: mapped entries of each of the leaf tables `tables`."""
+    from .kernels.classify import Segments, count_mapped
+    from .kernels.entries import CODES
+
+    n, counts = len(tables), np.zeros(len(tables), np.int64)
+    lo, hi = np.zeros(n, np.int16), np.full(n, PAGES, np.int16)
+    segments = Segments(tables.astype(np.int32), lo, hi, np.zeros(n, np.int64))
+    count_mapped(np.asarray(tree.entries), segments, CODES[tree.encoding], counts)
+    return counts

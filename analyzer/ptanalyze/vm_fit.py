@@ -73,21 +73,28 @@ def share(frames, nested, slots):
 
 def count_pages(guest, nested, slots):
     """Share of the guest's mapped pages, each leaf entry counted as all its 4 KiB pages."""
-    total = np.zeros(4, np.int64)
-    for level, _, raw in bits.blocks(guest, (1, 2, 3)):
-        leaf = bits.leaf(raw, level, guest.encoding)
-        frames = bits.frame(raw[leaf], level, guest.encoding)
-        total += (
-            small_pages(frames, nested, slots) if level == 1 else huge_pages(frames, level, nested, slots)
-        )
+    total = small_pages(guest, nested, slots)
+    for level, _, raw in bits.blocks(guest, (2, 3)):
+        frames = bits.frame(raw[bits.leaf(raw, level)], level)
+        total += huge_pages(frames, level, nested, slots)
     return Share(*total.tolist())
 
 
-def small_pages(frames, nested, slots):
-    full = nested.region_pages(frames >> 9) == 512
-    rest = share(frames[~full], nested, slots)
-    known = int(full.sum())
-    return np.array([len(frames), known + rest.mapped, rest.not_faulted, rest.outside])
+def small_pages(guest, nested, slots):
+    """int64[4] as in Share; entries are looked at one by one only in tables that the host does not cover."""
+    from .kernels.nested import count_covered
+
+    tables = np.flatnonzero(guest.level == 1)
+    leaves, covered = np.zeros(len(tables), np.int64), np.zeros(len(tables), np.int64)
+    count_covered(np.asarray(guest.entries), tables, nested.mapped, leaves, covered)
+    whole = leaves == covered
+    total = np.array([leaves[whole].sum(), covered[whole].sum(), 0, 0])
+    rest = tables[~whole]
+    for first in range(0, len(rest), REGIONS):
+        raw = guest.entries[rest[first : first + REGIONS]]
+        found = share(bits.frame(raw[bits.leaf(raw, 1)], 1), nested, slots)
+        total += [found.frames, found.mapped, found.not_faulted, found.outside]
+    return total
 
 
 def huge_pages(frames, level, nested, slots):

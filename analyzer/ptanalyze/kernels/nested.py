@@ -1,0 +1,23 @@
+"""How much of a guest's leaf tables lies in regions that the host maps as a whole."""
+
+from numba import njit
+
+from .entries import X86, frame, mapped
+
+
+@njit(cache=True, nogil=True)
+def count_covered(entries, tables, pages, leaves, covered):
+    """leaves[i] = mapped x86 entries of leaf table tables[i] (all int64); covered[i] = those in full regions.
+
+    entries  uint64[T, 512]
+    pages    uint16[D]  by guest frame >> 9: how many of the region's 512 pages the host maps
+    """
+    for i in range(len(tables)):
+        run = entries[tables[i]]
+        n = full = 0
+        for k in range(len(run)):
+            if mapped(run[k], 1, X86):
+                n += 1
+                region = frame(run[k], 1, X86) >> 9
+                full += region < len(pages) and pages[region] == 512
+        leaves[i], covered[i] = n, full
