@@ -133,3 +133,16 @@ def test_the_one_missing_capability_is_named(vmm, tmp_path, capability):
     line = ["capsh", f"--drop=cap_{capability}", "--", "-c", inner]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert_refused(done, tmp_path / "d", 2, f"missing capability CAP_{capability.upper()}")
+
+
+def test_the_four_capabilities_are_enough(vmm, tmp_path):
+    need_kvm()
+    keep = {"bpf", "perfmon", "sys_ptrace", "sys_admin"}
+    listed = subprocess.run(["capsh", "--print"], capture_output=True, text=True, check=True).stdout
+    bounding = next(line for line in listed.splitlines() if line.startswith("Bounding set"))
+    others = [name for name in bounding.partition("=")[2].split(",") if name and name[4:] not in keep]
+    with running(vmm) as (process, _):
+        inner = f"exec {PTDUMP} vm {process.pid} -o {tmp_path / 'd'} --stop"
+        line = ["capsh", f"--drop={','.join(others)}", "--", "-c", inner]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
