@@ -21,8 +21,8 @@ POLICIES = ("linux", "first-touch", "interleave", "ideal", "mitosis", "hydra")
 MACHINES = ("vmitosis-cascade-lake", "hydra-haswell")
 COUNTS = (
     "policy", "params", "walks", "dram_reads", "remote_dram_reads", "remote_reads", "pt_bytes",
-    "pt_bytes_extra", "pt_bytes_peak", "pte_writes", "pte_fanout", "faults", "replica_faults", "pte_copies", "tables_new",
-    "tables_freed", "ipis_local", "ipis_remote", "ipis_saved_local", "ipis_saved_remote",
+    "pt_bytes_extra", "pt_bytes_peak", "pte_writes", "pte_fanout", "faults", "replica_faults", "pte_copies",
+    "tables_new", "tables_freed", "ipis_local", "ipis_remote", "ipis_saved_local", "ipis_saved_remote",
 )  # fmt: skip
 
 
