@@ -20,12 +20,24 @@ from ptanalyze.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.formats.capture_dir import seal
 from ptanalyze.formats.snapshot_file import read_snapshot, write_snapshot
 from ptanalyze.formats.tables_file import read_tree, write_tree
+from ptanalyze.formats.trace_writer import trace_writer
 from ptanalyze.formats.vm_file import HostDump, Root, Slot, Vcpu, read_vm, write_vm
 from ptanalyze.nested import Nested
+from ptanalyze.placement import place
 from ptanalyze.snapshot import NO_PARENT, Snapshot, Topology, Tree
 from ptanalyze.vm.join import join
 from ptanalyze.vm_fit import Fit, Share, Slots, fit, refuse_strangers
-from strategies import PAGE, REGION, Page, build_snapshot, build_topology, build_tree, frames_on, snapshots
+from strategies import (
+    PAGE,
+    REGION,
+    Page,
+    build_snapshot,
+    build_topology,
+    build_tree,
+    frames_on,
+    small_machine,
+    snapshots,
+)
 
 VA = 0x7F00_0000_0000
 ALL = (Slot(gpa=0, bytes=1 << 44, hva=0),)
@@ -82,6 +94,17 @@ def test_guest_cpus_are_on_the_nodes_of_their_vcpu_threads(tmp_path, both):
     topology = open_capture(tmp_path / "vm").snapshot.topology
     assert topology.node_of_cpu().tolist() == [1, 0]
     assert [node.cpus for node in read_vm(tmp_path / "vm").topology.nodes] == [(0,), (1,)]
+
+
+def test_a_trace_of_the_guest_runs_on_the_nodes_of_its_vcpus(tmp_path, both):
+    with trace_writer(both[1] / "trace.ptt") as writer:
+        for cpu in (0, 1, 0):
+            page, write, count = np.array([VA >> 12]), np.array([False]), np.array([1])
+            writer.chunk(page, write, count, cpu=cpu, time=cpu)
+    join(*both, tmp_path / "vm")
+    made = open_capture(tmp_path / "vm")
+    placed = place(made.trace, small_machine(), "recorded", made.snapshot.topology)
+    assert placed.cpu_node[placed.chunk_cpu].tolist() == [1 - cpu for cpu in made.trace.chunks["cpu"]]
 
 
 def test_entries_are_linked_not_rewritten(tmp_path, both):

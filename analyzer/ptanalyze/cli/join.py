@@ -10,7 +10,8 @@ import click
 def command(host, guest, output):
     """Join HOST (ptanalyze dump vm, on the host) and GUEST (dump process or record, in the guest).
 
-    Says how many of the guest's tables and pages the host does not map, and why; refuses another VM's guest.
+    Says how many of the guest's tables and pages the host does not map, and why. Refuses another VM's guest:
+    one with more CPUs than the VM, or of which the host does not map 5% of the tables or half of the pages.
     """
     from ..tables import print_rows
     from ..vm.join import join
