@@ -24,7 +24,7 @@ def cache_pass(space, placement, machine, stream, *, events=None, batch=1 << 20)
     if len(space.tables.level) > MAX_TABLES:
         raise UsageError(f"snapshot: {len(space.tables.level)} page-table pages, at most {MAX_TABLES}")
     trees, caches = _trees(space), _caches(space, placement, machine)
-    flush_walk = _flushes(stream, events)
+    flush_walk, block = _flushes(stream, events), walker.block()
     for first, last in chunk_runs(stream.offset, batch):
         begin, end = int(stream.offset[first]), int(stream.offset[last])
         flushed = flush_walk[np.searchsorted(flush_walk, begin) : np.searchsorted(flush_walk, end)]
@@ -32,7 +32,7 @@ def cache_pass(space, placement, machine, stream, *, events=None, batch=1 << 20)
         page, write = read_only(stream.page[begin:end]), read_only(stream.write[begin:end])
         reads = _empty(cpu.astype(np.int32), page, write)
         where = placement.cpu_node, space.tables, space.regions
-        walker.walk(reads.cpu, reads.page, flushed - begin, *where, trees, caches, reads)
+        walker.walk(reads.cpu, reads.page, flushed - begin, *where, trees, caches, block, reads)
         yield slice(first, last), reads
 
 
@@ -72,7 +72,7 @@ def _trees(space):
 
 def _caches(space, placement, machine):
     from .kernels import walker
-    from .kernels.setassoc import bank
+    from .kernels.setrows import row_bank
 
     cpus, nodes = len(placement.cpu_node), int(placement.cpu_node.max(initial=0)) + 1
     shape = lambda array: (array.sets, array.ways) if array else None  # noqa: E731
@@ -80,11 +80,11 @@ def _caches(space, placement, machine):
     own = machine.walk_caches
     by_level = [None, *(shape(array) for array in (own.pde, own.pdpte, own.pml4e, own.pml5e))]
     return walker.Caches(
-        bank(cpus, by_level),
-        bank(0 if space.native else cpus, by_level),
-        bank(0 if space.native else cpus, [shape(own.nested)]),
-        bank(cpus, lines(machine.l2)),
-        bank(nodes, lines(machine.llc)),
+        row_bank(cpus, by_level),
+        row_bank(0 if space.native else cpus, by_level),
+        row_bank(0 if space.native else cpus, [shape(own.nested)]),
+        row_bank(cpus, lines(machine.l2)),
+        row_bank(nodes, lines(machine.llc)),
     )
 
 

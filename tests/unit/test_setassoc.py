@@ -3,9 +3,11 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 
 from naive.setassoc import SetAssoc
 from ptanalyze.kernels.setassoc import EMPTY, bank, drop, touch
+from ptanalyze.kernels.setrows import find, row_bank
 
 STEPS = st.lists(st.tuples(st.sampled_from(["touch", "touch", "drop"]), st.integers(0, 12)), max_size=80)
 
@@ -39,3 +41,24 @@ def test_an_array_the_machine_lacks_always_misses():
 def test_a_cyclic_sweep_one_larger_than_a_set_misses_every_time():
     b = bank(1, [(1, 4)])
     assert not any(touch(b.tags, 0, 4, np.uint32(k % 5)) for k in range(50))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 5), st.sampled_from([0, 1, 2, 4, 5, 11, 16, 20])), min_size=1, max_size=3
+    ),
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 60)), max_size=200),
+)
+def test_sets_in_rows_hit_and_evict_as_the_naive_ones_whatever_their_ways(shapes, touches):
+    shapes = [shape if shape[1] else None for shape in shapes]
+    found = row_bank(2, shapes)
+    naive = [[SetAssoc(*(shape or (1, 0))) for shape in shapes] for _ in range(2)]
+    for owner, array, tag in touches:
+        array %= len(shapes)
+        assert touch_one(found, owner, array, np.uint32(tag)) == naive[owner][array].touch(tag, tag)
+
+
+@njit
+def touch_one(bank, owner, array, tag):
+    return find(bank, owner, array, tag, tag)

@@ -13,19 +13,42 @@ import numpy as np
 from numba import njit
 
 from .entries import frame, leaf
-from .setassoc import EMPTY, Bank, touch
+from .setassoc import EMPTY
+from .setrows import RowBank, find
 
 NO_TABLE = -1
+BLOCK = 512  # walks that take each step together
+READS = 35  # at most, by one walk
+ONE = np.uint64(1)
 
 
 class Caches(NamedTuple):
     """What walks hit or miss. The arrays of guest_pwc and host_pwc go by level of the table they lead to."""
 
-    guest_pwc: Bank  # per CPU
-    host_pwc: Bank  # per CPU
-    nested: Bank  # per CPU: guest frame -> host frame, an entry spans the host's leaf
-    l2: Bank  # per CPU: lines of 8 entries
-    llc: Bank  # per node
+    guest_pwc: RowBank  # per CPU
+    host_pwc: RowBank  # per CPU
+    nested: RowBank  # per CPU: guest frame -> host frame, an entry spans the host's leaf
+    l2: RowBank  # per CPU: lines of 8 entries
+    llc: RowBank  # per node
+
+
+class Block(NamedTuple):
+    """Room for what BLOCK walks look at: written and read again by the three steps of `walk`.
+
+    vpn, frame  int64[BLOCK]  page number walked for, and its guest frame: -1 native or where there is none
+    line        uint32[BLOCK * READS]  tags of the lines read, in order
+    walk, bit   int64[BLOCK * READS]   which walk of the block reads it, as which bit of its mask
+    missed      int64[BLOCK * READS]   reads that missed the CPU's L2
+    chain       int64[2, 8]   tables on the way of one walk, by level: the guest's, the host's
+    """
+
+    vpn: np.ndarray
+    frame: np.ndarray
+    line: np.ndarray
+    walk: np.ndarray
+    bit: np.ndarray
+    missed: np.ndarray
+    chain: np.ndarray
 
 
 class Trees(NamedTuple):
@@ -39,99 +62,129 @@ class Trees(NamedTuple):
     code: int  # of the guest's entries, kernels.entries.CODES
 
 
-@njit(cache=True, nogil=True)
-def walk(cpu, page, flushes, cpu_node, tables, regions, trees, caches, out):
-    """Walk for page[i] on cpu[i], i = 0..n-1 in order; returns how many data pages lead nowhere in the host.
+def block():
+    """An empty Block."""
+    walks, reads = np.zeros((2, BLOCK), np.int64), np.zeros((3, BLOCK * READS), np.int64)
+    return Block(*walks, np.zeros(BLOCK * READS, np.uint32), *reads, np.zeros((2, 8), np.int64))
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def walk(cpu, page, flushes, cpu_node, tables, regions, trees, caches, block, out):
+    """Walk for page[i] on cpu[i], i = 0..n-1 in order.
 
     out      Reads; leaf, slot, host_leaf, read and dram are written
     flushes  int64[k], sorted: before walk flushes[j] every CPU drops its guest paging-structure caches
+    block    Block
+
+    A block of walks takes one step after the other: where they end, which entries they read, which of those
+    are cached. No step depends on a later one, so that reads from memory overlap.
+    """
+    flushed = 0
+    for first in range(0, len(page), BLOCK):
+        last = min(first + BLOCK, len(page))
+        locate(page, first, last, regions, trees, block, out)
+        flushed, reads = descend(cpu, flushes, flushed, first, last, tables, trees, caches, block, out)
+        fetch(cpu, cpu_node, first, reads, caches, block, out)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def locate(page, first, last, regions, trees, block, out):
+    """Where each walk ends: leaf, slot, host_leaf of `out`, vpn and frame of `block`."""
+    va, leaf, region_level = regions.va, regions.leaf, regions.level
+    out_leaf, out_slot, out_host = out.leaf, out.slot, out.host_leaf
+    for i in range(first, last):
+        region = np.int64(page[i]) >> 9
+        level, vpn = np.int64(region_level[region]), np.int64(va[region]) << 9 | np.int64(page[i]) & 511
+        table, slot = np.int64(leaf[region]), (vpn >> (9 * (level - 1))) & 511
+        number, host = np.int64(-1), np.int64(NO_TABLE)
+        if trees.host_levels > 0:
+            number = data_frame(trees.entries, table, slot, level, vpn, trees.code)
+            host = host_of(trees.host_of, number)
+        block.vpn[i - first], block.frame[i - first] = vpn, number
+        out_leaf[i], out_slot[i], out_host[i] = table, slot, host
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def descend(cpu, flushes, flushed, first, last, tables, trees, caches, block, out):
+    """Which entries each walk reads, past the paging-structure caches: `read` of `out`, the lines of `block`.
+
+    Returns (flushes done, lines in `block`).
     """
     parent, table_level, guest_host = tables.parent, tables.level, tables.host_leaf
-    region_va, region_leaf, region_level = regions.va, regions.leaf, regions.level
-    entries, frames, host_tables, levels, host_levels, code = trees
-    pwc, pwc_stride, pwc_start, pwc_sets, pwc_ways = caches.guest_pwc
-    host_pwc, host_stride, host_start, host_sets, host_ways = caches.host_pwc
-    nested, nested_stride, _, nested_sets, nested_ways = caches.nested
-    l2, l2_stride, _, l2_sets, l2_ways = caches.l2
-    llc, llc_stride, _, llc_sets, llc_ways = caches.llc
-    chain, host_chain = np.zeros(8, np.int64), np.zeros(8, np.int64)  # tables on the way, by level
-    lines, bits = np.zeros(64, np.uint32), np.zeros(64, np.uint64)  # entries read, in order
-    l2_size, llc_size = np.uint32(l2_sets[0]), np.uint32(llc_sets[0])
-    out_leaf, out_slot, out_host, out_read, out_dram = out[3:]
-    unresolved = flushed = 0
-    for i in range(len(page)):
+    pwc, chain, frames = caches.guest_pwc, block.chain[0], trees.frame
+    levels, nested = trees.levels, trees.host_levels > 0
+    out_leaf, out_host, out_read, out_dram = out.leaf, out.host_leaf, out.read, out.dram
+    reads = 0
+    for i in range(first, last):
         if flushed < len(flushes) and flushes[flushed] <= i:
-            pwc[:] = EMPTY
+            pwc.tags[:] = EMPTY
             while flushed < len(flushes) and flushes[flushed] <= i:
                 flushed += 1
-        c = np.int64(cpu[i])
-        region = np.int64(page[i]) >> 9
-        level = np.int64(region_level[region])
-        vpn = np.int64(region_va[region]) << 9 | np.int64(page[i]) & 511
-        slot = (vpn >> (9 * (level - 1))) & 511
-        table, g, known = np.int64(region_leaf[region]), level, False
+        c, begin, vpn, table = np.int64(cpu[i]), reads, block.vpn[i - first], np.int64(out_leaf[i])
+        level = np.int64(table_level[table])
+        g, known = level, False
         chain[g] = table
         while g < levels and not known:
-            first = c * pwc_stride + pwc_start[g] + set_of(vpn >> (9 * g), pwc_sets[g], pwc_ways[g])
-            known = touch(pwc, first, pwc_ways[g], np.uint32(table))
+            known = find(pwc, c, g, vpn >> (9 * g), np.uint32(table))
             if not known:
                 table = np.int64(parent[table])
                 g += 1
                 chain[g] = table
-        reads, host_table = 0, np.int64(NO_TABLE)
-        while g >= 0:
-            if host_levels > 0 and not known:
-                if g > 0:
-                    host_table = np.int64(guest_host[chain[g]])
-                    number = frames[chain[g]] if host_table != NO_TABLE else np.int64(-1)
-                else:
-                    number = data_frame(entries, chain[level], slot, level, vpn, code)
-                    host_table = host_of(host_tables, number)
-                    unresolved += host_table == NO_TABLE
-                low = np.int64(table_level[host_table]) if host_table != NO_TABLE else np.int64(1)
-                span = 9 * (low - 1)
-                first = c * nested_stride + set_of(number >> span, nested_sets[0], nested_ways[0])
-                tag = np.uint32(max(number, 0) >> span << span)
-                if host_table != NO_TABLE and not touch(nested, first, nested_ways[0], tag):
-                    table, h = host_table, low
-                    host_chain[h] = table
-                    while h < host_levels:
-                        first = set_of(number >> (9 * h), host_sets[h], host_ways[h])
-                        first += c * host_stride + host_start[h]
-                        if touch(host_pwc, first, host_ways[h], np.uint32(table)):
-                            break
-                        table = np.int64(parent[table])
-                        h += 1
-                        host_chain[h] = table
-                    while h >= low:
-                        lines[reads] = line_of(host_chain[h], number >> (9 * (h - 1)))
-                        bits[reads] = np.uint64(8 * g + h)
-                        reads += 1
-                        h -= 1
+        while g >= level:
+            if nested and not known:
+                host = np.int64(guest_host[chain[g]])
+                if host != NO_TABLE:
+                    reads = translate(c, g, frames[chain[g]], host, reads, tables, trees, caches, block)
             known = False
-            if g > 0:
-                lines[reads] = line_of(chain[g], vpn >> (9 * (g - 1)))
-                bits[reads] = np.uint64(8 * g)
-                reads += 1
-            g = g - 1 if g > level else np.int64(0) if g > 0 and host_levels > 0 else np.int64(-1)
-        read, dram = np.uint64(0), np.uint64(0)
-        for k in range(reads):
-            bit, line = np.uint64(1) << bits[k], lines[k]
-            read |= bit
-            first = c * l2_stride + np.int64(line % l2_size) * l2_ways[0]
-            if not touch(l2, first, l2_ways[0], line):
-                first = np.int64(cpu_node[c]) * llc_stride + np.int64(line % llc_size) * llc_ways[0]
-                if not touch(llc, first, llc_ways[0], line):
-                    dram |= bit
-        out_leaf[i], out_slot[i], out_host[i] = chain[level], slot, host_table
-        out_read[i], out_dram[i] = read, dram
-    return unresolved
+            block.line[reads], block.bit[reads] = line_of(chain[g], vpn >> (9 * (g - 1))), 8 * g
+            reads += 1
+            g -= 1
+        if nested and out_host[i] != NO_TABLE:
+            host, number = np.int64(out_host[i]), block.frame[i - first]
+            reads = translate(c, 0, number, host, reads, tables, trees, caches, block)
+        read = np.uint64(0)
+        for k in range(begin, reads):
+            block.walk[k] = i - first
+            read |= ONE << np.uint64(block.bit[k])
+        out_read[i], out_dram[i] = read, 0
+    return flushed, reads
 
 
 @njit(inline="always")
-def set_of(index, sets, ways):
-    """Where in its array the set begins that `index` falls into."""
-    return np.int64(np.uint64(index) % np.uint64(sets)) * ways
+def translate(c, g, number, table, reads, tables, trees, caches, block):
+    """The nested walk to guest frame `number`, whose host leaf is in `table`; the new number of reads."""
+    parent, chain, low = tables.parent, block.chain[1], np.int64(tables.level[table])
+    span = 9 * (low - 1)
+    if find(caches.nested, c, 0, number >> span, np.uint32(number >> span << span)):
+        return reads
+    h = low
+    chain[h] = table
+    while h < trees.host_levels:
+        if find(caches.host_pwc, c, h, number >> (9 * h), np.uint32(table)):
+            break
+        table = np.int64(parent[table])
+        h += 1
+        chain[h] = table
+    while h >= low:
+        block.line[reads], block.bit[reads] = line_of(chain[h], number >> (9 * (h - 1))), 8 * g + h
+        reads += 1
+        h -= 1
+    return reads
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def fetch(cpu, cpu_node, first, reads, caches, block, out):
+    """Which of the lines come from DRAM: `dram` of `out`."""
+    missed, dram = 0, out.dram
+    for k in range(reads):
+        line = block.line[k]
+        block.missed[missed] = k
+        missed += not find(caches.l2, np.int64(cpu[first + block.walk[k]]), 0, line, line)
+    for m in range(missed):
+        k = block.missed[m]
+        line, i = block.line[k], first + block.walk[k]
+        found = find(caches.llc, np.int64(cpu_node[cpu[i]]), 0, line, line)
+        dram[i] |= np.uint64(not found) << np.uint64(block.bit[k])
 
 
 @njit(inline="always")
