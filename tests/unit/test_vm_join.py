@@ -300,7 +300,7 @@ WRONG = [
     ({"slots": [{"gpa": 0, "bytes": 0, "hva": 0}]}, "empty or out of range"),
     ({"slots": [{"gpa": -4096, "bytes": 8192, "hva": 0}]}, "empty or out of range"),
     ({"slots": [{"gpa": 1 << 52, "bytes": 8192, "hva": 0}]}, "empty or out of range"),
-    ({"slots": [{"gpa": 0, "bytes": 4096, "hva": 1 << 70}]}, "not a dump of a VM|out of range"),
+    ({"slots": [{"gpa": 0, "bytes": 4096, "hva": 1 << 70}]}, "not a ptanalyze-vm file|out of range"),
     ({"slots": [{"gpa": 0, "bytes": 8192, "hva": 0}, {"gpa": 4096, "bytes": 4096, "hva": 0}]}, "overlaps"),
     ({"slots": [{"gpa": 0, "bytes": 4096, "hva": 0, "more": 1}]}, "unknown field"),
     ({"roots": []}, "has its roots at"),

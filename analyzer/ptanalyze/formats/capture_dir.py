@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..errors import CaptureError, UsageError
-from .atomic import atomic_write
+from .json_record import decode_record, write_record
 
 MANIFEST = "capture.json"
 FORMAT = "ptanalyze-capture"
@@ -59,8 +59,7 @@ def seal(directory, kind, provenance):
     names = sorted(path.name for path in directory.iterdir() if path.is_file() and path.name != MANIFEST)
     files = {name: file_sum(directory / name) for name in names if not name.startswith(".")}
     manifest = Manifest(format=FORMAT, version=VERSION, kind=kind, files=files, provenance=provenance)
-    with atomic_write(directory / MANIFEST) as out:
-        out.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+    write_record(directory / MANIFEST, manifest)
     return manifest
 
 
@@ -84,14 +83,7 @@ def read_manifest(directory):
             f"{directory}: no {MANIFEST} in it, so this is no finished capture; "
             "make one with `ptanalyze record` or `ptanalyze dump`"
         ) from None
-    try:
-        manifest = msgspec.json.decode(text, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CaptureError(path, "manifest", text[:40], f"not a manifest: {error}") from None
-    if manifest.format != FORMAT:
-        raise CaptureError(path, "format", manifest.format, f"expected {FORMAT}")
-    if manifest.version != VERSION:
-        raise CaptureError(path, "version", manifest.version, f"this release reads version {VERSION}")
+    manifest = decode_record(path, text, Manifest, FORMAT, VERSION)
     if manifest.kind not in KINDS:
         raise CaptureError(path, "kind", manifest.kind, f"expected one of {', '.join(KINDS)}")
     for name in manifest.files:

@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import CaptureError, UsageError
 from ..snapshot import EMULATOR, NO_PARENT, Node, Snapshot, Topology
 from .atomic import atomic_write
+from .json_record import decode_record, write_record
 from .maps import format_maps, parse_maps
 from .tables_file import read_tree, write_tree
 
@@ -114,7 +115,8 @@ def read_snapshot(directory):
     CaptureError names file, field and value of what is damaged; UsageError what is missing.
     """
     directory = Path(directory)
-    record = read_json(directory / FILE)
+    path = directory / FILE
+    record = decode_record(path, read_bytes(path), SnapshotRecord, FORMAT, VERSION, Facts)
     guest = read_tree(directory, "gpt")
     for field in ("levels", "encoding"):
         if getattr(record, field) != getattr(guest, field):
@@ -164,8 +166,7 @@ def write_json(directory, snapshot, facts):
         "facts": raw,
     }
     record = SnapshotRecord(format=FORMAT, version=VERSION, **fields)
-    with atomic_write(Path(directory) / FILE) as out:
-        out.write(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+    write_record(Path(directory) / FILE, record)
 
 
 def node_records(topology):
@@ -175,20 +176,6 @@ def node_records(topology):
         )
         for n in topology.nodes
     )
-
-
-def read_json(path):
-    text = read_bytes(path)
-    try:
-        record = msgspec.json.decode(text, type=SnapshotRecord)
-        msgspec.json.decode(record.facts, type=Facts)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CaptureError(path, "contents", text[:30], f"not a snapshot: {error}") from None
-    if record.format != FORMAT:
-        raise CaptureError(path, "format", record.format, f"expected {FORMAT}")
-    if record.version != VERSION:
-        raise CaptureError(path, "version", record.version, f"this release reads version {VERSION}")
-    return record
 
 
 def read_bytes(path):

@@ -23,7 +23,7 @@ import numpy as np
 
 from ..errors import CaptureError
 from ..snapshot import NO_PARENT, Topology, Tree
-from .atomic import atomic_write
+from .json_record import decode_record, write_record
 from .snapshot_file import NodeRecord, Reading, Strict, node_records, read_bytes, topology_of
 from .tables_file import read_tree
 
@@ -119,7 +119,7 @@ def read_vm(directory):
     """HostDump of `directory`. CaptureError names file, field and value of what is damaged; UsageError what
     is missing."""
     path = Path(directory) / FILE
-    record = read_json(path)
+    record = decode_record(path, read_bytes(path), VmRecord, FORMAT, VERSION, Facts)
     tree = read_tree(directory, NAME)
     for field in ("levels", "encoding"):
         if getattr(record, field) != getattr(tree, field):
@@ -145,22 +145,7 @@ def write_vm(directory, host):
         roots=host.roots,
         facts=msgspec.Raw(msgspec.json.encode(host.facts)),
     )
-    with atomic_write(Path(directory) / FILE) as out:
-        out.write(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
-
-
-def read_json(path):
-    text = read_bytes(path)
-    try:
-        record = msgspec.json.decode(text, type=VmRecord)
-        msgspec.json.decode(record.facts, type=Facts)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CaptureError(path, "contents", text[:30], f"not a dump of a VM: {error}") from None
-    if record.format != FORMAT:
-        raise CaptureError(path, "format", record.format, f"expected {FORMAT}")
-    if record.version != VERSION:
-        raise CaptureError(path, "version", record.version, f"this release reads version {VERSION}")
-    return record
+    write_record(Path(directory) / FILE, record)
 
 
 def check_slots(path, slots):
