@@ -55,7 +55,7 @@ def reads_of(case, batch=1 << 20):
 
 
 def world_of(case):
-    past = history(case.snapshot, case.trace, case.space, case.placement, case.stream.offset)
+    past = history(case.snapshot, case.trace, case.space, case.placement, case.stream)
     return World(case.space, past, case.machine, tuple(range(case.machine.nodes)))
 
 

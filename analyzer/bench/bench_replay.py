@@ -28,7 +28,7 @@ def run():
     snapshot, trace, stream = _process()
     placement = place(trace, machine, "round-robin", snapshot.topology)
     space = address_space(snapshot, trace.regions)
-    past = history(snapshot, trace, space, placement, stream.offset)
+    past = history(snapshot, trace, space, placement, stream)
     world = World(space, past, machine, tuple(range(THREADS)))
     reads = next(iter(cache_pass(space, placement, machine, stream, batch=WALKS)))[1]
     mapped, fault = past.mapped(), np.zeros(WALKS, np.uint8)

@@ -7,8 +7,9 @@ import numpy as np
 from . import entries as bits
 from .kernels.faults import Mapped
 from .kernels.steps import Rows, Shootdowns, Steps
+from .leaf_slots import Slots
 from .live_cpus import LiveCpus
-from .mm_steps import Slots, StepWriter, page_up
+from .mm_steps import StepWriter, page_up
 from .owners import UNKNOWN_VMA, VmaMap
 from .trace import Event
 
@@ -57,10 +58,10 @@ class History:
         )
 
 
-def history(snapshot, trace, space, placement, offset):
+def history(snapshot, trace, space, placement, stream):
     """History of a trace over an AddressSpace.
 
-    offset  int64[chunks + 1], WalkStream.offset: an event before chunk c comes before walk offset[c]
+    stream  the trace's WalkStream: an event before chunk c comes before walk stream.offset[c]
 
     A trace with a region of interest (a ROI_START event) found pages mapped: an entry that is present in the
     snapshot, lies in a VMA there was when the region began, and in nothing that was mapped later counts as
@@ -73,10 +74,11 @@ def history(snapshot, trace, space, placement, offset):
     vmas = _older_vmas(snapshot, trace, _main_node(trace, placement))
     writer, live = StepWriter(vmas, slots, tables), LiveCpus(trace, placement)
     began = _region_of_interest(trace.events)
-    _replay_events(writer, live, trace, placement, offset, 0, began or 0)
+    happen = lambda first, last: _replay_events(writer, live, trace, placement, stream, first, last)  # noqa: E731
+    happen(0, began or 0)
     initial = [(p.start, p.end, vmas.id(p.lineage, p.prot)) for p in vmas.pieces]
     writer.begin({key: vma for start, end, vma in initial for key in slots.whole_huge(start, end)})
-    _replay_events(writer, live, trace, placement, offset, began or 0, len(trace.events))
+    happen(began or 0, len(trace.events))
     steps, shootdowns = _arrays(writer, int(placement.cpu_node.max(initial=0)) + 1)
     vma, mixed_row, mixed = _vma_rows(slots, initial, steps, regions, rows)
     valid = np.zeros((len(leaf), 8), np.uint64)
@@ -134,18 +136,21 @@ def _forget_what_was_mapped_later(valid, events, slots):
                 valid[slots.row(region), slot >> 6] &= ~(np.uint64(1) << np.uint64(slot & 63))
 
 
-def _replay_events(writer, live, trace, placement, offset, first, last):
+def _replay_events(writer, live, trace, placement, stream, first, last):
     names = ("chunk", "kind", "thread", "a", "b", "c", "d", "result")
     columns = [trace.events[name][first:last].tolist() for name in names]
-    cpus = placement.event_cpu[first:last].tolist()
+    cpus, walked = placement.event_cpu[first:last].tolist(), 0
     for cpu, chunk, kind, thread, *arguments in zip(cpus, *columns, strict=True):
         live.advance(chunk, kind, thread, cpu)
-        node = int(placement.cpu_node[cpu])
-        writer.event(int(offset[chunk]), node, lambda cpu=cpu: live.others(cpu), (*arguments, kind))
+        node, at = int(placement.cpu_node[cpu]), int(stream.offset[chunk])
+        if at > walked:
+            writer.walked(stream.page[walked:at])
+            walked = at
+        writer.event(at, node, lambda cpu=cpu: live.others(cpu), (*arguments, kind))
 
 
 def _arrays(writer, nodes):
-    columns = np.array(writer.steps, np.int64).reshape(-1, len(Steps._fields)).T
+    columns = np.frombuffer(writer.steps, np.int64).reshape(-1, len(Steps._fields)).T
     types = (np.int64, np.uint8, np.int32, np.int16, np.int16, np.int16, np.int32, np.int16, np.int16)
     steps = Steps(*(np.ascontiguousarray(c, t) for c, t in zip(columns, types, strict=True)))
     live = np.array(writer.live, np.int32).reshape(-1, nodes)

@@ -4,6 +4,8 @@ What each system call does to page tables follows mm/mmap.c, mm/mprotect.c, mm/m
 failed calls do nothing. A range that covers a huge entry only in part rewrites that entry.
 """
 
+from array import array
+
 import numpy as np
 
 from .kernels.steps import CLEAR, FLUSH, FREE, MOVE, SET, UPDATE
@@ -30,8 +32,8 @@ class StepWriter:
 
     def __init__(self, vmas, slots, tables):
         self.vmas, self.slots, self.tables = vmas, slots, tables
-        self.steps, self.live, self.single = [], [], []
-        self._huge = {}  # (row, slot) of a huge entry -> VMA id
+        self._tables, self._touched = slots.tables(tables.parent)
+        self.begin({})
         self._at = self._node = 0
         self._brk = None
         self._do = {
@@ -48,8 +50,21 @@ class StepWriter:
 
         huge  {(row, slot): VMA id} of the huge entries now
         """
-        self.steps, self.live, self.single = [], [], []
+        self.steps, self.live, self.single = array("q"), [], []  # steps: the columns of Steps, row by row
+        self._last = None, None  # what the last step was: before which walk, of which kind
         self._huge = huge
+        self._alive = np.ones(len(self.tables.level), bool)  # tables that may exist: not freed since a walk
+
+    def walked(self, pages):
+        """uint32[n], as WalkStream.page: the next walks; the tables they went through exist now."""
+        self._exist(self.slots.leaves(pages))
+
+    def _exist(self, tables):
+        while len(tables):
+            tables = tables[~self._alive[tables]]
+            self._alive[tables] = True
+            tables = self.tables.parent[tables]
+            tables = tables[tables >= 0]
 
     def event(self, at, node, live, event):
         """One event (EVENT_DTYPE as a tuple a, b, c, d, result, kind) before walk `at`, made on `node`.
@@ -163,23 +178,31 @@ class StepWriter:
             self._add(CLEAR, row, slot, slot + 1, owner)
 
     def _freed(self, start, end):
-        """Flat ids of tables whose whole span has no VMA left, leaf tables first (free_pgtables)."""
-        found = set()
+        """Flat ids of tables whose whole span has no VMA left, leaf tables first (free_pgtables).
+
+        Tables touched outside every known VMA go with those around them.
+        """
+        empty = set()
         for region, _, _ in self.slots.regions(start, end):
-            found.update(self._empty_from(region))
-        low = min((int(self.tables.base[t]) for t in found), default=start)
-        high = max((self._end(t) for t in found), default=end)
-        for region, _, _ in self.slots.regions(low, high):  # touched outside every known VMA
-            found.update(self._empty_from(region))
+            empty.update(self._empty_from(region))
+        low = min((int(self.tables.base[t]) for t in empty), default=start)
+        high = max((self._end(t) for t in empty), default=end)
+        first, last = np.searchsorted(self._touched, [low, high])
+        near = self._tables[first:last]
+        found = [t for t in near[self._alive[near]].tolist() if t in empty or self._is_empty(t)]
+        self._alive[found] = False
         return sorted(found, key=lambda t: (self.tables.level[t], self.tables.base[t]))
 
     def _empty_from(self, region):
         table = self.slots.leaf(region)
-        while self.tables.parent[table] >= 0 and not self.vmas.any(
-            int(self.tables.base[table]), self._end(table)
-        ):
+        while self._is_empty(table):
             yield table
             table = int(self.tables.parent[table])
+
+    def _is_empty(self, table):
+        if self.tables.parent[table] < 0:
+            return False
+        return not self.vmas.any(int(self.tables.base[table]), self._end(table))
 
     def _end(self, table):
         return int(self.tables.base[table]) + (1 << (PAGE_SHIFT + 9 * int(self.tables.level[table])))
@@ -195,7 +218,7 @@ class StepWriter:
             self.set_vma(start, end, self.vmas.id(lineage, prot))
 
     def _flush(self, start, end):
-        if not self.steps or self.steps[-1][0] != self._at or self.steps[-1][1] not in (CLEAR, UPDATE, MOVE):
+        if self._last[0] != self._at or self._last[1] not in (CLEAR, UPDATE, MOVE):
             return
         self._add(FLUSH, other=len(self.live))
         self.live.append(self._live_now())
@@ -243,59 +266,15 @@ class StepWriter:
                 offset = ((self.slots.va(target) << REGION_SHIFT) - shift - first) // PAGE
                 self._add(CLEAR, row, at, offset + to, owner)
                 self._add(MOVE, row, offset + to, offset + to_end, owner, self.slots.row(target), to)
+                self._exist(np.array([self.slots.leaf(target)]))
                 at = offset + to_end
             self._add(CLEAR, row, at, hi, owner)
 
     def _add(self, kind, row=0, lo=0, hi=0, owner=0, other=0, to=0):
         if lo == hi and kind not in (FREE, FLUSH):
             return
-        self.steps.append((self._at, kind, row, lo, hi, owner, other, to, self._node))
-
-
-class Slots:
-    """Finds the rows and slots of the regions that a trace touched."""
-
-    def __init__(self, regions, rows):
-        self._order = np.argsort(regions.va, kind="stable")
-        self._sorted = regions.va[self._order].astype(np.int64)
-        self.row_of_table = {int(table): row for row, table in enumerate(rows.leaf)}
-        self.huge_slots = {}
-        for region in np.flatnonzero(regions.slot >= 0).tolist():
-            mine = self.huge_slots.setdefault(int(rows.of_region[region]), [])
-            mine.append(int(regions.slot[region]))
-        self._columns = regions.va.astype(np.int64), regions.leaf, regions.level, regions.slot, rows.of_region
-
-    def span(self, start, end):
-        """int64[n] region ids that overlap bytes start..end, int64[n] first slot, int64[n] last slot + 1."""
-        first, last = start >> PAGE_SHIFT, (end + PAGE - 1) >> PAGE_SHIFT
-        if last <= first:
-            return np.zeros((3, 0), np.int64)
-        lo, hi = np.searchsorted(self._sorted, [first >> 9, ((last - 1) >> 9) + 1])
-        base = self._sorted[lo:hi] << 9
-        return self._order[lo:hi], np.maximum(first - base, 0), np.minimum(last - base, 512)
-
-    def regions(self, start, end):
-        """Iterate over (region id, first slot, one past the last slot)."""
-        return zip(*(column.tolist() for column in self.span(start, end)), strict=True)
-
-    def whole_huge(self, start, end):
-        """(row, slot) of each huge entry whose region lies in start..end as a whole."""
-        for region, lo, hi in self.regions(start, end):
-            if hi - lo == 512 and self.entry(region) >= 0:
-                yield self.row(region), self.entry(region)
-
-    def va(self, region):
-        return int(self._columns[0][region])
-
-    def leaf(self, region):
-        return int(self._columns[1][region])
-
-    def entry(self, region):
-        """Slot of a region's huge entry, -1 where it has 512 small ones."""
-        return int(self._columns[3][region])
-
-    def row(self, region):
-        return int(self._columns[4][region])
+        self.steps.extend((self._at, kind, row, lo, hi, owner, other, to, self._node))
+        self._last = self._at, kind
 
 
 def page_up(length):

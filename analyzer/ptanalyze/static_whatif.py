@@ -16,7 +16,7 @@ from .policies.base import World
 from .result import Result
 from .snapshot import Node, Topology
 from .trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
-from .walks import Placement
+from .walks import Placement, WalkStream
 
 NO_TRACE = "no trace: every mapped page counts once for each node, events are not known"
 
@@ -67,7 +67,8 @@ def untouched(snapshot, machine):
     )  # fmt: skip
     placement = Placement(none, np.arange(machine.nodes, dtype=np.int16), none, "")
     space = address_space(snapshot, trace.regions)
-    past = history(snapshot, trace, space, placement, np.zeros(1, np.int64))
+    stream = WalkStream(np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(1, np.int64), np.zeros((0, 3)))
+    past = history(snapshot, trace, space, placement, stream)
     return World(space, past, machine, tuple(range(machine.nodes)))
 
 

@@ -56,7 +56,7 @@ def whatif(
     space = address_space(snapshot, trace.regions)
     stream = filter_trace(trace, space, placed, machine.tlb, threads=threads, cache_dir=cache_dir)
     readers = tuple(sorted(set(placed.cpu_node[placed.chunk_cpu].tolist())))
-    world = World(space, history(snapshot, trace, space, placed, stream.offset), machine, readers)
+    world = World(space, history(snapshot, trace, space, placed, stream), machine, readers)
     runs = [start(policy, params, world) for policy, params in chosen]
     batches = cache_pass(space, placed, machine, stream, events=trace.events)
     tick = (lambda done: progress(done, len(stream))) if progress else None

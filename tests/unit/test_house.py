@@ -31,6 +31,7 @@ FLOORS = [
         "placement",
         "live_cpus",
         "mm_steps",
+        "leaf_slots",
         "history",
     },
     {"pagemap_scan", "pause", "process", "topology"},

@@ -1,0 +1,79 @@
+"""Where bytes of the address space are among the leaf entries that a trace touches."""
+
+from bisect import bisect_left
+
+import numpy as np
+
+from .trace import PAGE_SHIFT, REGION_SHIFT
+
+PAGE = 1 << PAGE_SHIFT
+
+
+class Slots:
+    """Finds the rows and slots of the regions that a trace touched."""
+
+    def __init__(self, regions, rows):
+        self._order = np.argsort(regions.va, kind="stable")
+        self._sorted = regions.va[self._order].astype(np.int64)
+        self._in_order = list(zip(self._sorted.tolist(), self._order.tolist(), strict=True))
+        self.row_of_table = {int(table): row for row, table in enumerate(rows.leaf)}
+        self.huge_slots = {}
+        for region in np.flatnonzero(regions.slot >= 0).tolist():
+            mine = self.huge_slots.setdefault(int(rows.of_region[region]), [])
+            mine.append(int(regions.slot[region]))
+        self._columns = regions.va.astype(np.int64), regions.leaf, regions.level, regions.slot, rows.of_region
+
+    def span(self, start, end):
+        """int64[n] region ids that overlap bytes start..end, int64[n] first slot, int64[n] last slot + 1."""
+        first, last = start >> PAGE_SHIFT, (end + PAGE - 1) >> PAGE_SHIFT
+        if last <= first:
+            return np.zeros((3, 0), np.int64)
+        lo, hi = np.searchsorted(self._sorted, [first >> 9, ((last - 1) >> 9) + 1])
+        base = self._sorted[lo:hi] << 9
+        return self._order[lo:hi], np.maximum(first - base, 0), np.minimum(last - base, 512)
+
+    def regions(self, start, end):
+        """Iterate over (region id, first slot, one past the last slot)."""
+        first, last = start >> PAGE_SHIFT, (end + PAGE - 1) >> PAGE_SHIFT
+        if last <= first:
+            return
+        at = bisect_left(self._in_order, (first >> 9, 0))
+        for va, region in self._in_order[at : bisect_left(self._in_order, ((last + 511) >> 9, 0))]:
+            yield region, max(first - (va << 9), 0), min(last - (va << 9), 512)
+
+    def whole_huge(self, start, end):
+        """(row, slot) of each huge entry whose region lies in start..end as a whole."""
+        for region, lo, hi in self.regions(start, end):
+            if hi - lo == 512 and self.entry(region) >= 0:
+                yield self.row(region), self.entry(region)
+
+    def leaves(self, pages):
+        """int32[n]: leaf table of each page (uint32[n], as Touches.page)."""
+        return self._columns[1][pages >> np.uint32(9)]
+
+    def tables(self, parent):
+        """(ids, first byte touched below each): touched leaf tables and what leads to them, int64[n].
+
+        Sorted by that address. parent  int32[T]
+        """
+        touched = np.full(len(parent), np.iinfo(np.int64).max)
+        at, first = self._columns[1], self._columns[0] << REGION_SHIFT
+        while len(at):
+            np.minimum.at(touched, at, first)
+            at = np.unique(at[parent[at] >= 0])
+            at, first = parent[at], touched[at]
+        found = np.argsort(touched, kind="stable")[: np.count_nonzero(touched < np.iinfo(np.int64).max)]
+        return found, touched[found]
+
+    def va(self, region):
+        return int(self._columns[0][region])
+
+    def leaf(self, region):
+        return int(self._columns[1][region])
+
+    def entry(self, region):
+        """Slot of a region's huge entry, -1 where it has 512 small ones."""
+        return int(self._columns[3][region])
+
+    def row(self, region):
+        return int(self._columns[4][region])
