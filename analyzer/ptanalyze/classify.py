@@ -5,6 +5,7 @@ gPT's and the ePT's leaf entry; a thread on socket s finds Local-Local, Local-Re
 Remote-Remote, the guest first.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +56,24 @@ class Classification:
             return np.einsum("gsnx,sin->gsi", known, sides)
         both = np.einsum("gsnm,sin,sjm->gsij", known[..., :-1], sides, sides)
         return both.reshape(*both.shape[:2], 4)
+
+    def together(self):
+        """Do a page's gPT and ePT entries tend to be local together? {(group, socket): (LL, independent, phi)}.
+
+        LL           share of Local-Local
+        independent  what it would be if both dimensions were placed independently with the shares they have
+                     (1 / N^2 for uniform placement on N nodes, vMitosis section 2.2)
+        phi          correlation of "gPT local" and "ePT local", -1..1; nan where one of them never varies
+        """
+        found = {}
+        for group, rows in zip(self.groups, self.by_class(), strict=True):
+            for socket, (ll, lr, rl, rr) in zip(self.sockets, rows.tolist(), strict=True):
+                if total := ll + lr + rl + rr:
+                    guest, host = ll + lr, ll + rl
+                    spread = math.sqrt(guest * (total - guest) * host * (total - host))
+                    phi = (ll * rr - lr * rl) / spread if spread else math.nan
+                    found[group, socket] = ll / total, guest * host / total**2, phi
+        return found
 
     def frame(self):
         """pandas DataFrame, tidy: group, socket, class, count, share of its group and socket."""

@@ -13,7 +13,7 @@ from test_walker import every_touch_walks
 from naive.classify import classify as naive_classify
 from naive.classify import host_node, leaves, vma_of
 from ptanalyze.address_space import address_space
-from ptanalyze.classify import classify, classify_walks
+from ptanalyze.classify import Classification, classify, classify_walks
 from ptanalyze.errors import UsageError
 from ptanalyze.snapshot import VMA_DTYPE
 from strategies import FRAMES_PER_NODE, Page, build_snapshot, build_trace, place, snapshots, traces
@@ -189,3 +189,21 @@ def test_walks_by_thread_need_the_trace():
     space = address_space(build_snapshot([(GIB, 5)]), trace.regions)
     with pytest.raises(UsageError, match="needs the trace"):
         classify_walks(space, every_touch_walks(trace), place(trace, 1, 1), by="thread")
+
+
+@pytest.mark.parametrize(
+    ("pages", "local_local", "independent", "phi"),
+    [
+        ([[25, 25], [25, 25]], 0.25, 0.25, 0.0),
+        ([[50, 0], [0, 50]], 0.5, 0.25, 1.0),
+        ([[0, 50], [50, 0]], 0.0, 0.25, -1.0),
+        ([[30, 10], [0, 0]], 0.75, 0.75, None),
+    ],
+)
+def test_locality_of_both_dimensions_is_compared_with_independence(pages, local_local, independent, phi):
+    counts = np.zeros((1, 1, 3, 3), np.int64)
+    counts[0, 0, :2, :2] = pages
+    found = Classification("leaf", False, ("all",), (0,), (0, 1), counts, {}).together()
+    share, expected, correlation = found["all", 0]
+    assert (share, expected) == (local_local, independent)
+    assert correlation == phi if phi is not None else correlation != correlation

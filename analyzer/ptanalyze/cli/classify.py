@@ -73,6 +73,8 @@ def show(found, as_json, as_csv):
         rows = rows_of(seen)
         if rows:
             print_rows(title, rows)
+            if not seen.native:
+                print_rows("gPT and ePT locality together", together_rows(seen))
         else:
             console().print(f"{title}: nothing to classify")
         for reason, count in seen.unresolved.items():
@@ -85,8 +87,25 @@ def as_record(seen, title):
         "title": title,
         "weight": seen.weight,
         "rows": seen.frame().to_dict("records"),
+        "together": [] if seen.native else together_rows(seen),
         "unresolved": seen.unresolved,
     }
+
+
+def together_rows(seen):
+    """One row a group and socket: Local-Local beside what independent and uniform placement would give."""
+    uniform = 1 / max(len(seen.nodes), 1) ** 2
+    return [
+        {
+            "of": group,
+            "seen from socket": str(socket),
+            "Local-Local": ll,
+            "if independent": independent,
+            "if uniform, 1/N^2": uniform,
+            "correlation": None if phi != phi else phi,
+        }
+        for (group, socket), (ll, independent, phi) in seen.together().items()
+    ]
 
 
 def rows_of(seen):
