@@ -5,6 +5,7 @@ import numpy as np
 from .address_space import address_space
 from .classify import classify, classify_walks
 from .placement import AUTO, place
+from .progress import adding_up
 from .tlb_filter import filter_trace
 
 
@@ -18,7 +19,8 @@ def walk_locality(capture, machine, *, by="all", placement=AUTO, threads=1, prog
     trace, snapshot = capture.trace, capture.snapshot
     placed = place(trace, machine, placement, snapshot.topology)
     space = address_space(snapshot, trace.regions)
+    tick = adding_up(progress, trace.touches, "filtering touches")
     stream = filter_trace(
-        trace, space, placed, machine.tlb, threads=threads, cache_dir=capture.cache, progress=progress
+        trace, space, placed, machine.tlb, threads=threads, cache_dir=capture.cache, progress=tick
     )
     return classify_walks(space, stream, placed, trace=trace, by=by), placed.how

@@ -5,6 +5,20 @@ from contextlib import contextmanager
 from .tables import console
 
 
+def adding_up(progress, total, what):
+    """A function of how much one more batch did, for a progress(done, total, what); None stays None."""
+    if progress is None:
+        return None
+    done = 0
+
+    def add(batch):
+        nonlocal done
+        done += batch
+        progress(done, total, what)
+
+    return add
+
+
 @contextmanager
 def progress_bar():
     """Yields progress(done, total, what), or None where stderr is no terminal."""
@@ -24,7 +38,7 @@ def progress_bar():
     with Progress(*columns, console=out, transient=True) as bars:
         tasks = {}
 
-        def progress(done, total, what="replaying walks"):
+        def progress(done, total, what):
             if what not in tasks:
                 tasks[what] = bars.add_task(what, total=total, rate="")
             task = bars.tasks[tasks[what]]

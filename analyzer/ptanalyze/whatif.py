@@ -13,6 +13,7 @@ from .machine import load_costs
 from .placement import AUTO, place
 from .policies import find
 from .policies.base import Policy, World
+from .progress import adding_up
 from .replay import replay, start
 from .result import Result
 from .static_whatif import static_results
@@ -41,7 +42,7 @@ def whatif(
                nodes or there is no trace, else first-touch (on one node every table is on node 0)
     threads    for the passes and the replays; counts do not depend on it
     cache_dir  directory where the walk stream is kept, None: not kept
-    progress   called with (walks replayed, walks in all)
+    progress   called with (done, of so many, what): touches of the TLB filter pass, then walks replayed
     Without a trace (None) every mapped page counts once for each node; policies that depend on order refuse.
     Raises UsageError for parameters and placements that are not possible.
     """
@@ -54,12 +55,15 @@ def whatif(
         return static_results(snapshot, machine, chosen, costs, provenance, contended)
     placed = place(trace, machine, placement, snapshot.topology)
     space = address_space(snapshot, trace.regions)
-    stream = filter_trace(trace, space, placed, machine.tlb, threads=threads, cache_dir=cache_dir)
+    filtered = adding_up(progress, trace.touches, "filtering touches")
+    stream = filter_trace(
+        trace, space, placed, machine.tlb, threads=threads, cache_dir=cache_dir, progress=filtered
+    )
     readers = tuple(sorted(set(placed.cpu_node[placed.chunk_cpu].tolist())))
     world = World(space, history(snapshot, trace, space, placed, stream), machine, readers)
     runs = [start(policy, params, world) for policy, params in chosen]
     batches = cache_pass(space, placed, machine, stream, events=trace.events)
-    tick = (lambda done: progress(done, len(stream))) if progress else None
+    tick = (lambda done: progress(done, len(stream), "replaying walks")) if progress else None
     mapped = replay(runs, world, placed, batches, threads, tick)
     return _results(runs, world, trace, placed, stream, mapped, costs, provenance, contended)
 

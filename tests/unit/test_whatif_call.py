@@ -86,10 +86,15 @@ def test_a_stored_walk_stream_gives_the_same_results(tmp_path):
     assert [r.to_json() for r in found[0]] == [r.to_json() for r in found[1]]
 
 
-def test_progress_ends_at_the_number_of_walks():
-    seen = []
-    found = ask(*process(), [("hydra", {})], progress=lambda done, of: seen.append((done, of)))
-    assert seen[-1] == (found[0].walks, found[0].walks)
+def test_progress_tells_of_the_filter_pass_then_of_the_replay_and_ends_at_their_numbers():
+    ends, (snapshot, trace) = {}, process()
+    found = ask(snapshot, trace, [("hydra", {})], progress=lambda *now: ends.update({now[2]: now[:2]}))
+    walks = found[0].walks
+    touches = trace.touches
+    assert list(ends.items()) == [
+        ("filtering touches", (touches, touches)),
+        ("replaying walks", (walks, walks)),
+    ]
 
 
 def test_an_empty_trace_counts_nothing_and_fails_nowhere():
