@@ -58,7 +58,7 @@ class Classification:
         return both.reshape(*both.shape[:2], 4)
 
     def together(self):
-        """Do a page's gPT and ePT entries tend to be local together? {(group, socket): (LL, independent, phi)}.
+        """{(group, socket): (LL, independent, phi)}: are a page's gPT and ePT entries local together?
 
         LL           share of Local-Local
         independent  what it would be if both dimensions were placed independently with the shares they have
