@@ -18,6 +18,8 @@ from ptanalyze.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ptanalyze.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
 from ptanalyze.walks import WalkStream
 
+from .bandwidth import read_bandwidth
+
 REGIONS, THREADS, CHUNK, WALKS, RUNS = 8192, 4, 4096, 1 << 22, 3
 LEAVES_PER_LEVEL_2 = 512
 
@@ -45,7 +47,9 @@ def run():
             "nothing faults any more",
         )
     )
-    for policy in POLICIES:
+    bandwidth, read_bytes = read_bandwidth(), sum(column.nbytes for column in reads)
+    plain = _median(lambda: _numpy_linux(reads, space.tables, placement.cpu_node))
+    for policy in (policy for policy in POLICIES if policy.name != "vmitosis-replicate"):  # it needs a VM
         one = start(policy, policy.configure({}), world)
         replay = lambda one=one: one.replay(world, placement, reads, fault, mapped, 0)  # noqa: E731
         first = lambda one=one: one.replay(world, placement, reads, cold, mapped, 0)  # noqa: E731
@@ -59,8 +63,24 @@ def run():
                 f"{built:.1f} s compiling",
             )
         )
-        rows.append((f"{policy.name}: steady", WALKS / _median(replay) / 1e6, "M walks/s", "one core"))
+        steady = _median(replay)
+        rows += [
+            (f"{policy.name}: steady", WALKS / steady / 1e6, "M walks/s", "one core"),
+            (f"{policy.name}: steady, to NumPy", plain / steady, "x", "linux by bincount"),
+            (f"{policy.name}: steady, to memory read", read_bytes / steady / bandwidth, "x", ""),
+        ]
     return rows
+
+
+def _numpy_linux(reads, tables, cpu_node):
+    """Counts of the replay of linux in plain NumPy: reads by bit, reader's node, serving node, from DRAM."""
+    node, at = cpu_node[reads.cpu].astype(np.int64), reads.leaf.astype(np.int64)
+    for level in range(1, 5):
+        bit = np.uint64(8 * level)
+        here = np.flatnonzero((reads.read >> bit) & np.uint64(1))
+        dram = ((reads.dram[here] >> bit) & np.uint64(1)).astype(np.int64)
+        np.bincount((node[here] * 4 + tables.node[at[here]]) * 2 + dram, minlength=32)
+        at = tables.parent[at]
 
 
 def _seconds(action):
