@@ -76,7 +76,7 @@ def history(snapshot, trace, space, placement, stream):
     began = _region_of_interest(trace.events)
     happen = lambda first, last: _replay_events(writer, live, trace, placement, stream, first, last)  # noqa: E731
     happen(0, began or 0)
-    initial = [(p.start, p.end, vmas.id(p.lineage, p.prot)) for p in vmas.pieces]
+    initial = _whole(vmas)
     writer.begin({key: vma for start, end, vma in initial for key in slots.whole_huge(start, end)})
     happen(began or 0, len(trace.events))
     steps, shootdowns = _arrays(writer, int(placement.cpu_node.max(initial=0)) + 1)
@@ -105,6 +105,17 @@ def _older_vmas(snapshot, trace, main_node):
     for start, end in _made(trace.events):
         vmas.carve(start, end)
     return vmas
+
+
+def _whole(vmas):
+    """[(start, end, VMA id)]: pieces side by side of one VMA, as madvise leaves them, are one again."""
+    whole = []
+    for piece in vmas.pieces:
+        start, vma = piece.start, vmas.id(piece.lineage, piece.prot)
+        if whole and whole[-1][1:] == (start, vma):
+            start = whole.pop()[0]
+        whole.append((start, piece.end, vma))
+    return whole
 
 
 def _made(events):
