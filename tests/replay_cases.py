@@ -6,15 +6,15 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from ptanalyze.address_space import address_space
-from ptanalyze.cache_pass import cache_pass
-from ptanalyze.history import history
 from ptanalyze.kernels.replay import EVENT_KINDS
 from ptanalyze.policies import find
 from ptanalyze.policies.base import World
 from ptanalyze.replay import replay, start
 from ptanalyze.trace import Event
 from ptanalyze.walks import WalkStream
+from ptanalyze.world.address_space import address_space
+from ptanalyze.world.cache_pass import cache_pass
+from ptanalyze.world.history import history
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
 
 HEAP = 0x1000_0000_0000

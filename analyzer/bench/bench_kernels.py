@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from ptanalyze import tlb_filter
-from ptanalyze.address_space import address_space
-from ptanalyze.cache_pass import cache_pass, read_only
 from ptanalyze.classify import classify
 from ptanalyze.machine import Array, Cache, Latency, Machine, Tlb, WalkCaches
 from ptanalyze.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ptanalyze.trace import CHUNK_DTYPE, EVENT_DTYPE, Touches, Trace
 from ptanalyze.walks import Placement, WalkStream
+from ptanalyze.world import tlb_filter
+from ptanalyze.world.address_space import address_space
+from ptanalyze.world.cache_pass import cache_pass, read_only
 
 from .bandwidth import best, read_bandwidth
 

@@ -5,18 +5,18 @@ from statistics import median
 
 import numpy as np
 
-from ptanalyze.address_space import address_space
-from ptanalyze.cache_pass import cache_pass
-from ptanalyze.history import history
 from ptanalyze.kernels.faults import mark_faults
 from ptanalyze.machine import load_machine
-from ptanalyze.placement import place
 from ptanalyze.policies import POLICIES
 from ptanalyze.policies.base import World
 from ptanalyze.replay import start
 from ptanalyze.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ptanalyze.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
 from ptanalyze.walks import WalkStream
+from ptanalyze.world.address_space import address_space
+from ptanalyze.world.cache_pass import cache_pass
+from ptanalyze.world.history import history
+from ptanalyze.world.placement import place
 
 from .bandwidth import read_bandwidth
 

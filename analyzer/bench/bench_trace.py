@@ -13,8 +13,8 @@ from ptanalyze.formats.perf_script import import_perf_script
 from ptanalyze.formats.trace_file import read_trace
 from ptanalyze.formats.trace_frames import HEADER_BYTES
 from ptanalyze.formats.trace_writer import trace_writer
-from ptanalyze.native import native
-from ptanalyze.tracers import qemu_command
+from ptanalyze.recording.native import native
+from ptanalyze.recording.tracers import qemu_command
 
 MIB, UPDATES, RUNS = 256, 20_000_000, 3
 TEXT_LINES = 1_000_000

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import entries as bits
-from . import vma_rows
-from .cache_pass import chunk_runs, read_only
 from .errors import UsageError
+from .world import vma_rows
+from .world.cache_pass import chunk_runs, read_only
 
 WEIGHTS = ("leaf", "4k")
 MAX_NODES = 60  # classes are stored as bytes, times four

@@ -11,16 +11,7 @@ from itertools import product
 
 import numpy as np
 
-from .kernels.replay import (
-    FAULT,
-    IPI,
-    PTE_COPY,
-    PTE_FANOUT,
-    PTE_WRITE,
-    REPLICA_FAULT,
-    TABLE_FREE,
-    TABLE_NEW,
-)
+from .kernels.replay import FAULT, IPI, PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT, TABLE_FREE, TABLE_NEW
 from .result import Estimate, Price
 
 LEVEL_BITS = 8

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from .address_space import address_space
 from .classify import classify, classify_walks
-from .placement import AUTO, place
 from .progress import adding_up
-from .tlb_filter import filter_trace
+from .world.address_space import address_space
+from .world.placement import AUTO, place
+from .world.tlb_filter import filter_trace
 
 
 def mapped_locality(capture, *, weight="leaf", by="all"):

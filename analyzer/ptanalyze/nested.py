@@ -3,7 +3,7 @@
 import numpy as np
 
 from . import entries as bits
-from .address_space import NO_TABLE, host_index
+from .world.address_space import NO_TABLE, host_index
 
 PAGES = 512  # 4 KiB pages of a region
 

@@ -6,10 +6,8 @@ import msgspec
 import numpy as np
 
 from . import cost
-from .address_space import address_space
 from .classify import classify
 from .errors import UsageError
-from .history import history
 from .kernels.replay import counters
 from .policies import fixed_copies
 from .policies.base import World
@@ -17,6 +15,8 @@ from .result import Result
 from .snapshot import Node, Topology
 from .trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
 from .walks import Placement, WalkStream
+from .world.address_space import address_space
+from .world.history import history
 
 NO_TRACE = "no trace: every mapped page counts once for each node, events are not known"
 

@@ -6,18 +6,18 @@ import msgspec
 import numpy as np
 
 from . import __version__, cost
-from .address_space import address_space
-from .cache_pass import cache_pass
-from .history import history
 from .machine import load_costs
-from .placement import AUTO, place
 from .policies import find
 from .policies.base import Policy, World
 from .progress import adding_up
 from .replay import replay, start
 from .result import Result
 from .static_whatif import static_results
-from .tlb_filter import filter_trace
+from .world.address_space import address_space
+from .world.cache_pass import cache_pass
+from .world.history import history
+from .world.placement import AUTO, place
+from .world.tlb_filter import filter_trace
 
 
 def whatif(

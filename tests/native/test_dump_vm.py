@@ -16,12 +16,12 @@ import pytest
 from native.dumping import PTDUMP, assert_closed, leaves, running, state, wait_for
 from native.vms import HIGH, LOW, MIB, as_if_nested, build_vmm, need_kvm, ptdump_vm
 from ptanalyze.check import check_capture, exit_code
-from ptanalyze.check_live import check_live
-from ptanalyze.dump_vm import dump_vm, dump_vm_series
 from ptanalyze.errors import PartialDataError, UsageError
 from ptanalyze.formats.capture_dir import read_manifest
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.vm_file import read_vm
+from ptanalyze.recording.check_live import check_live
+from ptanalyze.recording.dump_vm import dump_vm, dump_vm_series
 
 pytestmark = pytest.mark.native
 BYTES = 64 * MIB

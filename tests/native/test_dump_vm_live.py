@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptanalyze.check.finding import FAILED, NOTE, OK, PARTIAL
-from ptanalyze.check_live import Pagemap, Slots, check_live, zero_frame
 from ptanalyze.errors import PartialDataError, UsageError
 from ptanalyze.formats.vm_file import HostDump, Root, Slot
+from ptanalyze.recording.check_live import Pagemap, Slots, check_live, zero_frame
 from ptanalyze.snapshot import Topology, Tree
 
 pytestmark = pytest.mark.native

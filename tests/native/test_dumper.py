@@ -16,10 +16,10 @@ from native.dumping import (
     state,
 )
 from ptanalyze import snapshot
-from ptanalyze.dump import dump_process
 from ptanalyze.formats import tables_file
 from ptanalyze.formats.snapshot_file import read_snapshot
-from ptanalyze.topology import read_topology
+from ptanalyze.recording.dump import dump_process
+from ptanalyze.recording.topology import read_topology
 
 pytestmark = pytest.mark.native
 MIB = 1 << 20
@@ -160,6 +160,7 @@ def test_pagemap_alone_gives_the_same_leaves_and_says_what_it_does_not_know(dump
 
 def test_without_ptdump_the_dump_falls_back_to_pagemap_and_says_why(target, tmp_path, monkeypatch):
     import ptanalyze.dump
+
     from ptanalyze.errors import UsageError
 
     def nowhere(name):

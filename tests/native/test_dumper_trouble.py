@@ -13,9 +13,9 @@ import time
 import pytest
 
 from native.dumping import PTDUMP, assert_closed, build, ptdump, running, state, wait_for
-from ptanalyze.dump import dump_process
 from ptanalyze.errors import PartialDataError, UsageError
 from ptanalyze.formats.snapshot_file import read_snapshot
+from ptanalyze.recording.dump import dump_process
 
 pytestmark = pytest.mark.native
 SPARSE_GIB = 64  # 32,768 tables: long enough to be interrupted

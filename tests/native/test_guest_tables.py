@@ -12,10 +12,10 @@ from native.dumping import PROGRAMS, state
 from ptanalyze.capture import open_capture
 from ptanalyze.check import FAILED, check_capture
 from ptanalyze.errors import UsageError
-from ptanalyze.vm.guest_memory import GuestMemory
-from ptanalyze.vm.guest_tables import BEYOND, SEEN, SELF_MAP
-from ptanalyze.vm.guests import dump_guest_tables
-from ptanalyze.vm.qmp import Qmp, registers, slots_of
+from ptanalyze.recording.guest_memory import GuestMemory
+from ptanalyze.recording.guest_tables import BEYOND, SEEN, SELF_MAP
+from ptanalyze.recording.guests import dump_guest_tables
+from ptanalyze.recording.qmp import Qmp, registers, slots_of
 
 pytestmark = pytest.mark.native
 ADDRESSES = {"header": 0x102000, "tables": 0x110000}

@@ -15,8 +15,8 @@ from ptanalyze.errors import PartialDataError, UsageError
 from ptanalyze.formats.capture_dir import damaged_files, read_manifest
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.trace_file import read_trace
-from ptanalyze.record import record
-from ptanalyze.tracers import Options
+from ptanalyze.recording.record import record
+from ptanalyze.recording.tracers import Options
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 and not os.environ.get("CI"), reason="reading page tables needs root"
@@ -146,7 +146,7 @@ def test_a_region_of_interest_that_never_began_leaves_nothing(known, tmp_path):
 
 
 def test_a_missing_tool_says_how_to_build_it(known, tmp_path, monkeypatch):
-    monkeypatch.setattr("ptanalyze.native.BUILT_IN", ())
+    monkeypatch.setattr("ptanalyze.recording.native.BUILT_IN", ())
     with pytest.raises(UsageError, match="make -C dumps"):
         record([known, "touch"], tmp_path / "c")
 

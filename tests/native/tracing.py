@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 
 from ptanalyze.formats.trace_file import read_trace
-from ptanalyze.native import native, qemu_plugin
-from ptanalyze.tracers import qemu_command
+from ptanalyze.recording.native import native, qemu_plugin
+from ptanalyze.recording.tracers import qemu_command
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "tests/native/programs/known.c"

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptanalyze.address_space import address_space, flatten, resolve
 from ptanalyze.errors import CaptureError
+from ptanalyze.world.address_space import address_space, flatten, resolve
 from strategies import Page, build_snapshot, slot_of, snapshots
 
 GIB, MIB2 = 1 << 30, 1 << 21

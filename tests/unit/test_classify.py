@@ -12,10 +12,10 @@ from test_walker import every_touch_walks
 
 from naive.classify import classify as naive_classify
 from naive.classify import host_node, leaves, vma_of
-from ptanalyze.address_space import address_space
 from ptanalyze.classify import Classification, classify, classify_walks
 from ptanalyze.errors import UsageError
 from ptanalyze.snapshot import VMA_DTYPE
+from ptanalyze.world.address_space import address_space
 from strategies import FRAMES_PER_NODE, Page, build_snapshot, build_trace, place, snapshots, traces
 
 GIB, MIB2, KIB4 = 1 << 30, 1 << 21, 1 << 12

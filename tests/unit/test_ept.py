@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from naive import ept as naive
 from ptanalyze import entries as bits
-from ptanalyze.address_space import address_space
 from ptanalyze.check.tables import check_tree
 from ptanalyze.classify import classify
 from ptanalyze.formats.ept import as_ept, converted, ept_to_npt, hardware, npt_to_ept, restored
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.vm_file import read_vm
 from ptanalyze.vm.join import put_together
+from ptanalyze.world.address_space import address_space
 from vm_samples import NAMES, unpack
 
 MMIO_NPT, MMIO_EPT, REMOVED = 1 << 51 | 7 | 0xFEC00 << 12, 6 | 0xFEC00 << 12 | 5 << 52, 0x5A0

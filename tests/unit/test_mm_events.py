@@ -2,8 +2,8 @@
 
 import pytest
 
-from ptanalyze.mm_events import invalidated, invalidations
 from ptanalyze.trace import Event
+from ptanalyze.world.mm_events import invalidated, invalidations
 from strategies import build_trace
 
 M = 1 << 20

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naive.replay import live_cpus
-from ptanalyze.live_cpus import LiveCpus
-from ptanalyze.owners import UNKNOWN_VMA, VmaMap
+from ptanalyze.world.live_cpus import LiveCpus
+from ptanalyze.world.owners import UNKNOWN_VMA, VmaMap
 from replay_cases import cases
 
 RANGE = st.tuples(st.integers(0, 20), st.integers(0, 20)).map(sorted)

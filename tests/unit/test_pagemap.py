@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ptanalyze import entries as E
 from ptanalyze.formats.tables_file import read_tree, write_tree
-from ptanalyze.pagemap import REGION, Leaves, add_huge, infer_tree, joined, to_entries
+from ptanalyze.recording.pagemap import REGION, Leaves, add_huge, infer_tree, joined, to_entries
 
 PAGE = st.integers(0, 4 * 512 - 1)
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.errors import UsageError
-from ptanalyze.placement import place
 from ptanalyze.trace import Event
+from ptanalyze.world.placement import place
 from strategies import build_topology, build_trace, small_machine
 
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive.tlb import NaiveTlb
-from ptanalyze import tlb_filter
-from ptanalyze.address_space import address_space
-from ptanalyze.mm_events import invalidations
-from ptanalyze.tlb_filter import filter_trace, is_common
 from ptanalyze.trace import Event
+from ptanalyze.world import tlb_filter
+from ptanalyze.world.address_space import address_space
+from ptanalyze.world.mm_events import invalidations
+from ptanalyze.world.tlb_filter import filter_trace, is_common
 from strategies import build_snapshot, build_trace, place, small_tlb, snapshots, traces
 
 GIB, MIB2, KIB4 = 1 << 30, 1 << 21, 1 << 12

@@ -5,11 +5,11 @@ import os
 import numpy as np
 import pytest
 
-from ptanalyze.address_space import address_space
-from ptanalyze.cache_pass import cache_pass
 from ptanalyze.errors import CaptureError, UsageError
-from ptanalyze.tlb_filter import filter_trace
 from ptanalyze.trace import Touches
+from ptanalyze.world.address_space import address_space
+from ptanalyze.world.cache_pass import cache_pass
+from ptanalyze.world.tlb_filter import filter_trace
 from strategies import build_snapshot, build_trace, place, small_machine, small_tlb
 
 GIB, KIB4 = 1 << 30, 1 << 12

@@ -5,7 +5,14 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.topology import block_ranges, parse_cpus, parse_zones, read_topology, tidy, topology_of
+from ptanalyze.recording.topology import (
+    block_ranges,
+    parse_cpus,
+    parse_zones,
+    read_topology,
+    tidy,
+    topology_of,
+)
 
 ZONEINFO = """Node 0, zone      DMA
   pages free     3840

@@ -12,10 +12,10 @@ from naive.guest_tables import read_guest_tables as naive
 from ptanalyze.check.tables import check_tree
 from ptanalyze.errors import UsageError
 from ptanalyze.formats.tables_file import read_tree, write_tree
-from ptanalyze.vm.guest_memory import GuestMemory
-from ptanalyze.vm.guest_tables import BEYOND, LIMIT, SEEN, SELF_MAP, read_guest_tables
-from ptanalyze.vm.guests import Space, address_spaces, is_pti_pair
-from ptanalyze.vm.qmp import Registers
+from ptanalyze.recording.guest_memory import GuestMemory
+from ptanalyze.recording.guest_tables import BEYOND, LIMIT, SEEN, SELF_MAP, read_guest_tables
+from ptanalyze.recording.guests import Space, address_spaces, is_pti_pair
+from ptanalyze.recording.qmp import Registers
 from strategies import Page, build_tree, trees
 
 TABLE, HUGE = 0x67, 0xE7

@@ -23,10 +23,10 @@ from ptanalyze.formats.tables_file import read_tree, write_tree
 from ptanalyze.formats.trace_writer import trace_writer
 from ptanalyze.formats.vm_file import HostDump, Root, Slot, Vcpu, read_vm, write_vm
 from ptanalyze.nested import Nested
-from ptanalyze.placement import place
 from ptanalyze.snapshot import NO_PARENT, Snapshot, Topology, Tree
 from ptanalyze.vm.join import join
 from ptanalyze.vm_fit import Fit, Share, Slots, fit, refuse_strangers
+from ptanalyze.world.placement import place
 from strategies import (
     PAGE,
     REGION,

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import pytest
 
 from ptanalyze.errors import UsageError
-from ptanalyze.vm import qmp as client
-from ptanalyze.vm.qmp import Qmp, registers, slots_of
+from ptanalyze.recording import qmp as client
+from ptanalyze.recording.qmp import Qmp, registers, slots_of
 
 GREETING = b'{"QMP": {}}\r\n{"return": {}}\r\n'
 

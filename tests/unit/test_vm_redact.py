@@ -13,7 +13,6 @@ from test_vm_join import VA, host_dump, write_both
 from test_walker import passes
 
 from naive.classify import leaves
-from ptanalyze.address_space import address_space
 from ptanalyze.bundled import bundled
 from ptanalyze.capture import open_capture
 from ptanalyze.check import FAILED, check_capture
@@ -31,6 +30,7 @@ from ptanalyze.vm.frame_map import frame_map
 from ptanalyze.vm.join import join
 from ptanalyze.vm.redact import redact
 from ptanalyze.walk import explain
+from ptanalyze.world.address_space import address_space
 from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on, snapshots, traces
 
 NOWHERE = np.zeros(0, np.uint64)

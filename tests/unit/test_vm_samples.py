@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from naive.nested import Pointers, published_counts
-from ptanalyze.address_space import address_space
 from ptanalyze.capture import open_capture
 from ptanalyze.check import FAILED, check_capture
 from ptanalyze.classify import classify
 from ptanalyze.nested import Nested
 from ptanalyze.walk import explain
+from ptanalyze.world.address_space import address_space
 from samples import touched
 from vm_samples import NAMES, joined
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive.walker import Walker
-from ptanalyze.address_space import address_space
-from ptanalyze.cache_pass import cache_pass
-from ptanalyze.mm_events import invalidations
 from ptanalyze.trace import Event
 from ptanalyze.walks import WalkStream
+from ptanalyze.world.address_space import address_space
+from ptanalyze.world.cache_pass import cache_pass
+from ptanalyze.world.mm_events import invalidations
 from strategies import (
     Page,
     build_snapshot,

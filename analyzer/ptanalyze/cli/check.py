@@ -27,7 +27,7 @@ def command(capture, as_json, live):
     from itertools import chain
 
     from ..check import check_capture, exit_code
-    from ..check_live import check_live
+    from ..recording.check_live import check_live
     from ..tables import console, number, print_json
 
     findings = []

@@ -23,10 +23,10 @@ def dump_process(pid, output, stop, retries, verify, bpf):
     Needs CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYS_ADMIN (root). Without eBPF only the mapped pages
     are known, not where the table pages are; the capture says so and the exit code is 3.
     """
-    from ..dump import dump_process as dump
     from ..errors import CaptureError, PartialDataError
     from ..formats.capture_dir import new_capture, seal
     from ..formats.snapshot_file import read_snapshot
+    from ..recording.dump import dump_process as dump
 
     options = {} if retries is None else {"retries": retries}
     lines, disagrees = [], None
@@ -63,7 +63,7 @@ def dump_vm(pid, output, stop, descriptor, retries, guest_tables, qmp, every, co
     (root). Join the result with a dump made inside the guest: ptanalyze join HOST GUEST -o VM. Without anyone
     inside, --qmp SOCKET --guest-tables reads the tables that its vCPUs use now, into OUTPUT/cr3-FRAME.
     """
-    from .. import dump_vm as dump
+    from ..recording import dump_vm as dump
 
     if (every is None) != (count is None):
         raise click.UsageError("--every and --count go together: --every 5m --count 12")

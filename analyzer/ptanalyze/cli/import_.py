@@ -19,7 +19,7 @@ def command(form, source, output, ept):
     vmitosis     text dump of page tables by the Mitosis and vMitosis kernels
     ptdump       directory written by this project's ptdump tool alone, e.g. in a guest
     """
-    from ..import_foreign import import_capture
+    from ..recording.import_foreign import import_capture
 
     import_capture(form, source, output, ept)
     click.echo(f"{output}: imported; next: ptanalyze info {output}")

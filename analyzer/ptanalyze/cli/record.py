@@ -22,8 +22,8 @@ def command(output, tracer, no_dump, command, **region):
 
     Example: ptanalyze record -o app.capture -- ./app --threads 4
     """
-    from ..record import record
-    from ..tracers import Options
+    from ..recording.record import record
+    from ..recording.tracers import Options
 
     recording = record(command, output, tracer=tracer, options=Options(**region), dump=not no_dump)
     tables = "with its page tables" if recording.snapshot else "without page tables"

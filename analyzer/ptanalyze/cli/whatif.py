@@ -82,7 +82,7 @@ def tables_of(capture):
     """The capture's snapshot; for a bare trace one without tables, and a line that says so."""
     if capture.has_snapshot:
         return capture.snapshot
-    from ..bare_trace import ASSUMED, bare_snapshot
+    from ..world.bare_trace import ASSUMED, bare_snapshot
 
     click.echo(f"ptanalyze: {capture.directory}: {ASSUMED}", err=True)
     return bare_snapshot(capture.trace)

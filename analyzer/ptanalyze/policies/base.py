@@ -22,11 +22,11 @@ import msgspec
 import numpy as np
 from numba import njit
 
-from ..address_space import AddressSpace
 from ..errors import UsageError
-from ..history import History
 from ..machine import Machine, Strict
 from ..snapshot import UNKNOWN_NODE
+from ..world.address_space import AddressSpace
+from ..world.history import History
 
 hook = njit(inline="always")
 

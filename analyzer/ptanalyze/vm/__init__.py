@@ -1,1 +1,1 @@
-"""Virtual machines: joining what host and guest recorded, guest tables read from outside, series, sharing."""
+"""Virtual machines: joining what host and guest recorded, comparing a series, sharing."""

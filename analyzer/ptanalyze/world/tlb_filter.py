@@ -4,11 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from ..errors import CaptureError, UsageError
+from ..trace import PAGE_SHIFT, SLOT_BITS
 from . import stream_store
 from .cache_pass import read_only
-from .errors import CaptureError, UsageError
 from .mm_events import invalidations
-from .trace import PAGE_SHIFT, SLOT_BITS
 
 FLUSH_CEILING = 33  # pages; longer ranges flush everything: tlb_single_page_flush_ceiling, arch/x86/mm/tlb.c
 MAX_REGIONS = (1 << 23) - 1  # dense page numbers have 32 bits, one value stands for an empty way
@@ -40,7 +40,7 @@ def filter_trace(trace, space, placement, tlb, *, threads=1, cache_dir=None, bat
 
 def _filter(trace, regions, placement, tlb, threads, batch, writer, progress):
     """Filter batch by batch into `writer`; int64[cpus, 3] as WalkStream.hits."""
-    from .kernels import tlb as kernels
+    from ..kernels import tlb as kernels
 
     cpus = len(placement.cpu_node)
     pages = _pages(regions)
@@ -86,7 +86,7 @@ class _Batch:
 
     def walks(self):
         """(page, write, misses by chunk) of all CPUs, in the order of the trace."""
-        from .kernels.tlb import close_gaps
+        from ..kernels.tlb import close_gaps
 
         n = close_gaps(*self.out, self.chunks[:, 1].copy(), self.misses)
         return self.out[0][:n], self.out[1][:n], self.misses
@@ -100,8 +100,8 @@ def is_common(tlb):
 
 
 def _state(tlb):
-    from .kernels import tlb as kernels
-    from .kernels.setassoc import EMPTY, bank
+    from ..kernels import tlb as kernels
+    from ..kernels.setassoc import EMPTY, bank
 
     shape = lambda array: (array.sets, array.ways) if array else None  # noqa: E731
     common = is_common(tlb)
@@ -120,7 +120,7 @@ def _state(tlb):
 
 def _make_room(state, touches):
     """Before filter_common's 32-bit clock can wrap, ages become ranks within their set, in the same order."""
-    from .kernels.tlb import PAD, ROW
+    from ..kernels.tlb import PAD, ROW
 
     if not state.sets or int(state.now[0]) + (touches + 1) * ROW < int(PAD):
         return
@@ -132,7 +132,7 @@ def _make_room(state, touches):
 
 
 def _pages(regions):
-    from .kernels.tlb import Pages
+    from ..kernels.tlb import Pages
 
     gig = np.arange(len(regions.va), dtype=np.uint32)
     at = np.flatnonzero(regions.tlb_level == 3)
@@ -150,7 +150,7 @@ def _by_cpu(chunk_cpu):
 
 def _shootdowns(events, pages):
     """kernels.tlb.Shootdowns of the events: the tags of the touched pages in each range, or everything."""
-    from .kernels.tlb import Shootdowns
+    from ..kernels.tlb import Shootdowns
 
     rows = invalidations(events)
     begin = rows["start"] >> np.uint64(PAGE_SHIFT)

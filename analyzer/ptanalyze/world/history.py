@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import entries as bits
-from .kernels.faults import Mapped
-from .kernels.steps import Rows, Shootdowns, Steps
+from .. import entries as bits
+from ..kernels.faults import Mapped
+from ..kernels.steps import Rows, Shootdowns, Steps
+from ..trace import Event
 from .leaf_slots import Slots
 from .live_cpus import LiveCpus
 from .mm_steps import StepWriter, page_up
 from .owners import UNKNOWN_VMA, VmaMap
-from .trace import Event
 
 ROWS_AT_ONCE = 4096
 

@@ -4,7 +4,7 @@ from bisect import bisect_left
 
 import numpy as np
 
-from .trace import PAGE_SHIFT, REGION_SHIFT
+from ..trace import PAGE_SHIFT, REGION_SHIFT
 
 PAGE = 1 << PAGE_SHIFT
 

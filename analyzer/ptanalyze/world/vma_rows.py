@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .trace import REGION_SHIFT
+from ..trace import REGION_SHIFT
 
 LEFT_OUT = -1
 REGION = np.uint64(1 << REGION_SHIFT)

@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from .errors import UsageError
+from ..errors import UsageError
 
 WAIT_SECONDS = 2.0
 GUARDIAN = """

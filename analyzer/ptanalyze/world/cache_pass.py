@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from .errors import UsageError
+from ..errors import UsageError
+from ..walks import Reads
 from .mm_events import invalidations
-from .walks import Reads
 
 MAX_TABLES = (1 << 26) - 1  # tags of lines are 32 bits, table << 6 | line; one value stands for EMPTY
 
@@ -19,7 +19,7 @@ def cache_pass(space, placement, machine, stream, *, events=None, batch=1 << 20)
     batches, so results do not depend on `batch`. Data pages whose guest frame leads nowhere have host_leaf -1
     and no nested reads. Memory: about 40 bytes a walk of one batch. UsageError for more than 64 Mi tables.
     """
-    from .kernels import walker
+    from ..kernels import walker
 
     if len(space.tables.level) > MAX_TABLES:
         raise UsageError(f"snapshot: {len(space.tables.level)} page-table pages, at most {MAX_TABLES}")
@@ -60,7 +60,7 @@ def _empty(cpu, page, write):
 
 
 def _trees(space):
-    from .kernels import entries, walker
+    from ..kernels import entries, walker
 
     guest, host = space.snapshot.guest, space.snapshot.host
     frame = np.ascontiguousarray(guest.frame, np.int64)
@@ -71,8 +71,8 @@ def _trees(space):
 
 
 def _caches(space, placement, machine):
-    from .kernels import walker
-    from .kernels.setrows import row_bank
+    from ..kernels import walker
+    from ..kernels.setrows import row_bank
 
     cpus, nodes = len(placement.cpu_node), int(placement.cpu_node.max(initial=0)) + 1
     shape = lambda array: (array.sets, array.ways) if array else None  # noqa: E731

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
-from .errors import CaptureError, PartialDataError, UsageError
-from .formats.atomic import atomic_write
-from .formats.capture_dir import new_capture, seal
-from .formats.maps import parse_maps
-from .formats.trace_file import read_trace
+from ..errors import CaptureError, PartialDataError, UsageError
+from ..formats.atomic import atomic_write
+from ..formats.capture_dir import new_capture, seal
+from ..formats.maps import parse_maps
+from ..formats.trace_file import read_trace
+from ..trace import REGION_SHIFT, Event
 from .native import native
-from .trace import REGION_SHIFT, Event
 from .tracers import TRACERS, Options, find_program
 
 TRACE = "trace.ptt"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .trace import Event
+from ..trace import Event
 
 
 class LiveCpus:

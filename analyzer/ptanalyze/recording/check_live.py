@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from . import entries
-from .check.finding import FAILED, NOTE, OK, PARTIAL, Finding
-from .errors import PartialDataError, UsageError
+from .. import entries
+from ..check.finding import FAILED, NOTE, OK, PARTIAL, Finding
+from ..errors import PartialDataError, UsageError
+from ..snapshot import NO_PARENT
 from .pause import state
 from .process import check_process
-from .snapshot import NO_PARENT
 
 FRAME = np.uint64((1 << 55) - 1)
 PRESENT = np.uint64(1 << 63)

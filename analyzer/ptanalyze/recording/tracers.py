@@ -4,7 +4,7 @@ import shutil
 import struct
 from dataclasses import dataclass
 
-from .errors import UsageError
+from ..errors import UsageError
 from .native import native, qemu_plugin
 
 X86_64 = 62  # e_machine of ELF files

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .snapshot import Node, Topology
+from ..snapshot import Node, Topology
 
 NODES = Path("/sys/devices/system/node")
 BLOCK_BYTES = Path("/sys/devices/system/memory/block_size_bytes")

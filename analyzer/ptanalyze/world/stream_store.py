@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from .errors import UsageError
-from .walks import WalkStream
+from ..errors import UsageError
+from ..walks import WalkStream
 
 VERSION = 1
 COLUMNS = {"page": np.uint32, "write": np.bool_, "offset": np.int64, "hits": np.int64}

@@ -3,7 +3,7 @@
 import platform
 from pathlib import Path
 
-from .errors import PartialDataError, UsageError
+from ..errors import PartialDataError, UsageError
 
 PF_KTHREAD = 0x00200000  # include/linux/sched.h
 

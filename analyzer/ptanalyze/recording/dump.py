@@ -7,7 +7,7 @@ import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 
-from .errors import CaptureError, PartialDataError, PtanalyzeError, UsageError
+from ..errors import CaptureError, PartialDataError, PtanalyzeError, UsageError
 from .native import native
 from .pagemap import dump_pagemap
 from .pause import paused

@@ -3,12 +3,12 @@
 import time
 from pathlib import Path
 
+from ..errors import PartialDataError, PtanalyzeError, UsageError
+from ..formats.capture_dir import new_capture, seal
+from ..formats.vm_file import read_vm
 from .dump import RETRIES, run_ptdump
-from .errors import PartialDataError, PtanalyzeError, UsageError
-from .formats.capture_dir import new_capture, seal
-from .formats.vm_file import read_vm
+from .guests import dump_guest_tables
 from .native import native
-from .vm.guests import dump_guest_tables
 
 KIND = "vm-host"
 

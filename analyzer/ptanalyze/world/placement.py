@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from .errors import UsageError
-from .snapshot import UNKNOWN_NODE
-from .walks import Placement
+from ..errors import UsageError
+from ..snapshot import UNKNOWN_NODE
+from ..walks import Placement
 
 AUTO, RECORDED, ROUND_ROBIN, BLOCK = "auto", "recorded", "round-robin", "block"
 HOW = (

@@ -6,9 +6,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from .errors import UsageError
+from ..bundled import CHECKOUT
+from ..errors import UsageError
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 BUILT_IN = ("dumps/build", "pintool/build", "pintool/build/pin")
 HOW = {
     "ptdump": "build it with `make -C dumps` in a checkout of ptanalyze",
@@ -24,7 +24,7 @@ def native(name):
     """Path of a native tool; UsageError that says how to get it when it is nowhere."""
     extra = os.environ.get("PTANALYZE_NATIVE")
     places = [Path(extra)] if extra else []
-    places += [REPOSITORY / place for place in BUILT_IN]
+    places += [CHECKOUT / place for place in BUILT_IN]
     for place in places:
         if (place / name).is_file():
             return place / name

@@ -8,9 +8,9 @@ from array import array
 
 import numpy as np
 
-from .kernels.steps import CLEAR, FLUSH, FREE, MOVE, SET, UPDATE
+from ..kernels.steps import CLEAR, FLUSH, FREE, MOVE, SET, UPDATE
+from ..trace import PAGE_SHIFT, REGION_SHIFT, Event
 from .owners import UNKNOWN_VMA
-from .trace import PAGE_SHIFT, REGION_SHIFT, Event
 
 PAGE = 1 << PAGE_SHIFT
 TOP = 1 << 63  # what lies above is no address but a wrapped length

@@ -10,10 +10,10 @@ from .. import entries as bits
 from ..errors import UsageError
 from ..formats.capture_dir import seal
 from ..formats.snapshot_file import now, write_snapshot
-from ..pause import paused
 from ..snapshot import VMA_DTYPE, Snapshot, Topology
 from .guest_memory import GuestMemory
 from .guest_tables import MAX_TABLES, USER_SLOTS, read_guest_tables, read_table
+from .pause import paused
 from .qmp import Qmp, registers, slots_of
 
 IGNORED = ~np.uint64(

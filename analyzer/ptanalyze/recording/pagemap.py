@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from .entries import HUGE, PRESENT, PROTNONE
-from .errors import PartialDataError, UsageError
-from .formats.maps import parse_maps
-from .formats.snapshot_file import now, write_snapshot
-from .formats.tables_file import enclosing_tables
+from ..entries import HUGE, PRESENT, PROTNONE
+from ..errors import PartialDataError, UsageError
+from ..formats.maps import parse_maps
+from ..formats.snapshot_file import now, write_snapshot
+from ..formats.tables_file import enclosing_tables
+from ..snapshot import ENTRIES_PER_TABLE, INFERRED, UNKNOWN_NODE, Snapshot, Tree
 from .pagemap_scan import present_ranges
 from .process import check_process, five_levels, identity, signature
-from .snapshot import ENTRIES_PER_TABLE, INFERRED, UNKNOWN_NODE, Snapshot, Tree
 from .topology import read_topology
 
 PAGEMAP_PRESENT = np.uint64(1 << 63)

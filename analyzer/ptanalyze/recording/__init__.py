@@ -1,0 +1,1 @@
+"""Capture: everything that looks at a live process, or runs one."""

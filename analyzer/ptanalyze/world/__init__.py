@@ -1,0 +1,1 @@
+"""What a policy is tried on: an address space, its walks, and what its memory manager did."""
