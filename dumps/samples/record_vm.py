@@ -1,0 +1,150 @@
+"""Record the bundled VM captures again: dumps/samples/record_vm.py [vm-numa-visible] [vm-numa-oblivious]
+
+An emulated host of 4 NUMA nodes (tests/lab) runs a KVM guest of 4 vCPUs, vCPU i on node i. In the guest runs
+memcached under the tracer for QEMU's user mode, its worker i on vCPU i. 4 clients fill it one after the
+other, each through another worker, then 4 at once ask for random keys: of that the trace holds 600,000
+accesses. While it idles, the guest's page tables are dumped inside and the nested table outside, and both are
+joined.
+
+vm-numa-visible    the guest has the host's 4 nodes, the memory of each is bound to the host's
+vm-numa-oblivious  the guest has one node; its memory and the nested table are interleaved over the host's,
+                   as `numactl --interleave` would start the VM
+
+Before memcached, a process on every vCPU wrote files and deleted them: memory that has been used before.
+Guest and host use 4 KiB pages alone. About 90 s each, up to four tries of 170 s; needs what tests/lab needs,
+memcached, qemu-user and the native tools (make native).
+"""
+
+import gzip
+import random
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(ROOT / "analyzer"), str(ROOT / "tests")]
+
+from lab import images  # noqa: E402
+from lab.guest import Guest  # noqa: E402
+from lab.nested import HOST, TRIES  # noqa: E402
+from lab.runs import a_place, boot  # noqa: E402
+from lab.touched import interleave  # noqa: E402
+from ptanalyze.formats.capture_dir import seal  # noqa: E402
+from ptanalyze.formats.trace_file import read_trace  # noqa: E402
+from ptanalyze.recording.record import TRACE, mark_emulator  # noqa: E402
+from ptanalyze.vm.join import join  # noqa: E402
+
+LIMIT = 170  # seconds that one boot may take
+GUESTS = {
+    "vm-numa-visible": Guest(mib=512, bound=True),
+    "vm-numa-oblivious": Guest(mib=512, nodes=1, policy=interleave(0, 1, 2, 3)),
+}
+CLIENTS, KEYS, VALUE, KEYS_AT_ONCE, REQUESTS = 4, 12000, 3600, 24, 50
+COMMAND = "memcached -u root -t 4 -m 64 -l 127.0.0.1 -U 0"
+FIRST, ACCESSES = 52_000_000, 600_000  # of the program's accesses: those that are skipped, those traced
+ENOUGH = 400_000  # bytes of trace: no more requests then
+AGED = 512  # files' size on each vCPU, in 64 KiB
+TRACER, PLUGIN = "/usr/bin/qemu-x86_64", "/opt/ptanalyze/libpt_qemu.so"
+
+
+def traced():
+    """A line of shell that becomes memcached under the tracer.
+
+    Without ERMS the C library copies 16 bytes at a time: fewer accesses, which here are slow.
+    """
+    options = {"out": "/tmp/trace.ptt", "command": COMMAND, "instructions": "on"}
+    options |= {"roi_start_access": FIRST, "roi_accesses": ACCESSES}
+    plugin = ",".join([PLUGIN, *(f"{key}={value}" for key, value in options.items())])
+    program, *arguments = COMMAND.split()
+    line = ["exec", TRACER, "-cpu", "qemu64,-erms", "-plugin", plugin, f"/usr/bin/{program}", *arguments]
+    return shlex.join(line)
+
+
+def requests():
+    """{file: text}: what each client asks memcached for, random keys of all."""
+    files = {}
+    for client in range(CLIENTS):
+        chosen = random.Random(client)
+        asked = [[f"{chosen.randrange(KEYS):04x}" for _ in range(KEYS_AT_ONCE)] for _ in range(REQUESTS)]
+        lines = [*(f"get {' '.join(keys)}" for keys in asked), "quit"]
+        files[f"gets.{client}"] = "".join(f"{line}\r\n" for line in lines)
+    return files
+
+
+def run(name, guest, place):
+    """The shared directory of a host that ran `guest`: host.dump, guest/dump, guest/trace.ptt."""
+    kernel = images.kernel()
+    qemu, ptdump = shutil.which("qemu-system-x86_64"), ROOT / "dumps/build/ptdump"
+    image = images.initramfs(kernel, ["kvm_amd"], [qemu], [ptdump], images.bios_files())
+    files = host_files(guest, kernel, ptdump, place.parent) | guest_files(ptdump)
+    done = boot(name, HOST, kernel, image, files, place, limit=LIMIT, tries=TRIES)
+    for side in ("guest/ptdump", "ptdump_vm"):
+        if (done.share / f"{side}.status").read_text() != "0\n":
+            raise SystemExit(f"{name}: {(done.share / f'{side}.output').read_text()}")
+    print(f"{name}: finished in {done.seconds:.0f} s, try {done.tries}\n{done.log}")
+    return done.share
+
+
+def host_files(guest, kernel, ptdump, build):
+    """What the host's script uses: the VMM's command line and image, tools; made in the directory `build`."""
+    placed, packed = build / "placed", build / "guest.cpio.gz"
+    subprocess.run(["gcc", "-O2", "-static", images.LAB / "programs/placed.c", "-o", placed], check=True)
+    inside = {"/usr/bin/memcached": shutil.which("memcached"), TRACER: shutil.which("qemu-x86_64")}
+    plugin = (PLUGIN, ROOT / "pintool/build/libpt_qemu.so")
+    image = images.initramfs(kernel, libraries_of=[ptdump, *inside.values()], data=[*inside.items(), plugin])
+    packed.write_bytes(gzip.compress(image.read_bytes(), 6))
+    return {
+        "script": HERE / "vm_host.sh",
+        "ptdump": ptdump,
+        "placed": placed,
+        "vmlinux": kernel.elf,
+        "guest.cpio": packed,
+        "vmm": guest.command(),
+    }
+
+
+def guest_files(ptdump):
+    """What the guest's script uses: the program's command line, what its clients say, limits."""
+    files = {
+        "script": HERE / "vm_guest.sh",
+        "ptdump": ptdump,
+        "traced": traced(),
+        "aged": str(AGED),
+        "enough": str(ENOUGH),
+        "keys": str(KEYS),
+        "bytes": str(VALUE),
+        "quit": "quit\r\n",
+    }
+    return {f"guest/{file}": content for file, content in (files | requests()).items()}
+
+
+def guest_capture(share):
+    """The guest's own capture, sealed as `ptanalyze record` seals its own."""
+    directory = share / "guest/dump"
+    shutil.copyfile(share / "guest" / TRACE, directory / TRACE)
+    trace = read_trace(directory / TRACE)
+    mark_emulator(directory, trace)
+    facts = {"command": COMMAND.split(), "tracer": "qemu", "page_tables": "idle", "trace": trace.facts}
+    seal(directory, "process", facts)
+    return directory
+
+
+def record(name):
+    with a_place(name) as place:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        started = time.monotonic()
+        share = run(name, GUESTS[name], place)
+        host, guest = share / "host.dump", guest_capture(share)
+        seal(host, "vm-host", {})
+        shutil.rmtree(HERE / name, ignore_errors=True)
+        print(join(host, guest, HERE / name))
+        print(f"{HERE / name}: {time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:] or GUESTS:
+        record(each)
