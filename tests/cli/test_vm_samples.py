@@ -1,0 +1,134 @@
+"""The bundled VM captures: memcached in a guest that sees the host's four nodes, and in one that does not."""
+
+import json
+import shutil
+
+import pytest
+
+from ptanalyze.bundled import bundled
+
+VISIBLE, OBLIVIOUS = "vm-numa-visible", "vm-numa-oblivious"
+CLASSES = ("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")
+SOCKETS = range(4)
+
+
+@pytest.fixture(scope="module")
+def vms(tmp_path_factory):
+    """{name: copy of the capture}, so that their caches are the tests' own."""
+    place = tmp_path_factory.mktemp("vms")
+    return {name: shutil.copytree(bundled("samples") / name, place / name) for name in (VISIBLE, OBLIVIOUS)}
+
+
+@pytest.fixture(params=[VISIBLE, OBLIVIOUS])
+def vm(vms, request):
+    return vms[request.param]
+
+
+def result(ran):
+    assert ran.code == 0, ran
+    return json.loads(ran.out)["result"]
+
+
+def shares(table):
+    """{class: [share seen from each socket]} of one of classify's tables."""
+    found = {(row["class"], row["socket"]): row["share"] for row in table["rows"]}
+    return {name: [found[name, socket] for socket in SOCKETS] for name in CLASSES}
+
+
+def test_info_tells_both_tables_the_vcpus_and_the_trace(pt, vm):
+    info = result(pt("info", vm, "--json"))
+    assert info["machine"]["NUMA nodes"] == 4
+    assert info["VM"]["vCPUs"] == 4
+    assert [info["VM"][f"vCPUs on node {node}"] for node in SOCKETS] == [1] * 4
+    for table in ("gPT", "ePT"):
+        assert info[table]["levels"] == 4 and info[table]["tables at level 1"] > 50
+        assert all(info[table][f"tables on node {node}"] > 0 for node in SOCKETS)
+    assert info["trace"]["command"].startswith("memcached ")
+    assert info["trace"]["dropped touches"] == info["trace"]["lost bytes"] == 0
+
+
+def test_every_guest_frame_is_in_the_hosts_table(pt, vm):
+    fit = result(pt("info", vm, "--json"))["host and guest"]
+    assert fit["guest tables: frames"] == fit["guest tables: mapped"] > 50
+    assert fit["guest pages: frames"] == fit["guest pages: mapped"] > 10_000
+
+
+def test_they_say_whether_the_guest_sees_numa(pt, vms):
+    seen = {name: result(pt("info", vm, "--json"))["host and guest"] for name, vm in vms.items()}
+    assert seen[VISIBLE]["guest sees NUMA"] == "4 nodes"
+    assert seen[OBLIVIOUS]["guest sees NUMA"] == "no"
+
+
+def test_they_pass_every_check(pt, vm):
+    ran = pt("check", vm)
+    assert ran.code == 0, ran.out
+    assert all(line.split()[0] == "ok" for line in ran.out.splitlines())
+
+
+def test_no_path_of_the_recording_machine_is_in_them(vm):
+    for file in vm.iterdir():
+        if file.is_file() and file.suffix != ".entries":
+            content = file.read_bytes()
+            assert not [word for word in (b"/work", b"/root", b"/dev/shm/", b"/home") if word in content], (
+                file
+            )
+
+
+def test_each_socket_sees_four_classes_that_add_up(pt, vm):
+    for table in result(pt("classify", vm, "--json")):
+        found = shares(table)
+        assert [sum(found[name][socket] for name in CLASSES) for socket in SOCKETS] == pytest.approx([1] * 4)
+
+
+def test_mapped_pages_are_the_same_whoever_looks(pt, vm):
+    pages = result(pt("classify", vm, "--json"))[0]
+    found = shares(pages)
+    for local in (("Local-Local", "Local-Remote"), ("Local-Local", "Remote-Local")):
+        assert sum(sum(found[name]) for name in local) == pytest.approx(1)  # every table is on one node
+
+
+def test_an_oblivious_guest_has_almost_no_local_local(pt, vms):
+    """vMitosis, section 2.2: with N sockets and no knowledge of them, about 1 page in N^2 for each socket.
+
+    Some 40 guest tables and 80 nested ones are few: the shares are a few percent off 1/16.
+    """
+    seen = {name: shares(result(pt("classify", vm, "--json"))[0]) for name, vm in vms.items()}
+    assert seen[OBLIVIOUS]["Local-Local"] == pytest.approx([1 / 16] * 4, abs=0.05)
+    assert min(seen[OBLIVIOUS]["Remote-Remote"]) > 0.45
+    assert sum(seen[VISIBLE]["Local-Local"]) > 1.8 * sum(seen[OBLIVIOUS]["Local-Local"])
+
+
+def test_gpt_and_ept_are_local_together_where_the_guest_sees_nodes(pt, vms):
+    mean = {}
+    for name, vm in vms.items():
+        together = result(pt("classify", vm, "--json"))[0]["together"]
+        mean[name] = sum(row["correlation"] for row in together) / len(together)
+    assert abs(mean[OBLIVIOUS]) < 0.2
+    assert mean[VISIBLE] > 0.5
+
+
+def test_every_workers_vcpu_walks(pt, vm):
+    walks = result(pt("classify", vm, "--json"))[1]
+    for socket in SOCKETS:
+        assert sum(row["count"] for row in walks["rows"] if row["socket"] == socket) > 100
+
+
+def test_walk_reads_both_tables(pt, vm):
+    walk = result(pt("walk", vm, "0x4000000000", "--json"))
+    assert len(walk["steps"]) == 24
+    assert [step["level"] for step in walk["steps"] if step["dimension"] == "gPT"] == [4, 3, 2, 1]
+
+
+def test_whatif_replicates_either_dimension_or_both(pt, vm):
+    policies = ("linux", "mitosis", "hydra", "vmitosis-replicate")
+    found = result(pt("whatif", vm, "--json", *(word for name in policies for word in ("-p", name))))
+    linux, mitosis, hydra, both = found
+    assert [each["policy"] for each in found] == list(policies)
+    for each in found:
+        split = [each[f"leaf_{name}_share"] for name in ("LL", "LR", "RL", "RR")]
+        assert sum(split) == pytest.approx(1)
+        assert each["walks"] == linux["walks"] > 1000
+    assert both["leaf_LL_share"] == 1 and both["remote_reads"] == 0
+    assert mitosis["leaf_RL_share"] == mitosis["leaf_RR_share"] == 0
+    assert linux["leaf_LL_share"] < hydra["leaf_LL_share"] <= mitosis["leaf_LL_share"] < 1
+    assert linux["pt_bytes"] < hydra["pt_bytes"] < mitosis["pt_bytes"] == both["pt_bytes"]
