@@ -2,8 +2,9 @@
 
 An emulated host of 4 NUMA nodes (tests/lab) runs a KVM guest of 4 vCPUs, vCPU i on node i. In the guest runs
 memcached under the tracer for QEMU's user mode, its worker i on vCPU i. 4 clients fill it one after the
-other, each through another worker, then 4 at once ask for random keys: of that the trace holds 600,000
-accesses. While it idles, the guest's page tables are dumped inside and the nested table outside, and both are
+other, each through another worker, then 4 at once ask for random keys: of that, and in a slow boot of the
+end of filling, the trace holds 600,000 accesses. While it idles, the guest's page tables are dumped inside,
+the nested table outside, and both are then
 joined.
 
 vm-numa-visible    the guest has the host's 4 nodes, the memory of each is bound to the host's
