@@ -159,14 +159,13 @@ def test_pagemap_alone_gives_the_same_leaves_and_says_what_it_does_not_know(dump
 
 
 def test_without_ptdump_the_dump_falls_back_to_pagemap_and_says_why(target, tmp_path, monkeypatch):
-    import ptanalyze.dump
-
+    import ptanalyze.recording.dump
     from ptanalyze.errors import UsageError
 
     def nowhere(name):
         raise UsageError(f"{name}: not found; build it")
 
-    monkeypatch.setattr(ptanalyze.dump, "native", nowhere)
+    monkeypatch.setattr(ptanalyze.recording.dump, "native", nowhere)
     lines = dump_process(target[0], tmp_path / "d")
     assert "not found; build it" in lines[0] and read_snapshot(tmp_path / "d").facts["method"] == "pagemap"
     with pytest.raises(UsageError, match="not found"):

@@ -54,7 +54,7 @@ def test_the_target_goes_on_and_no_file_stays_when_the_dumper_is_interrupted(big
 
 
 def test_the_target_goes_on_when_python_is_killed_while_it_pauses_it(big):
-    code = f"import time\nfrom ptanalyze.pause import paused\nwith paused({big}): time.sleep(60)"
+    code = f"import time\nfrom ptanalyze.recording.pause import paused\nwith paused({big}): time.sleep(60)"
     python = subprocess.Popen([sys.executable, "-c", code])
     assert wait_for(lambda: state(big) == "T")
     python.kill()

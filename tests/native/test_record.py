@@ -91,7 +91,7 @@ def test_a_trace_that_hit_its_limit_is_partial_data(known, tmp_path):
 @pytest.mark.parametrize("handover", [True, False])
 def test_ctrl_c_leaves_a_whole_capture_up_to_that_moment(known, tmp_path, handover):
     code = (
-        "import sys; from ptanalyze.record import record\n"
+        "import sys; from ptanalyze.recording.record import record\n"
         f"r = record([{known!r}, 'forever'], {str(tmp_path / 'c')!r}, dump={handover})\n"
         "print(r.held, r.interrupted, r.exit_status)"
     )
@@ -152,7 +152,8 @@ def test_a_missing_tool_says_how_to_build_it(known, tmp_path, monkeypatch):
 
 
 def test_a_controller_that_dies_does_not_hold_the_program(known, tmp_path):
-    code = f"from ptanalyze.record import record\nrecord([{known!r}, 'forever'], {str(tmp_path / 'c')!r})"
+    call = f"record([{known!r}, 'forever'], {str(tmp_path / 'c')!r})"
+    code = f"from ptanalyze.recording.record import record\n{call}"
     argv = [sys.executable, "-c", code]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment())
     process.stdout.readline()
