@@ -34,6 +34,7 @@ lab: deps $(VENV)/.installed-test native
 
 sample: $(VENV)/.installed native
 	dumps/samples/record.sh
+	$(VENV)/bin/python dumps/samples/record_vm.py
 
 deps:
 	.ci/deps
