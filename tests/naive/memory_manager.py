@@ -34,6 +34,16 @@ def made(events):
             brk = up(result)
 
 
+def merged(pieces):
+    """[(start, end, (lineage, prot))]: neighbours of one VMA with one protection are one again."""
+    found = []
+    for start, end, lineage, prot in sorted(pieces):
+        if found and found[-1][1:] == (start, (lineage, prot)):
+            start = found.pop()[0]
+        found.append((start, end, (lineage, prot)))
+    return found
+
+
 class Memory:
     """An entry is (level, page >> 9 * (level - 1)); a table is (level, page >> 9 * level).
 
@@ -85,8 +95,8 @@ class Memory:
             node = int(placement.cpu_node[placement.event_cpu[number]])
             self.happen(trace.events[number], node, [])
         self.policy, self.vma = policy, {}
-        for start, end, lineage, prot in self.pieces:
-            self.set_vma(start, end, (lineage, prot))
+        for start, end, vma in merged(self.pieces):
+            self.set_vma(start, end, vma)
         later = {e for start, end in made(trace.events[self.began :]) for e, _ in self.entries(start, end)}
         known = {
             e for e in present(snapshot.guest) if e[1] >> 9 * (2 - e[0]) in self.region_level or e[0] > 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from naive import replay as naive
 from ptanalyze.trace import Event
 from replay_cases import HEAP, case, cases, events, reads_of, run
-from strategies import PAGE, REGION, build_snapshot, build_trace
+from strategies import PAGE, REGION, Page, build_snapshot, build_trace
 
 EXAMPLES = 25 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
 FILTERS = ("off", "single", "all", "all-or-none")
@@ -90,3 +90,13 @@ def test_tables_that_are_freed_made_again_and_moved_into_are_as_the_twin_has_the
         assert counted["tables_new", 2, 2] == 3
     if name == "hydra":
         assert ("pte_fanout", 1, 0) not in counted
+
+
+def test_a_huge_page_whose_protection_changed_piece_by_piece_before_the_region_was_mapped():
+    snapshot = build_snapshot([Page(HEAP, 512, 2)], vmas=[(HEAP - REGION, HEAP + 4 * REGION, "h")])
+    events = [
+        (0, 0, Event.MPROTECT, (HEAP, PAGE, 4), 0),
+        (0, 0, Event.MPROTECT, (HEAP, REGION, 4), 0),
+        (0, 0, Event.ROI_START, (), 0),
+    ]
+    assert_as_naive(case(snapshot, build_trace([(0, [HEAP])], events)), "hydra", {"prefetch": 0})
