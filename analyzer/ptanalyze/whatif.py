@@ -114,6 +114,8 @@ def notes(world, trace, how):
     """What a reader of the results should know, one line each."""
     space, history = world.space, world.history
     found = [how]
+    if (ended := trace.facts.get("ended", "exit")) not in ("exit", "imported"):
+        found.append(f"the trace may be only part of the run; it ended by: {ended}")
     if len(space.snapshot.topology) == 1 and world.nodes > 1:
         found.append("recorded on one node: as captured (linux) all tables are on node 0")
     if space.inferred_tables:

@@ -1,6 +1,7 @@
 """whatif end to end on small processes: baseline, order, notes, rows, and what is refused."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -132,6 +133,13 @@ def test_linux_refuses_a_machine_with_fewer_nodes_than_the_capture():
     snapshot = build_snapshot([(va, k) for k, va in enumerate(PAGES)], nodes=4, table_nodes=(3,))
     with pytest.raises(UsageError, match=r"gpt.tables: node = 3: machine small has nodes 0\.\.1"):
         ask(snapshot, process()[1], [("linux", {})], placement="round-robin")
+
+
+def test_a_trace_that_was_cut_short_is_said_to_be_a_part():
+    snapshot, trace = process()
+    whole = ask(snapshot, trace, [("ideal", {})])[0].notes
+    cut = ask(snapshot, replace(trace, facts={"ended": "size limit"}), [("ideal", {})])[0].notes
+    assert set(cut) - set(whole) == {"the trace may be only part of the run; it ended by: size limit"}
 
 
 def test_the_tracers_own_tables_are_no_part_of_the_price(tmp_path):
