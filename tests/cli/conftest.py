@@ -34,11 +34,3 @@ def sample(tmp_path_factory):
 def own_sample(sample, tmp_path):
     """A copy to damage."""
     return shutil.copytree(sample, tmp_path / "damaged")
-
-
-def is_one_line(ran, code):
-    """The command failed as a command should: this exit code, one line, nothing else."""
-    assert ran.code == code, ran
-    assert ran.err.startswith("ptanalyze: ") and ran.err.count("\n") == 1, ran.err
-    assert "Traceback" not in ran.err
-    return True

@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from conftest import is_one_line
 
+from one_line import is_one_line
 from ptanalyze.cli import COMMANDS
 
 
