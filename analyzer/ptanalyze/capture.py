@@ -9,13 +9,12 @@ from pathlib import Path
 
 from .bundled import bundled
 from .errors import CaptureError, UsageError
-from .formats.capture_dir import MANIFEST, Manifest, read_manifest
+from .formats.capture_dir import MANIFEST, TRACE, Manifest, read_manifest
 from .formats.snapshot_file import read_snapshot
 from .formats.trace_file import read_trace
 from .formats.vm_file import read_vm
 
 TABLES = "gpt.tables"
-TRACE = "trace.ptt"
 VM = "vm.json"
 
 

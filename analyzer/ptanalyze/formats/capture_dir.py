@@ -13,6 +13,7 @@ from ..errors import CaptureError, UsageError
 from .json_record import decode_record, write_record
 
 MANIFEST = "capture.json"
+TRACE = "trace.ptt"
 FORMAT = "ptanalyze-capture"
 VERSION = 1
 KINDS = ("process", "trace", "vm", "vm-host")

@@ -4,13 +4,11 @@ import shutil
 from pathlib import Path
 
 from ..errors import UsageError
-from ..formats.capture_dir import new_capture, seal
+from ..formats.capture_dir import TRACE, new_capture, seal
 from ..formats.lackey import import_lackey
 from ..formats.perf_script import import_perf_script
 from ..formats.ptdump_text import import_ptdump
 from ..formats.snapshot_file import read_snapshot
-
-TRACE = "trace.ptt"
 
 
 def lackey(source, inside):

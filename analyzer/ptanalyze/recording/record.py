@@ -20,14 +20,13 @@ import numpy as np
 
 from ..errors import CaptureError, PartialDataError, UsageError
 from ..formats.atomic import atomic_write
-from ..formats.capture_dir import new_capture, seal
+from ..formats.capture_dir import TRACE, new_capture, seal
 from ..formats.maps import parse_maps
 from ..formats.trace_file import read_trace
 from ..trace import REGION_SHIFT, Event
 from .native import native
 from .tracers import TRACERS, Options, find_program
 
-TRACE = "trace.ptt"
 RECORD = "record.json"
 NOTED = 1000  # characters of the command line that the trace itself keeps
 GRACE = 5.0  # seconds a program has to end after SIGINT, before SIGKILL

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from ..errors import CaptureError, UsageError
-from ..formats.capture_dir import MANIFEST, damaged_files, new_capture, read_manifest, seal
+from ..formats.capture_dir import MANIFEST, TRACE, damaged_files, new_capture, read_manifest, seal
 from ..formats.snapshot_file import node_records, read_snapshot, write_json
 from ..formats.tables_file import write_records, write_tree
 from ..formats.vm_file import FILE as VM_FILE
@@ -18,8 +18,6 @@ from ..formats.vm_file import HostDump, read_vm, write_vm
 from ..nested import Nested
 from ..snapshot import NO_PARENT, Node, Snapshot, Topology, Tree
 from ..vm_fit import Fit, Slots, fit, refuse_strangers
-
-TRACE = "trace.ptt"
 
 
 @dataclass(frozen=True)

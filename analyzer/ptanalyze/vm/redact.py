@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import entries as bits
 from ..errors import UsageError
-from ..formats.capture_dir import new_capture, seal
+from ..formats.capture_dir import TRACE, new_capture, seal
 from ..formats.snapshot_file import write_snapshot
 from ..formats.tables_file import write_tree
 from ..formats.trace_frames import map_file, read_header
@@ -24,7 +24,6 @@ from ..formats.vm_file import write_vm
 from ..snapshot import Tree
 from .frame_map import frame_map
 
-TRACE = "trace.ptt"
 PLAIN_NAMES = {"", "[heap]", "[stack]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]"}
 FACTS = {
     "method", "kernel", "cpu", "quiescence", "completeness", "reading", "retries", "stopped", "streamed",
