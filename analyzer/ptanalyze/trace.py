@@ -25,6 +25,7 @@ class Event(IntEnum):
     BRK = 8  # a = asked end; result = new end
     ROI_START = 9
     ROI_END = 10
+    MOVE_PAGES = 11  # a = address, b = length, c = NUMA node their data is on from now on
 
 
 CHUNK_DTYPE = np.dtype(
