@@ -52,6 +52,7 @@ class Reads(NamedTuple):
     leaf       int32[n]   flat id of the guest table that holds the leaf entry
     slot       int16[n]   entry within `leaf`
     host_leaf  int32[n]   flat id of the host table that maps the data page, -1 native
+    host_slot  int16[n]   entry within `host_leaf`, -1 where host_leaf is -1
     read       uint64[n]  bit 8 * g + h: read at guest level g, host level h (see docs/data-path.md)
     dram       uint64[n]  the reads of `read` that miss the caches
     """
@@ -62,6 +63,7 @@ class Reads(NamedTuple):
     leaf: np.ndarray
     slot: np.ndarray
     host_leaf: np.ndarray
+    host_slot: np.ndarray
     read: np.ndarray
     dram: np.ndarray
 

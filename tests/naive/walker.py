@@ -73,7 +73,7 @@ class Walker:
                 array.clear()
 
     def walk(self, cpu, address):
-        """(leaf id, slot, host leaf id or -1, {bits read}, {bits from DRAM}) of one walk."""
+        """(leaf id, slot, (host leaf id, slot) or (-1, -1), {bits read}, {bits from DRAM}) of one walk."""
         self.read, self.dram = set(), set()
         leaf_level, frame = self.guest.leaf(address)
         levels = self.guest.tree.levels
@@ -83,23 +83,23 @@ class Walker:
             if self.host and not (known and level == top) and table in self.guest_frame:
                 self.translate(cpu, level, self.guest_frame[table])
             self.fetch(cpu, 8 * level, table, address >> (3 + 9 * level) & 511)
-        host_leaf = self.translate(cpu, 0, frame) if self.host and frame is not None else -1
-        return table, address >> (3 + 9 * leaf_level) & 511, host_leaf, self.read, self.dram
+        host = self.translate(cpu, 0, frame) if self.host and frame is not None else (-1, -1)
+        return table, address >> (3 + 9 * leaf_level) & 511, host, self.read, self.dram
 
     def translate(self, cpu, g, frame):
-        """The nested walk that finds a guest frame: id of the host table with its leaf, or -1."""
+        """The nested walk that finds a guest frame: (host table with its leaf, slot), or (-1, -1)."""
         address = frame << 12
         level, _ = self.host.leaf(address) if frame >= 0 else (1, None)
         table = self.host.table(level, address) if frame >= 0 else None
         if table is None:
-            return -1
+            return -1, -1
         page = frame >> 9 * (level - 1)
         if not self.nested[cpu].touch(page, (level, page)):
             top, _ = self.start(self.host_pwc[cpu], address, level, self.host.tree.levels)
             for h in range(top, level - 1, -1):
                 step = self.host.first + self.host.table(h, address)
                 self.fetch(cpu, 8 * g + h, step, address >> (3 + 9 * h) & 511)
-        return self.host.first + table
+        return self.host.first + table, page & 511
 
     def start(self, caches, address, leaf_level, levels):
         """(level of the first table that is read, whether a paging-structure cache led there)."""

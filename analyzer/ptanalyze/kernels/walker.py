@@ -72,7 +72,7 @@ def block():
 def walk(cpu, page, flushes, cpu_node, tables, regions, trees, caches, block, out):
     """Walk for page[i] on cpu[i], i = 0..n-1 in order.
 
-    out      Reads; leaf, slot, host_leaf, read and dram are written
+    out      Reads; all columns but cpu, page and write are written
     flushes  int64[k], sorted: before walk flushes[j] every CPU drops its guest paging-structure caches
     block    Block
 
@@ -82,26 +82,28 @@ def walk(cpu, page, flushes, cpu_node, tables, regions, trees, caches, block, ou
     flushed = 0
     for first in range(0, len(page), BLOCK):
         last = min(first + BLOCK, len(page))
-        locate(page, first, last, regions, trees, block, out)
+        locate(page, first, last, tables.level, regions, trees, block, out)
         flushed, reads = descend(cpu, flushes, flushed, first, last, tables, trees, caches, block, out)
         fetch(cpu, cpu_node, first, reads, caches, block, out)
 
 
 @njit(cache=True, nogil=True, _nrt=False)
-def locate(page, first, last, regions, trees, block, out):
-    """Where each walk ends: leaf, slot, host_leaf of `out`, vpn and frame of `block`."""
+def locate(page, first, last, table_level, regions, trees, block, out):
+    """Where each walk ends: leaf, slot, host_leaf, host_slot of `out`, vpn and frame of `block`."""
     va, leaf, region_level = regions.va, regions.leaf, regions.level
-    out_leaf, out_slot, out_host = out.leaf, out.slot, out.host_leaf
+    out_leaf, out_slot, out_host, out_host_slot = out.leaf, out.slot, out.host_leaf, out.host_slot
     for i in range(first, last):
         region = np.int64(page[i]) >> 9
         level, vpn = np.int64(region_level[region]), np.int64(va[region]) << 9 | np.int64(page[i]) & 511
         table, slot = np.int64(leaf[region]), (vpn >> (9 * (level - 1))) & 511
-        number, host = np.int64(-1), np.int64(NO_TABLE)
+        number, host, host_slot = np.int64(-1), np.int64(NO_TABLE), np.int64(-1)
         if trees.host_levels > 0:
             number = data_frame(trees.entries, table, slot, level, vpn, trees.code)
             host = host_of(trees.host_of, number)
+            if host != NO_TABLE:
+                host_slot = (number >> (9 * (np.int64(table_level[host]) - 1))) & 511
         block.vpn[i - first], block.frame[i - first] = vpn, number
-        out_leaf[i], out_slot[i], out_host[i] = table, slot, host
+        out_leaf[i], out_slot[i], out_host[i], out_host_slot[i] = table, slot, host, host_slot
 
 
 @njit(cache=True, nogil=True, _nrt=False)

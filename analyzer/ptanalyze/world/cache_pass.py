@@ -55,8 +55,8 @@ def read_only(array):
 
 def _empty(cpu, page, write):
     n = len(page)
-    leaf, slot, host = np.empty(n, np.int32), np.empty(n, np.int16), np.empty(n, np.int32)
-    return Reads(cpu, page, write, leaf, slot, host, np.empty(n, np.uint64), np.empty(n, np.uint64))
+    columns = (np.empty(n, dtype) for dtype in (np.int32, np.int16, np.int32, np.int16, np.uint64, np.uint64))
+    return Reads(cpu, page, write, *columns)
 
 
 def _trees(space):
