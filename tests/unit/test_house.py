@@ -12,10 +12,10 @@ PACKAGE = Path(ptanalyze.__file__).parent
 
 FLOORS = [
     {"__init__", "errors", "bundled"},
-    {"trace", "machine", "kernels"},
+    {"trace", "machine", "kernels", "vcpu_groups"},
     {"snapshot", "walks", "entries", "result"},
     {"formats", "world", "nested", "vm_fit", "tables", "progress"},
-    {"policies", "check", "cost", "whatif_tables", "classify"},
+    {"policies", "check", "cost", "whatif_tables", "classify", "fragmentation"},
     {"capture", "recording", "vm", "info", "walk", "replay", "static_whatif"},
     {"whatif", "locality"},
     {"cli", "__main__"},
