@@ -7,14 +7,13 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ptanalyze.kernels.replay import EVENT_KINDS
-from ptanalyze.policies import find
-from ptanalyze.policies.base import World
+from ptanalyze.policies import plan_for
 from ptanalyze.replay import replay, start
 from ptanalyze.trace import Event
 from ptanalyze.walks import WalkStream
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
-from ptanalyze.world.history import history
+from ptanalyze.world.world import Effort, World
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
 
 HEAP = 0x1000_0000_0000
@@ -54,25 +53,26 @@ def reads_of(case, batch=1 << 20):
     )
 
 
-def world_of(case):
-    past = history(case.snapshot, case.trace, case.space, case.placement, case.stream)
-    return World(case.space, past, case.machine, tuple(range(case.machine.nodes)))
+def world_of(case, threads=1):
+    """The World of a Case: every touch is a walk, whatever the TLB."""
+    world = World(case.snapshot, case.trace, case.machine, case.placement, Effort(threads))
+    vars(world).update(space=case.space, stream=case.stream)
+    return world
 
 
 def run(case, name, params=None, batch=1 << 20, threads=1):
     """The Run of one policy over a Case."""
-    world, policy = world_of(case), find(name)
-    done = start(policy, policy.configure(params or {}), world)
-    replay([done], world, case.placement, reads_of(case, batch), threads)
+    plan = plan_for(name, params)
+    world = plan.reshape(world_of(case, threads))
+    done = start(plan, world)
+    replay([done], world, world.reads(batch))
     return done
 
 
-def events(counters):
+def events(counters, host=False):
     """{(kind, from, to): count} of what happened at all."""
-    return {
-        (EVENT_KINDS[k], int(a), int(b)): int(counters.events[k, a, b])
-        for k, a, b in np.argwhere(counters.events)
-    }
+    found = (counters.host_events if host else counters.events).sum(axis=0)
+    return {(EVENT_KINDS[k], int(a), int(b)): int(found[k, a, b]) for k, a, b in np.argwhere(found)}
 
 
 def _remap(where, old, new, target):

@@ -7,16 +7,13 @@ import numpy as np
 
 from ptanalyze.kernels.faults import mark_faults
 from ptanalyze.machine import load_machine
-from ptanalyze.policies import POLICIES
-from ptanalyze.policies.base import World
+from ptanalyze.policies import POLICIES, plan_for
 from ptanalyze.replay import start
 from ptanalyze.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ptanalyze.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
 from ptanalyze.walks import WalkStream
-from ptanalyze.world.address_space import address_space
-from ptanalyze.world.cache_pass import cache_pass
-from ptanalyze.world.history import history
 from ptanalyze.world.placement import place
+from ptanalyze.world.world import World
 
 from .bandwidth import read_bandwidth
 
@@ -29,10 +26,10 @@ def run():
     machine = load_machine("vmitosis-cascade-lake")
     snapshot, trace, stream = _process()
     placement = place(trace, machine, "round-robin", snapshot.topology)
-    space = address_space(snapshot, trace.regions)
-    past = history(snapshot, trace, space, placement, stream)
-    world = World(space, past, machine, tuple(range(THREADS)))
-    reads = next(iter(cache_pass(space, placement, machine, stream, batch=WALKS)))[1]
+    world = World(snapshot, trace, machine, placement)
+    vars(world)["stream"] = stream
+    space, past = world.space, world.history
+    reads = next(iter(world.reads(batch=WALKS)))[1]
     mapped, fault = past.mapped(), np.zeros(WALKS, np.uint8)
     mark = lambda: mark_faults(  # noqa: E731
         reads.page, reads.slot, past.rows, space.tables.parent, past.steps, mapped, 0, 0, fault
@@ -49,12 +46,14 @@ def run():
     )
     bandwidth, read_bytes = read_bandwidth(), sum(column.nbytes for column in reads)
     plain = _median(lambda: _numpy_linux(reads, space.tables, placement.cpu_node))
-    for policy in (policy for policy in POLICIES if policy.name != "vmitosis-replicate"):  # it needs a VM
-        one = start(policy, policy.configure({}), world)
-        replay = lambda one=one: one.replay(world, placement, reads, fault, mapped, 0)  # noqa: E731
-        first = lambda one=one: one.replay(world, placement, reads, cold, mapped, 0)  # noqa: E731
+    for policy in (
+        policy for policy in POLICIES if "nested tables" not in policy.needs and not policy.reshape
+    ):
+        one = start(plan_for(policy), world)
+        replay = lambda one=one: one.replay(world, reads, fault, mapped, 0)  # noqa: E731
+        first = lambda one=one: one.replay(world, reads, cold, mapped, 0)  # noqa: E731
         small = reads._replace(**{name: getattr(reads, name)[:1] for name in reads._fields})
-        built = _seconds(lambda: one.replay(world, placement, small, cold[:1], mapped, 0))  # noqa: B023
+        built = _seconds(lambda: one.replay(world, small, cold[:1], mapped, 0))  # noqa: B023
         rows.append(
             (
                 f"{policy.name}: first touches",

@@ -11,7 +11,17 @@ from itertools import product
 
 import numpy as np
 
-from .kernels.replay import FAULT, IPI, PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT, TABLE_FREE, TABLE_NEW
+from .kernels.replay import (
+    FAULT,
+    IPI,
+    PTE_COPY,
+    PTE_FANOUT,
+    PTE_WRITE,
+    REPLICA_FAULT,
+    TABLE_FREE,
+    TABLE_MOVED,
+    TABLE_NEW,
+)
 from .result import Estimate, Price
 
 LEVEL_BITS = 8
@@ -35,8 +45,9 @@ def walk_cycles(reads, machine, contended=False):
     return guest, float(by_bit.sum()) - guest
 
 
-def management_cycles(events, machine, costs):
+def management_cycles(counters, machine, costs):
     """Cycles of faults, entries written and copied, table pages made and freed, and IPIs."""
+    events = (counters.events + counters.host_events).sum(axis=0)
     nodes = events.shape[1]
     write = np.full((nodes, nodes), costs.pte_write_remote_ns)
     np.fill_diagonal(write, costs.pte_write_local_ns)
@@ -47,7 +58,7 @@ def management_cycles(events, machine, costs):
         + events[FAULT].sum() * costs.fault_ns
         + events[REPLICA_FAULT].sum() * costs.replica_fault_ns
         + events[PTE_COPY].sum() * costs.pte_copy_ns
-        + (events[TABLE_NEW] + events[TABLE_FREE]).sum() * costs.table_ns
+        + (events[TABLE_NEW] + events[TABLE_FREE] + events[TABLE_MOVED]).sum() * costs.table_ns
         + (events[IPI] * ipi).sum()
     )
     return float(ns) * machine.ghz
@@ -56,11 +67,11 @@ def management_cycles(events, machine, costs):
 def price(counters, machine, costs, baseline=None, instructions=0.0, contended=False):
     """Price of Counters against the baseline's; no speed-up where instructions are not known (0)."""
     guest, host = walk_cycles(counters.reads, machine, contended)
-    management = management_cycles(counters.events, machine, costs)
+    management = management_cycles(counters, machine, costs)
     speedup = None
     if instructions and baseline is not None:
         base = sum(walk_cycles(baseline.reads, machine, contended))
-        base_management = management_cycles(baseline.events, machine, costs)
+        base_management = management_cycles(baseline, machine, costs)
         speedup = _speedup((base, base_management), (guest + host, management), instructions, costs)
     return Price(guest + host, guest, host, management, speedup, assumptions(costs, contended))
 

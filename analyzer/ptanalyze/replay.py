@@ -8,26 +8,25 @@ import numpy as np
 
 from .kernels.faults import carry_out, mark_faults
 from .kernels.replay import Counters, counters, replay_for
-from .policies.base import Policy
-from .walks import Placement
+from .policies import Plan
+from .world.cache_pass import no_reads
 
 
 @dataclass
 class Run:
-    """One policy's replay: its hooks' state, the host table pages it takes, and what was counted so far."""
+    """One plan's replay: its hooks' states and what was counted so far."""
 
-    policy: Policy
-    params: Any
-    state: Any
-    host_pages: int
+    plan: Plan
+    states: tuple[Any, Any]
     counters: Counters
     step: int = 0
 
-    def replay(self, world, placement, reads, fault, mapped, first):
+    def replay(self, world, reads, fault, mapped, first, last=False):
         history = world.history
-        loop = replay_for(*self.policy.hooks)
+        loop = replay_for(self.plan.guest[0].hooks, self.plan.host[0].hooks)
         self.step = loop(
-            placement.cpu_node,
+            world.placement.cpu_node,
+            socket_of(world),
             reads,
             fault,
             world.space.tables,
@@ -35,64 +34,66 @@ class Run:
             history.steps,
             history.shootdowns,
             mapped,
-            self.state,
+            *self.states,
             self.counters,
             first,
             self.step,
+            last,
         )
 
-    def finish(self, world, mapped, missing):
-        """The steps after the last walk, then the tables that the kernel filled by itself."""
-        history = world.history
-        for step in range(self.step, len(history.steps.at)):
-            self.policy.hooks.on_step(
-                self.state,
-                world.space.tables,
-                history.rows,
-                history.steps,
-                history.shootdowns,
-                mapped,
-                self.counters,
-                step,
-            )
+    def settle(self, world, missing):
+        """The tables that the kernel filled by itself."""
         pages = self.counters.pages
-        pages[0] += self.policy.settle(self.state, world, missing)
+        part, _ = self.plan.guest
+        if part.settle:
+            pages[0] += part.settle(self.states[0], world, missing)
         pages[1] = max(pages)
 
 
-def start(policy, params, world):
-    """A Run of a Policy before the first walk."""
-    state, pages, host_pages = policy.start(world, params)
-    count = counters(world.nodes)
-    count.pages[:] = pages
-    return Run(policy, params, state, host_pages, count)
+def socket_of(world):
+    """int16[nodes]: which nodes are one place."""
+    return (np.arange(world.nodes) // world.domains).astype(np.int16)
 
 
-def replay(runs, world, placement: Placement, batches, threads=1, progress=None):
+def start(plan, world):
+    """A Run of a Plan before the first walk."""
+    count = counters(world.nodes, world.sockets)
+    states = [None, np.zeros(0)]
+    for side, (part, params) in enumerate((plan.guest, plan.host)):
+        states[side], pages = part.start(world, params)
+        (count.host_pages if side else count.pages)[:] = pages
+    return Run(plan, tuple(states), count)
+
+
+def replay(runs, world, batches, progress=None):
     """Carry all runs through `batches`, an iterator of (chunk range, Reads), and the events between them.
 
-    threads   runs of one batch are shared out among so many threads; counts do not depend on it
-    progress  called with the number of walks done so far
-    Returns kernels.faults.Mapped as it is in the end.
+    Runs of one batch are shared out among world.effort.threads threads; counts do not depend on it.
+    `progress` is called with the number of walks done so far. Returns kernels.faults.Mapped as it is in the
+    end.
     """
     history, parent = world.history, world.space.tables.parent
     mapped = history.mapped()
     first = step = 0
-    with ThreadPoolExecutor(max(threads, 1)) as pool:
+    with ThreadPoolExecutor(max(world.effort.threads, 1)) as pool:
+
+        def everyone(*now):
+            for job in [pool.submit(run.replay, world, *now) for run in runs]:
+                job.result()
+
         for _, reads in batches:
             fault = np.zeros(len(reads.page), np.uint8)
             step = mark_faults(
                 reads.page, reads.slot, history.rows, parent, history.steps, mapped, first, step, fault
             )
-            work = [pool.submit(run.replay, world, placement, reads, fault, mapped, first) for run in runs]
-            for done in work:
-                done.result()
+            everyone(reads, fault, mapped, first)
             first += len(reads.page)
             if progress:
                 progress(first)
-    for late in range(step, len(history.steps.at)):
-        carry_out(late, history.rows, parent, history.steps, mapped)
+        for late in range(step, len(history.steps.at)):
+            carry_out(late, history.rows, parent, history.steps, mapped)
+        everyone(no_reads(), np.zeros(0, np.uint8), mapped, first, True)
     missing = np.flatnonzero(~mapped.exists[: world.space.guest_tables] & world.space.program_tables)
     for run in runs:
-        run.finish(world, mapped, missing)
+        run.settle(world, missing)
     return mapped

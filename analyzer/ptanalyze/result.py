@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 
 from .kernels.replay import EVENT_KINDS, LL, RR
+from .kernels.steps import CALLS
 
 TABLE_BYTES = 4096
+HOST_KINDS = ("pte_writes", "pte_fanout", "replica_faults", "pte_copies", "tables_new", "tables_moved")
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,13 @@ class Result:
     """Integer counts (kernels.replay.Counters says what their axes are) and their price.
 
     hits          int64[3]  accesses that hit the L1 TLB, the L2 TLB, or walked; zeros without a trace
+    calls         int64[calls, kinds, nodes, nodes]  what happened to the guest's tables on behalf of whom
+    host_calls    the same of the host's
     table_pages   guest table pages in the end, table_pages_peak at most, single_copy what one copy takes in
     the end
     host_pages    host table pages, replicas included; host_single_copy as captured
+    aside_pages   table pages that walks no longer go through
+    facts         {name: number}: what the policy found when it reshaped the capture
     """
 
     policy: str
@@ -56,19 +62,32 @@ class Result:
     hits: np.ndarray
     reads: np.ndarray
     classes: np.ndarray
-    events: np.ndarray
+    calls: np.ndarray
+    host_calls: np.ndarray
     table_pages: int
     table_pages_peak: int
     single_copy: int
     host_pages: int
     host_single_copy: int
     price: Price
+    aside_pages: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)
 
-    def count(self, kind, where="all"):
+    @property
+    def events(self):
+        """int64[kinds, nodes, nodes] of the guest's tables, on behalf of anybody."""
+        return self.calls.sum(axis=0)
+
+    @property
+    def host_events(self):
+        """int64[kinds, nodes, nodes] of the host's tables."""
+        return self.host_calls.sum(axis=0)
+
+    def count(self, kind, where="all", host=False):
         """Events of a kind of EVENT_KINDS: "all", "local" (from = to) or "remote"."""
-        matrix = self.events[EVENT_KINDS.index(kind)]
+        matrix = (self.host_events if host else self.events)[EVENT_KINDS.index(kind)]
         local = int(np.trace(matrix))
         return {"all": int(matrix.sum()), "local": local, "remote": int(matrix.sum()) - local}[where]
 
@@ -122,7 +141,8 @@ class Result:
                 self.count(kind, "local"),
                 self.count(kind, "remote"),
             )
-        return row
+        row |= {f"ept_{kind}": self.count(kind, host=True) for kind in HOST_KINDS}
+        return row | {"aside_bytes": self.aside_pages * TABLE_BYTES}
 
     def to_json(self):
         """A JSON-able dict: the row, the arrays as nested lists, notes and provenance."""
@@ -130,12 +150,21 @@ class Result:
             **self.row(),
             "reads_by_bit_reader_server_dram": self.reads.tolist(),
             "classes_by_reader": self.classes.tolist(),
-            "events_from_to": {kind: self.events[k].tolist() for k, kind in enumerate(EVENT_KINDS)},
+            "events_from_to": _named(self.events),
+            "host_events_from_to": _named(self.host_events),
+            "events_by_call": {
+                call: _named(self.calls[k]) for k, call in enumerate(CALLS) if self.calls[k].any()
+            },
+            "facts": self.facts,
             "tlb_hits_l1_l2_walked": self.hits.tolist(),
             "assumptions": self.price.assumptions,
             "notes": list(self.notes),
             "provenance": dict(self.provenance),
         }
+
+
+def _named(events):
+    return {kind: events[k].tolist() for k, kind in enumerate(EVENT_KINDS)}
 
 
 def frame(results):

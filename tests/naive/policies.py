@@ -19,7 +19,7 @@ class Fixed:
         serve=None,
         host_replicas=False,
     ):
-        self.memory, self.nodes, self.rule, self.next = memory, nodes, rule, 0
+        self.memory, self.nodes, self.rule, self.next = memory, nodes, rule, {"guest": 0, "host": 0}
         self.events, self.ideal, self.replicas, self.serve = Counter(), ideal, replicas, serve
         self.captured, self.host, self.host_replicas = {}, {}, host_replicas
         tables = space.tables
@@ -35,10 +35,10 @@ class Fixed:
             self.home[memory.root] = memory.main if rule == "first" else self.pick(0)
         self.pages = self.peak = len(memory.exists) * max(len(replicas), 1)
 
-    def pick(self, node):
+    def pick(self, node, side="guest"):
         if self.rule == "interleave":
-            self.next += 1
-            return (self.next - 1) % self.nodes
+            self.next[side] += 1
+            return (self.next[side] - 1) % self.nodes
         return node if self.rule in (None, "first") else self.rule
 
     def where(self, table, node):
@@ -54,7 +54,7 @@ class Fixed:
         if self.ideal or self.host_replicas:
             return node
         if table not in self.host:
-            self.host[table] = self.pick(node)
+            self.host[table] = self.pick(node, "host")
         return self.host[table]
 
     def grow(self, by):

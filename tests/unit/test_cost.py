@@ -17,7 +17,7 @@ MACHINE = small_machine(2)  # 2 GHz, 100 ns local, 200 ns remote, L2 14 and LLC 
 def counted(**kinds):
     count = counters(2)
     for kind, cell in kinds.items():
-        count.events[EVENT_KINDS.index(kind)] = cell
+        count.events[0, EVENT_KINDS.index(kind)] = cell
     return count
 
 
@@ -40,16 +40,16 @@ def test_a_remote_entry_costs_more_to_write_than_a_local_one_and_ipis_too():
         ("pte_fanout", COSTS.pte_write_local_ns, COSTS.pte_write_remote_ns),
         ("ipis", COSTS.ipi_local_ns, COSTS.ipi_remote_ns),
     ):
-        assert cost.management_cycles(counted(**{kind: local}).events, MACHINE, COSTS) == pytest.approx(
+        assert cost.management_cycles(counted(**{kind: local}), MACHINE, COSTS) == pytest.approx(
             2 * low
         )
-        assert cost.management_cycles(counted(**{kind: remote}).events, MACHINE, COSTS) == pytest.approx(
+        assert cost.management_cycles(counted(**{kind: remote}), MACHINE, COSTS) == pytest.approx(
             2 * high
         )
 
 
 def test_saved_ipis_cost_nothing():
-    assert cost.management_cycles(counted(ipis_saved=np.full((2, 2), 9)).events, MACHINE, COSTS) == 0
+    assert cost.management_cycles(counted(ipis_saved=np.full((2, 2), 9)), MACHINE, COSTS) == 0
 
 
 def reads(local, remote):

@@ -48,12 +48,13 @@ def command(
     Example: ptanalyze whatif app -p mitosis -p hydra --set prefetch=0
     """
     from ..machine import load_costs, load_machine
-    from ..policies import find
+    from ..policies import share_settings
     from ..progress import progress_bar
     from ..whatif import whatif
 
-    policies = [find(name) for name in names]
-    pairs = split_settings(settings, policies)
+    policies = list(
+        zip(names, share_settings(names, [pair_of(setting) for setting in settings]), strict=True)
+    )
     target = load_machine(machine)
     opened = open_or_default(capture)
     if output and not output.endswith(".parquet"):
@@ -63,7 +64,7 @@ def command(
             tables_of(opened),
             opened.trace if opened.has_trace else None,
             target,
-            [(policy, pairs[policy.name]) for policy in policies],
+            policies,
             placement=placement,
             baseline=baseline,
             costs=load_costs(target, costs),
@@ -88,24 +89,12 @@ def tables_of(capture):
     return bare_snapshot(capture.trace)
 
 
-def split_settings(settings, policies):
-    """{policy name: {key: value}} from KEY=VALUE (every policy that has KEY) and POLICY.KEY=VALUE."""
-    from ..policies.base import parameters
-
-    known = {policy.name: {name for name, *_ in parameters(policy)} for policy in policies}
-    chosen = {name: {} for name in known}
-    for setting in settings:
-        target, equals, value = setting.partition("=")
-        if not equals:
-            raise UsageError(f"--set {setting}: write KEY=VALUE or POLICY.KEY=VALUE")
-        policy, dot, key = target.rpartition(".")
-        takers = [name for name in known if (name == policy if dot else key in known[name])]
-        if not takers:
-            has = "; ".join(f"{name}: {', '.join(sorted(keys)) or 'none'}" for name, keys in known.items())
-            raise UsageError(f"--set {setting}: no policy asked for has this parameter; they have: {has}")
-        for name in takers:
-            chosen[name][key] = value
-    return chosen
+def pair_of(setting):
+    """(key, value) of KEY=VALUE or POLICY.KEY=VALUE."""
+    key, equals, value = setting.partition("=")
+    if not equals:
+        raise UsageError(f"--set {setting}: write KEY=VALUE or POLICY.KEY=VALUE")
+    return key, value
 
 
 def show(results, as_json, as_csv):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from .steps import CLEAR, FLUSH, FREE, MOVE, UPDATE, popcount, word_mask
+from .steps import CLEAR, DATA, FLUSH, FREE, HOST_DATA, MOVE, TABLE_DATA, UPDATE, popcount, word_mask
 
 ONE = np.uint64(1)
 
@@ -15,7 +15,8 @@ class Mapped(NamedTuple):
 
     valid    uint64[L, 8]  bit map of the valid entries of each row
     exists   bool[T]       the table page exists on some node
-    changed  int32[S]      valid entries each step changed; FREE: 1 if the table existed; FLUSH: 1 if needed
+    changed  int32[S]      valid entries each step changed; DATA, HOST_DATA: 1 if the page was mapped; FREE,
+                           TABLE_DATA: 1 if the table existed; FLUSH: 1 if needed
     made     uint8[S]      table pages a MOVE had to make for its target
     pending  int64[1]      valid entries changed since the last FLUSH
     """
@@ -81,6 +82,11 @@ def carry_out(step, rows, parent, steps, mapped):
                 mapped.valid[row, word] &= ~mask
         mapped.changed[step] = changed
         mapped.pending[0] += changed
+    elif kind in (DATA, HOST_DATA):
+        mapped.changed[step] = (mapped.valid[row, lo >> 6] >> np.uint64(lo & 63)) & ONE
+        mapped.pending[0] += mapped.changed[step] if kind == DATA else 0
+    elif kind == TABLE_DATA:
+        mapped.changed[step] = mapped.exists[steps.other[step]]
     elif kind == MOVE:
         _move(step, rows, parent, steps, mapped)
 

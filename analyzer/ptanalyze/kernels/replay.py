@@ -6,46 +6,61 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from .steps import CALLS, DATA
+
 ONE = np.uint64(1)
 HOST_BITS = np.uint64(0x3E)
 READ_BITS = 48  # bit 8 * g + h of Reads.read
 LL, LR, RL, RR = range(4)  # guest leaf first, host leaf second; native walks are LL or RL
 
-PTE_WRITE, PTE_FANOUT, FAULT, REPLICA_FAULT, PTE_COPY, TABLE_NEW, TABLE_FREE, IPI, IPI_SAVED = range(9)
+(
+    PTE_WRITE, PTE_FANOUT, FAULT, REPLICA_FAULT, PTE_COPY, TABLE_NEW, TABLE_FREE, IPI, IPI_SAVED, TABLE_MOVED,
+    VM_EXIT,
+) = range(11)  # fmt: skip
 EVENT_KINDS = (
     "pte_writes",  # entries written where a single copy would be written too; to = node of that copy
     "pte_fanout",  # entries written to further copies
     "faults",  # demand faults; to = node that holds the new entry first
-    "replica_faults",  # faults that only copied an entry; to = node it was copied from
+    "replica_faults",  # faults (of the host: violations) that only copied an entry; to = node it came from
     "pte_copies",  # entries copied, prefetched ones included; to = node they were copied from
     "tables_new",  # table pages made (zeroed, linked into their parent); to = node they are on
     "tables_freed",
     "ipis",  # TLB shootdown IPIs; to = node of the interrupted CPU
     "ipis_saved",  # CPUs with a live thread that a filter spared
+    "tables_moved",  # table pages copied whole to another node; from = node they were on
+    "vm_exits",  # guest entries written that trap into the hypervisor (shadow paging)
 )
 
 
 class Counters(NamedTuple):
     """Everything a replay counts. `from` is the node of the CPU that walked, faulted or made the system call.
 
-    reads    int64[48, nodes, nodes, 2]  [bit of Reads.read, reader's node, serving node, 1 = from DRAM]
-    classes  int64[nodes, 4]             walks by [reader's node, LL LR RL RR] of their leaf entries
-    events   int64[kinds, nodes, nodes]  [EVENT_KINDS, from, to]
-    pages    int64[2]                    guest table pages now, and at most so far
+    reads        int64[48, nodes, nodes, 2]  [bit of Reads.read, reader's node, serving node, 1 = from DRAM]
+    classes      int64[sockets, 4]           walks by [reader's socket, LL LR RL RR] of their leaf entries
+    events       int64[calls, kinds, nodes, nodes]  [steps.CALLS, EVENT_KINDS, from, to] of the guest's table
+    host_events  the same of the host's
+    pages        int64[2]                    guest table pages now, and at most so far; host_pages: the host's
+
+    Hooks get `events` and `host_events` as int64[kinds, nodes, nodes], those of what happens just now.
     """
 
     reads: np.ndarray
     classes: np.ndarray
     events: np.ndarray
+    host_events: np.ndarray
     pages: np.ndarray
+    host_pages: np.ndarray
 
 
-def counters(nodes):
-    """Counters of zeros for a machine with `nodes` nodes."""
+def counters(nodes, sockets=None):
+    """Counters of zeros for a machine with `nodes` nodes (on `sockets` sockets, as many by default)."""
+    events = len(CALLS), len(EVENT_KINDS), nodes, nodes
     return Counters(
         np.zeros((READ_BITS, nodes, nodes, 2), np.int64),
-        np.zeros((nodes, 4), np.int64),
-        np.zeros((len(EVENT_KINDS), nodes, nodes), np.int64),
+        np.zeros((sockets or nodes, 4), np.int64),
+        np.zeros(events, np.int64),
+        np.zeros(events, np.int64),
+        np.zeros(2, np.int64),
         np.zeros(2, np.int64),
     )
 
@@ -57,47 +72,86 @@ def grow(pages, by):
     pages[1] = max(pages[0], pages[1])
 
 
+@njit(inline="always")
+def of_call(counters, call):
+    """The Counters that hooks see while `call` is carried out."""
+    return Counters(
+        counters.reads,
+        counters.classes,
+        counters.events[call],
+        counters.host_events[call],
+        counters.pages,
+        counters.host_pages,
+    )
+
+
 @cache
-def replay_for(locate, on_walk, on_step):
-    """Compile the loop for one policy's hooks (policies.base says what they are).
+def replay_for(guest, host):
+    """Compile the loop for the hooks of both dimensions (policies.base: GuestHooks, HostHooks).
 
     _nrt=False: no reference counts, which cost 20 times as much as the replay; nothing here allocates.
 
-    Returns replay(cpu_node, reads, fault, tables, rows, steps, shootdowns, mapped, state, counters, first,
-    step): replays walks first, first + 1, ... of the stream and the steps due before them; returns the next
-    step.
+    Returns replay(cpu_node, socket, reads, fault, tables, rows, steps, shootdowns, mapped, guest_state,
+    host_state, counters, first, step, last): replays walks first, first + 1, ... of the stream and the steps
+    due before them, if `last` those after them too; returns the next step.
+
+    socket  int16[nodes]: nodes of one number are one place as to what is local
     """
+    locate, on_walk, on_step = guest
+    host_locate, on_nested, on_host_step = host
 
     @njit(nogil=True, _nrt=False)
-    def replay(cpu_node, reads, fault, tables, rows, steps, shootdowns, mapped, state, counters, first, step):
-        cpu, page, leaves, slots, hosts = reads.cpu, reads.page, reads.leaf, reads.slot, reads.host_leaf
-        masks, drams, of_region = reads.read, reads.dram, rows.of_region
-        parent, level, host_leaf = tables.parent, tables.level, tables.host_leaf
-        counts, classes, due = counters.reads, counters.classes, steps.at
+    def take(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step):
+        now = of_call(counters, steps.call[step])
+        on_step(guest_state, tables, rows, steps, shootdowns, mapped, now, step)
+        if steps.kind[step] >= DATA:
+            on_host_step(host_state, tables, rows, steps, mapped, now, step)
+
+    @njit(nogil=True, _nrt=False)
+    def replay(
+        cpu_node, socket, reads, fault, tables, rows, steps, shootdowns, mapped, guest_state, host_state,
+        counters, first, step, last,
+    ):  # fmt: skip
+        cpu, page, leaves, slots = reads.cpu, reads.page, reads.leaf, reads.slot
+        hosts, host_slots, masks, drams = reads.host_leaf, reads.host_slot, reads.read, reads.dram
+        parent, level, host_leaf, host_slot = tables.parent, tables.level, tables.host_leaf, tables.host_slot
+        counts, classes, due, of_region = counters.reads, counters.classes, steps.at, rows.of_region
+        now = of_call(counters, 0)
         for w in range(page.size):
             while step < due.size and due[step] <= first + w:
-                on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
+                take(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step)
                 step += 1
             node, table, host = np.int64(cpu_node[cpu[w]]), np.int64(leaves[w]), np.int64(hosts[w])
-            mask, dram = masks[w], drams[w]
+            mask, dram, slot = masks[w], drams[w], np.int64(host_slots[w])
             row = of_region[page[w] >> np.uint32(9)]
-            server = on_walk(state, tables, table, row, slots[w], node, fault[w], counters)
-            kind = LL if server == node else RL
-            if host >= 0 and locate(state, host, 1, node) != node:
-                kind += 1
-            classes[node, kind] += 1
+            server = on_walk(guest_state, tables, table, row, slots[w], node, fault[w], now)
+            near = socket[node]
+            kind = LL if socket[server] == near else RL
             guest = np.int64(level[table])
             at = 8 * guest
             counts[at, node, server, (dram >> np.uint64(at)) & ONE] += 1
             mask ^= ONE << np.uint64(at)
+            if host >= 0:
+                server = on_nested(host_state, tables, host, slot, node, now)
+                kind += socket[server] != near
+                bit = np.int64(level[host])
+                if (mask >> np.uint64(bit)) & ONE:
+                    counts[bit, node, server, (dram >> np.uint64(bit)) & ONE] += 1
+                    mask ^= ONE << np.uint64(bit)
+                host, slot = np.int64(parent[host]), np.int64(-1)
+            classes[near, kind] += 1
             at = 0
             while mask != 0:
                 while host >= 0 and (mask >> np.uint64(at)) & HOST_BITS:
                     bit = at + np.int64(level[host])
                     if (mask >> np.uint64(bit)) & ONE:
-                        counts[bit, node, locate(state, host, 1, node), (dram >> np.uint64(bit)) & ONE] += 1
+                        if slot >= 0:
+                            server = on_nested(host_state, tables, host, slot, node, now)
+                        else:
+                            server = host_locate(host_state, host, node)
+                        counts[bit, node, server, (dram >> np.uint64(bit)) & ONE] += 1
                         mask ^= ONE << np.uint64(bit)
-                    host = np.int64(parent[host])
+                    host, slot = np.int64(parent[host]), np.int64(-1)
                 if at > 0:
                     table = np.int64(parent[table])
                     if table < 0:
@@ -105,9 +159,13 @@ def replay_for(locate, on_walk, on_step):
                     guest += 1
                 at = 8 * guest
                 if (mask >> np.uint64(at)) & ONE:
-                    counts[at, node, locate(state, table, 0, node), (dram >> np.uint64(at)) & ONE] += 1
+                    server = locate(guest_state, table, node)
+                    counts[at, node, server, (dram >> np.uint64(at)) & ONE] += 1
                     mask ^= ONE << np.uint64(at)
-                host = np.int64(host_leaf[table])
+                host, slot = np.int64(host_leaf[table]), np.int64(host_slot[table])
+        while last and step < due.size:
+            take(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step)
+            step += 1
         return step
 
     return replay

@@ -11,20 +11,30 @@ UPDATE = 2  # their valid entries are rewritten: mprotect, MADV_FREE
 MOVE = 3  # they are cleared and set again from slot `to` of row `other` on: mremap
 FREE = 4  # table `other` covers no VMA any more: free_pgtables (mm/memory.c)
 FLUSH = 5  # the event is done: TLB shootdown number `other`, if any valid entry changed
+DATA = 6  # the kernel that owns the guest's table moved the data page of slot `lo` from node `owner` to `to`
+HOST_DATA = 7  # the hypervisor did: the guest's entry stays as it is, the host's is rewritten
+TABLE_DATA = 8  # the hypervisor moved the page of guest table `other` to node `to`, as any guest memory
+RUN = 9  # most of the process's threads run on node `to` from now on, before on `owner`
+CALLS = (  # Steps.call: on whose behalf; 0 to 11 as trace.Event, 12 is the kernel's own NUMA balancing
+    "walk", "thread_start", "thread_exit", "mmap", "munmap", "mprotect", "mremap", "madvise", "brk",
+    "roi_start", "roi_end", "move_pages", "numa_balancing",
+)  # fmt: skip
 
 
 class Steps(NamedTuple):
     """S steps, sorted by `at`. A row is one leaf table that the trace touches; its slots are the 512 entries.
 
     at     int64[S]  before walk number `at` of the stream
-    kind   uint8[S]  SET ... FLUSH
+    kind   uint8[S]  SET ... RUN
     row    int32[S]  FREE: the table's row, -1 where it has none
     lo     int16[S]  first slot
     hi     int16[S]  one past the last slot
-    owner  int16[S]  CLEAR, UPDATE, MOVE: node that owns the VMA of these slots
-    other  int32[S]  SET: VMA id; MOVE: target row; FREE: flat table id; FLUSH: index into Shootdowns
-    to     int16[S]  MOVE: first slot in the target row
+    owner  int16[S]  CLEAR, UPDATE, MOVE: node that owns the VMA of these slots; DATA ...: node before
+    other  int32[S]  SET: VMA id; MOVE: target row; FREE, TABLE_DATA: flat table id; FLUSH: index into
+                     Shootdowns; DATA, HOST_DATA: flat id of the host table that maps the page, -1 native
+    to     int16[S]  MOVE: first slot in the target row; DATA ... RUN: node from now on
     node   int16[S]  node of the CPU that made the system call; it owns what MOVE moves
+    call   uint8[S]  index into CALLS
     """
 
     at: np.ndarray
@@ -36,6 +46,7 @@ class Steps(NamedTuple):
     other: np.ndarray
     to: np.ndarray
     node: np.ndarray
+    call: np.ndarray
 
 
 class Shootdowns(NamedTuple):

@@ -4,9 +4,12 @@ from importlib.metadata import entry_points
 
 from ..errors import UsageError
 from . import hydra, ideal, linux, mitosis, replaced, vmitosis
-from .base import Policy
+from .base import Policy, parameters
+from .combine import Plan, plan
 
-POLICIES = (
+__all__ = ["POLICIES", "Plan", "Policy", "find", "members", "plan_for", "policies", "share_settings"]
+
+POLICIES = (  # those that reshape the world first, in the order in which they do
     linux.POLICY,
     replaced.FIRST_TOUCH,
     replaced.INTERLEAVE,
@@ -35,3 +38,43 @@ def find(name):
     if name not in known:
         raise UsageError(f"policy {name}: no such policy; there are: {', '.join(known)}")
     return known[name]
+
+
+def members(name):
+    """[Policy] of "a" or "a+b", in the order of the list whatever the order asked for."""
+    rank = {known: k for k, known in enumerate(policies())}
+    found = [find(part.strip()) for part in name.split("+")]
+    return sorted(found, key=lambda policy: rank[policy.name])
+
+
+def share_settings(names, settings):
+    """[{key: value}] for each name: KEY goes to every policy that has it, POLICY.KEY to that policy.
+
+    settings  [(key, value)]. UsageError for one that no policy asked for has.
+    """
+    shared = [{} for _ in names]
+    for key, value in settings:
+        owner, dot, plain = key.rpartition(".")
+        takers = [
+            k
+            for k, name in enumerate(names)
+            for policy in members(name)
+            if (policy.name == owner if dot else plain in _keys(policy))
+        ]
+        if not takers:
+            has = {p.name: ", ".join(_keys(p)) or "none" for name in names for p in members(name)}
+            has = "; ".join(f"{name}: {keys}" for name, keys in has.items())
+            raise UsageError(f"--set {key}={value}: no policy asked for has this parameter; they have: {has}")
+        for k in takers:
+            shared[k][key if len(members(names[k])) > 1 else plain] = value
+    return shared
+
+
+def _keys(policy):
+    return [name for name, *_ in parameters(policy)]
+
+
+def plan_for(policy, settings=None):
+    """Plan of a Policy, or of a name as "hydra" or "ptemagnet+hydra", with its parameters."""
+    found = [policy] if isinstance(policy, Policy) else members(policy)
+    return plan(found, dict(settings or {}))

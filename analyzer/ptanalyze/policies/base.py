@@ -1,11 +1,13 @@
-"""What a placement policy is: a name, typed parameters, the state it starts from, and three hooks.
+"""What a placement policy is: a name, typed parameters, and what it does to each dimension of the walks.
 
 The walks, their demand faults, and the steps of the memory manager are the same under every policy
-(docs/data-path.md). A policy answers three questions about them. Hooks are Numba functions that
-never allocate:
+(docs/data-path.md). What differs are the tables: a Part says it for one dimension, in a state and three
+Numba functions that never allocate.
 
-locate(state, table, dimension, node) -> node
-    Which node serves a read of `table` (flat id; dimension 0 guest, 1 host) by a CPU of `node`? Inlined.
+The guest's (or, native, the only) table, GuestHooks:
+
+locate(state, table, node) -> node
+    Which node serves a read of `table` (flat id) by a CPU of `node`? Inlined.
 on_walk(state, tables, leaf, row, slot, node, fault, counters) -> node
     A CPU of `node` walks through entry `slot` of `leaf`, row `row`. `fault` is 0, or 1 + the number of table
     pages that a demand fault made, `leaf` upwards. Keeps up the state, counts what the policy writes and
@@ -13,6 +15,17 @@ on_walk(state, tables, leaf, row, slot, node, fault, counters) -> node
     call the rest.
 on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
     The memory manager takes one of kernels.steps' steps; mapped.changed[step] says what changed. Not inlined.
+
+The host's, HostHooks:
+
+locate(state, table, node) -> node
+on_walk(state, tables, table, slot, node, counters) -> node
+    A CPU of `node` needs leaf entry `slot` of host table `table`. Counts into counters.host_events. Inlined.
+on_step(state, tables, rows, steps, mapped, counters, step)
+    Data moved (kernels.steps.DATA and above).
+
+A policy may also reshape the World before anything is replayed: other frames, other page sizes, another
+paging mode. Policies that act on different things go together: "ptemagnet+hydra" (combine.py).
 """
 
 from collections.abc import Callable
@@ -23,50 +36,101 @@ import numpy as np
 from numba import njit
 
 from ..errors import UsageError
-from ..machine import Machine, Strict
+from ..machine import Strict
 from ..snapshot import UNKNOWN_NODE
-from ..world.address_space import AddressSpace
-from ..world.history import History
+from ..world.world import World
+
+__all__ = ["GuestHooks", "HostHooks", "Part", "Policy", "World", "hook"]
 
 hook = njit(inline="always")
 
 
-class Hooks(NamedTuple):
+class GuestHooks(NamedTuple):
     locate: Callable
     on_walk: Callable
     on_step: Callable
 
 
-class World(NamedTuple):
-    """What a policy may look at when it starts. `readers` are the nodes on which threads run."""
+class HostHooks(NamedTuple):
+    locate: Callable
+    on_walk: Callable
+    on_step: Callable
 
-    space: AddressSpace
-    history: History
-    machine: Machine
-    readers: tuple[int, ...]
 
-    @property
-    def nodes(self):
-        return self.machine.nodes
+class Part(NamedTuple):
+    """One dimension's tables under a policy.
+
+    start(world, params) -> (state of the hooks, table pages it starts with)
+    settle(state, world, tables) -> table pages: how many pages it takes to make `tables` (flat ids), which
+    the snapshot has though the trace's events had freed them: the kernel filled them on the program's behalf.
+    at_rest(state, ids) -> int16[k, nodes]: node that serves each table of the slice `ids` to each reader
+    before anything is touched, or None where that depends on it. Without at_rest the policy needs a trace.
+    """
+
+    hooks: GuestHooks | HostHooks
+    start: Callable
+    settle: Callable | None = None
+    at_rest: Callable | None = None
 
 
 class Policy(NamedTuple):
-    """start(world, params) -> (state of the hooks, guest table pages and host table pages it starts with).
+    """`guest` and `host` are what the policy does in each dimension, None: as captured.
 
-    settle(state, world, tables) -> table pages: how many pages it takes to make `tables` (flat ids), which
-    the snapshot has though the trace's events had freed them: the kernel filled them on the program's behalf.
+    source   the paper and section it follows
+    needs    names of NEEDS, without which it refuses
+    reshape  (world, params) -> World: what it changes before anything is replayed
+    acts     (params) -> what it acts on, a set of names; two policies that share one do not go together.
+             "gPT" and "ePT" also say which of its parts take effect. None: those of its parts
     """
 
     name: str
     doc: str
-    hooks: Hooks
-    start: Callable
-    settle: Callable
+    guest: Part | None = None
+    host: Part | None = None
     params: type[msgspec.Struct] = Strict
+    source: str = ""
+    needs: tuple[str, ...] = ()
+    reshape: Callable | None = None
+    acts: Callable | None = None
 
     def configure(self, settings):
         """Parameters from {key: text or value}; UsageError names the key and what is allowed."""
         return configure(self, settings)
+
+    def acts_on(self, params):
+        """What the policy acts on with these parameters."""
+        if self.acts is not None:
+            return frozenset(self.acts(params))
+        return frozenset(name for name, part in (("gPT", self.guest), ("ePT", self.host)) if part)
+
+
+RECORD = "record one with `ptanalyze record -o DIR -- COMMAND`"
+NEEDS = {  # what -> (is it there?, what it is called, how to get it)
+    "trace": (lambda world: world.traced, "depends on what threads touch, and there is no trace", RECORD),
+    "events": (
+        lambda world: len(world.trace.events) > 0,
+        "depends on memory-management events, and the trace has none",
+        "record with `ptanalyze record` (what Valgrind or perf write holds none)",
+    ),
+    "nested tables": (
+        lambda world: not world.snapshot.native,
+        "a native capture has no host tables (ept.tables)",
+        "dump the VM with `ptanalyze dump vm` and `ptanalyze join` it with the guest's capture",
+    ),
+    "VMAs": (
+        lambda world: len(world.snapshot.vmas) > 0,
+        "the capture has no VMAs (maps)",
+        "dump with `ptanalyze dump process`",
+    ),
+}
+
+
+def check_needs(policy, world):
+    """UsageError names the first thing that the policy needs and the capture lacks, and how to get it."""
+    for need in policy.needs:
+        there, what, how = NEEDS[need]
+        if not there(world):
+            raise UsageError(f"policy {policy.name}: {what}: {how}")
 
 
 def configure(policy, settings):
@@ -112,8 +176,11 @@ def _meta(field):
 
 
 def captured_nodes(world, dimension):
-    """int16: nodes of the guest's (0) or host's (1) tables as captured. UsageError where one is not known."""
-    space, nodes = world.space, world.nodes
+    """int16: nodes of the guest's (0) or host's (1) tables as captured. UsageError where one is not known.
+
+    Of several nodes on one socket it is the first.
+    """
+    space = world.space
     split = space.guest_tables
     part = slice(0, split) if dimension == 0 else slice(split, split + space.host_tables)
     found = space.tables.node[part]
@@ -125,12 +192,12 @@ def captured_nodes(world, dimension):
             "dump process` as root (BPF) to learn them, or use a policy that re-places tables: first-touch, "
             "interleave, mitosis"
         )
-    if len(found) and found.max() >= nodes:
+    if len(found) and found.max() >= world.sockets:
         raise UsageError(
-            f"{file}: node = {found.max()}: machine {world.machine.name} has nodes 0..{nodes - 1}; "
+            f"{file}: node = {found.max()}: machine {world.machine.name} has nodes 0..{world.sockets - 1}; "
             "use a machine with more nodes, or first-touch"
         )
-    return found
+    return found * np.int16(world.domains)
 
 
 def owner_masks(world, ids):
@@ -149,3 +216,11 @@ def owner_masks(world, ids):
         masks[inside] |= np.uint64(1) << owners[(first + k)[inside]].astype(np.uint64)
     masks[masks == 0] = np.uint64(1) << np.uint64(world.history.vma_owner[0])
     return masks
+
+
+def guest_exists(world):
+    """bool[T]: guest tables (inferred ones included) that exist at the start."""
+    space = world.space
+    exists = world.history.exists.copy()
+    exists[space.guest_tables : space.guest_tables + space.host_tables] = False
+    return exists

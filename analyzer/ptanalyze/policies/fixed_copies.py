@@ -1,7 +1,7 @@
 """Hooks of the policies that keep every table page in a fixed set of copies, whoever asks for it.
 
 One copy at a home node: linux, first-touch, interleave, bind, ideal. A copy on each node of a set: mitosis,
-vmitosis-replicate.
+vmitosis-replicate. The same for the guest's tables and for the host's.
 """
 
 from typing import NamedTuple
@@ -9,9 +9,18 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ..kernels.replay import FAULT, IPI, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_NEW, grow
-from ..kernels.steps import CLEAR, FLUSH, FREE, MOVE, UPDATE
-from .base import Hooks, captured_nodes, hook
+from ..kernels.replay import (
+    FAULT,
+    IPI,
+    PTE_FANOUT,
+    PTE_WRITE,
+    TABLE_FREE,
+    TABLE_MOVED,
+    TABLE_NEW,
+    grow,
+)
+from ..kernels.steps import CLEAR, DATA, FLUSH, FREE, HOST_DATA, MOVE, TABLE_DATA, UPDATE
+from .base import GuestHooks, HostHooks, Part, captured_nodes, guest_exists, hook
 
 NOWHERE = -1
 FIRST_TOUCH, INTERLEAVE, BIND = 0, 1, 2
@@ -19,11 +28,11 @@ FIRST_TOUCH, INTERLEAVE, BIND = 0, 1, 2
 
 class State(NamedTuple):
     """
-    home     int16[T]         node of the single copy; NOWHERE: placed by `rule` when it is first needed
-    again    int16[T]         `home` of a table that is made again after it was freed
-    serve    int16[2, nodes]  [dimension, reader's node] -> node whose copy it reads; NOWHERE: its home
-    copies   int16[k]         nodes that hold a copy of every guest table; empty: only the home does
-    rule     int64[2]         FIRST_TOUCH, INTERLEAVE or BIND; next node (INTERLEAVE) or the node (BIND)
+    home     int16[T]      node of the single copy; NOWHERE: placed by `rule` when it is first needed
+    again    int16[T]      `home` of a table that is made again after it was freed
+    serve    int16[nodes]  reader's node -> node whose copy it reads; NOWHERE: its home
+    copies   int16[k]      nodes that hold a copy of every table; empty: only the home does
+    rule     int64[2]      FIRST_TOUCH, INTERLEAVE or BIND; next node (INTERLEAVE) or the node (BIND)
     """
 
     home: np.ndarray
@@ -39,14 +48,14 @@ def place(state, table, node):
     if state.rule[0] != FIRST_TOUCH:
         node = state.rule[1]
     if state.rule[0] == INTERLEAVE:
-        state.rule[1] = (state.rule[1] + 1) % state.serve.shape[1]
+        state.rule[1] = (state.rule[1] + 1) % state.serve.size
     state.home[table] = node
     return node
 
 
 @hook
-def locate(state, table, dimension, node):
-    server = state.serve[dimension, node]
+def locate(state, table, node):
+    server = state.serve[node]
     if server < 0:
         server = state.home[table]
         if server < 0:
@@ -58,15 +67,20 @@ def locate(state, table, dimension, node):
 def on_walk(state, tables, leaf, row, slot, node, fault, counters):
     if fault:
         install(state, tables, leaf, node, np.int64(fault) - 1, counters)
-    return locate(state, leaf, 0, node)
+    return locate(state, leaf, node)
+
+
+@hook
+def on_nested(state, tables, table, slot, node, counters):
+    return locate(state, table, node)
 
 
 @njit(cache=True, nogil=True, _nrt=False)
 def install(state, tables, leaf, node, made, counters):
     """A demand fault: make `made` tables from the top down, then write the entry into every copy."""
     make(state, tables, leaf, node, made, counters)
-    counters.events[FAULT, node, locate(state, leaf, 0, node)] += 1
-    write(state, leaf, node, 1, counters)
+    counters.events[FAULT, node, locate(state, leaf, node)] += 1
+    write(state, leaf, node, 1, counters.events)
 
 
 @hook
@@ -76,20 +90,20 @@ def make(state, tables, leaf, node, made, counters):
         for _ in range(above):
             table = tables.parent[table]
         if state.copies.size == 0:
-            counters.events[TABLE_NEW, node, locate(state, table, 0, node)] += 1
+            counters.events[TABLE_NEW, node, locate(state, table, node)] += 1
         for copy in state.copies:
             counters.events[TABLE_NEW, node, copy] += 1
     grow(counters.pages, made * max(state.copies.size, 1))
 
 
 @hook
-def write(state, leaf, node, entries, counters):
+def write(state, leaf, node, entries, events):
     """Write `entries` entries of `leaf` from a CPU of `node`, in every copy."""
-    first = locate(state, leaf, 0, node)
-    counters.events[PTE_WRITE, node, first] += entries
+    first = locate(state, leaf, node)
+    events[PTE_WRITE, node, first] += entries
     for copy in state.copies:
         if copy != first:
-            counters.events[PTE_FANOUT, node, copy] += entries
+            events[PTE_FANOUT, node, copy] += entries
 
 
 @njit(cache=True, nogil=True, _nrt=False)
@@ -97,64 +111,54 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, node, changed = steps.kind[step], steps.node[step], mapped.changed[step]
     if changed == 0:
         return
-    if kind in (CLEAR, UPDATE, MOVE):
-        write(state, rows.leaf[steps.row[step]], node, changed, counters)
+    if kind in (CLEAR, UPDATE, MOVE, DATA):
+        write(state, rows.leaf[steps.row[step]], node, changed, counters.events)
     if kind == MOVE:
         target = rows.leaf[steps.other[step]]
         make(state, tables, target, node, np.int64(mapped.made[step]), counters)
-        write(state, target, node, changed, counters)
+        write(state, target, node, changed, counters.events)
     elif kind == FREE:
         free(state, steps.other[step], node, counters)
     elif kind == FLUSH:
         live = shootdowns.live[steps.other[step]]
         for there in range(live.size):
             counters.events[IPI, node, there] += live[there]
+    elif kind == TABLE_DATA:
+        move(state, steps.other[step], steps.to[step], counters)
 
 
 @hook
 def free(state, table, node, counters):
     if state.copies.size == 0:
-        counters.events[TABLE_FREE, node, locate(state, table, 0, node)] += 1
+        counters.events[TABLE_FREE, node, locate(state, table, node)] += 1
     for copy in state.copies:
         counters.events[TABLE_FREE, node, copy] += 1
     grow(counters.pages, -max(state.copies.size, 1))
     state.home[table] = state.again[table]
 
 
-HOOKS = Hooks(locate, on_walk, on_step)
+@hook
+def move(state, table, to, counters):
+    """The hypervisor moves the single copy, as any page of the guest; replicas stay where they belong."""
+    home = state.home[table]
+    if state.copies.size == 0 and home >= 0 and home != to:
+        counters.events[TABLE_MOVED, home, to] += 1
+        state.home[table] = to
 
 
-def captured_homes(world, guest=True, host=True):
-    """int16[T]: where the tables of the dimensions asked for were captured, NOWHERE for all others.
-
-    Tables that were gone when the snapshot was taken are placed by first touch, as Linux had done.
-    """
-    space = world.space
-    home = np.full(len(space.tables.level), NOWHERE, np.int16)
-    if guest:
-        home[: space.guest_tables] = captured_nodes(world, 0)
-    if host and not space.native:
-        home[space.guest_tables :][: space.host_tables] = captured_nodes(world, 1)
-    return home
+@njit(cache=True, nogil=True, _nrt=False)
+def on_host_step(state, tables, rows, steps, mapped, counters, step):
+    kind, node = steps.kind[step], steps.node[step]
+    if mapped.changed[step] == 0:
+        return
+    if kind == HOST_DATA and steps.other[step] >= 0:
+        write(state, steps.other[step], node, 1, counters.host_events)
+    elif kind == TABLE_DATA and tables.host_leaf[steps.other[step]] >= 0:
+        write(state, tables.host_leaf[steps.other[step]], node, 1, counters.host_events)
 
 
-def start(
-    world,
-    home,
-    again,
-    *,
-    serve_guest=NOWHERE,
-    serve_host=NOWHERE,
-    copies=(),
-    host_copies=1,
-    rule=(FIRST_TOUCH, 0),
-):
-    """(State, guest table pages, host table pages) at the start, from per-table homes and what differs."""
-    serve = np.full((2, world.nodes), NOWHERE, np.int16)
-    serve[0], serve[1] = serve_guest, serve_host
-    state = State(home, again, serve, np.array(copies, np.int16), np.array(rule, np.int64))
-    guest_pages = int(np.count_nonzero(guest_exists(world))) * max(len(copies), 1)
-    return state, guest_pages, world.space.host_tables * host_copies
+GUEST = GuestHooks(locate, on_walk, on_step)
+HOST = HostHooks(locate, on_nested, on_host_step)
 
 
 def settle(state, world, tables):
@@ -162,9 +166,74 @@ def settle(state, world, tables):
     return len(tables) * max(len(state.copies), 1)
 
 
-def guest_exists(world):
-    """bool[T]: guest tables (inferred ones included) that exist at the start."""
-    space = world.space
-    exists = world.history.exists.copy()
-    exists[space.guest_tables : space.guest_tables + space.host_tables] = False
-    return exists
+def at_rest(state, ids):
+    """As Part.at_rest: homes in the order of the tables where the rule is round-robin."""
+    home, nodes, (rule, node) = state.home[ids], len(state.serve), state.rule.tolist()
+    if (state.serve >= 0).all():
+        return np.broadcast_to(state.serve, (len(home), nodes))
+    if (home < 0).any() and rule == FIRST_TOUCH:
+        return None
+    turn = np.arange(len(home)) % nodes if rule == INTERLEAVE else node
+    home = np.where(home < 0, turn, home).astype(np.int16)
+    return np.where(state.serve < 0, home[:, None], state.serve).astype(np.int16)
+
+
+def guest_part(begin):
+    """Part of the guest's tables; begin(world, params) -> State."""
+
+    def start(world, params):
+        state = begin(world, params)
+        return state, int(np.count_nonzero(guest_exists(world))) * max(len(state.copies), 1)
+
+    return Part(GUEST, start, settle, at_rest)
+
+
+def host_part(begin):
+    """Part of the host's tables; begin(world, params) -> State."""
+
+    def start(world, params):
+        state = begin(world, params)
+        return state, world.space.host_tables * max(len(state.copies), 1)
+
+    return Part(HOST, start, at_rest=at_rest)
+
+
+def one_copy(world, home, serve=NOWHERE, rule=(FIRST_TOUCH, 0)):
+    """State of a single copy of each table at `home` (int16[T]), or read at `serve`."""
+    return State(home, home.copy(), _row(world, serve), np.zeros(0, np.int16), np.array(rule, np.int64))
+
+
+def replicas(world, copies, serve):
+    """State of a copy of each table on the nodes `copies`, readers served as `serve` (int16[nodes]) says."""
+    home = nowhere(world)
+    rule = np.array((FIRST_TOUCH, 0), np.int64)
+    return State(home, home.copy(), _row(world, serve), np.array(copies, np.int16), rule)
+
+
+def _row(world, serve):
+    return np.broadcast_to(np.asarray(serve, np.int16), (world.nodes,)).copy()
+
+
+def nowhere(world):
+    """int16[T]: tables that are placed when they are first needed."""
+    return np.full(len(world.space.tables.level), NOWHERE, np.int16)
+
+
+def captured_guest(world, params=None):
+    """State of the guest's tables where they were captured.
+
+    Tables that were gone when the snapshot was taken are placed by first touch, as Linux had done.
+    """
+    home = nowhere(world)
+    home[: world.space.guest_tables] = captured_nodes(world, 0)
+    return one_copy(world, home)
+
+
+def captured_host(world, params=None):
+    """State of the host's tables where they were captured."""
+    home = nowhere(world)
+    home[world.space.guest_tables :][: world.space.host_tables] = captured_nodes(world, 1)
+    return one_copy(world, home)
+
+
+AS_CAPTURED = guest_part(captured_guest), host_part(captured_host)

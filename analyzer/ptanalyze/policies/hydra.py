@@ -9,8 +9,7 @@ import numpy as np
 from msgspec import Meta
 
 from ..machine import Strict
-from .base import Policy, captured_nodes, owner_masks
-from .fixed_copies import guest_exists
+from .base import Part, Policy, guest_exists, owner_masks
 from .hydra_hooks import HOOKS, State
 
 FILTERS = ("off", "single", "all", "all-or-none")
@@ -31,13 +30,10 @@ class Params(Strict):
 
 
 def start(world, params):
-    space, history, nodes = world.space, world.history, world.nodes
+    history, nodes = world.history, world.nodes
     entries = _owners_entries(history, nodes)
     ring = np.where(entries.any(axis=2), np.uint64(1) << np.arange(nodes, dtype=np.uint64), np.uint64(0))
     tables = _owners_tables(world, ring)
-    home = np.zeros(len(tables), np.int16)
-    if not space.native:
-        home[space.guest_tables :][: space.host_tables] = captured_nodes(world, 1)
     options = np.array(
         [params.prefetch, params.prefetch_on == "first", FILTERS.index(params.tlbflush)], np.int64
     )
@@ -45,7 +41,6 @@ def start(world, params):
         entries,
         ring,
         tables,
-        home,
         history.vma.copy(),
         history.mixed_row,
         history.mixed.copy(),
@@ -53,7 +48,7 @@ def start(world, params):
         options,
         np.zeros(1, np.uint64),
     )
-    return state, int(np.bitwise_count(tables).sum()), space.host_tables
+    return state, int(np.bitwise_count(tables).sum())
 
 
 def _owners_entries(history, nodes):
@@ -102,8 +97,8 @@ def settle(state, world, tables):
 POLICY = Policy(
     "hydra",
     "lazy, partial replicas: an entry is copied to a node at its first use there; shootdowns go to sharers",
-    HOOKS,
-    start,
-    settle,
-    Params,
+    guest=Part(HOOKS, start, settle),
+    params=Params,
+    source="Hydra, ATC '24, sections 3 and 4",
+    needs=("trace",),
 )

@@ -21,8 +21,8 @@ from ..kernels.replay import (
     TABLE_NEW,
     grow,
 )
-from ..kernels.steps import FLUSH, FREE, MOVE, SET, UPDATE, popcount, word_mask
-from .base import Hooks, hook
+from ..kernels.steps import CLEAR, DATA, FLUSH, FREE, MOVE, SET, UPDATE, popcount, word_mask
+from .base import GuestHooks, hook
 
 ONE = np.uint64(1)
 OFF, SINGLE, ALL, ALL_OR_NONE = range(4)
@@ -33,7 +33,6 @@ class State(NamedTuple):
     entries    uint64[L, nodes, 8]  bit map of the entries that each node's copy of a row has
     ring       uint64[L, nodes]     bit n of ring[row, m]: copies of nodes m and n are linked; 0: m has none
     tables     uint64[T]            bit n: node n has this guest table page
-    home       int16[T]             node of host tables, as captured
     vma        int32[L], mixed_row int32[L], mixed int32[M, 512], owner int16[V]: as in History
     options    int64[3]             prefetch degree; 1: only with a table's first copy; OFF ... ALL_OR_NONE
     sharing    uint64[1]            nodes that share a leaf table changed since the last FLUSH
@@ -42,7 +41,6 @@ class State(NamedTuple):
     entries: np.ndarray
     ring: np.ndarray
     tables: np.ndarray
-    home: np.ndarray
     vma: np.ndarray
     mixed_row: np.ndarray
     mixed: np.ndarray
@@ -52,8 +50,8 @@ class State(NamedTuple):
 
 
 @hook
-def locate(state, table, dimension, node):
-    return node if dimension == 0 else state.home[table]
+def locate(state, table, node):
+    return node
 
 
 @hook
@@ -152,7 +150,9 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
         free(state, row, steps.other[step], steps.node[step], counters)
     elif kind == FLUSH:
         shoot_down(state, steps.other[step], steps.node[step], shootdowns, counters)
-    else:
+    elif kind == DATA:
+        update(state, row, owner_of(state, row, lo), steps.node[step], mapped.changed[step], counters)
+    elif kind in (CLEAR, UPDATE, MOVE):
         update(state, row, steps.owner[step], steps.node[step], mapped.changed[step], counters)
         if kind == MOVE:
             move(state, tables, rows, steps, mapped, counters, step)
@@ -216,4 +216,4 @@ def shoot_down(state, number, node, shootdowns, counters):
         counters.events[kind, node, there] += live[there]
 
 
-HOOKS = Hooks(locate, on_walk, on_step)
+HOOKS = GuestHooks(locate, on_walk, on_step)

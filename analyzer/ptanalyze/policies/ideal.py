@@ -8,14 +8,13 @@ from .base import Policy
 
 def start(world, params):
     home = np.zeros(len(world.space.tables.level), np.int16)
-    local = np.arange(world.nodes, dtype=np.int16)
-    return fixed_copies.start(world, home, home.copy(), serve_guest=local, serve_host=local)
+    return fixed_copies.one_copy(world, home, serve=np.arange(world.nodes))
 
 
 POLICY = Policy(
     "ideal",
     "every read local: the bound that no policy beats",
-    fixed_copies.HOOKS,
-    start,
-    fixed_copies.settle,
+    fixed_copies.guest_part(start),
+    fixed_copies.host_part(start),
+    source="a bound, not a system",
 )

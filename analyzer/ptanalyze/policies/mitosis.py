@@ -18,11 +18,8 @@ class Params(Strict):
 
 
 def start(world, params):
-    """Native, or the guest's tables of a VM that sees the nodes; the host's stay as captured."""
     copies = replica_nodes("mitosis", params.nodes, world.machine)
-    home = fixed_copies.captured_homes(world, guest=False)
-    serve = nearest(copies, world.machine)
-    return fixed_copies.start(world, home, home.copy(), serve_guest=serve, copies=copies)
+    return fixed_copies.replicas(world, copies, nearest(copies, world.machine))
 
 
 def replica_nodes(policy, text, machine):
@@ -47,8 +44,7 @@ def nearest(copies, machine):
 POLICY = Policy(
     "mitosis",
     "eager, full replicas on every node: all reads local, every entry written everywhere; a VM's guest only",
-    fixed_copies.HOOKS,
-    start,
-    fixed_copies.settle,
-    Params,
+    guest=fixed_copies.guest_part(start),
+    params=Params,
+    source="Mitosis, ASPLOS '20; a guest's tables only where the VM sees the nodes (vMitosis, Table 1)",
 )

@@ -6,7 +6,6 @@ that reads it.
 
 from typing import Annotated
 
-import numpy as np
 from msgspec import Meta
 
 from ..errors import UsageError
@@ -14,35 +13,42 @@ from ..machine import Strict
 from . import fixed_copies
 from .base import Policy
 
+LINUX = "Linux memory policies (set_mempolicy(2)): page tables follow the policy of the faulting thread"
+
 
 class BindParams(Strict):
     node: Annotated[int, Meta(ge=0, description="the node that gets every table page")] = 0
 
 
-def _start(world, root, rule):
-    """The root existed before the first walk: it is on node `root`, everything else follows `rule`."""
-    home = np.full(len(world.space.tables.level), fixed_copies.NOWHERE, np.int16)
-    home[0] = root
-    return fixed_copies.start(world, home, home.copy(), rule=rule)
-
-
 def first_touch(world, params):
-    return _start(world, world.history.vma_owner[0], (fixed_copies.FIRST_TOUCH, 0))
+    return fixed_copies.FIRST_TOUCH, 0, world.history.vma_owner[0]
 
 
 def interleave(world, params):
-    return _start(world, 0, (fixed_copies.INTERLEAVE, 1 % world.nodes))
+    return fixed_copies.INTERLEAVE, 0, 0
 
 
 def bind(world, params):
     if params.node >= world.nodes:
         allowed = f"machine {world.machine.name} has nodes 0..{world.nodes - 1}"
         raise UsageError(f"policy bind: node = {params.node}: {allowed}")
-    return _start(world, params.node, (fixed_copies.BIND, params.node))
+    return fixed_copies.BIND, params.node, params.node
 
 
-def _policy(name, doc, start, params=Strict):
-    return Policy(name, doc, fixed_copies.HOOKS, start, fixed_copies.settle, params)
+def _policy(name, doc, rule_of, params=Strict):
+    def guest(world, params):
+        """The root existed before the first walk: it is on node `root`, everything else follows `rule`."""
+        kind, node, root = rule_of(world, params)
+        home = fixed_copies.nowhere(world)
+        home[0] = root
+        after_root = (node + 1) % world.nodes if kind == fixed_copies.INTERLEAVE else node
+        return fixed_copies.one_copy(world, home, rule=(kind, after_root))
+
+    def host(world, params):
+        return fixed_copies.one_copy(world, fixed_copies.nowhere(world), rule=rule_of(world, params)[:2])
+
+    parts = fixed_copies.guest_part(guest), fixed_copies.host_part(host)
+    return Policy(name, doc, *parts, params, source=LINUX)
 
 
 FIRST_TOUCH = _policy(

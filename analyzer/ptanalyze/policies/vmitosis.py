@@ -9,13 +9,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..errors import UsageError
 from ..machine import Strict
 from . import fixed_copies
 from .base import Policy
 from .mitosis import NODES, nearest, replica_nodes
 
 LAYERS = "what is replicated: the guest's table, the host's, or both; the other stays as captured"
+ACTS = {"both": {"gPT", "ePT"}, "gpt": {"gPT"}, "ept": {"ePT"}}
 
 
 class Params(Strict):
@@ -24,32 +24,17 @@ class Params(Strict):
 
 
 def start(world, params):
-    """UsageError for a native capture: there is no ePT to replicate."""
-    if world.space.native:
-        raise UsageError(
-            "policy vmitosis-replicate: a native capture has no host tables (ept.tables): dump the VM with "
-            "`ptanalyze dump vm` and `ptanalyze join` it with the guest's capture, or use mitosis"
-        )
     copies = replica_nodes("vmitosis-replicate", params.nodes, world.machine)
-    serve = nearest(copies, world.machine)
-    guest, host = params.layers != "ept", params.layers != "gpt"
-    home = fixed_copies.captured_homes(world, guest=not guest, host=not host)
-    return fixed_copies.start(
-        world,
-        home,
-        home.copy(),
-        serve_guest=serve if guest else fixed_copies.NOWHERE,
-        serve_host=serve if host else fixed_copies.NOWHERE,
-        copies=copies if guest else (),
-        host_copies=len(copies) if host else 1,
-    )
+    return fixed_copies.replicas(world, copies, nearest(copies, world.machine))
 
 
 POLICY = Policy(
     "vmitosis-replicate",
     "a VM's guest and host tables replicated eagerly on every node: both dimensions of all walks local",
-    fixed_copies.HOOKS,
-    start,
-    fixed_copies.settle,
+    fixed_copies.guest_part(start),
+    fixed_copies.host_part(start),
     Params,
+    source="vMitosis, sections 3.3.1 and 3.3.2",
+    needs=("nested tables",),
+    acts=lambda params: ACTS[params.layers],
 )

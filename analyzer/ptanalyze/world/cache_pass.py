@@ -36,6 +36,11 @@ def cache_pass(space, placement, machine, stream, *, events=None, batch=1 << 20)
         yield slice(first, last), reads
 
 
+def no_reads():
+    """Reads of no walk at all, of the types that cache_pass yields."""
+    return _empty(np.zeros(0, np.int32), read_only(np.zeros(0, np.uint32)), read_only(np.zeros(0, bool)))
+
+
 def chunk_runs(offset, batch):
     """Iterate (first, last): runs of whole chunks with at least `batch` walks each, but for the last run."""
     chunks, first = len(offset) - 1, 0

@@ -162,7 +162,7 @@ def _replay_events(writer, live, trace, placement, stream, first, last):
 
 def _arrays(writer, nodes):
     columns = np.frombuffer(writer.steps, np.int64).reshape(-1, len(Steps._fields)).T
-    types = (np.int64, np.uint8, np.int32, np.int16, np.int16, np.int16, np.int32, np.int16, np.int16)
+    types = (np.int64, np.uint8, np.int32, *(np.int16,) * 3, np.int32, np.int16, np.int16, np.uint8)
     steps = Steps(*(np.ascontiguousarray(c, t) for c, t in zip(columns, types, strict=True)))
     live = np.array(writer.live, np.int32).reshape(-1, nodes)
     return steps, Shootdowns(live, np.array(writer.single, bool))

@@ -34,7 +34,7 @@ class StepWriter:
         self.vmas, self.slots, self.tables = vmas, slots, tables
         self._tables, self._touched = slots.tables(tables.parent)
         self.begin({})
-        self._at = self._node = 0
+        self._at = self._node = self._call = 0
         self._brk = None
         self._do = {
             Event.MMAP: self._mmap,
@@ -75,7 +75,7 @@ class StepWriter:
         handler = self._do.get(kind)
         if handler is None or result < 0 or a >= TOP or b >= TOP:
             return
-        self._at, self._node, self._live_now = at, node, live
+        self._at, self._node, self._call, self._live_now = at, node, kind, live
         handler(a, b, c, d, result)
 
     def _mmap(self, a, b, c, d, result):
@@ -273,7 +273,7 @@ class StepWriter:
     def _add(self, kind, row=0, lo=0, hi=0, owner=0, other=0, to=0):
         if lo == hi and kind not in (FREE, FLUSH):
             return
-        self.steps.extend((self._at, kind, row, lo, hi, owner, other, to, self._node))
+        self.steps.extend((self._at, kind, row, lo, hi, owner, other, to, self._node, self._call))
         self._last = self._at, kind
 
 

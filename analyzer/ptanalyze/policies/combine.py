@@ -1,0 +1,94 @@
+"""Which policy acts on what: one name, or several joined by "+", resolved to a Plan for the replay."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..errors import UsageError
+from .base import Part, Policy, check_needs, parameters
+from .fixed_copies import AS_CAPTURED
+
+
+class Plan(NamedTuple):
+    """`members` are [(Policy, parameters)] in a fixed order, so that "a+b" is "b+a"."""
+
+    name: str
+    members: tuple[tuple[Policy, Any], ...]
+    guest: tuple[Part, Any]
+    host: tuple[Part, Any]
+
+    @property
+    def params(self):
+        """{key: value}, of several members {policy.key: value}."""
+        several = len(self.members) > 1
+        return {
+            f"{policy.name}.{key}" if several else key: value
+            for policy, params in self.members
+            for key, value in msgspec.structs.asdict(params).items()
+        }
+
+    @property
+    def reshaping(self):
+        """Hashable: plans of which it is equal are replayed on the same World."""
+        return tuple(
+            (policy.name, msgspec.json.encode(params)) for policy, params in self.members if policy.reshape
+        )
+
+    def reshape(self, world):
+        """The World after all members' reshaping; UsageError where one needs what the capture lacks."""
+        for policy, params in self.members:
+            check_needs(policy, world)
+            if policy.reshape:
+                world = policy.reshape(world, params)
+        return world
+
+
+def plan(policies, settings):
+    """Plan of policies that act on different things; settings: {key or policy.key: value}.
+
+    UsageError names two that act on the same thing, and parameters that none of them has.
+    """
+    name = "+".join(policy.name for policy in policies)
+    members = tuple(
+        (policy, policy.configure(mine))
+        for policy, mine in zip(policies, _shared_out(name, policies, settings), strict=True)
+    )
+    taken = {}
+    for policy, params in members:
+        for what in sorted(policy.acts_on(params)):
+            if what in taken:
+                raise UsageError(
+                    f"policy {name}: {taken[what]} and {policy.name} both act on {what}; give them apart "
+                    "(-p A -p B), or restrict one by a parameter such as layers"
+                )
+            taken[what] = policy.name
+    return Plan(name, members, _part(members, "gPT", 0), _part(members, "ePT", 1))
+
+
+def _part(members, what, dimension):
+    for policy, params in members:
+        part = (policy.guest, policy.host)[dimension]
+        if part is not None and what in policy.acts_on(params):
+            return part, params
+    return AS_CAPTURED[dimension], None
+
+
+def _shared_out(name, policies, settings):
+    """[{key: value}] for each policy: KEY goes to every one that has it, POLICY.KEY to that one."""
+    mine = [{} for _ in policies]
+    for setting, value in settings.items():
+        target, dot, key = setting.rpartition(".")
+        takers = [
+            k
+            for k, policy in enumerate(policies)
+            if (policy.name == target if dot else key in {p[0] for p in parameters(policy)})
+        ]
+        if not takers:
+            if len(policies) == 1:
+                mine[0][setting] = value
+                continue
+            has = "; ".join(f"{p.name}: {', '.join(q[0] for q in parameters(p)) or 'none'}" for p in policies)
+            raise UsageError(f"policy {name}: {setting} = {value}: no such parameter; they have: {has}")
+        for k in takers:
+            mine[k][key] = value
+    return mine
