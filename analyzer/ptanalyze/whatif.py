@@ -45,18 +45,32 @@ def whatif(
     if baseline == AUTO:
         baseline = "linux" if trace is None or len(snapshot.topology) > 1 else "first-touch"
     plans = planned(policies, baseline)
-    provenance = {"ptanalyze": __version__, "python": platform.python_version(), **(provenance or {})}
     if trace is None:
-        return static_results(snapshot, machine, plans, costs, provenance, contended)
+        return static_results(snapshot, machine, plans, costs, _complete(provenance), contended)
+    world = captured_world(snapshot, trace, machine, placement, threads, cache_dir, progress)
+    return replayed(world, plans, costs, contended, progress, provenance)
+
+
+def captured_world(snapshot, trace, machine, placement=AUTO, threads=1, cache_dir=None, progress=None):
+    """The World of a capture with its trace; arguments as whatif's."""
     filtered = adding_up(progress, trace.touches, "filtering touches")
     placed = place(trace, machine, placement, snapshot.topology)
-    captured = World(snapshot, trace, machine, placed, Effort(threads, cache_dir, filtered))
+    return World(snapshot, trace, machine, placed, Effort(threads, cache_dir, filtered))
+
+
+def replayed(captured, plans, costs, contended=False, progress=None, provenance=None):
+    """[Result] of Plans on a captured World, the first one being what the others are compared with."""
     done = {}
     for world, runs in by_world(plans, captured):
         mapped = replay(runs, world, world.reads(), _ticking(progress, world))
         done |= {id(run.plan): (run, world, mapped) for run in runs}
     base = done[id(plans[0])][0]
+    provenance = _complete(provenance)
     return [_result(*done[id(plan)], base, costs, provenance, contended) for plan in plans]
+
+
+def _complete(provenance):
+    return {"ptanalyze": __version__, "python": platform.python_version(), **(provenance or {})}
 
 
 def _ticking(progress, world):
@@ -77,8 +91,10 @@ def by_world(plans, world):
     for plan in plans:
         groups.setdefault(plan.reshaping, []).append(plan)
     for alike in groups.values():
-        shaped = [plan.reshape(world) for plan in alike]
-        yield shaped[0], [start(plan, shaped[0]) for plan in alike]
+        shaped = alike[0].reshape(world)
+        for plan in alike[1:]:
+            plan.check(shaped)
+        yield shaped, [start(plan, shaped) for plan in alike]
 
 
 def _result(run, world, mapped, base, costs, provenance, contended):

@@ -42,6 +42,12 @@ class Plan(NamedTuple):
                 world = policy.reshape(world, params)
         return world
 
+    def check(self, shaped):
+        """UsageError where a member that does not reshape needs what the reshaped World lacks."""
+        for policy, _ in self.members:
+            if not policy.reshape:
+                check_needs(policy, shaped)
+
 
 def plan(policies, settings):
     """Plan of policies that act on different things; settings: {key or policy.key: value}.
