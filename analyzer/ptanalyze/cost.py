@@ -68,12 +68,14 @@ def price(counters, machine, costs, baseline=None, instructions=0.0, contended=F
     """Price of Counters against the baseline's; no speed-up where instructions are not known (0)."""
     guest, host = walk_cycles(counters.reads, machine, contended)
     management = management_cycles(counters, machine, costs)
-    speedup = None
+    speedup = run = None
     if instructions and baseline is not None:
         base = sum(walk_cycles(baseline.reads, machine, contended))
         base_management = management_cycles(baseline, machine, costs)
         speedup = _speedup((base, base_management), (guest + host, management), instructions, costs)
-    return Price(guest + host, guest, host, management, speedup, assumptions(costs, contended))
+        outside = instructions * costs.cycles_per_instruction.middle
+        run = outside + costs.exposed.middle * (guest + host) + management
+    return Price(guest + host, guest, host, management, speedup, run, assumptions(costs, contended))
 
 
 def _speedup(base, new, instructions, costs):

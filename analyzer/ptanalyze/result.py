@@ -28,6 +28,7 @@ class Price:
     walk_cycles        all reads, at the machine's latencies
     management_cycles  faults, entries written and copied, table pages, shootdowns
     speedup            run time of the baseline / run time under this policy, None without a trace
+    run_cycles         of the whole run, by the middle of the assumptions, None without a trace
     assumptions        one line for people
     """
 
@@ -36,6 +37,7 @@ class Price:
     host_walk_cycles: float
     management_cycles: float
     speedup: Estimate | None
+    run_cycles: float | None
     assumptions: str
 
 
