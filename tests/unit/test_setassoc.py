@@ -59,6 +59,10 @@ def test_sets_in_rows_hit_and_evict_as_the_naive_ones_whatever_their_ways(shapes
         assert touch_one(found, owner, array, np.uint32(tag)) == naive[owner][array].touch(tag, tag)
 
 
+def test_a_row_of_16_tags_is_a_line_of_the_cache():
+    assert all(row_bank(owners, [(3, 11)]).tags.ctypes.data % 64 == 0 for owners in (1, 2, 500))
+
+
 @njit
 def touch_one(bank, owner, array, tag):
     return find(bank, owner, array, tag, tag)

@@ -56,7 +56,20 @@ def test_every_walk_reads_what_the_naive_walker_reads(data):
     snapshot = data.draw(snapshots())
     trace = data.draw(traces(snapshot))
     machine = small_machine(nested=data.draw(st.booleans()))
-    space, batches = passes(snapshot, trace, machine, batch=data.draw(st.sampled_from([1, 5, 1000])))
+    assert_as_naive(snapshot, trace, machine, data.draw(st.sampled_from([1, 5, 1000])))
+
+
+@pytest.mark.parametrize("host", [None, []])
+def test_walks_of_several_blocks_with_flushes_within_them_read_what_the_naive_walker_reads(host):
+    rng, mapped = np.random.default_rng(4), [(GIB * (k + 1), 5 + k) for k in range(6)]
+    touched = GIB * rng.integers(1, 7, (4, 700)) + KIB4 * rng.integers(0, 512, (4, 700))
+    events = [(chunk, 0, Event.MUNMAP, (8 * GIB, KIB4), 0) for chunk in (1, 3)]
+    trace = build_trace([(k % 2, addresses) for k, addresses in enumerate(touched.tolist())], events)
+    assert_as_naive(build_snapshot(mapped, host), trace, small_machine(), 1 << 20)
+
+
+def assert_as_naive(snapshot, trace, machine, batch):
+    space, batches = passes(snapshot, trace, machine, batch=batch)
     ids = {}
     for k in [
         *range(space.guest_tables),

@@ -41,8 +41,14 @@ def row_bank(owners, arrays):
     row = np.array([_row(way) for way in ways.tolist()], np.int64)
     end = np.cumsum(sets * row)
     stride = int(end[-1]) if len(end) else 0
-    tags = np.full(owners * stride, EMPTY, np.uint32)
-    return RowBank(tags, stride, end - sets * row, sets, ways, row)
+    return RowBank(_aligned(owners * stride), stride, end - sets * row, sets, ways, row)
+
+
+def _aligned(tags):
+    """EMPTY tags whose rows of 16 are cache lines."""
+    room = np.full(tags + 16, EMPTY, np.uint32)
+    first = -room.ctypes.data % 64 // 4
+    return room[first : first + tags]
 
 
 def _row(ways):
@@ -52,15 +58,26 @@ def _row(ways):
 @njit(inline="always")
 def find(bank, owner, array, index, tag):
     """True if `tag` was in the set that `index` falls into, now its most recent; on a miss the last goes."""
-    tags, stride, start, sets, ways, row = bank
-    number, of = np.uint64(index), np.uint64(sets[array])
+    return touch_row(bank, array, row_of(bank, owner, array, index), tag)
+
+
+@njit(inline="always")
+def row_of(bank, owner, array, index):
+    """uint64: where in `tags` the set begins that `index` falls into."""
+    number, of = np.uint64(index), np.uint64(bank.sets[array])
     number = number & (of - np.uint64(1)) if of & (of - np.uint64(1)) == 0 else number % of
-    first = np.uint64(owner * stride + start[array]) + number * np.uint64(row[array])
-    if row[array] == 4:
-        return touch_4(tags, first, np.uint32(ways[array]), tag)
-    if row[array] == 16:
-        return touch_16(tags, first, np.uint32(ways[array]), tag)
-    return touch(tags, first, ways[array], tag)
+    return np.uint64(owner * bank.stride + bank.start[array]) + number * np.uint64(bank.row[array])
+
+
+@njit(inline="always")
+def touch_row(bank, array, first, tag):
+    """setassoc.touch of the set that begins at `first`."""
+    row, ways = bank.row[array], bank.ways[array]
+    if row == 4:
+        return touch_4(bank.tags, first, np.uint32(ways), tag)
+    if row == 16:
+        return touch_16(bank.tags, first, np.uint32(ways), tag)
+    return touch(bank.tags, first, ways, tag)
 
 
 def touch_vector(row):

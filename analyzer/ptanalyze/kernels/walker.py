@@ -13,8 +13,9 @@ import numpy as np
 from numba import njit
 
 from .entries import frame, leaf
+from .prefetch import prefetch
 from .setassoc import EMPTY
-from .setrows import RowBank, find
+from .setrows import RowBank, find, row_of, touch_row
 
 NO_TABLE = -1
 BLOCK = 512  # walks that take each step together
@@ -36,18 +37,19 @@ class Block(NamedTuple):
     """Room for what BLOCK walks look at: written and read again by the three steps of `walk`.
 
     vpn, frame  int64[BLOCK]  page number walked for, and its guest frame: -1 native or where there is none
-    line        uint32[BLOCK * READS]  tags of the lines read, in order
-    walk, bit   int64[BLOCK * READS]   which walk of the block reads it, as which bit of its mask
-    missed      int64[BLOCK * READS]   reads that missed the CPU's L2
+    read        uint64[BLOCK * READS]  entries read, in order: tag of the line << 32 | walk << 8 | bit
+    found       bool[BLOCK * READS]    whether the CPU's L2 had the line
+    missed      uint64[BLOCK * READS]  those of `read` that it had not
+    row         uint64[BLOCK * READS]  where their sets begin in the LLC
     chain       int64[2, 8]   tables on the way of one walk, by level: the guest's, the host's
     """
 
     vpn: np.ndarray
     frame: np.ndarray
-    line: np.ndarray
-    walk: np.ndarray
-    bit: np.ndarray
+    read: np.ndarray
+    found: np.ndarray
     missed: np.ndarray
+    row: np.ndarray
     chain: np.ndarray
 
 
@@ -64,8 +66,9 @@ class Trees(NamedTuple):
 
 def block():
     """An empty Block."""
-    walks, reads = np.zeros((2, BLOCK), np.int64), np.zeros((3, BLOCK * READS), np.int64)
-    return Block(*walks, np.zeros(BLOCK * READS, np.uint32), *reads, np.zeros((2, 8), np.int64))
+    read, missed, row = np.zeros((3, BLOCK * READS), np.uint64)
+    found = np.zeros(BLOCK * READS, np.bool_)
+    return Block(*np.zeros((2, BLOCK), np.int64), read, found, missed, row, np.zeros((2, 8), np.int64))
 
 
 @njit(cache=True, nogil=True, _nrt=False)
@@ -90,27 +93,38 @@ def walk(cpu, page, flushes, cpu_node, tables, regions, trees, caches, block, ou
 @njit(cache=True, nogil=True, _nrt=False)
 def locate(page, first, last, table_level, regions, trees, block, out):
     """Where each walk ends: leaf, slot, host_leaf, host_slot of `out`, vpn and frame of `block`."""
-    va, leaf, region_level = regions.va, regions.leaf, regions.level
-    out_leaf, out_slot, out_host, out_host_slot = out.leaf, out.slot, out.host_leaf, out.host_slot
+    va, leaf, level, nested = regions.va, regions.leaf, regions.level, trees.host_levels > 0
     for i in range(first, last):
-        region = np.int64(page[i]) >> 9
-        level, vpn = np.int64(region_level[region]), np.int64(va[region]) << 9 | np.int64(page[i]) & 511
-        table, slot = np.int64(leaf[region]), (vpn >> (9 * (level - 1))) & 511
-        number, host, host_slot = np.int64(-1), np.int64(NO_TABLE), np.int64(-1)
-        if trees.host_levels > 0:
-            number = data_frame(trees.entries, table, slot, level, vpn, trees.code)
-            host = host_of(trees.host_of, number)
-            if host != NO_TABLE:
-                host_slot = (number >> (9 * (np.int64(table_level[host]) - 1))) & 511
-        block.vpn[i - first], block.frame[i - first] = vpn, number
-        out_leaf[i], out_slot[i], out_host[i], out_host_slot[i] = table, slot, host, host_slot
+        region = page[i] >> np.uint32(9)
+        vpn = np.int64(va[region]) << 9 | np.int64(page[i]) & 511
+        table, slot = np.int64(leaf[region]), (vpn >> (9 * (np.int64(level[region]) - 1))) & 511
+        if nested and table < len(trees.entries):
+            prefetch(trees.entries, np.uint64(table << 9 | slot))
+        block.vpn[i - first], block.frame[i - first] = vpn, -1
+        out.leaf[i], out.slot[i], out.host_leaf[i], out.host_slot[i] = table, slot, NO_TABLE, -1
+    if nested:
+        locate_data(page, first, last, table_level, level, trees, block, out)
+
+
+@njit(inline="always")
+def locate_data(page, first, last, table_level, region_level, trees, block, out):
+    """The second half of locate: what the leaf entries say, now that they are on their way."""
+    for i in range(first, last):
+        level = np.int64(region_level[page[i] >> np.uint32(9)])
+        table, slot, vpn = np.int64(out.leaf[i]), np.int64(out.slot[i]), block.vpn[i - first]
+        number = data_frame(trees.entries, table, slot, level, vpn, trees.code)
+        host = host_of(trees.host_of, number)
+        block.frame[i - first] = number
+        if host != NO_TABLE:
+            host_slot = (number >> (9 * (np.int64(table_level[host]) - 1))) & 511
+            out.host_leaf[i], out.host_slot[i] = host, host_slot
 
 
 @njit(cache=True, nogil=True, _nrt=False)
 def descend(cpu, flushes, flushed, first, last, tables, trees, caches, block, out):
-    """Which entries each walk reads, past the paging-structure caches: `read` of `out`, the lines of `block`.
+    """Which entries each walk reads, past the paging-structure caches: `read` of `out` and of `block`.
 
-    Returns (flushes done, lines in `block`).
+    Returns (flushes done, reads in `block`).
     """
     parent, table_level, guest_host = tables.parent, tables.level, tables.host_leaf
     pwc, chain, frames = caches.guest_pwc, block.chain[0], trees.frame
@@ -122,7 +136,7 @@ def descend(cpu, flushes, flushed, first, last, tables, trees, caches, block, ou
             pwc.tags[:] = EMPTY
             while flushed < len(flushes) and flushes[flushed] <= i:
                 flushed += 1
-        c, begin, vpn, table = np.int64(cpu[i]), reads, block.vpn[i - first], np.int64(out_leaf[i])
+        c, vpn, table, read = np.int64(cpu[i]), block.vpn[i - first], np.int64(out_leaf[i]), np.uint64(0)
         level = np.int64(table_level[table])
         g, known = level, False
         chain[g] = table
@@ -136,29 +150,30 @@ def descend(cpu, flushes, flushed, first, last, tables, trees, caches, block, ou
             if nested and not known:
                 host = np.int64(guest_host[chain[g]])
                 if host != NO_TABLE:
-                    reads = translate(c, g, frames[chain[g]], host, reads, tables, trees, caches, block)
+                    to = i - first, c, g, frames[chain[g]], host
+                    reads, bits = translate(to, reads, tables, trees, caches, block)
+                    read |= bits
             known = False
-            block.line[reads], block.bit[reads] = line_of(chain[g], vpn >> (9 * (g - 1))), 8 * g
+            block.read[reads] = one_read(chain[g], vpn >> (9 * (g - 1)), i - first, 8 * g)
+            read |= ONE << np.uint64(8 * g)
             reads += 1
             g -= 1
         if nested and out_host[i] != NO_TABLE:
-            host, number = np.int64(out_host[i]), block.frame[i - first]
-            reads = translate(c, 0, number, host, reads, tables, trees, caches, block)
-        read = np.uint64(0)
-        for k in range(begin, reads):
-            block.walk[k] = i - first
-            read |= ONE << np.uint64(block.bit[k])
+            to = i - first, c, 0, block.frame[i - first], np.int64(out_host[i])
+            reads, bits = translate(to, reads, tables, trees, caches, block)
+            read |= bits
         out_read[i], out_dram[i] = read, 0
     return flushed, reads
 
 
 @njit(inline="always")
-def translate(c, g, number, table, reads, tables, trees, caches, block):
-    """The nested walk to guest frame `number`, whose host leaf is in `table`; the new number of reads."""
+def translate(to, reads, tables, trees, caches, block):
+    """The nested walk to guest frame `number`, whose host leaf is in `table`: (reads so far, their bits)."""
+    walk, c, g, number, table = to
     parent, chain, low = tables.parent, block.chain[1], np.int64(tables.level[table])
     span = 9 * (low - 1)
     if find(caches.nested, c, 0, number >> span, np.uint32(number >> span << span)):
-        return reads
+        return reads, np.uint64(0)
     h = low
     chain[h] = table
     while h < trees.host_levels:
@@ -167,32 +182,45 @@ def translate(c, g, number, table, reads, tables, trees, caches, block):
         table = np.int64(parent[table])
         h += 1
         chain[h] = table
+    bits = ((ONE << np.uint64(h + 1)) - (ONE << np.uint64(low))) << np.uint64(8 * g)
     while h >= low:
-        block.line[reads], block.bit[reads] = line_of(chain[h], number >> (9 * (h - 1))), 8 * g + h
+        block.read[reads] = one_read(chain[h], number >> (9 * (h - 1)), walk, 8 * g + h)
         reads += 1
         h -= 1
-    return reads
+    return reads, bits
 
 
 @njit(cache=True, nogil=True, _nrt=False)
 def fetch(cpu, cpu_node, first, reads, caches, block, out):
     """Which of the lines come from DRAM: `dram` of `out`."""
-    missed, dram = 0, out.dram
     for k in range(reads):
-        line = block.line[k]
-        block.missed[missed] = k
-        missed += not find(caches.l2, np.int64(cpu[first + block.walk[k]]), 0, line, line)
+        line, walk, _ = parts(block.read[k])
+        block.found[k] = find(caches.l2, np.int64(cpu[first + walk]), 0, line, line)
+    missed = 0
+    for k in range(reads):
+        block.missed[missed] = block.read[k]
+        missed += not block.found[k]
     for m in range(missed):
-        k = block.missed[m]
-        line, i = block.line[k], first + block.walk[k]
-        found = find(caches.llc, np.int64(cpu_node[cpu[i]]), 0, line, line)
-        dram[i] |= np.uint64(not found) << np.uint64(block.bit[k])
+        line, walk, _ = parts(block.missed[m])
+        block.row[m] = row_of(caches.llc, np.int64(cpu_node[cpu[first + walk]]), 0, line)
+        prefetch(caches.llc.tags, block.row[m])
+    for m in range(missed):
+        line, walk, bit = parts(block.missed[m])
+        out.dram[first + walk] |= np.uint64(not touch_row(caches.llc, 0, block.row[m], line)) << bit
 
 
 @njit(inline="always")
-def line_of(table, index):
-    """Tag of the 64-byte line with the entry for `index`, whose low 9 bits are the slot."""
-    return np.uint32(table << 6 | (index >> 3) & 63)
+def one_read(table, index, walk, bit):
+    """Element of Block.read: the entry of `table` for `index`, whose low 9 bits are the slot."""
+    line = np.uint64(table << 6 | (index >> 3) & 63)  # of 64 bytes, 8 entries
+    return line << np.uint64(32) | np.uint64(walk << 8 | bit)
+
+
+@njit(inline="always")
+def parts(read):
+    """(tag of the line, walk of the block, bit) of an element of Block.read."""
+    walk = np.int64(read >> np.uint64(8) & np.uint64(0xFFFFFF))
+    return np.uint32(read >> np.uint64(32)), walk, read & np.uint64(63)
 
 
 @njit(inline="always")
