@@ -22,6 +22,7 @@ COMMANDS = {
     "walk": "walk",
     "classify": "classify",
     "whatif": "whatif",
+    "topology": "topology",
     "policies": "policies",
     "machines": "machines",
     "completion": "completion",

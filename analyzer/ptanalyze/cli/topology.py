@@ -1,0 +1,186 @@
+"""`ptanalyze topology`: which CPUs share a socket, from the latency of cache-line transfers."""
+
+from pathlib import Path
+
+import click
+
+from .options import json_option
+
+SMALL = 16  # CPUs; the matrix of more fits no terminal
+SLOW = 16  # CPUs; above, say how long it takes
+
+
+@click.group("topology")
+def command():
+    """Group CPUs by how long a cache line takes between them.
+
+    A guest that sees no NUMA nodes finds its virtual NUMA groups that way (vMitosis, 3.3.4).
+    """
+
+
+@command.command("measure")
+@click.option("-o", "--output", type=click.Path(), help="Keep the matrix in this JSON file.")
+@click.option("--cpus", metavar="LIST", help="CPUs such as 0-7,9; default: all that this process may use.")
+@click.option("--rounds", type=click.IntRange(1, 10**7), default=None, help="Round trips a repetition.")
+@click.option("--repeat", type=click.IntRange(1, 10**4), default=None, help="Repetitions of each pair.")
+@json_option
+def measure_command(output, cpus, rounds, repeat, as_json):
+    """Measure every pair of CPUs: two pinned threads hand one cache line back and forth.
+
+    Kept is the fastest repetition; pairs whose median is 1.3 times that are named. In a guest, what was
+    measured holds as long as its vCPUs stay where they were.
+    """
+    from ..formats.latency_matrix import write_matrix
+    from ..progress import progress_bar
+    from ..recording import cacheline
+    from ..recording.kernel_groups import kernel_groups
+
+    check_place(output)
+    chosen = cacheline.usable(None if cpus is None else cacheline.parse_cpu_list(cpus))
+    options = {"rounds": rounds or cacheline.ROUNDS, "repeat": repeat or cacheline.REPEAT}
+    if len(chosen) > SLOW:
+        pairs, about = len(chosen) * (len(chosen) - 1) // 2, cacheline.seconds(len(chosen), **options)
+        click.echo(f"ptanalyze: {pairs:,} pairs of CPUs: about {about:.0f} s", err=True)
+    with progress_bar() as progress:
+        matrix = cacheline.measure(chosen, progress=progress, **options)
+    if output is not None:
+        write_matrix(output, matrix)
+    for a, b, spread in cacheline.noisy_pairs(matrix):
+        why = "disturbed most of the time; more --repeat makes the minimum surer"
+        click.echo(f"ptanalyze: CPUs {a} and {b}: median {spread:.1f} times the minimum: {why}", err=True)
+    show_measured(matrix, kernel_groups(matrix.cpus), as_json)
+    if output is not None:
+        click.echo(f"{output}: written; next: ptanalyze topology groups {output}", err=True)
+
+
+@command.command("groups")
+@click.argument("file", type=click.Path())
+@click.option("--nodes", type=click.IntRange(2), default=None, help="Take the level with this many groups.")
+@click.option("--one-group-ok", is_flag=True, help="Latencies without a gap: all CPUs are one group.")
+@click.option("--compare-with-kernel", is_flag=True, help="The file is of this machine: say what it mirrors.")
+@json_option
+def groups_command(file, nodes, one_group_ok, compare_with_kernel, as_json):
+    """Virtual NUMA groups of a latency matrix: one that `measure` wrote, or a plain table.
+
+    A table is text, cells apart by commas, tabs or blanks, `-` where a pair was not measured. The first line
+    and first column name the CPUs if the corner is empty or a word. Rows, or one triangle, may be missing.
+    """
+    from .. import vcpu_groups
+    from ..formats.latency_matrix import read_matrix
+    from ..recording.kernel_groups import kernel_groups
+
+    matrix = read_matrix(file)
+    found = vcpu_groups.level(matrix.ns, matrix.cpus, nodes=nodes, one_group_ok=one_group_ok, name=file)
+    others = vcpu_groups.levels(matrix.ns, matrix.cpus, file)
+    kernel = kernel_groups(matrix.cpus) if compare_with_kernel else None
+    result = described(matrix, found, others, kernel)
+    if as_json:
+        from ..tables import print_json
+
+        print_json("topology groups", result)
+        return
+    show_groups(result)
+
+
+def check_place(output):
+    """Before minutes of measuring: UsageError where nothing can be written."""
+    from ..errors import UsageError
+
+    if output is not None and (Path(output).is_dir() or not Path(output).parent.is_dir()):
+        raise UsageError(f"{output}: no file can be made there; give -o FILE.json in a directory that exists")
+
+
+def described(matrix, found, others, kernel):
+    """What is known about the groups of one Level, for JSON and for people."""
+    from ..recording.kernel_groups import mirrored
+    from ..vcpu_groups import mean_latencies
+
+    means = mean_latencies(matrix.ns, matrix.cpus, found.groups)
+    return {
+        "groups": [
+            {"cpus": cpus, "within_ns": within, "across_ns": across}
+            for cpus, (within, across) in zip(found.groups, means, strict=True)
+        ],
+        "slowest_within_ns": found.within_ns,
+        "fastest_across_ns": found.across_ns,
+        "other_levels": [
+            {"groups": len(level.groups), "slowest_within_ns": level.within_ns}
+            for level in others
+            if level != found
+        ],
+        "kernel": kernel,
+        "mirrors": None if kernel is None else mirrored(found.groups, kernel),
+    }
+
+
+def show_measured(matrix, kernel, as_json):
+    from ..errors import PtanalyzeError
+    from ..tables import print_json
+    from ..vcpu_groups import level, levels
+
+    try:
+        name = "no groups"
+        found = level(matrix.ns, matrix.cpus, name=name)
+        result, why = described(matrix, found, levels(matrix.ns, matrix.cpus, name), kernel), None
+    except PtanalyzeError as error:
+        result, why = None, str(error)
+    if as_json:
+        cells = [[None if value != value else value for value in row] for row in matrix.ns.tolist()]
+        seen = {"cpus": matrix.cpus, "ns": cells, "topology": result, "no_groups": why}
+        print_json("topology measure", seen)
+        return
+    if len(matrix.cpus) <= SMALL:
+        show_matrix(matrix)
+    if result is None:
+        click.echo(why)
+    else:
+        show_groups(result)
+
+
+def show_matrix(matrix):
+    from ..tables import print_rows
+
+    rows = [
+        {"ns": str(cpu)}
+        | {str(to): "-" if ns != ns else f"{ns:.0f}" for to, ns in zip(matrix.cpus, row, strict=True)}
+        for cpu, row in zip(matrix.cpus, matrix.ns.tolist(), strict=True)
+    ]
+    print_rows("", rows)
+
+
+def show_groups(result):
+    from ..recording.cacheline import cpu_list
+    from ..tables import print_rows
+
+    rows = [
+        {
+            "group": number,
+            "CPUs": cpu_list(group["cpus"]),
+            "mean ns within": group["within_ns"],
+            "mean ns across": group["across_ns"],
+        }
+        for number, group in enumerate(result["groups"])
+    ]
+    print_rows("Virtual NUMA groups", rows)
+    if result["fastest_across_ns"] is not None:
+        low, high = result["slowest_within_ns"], result["fastest_across_ns"]
+        click.echo(f"within at most {low:.4g} ns, across at least {high:.4g} ns")
+    for other in result["other_levels"]:
+        count, low = other["groups"], other["slowest_within_ns"]
+        click.echo(f"another level: --nodes {count}, within at most {low:.4g} ns")
+    show_kernel(result)
+
+
+def show_kernel(result):
+    from ..recording.cacheline import cpu_list
+
+    if result["kernel"] is None:
+        if max(len(group["cpus"]) for group in result["groups"]) <= 2:
+            click.echo("groups of at most two CPUs: are they the hyperthreads of one core, not nodes?")
+        return
+    if "NUMA nodes" in result["mirrors"]:
+        click.echo("the groups mirror the kernel's NUMA nodes")
+        return
+    nodes = " ".join(f"({cpu_list(cpus)})" for cpus in result["kernel"].get("NUMA nodes", ()))
+    others = f"; they mirror its {' and '.join(result['mirrors'])}" if result["mirrors"] else ""
+    click.echo(f"the groups do not mirror the kernel's NUMA nodes {nodes or '(it shows none)'}{others}")
