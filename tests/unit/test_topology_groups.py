@@ -1,54 +1,30 @@
-"""Virtual NUMA groups from latency matrices, and the files these are read from."""
+"""Virtual NUMA groups from latency matrices, and what the kernel says to them."""
 
 import json
-import random
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from latency_tables import SOCKETS, TABLE_4
 from naive import topology as naive
 from ptanalyze.cli import run
-from ptanalyze.errors import CaptureError, PtanalyzeError, UsageError
-from ptanalyze.formats.latency_matrix import LatencyMatrix, Method, read_matrix, write_matrix
+from ptanalyze.errors import CaptureError, UsageError
+from ptanalyze.formats.latency_matrix import parse_table
 from ptanalyze.recording import kernel_groups as kernel
-from ptanalyze.recording.cacheline import cpu_list, noisy_pairs, parse_cpu_list
+from ptanalyze.recording.cacheline import cpu_list, parse_cpu_list
 from ptanalyze.recording.kernel_groups import kernel_groups, mirrored
 from ptanalyze.vcpu_groups import GAP, groups, level, levels, mean_latencies
 
-# vMitosis, Table 4, as printed: the upper triangle of the first 8 of 12 CPUs of a matrix of 192
-TABLE_4 = """\
-\t0\t1\t2\t3\t4\t5\t6\t7\t8\t9\t10\t11
-0\t-\t125\t125\t126\t50\t125\t126\t126\t55\t125\t125\t126
-1\t-\t-\t125\t126\t126\t50\t125\t125\t125\t52\t126\t125
-2\t-\t-\t-\t126\t125\t126\t62\t126\t125\t125\t55\t125
-3\t-\t-\t-\t-\t125\t125\t126\t50\t125\t126\t125\t55
-4\t-\t-\t-\t-\t-\t125\t125\t126\t62\t126\t125\t125
-5\t-\t-\t-\t-\t-\t-\t125\t126\t125\t55\t125\t126
-6\t-\t-\t-\t-\t-\t-\t-\t126\t126\t126\t50\t125
-7\t-\t-\t-\t-\t-\t-\t-\t-\t125\t126\t125\t52
-"""
-SOCKETS = [(0, 4, 8), (1, 5, 9), (2, 6, 10), (3, 7, 11)]
 NAN = np.nan
 
 
-@pytest.fixture
-def file(tmp_path):
-    """Write text or bytes to a file and return its path."""
-
-    def write(content, name="latencies"):
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    return write
-
-
-def groups_of(path, **options):
-    matrix = read_matrix(path)
-    return groups(matrix.ns, matrix.cpus, **options)
+def groups_of(text, **options):
+    cpus, ns = parse_table("latencies", text)
+    return groups(ns, cpus, **options)
 
 
 def matrix_of(partition, rng, within, across, one_way=0.0):
@@ -78,37 +54,10 @@ def partitions(draw, most=12):
     return sorted(tuple(sorted(group)) for group in found.values())
 
 
-def test_table_4_of_the_vmitosis_paper_gives_its_four_groups(file):
-    assert groups_of(file(TABLE_4)) == SOCKETS
-    ((found),) = levels(*(lambda m: (m.ns, m.cpus))(read_matrix(file(TABLE_4))))
+def test_table_4_of_the_vmitosis_paper_gives_its_four_groups():
+    assert groups_of(TABLE_4) == SOCKETS
+    (found,) = levels(parse_table("Table 4", TABLE_4)[1], range(12))
     assert (found.within_ns, found.across_ns) == (62, 125)
-
-
-@pytest.mark.parametrize("mark", [",", " ", "  "])
-@pytest.mark.parametrize("corner", ["", "cpu"])
-def test_table_4_may_have_other_separators_and_corners(file, mark, corner):
-    text = TABLE_4.replace("\t", mark)
-    assert groups_of(file(corner + text if corner else text.lstrip(" "))) == SOCKETS
-
-
-def test_table_4_may_have_comments_empty_cells_and_crlf(file):
-    text = "# ns\n\n" + TABLE_4.replace("-", "").replace("\n", "\r\n")
-    assert groups_of(file(text)) == SOCKETS
-    assert groups_of(file("\ufeff" + TABLE_4.replace("-", "NaN"))) == SOCKETS
-
-
-def test_rows_may_stand_in_any_order(file):
-    head, *rows = TABLE_4.splitlines()
-    assert groups_of(file("\n".join([head, *reversed(rows)]))) == SOCKETS
-
-
-def test_a_matrix_without_names_is_of_cpus_from_0(file):
-    assert groups_of(file("- 50 125\n50 - 125\n125 125 -")) == [(0, 1), (2,)]
-    assert groups_of(file("0,50,125\n50,0,125\n125,125,0")) == [(0, 1), (2,)]
-
-
-def test_a_lower_triangle_with_an_empty_first_row_is_read(file):
-    assert groups_of(file(",,\n50,,\n125,126,\n")) == [(0, 1), (2,)]
 
 
 @settings(deadline=None)
@@ -166,33 +115,27 @@ def test_levels_are_those_of_the_naive_search(values):
     assert found == [each for each in expect if each is not None]
 
 
-def test_a_slow_pair_within_a_group_is_named_with_the_fast_ones_that_join_it(file):
+def test_a_slow_pair_within_a_group_is_named_with_the_fast_ones_that_join_it():
     with pytest.raises(UsageError, match=r"CPUs 4 and 8 take 126 ns.*\(4-0 50, 0-8 55 ns\)"):
-        groups_of(file(TABLE_4.replace("-\t125\t125\t126\t62", "-\t125\t125\t126\t126")))
+        groups_of(TABLE_4.replace("-\t125\t125\t126\t62", "-\t125\t125\t126\t126"))
 
 
-def test_groups_that_no_pair_tells_apart_are_not_guessed(file):
+def test_groups_that_no_pair_tells_apart_are_not_guessed():
     text = "\n".join(line for line in TABLE_4.splitlines() if not line.startswith(("3", "7")))
     with pytest.raises(UsageError, match="no known pair tells whether CPUs 3 and 7 share a group"):
-        groups_of(file(text))
+        groups_of(text)
 
 
-def test_the_other_direction_of_a_pair_may_differ_by_noise_only(file):
-    assert groups_of(file("- 50 125\n60 - 125\n125 125 -")) == [(0, 1), (2,)]
-    with pytest.raises(CaptureError, match=r"latencies: \[1\]\[0\] = 125.0: but \[0\]\[1\] = 50.0"):
-        read_matrix(file("- 50 125\n125 - 125\n125 125 -"))
-
-
-def test_without_a_gap_there_are_no_groups_unless_one_is_all_right(file):
+def test_without_a_gap_there_are_no_groups_unless_one_is_all_right():
     text = "- 50 60\n50 - 62\n60 62 -"
     with pytest.raises(UsageError, match="the matrix has no groups: latencies lie between 50 and 62 ns"):
-        groups_of(file(text))
-    assert groups_of(file(text), one_group_ok=True) == [(0, 1, 2)]
+        groups_of(text)
+    assert groups_of(text, one_group_ok=True) == [(0, 1, 2)]
 
 
-def test_one_group_is_not_guessed_where_no_pair_joins_its_cpus(file):
+def test_one_group_is_not_guessed_where_no_pair_joins_its_cpus():
     with pytest.raises(UsageError, match="whether CPUs 0 and 2 share"):
-        groups_of(file("- 50 - -\n- - - -\n- - - 55\n- - - -"), one_group_ok=True)
+        groups_of("- 50 - -\n- - - -\n- - - 55\n- - - -", one_group_ok=True)
 
 
 def test_one_group_does_not_hide_a_contradiction():
@@ -201,126 +144,40 @@ def test_one_group_does_not_hide_a_contradiction():
         groups(ns, range(3), one_group_ok=True)
 
 
+@pytest.mark.parametrize(
+    ("ns", "cpus", "why"),
+    [
+        ([[NAN, 50]], [0, 1], r"shape = \(1, 2\): must be square"),
+        ([[NAN, 50], [50, NAN]], [0, 1, 2], "one row and column for 3 CPUs"),
+        ([[NAN, 50], [50, NAN]], [4, 4], "CPU = 4: named twice"),
+        ([[NAN]], [0], "a pair needs two"),
+        (
+            [[NAN, 50, 125], [125, NAN, 125], [125, 125, NAN]],
+            [3, 5, 7],
+            r"\[5\]\[3\] = 125.0: but \[3\]\[5\]",
+        ),
+    ],
+)
+def test_a_matrix_that_fits_no_cpus_or_itself_is_refused(ns, cpus, why):
+    with pytest.raises(CaptureError, match=f"^latency matrix: .*{why}"):
+        groups(ns, cpus)
+
+
 def test_one_pair_cannot_be_grouped():
     with pytest.raises(UsageError, match=r"two CPUs are one pair \(50 ns\)"):
         groups([[NAN, 50], [50, NAN]], [0, 1])
 
 
-def test_a_number_of_nodes_that_no_level_has_is_refused_with_those_it_has(file):
+def test_a_number_of_nodes_that_no_level_has_is_refused_with_those_it_has():
     with pytest.raises(UsageError, match="no level has 3 groups; there are levels with 4"):
-        groups_of(file(TABLE_4), nodes=3)
+        groups_of(TABLE_4, nodes=3)
 
 
-def test_mean_latencies_are_of_the_known_pairs(file):
-    matrix = read_matrix(file(TABLE_4))
-    found = level(matrix.ns, matrix.cpus)
-    within, across = mean_latencies(matrix.ns, matrix.cpus, found.groups)[0]
+def test_mean_latencies_are_of_the_known_pairs():
+    cpus, ns = parse_table("Table 4", TABLE_4)
+    within, across = mean_latencies(ns, cpus, level(ns, cpus).groups)[0]
     assert within == pytest.approx((50 + 55 + 62) / 3) and 125 < across < 126
     assert mean_latencies([[NAN, 50], [50, NAN]], [0, 1], [(0,), (1,)]) == [(None, 50), (None, 50)]
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        ("", "no latencies in it"),
-        ("\n  \n# only words\n", "no latencies in it"),
-        ("5", "a pair needs two"),
-        ("cpu,0\n0,-\n", "a pair needs two"),
-        ("- 1\n1 -\n1 1\n", "CPU = 2: not square: only 2 CPUs have a column"),
-        ("- 50 50\n50 -\n", "line 2: latencies = 2: expected 3"),
-        ("- 50\n50 - 3\n- - -", "line 2: latencies = 3: expected 2"),
-        ("- -50\n50 -\n", r"\[0\]\[1\] = -50.0: expected ns"),
-        ("- 0\n50 -\n", r"\[0\]\[1\] = 0.0: expected ns"),
-        ("- 1e300\n1e300 -\n", r"\[0\]\[1\] = 1e\+300"),
-        ("- 1e400\n- -\n", r"\[0\]\[1\] = inf"),
-        ("- inf\n- -\n", r"\[0\]\[1\] = inf"),
-        ("- 1_0\n- -\n", "line 1 = '1_0': expected a latency"),
-        ("- ٥٠\n- -\n", "line 1 = '٥٠': expected a latency"),
-        ("nan nan\nnan nan\n", "no pair is known"),
-        ("- -\n- -\n", "no pair is known"),
-        (",0,0\n0,-,50\n", "CPU = 0: named twice in the first line"),
-        (",0,1\n0,-,50\n0,-,50\n", "line 3: CPU = 0: a second row"),
-        (",0,1\n2,-,50\n", "line 2: CPU = 2: not square"),
-        (",0,9999\n0,-,50\n", "line 1 = '9999': expected a CPU"),
-        (",0,x\n0,-,50\n", "line 1 = 'x': expected a CPU"),
-        ("hello world\nthis is prose\n", "line 1 = 'world': expected a CPU"),
-        (b"\x00\x01\x02", "neither a ptanalyze-topology file nor a table"),
-        (b"\xff\xfe\x80 50", "neither a ptanalyze-topology file nor a table"),
-        (random.Random(1).randbytes(4000), "neither a ptanalyze-topology file nor a table"),
-        ("{", "not a ptanalyze-topology file"),
-        (
-            '{"format": "ptanalyze-snapshot", "version": 1, "cpus": [], "ns": []}',
-            "expected ptanalyze-topology",
-        ),
-        ('{"format": "ptanalyze-topology", "version": 2, "cpus": [], "ns": []}', "version = 2: this release"),
-        ('{"format": "ptanalyze-topology", "version": 1, "cpus": [], "ns": []}', "a pair needs two"),
-        ('{"format": "ptanalyze-topology", "version": 1, "cpus": [0, 1], "ns": [[null, 1]]}', "1 rows of 2"),
-        ('{"format": "ptanalyze-topology", "version": 1, "cpus": [0, 1], "ns": [[], []]}', "2 rows of 0"),
-        (
-            '{"format": "ptanalyze-topology", "version": 1, "cpus": [0, 1], "ns": [[NaN, 1]]}',
-            "not a ptanalyze",
-        ),
-        (
-            '{"format": "ptanalyze-topology", "version": 1, "cpus": [0, 0], "ns": [[null, 1], [1, null]]}',
-            "CPU = 0: named twice",
-        ),
-        (
-            '{"format": "ptanalyze-topology", "version": 1, "cpus": [-1, 0], "ns": [[null, 1], [1, null]]}',
-            "cpus = -1: expected CPU numbers",
-        ),
-        (
-            '{"format": "ptanalyze-topology", "version": 1, "cpus": [0, 1], "ns": [[null, -1], [1, null]]}',
-            r"\[0\]\[1\] = -1.0",
-        ),
-    ],
-)
-def test_a_file_that_is_no_matrix_is_refused_in_one_line(file, content, why):
-    path = file(content)
-    with pytest.raises(PtanalyzeError, match=why) as caught:
-        groups_of(path, name=path)
-    assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
-
-
-@settings(deadline=None)
-@given(st.text(alphabet="0125-,.\t\n #eanx{", max_size=60))
-def test_whatever_a_table_holds_it_is_read_or_refused(tmp_path_factory, text):
-    path = tmp_path_factory.getbasetemp() / "any"
-    path.write_text(text)
-    try:
-        matrix = read_matrix(path)
-    except CaptureError as error:
-        assert "\n" not in str(error)
-        return
-    assert matrix.ns.shape == (len(matrix.cpus),) * 2 and np.isnan(matrix.ns.diagonal()).all()
-
-
-def test_a_measured_matrix_is_read_as_it_was_written(tmp_path):
-    ns = np.array([[NAN, 50.25, 125], [50.25, NAN, 126], [125, 126, NAN]])
-    method = Method(rounds=1000, repeat=7, cpu="some CPU", kernel="6.1")
-    path = tmp_path / "topology.json"
-    write_matrix(path, LatencyMatrix((2, 4, 9), ns, ns / ns, method))
-    assert path.stat().st_mode & 0o777 == 0o600
-    found = read_matrix(path)
-    assert found.cpus == (2, 4, 9) and found.method == method
-    np.testing.assert_array_equal(found.ns, ns)
-    np.testing.assert_array_equal(found.spread, ns / ns)
-    assert set(json.loads(path.read_text())) == {"format", "version", "cpus", "ns", "spread", "method"}
-    assert groups_of(path) == [(2, 4), (9,)]
-
-
-def test_pairs_that_were_disturbed_most_of_the_time_are_named():
-    spread = np.array([[NAN, 1.1, 3.0], [1.1, NAN, 1.0], [3.0, 1.0, NAN]])
-    assert noisy_pairs(LatencyMatrix((2, 4, 9), spread * 50, spread)) == [(2, 9, 3.0)]
-    assert noisy_pairs(LatencyMatrix((2, 4, 9), spread * 50)) == []
-
-
-@pytest.mark.parametrize("cut", [2, 10, 100])
-def test_a_measured_matrix_cut_short_is_refused(tmp_path, cut):
-    path = tmp_path / "topology.json"
-    write_matrix(path, LatencyMatrix((0, 1), np.array([[NAN, 50], [50, NAN]])))
-    path.write_bytes(path.read_bytes()[:-cut])
-    with pytest.raises(CaptureError, match="not a ptanalyze-topology file"):
-        read_matrix(path)
 
 
 @settings(deadline=None)
@@ -371,8 +228,9 @@ def test_a_cpu_that_the_machine_lacks_is_not_compared(two_sockets):
         kernel_groups((0, 8), two_sockets)
 
 
-def test_the_command_prints_a_line_a_group_and_json(file, capfd):
-    path = str(file(TABLE_4))
+def test_the_command_prints_a_line_a_group_and_json(tmp_path, capfd):
+    path = str(tmp_path / "table-4")
+    Path(path).write_text(TABLE_4)
     assert run(["topology", "groups", path]) == 0
     out = capfd.readouterr().out
     assert all(f" {','.join(map(str, cpus))} " in out for cpus in SOCKETS)
@@ -385,18 +243,19 @@ def test_the_command_prints_a_line_a_group_and_json(file, capfd):
     assert "No such file" in capfd.readouterr().err
 
 
-def of_two_sockets(file):
-    """A file with the latencies of the machine `two_sockets`: 12 ns in a core, 50 in a socket, 125 across."""
+def of_two_sockets():
+    """A table of latencies on `two_sockets`: 12 ns in a core, 50 in a socket, 125 across."""
     rows = (
         ["-" if a == b else 12 if a % 4 == b % 4 else 50 if a % 2 == b % 2 else 125 for b in range(8)]
         for a in range(8)
     )
-    return str(file("\n".join(",".join(map(str, row)) for row in rows)))
+    return "\n".join(",".join(map(str, row)) for row in rows)
 
 
-def test_the_command_says_what_of_the_kernel_the_groups_mirror(file, two_sockets, monkeypatch, capfd):
+def test_the_command_says_what_of_the_kernel_the_groups_mirror(tmp_path, two_sockets, monkeypatch, capfd):
     monkeypatch.setattr(kernel, "kernel_groups", lambda cpus: kernel_groups(cpus, two_sockets))
-    path = of_two_sockets(file)
+    path = str(tmp_path / "latencies")
+    Path(path).write_text(of_two_sockets())
     assert run(["topology", "groups", path, "--compare-with-kernel"]) == 0
     out = capfd.readouterr().out
     assert "the groups mirror the kernel's NUMA nodes" in out and "another level: --nodes 4" in out
