@@ -70,6 +70,16 @@ class Latency(Strict):
     contended: tuple[tuple[float, ...], ...] | None = None
 
 
+def _resized(matrix, nodes):
+    if matrix is None:
+        return None
+    known, far = len(matrix), max(max(row) for row in matrix)
+    return tuple(
+        tuple(matrix[a % known][b % known] if a // known == b // known else far for b in range(nodes))
+        for a in range(nodes)
+    )
+
+
 class Machine(Strict):
     name: str
     description: str
@@ -88,6 +98,18 @@ class Machine(Strict):
         """float64[nodes, nodes]: cycles of a DRAM read, [reader's node, serving node]."""
         matrix = self.latency.contended if contended else self.latency.idle
         return np.asarray(matrix, np.float64) * self.ghz
+
+    def resized(self, nodes):
+        """The machine with another number of nodes: its first ones, or more of them, each new pair as far
+        apart as the farthest. UsageError outside 1..64."""
+        if not 1 <= nodes <= 64:
+            raise UsageError(f"nodes = {nodes}: a machine has 1 to 64 nodes")
+        if nodes == self.nodes:
+            return self
+        sizes = {name: _resized(getattr(self.latency, name), nodes) for name in ("idle", "contended")}
+        return msgspec.structs.replace(
+            self, name=f"{self.name}, {nodes} nodes", nodes=nodes, latency=Latency(**sizes)
+        )
 
 
 class Span(Strict):

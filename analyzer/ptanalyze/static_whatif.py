@@ -12,20 +12,26 @@ from .policies.base import RECORD
 from .replay import start
 from .result import Result
 from .snapshot import Node, Topology
-from .world.world import untouched
 
 NO_TRACE = "no trace: every mapped page counts once for each node, events are not known"
 
 
-def static_results(snapshot, machine, plans, costs, provenance, contended=False):
-    """[Result] for Plans, as whatif.whatif without a trace: no TLB, no caches, no events.
+def static_results(world, plans, costs, provenance, contended=False, refused=None):
+    """[Result] for Plans on an untouched World, as whatif.replayed: no TLB, no caches, no events.
 
     Each leaf entry of the guest is one walk from each node: one DRAM read of it, and one of the host's leaf
     entry for its first frame; pages that the host does not map are left out, and a note says how many.
-    UsageError for policies that depend on what threads touch.
+    UsageError for policies that depend on what threads touch, unless `refused` takes their names and why.
     """
-    empty = untouched(snapshot, machine)
-    return [_result(plan, empty, plans[0].name, costs, provenance, contended) for plan in plans]
+    found = []
+    for plan in plans:
+        try:
+            found.append(_result(plan, world, plans[0].name, costs, provenance, contended))
+        except UsageError as error:
+            if refused is None or plan is plans[0]:
+                raise
+            refused[plan.name] = str(error)
+    return found
 
 
 def _result(plan, world, baseline, costs, provenance, contended):

@@ -5,6 +5,7 @@ import platform
 import numpy as np
 
 from . import __version__, cost
+from .errors import UsageError
 from .machine import load_costs
 from .policies import plan_for
 from .progress import adding_up
@@ -12,7 +13,7 @@ from .replay import replay, start
 from .result import Result
 from .static_whatif import static_results
 from .world.placement import AUTO, place
-from .world.world import Effort, World
+from .world.world import Effort, World, untouched
 
 
 def whatif(
@@ -41,32 +42,40 @@ def whatif(
     Without a trace (None) every mapped page counts once for each node; policies that depend on order refuse.
     Raises UsageError for parameters, combinations and placements that are not possible.
     """
-    costs = costs or load_costs(machine)
-    if baseline == AUTO:
-        baseline = "linux" if trace is None or len(snapshot.topology) > 1 else "first-touch"
-    plans = planned(policies, baseline)
-    if trace is None:
-        return static_results(snapshot, machine, plans, costs, _complete(provenance), contended)
     world = captured_world(snapshot, trace, machine, placement, threads, cache_dir, progress)
-    return replayed(world, plans, costs, contended, progress, provenance)
+    plans = planned(policies, baseline_of(world) if baseline == AUTO else baseline)
+    return replayed(world, plans, costs or load_costs(machine), contended, progress, provenance)
+
+
+def baseline_of(world):
+    """The baseline that "auto" stands for."""
+    return "linux" if not world.traced or len(world.snapshot.topology) > 1 else "first-touch"
 
 
 def captured_world(snapshot, trace, machine, placement=AUTO, threads=1, cache_dir=None, progress=None):
-    """The World of a capture with its trace; arguments as whatif's."""
+    """The World of a capture; arguments as whatif's."""
+    if trace is None:
+        return untouched(snapshot, machine)
     filtered = adding_up(progress, trace.touches, "filtering touches")
     placed = place(trace, machine, placement, snapshot.topology)
     return World(snapshot, trace, machine, placed, Effort(threads, cache_dir, filtered))
 
 
-def replayed(captured, plans, costs, contended=False, progress=None, provenance=None):
-    """[Result] of Plans on a captured World, the first one being what the others are compared with."""
+def replayed(captured, plans, costs, contended=False, progress=None, provenance=None, refused=None):
+    """[Result] of Plans on a captured World, the first one being what the others are compared with.
+
+    refused  a dict: plans that the capture does not allow are left out, and why is added to it by their name
+    """
+    provenance = _complete(provenance)
+    if not captured.traced:
+        return static_results(captured, plans, costs, provenance, contended, refused)
     done = {}
-    for world, runs in by_world(plans, captured):
+    for world, runs in by_world(plans, captured, refused):
         mapped = replay(runs, world, world.reads(), _ticking(progress, world))
         done |= {id(run.plan): (run, world, mapped) for run in runs}
     base = done[id(plans[0])][0]
-    provenance = _complete(provenance)
-    return [_result(*done[id(plan)], base, costs, provenance, contended) for plan in plans]
+    kept = [plan for plan in plans if id(plan) in done]
+    return [_result(*done[id(plan)], base, costs, provenance, contended) for plan in kept]
 
 
 def _complete(provenance):
@@ -85,16 +94,24 @@ def planned(policies, baseline):
     return [first, *plans]
 
 
-def by_world(plans, world):
+def by_world(plans, world, refused=None):
     """Yield (World, [Run]): plans that reshape the world alike share its passes."""
     groups = {}
     for plan in plans:
         groups.setdefault(plan.reshaping, []).append(plan)
     for alike in groups.values():
-        shaped = alike[0].reshape(world)
-        for plan in alike[1:]:
-            plan.check(shaped)
-        yield shaped, [start(plan, shaped) for plan in alike]
+        shaped, runs = None, []
+        for plan in alike:
+            try:
+                shaped = shaped or plan.reshape(world)
+                plan.check(shaped)
+                runs.append(start(plan, shaped))
+            except UsageError as error:
+                if refused is None or plan is plans[0]:
+                    raise
+                refused[plan.name] = str(error)
+        if runs:
+            yield shaped, runs
 
 
 def _result(run, world, mapped, base, costs, provenance, contended):

@@ -17,7 +17,8 @@ FLOORS = [
     {"formats", "world", "nested", "vm_fit", "tables", "progress"},
     {"policies", "check", "cost", "whatif_tables", "classify", "fragmentation"},
     {"capture", "recording", "vm", "info", "walk", "replay", "static_whatif"},
-    {"whatif", "locality"},
+    {"whatif", "locality", "compare"},
+    {"sweep", "advise", "workload"},
     {"cli", "__main__"},
 ]
 

@@ -4,7 +4,7 @@ import click
 
 from ..errors import UsageError
 from .options import capture_argument, json_option, open_or_default
-from .whatif import DEFAULT_MACHINE
+from .replaying import DEFAULT_MACHINE
 
 WEIGHTS = ("leaf", "4k", "walks")
 

@@ -7,9 +7,19 @@ from . import hydra, ideal, linux, mitosis, replaced, vmitosis
 from .base import Policy, parameters
 from .combine import Plan, plan
 
-__all__ = ["POLICIES", "Plan", "Policy", "find", "members", "plan_for", "policies", "share_settings"]
+__all__ = [
+    "POLICIES",
+    "Plan",
+    "Policy",
+    "find",
+    "members",
+    "parameters",
+    "plan_for",
+    "policies",
+    "share_settings",
+]
 
-POLICIES = (  # those that reshape the world first, in the order in which they do
+POLICIES = (
     linux.POLICY,
     replaced.FIRST_TOUCH,
     replaced.INTERLEAVE,
@@ -18,6 +28,7 @@ POLICIES = (  # those that reshape the world first, in the order in which they d
     mitosis.POLICY,
     hydra.POLICY,
     vmitosis.POLICY,
+    # what reshapes the world, in the order in which it does
 )
 
 
@@ -41,10 +52,10 @@ def find(name):
 
 
 def members(name):
-    """[Policy] of "a" or "a+b", in the order of the list whatever the order asked for."""
+    """[Policy] of "a" or "a+b", in one order whatever the order asked for: what reshapes the world first."""
     rank = {known: k for k, known in enumerate(policies())}
     found = [find(part.strip()) for part in name.split("+")]
-    return sorted(found, key=lambda policy: rank[policy.name])
+    return sorted(found, key=lambda policy: (policy.reshape is None, rank[policy.name]))
 
 
 def share_settings(names, settings):

@@ -1,0 +1,82 @@
+"""`ptanalyze compare`: what differs between two results, exactly."""
+
+import click
+
+from ..errors import CaptureError
+from .options import json_option
+from .replaying import pair_of, question, replay_options
+
+
+@click.command("compare")
+@click.argument("a", type=click.Path())
+@click.argument("b", type=click.Path())
+@click.option("--exact", is_flag=True, help="Exit with 1 if anything differs.")
+@replay_options
+@json_option
+def command(a, b, exact, as_json, **options):
+    """Differences between results A and B.
+
+    A and B are what `whatif -o FILE.json` or FILE.parquet wrote, or captures to replay now, each with the
+    policy after an @ and its parameters: app@hydra,prefetch=0. Counts are integers: what differs, differs.
+
+    Example: ptanalyze compare app@mitosis app@hydra
+    """
+    from ..compare import compare
+
+    found = compare(rows_of(a, options), rows_of(b, options))
+    show(found, a, b, as_json)
+    if exact and not found.exact:
+        raise CaptureError(b, "quantities that differ", len(found.differences), f"from {a}")
+
+
+def rows_of(source, options):
+    """Rows of a results file, or of a capture's replay under the policy named after the @."""
+    from ..formats.result_file import read_rows
+
+    if source.endswith((".json", ".parquet")):
+        return read_rows(source)
+    from ..progress import progress_bar
+    from ..whatif import whatif
+
+    directory, at, asked = source.partition("@")
+    name, *settings = asked.split(",") if at else ("",)
+    asked = question(directory, **options)
+    policies = [(name, dict(pair_of(setting) for setting in settings))] if name else []
+    with progress_bar() as progress:
+        results = whatif(asked.snapshot, asked.trace, asked.machine, policies, progress=progress, **asked.how)
+    return [results[-1].row()]
+
+
+def show(found, a, b, as_json):
+    from ..tables import console, print_json, print_rows
+
+    if as_json:
+        rows = [{**d._asdict(), "change": d.change, "ratio": d.ratio} for d in found.differences]
+        print_json("compare", {**found._asdict(), "differences": rows, "exact": found.exact})
+        return
+    if found.differences:
+        rows = [
+            {
+                "policy": d.policy,
+                "quantity": d.quantity,
+                "A": shown(d.a),
+                "B": shown(d.b),
+                "B - A": shown(d.change),
+                "B / A": "-" if d.ratio is None else f"{d.ratio:.4g}",
+            }
+            for d in found.differences
+        ]
+        print_rows(f"What differs (A = {a}, B = {b})", rows)
+    out = console()
+    out.print(f"- equal in {found.alike} quantities, different in {len(found.differences)}")
+    for label, only in (("A", found.only_a), ("B", found.only_b)):
+        if only:
+            out.print(f"- only in {label}: {'; '.join(only)}")
+
+
+def shown(value):
+    from ..tables import number
+
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, str) else number(value)

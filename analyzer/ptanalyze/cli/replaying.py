@@ -1,0 +1,106 @@
+"""What the commands that replay policies share: their options, and the capture and machine they name."""
+
+from typing import Any, NamedTuple
+
+import click
+
+from ..errors import UsageError
+
+DEFAULT_MACHINE = "vmitosis-cascade-lake"
+
+OPTIONS = (
+    click.option("-m", "--machine", default=DEFAULT_MACHINE, show_default=True, help="Name or TOML file."),
+    click.option(
+        "--threads-to-nodes",
+        "placement",
+        default="auto",
+        show_default=True,
+        help="recorded, round-robin, block, or nodes as 0,0,1,1.",
+    ),
+    click.option("--costs", type=click.Path(), help="Cost file instead of the machine's own."),
+    click.option("--contended", is_flag=True, help="DRAM latencies under load of the interconnect."),
+    click.option(
+        "--threads",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Threads to compute with; results do not depend on it.",
+    ),
+)
+
+policy_option = click.option(
+    "-p",
+    "--policy",
+    "names",
+    multiple=True,
+    required=True,
+    help="Policy to replay, or several that act on different things as A+B; give -p again to compare.",
+)
+set_option = click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Policy parameter, or POLICY.KEY=VALUE."
+)
+baseline_option = click.option(
+    "--baseline", default="auto", show_default=True, help="Policy the others are compared with."
+)
+csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print CSV, one row a result.")
+
+
+def replay_options(command):
+    """The options of `question`, in their order."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+class Question(NamedTuple):
+    """What to replay: `how` are the keyword arguments of whatif.whatif that the options stand for."""
+
+    capture: Any
+    snapshot: Any
+    trace: Any
+    machine: Any
+    how: dict[str, Any]
+
+
+def question(directory, machine, placement, costs, contended, threads):
+    """The Question of a capture (or the default one) and the options' values."""
+    from ..machine import load_costs, load_machine
+    from .options import open_or_default
+
+    target = load_machine(machine)
+    opened = open_or_default(directory)
+    how = {
+        "placement": placement,
+        "costs": load_costs(target, costs),
+        "contended": contended,
+        "threads": threads,
+        "cache_dir": opened.cache,
+        "provenance": {"capture": str(opened.directory)},
+    }
+    trace = opened.trace if opened.has_trace else None
+    return Question(opened, tables_of(opened), trace, target, how)
+
+
+def tables_of(capture):
+    """The capture's snapshot; for a bare trace one without tables, and a line that says so."""
+    if capture.has_snapshot:
+        return capture.snapshot
+    from ..world.bare_trace import ASSUMED, bare_snapshot
+
+    click.echo(f"ptanalyze: {capture.directory}: {ASSUMED}", err=True)
+    return bare_snapshot(capture.trace)
+
+
+def pair_of(setting):
+    """(key, value) of KEY=VALUE or POLICY.KEY=VALUE."""
+    key, equals, value = setting.partition("=")
+    if not equals:
+        raise UsageError(f"--set {setting}: write KEY=VALUE or POLICY.KEY=VALUE")
+    return key, value
+
+
+def configured(names, settings):
+    """[(name, {key: value})] from --policy and --set."""
+    from ..policies import share_settings
+
+    return list(zip(names, share_settings(names, [pair_of(setting) for setting in settings]), strict=True))

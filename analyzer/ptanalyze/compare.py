@@ -1,0 +1,74 @@
+"""What differs between two sets of results: counts are integers, so a difference is never noise."""
+
+from typing import Any, NamedTuple
+
+PROSE = ("policy", "params", "machine", "placement", "baseline")
+
+
+class Difference(NamedTuple):
+    """One quantity of one policy, as results A and B have it; None where only one of them has it."""
+
+    policy: str
+    quantity: str
+    a: Any
+    b: Any
+
+    @property
+    def change(self):
+        """b - a, None for words."""
+        return self.b - self.a if _number(self.a) and _number(self.b) else None
+
+    @property
+    def ratio(self):
+        """b / a, None for words and where a is 0."""
+        return self.b / self.a if self.change is not None and self.a else None
+
+
+class Comparison(NamedTuple):
+    """Of policies that both have; alike: how many quantities are equal; only_a, only_b: labels."""
+
+    differences: tuple[Difference, ...]
+    alike: int
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+
+    @property
+    def exact(self):
+        """Whether A and B are equal in everything."""
+        return not (self.differences or self.only_a or self.only_b)
+
+
+def compare(a, b):
+    """Comparison of two lists of rows (Result.row, or what formats.result_file.read_rows found).
+
+    Rows are matched by policy and parameters; one row each is compared whatever their policies are.
+    """
+    if len(a) == len(b) == 1:
+        pairs, only = [(a[0], b[0])], ((), ())
+    else:
+        left, right = ({_label(row): row for row in rows} for rows in (a, b))
+        pairs = [(left[label], right[label]) for label in left if label in right]
+        only = tuple(x for x in left if x not in right), tuple(x for x in right if x not in left)
+    found = [one for pair in pairs for one in _row(*pair)]
+    different = tuple(one for one in found if not _equal(one.a, one.b))
+    return Comparison(different, len(found) - len(different), *only)
+
+
+def _label(row):
+    return f"{row['policy']} {row['params'] or ''}".strip()
+
+
+def _row(a, b):
+    label = a["policy"] if a["policy"] == b["policy"] else f"{a['policy']} / {b['policy']}"
+    for key in {**a, **b}:
+        one, other = a.get(key), b.get(key)
+        if key in PROSE or _number(one) or _number(other):
+            yield Difference(label, key, one, other)
+
+
+def _number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _equal(a, b):
+    return a == b or (a != a and b != b)

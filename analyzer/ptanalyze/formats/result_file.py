@@ -1,0 +1,58 @@
+"""Results on disk: FILE.json holds everything (what `whatif --json` prints), FILE.parquet the flat rows."""
+
+import json
+from pathlib import Path
+
+from ..errors import CaptureError, UsageError
+from ..result import frame
+from ..tables import SCHEMA, plain
+from .atomic import atomic_write
+
+WHAT = "whatif"
+
+
+def must_be_writable(output):
+    """UsageError unless the name says which format is meant."""
+    if not str(output).endswith((".parquet", ".json")):
+        raise UsageError(
+            f"-o {output}: results are written as Parquet or JSON; name it FILE.parquet or FILE.json"
+        )
+
+
+def write_results(output, results):
+    """Write [Result] to FILE.json or FILE.parquet."""
+    must_be_writable(output)
+    with atomic_write(output) as file:
+        if str(output).endswith(".parquet"):
+            frame(results).to_parquet(file)
+            return
+        whole = {"schema": SCHEMA, "what": WHAT, "result": [result.to_json() for result in results]}
+        file.write(json.dumps(whole, indent=1, default=plain).encode() + b"\n")
+
+
+def read_rows(path):
+    """[{column: value}] of a results file, FILE.json or FILE.parquet; CaptureError where it is neither."""
+    path = Path(path)
+    try:
+        if path.suffix == ".parquet":
+            import pandas
+
+            return pandas.read_parquet(path).to_dict("records")
+        whole = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise CaptureError(
+            path, "contents", f"{str(error)[:60]!r}", "no results of `ptanalyze whatif`"
+        ) from None
+    if not isinstance(whole, dict) or whole.get("what") != WHAT or not isinstance(whole.get("result"), list):
+        raise CaptureError(path, "what", _shown(whole), "expected what `ptanalyze whatif --json` prints")
+    if whole.get("schema") != SCHEMA:
+        raise CaptureError(path, "schema", whole.get("schema"), f"this version reads schema {SCHEMA}")
+    if not all(isinstance(row, dict) and "policy" in row for row in whole["result"]):
+        raise CaptureError(path, "result", "a row without a policy", "expected what `ptanalyze whatif` wrote")
+    return whole["result"]
+
+
+def _shown(whole):
+    return repr(whole.get("what")) if isinstance(whole, dict) else type(whole).__name__

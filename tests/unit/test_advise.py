@@ -1,0 +1,90 @@
+"""Advice: ranked by time within a budget, Thin or Wide with its evidence."""
+
+import pytest
+from hypothesis import given, settings
+
+from ptanalyze.advise import Budget, advise, candidates
+from ptanalyze.cli.advise import bytes_of, share_of
+from ptanalyze.errors import UsageError
+from ptanalyze.machine import load_costs, load_machine
+from ptanalyze.whatif import captured_world
+from ptanalyze.workload import workload
+from replay_cases import HEAP, cases, world_of
+from strategies import REGION, build_snapshot, build_trace, small_machine
+
+COSTS = load_costs(load_machine("sapphire-rapids"))
+VAS = [HEAP + k * REGION for k in range(30)]
+
+
+def captured(chunks, nodes=2, host=None, placement="round-robin"):
+    snapshot = build_snapshot(
+        [(va, 512 * k) for k, va in enumerate(VAS)], host, nodes=nodes, vmas=[(HEAP, HEAP + 64 * REGION, "h")]
+    )
+    trace = build_trace(chunks) if chunks else None
+    return captured_world(snapshot, trace, small_machine(nodes), placement)
+
+
+def test_a_program_that_one_node_walks_for_is_thin_and_one_that_all_walk_for_is_wide():
+    thin = workload(captured([(0, VAS)] * 30 + [(1, VAS[:1])]))
+    wide = workload(captured([(0, VAS * 5), (1, VAS * 5)]))
+    assert (thin.name, wide.name) == ("Thin", "Wide")
+    assert wide.walks.tolist()[0] == wide.walks.tolist()[1]
+    assert wide.spread == pytest.approx(2) and wide.shared == 1
+    assert thin.shared == pytest.approx(1 / 30) and thin.spread < 1.1
+    assert workload(captured(None)).name == "unknown"
+
+
+@settings(max_examples=30, deadline=None)
+@given(cases())
+def test_sharing_is_counted_table_by_table_as_by_hand(case):
+    found = workload(world_of(case))
+    by_table = {}
+    for chunk in range(len(case.trace.chunks)):
+        node = int(case.placement.cpu_node[case.placement.chunk_cpu[chunk]])
+        for page in case.stream.page[case.stream.offset[chunk] : case.stream.offset[chunk + 1]].tolist():
+            by_table.setdefault(int(case.space.regions.leaf[page >> 9]), []).append(node)
+    counts = [len(set(nodes)) for nodes in by_table.values()]
+    assert found.tables.tolist() == [0, *(counts.count(n) for n in range(1, case.machine.nodes + 1))]
+    assert found.walks.sum() == len(case.stream)
+
+
+def test_the_fastest_comes_first_and_what_is_over_the_budget_last():
+    world = captured([(0, VAS), (1, VAS * 200)])
+    free = advise(world, Budget(), COSTS)
+    times = [one.result.price.speedup.middle for one in free.ranked]
+    assert times == sorted(times, reverse=True) and not any(one.over for one in free.ranked)
+    poor = advise(world, Budget(bytes=0), COSTS)
+    split = [bool(one.over) for one in poor.ranked]
+    assert split == sorted(split) and any(split)
+    assert all(one.extra_bytes > 0 for one in poor.ranked if one.over)
+    assert next(one for one in poor.ranked).extra_bytes == 0
+
+
+def test_the_sentence_names_the_best_policy_within_the_budget_and_why():
+    world = captured([(0, VAS), (1, VAS * 200)])
+    report = advise(world, Budget(), COSTS)
+    assert report.ranked[0].result.policy in report.sentence
+    assert "remote" in report.sentence and "\n" not in report.sentence
+    nothing = advise(captured([(0, VAS)], nodes=1), Budget(), COSTS)
+    assert "stay with first-touch" in nothing.sentence
+
+
+def test_what_the_capture_lacks_rules_policies_out_by_name():
+    allowed, refused = candidates(captured([(0, VAS)]))
+    assert "mitosis" in {plan.name for plan in allowed}
+    assert "nested tables" in refused["vmitosis-replicate"]
+    report = advise(captured(None, host=[]), Budget(), COSTS)
+    assert "hydra" in report.refused and "first-touch" in report.refused
+    assert "vmitosis-replicate" in {one.result.policy for one in report.ranked}
+    assert report.workload.name == "unknown"
+
+
+def test_budgets_are_sizes_or_shares():
+    assert bytes_of("64M", 0) == 64 << 20 and bytes_of("1.5GiB", 0) == 1.5 * 2**30
+    assert bytes_of("1%", 1000) == 10 and bytes_of(None, 7) == float("inf")
+    assert share_of("2.5 %") == 0.025
+    for wrong in ("", "x", "-1M", "1%%", "64Q"):
+        with pytest.raises(UsageError, match="--memory"):
+            bytes_of(wrong, 1)
+        with pytest.raises(UsageError, match="--updates"):
+            share_of(wrong)

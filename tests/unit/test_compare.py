@@ -1,0 +1,86 @@
+"""Comparing results: what is equal is equal to the last integer."""
+
+import json
+
+import pytest
+
+from ptanalyze.compare import compare
+from ptanalyze.errors import CaptureError, UsageError
+from ptanalyze.formats.result_file import must_be_writable, read_rows, write_results
+from ptanalyze.machine import load_costs, load_machine
+from ptanalyze.whatif import whatif
+from replay_cases import HEAP
+from strategies import PAGE, build_snapshot, build_trace, small_machine
+
+VAS = [HEAP + k * PAGE for k in range(20)]
+SNAPSHOT = build_snapshot([(va, k) for k, va in enumerate(VAS)], vmas=[(HEAP, HEAP + 64 * PAGE, "h")])
+
+
+def results(trace_pages, *policies):
+    trace = build_trace([(0, VAS), (1, VAS[:trace_pages])])
+    costs = load_costs(load_machine("sapphire-rapids"))
+    return whatif(SNAPSHOT, trace, small_machine(2), [(name, {}) for name in policies], costs=costs)
+
+
+def rows(found):
+    return [result.row() for result in found]
+
+
+def test_a_result_does_not_differ_from_itself():
+    found = rows(results(9, "hydra", "mitosis"))
+    assert compare(found, found).exact
+    assert compare(found, found).alike > 3 * 40
+
+
+def test_one_more_walk_shows_as_one_more():
+    changed = {d.quantity: d for d in compare(rows(results(9)), rows(results(10))).differences}
+    assert changed["walks"].change == 1
+    assert changed["walks"].ratio == 30 / 29
+    assert "pt_bytes" not in changed
+
+
+def test_policies_that_only_one_side_has_are_named():
+    found = compare(rows(results(9, "hydra", "mitosis")), rows(results(9, "mitosis", "ideal")))
+    assert not found.exact and not found.differences
+    assert found.only_b == ("ideal",) and found.only_a[0].startswith("hydra ")
+
+
+def test_two_policies_of_one_capture_are_compared_with_each_other():
+    both = results(9, "hydra", "mitosis")
+    found = compare(rows(both[1:2]), rows(both[2:]))
+    assert {d.policy for d in found.differences} == {"hydra / mitosis"}
+
+
+@pytest.mark.parametrize("name", ["found.json", "found.parquet"])
+def test_written_results_are_read_again_as_they_were(tmp_path, name):
+    found = results(9, "hydra")
+    write_results(tmp_path / name, found)
+    assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+    assert compare(rows(found), read_rows(tmp_path / name)).exact
+
+
+HOSTILE = {
+    "cut": b'{"schema": 1, "what": "whatif", "result": [{"pol',
+    "binary": b"\x80\x81\x82\x00",
+    "list": b"[]",
+    "other": json.dumps({"schema": 1, "what": "check", "result": []}).encode(),
+    "newer": json.dumps({"schema": 99, "what": "whatif", "result": []}).encode(),
+    "no policy": json.dumps({"schema": 1, "what": "whatif", "result": [{}]}).encode(),
+}
+
+
+@pytest.mark.parametrize("contents", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("name", ["found.json", "found.parquet"])
+def test_a_file_that_holds_no_results_is_refused_in_one_line(tmp_path, contents, name):
+    path = tmp_path / name
+    path.write_bytes(contents)
+    with pytest.raises(CaptureError) as refused:
+        read_rows(path)
+    assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_missing_file_and_another_ending_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="No such file"):
+        read_rows(tmp_path / "none.json")
+    with pytest.raises(UsageError, match=r"name it FILE\.parquet or FILE\.json"):
+        must_be_writable("found.csv")

@@ -1,0 +1,81 @@
+"""Sweeps: every combination once, each equal to the what-if asked alone."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptanalyze.errors import UsageError
+from ptanalyze.machine import load_costs, load_machine
+from ptanalyze.sweep import frame, sweep, values
+from ptanalyze.whatif import whatif
+from replay_cases import HEAP
+from strategies import PAGE, build_snapshot, build_trace, small_machine
+
+COSTS = load_costs(load_machine("sapphire-rapids"))
+VAS = [HEAP + k * PAGE for k in range(40)]
+SNAPSHOT = build_snapshot([(va, k) for k, va in enumerate(VAS)], vmas=[(HEAP, HEAP + 64 * PAGE, "h")])
+TRACE = build_trace([(0, VAS), (1, VAS), (2, VAS[:8])], threads=3)
+
+
+def swept(names, grid, **how):
+    return list(sweep(SNAPSHOT, TRACE, small_machine(2), names, grid, costs=COSTS, **how))
+
+
+def test_every_combination_is_replayed_once_with_the_baseline_at_each_size_of_the_machine():
+    points = swept(["hydra", "mitosis"], {"prefetch": ["0", "3", "9"], "nodes": ["1", "2", "3"]})
+    found = [(point["nodes"], r.policy, r.params.get("prefetch")) for point, r in points]
+    once = [("linux", None), *(("hydra", d) for d in (0, 3, 9)), ("mitosis", None)]
+    assert found == [(nodes, *one) for nodes in ("1", "2", "3") for one in once]
+    assert len(frame(points)) == 15
+
+
+def test_a_point_of_a_sweep_is_what_the_what_if_alone_says():
+    for point, result in swept(["hydra"], {"prefetch": ["0", "2"], "nodes": ["2", "3"]}):
+        machine = small_machine(2).resized(int(point["nodes"]))
+        alone = whatif(SNAPSHOT, TRACE, machine, [(result.policy, result.params)], costs=COSTS)[-1]
+        assert alone.row() == result.row()
+
+
+def test_placement_and_contention_are_axes_too():
+    points = swept(["mitosis"], {"placement": ["0,0,0", "0,1,1"], "contended": ["no"]})
+    assert [point["placement"] for point, _ in points] == ["0,0,0", "0,0,0", "0,1,1", "0,1,1"]
+    assert points[0][1].row()["remote_reads"] == 0 < points[2][1].row()["remote_reads"]
+
+
+@pytest.mark.parametrize(
+    ("grid", "why"),
+    [
+        ({"prefetsch": ["1"]}, "prefetsch=1: neither nodes, placement, contended nor a parameter"),
+        ({"nodes": ["two"]}, "nodes = two: must be a whole number"),
+        ({"nodes": ["65"]}, "nodes = 65: a machine has 1 to 64 nodes"),
+        ({"contended": ["maybe"]}, "contended = maybe: true or false"),
+        ({"prefetch": ["10"]}, "prefetch = 10"),
+    ],
+)
+def test_axes_and_values_that_do_not_exist_are_named(grid, why):
+    with pytest.raises(UsageError, match=why):
+        swept(["hydra"], grid)
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 7))
+def test_a_range_has_both_ends_and_its_step(first, more, step):
+    assert values(f"{first}:{first + more}") == [str(n) for n in range(first, first + more + 1)]
+    assert values(f"{first}:{first + more}:{step}") == [str(n) for n in range(first, first + more + 1, step)]
+
+
+def test_lists_mix_with_ranges_and_semicolons_keep_commas():
+    assert values("1:3,7") == ["1", "2", "3", "7"]
+    assert values("0,1;2,3") == ["0,1", "2,3"]
+    for wrong in ("", ",", "5:2", "1:9:0"):
+        with pytest.raises(UsageError):
+            values(wrong)
+
+
+def test_a_resized_machine_keeps_its_latencies_and_puts_new_nodes_as_far_as_the_farthest():
+    machine = load_machine("hydra-haswell")
+    small, big = machine.resized(4), machine.resized(16)
+    assert small.latency.idle == tuple(row[:4] for row in machine.latency.idle[:4])
+    assert (small.nodes, big.nodes, len(big.latency.contended)) == (4, 16, 16)
+    assert [row[8:] for row in big.latency.idle[8:]] == list(machine.latency.idle)
+    assert {value for row in big.latency.idle[:8] for value in row[8:]} == {320.0}
+    assert machine.resized(8) is machine
