@@ -17,7 +17,7 @@ from ptanalyze.formats.latency_matrix import parse_table
 from ptanalyze.recording import kernel_groups as kernel
 from ptanalyze.recording.cacheline import cpu_list, parse_cpu_list
 from ptanalyze.recording.kernel_groups import kernel_groups, mirrored
-from ptanalyze.vcpu_groups import GAP, groups, level, levels, mean_latencies
+from ptanalyze.vcpu_groups import GAP, groups, known_pairs, level, levels, mean_latencies
 
 NAN = np.nan
 
@@ -131,6 +131,26 @@ def test_without_a_gap_there_are_no_groups_unless_one_is_all_right():
     with pytest.raises(UsageError, match="the matrix has no groups: latencies lie between 50 and 62 ns"):
         groups_of(text)
     assert groups_of(text, one_group_ok=True) == [(0, 1, 2)]
+
+
+def test_a_gap_is_30_percent_or_more():
+    assert groups_of("- 10 13\n- - 13\n- - -") == [(0, 1), (2,)]
+    with pytest.raises(UsageError, match=r"between 10 and 12\.9 ns without a gap of 1\.3 times"):
+        groups_of("- 10 12.9\n- - 12.9\n- - -")
+
+
+def test_the_faster_direction_of_a_pair_counts():
+    ns = known_pairs([[NAN, 60, 125], [50, NAN, 120], [NAN, 125, NAN]], range(3))
+    np.testing.assert_array_equal(ns, [[NAN, 50, 125], [50, NAN, 120], [125, 120, NAN]])
+
+
+def test_groups_that_there_are_stay_where_one_would_be_all_right():
+    assert groups_of(TABLE_4, one_group_ok=True) == SOCKETS
+
+
+def test_of_several_contradictions_that_of_the_widest_gap_is_named():
+    with pytest.raises(UsageError, match=r"CPUs 0 and 2 take 60 ns.*\(0-1 12, 1-2 12 ns\)"):
+        groups_of("- 12 60 60\n- - 12 80\n- - - 60\n- - - -")
 
 
 def test_one_group_is_not_guessed_where_no_pair_joins_its_cpus():
