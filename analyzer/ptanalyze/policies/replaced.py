@@ -35,7 +35,7 @@ def bind(world, params):
     return fixed_copies.BIND, params.node, params.node
 
 
-def _policy(name, doc, rule_of, params=Strict):
+def _policy(name, doc, rule_of, params=Strict, needs=()):
     def guest(world, params):
         """The root existed before the first walk: it is on node `root`, everything else follows `rule`."""
         kind, node, root = rule_of(world, params)
@@ -48,11 +48,14 @@ def _policy(name, doc, rule_of, params=Strict):
         return fixed_copies.one_copy(world, fixed_copies.nowhere(world), rule=rule_of(world, params)[:2])
 
     parts = fixed_copies.guest_part(guest), fixed_copies.host_part(host)
-    return Policy(name, doc, *parts, params, source=LINUX)
+    return Policy(name, doc, *parts, params, source=LINUX, needs=needs)
 
 
 FIRST_TOUCH = _policy(
-    "first-touch", "one copy, on the node of the CPU that first needs the table page", first_touch
+    "first-touch",
+    "one copy, on the node of the CPU that first needs the table page",
+    first_touch,
+    needs=("trace",),
 )
 INTERLEAVE = _policy(
     "interleave", "one copy, round-robin over all nodes in the order of first use", interleave
