@@ -3,7 +3,7 @@
 from importlib.metadata import entry_points
 
 from ..errors import UsageError
-from . import hydra, ideal, linux, mitosis, replaced, vmitosis
+from . import hydra, ideal, linux, mitosis, ptemagnet, replaced, vmitosis
 from .base import Policy, parameters
 from .combine import Plan, plan
 
@@ -29,6 +29,7 @@ POLICIES = (
     hydra.POLICY,
     vmitosis.POLICY,
     # what reshapes the world, in the order in which it does
+    ptemagnet.POLICY,
 )
 
 

@@ -1,0 +1,237 @@
+"""A guest's allocator that reserves aligned blocks of frames (PTEMagnet, section 4), over a trace's faults.
+
+Page p is entry p & 511 of leaf table p >> 9 (level 1; the order of tables is the caller's); group g is the
+aligned run of pages g << shift ... and a block an aligned run of as many guest frames. A reservation gives
+one block to one group, until all its pages are mapped, the program has freed all that were, or it is
+reclaimed. What the reservation was for does not change when it ends: mapped pages keep their frames.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from .steps import CLEAR, MOVE
+
+NONE = -1
+SPECIAL = np.uint32(0xFFFFFFFC)  # values of Guest.frame from here on are no frames:
+WAITING = np.uint32(0xFFFFFFFC)  # not mapped; a walk will fault it in
+FREE = np.uint32(0xFFFFFFFD)  # not mapped
+SINGLE = np.uint32(0xFFFFFFFE)  # mapped though no block was left: its frame is found in the end
+KEPT = np.uint32(0xFFFFFFFF)  # not this allocator's: keeps the frame it was captured with
+
+COUNTS = (
+    "reservations",  # made, ever
+    "reclaimed",  # released with unused frames because there were too many
+    "split",  # released because mremap moved one of their pages away
+    "served",  # faults that found a reservation
+    "fallbacks",  # faults that found no block left
+    "live",  # reservations now
+    "unused",  # reserved frames that no page uses, now
+    "mapped",  # pages mapped now
+    "peak",  # most unused frames, ever
+    "peak_mapped",  # pages mapped then
+    "unused_walks",  # unused frames, summed over walks
+)
+RESERVATIONS, RECLAIMED, SPLIT, SERVED, FALLBACKS, LIVE, UNUSED, MAPPED, PEAK, PEAK_MAPPED, UNUSED_WALKS = (
+    range(len(COUNTS))
+)
+
+
+class Guest(NamedTuple):
+    """The allocator's state, for P pages, B blocks, N of them in K pools (one a node).
+
+    frame        uint32[P]  frame of each mapped page, or FREE ... KEPT
+    block        int32[P >> shift]  block reserved for a group, NONE
+    group        int32[B]  group that a block is reserved for, NONE
+    used         int16[B]  pages whose frame is in the block
+    older, newer int32[B + 1]  live reservations in the order they were made; [B] is both ends
+    pool         int32[N]  free blocks of pool k are pool[next[k]:first[k + 1]], the next one first
+    first        int64[K + 1]
+    next         int64[K]
+    pool_of      uint8[D]  pool of the blocks in each 2 MiB of guest memory
+    count        int64[len(COUNTS)]
+    last         int64[1]  pool of the last reservation
+    shift        log2 of the pages of a group
+    limit        unused reserved frames that are allowed, NONE: any number
+    """
+
+    frame: np.ndarray
+    block: np.ndarray
+    group: np.ndarray
+    used: np.ndarray
+    older: np.ndarray
+    newer: np.ndarray
+    pool: np.ndarray
+    first: np.ndarray
+    next: np.ndarray
+    pool_of: np.ndarray
+    count: np.ndarray
+    last: np.ndarray
+    shift: int
+    limit: int
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def run(page, region_base, captured, first, steps, row_base, step, guest, stride, series):
+    """Walks first, first + 1, ... and the steps due before them; returns the first step not yet done.
+
+    page         uint32[n]  as WalkStream.page
+    region_base  int64[R]   number of the first page of each region, NONE where it has no 4 KiB pages
+    captured     uint32[P]  frame each page was captured with, FREE where it was not mapped
+    row_base     int64[L]   number of the first page of each row of `steps` (kernels.steps.Rows)
+    series       int64[S, 4]  row w // stride is filled by walk w: w, unused, live, mapped
+    """
+    count = guest.count
+    for i in range(len(page)):
+        walk = first + i
+        while step < len(steps.at) and steps.at[step] <= walk:
+            carry_out(step, steps, row_base, guest)
+            step += 1
+        base = region_base[page[i] >> np.uint32(9)]
+        if base >= 0:
+            number = base + np.int64(page[i] & np.uint32(511))
+            if guest.frame[number] == FREE:
+                fault(number, captured[number], guest)
+        count[UNUSED_WALKS] += count[UNUSED]
+        if walk % stride == 0:
+            sample(series, walk // stride, walk, count)
+    return step
+
+
+@njit(inline="always")
+def sample(series, row, walk, count):
+    series[row, 0], series[row, 1] = walk, count[UNUSED]
+    series[row, 2], series[row, 3] = count[LIVE], count[MAPPED]
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def fault_all(captured, early, guest):
+    """Map the captured pages that are FREE, by address; `early`: before the trace, WAITING becomes FREE."""
+    for number in range(len(captured)):
+        if guest.frame[number] == FREE and captured[number] < SPECIAL:
+            fault(number, captured[number], guest)
+        elif early and guest.frame[number] == WAITING:
+            guest.frame[number] = FREE
+
+
+@njit(nogil=True, _nrt=False)
+def fault(page, captured, guest):
+    """Map a FREE page; its reservation comes from the pool that its captured frame is in, if it has one."""
+    count, group = guest.count, page >> guest.shift
+    block = np.int64(guest.block[group])
+    count[MAPPED] += 1
+    if block == NONE:
+        block = take(captured, guest)
+        if block == NONE:
+            guest.frame[page] = SINGLE
+            count[FALLBACKS] += 1
+            return
+        reserve(block, group, guest)
+    else:
+        count[SERVED] += 1
+    pages = np.int64(1) << guest.shift
+    guest.frame[page] = np.uint32(block << guest.shift | page & (pages - 1))
+    guest.used[block] += 1
+    count[UNUSED] -= 1
+    if guest.used[block] == pages:
+        end(block, guest)
+    while guest.limit != NONE and count[UNUSED] > guest.limit:
+        oldest = np.int64(guest.newer[len(guest.group)])
+        count[RECLAIMED] += 1
+        end(oldest, guest)
+    if count[UNUSED] > count[PEAK]:
+        count[PEAK], count[PEAK_MAPPED] = count[UNUSED], count[MAPPED]
+
+
+@njit(nogil=True, _nrt=False)
+def take(captured, guest):
+    """The next free block of the pool that a frame belongs to, or of the first that has one, or NONE."""
+    pools = len(guest.next)
+    if captured < SPECIAL:
+        guest.last[0] = guest.pool_of[captured >> np.uint32(9)]
+    for turn in range(pools + 1):
+        k = guest.last[0] if turn == 0 else turn - 1
+        if guest.next[k] < guest.first[k + 1]:
+            guest.next[k] += 1
+            return np.int64(guest.pool[guest.next[k] - 1])
+    return np.int64(NONE)
+
+
+@njit(nogil=True, _nrt=False)
+def reserve(block, group, guest):
+    """The newest reservation: all of the block's frames, unused."""
+    ends = len(guest.group)
+    newest = guest.older[ends]
+    guest.newer[newest], guest.older[block] = block, newest
+    guest.newer[block], guest.older[ends] = ends, block
+    guest.block[group], guest.group[block] = block, group
+    guest.count[RESERVATIONS] += 1
+    guest.count[LIVE] += 1
+    guest.count[UNUSED] += np.int64(1) << guest.shift
+
+
+@njit(nogil=True, _nrt=False)
+def end(block, guest):
+    """A reservation leaves the table; its unused frames are reserved no longer."""
+    older, newer = guest.older[block], guest.newer[block]
+    guest.newer[older], guest.older[newer] = newer, older
+    guest.block[guest.group[block]] = NONE
+    guest.group[block] = NONE
+    guest.count[LIVE] -= 1
+    guest.count[UNUSED] -= (np.int64(1) << guest.shift) - guest.used[block]
+
+
+@njit(nogil=True, _nrt=False)
+def carry_out(step, steps, row_base, guest):
+    """CLEAR and MOVE change what is mapped; the other steps do not."""
+    kind, base = steps.kind[step], row_base[steps.row[step]]
+    if kind not in (CLEAR, MOVE) or base < 0:
+        return
+    to = row_base[steps.other[step]] + steps.to[step] - steps.lo[step] if kind == MOVE else base
+    for slot in range(steps.lo[step], steps.hi[step]):
+        frame = guest.frame[base + slot]
+        if frame in (FREE, KEPT):
+            continue
+        if kind == CLEAR:
+            clear(base + slot, guest)
+        else:
+            move(base + slot, to + slot, guest)
+
+
+@njit(nogil=True, _nrt=False)
+def clear(page, guest):
+    """The program frees a mapped page."""
+    frame = guest.frame[page]
+    guest.frame[page] = FREE
+    guest.count[MAPPED] -= 1
+    if frame == SINGLE:
+        return
+    block = np.int64(frame) >> guest.shift
+    guest.used[block] -= 1
+    if guest.group[block] != NONE:
+        guest.count[UNUSED] += 1
+    if guest.used[block] == 0:
+        if guest.group[block] != NONE:
+            end(block, guest)
+        k = guest.pool_of[block << guest.shift >> 9]
+        guest.next[k] -= 1
+        guest.pool[guest.next[k]] = block
+
+
+@njit(nogil=True, _nrt=False)
+def move(page, target, guest):
+    """mremap: the page keeps its frame, which leaves the reservation it came from with a foreign page."""
+    frame = guest.frame[page]
+    if guest.frame[target] == KEPT:
+        clear(page, guest)
+        return
+    if guest.frame[target] != FREE:
+        clear(target, guest)
+    guest.frame[page], guest.frame[target] = FREE, frame
+    if frame == SINGLE:
+        return
+    block = np.int64(frame) >> guest.shift
+    if guest.group[block] != NONE:
+        guest.count[SPLIT] += 1
+        end(block, guest)

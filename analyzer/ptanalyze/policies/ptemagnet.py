@@ -1,0 +1,96 @@
+"""ptemagnet: the guest reserves aligned groups of frames (Margaritov et al., ASPLOS 2021).
+
+It moves no table and writes no entry more: what changes is in which cache line of the ePT the host has the
+leaf entries of neighbouring pages. So it goes together with every policy that places tables.
+"""
+
+from dataclasses import replace
+from typing import Annotated
+
+from msgspec import Meta
+
+from ..errors import UsageError
+from ..fragmentation import fragmentation
+from ..machine import Strict
+from ..world.reservations import reserve
+from .base import Policy
+
+SIZES = [2**k for k in range(1, 10)]
+GROUP = "pages of a reservation, a power of two; 8: as many as a cache line of the ePT has entries"
+LIMIT = "unused reserved pages above which reservations are reclaimed, oldest first; -1: no limit"
+PAGE_BYTES = 4096
+
+
+class Params(Strict):
+    group: Annotated[int, Meta(ge=2, le=512, description=GROUP)] = 8
+    reserve_limit: Annotated[int, Meta(ge=-1, description=LIMIT)] = -1
+
+
+def reshape(world, params):
+    """The World with other guest frames; facts say what was reserved and how scattered ePT entries are."""
+    if params.group not in SIZES:
+        sizes = ", ".join(map(str, SIZES))
+        raise UsageError(f"policy ptemagnet: group = {params.group}: one of {sizes}")
+    found = reserve(world, params.group, params.reserve_limit)
+    space = replace(world.space, snapshot=found.snapshot)
+    return world.reshaped(
+        snapshot=found.snapshot,
+        facts={
+            **facts(found, params.group),
+            "ept_lines_per_gpt_line_before": fragmentation(world.space).mean(),
+            "ept_lines_per_gpt_line_after": fragmentation(space, filled=True).mean(),
+        },
+        notes=tuple(notes(found, world)),
+    )
+
+
+def facts(found, group):
+    """{name: number} of Reservations: made and ended, and unused reserved memory (section 6.2)."""
+    counts, walks = found.counts, max(found.walks, 1)
+    return {
+        "reservations": counts["reservations"],
+        "reservations_reclaimed": counts["reclaimed"],
+        "reservations_split_by_mremap": counts["split"],
+        "faults_served_from_a_reservation": counts["served"],
+        "faults_without_a_block": counts["fallbacks"],
+        "pages_kept": sum(found.kept.values()),
+        "unused_bytes_peak": counts["peak"] * PAGE_BYTES,
+        "unused_share_at_peak": counts["peak"] / max(counts["peak_mapped"], 1),
+        "unused_bytes_mean": counts["unused_walks"] / walks * PAGE_BYTES,
+        "unused_bytes_end": counts["unused"] * PAGE_BYTES,
+        "unused_share_end": counts["unused"] / max(counts["mapped"], 1),
+        "unused_series": {
+            "walk": found.series[:, 0].tolist(),
+            "unused_pages": found.series[:, 1].tolist(),
+            "live_reservations": found.series[:, 2].tolist(),
+            "mapped_pages": found.series[:, 3].tolist(),
+        },
+    }
+
+
+def notes(found, world):
+    """What a reader of the results should know, one line each."""
+    if not world.traced:
+        yield "ptemagnet: no trace, so pages fault in the order of their addresses"
+    elif found.early:
+        yield f"ptemagnet: {found.early} pages that no walk faults in were mapped first, by address"
+    if found.late:
+        yield f"ptemagnet: {found.late} pages that the trace's events had freed were mapped last, by address"
+    kept = [f"{pages} {reason}" for reason, pages in found.kept.items() if pages]
+    if kept:
+        yield f"ptemagnet: pages that keep their frames: {', '.join(kept)}"
+    if found.counts["fallbacks"]:
+        yield f"ptemagnet: {found.counts['fallbacks']} faults found no block of frames left"
+    if world.traced:
+        yield "ptemagnet: forks are not in traces; copies on write would get frames of their own"
+
+
+POLICY = Policy(
+    "ptemagnet",
+    "the guest reserves aligned groups of frames, so that neighbours share cache lines of the ePT",
+    params=Params,
+    source="PTEMagnet, ASPLOS '21, section 4",
+    needs=("nested tables",),
+    reshape=reshape,
+    acts=lambda params: {"guest frames"},
+)

@@ -1,0 +1,138 @@
+"""The 4 KiB pages that another allocator of the guest could serve, and the frames it could give them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import entries as bits
+from . import vma_rows
+from .cache_pass import read_only
+
+ANONYMOUS = ("[heap]", "[stack", "[anon")  # and no name at all
+MOVABLE, STAYING = 0, 1  # groups of VMAs
+BLOCKS = 1 << 18  # looked at together
+REASONS = ("in file-backed, shared or special VMAs", "of a frame with several users", "unmapped in the host")
+
+
+@dataclass(frozen=True)
+class GuestPages:
+    """Pages of leaf tables, numbered by address: table k, in order of its base, has pages k << 9 and up.
+
+    table     int32[L]      flat id of each leaf table: the snapshot's, and those the trace touched
+    base      int64[T]      number of the first page of each flat id, -1 of tables that are none of these
+    captured  uint32[L<<9]  frame of each mapped page that may get another, else kernels.reserve.FREE
+    now       uint32[L<<9]  kernels.reserve.FREE where the allocator serves a page, else KEPT
+    users     uint8[D<<9]   by guest frame, as in kernels.guest_frames
+    pool_of   uint8[D]      host node (position among those there are) with the ePT leaf entries of each 2 MiB
+                            of guest memory: reservations keep it, so that only cache lines change
+    kept      {reason: pages of the program that stay}
+    """
+
+    table: np.ndarray
+    base: np.ndarray
+    captured: np.ndarray
+    now: np.ndarray
+    users: np.ndarray
+    pool_of: np.ndarray
+    kept: dict[str, int]
+
+
+def guest_pages(space):
+    """GuestPages of a two-dimensional AddressSpace.
+
+    Pages stay where they are if they are no anonymous private memory (names of VMAs, as in maps), if others
+    use their frame too (the zero page, merged pages), or if the host does not map them. The tracer's stay.
+    """
+    from ..kernels import guest_frames
+    from ..kernels.reserve import FREE, KEPT
+
+    table = _leaf_tables(space)
+    base = np.full(len(space.tables.level), -1, np.int64)
+    base[table] = np.arange(len(table)) << 9
+    pool_of, users = _pools(space), _users(space)
+    captured = np.full(len(table) << 9, FREE, np.uint32)
+    now, kept = np.full(len(table) << 9, KEPT, np.uint32), np.zeros(len(REASONS), np.int64)
+    entries = read_only(space.snapshot.guest.entries)
+    guest_frames.pick(entries, _parts(space, base), pool_of, users, captured, now, kept)
+    return GuestPages(
+        table, base, captured, now, users, pool_of, dict(zip(REASONS, kept.tolist(), strict=True))
+    )
+
+
+def block_order(pages, shift, stream_pages, region_base):
+    """int32[n]: blocks of 1 << shift frames in the order they are handed out.
+
+    First those that captured pages have for themselves, in the order in which they were first used: pages
+    that no walk faults in by address, then by walk. Then blocks that nothing of the snapshot uses, ascending.
+    stream_pages  [uint32[n]]: the walks, in batches
+    """
+    from ..kernels import guest_frames
+
+    kinds = _block_kinds(pages, shift)
+    order = np.zeros(np.count_nonzero(kinds == guest_frames.OWN), np.int32)
+    listed = guest_frames.list_early(pages.captured, pages.now, shift, kinds, order, 0)
+    for page in stream_pages:
+        listed = guest_frames.list_walked(page, region_base, pages.captured, shift, kinds, order, listed)
+    empty = np.flatnonzero(kinds == guest_frames.EMPTY).astype(np.int32)
+    return np.concatenate([order[:listed], empty])
+
+
+def _block_kinds(pages, shift):
+    """uint8[B] of the aligned blocks of 1 << shift frames: kernels.guest_frames.TAKEN, EMPTY or OWN."""
+    from ..kernels.guest_frames import EMPTY, MOVABLE, NO_POOL, OWN, TAKEN
+
+    kinds = np.repeat(np.where(pages.pool_of == NO_POOL, TAKEN, EMPTY).astype(np.uint8), 512 >> shift)
+    users = pages.users.reshape(-1, 1 << shift)
+    for first in range(0, len(users), BLOCKS):
+        part, kind = users[first : first + BLOCKS], kinds[first : first + BLOCKS]
+        kind[(part == MOVABLE).any(axis=1)] = OWN
+        kind[((part > 0) & (part != MOVABLE)).any(axis=1)] = TAKEN
+    return kinds
+
+
+def _leaf_tables(space):
+    level = space.tables.level
+    first = space.guest_tables + space.host_tables
+    mine = np.concatenate([np.arange(space.guest_tables), np.arange(first, len(level))])
+    leaves = mine[level[mine] == 1]
+    return leaves[np.argsort(space.tables.base[leaves], kind="stable")].astype(np.int32)
+
+
+def _pools(space):
+    from ..kernels.guest_frames import NO_POOL
+
+    there = space.host_of >= 0
+    node = space.tables.node[space.host_of[there]].astype(np.int64)
+    pool_of = np.full(len(space.host_of), NO_POOL, np.uint8)
+    pool_of[there] = np.unique(node, return_inverse=True)[1]
+    return pool_of
+
+
+def _users(space):
+    """uint8[D << 9]: pages of 4 KiB by guest frame, up to SEVERAL; tables and huge pages count as that."""
+    from ..kernels import guest_frames
+
+    tree = space.snapshot.guest
+    users = np.zeros(len(space.host_of) << 9, np.uint8)
+    leaves = np.flatnonzero(tree.level == 1).astype(np.int32)
+    guest_frames.count_users(read_only(tree.entries), leaves, users)
+    mine = tree.frame[(tree.frame >= 0) & (tree.frame < len(users))]
+    users[mine] = guest_frames.SEVERAL
+    for level, _, raw in bits.blocks(tree, (2, 3)):
+        for first in bits.frame(raw[bits.leaf(raw, level, tree.encoding)], level, tree.encoding).tolist():
+            users[first : first + 512 ** (level - 1)] = guest_frames.SEVERAL
+    return users
+
+
+def _parts(space, base):
+    """kernels.guest_frames.Parts: the program's pages, by whether their VMA's are served."""
+    from ..kernels.guest_frames import Parts
+
+    snapshot = space.snapshot
+    anonymous = [name == "" or name.startswith(ANONYMOUS) for name in snapshot.vma_names]
+    group = np.full(len(snapshot.vmas) + 1, MOVABLE)
+    group[:-1] = np.where(np.array(anonymous, bool) & ~snapshot.vmas["shared"], MOVABLE, STAYING)
+    group[:-1][snapshot.vmas["emulator"]] = vma_rows.LEFT_OUT
+    level = np.where(base >= 0, space.tables.level, 0)
+    table, lo, hi, which = vma_rows.segments(space.tables._replace(level=level), snapshot.vmas, group)
+    return Parts(table, base[table], lo, hi, which == MOVABLE)

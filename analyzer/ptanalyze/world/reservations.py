@@ -1,0 +1,168 @@
+"""PTEMagnet's allocator in the place of the guest's: the same faults, other guest frames.
+
+PTEMagnet, section 4. Which frames it hands out, and why: docs/adr/0007.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..kernels.steps import Steps
+from ..snapshot import Snapshot
+from .cache_pass import read_only
+from .guest_pages import block_order, guest_pages
+
+POINTS = 512  # of the series, at most
+BATCH = 1 << 22  # walks at a time
+
+
+@dataclass(frozen=True)
+class Reservations:
+    """What the allocator did.
+
+    snapshot  the guest's leaf entries with the frames it gave, all else as it was
+    counts    {kernels.reserve.COUNTS: number}, at the end of the trace
+    kept      {reason: pages of the program that keep their frames}
+    early     pages it mapped before the trace, in address order: those no walk faults in
+    late      pages it mapped after the trace: the trace's events had freed them, the snapshot has them
+    walks     of the trace
+    series    int64[S, 4]: walk, unused reserved frames, live reservations, pages mapped
+    """
+
+    snapshot: Snapshot
+    counts: dict[str, int]
+    kept: dict[str, int]
+    early: int
+    late: int
+    walks: int
+    series: np.ndarray
+
+
+def reserve(world, pages=8, limit=-1):
+    """Reservations over the walks and steps of a two-dimensional World.
+
+    pages  of a group: a power of two, 2..512
+    limit  unused reserved frames above which reservations are released, oldest first; -1: no limit
+    Memory: about 9 bytes for each entry of the guest's leaf tables and 16 for each block of guest memory;
+    entries that change, in memory-mapped ones the 4 KiB around them.
+    """
+    from ..kernels import guest_frames
+    from ..kernels import reserve as kernels
+
+    shift = pages.bit_length() - 1
+    found = guest_pages(world.space)
+    region_base, steps, row_base = _touched(world, found)
+    walks = _batches(world.stream.page)
+    for page in walks:
+        guest_frames.mark_walked(page, region_base, found.now)
+    _mapped_before(world, found, row_base)
+    guest = _guest(found, block_order(found, shift, walks, region_base), shift, limit)
+    kernels.fault_all(found.captured, True, guest)
+    early, first, step = int(guest.count[kernels.MAPPED]), 0, 0
+    stride = -(-max(len(world.stream), 1) // POINTS)
+    series = np.zeros((-(-len(world.stream) // stride), 4), np.int64)
+    for page in walks:
+        step = kernels.run(
+            page, region_base, found.captured, first, steps, row_base, step, guest, stride, series
+        )
+        first += len(page)
+    counts = dict(zip(kernels.COUNTS, guest.count.tolist(), strict=True))
+    kernels.fault_all(found.captured, False, guest)
+    late = int(guest.count[kernels.MAPPED]) - counts["mapped"]
+    _find_singles(found)
+    snapshot = _with_frames(world.snapshot, found)
+    return Reservations(snapshot, counts, found.kept, early, late, len(world.stream), series)
+
+
+def _batches(page):
+    return [read_only(page[first : first + BATCH]) for first in range(0, len(page), BATCH)]
+
+
+def _touched(world, found):
+    """(region_base, Steps, row_base) of kernels.reserve.run; nothing of them without a trace."""
+    regions = world.space.regions
+    region_base = np.where(regions.level == 1, found.base[regions.leaf], -1)
+    if not world.traced:
+        none = Steps(*(np.zeros(0, np.int64) for _ in Steps._fields))
+        return region_base, none, np.zeros(0, np.int64)
+    return region_base, world.history.steps, found.base[world.history.rows.leaf]
+
+
+def _mapped_before(world, found, row_base):
+    """What was mapped before the region of interest began waits for no walk."""
+    from ..kernels.reserve import FREE, WAITING
+
+    if not world.traced or not world.history.premapped:
+        return
+    rows = np.flatnonzero((row_base >= 0) & world.history.valid.any(axis=1))
+    for row in rows.tolist():
+        valid = np.unpackbits(world.history.valid[row].view(np.uint8), bitorder="little").astype(bool)
+        now = found.now[row_base[row] : row_base[row] + 512]
+        now[valid & (now == WAITING)] = FREE
+
+
+def _guest(found, order, shift, limit):
+    """kernels.reserve.Guest with nothing mapped; `order` is split into the pools, in its order."""
+    from ..kernels import reserve as kernels
+    from ..kernels.guest_frames import NO_POOL
+
+    blocks = len(found.users) >> shift
+    pool = found.pool_of[order.astype(np.int64) << shift >> 9]
+    pools = int(found.pool_of[found.pool_of != NO_POOL].max(initial=0)) + 1
+    first = np.concatenate([[0], np.cumsum(np.bincount(pool, minlength=pools))]).astype(np.int64)
+    nothing = np.full(blocks, kernels.NONE, np.int32)
+    return kernels.Guest(
+        frame=found.now,
+        block=np.full(len(found.now) >> shift, kernels.NONE, np.int32),
+        group=nothing,
+        used=np.zeros(blocks, np.int16),
+        older=np.full(blocks + 1, blocks, np.int32),
+        newer=np.full(blocks + 1, blocks, np.int32),
+        pool=order[np.argsort(pool, kind="stable")],
+        first=first,
+        next=first[:-1].copy(),
+        pool_of=found.pool_of,
+        count=np.zeros(len(kernels.COUNTS), np.int64),
+        last=np.zeros(1, np.int64),
+        shift=shift,
+        limit=limit,
+    )
+
+
+def _find_singles(found):
+    """Pages that found no block: the frame they were captured with, else one that nobody has now.
+
+    There is one: as many frames were taken from captured pages as there are such pages.
+    """
+    from ..kernels.guest_frames import MOVABLE
+    from ..kernels.reserve import SINGLE, SPECIAL
+
+    mapped = found.captured < SPECIAL
+    pending = np.flatnonzero(mapped & (found.now == SINGLE))
+    if not len(pending):
+        return
+    taken = np.zeros(len(found.users), bool)
+    taken[found.now[mapped & (found.now < SPECIAL)]] = True
+    own = found.captured[pending]
+    again = ~taken[own]
+    taken[own[again]] = True
+    left = np.flatnonzero((found.users == MOVABLE) & ~taken)
+    found.now[pending[again]] = own[again]
+    found.now[pending[~again]] = left[: np.count_nonzero(~again)]
+
+
+def _with_frames(snapshot, found):
+    from ..kernels.guest_frames import rewrite
+
+    entries = _own_copy(snapshot.guest.entries)
+    mine = found.table < len(snapshot.guest)
+    pages = np.repeat(mine, 512)
+    rewrite(entries, found.table[mine], found.captured[pages], found.now[pages])
+    return replace(snapshot, guest=replace(snapshot.guest, entries=entries))
+
+
+def _own_copy(entries):
+    """Entries to write to: of a memory-mapped file a private mapping, copied page by page when written."""
+    if isinstance(entries, np.memmap) and entries.base is entries._mmap:
+        return np.memmap(entries.filename, entries.dtype, "c", entries.offset, entries.shape)
+    return np.array(entries)
