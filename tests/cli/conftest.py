@@ -30,6 +30,14 @@ def sample(tmp_path_factory):
     return copy
 
 
+@pytest.fixture(scope="session")
+def vm_sample(tmp_path_factory):
+    """The same of the bundled capture of a NUMA-visible VM."""
+    copy = tmp_path_factory.mktemp("captures") / "vm"
+    shutil.copytree(bundled("samples") / "vm-numa-visible", copy)
+    return copy
+
+
 @pytest.fixture
 def own_sample(sample, tmp_path):
     """A copy to damage."""
