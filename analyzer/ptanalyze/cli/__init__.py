@@ -21,6 +21,7 @@ COMMANDS = {
     "check": "check",
     "walk": "walk",
     "classify": "classify",
+    "fragmentation": "fragmentation",
     "whatif": "whatif",
     "sweep": "sweep",
     "compare": "compare",
