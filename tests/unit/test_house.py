@@ -16,7 +16,7 @@ FLOORS = [
     {"snapshot", "walks", "entries", "result"},
     {"formats", "world", "nested", "vm_fit", "tables", "progress"},
     {"policies", "check", "cost", "whatif_tables", "classify", "fragmentation"},
-    {"capture", "recording", "vm", "info", "walk", "replay", "static_whatif"},
+    {"capture", "recording", "synth", "vm", "info", "walk", "replay", "static_whatif"},
     {"whatif", "locality", "compare"},
     {"sweep", "advise", "workload"},
     {"cli", "__main__"},

@@ -14,6 +14,7 @@ COMMANDS = {
     "record": "record",
     "dump": "dump",
     "import": "import_",
+    "synth": "synth",
     "join": "join",
     "diff": "diff",
     "redact": "redact",

@@ -1,0 +1,42 @@
+"""`NAME.entries` filled in place, in any order, by a writer who knows how many tables there can be."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from ..snapshot import ENTRIES_PER_TABLE
+from .tables_file import ENTRIES_HEADER, ENTRIES_MAGIC, ENTRIES_WORDS, header_of
+
+TABLE_BYTES = ENTRIES_PER_TABLE * 8
+BLOCK = 4096  # tables moved at a time: 16 MiB
+
+
+def reserve_entries(directory, name, room):
+    """uint64[room, 512], all zero: the writable map of a new, sparse `name`.entries (0600).
+
+    The directory must not be in use yet (capture_dir.new_capture); close_entries makes a whole file of it.
+    """
+    path = Path(directory) / f"{name}.entries"
+    fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+    os.truncate(fd, ENTRIES_HEADER + room * TABLE_BYTES)
+    with os.fdopen(fd, "r+b") as file:
+        return np.asarray(np.memmap(file, "<u8", "r+", ENTRIES_HEADER, (room, ENTRIES_PER_TABLE)))
+
+
+def keep_tables(entries, kept):
+    """Move tables `kept` (int64[n], ascending) to the front of uint64[room, 512], in place, in blocks."""
+    moved = np.flatnonzero(kept != np.arange(len(kept)))
+    for start in range(moved[0] if len(moved) else len(kept), len(kept), BLOCK):
+        end = min(start + BLOCK, len(kept))
+        entries[start:end] = entries[kept[start:end]]
+
+
+def close_entries(directory, name, tree):
+    """Cut the file to the tables of `tree`, write its header, sync."""
+    with open(Path(directory) / f"{name}.entries", "r+b") as file:
+        head = header_of(tree, ENTRIES_MAGIC, ENTRIES_HEADER, TABLE_BYTES, ENTRIES_WORDS)
+        file.write(head.ljust(ENTRIES_HEADER, b"\0"))
+        file.truncate(ENTRIES_HEADER + len(tree) * TABLE_BYTES)
+        file.flush()
+        os.fsync(file.fileno())

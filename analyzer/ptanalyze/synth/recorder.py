@@ -1,0 +1,61 @@
+"""What the modelled process does, as frames of a trace: one clock, one CPU a thread."""
+
+import numpy as np
+
+from ..formats.trace_writer import UNKNOWN_THREAD
+from ..trace import Event
+from .space import START
+
+ANONYMOUS = 0x22  # MAP_PRIVATE | MAP_ANONYMOUS
+FIXED = 0x10
+READ, READ_WRITE = 1, 3
+FIRST_TID = 1000
+PAGE_SHIFT = 12
+
+
+class Recorder:
+    """Writes to a TraceWriter; without one it only keeps the time. Accesses are spread evenly over time."""
+
+    def __init__(self, plan, writer=None):
+        self.writer, self.plan = writer, plan
+        self.cpu = plan.threads.cpu.tolist()
+        self.accesses = 0
+        self.ns = 1e9 / (plan.asked.rate * len(plan.threads))
+
+    def begin(self):
+        """The process maps its dataset; its other threads start."""
+        self.event(Event.THREAD_START, 0, FIRST_TID, UNKNOWN_THREAD)
+        self.mmap(0, START, self.plan.pages << PAGE_SHIFT, ANONYMOUS)
+        for thread in range(1, len(self.plan.threads)):
+            self.event(Event.THREAD_START, thread, FIRST_TID + thread, 0)
+
+    def mmap(self, thread, address, length, flags):
+        asked = address if flags & FIXED else 0
+        self.event(Event.MMAP, thread, asked, length, READ_WRITE, flags, result=address)
+
+    def event(self, kind, thread, a=0, b=0, c=0, d=0, result=0):
+        if self.writer is not None:
+            self.writer.event(
+                int(kind), a, b, c, d, result, thread=thread, cpu=self.cpu[thread], time=self.time()
+            )
+
+    def chunk(self, thread, pages, write):
+        """One turn of a thread: pages int64[n] counted from the dataset's first, write bool[n]."""
+        if self.writer is not None:
+            first = np.flatnonzero(np.diff(pages, prepend=-1))
+            self.writer.chunk(
+                (START >> PAGE_SHIFT) + pages[first],
+                np.logical_or.reduceat(write, first),
+                np.diff(first, append=len(pages)),
+                thread=thread,
+                cpu=self.cpu[thread],
+                time=self.time(),
+                instructions=round(len(pages) * self.plan.asked.instructions_per_access),
+            )
+        self.accesses += len(pages)
+
+    def time(self):
+        return int(self.accesses * self.ns)
+
+    def move_threads(self):
+        self.cpu = self.plan.threads.moved_cpu.tolist()
