@@ -4,7 +4,8 @@ The run-time law is additive, C = NW + e W + M: NW cycles outside walks, W walk 
 that stalls the program, M the kernel's work on page tables, all summed over the CPUs. The counters of the
 public vMitosis runs obey it with one e per workload over all placements. Neither e nor NW can be read off a
 trace: both are stated intervals, and a speed-up is computed with the same e and NW for the baseline and for
-the policy.
+the policy. M is what faults and system calls keep their callers busy, and what shootdowns take from the CPUs
+that they interrupt (docs/adr/0009-what-a-system-call-costs.md).
 """
 
 from itertools import product
@@ -14,6 +15,7 @@ import numpy as np
 from .kernels.replay import (
     FAULT,
     IPI,
+    IPI_SAVED,
     PTE_COPY,
     PTE_FANOUT,
     PTE_WRITE,
@@ -21,10 +23,16 @@ from .kernels.replay import (
     TABLE_FREE,
     TABLE_MOVED,
     TABLE_NEW,
+    VM_EXIT,
 )
-from .result import Estimate, Price
+from .kernels.steps import CALLS
+from .result import CallCost, Estimate, Price
 
 LEVEL_BITS = 8
+ENTRIES = {  # call -> what it does to the entries it changes (machine.EntryCosts); else it rewrites them
+    "walk": "fill",
+    **dict.fromkeys(("mmap", "munmap", "madvise", "brk"), "clear"),
+}
 
 
 def read_cycles(machine, contended=False):
@@ -45,37 +53,117 @@ def walk_cycles(reads, machine, contended=False):
     return guest, float(by_bit.sum()) - guest
 
 
-def management_cycles(counters, machine, costs):
-    """Cycles of faults, entries written and copied, table pages made and freed, and IPIs."""
-    events = (counters.events + counters.host_events).sum(axis=0)
-    nodes = events.shape[1]
-    write = np.full((nodes, nodes), costs.pte_write_remote_ns)
-    np.fill_diagonal(write, costs.pte_write_local_ns)
-    ipi = np.full((nodes, nodes), costs.ipi_remote_ns)
-    np.fill_diagonal(ipi, costs.ipi_local_ns)
-    ns = (
-        ((events[PTE_WRITE] + events[PTE_FANOUT]) * write).sum()
-        + events[FAULT].sum() * costs.fault_ns
-        + events[REPLICA_FAULT].sum() * costs.replica_fault_ns
-        + events[PTE_COPY].sum() * costs.pte_copy_ns
-        + (events[TABLE_NEW] + events[TABLE_FREE] + events[TABLE_MOVED]).sum() * costs.table_ns
-        + (events[IPI] * ipi).sum()
+def same_socket(machine):
+    """bool[nodes, nodes]: nodes whose memory is no farther than a node's own."""
+    latency = machine.latency_cycles()
+    return latency <= latency.diagonal()[:, None]
+
+
+def busy_ns(counters, machine, costs, made=None):
+    """float64[calls]: ns that CPUs are busy on behalf of each of CALLS, without those that they interrupt.
+
+    For a system call it is what all its callers wait; "walk" is faults, and what else a walk leads to.
+    made  world.system_calls.SystemCalls; without it calls cost only what they change
+    """
+    guest, host = counters.events.astype(np.float64), counters.host_events.astype(np.float64)
+    both, far = guest + host, ~same_socket(machine)
+    total = lambda events, *kinds: events[:, kinds].sum(axis=(1, 2, 3))  # noqa: E731
+    first, copy = _entries(costs)
+    return (
+        first * total(guest, PTE_WRITE)
+        + copy * total(guest, PTE_FANOUT)
+        + costs.remote_entry_ns * guest[:, PTE_WRITE, far].sum(axis=1)
+        + costs.entry.rewrite.first * total(host, PTE_WRITE)
+        + costs.entry.rewrite.copy * total(host, PTE_FANOUT)
+        + costs.pte_copy_ns * total(both, PTE_COPY)
+        + costs.fault_ns * total(guest, FAULT)
+        + costs.replica_fault_ns * total(guest, REPLICA_FAULT)
+        + costs.vm_exit_ns * (total(guest, VM_EXIT) + total(host, PTE_WRITE, FAULT, REPLICA_FAULT))
+        + costs.table_ns * total(both, TABLE_NEW, TABLE_FREE)
+        + costs.table_move_ns * total(both, TABLE_MOVED)
+        + costs.ipi_local_ns * guest[:, IPI, ~far].sum(axis=1)
+        + costs.ipi_remote_ns * guest[:, IPI, far].sum(axis=1)
+        + _once_a_call(guest, costs, made)
     )
+
+
+def _entries(costs):
+    """(float64[calls], float64[calls]): ns of an entry in its first copy and in each further one."""
+    of_call = [getattr(costs.entry, ENTRIES.get(call, "rewrite")) for call in CALLS]
+    return tuple(np.array([[one.first, one.copy] for one in of_call]).T)
+
+
+def _once_a_call(events, costs, made):
+    """float64[calls]: what a call costs however little it changes, and beginnings of copies and shootdowns.
+
+    How often a copy is begun, and how often a shootdown interrupts anybody, is not counted: it is taken as
+    the least of what it cannot exceed. Exact for policies that write the same copies and interrupt the same
+    CPUs in every call; never in favour of one that spares some.
+    """
+    fanned, interrupted = events[:, PTE_FANOUT], events[:, IPI].sum(axis=2)
+    if made is None:
+        return costs.copies_ns * fanned.sum(axis=(1, 2)) + costs.ipi_first_ns * interrupted.sum(axis=1)
+    base = np.array([getattr(costs.call, call, 0.0) for call in CALLS])
+    flushed = made.flushes.sum(axis=1) > 0
+    begun = np.where(flushed[:, None, None], np.minimum(fanned, made.flushes[:, :, None]), fanned)
+    shootdowns = np.minimum(interrupted, made.shootdowns)
+    return (
+        base * made.calls.sum(axis=1)
+        + costs.copies_ns * begun.sum(axis=(1, 2))
+        + costs.ipi_first_ns * shootdowns.sum(axis=1)
+    )
+
+
+def stolen_ns(counters, costs):
+    """float64[calls]: ns that interrupted CPUs lose on behalf of each of CALLS."""
+    return costs.ipi_handler_ns * counters.events[:, IPI].sum(axis=(1, 2))
+
+
+def management_cycles(counters, machine, costs, made=None):
+    """Cycles of all CPUs for faults, system calls and the shootdowns that they cause."""
+    ns = busy_ns(counters, machine, costs, made).sum() + stolen_ns(counters, costs).sum()
     return float(ns) * machine.ghz
 
 
-def price(counters, machine, costs, baseline=None, instructions=0.0, contended=False):
-    """Price of Counters against the baseline's; no speed-up where instructions are not known (0)."""
+def call_costs(counters, machine, costs, made, baseline=()):
+    """(CallCost, ...): one for each kind of system call that the trace has, in the order of CALLS.
+
+    baseline  those of the policy to compare with
+    """
+    busy, stolen = busy_ns(counters, machine, costs, made), stolen_ns(counters, costs)
+    near = same_socket(machine)
+    before = {one.call: one.ns for one in baseline}
+    found = []
+    for k in np.flatnonzero(made.calls.any(axis=1)).tolist():
+        events, calls = counters.events[k], int(made.calls[k].sum())
+        count = lambda kind, events=events: int(events[kind].sum())  # noqa: E731
+        ns = float(busy[k]) / calls
+        found.append(
+            CallCost(
+                CALLS[k], calls, count(PTE_WRITE), count(PTE_FANOUT), count(TABLE_FREE),
+                int(events[IPI, near].sum()), int(events[IPI, ~near].sum()),
+                int(events[IPI_SAVED, near].sum()), int(events[IPI_SAVED, ~near].sum()),
+                ns, float(stolen[k]) / calls, ns / before[CALLS[k]] if before.get(CALLS[k]) else None,
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def price(counters, machine, costs, baseline=None, instructions=0.0, contended=False, made=None):
+    """Price of Counters against the baseline's Price; no speed-up where instructions are not known (0)."""
     guest, host = walk_cycles(counters.reads, machine, contended)
-    management = management_cycles(counters, machine, costs)
+    management = management_cycles(counters, machine, costs, made)
+    calls = (
+        call_costs(counters, machine, costs, made, baseline.system_calls if baseline else ()) if made else ()
+    )
     speedup = run = None
     if instructions and baseline is not None:
-        base = sum(walk_cycles(baseline.reads, machine, contended))
-        base_management = management_cycles(baseline, machine, costs)
-        speedup = _speedup((base, base_management), (guest + host, management), instructions, costs)
+        before = baseline.walk_cycles, baseline.management_cycles
+        speedup = _speedup(before, (guest + host, management), instructions, costs)
         outside = instructions * costs.cycles_per_instruction.middle
         run = outside + costs.exposed.middle * (guest + host) + management
-    return Price(guest + host, guest, host, management, speedup, run, assumptions(costs, contended))
+    said = assumptions(costs, contended)
+    return Price(guest + host, guest, host, management, speedup, run, said, calls)
 
 
 def _speedup(base, new, instructions, costs):

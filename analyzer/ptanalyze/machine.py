@@ -123,23 +123,55 @@ class Span(Strict):
         return (self.low + self.high) / 2
 
 
+class CallCosts(Strict):
+    """ns of a call that changes nothing: into the kernel and back, locks, VMAs."""
+
+    mmap: float
+    munmap: float
+    mprotect: float
+    mremap: float
+    madvise: float
+    brk: float
+
+
+class EntryCost(Strict):
+    """ns an entry takes in the first copy of its table, and in each further one."""
+
+    first: float
+    copy: float
+
+
+class EntryCosts(Strict):
+    """What happens to an entry, and to its page: with the flushing of the caller's own TLB."""
+
+    fill: EntryCost  # a page is allocated, zeroed and mapped
+    rewrite: EntryCost  # mprotect
+    clear: EntryCost  # munmap: the page is freed
+
+
 class Costs(Strict):
-    """What management costs, in ns of CPU time, and the assumptions of the run-time estimate (cost.py)."""
+    """What management costs, and the assumptions of the run-time estimate (cost.py); times in ns."""
 
     name: str
     description: str
-    pte_write_local_ns: float
-    pte_write_remote_ns: float
+    call: CallCosts
+    entry: EntryCosts
+    copies_ns: float  # to begin with a further copy, once a call and copy
+    remote_entry_ns: float  # more for an entry of a first copy on another socket
     pte_copy_ns: float  # per entry copied to a replica
-    fault_ns: float  # demand fault, without the writing of its entry
+    fault_ns: float  # demand fault, without the filling of its entry
     replica_fault_ns: float  # Hydra's fault that only copies an entry, without the copying
     table_ns: float  # make or free one table page
-    ipi_local_ns: float  # per interrupted CPU on the initiator's node: its handler and the initiator's wait
-    ipi_remote_ns: float
+    table_move_ns: float  # copy one whole to another node
+    vm_exit_ns: float  # into the hypervisor and back, what it does there included
+    ipi_first_ns: float  # once a shootdown that interrupts anybody; the initiator's
+    ipi_local_ns: float  # per interrupted CPU on the initiator's socket; the initiator's
+    ipi_remote_ns: float  # per interrupted CPU elsewhere; the initiator's
+    ipi_handler_ns: float  # what each interrupted CPU loses
     exposed: Span  # share of walk cycles that stalls the program
     cycles_per_instruction: Span  # outside page walks
     instructions_per_access: float  # where the trace has no instruction counts
-    sources: dict[str, str]
+    sources: dict[str, str]  # of each field: "published", "derived" (and how) or "estimate"
 
 
 def load_machine(name_or_path):
@@ -155,16 +187,8 @@ def load_costs(machine, path=None):
     """Costs that a Machine names, or from the file `path`. UsageError names file, field and value."""
     path = _find("costs", path or machine.costs)
     costs = _decode(path, Costs)
-    for field in msgspec.structs.fields(Costs):
-        value = getattr(costs, field.name)
-        if isinstance(value, float) and not 0 <= value < float("inf"):
-            raise UsageError(f"{path}: {field.name} = {value}: must be a finite number, not negative")
-        if isinstance(value, Span) and not 0 <= value.low <= value.high < float("inf"):
-            raise UsageError(
-                f"{path}: {field.name} = {value.low}..{value.high}: low must not be negative, high not less"
-            )
-    if costs.exposed.high > 1:
-        raise UsageError(f"{path}: exposed.high = {costs.exposed.high}: a share is at most 1")
+    for field, value, why in _cost_faults(costs):
+        raise UsageError(f"{path}: {field} = {value}: {why}")
     return costs
 
 
@@ -265,3 +289,28 @@ def _latency_faults(field, matrix, nodes):
                 yield f"{field}[{a}][{b}]", value, f"differs from [{b}][{a}], {matrix[b][a]}"
             elif value < row[a]:
                 yield f"{field}[{a}][{b}]", value, f"below node {a}'s own memory, {row[a]}"
+
+
+def _cost_faults(costs):
+    """(field, value, what is wrong), one by one."""
+    for name, value in _numbers(costs):
+        if not 0 <= value < float("inf"):
+            yield name, value, "must be a finite number, not negative"
+    for name in ("exposed", "cycles_per_instruction"):
+        span = getattr(costs, name)
+        if span.low > span.high:
+            yield name, f"{span.low}..{span.high}", "low must not be above high"
+    if costs.exposed.high > 1:
+        yield "exposed.high", costs.exposed.high, "a share is at most 1"
+    if costs.ipi_local_ns > costs.ipi_remote_ns:
+        yield "ipi_local_ns", costs.ipi_local_ns, f"above ipi_remote_ns, {costs.ipi_remote_ns}"
+
+
+def _numbers(part, prefix=""):
+    """Yield (dotted name, value) of every number of a struct and those within it."""
+    for field in msgspec.structs.fields(type(part)):
+        value = getattr(part, field.name)
+        if isinstance(value, Strict):
+            yield from _numbers(value, f"{prefix}{field.name}.")
+        elif isinstance(value, float):
+            yield prefix + field.name, value

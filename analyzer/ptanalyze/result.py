@@ -1,7 +1,7 @@
 """What a replay under one policy counted, what it costs, and what makes it reproducible."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,15 +21,41 @@ class Estimate:
     high: float
 
 
+class CallCost(NamedTuple):
+    """What the system calls of one kind did to page tables, from cost.call_costs.
+
+    calls            successful calls from the region of interest's beginning on, the same under every policy
+    entries          entries written in first copies; copies: in further ones
+    tables_freed     table pages
+    ipis_*, saved_*  CPUs interrupted, and spared, on the caller's socket and elsewhere
+    ns               a call, as its caller sees it; stolen_ns: what it takes from interrupted CPUs
+    slowdown         ns / the baseline's, None without one
+    """
+
+    call: str
+    calls: int
+    entries: int
+    copies: int
+    tables_freed: int
+    ipis_local: int
+    ipis_remote: int
+    saved_local: int
+    saved_remote: int
+    ns: float
+    stolen_ns: float
+    slowdown: float | None
+
+
 @dataclass(frozen=True)
 class Price:
     """From cost.price: cycles are summed over all CPUs.
 
     walk_cycles        all reads, at the machine's latencies
-    management_cycles  faults, entries written and copied, table pages, shootdowns
+    management_cycles  faults and system calls, and what their shootdowns take from others
     speedup            run time of the baseline / run time under this policy, None without a trace
     run_cycles         of the whole run, by the middle of the assumptions, None without a trace
     assumptions        one line for people
+    system_calls       by kind; none without a trace
     """
 
     walk_cycles: float
@@ -39,6 +65,7 @@ class Price:
     speedup: Estimate | None
     run_cycles: float | None
     assumptions: str
+    system_calls: tuple[CallCost, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -144,7 +171,17 @@ class Result:
                 self.count(kind, "remote"),
             )
         row |= {f"ept_{kind}": self.count(kind, host=True) for kind in HOST_KINDS}
-        return row | {"aside_bytes": self.aside_pages * TABLE_BYTES}
+        return row | self._calls() | {"aside_bytes": self.aside_pages * TABLE_BYTES}
+
+    def _calls(self):
+        """All system calls together; the means are None where there are none."""
+        calls = sum(one.calls for one in self.price.system_calls)
+        mean = lambda field: sum(getattr(one, field) * one.calls for one in self.price.system_calls) / calls  # noqa: E731
+        return {
+            "system_calls": calls,
+            "system_call_ns": mean("ns") if calls else None,
+            "system_call_stolen_ns": mean("stolen_ns") if calls else None,
+        }
 
     def to_json(self):
         """A JSON-able dict: the row, the arrays as nested lists, notes and provenance."""
@@ -157,6 +194,7 @@ class Result:
             "events_by_call": {
                 call: _named(self.calls[k]) for k, call in enumerate(CALLS) if self.calls[k].any()
             },
+            "system_calls_by_kind": [one._asdict() for one in self.price.system_calls],
             "facts": self.facts,
             "tlb_hits_l1_l2_walked": self.hits.tolist(),
             "assumptions": self.price.assumptions,

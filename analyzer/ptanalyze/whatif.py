@@ -9,10 +9,11 @@ from .errors import UsageError
 from .machine import load_costs
 from .policies import plan_for
 from .progress import adding_up
-from .replay import replay, start
+from .replay import by_socket, replay, start
 from .result import Result
 from .static_whatif import static_results
 from .world.placement import AUTO, place
+from .world.system_calls import system_calls
 from .world.world import Effort, World, untouched
 
 
@@ -73,9 +74,16 @@ def replayed(captured, plans, costs, contended=False, progress=None, provenance=
     for world, runs in by_world(plans, captured, refused):
         mapped = replay(runs, world, world.reads(), _ticking(progress, world))
         done |= {id(run.plan): (run, world, mapped) for run in runs}
-    base = done[id(plans[0])][0]
+    first = done[id(plans[0])]
+    base = plans[0].name, _price(*first, None, costs, contended)
     kept = [plan for plan in plans if id(plan) in done]
     return [_result(*done[id(plan)], base, costs, provenance, contended) for plan in kept]
+
+
+def _price(run, world, mapped, baseline, costs, contended):
+    executed, _ = cost.instructions(world.trace, costs)
+    made = system_calls(world, mapped)
+    return cost.price(run.counters, world.machine, costs, baseline, executed, contended, made)
 
 
 def _complete(provenance):
@@ -115,8 +123,8 @@ def by_world(plans, world, refused=None):
 
 
 def _result(run, world, mapped, base, costs, provenance, contended):
-    executed, how = cost.instructions(world.trace, costs)
-    space = world.space
+    baseline, base_price = base
+    space, count = world.space, by_socket(run.counters, world.domains)
     guest = mapped.exists.copy()
     guest[space.guest_tables : space.guest_tables + space.host_tables] = False
     guest[: space.guest_tables] = (
@@ -127,22 +135,22 @@ def _result(run, world, mapped, base, costs, provenance, contended):
         params=run.plan.params,
         machine=world.machine.name,
         placement=world.placement.how,
-        baseline=base.plan.name,
+        baseline=baseline,
         walks=len(world.stream),
         hits=world.stream.hits.sum(axis=0),
-        reads=run.counters.reads,
-        classes=run.counters.classes,
-        calls=run.counters.events,
-        host_calls=run.counters.host_events,
+        reads=count.reads,
+        classes=count.classes,
+        calls=count.events,
+        host_calls=count.host_events,
         table_pages=int(run.counters.pages[0]),
         table_pages_peak=int(run.counters.pages[1]),
         single_copy=int(np.count_nonzero(guest)),
         host_pages=int(run.counters.host_pages[0]),
         host_single_copy=space.host_tables,
         aside_pages=world.aside_pages,
-        price=cost.price(run.counters, world.machine, costs, base.counters, executed, contended),
-        facts=world.facts,
-        notes=tuple(notes(world, how)),
+        price=_price(run, world, mapped, base_price, costs, contended),
+        facts=run.facts(world),
+        notes=tuple(notes(world, cost.instructions(world.trace, costs)[1])),
         provenance=provenance,
     )
 

@@ -21,6 +21,13 @@ def print_results(results):
     print_rows(f"What walks cost (speed-up over {first.baseline})", [cost(row) for row in rows])
     print_rows("Page-table memory", [memory(row) for row in rows])
     print_rows("At what price", [price(row) for row in rows])
+    calls = [
+        system_call(row, one)
+        for row, result in zip(rows, results, strict=True)
+        for one in result.price.system_calls
+    ]
+    if calls:
+        print_rows(f"What system calls cost (slow-down over {first.baseline})", calls)
     out = console()
     for row in rows:
         if row["params"]:
@@ -115,4 +122,21 @@ def price(row):
         "IPIs": row["ipis"],
         "IPIs remote": row["ipis_remote"],
         "IPIs saved": row["ipis_saved"],
+    }
+
+
+def system_call(row, one):
+    """One kind of call: what it changes, whom it interrupts, and how long that takes."""
+    return {
+        **label(row),
+        "call": one.call,
+        "calls": one.calls,
+        "entries": one.entries,
+        "fanned out": one.copies,
+        "IPIs local": one.ipis_local,
+        "remote": one.ipis_remote,
+        "saved": one.saved_local + one.saved_remote,
+        "ns/call": one.ns,
+        "stolen ns/call": one.stolen_ns,
+        "slow-down": one.slowdown,
     }

@@ -2,13 +2,15 @@
 
 import re
 
+import msgspec
 import numpy as np
 import pytest
 
 from ptanalyze.bundled import bundled
 from ptanalyze.errors import UsageError
-from ptanalyze.machine import load_costs, load_machine, machine_names
+from ptanalyze.machine import Costs, load_costs, load_machine, machine_names
 
+COSTS = ["hydra-haswell", "server-2020"]
 NAMES = ["hydra-haswell", "ptemagnet-broadwell", "sapphire-rapids", "vmitosis-cascade-lake"]
 GOOD = (bundled("models") / "machines" / "ptemagnet-broadwell.toml").read_text()
 GOOD_COSTS = (bundled("models") / "costs" / "server-2020.toml").read_text()
@@ -35,8 +37,17 @@ def test_every_bundled_machine_loads_with_its_costs_and_names_its_sources(name):
         "latency_contended",
     ):
         assert len(machine.sources[field]) > 10
-    for field in ("pte_write", "fault", "ipi", "exposed", "cycles_per_instruction"):
-        assert len(load_costs(machine).sources[field]) > 10
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_every_number_of_a_bundled_cost_file_says_whether_it_is_published_derived_or_estimated(name):
+    costs = load_costs(None, str(bundled("models") / "costs" / f"{name}.toml"))
+    assert costs.name == name
+    numbers = {field.name for field in msgspec.structs.fields(Costs)} - {"name", "description", "sources"}
+    shootdowns = {field for field in numbers if field.startswith("ipi_")}
+    assert set(costs.sources) == numbers - shootdowns | {"ipi"}
+    for text in costs.sources.values():
+        assert re.search(r"\b(published|derived|estimate)\b", text)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -115,14 +126,20 @@ def test_a_wrong_machine_file_names_file_field_and_value(tmp_path, old, new, sai
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("fault_ns = 700.0", "fault_ns = -1.0", "fault_ns = -1.0: must be a finite number, not negative"),
-        (
-            "low = 0.5, high = 0.9",
-            "low = 0.9, high = 0.5",
-            "exposed = 0.9..0.5: low must not be negative, high not less",
-        ),
+        ("\nfault_ns = 300.0", "\nfault_ns = -1.0", "fault_ns = -1.0: must be a finite number, not negative"),
+        ("munmap = 2791.0", "munmap = -1.0", "call.munmap = -1.0: must be a finite number, not negative"),
+        ("brk = 1400.0\n", "", "call.brk: missing"),
+        ("[call]", "[call]\nmmop = 1.0", "call.mmop: no such field"),
+        ("copy = 26.7", "copy = nan", "entry.rewrite.copy = nan: must be a finite number"),
+        ("copy = 26.7", 'copy = "few"', "entry.rewrite.copy = 'few': Expected `float`"),
+        (", copy = 26.7", "", "entry.rewrite.copy: missing"),
+        ("vm_exit_ns = 1500.0\n", "", "vm_exit_ns: missing"),
+        ("table_move_ns = 3000.0", "table_move_ns = inf", "table_move_ns = inf: must be a finite number"),
+        ("ipi_local_ns = 47.0", "ipi_local_ns = 470.0", "ipi_local_ns = 470.0: above ipi_remote_ns, 183.0"),
+        ("low = 0.5, high = 0.9", "low = 0.9, high = 0.5", "exposed = 0.9..0.5: low must not be above high"),
+        ("low = 0.5, high = 0.9", "low = -0.5, high = 0.9", "exposed.low = -0.5: must be a finite number"),
         ("low = 0.5, high = 0.9", "low = 0.5, high = 1.9", "exposed.high = 1.9: a share is at most 1"),
-        ("fault_ns", "falt_ns", "falt_ns: no such field"),
+        ("\nfault_ns", "\nfalt_ns", "falt_ns: no such field"),
     ],
 )
 def test_a_wrong_cost_file_names_file_field_and_value(tmp_path, old, new, said):

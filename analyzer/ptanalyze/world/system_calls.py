@@ -1,0 +1,46 @@
+"""How many system calls on memory a trace made, and how many of them had TLBs to flush."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..kernels.steps import CALLS, FLUSH
+from ..trace import Event
+
+MEMORY_CALLS = (Event.MMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK)
+
+
+class SystemCalls(NamedTuple):
+    """int64[calls, nodes] each: [steps.CALLS, node of the calling CPU], the same under every policy.
+
+    calls       that succeeded, those that changed nothing included
+    flushes     TLB flushes because valid entries changed
+    shootdowns  of these, while other CPUs ran threads of the process
+    """
+
+    calls: np.ndarray
+    flushes: np.ndarray
+    shootdowns: np.ndarray
+
+
+def system_calls(world, mapped):
+    """SystemCalls of a World, from the region of interest on; `mapped` as kernels.faults left it."""
+    events, steps = world.trace.events, world.history.steps
+    begun = int(np.argmax(events["kind"] == Event.ROI_START)) if len(events) else 0
+    node = world.placement.cpu_node[world.placement.event_cpu]
+    done = np.isin(events["kind"], MEMORY_CALLS) & (events["result"] >= 0)
+    done[:begun] = False
+    flushed = (steps.kind == FLUSH) & (mapped.changed > 0)
+    others = np.zeros(len(steps.kind), bool)
+    others[flushed] = world.history.shootdowns.live[steps.other[flushed]].any(axis=1)
+    return SystemCalls(
+        _table(events["kind"][done], node[done], world.nodes),
+        _table(steps.call[flushed], steps.node[flushed], world.nodes),
+        _table(steps.call[others], steps.node[others], world.nodes),
+    )
+
+
+def _table(call, node, nodes):
+    found = np.zeros((len(CALLS), nodes), np.int64)
+    np.add.at(found, (call, node), 1)
+    return found
