@@ -49,10 +49,33 @@ class Run:
             pages[0] += part.settle(self.states[0], world, missing)
         pages[1] = max(pages)
 
+    def facts(self, world):
+        """{name: number}: what reshaping and the replay found."""
+        found, sides = dict(world.facts), (self.plan.guest, self.plan.host)
+        both = self.counters.pages, self.counters.host_pages
+        for (part, params), state, pages in zip(sides, self.states, both, strict=True):
+            found |= part.facts(state, world, params, pages) if part.facts else {}
+        return found
+
 
 def socket_of(world):
     """int16[nodes]: which nodes are one place."""
     return (np.arange(world.nodes) // world.domains).astype(np.int16)
+
+
+def by_socket(counters, domains):
+    """Counters of sockets with `domains` nodes each: what happens between nodes of one socket is local."""
+
+    def folded(array, axis):
+        nodes = array.shape[axis] // domains
+        shape = *array.shape[:axis], nodes, domains, nodes, domains, *array.shape[axis + 2 :]
+        return array.reshape(shape).sum(axis=(axis + 1, axis + 3))
+
+    return counters._replace(
+        reads=folded(counters.reads, 1),
+        events=folded(counters.events, 2),
+        host_events=folded(counters.host_events, 2),
+    )
 
 
 def start(plan, world):

@@ -58,7 +58,7 @@ def _result(plan, world, baseline, costs, provenance, contended):
         host_single_copy=world.space.host_tables,
         aside_pages=world.aside_pages,
         price=cost.price(count, world.machine, costs, contended=contended),
-        facts=world.facts,
+        facts=run.facts(world),
         notes=(NO_TRACE, *world.notes, *_left_out(unresolved)),
         provenance=provenance,
     )

@@ -3,7 +3,21 @@
 from importlib.metadata import entry_points
 
 from ..errors import UsageError
-from . import hydra, ideal, linux, mitosis, ptemagnet, replaced, vmitosis
+from . import (
+    domains,
+    five_level,
+    hydra,
+    hydra_2d,
+    ideal,
+    linux,
+    mitosis,
+    ptemagnet,
+    replaced,
+    shadow,
+    thp,
+    vmitosis,
+    wasp,
+)
 from .base import Policy, parameters
 from .combine import Plan, plan
 
@@ -28,8 +42,14 @@ POLICIES = (
     mitosis.POLICY,
     hydra.POLICY,
     vmitosis.POLICY,
+    hydra_2d.POLICY,
+    wasp.POLICY,
     # what reshapes the world, in the order in which it does
+    thp.POLICY,
     ptemagnet.POLICY,
+    five_level.POLICY,
+    shadow.POLICY,
+    domains.POLICY,
 )
 
 

@@ -65,12 +65,15 @@ class Part(NamedTuple):
     the snapshot has though the trace's events had freed them: the kernel filled them on the program's behalf.
     at_rest(state, ids) -> int16[k, nodes]: node that serves each table of the slice `ids` to each reader
     before anything is touched, or None where that depends on it. Without at_rest the policy needs a trace.
+    facts(state, world, params, pages) -> {name: number}: what the replay found, for the Result; `pages` as in
+    Counters.
     """
 
     hooks: GuestHooks | HostHooks
     start: Callable
     settle: Callable | None = None
     at_rest: Callable | None = None
+    facts: Callable | None = None
 
 
 class Policy(NamedTuple):
@@ -81,6 +84,8 @@ class Policy(NamedTuple):
     reshape  (world, params) -> World: what it changes before anything is replayed
     acts     (params) -> what it acts on, a set of names; two policies that share one do not go together.
              "gPT" and "ePT" also say which of its parts take effect. None: those of its parts
+    over_guest  (Part, its params, params) -> (Part, its params) put over what another policy does to the
+             guest's table, (None, None) where none does
     """
 
     name: str
@@ -92,6 +97,7 @@ class Policy(NamedTuple):
     needs: tuple[str, ...] = ()
     reshape: Callable | None = None
     acts: Callable | None = None
+    over_guest: Callable | None = None
 
     def configure(self, settings):
         """Parameters from {key: text or value}; UsageError names the key and what is allowed."""

@@ -1,0 +1,69 @@
+"""domains: parts of a socket that replicate and shoot down as nodes do (Hydra, section 6, an outlook)."""
+
+from dataclasses import replace
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from ..errors import UsageError
+from ..machine import Latency, Strict
+from .base import Policy
+
+DOMAINS = "domains of a socket: blocks of neighbouring CPUs, as many of those in use in each"
+MOST = 64  # bits of a mask of nodes
+
+
+class Params(Strict):
+    per_socket: Annotated[int, Meta(ge=1, le=8, description=DOMAINS)] = 2
+
+
+def reshape(world, params):
+    """The World in which every domain is a node; what was captured on a socket is on its first domain."""
+    k, sockets = params.per_socket, world.machine.nodes
+    if k * sockets > MOST:
+        raise UsageError(
+            f"policy domains: per_socket = {k}: {sockets} sockets make {k * sockets} domains, at most {MOST}"
+        )
+    if k == 1:
+        return world
+    placed = world.placement
+    placement = replace(
+        placed, cpu_node=domain_of(placed.cpu_node, k), how=f"{placed.how}, {k} domains a socket"
+    )
+    return world.reshaped(machine=split(world.machine, k), placement=placement, domains=k)
+
+
+def split(machine, k):
+    """The Machine with k nodes a socket: within one, the latency is the local one."""
+    latency = {
+        name: matrix and tuple(map(tuple, np.kron(matrix, np.ones((k, k))).tolist()))
+        for name, matrix in msgspec.structs.asdict(machine.latency).items()
+    }
+    return msgspec.structs.replace(
+        machine,
+        nodes=k * machine.nodes,
+        cpus_per_node=max(machine.cpus_per_node // k, 1),
+        latency=Latency(**latency),
+    )
+
+
+def domain_of(socket, k):
+    """int16[cpus]: domain of each CPU, from its socket: those of one in k blocks, as even as can be."""
+    domain = np.zeros(len(socket), np.int16)
+    for one in np.unique(socket):
+        mine = np.flatnonzero(socket == one)
+        domain[mine] = one * k + np.arange(len(mine)) * k // len(mine)
+    return domain
+
+
+POLICY = Policy(
+    "domains",
+    "each socket's CPUs in domains that share and shoot down as nodes do; results are by socket",
+    params=Params,
+    source="Hydra, ATC '24, section 6 (an outlook)",
+    needs=("trace",),
+    reshape=reshape,
+    acts=lambda params: {"domains"},
+)

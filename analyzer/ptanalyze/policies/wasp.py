@@ -1,0 +1,64 @@
+"""wasp: Mitosis with steering: a node's CPUs may walk another node's replica (Qu and Yu, WASP, ASPLOS 2024).
+
+WASP's own decision, replicas on or off by performance counters, is a whole run's: compare linux with this.
+"""
+
+from typing import Annotated, Literal
+
+import numpy as np
+from msgspec import Meta
+
+from ..errors import UsageError
+from ..machine import Strict
+from . import fixed_copies
+from .base import NEEDS, Policy
+from .vmitosis import ACTS
+
+STEER = (
+    'the node whose replica each node walks, "1,1,2,3": node 0 that of node 1; auto: the node of least '
+    "latency, under load where the machine file knows it, its own unless that is slower"
+)
+LAYERS = "what is replicated: the guest's table (or, native, the only one), a VM's nested table, or both"
+
+
+class Params(Strict):
+    steer: Annotated[str, Meta(description=STEER)] = "auto"
+    layers: Annotated[Literal["gpt", "ept", "both"], Meta(description=LAYERS)] = "gpt"
+
+
+def start(world, params):
+    every = np.arange(world.nodes)
+    return fixed_copies.replicas(world, every, steering(params.steer, world.machine))
+
+
+def start_host(world, params):
+    if world.snapshot.native:
+        _, what, how = NEEDS["nested tables"]
+        raise UsageError(f"policy wasp: layers = {params.layers}: {what}: {how}")
+    return start(world, params)
+
+
+def steering(text, machine):
+    """int16[nodes]: whose replica each node's CPUs walk. UsageError names what is wrong in `text`."""
+    if text == "auto":
+        latency = machine.latency_cycles(contended=machine.latency.contended is not None)
+        own = np.diagonal(latency)
+        return np.where(own <= latency.min(axis=1), np.arange(machine.nodes), latency.argmin(axis=1))
+    parts = [part.strip() for part in text.split(",")]
+    wrong = [part for part in parts if not part.isdecimal() or int(part) >= machine.nodes]
+    if wrong or len(parts) != machine.nodes:
+        why = f"{wrong[0]!r} is no node" if wrong else f"{len(parts)} nodes for {machine.nodes}"
+        allowed = f"machine {machine.name} has nodes 0..{machine.nodes - 1}; give one for each, or auto"
+        raise UsageError(f"policy wasp: steer = {text}: {why}, {allowed}")
+    return np.array(parts, np.int16)
+
+
+POLICY = Policy(
+    "wasp",
+    "replicas as mitosis's, and a steering matrix: which node's replica the CPUs of each node walk",
+    fixed_copies.guest_part(start),
+    fixed_copies.host_part(start_host),
+    Params,
+    source="WASP, ASPLOS '24; steering by latency is this package's reading of it",
+    acts=lambda params: ACTS[params.layers],
+)
