@@ -3,7 +3,7 @@
 import numpy as np
 
 from ptanalyze.classify import classify
-from ptanalyze.machine import Array, Cache, Latency, Machine, Tlb, WalkCaches
+from ptanalyze.machine import load_machine
 from ptanalyze.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ptanalyze.trace import CHUNK_DTYPE, EVENT_DTYPE, Touches, Trace
 from ptanalyze.walks import Placement, WalkStream
@@ -14,22 +14,7 @@ from ptanalyze.world.cache_pass import cache_pass, read_only
 from .bandwidth import best, read_bandwidth
 
 TABLES, TOUCHES, WALKS, NODES = 1 << 15, 8_000_000, 2_000_000, 4
-
-
-def array(entries, ways):
-    return Array(entries=entries, ways=ways)
-
-
-TLB = Tlb(
-    l1_4k=array(64, 4), l1_2m=array(32, 4), l1_1g=array(4, 4), l2=array(1536, 12), l2_1g=array(16, 4)
-)  # Cascade Lake
-MACHINE = Machine(
-    name="bench", description="four sockets", nodes=NODES, cpus_per_node=1, ghz=2.5, tlb=TLB,
-    walk_caches=WalkCaches(pde=array(32, 4), pdpte=array(4, 4), pml4e=array(2, 2), nested=array(64, 4)),
-    l2=Cache(bytes=1 << 20, ways=16, share=0.5, cycles=14.0),
-    llc=Cache(bytes=22 << 20, ways=11, share=0.25, cycles=70.0),
-    latency=Latency(idle=((80.0,) * NODES,) * NODES), costs="bench", sources={},
-)  # fmt: skip
+MACHINE = load_machine("vmitosis-cascade-lake")  # of NODES nodes
 
 
 def tree(frames, encoding="x86", flag=0x67):
@@ -132,7 +117,7 @@ def bench_tlb(bandwidth):
     from ptanalyze.kernels import tlb as kernels
 
     space = address_space(snapshot(False), np.arange(TABLES, dtype=np.uint64))
-    pages, state = tlb_filter._pages(space.regions), tlb_filter._state(TLB)
+    pages, state = tlb_filter._pages(space.regions), tlb_filter._state(MACHINE.tlb)
     rng, out = (
         np.random.default_rng(0),
         (np.empty(TOUCHES, np.uint32), np.empty(TOUCHES, bool), np.zeros(1, np.int64)),

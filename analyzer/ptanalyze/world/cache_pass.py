@@ -9,7 +9,7 @@ from .mm_events import invalidations
 MAX_TABLES = (1 << 26) - 1  # tags of lines are 32 bits, table << 6 | line; one value stands for EMPTY
 
 
-def cache_pass(space, placement, machine, stream, *, events=None, batch=1 << 20):
+def cache_pass(space, placement, machine, stream, *, events=None, batch=1 << 17):
     """Iterate (chunks, Reads): the walks of a run of whole chunks, about `batch` of them or one chunk's.
 
     chunks  slice of the trace's chunks; row r is walk r + stream.offset[chunks.start]
