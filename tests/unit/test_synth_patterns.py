@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from naive import synth as naive
 from ptanalyze.errors import UsageError
-from ptanalyze.kernels import synth as kernels
+from ptanalyze.kernels import draws as kernels
 from ptanalyze.synth.frames import frames_of
 from ptanalyze.synth.parameters import Parameters, parse_size
 from ptanalyze.synth.patterns import half_bits, page_source

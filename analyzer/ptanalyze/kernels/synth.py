@@ -9,14 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from .draws import MASK, draw
+
 FIRST_TOUCH, INTERLEAVE = -1, -2  # policies; from 0 on: the node
 MOVABLE, UNMOVABLE = 0, 1
-MASK = (1 << 32) - 1
-FACTOR = 0x45D9F3B
 ADDRESS = np.uint64((1 << 52) - (1 << 12))
 NONE = np.uint64(0)
 GROUP = 8  # entries of a cache line
-ROUNDS = 4
 
 
 class Memory(NamedTuple):
@@ -78,17 +77,6 @@ class Space(NamedTuple):
     faults: np.ndarray
 
 
-@njit(cache=True, nogil=True, _nrt=False)
-def draw(key, n):
-    """The n-th number of a sequence of 32-bit numbers; key, n int64 in 0..2^32-1. Never beyond 63 bits."""
-    x = n ^ key
-    for _ in range(2):
-        x = ((x >> 16) ^ x) * FACTOR & MASK
-        x = ((x >> 16) ^ x) * FACTOR & MASK
-        x = ((x >> 16) ^ x) + key & MASK
-    return x
-
-
 @njit(inline="always")
 def choose(memory, node):
     """Node that the policy asks for a page that a CPU on `node` faults in."""
@@ -103,8 +91,9 @@ def choose(memory, node):
 @njit(inline="always")
 def take_block(memory, node):
     """First frame of a free pageblock on `node` or the next node that has one; -1: none left."""
-    for step in range(len(memory.block)):
-        near = (node + step) % len(memory.block)
+    nodes = len(memory.block)
+    for near in range(node, node + nodes):
+        near = near - nodes if near >= nodes else near
         if memory.block[near] < memory.end[near]:
             memory.block[near] += 1
             return (memory.block[near] - 1) << 9
@@ -117,8 +106,9 @@ def take(memory, node, kind):
     if kind == MOVABLE and memory.back[node] > 0:
         memory.back[node] -= 1
         return memory.freed[node, memory.back[node]]
-    for step in range(len(memory.block)):
-        near = (node + step) % len(memory.block)
+    nodes = len(memory.block)
+    for near in range(node, node + nodes):
+        near = near - nodes if near >= nodes else near
         at = memory.fill[near, kind]
         if at & 511 == 0:
             if memory.block[near] == memory.end[near]:
@@ -215,7 +205,7 @@ def fault(space, page, node):
     if huge:
         return True
     space.faults[0] += 1
-    if draw(space.key, space.faults[0] & MASK) < space.corun:
+    if space.corun > 0 and draw(space.key, space.faults[0] & MASK) < space.corun:
         return corun(space, frame, node)
     return True
 
@@ -242,22 +232,3 @@ def unmap(space, first, last):
             memory.freed[home, memory.back[home]] = frame
             memory.back[home] += 1
             guest.entries[table, page & 511] = NONE
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def permute(first, n, bits, key, out):
-    """out[i] (int64) = where first + i goes under a permutation of 0..n-1; n <= 4 ** bits.
-
-    A Feistel network on 2 * bits bits, walked until it is back below n (Black and Rogaway, 2002).
-    """
-    half = (1 << bits) - 1
-    for i in range(len(out)):
-        x = first + i
-        inside = False
-        while not inside:
-            left, right = x >> bits, x & half
-            for turn in range(ROUNDS):
-                left, right = right, left ^ (draw(key ^ turn, right) & half)
-            x = left << bits | right
-            inside = x < n
-        out[i] = x

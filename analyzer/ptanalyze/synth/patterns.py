@@ -4,7 +4,7 @@ from math import gcd
 
 import numpy as np
 
-from ..kernels.synth import permute
+from ..kernels.draws import permute
 
 GOLDEN = 0.6180339887498949
 
