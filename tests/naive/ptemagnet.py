@@ -10,13 +10,17 @@ SINGLE = "single"
 
 
 class Guest:
-    """Pages and frames are numbers; a group and a block are `size` of them. `pools`: {node: free blocks}."""
+    """Pages and frames are numbers; a group and a block are `size` of them.
 
-    def __init__(self, pools, node_of, size, limit, kept):
+    pools  {node: blocks}, lowest first; lowest: the first block of the lowest 2 MiB that the host maps
+    """
+
+    def __init__(self, pools, lowest, node_of, size, limit, kept):
         self.pools, self.node_of, self.size, self.limit, self.kept = pools, node_of, size, limit, kept
+        self.free = {block for pool in pools.values() for block in pool}
         self.frame = {}  # of each mapped page
         self.part = OrderedDict()  # group -> block, the oldest reservation first
-        self.count, self.last = Counter(), min(pools)
+        self.count, self.last = Counter(), lowest
 
     def users(self, block):
         return sum(1 for f in self.frame.values() if f != SINGLE and f // self.size == block)
@@ -47,11 +51,18 @@ class Guest:
             self.count["peak"], self.count["peak_mapped"] = self.unused(), len(self.frame)
 
     def take(self, captured):
-        if captured is not None:
-            self.last = self.node_of(captured)
-        for node in (self.last, *sorted(self.pools)):
-            if self.pools[node]:
-                return self.pools[node].pop(0)
+        near = self.last if captured is None else captured // self.size
+        per = 512 // self.size
+        low = near // per * per
+        around = [*range(near, low + per), *range(low, near)]
+        for node in (None, self.node_of(near * self.size), *sorted(self.pools)):
+            pool = around if node is None else self.pools[node]
+            while pool:
+                block = pool.pop(0)
+                if block in self.free:
+                    self.free.remove(block)
+                    self.last = block
+                    return block
         return None
 
     def clear(self, page):
@@ -62,7 +73,10 @@ class Guest:
         if not self.users(block):
             for group in [g for g, b in self.part.items() if b == block]:
                 del self.part[group]
-            self.pools[self.node_of(frame)].insert(0, block)
+            self.free.add(block)
+            pool = self.pools[self.node_of(frame)]
+            if block not in pool:
+                pool.insert(0, block)
 
     def move(self, page, target):
         if page not in self.frame:
@@ -126,19 +140,15 @@ class Capture:
                     found.setdefault((address >> 21) + k, int(self.host.tree.node[table]))
         return found
 
-    def pools(self, in_order, size):
-        """{node: blocks}: those of the pages `in_order`, then those that nothing uses."""
-        mine, regions = set(self.frame.values()), self.regions()
-        whole = lambda block: range(block * size, (block + 1) * size)  # noqa: E731
-        own = dict.fromkeys(self.frame[page] // size for page in in_order if page in self.frame)
-        own = [b for b in own if all(self.users[f] == 0 or f in mine for f in whole(b))]
-        used = {frame // size for frame, users in self.users.items() if users}
-        per = 512 // size
-        empty = [b for r in sorted(regions) for b in range(r * per, (r + 1) * per) if b not in used]
+    def pools(self, size):
+        """({node: blocks} that no page uses that must stay, the first block of the lowest region)."""
+        mine, regions, per = set(self.frame.values()), self.regions(), 512 // size
+        taken = {frame // size for frame, users in self.users.items() if users and frame not in mine}
         found = {node: [] for node in regions.values()}
-        for block in own + empty:
-            found[regions[block * size >> 9]].append(block)
-        return found
+        for region in sorted(regions):
+            blocks = range(region * per, (region + 1) * per)
+            found[regions[region]] += [block for block in blocks if block not in taken]
+        return found, min(regions) * per
 
 
 def ptemagnet(snapshot, walks, steps, premapped, size, limit):
@@ -149,8 +159,7 @@ def ptemagnet(snapshot, walks, steps, premapped, size, limit):
     capture = Capture(snapshot)
     faulting = {p for p in walks if capture.small(p) and p not in capture.kept and capture.served(p)}
     early = sorted(page for page in capture.frame if page not in faulting - premapped)
-    pools = capture.pools(early + list(walks), size)
-    guest = Guest(pools, capture.node, size, limit, {page for page in capture.kept})
+    guest = Guest(*capture.pools(size), capture.node, size, limit, set(capture.kept))
     for page in early:
         guest.fault(page, capture.frame[page])
     unused, steps = [], list(steps)

@@ -1,4 +1,4 @@
-"""Which guest frames the 4 KiB pages of a snapshot use, and which aligned blocks are theirs alone."""
+"""Which guest frames the 4 KiB pages of a snapshot use, and other ones for them."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,6 @@ from .reserve import FREE, NONE, SPECIAL, WAITING
 
 SEVERAL, MOVABLE = 2, 3  # of `users`, below that a frame's number of pages
 NO_POOL = 0xFF  # of `pool_of`: the host maps nothing there
-TAKEN, EMPTY, OWN, LISTED = range(4)  # blocks: in other use, in none, the movable pages' alone, in the order
 
 
 class Parts(NamedTuple):
@@ -71,37 +70,6 @@ def mark_walked(page, region_base, now):
             number = base + np.int64(page[i] & np.uint32(511))
             if now[number] == FREE:
                 now[number] = WAITING
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def list_early(captured, now, shift, kinds, order, listed):
-    """OWN blocks of captured pages that are FREE, by address: order[listed:] (int32); returns the new end."""
-    for number in range(len(captured)):
-        if now[number] == FREE and captured[number] < SPECIAL:
-            listed = see(captured[number], shift, kinds, order, listed)
-    return listed
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def list_walked(page, region_base, captured, shift, kinds, order, listed):
-    """OWN blocks of captured pages in the order of the walks for them; as list_early."""
-    for i in range(len(page)):
-        base = region_base[page[i] >> np.uint32(9)]
-        if base != NONE:
-            number = base + np.int64(page[i] & np.uint32(511))
-            if captured[number] < SPECIAL:
-                listed = see(captured[number], shift, kinds, order, listed)
-    return listed
-
-
-@njit(nogil=True, _nrt=False)
-def see(number, shift, kinds, order, listed):
-    block = np.int64(number) >> shift
-    if kinds[block] != OWN:
-        return listed
-    kinds[block] = LISTED
-    order[listed] = block
-    return listed + 1
 
 
 @njit(cache=True, nogil=True, _nrt=False)

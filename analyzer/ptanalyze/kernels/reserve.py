@@ -39,19 +39,20 @@ RESERVATIONS, RECLAIMED, SPLIT, SERVED, FALLBACKS, LIVE, UNUSED, MAPPED, PEAK, P
 
 
 class Guest(NamedTuple):
-    """The allocator's state, for P pages, B blocks, N of them in K pools (one a node).
+    """The allocator's state, for P pages, B blocks, N of them to give out, in K pools (one a node).
 
     frame        uint32[P]  frame of each mapped page, or FREE ... KEPT
     block        int32[P >> shift]  block reserved for a group, NONE
     group        int32[B]  group that a block is reserved for, NONE
     used         int16[B]  pages whose frame is in the block
     older, newer int32[B + 1]  live reservations in the order they were made; [B] is both ends
-    pool         int32[N]  free blocks of pool k are pool[next[k]:first[k + 1]], the next one first
+    pool         int32[N]  blocks of pool k are pool[first[k]:first[k + 1]]; none before next[k] is free
+    at           int32[B]  index of each block in `pool`, NONE where it is not given out
     first        int64[K + 1]
     next         int64[K]
     pool_of      uint8[D]  pool of the blocks in each 2 MiB of guest memory
     count        int64[len(COUNTS)]
-    last         int64[1]  pool of the last reservation
+    last         int64[1]  block of the last reservation
     shift        log2 of the pages of a group
     limit        unused reserved frames that are allowed, NONE: any number
     """
@@ -63,6 +64,7 @@ class Guest(NamedTuple):
     older: np.ndarray
     newer: np.ndarray
     pool: np.ndarray
+    at: np.ndarray
     first: np.ndarray
     next: np.ndarray
     pool_of: np.ndarray
@@ -117,7 +119,7 @@ def fault_all(captured, early, guest):
 
 @njit(nogil=True, _nrt=False)
 def fault(page, captured, guest):
-    """Map a FREE page; its reservation comes from the pool that its captured frame is in, if it has one."""
+    """Map a FREE page; a reservation for it is as near as possible to its captured frame, if it has one."""
     count, group = guest.count, page >> guest.shift
     block = np.int64(guest.block[group])
     count[MAPPED] += 1
@@ -146,16 +148,31 @@ def fault(page, captured, guest):
 
 @njit(nogil=True, _nrt=False)
 def take(captured, guest):
-    """The next free block of the pool that a frame belongs to, or of the first that has one, or NONE."""
-    pools = len(guest.next)
-    if captured < SPECIAL:
-        guest.last[0] = guest.pool_of[captured >> np.uint32(9)]
-    for turn in range(pools + 1):
-        k = guest.last[0] if turn == 0 else turn - 1
-        if guest.next[k] < guest.first[k + 1]:
+    """A free block, or NONE: the one of a captured frame (without one: of the last reservation), the next in
+    its 2 MiB, the next of its pool, the next of any.
+    """
+    near = np.int64(captured) >> guest.shift if captured < SPECIAL else guest.last[0]
+    blocks = 512 >> guest.shift
+    region = near // blocks
+    for k in range(blocks):
+        block = region * blocks + (near + k) % blocks
+        if is_free(block, guest):
+            guest.last[0] = block
+            return block
+    for turn in range(len(guest.next) + 1):
+        k = np.int64(guest.pool_of[region]) if turn == 0 else turn - 1
+        while guest.next[k] < guest.first[k + 1]:
+            block = np.int64(guest.pool[guest.next[k]])
             guest.next[k] += 1
-            return np.int64(guest.pool[guest.next[k] - 1])
+            if is_free(block, guest):
+                guest.last[0] = block
+                return block
     return np.int64(NONE)
+
+
+@njit(inline="always")
+def is_free(block, guest):
+    return guest.at[block] != NONE and guest.group[block] == NONE and guest.used[block] == 0
 
 
 @njit(nogil=True, _nrt=False)
@@ -214,9 +231,18 @@ def clear(page, guest):
     if guest.used[block] == 0:
         if guest.group[block] != NONE:
             end(block, guest)
-        k = guest.pool_of[block << guest.shift >> 9]
+        give_back(block, guest)
+
+
+@njit(nogil=True, _nrt=False)
+def give_back(block, guest):
+    """A block that its pool had passed is the next one again."""
+    k, at = guest.pool_of[block << guest.shift >> 9], guest.at[block]
+    if at < guest.next[k]:
         guest.next[k] -= 1
-        guest.pool[guest.next[k]] = block
+        other = guest.pool[guest.next[k]]
+        guest.pool[at], guest.at[other] = other, at
+        guest.pool[guest.next[k]], guest.at[block] = block, guest.next[k]
 
 
 @njit(nogil=True, _nrt=False)

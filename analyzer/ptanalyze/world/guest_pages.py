@@ -59,35 +59,16 @@ def guest_pages(space):
     )
 
 
-def block_order(pages, shift, stream_pages, region_base):
-    """int32[n]: blocks of 1 << shift frames in the order they are handed out.
+def free_blocks(pages, shift):
+    """int32[n], ascending: blocks of 1 << shift frames that the host maps and no page uses that must stay."""
+    from ..kernels.guest_frames import MOVABLE, NO_POOL
 
-    First those that captured pages have for themselves, in the order in which they were first used: pages
-    that no walk faults in by address, then by walk. Then blocks that nothing of the snapshot uses, ascending.
-    stream_pages  [uint32[n]]: the walks, in batches
-    """
-    from ..kernels import guest_frames
-
-    kinds = _block_kinds(pages, shift)
-    order = np.zeros(np.count_nonzero(kinds == guest_frames.OWN), np.int32)
-    listed = guest_frames.list_early(pages.captured, pages.now, shift, kinds, order, 0)
-    for page in stream_pages:
-        listed = guest_frames.list_walked(page, region_base, pages.captured, shift, kinds, order, listed)
-    empty = np.flatnonzero(kinds == guest_frames.EMPTY).astype(np.int32)
-    return np.concatenate([order[:listed], empty])
-
-
-def _block_kinds(pages, shift):
-    """uint8[B] of the aligned blocks of 1 << shift frames: kernels.guest_frames.TAKEN, EMPTY or OWN."""
-    from ..kernels.guest_frames import EMPTY, MOVABLE, NO_POOL, OWN, TAKEN
-
-    kinds = np.repeat(np.where(pages.pool_of == NO_POOL, TAKEN, EMPTY).astype(np.uint8), 512 >> shift)
+    free = np.repeat(pages.pool_of != NO_POOL, 512 >> shift)
     users = pages.users.reshape(-1, 1 << shift)
     for first in range(0, len(users), BLOCKS):
-        part, kind = users[first : first + BLOCKS], kinds[first : first + BLOCKS]
-        kind[(part == MOVABLE).any(axis=1)] = OWN
-        kind[((part > 0) & (part != MOVABLE)).any(axis=1)] = TAKEN
-    return kinds
+        part = users[first : first + BLOCKS]
+        free[first : first + BLOCKS] &= ((part == 0) | (part == MOVABLE)).all(axis=1)
+    return np.flatnonzero(free).astype(np.int32)
 
 
 def _leaf_tables(space):

@@ -10,7 +10,7 @@ import numpy as np
 from ..kernels.steps import Steps
 from ..snapshot import Snapshot
 from .cache_pass import read_only
-from .guest_pages import block_order, guest_pages
+from .guest_pages import free_blocks, guest_pages
 
 POINTS = 512  # of the series, at most
 BATCH = 1 << 22  # walks at a time
@@ -43,7 +43,7 @@ def reserve(world, pages=8, limit=-1):
 
     pages  of a group: a power of two, 2..512
     limit  unused reserved frames above which reservations are released, oldest first; -1: no limit
-    Memory: about 9 bytes for each entry of the guest's leaf tables and 16 for each block of guest memory;
+    Memory: about 9 bytes for each entry of the guest's leaf tables and 20 for each block of guest memory;
     entries that change, in memory-mapped ones the 4 KiB around them.
     """
     from ..kernels import guest_frames
@@ -56,7 +56,7 @@ def reserve(world, pages=8, limit=-1):
     for page in walks:
         guest_frames.mark_walked(page, region_base, found.now)
     _mapped_before(world, found, row_base)
-    guest = _guest(found, block_order(found, shift, walks, region_base), shift, limit)
+    guest = _guest(found, shift, limit)
     kernels.fault_all(found.captured, True, guest)
     early, first, step = int(guest.count[kernels.MAPPED]), 0, 0
     stride = -(-max(len(world.stream), 1) // POINTS)
@@ -101,29 +101,33 @@ def _mapped_before(world, found, row_base):
         now[valid & (now == WAITING)] = FREE
 
 
-def _guest(found, order, shift, limit):
-    """kernels.reserve.Guest with nothing mapped; `order` is split into the pools, in its order."""
+def _guest(found, shift, limit):
+    """kernels.reserve.Guest with nothing mapped; pools by address."""
     from ..kernels import reserve as kernels
     from ..kernels.guest_frames import NO_POOL
 
-    blocks = len(found.users) >> shift
-    pool = found.pool_of[order.astype(np.int64) << shift >> 9]
+    blocks, free = len(found.users) >> shift, free_blocks(found, shift)
+    which = found.pool_of[free.astype(np.int64) << shift >> 9]
     pools = int(found.pool_of[found.pool_of != NO_POOL].max(initial=0)) + 1
-    first = np.concatenate([[0], np.cumsum(np.bincount(pool, minlength=pools))]).astype(np.int64)
-    nothing = np.full(blocks, kernels.NONE, np.int32)
+    first = np.concatenate([[0], np.cumsum(np.bincount(which, minlength=pools))]).astype(np.int64)
+    pool = free[np.argsort(which, kind="stable")]
+    at = np.full(blocks, kernels.NONE, np.int32)
+    at[pool] = np.arange(len(pool))
+    lowest = np.argmax(found.pool_of != NO_POOL) << 9 >> shift
     return kernels.Guest(
         frame=found.now,
         block=np.full(len(found.now) >> shift, kernels.NONE, np.int32),
-        group=nothing,
+        group=np.full(blocks, kernels.NONE, np.int32),
         used=np.zeros(blocks, np.int16),
         older=np.full(blocks + 1, blocks, np.int32),
         newer=np.full(blocks + 1, blocks, np.int32),
-        pool=order[np.argsort(pool, kind="stable")],
+        pool=pool,
+        at=at,
         first=first,
         next=first[:-1].copy(),
         pool_of=found.pool_of,
         count=np.zeros(len(kernels.COUNTS), np.int64),
-        last=np.zeros(1, np.int64),
+        last=np.array([lowest], np.int64),
         shift=shift,
         limit=limit,
     )
