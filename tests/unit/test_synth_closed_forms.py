@@ -12,8 +12,10 @@ from ptanalyze.machine import load_machine
 from ptanalyze.synth.capture import synthesize
 from ptanalyze.synth.expected import fragmentation as expected_fragmentation
 from ptanalyze.synth.expected import leaf_classes
+from ptanalyze.synth.frames import frames_of
 from ptanalyze.synth.layout import lay_out
 from ptanalyze.synth.parameters import Parameters, parse_size
+from ptanalyze.synth.plan import plan as plan_of
 from ptanalyze.synth.space import START
 from ptanalyze.world.address_space import address_space
 
@@ -132,3 +134,12 @@ def test_a_machine_that_is_full_spills_to_the_next_node(tmp_path):
     leaves = capture.snapshot.guest.entries[capture.snapshot.guest.level == 1]
     frames = (leaves >> np.uint64(12) & np.uint64((1 << 40) - 1)).astype(np.int64)
     assert set(np.unique(capture.snapshot.topology.node_of_frame(frames)).tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("nodes, guest", [(4, "oblivious"), (16, "oblivious"), (60, "visible")])
+def test_the_largest_workload_fits_a_guest_by_default(nodes, guest):
+    plan = plan_of(Parameters(size=parse_size("1.5T"), nodes=nodes, guest=guest))
+    frames = frames_of(plan)
+    assert frames.guest * frames.guest_nodes <= 1 << 32
+    assert frames.room.max() <= frames.guest and frames.room.sum() > plan.pages
+    assert frames.host * nodes >= frames.guest * frames.guest_nodes

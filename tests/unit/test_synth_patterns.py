@@ -128,7 +128,7 @@ def test_sequential_goes_round_from_the_thread_s_own_part_on():
         ({"rate": 0.0}, "--rate 0.0: above 0"),
         ({"accesses": 1 << 39, "munmap_every": 1}, "--munmap-every 1: at least"),
         ({"node_memory": 1 << 20}, "--node-memory 1M: 16M to 16T"),
-        ({"node_memory": 12 << 40, "guest": "visible"}, "ends below 16T in all"),
+        ({"node_memory": 12 << 40, "guest": "visible"}, "memory ends below 16T"),
     ],
     ids=str,
 )

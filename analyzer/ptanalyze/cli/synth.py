@@ -93,7 +93,7 @@ def command(output, trace, **asked):
     print_rows("Page tables", table_rows(made))
     for title, rows in expected(plan):
         print_rows(title, rows)
-    click.echo(f"{output}: made; next: ptanalyze classify {output}")
+    click.echo(f"{output}: made, {made.accesses:,} accesses traced; next: ptanalyze classify {output}")
 
 
 def table_rows(made):

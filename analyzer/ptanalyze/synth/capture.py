@@ -28,6 +28,7 @@ from .space import START, new_state
 LOCAL, REMOTE = 10, 20  # distances of the ACPI SLIT
 HVA = 0x7F0000000000
 METHOD = "synth"
+SLACK = 1.05  # upper tables, the trace
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,11 @@ def must_fit(plan, directory):
     """UsageError where the disk has no room: a map of a full disk's file would end in a signal."""
     room = os.statvfs(directory)
     free = room.f_bavail * room.f_frsize
-    need = plan.regions * TABLE_BYTES
+    tables = np.count_nonzero(~plan.huge)
     if plan.nested:
-        need += int(need * growth(plan.asked.fragmentation))
-    if need * 1.05 > free:
+        tables += plan.regions * growth(plan.asked.fragmentation) * (1 - (plan.asked.host_thp or 0))
+    need = int(tables * TABLE_BYTES * SLACK)
+    if need > free:
         raise UsageError(
             f"{directory.parent}: about {show_size(need)} of page tables do not fit, "
             f"{show_size(free)} are free"
@@ -91,7 +93,7 @@ def trace_facts(asked):
 
 
 def finish(plan, state, directory):
-    """Write everything but the trace; returns the Snapshot, its trees without entries."""
+    """Write everything but the trace; returns the Snapshot, whose entries are in their files by then."""
     space, topology = state.space, topology_of(plan, state.frames.host)
     facts = {"method": METHOD, "pid": FIRST_TID, "comm": METHOD, "stopped": True, "synth": plan.asked.facts()}
     host = None

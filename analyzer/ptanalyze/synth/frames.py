@@ -48,8 +48,10 @@ def frames_of(plan):
         return Frames(host, 0, nodes, np.minimum(need, host), freed)
     vnode = host * (HYPERVISOR - 1) // HYPERVISOR // BLOCK * BLOCK
     guest = vnode * asked.nodes // nodes
-    if guest * nodes > GUEST_TOP:
-        raise refused("node_memory", show_size(host * PAGE), "a guest's memory ends below 16T in all")
+    if guest * nodes > GUEST_TOP and (asked.node_memory is not None or need.max() > GUEST_TOP // nodes):
+        allowed = "a guest's memory ends below 16T, nodes are alike; give less to spill to the next node"
+        raise refused("node_memory", show_size(host * PAGE), allowed)
+    guest = min(guest, GUEST_TOP // nodes // BLOCK * BLOCK)
     return Frames(host, guest, nodes, np.minimum(need, guest), freed)
 
 
@@ -102,8 +104,8 @@ def pages_on(plan):
 
 
 def default_memory(need):
-    """Frames of a node that holds the largest need and a hypervisor's part: whole 64 MiB, or whole GiB."""
-    least = int(need.max()) * HYPERVISOR // (HYPERVISOR - 1) + HYPERVISOR * BLOCK
+    """Frames of a node: the largest need, a hypervisor's part, any ePT; whole 64 MiB, or whole GiB."""
+    least = int(need.max()) * HYPERVISOR // (HYPERVISOR - 1) + int(need.sum()) // 256 + HYPERVISOR * BLOCK
     unit = (1 << 18) if least >= 1 << 18 else 1 << 14
     return -(-least // unit) * unit
 

@@ -14,7 +14,21 @@ from .recorder import ANONYMOUS, FIXED, PAGE_SHIFT, READ, READ_WRITE
 from .space import START
 
 TURN = 4096  # pages that a thread touches before the next one has its turn: one chunk of the trace
-INIT, ACCESSES = "pages faulted in", "accesses"
+SHOWN = 1 << 20  # pages or accesses between two looks at the progress bar
+
+
+def now_and_then(progress, total, what):
+    """A function of how much one more turn did, for a progress(done, total, what) or None."""
+    done = shown = 0
+
+    def show(turn):
+        nonlocal done, shown
+        done += turn
+        if progress is not None and done >= shown + SHOWN:
+            shown = done
+            progress(done, total, what)
+
+    return show
 
 
 class Process:
@@ -30,12 +44,12 @@ class Process:
     def run(self, progress=None):
         """All of it. UsageError when the machine's memory is full."""
         self.recorder.begin()
+        show = now_and_then(progress, self.plan.pages, "pages faulted in")
         for thread, pages in self.first_touches():
             self.fault(pages, thread)
             if self.plan.init_traced:
                 self.recorder.chunk(thread, pages, np.ones(len(pages), bool))
-            if progress:
-                progress(int(pages[-1]), self.plan.pages, INIT)
+            show(len(pages))
         if not self.plan.init_traced:
             self.recorder.event(Event.ROI_START, 0)
         if self.recorder.writer is not None or self.changes_tables():
@@ -64,7 +78,7 @@ class Process:
         """Threads take turns; a turn also ends where something else is due."""
         sources = {thread: page_source(self.plan, thread) for thread in self.plan.active}
         writes = self.plan.rng(12)
-        done = 0
+        show, done = now_and_then(progress, self.plan.accesses, "accesses"), 0
         if self.plan.move is not None and self.plan.move[0] == 0:
             self.move_threads()
         for thread in cycle(self.plan.active):
@@ -77,8 +91,7 @@ class Process:
             done += len(pages)
             self.happen(done, thread)
             self.move_data(done, len(pages))
-            if progress:
-                progress(done, self.plan.accesses, ACCESSES)
+            show(len(pages))
             if done == self.plan.accesses:
                 return
 
