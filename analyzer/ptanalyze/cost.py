@@ -29,10 +29,12 @@ from .kernels.steps import CALLS
 from .result import CallCost, Estimate, Price
 
 LEVEL_BITS = 8
-ENTRIES = {  # call -> what it does to the entries it changes (machine.EntryCosts); else it rewrites them
-    "walk": "fill",
-    **dict.fromkeys(("mmap", "munmap", "madvise", "brk"), "clear"),
-}
+CLEARING = (
+    "mmap",
+    "munmap",
+    "madvise",
+    "brk",
+)  # calls that clear the entries they change; others rewrite them
 
 
 def read_cycles(machine, contended=False):
@@ -69,14 +71,15 @@ def busy_ns(counters, machine, costs, made=None):
     both, far = guest + host, ~same_socket(machine)
     total = lambda events, *kinds: events[:, kinds].sum(axis=(1, 2, 3))  # noqa: E731
     first, copy = _entries(costs)
+    faults = total(guest, FAULT)
     return (
-        first * total(guest, PTE_WRITE)
+        first * (total(guest, PTE_WRITE) - faults)
         + copy * total(guest, PTE_FANOUT)
+        + (costs.fault_ns + costs.entry.fill.first) * faults
         + costs.remote_entry_ns * guest[:, PTE_WRITE, far].sum(axis=1)
         + costs.entry.rewrite.first * total(host, PTE_WRITE)
         + costs.entry.rewrite.copy * total(host, PTE_FANOUT)
         + costs.pte_copy_ns * total(both, PTE_COPY)
-        + costs.fault_ns * total(guest, FAULT)
         + costs.replica_fault_ns * total(guest, REPLICA_FAULT)
         + costs.vm_exit_ns * (total(guest, VM_EXIT) + total(host, PTE_WRITE, FAULT, REPLICA_FAULT))
         + costs.table_ns * total(both, TABLE_NEW, TABLE_FREE)
@@ -88,9 +91,11 @@ def busy_ns(counters, machine, costs, made=None):
 
 
 def _entries(costs):
-    """(float64[calls], float64[calls]): ns of an entry in its first copy and in each further one."""
-    of_call = [getattr(costs.entry, ENTRIES.get(call, "rewrite")) for call in CALLS]
-    return tuple(np.array([[one.first, one.copy] for one in of_call]).T)
+    """(float64[calls], float64[calls]): ns of an entry in its first copy, faults' left out, and in others."""
+    of_call = [costs.entry.clear if call in CLEARING else costs.entry.rewrite for call in CALLS]
+    first, copy = np.array([[one.first, one.copy] for one in of_call]).T
+    copy[CALLS.index("walk")] = costs.entry.fill.copy
+    return first, copy
 
 
 def _once_a_call(events, costs, made):

@@ -144,7 +144,7 @@ class EntryCost(Strict):
 class EntryCosts(Strict):
     """What happens to an entry, and to its page: with the flushing of the caller's own TLB."""
 
-    fill: EntryCost  # a page is allocated, zeroed and mapped
+    fill: EntryCost  # a page is allocated and mapped; zeroing it is the same under every policy, and left out
     rewrite: EntryCost  # mprotect
     clear: EntryCost  # munmap: the page is freed
 

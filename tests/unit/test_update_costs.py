@@ -55,7 +55,7 @@ def test_a_call_that_changes_nothing_costs_itself():
 
 @pytest.mark.parametrize(
     ("call", "what"),
-    [("walk", "fill"), ("mprotect", "rewrite"), ("mremap", "rewrite"), ("numa_balancing", "rewrite"),
+    [("mprotect", "rewrite"), ("mremap", "rewrite"), ("numa_balancing", "rewrite"),
      ("munmap", "clear"), ("mmap", "clear"), ("madvise", "clear"), ("brk", "clear")],
 )  # fmt: skip
 def test_an_entry_costs_what_the_call_does_to_it_and_more_on_another_socket(call, what):
@@ -63,6 +63,15 @@ def test_an_entry_costs_what_the_call_does_to_it_and_more_on_another_socket(call
     assert busy(counted(call, pte_writes=LOCAL)) == entry.first
     assert busy(counted(call, pte_writes=REMOTE)) == entry.first + COSTS.remote_entry_ns
     assert busy(counted(call, pte_fanout=REMOTE)) == pytest.approx(entry.copy + COSTS.copies_ns)
+
+
+def test_a_fault_costs_itself_and_the_filling_of_its_entry_in_every_copy():
+    entry, one = COSTS.entry.fill, counted(faults=LOCAL, pte_writes=LOCAL)
+    assert busy(one) == COSTS.fault_ns + entry.first
+    replicated = counted(faults=LOCAL, pte_writes=LOCAL, pte_fanout=REMOTE)
+    assert busy(replicated) == busy(one) + entry.copy + COSTS.copies_ns
+    relinked = counted(faults=LOCAL, pte_writes=2 * LOCAL)
+    assert busy(relinked) == pytest.approx(busy(one) + COSTS.entry.rewrite.first)
 
 
 def test_a_further_copy_is_begun_once_a_call_however_many_entries_it_gets():
@@ -99,7 +108,7 @@ def test_saved_ipis_cost_nothing():
 
 @pytest.mark.parametrize(
     ("kind", "field"),
-    [("faults", "fault_ns"), ("replica_faults", "replica_fault_ns"), ("pte_copies", "pte_copy_ns"),
+    [("replica_faults", "replica_fault_ns"), ("pte_copies", "pte_copy_ns"),
      ("tables_new", "table_ns"), ("tables_freed", "table_ns"), ("tables_moved", "table_move_ns"),
      ("vm_exits", "vm_exit_ns")],
 )  # fmt: skip
