@@ -36,17 +36,16 @@ class Plan(NamedTuple):
 
     def reshape(self, world):
         """The World after all members' reshaping; UsageError where one needs what the capture lacks."""
+        self.check(world)
         for policy, params in self.members:
-            check_needs(policy, world)
             if policy.reshape:
                 world = policy.reshape(world, params)
         return world
 
-    def check(self, shaped):
-        """UsageError where a member that does not reshape needs what the reshaped World lacks."""
+    def check(self, world):
+        """UsageError where a member needs what the capture lacks that the World came from."""
         for policy, _ in self.members:
-            if not policy.reshape:
-                check_needs(policy, shaped)
+            check_needs(policy, world.captured)
 
 
 def plan(policies, settings):
@@ -68,7 +67,12 @@ def plan(policies, settings):
                     "(-p A -p B), or restrict one by a parameter such as layers"
                 )
             taken[what] = policy.name
-    return Plan(name, members, _part(members, "gPT", 0), _part(members, "ePT", 1))
+    guest, host = _part(members, "gPT", 0), _part(members, "ePT", 1)
+    for policy, params in members:
+        if policy.over_guest:
+            guest = policy.over_guest(*guest, params)
+    as_is = [(part, None) for part in AS_CAPTURED]
+    return Plan(name, members, guest if guest[0] else as_is[0], host if host[0] else as_is[1])
 
 
 def _part(members, what, dimension):
@@ -76,7 +80,7 @@ def _part(members, what, dimension):
         part = (policy.guest, policy.host)[dimension]
         if part is not None and what in policy.acts_on(params):
             return part, params
-    return AS_CAPTURED[dimension], None
+    return None, None
 
 
 def _shared_out(name, policies, settings):

@@ -55,6 +55,23 @@ class World:
         facts, notes = {**self.facts, **(facts or {})}, (*self.notes, *notes)
         return replace(self, facts=facts, notes=notes, origin=self, **changes)
 
+    def noted(self, *notes):
+        """The same World with further notes; the passes that were made are kept."""
+        again = replace(self, notes=(*self.notes, *notes))
+        made = ("space", "stream", "history")
+        vars(again).update({name: vars(self)[name] for name in made if name in vars(self)})
+        return again
+
+    @property
+    def captured(self):
+        """The World before any reshaping."""
+        return self if self.origin is None else self.origin.captured
+
+    @property
+    def refiltered(self):
+        """Whether touches miss the TLB otherwise than in the World that this one was reshaped from."""
+        return self.traced and self.origin is not None and not self._same_touches()
+
     @property
     def nodes(self):
         return self.machine.nodes

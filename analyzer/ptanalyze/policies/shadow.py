@@ -1,0 +1,143 @@
+"""shadow: one table gVA -> hPA instead of two dimensions (vMitosis, section 5.2).
+
+Walks read one dimension. The price: the hypervisor write-protects the guest's own table, so that each entry
+written there is a VM exit, which writes the shadow entry too. The guest's table stays (Result.aside_pages).
+
+What is counted where: `pte_writes`, `faults`, `tables_new`, ... are the shadow table's; `vm_exits` are
+entries written in the guest's own, one for each page mapped, changed or unmapped and one for each table
+linked or unlinked; those writes are counted nowhere else. Of a guest's huge page that the shadow table maps
+by small ones, the guest writes one entry; each further small page that is touched is an exit, as a fault of
+the hypervisor's.
+
+Another policy that acts on "gPT" then acts on the shadow table: shadow+mitosis, shadow+hydra.
+"""
+
+from functools import cache
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from msgspec import Meta
+from numba import njit
+
+from ..kernels.replay import VM_EXIT
+from ..kernels.steps import CLEAR, DATA, FREE, MOVE, UPDATE
+from ..machine import Strict
+from ..world.shadow_table import shadow_table, split_tables
+from .base import GuestHooks, Part, Policy, hook
+from .fixed_copies import AS_CAPTURED
+from .replaced import FIRST_TOUCH
+
+PLACE = (
+    "where the hypervisor allocates a page of the shadow table: on the node of the vCPU whose fault it "
+    "serves, or of the guest's table page that it stands for"
+)
+
+
+class Params(Strict):
+    place: Annotated[Literal["first-touch", "guest"], Meta(description=PLACE)] = "first-touch"
+
+
+class State(NamedTuple):
+    """
+    inner  the state of the policy that acts on the shadow table
+    split  bool[T]  tables that stand for one huge leaf of the guest
+    """
+
+    inner: Any
+    split: np.ndarray
+
+
+@cache
+def trapping(hooks):
+    """GuestHooks that do what `hooks` do, and count the VM exits of it."""
+    inner_locate, inner_walk, inner_step = hooks
+
+    @hook
+    def locate(state, table, node):
+        return inner_locate(state.inner, table, node)
+
+    @hook
+    def on_walk(state, tables, leaf, row, slot, node, fault, counters):
+        if fault:
+            counters.events[VM_EXIT, node, node] += max(np.int64(fault) - state.split[leaf], 1)
+        return inner_walk(state.inner, tables, leaf, row, slot, node, fault, counters)
+
+    @njit(nogil=True, _nrt=False)
+    def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
+        node = steps.node[step]
+        counters.events[VM_EXIT, node, node] += written(state.split, rows, steps, mapped, step)
+        inner_step(state.inner, tables, rows, steps, shootdowns, mapped, counters, step)
+
+    return GuestHooks(locate, on_walk, on_step)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def written(split, rows, steps, mapped, step):
+    """int64: entries of the guest's own table that a step writes."""
+    kind, changed = steps.kind[step], np.int64(mapped.changed[step])
+    if changed == 0:
+        return np.int64(0)
+    if kind == FREE:
+        return np.int64(not split[steps.other[step]])
+    if kind in (CLEAR, UPDATE, MOVE, DATA):
+        entries = entries_of(split, rows.leaf[steps.row[step]], changed)
+        if kind == MOVE:
+            target = rows.leaf[steps.other[step]]
+            entries += entries_of(split, target, changed) + np.int64(mapped.made[step])
+            entries -= split[target] and mapped.made[step] > 0
+        return entries
+    return np.int64(0)
+
+
+@hook
+def entries_of(split, table, changed):
+    return np.int64(1) if split[table] else changed
+
+
+def over_guest(part, params, mine):
+    """(Part, its parameters) of the shadow table: that of the policy that acts on it, else its own place."""
+    if part is None:
+        part, params = FIRST_TOUCH.guest if mine.place == "first-touch" else AS_CAPTURED[0], None
+
+    def start(world, params):
+        state, pages = part.start(world, params)
+        return State(state, _split(world)), pages
+
+    def inner(ask):
+        return ask and (lambda state, *others: ask(state.inner, *others))
+
+    return Part(trapping(part.hooks), start, *(inner(ask) for ask in part[2:])), params
+
+
+def _split(world):
+    """bool[T], as shadow_table.split_tables."""
+    before = world.origin
+    while before.snapshot.native:
+        before = before.origin
+    return split_tables(before.space, world.space)
+
+
+def reshape(world, params):
+    """The World with one dimension; facts say what its table lacks and has more than the guest's."""
+    found = shadow_table(world.space)
+    notes = []
+    if found.unmapped:
+        notes.append(f"shadow: {found.unmapped} pages of the guest that the host does not map are not mapped")
+    return world.reshaped(
+        snapshot=found.snapshot,
+        aside_pages=int(np.count_nonzero(world.space.program_tables)),
+        facts={"shadow_tables_of_split_pages": found.split_tables, "shadow_pages_unmapped": found.unmapped},
+        notes=tuple(notes),
+    )
+
+
+POLICY = Policy(
+    "shadow",
+    "shadow paging: one table for both dimensions, a VM exit for every entry that the guest writes",
+    params=Params,
+    source="vMitosis, section 5.2; arch/x86/kvm/mmu/mmu.c",
+    needs=("nested tables",),
+    reshape=reshape,
+    acts=lambda params: {"paging mode", "ePT", "levels of ePT"},
+    over_guest=over_guest,
+)

@@ -1,0 +1,85 @@
+"""thp: 2 MiB pages wherever memory is anonymous, in the guest, in the host, or in both.
+
+It changes page sizes, no placement, so it goes together with every policy that places tables. vMitosis
+(section 4.1) measures them with all memory contiguous, and with the guest's fragmented over a host's that is
+not: fragmentation=0.5 host_fragmentation=0.
+"""
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from ..machine import Strict
+from ..world import huge_pages
+from .base import Policy, check_needs
+
+PAGE_BYTES = 4096
+LAYERS = "whose pages: the guest's (or, native, the only ones), the host's, or both"
+FRAGMENTATION = "share of the regions that could be huge and stay 4 KiB: no contiguous memory for them"
+HOST = "the same for the host's memory; -1: as the guest's"
+MIN_PAGES = "mapped 4 KiB pages of 512 that make a region huge; 1: khugepaged's max_ptes_none = 511"
+ACTS = {"gpt": {"page sizes of gPT"}, "ept": {"page sizes of ePT"}}
+ACTS["both"] = ACTS["gpt"] | ACTS["ept"]
+
+
+class Params(Strict):
+    layers: Annotated[Literal["both", "gpt", "ept"], Meta(description=LAYERS)] = "both"
+    fragmentation: Annotated[float, Meta(ge=0, le=1, description=FRAGMENTATION)] = 0.0
+    host_fragmentation: Annotated[float, Meta(ge=-1, le=1, description=HOST)] = -1.0
+    min_pages: Annotated[int, Meta(ge=1, le=512, description=MIN_PAGES)] = 1
+    host_min_pages: Annotated[int, Meta(ge=1, le=512, description=f"of the host: {MIN_PAGES}")] = 1
+    seed: Annotated[int, Meta(ge=0, description="which regions stay 4 KiB")] = 0
+
+
+def reshape(world, params):
+    """The World with larger pages; facts say how many regions, and what they waste."""
+    snapshot, facts, notes = world.snapshot, {}, []
+    if params.layers == "ept":
+        check_needs(POLICY._replace(needs=("nested tables",)), world)
+    if params.layers != "ept":
+        check_needs(POLICY._replace(needs=("VMAs",)), world)
+        found = huge_pages.promote_guest(world.space, params.min_pages, params.fragmentation, params.seed)
+        snapshot = replace(snapshot, guest=found.tree) if found.regions else snapshot
+        facts |= facts_of(found, "")
+        notes += list(guest_notes(found, world))
+    if params.layers != "gpt" and not world.snapshot.native:
+        share = params.fragmentation if params.host_fragmentation < 0 else params.host_fragmentation
+        found = huge_pages.promote_host(snapshot, params.host_min_pages, share, params.seed)
+        snapshot = replace(snapshot, host=found.tree) if found.regions else snapshot
+        facts |= facts_of(found, "ept_")
+    shaped = world.reshaped(snapshot=snapshot, facts=facts, notes=tuple(notes))
+    if shaped.refiltered:
+        return shaped.noted("thp: page sizes change TLB reach: a filter pass of its own")
+    return shaped
+
+
+def facts_of(found, prefix):
+    """{name: number} of Promoted pages."""
+    return {
+        f"{prefix}regions_promoted": found.regions,
+        f"{prefix}regions_left_by_fragmentation": found.fragmented,
+        f"{prefix}regions_without_a_block": found.without_block,
+        f"{prefix}bloat_bytes": found.bloat_pages * PAGE_BYTES,
+        f"{prefix}table_pages_saved": found.regions,
+    }
+
+
+def guest_notes(found, world):
+    """What a reader of the results should know, one line each."""
+    space = world.space
+    gone = int((space.regions.leaf >= space.guest_tables + space.host_tables).sum())
+    if gone:
+        yield f"thp: {gone} touched regions were gone at the snapshot: they stay 4 KiB"
+    if found.without_block:
+        yield f"thp: {found.without_block} regions stay 4 KiB: no free aligned block of guest memory is known"
+
+
+POLICY = Policy(
+    "thp",
+    "2 MiB pages in anonymous memory, less a share that fragmentation denies; gPT, ePT or both",
+    params=Params,
+    source="Linux transparent huge pages (khugepaged, mm/khugepaged.c); vMitosis, sections 4.1 and 5.1",
+    reshape=reshape,
+    acts=lambda params: ACTS[params.layers],
+)

@@ -1,0 +1,202 @@
+"""Regions of 2 MiB that one huge leaf could map instead of a leaf table, and what promoting them takes."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import entries as bits
+from ..snapshot import Tree
+from ..trace import REGION_SHIFT
+from .guest_pages import ANONYMOUS
+from .trees import with_frame, with_huge_leaves
+from .vma_rows import vma_of
+
+REGION_BYTES = np.uint64(1 << REGION_SHIFT)
+PAGES = 512
+
+
+class Promoted(NamedTuple):
+    """
+    tree           with huge leaves; the one that came in if nothing was promoted
+    regions        promoted: so many table pages are gone
+    fragmented     regions that stay 4 KiB for want of contiguous memory, by choice
+    without_block  regions that stay 4 KiB as no aligned block of guest frames was left
+    bloat_pages    4 KiB pages that the huge pages map and nobody had mapped
+    """
+
+    tree: Tree
+    regions: int
+    fragmented: int = 0
+    without_block: int = 0
+    bloat_pages: int = 0
+
+
+class Candidates(NamedTuple):
+    """Leaf tables that could become a huge leaf, by address.
+
+    table  int64[k]; pages int64[k]: mapped ones; raw uint64[k]: the entry whose flags a huge leaf gets;
+    frame  int64[k]: the frame near which a huge one is looked for
+    """
+
+    table: np.ndarray
+    pages: np.ndarray
+    raw: np.ndarray
+    frame: np.ndarray
+
+    def only(self, which):
+        return Candidates(*(column[which] for column in self))
+
+
+def promote_guest(space, min_pages, fragmentation, seed):
+    """Promoted guest tables of an AddressSpace: anonymous private regions with `min_pages` mapped pages.
+
+    fragmentation  share of these that stay as they are, drawn by `seed` and the region's address
+
+    The huge page takes the block of 512 guest frames around the region's first one; if others use frames of
+    that, or the host maps nothing there, the next one of which that is not so. Natively, frames only say the
+    node: it is that of most of the region's pages, as in promote_host.
+    """
+    tree = space.snapshot.guest
+    allowed = one_anonymous_vma(space.snapshot, tree.base) & (tree.level == 1)
+    found = candidates(tree, min_pages, allowed, space.snapshot.topology if space.native else None)
+    kept = _whole(tree.base[found.table], fragmentation, seed, 0)
+    chosen = found.only(kept)
+    if space.native:
+        return _promoted(tree, chosen, chosen.frame >> 9, len(found.table))
+    block = _blocks(space, chosen)
+    return _promoted(tree, chosen, block, len(found.table))
+
+
+def promote_host(snapshot, min_pages, fragmentation, seed):
+    """Promoted host tables: every region under a leaf table with `min_pages` mapped pages.
+
+    The huge page is on the node of most of its pages: the aligned block around the first frame there.
+    """
+    tree = snapshot.host
+    found = candidates(tree, min_pages, tree.level == 1, snapshot.topology)
+    chosen = found.only(_whole(tree.base[found.table], fragmentation, seed, 1))
+    return _promoted(tree, chosen, chosen.frame >> 9, len(found.table))
+
+
+def one_anonymous_vma(snapshot, bases):
+    """bool[n]: one anonymous private VMA of the program's holds all 2 MiB from each base (uint64[n]) on."""
+    vmas = snapshot.vmas
+    names = np.array([name == "" or name.startswith(ANONYMOUS) for name in snapshot.vma_names], bool)
+    good = np.append(names & ~vmas["shared"] & ~vmas["emulator"], False)
+    vma = vma_of(bases, vmas)
+    end = np.append(vmas["end"], np.uint64(0))[vma]
+    return good[vma] & (end >= bases + REGION_BYTES)
+
+
+def candidates(tree, min_pages, allowed, topology=None):
+    """Candidates among the leaf tables with allowed[table] and `min_pages` (at least 1) mapped pages.
+
+    topology  frame: the first on the node that most of a region's pages are on; None: the first
+    """
+    columns = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint64), np.zeros(0, np.int64))]
+    for _, ids, raw in bits.blocks(tree, (1,)):
+        there = bits.mapped(raw, 1, tree.encoding)
+        pages = there.sum(axis=1)
+        at = np.flatnonzero(allowed[ids] & (pages >= max(min_pages, 1)))
+        raw, there = raw[at], there[at]
+        present = there & bits.present(raw, tree.encoding)
+        liked = np.where(present.any(axis=1)[:, None], present, there)
+        frames = bits.frame(raw, 1, tree.encoding)
+        near = there if topology is None else there & _on_main_node(frames, there, topology)
+        rows = np.arange(len(at))
+        flags, first = raw[rows, liked.argmax(axis=1)], frames[rows, near.argmax(axis=1)]
+        columns.append((ids[at], pages[at], flags, first))
+    found = Candidates(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+    return found.only(np.argsort(tree.base[found.table], kind="stable"))
+
+
+def _on_main_node(frames, there, topology):
+    """bool[n, 512]: frames on the node that most of the row's mapped frames are on."""
+    node = topology.node_of_frame(frames).astype(np.int64) + 1
+    kinds = int(node.max(initial=0)) + 1
+    row = np.arange(len(node))[:, None] * kinds
+    counts = np.bincount((row + node)[there], minlength=len(node) * kinds).reshape(-1, kinds)
+    return node == counts.argmax(axis=1)[:, None]
+
+
+def _whole(bases, fragmentation, seed, dimension):
+    """bool[n]: regions that memory is found for: a hash of their number stays below 1 - fragmentation.
+
+    Regions that stay 4 KiB at one fragmentation do at every higher one. splitmix64 (Steele et al., 2014).
+    """
+    z = (bases >> np.uint64(REGION_SHIFT)) * np.uint64(2) + np.uint64(dimension)
+    z = z + np.uint64(seed * 0x9E3779B97F4A7C15 & (1 << 64) - 1)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
+    z = z ^ (z >> np.uint64(31))
+    return (z >> np.uint64(11)).astype(np.float64) / 2**53 >= fragmentation
+
+
+def _promoted(tree, chosen, block, eligible):
+    """Promoted from Candidates and the block of each, -1 where none was left."""
+    given = block >= 0
+    fragmented, without = eligible - len(block), int(np.count_nonzero(~given))
+    chosen, frame = chosen.only(given), block[given] << 9
+    if not len(frame):
+        return Promoted(tree, 0, fragmented, without)
+    leaves = with_frame(chosen.raw | bits.HUGE, frame, tree.encoding)
+    bloat = int((PAGES - chosen.pages).sum())
+    return Promoted(with_huge_leaves(tree, chosen.table, leaves), len(frame), fragmented, without, bloat)
+
+
+def _blocks(space, chosen):
+    """int64[k]: a block of 512 guest frames for each of Candidates that nobody else uses, -1 for none.
+
+    Pages that stay keep their frames. So do those of regions that find no block: they are taken out, and the
+    others look again.
+    """
+    tree, block = space.snapshot.guest, np.zeros(len(chosen.table), np.int64)
+    others = np.ones(len(tree), bool)
+    others[chosen.table] = False
+    used = _in_use(tree, others, len(space.host_of))
+    while True:
+        at = np.flatnonzero(block >= 0)
+        free = np.flatnonzero((space.host_of >= 0) & (used == 0))
+        block[at] = nearest_free(chosen.frame[at] >> 9, free)
+        failed = chosen.table[at[block[at] < 0]]
+        if not len(failed):
+            return block
+        others[:] = False
+        others[failed] = True
+        used += _in_use(tree, others, len(used))
+
+
+def _in_use(tree, tables, blocks):
+    """int64[blocks]: leaves of `tables` (bool[T]), and these, that are in each block of 512 frames."""
+    used = np.zeros(blocks, np.int64)
+    own = tree.frame[tables & (tree.frame >= 0)] >> 9
+    np.add.at(used, own[own < blocks], 1)
+    for level, ids, raw in bits.blocks(tree, (1, 2, 3)):
+        raw = raw[tables[ids]]
+        first = bits.frame(raw[bits.leaf(raw, level, tree.encoding)], level, tree.encoding) >> 9
+        for k in range(512 ** max(level - 2, 0)):
+            used += np.bincount(first[first + k < blocks] + k, minlength=blocks)
+    return used
+
+
+def nearest_free(home, free):
+    """int64[k]: a member of `free` (sorted) for each home, no two the same, -1 where they run out.
+
+    Its own if it is free and no home before it is the same; else the next above that is left, in the order of
+    the homes; past the end, the lowest.
+    """
+    given = np.full(len(home), -1, np.int64)
+    _, first = np.unique(home, return_index=True)
+    own = first[np.isin(home[first], free)]
+    given[own] = home[own]
+    left = free[~np.isin(free, given[own])]
+    rest = np.flatnonzero(given < 0)
+    rest = rest[np.argsort(home[rest], kind="stable")]
+    turn = np.arange(len(rest))
+    at = np.maximum.accumulate(np.searchsorted(left, home[rest]) - turn) + turn
+    above = at < len(left)
+    given[rest[above]] = left[at[above]]
+    low = np.delete(left, at[above])
+    wrapped = rest[~above][: len(low)]
+    given[wrapped] = low[: len(wrapped)]
+    return given

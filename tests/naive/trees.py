@@ -1,0 +1,96 @@
+"""Twins of the surgery on page tables: a tree is {address: (level, frame, flags)}, one leaf at a time."""
+
+from collections import Counter
+
+from naive.walker import FRAME, Dimension, leaf_frame
+
+HUGE, MIB2 = 0x80, 1 << 21
+
+
+def leaf_map(tree):
+    """{address: (level, first frame, flags without HUGE)} of every leaf entry."""
+    found = {}
+    for table in range(len(tree)):
+        level = int(tree.level[table])
+        for slot in range(512):
+            raw = int(tree.entries[table, slot])
+            frame = leaf_frame(raw, level, tree.encoding)
+            if frame is not None:
+                address = int(tree.base[table]) + (slot << (3 + 9 * level))
+                found[address] = level, frame, raw & ~FRAME & ~HUGE
+    return found
+
+
+def by_steps(tree, address):
+    """(tables passed, level, frame of the 4 KiB page) by following entries' positions, None if not mapped."""
+    at = {(int(lv), int(b)): k for k, (lv, b) in enumerate(zip(tree.level, tree.base, strict=True))}
+    passed = []
+    for level in range(tree.levels, 0, -1):
+        span = 12 + 9 * level
+        table = at.get((level, address >> span << span))
+        if table is None:
+            return None
+        if passed:
+            assert int(tree.parent[table]) == passed[-1]
+        passed.append(table)
+        raw = int(tree.entries[table, address >> (3 + 9 * level) & 511])
+        frame = leaf_frame(raw, level, tree.encoding)
+        if frame is not None:
+            return passed, level, frame + (address >> 12 & (1 << 9 * (level - 1)) - 1)
+        if not raw & 1:
+            return None
+    return None
+
+
+def shadow_pages(snapshot):
+    """({address: (smaller level, host frame)} of each 4 KiB page, pages without a host frame)."""
+    host, found, missing = Dimension(snapshot.host, 0), {}, 0
+    for address, (level, frame, _) in leaf_map(snapshot.guest).items():
+        for page in range(512 ** (level - 1)):
+            below, number = host.leaf(frame + page << 12)
+            if number is None:
+                missing += 1
+            else:
+                found[address + (page << 12)] = min(level, below), number
+    return found, missing
+
+
+def regions(tree):
+    """{base: {slot: frame}} of the leaf tables."""
+    found = {}
+    for address, (level, frame, _) in leaf_map(tree).items():
+        if level == 1:
+            found.setdefault(address // MIB2 * MIB2, {})[address // 4096 % 512] = frame
+    return found
+
+
+def eligible(snapshot, min_pages):
+    """Bases of the guest's regions that one anonymous private VMA of the program's holds."""
+    return [
+        base
+        for base, pages in sorted(regions(snapshot.guest).items())
+        if len(pages) >= min_pages
+        and any(
+            vma["start"] <= base and base + MIB2 <= vma["end"] and not vma["shared"] and not vma["emulator"]
+            for vma, name in zip(snapshot.vmas, snapshot.vma_names, strict=True)
+            if name == "" or name.startswith(("[heap]", "[stack", "[anon"))
+        )
+    ]
+
+
+def blocks_in_use(snapshot, promoted):
+    """Blocks of 512 guest frames in which something is that is not promoted."""
+    used, tree = set(), snapshot.guest
+    for address, (level, frame, _) in leaf_map(tree).items():
+        if level > 1 or address // MIB2 * MIB2 not in promoted:
+            used |= {(frame >> 9) + k for k in range(512 ** max(level - 2, 0))}
+    for table in range(len(tree)):
+        if not (tree.level[table] == 1 and int(tree.base[table]) in promoted):
+            used.add(int(tree.frame[table]) >> 9)
+    return used
+
+
+def main_node(snapshot, frames):
+    """Node that most frames are on, the lowest of equals."""
+    counts = Counter(snapshot.topology.node_of_frame(frames).tolist())
+    return min(counts, key=lambda node: (-counts[node], node))
