@@ -37,7 +37,10 @@ def live_cpus(trace, placement, number, cpu, nodes):
 
 
 def replay(name, params, snapshot, trace, space, placement, reads, machine, every_step=False):
-    """(reads, classes, events as {(kind, from, to): count}, [pages, peak]) of a policy."""
+    """(reads, classes, events as {(kind, from, to): count}, [pages, peak]) of a policy.
+
+    name  of the policy, or what makes its twin: called with (memory, space, machine)
+    """
     nodes = machine.nodes
     memory = Memory(snapshot, trace, space, placement, None)
     memory.last = []
@@ -79,6 +82,8 @@ def last_vmas(snapshot, trace, space, placement, nodes):
 
 def make(name, params, memory, space, machine):
     nodes = machine.nodes
+    if callable(name):
+        return name(memory, space, machine)
     if name == "hydra":
         return Hydra(memory, space, nodes, **params)
     if name == "mitosis":

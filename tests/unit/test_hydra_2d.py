@@ -1,0 +1,191 @@
+"""hydra-2d: its host part against a naive twin, and what it must add up to between linux and vMitosis."""
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from naive import hydra_2d as naive
+from ptanalyze.errors import UsageError
+from ptanalyze.kernels.replay import LL, LR, PTE_COPY, REPLICA_FAULT, RL, RR
+from ptanalyze.kernels.steps import HOST_DATA, TABLE_DATA, Steps
+from ptanalyze.machine import load_costs, load_machine
+from ptanalyze.policies import plan_for
+from ptanalyze.replay import replay, start
+from ptanalyze.whatif import whatif
+from replay_cases import HEAP, case, cases, events, reads_of, run, world_of
+from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
+
+EXAMPLES = 15 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 50
+NAME = "hydra-2d"
+GUEST = [bit for bit in range(48) if bit % 8 == 0]
+HOST = [bit for bit in range(48) if bit % 8]
+COSTS = load_costs(load_machine("sapphire-rapids"))
+
+degrees = st.fixed_dictionaries(
+    {
+        "prefetch": st.integers(0, 9),
+        "host_prefetch": st.integers(0, 9),
+        "prefetch_on": st.sampled_from(["every", "first"]),
+    }
+)
+
+
+def touching_all(nodes, pages=40, passes=1, host_nodes=(0,)):
+    """A VM in which every node touches every page of the main thread's VMA, `passes` times."""
+    vas = [HEAP + k * PAGE for k in range(pages)]
+    snapshot = build_snapshot(
+        [(va, 1000 + k) for k, va in enumerate(vas)], [], nodes=nodes, host_table_nodes=host_nodes,
+        vmas=[(HEAP, HEAP + REGION, "h")],
+    )  # fmt: skip
+    return case(snapshot, build_trace([(t, vas) for _ in range(passes) for t in range(nodes)]), nodes)
+
+
+def without(counters, *names):
+    return {name: array for name, array in counters._asdict().items() if name not in names}
+
+
+def same(one, other):
+    return all((one[name] == other[name]).all() for name in one)
+
+
+@settings(max_examples=2 * EXAMPLES, deadline=None)
+@given(cases(native=False), degrees)
+def test_the_host_part_counts_what_its_twin_counts_and_the_guest_part_what_hydra_counts(case, params):
+    reads = reads_of(case)
+    if not reads:
+        return
+    degree, first = params["host_prefetch"], params["prefetch_on"] == "first"
+    twin = naive.LazyHost(case.snapshot, case.space, case.machine.nodes, degree, first)
+    found, remote = naive.replay(twin, case.space, case.placement, reads[0][1])
+    done = run(case, NAME, params).counters
+    hydra = run(case, "hydra", {k: v for k, v in params.items() if k != "host_prefetch"}).counters
+    host = done.reads.copy()
+    host[GUEST] = 0
+    assert {tuple(at.tolist()): int(host[tuple(at)]) for at in np.argwhere(host)} == found
+    assert events(done, host=True) == twin.events
+    assert done.host_pages.tolist() == [len(twin.has), len(twin.has)]
+    by_node = done.classes[:, [LR, RR]].sum(axis=1)
+    assert {node: n for node, n in enumerate(by_node.tolist()) if n} == remote
+    assert (done.classes[:, [RL, RR]].sum(axis=1) == hydra.classes[:, [RL, RR]].sum(axis=1)).all()
+    assert (done.reads[GUEST] == hydra.reads[GUEST]).all()
+    assert (done.events == hydra.events).all() and (done.pages == hydra.pages).all()
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=False), degrees)
+def test_it_takes_pages_between_those_of_linux_and_of_replication(case, params):
+    linux, lazy, eager = (run(case, n, p) for n, p in [
+        ("linux", {}), (NAME, params), ("vmitosis-replicate", {}),
+    ])  # fmt: skip
+    for which in ("pages", "host_pages"):
+        one, some, every = (getattr(done.counters, which)[1] for done in (linux, lazy, eager))
+        assert one <= some <= every
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=False))
+def test_layers_restrict_it_to_one_dimension(case):
+    linux, hydra = run(case, "linux").counters, run(case, "hydra").counters
+    both, guest = run(case, NAME).counters, run(case, NAME, {"layers": "gpt"}).counters
+    host = run(case, NAME, {"layers": "ept"}).counters
+    assert same(without(guest), without(hydra))
+    assert (host.reads[GUEST] == linux.reads[GUEST]).all() and (host.events == linux.events).all()
+    assert (host.reads[HOST] == both.reads[HOST]).all() and (host.host_events == both.host_events).all()
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=False))
+def test_mitosis_takes_the_guest_where_it_only_acts_on_the_host(case):
+    mixed = run(case, f"mitosis+{NAME}", {"layers": "ept"}).counters
+    mitosis, host = run(case, "mitosis").counters, run(case, NAME, {"layers": "ept"}).counters
+    assert (mixed.reads[GUEST] == mitosis.reads[GUEST]).all() and (mixed.events == mitosis.events).all()
+    assert (mixed.reads[HOST] == host.reads[HOST]).all()
+    assert (mixed.host_pages == host.host_pages).all() and (mixed.pages == mitosis.pages).all()
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=False), st.integers(1, 4))
+def test_it_depends_neither_on_batches_nor_on_threads(case, batch):
+    one, other = run(case, NAME).counters, run(case, NAME, batch=batch, threads=2).counters
+    assert same(without(one), without(other))
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_a_nodes_first_touch_is_one_remote_read_in_each_dimension_and_the_next_is_local(nodes):
+    pages, lazy = 5, {"prefetch": 0, "host_prefetch": 0}
+    done = run(touching_all(nodes, pages, passes=3), NAME, lazy).counters
+    assert done.classes[0].tolist() == [3 * pages, 0, 0, 0]
+    assert all(row.tolist() == [2 * pages, 0, 0, pages] for row in done.classes[1:])
+    tables = 4  # of the guest's, each of which has a nested entry of its own
+    assert done.host_events[:, REPLICA_FAULT].sum(axis=0)[1:, 0].tolist() == [pages + tables] * (nodes - 1)
+    assert done.host_events[:, PTE_COPY].sum() == done.host_events[:, REPLICA_FAULT].sum()
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+@pytest.mark.parametrize("host_nodes", [(0,), (1, 0)])
+def test_once_everything_was_touched_it_is_as_local_as_replication(nodes, host_nodes):
+    once, twice = (
+        run(touching_all(nodes, passes=n, host_nodes=host_nodes), NAME, {"host_prefetch": 0}).counters
+        for n in (1, 2)
+    )
+    again = twice.classes - once.classes
+    assert again[:, LL].sum() == again.sum() == nodes * 40
+    second = twice.reads - once.reads
+    assert second.sum() == np.einsum("bnnd->", second)
+    eager = run(touching_all(nodes, host_nodes=host_nodes), "vmitosis-replicate").counters
+    assert (twice.pages == eager.pages).all() and (twice.host_pages == eager.host_pages).all()
+
+
+def test_with_full_prefetch_a_node_takes_one_violation_a_table_page_and_copies_all_it_maps():
+    process = touching_all(2, pages=40)
+    done = run(process, NAME, {"host_prefetch": 9}).counters
+    leaves = np.unique(reads_of(process)[0][1].host_leaf)
+    leaves = np.union1d(leaves, process.space.tables.host_leaf[: process.space.guest_tables])
+    assert done.host_events[:, REPLICA_FAULT, 1, 0].sum() == len(leaves)
+    assert done.host_events[:, PTE_COPY, 1, 0].sum() == 40 + 4
+
+
+@pytest.mark.parametrize("kind", [HOST_DATA, TABLE_DATA])
+def test_an_entry_that_the_hypervisor_rewrites_is_written_on_the_owner_and_on_who_copied_of_its_table(kind):
+    process = touching_all(3, pages=3)
+    plan = plan_for(NAME)
+    world = world_of(process)
+    reads = reads_of(process)[0][1]
+    host = int(reads.host_leaf[0]) if kind == HOST_DATA else int(reads.leaf[0])
+    row = [
+        len(reads.page) - 3,
+        kind,
+        0,
+        1 if kind == TABLE_DATA else int(reads.slot[0]),
+        -1,
+        0,
+        host,
+        2,
+        1,
+        11,
+    ]
+    steps = Steps(
+        *(np.array([value], old.dtype) for value, old in zip(row, world.history.steps, strict=True))
+    )
+    vars(world)["history"] = replace(world.history, steps=steps)
+    done = start(plan, world)
+    replay([done], world, world.reads())
+    found = {key: n for key, n in events(done.counters, host=True).items() if key[0].startswith("pte_")}
+    written = {key: n for key, n in found.items() if key[0] != "pte_copies"}
+    assert written == {("pte_writes", 1, 0): 1, ("pte_fanout", 1, 1): 1}, "node 2 walks only later"
+
+
+def test_what_it_lacks_is_named():
+    process = touching_all(2, pages=1)
+    with pytest.raises(UsageError, match="hydra-2d: a native capture has no host tables"):
+        run(case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP])])), NAME)
+    with pytest.raises(UsageError, match="hydra-2d: depends on what threads touch, and there is no trace"):
+        whatif(process.snapshot, None, small_machine(2), [(NAME, {})], costs=COSTS)
+    with pytest.raises(UsageError, match=r"hydra-2d: host_prefetch = 10: .*allowed: 0\.\.9"):
+        plan_for(NAME, {"host_prefetch": "10"})
+    with pytest.raises(UsageError, match="mitosis and hydra-2d both act on gPT"):
+        plan_for(f"mitosis+{NAME}")
