@@ -47,7 +47,7 @@ class Guest:
         while self.limit >= 0 and self.unused() > self.limit:
             self.part.popitem(last=False)
             self.count["reclaimed"] += 1
-        if self.unused() > self.count["peak"]:
+        if self.unused() >= self.count["peak"]:
             self.count["peak"], self.count["peak_mapped"] = self.unused(), len(self.frame)
 
     def take(self, captured):

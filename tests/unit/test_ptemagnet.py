@@ -154,6 +154,17 @@ def test_full_groups_are_in_one_line_whatever_the_order_of_faults(order):
     assert shaped.facts["unused_bytes_end"] == 0 and shaped.facts["reservations"] == 8
 
 
+@given(st.data())
+@settings(max_examples=20, deadline=None)
+def test_what_lies_in_aligned_blocks_stays_as_it_is(data):
+    order = data.draw(st.permutations(range(40)))
+    blocks = data.draw(st.permutations(range(5)))
+    world = touching(range(40), [8 * blocks[page // 8] + page % 8 for page in range(40)], order)
+    found = reserve(world)
+    assert frames_of(found.snapshot) == frames_of(world.snapshot)
+    assert found.counts["unused"] == 0
+
+
 def test_one_page_in_eight_leaves_seven_times_the_pages_unused():
     """Section 6.2."""
     facts = ptemagnet.reshape(touching(range(0, 512, 8)), ptemagnet.Params()).facts
@@ -205,6 +216,16 @@ def test_file_pages_shared_frames_and_huge_pages_keep_their_frames():
         found.snapshot.guest.entries[snapshot.guest.level == 2]
         == snapshot.guest.entries[snapshot.guest.level == 2]
     ).all()
+
+
+def test_without_vmas_all_pages_are_served_and_a_note_says_so():
+    snapshot = build_snapshot([(GIB + k * KIB4, 8 * k) for k in range(8)], [])
+    bare = replace(snapshot, vmas=np.zeros(0, VMA_DTYPE), vma_names=())
+    shaped = ptemagnet.reshape(world_of(bare), ptemagnet.Params())
+    assert shaped.facts["ept_lines_per_gpt_line_after"] == 1
+    assert any("no VMAs" in note for note in shaped.notes) and any(
+        "no trace" in note for note in shaped.notes
+    )
 
 
 def test_a_capture_on_disk_stays_as_it_was(tmp_path):

@@ -30,7 +30,7 @@ COUNTS = (
     "unused",  # reserved frames that no page uses, now
     "mapped",  # pages mapped now
     "peak",  # most unused frames, ever
-    "peak_mapped",  # pages mapped then
+    "peak_mapped",  # pages mapped when it was last reached
     "unused_walks",  # unused frames, summed over walks
 )
 RESERVATIONS, RECLAIMED, SPLIT, SERVED, FALLBACKS, LIVE, UNUSED, MAPPED, PEAK, PEAK_MAPPED, UNUSED_WALKS = (
@@ -142,7 +142,7 @@ def fault(page, captured, guest):
         oldest = np.int64(guest.newer[len(guest.group)])
         count[RECLAIMED] += 1
         end(oldest, guest)
-    if count[UNUSED] > count[PEAK]:
+    if count[UNUSED] >= count[PEAK]:
         count[PEAK], count[PEAK_MAPPED] = count[UNUSED], count[MAPPED]
 
 
@@ -202,8 +202,11 @@ def end(block, guest):
 @njit(nogil=True, _nrt=False)
 def carry_out(step, steps, row_base, guest):
     """CLEAR and MOVE change what is mapped; the other steps do not."""
-    kind, base = steps.kind[step], row_base[steps.row[step]]
-    if kind not in (CLEAR, MOVE) or base < 0:
+    kind = steps.kind[step]
+    if kind not in (CLEAR, MOVE):
+        return
+    base = row_base[steps.row[step]]
+    if base < 0:
         return
     to = row_base[steps.other[step]] + steps.to[step] - steps.lo[step] if kind == MOVE else base
     for slot in range(steps.lo[step], steps.hi[step]):

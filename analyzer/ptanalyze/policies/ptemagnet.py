@@ -76,6 +76,8 @@ def notes(found, world):
         yield f"ptemagnet: {found.early} pages that no walk faults in were mapped first, by address"
     if found.late:
         yield f"ptemagnet: {found.late} pages that the trace's events had freed were mapped last, by address"
+    if not len(world.snapshot.vmas):
+        yield "ptemagnet: the capture has no VMAs (maps); all pages are taken as anonymous memory"
     kept = [f"{pages} {reason}" for reason, pages in found.kept.items() if pages]
     if kept:
         yield f"ptemagnet: pages that keep their frames: {', '.join(kept)}"
