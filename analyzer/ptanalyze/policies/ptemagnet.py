@@ -71,7 +71,7 @@ def facts(found, group):
 def notes(found, world):
     """What a reader of the results should know, one line each."""
     if not world.traced:
-        yield "ptemagnet: no trace, so pages fault in the order of their addresses"
+        yield "ptemagnet: no trace: pages fault by address, and what fewer cache lines save is not known"
     elif found.early:
         yield f"ptemagnet: {found.early} pages that no walk faults in were mapped first, by address"
     if found.late:
