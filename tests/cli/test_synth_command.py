@@ -30,6 +30,16 @@ def test_a_synthetic_capture_goes_through_every_command(pt, tmp_path, guest):
     assert len(results) == 3
 
 
+@pytest.mark.parametrize("mapped_by, copies", [("threads", False), ("main", True)])
+def test_hydra_copies_nothing_where_each_thread_maps_and_uses_its_own_part(pt, tmp_path, mapped_by, copies):
+    options = ("--sharing", "private", "--mapped-by", mapped_by, "--accesses", "5000")
+    pt("synth", "-o", tmp_path / "made", "--size", "16M", *options)
+    ran = pt("whatif", tmp_path / "made", "-p", "linux", "-p", "hydra", "--json")
+    linux, hydra = json.loads(ran.out)["result"]
+    assert (hydra["pte_copies"] > 0) == copies
+    assert hydra["faults"] == linux["faults"] == 16 * 256
+
+
 def test_what_closed_forms_say_is_printed(pt, tmp_path):
     made = pt("synth", "-o", tmp_path / "made", "--size", "16M", "--guest", "visible", "--accesses", "10")
     assert "Local-Local" in made.out and "25.00 %" in made.out and "PTEMagnet" in made.out

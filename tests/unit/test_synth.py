@@ -39,6 +39,7 @@ def asked(draw):
         "placement": "first-touch" if guest == "oblivious" else draw(policy),
         "fragmentation": draw(SHARES),
         "thp": draw(SHARES),
+        "mapped_by": draw(st.sampled_from(["main", "threads"])),
         "init": draw(st.sampled_from(["parallel", "single"])),
         "init_trace": True,
         "accesses": draw(st.integers(1, 400)),

@@ -103,6 +103,7 @@ def test_sequential_goes_round_from_the_thread_s_own_part_on():
         ({"nodes": 0}, "--nodes 0: 1 to 60"),
         ({"levels": 3}, "--levels 3: one of 4, 5"),
         ({"guest": "vm"}, "--guest vm: one of native, visible, oblivious"),
+        ({"mapped_by": "all"}, "--mapped-by all: one of main, threads"),
         ({"fragmentation": 1.5}, "--fragmentation 1.5: a share, 0 to 1"),
         ({"writes": float("nan")}, "--writes nan: a share, 0 to 1"),
         ({"threads": 5}, "--threads 5: at most 4"),

@@ -45,6 +45,12 @@ def size(context, parameter, text):
     "--threads-to-nodes", default="round-robin", show_default=True, help="round-robin, block, or 0,0,1,1."
 )
 @click.option(
+    "--mapped-by",
+    default="main",
+    show_default=True,
+    help="Who maps the dataset: main (thread 0) or threads (each its part).",
+)
+@click.option(
     "--init",
     default="parallel",
     show_default=True,

@@ -11,6 +11,7 @@ PAGE = 4096
 LEAST, MOST = 2 << 20, 4 << 40
 GUESTS = ("native", "visible", "oblivious")
 INITS = ("parallel", "single")
+MAPPERS = ("main", "threads")
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Parameters:
     host_thp: float | None = None
     threads: int | None = None
     threads_to_nodes: str = "round-robin"
+    mapped_by: str = "main"
     init: str = "parallel"
     init_trace: bool | None = None
     accesses: int | None = None
@@ -87,7 +89,8 @@ def check_ranges(asked):
         value = getattr(asked, name)
         if value is not None and not low <= value <= high:
             raise refused(name, value, f"{low} to {high}")
-    for name, choices in (("levels", (4, 5)), ("guest", GUESTS), ("init", INITS)):
+    words = {"levels": (4, 5), "guest": GUESTS, "mapped_by": MAPPERS, "init": INITS}
+    for name, choices in words.items():
         if getattr(asked, name) not in choices:
             raise refused(name, getattr(asked, name), f"one of {', '.join(map(str, choices))}")
     if not LEAST <= asked.size <= MOST or asked.size % PAGE:

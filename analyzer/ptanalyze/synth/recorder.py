@@ -23,11 +23,16 @@ class Recorder:
         self.ns = 1e9 / (plan.asked.rate * len(plan.threads))
 
     def begin(self):
-        """The process maps its dataset; its other threads start."""
-        self.event(Event.THREAD_START, 0, FIRST_TID, UNKNOWN_THREAD)
-        self.mmap(0, START, self.plan.pages << PAGE_SHIFT, ANONYMOUS)
-        for thread in range(1, len(self.plan.threads)):
-            self.event(Event.THREAD_START, thread, FIRST_TID + thread, 0)
+        """Threads start; the first maps the dataset, or each its part (the owners of Hydra's VMAs)."""
+        threads, part = len(self.plan.threads), self.plan.threads.part.tolist()
+        for thread in range(threads):
+            parent = 0 if thread else UNKNOWN_THREAD
+            self.event(Event.THREAD_START, thread, FIRST_TID + thread, parent)
+        if self.plan.asked.mapped_by == "main":
+            threads, part = 1, [0, self.plan.pages]
+        for thread in range(threads):
+            first, last = part[thread : thread + 2]
+            self.mmap(thread, START + (first << PAGE_SHIFT), (last - first) << PAGE_SHIFT, ANONYMOUS)
 
     def mmap(self, thread, address, length, flags):
         asked = address if flags & FIXED else 0
