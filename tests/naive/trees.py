@@ -43,15 +43,21 @@ def by_steps(tree, address):
 
 
 def shadow_pages(snapshot):
-    """({address: (smaller level, host frame)} of each 4 KiB page, pages without a host frame)."""
+    """({address: (smaller level, host frame)}, pages without a host frame) of the guest's 4 KiB pages.
+
+    Of 2 MiB that no leaf table of the host maps, only the first page stands for all.
+    """
     host, found, missing = Dimension(snapshot.host, 0), {}, 0
     for address, (level, frame, _) in leaf_map(snapshot.guest).items():
-        for page in range(512 ** (level - 1)):
+        page, pages = 0, 512 ** (level - 1)
+        while page < pages:
+            whole = level > 1 and host.table(1, frame + page << 12) is None
             below, number = host.leaf(frame + page << 12)
             if number is None:
-                missing += 1
+                missing += 512 if whole else 1
             else:
                 found[address + (page << 12)] = min(level, below), number
+            page += 512 if whole else 1
     return found, missing
 
 
@@ -94,3 +100,31 @@ def main_node(snapshot, frames):
     """Node that most frames are on, the lowest of equals."""
     counts = Counter(snapshot.topology.node_of_frame(frames).tolist())
     return min(counts, key=lambda node: (-counts[node], node))
+
+
+def stays_small(base, fragmentation, seed, dimension):
+    """Whether no contiguous memory is found for a region: splitmix64 of its number, in Python's integers."""
+    z, wrap = (base // MIB2 * 2 + dimension + seed * 0x9E3779B97F4A7C15) % 2**64, 2**64
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % wrap
+    z = (z ^ z >> 27) * 0x94D049BB133111EB % wrap
+    return ((z ^ z >> 31) >> 11) / 2**53 < fragmentation
+
+
+def nearest_free(home, free):
+    """Free homes go to the first that asks; the others, by home, take the next above, else the lowest."""
+    left, given = sorted(free), [-1] * len(home)
+    for k, block in enumerate(home):
+        if block in left:
+            left.remove(block)
+            given[k] = block
+    low = []
+    for k in sorted((k for k in range(len(home)) if given[k] < 0), key=lambda k: (home[k], k)):
+        above = [block for block in left if block >= home[k]]
+        if above:
+            given[k] = above[0]
+            left = [b for b in left if b != above[0]]
+        else:
+            low.append(k)
+    for k, block in zip(low, left, strict=False):
+        given[k] = block
+    return given

@@ -1,0 +1,239 @@
+"""Shadow paging: one table for two dimensions, and an exit for each entry that the guest writes."""
+
+import itertools
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_five_level import COSTS, cold_machine
+from test_walker import assert_as_naive
+
+from naive.trees import by_steps, leaf_map, shadow_pages
+from ptanalyze.errors import UsageError
+from ptanalyze.kernels.replay import LL, LR, PTE_WRITE, RL, RR, TABLE_FREE, TABLE_NEW, VM_EXIT
+from ptanalyze.policies import plan_for
+from ptanalyze.trace import Event
+from ptanalyze.whatif import whatif
+from ptanalyze.world.world import World, untouched
+from replay_cases import HEAP, cases, run, world_of
+from strategies import (
+    PAGE,
+    REGION,
+    Page,
+    build_snapshot,
+    build_trace,
+    place,
+    small_machine,
+    snapshots,
+    traces,
+)
+
+EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
+GIB = 1 << 30
+
+
+def ask(snapshot, *names, params=None, trace=None, machine=None):
+    """[Result]: linux's, then those of the policies."""
+    policies = [(name, params or {}) for name in names]
+    return whatif(
+        snapshot, trace, machine or small_machine(2), policies, costs=COSTS, placement="round-robin",
+        baseline="linux",
+    )  # fmt: skip
+
+
+def process(pages=8, threads=2):
+    """(Snapshot, Trace): every thread touches all pages of a VM's process, then the first is unmapped."""
+    vas = [HEAP + k * PAGE for k in range(pages)]
+    snapshot = build_snapshot([(va, 5 + k) for k, va in enumerate(vas)], [], vmas=[(HEAP, HEAP + REGION, "")])
+    events = [(threads, 0, Event.MUNMAP, (HEAP, PAGE), 0)]
+    return snapshot, build_trace([(thread, vas) for thread in range(threads)], events)
+
+
+@settings(max_examples=2 * EXAMPLES, deadline=None)
+@given(snapshots(native=False))
+def test_the_shadow_table_maps_what_both_tables_together_map(snapshot):
+    world = untouched(snapshot, small_machine())
+    shaped = plan_for("shadow").reshape(world)
+    shadow, (expected, missing) = shaped.snapshot.guest, shadow_pages(snapshot)
+    assert shaped.snapshot.native and shaped.facts["shadow_pages_unmapped"] == missing
+    for address, found in expected.items():
+        assert by_steps(shadow, address)[1:] == found
+    mapped = sum(512 ** (level - 1) for level, _, _ in leaf_map(shadow).values())
+    guests = sum(512 ** (level - 1) for level, _, _ in leaf_map(snapshot.guest).values())
+    assert mapped == guests - missing
+    assert shaped.aside_pages == len(snapshot.guest)
+    assert len(shadow) == len(snapshot.guest) + shaped.facts["shadow_tables_of_split_pages"]
+    plan_for("shadow").reshape(world)  # the capture is as it was
+    assert shadow_pages(snapshot) == (expected, missing)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(snapshots(native=False), st.data())
+def test_a_tlb_entry_spans_what_it_did_and_walks_read_what_the_naive_walker_reads(snapshot, data):
+    trace, machine = data.draw(traces(snapshot)), small_machine()
+    world = World(snapshot, trace, machine, place(trace, 2, 2))
+    shaped = plan_for("shadow").reshape(world)
+    assert (shaped.space.regions.tlb_level == world.space.regions.tlb_level).all()
+    assert shaped.stream is world.stream
+    assert_as_naive(shaped.snapshot, trace, machine, 1000)
+
+
+@pytest.mark.parametrize(("levels", "before"), [(4, 24), (5, 29)])
+def test_a_cold_walk_reads_one_entry_a_level_of_the_guest(levels, before):
+    snapshot = build_snapshot([(GIB, 5)], [], levels=levels)
+    linux, shadow = ask(snapshot, "shadow", trace=build_trace([(0, [GIB])]), machine=cold_machine())
+    assert (linux.reads.sum(), shadow.reads.sum()) == (before, levels)
+    assert shadow.classes[:, [LR, RR]].sum() == 0 and shadow.classes.sum() == 1
+
+
+@pytest.mark.parametrize(
+    ("guest", "host", "reads"), [(2, [], 4), (2, [Page(0, 512, 2)], 3), (1, [Page(0, 512, 2)], 4), (3, [], 4)]
+)
+def test_a_shadow_leaf_is_the_smaller_of_both(guest, host, reads):
+    snapshot = build_snapshot([(GIB, 0, guest)], host)
+    shadow = ask(snapshot, "shadow", trace=build_trace([(0, [GIB])]), machine=cold_machine())[-1]
+    assert shadow.reads.sum() == reads
+    assert shadow.facts["shadow_tables_of_split_pages"] == {(2, 4): 1, (3, 4): 2}.get((guest, reads), 0)
+
+
+def test_exits_are_the_entries_that_the_guest_writes():
+    """8 pages, 3 tables below the root; then one page is unmapped, and no table."""
+    linux, shadow = ask(process()[0], "shadow", trace=process()[1])
+    assert shadow.count("vm_exits") == 8 + 3 + 1
+    assert linux.count("vm_exits") == 0 and linux.count("pte_writes") == 8 + 1
+    assert shadow.count("pte_writes") == linux.count("pte_writes")
+    assert shadow.aside_pages == 4 and shadow.row()["aside_bytes"] == 4 * 4096
+    assert shadow.host_pages == 0 < linux.host_pages
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(native=False), st.sampled_from(["shadow", "shadow+mitosis", "shadow+hydra"]))
+def test_exits_are_as_many_as_linuxs_guest_writes_whatever_acts_on_the_shadow_table(case, name):
+    world = world_of(case)
+    facts = plan_for("shadow").reshape(world).facts
+    linux, shadow = run(case, "linux").counters.events, run(case, name).counters.events
+    writes = linux[:, [PTE_WRITE, TABLE_NEW, TABLE_FREE]].sum(axis=(1, 2, 3))
+    exits = shadow[:, VM_EXIT].sum(axis=(1, 2))
+    if not any(facts.values()):
+        assert (exits == writes).all()
+    elif not facts["shadow_pages_unmapped"]:  # a small page of a huge one that is touched is an exit more
+        assert (exits[1:] == writes[1:]).all() and exits[0] >= writes[0]
+    assert linux[:, VM_EXIT].sum() == 0
+    assert shadow[:, VM_EXIT].sum() == np.einsum("cnn->", shadow[:, VM_EXIT])
+
+
+def test_of_a_huge_page_in_small_ones_the_guest_writes_one_entry_and_further_pages_are_exits_of_their_own():
+    snapshot = build_snapshot([(HEAP, 512, 2)], [Page((512 + k) * PAGE, 900 + k) for k in range(512)],
+                              vmas=[(HEAP, HEAP + REGION, "")])  # fmt: skip
+    unmap = [(1, 0, Event.MUNMAP, (HEAP, REGION), 0)]
+    trace = build_trace([(0, [HEAP, HEAP + PAGE, HEAP + 2 * PAGE])], unmap)
+    linux, shadow = (r.events.sum(axis=(1, 2)) for r in ask(snapshot, "shadow", trace=trace))
+    assert shadow[VM_EXIT] == linux[[PTE_WRITE, TABLE_NEW, TABLE_FREE]].sum() + 2
+    assert (shadow[TABLE_NEW], linux[TABLE_NEW]) == (3, 2)
+
+
+def test_pages_that_the_host_does_not_map_are_faults_of_the_hypervisors_and_counted():
+    snapshot = build_snapshot([(HEAP, 5), (HEAP + PAGE, 6)], [])
+    leaf = np.flatnonzero(snapshot.guest.level == 1)[0]
+    snapshot.guest.entries[leaf, 1] = (1 << 50) | 0x67
+    result = ask(snapshot, "shadow", trace=build_trace([(0, [HEAP])]))[-1]
+    assert "shadow: 1 pages of the guest that the host does not map are not mapped" in result.notes
+
+
+def test_its_pages_are_on_the_node_of_the_vcpu_that_faults_or_of_the_guests_table():
+    snapshot, trace = process()
+    first, guest = (ask(snapshot, "shadow", params={"place": place}, trace=trace)[-1]
+                    for place in ("first-touch", "guest"))  # fmt: skip
+    assert first.classes.tolist() == guest.classes.tolist() == [[8, 0, 0, 0], [0, 0, 8, 0]]
+    far = build_snapshot([(HEAP + k * PAGE, 5 + k) for k in range(8)], [], table_nodes=(1,))
+    assert ask(far, "shadow", params={"place": "guest"}, trace=trace)[-1].classes[:, RL].tolist() == [8, 0]
+    assert ask(far, "shadow", trace=trace)[-1].classes[:, RL].tolist() == [0, 8]
+
+
+def test_a_replicated_shadow_table_is_all_local_and_written_everywhere():
+    snapshot, trace = process(threads=2)
+    shadow, mitosis = ask(snapshot, "shadow", "shadow+mitosis", trace=trace)[1:]
+    assert mitosis.classes[:, LL].sum() == mitosis.classes.sum() == 16
+    assert mitosis.table_pages == 2 * shadow.table_pages
+    assert mitosis.count("pte_fanout") == mitosis.count("pte_writes") == shadow.count("pte_writes")
+    assert mitosis.count("vm_exits") == shadow.count("vm_exits")
+
+
+@pytest.mark.parametrize("name", ["mitosis", "hydra", "vmitosis-replicate", "vmitosis-migrate", "wasp"])
+def test_policies_of_the_guests_table_act_on_the_shadow_table(name):
+    snapshot, trace = process()
+    params = {"layers": "gpt"} if name.startswith("vmitosis") else {}
+    result = ask(snapshot, f"{name}+shadow", params=params, trace=trace)[-1]
+    assert result.policy == f"shadow+{name}"
+    assert result.classes[:, [LR, RR]].sum() == 0 and result.count("vm_exits") == 12
+
+
+@pytest.mark.parametrize("trace", [True, False])
+def test_without_a_trace_it_needs_a_place_for_its_tables(trace):
+    snapshot, touched = process()
+    if trace:
+        assert ask(snapshot, "shadow", trace=touched)
+        return
+    with pytest.raises(UsageError, match="policy shadow: depends on what threads touch"):
+        ask(snapshot, "shadow")
+    guest, mitosis = (
+        ask(snapshot, "shadow", params={"place": "guest"})[-1],
+        ask(snapshot, "shadow+mitosis")[-1],
+    )
+    assert guest.classes.tolist() == [[8, 0, 0, 0], [0, 0, 8, 0]]
+    assert mitosis.classes[:, LL].sum() == 16 and guest.reads[1:8].sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "what"),
+    [
+        ("vmitosis-replicate", {}, "ePT"),
+        ("vmitosis-replicate", {"layers": "ept"}, "ePT"),
+        ("interleave", {}, "ePT"),
+        ("five-level", {}, "levels of ePT"),
+        ("five-level", {"layers": "ept"}, "levels of ePT"),
+    ],
+)
+def test_what_acts_on_the_table_that_is_gone_is_refused(name, params, what):
+    with pytest.raises(UsageError, match=f"both act on {what}; give them apart") as caught:
+        plan_for(f"{name}+shadow", params)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_native_capture_is_refused():
+    with pytest.raises(UsageError, match="policy shadow: a native capture has no host tables"):
+        ask(build_snapshot([(GIB, 5)]), "shadow", trace=build_trace([(0, [GIB])]))
+
+
+@pytest.mark.parametrize(
+    ("names", "params"),
+    [
+        (("thp", "shadow"), {}),
+        (("five-level", "shadow"), {"layers": "gpt"}),
+        (("thp", "ptemagnet", "five-level", "shadow"), {"five-level.layers": "gpt"}),
+        (("thp", "ptemagnet", "five-level"), {}),
+    ],
+)
+def test_the_order_asked_for_does_not_matter(names, params):
+    snapshot, trace = process()
+    found = [ask(snapshot, "+".join(order), params=params, trace=trace)[-1].to_json()
+             for order in itertools.permutations(names)][:6]  # fmt: skip
+    assert all(one == found[0] for one in found)
+    assert (
+        found[0]["reads_by_bit_reader_server_dram"]
+        != ask(snapshot, "ideal", trace=trace)[-1].to_json()["reads_by_bit_reader_server_dram"]
+    )
+
+
+@pytest.mark.parametrize(("names", "reads"), [
+    ("thp+shadow", 3), ("five-level+shadow", 5), ("thp+five-level", 24), ("thp+ptemagnet+five-level+shadow", 4),
+])  # fmt: skip
+def test_reads_of_a_cold_walk_under_several(names, reads):
+    """Huge pages in both dimensions over five levels each: (4 + 1)(4 + 1) - 1."""
+    pages = [(HEAP + k * PAGE, 2048 + k) for k in range(512)]
+    snapshot = build_snapshot(pages, [], vmas=[(HEAP, HEAP + REGION, "")])
+    params = {"five-level.layers": "gpt"} if "shadow" in names and "five" in names else {}
+    result = ask(snapshot, names, params=params, trace=build_trace([(0, [HEAP])]), machine=cold_machine())[-1]
+    assert result.reads.sum() == reads

@@ -1,0 +1,299 @@
+"""Huge pages: which regions, in which frames, and what walks then read."""
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_five_level import COSTS, cold_machine
+from test_walker import assert_as_naive
+
+from naive.trees import (
+    blocks_in_use,
+    eligible,
+    leaf_map,
+    main_node,
+    nearest_free,
+    regions,
+    stays_small,
+)
+from ptanalyze.errors import UsageError
+from ptanalyze.kernels.replay import LL, RR
+from ptanalyze.policies import plan_for
+from ptanalyze.replay import start
+from ptanalyze.snapshot import VMA_DTYPE, Snapshot, Tree
+from ptanalyze.whatif import whatif
+from ptanalyze.world import huge_pages
+from ptanalyze.world.address_space import host_index
+from ptanalyze.world.world import World, untouched
+from strategies import (
+    PAGE,
+    REGION,
+    Page,
+    build_snapshot,
+    build_topology,
+    build_trace,
+    place,
+    small_machine,
+    snapshots,
+    traces,
+)
+
+EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+def full(regions=1, host=None, vma=None):
+    """An anonymous VMA of whole regions, each page mapped; a VM's guest frames lie 1:1 from 8 MiB on."""
+    pages = [(GIB + k * PAGE, 2048 + k) for k in range(512 * regions)]
+    return build_snapshot(pages, host, vmas=[vma or (GIB, GIB + regions * REGION, "")])
+
+
+def ask(snapshot, *names, params=None, touched=(GIB,), machine=None, trace=True):
+    """[Result]: linux's, then those of the policies."""
+    seen = build_trace([(0, list(touched))]) if trace else None
+    policies = [(name, params or {}) for name in names]
+    return whatif(
+        snapshot, seen, machine or cold_machine(), policies, costs=COSTS, placement="round-robin",
+        baseline="linux",
+    )  # fmt: skip
+
+
+def test_a_cold_native_walk_reads_three_entries_and_the_leaf_tables_are_gone():
+    linux, thp = ask(full(4), "thp")
+    assert (linux.reads.sum(), thp.reads.sum()) == (4, 3)
+    assert linux.table_pages - thp.table_pages == 4
+    assert thp.facts["regions_promoted"] == thp.facts["table_pages_saved"] == 4
+    assert thp.facts["bloat_bytes"] == 0
+
+
+@pytest.mark.parametrize(("layers", "reads"), [("both", 15), ("gpt", 19), ("ept", 19)])
+def test_a_cold_two_dimensional_walk_reads_g_plus_1_times_h_plus_1_less_1(layers, reads):
+    linux, thp = ask(full(1, []), "thp", params={"layers": layers})
+    assert (linux.reads.sum(), thp.reads.sum()) == (24, reads)
+
+
+@pytest.mark.parametrize(("layers", "walks"), [("both", 2), ("gpt", 8), ("ept", 8)])
+def test_a_tlb_entry_spans_the_smaller_of_both_pages_and_a_note_tells_of_the_filter_pass(layers, walks):
+    touched = [GIB + k * PAGE for k in range(8)]
+    chunks = build_trace([(0, touched), (1, touched)])
+    _, thp = whatif(full(1, []), chunks, small_machine(2), [("thp", {"layers": layers})], costs=COSTS,
+                    placement="round-robin", baseline="linux")  # fmt: skip
+    assert thp.walks == 2 * walks // (2 if layers == "both" else 1)
+    said = "thp: page sizes change TLB reach: a filter pass of its own" in thp.notes
+    assert said == (layers == "both")
+
+
+def test_walks_are_filtered_anew_natively():
+    linux, thp = ask(full(1), "thp", touched=[GIB + k * PAGE for k in range(100)])
+    assert (linux.walks, thp.walks) == (100, 1)
+
+
+@pytest.mark.parametrize("host", [None, []])
+@pytest.mark.parametrize("trace", [True, False])
+def test_memory_that_is_all_fragmented_is_as_captured(host, trace):
+    linux, thp = ask(full(3, host), "thp", params={"fragmentation": 1}, trace=trace)
+    assert thp.facts["regions_left_by_fragmentation"] == 3 and thp.facts["regions_promoted"] == 0
+    mine, its = thp.to_json(), linux.to_json()
+    differ = {key for key in mine if mine[key] != its[key]}
+    assert differ == {"policy", "params", "facts"}
+
+
+def test_a_fragmented_guest_over_a_host_that_is_not():
+    """vMitosis, section 4.1."""
+    thp = ask(full(3, []), "thp", params={"fragmentation": 1, "host_fragmentation": 0})[-1]
+    assert thp.facts["regions_promoted"] == 0 and thp.facts["ept_regions_left_by_fragmentation"] == 0
+    assert thp.facts["ept_regions_promoted"] > 3 and thp.reads.sum() == 19
+
+
+def test_pages_that_nobody_mapped_are_bloat():
+    pages = [(GIB + k * REGION + slot * PAGE, 5 + slot) for k in range(2) for slot in range(3 + k)]
+    snapshot = build_snapshot(pages, vmas=[(GIB, 2 * GIB, "")])
+    assert ask(snapshot, "thp")[-1].facts["bloat_bytes"] == (1024 - 7) * PAGE
+    some = ask(snapshot, "thp", params={"min_pages": 4})[-1].facts
+    assert (some["regions_promoted"], some["bloat_bytes"]) == (1, 508 * PAGE)
+
+
+@pytest.mark.parametrize(
+    "vma",
+    [
+        (GIB, GIB + REGION, "/lib/libc.so"),
+        (GIB, GIB + REGION, "[vdso]"),
+        (GIB, GIB + REGION - PAGE, ""),
+        (GIB + PAGE, GIB + REGION, ""),
+        (GIB, GIB + REGION, "", True),
+    ],
+)
+def test_files_parts_of_a_region_and_the_tracer_keep_their_small_pages(vma):
+    assert ask(full(1, vma=vma), "thp")[-1].facts["regions_promoted"] == 0
+
+
+def test_the_heap_and_memory_with_a_name_of_its_own_are_anonymous_and_what_is_shared_is_not():
+    for name in ("[heap]", "[anon:glibc: malloc]", "[stack]"):
+        assert ask(full(1, vma=(GIB, GIB + REGION, name)), "thp")[-1].facts["regions_promoted"] == 1
+    snapshot = full(1)
+    snapshot.vmas["shared"] = True
+    assert ask(snapshot, "thp")[-1].facts["regions_promoted"] == 0
+
+
+def test_two_vmas_side_by_side_are_not_one():
+    half = GIB + REGION // 2
+    snapshot = full(1)
+    vmas = np.repeat(snapshot.vmas, 2)
+    vmas["start"], vmas["end"] = (GIB, half), (half, GIB + REGION)
+    assert ask(replace(snapshot, vmas=vmas, vma_names=("", "")), "thp")[-1].facts["regions_promoted"] == 0
+
+
+def test_regions_whose_tables_were_gone_stay_small_and_are_counted():
+    thp = ask(full(1), "thp", touched=[GIB, 5 * GIB, 5 * GIB + REGION])[-1]
+    assert "thp: 2 touched regions were gone at the snapshot: they stay 4 KiB" in thp.notes
+
+
+def test_what_the_capture_lacks_is_said():
+    with pytest.raises(UsageError, match="thp: a native capture has no host tables"):
+        ask(full(1), "thp", params={"layers": "ept"})
+    bare = replace(full(1, []), vmas=np.zeros(0, VMA_DTYPE), vma_names=())
+    with pytest.raises(UsageError, match="thp: the capture has no VMAs"):
+        ask(bare, "thp")
+    assert ask(bare, "thp", params={"layers": "ept"})[-1].facts["ept_regions_promoted"] > 0
+
+
+def test_a_share_out_of_range_names_the_allowed_ones():
+    with pytest.raises(UsageError, match=r"fragmentation = 1.5.*0\.\.1"):
+        plan_for("thp", {"fragmentation": "1.5"})
+
+
+def test_replicas_of_both_tables_are_local_over_huge_pages_too():
+    result = ask(full(2, []), "thp+vmitosis-replicate", touched=[GIB, GIB + REGION])[-1]
+    assert result.classes[:, LL].sum() == result.classes.sum() and result.classes[:, RR].sum() == 0
+
+
+def test_four_way_replicas_of_a_tebibyte_and_a_half_of_huge_pages_take_36_mib():
+    """vMitosis, section 4.4: three copies more of 1,536 + 3 + 1 tables in both dimensions."""
+    level = np.concatenate([[4], np.full(3, 3), np.full(1536, 2)]).astype(np.uint8)
+    parent = np.concatenate([[-1, 0, 0, 0], 1 + np.arange(1536) // 512]).astype(np.int32)
+    base = np.concatenate([[0], np.arange(3) << 39, np.arange(1536) << 30]).astype(np.uint64)
+    rows = np.broadcast_to(np.zeros(1, np.uint64), (1540, 512))
+    zero = np.zeros(1540, np.int16)
+    trees = [Tree(rows, base, np.arange(1540), parent, zero, level, zero.astype(np.uint8), 4, encoding)
+             for encoding in ("x86", "ept")]  # fmt: skip
+    snapshot = Snapshot(trees[0], np.zeros(0, VMA_DTYPE), (), build_topology(4), trees[1])
+    taken = start(plan_for("vmitosis-replicate"), untouched(snapshot, small_machine(4))).counters
+    extra = (int(taken.pages[0]) + int(taken.host_pages[0])) * 3 // 4 * PAGE
+    assert extra / MIB == pytest.approx(36, rel=0.003)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 30), max_size=12), st.lists(st.integers(0, 30), max_size=12, unique=True))
+def test_blocks_are_given_out_as_the_naive_twin_does(home, free):
+    got = huge_pages.nearest_free(np.array(home, np.int64), np.array(sorted(free), np.int64))
+    assert got.tolist() == nearest_free(home, free)
+
+
+@st.composite
+def processes(draw):
+    """Snapshots in which some VMAs are anonymous."""
+    snapshot = draw(snapshots())
+    bases = [int(b) for b in snapshot.guest.base[snapshot.guest.level == 1]] or [0]
+    cut = draw(st.lists(st.sampled_from(bases), max_size=2, unique=True))
+    bounds = sorted({0, 1 << 56, *cut, *(at + REGION for at in cut)})
+    vmas = np.zeros(len(bounds) - 1, VMA_DTYPE)
+    vmas["start"], vmas["end"] = bounds[:-1], bounds[1:]
+    vmas["shared"] = [draw(st.integers(0, 5)) == 0 for _ in vmas]
+    names = tuple(draw(st.sampled_from(["", "", "[heap]", "/bin/x"])) for _ in vmas)
+    return replace(snapshot, vmas=vmas, vma_names=names)
+
+
+SHARES = st.sampled_from([0, 0, 0.3, 0.7])
+
+
+@settings(max_examples=2 * EXAMPLES, deadline=None)
+@given(processes(), SHARES, st.integers(1, 3), st.integers(0, 3))
+def test_the_guests_huge_pages_are_those_of_the_naive_twin(snapshot, share, least, seed):
+    world = untouched(snapshot, small_machine())
+    params = {"layers": "gpt", "fragmentation": share, "min_pages": least, "seed": seed}
+    shaped = plan_for("thp", params).reshape(world)
+    before, after = leaf_map(snapshot.guest), leaf_map(shaped.snapshot.guest)
+    could = eligible(snapshot, least)
+    chosen = [base for base in could if not stays_small(base, share, seed, 0)]
+    promoted = [base for base in chosen if after.get(base, (1,))[0] == 2]
+    facts, small = shaped.facts, regions(snapshot.guest)
+    assert facts["regions_left_by_fragmentation"] == len(could) - len(chosen)
+    assert facts["regions_without_a_block"] == len(chosen) - len(promoted)
+    assert facts["bloat_bytes"] == sum(512 - len(small[base]) for base in promoted) * PAGE
+    stay = {at: leaf for at, leaf in before.items() if leaf[0] > 1 or at // REGION * REGION not in promoted}
+    assert {at: leaf for at, leaf in after.items() if at not in promoted} == stay
+    blocks = [after[base][1] >> 9 for base in promoted]
+    if snapshot.native:
+        nodes = snapshot.topology.node_of_frame(np.array(blocks, np.int64) << 9).tolist()
+        assert nodes == [main_node(snapshot, list(small[base].values())) for base in promoted]
+        return
+    mapped = set(np.flatnonzero(host_index(snapshot) >= 0).tolist())
+    free = mapped - blocks_in_use(snapshot, promoted)
+    home = [small[base][flagged(before, base)] >> 9 for base in promoted]
+    if len(promoted) == len(chosen):
+        assert blocks == nearest_free(home, free)
+    else:
+        assert set(blocks) == free and len(blocks) == len(free)
+
+
+def flagged(leaves, base):
+    """Slot of the first mapped page of a region."""
+    return min(
+        at // PAGE % 512 for at, leaf in leaves.items() if leaf[0] == 1 and at // REGION * REGION == base
+    )
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(snapshots(native=False), SHARES, st.integers(1, 3))
+def test_the_hosts_huge_pages_are_those_of_the_naive_twin(snapshot, share, least):
+    world = untouched(snapshot, small_machine())
+    params = {"layers": "ept", "host_fragmentation": share, "host_min_pages": least}
+    shaped = plan_for("thp", params).reshape(world)
+    before, after, small = leaf_map(snapshot.host), leaf_map(shaped.snapshot.host), regions(snapshot.host)
+    could = [base for base, pages in small.items() if len(pages) >= least]
+    promoted = [base for base in could if not stays_small(base, share, 0, 1)]
+    assert shaped.facts["ept_regions_promoted"] == len(promoted)
+    assert shaped.facts["ept_regions_left_by_fragmentation"] == len(could) - len(promoted)
+    stay = {at: leaf for at, leaf in before.items() if leaf[0] > 1 or at // REGION * REGION not in promoted}
+    assert {at: leaf for at, leaf in after.items() if at not in promoted} == stay
+    for base in promoted:
+        level, frame, flags = after[base]
+        first = base + min(small[base]) * PAGE
+        assert (level, flags) == (2, before[first][2]) and frame % 512 == 0
+        node = snapshot.topology.node_of_frame([frame])[0]
+        assert node == main_node(snapshot, list(small[base].values()))
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(processes(), st.data(), SHARES)
+def test_walks_over_huge_pages_read_what_the_naive_walker_reads(snapshot, data, share):
+    trace, machine = data.draw(traces(snapshot)), small_machine()
+    world = World(snapshot, trace, machine, place(trace, 2, 2))
+    shaped = plan_for("thp", {"fragmentation": share}).reshape(world)
+    assert_as_naive(shaped.snapshot, trace, machine, 1000)
+
+
+@given(st.integers(0, 1 << 40), st.floats(0, 1), st.floats(0, 1), st.integers(0, 9))
+def test_what_stays_small_at_one_fragmentation_does_at_every_higher_one(base, low, high, seed):
+    low, high = sorted((low, high))
+    assert stays_small(base, high, seed, 0) or not stays_small(base, low, seed, 0)
+
+
+def test_seeds_and_shares_draw_about_as_many_regions_as_asked():
+    snapshot = build_snapshot([(GIB + k * REGION, k) for k in range(400)], vmas=[(GIB, 2 * GIB, "")])
+    drawn = []
+    for seed in range(2):
+        facts = ask(snapshot, "thp", params={"fragmentation": 0.25, "seed": seed}, trace=False)[-1].facts
+        drawn.append(facts["regions_left_by_fragmentation"])
+    assert all(60 <= few <= 140 for few in drawn)
+
+
+def test_a_page_that_is_marked_for_numa_balancing_is_a_huge_page_that_is():
+    snapshot = build_snapshot([Page(GIB + k * PAGE, 700 + k, protnone=True) for k in range(3)],
+                              vmas=[(GIB, 2 * GIB, "")])  # fmt: skip
+    shaped = plan_for("thp").reshape(untouched(snapshot, small_machine()))
+    assert leaf_map(shaped.snapshot.guest) == {GIB: (2, 512, 0x100)}
