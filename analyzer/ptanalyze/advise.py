@@ -9,7 +9,13 @@ from .result import TABLE_BYTES, Result
 from .whatif import baseline_of, replayed
 from .workload import Workload, workload
 
-NO_CANDIDATES = {"ideal", "bind"}  # a bound, and one that needs a node chosen by hand
+NO_CANDIDATES = {  # a bound; one that needs a node chosen by hand; what nobody does to be faster
+    "ideal",
+    "bind",
+    "five-level",
+    "domains",
+}
+HELD = ("bloat_bytes", "unused_bytes_peak", "page_cache_bytes_unused")  # facts: memory beside page tables
 COMBINATIONS = (
     ("hydra+vmitosis-replicate", {"layers": "ept"}),
     ("ptemagnet+vmitosis-replicate", {}),
@@ -19,7 +25,7 @@ COMBINATIONS = (
 
 @dataclass(frozen=True)
 class Budget:
-    """What one will pay: extra page-table bytes, extra management cycles as a share of the baseline's run."""
+    """What one will pay: extra bytes, and extra management cycles as a share of the baseline's run."""
 
     bytes: float = float("inf")
     updates: float = float("inf")
@@ -27,7 +33,10 @@ class Budget:
 
 @dataclass(frozen=True)
 class Advice:
-    """One candidate: `over` says which part of the budget it exceeds, "" within it."""
+    """One candidate: `over` says which part of the budget it exceeds, "" within it.
+
+    extra_bytes  of page tables at their peak, and of memory that the policy holds unused (facts)
+    """
 
     result: Result
     extra_bytes: int
@@ -88,7 +97,8 @@ def _advice(result, base, budget):
     more = result.price.management_cycles - base.price.management_cycles
     updates = more / base.price.run_cycles if base.price.run_cycles else 0.0
     pages = result.table_pages_peak - base.table_pages_peak + result.host_pages - base.host_pages
-    taken = (pages + result.aside_pages) * TABLE_BYTES
+    held = sum(number for fact, number in result.facts.items() if fact.endswith(HELD))
+    taken = (pages + result.aside_pages) * TABLE_BYTES + held
     over = [
         what
         for what, value, limit in (("memory", taken, budget.bytes), ("updates", updates, budget.updates))
@@ -104,18 +114,37 @@ def sentence(ranked, base, workload):
         return (
             f"{workload.name}: stay with {base.policy}; nothing within the budget is estimated to be faster."
         )
-    was, now = (_remote(result) for result in (base, best.result))
     speedup = best.result.price.speedup
     faster = (
         f"{speedup.middle:.2f}x ({speedup.low:.2f} to {speedup.high:.2f}) over {base.policy}"
         if speedup
         else f"fewer walk cycles than {base.policy}"
     )
+    why = because(base, best.result)
+    return f"{WHY[workload.thin]} {best.result.policy} is estimated at {faster}: {why}; {takes(best)}."
+
+
+def takes(advice):
+    """Words for the price."""
+    mebibytes, updates = advice.extra_bytes / 2**20, 100 * advice.extra_updates
+    memory = f"takes {mebibytes:.1f} MiB more memory" if mebibytes >= 0 else f"saves {-mebibytes:.1f} MiB"
+    return f"it {memory}" + (f" and {updates:.2f} % of the run for updates" if updates >= 0.005 else "")
+
+
+def because(base, result):
+    """Words for what saves most: fewer walks, fewer reads a walk, fewer from DRAM, or fewer remote ones."""
+    was, now = base.row(), result.row()
+    ratio = {key: (now[key] + 1) / (was[key] + 1) for key in ("walks", "dram_reads", "remote_dram_reads")}
+    if ratio["walks"] < 0.8:
+        return f"it walks {now['walks']:,} times instead of {was['walks']:,}"
+    if now["reads_per_walk"] < 0.8 * was["reads_per_walk"]:
+        return f"a walk reads {now['reads_per_walk']:.1f} entries instead of {was['reads_per_walk']:.1f}"
+    if ratio["dram_reads"] < 0.8:
+        return f"{100 * (1 - ratio['dram_reads']):.0f} % fewer page-table reads are served by DRAM"
+    remote = [row["remote_dram_reads"] / max(row["dram_reads"], 1) for row in (was, now)]
     return (
-        f"{WHY[workload.thin]} {best.result.policy} is estimated at {faster}: {100 * was:.0f} % of the "
-        f"page-table reads that DRAM serves are remote, with it {100 * now:.0f} %; it takes "
-        f"{best.extra_bytes / 2**20:.1f} MiB more for page tables and {100 * best.extra_updates:.2f} % of "
-        "the run for updates."
+        f"{100 * remote[0]:.0f} % of the page-table reads that DRAM serves are remote, with it "
+        f"{100 * remote[1]:.0f} %"
     )
 
 
@@ -124,8 +153,3 @@ WHY = {
     False: "Wide: several nodes walk, so each table is remote to most of them unless each has a copy.",
     None: "Without a trace every node counts alike.",
 }
-
-
-def _remote(result):
-    row = result.row()
-    return row["remote_dram_reads"] / max(row["dram_reads"], 1)

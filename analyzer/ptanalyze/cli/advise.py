@@ -16,7 +16,7 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 @click.option(
     "--memory",
     metavar="SIZE",
-    help="Most that extra page tables may take: 64M, 2G, or 1% of what its tables map.",
+    help="Most that extra page tables and unused pages may take: 64M, 2G, or 1% of what its tables map.",
 )
 @click.option(
     "--updates", metavar="PERCENT", help="Most that extra updates of page tables may take of the run: 2%."
@@ -108,8 +108,8 @@ def row_of(one):
         "cycles/walk": row["cycles_per_walk"],
         "leaf LL": f"{100 * row['leaf_LL_share']:.1f} %",
         "remote DRAM reads": row["remote_dram_reads"],
-        "extra tables KiB": one.extra_bytes >> 10,
-        "extra updates": f"{100 * one.extra_updates:.2f} %",
+        "extra memory KiB": one.extra_bytes >> 10,
+        "extra updates": f"{100 * one.extra_updates + 0:z.2f} %",
         "budget": f"over: {one.over}" if one.over else "within",
     }
 
