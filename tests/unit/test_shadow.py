@@ -210,26 +210,26 @@ def test_a_native_capture_is_refused():
 @pytest.mark.parametrize(
     ("names", "params"),
     [
-        (("thp", "shadow"), {}),
-        (("five-level", "shadow"), {"layers": "gpt"}),
         (("thp", "ptemagnet", "five-level", "shadow"), {"five-level.layers": "gpt"}),
         (("thp", "ptemagnet", "five-level"), {}),
     ],
 )
 def test_the_order_asked_for_does_not_matter(names, params):
     snapshot, trace = process()
-    found = [ask(snapshot, "+".join(order), params=params, trace=trace)[-1].to_json()
-             for order in itertools.permutations(names)][:6]  # fmt: skip
-    assert all(one == found[0] for one in found)
-    assert (
-        found[0]["reads_by_bit_reader_server_dram"]
-        != ask(snapshot, "ideal", trace=trace)[-1].to_json()["reads_by_bit_reader_server_dram"]
-    )
+    orders = itertools.islice(itertools.permutations(names), 0, None, 5)
+    found = [ask(snapshot, "+".join(order), params=params, trace=trace)[-1].to_json() for order in orders]
+    assert len(found) > 1 and all(one == found[0] for one in found)
 
 
-@pytest.mark.parametrize(("names", "reads"), [
-    ("thp+shadow", 3), ("five-level+shadow", 5), ("thp+five-level", 24), ("thp+ptemagnet+five-level+shadow", 4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("names", "reads"),
+    [
+        ("thp+shadow", 3),
+        ("five-level+shadow", 5),
+        ("thp+five-level", 24),
+        ("thp+ptemagnet+five-level+shadow", 4),
+    ],
+)
 def test_reads_of_a_cold_walk_under_several(names, reads):
     """Huge pages in both dimensions over five levels each: (4 + 1)(4 + 1) - 1."""
     pages = [(HEAP + k * PAGE, 2048 + k) for k in range(512)]
