@@ -126,6 +126,6 @@ def describe_trace(trace):
     rows |= {
         key.replace("_", " "): value
         for key, value in trace.facts.items()
-        if isinstance(value, (str, int, float))
+        if isinstance(value, (str, int, float)) and key not in rows
     }
     return rows

@@ -43,17 +43,19 @@ def print_sections(sections):
 
 
 def print_rows(title, rows, note=""):
-    """One table from a list of dicts with the same keys; numbers to the right, words to the left."""
+    """One table from a list of dicts, "-" where one lacks a key; numbers to the right, words to the left."""
     from rich.table import Table
 
     table = Table(
         title=title, title_justify="left", title_style="bold", caption=note or None, caption_justify="left"
     )
-    for key in rows[0]:
-        words = all(isinstance(row[key], str) for row in rows)
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    for key in keys:
+        words = all(isinstance(row.get(key, ""), str) for row in rows)
         table.add_column(key, justify="left" if words else "right", overflow="fold")
     for row in rows:
-        table.add_row(*(value if isinstance(value, str) else number(value) for value in row.values()))
+        values = [row.get(key) for key in keys]
+        table.add_row(*(value if isinstance(value, str) else number(value) for value in values))
     console().print(table)
 
 

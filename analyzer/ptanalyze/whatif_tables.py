@@ -13,14 +13,16 @@ def print_results(results):
     rows = [result.row() for result in results]
     for row in rows:
         row["label"] = f"{row['policy']} {row['params']}" if names[row["policy"]] > 1 else row["policy"]
+    nested = any(row["host_reads_per_walk"] for row in rows)
+    paid = [key for key in HOST_PRICES if any(row[key] for row in rows)]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
     title = f"{first.machine}; threads {first.placement}; {number(first.walks)} walks{accesses}"
-    print_rows(f"Where walks go ({title})", [locality(row) for row in rows])
-    by_level = [reads(row, result) for row, result in zip(rows, results, strict=True)]
+    print_rows(f"Where walks go ({title})", [locality(row, nested) for row in rows])
+    by_level = [reads(row, result, nested) for row, result in zip(rows, results, strict=True)]
     print_rows("Reads per walk, by level and by the node that serves them", by_level)
-    print_rows(f"What walks cost (speed-up over {first.baseline})", [cost(row) for row in rows])
-    print_rows("Page-table memory", [memory(row) for row in rows])
-    print_rows("At what price", [price(row) for row in rows])
+    print_rows(f"What walks cost (speed-up over {first.baseline})", [cost(row, nested) for row in rows])
+    print_rows("Page-table memory", [memory(row, nested) for row in rows])
+    print_rows("At what price", [price(row, paid) for row in rows])
     calls = [
         system_call(row, one)
         for row, result in zip(rows, results, strict=True)
@@ -28,6 +30,9 @@ def print_results(results):
     ]
     if calls:
         print_rows(f"What system calls cost (slow-down over {first.baseline})", calls)
+    found = [fact for row, result in zip(rows, results, strict=True) for fact in facts(row, result)]
+    if found:
+        print_rows("What the policies found", found)
     out = console()
     for row in rows:
         if row["params"]:
@@ -38,6 +43,15 @@ def print_results(results):
         out.print(f"- {note}")
 
 
+def facts(named, result):
+    """One row a number that the policy found; series are for programs."""
+    return [
+        {**label(named), "what": fact.replace("_", " "), "number": number(value)}
+        for fact, value in result.facts.items()
+        if isinstance(value, int | float)
+    ]
+
+
 def label(row):
     return {"policy": row["label"]}
 
@@ -46,25 +60,25 @@ def percent(share):
     return f"{100 * share:.2f} %"
 
 
-def locality(row):
+def locality(row, nested):
+    """`nested`: some policy's walks have two dimensions (shadow paging has one where others have two)."""
     classes = {name: row[f"leaf_{name}_share"] for name in ("LL", "LR", "RL", "RR")}
-    if row["host_reads_per_walk"] == 0:
+    shown = {f"leaf {name}": share for name, share in classes.items()}
+    if not nested:
         shown = {"leaf local": classes["LL"], "leaf remote": classes["RL"]}
-    else:
-        shown = {f"leaf {name}": share for name, share in classes.items()}
     remote = row["remote_dram_reads"] / max(row["dram_reads"], 1)
     both = {"in gPT": row["guest_reads_per_walk"], "in ePT": row["host_reads_per_walk"]}
     return {
         **label(row),
         **{name: percent(share) for name, share in shown.items()},
         "reads/walk": row["reads_per_walk"],
-        **(both if row["host_reads_per_walk"] else {}),
+        **(both if nested else {}),
         "from DRAM": row["dram_reads_per_walk"],
         "DRAM reads remote": percent(remote),
     }
 
 
-def reads(named, result):
+def reads(named, result, nested):
     """Reads per walk at each level of each dimension, and served by each node."""
     walks = max(int(result.classes.sum()), 1)
     by_bit = result.reads.sum(axis=(1, 2, 3))
@@ -72,7 +86,7 @@ def reads(named, result):
     for level in range(5, 0, -1):
         guest = int(by_bit[GUEST_BIT * level])
         if guest:
-            row[f"{'gPT' if result.host_pages else 'PT'} L{level}"] = guest / walks
+            row[f"{'gPT' if nested else 'PT'} L{level}"] = guest / walks
     for level in range(5, 0, -1):
         host = int(by_bit[level::GUEST_BIT].sum())
         if host:
@@ -82,7 +96,7 @@ def reads(named, result):
     return row
 
 
-def cost(row):
+def cost(row, nested):
     """Cycles; by dimension where there are two."""
     both = {"in gPT": row["guest_walk_cycles"], "in ePT": row["host_walk_cycles"]}
     speedup = "-"
@@ -92,26 +106,38 @@ def cost(row):
         **label(row),
         "cycles/walk": row["cycles_per_walk"],
         "walk cycles": row["walk_cycles"],
-        **(both if row["ept_bytes"] else {}),
+        **(both if nested else {}),
         "management cycles": row["management_cycles"],
         "estimated speed-up (interval)": speedup,
     }
 
 
-def memory(row):
-    """KiB of table pages; by dimension where there are two."""
+def memory(row, nested):
+    """KiB of table pages; by dimension where there are two, and what walks no longer go through."""
     ept = {"ePT KiB": row["ept_bytes"] >> 10, "extra ePT": row["ept_bytes_extra"] >> 10}
     return {
         **label(row),
-        "gPT KiB" if row["ept_bytes"] else "table KiB": row["pt_bytes"] >> 10,
+        "gPT KiB" if nested else "table KiB": row["pt_bytes"] >> 10,
         "extra": row["pt_bytes_extra"] >> 10,
         "peak": row["pt_bytes_peak"] >> 10,
-        **(ept if row["ept_bytes"] else {}),
+        **(ept if nested else {}),
+        **({"not walked KiB": row["aside_bytes"] >> 10} if row["aside_bytes"] else {}),
     }
 
 
-def price(row):
-    """What keeping the tables up took."""
+HOST_PRICES = {
+    "ept_pte_writes": "ePT writes",
+    "ept_pte_fanout": "ePT fanned out",
+    "ept_replica_faults": "ePT violations",
+    "ept_pte_copies": "ePT copies",
+    "vm_exits": "VM exits",
+    "tables_moved": "tables moved",
+    "ept_tables_moved": "ePT tables moved",
+}
+
+
+def price(row, paid):
+    """What keeping the tables up took; `paid`: those of HOST_PRICES that some policy paid."""
     return {
         **label(row),
         "PTE writes": row["pte_writes"],
@@ -122,6 +148,7 @@ def price(row):
         "IPIs": row["ipis"],
         "IPIs remote": row["ipis_remote"],
         "IPIs saved": row["ipis_saved"],
+        **{HOST_PRICES[key]: row[key] for key in paid},
     }
 
 
