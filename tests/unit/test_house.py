@@ -12,13 +12,14 @@ PACKAGE = Path(ptanalyze.__file__).parent
 
 FLOORS = [
     {"__init__", "errors", "bundled"},
-    {"trace", "machine", "kernels", "vcpu_groups"},
-    {"snapshot", "walks", "entries", "result"},
-    {"formats", "world", "nested", "vm_fit", "tables", "progress"},
-    {"policies", "check", "cost", "whatif_tables", "classify", "fragmentation"},
-    {"capture", "recording", "synth", "vm", "info", "walk", "replay", "static_whatif"},
+    {"trace", "machine", "kernels", "vcpu_groups", "law", "calibration"},
+    {"snapshot", "walks", "entries", "result", "reference"},
+    {"formats", "world", "nested", "vm_fit", "tables", "progress", "law_fit"},
+    {"policies", "check", "cost", "whatif_tables", "classify", "fragmentation", "calibrate", "predict"},
+    {"capture", "recording", "synth", "vm", "info", "walk", "replay", "static_whatif", "leave_one_out"},
     {"whatif", "locality", "compare"},
     {"sweep", "advise", "workload"},
+    {"validate"},
     {"cli", "__main__"},
 ]
 

@@ -1,0 +1,57 @@
+"""Where modelled workloads are made and replayed: a temporary directory, each capture and each replay once."""
+
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..capture import open_capture
+from ..machine import load_machine
+from ..synth.capture import synthesize
+from ..synth.parameters import Parameters
+from ..whatif import whatif
+
+
+class Bench:
+    """quick: small captures, for tests and a first look; `directory` holds them until the bench is cleared."""
+
+    def __init__(self, directory, quick=False):
+        self.directory, self.quick = Path(directory), quick
+        self._captures, self._results = {}, {}
+
+    def size(self, full, quick):
+        return quick if self.quick else full
+
+    def capture(self, trace=True, **parameters):
+        """Capture of synth.Parameters, made when first asked for."""
+        asked = Parameters(**parameters), trace
+        if asked not in self._captures:
+            out = self.directory / f"{len(self._captures)}"
+            synthesize(asked[0], out, trace=trace)
+            self._captures[asked] = open_capture(out)
+        return self._captures[asked]
+
+    def replay(self, capture, policies, machine="vmitosis-cascade-lake", **how):
+        """{policy: Result} of whatif on a Capture; policies  names, or (name, {parameter: value}).
+
+        how  keyword arguments of whatif.whatif; of two policies of one name only the last is kept
+        """
+        asked = [(one, {}) if isinstance(one, str) else one for one in policies]
+        target = load_machine(machine).resized(len(capture.snapshot.topology))
+        trace = capture.trace if capture.has_trace else None
+        how = {"cache_dir": capture.cache} | how
+        results = whatif(capture.snapshot, trace, target, asked, **how)
+        return {result.policy: result for result in results}
+
+    def clear(self):
+        """Captures of one paper are not those of the next: their room is freed."""
+        self._captures.clear()
+        shutil.rmtree(self.directory)
+        self.directory.mkdir()
+
+
+@contextmanager
+def bench(quick=False):
+    """A Bench in a temporary directory that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="ptanalyze-validate-") as directory:
+        yield Bench(directory, quick)

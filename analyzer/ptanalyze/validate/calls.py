@@ -1,0 +1,32 @@
+"""What a system call of a micro-benchmark costs, from counts of what it changes."""
+
+import numpy as np
+
+from .. import cost
+from ..kernels.replay import FAULT, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_NEW, counters
+from ..kernels.steps import CALLS
+from ..machine import load_costs
+from ..world.system_calls import SystemCalls
+
+ZEROING_NS = 400  # of a page, in a fill that the paper timed: an estimate, 10 GB/s (docs/adr/0009)
+
+
+def million_entries_per_second(machine, call, entries, copies):
+    """Entries changed, in millions a second, by one call over `entries` 4 KiB pages under `copies` page tables.
+
+    call  "mmap" (populated, its pages zeroed), "mprotect" or "munmap", as the micro-benchmark of vMitosis,
+    section 4.4; a mapping of one page leaves its table page in place
+    """
+    count, tables, costs = counters(machine.nodes), entries // 512, load_costs(machine)
+    at = CALLS.index("walk" if call == "mmap" else call)
+    for node in range(copies):
+        count.events[at, PTE_FANOUT if node else PTE_WRITE, 0, node] = entries
+        if call != "mprotect":
+            count.events[at, TABLE_NEW if call == "mmap" else TABLE_FREE, 0, node] = tables
+    made = SystemCalls(*(np.zeros((len(CALLS), machine.nodes), np.int64) for _ in range(3)))
+    made.calls[CALLS.index(call), 0] = made.flushes[at, 0] = 1
+    populated = 0
+    if call == "mmap":  # faults that never trap, and zero their pages
+        count.events[at, FAULT, 0, 0] = populated = entries
+    ns = cost.busy_ns(count, machine, costs, made).sum()
+    return 1e3 * entries / (ns + (ZEROING_NS - costs.fault_ns) * populated)

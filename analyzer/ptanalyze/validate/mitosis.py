@@ -1,0 +1,3 @@
+"""Mitosis (ASPLOS 2020), figure by figure."""
+
+FIGURES = {}

@@ -1,0 +1,77 @@
+"""Published figures as data (models/reference/published-PAPER.toml), each with where it stands in its paper."""
+
+import tomllib
+from functools import cache
+from typing import Literal
+
+import msgspec
+
+from ..bundled import bundled
+from ..errors import UsageError
+
+EXACT, LEAST, MOST = "", "at least", "at most"
+
+
+class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One published number.
+
+    name   unique within its paper
+    where  figure, table or section
+    unit   "x" (ratio), "%" (points of a share), "reads", "bytes", ...
+    bound  "" where the paper gives a number, "at least" or "at most" where it says more or fewer than that
+    read   how it was taken: from text or table, off a figure, or from the public artifact of the paper
+    """
+
+    name: str
+    where: str
+    quantity: str
+    unit: str
+    value: float
+    bound: Literal["", "at least", "at most"] = EXACT
+    read: Literal["text", "table", "figure (read off)", "artifact"] = "text"
+    paper: str = ""
+
+
+class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A paper's figures: `paper` is its short name, `citation` what a reader finds it by."""
+
+    paper: str
+    title: str
+    citation: str
+    figure: tuple[Figure, ...] = ()
+
+    def __getitem__(self, name):
+        """The Figure of that name; UsageError where there is none."""
+        for one in self.figure:
+            if one.name == name:
+                return one
+        raise UsageError(f"{self.paper}: no published figure is named {name!r}")
+
+    def measured(self, name, where, quantity, unit, value):
+        """A Figure that is not in the file: from the public artifact of the paper (reference.reference)."""
+        return Figure(
+            name=name,
+            where=where,
+            quantity=quantity,
+            unit=unit,
+            value=value,
+            read="artifact",
+            paper=self.paper,
+        )
+
+
+@cache
+def published(name):
+    """Paper of the bundled file published-NAME.toml; UsageError where it cannot be read."""
+    path = bundled("models") / "reference" / f"published-{name}.toml"
+    try:
+        found = msgspec.convert(tomllib.loads(path.read_text()), Paper)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise UsageError(f"{path}: {error}") from None
+    names = [one.name for one in found.figure]
+    if twice := next((one for one in names if names.count(one) > 1), None):
+        raise UsageError(f"{path}: figure {twice!r}: named twice")
+    figures = tuple(msgspec.structs.replace(one, paper=found.paper) for one in found.figure)
+    return msgspec.structs.replace(found, figure=figures)

@@ -1,0 +1,81 @@
+"""One row: a published number, ours, and what kind of evidence it is."""
+
+import math
+from dataclasses import dataclass
+
+from ..result import Estimate
+from .published import LEAST, MOST, Figure
+
+REPLAYED, MODELLED, FITTED = "replayed", "modelled", "fitted"
+NOT_REPRODUCIBLE = "not reproducible"
+KINDS = (REPLAYED, MODELLED, FITTED, NOT_REPRODUCIBLE)
+EVIDENCE = (REPLAYED, MODELLED)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What stands beside a Figure.
+
+    ours  Estimate, None where we have no number
+    kind  replayed: from published counts, tables or sizes; modelled: a workload made by synth from its published
+          description; fitted: calibrated on this very number, which is no evidence; not reproducible: the note
+          says why
+    note  what was assumed or scaled down, in a sentence
+    mean, constant  what two baselines say of the same number, None where they make no sense: the mean of this
+          configuration over other workloads, and one speed-up for every workload and configuration
+    """
+
+    figure: Figure
+    ours: Estimate | None
+    kind: str
+    note: str = ""
+    mean: float | None = None
+    constant: float | None = None
+
+    @property
+    def error(self):
+        """(ours - published) / published, with its sign. None without a number of ours, for a bound, and for a
+        published 0 that we miss."""
+        return (
+            None if self.ours is None or self.figure.bound else relative(self.ours.middle, self.figure.value)
+        )
+
+    @property
+    def holds(self):
+        """Whether ours keeps to a published bound; None where the paper gives a number or we have none."""
+        if self.ours is None or not self.figure.bound:
+            return None
+        ours, limit = self.ours.middle, self.figure.value
+        return ours >= limit if self.figure.bound == LEAST else ours <= limit
+
+    @property
+    def evidence(self):
+        return self.kind in EVIDENCE
+
+
+def relative(ours, published):
+    if published == 0:
+        return 0.0 if ours == 0 else None
+    return (ours - published) / published
+
+
+def row(figure, ours, kind, note="", *, mean=None, constant=None):
+    """Row of a Figure; ours  a number, or anything with low, middle and high."""
+    assert kind in KINDS and figure.bound in ("", LEAST, MOST), kind
+    return Row(figure, estimate(ours), kind, note, mean, constant)
+
+
+def not_reproducible(figure, why, ours=None):
+    """Row of a Figure that we cannot reproduce, why in a sentence; `ours` where there is a number all the same."""
+    assert why, "a row that is not reproducible says why"
+    return Row(figure, None if ours is None else estimate(ours), NOT_REPRODUCIBLE, why)
+
+
+def estimate(ours):
+    """Estimate of a number, or of anything with low, middle and high."""
+    if hasattr(ours, "middle"):
+        found = Estimate(float(ours.low), float(ours.middle), float(ours.high))
+    else:
+        found = Estimate(float(ours), float(ours), float(ours))
+    assert math.isfinite(found.middle), found
+    return found

@@ -1,0 +1,99 @@
+"""A process told call by call, in memory: what its threads map, touch, protect and unmap, as Snapshot and Trace.
+
+Everything is traced from the start, so its tables need not be in the Snapshot: they are made by the first
+touch. Time does not pass: nothing that reads it is validated this way.
+"""
+
+import numpy as np
+
+from ..snapshot import NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
+from ..trace import CHUNK_DTYPE, EVENT_DTYPE, PAGE_SHIFT, SLOT_BITS, THREAD_DTYPE, Event, Touches, Trace
+
+PAGE = 1 << PAGE_SHIFT
+FIXED = 0x32  # MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED
+READ, READ_WRITE = 1, 3
+LEVELS = 4
+
+
+class Script:
+    """node: int of each thread, in their order; all run from the beginning to the end."""
+
+    def __init__(self, node):
+        self.node = tuple(node)
+        self._chunks, self._events = [], []
+
+    @property
+    def placement(self):
+        """As placement.place takes it."""
+        return ",".join(map(str, self.node))
+
+    def touch(self, thread, pages, write=True):
+        """pages  int[n], page numbers (address >> 12), one access each."""
+        pages = np.atleast_1d(np.asarray(pages, np.int64))
+        self._chunks.append((thread, pages, write))
+
+    def mmap(self, thread, page, pages):
+        self._event(thread, Event.MMAP, 0, pages << PAGE_SHIFT, READ_WRITE, FIXED, result=page << PAGE_SHIFT)
+
+    def munmap(self, thread, page, pages):
+        self._event(thread, Event.MUNMAP, page << PAGE_SHIFT, pages << PAGE_SHIFT)
+
+    def mprotect(self, thread, page, pages, prot=READ):
+        self._event(thread, Event.MPROTECT, page << PAGE_SHIFT, pages << PAGE_SHIFT, prot)
+
+    def measure(self):
+        """What comes now is counted; what was done before only counts as having been done."""
+        self._event(0, Event.ROI_START)
+
+    def _event(self, thread, kind, a=0, b=0, c=0, d=0, result=0):
+        self._events.append((len(self._chunks), 0, a, b, c, d, result, int(kind), thread, -1))
+
+    def trace(self):
+        """Trace of what was told so far."""
+        chunks = np.zeros(len(self._chunks), CHUNK_DTYPE)
+        chunks["touches"] = chunks["accesses"] = [len(pages) for _, pages, _ in self._chunks]
+        chunks["first"] = np.cumsum(chunks["touches"]) - chunks["touches"]
+        chunks["thread"] = [thread for thread, _, _ in self._chunks]
+        chunks["cpu"] = -1
+        events = np.array(self._events, EVENT_DTYPE) if self._events else np.zeros(0, EVENT_DTYPE)
+        threads = np.zeros(len(self.node), THREAD_DTYPE)
+        threads["tid"], threads["parent"], threads["end"] = 1000 + np.arange(len(threads)), -1, -1
+        pages = np.concatenate([pages for _, pages, _ in self._chunks])
+        write = np.repeat([write for _, _, write in self._chunks], chunks["touches"])
+        regions, dense = numbered(pages)
+        return Trace(chunks, events, threads, regions, lambda least: whole(chunks, dense, write, least), {})
+
+    def snapshot(self, nodes):
+        """Snapshot of the process after it unmapped everything: a root, on a machine of `nodes` nodes."""
+        none = np.zeros((0, 2), np.int64)
+        topology = Topology(tuple(Node(n, (n,), none) for n in range(nodes)))
+        return Snapshot(root(), np.zeros(0, VMA_DTYPE), (), topology)
+
+
+def root():
+    one = lambda value, kind: np.array([value], kind)  # noqa: E731
+    entries = np.zeros((1, 512), np.uint64)
+    columns = one(0, np.uint64), one(1, np.int64), one(NO_PARENT, np.int32), one(0, np.int16)
+    return Tree(entries, *columns, one(LEVELS, np.uint8), one(0, np.uint8), LEVELS)
+
+
+def numbered(pages):
+    """(uint64[R] regions in order of first touch, uint32[n] pages as in Touches) of page numbers int64[n]."""
+    found, first, which = np.unique(pages >> SLOT_BITS, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    number = np.empty(len(found), np.int64)
+    number[order] = np.arange(len(found))
+    dense = number[which.ravel()] << SLOT_BITS | pages & ((1 << SLOT_BITS) - 1)
+    return found[order].astype(np.uint64), dense.astype(np.uint32)
+
+
+def whole(chunks, page, write, least):
+    """Yield Touches of at least `least` touches, in whole chunks."""
+    end = chunks["first"] + chunks["touches"]
+    first = 0
+    while first < len(chunks):
+        start = int(chunks["first"][first])
+        last = min(int(np.searchsorted(end, start + least)) + 1, len(chunks))
+        part = slice(start, int(end[last - 1]))
+        yield Touches(slice(first, last), page[part], write[part], np.ones(part.stop - start, np.uint32))
+        first = last

@@ -1,0 +1,100 @@
+"""Rows for people and for programs."""
+
+from ..tables import console, number, print_rows
+from .tally import WITHIN, baselines, tally
+
+
+def flat(row):
+    """{column: value}: one flat row; error is a share with its sign, None where there is none."""
+    one, ours = row.figure, row.ours
+    return {
+        "paper": one.paper,
+        "name": one.name,
+        "where": one.where,
+        "quantity": one.quantity,
+        "unit": one.unit,
+        "bound": one.bound,
+        "published": one.value,
+        "read": one.read,
+        "low": ours and ours.low,
+        "ours": ours and ours.middle,
+        "high": ours and ours.high,
+        "error": row.error,
+        "holds": row.holds,
+        "kind": row.kind,
+        "configuration_mean": row.mean,
+        "constant_speed_up": row.constant,
+        "note": row.note,
+    }
+
+
+def print_papers(found):
+    """A table a paper, its notes, and how close rows come: by paper and over all."""
+    out = console()
+    for paper, rows in found:
+        notes = list(dict.fromkeys(row.note for row in rows if row.note))
+        print_rows(f"{paper.paper}: {paper.citation}", [shown(row, notes) for row in rows])
+        for number_of, note in enumerate(notes, 1):
+            out.print(f"({number_of}) {note}")
+        out.print()
+    every = [row for _, rows in found for row in rows]
+    named = [(paper.paper, rows) for paper, rows in found]
+    if len(named) > 1:
+        named.append(("all", every))
+    print_rows("How close (fitted rows are no evidence and not judged)", [close(*one) for one in named])
+    beside = [{"paper": name} | compared(one) for name, rows in named for one in baselines(rows)]
+    if beside:
+        print_rows("Beside two baselines, on the rows that have them", beside)
+
+
+def shown(row, notes):
+    one = row.figure
+    return {
+        "where": one.where,
+        "quantity": one.quantity,
+        "unit": one.unit,
+        "published": f"{one.bound} {plain(one.value)}".strip(),
+        "ours": "-" if row.ours is None else plain(row.ours.middle),
+        "from .. to": span(row.ours),
+        "error": verdict(row),
+        "kind": row.kind,
+        "note": f"({notes.index(row.note) + 1})" if row.note else "",
+    }
+
+
+def plain(value):
+    """At least four significant digits: nothing is rounded to fit."""
+    if value == int(value) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def span(ours):
+    return "" if ours is None or ours.low == ours.high else f"{plain(ours.low)} .. {plain(ours.high)}"
+
+
+def verdict(row):
+    if row.holds is not None:
+        return "holds" if row.holds else "does not hold"
+    return "-" if row.error is None else f"{100 * row.error:+.1f} %"
+
+
+def close(name, rows):
+    found = tally(rows)
+    kinds = {kind: found[kind] for kind in ("replayed", "modelled", "fitted", "not reproducible")}
+    judged = {"judged": found["judged"]} | {f"within {s:.0%}": found[f"within_{100 * s:.0f}"] for s in WITHIN}
+    held = {"bounds held": f"{found['bounds_held']} of {found['bounds']}"}
+    return {"paper": name, "rows": found["rows"]} | kinds | judged | errors(found) | held
+
+
+def compared(one):
+    return {"who": one["who"], "rows": number(one["rows"])} | errors(one)
+
+
+def errors(found):
+    names = ("mean", "median", "max")
+    return {f"{n} error": share(found[f"{n}_error"]) for n in names}
+
+
+def share(value):
+    return "-" if value is None else f"{100 * value:.1f} %"
