@@ -27,6 +27,7 @@ COMMANDS = {
     "sweep": "sweep",
     "compare": "compare",
     "advise": "advise",
+    "validate": "validate",
     "topology": "topology",
     "policies": "policies",
     "machines": "machines",
