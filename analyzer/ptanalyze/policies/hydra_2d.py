@@ -31,17 +31,18 @@ class Params(hydra.Params):
 
 
 def start_host(world, params):
-    """Memory: 64 bytes a node for each host table that holds leaf entries which walks reach."""
+    """Memory: 30 bytes a table, and 64 bytes a node for each host table that not only its owner reads."""
     space, host = world.space, world.snapshot.host
     total = len(space.tables.level)
     owner = np.zeros(total, np.int16)
     owner[space.guest_tables :][: space.host_tables] = captured_nodes(world, 1)
-    tables = _owners_tables(world, owner)
+    tables, own = _owners_tables(world, owner), np.uint64(1) << owner.astype(np.uint64)
     first = params.prefetch_on == "first"
     state = State(
+        own,
         np.full(total, -1, np.int32),
         np.zeros((space.host_tables, world.nodes, 8), np.uint64),  # pages never written take no memory
-        np.zeros(space.host_tables, np.uint64),
+        own.copy(),
         owner,
         tables,
         read_only(host.entries),

@@ -12,26 +12,30 @@ from numba import njit
 
 from ..kernels.entries import leaf
 from ..kernels.replay import PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT, TABLE_NEW, grow
-from ..kernels.steps import HOST_DATA, TABLE_DATA
+from ..kernels.steps import HOST_DATA, TABLE_DATA, popcount, word_mask
 from .base import HostHooks, hook
 
 ONE = np.uint64(1)
 DEGREE, ONLY_FIRST, CODE, FIRST, ROWS = range(5)  # of State.options
+WHOLE_TABLE = 9  # degree whose block is the table page
 
 
 class State(NamedTuple):
     """T flat tables, H host tables, rows of which are given out as walks reach them.
 
-    row      int32[T]             row of each host table in `entries` and `sharers`; -1: not reached yet
-    entries  uint64[H, nodes, 8]  bit map of the leaf entries that each node's copy has; the owner's: all
-    sharers  uint64[H]            bit n: node n has copied an entry, its copy is linked to the owner's
+    whole    uint64[T]            bit n: node n's copy of this host table has every leaf entry, as the owner,
+                                  even those that are used but were not mapped at the dump
+    row      int32[T]             row of each host table in `entries`; -1: only its owner has read it
+    entries  uint64[H, nodes, 8]  bit map of the leaf entries that each node's copy has
+    sharers  uint64[T]            bit n: node n has copied an entry, its copy is linked to the owner's
     owner    int16[T]             node of each host table as captured
     tables   uint64[T]            bit n: node n has this host table page
-    raw      uint64[H, 512]       entries as captured, read for what a block of them maps
+    raw      uint64[H, 512]       entries as captured: what the owner has
     options  int64[5]             prefetch degree; 1: only with a table's first copy; kernels.entries.CODES;
                                   flat id of the first host table; rows given out
     """
 
+    whole: np.ndarray
     row: np.ndarray
     entries: np.ndarray
     sharers: np.ndarray
@@ -48,6 +52,14 @@ def locate(state, table, node):
 
 @hook
 def on_walk(state, tables, table, slot, node, counters):
+    if (state.whole[table] >> np.uint64(node)) & ONE:
+        return node
+    return use(state, tables, table, slot, node, counters)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def use(state, tables, table, slot, node, counters):
+    """Node that serves an entry of a table that `node` may have only in part."""
     row = np.int64(state.row[table])
     if row >= 0 and (state.entries[row, node, slot >> 6] >> np.uint64(slot & 63)) & ONE:
         return node
@@ -57,11 +69,7 @@ def on_walk(state, tables, table, slot, node, counters):
 @njit(cache=True, nogil=True, _nrt=False)
 def violate(state, tables, table, slot, node, counters):
     """The node lacks the entry. Returns the owner, whose entry is read to copy it."""
-    owner, bit = np.int64(state.owner[table]), ONE << np.uint64(node)
-    row = reach(state, table, owner)
-    if node == owner:
-        return owner
-    events = counters.host_events
+    owner, bit, events = np.int64(state.owner[table]), ONE << np.uint64(node), counters.host_events
     events[REPLICA_FAULT, node, owner] += 1
     above = table
     while above >= 0 and not state.tables[above] & bit:
@@ -69,38 +77,42 @@ def violate(state, tables, table, slot, node, counters):
         events[TABLE_NEW, node, node] += 1
         grow(counters.host_pages, 1)
         above = np.int64(tables.parent[above])
-    events[PTE_COPY, node, owner] += copy(state, tables.level[table], table, row, slot, node)
-    state.sharers[row] |= bit
+    row = reach(state, np.int64(tables.level[table]), table, owner)
+    degree = state.options[DEGREE]
+    if state.options[ONLY_FIRST] and state.sharers[table] & bit:
+        degree = 0
+    elif degree == WHOLE_TABLE:
+        state.whole[table] |= bit
+    events[PTE_COPY, node, owner] += copy(state, row, slot, degree, node, owner)
+    state.sharers[table] |= bit
     return owner
 
 
 @hook
-def reach(state, table, owner):
-    """Row of a host table, given out if it has none yet."""
+def reach(state, level, table, owner):
+    """Row of a host table, given out if it has none yet: then the owner's entries are looked up."""
     row = np.int64(state.row[table])
     if row < 0:
         row = state.options[ROWS]
         state.options[ROWS] += 1
         state.row[table] = row
-        state.entries[row, owner] = ~np.uint64(0)
-        state.sharers[row] = ONE << np.uint64(owner)
+        raw, code = state.raw[table - state.options[FIRST]], state.options[CODE]
+        for slot in range(raw.size):
+            if leaf(raw[slot], level, code):
+                state.entries[row, owner, slot >> 6] |= ONE << np.uint64(slot & 63)
     return row
 
 
 @hook
-def copy(state, level, table, row, slot, node):
-    """Copy the entry, and the leaf entries of its aligned block of 2^degree; returns how many."""
-    degree, known = state.options[DEGREE], (state.sharers[row] >> np.uint64(node)) & ONE
-    if state.options[ONLY_FIRST] and known:
-        degree = 0
-    raw, begin = state.raw[table - state.options[FIRST]], slot >> degree << degree
-    copied = 0
-    for at in range(begin, begin + (1 << degree)):
-        bit = ONE << np.uint64(at & 63)
-        there = at == slot or leaf(raw[at], np.int64(level), state.options[CODE])
-        if there and state.entries[row, node, at >> 6] & bit == 0:
-            state.entries[row, node, at >> 6] |= bit
-            copied += 1
+def copy(state, row, slot, degree, node, owner):
+    """Copy the entry, and those of its aligned block of 2^degree that the owner has; returns how many."""
+    state.entries[row, node, slot >> 6] |= ONE << np.uint64(slot & 63)
+    lo = slot >> degree << degree
+    hi, copied = lo + (1 << degree), 1
+    for word in range(lo >> 6, (hi + 63) >> 6):
+        new = state.entries[row, owner, word] & word_mask(lo, hi, word) & ~state.entries[row, node, word]
+        state.entries[row, node, word] |= new
+        copied += popcount(new)
     return copied
 
 
@@ -118,12 +130,11 @@ def on_host_step(state, tables, rows, steps, mapped, counters, step):
 @hook
 def update(state, table, node, events):
     """Write an entry of the owner's copy and of every linked copy, whether it has the entry or not."""
-    owner, row = state.owner[table], np.int64(state.row[table])
+    owner = state.owner[table]
     events[PTE_WRITE, node, owner] += 1
-    if row >= 0:
-        for sharer in range(state.entries.shape[1]):
-            if sharer != owner and (state.sharers[row] >> np.uint64(sharer)) & ONE:
-                events[PTE_FANOUT, node, sharer] += 1
+    for sharer in range(state.entries.shape[1]):
+        if sharer != owner and (state.sharers[table] >> np.uint64(sharer)) & ONE:
+            events[PTE_FANOUT, node, sharer] += 1
 
 
 HOOKS = HostHooks(locate, on_walk, on_host_step)
