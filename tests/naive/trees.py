@@ -128,3 +128,17 @@ def nearest_free(home, free):
     for k, block in zip(low, left, strict=False):
         given[k] = block
     return given
+
+
+def summary(snapshot, tree, table):
+    """(mapped pages, entry that gives its flags, first frame on the main node) of a leaf table."""
+    raw = [int(entry) for entry in tree.entries[table]]
+    there = [entry for entry in raw if leaf_frame(entry, 1, tree.encoding) is not None]
+    if not there:
+        return 0, 0, 0
+    frames = [leaf_frame(entry, 1, tree.encoding) for entry in there]
+    node = main_node(snapshot, frames)
+    first = next(f for f in frames if snapshot.topology.node_of_frame([f])[0] == node)
+    follows = {"x86": 1, "ept": 7, "kvm": 0x801}[tree.encoding]
+    walked = [e for e in there if e & follows == follows or (tree.encoding == "ept" and e & follows)]
+    return len(there), (walked or there)[0], first

@@ -18,6 +18,7 @@ from naive.trees import (
     nearest_free,
     regions,
     stays_small,
+    summary,
 )
 from ptanalyze.errors import UsageError
 from ptanalyze.kernels.replay import LL, RR
@@ -191,6 +192,28 @@ def test_four_way_replicas_of_a_tebibyte_and_a_half_of_huge_pages_take_36_mib():
 def test_blocks_are_given_out_as_the_naive_twin_does(home, free):
     got = huge_pages.nearest_free(np.array(home, np.int64), np.array(sorted(free), np.int64))
     assert got.tolist() == nearest_free(home, free)
+
+
+ENTRY = st.builds(
+    lambda flags, frame: flags | frame << 12,
+    st.sampled_from([0, 1, 2, 7, 0x67, 0x80, 0x100, 0x800, 0x801, 0x867, 1 << 63 | 0x67]),
+    st.integers(0, 3 << 24) | st.integers(0, 3000),
+)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.lists(st.lists(ENTRY, max_size=9), min_size=1, max_size=3), st.sampled_from(["x86", "ept", "kvm"]))
+def test_leaf_tables_are_summed_up_as_the_naive_twin_does(rows, encoding):
+    snapshot = build_snapshot([(GIB + k * REGION, 5) for k in range(len(rows))], [], nodes=2)
+    tree = replace(snapshot.guest, encoding=encoding)
+    tables = np.flatnonzero(tree.level == 1)
+    for table, row in zip(tables, rows, strict=True):
+        tree.entries[table, : len(row)] = row
+        tree.entries[table, len(row) :] = 0
+    found = huge_pages.candidates(tree, 1, True, snapshot.topology)
+    expected = [(table, *summary(snapshot, tree, table)) for table in tables.tolist()]
+    got = [tuple(int(x) for x in row) for row in zip(*found, strict=True)]
+    assert got == [row for row in expected if row[1]]
 
 
 @st.composite

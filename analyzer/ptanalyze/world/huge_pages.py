@@ -7,6 +7,7 @@ import numpy as np
 from .. import entries as bits
 from ..snapshot import Tree
 from ..trace import REGION_SHIFT
+from .cache_pass import read_only
 from .guest_pages import ANONYMOUS
 from .trees import with_frame, with_huge_leaves
 from .vma_rows import vma_of
@@ -57,7 +58,7 @@ def promote_guest(space, min_pages, fragmentation, seed):
     node: it is that of most of the region's pages, as in promote_host.
     """
     tree = space.snapshot.guest
-    allowed = one_anonymous_vma(space.snapshot, tree.base) & (tree.level == 1)
+    allowed = one_anonymous_vma(space.snapshot, tree.base)
     found = candidates(tree, min_pages, allowed, space.snapshot.topology if space.native else None)
     kept = _whole(tree.base[found.table], fragmentation, seed, 0)
     chosen = found.only(kept)
@@ -73,7 +74,7 @@ def promote_host(snapshot, min_pages, fragmentation, seed):
     The huge page is on the node of most of its pages: the aligned block around the first frame there.
     """
     tree = snapshot.host
-    found = candidates(tree, min_pages, tree.level == 1, snapshot.topology)
+    found = candidates(tree, min_pages, True, snapshot.topology)
     chosen = found.only(_whole(tree.base[found.table], fragmentation, seed, 1))
     return _promoted(tree, chosen, chosen.frame >> 9, len(found.table))
 
@@ -89,34 +90,30 @@ def one_anonymous_vma(snapshot, bases):
 
 
 def candidates(tree, min_pages, allowed, topology=None):
-    """Candidates among the leaf tables with allowed[table] and `min_pages` (at least 1) mapped pages.
+    """Candidates among the leaf tables with `min_pages` (at least 1) mapped pages.
 
+    allowed   bool[T], or True for all
     topology  frame: the first on the node that most of a region's pages are on; None: the first
     """
-    columns = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint64), np.zeros(0, np.int64))]
-    for _, ids, raw in bits.blocks(tree, (1,)):
-        there = bits.mapped(raw, 1, tree.encoding)
-        pages = there.sum(axis=1)
-        at = np.flatnonzero(allowed[ids] & (pages >= max(min_pages, 1)))
-        raw, there = raw[at], there[at]
-        present = there & bits.present(raw, tree.encoding)
-        liked = np.where(present.any(axis=1)[:, None], present, there)
-        frames = bits.frame(raw, 1, tree.encoding)
-        near = there if topology is None else there & _on_main_node(frames, there, topology)
-        rows = np.arange(len(at))
-        flags, first = raw[rows, liked.argmax(axis=1)], frames[rows, near.argmax(axis=1)]
-        columns.append((ids[at], pages[at], flags, first))
-    found = Candidates(*(np.concatenate(column) for column in zip(*columns, strict=True)))
-    return found.only(np.argsort(tree.base[found.table], kind="stable"))
+    from ..kernels.entries import CODES
+    from ..kernels.huge_pages import summarise
+
+    tables = np.flatnonzero((tree.level == 1) & allowed)
+    tables = tables[np.argsort(tree.base[tables], kind="stable")]
+    ranges = _ranges(topology)
+    on_node = np.zeros(int(ranges.node.max(initial=0)) + 2, np.int64)
+    pages, raw, first = (np.zeros(len(tables), dtype) for dtype in (np.int64, np.uint64, np.int64))
+    summarise(read_only(tree.entries), tables, CODES[tree.encoding], ranges, on_node, pages, raw, first)
+    return Candidates(tables, pages, raw, first).only(pages >= max(min_pages, 1))
 
 
-def _on_main_node(frames, there, topology):
-    """bool[n, 512]: frames on the node that most of the row's mapped frames are on."""
-    node = topology.node_of_frame(frames).astype(np.int64) + 1
-    kinds = int(node.max(initial=0)) + 1
-    row = np.arange(len(node))[:, None] * kinds
-    counts = np.bincount((row + node)[there], minlength=len(node) * kinds).reshape(-1, kinds)
-    return node == counts.argmax(axis=1)[:, None]
+def _ranges(topology):
+    """kernels.huge_pages.Ranges of a Topology; of None: none."""
+    from ..kernels.huge_pages import Ranges
+
+    nodes = topology.nodes if topology else ()
+    found = sorted((int(a), int(b), node.id) for node in nodes for a, b in node.frames)
+    return Ranges(*np.array(found, np.int64).reshape(-1, 3).T.copy())
 
 
 def _whole(bases, fragmentation, seed, dimension):
@@ -168,13 +165,18 @@ def _blocks(space, chosen):
 
 def _in_use(tree, tables, blocks):
     """int64[blocks]: leaves of `tables` (bool[T]), and these, that are in each block of 512 frames."""
+    from ..kernels.entries import CODES
+    from ..kernels.huge_pages import count_blocks
+
     used = np.zeros(blocks, np.int64)
     own = tree.frame[tables & (tree.frame >= 0)] >> 9
     np.add.at(used, own[own < blocks], 1)
-    for level, ids, raw in bits.blocks(tree, (1, 2, 3)):
+    small = np.flatnonzero(tables & (tree.level == 1))
+    count_blocks(read_only(tree.entries), small, CODES[tree.encoding], used)
+    for level, ids, raw in bits.blocks(tree, (2, 3)):
         raw = raw[tables[ids]]
         first = bits.frame(raw[bits.leaf(raw, level, tree.encoding)], level, tree.encoding) >> 9
-        for k in range(512 ** max(level - 2, 0)):
+        for k in range(512 ** (level - 2)):
             used += np.bincount(first[first + k < blocks] + k, minlength=blocks)
     return used
 
