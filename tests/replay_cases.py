@@ -14,7 +14,7 @@ from ptanalyze.walks import WalkStream
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
 from ptanalyze.world.world import Effort, World
-from strategies import PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
+from strategies import FRAMES_PER_NODE, PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
 
 HEAP = 0x1000_0000_0000
 REGIONS = (HEAP, HEAP + REGION, HEAP + (1 << 30), HEAP + (1 << 39))
@@ -81,13 +81,15 @@ def _remap(where, old, new, target):
 
 
 @st.composite
-def memory_events(draw, chunks, threads):
+def memory_events(draw, chunks, threads, moving=0):
+    kinds = [
+        Event.MMAP, Event.MUNMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK,
+        Event.THREAD_EXIT, Event.THREAD_START,
+    ]  # fmt: skip
+    kinds += [Event.MOVE_PAGES] * 3 if moving else []
     found = []
     for _ in range(draw(st.integers(0, 6))):
-        kind = draw(st.sampled_from([
-            Event.MMAP, Event.MUNMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK,
-            Event.THREAD_EXIT, Event.THREAD_START,
-        ]))  # fmt: skip
+        kind = draw(st.sampled_from(kinds))
         where, length, advice = draw(WHERE), draw(LENGTH), draw(ADVICE)
         result = 0
         if kind == Event.MMAP:
@@ -96,6 +98,8 @@ def memory_events(draw, chunks, threads):
             arguments, result = _remap(where, min(length, REGION), min(draw(LENGTH), REGION), draw(WHERE))
         elif kind == Event.BRK:
             arguments, result = (where,), where
+        elif kind == Event.MOVE_PAGES:
+            arguments = (where >> 21 << 21, length, draw(st.integers(0, moving - 1)))
         else:
             arguments = (where, length, advice)
         result = -22 if draw(st.integers(0, 9)) == 0 else result
@@ -107,9 +111,33 @@ def memory_events(draw, chunks, threads):
     return sorted(found, key=lambda event: event[0])
 
 
+def _spread(draw, pages, native, nodes):
+    """The same pages with data on any node; the host maps some by 2 MiB."""
+    nodes_of = [draw(st.integers(0, nodes - 1)) for _ in pages]
+    if native:
+        return [
+            Page(p.va, n * FRAMES_PER_NODE + p.frame, p.level) for p, n in zip(pages, nodes_of, strict=True)
+        ], None
+    huge = draw(st.booleans())
+    host = [
+        Page(p.frame << 12, n * FRAMES_PER_NODE + p.frame, p.level)
+        for p, n in zip(pages, nodes_of, strict=True)
+        if p.level == 1 or huge
+    ]
+    tables = draw(st.integers(-1, nodes - 1))
+    if tables >= 0:  # the guest's own tables share a page of the host's
+        host.append(Page(1 << 32, tables * FRAMES_PER_NODE + (1 << 20), 2))
+    if draw(st.booleans()):  # and so do all small pages
+        host = [p for p in host if p.level > 1 or p.va >> 21 != 1] + [Page(1 << 21, 512, 2)]
+    return pages, host
+
+
 @st.composite
-def cases(draw, native=True):
-    """A few regions, some mapped by 2 MiB pages, touched from several nodes among all kinds of events."""
+def cases(draw, native=True, moving=False):
+    """A few regions, some mapped by 2 MiB pages, touched from several nodes among all kinds of events.
+
+    moving  the data are on several nodes, and events move them
+    """
     nodes, threads = draw(st.integers(1, 4)), draw(st.integers(1, 5))
     mapped = draw(st.lists(WHERE, min_size=1, max_size=12, unique=True))
     huge = set(draw(st.lists(st.sampled_from(REGIONS), max_size=1)))
@@ -119,10 +147,14 @@ def cases(draw, native=True):
     vmas = [(a, b, "v") for a, b in itertools.pairwise(bounds)]
     vmas = vmas[: draw(st.integers(1, len(vmas)))]
     spread = draw(st.lists(st.integers(0, nodes - 1), min_size=1, max_size=3))
+    host_pages = None if native else []
+    if moving:
+        pages, host_pages = _spread(draw, pages, native, nodes)
     snapshot = build_snapshot(
-        pages, None if native else [], nodes=nodes, table_nodes=spread, host_table_nodes=spread, vmas=vmas
+        pages, host_pages, nodes=nodes, table_nodes=spread, host_table_nodes=spread, vmas=vmas
     )
-    touched = st.lists(st.tuples(WHERE, st.booleans()), max_size=8)
+    where = st.one_of(st.sampled_from(mapped[:3]), st.sampled_from(mapped), WHERE) if moving else WHERE
+    touched = st.lists(st.tuples(where, st.booleans()), max_size=8)
     chunks = draw(st.lists(st.tuples(st.integers(0, threads - 1), touched), max_size=8))
-    trace = build_trace(chunks, draw(memory_events(len(chunks), threads)), threads)
+    trace = build_trace(chunks, draw(memory_events(len(chunks), threads, nodes if moving else 0)), threads)
     return case(snapshot, trace, nodes, draw(st.integers(nodes, 2 * nodes)))

@@ -1,14 +1,18 @@
 """Replay one walk stream under several policies at once: what they share is done once a batch."""
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from .kernels.faults import carry_out, mark_faults
-from .kernels.replay import Counters, counters, replay_for
+from .kernels.replay import TABLE_MOVED, Counters, counters, replay_for
+from .kernels.steps import BALANCING, DATA, HOST_DATA
 from .policies import Plan
+from .result import Series
+from .walks import GUEST_BIT, Reads
 from .world.cache_pass import no_reads
 
 
@@ -20,6 +24,8 @@ class Run:
     states: tuple[Any, Any]
     counters: Counters
     step: int = 0
+    marks: list[tuple] = field(default_factory=list)
+    series: Series | None = None
 
     def replay(self, world, reads, fault, mapped, first, last=False):
         history = world.history
@@ -40,6 +46,15 @@ class Run:
             self.step,
             last,
         )
+
+    def mark(self, domains):
+        """Keep what was counted so far."""
+        now = by_socket(self.counters, domains)
+        dram = now.reads[..., 1]
+        guest = dram[::GUEST_BIT].sum(axis=0)
+        moved = sum(int(events[:, TABLE_MOVED].sum()) for events in (now.events, now.host_events))
+        both = np.stack([guest, dram.sum(axis=0) - guest])
+        self.marks.append((now.classes.copy(), both, moved, self.step))
 
     def settle(self, world, missing):
         """The tables that the kernel filled by itself."""
@@ -85,18 +100,21 @@ def start(plan, world):
     for side, (part, params) in enumerate((plan.guest, plan.host)):
         states[side], pages = part.start(world, params)
         (count.host_pages if side else count.pages)[:] = pages
+        if part.at_once:
+            part.at_once(states[side], (count.host_events if side else count.events)[BALANCING])
     return Run(plan, tuple(states), count)
 
 
-def replay(runs, world, batches, progress=None):
+def replay(runs, world, batches, progress=None, windows=0):
     """Carry all runs through `batches`, an iterator of (chunk range, Reads), and the events between them.
 
     Runs of one batch are shared out among world.effort.threads threads; counts do not depend on it.
-    `progress` is called with the number of walks done so far. Returns kernels.faults.Mapped as it is in the
-    end.
+    `progress` is called with the number of walks done so far. With `windows` each run gets a Series of so
+    many. Returns kernels.faults.Mapped as it is in the end.
     """
     history, parent = world.history, world.space.tables.parent
     mapped = history.mapped()
+    times, ends = _windows(world, windows)
     first = step = 0
     with ThreadPoolExecutor(max(world.effort.threads, 1)) as pool:
 
@@ -104,7 +122,8 @@ def replay(runs, world, batches, progress=None):
             for job in [pool.submit(run.replay, world, *now) for run in runs]:
                 job.result()
 
-        for _, reads in batches:
+        for reads in _pieces(batches, ends):
+            _mark(runs, world, ends, first)
             fault = np.zeros(len(reads.page), np.uint8)
             step = mark_faults(
                 reads.page, reads.slot, history.rows, parent, history.steps, mapped, first, step, fault
@@ -119,4 +138,47 @@ def replay(runs, world, batches, progress=None):
     missing = np.flatnonzero(~mapped.exists[: world.space.guest_tables] & world.space.program_tables)
     for run in runs:
         run.settle(world, missing)
+        if windows:
+            run.series = _series(run, world, mapped, times, ends)
     return mapped
+
+
+def _windows(world, windows):
+    """(int64[N] ns, int64[N] walks): where windows of equal time, or without times of equal walks, end."""
+    stream, time = world.stream, world.trace.chunks["time"]
+    if not len(time) or time[0] == time[-1]:
+        ends = np.arange(1, windows + 1) * len(stream) // max(windows, 1)
+        return np.zeros(windows, np.int64), ends
+    times = np.arange(1, windows + 1) * int(time[-1] - time[0]) // max(windows, 1)
+    ends = stream.offset[np.searchsorted(time, times + time[0])]
+    ends[-1:] = len(stream)
+    return times, ends
+
+
+def _pieces(batches, ends):
+    """Iterate Reads: the batches, cut where windows end."""
+    first = 0
+    for _, reads in batches:
+        count = len(reads.page)
+        cuts = np.unique([0, *(ends[(ends > first) & (ends < first + count)] - first), count])
+        for begin, end in itertools.pairwise(cuts.tolist()):
+            yield Reads(*(column[begin:end] for column in reads))
+        first += count
+
+
+def _mark(runs, world, ends, walk):
+    """Windows that end before `walk` have ended."""
+    for run in runs:
+        while len(run.marks) < len(ends) and ends[len(run.marks)] <= walk < len(world.stream):
+            run.mark(world.domains)
+
+
+def _series(run, world, mapped, times, ends):
+    while len(run.marks) < len(ends):
+        run.mark(world.domains)
+    classes, dram, moved, step = (np.array(column) for column in zip(*run.marks, strict=True))
+    kind = world.history.steps.kind
+    page = ((kind == DATA) | (kind == HOST_DATA)) & (mapped.changed > 0)
+    data = np.concatenate([[0], np.cumsum(page)])
+    classes, dram = (np.diff(column, axis=0, prepend=0) for column in (classes, dram))
+    return Series(times, classes.sum(axis=(1, 2)), classes, dram, moved, data[step])

@@ -69,6 +69,41 @@ class Price:
 
 
 @dataclass(frozen=True)
+class Series:
+    """What was counted in each of N windows of equal time.
+
+    time_ns       int64[N]  end of each window, from the trace's first chunk
+    walks         int64[N]
+    classes       int64[N, sockets, 4]  as kernels.replay.Counters
+    dram          int64[N, 2, sockets, sockets]  of the guest's, the host's tables, by [reader, server]
+    tables_moved  int64[N]  table pages moved so far, of both dimensions
+    data_moved    int64[N]  data pages moved so far
+    """
+
+    time_ns: np.ndarray
+    walks: np.ndarray
+    classes: np.ndarray
+    dram: np.ndarray
+    tables_moved: np.ndarray
+    data_moved: np.ndarray
+
+    def rows(self):
+        """[{column: value}], one a window; shares are of its walks or DRAM reads, None without any."""
+        return [self._row(k) for k in range(len(self.walks))]
+
+    def _row(self, k):
+        walks, row = int(self.walks[k]), {"time_ns": int(self.time_ns[k]), "walks": int(self.walks[k])}
+        for kind, name in enumerate(("LL", "LR", "RL", "RR")):
+            row[f"leaf_{name}_share"] = int(self.classes[k, :, kind].sum()) / walks if walks else None
+        for side, name in enumerate(("guest", "host")):
+            reads = int(self.dram[k, side].sum())
+            remote = reads - int(np.trace(self.dram[k, side]))
+            row |= {f"{name}_dram_reads": reads, f"{name}_remote_share": remote / reads if reads else None}
+        moved = {"tables_moved": int(self.tables_moved[k]), "data_moved": int(self.data_moved[k])}
+        return row | moved
+
+
+@dataclass(frozen=True)
 class Result:
     """Integer counts (kernels.replay.Counters says what their axes are) and their price.
 
@@ -80,6 +115,7 @@ class Result:
     host_pages    host table pages, replicas included; host_single_copy as captured
     aside_pages   table pages that walks no longer go through
     facts         {name: number}: what the policy found when it reshaped the capture
+    series        what happened over time, None where nobody asked
     """
 
     policy: str
@@ -103,6 +139,7 @@ class Result:
     facts: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)
+    series: Series | None = None
 
     @property
     def events(self):

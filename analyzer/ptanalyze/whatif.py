@@ -12,6 +12,7 @@ from .progress import adding_up
 from .replay import by_socket, replay, start
 from .result import Result
 from .static_whatif import static_results
+from .world.data_moves import NOTHING_MOVES, moves_notes
 from .world.placement import AUTO, place
 from .world.system_calls import system_calls
 from .world.world import Effort, World, untouched
@@ -31,6 +32,9 @@ def whatif(
     cache_dir=None,
     progress=None,
     provenance=None,
+    moves=None,
+    move_threads="",
+    windows=0,
 ):
     """[Result]: the baseline's first, then one for each of `policies` that is not the baseline itself.
 
@@ -40,12 +44,17 @@ def whatif(
     threads    for the passes and the replays; counts do not depend on it
     cache_dir  directory where the walk stream is kept, None: not kept
     progress   called with (done, of so many, what): touches of the TLB filter pass, then walks replayed
+    moves      world.data_moves.Moves: how data pages move, None: by the trace's events alone
+    move_threads  threads that go on elsewhere, see world.thread_moves; windows: how many a Result.series has
     Without a trace (None) every mapped page counts once for each node; policies that depend on order refuse.
     Raises UsageError for parameters, combinations and placements that are not possible.
     """
-    world = captured_world(snapshot, trace, machine, placement, threads, cache_dir, progress)
+    world = captured_world(
+        snapshot, trace, machine, placement, threads, cache_dir, progress, moves, move_threads
+    )
     plans = planned(policies, baseline_of(world) if baseline == AUTO else baseline)
-    return replayed(world, plans, costs or load_costs(machine), contended, progress, provenance)
+    costs = costs or load_costs(machine)
+    return replayed(world, plans, costs, contended, progress, provenance, windows=windows)
 
 
 def baseline_of(world):
@@ -53,16 +62,29 @@ def baseline_of(world):
     return "linux" if not world.traced or len(world.snapshot.topology) > 1 else "first-touch"
 
 
-def captured_world(snapshot, trace, machine, placement=AUTO, threads=1, cache_dir=None, progress=None):
+def captured_world(
+    snapshot,
+    trace,
+    machine,
+    placement=AUTO,
+    threads=1,
+    cache_dir=None,
+    progress=None,
+    moves=None,
+    move_threads="",
+):
     """The World of a capture; arguments as whatif's."""
     if trace is None:
         return untouched(snapshot, machine)
     filtered = adding_up(progress, trace.touches, "filtering touches")
-    placed = place(trace, machine, placement, snapshot.topology)
-    return World(snapshot, trace, machine, placed, Effort(threads, cache_dir, filtered))
+    placed = place(trace, machine, placement, snapshot.topology, move_threads)
+    effort = Effort(threads, cache_dir, filtered)
+    return World(snapshot, trace, machine, placed, effort, moves=moves or NOTHING_MOVES)
 
 
-def replayed(captured, plans, costs, contended=False, progress=None, provenance=None, refused=None):
+def replayed(
+    captured, plans, costs, contended=False, progress=None, provenance=None, refused=None, windows=0
+):
     """[Result] of Plans on a captured World, the first one being what the others are compared with.
 
     refused  a dict: plans that the capture does not allow are left out, and why is added to it by their name
@@ -72,7 +94,7 @@ def replayed(captured, plans, costs, contended=False, progress=None, provenance=
         return static_results(captured, plans, costs, provenance, contended, refused)
     done = {}
     for world, runs in by_world(plans, captured, refused):
-        mapped = replay(runs, world, world.reads(), _ticking(progress, world))
+        mapped = replay(runs, world, world.reads(), _ticking(progress, world), windows)
         done |= {id(run.plan): (run, world, mapped) for run in runs}
     first = done[id(plans[0])]
     base = plans[0].name, _price(*first, None, costs, contended)
@@ -152,13 +174,14 @@ def _result(run, world, mapped, base, costs, provenance, contended):
         facts=run.facts(world),
         notes=tuple(notes(world, cost.instructions(world.trace, costs)[1])),
         provenance=provenance,
+        series=run.series,
     )
 
 
 def notes(world, how):
     """What a reader of the results should know, one line each."""
     space, history = world.space, world.history
-    found = [how, *world.notes]
+    found = [how, *world.notes, *moves_notes(world)]
     if (ended := world.trace.facts.get("ended", "exit")) not in ("exit", "imported"):
         found.append(f"the trace may be only part of the run; it ended by: {ended}")
     if len(space.snapshot.topology) == 1 and world.nodes > 1:

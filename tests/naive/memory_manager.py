@@ -12,7 +12,7 @@ def up(length):
 
 
 class Deaf:
-    """A policy that is not told yet."""
+    """A policy that is not told yet, or data that nobody follows."""
 
     def __getattr__(self, name):
         return lambda *_: None
@@ -66,7 +66,7 @@ class Memory:
             self.pieces.append(
                 (int(vma["start"]), int(vma["end"]), self.new_lineage(self.main), int(vma["prot"]))
             )
-        self.brk = None
+        self.brk, self.data = None, Deaf()
         self.without_created(trace)
         self.vma, self.valid, self.policy = {}, set(), policy
         for start, end, lineage, prot in self.pieces:
@@ -166,6 +166,7 @@ class Memory:
         if entry in self.valid:
             return None
         self.valid.add(entry)
+        self.data.mapped(entry, node)
         made = [t for t in reversed(self.chain(page)) if t not in self.exists]
         self.exists |= set(made)
         return made
@@ -199,6 +200,10 @@ class Memory:
             self.remap(a, up(b), up(c), d, result, node, live)
         elif kind == Event.BRK:
             self.set_brk(up(result), node, live)
+        elif kind == Event.MOVE_PAGES:
+            for entry, _ in list(self.entries(a, a + up(b))):
+                self.changed += [entry] if self.data.move(entry, c, node) else []
+            self.shoot(a, a + up(b), node, live)
 
     def remap(self, source, old, new, flags, target, node, live):
         if source == target:
@@ -241,6 +246,7 @@ class Memory:
         made = [t for t in reversed(self.chain(to)) if t not in self.exists]
         self.exists |= set(made)
         self.valid.add((1, to))
+        self.data.remapped((1, page), (1, to))
         self.policy.moved((1, to), made, node)
 
     def set_brk(self, end, node, live):
@@ -300,6 +306,7 @@ class Memory:
         if what == "clear" and whole:
             self.policy.clear(entry)
             self.valid.discard(entry)
+            self.data.gone(entry)
 
     def shoot(self, start, end, node, live):
         if self.changed:

@@ -21,6 +21,7 @@ class Fixed:
     ):
         self.memory, self.nodes, self.rule, self.next = memory, nodes, rule, {"guest": 0, "host": 0}
         self.events, self.ideal, self.replicas, self.serve = Counter(), ideal, replicas, serve
+        self.host_events, self.by = Counter(), 0
         self.captured, self.host, self.host_replicas = {}, {}, host_replicas
         tables = space.tables
         for t in range(space.guest_tables):
@@ -96,6 +97,20 @@ class Fixed:
         self.make(made, node)
         self.write(self.table_of(entry), node)
 
+    def data(self, entry, to, node):
+        """Entry's data moved to node `to`, its kernel did it on a CPU of `node`."""
+        self.changing([entry], node)
+
+    def host_data(self, table, slot, to, node):
+        self.host_events["pte_writes", node, self.where_host(table, node)] += 1
+
+    def table_data(self, table, to, node):
+        """The hypervisor moved a guest table's page."""
+        home = self.home.get(table)
+        if not self.replicas and home is not None and home != to:
+            self.events["tables_moved", home, to] += 1
+            self.home[table] = to
+
     def free(self, table, node):
         for there in self.replicas or [self.where(table, node)]:
             self.events["tables_freed", node, there] += 1
@@ -116,6 +131,7 @@ class Hydra:
     def __init__(self, memory, space, nodes, prefetch=9, prefetch_on="every", tlbflush="single"):
         self.memory, self.nodes, self.events = memory, nodes, Counter()
         self.degree, self.on, self.filter = prefetch, prefetch_on, tlbflush
+        self.by, self.pending, self.held = 0, {0: set(), 1: set()}, {0: set(), 1: set()}
         self.host = {t: int(n) for t, n in enumerate(space.tables.node)}
         self.has = {(memory.root, n) for n in range(nodes)}  # (table, node)
         self.copies = {e: {memory.owner(e)} for e in memory.valid}  # entry -> nodes
@@ -213,8 +229,8 @@ class Hydra:
             self.events["pte_writes", node, owner] += 1
             for there in sharers - {owner}:
                 self.events["pte_fanout", node, there] += 1
-            self.pending = getattr(self, "pending", set()) | sharers
-            self.held = getattr(self, "held", set()) | self.copies[entry]
+            self.pending[self.by] |= sharers
+            self.held[self.by] |= self.copies[entry]
 
     def clear(self, entry):
         del self.copies[entry]
@@ -233,8 +249,8 @@ class Hydra:
         self.rings.pop(table, None)
 
     def shoot(self, entries, single, node, live):
-        sharing, held = self.pending, self.held
-        self.pending, self.held = set(), set()
+        sharing, held = self.pending[self.by], self.held[self.by]
+        self.pending[self.by], self.held[self.by] = set(), set()
         filtered = {
             "off": False,
             "single": single,
@@ -245,6 +261,15 @@ class Hydra:
             kind = "ipis" if there in sharing or not filtered else "ipis_saved"
             assert kind == "ipis" or there not in held, "a CPU that may cache the entry was spared"
             self.events[kind, node, there] += count
+
+    def data(self, entry, to, node):
+        self.changing([entry], node)
+
+    def host_data(self, table, slot, to, node):
+        pass
+
+    def table_data(self, table, to, node):
+        pass
 
     def settle(self, tables):
         for table in sorted(tables, reverse=True):

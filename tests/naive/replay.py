@@ -8,6 +8,7 @@ from ptanalyze.trace import Event
 
 from .memory_manager import Deaf, Memory
 from .policies import Fixed, Hydra
+from .vmitosis_migrate import Following, Migrating
 
 
 def live_cpus(trace, placement, number, cpu, nodes):
@@ -80,8 +81,12 @@ def last_vmas(snapshot, trace, space, placement, nodes):
     return [(lo, hi, memory.owner_of_lineage[lineage]) for lo, hi, lineage, _ in memory.pieces]
 
 
-def make(name, params, memory, space, machine):
+def make(name, params, memory, space, machine, data=None, home=0):
     nodes = machine.nodes
+    if name == "vmitosis-migrate":
+        return Migrating(memory, space, nodes, data, **params)
+    if name == "mitosis" and params.get("mode") == "migrate":
+        return Following(memory, space, nodes, home)
     if callable(name):
         return name(memory, space, machine)
     if name == "hydra":

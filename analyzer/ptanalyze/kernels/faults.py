@@ -5,7 +5,20 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from .steps import CLEAR, DATA, FLUSH, FREE, HOST_DATA, MOVE, TABLE_DATA, UPDATE, popcount, word_mask
+from .steps import (
+    BALANCING,
+    CLEAR,
+    DATA,
+    FLUSH,
+    FREE,
+    HOST_DATA,
+    MOVE,
+    RUN,
+    TABLE_DATA,
+    UPDATE,
+    popcount,
+    word_mask,
+)
 
 ONE = np.uint64(1)
 
@@ -16,9 +29,9 @@ class Mapped(NamedTuple):
     valid    uint64[L, 8]  bit map of the valid entries of each row
     exists   bool[T]       the table page exists on some node
     changed  int32[S]      valid entries each step changed; DATA, HOST_DATA: 1 if the page was mapped; FREE,
-                           TABLE_DATA: 1 if the table existed; FLUSH: 1 if needed
+                           TABLE_DATA: 1 if the table existed; FLUSH: 1 if needed; RUN: 1
     made     uint8[S]      table pages a MOVE had to make for its target
-    pending  int64[1]      valid entries changed since the last FLUSH
+    pending  int64[2]      valid entries changed since the last FLUSH: by system calls, by NUMA balancing
     """
 
     valid: np.ndarray
@@ -67,12 +80,13 @@ def _make(table, parent, exists):
 @njit(cache=True, nogil=True, _nrt=False)
 def carry_out(step, rows, parent, steps, mapped):
     kind, row, lo, hi = steps.kind[step], steps.row[step], steps.lo[step], steps.hi[step]
+    by = np.int64(steps.call[step] == BALANCING)
     if kind == FREE:
         mapped.changed[step] = mapped.exists[steps.other[step]]
         mapped.exists[steps.other[step]] = False
     elif kind == FLUSH:
-        mapped.changed[step] = mapped.pending[0] > 0
-        mapped.pending[0] = 0
+        mapped.changed[step] = mapped.pending[by] > 0
+        mapped.pending[by] = 0
     elif kind in (CLEAR, UPDATE):
         changed = 0
         for word in range(lo >> 6, (hi + 63) >> 6):
@@ -81,14 +95,16 @@ def carry_out(step, rows, parent, steps, mapped):
             if kind == CLEAR:
                 mapped.valid[row, word] &= ~mask
         mapped.changed[step] = changed
-        mapped.pending[0] += changed
+        mapped.pending[by] += changed
     elif kind in (DATA, HOST_DATA):
         mapped.changed[step] = (mapped.valid[row, lo >> 6] >> np.uint64(lo & 63)) & ONE
-        mapped.pending[0] += mapped.changed[step] if kind == DATA else 0
+        mapped.pending[by] += mapped.changed[step] if kind == DATA else 0
     elif kind == TABLE_DATA:
         mapped.changed[step] = mapped.exists[steps.other[step]]
     elif kind == MOVE:
         _move(step, rows, parent, steps, mapped)
+    elif kind == RUN:
+        mapped.changed[step] = 1
 
 
 @njit(cache=True, nogil=True, _nrt=False)

@@ -19,6 +19,7 @@ CALLS = (  # Steps.call: on whose behalf; 0 to 11 as trace.Event, 12 is the kern
     "walk", "thread_start", "thread_exit", "mmap", "munmap", "mprotect", "mremap", "madvise", "brk",
     "roi_start", "roi_end", "move_pages", "numa_balancing",
 )  # fmt: skip
+BALANCING = 12
 
 
 class Steps(NamedTuple):
@@ -27,8 +28,9 @@ class Steps(NamedTuple):
     at     int64[S]  before walk number `at` of the stream
     kind   uint8[S]  SET ... RUN
     row    int32[S]  FREE: the table's row, -1 where it has none
-    lo     int16[S]  first slot
-    hi     int16[S]  one past the last slot
+    lo     int16[S]  first slot; TABLE_DATA: 1 if the host's entry is rewritten for it, 0 if for another step
+    hi     int16[S]  one past the last slot; DATA, HOST_DATA, TABLE_DATA: slot of the host table that maps the
+                     page, -1: all of them
     owner  int16[S]  CLEAR, UPDATE, MOVE: node that owns the VMA of these slots; DATA ...: node before
     other  int32[S]  SET: VMA id; MOVE: target row; FREE, TABLE_DATA: flat table id; FLUSH: index into
                      Shootdowns; DATA, HOST_DATA: flat id of the host table that maps the page, -1 native

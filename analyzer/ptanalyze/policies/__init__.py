@@ -16,6 +16,7 @@ from . import (
     shadow,
     thp,
     vmitosis,
+    vmitosis_migrate,
     wasp,
 )
 from .base import Policy, parameters
@@ -42,6 +43,7 @@ POLICIES = (
     mitosis.POLICY,
     hydra.POLICY,
     vmitosis.POLICY,
+    vmitosis_migrate.POLICY,
     hydra_2d.POLICY,
     wasp.POLICY,
     # what reshapes the world, in the order in which it does

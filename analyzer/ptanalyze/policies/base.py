@@ -67,6 +67,7 @@ class Part(NamedTuple):
     before anything is touched, or None where that depends on it. Without at_rest the policy needs a trace.
     facts(state, world, params, pages) -> {name: number}: what the replay found, for the Result; `pages` as in
     Counters.
+    at_once(state, events): counts into int64[kinds, nodes, nodes] what is done before the first walk.
     """
 
     hooks: GuestHooks | HostHooks
@@ -74,6 +75,7 @@ class Part(NamedTuple):
     settle: Callable | None = None
     at_rest: Callable | None = None
     facts: Callable | None = None
+    at_once: Callable | None = None
 
 
 class Policy(NamedTuple):
@@ -122,6 +124,11 @@ NEEDS = {  # what -> (is it there?, what it is called, how to get it)
         lambda world: not world.snapshot.native,
         "a native capture has no host tables (ept.tables)",
         "dump the VM with `ptanalyze dump vm` and `ptanalyze join` it with the guest's capture",
+    ),
+    "data nodes": (
+        lambda world: world.traced or not world.snapshot.native or len(world.snapshot.topology) > 1,
+        "all data of a capture of one node are on it, and there is no trace that says who touches them",
+        RECORD + ", or dump on a machine with several nodes",
     ),
     "VMAs": (
         lambda world: len(world.snapshot.vmas) > 0,

@@ -153,7 +153,7 @@ def on_host_step(state, tables, rows, steps, mapped, counters, step):
         return
     if kind == HOST_DATA and steps.other[step] >= 0:
         write(state, steps.other[step], node, 1, counters.host_events)
-    elif kind == TABLE_DATA and tables.host_leaf[steps.other[step]] >= 0:
+    elif kind == TABLE_DATA and steps.lo[step] and tables.host_leaf[steps.other[step]] >= 0:
         write(state, tables.host_leaf[steps.other[step]], node, 1, counters.host_events)
 
 

@@ -46,7 +46,7 @@ def start(world, params):
         history.mixed.copy(),
         history.vma_owner,
         options,
-        np.zeros(1, np.uint64),
+        np.zeros(2, np.uint64),
     )
     return state, int(np.bitwise_count(tables).sum())
 

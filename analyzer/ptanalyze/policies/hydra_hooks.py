@@ -21,7 +21,7 @@ from ..kernels.replay import (
     TABLE_NEW,
     grow,
 )
-from ..kernels.steps import CLEAR, DATA, FLUSH, FREE, MOVE, SET, UPDATE, popcount, word_mask
+from ..kernels.steps import BALANCING, CLEAR, DATA, FLUSH, FREE, MOVE, SET, UPDATE, popcount, word_mask
 from .base import GuestHooks, hook
 
 ONE = np.uint64(1)
@@ -35,7 +35,8 @@ class State(NamedTuple):
     tables     uint64[T]            bit n: node n has this guest table page
     vma        int32[L], mixed_row int32[L], mixed int32[M, 512], owner int16[V]: as in History
     options    int64[3]             prefetch degree; 1: only with a table's first copy; OFF ... ALL_OR_NONE
-    sharing    uint64[1]            nodes that share a leaf table changed since the last FLUSH
+    sharing    uint64[2]            nodes that share a leaf table changed since the last FLUSH, by system calls
+                                    and by NUMA balancing
     """
 
     entries: np.ndarray
@@ -139,6 +140,7 @@ def link(state, row, node, owner):
 @njit(cache=True, nogil=True, _nrt=False)
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, row, lo, hi = steps.kind[step], steps.row[step], steps.lo[step], steps.hi[step]
+    by, node = np.int64(steps.call[step] == BALANCING), steps.node[step]
     if kind == SET:
         if state.mixed_row[row] < 0:
             state.vma[row] = steps.other[step]
@@ -147,13 +149,13 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     elif mapped.changed[step] == 0:
         return
     elif kind == FREE:
-        free(state, row, steps.other[step], steps.node[step], counters)
+        free(state, row, steps.other[step], node, counters)
     elif kind == FLUSH:
-        shoot_down(state, steps.other[step], steps.node[step], shootdowns, counters)
+        shoot_down(state, steps.other[step], by, node, shootdowns, counters)
     elif kind == DATA:
-        update(state, row, owner_of(state, row, lo), steps.node[step], mapped.changed[step], counters)
+        update(state, row, owner_of(state, row, lo), by, node, mapped.changed[step], counters)
     elif kind in (CLEAR, UPDATE, MOVE):
-        update(state, row, steps.owner[step], steps.node[step], mapped.changed[step], counters)
+        update(state, row, steps.owner[step], by, node, mapped.changed[step], counters)
         if kind == MOVE:
             move(state, tables, rows, steps, mapped, counters, step)
         if kind != UPDATE:
@@ -161,13 +163,13 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
 
 
 @hook
-def update(state, row, owner, node, entries, counters):
+def update(state, row, owner, by, node, entries, counters):
     """Write `entries` entries of the owner's copy and of every linked copy, whether it has them or not."""
     counters.events[PTE_WRITE, node, owner] += entries
     for sharer in range(state.ring.shape[1]):
         if sharer != owner and (state.ring[row, owner] >> np.uint64(sharer)) & ONE:
             counters.events[PTE_FANOUT, node, sharer] += entries
-    state.sharing[0] |= state.ring[row, owner]
+    state.sharing[by] |= state.ring[row, owner]
 
 
 @hook
@@ -202,10 +204,10 @@ def free(state, row, table, node, counters):
 
 
 @hook
-def shoot_down(state, number, node, shootdowns, counters):
+def shoot_down(state, number, by, node, shootdowns, counters):
     """Interrupt the CPUs of the sharers' nodes where the filter applies, every live one elsewhere (4.2)."""
-    mode, sharing = state.options[2], state.sharing[0]
-    state.sharing[0] = 0
+    mode, sharing = state.options[2], state.sharing[by]
+    state.sharing[by] = 0
     too_wide = mode == SINGLE and not shootdowns.single[number]
     shared = mode == ALL_OR_NONE and (sharing & ~(ONE << np.uint64(node))) != 0
     if mode == OFF or too_wide or shared:

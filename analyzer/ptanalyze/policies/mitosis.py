@@ -1,25 +1,74 @@
-"""mitosis: a replica of every table page on each node of a set, written eagerly (Achermann et al., 2020)."""
+"""mitosis: a replica of every table page on each node of a set, written eagerly (Achermann et al., 2020).
 
-from typing import Annotated
+mode = migrate keeps one copy where most of the process's threads run: when they go to another node, all
+tables are replicated there, the roots are switched and the old copies freed (vMitosis, Table 3).
+"""
+
+from typing import Annotated, Literal
 
 import numpy as np
 from msgspec import Meta
+from numba import njit
 
 from ..errors import UsageError
+from ..kernels.replay import TABLE_FREE, TABLE_MOVED, grow
+from ..kernels.steps import RUN
 from ..machine import Strict
 from . import fixed_copies
-from .base import Policy
+from .base import GuestHooks, Part, Policy, guest_exists
 
+FOLLOW = 3  # fixed_copies.State.rule: the copy is where the process runs
+MODE = "replicas at all times, or one copy that is replicated where the process goes and freed where it was"
 NODES = 'nodes that get a replica, "0,2,3"; empty: all. CPUs elsewhere walk the nearest replica'
 
 
 class Params(Strict):
     nodes: Annotated[str, Meta(description=NODES)] = ""
+    mode: Annotated[Literal["replicate", "migrate"], Meta(description=MODE)] = "replicate"
 
 
 def start(world, params):
-    copies = replica_nodes("mitosis", params.nodes, world.machine)
-    return fixed_copies.replicas(world, copies, nearest(copies, world.machine))
+    state = _state(world, params)
+    return state, int(np.count_nonzero(guest_exists(world))) * len(state.copies)
+
+
+def _state(world, params):
+    if params.mode == "replicate":
+        copies = replica_nodes("mitosis", params.nodes, world.machine)
+        return fixed_copies.replicas(world, copies, nearest(copies, world.machine))
+    if params.nodes:
+        raise UsageError(
+            f"policy mitosis: nodes = {params.nodes}: with mode = migrate the copy follows the process; "
+            "give nodes with mode = replicate"
+        )
+    state = fixed_copies.replicas(world, [world.history.home], np.full(world.nodes, world.history.home))
+    state.rule[0] = FOLLOW
+    return state
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
+    if steps.kind[step] != RUN:
+        fixed_copies.on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
+    elif state.rule[0] == FOLLOW:
+        follow(state, np.int64(steps.to[step]), counters)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def follow(state, to, counters):
+    """Replicate every table on `to`, switch the roots, free what was."""
+    pages, before = counters.pages[0], np.int64(state.copies[0])
+    grow(counters.pages, pages)
+    counters.events[TABLE_MOVED, before, to] += pages
+    counters.events[TABLE_FREE, to, before] += pages
+    grow(counters.pages, -pages)
+    state.copies[0] = to
+    state.serve[:] = to
+
+
+def at_rest(state, ids):
+    """As Part.at_rest; where the process runs a snapshot does not say."""
+    return None if state.rule[0] == FOLLOW else fixed_copies.at_rest(state, ids)
 
 
 def replica_nodes(policy, text, machine):
@@ -41,10 +90,11 @@ def nearest(copies, machine):
     return np.where(np.isin(np.arange(machine.nodes), copies), np.arange(machine.nodes), near)
 
 
+HOOKS = GuestHooks(fixed_copies.locate, fixed_copies.on_walk, on_step)
 POLICY = Policy(
     "mitosis",
     "eager, full replicas on every node: all reads local, every entry written everywhere; a VM's guest only",
-    guest=fixed_copies.guest_part(start),
+    guest=Part(HOOKS, start, fixed_copies.settle, at_rest),
     params=Params,
     source="Mitosis, ASPLOS '20; a guest's tables only where the VM sees the nodes (vMitosis, Table 1)",
 )

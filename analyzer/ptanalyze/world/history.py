@@ -28,6 +28,8 @@ class History:
     valid       uint64[L, 8]    entries that were mapped before the trace began
     exists      bool[T]         table pages that existed then
     last        (starts, ends, owners)  the VMAs when the trace ended, for tables it never touched
+    home        node on which most live threads ran at first
+    live        LiveCpus, after the trace
     """
 
     steps: Steps
@@ -40,6 +42,8 @@ class History:
     valid: np.ndarray
     exists: np.ndarray
     last: tuple[np.ndarray, np.ndarray, np.ndarray]
+    home: int
+    live: LiveCpus
 
     @property
     def premapped(self):
@@ -54,7 +58,7 @@ class History:
             self.exists.copy(),
             np.zeros(steps, np.int32),
             np.zeros(steps, np.uint8),
-            np.zeros(1, np.int64),
+            np.zeros(2, np.int64),
         )
 
 
@@ -76,9 +80,11 @@ def history(snapshot, trace, space, placement, stream):
     began = _region_of_interest(trace.events)
     happen = lambda first, last: _replay_events(writer, live, trace, placement, stream, first, last)  # noqa: E731
     happen(0, began or 0)
-    initial = _whole(vmas)
+    initial, home = _whole(vmas), live.home
     writer.begin({key: vma for start, end, vma in initial for key in slots.whole_huge(start, end)})
     happen(began or 0, len(trace.events))
+    live.finish()
+    _take_runs(writer, live, stream)
     steps, shootdowns = _arrays(writer, int(placement.cpu_node.max(initial=0)) + 1)
     vma, mixed_row, mixed = _vma_rows(slots, initial, steps, regions, rows)
     valid = np.zeros((len(leaf), 8), np.uint64)
@@ -87,9 +93,8 @@ def history(snapshot, trace, space, placement, stream):
         _forget_what_was_mapped_later(valid, trace.events[began:], slots)
     last = _last(vmas)
     exists = _existing(space, rows, valid)
-    return History(
-        steps, shootdowns, rows, np.array(vmas.owner, np.int16), vma, mixed_row, mixed, valid, exists, last
-    )
+    owner = np.array(vmas.owner, np.int16)
+    return History(steps, shootdowns, rows, owner, vma, mixed_row, mixed, valid, exists, last, home, live)
 
 
 def _main_node(trace, placement):
@@ -153,11 +158,18 @@ def _replay_events(writer, live, trace, placement, stream, first, last):
     cpus, walked = placement.event_cpu[first:last].tolist(), 0
     for cpu, chunk, kind, thread, *arguments in zip(cpus, *columns, strict=True):
         live.advance(chunk, kind, thread, cpu)
+        _take_runs(writer, live, stream)
         node, at = int(placement.cpu_node[cpu]), int(stream.offset[chunk])
         if at > walked:
             writer.walked(stream.page[walked:at])
             walked = at
         writer.event(at, node, lambda cpu=cpu: live.others(cpu), (*arguments, kind))
+
+
+def _take_runs(writer, live, stream):
+    for chunk, before, node in live.runs:
+        writer.run(int(stream.offset[chunk]), before, node)
+    live.runs.clear()
 
 
 def _arrays(writer, nodes):

@@ -27,9 +27,9 @@ INVALIDATION_DTYPE = np.dtype(
 def invalidations(events):
     """INVALIDATION_DTYPE[n]: the address ranges whose translations the events may change, in event order.
 
-    munmap, mprotect, madvise that unmaps or ages, what mremap moves away from, cuts off or lands on, mmap
-    with MAP_FIXED, and a shrinking brk (against the brk event before it). Failed calls change nothing.
-    An event has no row, one, or (mremap with MREMAP_FIXED) two.
+    munmap, mprotect, data that moved to another node, madvise that unmaps or ages, what mremap moves away
+    from, cuts off or lands on, mmap with MAP_FIXED, and a shrinking brk (against the brk event before it).
+    Failed calls change nothing. An event has no row, one, or (mremap with MREMAP_FIXED) two.
     """
     kind, result = events["kind"], events["result"]
     a, b, c, d = (events[name] for name in "abcd")
@@ -40,7 +40,7 @@ def invalidations(events):
     fixed = ((d & np.uint64(MAP_FIXED)) != 0) & ((d & np.uint64(MAP_FIXED_NOREPLACE)) == 0)
     shrunk, old_brk = _shrinking_brks(events)
     advised = (kind == Event.MADVISE) & np.isin(c, np.array(ADVICE_THAT_UNMAPS, np.uint64))
-    plain = np.isin(kind, (Event.MUNMAP, Event.MPROTECT)) | advised
+    plain = np.isin(kind, (Event.MUNMAP, Event.MPROTECT, Event.MOVE_PAGES)) | advised
     parts = [
         _rows(events, plain & done, a, b),
         _rows(events, (kind == Event.MMAP) & (result > 0) & fixed, address, b),

@@ -8,12 +8,14 @@ from array import array
 
 import numpy as np
 
-from ..kernels.steps import CLEAR, FLUSH, FREE, MOVE, SET, UPDATE
+from ..kernels.data_moves import RANGE
+from ..kernels.steps import CLEAR, FLUSH, FREE, MOVE, RUN, SET, UPDATE
 from ..trace import PAGE_SHIFT, REGION_SHIFT, Event
 from .owners import UNKNOWN_VMA
 
 PAGE = 1 << PAGE_SHIFT
 TOP = 1 << 63  # what lies above is no address but a wrapped length
+LAST_NODE = (1 << 15) - 1
 MREMAP_DONTUNMAP = 4
 ADVICE_THAT_CLEARS = {
     4,
@@ -43,6 +45,7 @@ class StepWriter:
             Event.MREMAP: self._mremap,
             Event.MADVISE: self._madvise,
             Event.BRK: self._brk_to,
+            Event.MOVE_PAGES: self._move_pages,
         }
 
     def begin(self, huge):
@@ -77,6 +80,11 @@ class StepWriter:
             return
         self._at, self._node, self._call, self._live_now = at, node, kind, live
         handler(a, b, c, d, result)
+
+    def run(self, at, before, node):
+        """Most live threads run on `node` from walk `at` on."""
+        self._at, self._node, self._call = at, node, 0
+        self._add(RUN, owner=before, to=node)
 
     def _mmap(self, a, b, c, d, result):
         start, end = result, result + page_up(b)
@@ -139,6 +147,14 @@ class StepWriter:
         for lo, hi, piece in pieces:
             if piece is not None:
                 self.vmas.put(lo, hi, piece.lineage, piece.prot)
+        self._flush(start, end)
+
+    def _move_pages(self, a, b, c, d, result):
+        start, end, node = a, a + page_up(b), min(c, LAST_NODE)
+        for region, lo, hi in self.slots.regions(start, end):
+            row, slot = self.slots.row(region), self.slots.entry(region)
+            first, last = (lo, hi) if slot < 0 else (slot, slot + 1)
+            self._add(RANGE, row, first, last, to=node)
         self._flush(start, end)
 
     def _brk_to(self, a, b, c, d, result):
@@ -218,7 +234,7 @@ class StepWriter:
             self.set_vma(start, end, self.vmas.id(lineage, prot))
 
     def _flush(self, start, end):
-        if self._last[0] != self._at or self._last[1] not in (CLEAR, UPDATE, MOVE):
+        if self._last[0] != self._at or self._last[1] not in (CLEAR, UPDATE, MOVE, RANGE):
             return
         self._add(FLUSH, other=len(self.live))
         self.live.append(self._live_now())
@@ -271,7 +287,7 @@ class StepWriter:
             self._add(CLEAR, row, at, hi, owner)
 
     def _add(self, kind, row=0, lo=0, hi=0, owner=0, other=0, to=0):
-        if lo == hi and kind not in (FREE, FLUSH):
+        if lo == hi and kind not in (FREE, FLUSH, RUN):
             return
         self.steps.extend((self._at, kind, row, lo, hi, owner, other, to, self._node, self._call))
         self._last = self._at, kind

@@ -5,6 +5,7 @@ import numpy as np
 from ..errors import UsageError
 from ..snapshot import UNKNOWN_NODE
 from ..walks import Placement
+from .thread_moves import latest_cpu, move_threads
 
 AUTO, RECORDED, ROUND_ROBIN, BLOCK = "auto", "recorded", "round-robin", "block"
 HOW = (
@@ -13,21 +14,25 @@ HOW = (
 )
 
 
-def place(trace, machine, how=AUTO, topology=None):
+def place(trace, machine, how=AUTO, topology=None, moves=""):
     """Placement of a Trace's threads on a Machine; `how` is one of HOW, or "auto".
 
     auto         recorded when the capture's topology has several nodes, else round-robin
     recorded     each chunk on the node of the CPU it was recorded on
     round-robin  thread i on node i mod nodes; block: the first threads on node 0, the next on node 1, ...
     Each thread gets a CPU of its own while its node has some left; then CPUs are shared, and `how` says so.
+    moves        threads that go on elsewhere, as "0:1@30%" (thread_moves.move_threads)
     Raises UsageError for nodes and CPUs that the machine does not have, and for recorded CPUs that are not
     known.
     """
     if how == AUTO:
         several = topology is not None and len(topology) > 1
         how = RECORDED if several and (trace.chunks["cpu"] >= 0).all() else ROUND_ROBIN
-    if how == RECORDED:
-        return _recorded(trace, machine, topology)
+    placed = _recorded(trace, machine, topology) if how == RECORDED else _told(trace, machine, how)
+    return move_threads(placed, trace, machine, moves) if moves else placed
+
+
+def _told(trace, machine, how):
     threads = max(len(trace.threads), 1)
     nodes, said = _nodes(how, threads, machine)
     cpu, cpu_node, shared = _cpus(nodes, machine.cpus_per_node)
@@ -55,21 +60,13 @@ def _recorded(trace, machine, topology):
             f"placement = recorded: threads ran on node {node.max()}, machine {machine.name} has nodes "
             f"0..{machine.nodes - 1}; use round-robin or block"
         )
-    first = _first_cpu(trace, dense)
+    dense = dense.astype(np.int32)
     return Placement(
-        dense.astype(np.int32),
+        dense,
         node.astype(np.int16) if len(used) else np.zeros(1, np.int16),
-        first[trace.events["thread"]],
+        latest_cpu(trace, dense, np.zeros(len(trace.events), np.int32)),
         f"recorded: {len(used)} CPUs on {len(set(node.tolist()))} nodes",
     )
-
-
-def _first_cpu(trace, dense):
-    """int32[threads]: CPU of each thread's first chunk, 0 where it has none."""
-    first = np.zeros(max(len(trace.threads), 1), np.int32)
-    thread, at = np.unique(trace.chunks["thread"], return_index=True)
-    first[thread] = dense[at]
-    return first
 
 
 def _nodes(how, threads, machine):

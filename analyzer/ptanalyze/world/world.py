@@ -13,6 +13,8 @@ from ..trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
 from ..walks import Placement, WalkStream
 from .address_space import address_space
 from .cache_pass import cache_pass
+from .data_moves import NOTHING_MOVES, Moves, with_data_moves
+from .data_nodes import data_nodes
 from .history import history
 from .tlb_filter import filter_trace
 
@@ -37,6 +39,7 @@ class World:
     notes        what a reader of the results should know, one line each
     aside_pages  table pages that walks no longer go through: a guest's own under shadow paging
     origin       the World this one was reshaped from
+    moves        how data pages move while the trace runs
     """
 
     snapshot: Snapshot
@@ -49,6 +52,7 @@ class World:
     notes: tuple[str, ...] = ()
     aside_pages: int = 0
     origin: "World | None" = None
+    moves: Moves = NOTHING_MOVES
 
     def reshaped(self, *, facts=None, notes=(), **changes):
         """The World with other fields; facts and notes are added to those there are."""
@@ -58,7 +62,7 @@ class World:
     def noted(self, *notes):
         """The same World with further notes; the passes that were made are kept."""
         again = replace(self, notes=(*self.notes, *notes))
-        made = ("space", "stream", "history")
+        made = ("space", "stream", "history", "_past", "data")
         vars(again).update({name: vars(self)[name] for name in made if name in vars(self)})
         return again
 
@@ -123,8 +127,18 @@ class World:
         return same and np.array_equal(before.space.regions.tlb_level, self.space.regions.tlb_level)
 
     @cached_property
-    def history(self):
+    def _past(self):
+        """History, data that move left out."""
         return history(self.snapshot, self.trace, self.space, self.placement, self.stream)
+
+    @cached_property
+    def history(self):
+        return with_data_moves(self, self._past)
+
+    @cached_property
+    def data(self):
+        """DataNodes: where the data are when the trace begins."""
+        return data_nodes(self, self._past)
 
     def reads(self, batch=1 << 20):
         """Iterate (chunks, Reads): the cache pass, made anew each time."""

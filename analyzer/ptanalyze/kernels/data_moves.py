@@ -1,0 +1,326 @@
+"""Data pages that move to other nodes: the walks followed once, what moves becomes steps for every replay.
+
+A page is int8: its node, MARKED added where the scan has marked it; NOT_MAPPED - n where it is not mapped and
+will be on node n; NOWHERE where it is not mapped and its first touch decides.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from .entries import frame, leaf
+from .steps import BALANCING, CLEAR, DATA, FLUSH, HOST_DATA, MOVE, TABLE_DATA
+from .walker import data_frame, host_of
+
+RANGE = 10  # only here: slots lo..hi of `row` have their data on node `to` from now on
+NOWHERE, NOT_MAPPED = -1, -2
+MARKED = 64
+ALL = -1  # Steps.hi: a guest's huge page moved, the host maps it by a whole table
+CHUNK, WALK, STEP, NEXT_SCAN, ROW, SLOT, MOVED, FLUSHES, OUT, REFILLED = range(10)
+
+
+class Schedule(NamedTuple):
+    """period, first  ns; scan  4 KiB pages marked at a time; rate  pages a ns, 0: no limit; burst  pages"""
+
+    on: bool
+    by_host: bool
+    period: int
+    first: int
+    scan: int
+    rate: float
+    burst: float
+
+
+class Where(NamedTuple):
+    """What does not change.
+
+    entries     uint64[G, 512] of the guest tables; code, their encoding; host_of as in AddressSpace
+    order       int32[...]  rows of what is scanned (the guest's, or the host's), by address
+    pages       int64[...]  4 KiB pages of one slot of each of these rows
+    host_row    int32[T]    row of each host table, -1: it maps nothing that is touched
+    unit        int64[K]    sorted: host row << 9 | slot that maps each guest table of a known place
+    table       int32[K]    which one
+    shootdowns  number of the first FLUSH made here
+    most        steps that one walk or event makes at most
+    """
+
+    entries: np.ndarray
+    code: int
+    host_of: np.ndarray
+    order: np.ndarray
+    pages: np.ndarray
+    host_row: np.ndarray
+    unit: np.ndarray
+    table: np.ndarray
+    shootdowns: int
+    most: int
+
+
+class State(NamedTuple):
+    """guest int8[L, 512], host int8[H, 512]: pages; clock int64[10], credit float64[1] in pages."""
+
+    guest: np.ndarray
+    host: np.ndarray
+    clock: np.ndarray
+    credit: np.ndarray
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedule, events, state, out):
+    """Write steps into `out` until it is full; True when all is done. Call again with an empty `out`.
+
+    page, offset  as WalkStream; time int64[chunks + 1] ns; chunk_node int16[chunks]
+    events        Steps with RANGEs; all others are passed on
+    out           Steps; state.clock[OUT] of them are filled
+    """
+    clock, room = state.clock, out.at.size - where.most
+    guest, of_region, region_slot = state.guest, rows.of_region, regions.slot
+    while clock[CHUNK] < offset.size - 1:
+        chunk = clock[CHUNK]
+        begin, end = offset[chunk], offset[chunk + 1]
+        tick = (time[chunk + 1] - time[chunk]) // max(end - begin, 1)
+        node = np.int64(chunk_node[chunk])
+        for w in range(max(clock[WALK], begin), end):
+            while clock[STEP] < events.at.size and events.at[clock[STEP]] <= w:
+                if clock[OUT] > room:
+                    clock[WALK] = w
+                    return False
+                take(regions, tables, rows, where, schedule, events, state, out)
+            if clock[OUT] > room:
+                clock[WALK] = w
+                return False
+            now = time[chunk] + tick * (w - begin)
+            if schedule.on and now >= clock[NEXT_SCAN]:
+                scan(w, now, node, where, schedule, state, out)
+            region, slot = page[w] >> np.uint32(9), np.int64(region_slot[page[w] >> np.uint32(9)])
+            if slot < 0:
+                slot = np.int64(page[w]) & 511
+            row = of_region[region]
+            value = np.int64(guest[row, slot])
+            if value < 0:
+                value = node if value == NOWHERE else NOT_MAPPED - value
+                guest[row, slot] = value
+            if schedule.by_host:
+                touch_units(
+                    w, now, page[w], row, slot, node, regions, tables, rows, where, schedule, state, out
+                )
+            elif value >= MARKED:
+                touch_page(w, now, row, slot, node, tables, rows, where, schedule, state, out)
+        clock[WALK] = max(clock[WALK], end)
+        clock[CHUNK] += 1
+    while clock[STEP] < events.at.size:
+        if clock[OUT] > room:
+            return False
+        take(regions, tables, rows, where, schedule, events, state, out)
+    if clock[MOVED] and clock[OUT] <= room:
+        shoot_down(offset[-1], chunk_node[-1], where, state, out)
+    return clock[MOVED] == 0
+
+
+@njit(inline="always")
+def put(state, out, at, kind, row, lo, hi, owner, other, to, node, call):
+    k = state.clock[OUT]
+    out.at[k], out.kind[k], out.row[k], out.lo[k], out.hi[k] = at, kind, row, lo, hi
+    out.owner[k], out.other[k], out.to[k], out.node[k], out.call[k] = owner, other, to, node, call
+    state.clock[OUT] = k + 1
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def take(regions, tables, rows, where, schedule, events, state, out):
+    """Pass the next event's step on, or make what a RANGE moves of it."""
+    step, guest = state.clock[STEP], state.guest
+    state.clock[STEP] += 1
+    kind, row, to = events.kind[step], np.int64(events.row[step]), np.int64(events.to[step])
+    lo, hi = np.int64(events.lo[step]), np.int64(events.hi[step])
+    if kind == RANGE:
+        for slot in range(lo, hi):
+            if guest[row, slot] >= 0:
+                move_by_event(step, row, slot, to, regions, tables, rows, where, schedule, events, state, out)
+        return
+    if kind == MOVE:
+        target = events.other[step]
+        for slot in range(lo, hi):
+            if guest[row, slot] >= 0:
+                guest[target, to + slot - lo] = guest[row, slot]
+    if kind in (CLEAR, MOVE):
+        for slot in range(lo, hi):
+            if guest[row, slot] >= 0:
+                guest[row, slot] = NOWHERE
+    put(
+        state, out, events.at[step], kind, row, lo, hi, events.owner[step], events.other[step], to,
+        events.node[step], events.call[step],
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def move_by_event(step, row, slot, to, regions, tables, rows, where, schedule, events, state, out):
+    at, node, call = events.at[step], events.node[step], events.call[step]
+    if not schedule.by_host:
+        value = np.int64(state.guest[row, slot])
+        if value & ~MARKED != to:
+            move_page(at, row, slot, to, node, call, tables, rows, where, state, out)
+            state.guest[row, slot] = to | (value & MARKED)
+        return
+    first, count = frames_of(rows.leaf[row], slot, tables, where)
+    number = first
+    while first >= 0 and number < first + count:
+        host = host_of(where.host_of, number)
+        span = np.int64(1)
+        if host >= 0:
+            span <<= 9 * (np.int64(tables.level[host]) - 1)
+            unit_row, unit_slot = np.int64(where.host_row[host]), host_slot(host, number, tables)
+            value = np.int64(state.host[unit_row, unit_slot])
+            if value >= 0 and value & ~MARKED != to:
+                move_unit(at, unit_row, unit_slot, row, slot, host, -1, to, node, call, where, state, out)
+                state.host[unit_row, unit_slot] = to | (value & MARKED)
+        number = number // span * span + span
+
+
+@njit(inline="always")
+def host_slot(host, number, tables):
+    return (number >> (9 * (np.int64(tables.level[host]) - 1))) & 511
+
+
+@njit(inline="always")
+def frames_of(table, slot, tables, where):
+    """(first frame, frames) of a leaf entry in the snapshot; -1 where there is none. 512 of a 1 GiB page."""
+    if table >= len(where.entries):
+        return np.int64(-1), np.int64(0)
+    level, entry = np.int64(tables.level[table]), where.entries[table, slot]
+    if not leaf(entry, level, where.code):
+        return np.int64(-1), np.int64(0)
+    return frame(entry, level, where.code), np.int64(1) << (9 * (min(level, 2) - 1))
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def scan(w, now, node, where, schedule, state, out):
+    """task_numa_work: mark the next pages that are mapped; what the last window moved is shot down first."""
+    clock = state.clock
+    clock[NEXT_SCAN] = now + schedule.period
+    if clock[MOVED]:
+        shoot_down(w, node, where, state, out)
+    pages = state.host if schedule.by_host else state.guest
+    budget, seen, most = schedule.scan, np.int64(0), 512 * where.order.size
+    while budget > 0 and seen < most:
+        row, slot = where.order[clock[ROW]], clock[SLOT]
+        if pages[row, slot] >= 0:
+            pages[row, slot] |= MARKED
+            budget -= where.pages[row]
+        clock[SLOT] += 1
+        if clock[SLOT] == 512:
+            clock[SLOT] = 0
+            clock[ROW] = (clock[ROW] + 1) % where.order.size
+        seen += 1
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def shoot_down(w, node, where, state, out):
+    number = where.shootdowns + state.clock[FLUSHES]
+    put(state, out, w, FLUSH, 0, 0, 0, 0, number, 0, node, BALANCING)
+    state.clock[FLUSHES] += 1
+    state.clock[MOVED] = 0
+
+
+@njit(inline="always")
+def may_move(now, pages, schedule, state):
+    """A token bucket of `burst` pages, filled at `rate`."""
+    if schedule.rate == 0:
+        return True
+    passed = now - state.clock[REFILLED]
+    state.clock[REFILLED] = now
+    state.credit[0] = min(state.credit[0] + passed * schedule.rate, schedule.burst)
+    if state.credit[0] < pages:
+        return False
+    state.credit[0] -= pages
+    return True
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def touch_page(w, now, row, slot, node, tables, rows, where, schedule, state, out):
+    """A walk finds the page marked: the fault moves it to the walker's node (should_numa_migrate_memory)."""
+    before = np.int64(state.guest[row, slot]) - MARKED
+    state.guest[row, slot] = before
+    if before != node and may_move(now, where.pages[row], schedule, state):
+        move_page(w + 1, row, slot, node, node, BALANCING, tables, rows, where, state, out)
+        state.guest[row, slot] = node
+        state.clock[MOVED] = 1
+
+
+@njit(inline="always")
+def move_page(at, row, slot, to, node, call, tables, rows, where, state, out):
+    before = np.int64(state.guest[row, slot]) & ~MARKED
+    table = np.int64(rows.leaf[row])
+    first, _ = frames_of(table, slot, tables, where)
+    host, behind = np.int64(-1), np.int64(0)
+    if first >= 0:
+        host = np.int64(host_of(where.host_of, first))
+    if host >= 0:
+        below = np.int64(tables.level[table]) - np.int64(tables.level[host])
+        behind = host_slot(host, first, tables) if below == 0 else ALL
+        if below < 0 or below > 1:
+            host = np.int64(-1)
+    put(state, out, at, DATA, row, slot, behind, before, host, to, node, call)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def touch_units(w, now, page, row, slot, node, regions, tables, rows, where, schedule, state, out):
+    """What the host maps: the data page, then the guest's tables from the leaf upwards."""
+    region, table = page >> np.uint32(9), np.int64(rows.leaf[row])
+    vpn = np.int64(regions.va[region]) << 9 | np.int64(page) & 511
+    number = data_frame(where.entries, table, slot, np.int64(tables.level[table]), vpn, where.code)
+    host = np.int64(host_of(where.host_of, number))
+    if host >= 0:
+        behind = host_slot(host, number, tables)
+        touch_unit(w, now, row, slot, host, behind, -1, node, where, schedule, state, out)
+    while table >= 0:
+        host = np.int64(tables.host_leaf[table])
+        if host >= 0:
+            behind = np.int64(tables.host_slot[table])
+            touch_unit(w, now, -1, 0, host, behind, table, node, where, schedule, state, out)
+        table = np.int64(tables.parent[table])
+
+
+@njit(inline="always")
+def touch_unit(w, now, row, slot, host, behind, table, node, where, schedule, state, out):
+    unit_row = np.int64(where.host_row[host])
+    before = np.int64(state.host[unit_row, behind]) - MARKED
+    if before >= 0:
+        state.host[unit_row, behind] = before
+        if before != node and may_move(now, where.pages[unit_row], schedule, state):
+            move_unit(
+                w + 1, unit_row, behind, row, slot, host, table, node, node, BALANCING, where, state, out
+            )
+            state.host[unit_row, behind] = node
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def move_unit(at, unit_row, behind, row, slot, host, table, to, node, call, where, state, out):
+    """One entry of the host's has its data on `to`: a page of the guest's, or its table (`table` >= 0).
+
+    Guest tables that share the host's page go with it; the host's entry is written once.
+    """
+    before = np.int64(state.host[unit_row, behind]) & ~MARKED
+    if table >= 0:
+        put(state, out, at, TABLE_DATA, -1, 1, behind, before, table, to, node, call)
+    else:
+        put(state, out, at, HOST_DATA, row, slot, behind, before, host, to, node, call)
+    key = unit_row << 9 | behind
+    k = first_at(where.unit, key)
+    while k < where.unit.size and where.unit[k] == key:
+        if where.table[k] != table:
+            put(state, out, at, TABLE_DATA, -1, 0, behind, before, where.table[k], to, node, call)
+        k += 1
+
+
+@njit(inline="always")
+def first_at(keys, key):
+    """Position of the first of the sorted keys that is not below `key`."""
+    lo, hi = 0, keys.size
+    while lo < hi:
+        middle = (lo + hi) >> 1
+        if keys[middle] < key:
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo

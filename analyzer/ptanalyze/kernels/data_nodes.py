@@ -1,0 +1,126 @@
+"""Nodes of the data that leaf entries map, by table and slot: read off the frames, or counted by table."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from .entries import frame, leaf
+
+UNKNOWN = -1
+
+
+class Frames(NamedTuple):
+    """Which node a frame is on. start, end int64[K], node int16[K]: half-open ranges, sorted, disjoint.
+
+    For guest frames: host_of int32[D] as in AddressSpace with host tables counted from 0, entries
+    uint64[H, 512], level uint8[H] and code of the host tree; D is 0 where frames are the host's own.
+    """
+
+    start: np.ndarray
+    end: np.ndarray
+    node: np.ndarray
+    host_of: np.ndarray
+    entries: np.ndarray
+    level: np.ndarray
+    code: int
+
+
+@njit(cache=True, nogil=True)
+def read_nodes(entries, tables, level, code, frames, out):
+    """out[i, k] (int8[n, 512]) = node behind entry k of table tables[i], UNKNOWN where nothing or not known.
+
+    entries uint64[T, 512], level uint8[T], code of the tree whose tables are read
+    """
+    near = 0
+    for i in range(len(tables)):
+        table = tables[i]
+        for k in range(512):
+            node, near = node_behind(entries[table, k], np.int64(level[table]), code, frames, near)
+            out[i, k] = node
+
+
+@njit(cache=True, nogil=True)
+def count_nodes(entries, level, code, frames, skip, counts):
+    """counts[t, n] (int16[T, nodes]) += leaf entries of table t with data on node n, where not skip[t]."""
+    near = 0
+    for table in range(len(level)):
+        if skip[table] or level[table] > 3:
+            continue
+        run = entries[table]
+        for k in range(512):
+            node, near = node_behind(run[k], np.int64(level[table]), code, frames, near)
+            if node >= 0 and node < counts.shape[1]:
+                counts[table, node] += 1
+
+
+@njit(cache=True, nogil=True)
+def take_back(entries, code, leaves, level, host_of, host_row, moved, node, host):
+    """Host entries behind the guest pages `moved` (bool[L, 512]) are on node[row, slot], where that is known.
+
+    entries  uint64[G, 512] of the guest tables; leaves int32[L], level uint8[T], host_of int32[D], host_row
+             int32[T] by flat id; host int8[H, 512], changed. Pages of a larger host page stay.
+    """
+    for row in range(len(leaves)):
+        table = leaves[row]
+        if table >= len(entries):
+            continue
+        own = np.int64(level[table])
+        for slot in range(512):
+            entry = entries[table, slot]
+            if not moved[row, slot] or node[row, slot] < 0 or not leaf(entry, own, code):
+                continue
+            number = frame(entry, own, code)
+            behind = host_of[number >> 9] if number >> 9 < len(host_of) else -1
+            if behind < 0 or level[behind] > own:
+                continue
+            first, last = 0, 512
+            if level[behind] == own:
+                first = (number >> (9 * (own - 1))) & 511
+                last = first + 1
+            for k in range(first, last):
+                if host[host_row[behind], k] >= 0:
+                    host[host_row[behind], k] = node[row, slot]
+
+
+@njit(inline="always")
+def node_behind(entry, level, code, frames, near):
+    """(node of a leaf entry's first frame, the range it is in); `near` is where the last frame was."""
+    node = np.int64(UNKNOWN)
+    if leaf(entry, level, code):
+        number = frame(entry, level, code)
+        if len(frames.level) > 0:
+            number = through_host(number, frames)
+        if number >= 0 and len(frames.start) > 0:
+            if number < frames.start[near] or number >= frames.end[near]:
+                near = range_of(number, frames)
+            if number >= frames.start[near] and number < frames.end[near]:
+                node = np.int64(frames.node[near])
+    return node, near
+
+
+@njit(inline="always")
+def through_host(number, frames):
+    """Host frame behind a guest frame, -1 where there is none."""
+    if number >> 9 >= len(frames.host_of) or frames.host_of[number >> 9] < 0:
+        return np.int64(-1)
+    table = frames.host_of[number >> 9]
+    level = np.int64(frames.level[table])
+    shift = 9 * (level - 1)
+    entry = frames.entries[table, (number >> shift) & 511]
+    if not leaf(entry, level, frames.code):
+        return np.int64(-1)
+    return frame(entry, level, frames.code) + (number & ((np.int64(1) << shift) - 1))
+
+
+@njit(inline="always")
+def range_of(number, frames):
+    """Position of the last range that starts at or below a frame, 0 if none does."""
+    lo, hi = 0, len(frames.start)
+    while lo < hi:
+        middle = (lo + hi) >> 1
+        if frames.start[middle] <= number:
+            lo = middle + 1
+        else:
+            hi = middle
+    return max(lo - 1, 0)

@@ -1,0 +1,222 @@
+"""How data pages move between nodes while the trace runs: its events say so, or a stated schedule does.
+
+The schedule is modelled on Linux's automatic NUMA balancing (kernel/sched/fair.c): every scan period the next
+`scan_size_mb` of the mapped pages that the trace touches are marked (task_numa_work, in address order, over
+and over), and a marked page that is next walked for from another node moves there
+(should_numa_migrate_memory, without its second look at shared pages), within the rate limit. Periods are of
+the trace's time and do not adapt; marking itself costs nothing. The hypervisor's balancing (by = host) does
+the same to what its own tables map, in the order of guest-physical addresses; a guest's table pages are
+ordinary memory to it and move when they are walked through (vMitosis, section 3.2.2).
+
+The stream of walks is not changed by the schedule's moves (those of events drop TLB entries), and a page that
+a guest moves keeps its leaf table in the host: the hypervisor is taken to notice at once where its data are.
+What a hypervisor flushes is not counted.
+"""
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from ..errors import UsageError
+from ..kernels.steps import BALANCING, FLUSH, Shootdowns, Steps
+from ..machine import Strict
+from .cache_pass import read_only
+
+BUFFER = 1 << 16
+BURST_NS = 100_000_000  # migrate_interval_millisecs of Linux before 5.0 (mm/migrate.c)
+PAGES_A_MB = 256
+
+
+class Moves(Strict):
+    """How data pages move, by default only by the trace's events; the rest are Linux's defaults."""
+
+    autonuma: bool = False
+    by: Annotated[
+        Literal["auto", "guest", "host"],
+        Meta(description="whose kernel moves data: auto is the hypervisor's for NUMA-oblivious guests"),
+    ] = "auto"
+    delay_ms: Annotated[float, Meta(ge=0, description="before the first scan")] = 1000.0
+    scan_period_ms: Annotated[float, Meta(gt=0, description="from one scan to the next")] = 1000.0
+    scan_size_mb: Annotated[float, Meta(gt=0, description="marked by one scan")] = 256.0
+    rate_limit_mb_s: Annotated[float, Meta(ge=0, description="data moved a second, 0: no limit")] = 0.0
+
+
+NOTHING_MOVES = Moves()  # but what the trace's events say
+
+
+def moves_from(settings):
+    """Moves with autonuma from {key: text}; UsageError names the key and those there are."""
+    fields = [name for name in Moves.__struct_fields__ if name != "autonuma"]
+    for key in settings:
+        if key not in fields:
+            raise UsageError(
+                f"autonuma: {key} = {settings[key]}: no such setting; it has: {', '.join(fields)}"
+            )
+    try:
+        return msgspec.convert({"autonuma": True, **settings}, Moves, strict=False)
+    except msgspec.ValidationError as error:
+        key = str(error).rpartition("`$.")[2].partition("`")[0]
+        why = str(error).partition(" - at ")[0]
+        raise UsageError(f"autonuma: {key} = {settings.get(key)}: {why}") from None
+
+
+def by_host(world):
+    """Whether the hypervisor moves data; UsageError for a native capture, which has none.
+
+    Under shadow paging there is one table, whoever moves data rewrites it.
+    """
+    asked, snapshot = world.moves.by, world.captured.snapshot
+    if world.snapshot.native and not snapshot.native:
+        return False
+    if asked == "auto":
+        return not snapshot.native and bool(snapshot.facts.get("vm", {}).get("numa_oblivious"))
+    if asked == "host" and snapshot.native:
+        raise UsageError("moves by = host: a native capture has no hypervisor; by = guest is its own kernel")
+    return asked == "host"
+
+
+def moves_notes(world):
+    """Notes on how data move, none where they do not."""
+    moves = world.moves
+    if not moves.autonuma:
+        return []
+    who = "the hypervisor" if by_host(world) else "the kernel"
+    limit = f", at most {moves.rate_limit_mb_s:g} MiB/s" if moves.rate_limit_mb_s else ""
+    return [
+        f"{who} moves data to the node of their next walk: {moves.scan_size_mb:g} MiB marked every "
+        f"{moves.scan_period_ms:g} ms from {moves.delay_ms:g} ms on{limit}; marking costs nothing, TLB "
+        "misses stay as they were"
+    ]
+
+
+def with_data_moves(world, past):
+    """The History `past` with the steps of all data that move; UsageError where that cannot be."""
+    from ..kernels.data_moves import RANGE
+
+    said = past.steps.kind == RANGE
+    if not world.moves.autonuma and not said.any():
+        return past
+    _check(world, past.steps.to[said])
+    steps, flushes = _steps(world, past)
+    at = steps.at[flushes]
+    live = np.vstack([past.shootdowns.live, *(_live(world, past, walk) for walk in at)])
+    single = np.concatenate([past.shootdowns.single, np.zeros(len(at), bool)])
+    return replace(past, steps=steps, shootdowns=Shootdowns(live.astype(np.int32), single))
+
+
+def _check(world, targets):
+    if len(targets) and targets.max() >= world.sockets:
+        raise UsageError(
+            f"trace: data moved to node {targets.max()}: machine {world.machine.name} has nodes "
+            f"0..{world.sockets - 1}; use a machine with more nodes"
+        )
+    time = world.trace.chunks["time"]
+    if world.moves.autonuma and len(time) > 1 and time[0] == time[-1]:
+        raise UsageError(
+            "autonuma: the trace has no times: record one with `ptanalyze record -o DIR -- COMMAND`"
+        )
+
+
+def _live(world, past, at):
+    """CPUs to interrupt when the CPU that walks at walk `at` (the last one after the trace) shoots down."""
+    offset, chunk_cpu = world.stream.offset, world.placement.chunk_cpu
+    chunk = min(int(np.searchsorted(offset, at, side="right")) - 1, len(chunk_cpu) - 1)
+    return past.live.others_then(chunk, int(chunk_cpu[chunk]))
+
+
+def _steps(world, past):
+    """(Steps, bool[S]: FLUSHes of the schedule) with every single move."""
+    from ..kernels.data_moves import MOVED, OUT, follow
+
+    stream, placement = world.stream, world.placement
+    data = world.data
+    where, schedule, state = _where(world, past), _schedule(world), _state(world, data)
+    offset = np.ascontiguousarray(stream.offset, np.int64)
+    chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
+    out = Steps(*(np.empty(BUFFER + where.most, column.dtype) for column in past.steps))
+    events = past.steps._replace(to=(past.steps.to * _scale(past.steps, world)).astype(np.int16))
+    found, done = [], False
+    while not done:
+        state.clock[OUT] = 0
+        done = follow(
+            read_only(stream.page), offset, _times(world), chunk_node, world.space.regions,
+            world.space.tables, past.rows, where, schedule, events, state, out,
+        )  # fmt: skip
+        found.append([column[: state.clock[OUT]].copy() for column in out])
+    assert state.clock[MOVED] == 0
+    steps = Steps(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    return steps, (steps.kind == FLUSH) & (steps.call == BALANCING)
+
+
+def _scale(steps, world):
+    """What an event's RANGE calls a node is a socket; its first domain gets the data."""
+    from ..kernels.data_moves import RANGE
+
+    return np.where(steps.kind == RANGE, world.domains, 1)
+
+
+def _times(world):
+    """int64[chunks + 1]: ns at each chunk's start; the last chunk takes no time."""
+    time = np.maximum.accumulate(world.trace.chunks["time"].astype(np.int64))
+    return np.append(time, time[-1:])
+
+
+def _schedule(world):
+    from ..kernels.data_moves import Schedule
+
+    moves = world.moves
+    rate = moves.rate_limit_mb_s * PAGES_A_MB / 1e9
+    return Schedule(
+        moves.autonuma,
+        by_host(world),
+        max(round(moves.scan_period_ms * 1e6), 1),
+        round(moves.delay_ms * 1e6),
+        max(round(moves.scan_size_mb * PAGES_A_MB), 1),
+        rate,
+        max(rate * BURST_NS, 1.0),
+    )
+
+
+def _where(world, past):
+    from ..kernels.data_moves import Where
+    from ..kernels.entries import CODES
+
+    space, data, tables = world.space, world.data, world.space.tables
+    guest = space.snapshot.guest
+    if by_host(world):
+        leaves = np.flatnonzero(data.host_row >= 0)
+        leaves = leaves[np.argsort(data.host_row[leaves])]
+        order = np.arange(len(leaves), dtype=np.int32)
+    else:
+        leaves = past.rows.leaf
+        order = np.argsort(tables.base[leaves], kind="stable").astype(np.int32)
+    pages = np.int64(1) << 9 * (np.minimum(tables.level[leaves], 3).astype(np.int64) - 1)
+    mine = np.flatnonzero(tables.host_leaf >= 0)
+    mine = mine[data.host_row[tables.host_leaf[mine]] >= 0]
+    unit = data.host_row[tables.host_leaf[mine]].astype(np.int64) << 9 | tables.host_slot[mine]
+    by_unit = np.argsort(unit, kind="stable")
+    return Where(
+        read_only(guest.entries),
+        CODES[guest.encoding],
+        space.host_of,
+        order,
+        pages,
+        data.host_row,
+        unit[by_unit],
+        mine[by_unit].astype(np.int32),
+        len(past.shootdowns.single),
+        2 * (1024 + len(mine)),
+    )
+
+
+def _state(world, data):
+    from ..kernels.data_moves import NEXT_SCAN, REFILLED, State
+
+    clock, credit = np.zeros(10, np.int64), np.zeros(1)
+    began = int(world.trace.chunks["time"][0]) if len(world.trace.chunks) else 0
+    schedule = _schedule(world)
+    clock[NEXT_SCAN], clock[REFILLED], credit[0] = began + schedule.first, began, schedule.burst
+    return State(data.guest.copy(), data.host.copy(), clock, credit)

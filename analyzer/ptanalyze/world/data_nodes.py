@@ -1,0 +1,156 @@
+"""Which node the data are on: of the pages that the trace touches, and by table of those it does not."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import entries as bits
+from ..snapshot import UNKNOWN_NODE
+from .cache_pass import chunk_runs, read_only
+
+
+@dataclass(frozen=True)
+class DataNodes:
+    """Where data pages are when the trace begins, as kernels.data_moves has it: int8 by row and slot.
+
+    guest     int8[L, 512]  by row (kernels.steps.Rows) and slot: as captured; pages of a native capture of
+                            one node, and those that an event of the trace moved before the capture was
+                            taken, are where they are first touched
+    host      int8[H, 512]  of the host's leaf entries, by host_row; NOWHERE where nothing is mapped
+    host_row  int32[T]      row of each host table that maps something of these, else -1
+    """
+
+    guest: np.ndarray
+    host: np.ndarray
+    host_row: np.ndarray
+
+
+def data_nodes(world, past):
+    """DataNodes of a World; past: its History before data moves."""
+    from ..kernels.data_moves import NOT_MAPPED, NOWHERE, RANGE
+
+    space, rows = world.space, past.rows
+    host, host_row = _host_nodes(world, rows)
+    node = np.full((len(rows.leaf), 512), NOWHERE, np.int8)
+    known = np.flatnonzero(rows.leaf < space.guest_tables)
+    node[known] = nodes_behind(world, space.snapshot.guest, rows.leaf[known], nested=not space.native)
+    moved = np.zeros(node.shape, bool)
+    for k in np.flatnonzero(past.steps.kind == RANGE):
+        moved[past.steps.row[k], past.steps.lo[k] : past.steps.hi[k]] = True
+    node[moved] = NOWHERE
+    _first_touch(world, rows, node)
+    if moved.any():
+        _rewind(space, rows, node, moved, host, host_row)
+    mapped = np.unpackbits(past.valid.view(np.uint8), axis=1, bitorder="little").astype(bool)
+    guest = np.where(mapped | (node == NOWHERE), node, NOT_MAPPED - node).astype(np.int8)
+    return DataNodes(guest, host, host_row)
+
+
+def nodes_behind(world, tree, tables, nested):
+    """int8[n, 512]: node of the data behind each leaf entry of tables of a Tree, -1 unknown."""
+    from ..kernels.data_nodes import read_nodes
+    from ..kernels.entries import CODES
+
+    out = np.empty((len(tables), 512), np.int8)
+    entries, level, code = read_only(tree.entries), read_only(tree.level), CODES[tree.encoding]
+    read_nodes(entries, tables.astype(np.int64), level, code, frames(world, nested), out)
+    return out
+
+
+def count_children(world, tree, skip, nested):
+    """int16[T, nodes]: leaf entries of each table of a Tree with data on each node; zeros where skip[t]."""
+    from ..kernels.data_nodes import count_nodes
+    from ..kernels.entries import CODES
+
+    counts = np.zeros((len(tree), world.nodes), np.int16)
+    entries, level, code = read_only(tree.entries), read_only(tree.level), CODES[tree.encoding]
+    count_nodes(entries, level, code, frames(world, nested), skip, counts)
+    return counts
+
+
+def frames(world, nested):
+    """kernels.data_nodes.Frames; nodes the machine lacks, and a native capture's only one, are unknown."""
+    from ..kernels.data_nodes import Frames
+    from ..kernels.entries import CODES
+
+    space = world.space
+    host, topology = space.snapshot.host, space.snapshot.topology
+    told = not (space.native and len(topology) < 2)
+    nodes = topology.nodes if told else ()
+    ranges = sorted((int(a), int(b), node.id) for node in nodes for a, b in node.frames)
+    start, end, node = np.array(ranges, np.int64).reshape(-1, 3).T.copy()
+    node = np.where((node >= 0) & (node < world.sockets), node * world.domains, UNKNOWN_NODE)
+    if not nested:
+        none = np.zeros((0, 512), np.uint64)
+        behind = np.zeros(0, np.int32), read_only(none), read_only(np.zeros(0, np.uint8)), 0
+    else:
+        host_of = np.where(space.host_of >= 0, space.host_of - space.guest_tables, -1).astype(np.int32)
+        behind = host_of, read_only(host.entries), read_only(host.level), CODES[host.encoding]
+    return Frames(start, end, node.astype(np.int16), *behind)
+
+
+def _host_nodes(world, rows):
+    """(int8[H, 512], int32[T]): the host's tables that map data or tables of the rows."""
+    space, tables = world.space, world.space.tables
+    touched = np.zeros(len(tables.level), bool)
+    if not space.native:
+        touched[_host_tables(space, rows.leaf[rows.leaf < space.guest_tables])] = True
+        chain = np.unique(rows.leaf)
+        while len(chain):
+            below = tables.host_leaf[chain]
+            touched[below[below >= 0]] = True
+            chain = np.unique(tables.parent[chain])
+            chain = chain[chain >= 0]
+    ids = np.flatnonzero(touched)
+    ids = ids[np.argsort(tables.base[ids], kind="stable")]
+    host_row = np.full(len(touched), -1, np.int32)
+    host_row[ids] = np.arange(len(ids))
+    if not len(ids):
+        return np.zeros((0, 512), np.int8), host_row
+    return nodes_behind(world, space.snapshot.host, ids - space.guest_tables, nested=False), host_row
+
+
+def _host_tables(space, leaves):
+    """Flat ids of the host tables behind the pages of guest tables `leaves`."""
+    tree, found = space.snapshot.guest, np.zeros(len(space.tables.level), bool)
+    for begin in range(0, len(leaves), bits.BLOCK):
+        at = leaves[begin : begin + bits.BLOCK]
+        for level in np.unique(tree.level[at]).tolist():
+            raw = tree.entries[at[tree.level[at] == level]]
+            raw = raw[bits.leaf(raw, level, tree.encoding)]
+            regions = bits.frame(raw, level, tree.encoding)[:, None] >> 9
+            regions = np.unique(regions + np.arange(512 ** max(level - 2, 0)))
+            host = space.host_of[regions[(regions >= 0) & (regions < len(space.host_of))]]
+            found[host[host >= 0]] = True
+    return np.flatnonzero(found)
+
+
+def _first_touch(world, rows, node):
+    """Pages that are nowhere are where the first walk to them comes from."""
+    stream, placement, regions = world.stream, world.placement, world.space.regions
+    flat = node.reshape(-1)
+    unknown = flat < 0
+    chunk_node = placement.cpu_node[placement.chunk_cpu]
+    for first, last in chunk_runs(stream.offset, 1 << 20):
+        if not unknown.any():
+            return
+        page = stream.page[stream.offset[first] : stream.offset[last]]
+        region = page >> np.uint32(9)
+        huge = regions.slot[region]
+        slot = np.where(huge < 0, (page & np.uint32(511)).astype(np.int64), huge)
+        key = rows.of_region[region].astype(np.int64) << 9 | slot
+        at = np.flatnonzero(unknown[key])
+        keys, where = np.unique(key[at], return_index=True)
+        walker = np.repeat(chunk_node[first:last], np.diff(stream.offset[first : last + 1]))
+        flat[keys], unknown[keys] = walker[at[where]], False
+
+
+def _rewind(space, rows, node, moved, host, host_row):
+    """What an event moved, the host's entries are taken back to with the guest's pages."""
+    from ..kernels.data_nodes import take_back
+    from ..kernels.entries import CODES
+
+    if not space.native:
+        tree = space.snapshot.guest
+        entries, code = read_only(tree.entries), CODES[tree.encoding]
+        take_back(entries, code, rows.leaf, space.tables.level, space.host_of, host_row, moved, node, host)

@@ -1,0 +1,95 @@
+"""Threads that go on on another node: what runs on node A from a point of the trace on runs on B."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from ..errors import UsageError
+
+MOVE = re.compile(r"(\d+):(\d+)@(\d+(?:\.\d+)?)(%|s)")
+HOW = "write FROM:TO@SHARE% of the trace's touches or FROM:TO@SECONDS s, as 0:1@30% or 0:1@2.5s"
+
+
+def move_threads(placement, trace, machine, moves):
+    """Placement after moves as "0:1@30%,1:2@60%"; '@2.5s' counts from the trace's first chunk.
+
+    From the first chunk at or after that point on, whatever ran on node A runs on B: every CPU of A has one
+    of its own on B while B has some left, then they are shared. UsageError names what cannot be.
+    """
+    chunk_cpu, cpu_node = placement.chunk_cpu.copy(), placement.cpu_node.tolist()
+    how = placement.how
+    for chunk, source, target, text in _in_order(moves, trace, machine):
+        later = chunk_cpu[chunk:]
+        node = np.array(cpu_node)[later]
+        leaving = np.unique(later[node == source]).tolist()
+        taken = set(later[node == target].tolist())
+        onto = _cpus(leaving, taken, target, cpu_node, machine.cpus_per_node)
+        table = np.arange(len(cpu_node), dtype=np.int32)
+        table[leaving] = onto
+        chunk_cpu[chunk:] = table[later]
+        shared = len(leaving) + len(taken) - len(set(onto) | taken)
+        how += f", then {text}" + (f" ({shared} of them share a CPU)" if shared else "")
+    event_cpu = latest_cpu(trace, chunk_cpu, placement.event_cpu)
+    return replace(
+        placement, chunk_cpu=chunk_cpu, cpu_node=np.array(cpu_node, np.int16), event_cpu=event_cpu, how=how
+    )
+
+
+def latest_cpu(trace, chunk_cpu, otherwise):
+    """int32[events]: CPU of the latest chunk before each event of its thread, of its first one before that.
+
+    otherwise  int32[events]: for threads without chunks
+    """
+    found = np.array(otherwise, np.int32)
+    for thread in np.unique(trace.events["thread"]).tolist():
+        chunks = np.flatnonzero(trace.chunks["thread"] == thread)
+        if len(chunks):
+            mine = np.flatnonzero(trace.events["thread"] == thread)
+            at = np.searchsorted(chunks, trace.events["chunk"][mine]) - 1
+            found[mine] = chunk_cpu[chunks[np.maximum(at, 0)]]
+    return found
+
+
+def _in_order(moves, trace, machine):
+    """[(first chunk after the move, source, target, text)], as they happen."""
+    found = [_parsed(part.strip(), trace, machine) for part in moves.split(",")]
+    return sorted(found, key=lambda move: move[0])
+
+
+def _parsed(text, trace, machine):
+    match = MOVE.fullmatch(text)
+    if not match:
+        raise UsageError(f"move-threads = {text}: {HOW}")
+    source, target = int(match[1]), int(match[2])
+    for node in (source, target):
+        if node >= machine.nodes:
+            raise UsageError(
+                f"move-threads = {text}: node {node}: machine {machine.name} has nodes 0..{machine.nodes - 1}"
+            )
+    if source == target:
+        raise UsageError(f"move-threads = {text}: from a node to itself; {HOW}")
+    return _chunk(float(match[3]), match[4], text, trace), source, target, text
+
+
+def _chunk(amount, unit, text, trace):
+    if unit == "%":
+        if amount > 100:
+            raise UsageError(f"move-threads = {text}: {amount:g} % is beyond the trace's end; {HOW}")
+        return int(np.searchsorted(trace.chunks["first"], amount / 100 * trace.touches))
+    time = trace.chunks["time"]
+    if len(time) > 1 and time[0] == time[-1]:
+        raise UsageError(f"move-threads = {text}: the trace has no times; give a share, as 0:1@30%")
+    return int(np.searchsorted(time, time[0] + amount * 1e9)) if len(time) else 0
+
+
+def _cpus(leaving, taken, target, cpu_node, most):
+    """CPU on node `target` for each of `leaving`; new ones are added to `cpu_node`."""
+    there = [cpu for cpu, node in enumerate(cpu_node) if node == target]
+    free = [cpu for cpu in there if cpu not in taken]
+    for _ in range(min(len(leaving) - len(free), most - len(there))):
+        free.append(len(cpu_node))
+        there.append(len(cpu_node))
+        cpu_node.append(target)
+    free = free[: len(leaving)]
+    return free + [there[k % len(there)] for k in range(len(leaving) - len(free))]

@@ -1,0 +1,101 @@
+"""Data that move, by events or by a schedule, and threads that move: every policy against its naive twin."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from naive import data_moves as naive
+from ptanalyze.kernels.steps import DATA, HOST_DATA
+from ptanalyze.policies import plan_for
+from ptanalyze.replay import replay, start
+from ptanalyze.world.data_moves import Moves, by_host
+from ptanalyze.world.thread_moves import move_threads
+from replay_cases import Case, cases, events, reads_of, world_of
+
+EXAMPLES = 25 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
+BOTH = ("both", "gpt", "ept")
+
+schedules = st.builds(
+    Moves,
+    autonuma=st.sampled_from([True, True, False]),
+    delay_ms=st.sampled_from([0.0, 0.0, 0.0015]),
+    scan_period_ms=st.sampled_from([0.0001, 0.0004, 0.001]),
+    scan_size_mb=st.sampled_from([1 / 256, 4 / 256, 2.0, 64.0]),
+    rate_limit_mb_s=st.sampled_from([0.0, 0.0, 2000.0]),
+    by=st.sampled_from(["guest", "host"]),
+)
+migrate = st.fixed_dictionaries(
+    {"layers": st.sampled_from(BOTH), "verify": st.sampled_from(["start", "never"])}
+)
+
+
+@st.composite
+def moving(draw, native):
+    """A Case whose threads may move, and how its data do."""
+    case = draw(cases(native, moving=True))
+    nodes = case.machine.nodes
+    if nodes > 1 and draw(st.booleans()):
+        pairs = st.tuples(st.integers(0, nodes - 1), st.integers(1, nodes - 1), st.integers(0, 100))
+        moves = draw(st.lists(pairs, min_size=1, max_size=2))
+        text = ",".join(f"{a}:{(a + b) % nodes}@{share}%" for a, b, share in moves)
+        case = case._replace(placement=move_threads(case.placement, case.trace, case.machine, text))
+    hits = np.zeros((len(case.placement.cpu_node), 3), np.int64)
+    case = Case(*case[:-1], type(case.stream)(case.stream.page, case.stream.write, case.stream.offset, hits))
+    moves = draw(schedules)
+    return case, moves if not native else Moves(**{**as_dict(moves), "by": "guest"})
+
+
+def as_dict(moves):
+    return {name: getattr(moves, name) for name in moves.__struct_fields__}
+
+
+def world_with(case, moves):
+    world = world_of(case)
+    vars(world)["moves"] = moves
+    return world
+
+
+def run(case, moves, name, params, batch=1 << 20):
+    world = world_with(case, moves)
+    done = start(plan_for(name, params), world)
+    mapped = replay([done], world, world.reads(batch))
+    return done, world, mapped
+
+
+def assert_as_naive(case, moves, name, params, batch=1 << 20):
+    reads = reads_of(case)
+    if not reads:
+        return
+    host_moves = by_host(world_with(case, moves))
+    found = naive.replay(name, params, case, reads[0][1], moves, host_moves)
+    done, world, mapped = run(case, moves, name, params, batch)
+    count = done.counters
+    kind = world.history.steps.kind
+    assert np.count_nonzero(mapped.changed[(kind == DATA) | (kind == HOST_DATA)]) == found[5]
+    assert events(count) == found[2]
+    if name in ("linux", "vmitosis-migrate"):
+        assert events(count, host=True) == found[3]
+    assert count.pages.tolist() == found[4]
+    for array, expected in ((count.classes, found[1]), (count.reads, found[0])):
+        assert {tuple(at.tolist()): int(array[tuple(at)]) for at in np.argwhere(array)} == expected
+
+
+@settings(max_examples=2 * EXAMPLES, deadline=None)
+@given(data=st.data(), native=st.booleans(), params=migrate, batch=st.sampled_from([1, 3, 1 << 20]))
+def test_migrated_tables_are_where_a_count_of_all_children_puts_them(data, native, params, batch):
+    if native:
+        params = {**params, "layers": "gpt"}
+    assert_as_naive(*data.draw(moving(native)), "vmitosis-migrate", params, batch)
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [("linux", {}), ("mitosis", {}), ("mitosis", {"mode": "migrate"}), ("hydra", {"prefetch": 0})],
+)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(data=st.data(), native=st.booleans())
+def test_every_policy_counts_what_its_twin_counts_while_threads_and_data_move(name, params, data, native):
+    assert_as_naive(*data.draw(moving(native)), name, params)
