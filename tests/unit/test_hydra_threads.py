@@ -1,0 +1,57 @@
+"""Hydra when threads move between nodes: copies follow by themselves (Gao et al., sections 3.1 and 5.4)."""
+
+import numpy as np
+import pytest
+
+from ptanalyze.kernels.replay import LL, PTE_COPY, PTE_FANOUT, REPLICA_FAULT, RL
+from ptanalyze.trace import Event
+from ptanalyze.walks import Placement
+from replay_cases import HEAP, case, events, run
+from strategies import PAGE, REGION, build_snapshot, build_trace
+
+PAGES = [HEAP + k * PAGE for k in range(40)]
+
+
+def one_thread(nodes_of_chunks, chunks=None, happened=(), nodes_of_events=()):
+    """A thread that runs each chunk (by default all pages) on the node given; node n has CPU n."""
+    snapshot = build_snapshot([(va, k) for k, va in enumerate(PAGES)], vmas=[(HEAP, HEAP + REGION, "h")])
+    touched = chunks or [PAGES] * len(nodes_of_chunks)
+    process = case(snapshot, build_trace([(0, vas) for vas in touched], list(happened)))
+    cpus = [np.array(nodes, np.int32) for nodes in (nodes_of_chunks, nodes_of_events)]
+    return process._replace(placement=Placement(cpus[0], np.array([0, 1], np.int16), cpus[1], "by chunk"))
+
+
+@pytest.mark.parametrize(("prefetch", "remote"), [(0, 40), (1, 20), (3, 5), (9, 1)])
+def test_a_thread_that_moved_reads_each_entry_remotely_once_and_with_prefetching_each_block(prefetch, remote):
+    """Figure 7: Linux stays remote, Mitosis is local at once, Hydra after its first touches."""
+    process = one_thread([0, 1, 1])
+    hydra = run(process, "hydra", {"prefetch": prefetch}).counters
+    assert hydra.classes[0].tolist() == [40, 0, 0, 0]
+    assert (hydra.classes[1, RL], hydra.classes[1, LL]) == (remote, 80 - remote)
+    assert hydra.events[:, REPLICA_FAULT, 1, 0].sum() == remote
+    assert hydra.events[:, PTE_COPY, 1, 0].sum() == 40
+    assert run(process, "linux").counters.classes[1].tolist() == [0, 0, 80, 0]
+    assert run(process, "mitosis").counters.classes[1].tolist() == [80, 0, 0, 0]
+
+
+def test_a_thread_that_came_back_finds_its_tables_as_it_left_them():
+    there = run(one_thread([0, 1]), "hydra", {"prefetch": 0}).counters
+    back = run(one_thread([0, 1, 0, 1]), "hydra", {"prefetch": 0}).counters
+    assert (back.classes - there.classes).tolist() == [[40, 0, 0, 0], [40, 0, 0, 0]]
+    assert (back.events == there.events).all() and (back.pages == there.pages).all()
+
+
+def test_what_a_thread_maps_belongs_to_the_node_it_runs_on_then():
+    mapped = [(1, 0, Event.MMAP, (0, REGION, 3, 0x32), HEAP)]
+    process = one_thread([1, 1], [[], PAGES], mapped, [1])
+    done = events(run(process, "hydra").counters)
+    assert done["faults", 1, 1] == 40 and ("replica_faults", 1, 0) not in done
+    earlier = one_thread([0, 1], [[], PAGES], [(1, 0, Event.MMAP, (0, REGION, 3, 0x32), HEAP)], [0])
+    assert events(run(earlier, "hydra").counters)["faults", 1, 0] == 40
+
+
+def test_both_nodes_copies_are_written_after_the_move_and_only_the_cpu_it_is_on_is_left_to_interrupt():
+    flips = [(k, 0, Event.MPROTECT, (HEAP, PAGE, k % 2), 0) for k in (1, 2)]
+    done = run(one_thread([0, 1], happened=flips, nodes_of_events=[0, 1]), "hydra").counters
+    assert done.events[:, PTE_FANOUT].sum() == 1, "the second flip is written on node 0 and on node 1"
+    assert not any(key[0].startswith("ipis") for key in events(done))
