@@ -1,4 +1,8 @@
-"""domains: parts of a socket that replicate and shoot down as nodes do (Hydra, section 6, an outlook)."""
+"""domains: parts of a socket that replicate and shoot down as nodes do (Hydra, section 6, an outlook).
+
+Where parameters of other policies name nodes, they name domains then: those of socket s are s * per_socket
+and up. Results are by socket.
+"""
 
 from dataclasses import replace
 from typing import Annotated
