@@ -53,20 +53,30 @@ def _recorded(trace, machine, topology):
             f"placement = recorded: CPU {cpus[np.argmax(unknown)]} of chunk {np.argmax(unknown)} is on no "
             "known node; use round-robin or block"
         )
-    used, dense = np.unique(cpus, return_inverse=True)
+    event, known = _events_cpus(trace, node_of, machine)
+    used = np.unique(cpus)
     node = node_of[used]
     if len(used) and node.max() >= machine.nodes:
         raise UsageError(
             f"placement = recorded: threads ran on node {node.max()}, machine {machine.name} has nodes "
             f"0..{machine.nodes - 1}; use round-robin or block"
         )
-    dense = dense.astype(np.int32)
-    return Placement(
-        dense,
-        node.astype(np.int16) if len(used) else np.zeros(1, np.int16),
-        latest_cpu(trace, dense, np.zeros(len(trace.events), np.int32)),
-        f"recorded: {len(used)} CPUs on {len(set(node.tolist()))} nodes",
-    )
+    how = f"recorded: {len(used)} CPUs on {len(set(node.tolist()))} nodes"
+    used = np.union1d(cpus, event[known])
+    chunk_cpu = np.searchsorted(used, cpus).astype(np.int32)
+    event_cpu = latest_cpu(trace, chunk_cpu, np.zeros(len(event), np.int32))
+    event_cpu[known] = np.searchsorted(used, event[known])
+    node = node_of[used] if len(used) else np.zeros(1)
+    return Placement(chunk_cpu, node.astype(np.int16), event_cpu, how)
+
+
+def _events_cpus(trace, node_of, machine):
+    """(int64[events] recorded CPU, bool[events] whether it is one that the machine has)."""
+    cpu = trace.events["cpu"].astype(np.int64)
+    known = (cpu >= 0) & (cpu < len(node_of))
+    node = node_of[cpu[known]]
+    known[known] = (node != UNKNOWN_NODE) & (node < machine.nodes)
+    return cpu, known
 
 
 def _nodes(how, threads, machine):
