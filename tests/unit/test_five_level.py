@@ -3,45 +3,28 @@
 import os
 from dataclasses import replace
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_walker import assert_as_naive
 
+from cold_walks import ask, cold_machine
 from naive.trees import leaf_map
 from ptanalyze.errors import UsageError
-from ptanalyze.machine import load_costs, load_machine
 from ptanalyze.policies import plan_for
-from ptanalyze.whatif import whatif
 from ptanalyze.world.world import World
 from strategies import build_snapshot, build_trace, place, small_machine, snapshots, traces
 
 EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
-COSTS = load_costs(load_machine("sapphire-rapids"))
 GIB = 1 << 30
 
 
-def cold_machine():
-    """Every walk reads every level: there are no paging-structure caches."""
-    machine = small_machine(2)
-    none = dict.fromkeys(("pde", "pdpte", "pml4e", "pml5e", "nested"))
-    caches = msgspec.structs.replace(machine.walk_caches, **none)
-    return msgspec.structs.replace(machine, walk_caches=caches)
-
-
-def ask(snapshot, name, params=None, trace=True, machine=None):
-    """(linux's Result, the policy's) of one page touched once."""
-    touched = build_trace([(0, [GIB])]) if trace else None
-    return whatif(
-        snapshot, touched, machine or cold_machine(), [(name, params or {})], costs=COSTS,
-        placement="round-robin", baseline="linux",
-    )  # fmt: skip
+TOUCH = build_trace([(0, [GIB])])
 
 
 def reads(snapshot, params):
-    linux, five = ask(snapshot, "five-level", params)
+    linux, five = ask(snapshot, "five-level", params=params, trace=TOUCH)
     return int(linux.reads.sum()), int(five.reads.sum())
 
 
@@ -59,7 +42,7 @@ def test_a_cold_two_dimensional_walk_reads_g_plus_1_times_h_plus_1_less_1(layers
 @pytest.mark.parametrize("host", [None, []])
 def test_a_tree_of_five_levels_stays_as_it_is_and_a_note_says_so(host):
     snapshot = build_snapshot([(GIB, 5)], host, levels=5, host_levels=5)
-    linux, five = ask(snapshot, "five-level")
+    linux, five = ask(snapshot, "five-level", trace=TOUCH)
     assert (linux.reads == five.reads).all()
     assert "five-level: the guest's tables have five levels already" in five.notes
     assert ("five-level: the host's tables have five levels already" in five.notes) == (host is not None)
@@ -70,7 +53,7 @@ def test_the_machines_cache_of_the_fifth_level_spares_the_read_of_the_root(host)
     snapshot, trace = build_snapshot([(GIB, 5)], host), build_trace([(0, [GIB]), (0, [GIB << 9])])
     found = []
     for machine in (small_machine(2), cold_machine()):
-        walked = whatif(snapshot, trace, machine, [("five-level", {})], costs=COSTS, placement="0")[-1]
+        walked = ask(snapshot, "five-level", trace=trace, machine=machine)[-1]
         found.append(int(walked.reads[40].sum()))
     assert found == [1, 2]
 
@@ -78,7 +61,7 @@ def test_the_machines_cache_of_the_fifth_level_spares_the_read_of_the_root(host)
 @pytest.mark.parametrize("host", [None, []])
 def test_the_new_root_is_on_the_old_ones_node_and_takes_one_page(host):
     snapshot = build_snapshot([(GIB, 5)], host, table_nodes=(1,), host_table_nodes=(1,))
-    linux, five = ask(snapshot, "five-level")
+    linux, five = ask(snapshot, "five-level", trace=TOUCH)
     assert five.table_pages == linux.table_pages + 1
     assert five.host_pages == linux.host_pages + (host is not None)
     assert five.reads[40, 0, 1].sum() == 1 and five.reads[40].sum() == 1
@@ -86,13 +69,13 @@ def test_the_new_root_is_on_the_old_ones_node_and_takes_one_page(host):
 
 def test_leaf_entries_stay_where_they_are_without_a_trace_too():
     for host in (None, []):
-        linux, five = ask(build_snapshot([(GIB, 5)], host, table_nodes=(0, 1)), "five-level", trace=False)
+        linux, five = ask(build_snapshot([(GIB, 5)], host, table_nodes=(0, 1)), "five-level")
         assert (linux.classes == five.classes).all() and (linux.reads == five.reads).all()
 
 
 def test_a_fifth_level_of_a_host_that_is_not_there_is_refused():
     with pytest.raises(UsageError, match="five-level: a native capture has no host tables"):
-        ask(build_snapshot([(GIB, 5)]), "five-level", {"layers": "ept"})
+        ask(build_snapshot([(GIB, 5)]), "five-level", params={"layers": "ept"})
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -109,7 +92,9 @@ def test_walks_over_five_levels_read_what_the_naive_walker_reads(data, layers):
 
 
 def test_mitosis_replicates_the_fifth_level_too():
-    mitosis, both = (ask(build_snapshot([(GIB, 5)]), name)[-1] for name in ("mitosis", "five-level+mitosis"))
+    mitosis, both = (
+        ask(build_snapshot([(GIB, 5)]), name, trace=TOUCH)[-1] for name in ("mitosis", "five-level+mitosis")
+    )
     assert both.policy == "five-level+mitosis"
     assert both.table_pages == mitosis.table_pages + 2
 

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_five_level import COSTS, cold_machine
 from test_walker import assert_as_naive
 
+from cold_walks import ask
 from naive.trees import by_steps, leaf_map, shadow_pages
 from ptanalyze.errors import UsageError
 from ptanalyze.kernels.replay import LL, LR, PTE_WRITE, RL, RR, TABLE_FREE, TABLE_NEW, VM_EXIT
 from ptanalyze.policies import plan_for
 from ptanalyze.trace import Event
-from ptanalyze.whatif import whatif
 from ptanalyze.world.world import World, untouched
 from replay_cases import HEAP, cases, run, world_of
 from strategies import (
@@ -32,15 +31,6 @@ from strategies import (
 
 EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
 GIB = 1 << 30
-
-
-def ask(snapshot, *names, params=None, trace=None, machine=None):
-    """[Result]: linux's, then those of the policies."""
-    policies = [(name, params or {}) for name in names]
-    return whatif(
-        snapshot, trace, machine or small_machine(2), policies, costs=COSTS, placement="round-robin",
-        baseline="linux",
-    )  # fmt: skip
 
 
 def process(pages=8, threads=2):
@@ -83,7 +73,7 @@ def test_a_tlb_entry_spans_what_it_did_and_walks_read_what_the_naive_walker_read
 @pytest.mark.parametrize(("levels", "before"), [(4, 24), (5, 29)])
 def test_a_cold_walk_reads_one_entry_a_level_of_the_guest(levels, before):
     snapshot = build_snapshot([(GIB, 5)], [], levels=levels)
-    linux, shadow = ask(snapshot, "shadow", trace=build_trace([(0, [GIB])]), machine=cold_machine())
+    linux, shadow = ask(snapshot, "shadow", trace=build_trace([(0, [GIB])]))
     assert (linux.reads.sum(), shadow.reads.sum()) == (before, levels)
     assert shadow.classes[:, [LR, RR]].sum() == 0 and shadow.classes.sum() == 1
 
@@ -93,7 +83,7 @@ def test_a_cold_walk_reads_one_entry_a_level_of_the_guest(levels, before):
 )
 def test_a_shadow_leaf_is_the_smaller_of_both(guest, host, reads):
     snapshot = build_snapshot([(GIB, 0, guest)], host)
-    shadow = ask(snapshot, "shadow", trace=build_trace([(0, [GIB])]), machine=cold_machine())[-1]
+    shadow = ask(snapshot, "shadow", trace=build_trace([(0, [GIB])]))[-1]
     assert shadow.reads.sum() == reads
     assert shadow.facts["shadow_tables_of_split_pages"] == {(2, 4): 1, (3, 4): 2}.get((guest, reads), 0)
 
@@ -132,6 +122,16 @@ def test_of_a_huge_page_in_small_ones_the_guest_writes_one_entry_and_further_pag
     linux, shadow = (r.events.sum(axis=(1, 2)) for r in ask(snapshot, "shadow", trace=trace))
     assert shadow[VM_EXIT] == linux[[PTE_WRITE, TABLE_NEW, TABLE_FREE]].sum() + 2
     assert (shadow[TABLE_NEW], linux[TABLE_NEW]) == (3, 2)
+
+
+def test_what_mremap_moves_is_written_twice_and_its_new_tables_are_linked():
+    snapshot, _ = process()
+    vas = [HEAP + k * PAGE for k in range(8)]
+    move = [(1, 0, Event.MREMAP, (HEAP, 8 * PAGE, 8 * PAGE, 3), HEAP + (1 << 39))]
+    trace = build_trace([(0, vas), (0, [HEAP + (1 << 39)])], move)
+    linux, shadow = (r.events.sum(axis=(1, 2)) for r in ask(snapshot, "shadow", trace=trace))
+    assert shadow[VM_EXIT] == linux[[PTE_WRITE, TABLE_NEW, TABLE_FREE]].sum()
+    assert linux[PTE_WRITE] == 8 + 8 + 8 and shadow[VM_EXIT] >= 24 + 3 + 3
 
 
 def test_pages_that_the_host_does_not_map_are_faults_of_the_hypervisors_and_counted():
@@ -235,5 +235,5 @@ def test_reads_of_a_cold_walk_under_several(names, reads):
     pages = [(HEAP + k * PAGE, 2048 + k) for k in range(512)]
     snapshot = build_snapshot(pages, [], vmas=[(HEAP, HEAP + REGION, "")])
     params = {"five-level.layers": "gpt"} if "shadow" in names and "five" in names else {}
-    result = ask(snapshot, names, params=params, trace=build_trace([(0, [HEAP])]), machine=cold_machine())[-1]
+    result = ask(snapshot, names, params=params, trace=build_trace([(0, [HEAP])]))[-1]
     assert result.reads.sum() == reads

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_five_level import COSTS, cold_machine
 from test_walker import assert_as_naive
 
+from cold_walks import COSTS
+from cold_walks import ask as ask_of
 from naive.trees import (
     blocks_in_use,
     eligible,
@@ -53,14 +54,10 @@ def full(regions=1, host=None, vma=None):
     return build_snapshot(pages, host, vmas=[vma or (GIB, GIB + regions * REGION, "")])
 
 
-def ask(snapshot, *names, params=None, touched=(GIB,), machine=None, trace=True):
+def ask(snapshot, *names, params=None, touched=(GIB,), trace=True):
     """[Result]: linux's, then those of the policies."""
     seen = build_trace([(0, list(touched))]) if trace else None
-    policies = [(name, params or {}) for name in names]
-    return whatif(
-        snapshot, seen, machine or cold_machine(), policies, costs=COSTS, placement="round-robin",
-        baseline="linux",
-    )  # fmt: skip
+    return ask_of(snapshot, *names, params=params, trace=seen)
 
 
 def test_a_cold_native_walk_reads_three_entries_and_the_leaf_tables_are_gone():
@@ -313,6 +310,31 @@ def test_seeds_and_shares_draw_about_as_many_regions_as_asked():
         facts = ask(snapshot, "thp", params={"fragmentation": 0.25, "seed": seed}, trace=False)[-1].facts
         drawn.append(facts["regions_left_by_fragmentation"])
     assert all(60 <= few <= 140 for few in drawn)
+
+
+def anonymous_vm(pages):
+    return build_snapshot(pages, [], vmas=[(GIB, 2 * GIB, "")])
+
+
+def test_a_huge_page_takes_the_next_block_that_is_free_and_that_the_host_maps():
+    """The first region's own block is in use by a file's page, the next is a hole of the host's."""
+    pages = [(GIB, 2048), (8 * GIB, 2049), (9 * GIB, 8 << 9)]
+    thp = plan_for("thp", {"layers": "gpt"})
+    snapshot = build_snapshot([*pages, (GIB + REGION, 6 << 9)], [], vmas=[(GIB, GIB + REGION, "")])
+    assert leaf_map(thp.reshape(untouched(snapshot, small_machine())).snapshot.guest)[GIB][:2] == (1, 2048)
+    host = [Page(6 * REGION, 77, 1)]
+    snapshot = build_snapshot(pages, host, vmas=[(GIB, GIB + REGION, "")])
+    assert leaf_map(thp.reshape(untouched(snapshot, small_machine())).snapshot.guest)[GIB][:2] == (2, 6 << 9)
+
+
+def test_regions_that_find_no_block_keep_their_frames_from_the_others():
+    """Three regions share two blocks: as one must stay, its pages are in the way of the other two."""
+    pages = [(GIB + k * REGION + slot * PAGE, (4 + slot << 9) + k) for k in range(3) for slot in range(2)]
+    shaped = plan_for("thp", {"layers": "gpt"}).reshape(untouched(anonymous_vm(pages), small_machine()))
+    assert shaped.facts["regions_without_a_block"] == 3
+    assert shaped.notes == ("thp: 3 regions stay 4 KiB: no free aligned block of guest memory is known",)
+    two = plan_for("thp", {"layers": "gpt"}).reshape(untouched(anonymous_vm(pages[:4]), small_machine()))
+    assert leaf_map(two.snapshot.guest) == {GIB: (2, 4 << 9, 0x67), GIB + REGION: (2, 5 << 9, 0x67)}
 
 
 def test_a_page_that_is_marked_for_numa_balancing_is_a_huge_page_that_is():

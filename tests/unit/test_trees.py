@@ -80,6 +80,17 @@ def test_a_table_of_small_leaves_maps_what_its_huge_leaf_did(snapshot, data, lev
     assert leaf_map(after) == expected
 
 
+def test_small_leaves_have_no_bit_7_and_those_of_a_page_being_split_stay_inaccessible():
+    """Bit 7 of a 4 KiB entry is no size (PAT); a huge entry with bit 7 alone is mapped (pmd_present)."""
+    tree = build_snapshot([(GIB, 512, 2), (GIB + REGION, 1024, 2)]).guest
+    (table,) = np.flatnonzero(tree.level == 2)
+    tree.entries[table, 1] = (~(1024 << 12) & ((1 << 52) - (1 << 12))) | 0x80
+    after = with_small_leaves(tree, np.array([table, table]), np.array([0, 1]))
+    first, second = after.entries[after.level == 1]
+    assert first[1] == 513 << 12 | 0x67 and (second & np.uint64(0x181) == 0x100).all()
+    assert bits.frame(second, 1).tolist() == list(range(1024, 1536))
+
+
 @settings(max_examples=100, deadline=None)
 @given(snapshots(), st.data())
 def test_a_root_above_adds_one_table_to_every_way_down(snapshot, data):

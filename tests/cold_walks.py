@@ -1,0 +1,25 @@
+"""whatif of small captures, and a machine without paging-structure caches: every walk reads every level."""
+
+import msgspec
+
+from ptanalyze.machine import load_costs, load_machine
+from ptanalyze.whatif import whatif
+from strategies import small_machine
+
+COSTS = load_costs(load_machine("sapphire-rapids"))
+
+
+def cold_machine():
+    machine = small_machine(2)
+    none = dict.fromkeys(("pde", "pdpte", "pml4e", "pml5e", "nested"))
+    caches = msgspec.structs.replace(machine.walk_caches, **none)
+    return msgspec.structs.replace(machine, walk_caches=caches)
+
+
+def ask(snapshot, *names, params=None, trace=None, machine=None):
+    """[Result]: linux's, then those of the policies, all with the same parameters."""
+    policies = [(name, params or {}) for name in names]
+    return whatif(
+        snapshot, trace, machine or cold_machine(), policies, costs=COSTS, placement="round-robin",
+        baseline="linux",
+    )  # fmt: skip
