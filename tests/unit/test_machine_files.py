@@ -167,3 +167,11 @@ def test_costs_of_an_unknown_name_are_refused(tmp_path):
     path = write(tmp_path, 'costs = "server-2020"', 'costs = "free"')
     with pytest.raises(UsageError, match="cost free: unknown; there are: hydra-haswell, server-2020"):
         load_costs(load_machine(str(path)))
+
+
+def test_a_loaded_node_may_answer_others_sooner_than_itself(tmp_path):
+    text = write(tmp_path, "", "").read_text()
+    loaded = "contended = [[300.0, 200.0], [200.0, 100.0]]\n"
+    path = tmp_path / "loaded.toml"
+    path.write_text(re.sub(r"contended = .*?\]\s*,?\s*\]\n", loaded, text, flags=re.DOTALL))
+    assert load_machine(str(path)).latency.contended[0] == (300.0, 200.0)
