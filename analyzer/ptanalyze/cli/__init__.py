@@ -24,6 +24,7 @@ COMMANDS = {
     "classify": "classify",
     "fragmentation": "fragmentation",
     "whatif": "whatif",
+    "timeline": "timeline",
     "sweep": "sweep",
     "compare": "compare",
     "advise": "advise",

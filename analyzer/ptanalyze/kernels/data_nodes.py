@@ -55,6 +55,24 @@ def count_nodes(entries, level, code, frames, skip, counts):
 
 
 @njit(cache=True, nogil=True)
+def first_touch(page, offset, chunk_node, of_region, region_slot, node):
+    """node[row, slot] (int8[L, 512]) = node of the first walk to it, where it is below 0.
+
+    page uint32[n], offset int64[chunks + 1] as WalkStream; chunk_node int16[chunks]; of_region int32[R],
+    region_slot int16[R]: row of each region, and slot of its huge entry or -1
+    """
+    for chunk in range(len(chunk_node)):
+        for w in range(offset[chunk], offset[chunk + 1]):
+            region = page[w] >> np.uint32(9)
+            slot = np.int64(region_slot[region])
+            if slot < 0:
+                slot = np.int64(page[w]) & 511
+            row = of_region[region]
+            if node[row, slot] < 0:
+                node[row, slot] = chunk_node[chunk]
+
+
+@njit(cache=True, nogil=True)
 def take_back(entries, code, leaves, level, host_of, host_row, moved, node, host):
     """Host entries behind the guest pages `moved` (bool[L, 512]) are on node[row, slot], where that is known.
 

@@ -38,10 +38,12 @@ class Moves(Strict):
         Literal["auto", "guest", "host"],
         Meta(description="whose kernel moves data: auto is the hypervisor's for NUMA-oblivious guests"),
     ] = "auto"
-    delay_ms: Annotated[float, Meta(ge=0, description="before the first scan")] = 1000.0
-    scan_period_ms: Annotated[float, Meta(gt=0, description="from one scan to the next")] = 1000.0
-    scan_size_mb: Annotated[float, Meta(gt=0, description="marked by one scan")] = 256.0
-    rate_limit_mb_s: Annotated[float, Meta(ge=0, description="data moved a second, 0: no limit")] = 0.0
+    delay_ms: Annotated[float, Meta(ge=0, le=1e9, description="before the first scan")] = 1000.0
+    scan_period_ms: Annotated[float, Meta(gt=0, le=1e9, description="from one scan to the next")] = 1000.0
+    scan_size_mb: Annotated[float, Meta(gt=0, le=1e9, description="marked by one scan")] = 256.0
+    rate_limit_mb_s: Annotated[float, Meta(ge=0, le=1e9, description="data moved a second, 0: no limit")] = (
+        0.0
+    )
 
 
 NOTHING_MOVES = Moves()  # but what the trace's events say

@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import entries as bits
 from ..snapshot import UNKNOWN_NODE
-from .cache_pass import chunk_runs, read_only
+from .cache_pass import read_only
 
 
 @dataclass(frozen=True)
@@ -127,22 +127,12 @@ def _host_tables(space, leaves):
 
 def _first_touch(world, rows, node):
     """Pages that are nowhere are where the first walk to them comes from."""
-    stream, placement, regions = world.stream, world.placement, world.space.regions
-    flat = node.reshape(-1)
-    unknown = flat < 0
-    chunk_node = placement.cpu_node[placement.chunk_cpu]
-    for first, last in chunk_runs(stream.offset, 1 << 20):
-        if not unknown.any():
-            return
-        page = stream.page[stream.offset[first] : stream.offset[last]]
-        region = page >> np.uint32(9)
-        huge = regions.slot[region]
-        slot = np.where(huge < 0, (page & np.uint32(511)).astype(np.int64), huge)
-        key = rows.of_region[region].astype(np.int64) << 9 | slot
-        at = np.flatnonzero(unknown[key])
-        keys, where = np.unique(key[at], return_index=True)
-        walker = np.repeat(chunk_node[first:last], np.diff(stream.offset[first : last + 1]))
-        flat[keys], unknown[keys] = walker[at[where]], False
+    from ..kernels.data_nodes import first_touch
+
+    stream, placement = world.stream, world.placement
+    chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
+    offset = np.ascontiguousarray(stream.offset, np.int64)
+    first_touch(read_only(stream.page), offset, chunk_node, rows.of_region, world.space.regions.slot, node)
 
 
 def _rewind(space, rows, node, moved, host, host_row):

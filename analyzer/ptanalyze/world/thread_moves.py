@@ -29,7 +29,8 @@ def move_threads(placement, trace, machine, moves):
         table[leaving] = onto
         chunk_cpu[chunk:] = table[later]
         shared = len(leaving) + len(taken) - len(set(onto) | taken)
-        how += f", then {text}" + (f" ({shared} of them share a CPU)" if shared else "")
+        how += f", then {text}"
+        how += f" ({shared} of them share a CPU)" if shared else "" if leaving else " (nothing runs there)"
     event_cpu = latest_cpu(trace, chunk_cpu, placement.event_cpu)
     return replace(
         placement, chunk_cpu=chunk_cpu, cpu_node=np.array(cpu_node, np.int16), event_cpu=event_cpu, how=how

@@ -1,0 +1,136 @@
+"""`ptanalyze timeline`: locality over time, while threads and data move to other nodes."""
+
+import click
+
+from .options import capture_argument, json_option
+from .replaying import (
+    baseline_option,
+    configured,
+    csv_option,
+    pair_of,
+    policy_option,
+    question,
+    replay_options,
+    set_option,
+)
+
+moving_options = (
+    click.option(
+        "--move-threads", default="", metavar="A:B@30%,...", help="Threads of node A go on on B; or @2.5s."
+    ),
+    click.option("--autonuma", is_flag=True, help="Data follow their walkers (Linux's NUMA balancing)."),
+    click.option(
+        "--autonuma-set",
+        "balancing",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="With it: delay_ms, scan_period_ms, scan_size_mb, rate_limit_mb_s, by (guest, host).",
+    ),
+)
+
+
+@click.command("timeline")
+@capture_argument
+@policy_option
+@set_option
+@click.option(
+    "--windows", type=click.IntRange(1, 10000), default=20, show_default=True, help="Of equal time."
+)
+@moving_options[0]
+@moving_options[1]
+@moving_options[2]
+@baseline_option
+@replay_options
+@csv_option
+@json_option
+def command(
+    capture, names, settings, windows, move_threads, autonuma, balancing, baseline, as_csv, as_json, **options
+):
+    """Replay CAPTURE's walks and show where they went in each window of its time.
+
+    Settings of one policy alone are written behind its name: -p vmitosis-migrate:layers=ept.
+
+    Example (vMitosis, Figure 6): ptanalyze timeline vm -p linux -p vmitosis-migrate -p vmitosis-replicate
+    --move-threads 0:1@30% --autonuma
+    """
+    from ..errors import UsageError
+    from ..progress import progress_bar
+    from ..whatif import whatif
+    from ..world.data_moves import Moves, moves_from
+
+    policies = each_configured(names, settings)
+    asked = question(capture, **options)
+    if asked.trace is None:
+        raise UsageError(
+            f"{asked.capture.directory}: has no trace, and without one there is no time: record one with "
+            "`ptanalyze record -o DIR -- COMMAND`"
+        )
+    moves = moves_from(dict(map(pair_of, balancing))) if autonuma or balancing else Moves()
+    with progress_bar() as progress:
+        results = whatif(
+            asked.snapshot, asked.trace, asked.machine, policies, baseline=baseline, progress=progress,
+            moves=moves, move_threads=move_threads, windows=windows, **asked.how,
+        )  # fmt: skip
+    show(results, as_json, as_csv)
+
+
+def each_configured(names, settings):
+    """[(name, {key: value})] from NAME or NAME:KEY=VALUE:KEY=VALUE, and from --set."""
+    parts = [name.split(":") for name in names]
+    shared = configured([name for name, *_ in parts], settings)
+    return [
+        (name, {**values, **dict(map(pair_of, own))})
+        for (name, values), (_, *own) in zip(shared, parts, strict=True)
+    ]
+
+
+def label(result):
+    params = " ".join(f"{key}={value}" for key, value in result.params.items() if value != "")
+    return f"{result.policy} {params}".rstrip()
+
+
+def show(results, as_json, as_csv):
+    from ..tables import print_json
+
+    rows = [{"policy": label(result), **row} for result in results for row in result.series.rows()]
+    if as_json:
+        print_json("timeline", rows)
+    elif as_csv:
+        import pandas
+
+        click.echo(pandas.DataFrame(rows).to_csv(index=False), nl=False)
+    else:
+        for result in results:
+            show_one(result)
+        for note in dict.fromkeys(note for result in results for note in result.notes):
+            click.echo(f"- {note}")
+
+
+def show_one(result):
+    from ..tables import print_rows
+
+    nested = bool(result.host_pages)
+    title = f"{label(result)} ({result.machine}; threads {result.placement})"
+    print_rows(title, [shown(row, nested) for row in result.series.rows()])
+
+
+def shown(row, nested):
+    kinds = ("LL", "LR", "RL", "RR") if nested else ("LL", "RL")
+    names = kinds if nested else ("local", "remote")
+    remote = {"gPT DRAM remote": "guest_remote_share", "ePT DRAM remote": "host_remote_share"}
+    remote = remote if nested else {"DRAM remote": "guest_remote_share"}
+    return {
+        "ms": row["time_ns"] / 1e6,
+        "walks": row["walks"],
+        **{
+            f"leaf {name}": percent(row[f"leaf_{kind}_share"])
+            for name, kind in zip(names, kinds, strict=True)
+        },
+        **{name: percent(row[share]) for name, share in remote.items()},
+        "data moved": row["data_moved"],
+        "tables moved": row["tables_moved"],
+    }
+
+
+def percent(share):
+    return "-" if share is None else f"{100 * share:.1f} %"

@@ -1,0 +1,207 @@
+"""What happens over time: windows of a replay, the NUMA-balancing schedule, and the command for them."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptanalyze.cli import run as run_command
+from ptanalyze.errors import UsageError
+from ptanalyze.kernels.steps import DATA, FLUSH, RUN
+from ptanalyze.machine import load_costs
+from ptanalyze.policies import plan_for
+from ptanalyze.replay import replay, start
+from ptanalyze.trace import Event
+from ptanalyze.whatif import whatif
+from ptanalyze.world.data_moves import Moves, moves_from
+from ptanalyze.world.mm_events import invalidations
+from ptanalyze.world.thread_moves import move_threads
+from replay_cases import HEAP, case, cases, world_of
+from strategies import PAGE, build_snapshot, build_trace, small_machine
+
+COSTS = load_costs(None, "server-2020")
+SAMPLE = "vm-numa-visible"
+
+
+@settings(max_examples=30, deadline=None)
+@given(cases(), st.integers(1, 5), st.sampled_from([1, 3, 1 << 20]))
+def test_windows_add_up_to_the_whole_and_change_nothing(case, windows, batch):
+    plain, cut = (start(plan_for("linux"), world_of(case)) for _ in range(2))
+    for one, count in ((plain, 0), (cut, windows)):
+        world = world_of(case)
+        replay([one], world, world.reads(batch), windows=count)
+    assert all((a == b).all() for a, b in zip(plain.counters, cut.counters, strict=True))
+    assert plain.series is None
+    series = cut.series
+    assert len(series.walks) == windows and series.walks.sum() == len(case.stream)
+    assert (series.classes.sum(axis=0) == cut.counters.classes).all()
+    assert (series.dram.sum(axis=(0, 1)) == cut.counters.reads[..., 1].sum(axis=0)).all()
+
+
+def test_windows_are_of_equal_time():
+    process = case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP] * n) for n in (5, 1, 3, 7, 2)]))
+    world, one = world_of(process), start(plan_for("linux"), world_of(process))
+    replay([one], world, world.reads(), windows=2)
+    assert one.series.time_ns.tolist() == [2000, 4000]
+    assert one.series.walks.tolist() == [6, 12]
+
+
+def stepped(trace, moves, cpus=None, text="0:1@50%", pages=8):
+    """(World, steps) of one VMA of 8 pages on node 0."""
+    vas = [HEAP + k * PAGE for k in range(pages)]
+    snapshot = build_snapshot([(va, 1 + k) for k, va in enumerate(vas)], vmas=[(HEAP, HEAP + 8 * PAGE, "h")])
+    process = case(snapshot, trace, 2, cpus)
+    if text:
+        process = process._replace(placement=move_threads(process.placement, trace, process.machine, text))
+    world = world_of(process)
+    vars(world)["moves"] = moves
+    return world, world.history.steps
+
+
+def passes(count, events=()):
+    return build_trace([(0, [HEAP + k * PAGE for k in range(8)])] * count, events)
+
+
+def test_a_scan_marks_so_much_each_period_and_what_is_walked_for_elsewhere_moves():
+    two_pages = Moves(autonuma=True, delay_ms=0.004, scan_period_ms=0.001, scan_size_mb=2 / 256)
+    steps = stepped(passes(8), two_pages)[1]
+    data = steps.kind == DATA
+    assert steps.at[data].tolist() == [33, 34, 43, 44, 53, 54, 63, 64], "walk 32 is the first after the move"
+    assert steps.lo[data].tolist() == list(range(8))
+    assert set(steps.owner[data].tolist()) == {0} and set(steps.to[data].tolist()) == {1}
+    assert np.count_nonzero(steps.kind == FLUSH) == 4, "one a scan window, the last one when the trace ends"
+
+
+def test_the_rate_limit_lets_so_many_pages_move():
+    """Of 8 pages marked each microsecond, 1 GiB/s lets all move, a page a second one."""
+    fast, slow = (
+        Moves(autonuma=True, delay_ms=0, scan_period_ms=0.001, rate_limit_mb_s=rate)
+        for rate in (1024, 1 / 256)
+    )
+    found = [np.count_nonzero(stepped(passes(8), moves)[1].kind == DATA) for moves in (fast, slow)]
+    assert found == [8, 1]
+
+
+def test_an_event_moves_what_it_says_and_drops_its_translations():
+    event = (1, 0, Event.MOVE_PAGES, (HEAP + PAGE, 3 * PAGE, 1), 0)
+    world, steps = stepped(passes(2, [event]), Moves(), text="")
+    data = steps.kind == DATA
+    assert steps.lo[data].tolist() == [1, 2, 3] and set(steps.at[data].tolist()) == {8}
+    assert np.count_nonzero(steps.kind == FLUSH) == 1
+    dropped = invalidations(world.trace.events)
+    assert (dropped["start"][0], dropped["end"][0]) == (HEAP + PAGE, HEAP + 4 * PAGE)
+
+
+def test_an_event_that_names_a_node_the_machine_lacks_is_refused():
+    with pytest.raises(UsageError, match=r"data moved to node 5: machine small has nodes 0\.\.1"):
+        stepped(passes(2, [(1, 0, Event.MOVE_PAGES, (HEAP, PAGE, 5), 0)]), Moves(), text="")
+
+
+def test_the_process_runs_where_most_of_its_live_threads_do():
+    chunks = [(t, [HEAP]) for t in (0, 1, 2, 0, 1, 2)]
+    exits = [(6, 1, Event.THREAD_EXIT, (), 0), (6, 2, Event.THREAD_EXIT, (), 0)]
+    steps = stepped(build_trace(chunks, exits), Moves(), cpus=4, text="0:1@50%")[1]
+    runs = steps.kind == RUN
+    assert list(
+        zip(steps.at[runs].tolist(), steps.owner[runs].tolist(), steps.to[runs].tolist(), strict=True)
+    ) == [(3, 0, 1)], "two of three ran on node 0; thread 0's next chunk changes that"
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"scan": "3"}, "scan = 3: no such setting; it has: by, delay_ms"),
+        ({"scan_period_ms": "0"}, "scan_period_ms = 0: Expected `float` > 0"),
+        ({"scan_size_mb": "inf"}, "scan_size_mb = inf: Expected `float` <= "),
+        ({"delay_ms": "nan"}, "delay_ms = nan: "),
+        ({"by": "both"}, "by = both: Invalid enum value"),
+    ],
+)
+def test_settings_that_are_none_are_refused_in_one_line(setting, said):
+    with pytest.raises(UsageError) as caught:
+        moves_from(setting)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_native_capture_has_no_hypervisor_and_a_schedule_needs_times():
+    with pytest.raises(UsageError, match="a native capture has no hypervisor"):
+        stepped(passes(2), Moves(autonuma=True, by="host"))
+    still = passes(2)
+    still.chunks["time"] = 0
+    with pytest.raises(UsageError, match="the trace has no times"):
+        stepped(still, Moves(autonuma=True))
+
+
+def test_a_flat_guest_leaves_moving_to_its_hypervisor():
+    snapshot = build_snapshot([(HEAP, 1)], [])
+    snapshot.facts["vm"] = {"numa_oblivious": True}
+    trace = build_trace([(0, [HEAP])] * 4, [(0, 0, Event.ROI_START, (), 0)])
+    result = whatif(
+        snapshot, trace, small_machine(2), [("linux", {})], costs=COSTS, placement="0",
+        move_threads="0:1@50%", moves=Moves(autonuma=True, delay_ms=0, scan_period_ms=0.001),
+    )[0]  # fmt: skip
+    assert result.count("tables_moved") == result.table_pages == 4
+    assert any(note.startswith("the hypervisor moves data") for note in result.notes)
+
+
+def command(capfd, *arguments):
+    capfd.readouterr()
+    code = run_command(["timeline", *map(str, arguments)])
+    return code, *capfd.readouterr()
+
+
+@pytest.fixture
+def vm(tmp_path):
+    import shutil
+
+    from ptanalyze.bundled import bundled
+
+    return shutil.copytree(bundled("samples") / SAMPLE, tmp_path / "vm")
+
+
+def test_the_command_shows_the_windows_of_every_policy(capfd, vm, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    moved = ("--threads-to-nodes", "main=0,rest=0", "--move-threads", "0:1@30%",
+             "--autonuma-set", "delay_ms=0", "--autonuma-set", "scan_period_ms=5")  # fmt: skip
+    code, out, _ = command(
+        capfd, vm, "-p", "linux", "-p", "vmitosis-migrate:layers=ept", "-p", "vmitosis-replicate", *moved,
+        "--windows", 5, "--json",
+    )  # fmt: skip
+    rows = json.loads(out)["result"]
+    assert code == 0 and len(rows) == 15
+    linux, migrate, ready = rows[:5], rows[5:10], rows[10:]
+    assert migrate[0]["policy"] == "vmitosis-migrate layers=ept verify=start"
+    assert [r["walks"] for r in linux] == [r["walks"] for r in migrate] == [r["walks"] for r in ready]
+    assert {r["leaf_LL_share"] for r in ready} == {1.0}
+    assert linux[-1]["data_moved"] > 0 and linux[-1]["tables_moved"] == 0 < migrate[-1]["tables_moved"]
+    code, out, _ = command(capfd, vm, "-p", "linux", *moved, "--windows", 3)
+    assert code == 0 and "then 0:1@30%" in out and "tables moved" in out and "the kernel moves data" in out
+    code, out, _ = command(capfd, vm, "-p", "linux", *moved, "--windows", 3, "--csv")
+    assert [row["policy"] for row in csv.DictReader(io.StringIO(out))] == ["linux"] * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-p", "linux:x=1"), "x = 1: no such parameter"),
+        (("-p", "vmitosis-migrate:layers"), "write KEY=VALUE"),
+        (("-p", "linux", "--move-threads", "0-1"), "move-threads = 0-1"),
+        (("-p", "linux", "--autonuma-set", "by=me"), "by = me"),
+    ],
+)
+def test_the_command_refuses_in_one_line(capfd, vm, arguments, said):
+    code, _, err = command(capfd, vm, *arguments)
+    assert code == 2 and said in err and err.count("\n") == 1
+
+
+def test_without_a_trace_there_is_no_time(capfd, vm):
+    manifest = json.loads((vm / "capture.json").read_text())
+    (vm / "trace.ptt").unlink()
+    del manifest["files"]["trace.ptt"]
+    (vm / "capture.json").write_text(json.dumps(manifest))
+    code, _, err = command(capfd, vm, "-p", "linux")
+    assert code == 2 and "has no trace" in err and "ptanalyze record" in err
