@@ -53,6 +53,31 @@ def measure_command(output, cpus, rounds, repeat, as_json):
         click.echo(f"{output}: written; next: ptanalyze topology groups {output}", err=True)
 
 
+@command.command("latency")
+@click.option("-o", "--output", type=click.Path(), help="Keep the matrices in this JSON file.")
+@click.option("--mebibytes", type=click.IntRange(1, 65536), default=None, help="Buffer; default: 6 LLCs.")
+@click.option("--bursts", type=click.IntRange(1, 10**4), default=100, help="Of 20,000 reads, for each pair.")
+@json_option
+def latency_command(output, mebibytes, bursts, as_json):
+    """Measure memory latency between NUMA nodes, idle and under load: a pinned pointer chase.
+
+    A thread on each node follows a random cycle through memory of each node; idle, and while the other CPUs
+    of that node stream through its memory. `ptanalyze calibrate --latency FILE` takes the result.
+    """
+    from ..formats.node_latency import write_latency
+    from ..progress import progress_bar
+    from ..recording.chase import measure_nodes
+
+    check_place(output)
+    with progress_bar() as progress:
+        latency = measure_nodes(mebibytes=mebibytes, bursts=bursts, progress=progress)
+    if output is not None:
+        write_latency(output, latency)
+    show_latency(latency, as_json)
+    if output is not None:
+        click.echo(f"{output}: written; next: ptanalyze calibrate --latency {output} --local FILE", err=True)
+
+
 @command.command("groups")
 @click.argument("file", type=click.Path())
 @click.option("--nodes", type=click.IntRange(2), default=None, help="Take the level with this many groups.")
@@ -146,6 +171,27 @@ def show_matrix(matrix):
         for cpu, row in zip(matrix.cpus, matrix.ns.tolist(), strict=True)
     ]
     print_rows("", rows)
+
+
+def show_latency(latency, as_json):
+    from ..tables import print_json, print_rows
+
+    matrices = {"idle": latency.idle, "contended": latency.contended}
+    if as_json:
+        values = {f"{which}_ns": matrix for which, matrix in matrices.items()}
+        print_json("topology latency", {"nodes": latency.nodes, **values, "flags": latency.flags})
+        return
+    for which, matrix in matrices.items():
+        if matrix is not None:
+            rows = [
+                {"reader": f"node {a}"} | {f"node {b}": ns for b, ns in zip(latency.nodes, row, strict=True)}
+                for a, row in zip(latency.nodes, matrix.tolist(), strict=True)
+            ]
+            print_rows(f"ns a read, {which}", rows)
+    if len(latency.nodes) == 1:
+        click.echo("one NUMA node: there is no remote memory here, its latency cannot be measured")
+    for flag in latency.flags:
+        click.echo(f"ptanalyze: {flag}", err=True)
 
 
 def show_groups(result):

@@ -13,6 +13,7 @@ BUILT_IN = ("dumps/build", "pintool/build", "pintool/build/pin")
 HOW = {
     "ptdump": "build it with `make -C dumps` in a checkout of ptanalyze",
     "ptpingpong": "build it with `make -C dumps build/ptpingpong` in a checkout of ptanalyze",
+    "ptchase": "build it with `make -C dumps build/ptchase` in a checkout of ptanalyze",
     "libpt_qemu.so": "build it with `make -C pintool` in a checkout of ptanalyze",
     "libpt_qemu_api2.so": "build it with `make -C pintool` in a checkout of ptanalyze",
     "pin_tool.so": "build it with `PIN_ROOT=... make -C pintool pin` in a checkout of ptanalyze",

@@ -1,0 +1,183 @@
+"""Latencies of DRAM between NUMA nodes: JSON of `ptanalyze topology latency`, Intel MLC's text, or ACPI SLIT.
+
+MLC: what `mlc --latency_matrix` prints, or all that `mlc` prints; rows are the reader's node. SLIT: a
+directory such as /sys/devices/system/node with node*/distance; only relative, 10 = local (ACPI, 5.2.17), so
+it needs the local latency in ns. Neither knows latencies under load.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from ..errors import CaptureError, UsageError
+from .json_record import decode_record, write_record
+
+FORMAT, VERSION = "ptanalyze-node-latency", 1
+MOST_BYTES = 1 << 20
+MOST_NODES = 1024  # MAX_NUMNODES of x86, arch/x86/Kconfig
+ASYMMETRIC = 0.10  # directions of a pair that differ more are named
+QUIETER = 0.05  # a loaded node may seem that much faster than an idle one: noise
+SLIT_LOCAL = 10
+MLC_TITLE = re.compile(r"\s*Measuring idle .*latencies", re.IGNORECASE)
+MLC_HEAD = re.compile(r"\s*Numa node((?:\s+\d{1,4})+)\s*", re.IGNORECASE | re.ASCII)
+MLC_ROW = re.compile(r"\s*(\d{1,4})((?:\s+(?:\d{1,6}(?:\.\d+)?|-|N/A))+)\s*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class NodeLatency:
+    """ns of a dependent read, [reader's node][serving node].
+
+    nodes      numbers of the nodes, in the order of rows and columns
+    idle       float64[n, n]
+    contended  float64[n, n]: with other threads streaming on the serving node, None where not measured
+    source     one line: how it is known
+    flags      what looks odd, by name
+    """
+
+    nodes: tuple[int, ...]
+    idle: np.ndarray
+    contended: np.ndarray | None
+    source: str
+    flags: tuple[str, ...] = ()
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    format: str
+    version: int
+    nodes: tuple[int, ...]
+    idle_ns: tuple[tuple[float, ...], ...]
+    contended_ns: tuple[tuple[float, ...], ...] | None = None
+    source: str
+
+
+def read_latency(path, local_ns=None):
+    """NodeLatency of a file or SLIT directory; `local_ns` with SLIT only.
+
+    CaptureError names file, pair of nodes and value: not square, not above 0, remote below local, loaded
+    below idle. UsageError for a SLIT without local_ns.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _slit(path, local_ns)
+    if local_ns is not None:
+        raise UsageError(f"{path}: has latencies of its own: the local latency is for SLIT directories only")
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise CaptureError(path, "bytes", f"over {MOST_BYTES:,}", "too large for a table of latencies")
+    if content.lstrip()[:1] == b"{":
+        record = decode_record(path, content, Record, FORMAT, VERSION)
+        return checked(path, record.nodes, record.idle_ns, record.contended_ns, record.source)
+    return _mlc(path, content.decode("utf-8", "replace"))
+
+
+def write_latency(path, latency):
+    """Write a NodeLatency as JSON: whole, synced, 0600."""
+    contended = None if latency.contended is None else _rows(latency.contended)
+    record = Record(
+        format=FORMAT,
+        version=VERSION,
+        nodes=latency.nodes,
+        idle_ns=_rows(latency.idle),
+        contended_ns=contended,
+        source=latency.source,
+    )
+    write_record(path, record)
+
+
+def _rows(matrix):
+    return tuple(tuple(round(value, 2) for value in row) for row in matrix.tolist())
+
+
+def checked(path, nodes, idle, contended, source):
+    """NodeLatency of rows of numbers; CaptureError names the pair that cannot be."""
+    if len(set(nodes)) < len(nodes) or not all(0 <= node < MOST_NODES for node in nodes):
+        raise CaptureError(
+            path, "nodes", list(nodes), f"expected different numbers from 0 to {MOST_NODES - 1}"
+        )
+    idle = _square(path, "idle", nodes, idle)
+    contended = None if contended is None else _square(path, "contended", nodes, contended)
+    flags = [*_asymmetric("idle", nodes, idle)]
+    for a, b in np.ndindex(idle.shape):
+        if idle[a, b] < idle[a, a]:
+            why = f"below node {nodes[a]}'s own memory, {idle[a, a]:g} ns: rows are readers, columns serve"
+            raise CaptureError(path, f"idle, node {nodes[a]} to {nodes[b]}", f"{idle[a, b]:g} ns", why)
+        if contended is not None and contended[a, b] < idle[a, b] * (1 - QUIETER):
+            why = f"faster than idle, {idle[a, b]:g} ns: measure again"
+            raise CaptureError(
+                path, f"contended, node {nodes[a]} to {nodes[b]}", f"{contended[a, b]:g} ns", why
+            )
+    if contended is not None:
+        flags += _asymmetric("contended", nodes, contended)
+    return NodeLatency(tuple(nodes), idle, contended, source, tuple(flags))
+
+
+def _square(path, which, nodes, rows):
+    if not nodes or len(rows) != len(nodes) or any(len(row) != len(nodes) for row in rows):
+        shape = f"{len(rows)} rows of {sorted({len(row) for row in rows})}"
+        raise CaptureError(path, f"{which} latencies", shape, f"expected {len(nodes)} rows of {len(nodes)}")
+    matrix = np.array(rows, np.float64)
+    for a, b in np.argwhere(~((matrix > 0) & np.isfinite(matrix))):
+        where = f"{which}, node {nodes[a]} to {nodes[b]}"
+        raise CaptureError(path, where, f"{matrix[a, b]:g} ns", "expected a number above 0")
+    return matrix
+
+
+def _asymmetric(which, nodes, matrix):
+    for a, b in np.argwhere(np.triu(abs(matrix / matrix.T - 1) > ASYMMETRIC)):
+        yield (
+            f"{which}: node {nodes[a]} to {nodes[b]} takes {matrix[a, b]:g} ns, back {matrix[b, a]:g} ns: "
+            "asymmetric; the mean is used"
+        )
+
+
+def _slit(path, local_ns):
+    ids = sorted(int(p.name[4:]) for p in path.glob("node[0-9]*") if p.name[4:].isdigit())
+    if not ids:
+        raise CaptureError(path, "node*/distance", "none", "no directory of NUMA nodes")
+    if local_ns is None or not 0 < local_ns < float("inf"):
+        raise UsageError(f"{path}: SLIT distances are relative; say with --local-ns what 10 is in ns")
+    rows = []
+    for node in ids:
+        file = path / f"node{node}" / "distance"
+        text = file.read_text("ascii", "replace")
+        if not re.fullmatch(r"\s*\d{1,3}(\s+\d{1,3})*\s*", text, re.ASCII):
+            raise CaptureError(file, "distances", repr(text[:30]), "expected numbers")
+        rows.append([int(cell) * local_ns / SLIT_LOCAL for cell in text.split()])
+    source = f"ACPI SLIT, {local_ns:g} ns local as given: distances, not measurements"
+    return checked(path, ids, rows, None, source)
+
+
+def _mlc(path, text):
+    lines = text.splitlines()
+    start = next((at for at, line in enumerate(lines) if MLC_TITLE.match(line)), None)
+    if start is None:
+        why = f"neither {FORMAT} nor what `mlc --latency_matrix` prints (Measuring idle latencies ...)"
+        raise CaptureError(path, "contents", repr(text[:30]), why)
+    heads = (at for at in range(start, min(start + 5, len(lines))) if MLC_HEAD.fullmatch(lines[at]))
+    head = next(heads, None)
+    if head is None:
+        raise CaptureError(
+            path, f"line {start + 1}", repr(lines[start].strip()[:40]), "no line of NUMA nodes after it"
+        )
+    nodes = [int(cell) for cell in MLC_HEAD.fullmatch(lines[head])[1].split()]
+    rows = {}
+    for at in range(head + 1, len(lines)):
+        found = MLC_ROW.fullmatch(lines[at])
+        if not found:
+            break
+        rows[int(found[1])] = [_cell(path, at, cell) for cell in found[2].split()]
+    for node in nodes:
+        if node not in rows:
+            why = "no row: a node without CPUs, or the text was cut; keep only nodes with CPUs and memory"
+            raise CaptureError(path, f"node {node}", "no latencies", why)
+    return checked(path, nodes, [rows[node] for node in nodes], None, "Intel MLC, idle")
+
+
+def _cell(path, at, cell):
+    if not cell[0].isdigit():
+        raise CaptureError(path, f"line {at + 1}", cell, "a pair that MLC did not measure")
+    return float(cell)

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ptchase: what a dependent read of a NUMA node's memory takes. For each line "CPU NODE LOAD" of standard input,
+ * a thread pinned to CPU follows a random cycle through all lines of a buffer on NODE, and "CPU NODE FASTEST
+ * MEDIAN HUGE" is written: ns a read of the fastest and of the median burst, and the percentage of the buffer in
+ * huge pages (small ones add page walks). LOAD is - or a list of CPUs such as 1,2 that stream through memory of
+ * NODE meanwhile, reading and writing as STREAM does.
+ *
+ * Usage: ptchase MEBIBYTES BURSTS    Exit: 0 end of input, 2 wrong usage, or a CPU or node that cannot be used
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINE 64
+#define BURST 20000
+#define MOST_BURSTS 10000
+#define MOST_MEBIBYTES 65536
+#define STREAM_BYTES (64UL << 20)
+#define WARM_UP_NS 50000000
+#define MOST_CPUS 8192  /* the largest NR_CPUS of x86, arch/x86/Kconfig */
+#define MOST_NODES 1024 /* the largest MAX_NUMNODES of x86 */
+#define HUGE (2UL << 20)
+#define BIND 2 /* MPOL_BIND, linux/mempolicy.h */
+#define NODE_OF_ADDRESS 3 /* MPOL_F_NODE | MPOL_F_ADDR */
+
+struct line {
+	struct line *next;
+	char rest[LINE - sizeof(struct line *)];
+};
+
+struct stream {
+	pthread_t thread;
+	int cpu;
+	char *buffer;
+	atomic_int *stop, *running;
+};
+
+static void fail(const char *what, int number, const char *why)
+{
+	fprintf(stderr, "ptchase: %s %d: %s\n", what, number, why);
+	exit(2);
+}
+
+static void fail_load(const char *cpu)
+{
+	fprintf(stderr, "ptchase: LOAD: %s: no CPU has this number\n", cpu);
+	exit(2);
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void pin(int cpu)
+{
+	size_t bytes = CPU_ALLOC_SIZE(cpu + 1);
+	cpu_set_t *set = CPU_ALLOC(cpu + 1);
+
+	if (!set)
+		fail("CPU", cpu, strerror(ENOMEM));
+	CPU_ZERO_S(bytes, set);
+	CPU_SET_S(cpu, bytes, set);
+	if (sched_setaffinity(0, bytes, set))
+		fail("CPU", cpu, strerror(errno));
+	CPU_FREE(set);
+}
+
+/* A kernel without NUMA has one node, 0, and nothing to bind. */
+static void bind_to(void *at, size_t bytes, int node)
+{
+	unsigned long mask[MOST_NODES / 64 + 1] = { 0 };
+
+	mask[node / 64] = 1UL << node % 64;
+	if (syscall(SYS_mbind, at, bytes, BIND, mask, MOST_NODES + 1, 0) && !(errno == ENOSYS && node == 0))
+		fail("node", node, strerror(errno));
+}
+
+static void must_be_on(char *at, size_t bytes, int node)
+{
+	size_t offset;
+	int found;
+
+	for (offset = 0; offset < bytes; offset += bytes / 16) {
+		if (syscall(SYS_get_mempolicy, &found, NULL, 0UL, at + offset, NODE_OF_ADDRESS)) {
+			if (errno == ENOSYS)
+				return;
+			fail("node", node, strerror(errno));
+		}
+		if (found != node)
+			fail("node", node, "its memory was given by another node: is it full?");
+	}
+}
+
+static char *memory_on(int node, size_t bytes)
+{
+	char *raw = mmap(NULL, bytes + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *at = (char *)(((uintptr_t)raw + HUGE - 1) & ~(HUGE - 1));
+
+	if (raw == MAP_FAILED)
+		fail("node", node, strerror(errno));
+	if (at > raw)
+		munmap(raw, at - raw);
+	if (raw + HUGE > at)
+		munmap(at + bytes, raw + HUGE - at);
+	madvise(at, bytes, MADV_HUGEPAGE);
+	bind_to(at, bytes, node);
+	memset(at, 1, bytes);
+	must_be_on(at, bytes, node);
+	return at;
+}
+
+static uint64_t random_below(uint64_t *state, uint64_t limit)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15; /* splitmix64 */
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+	z = (z ^ z >> 27) * 0x94d049bb133111eb;
+	return (z ^ z >> 31) % limit;
+}
+
+/* One cycle through all lines (Sattolo): a permutation swapped only with earlier elements. */
+static void link_up(struct line *lines, uint64_t count)
+{
+	uint64_t state = 1, i, j;
+	struct line *kept;
+
+	for (i = 0; i < count; i++)
+		lines[i].next = &lines[i];
+	for (i = count - 1; i > 0; i--) {
+		j = random_below(&state, i);
+		kept = lines[i].next;
+		lines[i].next = lines[j].next;
+		lines[j].next = kept;
+	}
+}
+
+static int huge_percent(char *at, size_t bytes)
+{
+	unsigned long low, high, kib, huge = 0;
+	char text[512];
+	int ours = 0;
+	FILE *maps = fopen("/proc/self/smaps", "r");
+
+	while (maps && fgets(text, sizeof(text), maps)) {
+		if (sscanf(text, "%lx-%lx ", &low, &high) == 2)
+			ours = low < (uintptr_t)at + bytes && high > (uintptr_t)at;
+		else if (ours && sscanf(text, "AnonHugePages: %lu kB", &kib) == 1)
+			huge += kib << 10;
+	}
+	if (maps)
+		fclose(maps);
+	return huge >= bytes ? 100 : huge * 100 / bytes;
+}
+
+static void *stream(void *argument)
+{
+	struct stream *self = argument;
+	uint64_t *from = (uint64_t *)self->buffer, *to = from + STREAM_BYTES / 2 / sizeof(*from), i;
+
+	pin(self->cpu);
+	atomic_fetch_add(self->running, 1);
+	while (!atomic_load_explicit(self->stop, memory_order_relaxed))
+		for (i = 0; i < STREAM_BYTES / 2 / sizeof(*from); i++)
+			to[i] = from[i] + 1;
+	return NULL;
+}
+
+static int by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static struct line *run_along(struct line *at, int reads)
+{
+	while (reads--)
+		at = at->next;
+	return at;
+}
+
+static void chase(struct line *at, int cpu, int bursts, double *ns)
+{
+	uint64_t start = now_ns();
+	int i;
+
+	while (now_ns() - start < WARM_UP_NS)
+		at = run_along(at, BURST);
+	for (i = 0; i < bursts; i++) {
+		start = now_ns();
+		at = run_along(at, BURST);
+		ns[i] = (double)(now_ns() - start) / BURST;
+	}
+	if (sched_getcpu() != cpu || !at)
+		fail("CPU", cpu, "the thread was moved to another CPU meanwhile");
+	qsort(ns, bursts, sizeof(*ns), by_size);
+}
+
+static int parse_load(char *text, struct stream *streams)
+{
+	char *word, *end;
+	int count = 0;
+
+	if (!strcmp(text, "-"))
+		return 0;
+	for (word = strtok(text, ","); word; word = strtok(NULL, ",")) {
+		long cpu = strtol(word, &end, 10);
+
+		if (*end || cpu < 0 || cpu >= MOST_CPUS || count == MOST_CPUS)
+			fail_load(word);
+		streams[count++].cpu = cpu;
+	}
+	return count;
+}
+
+static void measure(int cpu, int node, char *load, size_t bytes, int bursts, double *ns)
+{
+	static struct stream streams[MOST_CPUS];
+	atomic_int stop = 0, running = 0;
+	int count = parse_load(load, streams), i, error, huge;
+	struct line *lines;
+
+	pin(cpu);
+	lines = (struct line *)memory_on(node, bytes);
+	link_up(lines, bytes / LINE);
+	huge = huge_percent((char *)lines, bytes);
+	for (i = 0; i < count; i++) {
+		streams[i].buffer = memory_on(node, STREAM_BYTES);
+		streams[i].stop = &stop;
+		streams[i].running = &running;
+		error = pthread_create(&streams[i].thread, NULL, stream, &streams[i]);
+		if (error)
+			fail("CPU", streams[i].cpu, strerror(error));
+	}
+	while (atomic_load(&running) < count)
+		sched_yield();
+	chase(lines, cpu, bursts, ns);
+	stop = 1;
+	for (i = 0; i < count; i++) {
+		pthread_join(streams[i].thread, NULL);
+		munmap(streams[i].buffer, STREAM_BYTES);
+	}
+	munmap(lines, bytes);
+	printf("%d %d %.2f %.2f %d\n", cpu, node, ns[0], ns[bursts / 2], huge);
+}
+
+static long argument(const char *text, long most)
+{
+	char *end;
+	long value = strtol(text, &end, 10);
+
+	return *end || value < 1 || value > most ? 0 : value;
+}
+
+int main(int count, char **words)
+{
+	long mebibytes = count == 3 ? argument(words[1], MOST_MEBIBYTES) : 0;
+	long bursts = count == 3 ? argument(words[2], MOST_BURSTS) : 0;
+	static char load[1 << 16];
+	static double ns[MOST_BURSTS];
+	int cpu, node, read;
+
+	if (!mebibytes || !bursts) {
+		fprintf(stderr, "usage: ptchase MEBIBYTES BURSTS, with lines \"CPU NODE LOAD\" on standard input\n");
+		return 2;
+	}
+	while ((read = scanf("%d %d %65535s", &cpu, &node, load)) == 3) {
+		if (cpu < 0 || cpu >= MOST_CPUS)
+			fail("CPU", cpu, "no CPU has this number");
+		if (node < 0 || node >= MOST_NODES)
+			fail("node", node, "no node has this number");
+		measure(cpu, node, load, (size_t)mebibytes << 20, bursts, ns);
+		if (fflush(stdout))
+			return 2;
+	}
+	if (read == EOF)
+		return 0;
+	fprintf(stderr, "ptchase: expected lines \"CPU NODE LOAD\"\n");
+	return 2;
+}
