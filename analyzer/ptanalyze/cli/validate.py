@@ -15,9 +15,9 @@ from .replaying import csv_option
 def command(papers, wanted, quick, as_csv, as_json):
     """Print what papers measured beside what this package says of it, one row a quantity.
 
-    replayed: from published counts and sizes. modelled: a workload made by `ptanalyze synth` from its published
-    description, scaled down. fitted: calibrated on this very number, which is no evidence and never counted as a
-    success. Error = (ours - published) / published.
+    replayed: from published counts and sizes. modelled: a workload made by `ptanalyze synth` from its
+    published description, scaled down. fitted: calibrated on this very number, which is no evidence and
+    never counted as a success. Error = (ours - published) / published.
     """
     from ..progress import progress_bar
     from ..tables import print_json

@@ -1,4 +1,4 @@
-"""Where modelled workloads are made and replayed: a temporary directory, each capture and each replay once."""
+"""Where modelled workloads are made and replayed: a temporary directory that holds each capture once."""
 
 import shutil
 import tempfile
@@ -13,11 +13,11 @@ from ..whatif import whatif
 
 
 class Bench:
-    """quick: small captures, for tests and a first look; `directory` holds them until the bench is cleared."""
+    """quick: small captures, for tests and a first look; `directory` holds them until clear()."""
 
     def __init__(self, directory, quick=False):
         self.directory, self.quick = Path(directory), quick
-        self._captures, self._results = {}, {}
+        self._captures = {}
 
     def size(self, full, quick):
         return quick if self.quick else full

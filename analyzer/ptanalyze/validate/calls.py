@@ -12,7 +12,7 @@ ZEROING_NS = 400  # of a page, in a fill that the paper timed: an estimate, 10 G
 
 
 def million_entries_per_second(machine, call, entries, copies):
-    """Entries changed, in millions a second, by one call over `entries` 4 KiB pages under `copies` page tables.
+    """Entries changed, in millions a second, by one call over `entries` 4 KiB pages under `copies` tables.
 
     call  "mmap" (populated, its pages zeroed), "mprotect" or "munmap", as the micro-benchmark of vMitosis,
     section 4.4; a mapping of one page leaves its table page in place

@@ -1,4 +1,4 @@
-"""Published figures as data (models/reference/published-PAPER.toml), each with where it stands in its paper."""
+"""Published figures as data (models/reference/published-PAPER.toml), each with its place in the paper."""
 
 import tomllib
 from functools import cache

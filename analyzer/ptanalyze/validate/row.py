@@ -7,8 +7,9 @@ from ..result import Estimate
 from .published import LEAST, MOST, Figure
 
 REPLAYED, MODELLED, FITTED = "replayed", "modelled", "fitted"
+DEFINITION = "by definition"
 NOT_REPRODUCIBLE = "not reproducible"
-KINDS = (REPLAYED, MODELLED, FITTED, NOT_REPRODUCIBLE)
+KINDS = (REPLAYED, MODELLED, FITTED, DEFINITION, NOT_REPRODUCIBLE)
 EVIDENCE = (REPLAYED, MODELLED)
 
 
@@ -17,12 +18,13 @@ class Row:
     """What stands beside a Figure.
 
     ours  Estimate, None where we have no number
-    kind  replayed: from published counts, tables or sizes; modelled: a workload made by synth from its published
-          description; fitted: calibrated on this very number, which is no evidence; not reproducible: the note
+    kind  replayed: from published counts, tables or sizes; modelled: a workload made by synth from its
+          published description; fitted: calibrated on this very number, which is no evidence; by
+          definition: what the model takes for granted, no evidence either; not reproducible: the note
           says why
     note  what was assumed or scaled down, in a sentence
-    mean, constant  what two baselines say of the same number, None where they make no sense: the mean of this
-          configuration over other workloads, and one speed-up for every workload and configuration
+    mean, constant  what two baselines say of the same number, None where they make no sense: the mean of
+          this configuration over other workloads, and one speed-up for every workload and configuration
     """
 
     figure: Figure
@@ -34,8 +36,8 @@ class Row:
 
     @property
     def error(self):
-        """(ours - published) / published, with its sign. None without a number of ours, for a bound, and for a
-        published 0 that we miss."""
+        """(ours - published) / published, with its sign; None without a number of ours, for a bound, and for
+        a published 0 that we miss."""
         return (
             None if self.ours is None or self.figure.bound else relative(self.ours.middle, self.figure.value)
         )
@@ -66,7 +68,7 @@ def row(figure, ours, kind, note="", *, mean=None, constant=None):
 
 
 def not_reproducible(figure, why, ours=None):
-    """Row of a Figure that we cannot reproduce, why in a sentence; `ours` where there is a number all the same."""
+    """Row of a Figure that we cannot reproduce, why in a sentence; `ours` where there is a number anyway."""
     assert why, "a row that is not reproducible says why"
     return Row(figure, None if ours is None else estimate(ours), NOT_REPRODUCIBLE, why)
 

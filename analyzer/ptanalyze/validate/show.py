@@ -1,6 +1,7 @@
 """Rows for people and for programs."""
 
 from ..tables import console, number, print_rows
+from .row import KINDS
 from .tally import WITHIN, baselines, tally
 
 
@@ -41,7 +42,9 @@ def print_papers(found):
     named = [(paper.paper, rows) for paper, rows in found]
     if len(named) > 1:
         named.append(("all", every))
-    print_rows("How close (fitted rows are no evidence and not judged)", [close(*one) for one in named])
+    print_rows(
+        "How close (only replayed and modelled rows are evidence and judged)", [close(*one) for one in named]
+    )
     beside = [{"paper": name} | compared(one) for name, rows in named for one in baselines(rows)]
     if beside:
         print_rows("Beside two baselines, on the rows that have them", beside)
@@ -81,7 +84,7 @@ def verdict(row):
 
 def close(name, rows):
     found = tally(rows)
-    kinds = {kind: found[kind] for kind in ("replayed", "modelled", "fitted", "not reproducible")}
+    kinds = {kind: found[kind] for kind in KINDS}
     judged = {"judged": found["judged"]} | {f"within {s:.0%}": found[f"within_{100 * s:.0f}"] for s in WITHIN}
     held = {"bounds held": f"{found['bounds_held']} of {found['bounds']}"}
     return {"paper": name, "rows": found["rows"]} | kinds | judged | errors(found) | held

@@ -10,9 +10,10 @@ WITHIN = (0.05, 0.10, 0.25)
 def tally(rows):
     """{what: count or share} of Rows.
 
-    rows, and one count a kind; judged: rows that are evidence and not bounds; within_5, within_10, within_25: how
-    many of those; no_error: judged rows without a relative error (published 0), within nothing; mean_error,
-    median_error, max_error: of the absolute errors, None without any; bounds, bounds_held: of evidence
+    rows, and one count a kind; judged: rows that are evidence and not bounds; within_5, within_10, within_25:
+    how many of those; no_error: judged rows without a relative error (published 0), within nothing;
+    mean_error, median_error, max_error: of the absolute errors, None without any; bounds, bounds_held: of
+    evidence
     """
     judged = [row for row in rows if row.evidence and not row.figure.bound]
     errors = [abs(row.error) for row in judged if row.error is not None]
@@ -30,8 +31,8 @@ def spread(errors, suffix="_error"):
 
 
 def baselines(rows):
-    """[{who, rows, mean_error, median_error, max_error}]: ours and both baselines on the same rows: those that are
-    evidence and have both. Empty without any."""
+    """[{who, rows, mean_error, median_error, max_error}]: ours and both baselines on the same rows: those that
+    are evidence and have both. Empty without any."""
     same = [
         row for row in rows if row.evidence and row.error is not None and None not in (row.mean, row.constant)
     ]
