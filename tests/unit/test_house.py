@@ -12,7 +12,7 @@ PACKAGE = Path(ptanalyze.__file__).parent
 
 FLOORS = [
     {"__init__", "errors", "bundled"},
-    {"trace", "machine", "kernels", "vcpu_groups", "law", "calibration"},
+    {"trace", "machine", "kernels", "vcpu_groups", "law", "calibration", "run_checks"},
     {"snapshot", "walks", "entries", "result", "reference"},
     {"formats", "world", "nested", "vm_fit", "tables", "progress", "law_fit"},
     {"policies", "check", "cost", "whatif_tables", "classify", "fragmentation", "calibrate", "predict"},

@@ -28,6 +28,8 @@ COMMANDS = {
     "sweep": "sweep",
     "compare": "compare",
     "advise": "advise",
+    "calibrate": "calibrate",
+    "predict": "predict",
     "validate": "validate",
     "topology": "topology",
     "policies": "policies",

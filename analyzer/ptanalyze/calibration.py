@@ -1,0 +1,38 @@
+"""What is known of one program on one machine: enough to predict its run time under any placement."""
+
+import msgspec
+
+from .law import Interval, Run
+
+
+class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Made by calibrate.calibrate, kept by formats/calibration_file.py, used by predict.predict.
+
+    local            the all-local run
+    remote           a run with tables at `placement`, or None
+    walkers          page walkers that a hardware thread has to itself: bounds the walk cycles
+    exposed          e: share of the walk cycles that adds to run time; None where walks were not counted
+    dram_share       f: share of the walk cycles that waits for DRAM, over both tables; None as above
+    gpt_part         share of that waiting which is the gPT's: 1 for a native run
+    remote_stretch   k of an idle remote node
+    contended_stretch  k of a remote node under load
+    identified, assumed, flags   what the runs say, what was taken for granted, what looks wrong
+    sources          where runs and latencies are from
+    """
+
+    name: str
+    machine: str
+    native: bool
+    local: Run
+    remote: Run | None = None
+    placement: str | None = None
+    walkers: float
+    exposed: Interval | None
+    dram_share: Interval | None
+    gpt_part: Interval
+    remote_stretch: Interval
+    contended_stretch: Interval
+    identified: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    sources: dict[str, str] = {}

@@ -1,0 +1,140 @@
+"""`ptanalyze calibrate`: what the counters of one run, or two, say of a program's page walks."""
+
+from pathlib import Path
+
+import click
+
+from .options import json_option
+
+
+@click.command("calibrate")
+@click.option(
+    "--local", "local_file", type=click.Path(), required=True, help="perf stat output, all tables local."
+)
+@click.option(
+    "--remote", "remote_file", type=click.Path(), help="perf stat output of a run with remote tables."
+)
+@click.option(
+    "--placement", help="Of the remote run: RR, LR, RL (gPT, ePT), RRI with load; RP, RPI if native."
+)
+@click.option(
+    "--latency", "latency_file", type=click.Path(), help="From topology latency, mlc, or a SLIT directory."
+)
+@click.option("--local-ns", type=click.FloatRange(0, min_open=True), help="With a SLIT: local latency in ns.")
+@click.option("-m", "--machine", help="Machine name or file; default: the one of the reference runs.")
+@click.option("--native", is_flag=True, help="No virtual machine: there are no ePT counters.")
+@click.option(
+    "--walkers", type=click.FloatRange(0.5, 8), help="Page walkers of a hardware thread; default: found."
+)
+@click.option("--allow-multiplexed", is_flag=True, help="Take counters that perf scaled up from below 90 %.")
+@click.option("-o", "--output", type=click.Path(), help="Keep the calibration in this TOML file.")
+@json_option
+def command(output, as_json, **options):
+    """Calibrate the run-time law with counters of `perf stat`: human output, -x, or -j.
+
+    One run with local tables gives walk cycles and bounds; a second one with any known placement gives what
+    they cost, a contended one (RRI) most surely. Count cycles:u, dtlb_load_misses.walk_pending:u,
+    dtlb_store_misses.walk_pending:u, ept.walk_pending:u. Then: ptanalyze predict FILE.toml
+    """
+    from ..formats.calibration_file import write_calibration
+
+    if output is not None:
+        check_output(output)
+    calibration = calibrated(**options)
+    if output is not None:
+        write_calibration(output, calibration)
+    show(calibration, as_json)
+    if output is not None:
+        click.echo(f"{output}: written; next: ptanalyze predict {output}", err=True)
+
+
+def check_output(output):
+    from ..errors import UsageError
+
+    path = Path(output)
+    if path.suffix != ".toml" or path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"-o {output}: expected FILE.toml in a directory that exists")
+
+
+def calibrated(
+    local_file,
+    remote_file=None,
+    placement=None,
+    latency_file=None,
+    local_ns=None,
+    machine=None,
+    native=False,
+    walkers=None,
+    allow_multiplexed=False,
+):
+    """Calibration from files; CaptureError and UsageError name the file."""
+    from .. import law
+    from ..calibrate import calibrate
+    from ..errors import UsageError
+    from ..formats.node_latency import read_latency
+    from ..formats.perf_stat import read_perf_stat
+    from ..formats.walk_counters import one_walker, walk_run
+
+    if (remote_file is None) != (placement is None):
+        raise UsageError("--remote and --placement go together: which tables were remote in that run?")
+    native = native or (placement is not None and law.placement(placement).ept is None)
+    stat = read_perf_stat(local_file)
+    local = walk_run(stat, native, allow_multiplexed)
+    remote = None if remote_file is None else walk_run(read_perf_stat(remote_file), native, allow_multiplexed)
+    latency = None if latency_file is None else read_latency(latency_file, local_ns)
+    sources = {"local": str(local_file), "remote": remote_file, "latency": latency_file}
+    try:
+        return calibrate(
+            local,
+            remote,
+            placement,
+            machine=machine,
+            latency=latency,
+            walkers=walkers or (1 if one_walker(stat) else None),
+            native=native or None,
+            name=Path(local_file).stem,
+            sources={key: str(value) for key, value in sources.items() if value is not None},
+        )
+    except UsageError as error:
+        file = remote_file if str(error).startswith("remote run") else local_file
+        raise UsageError(f"{file}: {error}") from None
+
+
+def show(calibration, as_json):
+    import msgspec
+
+    from ..tables import number, print_json, print_sections
+
+    if as_json:
+        print_json("calibration", msgspec.to_builtins(calibration))
+        return
+    local = calibration.local
+    counted = {"cycles": local.cycles, "gPT walk cycles": local.gpt, "ePT walk cycles": local.ept}
+    names = {
+        "e, exposed share of walk cycles": calibration.exposed,
+        "f, share of walk cycles from DRAM": calibration.dram_share,
+        "gPT's part of that": calibration.gpt_part,
+        "k, idle remote node": calibration.remote_stretch,
+        "k, contended remote node": calibration.contended_stretch,
+    }
+    print_sections(
+        {
+            "All tables local": {key: number(value) for key, value in counted.items()},
+            "low, middle, high": {key: interval(value) for key, value in names.items()},
+        }
+    )
+    for heading, lines in (
+        ("identified", calibration.identified),
+        ("assumed", calibration.assumed),
+        ("suspicious", calibration.flags),
+    ):
+        for line in lines:
+            click.echo(f"{heading}: {line}")
+
+
+def interval(value):
+    if value is None:
+        return "not counted"
+    if value.low == value.high:
+        return f"{value.middle:.3g}"
+    return f"{value.low:.3g}, {value.middle:.3g}, {value.high:.3g}"

@@ -1,0 +1,90 @@
+"""`ptanalyze predict`: run time under any placement, from a calibration alone."""
+
+import click
+
+from .options import json_option
+
+
+@click.command("predict")
+@click.argument("calibration", type=click.Path(), required=False)
+@click.option(
+    "--local", "local_file", type=click.Path(), help="Instead of a calibration: perf stat, all local."
+)
+@click.option(
+    "--remote", "remote_file", type=click.Path(), help="perf stat output of a run with remote tables."
+)
+@click.option("--remote-placement", help="Of the remote run.")
+@click.option("--placement", "placements", multiple=True, help="LL, RRI, RRIE ...; default: all. Repeatable.")
+@click.option("--statistics", is_flag=True, help="How well published runs are predicted, each left out.")
+@json_option
+def command(calibration, local_file, remote_file, remote_placement, placements, statistics, as_json):
+    """Predict run time from a CALIBRATION of `ptanalyze calibrate`, or from perf files, without a trace.
+
+    Placements are those of the papers' figures: gPT then ePT, L or R, I for a loaded remote node, then what
+    is repaired: E (ePT), G (gPT), M (both). Native: LP, RP, RPI, RPIM.
+    """
+    from ..errors import UsageError
+
+    if statistics:
+        show_statistics(as_json)
+        return
+    if (calibration is None) == (local_file is None):
+        raise UsageError("predict: give either a CALIBRATION.toml or --local with perf stat output")
+    if calibration is not None:
+        from ..formats.calibration_file import read_calibration
+
+        show(read_calibration(calibration), placements, as_json)
+        return
+    from .calibrate import calibrated
+
+    show(calibrated(local_file, remote_file, remote_placement), placements, as_json)
+
+
+def show(calibration, placements, as_json):
+    from dataclasses import asdict
+
+    from ..predict import order, predict
+    from ..tables import print_json, print_rows
+
+    found = [predict(calibration, name) for name in placements or order(calibration)]
+    if as_json:
+        rows = [asdict(one) for one in found]
+        notes = {"assumed": calibration.assumed, "flags": calibration.flags}
+        print_json("predict", {"name": calibration.name, "predictions": rows, **notes})
+        return
+    print_rows(
+        f"Run time of {calibration.name or 'the run'} over all tables local", [row(one) for one in found]
+    )
+    for line in calibration.assumed:
+        click.echo(f"assumed: {line}")
+    for line in calibration.flags:
+        click.echo(f"suspicious: {line}")
+
+
+def row(one):
+    shown = {"placement": one.placement, "low": one.low, "run time": one.middle, "high": one.high}
+    if one.seconds is not None:
+        shown["seconds"] = f"{one.seconds[0]:.1f} .. {one.seconds[1]:.1f} .. {one.seconds[2]:.1f}"
+    return {key: f"{value:.3f}" if isinstance(value, float) else value for key, value in shown.items()} | {
+        "from": "measured" if one.measured else "predicted"
+    }
+
+
+def show_statistics(as_json):
+    from ..leave_one_out import leave_one_out, summary
+    from ..tables import print_json, print_rows
+
+    rows = summary(leave_one_out()).to_dict("records")
+    if as_json:
+        print_json("predict statistics", [{k: None if v != v else v for k, v in r.items()} for r in rows])
+        return
+    note = "|predicted / measured - 1|, workloads left out one by one; inside: share within the interval"
+    print_rows("Errors of predicted run time", [percent(r) for r in rows], note)
+
+
+def percent(row):
+    shares = ("mean", "median", "max", "inside")
+    return {
+        key: "-" if value is None or value != value else f"{value:.2%}" if key in shares else value
+        for key, value in row.items()
+    }

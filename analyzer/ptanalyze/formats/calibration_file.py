@@ -1,0 +1,111 @@
+"""Calibration files: TOML with fixed fields, written by `ptanalyze calibrate`, read strictly."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import msgspec
+
+from ..calibration import Calibration
+from ..errors import CaptureError, UsageError
+from ..law import Interval, placement
+from .atomic import atomic_write
+
+FORMAT, VERSION = "ptanalyze-calibration", 1
+INTERVALS = ("exposed", "dram_share", "gpt_part", "remote_stretch", "contended_stretch")
+LEAST = {"remote_stretch": 1.0, "contended_stretch": 1.0}
+MOST = {"exposed": 2.0, "gpt_part": 1.0}
+
+
+class Record(Calibration, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    format: str
+    version: int
+    exposed: Interval | None = None
+    dram_share: Interval | None = None
+
+
+def write_calibration(path, calibration):
+    """Write a Calibration as TOML: whole, synced, 0600."""
+    fields = {"format": FORMAT, "version": VERSION, **msgspec.to_builtins(calibration)}
+    fields = {key: value for key, value in fields.items() if value is not None}
+    lines = [f"{key} = {_toml(value)}" for key, value in fields.items() if not isinstance(value, dict)]
+    for key, table in fields.items():
+        if isinstance(table, dict):
+            lines += ["", f"[{key}]", *(f"{_key(k)} = {_toml(v)}" for k, v in table.items() if v is not None)]
+    with atomic_write(path) as out:
+        out.write("\n".join(lines).encode() + b"\n")
+
+
+def _key(key):
+    return key if key.isidentifier() and key.isascii() else _toml(key)
+
+
+def _toml(value):
+    """A TOML value: TOML's basic strings are JSON's, but for surrogate pairs and DEL."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
+
+
+def read_calibration(path):
+    """Calibration of a file; CaptureError names file, field and value of what is wrong with it."""
+    content = Path(path).read_bytes()
+    try:
+        raw = tomllib.loads(content.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CaptureError(path, "contents", content[:30], f"not a TOML file: {error}") from None
+    if raw.get("format") != FORMAT:
+        raise CaptureError(path, "format", raw.get("format"), f"expected {FORMAT}")
+    if raw.get("version") != VERSION:
+        raise CaptureError(path, "version", raw.get("version"), f"this release reads version {VERSION}")
+    try:
+        record = msgspec.convert(raw, Record)
+    except msgspec.ValidationError as error:
+        why, _, where = str(error).partition(" - at `")
+        raise CaptureError(path, where.rstrip("`").removeprefix("$.") or "fields", "wrong", why) from None
+    _check(path, record)
+    return Calibration(**{field: getattr(record, field) for field in Calibration.__struct_fields__})
+
+
+def _check(path, record):
+    for field in INTERVALS:
+        interval = getattr(record, field)
+        low, high = LEAST.get(field, 0.0), MOST.get(field, float("inf"))
+        if interval is not None and not (
+            low <= interval.low <= interval.middle <= interval.high <= high and interval.high < float("inf")
+        ):
+            shown = f"{interval.low:g}, {interval.middle:g}, {interval.high:g}"
+            raise CaptureError(
+                path, field, shown, f"expected low, middle, high in this order from {low:g} on"
+            )
+    for which in ("local", "remote"):
+        _check_run(path, which, getattr(record, which))
+    if (record.remote is None) != (record.placement is None):
+        raise CaptureError(path, "placement", record.placement, "a remote run and its placement go together")
+    if record.placement is not None and not _fits(record):
+        raise CaptureError(path, "placement", record.placement, "does not fit the rest of the file")
+    if record.remote is None and (
+        record.exposed is None or record.dram_share is None or record.local.walk is None
+    ):
+        why = "one run is not enough without its walk cycles, exposed and dram_share"
+        raise CaptureError(path, "remote", None, why)
+
+
+def _fits(record):
+    try:
+        where = placement(record.placement)
+    except UsageError:
+        return False
+    return not where.all_local and (where.ept is None) == record.native
+
+
+def _check_run(path, which, run):
+    if run is None:
+        return
+    for field in run.__struct_fields__:
+        value = getattr(run, field)
+        least_ok = value is None or (value > 0 if field in ("cycles", "seconds", "cpus") else value >= 0)
+        if not least_ok or (value is not None and not value < float("inf")):
+            raise CaptureError(path, f"{which}.{field}", value, "expected a finite number, not negative")

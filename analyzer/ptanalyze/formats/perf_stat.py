@@ -1,0 +1,200 @@
+"""Output of `perf stat`: text for people, `-x` separated values, or `-j` JSON lines, of one run in total.
+
+Text may be grouped and marked as in any locale (1,234 1.234 1 234 1'234); lines that are no counter are
+passed over. perf scales what it could not count all the time and says what percentage of
+the time it did count. Fields as in perf-stat(1), CSV FORMAT and JSON FORMAT.
+"""
+
+import json
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..errors import CaptureError
+
+MOST_BYTES = 1 << 24
+ONE_RUN = "give the totals of one run (no -I, -A, --per-...)"
+CLOCKS = ("task-clock", "cpu-clock")
+ABSENT = ("<not counted>", "<not supported>")
+GAP = "[ .,'\u00a0\u2009\u202f\u2019]"
+NUMBER = rf"\d+(?:{GAP}\d+)*"
+COUNT = rf"\d{{1,3}}(?:(?P<mark>{GAP})\d{{3}}(?:(?P=mark)\d{{3}})*)?|\d+"
+EVENT = r"[A-Za-z][\w.:/=,%@-]*"
+LINE = re.compile(
+    rf"\s*(?P<value>{NUMBER}|<not counted>|<not supported>)\s+(?:(?P<unit>msec|ns)\s+)?(?P<event>{EVENT})"
+    r"(?P<rest>\s.*)?"
+)
+ELAPSED = re.compile(rf"\s*(?P<value>{NUMBER})\s+(?:\+-\s*\S+\s+)?seconds time elapsed\b.*")
+RUNNING = re.compile(r"\((\d{1,3}(?:[.,]\d+)?)\s?%\)\s*$")
+UTILIZED = re.compile(r"#\s*(\d+[.,]\d+)\s+CPUs utilized")
+PRIVILEGES = re.compile(r"(?P<name>.+?)(?::(?P<modifiers>[A-Za-z]+))?")
+FIXED = re.compile(r"cpu(?:_core)?/(?P<name>[\w.-]+)/(?P<modifiers>[A-Za-z]*)")
+
+
+@dataclass(frozen=True)
+class Counter:
+    """One event: `value` None where it cannot be used, for `trouble`; `running`: percent of time counted."""
+
+    name: str
+    modes: str
+    value: float | None
+    running: float
+    line: int
+    trouble: str = ""
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class PerfStat:
+    """counters by (name, modes: the letters of u k h G H that were given), seconds elapsed, CPUs utilized."""
+
+    path: str
+    counters: dict[tuple[str, str], Counter] = field(default_factory=dict)
+    seconds: float | None = None
+    cpus: float | None = None
+
+
+def read_perf_stat(path):
+    """PerfStat of a file in any of the three forms; CaptureError where it is none."""
+    path = Path(path)
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES or b"\0" in content:
+        raise CaptureError(path, "contents", content[:30], "not the output of perf stat")
+    lines = content.decode("utf-8", "replace").splitlines()
+    found = [(at, line) for at, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
+    if found and found[0][1].lstrip().startswith("{"):
+        rows, extra = _json(path, found)
+    elif separator := _separator(found):
+        rows, extra = _separated(found, separator)
+    else:
+        rows, extra = _text(found)
+    if not rows:
+        start = repr(lines[0][:30] if lines else "")
+        raise CaptureError(path, "contents", start, f"no counter of perf stat in it: {ONE_RUN}")
+    return PerfStat(str(path), _by_name(rows), **_extra(rows, extra))
+
+
+def _by_name(rows):
+    counters = {}
+    for row in rows:
+        key = (row.name, row.modes)
+        if key in counters:
+            trouble = f"counted in lines {counters[key].line} and {row.line}: {ONE_RUN}"
+            row = replace(row, value=None, trouble=trouble)
+        counters[key] = row
+    return counters
+
+
+def _extra(rows, extra):
+    """Seconds and CPUs, from the summary of text, or from a clock's own metric in the other forms."""
+    clock = next((row for row in rows if row.name in CLOCKS and row.value and row.unit == "msec"), None)
+    cpus = extra.get("cpus")
+    seconds = extra.get("seconds")
+    if seconds is None and clock and cpus:
+        seconds = clock.value / 1000 / cpus
+    if cpus is None and clock and seconds:
+        cpus = clock.value / 1000 / seconds
+    return {"seconds": seconds, "cpus": cpus}
+
+
+def _name(event):
+    """(name in lower case, privilege letters) of an event as given to perf."""
+    fixed = FIXED.fullmatch(event)
+    match = fixed or PRIVILEGES.fullmatch(event)
+    if not match:
+        return event.lower(), ""
+    letters = match["modifiers"] or ""
+    return match["name"].lower(), "".join(sorted(set(letters) & set("ukhGH")))
+
+
+def _text(lines):
+    rows, extra = [], {}
+    for at, line in lines:
+        if elapsed := ELAPSED.fullmatch(line):
+            extra["seconds"] = _decimal(elapsed["value"])
+        elif (found := LINE.fullmatch(line)) and found["event"] != "seconds":
+            rest = found["rest"] or ""
+            running = RUNNING.search(rest)
+            if busy := UTILIZED.search(rest):
+                extra["cpus"] = _decimal(busy[1])
+            text = found["value"]
+            if found["unit"]:
+                value = _decimal(text)
+            else:  # whatever groups its digits by three
+                value = float(re.sub(GAP, "", text)) if re.fullmatch(COUNT, text) else None
+            running = _decimal(running[1]) if running else 100.0
+            rows.append(_counter(at, found["event"], text, value, running, found["unit"] or ""))
+    return rows, extra
+
+
+def _counter(at, event, text, value, running, unit):
+    """Counter of a line; `value` None where `text` is no number."""
+    name, modes = _name(event)
+    trouble = ""
+    if text in ABSENT:
+        trouble = f"{text}: perf could not count it; give the run fewer events, or a CPU and VM that has it"
+    elif value is None:
+        trouble = f"{text[:30]!r} is no count of events"
+    elif running is None:
+        trouble = "its percentage of time counted is none"
+    return Counter(name, modes, None if trouble else value, running or 0.0, at, trouble, unit)
+
+
+def _decimal(text):
+    """A number whose last mark, if it is a point or comma, is the decimal one."""
+    whole, mark, part = text.replace(",", ".").rpartition(".")
+    whole, part = (re.sub(r"\D", "", whole), part) if mark else (part, "")
+    return float(f"{re.sub(GAP, '', whole) or 0}.{re.sub(GAP, '', part) or 0}")
+
+
+def _separator(lines):
+    """The mark of -x: the character before a known event and after a count, where there is nothing else."""
+    for _, line in lines:
+        found = re.match(r"(?:\s*[\d.]+|\s*<not \w+>)([,;|:\t!@^])[^\d\s,;|:\t!@^]*\1[A-Za-z]", line)
+        if found:
+            return found[1]
+    return None
+
+
+def _separated(lines, mark):
+    """value, unit, event, [variance %,] run time, percentage[, metric, its unit] of each line."""
+    rows, extra = [], {}
+    for at, line in lines:
+        cells = [cell.strip() for cell in line.split(mark)]
+        if len(cells) < 3 or not re.match("[A-Za-z]", cells[2]):
+            continue
+        at_time = 4 if len(cells) > 3 and cells[3].endswith("%") else 3
+        running = _percent(cells[at_time + 1] if len(cells) > at_time + 1 else "100")
+        if "CPUs utilized" in cells:
+            extra["cpus"] = _plain(cells[cells.index("CPUs utilized") - 1])
+        rows.append(_counter(at, cells[2], cells[0], _plain(cells[0]), running, cells[1]))
+    return rows, extra
+
+
+def _json(path, lines):
+    """One JSON object a line, perf-stat(1), JSON FORMAT."""
+    rows, extra = [], {}
+    for at, line in lines:
+        try:
+            cell = json.loads(line)
+        except (ValueError, RecursionError):
+            raise CaptureError(path, f"line {at}", repr(line[:30]), "not a line of JSON") from None
+        if not isinstance(cell, dict) or not cell.get("event") or "counter-value" not in cell:
+            continue
+        text = str(cell["counter-value"]).strip()
+        if cell.get("metric-unit") == "CPUs utilized":
+            extra["cpus"] = _plain(str(cell.get("metric-value")))
+        running, unit = _percent(str(cell.get("pcnt-running", "100"))), str(cell.get("unit", ""))
+        rows.append(_counter(at, str(cell["event"]), text, _plain(text), running, unit))
+    return rows, extra
+
+
+def _plain(text):
+    """A number of the C locale, or None."""
+    return float(text) if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII) else None
+
+
+def _percent(text):
+    value = _plain(text.replace(",", "."))
+    return value if value is not None and value <= 100 else None

@@ -1,0 +1,89 @@
+"""The counters of page walks in the output of `perf stat`, as a Run of the law.
+
+Walk cycles (Intel SDM, volume 3, performance-monitoring events; the kernel's tools/perf/pmu-events):
+
+dtlb_{load,store}_misses.walk_pending   Skylake on: per cycle and busy walker; nested walks not included
+ept.walk_pending                        the same of nested walks
+dtlb_{load,store}_misses.walk_duration  before Skylake: cycles of the walker, nested walks not told apart
+dtlb_{load,store}_misses.walk_active    cycles with at least one walker busy: not used, overlap is lost
+
+AMD counts walks (ls_l1_d_tlb_miss.*_l2_miss, ls_tablewalker.*, bp_l1_tlb_miss_l2_tlb_miss.*), not their
+cycles: such a run has cycles only, and a second run with remote tables has to say what walks cost.
+"""
+
+from ..errors import CaptureError
+from ..law import Run
+from .perf_stat import read_perf_stat
+
+LEAST_RUNNING = 90.0  # percent of the time: below, perf's scaling is a guess
+CYCLES = ("cycles", "cpu-cycles", "cpu_clk_unhalted.thread")
+PENDING = ("dtlb_load_misses.walk_pending", "dtlb_store_misses.walk_pending")
+DURATION = ("dtlb_load_misses.walk_duration", "dtlb_store_misses.walk_duration")
+ACTIVE = ("dtlb_load_misses.walk_active", "dtlb_store_misses.walk_active")
+EPT = "ept.walk_pending"
+AMD = ("ls_l1_d_tlb_miss.", "ls_tablewalker.", "bp_l1_tlb_miss_l2_tlb_miss", "l2_dtlb_misses")
+
+
+def read_run(path, native=False, allow_multiplexed=False):
+    """Run of a file of `perf stat` output; `native`: no ePT counter is expected.
+
+    CaptureError names the file, the counter and its value: missing, not counted, not supported, scaled below
+    90 % (unless allowed), twice in the file, or nested walks not told apart.
+    """
+    return walk_run(read_perf_stat(path), native, allow_multiplexed)
+
+
+def one_walker(stat):
+    """Whether the counters are those of CPUs with one page walker (walk_duration; Broadwell has two)."""
+    names = {name for name, _ in stat.counters}
+    return bool(names & {*DURATION}) and not names & {*PENDING}
+
+
+def walk_run(stat, native=False, allow_multiplexed=False):
+    """Run from the counters of a PerfStat; as read_run."""
+    modes = _modes(stat)
+    cycles = _value(stat, _first(stat, CYCLES, modes) or "cycles", modes, allow_multiplexed)
+    names = {name for name, letters in stat.counters if letters == modes}
+    if not names & {*PENDING, *DURATION, *ACTIVE, EPT} and any(name.startswith(AMD) for name in names):
+        return Run(cycles, None, 0.0 if native else None, stat.seconds, stat.cpus)
+    kind = DURATION if one_walker(stat) else PENDING
+    if kind is DURATION and not native:
+        why = "before Skylake it does not tell nested walks apart: use it for native runs only"
+        raise CaptureError(stat.path, "event", DURATION[0], why)
+    if not names & {*PENDING, *DURATION} and names & {*ACTIVE}:
+        why = f"counts cycles with any walker busy, overlapping walks are lost: count {' and '.join(PENDING)}"
+        raise CaptureError(stat.path, "event", ACTIVE[0], why)
+    gpt = sum(_value(stat, name, modes, allow_multiplexed) for name in kind)
+    ept = 0.0 if native else _value(stat, EPT, modes, allow_multiplexed)
+    return Run(cycles, gpt, ept, stat.seconds, stat.cpus)
+
+
+def _modes(stat):
+    """Privilege letters that cycles were counted with: user mode where there is a choice."""
+    for wanted in ("u", "Gu", ""):
+        if _first(stat, CYCLES, wanted):
+            return wanted
+    return next((letters for name, letters in stat.counters if name in CYCLES), "")
+
+
+def _first(stat, names, modes):
+    return next((name for name in names if (name, modes) in stat.counters), None)
+
+
+def _value(stat, name, modes, allow_multiplexed):
+    counter = stat.counters.get((name, modes))
+    shown = f"{name}:{modes}" if modes else name
+    if counter is None:
+        other = [letters or "all modes" for known, letters in stat.counters if known == name]
+        why = f"counted for {', '.join(other)}, cycles for {modes or 'all modes'}" if other else "missing"
+        if name == EPT and not other:
+            why += "; for a run without a virtual machine say --native"
+        raise CaptureError(stat.path, "event", shown, f"{why}; count all of them in one run")
+    if counter.value is None:
+        raise CaptureError(stat.path, "event", shown, counter.trouble)
+    if counter.running < LEAST_RUNNING and not allow_multiplexed:
+        why = (
+            f"below {LEAST_RUNNING:g} % perf's scaling is a guess: count fewer events, or --allow-multiplexed"
+        )
+        raise CaptureError(stat.path, shown, f"counted {counter.running:g} % of the time", why)
+    return counter.value

@@ -1,0 +1,117 @@
+"""What workloads have in common, fitted on the published runs: the prior for a program with one run only.
+
+The exposed share e is not free. Walks of one thread overlap at most as far as it has page walkers, so
+e >= 1 / walkers, and they cannot take longer than the run, e * (G + E) <= C. Between these bounds, a program
+that waits for DRAM at random addresses spends a fixed share of its time in walks, since a two-dimensional
+walk reads two leaf entries from DRAM and the access itself one line: about 2/3, native 1/2. That share, the
+share f of walks that is DRAM, and how much more a contended node stretches them are fitted. GUPS is bound by
+its two walkers: its independent accesses overlap, its walks do not.
+"""
+
+from functools import cache
+
+import msgspec
+import numpy as np
+
+from .law import LOCAL, Interval, exposed_share, placement
+from .reference import LOCAL_RUN, runs
+
+WALKERS = {"thin-2D-4K": 2, "thin-1D-4K": 2, "native-thin": 1}
+# Remote over local latency where the runs were made: vMitosis, see its machine file; Mitosis (Achermann et
+# al., ASPLOS 2020), 580 over 280 cycles. A scale only: f (k - 1) is what the runs show.
+STRETCH = {"thin-2D-4K": 1.9, "thin-1D-4K": 1.9, "native-thin": 580 / 280}
+SATURATED = 1.05  # e within 5 % of its bound says nothing of the time spent in walks
+ONE_WALKER = "native-thin"
+
+
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """Fitted on `workloads` of one family of runs.
+
+    walk_time     share of the run time in walks, of programs that neither bound holds
+    most_exposed  e where a hardware thread has one page walker: what out-of-order execution hides
+    dram_share    f, for `stretch`: remote over local latency
+    contention    (k - 1) of a contended remote node over (k - 1) of an idle one
+    """
+
+    family: str
+    workloads: tuple[str, ...]
+    walk_time: float
+    most_exposed: Interval
+    dram_share: Interval
+    contention: Interval
+    stretch: float
+
+
+@cache
+def shared(family, leaving_out=None):
+    """Shared of all reference workloads of `family` but the one of that name (in any case, in any paper)."""
+    members = _members(family, leaving_out)
+    seen = {workload: _seen(family, configs) for workload, configs in members.items()}
+    single = [
+        min(_exposed(ONE_WALKER, configs), 1.0) for configs in _members(ONE_WALKER, leaving_out).values()
+    ]
+    stretch = STRETCH[family]
+    shares = [idle / (stretch - 1) for _, _, idle, _ in seen.values()]
+    contentions = [ratio for *_, ratio in seen.values()]
+    free = [e * u for e, u, *_ in seen.values() if e * WALKERS[family] > SATURATED]
+    return Shared(
+        family=family,
+        workloads=tuple(seen),
+        walk_time=float(np.mean(free or [e * u for e, u, *_ in seen.values()])),
+        most_exposed=_spread(single),
+        dram_share=_spread(shares),
+        contention=_spread(contentions),
+        stretch=stretch,
+    )
+
+
+def _members(family, leaving_out):
+    left = (leaving_out or "").casefold()
+    return {w: configs for w, configs in runs(family, ("fit",)).items() if w.casefold() != left}
+
+
+def _seen(family, configs):
+    """(e, walk cycles over cycles, stretch of walks minus 1 at an idle remote node, contention)."""
+    local = configs[LOCAL_RUN[family]]
+    added = {state: [] for state in ("remote", "contended")}
+    walks = {state: [] for state in added}
+    for where, run, part in _misplaced(family, configs):
+        added[where.state].append((run.cycles / local.cycles - 1) / part)
+        walks[where.state].append((run.walk / local.walk - 1) / part)
+    ratio = np.mean(added["contended"]) / np.mean(added["remote"])
+    return (
+        _exposed(family, configs),
+        local.walk / local.cycles,
+        float(np.mean(walks["remote"])),
+        float(ratio),
+    )
+
+
+def _misplaced(family, configs):
+    """(Placement, Run, the part of the walk that is remote, each table being half of it)."""
+    for name, run in configs.items():
+        where = placement(name)
+        if not where.all_local:
+            tables = (where.gpt,) if where.ept is None else (where.gpt, where.ept)
+            yield where, run, sum(state != LOCAL for state in tables) / len(tables)
+
+
+def _exposed(family, configs):
+    """e over all placements, by least squares: added cycles over added walk cycles."""
+    local = configs[LOCAL_RUN[family]]
+    weights = [run.walk - local.walk for _, run, _ in _misplaced(family, configs)]
+    shares = [exposed_share(local, run) for _, run, _ in _misplaced(family, configs)]
+    return float(np.average(shares, weights=np.square(weights)))
+
+
+def _spread(values):
+    return Interval(float(min(values)), float(np.mean(values)), float(max(values)))
+
+
+def exposed_prior(walk_per_cycle, walkers, common):
+    """Interval of e from an all-local run alone: walk cycles over cycles, walkers of a hardware thread."""
+    ceiling = min(1.0, 1 / walk_per_cycle)
+    most = min(common.most_exposed.middle, ceiling)
+    floor = min(1 / walkers, common.most_exposed.low, ceiling)
+    middle = min(max(common.walk_time / walk_per_cycle, 1 / walkers), most)
+    return Interval(min(floor, middle), middle, ceiling)

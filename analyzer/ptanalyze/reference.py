@@ -1,0 +1,52 @@
+"""Published measurements that come with the package (models/reference/), as a table with citations."""
+
+from functools import cache
+
+import pandas as pd
+
+from .bundled import bundled
+from .errors import UsageError
+from .law import Run
+
+FILES = ("vmitosis-runs.csv", "mitosis-runs.csv")
+COLUMNS = ("paper", "figure", "family", "workload", "config", "quantity", "value", "unit", "use", "note")
+LOCAL_RUN = {"thin-2D-4K": "LL", "thin-1D-4K": "L", "native-thin": "LP-LD"}
+GPT = ("dtlb_load_misses.walk_pending", "dtlb_store_misses.walk_pending")
+
+
+@cache
+def reference():
+    """DataFrame of all rows: paper, figure, family, workload, config, quantity, value, unit, use, note.
+
+    `use` says what a row may serve for: fit (the law is calibrated on it), check (only compared with it), no;
+    `note` says why not. UsageError where a file is missing or has other columns.
+    """
+    return pd.concat([_read(bundled("models") / "reference" / name) for name in FILES], ignore_index=True)
+
+
+def _read(path):
+    try:
+        table = pd.read_csv(path, keep_default_na=False, dtype={"value": float})
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    if tuple(table.columns) != COLUMNS:
+        raise UsageError(f"{path}: columns = {', '.join(table.columns)}: expected {', '.join(COLUMNS)}")
+    return table
+
+
+def runs(family, use=("fit", "check")):
+    """{workload: {config: Run}} of the measured runs of one family, of the all-local run and all others."""
+    rows = reference()
+    rows = rows[(rows.family == family) & rows.use.isin(use)]
+    found = {}
+    for (workload, config), part in rows.groupby(["workload", "config"], sort=False):
+        values = dict(zip(part.quantity, part.value, strict=True))
+        found.setdefault(workload, {})[config] = _run(values)
+    return found
+
+
+def _run(values):
+    if "walk_cycles" in values:
+        return Run(values["cycles"], values["walk_cycles"], 0.0)
+    gpt = sum(values[name] for name in GPT)
+    return Run(values["cycles"], gpt, values["ept.walk_pending"], values["run_time"])

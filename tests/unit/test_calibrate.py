@@ -1,0 +1,235 @@
+"""Calibration: what one run and two runs identify, what contradicts, and the file that keeps it."""
+
+import re
+import stat
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptanalyze.calibrate import calibrate
+from ptanalyze.errors import CaptureError, UsageError
+from ptanalyze.formats.calibration_file import read_calibration, write_calibration
+from ptanalyze.formats.node_latency import NodeLatency
+from ptanalyze.law import Interval, Run, placement, run_cycles
+from ptanalyze.law_fit import Shared, exposed_prior
+
+LL = Run(1000.0, 350.0, 400.0)
+COMMON = Shared(
+    family="made up",
+    workloads=("a", "b"),
+    walk_time=0.7,
+    most_exposed=Interval(0.9, 0.95, 1.0),
+    dram_share=Interval(0.7, 0.8, 0.9),
+    contention=Interval(2.7, 2.9, 3.1),
+    stretch=1.9,
+)
+
+
+def at(name, e=0.8, f=0.8, far=1.9, loaded=3.6, local=LL):
+    """The run at a placement that obeys the law, both tables with the same waiting."""
+    waiting = f * local.walk / 2
+    ks = [
+        {"local": 1.0, "remote": far, "contended": loaded}[state]
+        for state in (placement(name).gpt, placement(name).ept)
+    ]
+    gpt, ept = local.gpt + waiting * (ks[0] - 1), local.ept + waiting * (ks[1] - 1)
+    return Run(local.cycles + e * (gpt + ept - local.walk), gpt, ept)
+
+
+@pytest.mark.parametrize("name", ["LR", "RL", "RR", "LRI", "RLI", "RRI", "RRIE", "RRIG"])
+@given(st.floats(0.5, 1.0), st.floats(0.5, 1.0))
+def test_any_remote_run_gives_e_and_f_exactly(name, e, f):
+    far, loaded = 1.9, 1 + COMMON.contention.middle * 0.9
+    found = calibrate(LL, at(name, e, f, far, loaded), name, common=COMMON)
+    assert found.exposed.low == found.exposed.high == pytest.approx(e)
+    assert found.dram_share.middle == pytest.approx(f)
+    assert not found.flags
+
+
+def test_one_run_gives_bounds_of_e_and_says_what_is_assumed():
+    found = calibrate(LL, common=COMMON)
+    assert found.exposed.low == 0.5 and found.exposed.high == 1.0
+    assert found.exposed.middle == pytest.approx(0.7 / 0.75)
+    assert found.remote is None and found.placement is None
+    text = " ".join(found.assumed)
+    assert "two page walkers" in text and "a, b" in text and "f = 0.80" in text
+
+
+@given(st.floats(0.01, 2.0), st.sampled_from([1.0, 1.5, 2.0]))
+def test_exposure_keeps_its_bounds(walk_per_cycle, walkers):
+    found = exposed_prior(min(walk_per_cycle, walkers), walkers, COMMON)
+    assert 0 < found.low <= found.middle <= found.high <= 1
+    assert found.high * min(walk_per_cycle, walkers) <= 1 + 1e-12
+
+
+def test_two_saturated_walkers_expose_half_and_one_exposes_all_but_what_is_hidden():
+    assert exposed_prior(1.9, 2, COMMON).middle == 0.5
+    assert exposed_prior(0.9, 1, COMMON).middle == 0.95
+
+
+def test_busy_hyperthreads_share_the_walkers_of_their_core():
+    busy = Run(1000.0, 350.0, 400.0, cpus=48.0)
+    alone = Run(1000.0, 350.0, 400.0, cpus=1.0)
+    assert calibrate(busy, common=COMMON).walkers == 1
+    assert calibrate(alone, common=COMMON).walkers == 2
+    assert calibrate(busy, common=COMMON, walkers=2).walkers == 2
+    ghz, seconds = 2.1e9, 10.0
+    counted = Run(36 * ghz * seconds, 1e11, 1e11, seconds)
+    assert calibrate(counted, common=COMMON).walkers == pytest.approx(2 / 1.5)
+
+
+def test_latencies_that_were_measured_replace_the_fitted_ones():
+    idle, loaded = np.array([[80.0, 160.0], [160.0, 80.0]]), np.array([[100.0, 320.0], [320.0, 100.0]])
+    found = calibrate(LL, latency=NodeLatency((0, 1), idle, loaded, "here"), common=COMMON)
+    assert found.remote_stretch == Interval.exactly(2.0)
+    assert found.contended_stretch.middle == 4.0
+    found = calibrate(LL, latency=NodeLatency((0, 1), idle, None, "here"), common=COMMON)
+    assert found.contended_stretch.middle == pytest.approx(1 + 2.9)
+    assert "contention as fitted" in " ".join(found.assumed)
+
+
+def test_the_measured_state_is_exact_and_the_other_one_is_not():
+    found = calibrate(LL, at("RRI"), "RRI", common=COMMON)
+    assert found.contended_stretch.low == found.contended_stretch.high
+    assert found.remote_stretch.low < found.remote_stretch.middle < found.remote_stretch.high
+
+
+def test_a_table_is_not_waited_for_longer_than_it_is_walked():
+    found = calibrate(Run(1000.0, 700.0, 10.0), common=COMMON)
+    assert found.gpt_part.low == pytest.approx(1 - 10 / (0.8 * 710))
+    found = calibrate(Run(1000.0, 10.0, 700.0), common=COMMON)
+    assert found.gpt_part.high == pytest.approx(10 / (0.8 * 710))
+
+
+def test_a_native_run_has_one_table():
+    found = calibrate(Run(1000.0, 350.0, 0.0), common=COMMON)
+    assert found.native and found.gpt_part == Interval.exactly(1.0)
+    assert calibrate(Run(1000.0, 350.0), Run(1300.0, 700.0), "RP", common=COMMON).native
+
+
+def test_cycles_alone_are_enough_with_a_remote_run():
+    found = calibrate(Run(1000.0), Run(1500.0), "RR", common=COMMON)
+    assert found.exposed is None and found.dram_share is None
+
+
+@pytest.mark.parametrize(
+    ("local", "remote", "name", "why"),
+    [
+        (Run(1000.0, 1500.0, 700.0), None, None, "local run: walk cycles = 2,200: more than 2 page walkers"),
+        (LL, Run(2000.0, 3500.0, 700.0), "RR", "remote run: walk cycles = 4,200"),
+        (LL, Run(900.0, 700.0, 800.0), "RR", "remote run: cycles = 900: not above"),
+        (LL, LL, "RR", "not above the local run"),
+        (LL, at("RR"), None, "needs its placement"),
+        (LL, at("RR"), "LL", "all tables are local"),
+        (LL, at("RR"), "RRIM", "all tables are local"),
+        (LL, at("RR"), "RP", "ePT walk cycles = 400: a native run has none"),
+        (Run(0.0, 1.0, 1.0), None, None, "local run: cycles = 0"),
+        (Run(float("nan"), 1.0, 1.0), None, None, "local run: cycles = nan"),
+        (Run(float("inf"), 1.0, 1.0), None, None, "local run: cycles = inf"),
+        (Run(10.0, -1.0, 1.0), None, None, "gpt walk cycles = -1"),
+        (Run(10.0, 0.0, 0.0), None, None, "walk cycles = 0"),
+        (Run(10.0), None, None, "not counted: add a run"),
+        (LL, Run(1300.0, float("nan"), 1.0), "RR", "remote run: gpt walk cycles = nan"),
+    ],
+)
+def test_counters_that_contradict_are_refused_by_name(local, remote, name, why):
+    with pytest.raises(UsageError, match=why):
+        calibrate(local, remote, name, common=COMMON)
+
+
+@pytest.mark.parametrize(
+    ("remote", "name", "why"),
+    [
+        (Run(1300.0, 351.0, 800.0), "RR", "gpt: remote, yet its walk cycles change by \\+0.3%"),
+        (Run(1300.0, 250.0, 900.0), "LR", "gpt: local in both runs, yet its walk cycles change by -29%"),
+        (Run(1900.0, 550.0, 600.0), "RR", "something else slowed the run too"),
+        (Run(1900.0, 550.0, 600.0), "RR", "more than the local run took"),
+        (Run(1100.0, 351.0, 401.0), "RR", "ept: remote, yet"),
+    ],
+)
+def test_what_does_not_fit_the_placement_is_flagged_by_name(remote, name, why):
+    flags = "; ".join(calibrate(LL, remote, name, common=COMMON).flags)
+    assert re.search(why, flags), flags
+
+
+@pytest.mark.parametrize(
+    ("idle", "why"), [([[80.0]], "one node only"), ([[80.0, 80.0], [80.0, 80.0]], "1 times as far")]
+)
+def test_a_machine_without_farther_nodes_is_refused(idle, why):
+    with pytest.raises(UsageError, match=why):
+        calibrate(LL, latency=NodeLatency((0,), np.array(idle), None, "here"), common=COMMON)
+
+
+def kept(tmp_path, calibration):
+    path = tmp_path / "c.toml"
+    write_calibration(path, calibration)
+    return path
+
+
+@pytest.mark.parametrize("name", [None, "RRI", "LR"])
+def test_a_calibration_file_gives_back_what_was_written(tmp_path, name):
+    made = calibrate(
+        LL, name and at(name), name, common=COMMON, name='a "b"\\\n\x7f é𝄞', sources={"lo cal": "x\ty"}
+    )
+    path = kept(tmp_path, made)
+    assert read_calibration(path) == made
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [p.name for p in tmp_path.iterdir()] == ["c.toml"]
+
+
+def test_a_calibration_without_walk_cycles_is_kept_too(tmp_path):
+    made = calibrate(Run(1000.0), Run(1500.0), "RR", common=COMMON)
+    assert read_calibration(kept(tmp_path, made)) == made
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("version = 1", "version = 2", "version = 2"),
+        ('format = "ptanalyze-calibration"', 'format = "x"', "format = x"),
+        ("walkers = 2.0", "wolkers = 2.0", "wolkers"),
+        ("walkers = 2.0", 'walkers = "two"', "walkers"),
+        ("cycles = 1000.0", "cycles = -1.0", "local.cycles = -1"),
+        ("cycles = 1000.0", "cycles = nan", "local.cycles = nan"),
+        ("gpt = 350.0", "gpt = inf", "local.gpt = inf"),
+        ("low = 0.45", "low = 0.65", "gpt_part = 0.65"),
+        ("low = 0.45", "low = nan", "gpt_part = nan"),
+        ("high = 0.55", "high = 5.5", "gpt_part"),
+        ('placement = "RRI"', "", "placement = None"),
+        ('placement = "RRI"', 'placement = "LL"', "placement = LL"),
+        ('placement = "RRI"', 'placement = "RP"', "placement = RP"),
+        ('placement = "RRI"', 'placement = "Q"', "placement = Q"),
+        ("[local]", "[local", "not a TOML file"),
+        ("native = false", "native = true", "placement = RRI"),
+    ],
+)
+def test_a_wrong_calibration_file_is_refused_by_field(tmp_path, old, new, why):
+    path = kept(tmp_path, calibrate(LL, at("RRI"), "RRI", common=COMMON))
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(CaptureError, match=why) as refused:
+        read_calibration(path)
+    assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_but_a_calibration_are_read(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("c") / "c.toml"
+    path.write_bytes(content)
+    with pytest.raises(CaptureError):
+        read_calibration(path)
+
+
+def test_the_law_with_the_calibrated_shares_gives_the_measured_run():
+    remote = at("RR", e=0.7, f=0.9)
+    found = calibrate(LL, remote, "RR", common=COMMON)
+    e, f, k = found.exposed.middle, found.dram_share.middle, found.remote_stretch.middle
+    halves = f * LL.walk / 2
+    outside = LL.cycles - e * LL.walk
+    again = run_cycles(outside, e, LL.gpt, LL.ept, halves / LL.gpt, halves / LL.ept, k, k)
+    assert again == pytest.approx(remote.cycles)
+    assert msgspec.to_builtins(found)["placement"] == "RR"

@@ -1,0 +1,237 @@
+"""Output of perf stat in its three forms and several locales, and what of it cannot be used."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptanalyze.errors import CaptureError
+from ptanalyze.formats.perf_stat import read_perf_stat
+from ptanalyze.formats.walk_counters import one_walker, read_run
+from ptanalyze.law import Run
+
+COUNTS = {
+    "cycles": 540968049174,
+    "dtlb_load_misses.walk_pending": 406557544701,
+    "dtlb_store_misses.walk_pending": 50282346815,
+    "ept.walk_pending": 482582418316,
+}
+EXPECTED = (540968049174.0, 406557544701.0 + 50282346815.0, 482582418316.0)
+MARKS = [",", ".", " ", "'", "\u202f", "\u00a0", "\u2019", ""]
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(content, name="perf.txt"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def text(counts=COUNTS, mark=",", decimal=".", modes="u", **more):
+    """What `perf stat` prints for people; `more` follows the event of that name (dots as __)."""
+    lines = ["", " Performance counter stats for './gups 30':", ""]
+    for name, count in counts.items():
+        shown = count if isinstance(count, str) else f"{count:,}".replace(",", mark)
+        rest = more.get(name.replace(".", "__"), "")
+        lines.append(f"   {shown}      {name}{':' + modes if modes else ''}      {rest}")
+    clock = f"        259{mark}900{decimal}12 msec task-clock:u    #    0{decimal}999 CPUs utilized"
+    return "\n".join([*lines, clock, "", f"     260{decimal}012345678 seconds time elapsed", ""])
+
+
+def values(run):
+    return run.cycles, run.gpt, run.ept
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_text_is_read_in_any_locale(file, mark):
+    decimal = "," if mark in (".", "\u202f", "\u00a0") else "."
+    run = read_run(file(text(mark=mark, decimal=decimal)))
+    assert values(run) == EXPECTED
+    assert run.seconds == pytest.approx(260.012345678) and run.cpus == pytest.approx(0.999)
+
+
+def test_metrics_percentages_and_deviations_after_an_event_are_passed_over(file):
+    rest = "#    2.081 GHz                      ( +-  0.12% )  (95.30%)"
+    assert values(read_run(file(text(cycles=rest)))) == EXPECTED
+    lines = text().replace("260.012345678 seconds", "260.0123 +- 0.0450 seconds")
+    assert read_run(file(lines)).seconds == pytest.approx(260.0123)
+
+
+@pytest.mark.parametrize("mark", [",", ";", "|", ":", "\t", "!"])
+@pytest.mark.parametrize("spread", [[], ["0.34%"]])
+def test_separated_values_are_read_with_any_mark(file, mark, spread):
+    rows = [[str(count), "", name, *spread, "1000", "99.50", "", ""] for name, count in COUNTS.items()]
+    clock = ["259900.12", "msec", "task-clock", *spread, "1000", "100.00", "0.999", "CPUs utilized"]
+    lines = ["# started on Sat Nov 21 2020", "", *(mark.join(row) for row in [*rows, clock])]
+    run = read_run(file("\n".join(lines)))
+    assert values(run) == EXPECTED
+    assert run.cpus == pytest.approx(0.999) and run.seconds == pytest.approx(260.16, rel=1e-3)
+
+
+def json_line(name, value, running=100.0, **more):
+    cell = {
+        "counter-value": f"{value:.6f}" if not isinstance(value, str) else value,
+        "unit": "",
+        "event": name,
+    }
+    return json.dumps(cell | {"event-runtime": 1000, "pcnt-running": running} | more)
+
+
+def test_json_lines_are_read(file):
+    lines = [json_line(f"{name}:u", count) for name, count in COUNTS.items()]
+    lines.append(json_line("", "", **{"metric-value": "1.2", "metric-unit": "GHz"}))
+    busy = {"unit": "msec", "metric-value": "2.5", "metric-unit": "CPUs utilized"}
+    lines.append(json_line("task-clock", 5000.0, **busy))
+    run = read_run(file("\n".join(lines)))
+    assert values(run) == EXPECTED and run.cpus == 2.5 and run.seconds == 2.0
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cpu-cycles", "CPU_CLK_UNHALTED.THREAD", "cpu/cycles/u", "cpu_core/cycles/u", "cycles:uG", "cycles"],
+)
+def test_cycles_have_several_names(file, name):
+    others = {key: count for key, count in COUNTS.items() if key != "cycles"}
+    modes = "Gu" if name.endswith("G") else "" if name == "cycles" or "-" in name or "." in name else "u"
+    lines = [f"{COUNTS['cycles']} {name}"]
+    lines += [f"{count} {key}{':' + modes if modes else ''}" for key, count in others.items()]
+    assert values(read_run(file("\n".join(lines)))) == EXPECTED
+
+
+def test_user_mode_is_preferred_where_both_were_counted(file):
+    kernel = text({name: 7 for name in COUNTS}, modes="k")
+    assert values(read_run(file(text() + kernel))) == EXPECTED
+
+
+def test_native_runs_need_no_ept(file):
+    counts = {name: count for name, count in COUNTS.items() if not name.startswith("ept")}
+    assert values(read_run(file(text(counts)), native=True)) == (*EXPECTED[:2], 0.0)
+    with pytest.raises(CaptureError, match=r"ept\.walk_pending:u: missing; .*--native"):
+        read_run(file(text(counts)))
+
+
+@pytest.mark.parametrize("missing", list(COUNTS))
+def test_a_missing_counter_is_named(file, missing):
+    counts = {name: count for name, count in COUNTS.items() if name != missing}
+    with pytest.raises(CaptureError, match=f"event = {missing}.*missing") as refused:
+        read_run(file(text(counts)))
+    assert "perf.txt" in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("absent", ["<not counted>", "<not supported>"])
+@pytest.mark.parametrize("name", list(COUNTS))
+def test_a_counter_that_perf_could_not_count_is_named(file, name, absent):
+    with pytest.raises(CaptureError, match=f"{name}.*{absent}"):
+        read_run(file(text(COUNTS | {name: absent}, **{name.replace(".", "__"): "(0.00%)"})))
+
+
+@pytest.mark.parametrize(
+    ("running", "refused"), [("(89.99%)", True), ("(90.00%)", False), ("(31,09%)", True)]
+)
+def test_counters_scaled_from_below_90_percent_are_refused_unless_allowed(file, running, refused):
+    path = file(text(ept__walk_pending=running))
+    if refused:
+        with pytest.raises(
+            CaptureError, match=r"ept\.walk_pending:u = counted (89\.99|31\.09) % of the time"
+        ):
+            read_run(path)
+    assert values(read_run(path, allow_multiplexed=True)) == EXPECTED
+
+
+def test_multiplexing_is_seen_in_every_form(file):
+    rows = [f"{count},,{name},1000,45.00,," for name, count in COUNTS.items()]
+    cells = [json_line(name, count, running=45.0) for name, count in COUNTS.items()]
+    for content in (rows, cells):
+        with pytest.raises(CaptureError, match="cycles = counted 45 % of the time"):
+            read_run(file("\n".join(content)))
+
+
+@pytest.mark.parametrize("percentage", ["145.00", "many", "-3.0", "nan"])
+def test_a_percentage_that_is_none_is_refused(file, percentage):
+    rows = [f"{count},,{name},1000,{percentage},," for name, count in COUNTS.items()]
+    with pytest.raises(CaptureError, match="percentage"):
+        read_run(file("\n".join(rows)))
+
+
+def test_two_runs_in_one_file_are_refused(file):
+    with pytest.raises(CaptureError, match=r"counted in lines 4 and .* totals of one run"):
+        read_run(file(text() + text()))
+
+
+def test_other_modes_than_those_of_cycles_are_named(file):
+    lines = text({"cycles": 5}) + text({n: c for n, c in COUNTS.items() if n != "cycles"}, modes="uk")
+    with pytest.raises(CaptureError, match="counted for ku, cycles for u"):
+        read_run(file(lines))
+
+
+def test_nested_walks_that_are_not_told_apart_are_refused(file):
+    counts = {"cycles": 100, "dtlb_load_misses.walk_duration": 30, "dtlb_store_misses.walk_duration": 5}
+    path = file(text(counts))
+    assert values(read_run(path, native=True)) == (100.0, 35.0, 0.0)
+    assert one_walker(read_perf_stat(path)) and not one_walker(read_perf_stat(file(text(), "other")))
+    with pytest.raises(CaptureError, match="does not tell nested walks apart"):
+        read_run(path)
+
+
+def test_cycles_with_any_walker_busy_are_no_walk_cycles(file):
+    counts = {"cycles": 100, "dtlb_load_misses.walk_active": 30, "dtlb_store_misses.walk_active": 5}
+    with pytest.raises(CaptureError, match="overlapping walks are lost"):
+        read_run(file(text(counts)), native=True)
+
+
+def test_amd_counts_walks_but_not_their_cycles(file):
+    counts = {"cycles": 100, "ls_l1_d_tlb_miss.all_l2_miss": 30}
+    assert read_run(file(text(counts))) == Run(100.0, None, None, 260.012345678, 0.999)
+    assert read_run(file(text(counts)), native=True).ept == 0.0
+
+
+def test_what_the_program_printed_does_not_matter(file):
+    noise = "3.14 ratio\n12 apples\n12 apples\nloading 5 %\n1,2,3\n"
+    assert values(read_run(file(noise + text()))) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n\n",
+        b"\0\0",
+        b"\xff\xfe",
+        b"hello\n",
+        b"{",
+        b"[1]",
+        b'{"event": 3}',
+        b"1.0 2.0",
+        b"<not counted>",
+    ],
+)
+def test_files_without_counters_are_refused_in_one_line(file, content):
+    with pytest.raises(CaptureError) as refused:
+        read_run(file(content))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("count", ["54.09.680", "1,2,3", "12,34", "1.5"])
+def test_a_count_with_odd_groups_is_refused(file, count):
+    with pytest.raises(CaptureError, match="no count of events"):
+        read_run(file(text(COUNTS | {"cycles": count})))
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=80), st.sampled_from(["text", "separated", "json"]))
+def test_any_damage_is_a_refusal_or_a_run(tmp_path_factory, junk, form):
+    lines = {
+        "text": text(),
+        "separated": "\n".join(f"{count},,{name},1000,99.00,," for name, count in COUNTS.items()),
+        "json": "\n".join(json_line(name, count) for name, count in COUNTS.items()),
+    }[form]
+    path = tmp_path_factory.mktemp("p") / "perf"
+    middle = len(lines) // 2
+    path.write_text(lines[:middle] + junk + lines[middle:], encoding="utf-8", newline="")
+    try:
+        assert read_run(path).cycles >= 0
+    except CaptureError as refused:
+        assert "\n" not in str(refused)
