@@ -14,15 +14,25 @@ from ptanalyze.bundled import bundled
 from ptanalyze.capture import open_capture
 from ptanalyze.locality import walk_locality
 from ptanalyze.machine import load_machine
+from ptanalyze.policies import POLICIES
 from ptanalyze.whatif import whatif
 
 HERE = Path(__file__).parent
-POLICIES = ("linux", "first-touch", "interleave", "ideal", "mitosis", "hydra")
+NATIVE = (
+    "linux", "first-touch", "interleave", "bind", "ideal", "mitosis", "hydra", "vmitosis-migrate", "wasp",
+    "thp", "five-level", "domains+hydra",
+)  # fmt: skip
+NESTED = (
+    *NATIVE[:-2], "vmitosis-replicate", "hydra-2d", "ptemagnet", "five-level", "shadow", "shadow+mitosis",
+    "thp+ptemagnet+vmitosis-replicate", "domains+hydra",
+)  # fmt: skip
 MACHINES = ("vmitosis-cascade-lake", "hydra-haswell")
 COUNTS = (
     "policy", "params", "walks", "dram_reads", "remote_dram_reads", "remote_reads", "pt_bytes",
     "pt_bytes_extra", "pt_bytes_peak", "pte_writes", "pte_fanout", "faults", "replica_faults", "pte_copies",
-    "tables_new", "tables_freed", "ipis_local", "ipis_remote", "ipis_saved_local", "ipis_saved_remote",
+    "tables_new", "tables_freed", "tables_moved", "vm_exits", "ipis_local", "ipis_remote", "ipis_saved_local",
+    "ipis_saved_remote", "ept_bytes", "ept_pte_writes", "ept_pte_fanout", "ept_replica_faults",
+    "ept_pte_copies", "ept_tables_new", "ept_tables_moved", "aside_bytes",
 )  # fmt: skip
 
 
@@ -39,21 +49,38 @@ def sample():
     return open_capture(bundled("samples") / "sysbench-memory")
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-def test_counts_under_every_policy_are_as_stored(sample, machine, tmp_path):
+def counts(capture, machine, policies, cache_dir):
     results = whatif(
-        sample.snapshot,
-        sample.trace,
+        capture.snapshot,
+        capture.trace,
         load_machine(machine),
-        [(name, {}) for name in POLICIES],
-        cache_dir=tmp_path,
+        [(name, {}) for name in policies],
+        cache_dir=cache_dir,
     )
     rows = [{key: result.row()[key] for key in COUNTS} for result in results]
     for row, result in zip(rows, results, strict=True):
         row["tlb"] = result.hits.tolist()
         row["classes"] = result.classes.tolist()
-        row["reads_by_level"] = result.reads.sum(axis=(1, 2, 3))[8:48:8].tolist()
-    agree(f"whatif-{machine}", rows)
+        row["reads_by_bit"] = {
+            str(bit): int(count) for bit, count in enumerate(result.reads.sum(axis=(1, 2, 3))) if count
+        }
+    return rows
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_counts_under_every_policy_are_as_stored(sample, machine, tmp_path):
+    agree(f"whatif-{machine}", counts(sample, machine, NATIVE, tmp_path))
+
+
+@pytest.mark.parametrize("vm", ["vm-numa-visible", "vm-numa-oblivious"])
+def test_counts_of_a_vm_under_every_policy_are_as_stored(vm, tmp_path):
+    capture = open_capture(bundled("samples") / vm)
+    agree(f"whatif-{vm}", counts(capture, MACHINES[0], NESTED, tmp_path))
+
+
+def test_every_policy_has_a_golden_answer():
+    named = {part for name in (*NATIVE, *NESTED) for part in name.split("+")}
+    assert named == {policy.name for policy in POLICIES}
 
 
 def test_the_walks_classes_are_as_stored(sample):
