@@ -46,7 +46,7 @@ def calibrate(
     native = _native(local, where, native)
     common = common or shared("thin-2D-4K" if not native else ONE_WALKER if walkers == 1 else "thin-1D-4K")
     walkers, why_walkers = _walkers(local, machine, walkers)
-    stretches, why_stretches = _stretches(machine, latency, common, where)
+    stretches, why_stretches = _stretches(local, machine, latency, common, where)
     exposed = share = None
     if local.walk:
         exposed, share = exposed_prior(local.walk / local.cycles, walkers, common), _share(common)
@@ -131,10 +131,11 @@ def _machine_name(machine):
     return REFERENCE_MACHINE if machine is None else str(machine)
 
 
-def _stretches(machine, latency, common, where):
+def _stretches(local, machine, latency, common, where):
     """({state: Interval of k}, why); exact at the state of the measured run, to which f then refers."""
+    contention = common.contention_at(local.walk and local.walk / local.cycles)
     if latency is None and machine is None:
-        far, loaded = common.stretch, 1 + common.contention.middle * (common.stretch - 1)
+        far, loaded = common.stretch, 1 + contention * (common.stretch - 1)
         why = f"stretch of remote walks as fitted on {', '.join(common.workloads)}"
     else:
         matrices = load_machine(machine).latency if latency is None else latency
@@ -143,7 +144,7 @@ def _stretches(machine, latency, common, where):
             loaded = _stretch(matrices.contended, matrices.idle)
         why = f"latencies of {'the machine file' if latency is None else 'the latency file'}"
     if loaded is None or loaded <= far:
-        loaded = 1 + common.contention.middle * (far - 1)
+        loaded = 1 + contention * (far - 1)
         why += f", contention as fitted on {', '.join(common.workloads)}"
     why += f": idle remote {far:.3g}, contended {loaded:.3g} times local"
     if where is not None and where.state == CONTENDED:

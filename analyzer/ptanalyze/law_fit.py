@@ -30,7 +30,10 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     walk_time     share of the run time in walks, of programs that neither bound holds
     most_exposed  e where a hardware thread has one page walker: what out-of-order execution hides
     dram_share    f, for `stretch`: remote over local latency
-    contention    (k - 1) of a contended remote node over (k - 1) of an idle one
+    contention    (k - 1) of a contended remote node over (k - 1) of an idle one, mean of the workloads
+    overlap       how much it grows with each further walk cycle a cycle: walks that overlap queue up behind
+                  each other at a loaded node; 0 with one walker
+    walk_rate     mean walk cycles a cycle of the all-local runs
     """
 
     family: str
@@ -39,7 +42,14 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     most_exposed: Interval
     dram_share: Interval
     contention: Interval
+    overlap: float
+    walk_rate: float
     stretch: float
+
+    def contention_at(self, walk_rate):
+        """Contention of a program with so many walk cycles a cycle, None: with the mean."""
+        more = 0.0 if walk_rate is None else self.overlap * (walk_rate - self.walk_rate)
+        return max(self.contention.middle + more, 1.0)
 
 
 @cache
@@ -61,8 +71,21 @@ def shared(family, leaving_out=None):
         most_exposed=_spread(single),
         dram_share=_spread(shares),
         contention=_spread(contentions),
+        overlap=_overlap(leaving_out) if WALKERS[family] > 1 else 0.0,
+        walk_rate=float(np.mean([u for _, u, *_ in seen.values()])),
         stretch=stretch,
     )
+
+
+def _overlap(leaving_out):
+    """Slope of contention over walk cycles a cycle, one for all families of two walkers: least squares."""
+    rates, ratios = [], []
+    for family in (family for family, walkers in WALKERS.items() if walkers > 1):
+        seen = [_seen(family, configs) for configs in _members(family, leaving_out).values()]
+        for values, column in ((rates, 1), (ratios, 3)):
+            own = np.array([one[column] for one in seen])
+            values.extend(own - own.mean())
+    return float(np.dot(rates, ratios) / np.dot(rates, rates))
 
 
 def _members(family, leaving_out):

@@ -24,6 +24,8 @@ COMMON = Shared(
     most_exposed=Interval(0.9, 0.95, 1.0),
     dram_share=Interval(0.7, 0.8, 0.9),
     contention=Interval(2.7, 2.9, 3.1),
+    overlap=0.3,
+    walk_rate=0.75,
     stretch=1.9,
 )
 
