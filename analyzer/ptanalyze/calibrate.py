@@ -114,11 +114,12 @@ def _walkers(local, machine, walkers):
     """(page walkers a hardware thread has to itself, why)."""
     if walkers is not None:
         return walkers, f"{walkers:g} page walkers for each hardware thread, as given"
-    if local.seconds is None and local.cpus is None:
+    if not local.seconds and not local.cpus:
         return MOST_WALKERS, "two page walkers for each busy hardware thread: how many were busy is not known"
     model = load_machine(_machine_name(machine))
     cores = model.cpus_per_node / THREADS_A_CORE
-    busy = local.cpus or local.cycles / (local.seconds * model.ghz * 1e9)
+    at_base_clock = local.seconds and local.cycles / (local.seconds * model.ghz * 1e9)
+    busy = min(known for known in (local.cpus, at_base_clock) if known)  # -a counts idle CPUs, turbo cycles
     walkers = MOST_WALKERS / min(max(busy / cores, 1), THREADS_A_CORE)
     walkers = min(max(walkers, (local.walk or 0) / local.cycles), MOST_WALKERS)
     return walkers, (
@@ -134,7 +135,7 @@ def _machine_name(machine):
 def _stretches(local, machine, latency, common, where):
     """({state: Interval of k}, why); exact at the state of the measured run, to which f then refers."""
     contention = common.contention_at(local.walk and local.walk / local.cycles)
-    if latency is None and machine is None:
+    if latency is None and machine in (None, REFERENCE_MACHINE):  # its file has them rounded
         far, loaded = common.stretch, 1 + contention * (common.stretch - 1)
         why = f"stretch of remote walks as fitted on {', '.join(common.workloads)}"
     else:

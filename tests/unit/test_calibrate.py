@@ -81,6 +81,14 @@ def test_busy_hyperthreads_share_the_walkers_of_their_core():
     ghz, seconds = 2.1e9, 10.0
     counted = Run(36 * ghz * seconds, 1e11, 1e11, seconds)
     assert calibrate(counted, common=COMMON).walkers == pytest.approx(2 / 1.5)
+    everywhere = Run(36 * ghz * seconds, 1e11, 1e11, seconds, cpus=192.0)
+    assert calibrate(everywhere, common=COMMON).walkers == pytest.approx(2 / 1.5)
+
+
+def test_the_reference_machine_is_known_from_its_runs_rather_than_from_its_file():
+    named = calibrate(LL, common=COMMON, machine="vmitosis-cascade-lake")
+    assert named == calibrate(LL, common=COMMON)
+    assert calibrate(LL, common=COMMON, machine="hydra-haswell") != named
 
 
 def test_latencies_that_were_measured_replace_the_fitted_ones():

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,10 +45,9 @@ def measure_nodes(nodes=NODES, mebibytes=None, bursts=BURSTS, progress=None):
             progress(done, len(asked), "measuring pairs of nodes")
     if lonely:
         flags.add(f"node {lonely[0]}: one usable CPU, none left to load it: contended latency not measured")
-    found = checked(
-        "this machine", tuple(places), idle, None if lonely else np.maximum(contended, idle), _method()
-    )
-    return type(found)(found.nodes, found.idle, found.contended, found.source, (*found.flags, *sorted(flags)))
+    contended = None if lonely else np.maximum(contended, idle)
+    found = checked("this machine", tuple(places), idle, contended, _method())
+    return replace(found, flags=(*found.flags, *sorted(flags)))
 
 
 def usable_nodes(nodes=NODES):
