@@ -8,12 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import data_moves as naive
+from naive.memory_manager import Memory
+from naive.vmitosis_migrate import Migrating
 from ptanalyze.kernels.steps import DATA, HOST_DATA
 from ptanalyze.policies import plan_for
 from ptanalyze.replay import replay, start
 from ptanalyze.world.data_moves import Moves, by_host
 from ptanalyze.world.thread_moves import move_threads
-from replay_cases import Case, cases, events, reads_of, world_of
+from ptanalyze.world.world import untouched
+from replay_cases import Case, case, cases, events, reads_of, world_of
+from strategies import build_trace, small_machine, snapshots
 
 EXAMPLES = 25 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
 BOTH = ("both", "gpt", "ept")
@@ -99,3 +103,22 @@ def test_migrated_tables_are_where_a_count_of_all_children_puts_them(data, nativ
 @given(data=st.data(), native=st.booleans())
 def test_every_policy_counts_what_its_twin_counts_while_threads_and_data_move(name, params, data, native):
     assert_as_naive(*data.draw(moving(native)), name, params)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(snapshots(nodes=3), st.sampled_from(BOTH))
+def test_put_right_at_once_every_table_is_on_the_node_of_most_of_its_children(snapshot, layers):
+    if snapshot.native and layers == "ept":
+        return
+    one = case(snapshot, build_trace([]), 3)
+    memory = Memory(snapshot, one.trace, one.space, one.placement, None)
+    data = naive.Data(memory, one, Moves(), by_host=False)
+    twin = Migrating(memory, one.space, 3, data, layers)
+    world = untouched(snapshot, small_machine(3))
+    run = start(plan_for("vmitosis-migrate", {"layers": layers}), world)
+    split = world.space.guest_tables
+    home, host_home = (state.home for state in run.states)
+    assert [twin.home[data.key(t)] for t in range(split)] == home[:split].tolist()
+    assert [twin.host[t] for t in sorted(twin.host)] == host_home[split:].tolist()[: len(twin.host)]
+    assert events(run.counters) == +twin.events
+    assert events(run.counters, host=True) == +twin.host_events

@@ -26,7 +26,7 @@ class Frames(NamedTuple):
     code: int
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def read_nodes(entries, tables, level, code, frames, out):
     """out[i, k] (int8[n, 512]) = node behind entry k of table tables[i], UNKNOWN where nothing or not known.
 
@@ -40,21 +40,42 @@ def read_nodes(entries, tables, level, code, frames, out):
             out[i, k] = node
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def count_nodes(entries, level, code, frames, skip, counts):
-    """counts[t, n] (int16[T, nodes]) += leaf entries of table t with data on node n, where not skip[t]."""
-    near = 0
+    """counts[t, n] (int16[T, nodes]) += leaf entries of table t with data on node n, where not skip[t].
+
+    Neighbours mostly have their data in one range of frames: they are counted together.
+    """
+    near, low, high, node = 0, np.int64(0), np.int64(0), np.int64(UNKNOWN)
     for table in range(len(level)):
-        if skip[table] or level[table] > 3:
+        own, seen = np.int64(level[table]), 0
+        if skip[table] or own > 3:
             continue
-        run = entries[table]
         for k in range(512):
-            node, near = node_behind(run[k], np.int64(level[table]), code, frames, near)
-            if node >= 0 and node < counts.shape[1]:
-                counts[table, node] += 1
+            number = host_frame(entries[table, k], own, code, frames)
+            if number < low or number >= high:
+                if number < 0:
+                    continue
+                if node >= 0 and seen:
+                    counts[table, node] += seen
+                near = range_of(number, frames)
+                low, high, node = bounds(number, near, frames, counts.shape[1])
+                seen = 0
+            seen += 1
+        if node >= 0 and seen:
+            counts[table, node] += seen
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
+def bounds(number, near, frames, nodes):
+    """(first frame, one past the last, node) of the range of a frame; of it alone outside them all."""
+    if near < len(frames.start) and frames.start[near] <= number < frames.end[near]:
+        node = np.int64(frames.node[near])
+        return frames.start[near], frames.end[near], node if node < nodes else np.int64(UNKNOWN)
+    return number, number + 1, np.int64(UNKNOWN)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
 def first_touch(page, offset, chunk_node, of_region, region_slot, node):
     """node[row, slot] (int8[L, 512]) = node of the first walk to it, where it is below 0.
 
@@ -72,7 +93,7 @@ def first_touch(page, offset, chunk_node, of_region, region_slot, node):
                 node[row, slot] = chunk_node[chunk]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def take_back(entries, code, leaves, level, host_of, host_row, moved, node, host):
     """Host entries behind the guest pages `moved` (bool[L, 512]) are on node[row, slot], where that is known.
 
@@ -104,17 +125,22 @@ def take_back(entries, code, leaves, level, host_of, host_row, moved, node, host
 @njit(inline="always")
 def node_behind(entry, level, code, frames, near):
     """(node of a leaf entry's first frame, the range it is in); `near` is where the last frame was."""
-    node = np.int64(UNKNOWN)
-    if leaf(entry, level, code):
-        number = frame(entry, level, code)
-        if len(frames.level) > 0:
-            number = through_host(number, frames)
-        if number >= 0 and len(frames.start) > 0:
-            if number < frames.start[near] or number >= frames.end[near]:
-                near = range_of(number, frames)
-            if number >= frames.start[near] and number < frames.end[near]:
-                node = np.int64(frames.node[near])
+    node, number = np.int64(UNKNOWN), host_frame(entry, level, code, frames)
+    if number >= 0 and len(frames.start) > 0:
+        if number < frames.start[near] or number >= frames.end[near]:
+            near = range_of(number, frames)
+        if number >= frames.start[near] and number < frames.end[near]:
+            node = np.int64(frames.node[near])
     return node, near
+
+
+@njit(inline="always")
+def host_frame(entry, level, code, frames):
+    """First frame of the host's memory behind a leaf entry, -1 where there is none."""
+    if not leaf(entry, level, code):
+        return np.int64(-1)
+    number = frame(entry, level, code)
+    return through_host(number, frames) if len(frames.level) > 0 else number
 
 
 @njit(inline="always")

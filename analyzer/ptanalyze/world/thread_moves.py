@@ -17,21 +17,20 @@ def move_threads(placement, trace, machine, moves):
     From the first chunk at or after that point on, whatever ran on node A runs on B: every CPU of A has one
     of its own on B while B has some left, then they are shared. UsageError names what cannot be.
     """
-    chunk_cpu, cpu_node = placement.chunk_cpu.copy(), placement.cpu_node.tolist()
-    how = placement.how
+    chunk_cpu, event_cpu = placement.chunk_cpu.copy(), np.array(placement.event_cpu, np.int32)
+    cpu_node, how = placement.cpu_node.tolist(), placement.how
     for chunk, source, target, text in _in_order(moves, trace, machine):
-        later = chunk_cpu[chunk:]
+        after = trace.events["chunk"] > chunk
+        later = np.union1d(chunk_cpu[chunk:], event_cpu[after])
         node = np.array(cpu_node)[later]
-        leaving = np.unique(later[node == source]).tolist()
-        taken = set(later[node == target].tolist())
+        leaving, taken = later[node == source].tolist(), set(later[node == target].tolist())
         onto = _cpus(leaving, taken, target, cpu_node, machine.cpus_per_node)
         table = np.arange(len(cpu_node), dtype=np.int32)
         table[leaving] = onto
-        chunk_cpu[chunk:] = table[later]
+        chunk_cpu[chunk:], event_cpu[after] = table[chunk_cpu[chunk:]], table[event_cpu[after]]
         shared = len(leaving) + len(taken) - len(set(onto) | taken)
         how += f", then {text}"
         how += f" ({shared} of them share a CPU)" if shared else "" if leaving else " (nothing runs there)"
-    event_cpu = latest_cpu(trace, chunk_cpu, placement.event_cpu)
     return replace(
         placement, chunk_cpu=chunk_cpu, cpu_node=np.array(cpu_node, np.int16), event_cpu=event_cpu, how=how
     )
