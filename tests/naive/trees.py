@@ -110,24 +110,35 @@ def stays_small(base, fragmentation, seed, dimension):
     return ((z ^ z >> 31) >> 11) / 2**53 < fragmentation
 
 
-def nearest_free(home, free):
+def nearest_free(home, *pools):
     """Free homes go to the first that asks; the others, by home, take the next above, else the lowest."""
-    left, given = sorted(free), [-1] * len(home)
+    given = [-1] * len(home)
     for k, block in enumerate(home):
-        if block in left:
-            left.remove(block)
+        if block not in given and any(block in pool for pool in pools):
             given[k] = block
-    low = []
-    for k in sorted((k for k in range(len(home)) if given[k] < 0), key=lambda k: (home[k], k)):
-        above = [block for block in left if block >= home[k]]
-        if above:
-            given[k] = above[0]
-            left = [b for b in left if b != above[0]]
-        else:
-            low.append(k)
-    for k, block in zip(low, left, strict=False):
-        given[k] = block
+    for pool in pools:
+        left, low = sorted(set(pool) - set(given)), []
+        for k in sorted((k for k in range(len(home)) if given[k] < 0), key=lambda k: (home[k], k)):
+            above = [block for block in left if block >= home[k]]
+            if above:
+                given[k] = above[0]
+                left.remove(above[0])
+            else:
+                low.append(k)
+        for k, block in zip(low, left, strict=False):
+            given[k] = block
     return given
+
+
+def blocks_the_host_maps(snapshot):
+    """(blocks of 512 guest frames that the host maps as a whole, those that it maps a part of)."""
+    whole, part = set(), set()
+    for address, (level, _, _) in leaf_map(snapshot.host).items():
+        if level > 1:
+            whole |= {(address >> 21) + k for k in range(512 ** (level - 2))}
+    for base, pages in regions(snapshot.host).items():
+        (whole if len(pages) == 512 else part).add(base >> 21)
+    return whole, part
 
 
 def summary(snapshot, tree, table):

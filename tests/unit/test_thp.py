@@ -13,6 +13,7 @@ from cold_walks import COSTS
 from cold_walks import ask as ask_of
 from naive.trees import (
     blocks_in_use,
+    blocks_the_host_maps,
     eligible,
     leaf_map,
     main_node,
@@ -28,7 +29,6 @@ from ptanalyze.replay import start
 from ptanalyze.snapshot import VMA_DTYPE, Snapshot, Tree
 from ptanalyze.whatif import whatif
 from ptanalyze.world import huge_pages
-from ptanalyze.world.address_space import host_index
 from ptanalyze.world.world import World, untouched
 from strategies import (
     PAGE,
@@ -185,10 +185,11 @@ def test_four_way_replicas_of_a_tebibyte_and_a_half_of_huge_pages_take_36_mib():
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.integers(0, 30), max_size=12), st.lists(st.integers(0, 30), max_size=12, unique=True))
+@given(st.lists(st.integers(0, 30), max_size=12), st.lists(st.integers(0, 30), max_size=14, unique=True))
 def test_blocks_are_given_out_as_the_naive_twin_does(home, free):
-    got = huge_pages.nearest_free(np.array(home, np.int64), np.array(sorted(free), np.int64))
-    assert got.tolist() == nearest_free(home, free)
+    pools = [np.array(sorted(pool), np.int64) for pool in (free[::2], free[1::2])]
+    got = huge_pages.nearest_free(np.array(home, np.int64), *pools)
+    assert got.tolist() == nearest_free(home, *(pool.tolist() for pool in pools))
 
 
 ENTRY = st.builds(
@@ -251,13 +252,13 @@ def test_the_guests_huge_pages_are_those_of_the_naive_twin(snapshot, share, leas
         nodes = snapshot.topology.node_of_frame(np.array(blocks, np.int64) << 9).tolist()
         assert nodes == [main_node(snapshot, list(small[base].values())) for base in promoted]
         return
-    mapped = set(np.flatnonzero(host_index(snapshot) >= 0).tolist())
-    free = mapped - blocks_in_use(snapshot, promoted)
+    used = blocks_in_use(snapshot, promoted)
+    whole, part = (blocks - used for blocks in blocks_the_host_maps(snapshot))
     home = [small[base][flagged(before, base)] >> 9 for base in promoted]
     if len(promoted) == len(chosen):
-        assert blocks == nearest_free(home, free)
+        assert blocks == nearest_free(home, whole, part)
     else:
-        assert set(blocks) == free and len(blocks) == len(free)
+        assert set(blocks) == whole | part and len(blocks) == len(set(blocks))
 
 
 def flagged(leaves, base):
@@ -325,6 +326,14 @@ def test_a_huge_page_takes_the_next_block_that_is_free_and_that_the_host_maps():
     host = [Page(6 * REGION, 77, 1)]
     snapshot = build_snapshot(pages, host, vmas=[(GIB, GIB + REGION, "")])
     assert leaf_map(thp.reshape(untouched(snapshot, small_machine())).snapshot.guest)[GIB][:2] == (2, 6 << 9)
+
+
+def test_a_block_that_the_host_maps_as_a_whole_goes_before_a_nearer_one():
+    host = [Page(5 * REGION, 77, 1), Page(7 * REGION, 512, 2)]
+    pages = [(GIB, 2048), (8 * GIB, 2049)]
+    snapshot = build_snapshot(pages, host, vmas=[(GIB, GIB + REGION, "")])
+    shaped = plan_for("thp", {"layers": "gpt"}).reshape(untouched(snapshot, small_machine()))
+    assert leaf_map(shaped.snapshot.guest)[GIB] == (2, 7 << 9, 0x67)
 
 
 def test_regions_that_find_no_block_keep_their_frames_from_the_others():

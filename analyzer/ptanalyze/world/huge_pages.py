@@ -54,8 +54,9 @@ def promote_guest(space, min_pages, fragmentation, seed):
     fragmentation  share of these that stay as they are, drawn by `seed` and the region's address
 
     The huge page takes the block of 512 guest frames around the region's first one; if others use frames of
-    that, or the host maps nothing there, the next one of which that is not so. Natively, frames only say the
-    node: it is that of most of the region's pages, as in promote_host.
+    that, or the host maps nothing there, the next one of which that is not so, preferably one that the host
+    maps as a whole. Natively, frames only say the node: it is that of most of the region's pages, as in
+    promote_host.
     """
     tree = space.snapshot.guest
     allowed = one_anonymous_vma(space.snapshot, tree.base)
@@ -150,11 +151,13 @@ def _blocks(space, chosen):
     tree, block = space.snapshot.guest, np.zeros(len(chosen.table), np.int64)
     others = np.ones(len(tree), bool)
     others[chosen.table] = False
-    used = _in_use(tree, others, len(space.host_of))
+    used, pages = _in_use(tree, others, len(space.host_of)), _host_pages(space)
     while True:
         at = np.flatnonzero(block >= 0)
-        free = np.flatnonzero((space.host_of >= 0) & (used == 0))
-        block[at] = nearest_free(chosen.frame[at] >> 9, free)
+        free = [
+            np.flatnonzero(which & (used == 0)) for which in (pages == PAGES, (pages > 0) & (pages < PAGES))
+        ]
+        block[at] = nearest_free(chosen.frame[at] >> 9, *free)
         failed = chosen.table[at[block[at] < 0]]
         if not len(failed):
             return block
@@ -181,24 +184,34 @@ def _in_use(tree, tables, blocks):
     return used
 
 
-def nearest_free(home, free):
-    """int64[k]: a member of `free` (sorted) for each home, no two the same, -1 where they run out.
+def _host_pages(space):
+    """int64[D]: how many pages of each block of 512 guest frames the host maps."""
+    host = space.snapshot.host
+    pages = np.where(np.append(host.level, 1) == 1, 0, PAGES)
+    found = candidates(host, 1, True)
+    pages[found.table] = found.pages
+    return pages[np.where(space.host_of >= 0, space.host_of - space.guest_tables, len(host))]
 
-    Its own if it is free and no home before it is the same; else the next above that is left, in the order of
-    the homes; past the end, the lowest.
+
+def nearest_free(home, *pools):
+    """int64[k]: a block for each home out of `pools` (sorted, disjoint), no two the same, -1 for none left.
+
+    Its own if it is free and no home before it is the same. The others, in the order of the homes, get the
+    next above that is left in the first pool, past its end the lowest; and so on with the next pool.
     """
     given = np.full(len(home), -1, np.int64)
     _, first = np.unique(home, return_index=True)
-    own = first[np.isin(home[first], free)]
+    own = first[np.isin(home[first], np.concatenate(pools))]
     given[own] = home[own]
-    left = free[~np.isin(free, given[own])]
-    rest = np.flatnonzero(given < 0)
-    rest = rest[np.argsort(home[rest], kind="stable")]
-    turn = np.arange(len(rest))
-    at = np.maximum.accumulate(np.searchsorted(left, home[rest]) - turn) + turn
-    above = at < len(left)
-    given[rest[above]] = left[at[above]]
-    low = np.delete(left, at[above])
-    wrapped = rest[~above][: len(low)]
-    given[wrapped] = low[: len(wrapped)]
+    for pool in pools:
+        left = pool[~np.isin(pool, given[own])]
+        rest = np.flatnonzero(given < 0)
+        rest = rest[np.argsort(home[rest], kind="stable")]
+        turn = np.arange(len(rest))
+        at = np.maximum.accumulate(np.searchsorted(left, home[rest]) - turn) + turn
+        above = at < len(left)
+        given[rest[above]] = left[at[above]]
+        low = np.delete(left, at[above])
+        wrapped = rest[~above][: len(low)]
+        given[wrapped] = low[: len(wrapped)]
     return given
