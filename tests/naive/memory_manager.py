@@ -97,6 +97,8 @@ class Memory:
         self.policy, self.vma = policy, {}
         for start, end, vma in merged(self.pieces):
             self.set_vma(start, end, vma)
+        for va in sorted(va for va, level in self.region_level.items() if level > 1):
+            self.take_joined(va, (self.region_level[va], va >> 9 * (self.region_level[va] - 2)))
         later = {e for start, end in made(trace.events[self.began :]) for e, _ in self.entries(start, end)}
         known = {
             e for e in present(snapshot.guest) if e[1] >> 9 * (2 - e[0]) in self.region_level or e[0] > 1
@@ -143,6 +145,13 @@ class Memory:
         for entry, whole in self.entries(start, end):
             if whole:
                 self.vma[entry] = vma
+
+    def take_joined(self, va, entry):
+        """A huge page that several VMAs side by side cover belongs to the first of them."""
+        pages = [page << 12 for page in range(va << 9, (va + 1) << 9)]
+        owners = [next((p for p in self.pieces if p[0] <= page < p[1]), None) for page in pages]
+        if None not in owners:
+            self.vma.setdefault(entry, owners[0][2:])
 
     def cut(self, start, end):
         """Take start..end out of the VMAs: what was there."""

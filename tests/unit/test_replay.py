@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import replay as naive
+from ptanalyze.kernels.replay import FAULT
 from ptanalyze.trace import Event
 from replay_cases import HEAP, case, cases, events, reads_of, run
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace
@@ -100,3 +101,17 @@ def test_a_huge_page_whose_protection_changed_piece_by_piece_before_the_region_w
         (0, 0, Event.ROI_START, (), 0),
     ]
     assert_as_naive(case(snapshot, build_trace([(0, [HEAP])], events)), "hydra", {"prefetch": 0})
+
+
+def test_a_huge_page_across_vmas_that_met_before_the_region_was_mapped():
+    snapshot = build_snapshot([Page(HEAP, 512, 2)], vmas=[(HEAP - REGION, HEAP + 4 * REGION, "h")])
+    half = HEAP + 100 * PAGE
+    events = [
+        (0, 0, Event.MMAP, (0, half - (HEAP - REGION), 3, 0x22), HEAP - REGION),
+        (0, 1, Event.MMAP, (0, HEAP + 4 * REGION - half, 3, 0x22), half),
+        (0, 0, Event.ROI_START, (), 0),
+    ]
+    process = case(snapshot, build_trace([(0, [HEAP]), (1, [HEAP])], events))
+    for name in ("linux", "hydra"):
+        assert_as_naive(process, name, {})
+        assert not run(process, name).counters.events[:, FAULT].any()

@@ -7,7 +7,7 @@ import numpy as np
 from .. import entries as bits
 from ..kernels.faults import Mapped
 from ..kernels.steps import Rows, Shootdowns, Steps
-from ..trace import Event
+from ..trace import REGION_SHIFT, Event
 from .leaf_slots import Slots
 from .live_cpus import LiveCpus
 from .mm_steps import StepWriter, page_up
@@ -81,12 +81,13 @@ def history(snapshot, trace, space, placement, stream):
     happen = lambda first, last: _replay_events(writer, live, trace, placement, stream, first, last)  # noqa: E731
     happen(0, began or 0)
     initial, home = _whole(vmas), live.home
-    writer.begin({key: vma for start, end, vma in initial for key in slots.whole_huge(start, end)})
+    huge = _huge_entries(initial, slots)
+    writer.begin(dict(huge))
     happen(began or 0, len(trace.events))
     live.finish()
     _take_runs(writer, live, stream)
     steps, shootdowns = _arrays(writer, int(placement.cpu_node.max(initial=0)) + 1)
-    vma, mixed_row, mixed = _vma_rows(slots, initial, steps, regions, rows)
+    vma, mixed_row, mixed = _vma_rows(slots, initial, huge, steps, regions, rows)
     valid = np.zeros((len(leaf), 8), np.uint64)
     if began is not None:
         valid = _premapped(snapshot, space, rows, vma, mixed_row, mixed)
@@ -121,6 +122,21 @@ def _whole(vmas):
             start = whole.pop()[0]
         whole.append((start, piece.end, vma))
     return whole
+
+
+def _huge_entries(whole, slots):
+    """{(row, slot): VMA id} at the start; an entry that VMAs side by side cover belongs to the first.
+
+    The kernel merges anonymous VMAs of separate calls, and maps huge pages across where they met.
+    """
+    huge = {key: vma for start, end, vma in whole for key in slots.whole_huge(start, end)}
+    near = []  # VMAs side by side that a huge page which ends in the latest may begin in
+    for start, end, vma in whole:
+        near = [one for one in near if near[-1][1] == start and one[1] > start - (1 << REGION_SHIFT)]
+        near.append((start, end, vma))
+        for first, key in slots.huge_within(max(near[0][0], start - (1 << REGION_SHIFT)), end):
+            huge.setdefault(key, next(owner for _, last, owner in near if first < last))
+    return huge
 
 
 def _made(events):
@@ -180,7 +196,7 @@ def _arrays(writer, nodes):
     return steps, Shootdowns(live, np.array(writer.single, bool))
 
 
-def _vma_rows(slots, initial, steps, regions, rows):
+def _vma_rows(slots, initial, huge, steps, regions, rows):
     """The VMA map at the start, by row; rows that some VMA boundary ever crosses get an id a slot."""
     vma = np.full(len(rows.leaf), UNKNOWN_VMA, np.int32)
     partial = np.zeros(len(rows.leaf), bool)
@@ -196,11 +212,10 @@ def _vma_rows(slots, initial, steps, regions, rows):
         row = rows.of_region[region]
         vma[row[mixed_row[row] < 0]] = vma_id
         for k in np.flatnonzero(mixed_row[row] >= 0):
-            slot = regions.slot[region[k]]
-            if slot < 0:
+            if regions.slot[region[k]] < 0:
                 mixed[mixed_row[row[k]], lo[k] : hi[k]] = vma_id
-            elif hi[k] - lo[k] == 512:
-                mixed[mixed_row[row[k]], slot] = vma_id
+    for (row, slot), vma_id in huge.items():
+        mixed[mixed_row[row], slot] = vma_id
     return vma, mixed_row, mixed
 
 

@@ -43,9 +43,13 @@ class Slots:
 
     def whole_huge(self, start, end):
         """(row, slot) of each huge entry whose region lies in start..end as a whole."""
+        return (key for _, key in self.huge_within(start, end))
+
+    def huge_within(self, start, end):
+        """(first byte of the region, (row, slot)) of each huge entry whose region lies in start..end."""
         for region, lo, hi in self.regions(start, end):
             if hi - lo == 512 and self.entry(region) >= 0:
-                yield self.row(region), self.entry(region)
+                yield self.va(region) << REGION_SHIFT, (self.row(region), self.entry(region))
 
     def leaves(self, pages):
         """int32[n]: leaf table of each page (uint32[n], as Touches.page)."""
