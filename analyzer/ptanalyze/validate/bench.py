@@ -34,20 +34,33 @@ class Bench:
     def replay(self, capture, policies, machine="vmitosis-cascade-lake", **how):
         """{policy: Result} of whatif on a Capture; policies  names, or (name, {parameter: value}).
 
-        how  keyword arguments of whatif.whatif; of two policies of one name only the last is kept
+        machine  a Machine, or the name of one, which then gets as many nodes as the capture has
+        how      keyword arguments of whatif.whatif
+        A policy that is asked for more than once is "name key=value".
         """
         asked = [(one, {}) if isinstance(one, str) else one for one in policies]
-        target = load_machine(machine).resized(len(capture.snapshot.topology))
+        if isinstance(machine, str):
+            machine = load_machine(machine).resized(len(capture.snapshot.topology))
         trace = capture.trace if capture.has_trace else None
-        how = {"cache_dir": capture.cache} | how
-        results = whatif(capture.snapshot, trace, target, asked, **how)
-        return {result.policy: result for result in results}
+        results = whatif(capture.snapshot, trace, machine, asked, **({"cache_dir": capture.cache} | how))
+        names = [result.policy for result in results]
+        return {
+            result.policy if names.count(result.policy) == 1 else labelled(result, asked): result
+            for result in results
+        }
 
     def clear(self):
         """Captures of one paper are not those of the next: their room is freed."""
         self._captures.clear()
         shutil.rmtree(self.directory)
         self.directory.mkdir()
+
+
+def labelled(result, asked):
+    """ "name key=value" of one of several results of a policy: the parameters that were asked for."""
+    wanted = {key for name, params in asked if name == result.policy for key in params}
+    said = [f"{key}={value}" for key, value in result.params.items() if key in wanted]
+    return " ".join([result.policy, *said])
 
 
 @contextmanager

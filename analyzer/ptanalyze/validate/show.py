@@ -87,6 +87,7 @@ def close(name, rows):
     kinds = {kind: found[kind] for kind in KINDS}
     judged = {"judged": found["judged"]} | {f"within {s:.0%}": found[f"within_{100 * s:.0f}"] for s in WITHIN}
     held = {"bounds held": f"{found['bounds_held']} of {found['bounds']}"}
+    held["median error of not reproducible"] = share(found["missed_median_error"])
     return {"paper": name, "rows": found["rows"]} | kinds | judged | errors(found) | held
 
 

@@ -2,7 +2,7 @@
 
 from statistics import mean, median
 
-from .row import KINDS, relative
+from .row import KINDS, NOT_REPRODUCIBLE, relative
 
 WITHIN = (0.05, 0.10, 0.25)
 
@@ -13,7 +13,7 @@ def tally(rows):
     rows, and one count a kind; judged: rows that are evidence and not bounds; within_5, within_10, within_25:
     how many of those; no_error: judged rows without a relative error (published 0), within nothing;
     mean_error, median_error, max_error: of the absolute errors, None without any; bounds, bounds_held: of
-    evidence
+    evidence; missed, missed_median_error: rows that are not reproducible, yet have a number
     """
     judged = [row for row in rows if row.evidence and not row.figure.bound]
     errors = [abs(row.error) for row in judged if row.error is not None]
@@ -21,7 +21,9 @@ def tally(rows):
     found = {"rows": len(rows)} | {kind: sum(row.kind == kind for row in rows) for kind in KINDS}
     found |= {"judged": len(judged), "no_error": len(judged) - len(errors)}
     found |= {f"within_{share:.0%}".rstrip("%"): sum(e <= share for e in errors) for share in WITHIN}
-    return found | spread(errors) | {"bounds": len(bounds), "bounds_held": sum(bounds)}
+    found |= spread(errors) | {"bounds": len(bounds), "bounds_held": sum(bounds)}
+    missed = [abs(row.error) for row in rows if row.kind == NOT_REPRODUCIBLE and row.error is not None]
+    return found | {"missed": len(missed), "missed_median_error": median(missed) if missed else None}
 
 
 def spread(errors, suffix="_error"):
@@ -31,8 +33,8 @@ def spread(errors, suffix="_error"):
 
 
 def baselines(rows):
-    """[{who, rows, mean_error, median_error, max_error}]: ours and both baselines on the same rows: those that
-    are evidence and have both. Empty without any."""
+    """[{who, rows, mean_error, median_error, max_error}]: ours and both baselines on the same rows, those
+    that are evidence and have both. Empty without any."""
     same = [
         row for row in rows if row.evidence and row.error is not None and None not in (row.mean, row.constant)
     ]

@@ -41,8 +41,6 @@ def table_5(bench):
             one, four = (million_entries_per_second(machine, call, entries, copies) for copies in (1, 4))
             kind = FITTED if (call, size) in FITTED_LINUX else REPLAYED
             yield row(PAPER[f"{call}-{size}-linux"], one, kind, note)
-            same = "migration keeps a single copy: nothing more is written than under Linux"
-            yield row(PAPER[f"{call}-{size}-migration"], 1.0, REPLAYED, same)
             kind = FITTED if (call, size) in FITTED_COPIES else REPLAYED
             yield row(PAPER[f"{call}-{size}-replication"], four, kind, note)
 

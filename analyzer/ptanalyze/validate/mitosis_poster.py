@@ -1,0 +1,62 @@
+"""Mitosis, the poster: shares of remote reads, and gains of modelled workloads on a 4-socket Haswell."""
+
+import msgspec
+import numpy as np
+
+from ..machine import Latency, load_machine
+from ..result import Estimate
+from ..synth.space import START
+from ..walk import explain
+from .law_rows import ONE_RUN, predicted
+from .published import published
+from .row import DEFINITION, MODELLED, REPLAYED, not_reproducible, row
+from .wide import made, scaled
+
+PAPER = published("mitosis")
+SOCKETS, LOCAL, REMOTE = 4, 280, 580  # cycles of a DRAM read: Mitosis, section 3
+
+
+def poster(bench):
+    cold = "one address of a made capture, walked with empty caches"
+    for name, guest in (("reads", "native"), ("reads-nested", "visible")):
+        capture = bench.capture(trace=False, size=4 << 20, guest=guest, threads=1)
+        yield row(PAPER[name], len(explain(capture.snapshot, START).steps), REPLAYED, cold)
+    wide = bench.replay(made(bench, "native"), ["linux", "mitosis"], haswell())
+    away = remote_reads(wide["linux"])
+    for name in ("remote-share", "remote-most"):
+        yield row(PAPER[name], away, MODELLED, scaled(bench))
+    yield row(PAPER["multi-threaded"], gain(wide["mitosis"]), MODELLED, scaled(bench))
+    thin = made(bench, "native", threads=1, nodes=SOCKETS)
+    found = bench.replay(thin, [("bind", {"node": 1}), "mitosis"], haswell(), baseline="bind")
+    alone = scaled(bench).replace("one thread a socket", "one thread") + "; its page tables on another socket"
+    yield row(PAPER["single-threaded"], gain(found["mitosis"]), MODELLED, alone)
+    yield row(
+        PAPER["gups"], predicted("native-thin", "native-thin", "GUPS", "LP-LD", "RPI-LD"), REPLAYED, ONE_RUN
+    )
+    yield row(
+        PAPER["gups-repaired"],
+        1.0,
+        DEFINITION,
+        "the law knows no difference between local and repaired tables",
+    )
+    yield not_reproducible(PAPER["redis"], "no counters of Redis are at hand, and the poster gives none")
+
+
+def haswell():
+    """The Haswell of machine hydra-haswell with 4 sockets, and the latencies of the paper's machine."""
+    machine = load_machine("hydra-haswell").resized(SOCKETS)
+    cycles = np.where(np.eye(SOCKETS, dtype=bool), LOCAL, REMOTE) / machine.ghz
+    idle = tuple(map(tuple, cycles.tolist()))
+    return msgspec.structs.replace(machine, name="mitosis-haswell", latency=Latency(idle=idle))
+
+
+def remote_reads(result):
+    """% of the leaf reads that another socket serves."""
+    local, _, remote, _ = result.classes.sum(axis=0)
+    return 100 * remote / (local + remote)
+
+
+def gain(result):
+    """Estimate of the run time that is gained, in % of what is left."""
+    found = result.price.speedup
+    return Estimate(*(100 * (value - 1) for value in (found.low, found.middle, found.high)))

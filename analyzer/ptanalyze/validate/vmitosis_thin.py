@@ -1,0 +1,131 @@
+"""vMitosis, Figures 1, 3 and 6: one-socket workloads whose tables are remote or repaired, by the law."""
+
+from ..calibrate import calibrate
+from ..law import Run
+from ..predict import predict
+from ..result import Estimate
+from .law_rows import ONE_RUN, calibration, slowdown, took
+from .published import published
+from .row import DEFINITION, FITTED, REPLAYED, not_reproducible, row
+
+PAPER = published("vmitosis")
+FAMILY = "thin-2D-4K"
+WORKLOADS = {"gups": "GUPS", "btree": "BTree", "canneal": "Canneal"}
+FIGURE_1 = ("LR", "RL", "RR", "LRI", "RLI", "RRI")
+FIGURE_3 = ("RRIE", "RRIG", "RRIM")
+SECOND = "RR"
+FEWER = "predicted for GUPS, BTree and Canneal alone; counters of the other three are not at hand"
+REPAIRED = "the law knows no difference between tables that are local and tables that became local"
+# family: (all-local run, runs to predict, workloads)
+HUGE = {
+    "thin-2D-THP": ("TLL", ("TRRI", "TRRIE", "TRRIG"), ("gups", "canneal")),
+    "thin-2D-THP-fragmented": ("TFRRIM", ("TFRRI", "TFRRIE", "TFRRIG"), ("gups", "btree", "canneal")),
+}
+HUGE_NOTE = (
+    "the law was fitted on 4 KiB pages; with 2 MiB pages far less of a walk waits for DRAM, how much less "
+    "the counters of a local run do not say"
+)
+FRAGMENTED_NOTE = "fragmented, so mostly 4 KiB pages in the guest, and 2 MiB pages in the host"
+
+
+def measured(workload, config, local="LL", family=FAMILY, where="Figure 1, section 2.1", second=""):
+    """Figure: run time at a configuration over the local one, from the artifact."""
+    title, ratio = f"{WORKLOADS[workload]}, {config} over {local}", took(family, workload, config)
+    name = "-".join(filter(None, (family, workload, config, second)))
+    return PAPER.measured(name, where, title, "x", ratio / took(family, workload, local))
+
+
+def figure_1(bench):
+    """Slow-downs; once from the all-local run alone, once with RR added."""
+    found = {}
+    for workload in WORKLOADS:
+        for config in FIGURE_1:
+            one = slowdown(measured(workload, config), FAMILY, FAMILY, workload, "LL", config)
+            found[workload, config] = one.ours.middle
+            yield one
+        for config in FIGURE_1:
+            figure = measured(workload, config, second=SECOND)
+            yield slowdown(figure, FAMILY, FAMILY, workload, "LL", config, SECOND)
+    one_remote = [value for (_, config), value in found.items() if config in ("LR", "RL")]
+    worst = [value for (_, config), value in found.items() if config == "RRI"]
+    yield row(PAPER["one-remote-least"], min(one_remote), REPLAYED, FEWER)
+    yield row(PAPER["one-remote-most"], max(one_remote), REPLAYED, FEWER)
+    yield row(PAPER["contended-least"], min(worst), REPLAYED, FEWER)
+    yield row(PAPER["contended-most"], found["gups", "RRI"], REPLAYED, ONE_RUN)
+    halves = "the law takes half of the waiting to be the gPT's, because the paper says so here"
+    yield row(PAPER["remote-gpt-over-ept"], 1.0, DEFINITION, halves)
+
+
+def figure_3(bench):
+    """What migrating one table or both repairs: 4 KiB pages, THP, and THP in a fragmented guest."""
+    where, gains = "Figure 3, section 4.1", {}
+    for workload in WORKLOADS:
+        for config in FIGURE_3:
+            figure, kind = (
+                measured(workload, config, where=where),
+                DEFINITION if config == "RRIM" else REPLAYED,
+            )
+            note = REPAIRED if config == "RRIM" else ""
+            yield slowdown(figure, FAMILY, FAMILY, workload, "LL", config, note=note, kind=kind)
+        gains[workload] = predict(calibration(FAMILY, FAMILY, workload, "LL"), "RRI").middle
+    yield row(PAPER["repaired-least"], min(gains.values()), REPLAYED, FEWER)
+    yield row(PAPER["repaired-most"], gains["gups"], REPLAYED, ONE_RUN)
+    yield row(PAPER["repaired-to-best"], 1.0, DEFINITION, REPAIRED)
+    yield row(PAPER["repair-by-half"], 50.0, DEFINITION, "the law takes both tables to be waited for alike")
+    yield from with_huge_pages(where)
+
+
+def with_huge_pages(where):
+    for family, (local, configs, workloads) in HUGE.items():
+        for workload in workloads:
+            for config in configs:
+                figure = measured(workload, config, local, family, where)
+                yield huge(figure, family, workload, local, config)
+    for name, family, config, workload in (
+        ("thp-canneal", "thin-2D-THP", "TRRI", "canneal"),
+        ("fragmented-most", "thin-2D-THP-fragmented", "TFRRI", "gups"),
+    ):
+        yield huge(PAPER[name], family, workload, HUGE[family][0], config)
+    yield not_reproducible(PAPER["thp-redis"], "no counters of Redis are at hand, and the paper gives none")
+    yield not_reproducible(PAPER["thp-bloat"], "how much memory a program's huge pages waste is not modelled")
+
+
+def huge(figure, family, workload, local, config):
+    """Row of a run with THP: in a fragmented guest most pages are small, and the law is for those."""
+    if family == "thin-2D-THP":
+        found = slowdown(figure, family, FAMILY, workload, local, config)
+        return not_reproducible(figure, HUGE_NOTE, found.ours)
+    return slowdown(figure, family, FAMILY, workload, local, config, note=FRAGMENTED_NOTE)
+
+
+def figure_6(bench):
+    """Memcached before and after it moved: the law from what one of the repaired configurations shows.
+
+    Throughput is the reciprocal of run time. RRI+g leaves the ePT remote; from its throughput alone follow
+    all others, a half of the waiting being each table's.
+    """
+    known = PAPER["restored-gpt"].value / 100
+    alone = calibrate(Run(1.0), Run(1 / known), "RRIG", native=False)
+    note = "law, from the throughput of RRI+g alone: each table is waited for alike"
+    for name, placement in (("restored-none", "RRI"), ("restored-ept", "RRIE")):
+        yield row(PAPER[name], inverse(predict(alone, placement)), REPLAYED, note)
+    yield row(PAPER["restored-gpt"], inverse(predict(alone, "RRIG")), FITTED, note)
+    yield row(PAPER["restored-both"], 100.0, DEFINITION, REPAIRED)
+    drop = inverse(predict(alone, "LRI"))
+    oblivious = note + "; in the oblivious VM the gPT moves as any memory of it, so only the ePT is remote"
+    yield row(PAPER["oblivious-drop"], lost(drop), REPLAYED, oblivious)
+    yield row(PAPER["oblivious-restored"], 100.0, DEFINITION, REPAIRED)
+    for name, placement in (("RRI", "RRI"), ("RRIG", "RRIG"), ("RRIM", "RRIM")):
+        kind = {"RRI": REPLAYED, "RRIG": FITTED, "RRIM": DEFINITION}[name]
+        yield row(PAPER[f"artifact-{name}"], inverse(predict(alone, placement)), kind, note)
+    absolute = "the law says nothing of how fast a program is, only how much slower it becomes"
+    yield not_reproducible(PAPER["initial-throughput"], absolute)
+
+
+def inverse(slower):
+    """Estimate of the throughput that a slow-down leaves, in %."""
+    return Estimate(100 / slower.high, 100 / slower.middle, 100 / slower.low)
+
+
+def lost(kept):
+    return Estimate(100 - kept.high, 100 - kept.middle, 100 - kept.low)
