@@ -13,6 +13,7 @@ from naive.vmitosis_migrate import Migrating
 from ptanalyze.kernels.steps import DATA, HOST_DATA
 from ptanalyze.policies import plan_for
 from ptanalyze.replay import replay, start
+from ptanalyze.world import data_moves
 from ptanalyze.world.data_moves import Moves, by_host
 from ptanalyze.world.thread_moves import move_threads
 from ptanalyze.world.world import untouched
@@ -103,6 +104,19 @@ def test_migrated_tables_are_where_a_count_of_all_children_puts_them(data, nativ
 @given(data=st.data(), native=st.booleans())
 def test_every_policy_counts_what_its_twin_counts_while_threads_and_data_move(name, params, data, native):
     assert_as_naive(*data.draw(moving(native)), name, params)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.booleans().flatmap(moving), st.sampled_from([0, 1, 5]))
+def test_steps_do_not_depend_on_how_many_are_found_at_a_time(found, few):
+    one, moves = found
+    whole = world_with(one, moves).history
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data_moves, "BUFFER", few)
+        parts = world_with(one, moves).history
+    assert all((a == b).all() for a, b in zip(whole.steps, parts.steps, strict=True))
+    assert (whole.shootdowns.live == parts.shootdowns.live).all()
+    assert (np.diff(whole.steps.at) >= 0).all()
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

@@ -17,7 +17,7 @@ from ptanalyze.policies import plan_for
 from ptanalyze.replay import replay, start
 from ptanalyze.trace import Event
 from ptanalyze.whatif import whatif
-from ptanalyze.world.data_moves import Moves, moves_from
+from ptanalyze.world.data_moves import Moves, moves_from, moves_notes
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.thread_moves import move_threads
 from replay_cases import HEAP, case, cases, world_of
@@ -89,6 +89,7 @@ def test_the_rate_limit_lets_so_many_pages_move():
 def test_an_event_moves_what_it_says_and_drops_its_translations():
     event = (1, 0, Event.MOVE_PAGES, (HEAP + PAGE, 3 * PAGE, 1), 0)
     world, steps = stepped(passes(2, [event]), Moves(), text="")
+    assert moves_notes(world)[0].startswith("1 events moved data before the capture was taken")
     data = steps.kind == DATA
     assert steps.lo[data].tolist() == [1, 2, 3] and set(steps.at[data].tolist()) == {8}
     assert np.count_nonzero(steps.kind == FLUSH) == 1

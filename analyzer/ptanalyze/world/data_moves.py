@@ -23,6 +23,7 @@ from msgspec import Meta
 from ..errors import UsageError
 from ..kernels.steps import BALANCING, FLUSH, Shootdowns, Steps
 from ..machine import Strict
+from ..trace import Event
 from .cache_pass import read_only
 
 BUFFER = 1 << 16
@@ -82,15 +83,22 @@ def by_host(world):
 
 def moves_notes(world):
     """Notes on how data move, none where they do not."""
-    moves = world.moves
+    moves, told = world.moves, int(np.count_nonzero(world.trace.events["kind"] == Event.MOVE_PAGES))
+    found = []
+    if told:
+        found = [
+            f"{told} events moved data before the capture was taken: such pages begin where they are first "
+            "touched"
+        ]
     if not moves.autonuma:
-        return []
+        return found
     who = "the hypervisor" if by_host(world) else "the kernel"
     limit = f", at most {moves.rate_limit_mb_s:g} MiB/s" if moves.rate_limit_mb_s else ""
     return [
+        *found,
         f"{who} moves data to the node of their next walk: {moves.scan_size_mb:g} MiB marked every "
         f"{moves.scan_period_ms:g} ms from {moves.delay_ms:g} ms on{limit}; marking costs nothing, TLB "
-        "misses stay as they were"
+        "misses stay as they were",
     ]
 
 
