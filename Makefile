@@ -21,6 +21,7 @@ test-uncompiled: $(VENV)/.installed-test
 lint: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check analyzer tests
 	$(VENV)/bin/ruff format --check analyzer tests
+	$(VENV)/bin/mypy
 
 native:
 	$(MAKE) -C pintool

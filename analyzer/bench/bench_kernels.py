@@ -82,11 +82,11 @@ def bench_classify(two_dimensional, bandwidth):
 
 def bench_count_nested(space, plain, bandwidth):
     """The histogram kernel alone, as classify calls it."""
-    from ptanalyze import classify as module
+    from ptanalyze.classify import _host, _node_classes
     from ptanalyze.kernels import classify as kernels
 
-    nodes, of_table = module._node_classes(space)
-    host = module._host(space, of_table, len(nodes))
+    nodes, of_table = _node_classes(space)
+    host = _host(space, of_table, len(nodes))
     entries = read_only(space.snapshot.guest.entries)
     table = np.arange(len(entries) - TABLES, len(entries), dtype=np.int32)
     ends = np.zeros(TABLES, np.int16), np.full(TABLES, 512, np.int16)

@@ -14,12 +14,13 @@ FLOORS = [
     {"__init__", "errors", "bundled"},
     {"trace", "machine", "kernels", "vcpu_groups", "law", "calibration", "run_checks"},
     {"snapshot", "walks", "entries", "result", "reference"},
-    {"formats", "world", "nested", "vm_fit", "tables", "progress", "law_fit"},
+    {"formats", "world", "nested", "vm_fit", "tables", "progress", "law_fit", "units", "frames", "plots"},
     {"policies", "check", "cost", "whatif_tables", "classify", "fragmentation", "calibrate", "predict"},
     {"capture", "recording", "synth", "vm", "info", "walk", "replay", "static_whatif", "leave_one_out"},
     {"whatif", "locality", "compare"},
     {"sweep", "advise", "workload"},
     {"validate"},
+    {"api"},
     {"cli", "__main__"},
 ]
 

@@ -4,6 +4,7 @@ import click
 
 from ..errors import UsageError
 from .options import capture_argument, json_option, open_or_default
+from .plotting import plot_option
 from .replaying import DEFAULT_MACHINE
 
 WEIGHTS = ("leaf", "4k", "walks")
@@ -29,8 +30,9 @@ WEIGHTS = ("leaf", "4k", "walks")
     "--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads to compute with."
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV in tidy form.")
+@plot_option("locality", "map")
 @json_option
-def command(capture, weights, by, machine, placement, threads, as_csv, as_json):
+def command(capture, weights, by, machine, placement, threads, as_csv, plot, plot_kind, as_json):
     """Share of local and remote leaf entries of CAPTURE's page table, for an observer on each socket.
 
     By mapped pages as in the vMitosis paper (section 2.2, Figure 2), and weighted by the trace's TLB misses.
@@ -58,6 +60,21 @@ def command(capture, weights, by, machine, placement, threads, as_csv, as_json):
             what = "leaf entries, each once" if weight == "leaf" else "4 KiB pages"
             found.append((mapped_locality(opened, weight=weight, by=by), f"Mapped {what}, as captured"))
     show(found, as_json, as_csv)
+    if plot:
+        draw(plot, plot_kind, opened, [seen for seen, _ in found])
+
+
+def draw(path, kind, opened, found):
+    from .. import frames, plots
+    from .plotting import write_plot
+
+    said = {"capture": str(opened.directory)}
+    if kind == "map":
+        table = frames.page_tables_frame(opened.snapshot)
+        table.attrs["provenance"] = said
+        write_plot(path, plots.page_table_map(table))
+    else:
+        write_plot(path, plots.locality(frames.classes_frame(found, said)))
 
 
 def show(found, as_json, as_csv):

@@ -4,6 +4,7 @@ import click
 
 from ..errors import CaptureError
 from .options import json_option
+from .plotting import plot_option, write_plot
 from .replaying import pair_of, question, replay_options
 
 
@@ -12,8 +13,9 @@ from .replaying import pair_of, question, replay_options
 @click.argument("b", type=click.Path())
 @click.option("--exact", is_flag=True, help="Exit with 1 if anything differs.")
 @replay_options
+@plot_option()
 @json_option
-def command(a, b, exact, as_json, **options):
+def command(a, b, exact, plot, as_json, **options):
     """Differences between results A and B.
 
     A and B are what `whatif -o FILE.json` or FILE.parquet wrote, or captures to replay now, each with the
@@ -25,6 +27,10 @@ def command(a, b, exact, as_json, **options):
 
     found = compare(rows_of(a, options), rows_of(b, options))
     show(found, a, b, as_json)
+    if plot:
+        from .. import frames, plots
+
+        write_plot(plot, plots.comparison(frames.differences_frame(found), a, b))
     if exact and not found.exact:
         raise CaptureError(b, "quantities that differ", len(found.differences), f"from {a}")
 

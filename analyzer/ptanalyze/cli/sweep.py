@@ -4,6 +4,7 @@ import click
 
 from ..errors import UsageError
 from .options import capture_argument, json_option
+from .plotting import plot_option, write_plot
 from .replaying import baseline_option, csv_option, pair_of, policy_option, question, replay_options
 
 
@@ -22,8 +23,9 @@ from .replaying import baseline_option, csv_option, pair_of, policy_option, ques
 @replay_options
 @csv_option
 @click.option("-o", "--output", type=click.Path(), help="Also write the rows to FILE.parquet.")
+@plot_option()
 @json_option
-def command(capture, names, settings, baseline, as_csv, output, as_json, **options):
+def command(capture, names, settings, baseline, as_csv, output, plot, as_json, **options):
     """Replay CAPTURE under every combination of parameters, nodes and placements.
 
     Every --set names one axis; a policy takes part in the axes that are its own. `nodes` is the machine's
@@ -64,6 +66,10 @@ def command(capture, names, settings, baseline, as_csv, output, as_json, **optio
         show(points, list(grid))
     if output:
         write(frame(points), output)
+    if plot:
+        from .. import frames, plots
+
+        write_plot(plot, plots.curve(frames.sweep_frame(points, list(grid))))
 
 
 def show(points, swept):

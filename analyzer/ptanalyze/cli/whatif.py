@@ -3,6 +3,7 @@
 import click
 
 from .options import capture_argument, json_option
+from .plotting import draw_results, plot_option
 from .replaying import (
     baseline_option,
     configured,
@@ -24,8 +25,9 @@ from .replaying import (
 @click.option(
     "-o", "--output", type=click.Path(), help="Also write the results to FILE.parquet or FILE.json."
 )
+@plot_option("speedup", "locality", "reads", "pareto", "footprint", "roofline")
 @json_option
-def command(capture, names, settings, baseline, as_csv, output, as_json, **options):
+def command(capture, names, settings, baseline, as_csv, output, plot, plot_kind, as_json, **options):
     """Replay CAPTURE's page walks under other placements of its page tables.
 
     Without CAPTURE: the newest capture in this directory, else the bundled sample. `ptanalyze policies` and
@@ -55,6 +57,8 @@ def command(capture, names, settings, baseline, as_csv, output, as_json, **optio
     show(results, as_json, as_csv)
     if output:
         write(results, output)
+    if plot:
+        draw_results(plot, plot_kind, results, asked.machine)
 
 
 def show(results, as_json, as_csv):

@@ -1,0 +1,80 @@
+"""What the API's functions may be given, and what they make of it: captures, machines, policies, costs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from ..capture import Capture, default_capture, open_capture
+from ..machine import Costs, Machine, load_costs, load_machine
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..snapshot import Snapshot
+
+DEFAULT_MACHINE = "vmitosis-cascade-lake"
+
+PathLike: TypeAlias = "str | os.PathLike[str]"
+CaptureLike: TypeAlias = "PathLike | Capture | None"
+MachineLike: TypeAlias = "PathLike | Machine"
+Settings: TypeAlias = Mapping[str, Any]
+PolicyLike: TypeAlias = "str | tuple[str, Settings]"
+Policies: TypeAlias = "PolicyLike | Sequence[PolicyLike]"
+Progress: TypeAlias = "Callable[[int, int, str], None] | None"
+
+
+def load(capture: CaptureLike = None) -> Capture:
+    """The Capture in a directory; .snapshot and .trace are read when first asked for."""
+    if isinstance(capture, Capture):
+        return capture
+    found: Capture = default_capture()[0] if capture is None else open_capture(capture)
+    return found
+
+
+def machine_of(machine: MachineLike) -> Machine:
+    found: Machine = machine if isinstance(machine, Machine) else load_machine(machine)
+    return found
+
+
+def costs_of(machine: Machine, costs: PathLike | Costs | None) -> Costs:
+    found: Costs = costs if isinstance(costs, Costs) else load_costs(machine, costs)
+    return found
+
+
+def policies_of(asked: Policies) -> list[tuple[str, dict[str, Any]]]:
+    """[(name, settings)] of one policy or several."""
+    if isinstance(asked, str):
+        return [(asked, {})]
+    if len(asked) == 2 and isinstance(asked[0], str) and isinstance(asked[1], Mapping):
+        return [(asked[0], dict(asked[1]))]
+    return [one for each in asked for one in policies_of(cast("PolicyLike", each))]
+
+
+def moves_of(autonuma: bool | Settings) -> Any:
+    from ..world.data_moves import Moves, moves_from
+
+    return Moves() if autonuma is False else moves_from({} if autonuma is True else dict(autonuma))
+
+
+def tables_of(capture: Capture) -> tuple[Snapshot, dict[str, str]]:
+    """(Snapshot, what is assumed): of a bare trace one without tables."""
+    if capture.has_snapshot or capture.has_vm:
+        return capture.snapshot, {}
+    from ..world.bare_trace import ASSUMED, bare_snapshot
+
+    return bare_snapshot(capture.trace), {"assumed": ASSUMED}
+
+
+def rows_of(source: DataFrame | PathLike) -> list[dict[str, Any]]:
+    from ..formats.result_file import read_rows
+
+    if not isinstance(source, (str, os.PathLike)):
+        return [{str(key): value for key, value in row.items()} for row in source.to_dict("records")]
+    found: list[dict[str, Any]] = read_rows(source)
+    return found
+
+
+def provenance_of(capture: Capture) -> dict[str, str]:
+    return {"capture": str(capture.directory)}

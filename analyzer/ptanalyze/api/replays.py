@@ -1,0 +1,204 @@
+"""What policies would change: replayed once, over time, at many points, compared, ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .arguments import (
+    DEFAULT_MACHINE,
+    CaptureLike,
+    MachineLike,
+    PathLike,
+    Policies,
+    Progress,
+    Settings,
+    costs_of,
+    load,
+    machine_of,
+    moves_of,
+    policies_of,
+    provenance_of,
+    rows_of,
+    tables_of,
+)
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..machine import Costs
+    from .answers import Advised, Replayed
+
+
+def replay(
+    capture: CaptureLike = None,
+    policies: Policies = ("mitosis", "hydra"),
+    *,
+    machine: MachineLike = DEFAULT_MACHINE,
+    placement: str = "auto",
+    baseline: str = "auto",
+    costs: PathLike | Costs | None = None,
+    contended: bool = False,
+    windows: int = 0,
+    move_threads: str = "",
+    autonuma: bool | Settings = False,
+    threads: int = 1,
+    progress: Progress = None,
+) -> Replayed:
+    """Replay the capture's walks under policies: all tables of one run, counted once.
+
+    policies   "hydra", "ptemagnet+hydra" or ("hydra", {"prefetch": 3}), one or a list of them
+    placement  where threads run, see world.placement.place; baseline: what speed-ups are over, "auto": linux
+               when the capture has several nodes or no trace, else first-touch
+    costs      file or Costs instead of the machine's own; contended: DRAM latencies under load
+    windows    of equal time for .timeline; move_threads: threads that go on elsewhere, as "0:1@30%";
+               autonuma: whether data follow their walkers, or how ({"delay_ms": 10}), see world.data_moves
+    threads    to compute with; counts do not depend on it. progress: called with (done, of so many, what)
+    """
+    from ..whatif import whatif as run
+    from .answers import Replayed
+
+    opened, target = load(capture), machine_of(machine)
+    snapshot, said = tables_of(opened)
+    found = run(
+        snapshot,
+        opened.trace if opened.has_trace else None,
+        target,
+        policies_of(policies),
+        placement=placement,
+        baseline=baseline,
+        costs=costs_of(target, costs),
+        contended=contended,
+        windows=windows,
+        move_threads=move_threads,
+        moves=moves_of(autonuma),
+        threads=threads,
+        cache_dir=opened.cache,
+        progress=progress,
+        provenance=provenance_of(opened) | said,
+    )
+    return Replayed(found, target)
+
+
+def whatif(capture: CaptureLike = None, policies: Policies = ("mitosis", "hydra"), **how: Any) -> DataFrame:
+    """What policies would change and cost: one row each, the baseline's first. Arguments as of `replay`.
+
+    Columns: result.Result.row; shares are of walks. speedup_low, speedup and speedup_high are NaN without a
+    trace. attrs["machine"]: latencies, for plots.roofline.
+    """
+    return replay(capture, policies, **how).frame
+
+
+def reads(capture: CaptureLike = None, policies: Policies = ("mitosis", "hydra"), **how: Any) -> DataFrame:
+    """Which node reads page-table entries from which: policy, params, dimension, level, reader, server, from,
+    count. Arguments as of `replay`; details: frames.reads_frame."""
+    return replay(capture, policies, **how).reads
+
+
+def timeline(
+    capture: CaptureLike = None,
+    policies: Policies = ("mitosis", "hydra"),
+    *,
+    windows: int = 20,
+    move_threads: str = "",
+    autonuma: bool | Settings = False,
+    **how: Any,
+) -> DataFrame:
+    """Locality over time: one row a policy and window of equal time; the capture needs a trace.
+
+    Columns: policy, params, time_ns (the window's end), walks, leaf_*_share of its walks, DRAM reads and the
+    share of remote ones by dimension, tables and data pages moved so far. Arguments as of `replay`.
+    vMitosis, Figure 6.
+    """
+    opened = load(capture)
+    opened.trace  # noqa: B018 - UsageError without one
+    moving: dict[str, Any] = {"windows": windows, "move_threads": move_threads, "autonuma": autonuma}
+    return replay(opened, policies, **moving, **how).timeline
+
+
+def sweep(
+    capture: CaptureLike = None,
+    policies: str | Sequence[str] = ("mitosis", "hydra"),
+    grid: Mapping[str, Iterable[Any]] | None = None,
+    *,
+    machine: MachineLike = DEFAULT_MACHINE,
+    placement: str = "auto",
+    baseline: str = "auto",
+    costs: PathLike | Costs | None = None,
+    contended: bool = False,
+    threads: int = 1,
+    progress: Progress = None,
+) -> DataFrame:
+    """`whatif` at every combination of a grid: a column for each of its keys, then whatif's.
+
+    grid  {"prefetch": range(10), "nodes": [2, 4]}: nodes (the machine's), placement, contended, or a
+          parameter of a policy, "prefetch" or "hydra.prefetch"; default: Hydra's prefetch degrees, 0 to 9. A
+          key that a policy does not have is missing (None) in its rows.
+    """
+    from ..frames import sweep_frame
+    from ..sweep import sweep as run
+
+    opened, target = load(capture), machine_of(machine)
+    snapshot, said = tables_of(opened)
+    points = {key: list(values) for key, values in (grid or {"prefetch": range(10)}).items()}
+    found = run(
+        snapshot,
+        opened.trace if opened.has_trace else None,
+        target,
+        [policies] if isinstance(policies, str) else list(policies),
+        points,
+        placement=placement,
+        baseline=baseline,
+        costs=costs_of(target, costs),
+        contended=contended,
+        threads=threads,
+        cache_dir=opened.cache,
+        progress=progress,
+        provenance=provenance_of(opened) | said,
+    )
+    return sweep_frame(list(found), list(points))
+
+
+def compare(a: DataFrame | PathLike, b: DataFrame | PathLike) -> DataFrame:
+    """What differs between two sets of results: policy, quantity, a, b, change (b - a), ratio (b / a).
+
+    a, b  tables of `whatif`, or files that `ptanalyze whatif -o` wrote. Rows are matched by policy and
+    parameters; one row each is compared whatever the policies are. attrs: "alike" (how many quantities are
+    equal), "only_a", "only_b" (policies), "exact" (nothing differs).
+    """
+    from ..compare import compare as run
+    from ..frames import differences_frame
+
+    return differences_frame(run(rows_of(a), rows_of(b)))
+
+
+def advise(
+    capture: CaptureLike = None,
+    *,
+    memory: float = float("inf"),
+    updates: float = float("inf"),
+    machine: MachineLike = DEFAULT_MACHINE,
+    placement: str = "auto",
+    costs: PathLike | Costs | None = None,
+    contended: bool = False,
+    threads: int = 1,
+    progress: Progress = None,
+) -> Advised:
+    """All policies that the capture allows, ranked by estimated run time within a budget.
+
+    memory   bytes that extra page tables may take; updates: extra upkeep, as a share of the baseline's run
+    Thin or Wide: vMitosis, section 3.4.
+    """
+    from ..advise import Budget
+    from ..advise import advise as run
+    from ..whatif import captured_world
+    from .answers import advised
+
+    opened, target = load(capture), machine_of(machine)
+    snapshot, said = tables_of(opened)
+    trace = opened.trace if opened.has_trace else None
+    world = captured_world(snapshot, trace, target, placement, threads, opened.cache, progress)
+    provenance = provenance_of(opened) | said
+    about = dict(contended=contended, progress=progress, provenance=provenance)
+    report = run(world, Budget(memory, updates), costs_of(target, costs), **about)
+    return advised(report, target)

@@ -1,0 +1,59 @@
+"""`--plot FILE`: the table of a command as a figure."""
+
+import click
+
+DRAWN = {  # what --plot-kind calls it -> what it shows
+    "locality": "Local-Local ... Remote-Remote by socket",
+    "map": "page tables by address, level and node",
+    "speedup": "estimated speed-ups with intervals",
+    "reads": "reads by reader's and serving node",
+    "pareto": "speed-up over extra memory",
+    "footprint": "bytes of page tables",
+    "roofline": "walks a second over DRAM reads a walk",
+}
+
+
+def plot_option(*kinds):
+    """--plot FILE, as `plot`; with several kinds also --plot-kind, as `plot_kind`, by default the first."""
+
+    def add(command):
+        command = click.option(
+            "--plot", type=click.Path(), callback=checked, metavar="FILE.{png,svg,pdf}", help="Also draw it."
+        )(command)
+        if len(kinds) < 2:
+            return command
+        said = "; ".join(f"{kind}: {DRAWN[kind]}" for kind in kinds)
+        return click.option(
+            "--plot-kind", type=click.Choice(kinds), default=kinds[0], show_default=True, help=f"{said}."
+        )(command)
+
+    return add
+
+
+def checked(context, parameter, path):
+    """Before anything is computed: a name that a plot can have."""
+    if path is not None:
+        from ..plots.files import must_be_writable
+
+        must_be_writable(path)
+    return path
+
+
+def write_plot(path, figure):
+    from ..plots import save
+
+    save(figure, path)
+    click.echo(f"ptanalyze: wrote {path}", err=True)
+
+
+def draw_results(path, kind, results, machine):
+    """Write a plot of [Result]."""
+    from .. import frames, plots
+
+    if kind == "reads":
+        figure = plots.reads(frames.reads_frame(results))
+    elif kind == "locality":
+        figure = plots.locality(frames.leaves_frame(results))
+    else:
+        figure = getattr(plots, kind)(frames.whatif_frame(results, machine))
+    write_plot(path, figure)

@@ -1,0 +1,80 @@
+"""What differs between two results, as the ratio of each quantity."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from pandas import DataFrame
+
+from .labels import WIDE, broken
+from .style import BLUE, GREY, context, must_have, new_figure, styled, title
+
+MOST = 30  # quantities
+
+
+@styled
+def comparison(table: DataFrame, a: str = "A", b: str = "B") -> Figure:
+    """B / A of each quantity on a logarithmic axis, the largest changes on top, at most 30.
+
+    Words, and quantities that are 0 in one of both, have no ratio; the line below counts them.
+    table  api.compare's; a, b: what to call the two
+    """
+    must_have(bool(len(table)), "nothing differs", "compare results of different policies or captures")
+    rows = table[(table["ratio"] > 0) & np.isfinite(table["ratio"])]
+    must_have(bool(len(rows)), "no quantity that differs has a ratio", "see the table")
+    order = np.log(rows["ratio"]).abs().sort_values(ascending=False, kind="stable").index
+    rows = rows.loc[order]
+    shown = rows.head(MOST).iloc[::-1]
+    figure = new_figure(2.0 + 0.27 * len(shown))
+    axis = figure.subplots()
+    draw(axis, shown, table["policy"].nunique() > 1)
+    axis.set_xlabel(f"{broken(b, 40)} / {broken(a, 40)}")
+    most = rows.iloc[0]
+    title(
+        figure,
+        f"{len(table)} quantities differ, most of all {most['quantity']} (×{shown_ratio(most['ratio'])})",
+    )
+    rest = [
+        f"{len(rows) - len(shown)} smaller changes" if len(rows) > MOST else "",
+        f"{len(table) - len(rows)} that have no ratio" if len(table) > len(rows) else "",
+    ]
+    left_out = " and ".join(one for one in rest if one)
+    context(figure, table, f"not shown: {left_out}" if left_out else "")
+    return figure
+
+
+def draw(axis: Axes, shown: DataFrame, several: bool) -> None:
+    at = range(len(shown))
+    axis.hlines(at, 1, shown["ratio"], color=BLUE, linewidth=2, alpha=0.5)
+    axis.plot(shown["ratio"], at, "o", color=BLUE, markersize=7)
+    axis.axvline(1, color=GREY, linewidth=1)
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=subdivisions(shown["ratio"].tolist()), numticks=9))
+    axis.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value:,g}" if value < 1e5 else f"{value:.0e}")
+    )
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    names = [f"{p}: {q}" if several else q for p, q in zip(shown["policy"], shown["quantity"], strict=True)]
+    axis.set_yticks(at, [broken(name, WIDE + 12) for name in names])
+    values = axis.twinx()
+    values.set_ylim(axis.get_ylim())
+    values.set_yticks(at, [shown_ratio(ratio) for ratio in shown["ratio"]])
+    for each in (axis, values):
+        each.tick_params(axis="y", length=0)
+        each.grid(False, axis="y")
+
+
+def shown_ratio(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
+
+
+def subdivisions(ratios: list[float]) -> list[float]:
+    """Where ticks are within a decade: fewer, the more decades there are."""
+    decades = np.log10(max(*ratios, 1.0)) - np.log10(min(*ratios, 1.0))
+    return (
+        [1.0]
+        if decades > 3
+        else [1.0, 2.0, 5.0]
+        if decades > 0.6
+        else [1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0, 8.5]
+    )

@@ -1,0 +1,88 @@
+"""What page tables take under each policy: one copy, further ones, and what is kept aside."""
+
+from matplotlib.figure import Figure
+from pandas import DataFrame
+
+from .labels import WIDE, broken, policy_labels
+from .style import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    binary_unit,
+    context,
+    must_have,
+    new_figure,
+    styled,
+    title,
+)
+
+
+@styled
+def footprint(table: DataFrame) -> Figure:
+    """Stacked bars of bytes, one a policy, in the table's order.
+
+    table  api.whatif's: pt_bytes and ept_bytes in the end, *_extra (beyond one copy), and aside_bytes
+    """
+    must_have(bool(len(table)), "no policy", "name one")
+    table = table.drop_duplicates(["policy", "params"])
+    parts = parts_of(table)
+    total = parts.sum(axis=1)
+    unit, name = binary_unit(float(total.max()))
+    labels = policy_labels(table)
+    figure = new_figure(2.4 + 0.32 * len(table))
+    axis = figure.subplots()
+    at, left = range(len(table)), [0.0] * len(table)
+    for kind, (colour, hatch) in zip(parts, LOOKS.values(), strict=True):
+        widths = (parts[kind] / unit).tolist()
+        if any(widths):
+            axis.barh(
+                at, widths, left=left, color=colour, hatch=hatch, edgecolor="white", height=0.75,
+                label=named(kind, bool(table["ept_bytes"].any())),
+            )  # fmt: skip
+        left = [a + b for a, b in zip(left, widths, strict=True)]
+    axis.set_yticks(at, [broken(label, WIDE) for label in labels])
+    axis.set_ylim(len(table) - 0.5, -0.5)
+    axis.set_xlim(0, 1.03 * total.max() / unit)
+    axis.set_xlabel(f"{name} of page tables")
+    sums = axis.twinx()
+    sums.set_ylim(axis.get_ylim())
+    sums.set_yticks(at, [f"{value / unit:,.1f}" for value in total])
+    for each in (axis, sums):
+        each.tick_params(axis="y", length=0)
+        each.grid(False, axis="y")
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=3, borderaxespad=0)
+    title(figure, headline(labels.tolist(), total.tolist(), unit, name))
+    context(figure, table)
+    return figure
+
+
+LOOKS = {
+    "gPT, one copy": (BLUE, ""),
+    "gPT, copies": (SKY, "///"),
+    "ePT, one copy": (GREEN, ""),
+    "ePT, copies": (ORANGE, "\\\\\\"),
+    "kept aside, not walked": (PURPLE, "xxx"),
+}
+
+
+def parts_of(table: DataFrame) -> DataFrame:
+    """Bytes by LOOKS' keys; what a policy saves of its one copy is not drawn."""
+    columns = []
+    for side in ("pt", "ept"):
+        extra = table[f"{side}_bytes_extra"].clip(lower=0)
+        columns += [table[f"{side}_bytes"] - extra, extra]
+    return DataFrame(dict(zip(LOOKS, [*columns, table["aside_bytes"]], strict=True)))
+
+
+def named(kind: str, nested: bool) -> str:
+    return kind if nested else kind.replace("gPT", "page tables")
+
+
+def headline(labels: list[str], total: list[float], unit: float, name: str) -> str:
+    most = max(range(len(total)), key=total.__getitem__)
+    said = f"Page tables take {total[0] / unit:,.1f} {name} with {labels[0]}"
+    if total[most] > total[0]:
+        said += f", at most {total[most] / unit:,.1f} {name} with {labels[most]}"
+    return said

@@ -1,0 +1,110 @@
+"""Stacked bars of Local-Local ... Remote-Remote, one a socket: vMitosis (ASPLOS '21), Figure 2."""
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from pandas import DataFrame
+
+from .labels import broken, by_policy, usable
+from .style import CLASSES, context, legend_beside, must_have, new_figure, styled, title
+
+MOST_PANELS, COLUMNS = 20, 4
+LEAST_WRITTEN = 9  # per cent from which on it is written into its bar
+WEIGHTS = {"leaf": "leaf entries", "4k": "4 KiB pages", "walks": "walks"}
+
+
+@styled
+def locality(table: DataFrame) -> Figure:
+    """Shares of each class seen from each socket; a panel for each policy, or group and weight.
+
+    table  api.classify's (several concatenated, if you like), or Replayed.leaves
+    """
+    must_have(
+        bool(len(table) and table["count"].sum()), "nothing has a class", "has the capture mapped pages?"
+    )
+    panels = panels_of(table)
+    shown = panels[:MOST_PANELS]
+    columns = min(len(shown), COLUMNS)
+    rows = -(-len(shown) // columns)
+    figure = new_figure(1.9 + 2.4 * rows)
+    axes = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    for axis, (name, of) in zip(axes.flat, shown, strict=False):
+        draw(axis, of, name if len(panels) > 1 else "")
+    for axis in axes.flat[len(shown) :]:
+        axis.set_axis_off()
+    for axis in axes[:, 0]:
+        axis.set_ylabel("%")
+    for column in range(columns):
+        last = max(row for row in range(rows) if row * columns + column < len(shown))
+        axes[last, column].set_xlabel("seen from socket")
+    classes = [name for name in CLASSES if name in set(table["class"])]
+    handles = {h.get_label(): h for h in axes[0, 0].containers}
+    legend_beside(axes[0, -1], [handles[name] for name in classes], classes, "leaf entry is")
+    title(figure, headline(table, panels))
+    left_out = len(panels) - len(shown)
+    context(figure, table, f"{left_out} more are not shown" if left_out else "")
+    return figure
+
+
+def panels_of(table: DataFrame) -> list[tuple[str, DataFrame]]:
+    """[(name, rows)]: by policy, or by group and weight, those with the most entries first."""
+    if "policy" in table:
+        return [(name, of) for name, of in by_policy(table) if of["count"].sum()]
+    by = list(table.groupby(["weight", "group"], sort=False))
+    by.sort(key=lambda one: -one[1]["count"].sum())
+    by.sort(key=lambda one: list(WEIGHTS).index(one[0][0]))
+    weights = {weight for (weight, _), _ in by}
+    groups = {group for (_, group), _ in by}
+    return [(named(weight, group, len(weights) > 1, len(groups) > 1), of) for (weight, group), of in by]
+
+
+def named(weight: str, group: str, say_weight: bool, say_group: bool) -> str:
+    what = group.rpartition("/")[2] if say_group else ""
+    return ": ".join(part for part in (what, WEIGHTS[weight] if say_weight else "") if part)
+
+
+def draw(axis: Axes, table: DataFrame, name: str) -> None:
+    shares = table.pivot_table(index="socket", columns="class", values="share", aggfunc="sum", sort=False)
+    sockets = [str(socket) for socket in shares.index]
+    below = [0.0] * len(sockets)
+    for kind in (kind for kind in CLASSES if kind in shares):
+        colour, hatch = CLASSES[kind]
+        heights = (100 * shares[kind].fillna(0.0)).tolist()
+        bars = axis.bar(
+            sockets,
+            heights,
+            bottom=below,
+            color=colour,
+            hatch=hatch,
+            label=kind,
+            edgecolor="white",
+            width=0.85,
+        )
+        if len(sockets) <= 8:
+            texts = [f"{h:.0f}" if h >= LEAST_WRITTEN else "" for h in heights]
+            for text in axis.bar_label(bars, texts, label_type="center"):
+                text.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1})
+        below = [a + b for a, b in zip(below, heights, strict=True)]
+    axis.set_ylim(0, 100)
+    axis.grid(False)
+    axis.set_title(broken(name))
+
+
+def headline(table: DataFrame, panels: list[tuple[str, DataFrame]]) -> str:
+    """How much is local: by weight, or under the first policy and the best."""
+    what = "Local" if set(table["class"]) <= {"Local", "Remote"} else "Local-Local"
+    if "policy" not in table:
+        said = [f"{local_share(of):.0f} % of {WEIGHTS[w]}" for w, of in table.groupby("weight", sort=False)]
+        return f"{what} from the sockets' view: {', '.join(said)}"
+    shares = {name: local_share(of) for name, of in panels}
+    first, *rest = shares
+    said = [f"{shares[first]:.0f} % with {first}"]
+    if rest:
+        best = max(usable(rest), key=lambda name: shares[name])
+        said.append(f"{shares[best]:.0f} % with {best}")
+    return f"Walks with {what} leaf entries: {', '.join(said)}"
+
+
+def local_share(table: DataFrame) -> float:
+    """Per cent."""
+    local = table.loc[table["class"].isin(["Local", "Local-Local"]), "count"].sum()
+    return float(100 * local / max(table["count"].sum(), 1))

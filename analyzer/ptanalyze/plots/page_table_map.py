@@ -1,0 +1,138 @@
+"""A map of all table pages: address against level, coloured by the NUMA node they are on."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from pandas import DataFrame
+
+from .style import GREY, NODES, context, endless, legend_beside, must_have, new_figure, styled, title
+
+COLUMNS, ROWS, GAP_ROWS = 1400, 30, 6  # pixels: of the map, of a level, between two
+TICKS, MOST_SEPARATORS, FAR = 5, 30, 1 << 30
+MOST_NAMED = 5
+
+
+@styled
+def page_table_map(table: DataFrame) -> Figure:
+    """A band a level, root on top; each table is as wide as the lowest tables below it, unmapped gaps closed.
+
+    Where several tables share a pixel, the pixel's height is divided among their nodes. Tables of the tracer
+    are left out. Grey: node unknown. Works for millions of tables: they are added up to pixels first.
+    table  api.page_tables'
+    """
+    table = table[~table["tracers"]]
+    must_have(bool(len(table)), "no table page", "dump page tables with `ptanalyze dump`")
+    sides = [(str(name), of) for name, of in table.groupby("dimension", sort=False, observed=True)]
+    nodes = sorted(set(table["node"]))
+    figure = new_figure(1.7 + 2.3 * len(sides))
+    axes = figure.subplots(len(sides), 1, squeeze=False)[:, 0]
+    for axis, (name, of) in zip(axes, sides, strict=True):
+        draw(axis, name, of, nodes)
+    patches = [Patch(color=c, label=named(n)) for c, n in zip(colours(nodes), nodes, strict=True)]
+    legend_beside(axes[0], patches, [patch.get_label() for patch in patches])
+    title(figure, headline(sides[0][0], sides[0][1]))
+    context(figure, table, "gaps in the address space are closed; dotted lines: over 1 GiB is left out there")
+    return figure
+
+
+def named(node: int) -> str:
+    return "unknown" if node < 0 else f"node {node}"
+
+
+def colours(nodes: list[int]) -> list[str]:
+    found = endless(NODES, max(nodes) + 1)
+    return [GREY if node < 0 else found[node] for node in nodes]
+
+
+def draw(axis: Axes, name: str, of: DataFrame, nodes: list[int]) -> None:
+    level = of["level"].to_numpy().astype(np.int64)
+    node = np.searchsorted(nodes, of["node"].to_numpy())
+    start, end = extents(level)
+    levels = range(int(level.max()), 0, -1)
+    bands = []
+    for one in levels:
+        here = level == one
+        bands += [pixels(start[here], end[here], node[here], len(nodes), int(end.max()))]
+        bands += [np.full((GAP_ROWS, bands[-1].shape[1]), -1)]
+    image = np.ma.masked_less(np.concatenate(bands[:-1]), 0)
+    cmap = ListedColormap(colours(nodes))
+    extent = (0, int(end.max()), len(image), 0)
+    axis.imshow(
+        image,
+        cmap=cmap,
+        vmin=-0.5,
+        vmax=len(nodes) - 0.5,
+        aspect="auto",
+        interpolation="nearest",
+        extent=extent,
+    )
+    axis.grid(False)
+    axis.set_yticks(
+        [ROWS / 2 + k * (ROWS + GAP_ROWS) for k in range(len(levels))], [f"L{one}" for one in levels]
+    )
+    axis.set_ylabel(f"{name} level")
+    axis.set_title(f"{name}: {len(of):,} tables; leaf tables on {shares_named(of)}", loc="left")
+    axis.set_xlabel("guest-physical address" if name == "ePT" else "virtual address")
+    addresses(axis, of["base"].to_numpy(), level, start)
+
+
+def extents(level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(start, end) of each table in slots; a table without a table below it has one. Depth-first order."""
+    childless = np.append(level[1:] >= level[:-1], True)
+    slot = np.append(np.cumsum(childless) - childless, childless.sum())
+    end = np.zeros(len(level), np.int64)
+    for one in np.unique(level):
+        mine, next_up = np.flatnonzero(level == one), np.append(np.flatnonzero(level >= one), len(level))
+        end[mine] = slot[next_up[np.searchsorted(next_up, mine, side="right")]]
+    return slot[:-1], end
+
+
+def pixels(start: np.ndarray, end: np.ndarray, node: np.ndarray, nodes: int, slots: int) -> np.ndarray:
+    """int[ROWS, columns]: which node each pixel of a band shows, -1 where there is no table."""
+    edges = np.linspace(0, slots, min(slots, COLUMNS) + 1)
+    at = np.column_stack([start, end]).ravel()
+    share = np.zeros((nodes, len(edges) - 1))
+    for one in np.unique(node):
+        covered = np.cumsum(np.column_stack([np.zeros(len(node)), (end - start) * (node == one)]).ravel())
+        share[one] = np.diff(np.interp(edges, at, covered)) / np.diff(edges)
+    filled = np.cumsum(share, axis=0)
+    height = (np.arange(ROWS)[:, None, None] + 0.5) / ROWS
+    shown: np.ndarray = (height >= filled[None]).sum(axis=1)
+    return np.where(shown == nodes, -1, shown)[::-1]
+
+
+def addresses(axis: Axes, base: np.ndarray, level: np.ndarray, start: np.ndarray) -> None:
+    """Ticks at addresses, and dotted lines where more than 1 GiB is left out."""
+    childless = np.append(level[1:] >= level[:-1], True)
+    first, slot = base[childless].astype(np.float64), start[childless]
+    ticks = np.unique(np.linspace(0, len(slot) - 1, min(TICKS, len(slot))).astype(int))
+    axis.set_xticks(slot[ticks], [f"{int(base[childless][tick]):#x}" for tick in ticks])
+    far = slot[1:][np.diff(first) > FAR]
+    if len(far) <= MOST_SEPARATORS:
+        for one in far.tolist():
+            axis.axvline(one, color="black", linestyle=":", linewidth=1)
+
+
+def leaf_shares(of: DataFrame) -> dict[int, float]:
+    """{node: share of the lowest tables}, the largest first."""
+    lowest = of[of["level"] == of["level"].min()]
+    return {int(node): float(share) for node, share in lowest["node"].value_counts(normalize=True).items()}
+
+
+def shares_named(of: DataFrame) -> str:
+    shares = leaf_shares(of)
+    said = [f"{named(node)}: {100 * share:.0f} %" for node, share in list(shares.items())[:MOST_NAMED]]
+    return ", ".join([*said, "..."] if len(shares) > MOST_NAMED else said)
+
+
+def headline(name: str, of: DataFrame) -> str:
+    shares = leaf_shares(of)
+    node, share = next(iter(shares.items()))
+    if len(shares) == 1:
+        return f"All leaf tables ({name}) are on {named(node)}"
+    even = 100 / len(shares)
+    return (
+        f"{100 * share:.0f} % of the leaf tables ({name}) are on {named(node)}; evenly spread: {even:.0f} %"
+    )

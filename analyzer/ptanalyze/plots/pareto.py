@@ -1,0 +1,80 @@
+"""Benefit against price: estimated speed-up over what page tables take more, and the Pareto front."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from pandas import DataFrame
+
+from .labels import BOUNDS, WIDE, broken, policy_labels
+from .speedup import ranked
+from .style import GREY, binary_unit, context, legend_beside, looks, must_have, new_figure, styled, title
+
+
+@styled
+def pareto(table: DataFrame) -> Figure:
+    """A marker a policy: left is less memory, up is faster; filled ones, joined by a line, are on the front.
+
+    On the front is what no other policy beats in both; ideal is a bound and left out. Bytes are page tables
+    at their peak, ePT, and tables kept aside, over the baseline's. Without a trace: cycles, as in `speedup`.
+    table  api.whatif's or Advised.frame
+    """
+    must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")
+    rows = priced(table)
+    unit, name = binary_unit(float(rows["bytes"].abs().max()))
+    figure = new_figure(max(5.0, 1.6 + 0.26 * len(rows)))
+    axis = figure.subplots()
+    draw(axis, rows, unit)
+    base = str(table["baseline"].iloc[0])
+    what = "Speed-up" if table["speedup"].notna().any() else "Fewer walk cycles: ratio"
+    axis.set_xlabel(f"{name} that page tables take more than under {base}")
+    axis.set_ylabel(f"{what} over {base}")
+    legend_beside(axis, heading="filled: on the Pareto front")
+    on = rows[rows["front"]].sort_values("bytes")
+    title(figure, headline(on, len(rows), base))
+    context(figure, table)
+    return figure
+
+
+def priced(table: DataFrame) -> DataFrame:
+    """label, bytes over the baseline's, value (speed-up) and whether on the front; fastest first."""
+    table = table[~table["policy"].isin(BOUNDS)]
+    total = table["pt_bytes_peak"] + table["ept_bytes"] + table["aside_bytes"]
+    base = total[table["policy"] == table["baseline"]]
+    cost = (total - (base.iloc[0] if len(base) else 0)).set_axis(policy_labels(table))
+    rows = ranked(table).drop(columns=["low", "high"], errors="ignore")
+    rows["bytes"] = cost.loc[~cost.index.duplicated()].reindex(rows["label"]).to_numpy()
+    rows["front"] = on_front(rows["bytes"].to_numpy(), rows["value"].to_numpy())
+    return rows
+
+
+def on_front(cost: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    """bool[n]: no other is at least as good in both and better in one."""
+    no_worse = (cost[None] <= cost[:, None]) & (gain[None] >= gain[:, None])
+    better = (cost[None] < cost[:, None]) | (gain[None] > gain[:, None])
+    found: np.ndarray = np.logical_not((no_worse & better).any(axis=1))
+    return found
+
+
+def draw(axis: Axes, rows: DataFrame, unit: float) -> None:
+    on = rows[rows["front"]].sort_values("bytes")
+    axis.axhline(1, color=GREY, linewidth=1)
+    axis.step(on["bytes"] / unit, on["value"], where="post", color=GREY, linestyle="--", linewidth=1.2)
+    for (colour, marker), row in zip(looks(len(rows)), rows.to_dict("records"), strict=True):
+        axis.plot(
+            row["bytes"] / unit, row["value"], marker, color=colour, markersize=9, markeredgewidth=1.6,
+            markerfacecolor=colour if row["front"] else "none", linestyle="none", alpha=0.9,
+            label=broken(f"{row['label']} {row['value']:.2f}", WIDE),
+        )  # fmt: skip
+    axis.margins(0.08)
+
+
+def headline(on: DataFrame, policies: int, base: str) -> str:
+    best = on.iloc[-1]
+    if len(on) == 1:
+        return f"{best['label']} is best in both: nothing is faster, nothing takes less memory"
+    least, unit_name = on.iloc[0], binary_unit(float(on["bytes"].abs().max()))
+    most = best["bytes"] / unit_name[0]
+    return (
+        f"{len(on)} of {policies} policies are on the front: from {least['label']} ({least['value']:.2f}) "
+        f"to {best['label']} ({best['value']:.2f} for {most:.1f} {unit_name[1]})"
+    )

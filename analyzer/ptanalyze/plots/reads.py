@@ -1,0 +1,83 @@
+"""Heat map of reads of page-table entries: by the reader's node and the node that serves it, per policy."""
+
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from pandas import DataFrame
+
+from .labels import broken, by_policy, usable
+from .style import BLACK, context, must_have, new_figure, styled, title
+
+COLUMNS = 4
+MOST_WRITTEN = 6  # nodes up to which every share is written
+
+
+@styled
+def reads(table: DataFrame, source: str = "DRAM") -> Figure:
+    """Share of all reads by [reader's node, serving node], a panel a policy; the diagonal is local.
+
+    table   api.reads' or Replayed.reads; source: "DRAM", "cache" or "all"
+    """
+    chosen = table if source == "all" else table[table["from"] == source]
+    must_have(
+        bool(len(chosen) and chosen["count"].sum()),
+        f"no page-table entry was read from {source}",
+        "draw all reads, or lengthen the trace",
+    )
+    panels = [(name, shares(of)) for name, of in by_policy(chosen) if of["count"].sum()]
+    columns = min(len(panels), COLUMNS)
+    rows = -(-len(panels) // columns)
+    figure = new_figure(1.5 + 2.5 * rows)
+    axes = figure.subplots(rows, columns, squeeze=False)
+    most = max(float(of.to_numpy().max()) for _, of in panels)
+    for axis, (name, of) in zip(axes.flat, panels, strict=False):
+        draw(axis, name, of, most)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_axis_off()
+    for axis in axes[:, 0]:
+        axis.set_ylabel("reader's node")
+    scale = ScalarMappable(Normalize(0, 100 * most), "Blues")
+    figure.colorbar(
+        scale, ax=axes, label="% of the policy's reads", aspect=20, shrink=min(1.0, 1.6 / rows), anchor=(0, 1)
+    )
+    title(figure, headline(panels, source))
+    context(figure, table, "boxes: local")
+    return figure
+
+
+def shares(table: DataFrame) -> DataFrame:
+    counts = table.pivot_table(index="reader", columns="server", values="count", aggfunc="sum")
+    return counts / counts.to_numpy().sum()
+
+
+def remote(share: DataFrame) -> float:
+    return 1 - sum(float(share.loc[n, n]) for n in share.index if n in share.columns)
+
+
+def draw(axis: Axes, name: str, share: DataFrame, most: float) -> None:
+    written = len(share) <= MOST_WRITTEN
+    sns.heatmap(
+        100 * share, ax=axis, vmin=0, vmax=100 * most, cmap="Blues", annot=written, fmt=".0f", cbar=False,
+        square=True, linewidths=0.5, linecolor="white",
+    )  # fmt: skip
+    for n in range(len(share)):
+        axis.add_patch(Rectangle((n, n), 1, 1, fill=False, edgecolor=BLACK, linewidth=1.2, clip_on=False))
+    axis.set_title(f"{broken(name)}\n{100 * remote(share):.0f} % remote")
+    axis.set_xlabel("serving node")
+    axis.set_ylabel("")
+    axis.tick_params(rotation=0)
+
+
+def headline(panels: list[tuple[str, DataFrame]], source: str) -> str:
+    what = {"all": "page-table reads", "cache": "page-table reads from caches"}
+    of = what.get(source, "page-table reads from DRAM")
+    first, *_ = panels
+    said = f"{100 * remote(first[1]):.0f} % of {of} are remote with {first[0]}"
+    shares_of = dict(panels)
+    best = min(usable(shares_of), key=lambda name: remote(shares_of[name]))
+    if remote(shares_of[best]) < remote(first[1]) - 0.005:
+        said += f", {100 * remote(shares_of[best]):.0f} % with {best}"
+    return said

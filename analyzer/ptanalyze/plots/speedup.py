@@ -1,0 +1,75 @@
+"""Estimated speed-ups of policies, with the intervals that the assumptions allow."""
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from pandas import DataFrame
+
+from .labels import WIDE, broken, policy_labels, usable
+from .style import BLUE, GREY, context, must_have, new_figure, styled, title
+
+
+@styled
+def speedup(table: DataFrame) -> Figure:
+    """One line a policy, fastest on top: middle of the assumptions as a dot, their extremes as a bar.
+
+    Without a trace there is no run time: then walk cycles of the baseline over the policy's, without bars.
+    table  api.whatif's
+    """
+    must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")
+    rows = ranked(table)
+    timed = "low" in rows
+    figure = new_figure(2.0 + 0.32 * len(rows))
+    axis = figure.subplots()
+    base = str(table["baseline"].iloc[0])
+    draw(axis, rows)
+    what = "run time" if timed else "cycles of page walks"
+    axis.set_xlabel(f"{what} under {base} / {what} under the policy (right: faster)")
+    title(figure, headline(rows, base, timed))
+    assumed = next((note for note in table.attrs.get("notes", []) if "of walk cycles stall" in note), "")
+    context(figure, table, f"bars: {assumed}" if assumed and timed else "")
+    return figure
+
+
+def ranked(table: DataFrame) -> DataFrame:
+    """label, value, and low and high where there is a run time; fastest first."""
+    table = table.drop_duplicates(["policy", "params"])
+    rows = DataFrame({"label": policy_labels(table), "value": table["speedup"]})
+    if table["speedup"].notna().any():
+        rows = rows.assign(low=table["speedup_low"], high=table["speedup_high"])
+    else:
+        base = table.loc[table["policy"] == table["baseline"], "walk_cycles"].iloc[0]
+        rows["value"] = base / table["walk_cycles"]
+    return rows.dropna(subset="value").sort_values("value", ascending=False, kind="stable", ignore_index=True)
+
+
+def draw(axis: Axes, rows: DataFrame) -> None:
+    at = rows.index.to_numpy()
+    if "low" in rows:
+        axis.hlines(at, rows["low"], rows["high"], color=BLUE, linewidth=5, alpha=0.35)
+    axis.plot(rows["value"], at, "o", color=BLUE, markersize=7)
+    axis.axvline(1, color=GREY, linewidth=1)
+    axis.set_yticks(at, [broken(label, WIDE) for label in rows["label"]])
+    axis.set_ylim(len(rows) - 0.5, -0.5)
+    values = axis.twinx()
+    values.set_ylim(axis.get_ylim())
+    values.set_yticks(at, [written(row) for row in rows.to_dict("records")])
+    for each in (axis, values):
+        each.tick_params(axis="y", length=0)
+        each.grid(False, axis="y")
+
+
+def written(row: dict[str, float]) -> str:
+    if "low" not in row:
+        return f"{row['value']:.2f}"
+    return f"{row['value']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
+
+
+def headline(rows: DataFrame, base: str, timed: bool) -> str:
+    best = next(row for row in rows.to_dict("records") if row["label"] in usable(rows["label"]))
+    if best["value"] < 1.005:
+        return f"No policy is estimated to be faster than {base}"
+    if timed:
+        return f"{best['label']} is estimated at {written(best)} times the speed of {base}"
+    return (
+        f"No trace, so no run time: with {best['label']} walks take 1/{best['value']:.2f} of {base}'s cycles"
+    )

@@ -1,0 +1,132 @@
+"""How all plots look: one palette, sizes that survive a slide and print, a title and a line of context."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from itertools import cycle, islice
+from textwrap import fill
+from typing import Any, ParamSpec
+
+import matplotlib
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from pandas import DataFrame
+
+from ..errors import UsageError
+
+P = ParamSpec("P")
+
+# Okabe and Ito, Color Universal Design, 2008
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+GREY = "#666666"
+SERIES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK)
+NODES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW, BLACK)
+MARKERS = "osD^vPX<>pdhH8*"
+DASHES = ((None, None), (4, 1.5), (1, 1.2), (5, 1.2, 1, 1.2), (2, 1))
+CLASSES = {  # vMitosis, Figure 2: colour and hatching of each class
+    "Local-Local": (GREEN, ""),
+    "Local-Remote": (SKY, "///"),
+    "Remote-Local": (ORANGE, "\\\\\\"),
+    "Remote-Remote": (VERMILION, "xxx"),
+    "Local": (GREEN, ""),
+    "Remote": (VERMILION, "xxx"),
+}
+
+WIDTH = 9.0  # inches
+SIZE, TITLE_SIZE = 10, 12  # points, of the smallest text and of the title
+TITLE_CHARACTERS, CONTEXT_CHARACTERS = 92, 120
+LOOK: dict[Any, Any] = {
+    **sns.axes_style("whitegrid"),
+    "font.size": SIZE,
+    "font.family": "DejaVu Sans",
+    "axes.labelsize": SIZE,
+    "axes.titlesize": SIZE,
+    "xtick.labelsize": SIZE,
+    "ytick.labelsize": SIZE,
+    "legend.fontsize": SIZE,
+    "legend.title_fontsize": SIZE,
+    "legend.frameon": False,
+    "figure.titlesize": TITLE_SIZE,
+    "figure.titleweight": "bold",
+    "hatch.linewidth": 0.6,
+    "grid.color": "#dddddd",
+    "axes.edgecolor": "#999999",
+}
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """The plot in the house's look, laid out; what pyplot is set to elsewhere stays as it is."""
+
+    @wraps(draw)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with matplotlib.rc_context(LOOK):
+            figure = draw(*args, **kwargs)
+            canvas: Any = FigureCanvasAgg(figure)
+            canvas.draw()
+        return figure
+
+    return inside
+
+
+def new_figure(height: float) -> Figure:
+    """An empty Figure of the house's width and `height` inches."""
+    return Figure(figsize=(WIDTH, height), dpi=120, layout="constrained")
+
+
+def title(figure: Figure, text: str) -> None:
+    text = text.replace(" %", "\N{NO-BREAK SPACE}%")
+    figure.suptitle(fill(text, TITLE_CHARACTERS, break_on_hyphens=False), x=0.01, ha="left")
+
+
+def context(figure: Figure, table: DataFrame, *more: str) -> None:
+    """A grey line below: the capture's name, the machine, the placement of threads, and `more`."""
+    said = table.attrs.get("provenance", {})
+    parts = [said["capture"].rstrip("/").rpartition("/")[2]] if "capture" in said else []
+    parts += [said["machine"]] if "machine" in said else []
+    parts += [f"threads {said['placement']}"] if "placement" in said else []
+    text = "; ".join([*parts, *(one for one in more if one)])
+    if text:
+        figure.supxlabel(
+            fill(text, CONTEXT_CHARACTERS, break_on_hyphens=False),
+            x=0.01,
+            ha="left",
+            fontsize=SIZE,
+            color=GREY,
+        )
+
+
+def legend_beside(axis: Axes, handles: Any = None, labels: Any = None, heading: str | None = None) -> None:
+    """A legend to the right of the axes, where it can hide nothing."""
+    if handles is None:
+        handles, labels = axis.get_legend_handles_labels()
+    columns = 1 + (len(handles) - 1) // 24
+    axis.legend(
+        handles, labels, title=heading, ncols=columns, loc="upper left", bbox_to_anchor=(1.01, 1.02),
+        borderaxespad=0, alignment="left",
+    )  # fmt: skip
+
+
+def must_have(there: bool, what: str, way_out: str) -> None:
+    """UsageError for a table that has nothing to draw."""
+    if not there:
+        raise UsageError(f"nothing to draw: {what}: {way_out}")
+
+
+def endless(values: Sequence[str], count: int) -> list[str]:
+    """`count` of the values, from the front again where there are fewer."""
+    return list(islice(cycle(values), count))
+
+
+def looks(count: int) -> Iterator[tuple[str, str]]:
+    """(colour, marker) for each of `count` series; no two are alike up to 105."""
+    return islice(zip(cycle(SERIES), cycle(MARKERS), strict=False), count)
+
+
+def binary_unit(most: float) -> tuple[float, str]:
+    """(bytes, name) of the unit that shows `most` bytes in few digits."""
+    for power, name in ((3, "GiB"), (2, "MiB")):
+        if most >= 2 * 1024**power:
+            return float(1024**power), name
+    return 1024.0, "KiB"

@@ -1,0 +1,86 @@
+"""Locality over time, a line a policy, over the walks in each window."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from pandas import DataFrame
+
+from .labels import WIDE, broken, by_policy, usable
+from .style import DASHES, GREY, context, legend_beside, looks, must_have, new_figure, styled, title
+
+
+@styled
+def timeline(table: DataFrame) -> Figure:
+    """Share of walks whose leaf entries are all local in each window; below, how many walks there were.
+
+    A window without walks leaves a gap.
+    table  api.timeline's or Replayed.timeline
+    """
+    must_have(
+        bool(len(table) and table["walks"].sum()), "no walks over time", "ask for windows of a longer trace"
+    )
+    lines = by_policy(table)
+    figure = new_figure(max(5.0, 3.0 + 0.2 * len(lines)))
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    what = "Local-Local" if nested(table) else "Local"
+    for k, ((colour, marker), (name, of)) in enumerate(zip(looks(len(lines)), lines, strict=True)):
+        dashes = DASHES[k // 7 % len(DASHES)]
+        draw(upper, of, broken(name, WIDE), colour, marker, dashes)
+    upper.set_ylim(-3, 103)
+    upper.set_ylabel(f"% of walks {what}")
+    times, walks = edges(lines[0][1]), lines[0][1]["walks"]
+    lower.stairs(walks, times, fill=True, color=GREY, alpha=0.5)
+    lower.set_ylabel("walks")
+    lower.set_xlabel("ms since the trace began")
+    lower.set_xlim(0, times[-1])
+    lower.ticklabel_format(axis="y", style="sci", scilimits=(0, 5))
+    figure.align_ylabels()
+    legend_beside(upper)
+    title(figure, headline(lines, what))
+    context(figure, table, f"windows of {times[1]:.3g} ms")
+    return figure
+
+
+def nested(table: DataFrame) -> bool:
+    return bool(table.attrs.get("nested", table["leaf_LR_share"].any() or table["leaf_RR_share"].any()))
+
+
+def edges(of: DataFrame) -> np.ndarray:
+    """Limits of the windows, ms."""
+    found: np.ndarray = np.concatenate([[0.0], of["time_ns"].to_numpy() / 1e6])
+    return found
+
+
+def draw(
+    axis: Axes, of: DataFrame, name: str, colour: str, marker: str, dashes: tuple[float | None, ...]
+) -> None:
+    times = edges(of)
+    middle = (times[1:] + times[:-1]) / 2
+    (line,) = axis.plot(
+        middle,
+        100 * of["leaf_LL_share"],
+        color=colour,
+        marker=marker,
+        markersize=5,
+        linewidth=1.6,
+        label=name,
+    )
+    if dashes[0] is not None:
+        line.set_dashes([one for one in dashes if one is not None])
+
+
+def headline(lines: list[tuple[str, DataFrame]], what: str) -> str:
+    """Of the first policy: how much of all walks, and of single windows; of the most local one how much."""
+    name, of = lines[0]
+    low, high = 100 * of["leaf_LL_share"].min(), 100 * of["leaf_LL_share"].max()
+    said = f"{name}: {mean(of):.0f} % of walks are {what} ({low:.0f} to {high:.0f} % in single windows)"
+    if len(lines) > 1:
+        means = {label: mean(one) for label, one in lines[1:]}
+        best = max(usable(means), key=lambda label: means[label])
+        said += f"; {best}: {means[best]:.0f} %"
+    return said
+
+
+def mean(of: DataFrame) -> float:
+    """Per cent of all walks."""
+    return float(100 * (of["leaf_LL_share"] * of["walks"]).sum() / max(of["walks"].sum(), 1))

@@ -1,0 +1,78 @@
+"""The units of the columns of the API's tables, and how a table carries them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pandas import DataFrame
+
+ENDS = (
+    ("_share", "share"),  # 0 to 1
+    ("_ns", "ns"),
+    ("_mib", "MiB"),
+    ("_cycles", "cycles"),
+    ("_bytes", "bytes"),
+    ("_per_walk", "reads/walk"),
+    ("_reads", "reads"),
+    ("_pages", "pages"),
+)
+UNITS = {
+    "share": "share",
+    "share_of_mapped": "share",
+    "extra_updates": "share of the baseline's run",
+    "walks": "walks",
+    "walks_per_second": "walks/s",
+    "cycles_per_walk": "cycles/walk",
+    "speedup": "ratio",
+    "speedup_low": "ratio",
+    "speedup_high": "ratio",
+    "ratio": "ratio",
+    "slowdown": "ratio",
+    "ns": "ns/call",
+    "system_call_ns": "ns/call",
+    "stolen_ns": "ns/call",
+    "system_call_stolen_ns": "ns/call",
+    "time_ns": "ns",
+    "base": "address",
+    "bytes": "bytes",
+    "pt_bytes_extra": "bytes",
+    "pt_bytes_peak": "bytes",
+    "ept_bytes_extra": "bytes",
+    "tables_moved": "pages",
+    "data_moved": "pages",
+    "level": "level",
+    "node": "node",
+    "reader": "node",
+    "server": "node",
+    "socket": "node",
+    "ept_lines": "cache lines",
+    "ghz": "GHz",
+    "low": "ratio",
+    "middle": "ratio",
+    "high": "ratio",
+    "cycles": "cycles",
+    "seconds": "s",
+}
+
+
+def unit_of(column: str) -> str:
+    """Unit of a column of numbers; "count" for what is counted and has none."""
+    if column in UNITS:
+        return UNITS[column]
+    return next((unit for end, unit in ENDS if column.endswith(end)), "count")
+
+
+def described(
+    table: DataFrame, notes: Iterable[str] = (), provenance: Mapping[str, str] | None = None, **more: Any
+) -> DataFrame:
+    """The table with attrs: units {column of numbers: unit}, notes [line], provenance {what: text}, `more`.
+
+    Plain values only, so that attrs can be copied, compared and written as JSON.
+    """
+    numbers = [str(name) for name in table.columns if table[name].dtype.kind in "iuf"]
+    table.attrs = {
+        "units": {name: unit_of(name) for name in numbers},
+        "notes": list(dict.fromkeys(notes)),
+        "provenance": dict(provenance or {}),
+        **more,
+    }
+    return table

@@ -1,0 +1,304 @@
+"""The Python API: names, lazy import, tables with units, and the command line's answers."""
+
+import ast
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ptanalyze
+from ptanalyze import api
+from ptanalyze.capture import Capture
+from ptanalyze.errors import UsageError
+from ptanalyze.machine import load_machine
+from ptanalyze.result import Result
+from ptanalyze.snapshot import EMULATOR
+from ptanalyze.whatif import whatif as replay_directly
+
+POLICIES = ["linux", "mitosis", ("hydra", {"prefetch": 0})]
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory):
+    place = tmp_path_factory.mktemp("api") / "native"
+    return ptanalyze.synth(place, "16M", accesses=1500, init_trace=False, mprotect_every=500)
+
+
+@pytest.fixture(scope="module")
+def vm(tmp_path_factory):
+    place = tmp_path_factory.mktemp("api") / "vm"
+    return ptanalyze.synth(place, "16M", accesses=1500, init_trace=False, guest="visible", fragmentation=0.3)
+
+
+@pytest.fixture(scope="module")
+def untraced(tmp_path_factory):
+    return ptanalyze.synth(tmp_path_factory.mktemp("api") / "untraced", 16 << 20, trace=False)
+
+
+@pytest.fixture(scope="module")
+def replayed(native):
+    return ptanalyze.replay(native, POLICIES, windows=3)
+
+
+def run_python(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_the_package_alone_imports_nothing_heavy():
+    assert run_python("import ptanalyze, sys; print('numba' in sys.modules, 'pandas' in sys.modules)") == [
+        "False",
+        "False",
+    ]
+
+
+def test_a_name_of_the_api_compiles_nothing_and_loads_no_plots():
+    code = """
+import sys
+from ptanalyze import load, whatif
+import numba.core.event as event
+print("matplotlib" in sys.modules, "pandas" in sys.modules)
+"""
+    assert run_python(code) == ["False", "False"]
+    code = """
+from numba.core import event
+with event.install_recorder("numba:compile") as seen:
+    from ptanalyze import whatif
+print(len(seen.buffer))
+"""
+    assert run_python(code) == ["0"]
+
+
+@pytest.mark.parametrize("order", ["first", "later"])
+def test_functions_stay_functions_though_modules_have_their_names(order):
+    code = "import ptanalyze.whatif, ptanalyze.sweep, ptanalyze.policies, ptanalyze.classify\n"
+    ask = "import ptanalyze; print(*(type(getattr(ptanalyze, name)).__name__ for name in ptanalyze.API))\n"
+    module = "from ptanalyze.policies import POLICIES; from ptanalyze.whatif import by_world"
+    kinds = run_python((code + ask if order == "first" else ask + code + ask) + module)
+    assert set(kinds) == {"function"}
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="wonder"):
+        _ = ptanalyze.wonder
+    assert set(ptanalyze.API) <= set(dir(ptanalyze))
+
+
+def test_stub_list_and_api_name_the_same_functions():
+    stub = ast.parse((Path(ptanalyze.__file__).parent / "__init__.pyi").read_text())
+    names = {alias.asname for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert names == set(ptanalyze.API) == set(api.__all__)
+
+
+def test_every_function_is_documented_and_annotated():
+    for name in api.__all__:
+        function = getattr(api, name)
+        assert function.__doc__, name
+        assert "return" in function.__annotations__, name
+        assert set(function.__annotations__) >= set(
+            function.__code__.co_varnames[: function.__code__.co_argcount]
+        )
+
+
+def test_load_takes_a_directory_a_capture_or_nothing(native, tmp_path, monkeypatch):
+    assert isinstance(native, Capture)
+    assert ptanalyze.load(native) is native
+    assert ptanalyze.load(str(native.directory)).directory == native.directory
+    monkeypatch.chdir(native.directory.parent)
+    assert ptanalyze.load().directory.resolve() == native.directory.resolve()
+    with pytest.raises(UsageError, match="no such capture"):
+        ptanalyze.load(tmp_path / "nothing")
+
+
+def test_whatif_has_a_row_a_policy_as_the_results_say(native, replayed):
+    machine = load_machine("vmitosis-cascade-lake")
+    asked = [("linux", {}), ("mitosis", {}), ("hydra", {"prefetch": 0})]
+    direct = replay_directly(native.snapshot, native.trace, machine, asked)
+    table = replayed.frame
+    assert table["policy"].tolist() == ["linux", "mitosis", "hydra"]
+    for row, result in zip(table.to_dict("records"), direct, strict=True):
+        assert {key: row[key] for key in result.row()} == result.row()
+    assert all(isinstance(one, Result) for one in replayed.results)
+
+
+def test_one_policy_or_one_pair_is_enough(native):
+    for asked in ("linux", ("linux", {}), ["linux"]):
+        assert ptanalyze.whatif(native, asked)["policy"].tolist() == ["linux"]
+
+
+def test_attrs_are_plain_copyable_and_say_units_notes_and_provenance(native, replayed):
+    for table in (replayed.frame, replayed.reads, replayed.leaves, replayed.calls, replayed.timeline):
+        assert copy.deepcopy(table.attrs) == table.attrs == json.loads(json.dumps(table.attrs))
+        numbers = {name for name in table.columns if table[name].dtype.kind in "iuf"}
+        assert set(table.attrs["units"]) == numbers
+        assert table.attrs["provenance"]["capture"] == str(native.directory)
+        assert any("costs of" in note for note in table.attrs["notes"])
+    units = replayed.frame.attrs["units"]
+    assert units["walk_cycles"] == "cycles" and units["pt_bytes"] == "bytes" and units["speedup"] == "ratio"
+    assert units["leaf_LL_share"] == "share" and units["reads_per_walk"] == "reads/walk"
+    joined = pd.concat([replayed.frame, replayed.frame])
+    assert joined.attrs == replayed.frame.attrs
+
+
+def test_reads_add_up_to_what_the_results_counted(vm):
+    replayed = ptanalyze.replay(vm, ["linux", "vmitosis-replicate"])
+    table, rows = replayed.reads, replayed.frame.set_index("policy")
+    assert set(table["dimension"]) == {"gPT", "ePT"} and set(table["from"]) == {"cache", "DRAM"}
+    dram = table[table["from"] == "DRAM"]
+    remote = dram[dram["reader"] != dram["server"]]
+    for policy in rows.index:
+        assert dram.loc[dram["policy"] == policy, "count"].sum() == rows["dram_reads"][policy]
+        assert remote.loc[remote["policy"] == policy, "count"].sum() == rows["remote_dram_reads"][policy]
+        host = dram[(dram["policy"] == policy) & (dram["dimension"] == "ePT")]
+        assert host["count"].sum() == rows["host_dram_reads"][policy]
+    by_bit = replayed.results[0].reads
+    leaves = table[(table["policy"] == "linux") & (table["dimension"] == "gPT") & (table["level"] == 1)]
+    assert leaves["count"].sum() == by_bit[8].sum()
+
+
+def test_leaves_are_each_sockets_walks_by_class(vm, replayed):
+    shares = replayed.leaves.groupby(["policy", "socket"])["share"].sum()
+    assert np.allclose(shares, 1)
+    assert set(replayed.leaves["class"]) == {"Local", "Remote"}
+    table = ptanalyze.replay(vm, "linux").leaves
+    assert set(table["class"]) == {"Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote"}
+
+
+def test_without_a_trace_speedups_are_nan_and_a_note_says_why(untraced):
+    table = ptanalyze.whatif(untraced, ["linux", "mitosis"])
+    assert table["speedup"].isna().all() and table["speedup"].dtype == float
+    assert any("no trace" in note for note in table.attrs["notes"])
+    with pytest.raises(UsageError, match="holds no trace"):
+        ptanalyze.timeline(untraced)
+
+
+def test_timeline_has_a_row_a_policy_and_window_that_add_up(native, replayed):
+    table = replayed.timeline
+    assert table.groupby("policy")["walks"].sum().unique().tolist() == [replayed.results[0].walks]
+    moved = ptanalyze.timeline(native, "linux", windows=4, move_threads="0:1@50%", autonuma={"delay_ms": 1})
+    assert len(moved) == 4 and moved["time_ns"].is_monotonic_increasing
+
+
+def test_a_sweep_has_a_column_a_key_and_what_is_not_ones_own_is_missing(native):
+    table = ptanalyze.sweep(native, ["mitosis", "hydra"], {"prefetch": [0, 3], "nodes": [4, 5]})
+    assert table.columns[:2].tolist() == ["prefetch", "nodes"]
+    hydra = table[table["policy"] == "hydra"]
+    assert hydra[["nodes", "prefetch"]].to_numpy().tolist() == [[4, 0], [4, 3], [5, 0], [5, 3]]
+    assert table.loc[table["policy"] == "mitosis", "prefetch"].isna().all()
+    assert table.attrs["swept"] == ["prefetch", "nodes"] and "machine" not in table.attrs["provenance"]
+
+
+def test_compare_of_tables_is_exact_and_says_what_changed(replayed):
+    same = ptanalyze.compare(replayed.frame, replayed.frame)
+    assert same.attrs["exact"] and not len(same)
+    one = replayed.frame.iloc[[1]]
+    table = ptanalyze.compare(one, replayed.frame.iloc[[2]]).set_index("quantity")
+    assert table["change"]["pt_bytes"] == replayed.frame["pt_bytes"][2] - replayed.frame["pt_bytes"][1]
+    assert not table.attrs["exact"] and table.attrs["alike"] > 0
+
+
+def test_advice_is_ranked_with_a_sentence_and_a_budget_moves_what_is_over(native):
+    free = ptanalyze.advise(native)
+    speedups = free.frame["speedup"].tolist()
+    assert speedups == sorted(speedups, reverse=True)
+    assert free.frame["policy"][0] in free.sentence and free.workload in ("Thin", "Wide")
+    assert "nested tables" in free.refused["vmitosis-replicate"] and free.evidence
+    poor = ptanalyze.advise(native, memory=4096).frame
+    assert poor.loc[poor["policy"] == "mitosis", "over"].tolist() == ["memory"]
+    assert free.frame.attrs["units"]["extra_bytes"] == "bytes" and free.frame.attrs["machine"]
+
+
+def test_fragmentation_before_and_after(vm, native):
+    table = ptanalyze.fragmentation(vm, after=True)
+    shares = table.groupby(["state", "lines"])["share"].sum()
+    assert np.allclose(shares, 1)
+    means = table.attrs["means"]
+    assert means["before"]["all"] > 2 > means["after"]["all"] == 1
+    assert table.attrs["facts"]["reservations"] > 0
+    assert set(ptanalyze.fragmentation(vm)["state"]) == {"before"}
+    with pytest.raises(UsageError):
+        ptanalyze.fragmentation(native)
+
+
+def test_classify_by_weight(vm):
+    pages, walks = ptanalyze.classify(vm), ptanalyze.classify(vm, weight="walks")
+    assert pages["weight"].unique().tolist() == ["leaf"] and walks["weight"].unique().tolist() == ["walks"]
+    assert np.allclose(pages.groupby("socket")["share"].sum(), 1)
+    assert "machine" in walks.attrs["provenance"] and "machine" not in pages.attrs["provenance"]
+
+
+def test_a_walk_reads_24_entries_and_names_the_page(vm):
+    table = ptanalyze.walk(vm, int(vm.snapshot.vmas["start"][0]))
+    assert len(table) == 24 and table.attrs["page"]["bytes"] == 4096
+    assert table["dimension"].tolist()[-1] == "ePT"
+    nowhere = ptanalyze.walk(vm, 0)
+    assert nowhere.attrs["page"]["frame"] is None and "not present" in nowhere.attrs["page"]["stopped"]
+
+
+def test_page_tables_are_the_snapshots_without_physical_addresses(vm):
+    table, snapshot = ptanalyze.page_tables(vm), vm.snapshot
+    assert len(table) == len(snapshot.guest) + len(snapshot.host)
+    guest = table[table["dimension"] == "gPT"]
+    assert (guest["node"].to_numpy() == snapshot.guest.node).all()
+    assert (guest["tracers"].to_numpy() == ((snapshot.guest.flags & EMULATOR) != 0)).all()
+    assert guest["span_bytes"].max() == 1 << 48 and "frame" not in table
+
+
+def test_policies_and_machines_are_listed(native):
+    listed = ptanalyze.policies().set_index("policy")
+    assert "prefetch=" in listed["parameters"]["hydra"] and listed["needs"]["hydra"] == "trace"
+    machines = ptanalyze.machines().set_index("machine")
+    assert machines["remote_ns"]["vmitosis-cascade-lake"] == 152
+    named = ptanalyze.whatif(native, "linux", machine="hydra-haswell")
+    given = ptanalyze.whatif(native, "linux", machine=load_machine("hydra-haswell"))
+    pd.testing.assert_frame_equal(named, given)
+
+
+def test_what_cannot_be_asked_is_one_line(native, tmp_path):
+    for ask in (
+        lambda: ptanalyze.whatif(native, "wonder"),
+        lambda: ptanalyze.whatif(native, ("hydra", {"prefetch": 99})),
+        lambda: ptanalyze.whatif(native, "linux", machine="toaster"),
+        lambda: ptanalyze.classify(native, weight="feather"),
+        lambda: ptanalyze.sweep(native, "linux", {"wonder": [1]}),
+        lambda: ptanalyze.synth(tmp_path / "x", "4M", wonder=1),
+        lambda: ptanalyze.synth(tmp_path / "x", "lots"),
+    ):
+        with pytest.raises(UsageError) as error:
+            ask()
+        assert "\n" not in str(error.value)
+
+
+PERF = """
+ Performance counter stats for './app':
+
+     {cycles}      cycles:u
+     {load}      dtlb_load_misses.walk_pending:u
+     {store}      dtlb_store_misses.walk_pending:u
+     {ept}      ept.walk_pending:u
+
+      10.000000000 seconds time elapsed
+"""
+
+
+def test_calibrate_and_predict_from_perf_files(tmp_path):
+    local, remote = tmp_path / "local.txt", tmp_path / "remote.txt"
+    local.write_text(
+        PERF.format(cycles=20_000_000_000, load=4_000_000_000, store=1_000_000_000, ept=3_000_000_000)
+    )
+    remote.write_text(
+        PERF.format(cycles=30_000_000_000, load=11_000_000_000, store=3_000_000_000, ept=10_000_000_000)
+    )
+    known = ptanalyze.calibrate(local, remote, "RRI")
+    table = ptanalyze.predict(known)
+    assert (table["low"] <= table["middle"]).all() and (table["middle"] <= table["high"]).all()
+    rows = table.set_index("placement")
+    assert rows["middle"]["RRI"] == pytest.approx(1.5) and rows["measured"]["RRI"]
+    assert rows["cycles"]["LL"] == pytest.approx(20_000_000_000)
+    assert table.attrs["units"]["seconds"] == "s" and table.attrs["notes"]
+    assert ptanalyze.predict(known, ["LL"])["placement"].tolist() == ["LL"]
