@@ -1,62 +1,191 @@
 """What a person sees on a terminal: sections and tables that fit its width; JSON on request."""
 
 import json
+import math
+import os
+import re
 import sys
+from typing import NamedTuple
 
 SCHEMA = 1
+WIDE = 200  # columns where there is no terminal and COLUMNS says nothing
+LONG = 24  # words are folded at this width, where most of a column are shorter at SHORT, numbers never
+SHORT = 12
+LONGEST_KEY = 32  # what tells rows apart is folded here
+FRAME = 3  # columns that each column of a table takes beside its text; and one more on the left
+NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e[-+]?\d+)?( %)?|-", re.IGNORECASE)
 
 
 def console(stderr=False):
-    """A rich Console: colour only on a terminal and not with NO_COLOR; wide when it is no terminal."""
+    """A rich Console: colour only on a terminal and not with NO_COLOR; no terminal is as wide as COLUMNS
+    says, else WIDE. Text is text: "[heap]" is no markup."""
     from rich.console import Console
 
-    out = Console(stderr=stderr, highlight=False)
+    plain_text = {"stderr": stderr, "highlight": False, "markup": False, "emoji": False}
+    out = Console(**plain_text)
     if not out.is_terminal:
-        out = Console(stderr=stderr, highlight=False, width=200)
+        columns = os.environ.get("COLUMNS", "")
+        out = Console(**plain_text, width=int(columns) if columns.isdecimal() and int(columns) else WIDE)
     return out
 
 
 def print_json(what, value):
-    """One JSON object: {"schema": N, "what": ..., "result": value}; NumPy scalars become numbers."""
-    json.dump({"schema": SCHEMA, "what": what, "result": value}, sys.stdout, indent=1, default=plain)
+    """One JSON object: {"schema": N, "what": ..., "result": value}; NumPy scalars become numbers, and what is
+    no number (NaN, infinite) null."""
+    record = {"schema": SCHEMA, "what": what, "result": plain(value)}
+    json.dump(record, sys.stdout, indent=1, allow_nan=False)
     sys.stdout.write("\n")
 
 
 def plain(value):
+    """`value` as JSON has it: dicts, lists, strings, finite numbers. TypeError for what has no such form."""
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
     if hasattr(value, "tolist"):
-        return value.tolist()
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, str | int | float):
+        return value
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 def print_sections(sections):
     """Two-column listings under headings: {heading: {what: value}}."""
-    from rich.table import Table
-
     out = console()
     for heading, rows in sections.items():
-        table = Table(title=heading, title_justify="left", title_style="bold", box=None, show_header=False)
-        table.add_column(style="cyan", no_wrap=True)
-        table.add_column(overflow="fold")
-        for what, value in rows.items():
-            table.add_row(what, number(value) if not isinstance(value, str) else value)
-        out.print(table)
+        out.print(listing(rows, heading))
+
+
+def listing(rows, title=None, indent=0):
+    from rich.padding import Padding
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for what, value in rows.items():
+        table.add_row(what, shown(value))
+    return Padding(table, (0, 0, 0, indent), expand=False)
+
+
+class Column(NamedTuple):
+    """One column: what it may be narrowed to, what it would take, and its texts; `long`: prose."""
+
+    name: str
+    least: int
+    most: int
+    words: bool
+    long: bool
+    texts: list
 
 
 def print_rows(title, rows, note=""):
-    """One table from a list of dicts, "-" where one lacks a key; numbers to the right, words to the left."""
+    """One table from a list of dicts, "-" where one lacks a key; numbers to the right, words to the left.
+
+    What is too wide for the console is folded where it is words; then cut into tables below each other that
+    repeat the columns which tell the rows apart; or, where there are long words, listed row by row.
+    """
+    out = console()
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    texts = [[shown(row.get(name)) for row in rows] for name in names]
+    keys = distinct(texts)
+    columns = [column(*one, key=k < keys) for k, one in enumerate(zip(names, texts, strict=True))]
+    if room(columns, out.width) < 0 and any(one.long for one in columns[keys:]):
+        print_records(out, title, columns, keys, note)
+        return
+    if title:
+        out.print(title, style="bold")
+    for part in pieces(columns, keys, out.width):
+        out.print(grid(part, out.width))
+    if note:
+        out.print(note, style="italic")
+
+
+def column(name, texts, key=False):
+    from rich.cells import cell_len
+
+    words = not all(NUMBER.fullmatch(text) for text in texts)
+    sizes = sorted(map(cell_len, texts)) or [0]
+    usual, widest = sizes[len(sizes) // 2], sizes[-1]
+    fold = LONGEST_KEY if key else min(max(usual, SHORT), LONG)
+    header = max(map(cell_len, name.split()), default=0)
+    least = max(min(widest, fold) if words else widest, header)
+    return Column(name, least, max(widest, cell_len(name)), words, words and usual > LONG, texts)
+
+
+def distinct(texts):
+    """How many columns of texts, from the first on, tell all rows apart; 1 where even all do not."""
+    for count in range(1, len(texts)):
+        rows = list(zip(*texts[:count], strict=True))
+        if len(set(rows)) == len(rows):
+            return count
+    return 1
+
+
+def room(columns, width):
+    """What is left of `width` when each column is as narrow as it may be; negative: they do not fit."""
+    return width - 1 - sum(one.least + FRAME for one in columns)
+
+
+def pieces(columns, keys, width):
+    """Columns in as few tables as fit, none much narrower than the others, each with the key columns first.
+
+    A single column may still be too wide; it is folded.
+    """
+    parts = filled(columns, keys, width)
+    for narrower in range(width - 1, 0, -1):
+        even = filled(columns, keys, narrower)
+        if len(even) > len(parts):
+            break
+        parts = even
+    return parts
+
+
+def filled(columns, keys, width):
+    parts = [columns[:keys]]
+    for one in columns[keys:]:
+        if len(parts[-1]) > keys and room([*parts[-1], one], width) < 0:
+            parts.append(columns[:keys])
+        parts[-1] = [*parts[-1], one]
+    return parts
+
+
+def grid(columns, width):
+    """A rich Table; what is left of `width` goes to the columns in proportion to what they lack."""
     from rich.table import Table
 
-    table = Table(
-        title=title, title_justify="left", title_style="bold", caption=note or None, caption_justify="left"
-    )
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    for key in keys:
-        words = all(isinstance(row.get(key, ""), str) for row in rows)
-        table.add_column(key, justify="left" if words else "right", overflow="fold")
-    for row in rows:
-        values = [row.get(key) for key in keys]
-        table.add_row(*(value if isinstance(value, str) else number(value) for value in values))
-    console().print(table)
+    table = Table()
+    spare = max(room(columns, width), 0)
+    lacking = max(sum(one.most - one.least for one in columns), 1)
+    for one in columns:
+        want = one.most - one.least
+        table.add_column(
+            one.name,
+            justify="left" if one.words else "right",
+            overflow="fold",
+            width=one.least + min(want, spare * want // lacking),
+        )
+    for texts in zip(*(one.texts for one in columns), strict=True):
+        table.add_row(*texts)
+    return table
+
+
+def print_records(out, title, columns, keys, note):
+    """Row by row: what tells it apart, then its other columns below each other."""
+    out.print(title, style="bold")
+    for texts in zip(*(one.texts for one in columns), strict=True):
+        row = dict(zip((one.name for one in columns), texts, strict=True))
+        out.print(" ".join(texts[:keys]))
+        out.print(listing({one.name: row[one.name] for one in columns[keys:]}, indent=2))
+    if note:
+        out.print(note, style="italic")
+
+
+def shown(value):
+    return value if isinstance(value, str) else number(value)
 
 
 def number(value):

@@ -6,6 +6,7 @@ import click
 
 from ..errors import UsageError
 from .options import capture_argument, json_option
+from .plotting import draw_results, plot_option
 from .replaying import question, replay_options
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -22,8 +23,9 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
     "--updates", metavar="PERCENT", help="Most that extra updates of page tables may take of the run: 2%."
 )
 @replay_options
+@plot_option("pareto", "speedup", "locality", "reads", "footprint", "roofline")
 @json_option
-def command(capture, memory, updates, as_json, **options):
+def command(capture, memory, updates, plot, plot_kind, as_json, **options):
     """Rank all policies that CAPTURE allows by estimated run time, within a budget, and say why.
 
     Also says whether the workload is Thin (one node walks, its tables should follow it) or Wide (several
@@ -59,6 +61,8 @@ def command(capture, memory, updates, as_json, **options):
             provenance=how["provenance"],
         )
     show_json(report) if as_json else show(report)
+    if plot:
+        draw_results(plot, plot_kind, [one.result for one in report.ranked], asked.machine)
 
 
 def bytes_of(text, whole):
@@ -90,7 +94,7 @@ def show(report):
     out = console()
     for name, why in report.refused.items():
         out.print(f"- not for this capture: {name}: {why}")
-    out.print(f"\n[bold]{report.workload.name} workload[/bold]")
+    out.print(f"\n{report.workload.name} workload", style="bold")
     for line in report.workload.evidence():
         out.print(f"- {line}")
     for note in dict.fromkeys((*report.base.notes, report.base.price.assumptions)):

@@ -4,12 +4,7 @@ import click
 
 from .options import capture_argument, json_option, open_or_default
 
-MARKS = {
-    "ok": "[green]ok[/]",
-    "note": "[cyan]note[/]",
-    "partial": "[yellow]partial[/]",
-    "failed": "[red]FAILED[/]",
-}
+MARKS = {"ok": "green", "note": "cyan", "partial": "yellow", "failed": "red"}
 
 
 @click.command("check")
@@ -37,7 +32,14 @@ def command(capture, as_json, live):
         findings.append(finding)
         if not as_json:
             count = f"{number(finding.wrong)} of {number(finding.examined)} " if finding.wrong else ""
-            out.print(f"{MARKS[finding.verdict]:>18} {finding.name:<26} {count}{finding.reason}")
+            out.print(mark(finding.verdict), f"{finding.name:<26} {count}{finding.reason}")
     if as_json:
         print_json("check", [asdict(finding) for finding in findings])
     return exit_code(findings)
+
+
+def mark(verdict):
+    from rich.text import Text
+
+    word = verdict.upper() if verdict == "failed" else verdict
+    return Text(f"{word:>8}", MARKS[verdict])

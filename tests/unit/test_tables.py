@@ -1,0 +1,105 @@
+"""Tables that fit the terminal, colour where it belongs, and JSON that every parser reads."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptanalyze.tables import Column, column, distinct, pieces, plain, print_json, print_rows, print_sections
+
+WIDE_ROWS = [
+    {"policy": name, **{f"quantity {k}": 1000 * k for k in range(20)}}
+    for name in ("linux", "vmitosis-replicate")
+]
+NAMES = st.text("abc -", max_size=40)
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_no_line_is_wider_than_the_terminal(capsys, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_rows("A title", WIDE_ROWS)
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= width
+    assert all(f"{1000 * k:,}" in out for k in range(20)), "no number is folded"
+
+
+def test_a_table_too_wide_is_cut_and_each_part_names_its_rows(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    print_rows("A title", WIDE_ROWS)
+    out = capsys.readouterr().out
+    parts = out.count("┏")
+    assert parts > 1 and out.count("vmitosis-replicate") == parts
+
+
+def test_prose_that_does_not_fit_is_listed_row_by_row(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    prose = "one copy of each table page that follows most of its children"
+    print_rows("Policies", [{"policy": "a", "does": prose, "needs": prose, "after": prose}])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["Policies", "a"] and max(map(len, lines)) <= 60
+    assert "┏" not in "".join(lines)
+
+
+def test_where_there_is_room_a_table_stays_whole(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    print_rows("A title", WIDE_ROWS)
+    assert capsys.readouterr().out.count("┏") == 1
+
+
+def test_brackets_are_text(capsys):
+    print_rows("t [x]", [{"of": "[heap]"}, {"of": "[/bold]"}])
+    print_sections({"h [y]": {"w": "[stack]"}})
+    out = capsys.readouterr().out
+    assert all(text in out for text in ("t [x]", "[heap]", "[/bold]", "h [y]", "[stack]"))
+
+
+def test_rows_are_told_apart_by_the_fewest_columns():
+    assert distinct([["a", "b"], ["1", "1"]]) == 1
+    assert distinct([["a", "a"], ["1", "2"], ["x", "x"]]) == 2
+    assert distinct([["a", "a"], ["1", "1"], ["x", "x"]]) == 1
+
+
+@given(
+    st.lists(st.tuples(NAMES, st.lists(NAMES, min_size=3, max_size=3)), min_size=2, max_size=12),
+    st.integers(20, 200),
+)
+def test_parts_hold_every_column_once_and_the_keys_each_time(named, width):
+    columns = [column(name or "x", texts, key=k == 0) for k, (name, texts) in enumerate(named)]
+    parts = pieces(columns, 1, width)
+    assert [one for part in parts for one in part[1:]] == columns[1:]
+    for part in parts:
+        assert part[0] is columns[0]
+        assert len(part) == 2 or sum(one.least + 3 for one in part) + 1 <= width
+
+
+def test_numbers_with_percent_signs_are_numbers():
+    assert not column("share", ["12.5 %", "-", "1,000", "-3", "1e-05"]).words
+    assert column("share", ["12.5 %", "over: 1"]).words
+
+
+def test_a_number_is_never_folded():
+    assert column("n", ["123,456,789,123,456,789,123,456,789"]) == Column(
+        "n", 35, 35, False, False, ["123,456,789,123,456,789,123,456,789"]
+    )
+
+
+def test_json_has_no_number_that_json_has_not(capsys):
+    import numpy as np
+
+    value = {"nan": float("nan"), "array": np.array([1.5, np.inf]), "int": np.int64(3), "tuple": (True, None)}
+    print_json("x", value)
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
+        "schema": 1,
+        "what": "x",
+        "result": {"nan": None, "array": [1.5, None], "int": 3, "tuple": [True, None]},
+    }
+    with pytest.raises(TypeError, match="object has no JSON form"):
+        plain(object())
+
+
+def test_what_is_piped_has_no_colour(capsys, monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    print_sections({"heading": {"what": 1}})
+    assert not re.search("\x1b", capsys.readouterr().out)
