@@ -1,5 +1,6 @@
 """Every row of every paper, or those that were asked for."""
 
+import re
 from importlib import import_module
 
 from ..errors import UsageError
@@ -8,6 +9,7 @@ from .published import published
 
 # paper -> module of this package that has its FIGURES: {figure or table: function(bench) that yields Rows}
 PAPERS = {"vmitosis": "vmitosis", "mitosis": "mitosis"}
+PLACE = re.compile(r"(figure|table) \d+", re.IGNORECASE)
 
 
 def validate(papers=(), wanted="", quick=False, progress=None):
@@ -40,9 +42,15 @@ def validate(papers=(), wanted="", quick=False, progress=None):
 
 
 def figures(name, wanted=""):
-    """[(title, function)] of a paper: those whose title has the wanted text, or all where none has."""
+    """[(title, function)] of a paper: those of a wanted "Figure 2" or "Table 5", else all."""
     every = list(import_module(f".{PAPERS[name]}", __package__).FIGURES.items())
-    return [one for one in every if wanted.casefold() in one[0].casefold()] or every
+    place = PLACE.match(wanted)
+    return [one for one in every if place and alike(one[0], place)] or every
+
+
+def alike(title, place):
+    found = PLACE.match(title)
+    return bool(found) and found[0].casefold() == place[0].casefold()
 
 
 def has(row, wanted):

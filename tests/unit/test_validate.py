@@ -1,0 +1,203 @@
+"""`validate`: the arithmetic of rows, what counts as evidence, and files of published figures."""
+
+import importlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptanalyze.errors import UsageError
+from ptanalyze.law import Interval
+from ptanalyze.validate import published as files
+from ptanalyze.validate.published import Figure, Paper, published
+from ptanalyze.validate.row import (
+    DEFINITION,
+    EVIDENCE,
+    FITTED,
+    KINDS,
+    MODELLED,
+    NOT_REPRODUCIBLE,
+    REPLAYED,
+    not_reproducible,
+    row,
+)
+from ptanalyze.validate.run import PAPERS, figures, validate
+from ptanalyze.validate.show import flat, plain
+from ptanalyze.validate.tally import baselines, tally
+
+
+def figure(value=10.0, bound="", name="one"):
+    return Figure(name=name, where="Figure 1", quantity="q", unit="x", value=value, bound=bound, paper="P")
+
+
+def test_the_error_is_relative_to_the_published_number_and_keeps_its_sign():
+    assert row(figure(10), 12, REPLAYED).error == pytest.approx(0.2)
+    assert row(figure(10), 7.5, MODELLED).error == pytest.approx(-0.25)
+    assert row(figure(10), Interval(1, 9, 20), MODELLED).error == pytest.approx(-0.1)
+
+
+def test_an_interval_of_any_make_becomes_low_middle_and_high():
+    ours = row(figure(), Interval(1, 2, 3), REPLAYED).ours
+    assert (ours.low, ours.middle, ours.high) == (1, 2, 3)
+
+
+def test_a_published_zero_is_met_or_has_no_relative_error():
+    assert row(figure(0), 0, REPLAYED).error == 0
+    missed = row(figure(0), 0.1, REPLAYED)
+    assert missed.error is None
+    found = tally([missed, row(figure(0), 0, REPLAYED)])
+    assert (found["judged"], found["no_error"], found["within_25"]) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(("bound", "ours", "holds"), [
+    ("at least", 10, True), ("at least", 9.99, False), ("at most", 10, True), ("at most", 10.01, False),
+])  # fmt: skip
+def test_a_bound_holds_or_not_and_has_no_error(bound, ours, holds):
+    one = row(figure(10, bound), ours, REPLAYED)
+    assert (one.holds, one.error) == (holds, None)
+    found = tally([one])
+    assert (found["judged"], found["bounds"], found["bounds_held"]) == (0, 1, holds)
+
+
+def test_without_a_number_of_ours_there_is_neither_error_nor_verdict():
+    for bound in ("", "at most"):
+        one = not_reproducible(figure(10, bound), "no counters")
+        assert (one.ours, one.error, one.holds) == (None, None, None)
+
+
+def test_what_cannot_be_reproduced_says_why():
+    with pytest.raises(AssertionError, match="says why"):
+        not_reproducible(figure(), "")
+
+
+@given(st.lists(st.sampled_from(sorted(set(KINDS) - set(EVIDENCE))), max_size=8))
+def test_rows_that_are_no_evidence_change_no_statistic(kinds):
+    evidence = [
+        row(figure(), 10.4, REPLAYED),
+        row(figure(), 8, MODELLED),
+        row(figure(9, "at most"), 8, REPLAYED),
+    ]
+    others = [row(figure(), 10, kind, "why", mean=10, constant=10) for kind in kinds]
+    others += [row(figure(9, "at least"), 10, kind, "why") for kind in kinds]
+    alone, together = tally(evidence), tally(evidence + others)
+    counted = {"rows", *KINDS, "missed", "missed_median_error"}
+    assert {k: v for k, v in alone.items() if k not in counted} == {
+        k: v for k, v in together.items() if k not in counted
+    }
+    assert baselines(others) == []
+
+
+@pytest.mark.parametrize("kind", [FITTED, DEFINITION, NOT_REPRODUCIBLE])
+def test_a_perfect_number_that_is_fitted_is_no_success(kind):
+    found = tally([row(figure(), 10, kind, "why")])
+    assert found["rows"] == found[kind] == 1
+    assert (found["judged"], found["within_5"], found["mean_error"]) == (0, 0, None)
+
+
+def test_rows_within_5_10_and_25_percent_are_counted_with_the_edges_in():
+    found = tally([row(figure(100), ours, REPLAYED) for ours in (100, 105, 95, 110, 125, 126)])
+    assert [found[f"within_{n}"] for n in (5, 10, 25)] == [3, 4, 5]
+    assert found["mean_error"] == pytest.approx((0 + 5 + 5 + 10 + 25 + 26) / 600)
+    assert (found["median_error"], found["max_error"]) == (pytest.approx(0.075), pytest.approx(0.26))
+
+
+@given(st.lists(st.floats(0.1, 1e3), min_size=1, max_size=20))
+def test_median_and_mean_do_not_exceed_the_worst_error(values):
+    found = tally([row(figure(7), value, REPLAYED) for value in values])
+    assert 0 <= found["median_error"] <= found["max_error"] * (1 + 1e-12)
+    assert 0 <= found["mean_error"] <= found["max_error"] * (1 + 1e-12)
+    assert found["within_5"] <= found["within_10"] <= found["within_25"] <= found["judged"] == len(values)
+
+
+def test_baselines_are_judged_on_the_rows_that_have_both_and_are_evidence():
+    rows = [
+        row(figure(10), 11, REPLAYED, mean=15, constant=20),
+        row(figure(10), 10, REPLAYED, mean=15),
+        row(figure(10), 10, FITTED, mean=10, constant=10),
+    ]
+    found = {one["who"]: one for one in baselines(rows)}
+    assert [found[who]["mean_error"] for who in ("ours", "configuration mean", "constant speed-up")] == [
+        pytest.approx(0.1), pytest.approx(0.5), pytest.approx(1.0),
+    ]  # fmt: skip
+    assert {one["rows"] for one in found.values()} == {1}
+
+
+def test_what_is_not_reproducible_yet_has_a_number_is_told_apart():
+    found = tally([not_reproducible(figure(), "why", 20), not_reproducible(figure(), "why")])
+    assert (found["missed"], found["missed_median_error"]) == (1, pytest.approx(1.0))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(3.006, "3.006"), (0.002295, "0.002295"), (24, "24"), (35e6, "35,000,000")]
+)
+def test_numbers_are_shown_with_four_digits_and_never_rounded_to_fit(value, shown):
+    assert plain(value) == shown
+
+
+def test_a_flat_row_has_everything_a_program_asks_for():
+    one = flat(row(figure(10), Interval(8, 9, 12), MODELLED, "note", mean=1, constant=2))
+    assert (one["low"], one["ours"], one["high"], one["error"]) == (8, 9, 12, pytest.approx(-0.1))
+    assert (one["paper"], one["kind"], one["configuration_mean"]) == ("P", MODELLED, 1)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_published_figure_cites_its_place_and_how_it_was_read(name):
+    paper = published(name)
+    assert paper.citation and paper.title
+    for one in paper.figure:
+        assert one.where.startswith(("Figure ", "Figures ", "Table ", "section ", "sections ", "poster")), one
+        assert one.quantity and one.unit and one.paper == paper.paper
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_paper_has_functions_named_after_figures_and_tables(name):
+    module = importlib.import_module(f"ptanalyze.validate.{PAPERS[name]}")
+    assert module.FIGURES and all(callable(run) for run in module.FIGURES.values())
+
+
+def test_a_wanted_figure_or_table_runs_alone_and_anything_else_needs_all():
+    title = lambda wanted: [title for title, _ in figures("vmitosis", wanted)]  # noqa: E731
+    assert title("table 4") == title("Table 4, section") == ["Table 4"]
+    assert title("Figure 6") == ["Figure 6", "Figure 6, modelled"]
+    assert "Figure 1" not in [name for name, _ in figures("mitosis", "Figure 10")]
+    for wanted in ("", "section 4.2.2", "Graph500", "Figure 99", "4.2.2, misplaced"):
+        assert title(wanted) == title("")
+
+
+def test_a_paper_and_a_row_that_are_not_there_are_refused():
+    with pytest.raises(UsageError, match="--paper x: choose from vmitosis, mitosis"):
+        validate(["x"])
+    with pytest.raises(UsageError, match="no published figure is named 'x'"):
+        published("vmitosis")["x"]
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ("paper = 1", "Expected `str`"),
+    ("paper = ", "Invalid value"),
+    ('paper = "P"\ntitle = "T"\ncitation = "C"\nmore = 1', "unknown field `more`"),
+    ('paper = "P"\ntitle = "T"\ncitation = "C"\nfigure = [{name = "a"}]', "missing required field"),
+])  # fmt: skip
+def test_a_broken_file_of_figures_is_one_line_that_names_it(tmp_path, monkeypatch, text, why):
+    with_file(tmp_path, monkeypatch, text)
+    with pytest.raises(UsageError, match=r"published-p\.toml: .*" + why):
+        files.published.__wrapped__("p")
+
+
+def test_a_missing_file_and_a_name_given_twice_are_refused(tmp_path, monkeypatch):
+    one = '{name = "a", where = "Figure 1", quantity = "q", unit = "x", value = 1.0}'
+    with_file(tmp_path, monkeypatch, f'paper = "P"\ntitle = "T"\ncitation = "C"\nfigure = [{one}, {one}]')
+    with pytest.raises(UsageError, match="figure 'a': named twice"):
+        files.published.__wrapped__("p")
+    with pytest.raises(UsageError, match=r"published-q\.toml: cannot be read"):
+        files.published.__wrapped__("q")
+
+
+def with_file(tmp_path, monkeypatch, text):
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "reference" / "published-p.toml").write_text(text)
+    monkeypatch.setattr(files, "bundled", lambda kind: tmp_path)
+
+
+def test_figures_of_the_artifact_carry_their_paper():
+    one = Paper(paper="P", title="T", citation="C").measured("n", "Figure 6", "q", "x", 2)
+    assert (one.paper, one.read, one.value) == ("P", "artifact", 2)
