@@ -21,7 +21,7 @@ from ptanalyze.world.data_moves import Moves, moves_from, moves_notes
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.thread_moves import move_threads
 from replay_cases import HEAP, case, cases, world_of
-from strategies import PAGE, build_snapshot, build_trace, small_machine
+from strategies import PAGE, REGION, Page, build_snapshot, build_trace, small_machine
 
 COSTS = load_costs(None, "server-2020")
 SAMPLE = "vm-numa-visible"
@@ -74,6 +74,19 @@ def test_a_scan_marks_so_much_each_period_and_what_is_walked_for_elsewhere_moves
     assert steps.lo[data].tolist() == list(range(8))
     assert set(steps.owner[data].tolist()) == {0} and set(steps.to[data].tolist()) == {1}
     assert np.count_nonzero(steps.kind == FLUSH) == 4, "one a scan window, the last one when the trace ends"
+
+
+def test_a_huge_page_takes_its_size_of_a_scan_and_moves_as_one():
+    """Two pages of 2 MiB between small ones, 2 MiB a scan: the second one waits for the next scan."""
+    huge = [HEAP, HEAP + REGION]
+    snapshot = build_snapshot([Page(va, 512 * (k + 1), 2) for k, va in enumerate(huge)])
+    process = case(snapshot, build_trace([(0, huge)] * 6))
+    moved = move_threads(process.placement, process.trace, process.machine, "0:1@50%")
+    world = world_of(process._replace(placement=moved))
+    vars(world)["moves"] = Moves(autonuma=True, delay_ms=0.003, scan_period_ms=0.001, scan_size_mb=2)
+    steps = world.history.steps
+    data = steps.kind == DATA
+    assert steps.at[data].tolist() == [7, 10], "the first page in chunk 3, the second one in chunk 4"
 
 
 def test_the_rate_limit_lets_so_many_pages_move():

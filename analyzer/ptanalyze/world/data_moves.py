@@ -75,7 +75,7 @@ def by_host(world):
     if world.snapshot.native and not snapshot.native:
         return False
     if asked == "auto":
-        return not snapshot.native and bool(snapshot.facts.get("vm", {}).get("numa_oblivious"))
+        return not snapshot.native and bool((snapshot.facts.get("vm") or {}).get("numa_oblivious"))
     if asked == "host" and snapshot.native:
         raise UsageError("moves by = host: a native capture has no hypervisor; by = guest is its own kernel")
     return asked == "host"
