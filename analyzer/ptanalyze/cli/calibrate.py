@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from .options import json_option
+from .options import complete_machines, json_option
 
 
 @click.command("calibrate")
@@ -21,7 +21,12 @@ from .options import json_option
     "--latency", "latency_file", type=click.Path(), help="From topology latency, mlc, or a SLIT directory."
 )
 @click.option("--local-ns", type=click.FloatRange(0, min_open=True), help="With a SLIT: local latency in ns.")
-@click.option("-m", "--machine", help="Machine name or file; default: the one of the reference runs.")
+@click.option(
+    "-m",
+    "--machine",
+    help="Machine name or file; default: the one of the reference runs.",
+    shell_complete=complete_machines,
+)
 @click.option("--native", is_flag=True, help="No virtual machine: there are no ePT counters.")
 @click.option(
     "--walkers", type=click.FloatRange(0.5, 8), help="Page walkers of a hardware thread; default: found."

@@ -3,7 +3,7 @@
 import click
 
 from ..errors import UsageError
-from .options import capture_argument, json_option, open_or_default
+from .options import capture_argument, complete_machines, json_option, open_or_default
 from .plotting import plot_option
 from .replaying import DEFAULT_MACHINE
 
@@ -21,7 +21,12 @@ WEIGHTS = ("leaf", "4k", "walks")
 )
 @click.option("--by", type=click.Choice(["all", "vma", "thread"]), default="all", show_default=True)
 @click.option(
-    "-m", "--machine", default=DEFAULT_MACHINE, show_default=True, help="Name or TOML file; for walks."
+    "-m",
+    "--machine",
+    default=DEFAULT_MACHINE,
+    show_default=True,
+    help="Name or TOML file; for walks.",
+    shell_complete=complete_machines,
 )
 @click.option(
     "--threads-to-nodes", "placement", default="auto", show_default=True, help="As in whatif; for walks."

@@ -2,7 +2,7 @@
 
 import click
 
-from .options import capture_argument, json_option, open_or_default
+from .options import capture_argument, complete_machines, json_option, open_or_default
 from .replaying import DEFAULT_MACHINE, pair_of, tables_of
 
 
@@ -18,7 +18,12 @@ from .replaying import DEFAULT_MACHINE, pair_of, tables_of
     help="With --after: group or reserve_limit, see `ptanalyze policies`.",
 )
 @click.option(
-    "-m", "--machine", default=DEFAULT_MACHINE, show_default=True, help="Name or TOML file; for --after."
+    "-m",
+    "--machine",
+    default=DEFAULT_MACHINE,
+    show_default=True,
+    help="Name or TOML file; for --after.",
+    shell_complete=complete_machines,
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print the histograms as CSV in tidy form.")
 @json_option

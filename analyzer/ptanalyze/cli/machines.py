@@ -2,11 +2,11 @@
 
 import click
 
-from .options import json_option
+from .options import complete_machines, json_option
 
 
 @click.command("machines")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_machines)
 @json_option
 def command(name, as_json):
     """List the machine files, or show one with the source of every number."""

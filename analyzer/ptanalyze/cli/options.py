@@ -4,6 +4,25 @@ import click
 
 capture_argument = click.argument("capture", required=False, type=click.Path())
 
+
+def complete_policies(context, parameter, incomplete):
+    """Names for the shell's completion; of A+B the last."""
+    from ..policies import policies
+
+    before, plus, begun = incomplete.rpartition("+")
+    return [before + plus + name for name in policies() if name.startswith(begun)]
+
+
+def complete_machines(context, parameter, incomplete):
+    """Names for the shell's completion, or files where none begins that way."""
+    from click.shell_completion import CompletionItem
+
+    from ..machine import machine_names
+
+    names = [CompletionItem(name) for name in machine_names() if name.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 

@@ -3,11 +3,11 @@
 import click
 
 from ..errors import UsageError
-from .options import json_option
+from .options import complete_policies, json_option
 
 
 @click.command("policies")
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=complete_policies)
 @json_option
 def command(names, as_json):
     """List the placement policies: what they do, what they need, what they follow, and their parameters.

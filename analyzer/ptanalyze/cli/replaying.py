@@ -5,11 +5,19 @@ from typing import Any, NamedTuple
 import click
 
 from ..errors import UsageError
+from .options import complete_machines, complete_policies
 
 DEFAULT_MACHINE = "vmitosis-cascade-lake"
 
 OPTIONS = (
-    click.option("-m", "--machine", default=DEFAULT_MACHINE, show_default=True, help="Name or TOML file."),
+    click.option(
+        "-m",
+        "--machine",
+        default=DEFAULT_MACHINE,
+        show_default=True,
+        help="Name or TOML file.",
+        shell_complete=complete_machines,
+    ),
     click.option(
         "--threads-to-nodes",
         "placement",
@@ -34,6 +42,7 @@ policy_option = click.option(
     "names",
     multiple=True,
     required=True,
+    shell_complete=complete_policies,
     help="Policy to replay, or several that act on different things as A+B; give -p again to compare.",
 )
 set_option = click.option(
