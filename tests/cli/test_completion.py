@@ -1,6 +1,7 @@
 """Shell completion: what the shells ask for, and bash itself."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -99,4 +100,5 @@ def test_colour_is_for_terminals_and_not_with_no_color(program):
 def test_the_terminal_says_how_wide_tables_are(program):
     for width in (60, 80, 120):
         out = in_a_terminal(program, ["policies"], COLUMNS=str(width), NO_COLOR="1")
-        assert 40 < max(len(line.rstrip("\r")) for line in out.split("\n")) <= width
+        lines = re.sub("\x1b\\[[0-9;]*m", "", out).split("\r\n")
+        assert 40 < max(map(len, lines)) <= width
