@@ -23,7 +23,7 @@ from ptanalyze.validate.row import (
 )
 from ptanalyze.validate.run import PAPERS, figures, validate
 from ptanalyze.validate.show import flat, plain
-from ptanalyze.validate.tally import baselines, tally
+from ptanalyze.validate.tally import baselines, ratios, tally
 
 
 def figure(value=10.0, bound="", name="one"):
@@ -120,6 +120,21 @@ def test_baselines_are_judged_on_the_rows_that_have_both_and_are_evidence():
         pytest.approx(0.1), pytest.approx(0.5), pytest.approx(1.0),
     ]  # fmt: skip
     assert {one["rows"] for one in found.values()} == {1}
+
+
+def test_intervals_that_hold_the_published_number_are_counted_and_single_numbers_are_none():
+    rows = [
+        row(figure(10), Interval(*ends), REPLAYED) for ends in ((9, 9.5, 10), (10.1, 11, 12), (10, 10, 10))
+    ]
+    fitted = row(figure(10), Interval(9, 10, 11), FITTED)
+    found = tally([*rows, fitted])
+    assert (found["intervals"], found["inside"]) == (2, 1)
+
+
+def test_ratios_are_told_from_counts_shares_and_sizes():
+    share = Figure(name="s", where="Figure 1", quantity="q", unit="%", value=1)
+    one, other = row(figure(), 1, REPLAYED), row(share, 1, REPLAYED)
+    assert ratios([one, other]) == [one]
 
 
 def test_what_is_not_reproducible_yet_has_a_number_is_told_apart():

@@ -39,12 +39,13 @@ def command(papers, wanted, quick, as_csv, as_json):
 
 def summary(found):
     from ..validate.show import flat
-    from ..validate.tally import baselines, tally
+    from ..validate.tally import baselines, ratios, tally
 
     every = [row for _, rows in found for row in rows]
     papers = [
         {"paper": paper.paper, "citation": paper.citation, "rows": [flat(row) for row in rows]}
-        | {"summary": tally(rows), "baselines": baselines(rows)}
+        | {"summary": tally(rows), "ratios": tally(ratios(rows)), "baselines": baselines(rows)}
         for paper, rows in found
     ]
-    return {"papers": papers, "summary": tally(every), "baselines": baselines(every)}
+    overall = {"summary": tally(every), "ratios": tally(ratios(every)), "baselines": baselines(every)}
+    return {"papers": papers, **overall}

@@ -14,9 +14,7 @@ GPT = ("dtlb_load_misses.walk_pending", "dtlb_store_misses.walk_pending")
 ONE_RUN = (
     "law, from the counters of the run named last; what workloads have in common was fitted on the others"
 )
-TWO_RUNS = (
-    "law, from the all-local run and the one that is marked fitted; contention was fitted on the others"
-)
+TWO_RUNS = "law, from the counters of both runs named last; contention was fitted on the others"
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from ..tables import console, number, print_rows
 from .row import KINDS
-from .tally import WITHIN, baselines, tally
+from .tally import WITHIN, baselines, ratios, tally
 
 
 def flat(row):
@@ -42,9 +42,9 @@ def print_papers(found):
     named = [(paper.paper, rows) for paper, rows in found]
     if len(named) > 1:
         named.append(("all", every))
-    print_rows(
-        "How close (only replayed and modelled rows are evidence and judged)", [close(*one) for one in named]
-    )
+    print_rows("What the rows are", [kinds(*one) for one in named])
+    title = "How close the replayed and modelled ones come; in x: ratios of time alone"
+    print_rows(title, [close(*one) for name, rows in named for one in parts(name, rows)])
     beside = [{"paper": name} | compared(one) for name, rows in named for one in baselines(rows)]
     if beside:
         print_rows("Beside two baselines, on the rows that have them", beside)
@@ -55,8 +55,7 @@ def shown(row, notes):
     return {
         "where": one.where,
         "quantity": one.quantity,
-        "unit": one.unit,
-        "published": f"{one.bound} {plain(one.value)}".strip(),
+        "published": f"{one.bound} {plain(one.value)} {one.unit}".strip(),
         "ours": "-" if row.ours is None else plain(row.ours.middle),
         "from .. to": span(row.ours),
         "error": verdict(row),
@@ -82,13 +81,23 @@ def verdict(row):
     return "-" if row.error is None else f"{100 * row.error:+.1f} %"
 
 
+def kinds(name, rows):
+    found = tally(rows)
+    missed = {"median error of not reproducible": share(found["missed_median_error"])}
+    return {"paper": name, "rows": found["rows"]} | {kind: found[kind] for kind in KINDS} | missed
+
+
 def close(name, rows):
     found = tally(rows)
-    kinds = {kind: found[kind] for kind in KINDS}
-    judged = {"judged": found["judged"]} | {f"within {s:.0%}": found[f"within_{100 * s:.0f}"] for s in WITHIN}
+    within = {f"within {s:.0%}": found[f"within_{100 * s:.0f}"] for s in WITHIN}
+    inside = {"inside interval": f"{found['inside']} of {found['intervals']}"}
     held = {"bounds held": f"{found['bounds_held']} of {found['bounds']}"}
-    held["median error of not reproducible"] = share(found["missed_median_error"])
-    return {"paper": name, "rows": found["rows"]} | kinds | judged | errors(found) | held
+    return {"paper": name, "judged": found["judged"]} | within | errors(found) | inside | held
+
+
+def parts(name, rows):
+    """[(name, rows)]: all rows, and the ratios among them where there are any."""
+    return [(name, rows)] + [(f"{name}, in x", some) for some in [ratios(rows)] if some]
 
 
 def compared(one):

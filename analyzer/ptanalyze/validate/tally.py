@@ -13,7 +13,8 @@ def tally(rows):
     rows, and one count a kind; judged: rows that are evidence and not bounds; within_5, within_10, within_25:
     how many of those; no_error: judged rows without a relative error (published 0), within nothing;
     mean_error, median_error, max_error: of the absolute errors, None without any; bounds, bounds_held: of
-    evidence; missed, missed_median_error: rows that are not reproducible, yet have a number
+    evidence; intervals, inside: judged rows whose number is an interval, and those that hold the published
+    one; missed, missed_median_error: rows that are not reproducible, yet have a number
     """
     judged = [row for row in rows if row.evidence and not row.figure.bound]
     errors = [abs(row.error) for row in judged if row.error is not None]
@@ -22,8 +23,16 @@ def tally(rows):
     found |= {"judged": len(judged), "no_error": len(judged) - len(errors)}
     found |= {f"within_{share:.0%}".rstrip("%"): sum(e <= share for e in errors) for share in WITHIN}
     found |= spread(errors) | {"bounds": len(bounds), "bounds_held": sum(bounds)}
+    spans = [row for row in judged if row.ours.low < row.ours.high]
+    inside = sum(row.ours.low <= row.figure.value <= row.ours.high for row in spans)
+    found |= {"intervals": len(spans), "inside": inside}
     missed = [abs(row.error) for row in rows if row.kind == NOT_REPRODUCIBLE and row.error is not None]
     return found | {"missed": len(missed), "missed_median_error": median(missed) if missed else None}
+
+
+def ratios(rows):
+    """Those of the Rows that are ratios of run times or speeds: no counts, sizes, rates or shares."""
+    return [row for row in rows if row.figure.unit == "x"]
 
 
 def spread(errors, suffix="_error"):

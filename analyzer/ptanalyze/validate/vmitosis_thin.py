@@ -30,9 +30,12 @@ FRAGMENTED_NOTE = "fragmented, so mostly 4 KiB pages in the guest, and 2 MiB pag
 
 def measured(workload, config, local="LL", family=FAMILY, where="Figure 1, section 2.1", second=""):
     """Figure: run time at a configuration over the local one, from the artifact."""
-    title, ratio = f"{WORKLOADS[workload]}, {config} over {local}", took(family, workload, config)
-    name = "-".join(filter(None, (family, workload, config, second)))
-    return PAPER.measured(name, where, title, "x", ratio / took(family, workload, local))
+    known = f"{local} and {second}" if second else local
+    title = f"{WORKLOADS[workload]}, {config} over {local}, from {known}"
+    ratio = took(family, workload, config) / took(family, workload, local)
+    return PAPER.measured(
+        "-".join(filter(None, (family, workload, config, second))), where, title, "x", ratio
+    )
 
 
 def figure_1(bench):

@@ -54,8 +54,8 @@ GRAPH500 = (
     "published shares lie between, as if part of the VM's memory had been touched before"
 )
 CANNEAL_NOTE = (
-    "made by synth, 1 : 100: of 380 GB that one thread initializes, what its socket of 350 GB cannot hold "
-    "lies on the next; that 17 % of the gPT were elsewhere depends on memory that was in use before"
+    "made by synth, 1 : 100: of 380 GB that one socket initializes, the 30 that it cannot hold are put on "
+    "the next; that 17 % of the gPT were elsewhere depends on memory that was in use before"
 )
 OBLIVIOUS = (
     "made by synth: the host interleaves; in the paper all gPT pages were on one socket and most ePT pages "
