@@ -26,10 +26,10 @@ def undrawn(axes):
             yield from (label for label in (tick.label1, tick.label2) if not inside or not axes.axison)
 
 
-def overlapping(figure):
-    """Pairs of texts that share more than a pixel's rim."""
+def overlapping(texts):
+    """Pairs of `written` texts that share more than a pixel's rim."""
     found = []
-    for (a, one), (b, other) in combinations(written(figure), 2):
+    for (a, one), (b, other) in combinations(texts, 2):
         width = min(one.x1, other.x1) - max(one.x0, other.x0)
         height = min(one.y1, other.y1) - max(one.y0, other.y0)
         if width > 1 and height > 1:
@@ -37,16 +37,18 @@ def overlapping(figure):
     return found
 
 
-def clipped(figure):
-    """Texts that reach outside of the figure."""
-    whole = figure.bbox
+def clipped(texts, whole):
+    """Of `written` texts those that reach outside of the figure's box."""
     return [
         text
-        for text, box in written(figure)
+        for text, box in texts
         if box.x0 < whole.x0 - 1 or box.y0 < whole.y0 - 1 or box.x1 > whole.x1 + 1 or box.y1 > whole.y1 + 1
     ]
 
 
-def smallest(figure):
-    """Points of the smallest text."""
-    return min(text.get_fontsize() for text in figure.findobj(Text) if text.get_text().strip())
+def readable(figure):
+    """No text overlaps another or the figure's edge, none is below 10 points."""
+    texts = written(figure)
+    assert overlapping(texts) == [] and clipped(texts, figure.bbox) == []
+    assert min(text.get_fontsize() for text in figure.findobj(Text) if text.get_text().strip()) >= 10
+    return True

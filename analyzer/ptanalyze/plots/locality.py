@@ -8,7 +8,10 @@ from .labels import broken, by_policy, usable
 from .style import CLASSES, context, legend_beside, must_have, new_figure, styled, title
 
 MOST_PANELS, COLUMNS = 20, 4
-LEAST_WRITTEN = 9  # per cent from which on it is written into its bar
+MOST_WRITTEN, LEAST_WRITTEN = (
+    18,
+    9,
+)  # bars beside each other, and per cent from which on it is written into its bar
 WEIGHTS = {"leaf": "leaf entries", "4k": "4 KiB pages", "walks": "walks"}
 
 
@@ -28,7 +31,7 @@ def locality(table: DataFrame) -> Figure:
     figure = new_figure(1.9 + 2.4 * rows)
     axes = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for axis, (name, of) in zip(axes.flat, shown, strict=False):
-        draw(axis, of, name if len(panels) > 1 else "")
+        draw(axis, of, name if len(panels) > 1 else "", columns)
     for axis in axes.flat[len(shown) :]:
         axis.set_axis_off()
     for axis in axes[:, 0]:
@@ -62,7 +65,7 @@ def named(weight: str, group: str, say_weight: bool, say_group: bool) -> str:
     return ": ".join(part for part in (what, WEIGHTS[weight] if say_weight else "") if part)
 
 
-def draw(axis: Axes, table: DataFrame, name: str) -> None:
+def draw(axis: Axes, table: DataFrame, name: str, columns: int) -> None:
     shares = table.pivot_table(index="socket", columns="class", values="share", aggfunc="sum", sort=False)
     sockets = [str(socket) for socket in shares.index]
     below = [0.0] * len(sockets)
@@ -79,7 +82,7 @@ def draw(axis: Axes, table: DataFrame, name: str) -> None:
             edgecolor="white",
             width=0.85,
         )
-        if len(sockets) <= 8:
+        if len(sockets) * columns <= MOST_WRITTEN:
             texts = [f"{h:.0f}" if h >= LEAST_WRITTEN else "" for h in heights]
             for text in axis.bar_label(bars, texts, label_type="center"):
                 text.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1})

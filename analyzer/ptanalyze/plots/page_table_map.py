@@ -10,7 +10,7 @@ from pandas import DataFrame
 from .style import GREY, NODES, context, endless, legend_beside, must_have, new_figure, styled, title
 
 COLUMNS, ROWS, GAP_ROWS = 1400, 30, 6  # pixels: of the map, of a level, between two
-TICKS, MOST_SEPARATORS, FAR = 5, 30, 1 << 30
+TICKS, MOST_SEPARATORS, FAR = 4, 30, 1 << 30
 MOST_NAMED = 5
 
 
@@ -107,7 +107,7 @@ def addresses(axis: Axes, base: np.ndarray, level: np.ndarray, start: np.ndarray
     """Ticks at addresses, and dotted lines where more than 1 GiB is left out."""
     childless = np.append(level[1:] >= level[:-1], True)
     first, slot = base[childless].astype(np.float64), start[childless]
-    ticks = np.unique(np.linspace(0, len(slot) - 1, min(TICKS, len(slot))).astype(int))
+    ticks = np.arange(0, len(slot), -(-len(slot) // TICKS))
     axis.set_xticks(slot[ticks], [f"{int(base[childless][tick]):#x}" for tick in ticks])
     far = slot[1:][np.diff(first) > FAR]
     if len(far) <= MOST_SEPARATORS:

@@ -26,12 +26,12 @@ def prediction(table: DataFrame) -> Figure:
     axis.axvline(1, color=GREY, linewidth=1)
     axis.set_yticks(at, table["placement"])
     axis.set_ylim(len(table) - 0.5, -0.5)
-    axis.set_ylabel("placement: gPT, ePT (L local, R remote, I loaded)")
+    axis.set_ylabel("placement")
     axis.set_xlabel("run time / run time with all tables local")
     axis.grid(False, axis="y")
     legend_beside(axis)
     worst = table.loc[table["middle"].idxmax()]
     times = f"{worst['middle']:.2f} ({worst['low']:.2f} to {worst['high']:.2f})"
     title(figure, f"{worst['placement']} takes {times} times as long as all tables local")
-    context(figure, table, table.attrs.get("provenance", {}).get("calibration", ""))
+    context(figure, table, "placement: gPT then ePT, L local, R remote, I under load, then what is repaired")
     return figure

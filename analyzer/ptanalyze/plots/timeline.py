@@ -16,9 +16,8 @@ def timeline(table: DataFrame) -> Figure:
     A window without walks leaves a gap.
     table  api.timeline's or Replayed.timeline
     """
-    must_have(
-        bool(len(table) and table["walks"].sum()), "no walks over time", "ask for windows of a longer trace"
-    )
+    walked = bool(len(table) and table["walks"].sum() and table["time_ns"].max())
+    must_have(walked, "no walks over time", "ask for windows of a longer trace")
     lines = by_policy(table)
     figure = new_figure(max(5.0, 3.0 + 0.2 * len(lines)))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))

@@ -1,0 +1,120 @@
+"""`--plot FILE` of each command, and every plot of the bundled captures as a reader finds it."""
+
+import json
+import shutil
+
+import pandas as pd
+import pytest
+
+import ptanalyze
+from one_line import is_one_line
+from plot_texts import readable
+from ptanalyze import plots
+from ptanalyze.bundled import bundled
+
+NATIVE = ["linux", "interleave", "mitosis", "hydra", ("hydra", {"prefetch": 0}), "thp", "ideal"]
+NESTED = [
+    "linux", "first-touch", "interleave", "ideal", "mitosis", "wasp", "domains", "five-level", "thp", "hydra",
+    "vmitosis-migrate", "vmitosis-replicate", "hydra-2d", "shadow", "ptemagnet", "ptemagnet+hydra",
+    "ptemagnet+vmitosis-replicate", ("hydra+vmitosis-replicate", {"layers": "ept"}),
+]  # fmt: skip
+SAMPLES = {
+    "sysbench-memory": NATIVE,
+    "vm-numa-visible": NESTED,
+    "vm-numa-oblivious": ["linux", "mitosis", "hydra", "vmitosis-replicate"],
+}
+
+
+@pytest.fixture(scope="module", params=SAMPLES)
+def seen(request, tmp_path_factory):
+    """(a copy of the capture, its replays)."""
+    copy = tmp_path_factory.mktemp("plots") / request.param
+    shutil.copytree(bundled("samples") / request.param, copy)
+    return copy, ptanalyze.replay(copy, SAMPLES[request.param], windows=20)
+
+
+def test_plots_of_replays_are_readable(seen):
+    _, replayed = seen
+    for draw in (plots.speedup, plots.pareto, plots.footprint, plots.roofline):
+        assert readable(draw(replayed.frame)), draw
+    assert readable(plots.reads(replayed.reads))
+    assert readable(plots.locality(replayed.leaves))
+    assert readable(plots.timeline(replayed.timeline))
+
+
+def test_plots_of_a_capture_are_readable(seen):
+    capture, _ = seen
+    both = [ptanalyze.classify(capture), ptanalyze.classify(capture, weight="walks")]
+    assert readable(plots.locality(pd.concat(both)))
+    for by in ({"by": "vma"}, {"weight": "walks", "by": "thread"}):
+        assert readable(plots.locality(ptanalyze.classify(capture, **by)))
+    assert readable(plots.page_table_map(ptanalyze.page_tables(capture)))
+    if capture.name.startswith("vm"):
+        assert readable(plots.fragmentation(ptanalyze.fragmentation(capture, after=True)))
+        assert readable(plots.fragmentation(ptanalyze.fragmentation(capture, by="vma")))
+
+
+def test_curves_and_comparisons_are_readable(seen):
+    capture, replayed = seen
+    points = ptanalyze.sweep(capture, ["mitosis", "hydra"], {"prefetch": [0, 3, 9], "nodes": [4, 8]})
+    assert readable(plots.curve(points)) and readable(plots.curve(points, "nodes"))
+    frame = replayed.frame.set_index("policy", drop=False)
+    changed = ptanalyze.compare(frame.loc[["mitosis"]], frame.loc[["linux"]])
+    assert readable(plots.comparison(changed, f"{capture.name}@mitosis", f"{capture.name}@linux"))
+
+
+def drawn(ran, path):
+    assert ran.code == 0, ran.err
+    assert f"wrote {path}" in ran.err
+    starts = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+    assert path.read_bytes().startswith(starts[path.suffix])
+    return True
+
+
+def test_each_command_draws_what_it_prints(pt, vm_sample, sample, tmp_path):
+    for name, arguments in {
+        "a.png": ("classify", vm_sample, "--weight", "leaf"),
+        "b.svg": ("classify", vm_sample, "--weight", "leaf", "--plot-kind", "map"),
+        "c.pdf": ("whatif", vm_sample, "-p", "mitosis", "-p", "hydra"),
+        "d.svg": ("sweep", vm_sample, "-p", "hydra", "-p", "mitosis", "--set", "prefetch=0,9"),
+        "e.svg": ("compare", f"{vm_sample}@mitosis", f"{vm_sample}@hydra"),
+        "f.svg": ("advise", sample),
+    }.items():
+        assert drawn(pt(*arguments, "--plot", tmp_path / name), tmp_path / name)
+
+
+def test_every_kind_of_a_replays_plot_is_drawn(pt, vm_sample, tmp_path):
+    for kind in ("speedup", "locality", "reads", "pareto", "footprint", "roofline"):
+        path = tmp_path / f"{kind}.svg"
+        asked = ("whatif", vm_sample, "-p", "mitosis", "--plot", path, "--plot-kind", kind)
+        assert drawn(pt(*asked), path)
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 6
+
+
+def test_json_stays_alone_on_stdout(pt, vm_sample, tmp_path):
+    ran = pt("whatif", vm_sample, "-p", "mitosis", "--json", "--plot", tmp_path / "a.svg")
+    assert len(json.loads(ran.out)["result"]) == 2
+
+
+def test_another_ending_and_a_missing_directory_are_refused_before_any_work(pt, sample, tmp_path):
+    for path, why in (
+        (tmp_path / "a.gif", "FILE.png, FILE.svg, FILE.pdf"),
+        (tmp_path / "no" / "a.png", "directory"),
+    ):
+        ran = pt("whatif", sample, "-p", "hydra", "--plot", path)
+        assert is_one_line(ran, 2) and why in ran.err and not ran.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_drawn_is_one_line_after_the_table(pt, vm_sample, tmp_path):
+    ran = pt("compare", f"{vm_sample}@mitosis", f"{vm_sample}@mitosis", "--plot", tmp_path / "a.svg")
+    assert is_one_line(ran, 2) and "nothing to draw" in ran.err and "equal" in ran.out
+
+
+def test_a_capture_without_a_trace_is_drawn(pt, tmp_path):
+    capture = tmp_path / "untraced"
+    assert pt("synth", "-o", capture, "--size", "64M", "--no-trace").code == 0
+    for kind in ("speedup", "pareto"):
+        path = tmp_path / f"{kind}.svg"
+        assert drawn(pt("whatif", capture, "-p", "mitosis", "--plot", path, "--plot-kind", kind), path)
+    assert "no run time" in (tmp_path / "speedup.svg").read_text()

@@ -1,0 +1,379 @@
+"""Every plot: what its artists show is what the table says, drawn from results of replayed captures."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import pyplot, rcParams
+from matplotlib.colors import to_rgb
+
+import ptanalyze
+from plot_texts import clipped, overlapping, readable, written
+from ptanalyze import plots
+from ptanalyze.errors import UsageError
+from ptanalyze.plots.labels import broken, policy_labels
+from ptanalyze.plots.page_table_map import COLUMNS, extents, pixels
+from ptanalyze.plots.pareto import on_front, priced
+from ptanalyze.plots.style import CLASSES, NODES, SERIES
+
+MANY = [
+    "linux", "first-touch", "interleave", "ideal", "mitosis", "wasp", "domains", "five-level", "thp",
+    "vmitosis-migrate", "vmitosis-replicate", "hydra-2d", "shadow", "ptemagnet+vmitosis-replicate",
+    ("hydra", {"prefetch": 0}), ("hydra", {"prefetch": 3}), ("hydra+vmitosis-replicate", {"layers": "ept"}),
+]  # fmt: skip
+OF_FRAME = (plots.speedup, plots.pareto, plots.footprint, plots.roofline)
+
+
+def make(tmp_path_factory, name, **how):
+    return ptanalyze.synth(
+        tmp_path_factory.mktemp("plots") / name,
+        "16M",
+        accesses=4000,
+        mprotect_every=500,
+        init_trace=False,
+        **how,
+    )
+
+
+@pytest.fixture(scope="module")
+def vm(tmp_path_factory):
+    return make(tmp_path_factory, "vm", guest="visible", fragmentation=0.3, threads=4)
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory):
+    return make(tmp_path_factory, "native", threads=4)
+
+
+@pytest.fixture(scope="module")
+def many(vm):
+    return ptanalyze.replay(vm, MANY, windows=5)
+
+
+@pytest.fixture(scope="module")
+def few(native):
+    return ptanalyze.replay(native, ["mitosis", "hydra"], windows=5)
+
+
+@pytest.fixture(scope="module")
+def untraced(tmp_path_factory):
+    place = tmp_path_factory.mktemp("plots") / "untraced"
+    return ptanalyze.whatif(ptanalyze.synth(place, "16M", trace=False), ["linux", "mitosis", "ideal"])
+
+
+def texts(figure):
+    return [text.replace("\N{NO-BREAK SPACE}", " ").replace("\n", " ") for text, _ in written(figure)]
+
+
+def test_overlaps_clipping_and_hidden_ticks_are_found():
+    figure = pyplot.Figure(figsize=(4, 3))
+    axes = figure.subplots()
+    axes.set_xticks([0, 5], ["inside", "outside"])
+    axes.set_xlim(0, 1)
+    figure.text(0.5, 0.6, "one above")
+    figure.text(0.5, 0.6, "the other")
+    figure.text(0.95, 0.2, "too long for it")
+    found = written(figure)
+    assert overlapping(found) == [("one above", "the other")]
+    assert clipped(found, figure.bbox) == ["too long for it"]
+    assert "inside" in [text for text, _ in found] and "outside" not in [text for text, _ in found]
+
+
+@pytest.mark.parametrize("draw", OF_FRAME)
+def test_many_policies_with_long_names_and_one_alone_are_readable(draw, many, few):
+    for table in (many.frame, few.frame, few.frame.iloc[[0]]):
+        assert readable(draw(table))
+
+
+def test_the_plots_of_reads_leaves_and_time_are_readable_with_many_policies_and_one(many, native):
+    alone = ptanalyze.replay(native, "linux", windows=3)
+    for of in (many, alone):
+        for draw, table in (
+            (plots.reads, of.reads),
+            (plots.locality, of.leaves),
+            (plots.timeline, of.timeline),
+        ):
+            assert readable(draw(table))
+
+
+def test_stacked_bars_are_as_high_as_the_shares(many):
+    table = many.leaves[many.leaves["policy"].isin(["linux", "mitosis"])]
+    figure = plots.locality(table)
+    for axes, policy in zip(figure.axes, ["linux", "mitosis"], strict=True):
+        of = table[table["policy"] == policy].set_index(["class", "socket"])["share"]
+        tops = np.zeros(4)
+        for bars in axes.containers:
+            heights = np.array([bar.get_height() for bar in bars])
+            assert np.allclose(heights, 100 * of[bars.get_label()])
+            assert np.allclose([bar.get_y() for bar in bars], tops)
+            tops += heights
+        assert np.allclose(tops, 100)
+
+
+def test_eight_nodes_are_readable(tmp_path_factory):
+    capture = make(tmp_path_factory, "eight", nodes=8, placement="interleave", threads=8)
+    replayed = ptanalyze.replay(capture, ["linux", "mitosis", "hydra"], machine="hydra-haswell")
+    one = replayed.leaves[replayed.leaves["policy"] == "linux"]
+    assert readable(plots.locality(replayed.leaves)) and readable(plots.locality(one))
+    assert readable(plots.reads(replayed.reads))
+    assert readable(plots.page_table_map(ptanalyze.page_tables(capture)))
+
+
+def test_locality_has_a_panel_a_weight_and_group(vm):
+    both = pd.concat([ptanalyze.classify(vm), ptanalyze.classify(vm, weight="walks")])
+    figure = plots.locality(both)
+    assert [axes.get_title() for axes in figure.axes] == ["leaf entries", "walks"]
+    assert readable(plots.locality(ptanalyze.classify(vm, weight="walks", by="thread")))
+
+
+def test_the_heat_map_shows_the_share_of_reads_and_boxes_what_is_local(many):
+    table = many.reads
+    figure = plots.reads(table)
+    dram = table[(table["policy"] == "linux") & (table["from"] == "DRAM")]
+    counts = dram.pivot_table(index="reader", columns="server", values="count", aggfunc="sum").to_numpy()
+    shown = figure.axes[0].collections[0].get_array().reshape(4, 4)
+    assert np.allclose(shown, 100 * counts / counts.sum())
+    assert {patch.get_xy() for patch in figure.axes[0].patches} == {(n, n) for n in range(4)}
+    remote = 100 * (1 - np.trace(counts) / counts.sum())
+    assert f"linux {remote:.0f} % remote" in texts(figure)
+    cached = plots.reads(table, "cache").axes[0].collections[0].get_array().sum()
+    assert cached == pytest.approx(100)
+
+
+def test_speedups_are_dots_in_bars_with_their_numbers(few):
+    figure = plots.speedup(few.frame)
+    rows = few.frame.sort_values("speedup", ascending=False)
+    axes, numbers = figure.axes
+    (dots,) = (line for line in axes.lines if line.get_marker() == "o")
+    assert np.allclose(dots.get_xdata(), rows["speedup"])
+    ends = np.array([path.vertices[:, 0] for path in axes.collections[0].get_paths()])
+    assert np.allclose(ends, rows[["speedup_low", "speedup_high"]])
+    assert [label.get_text() for label in axes.get_yticklabels()] == rows["policy"].tolist()
+    assert numbers.get_yticklabels()[0].get_text().startswith(f"{rows['speedup'].iloc[0]:.2f} (")
+
+
+def test_without_a_trace_walk_cycles_stand_for_run_time_and_it_says_so(untraced):
+    for draw in OF_FRAME:
+        assert readable(draw(untraced))
+    figure = plots.speedup(untraced)
+    ratio = untraced["walk_cycles"][0] / untraced["walk_cycles"]
+    (dots,) = (line for line in figure.axes[0].lines if line.get_marker() == "o")
+    assert sorted(dots.get_xdata()) == pytest.approx(sorted(ratio))
+    assert any("No trace, so no run time" in text for text in texts(figure))
+    assert not figure.axes[0].collections
+
+
+def test_the_front_is_what_nothing_beats():
+    cost, gain = np.array([0, 1, 2, 2, 3, 0]), np.array([1.0, 1.2, 1.1, 1.3, 1.3, 1.0])
+    assert on_front(cost, gain).tolist() == [True, True, False, True, False, True]
+
+
+def test_pareto_places_policies_by_bytes_and_speedup_and_fills_the_front(many):
+    table = many.frame
+    rows = priced(table).set_index("label")
+    assert "ideal" not in rows.index
+    by_policy = table.set_index("policy")
+    linux = by_policy.loc["linux", ["pt_bytes_peak", "ept_bytes"]].sum()
+    mitosis = by_policy.loc["mitosis", ["pt_bytes_peak", "ept_bytes"]].sum()
+    assert rows["bytes"]["mitosis"] == mitosis - linux > 0 == rows["bytes"]["linux"]
+    figure = plots.pareto(table)
+    markers = [line for line in figure.axes[0].lines if line.get_linestyle() == "None"]
+    assert [float(line.get_ydata()[0]) for line in markers] == pytest.approx(rows["value"].tolist())
+    filled = [line.get_markerfacecolor() != "none" for line in markers]
+    assert filled == rows["front"].tolist()
+
+
+def test_footprint_bars_add_up_to_all_page_tables(many, few):
+    for table in (many.frame, few.frame):
+        axes = plots.footprint(table).axes[0]
+        ends = np.array([[bar.get_x() + bar.get_width() for bar in bars] for bars in axes.containers]).max(
+            axis=0
+        )
+        unit = {"KiB": 1024, "MiB": 1 << 20}[axes.get_xlabel().split()[0]]
+        total = table["pt_bytes"] + table["ept_bytes"] + table["aside_bytes"]
+        assert np.allclose(ends * unit, total)
+
+
+def test_the_prefetch_curve_has_hydras_points_and_mitosis_as_a_line(native):
+    table = ptanalyze.sweep(native, ["mitosis", "hydra"], {"prefetch": [0, 4, 9]})
+    figure = plots.curve(table)
+    lines = {line.get_label(): line for line in figure.axes[0].lines}
+    hydra = table[table["policy"] == "hydra"]
+    assert lines["hydra"].get_xdata().tolist() == [0, 4, 9]
+    assert np.allclose(lines["hydra"].get_ydata(), 1 / hydra["speedup"])
+    assert np.ptp(lines["mitosis"].get_ydata()) == 0 and len(set(lines["linux"].get_ydata())) == 1
+    assert readable(figure)
+
+
+def test_a_sweep_over_words_and_over_two_keys_is_drawn(native):
+    table = ptanalyze.sweep(native, ["hydra"], {"tlbflush": ["off", "single"], "nodes": [4, 5]})
+    figure = plots.curve(table, "tlbflush")
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["off", "single"]
+    labels = {line.get_label() for line in figure.axes[0].lines}
+    assert {"hydra nodes=4", "hydra nodes=5"} <= labels
+    assert readable(figure) and readable(plots.curve(table, "nodes"))
+    with pytest.raises(UsageError, match="wonder"):
+        plots.curve(table, "wonder")
+
+
+def test_timeline_lines_are_the_shares_and_a_window_without_walks_is_a_gap(few):
+    table = few.timeline.copy()
+    table.loc[1, ["leaf_LL_share"]] = np.nan
+    figure = plots.timeline(table)
+    shown = {line.get_label(): np.asarray(line.get_ydata()) for line in figure.axes[0].lines}
+    for policy in ("mitosis", "hydra", "linux"):
+        wanted = 100 * table.loc[table["policy"] == policy, "leaf_LL_share"]
+        assert np.allclose(shown[policy], wanted, equal_nan=True)
+    assert np.isnan(shown["linux"]).sum() == 1
+
+
+def test_fragmentation_bars_are_the_shares_before_and_after(vm):
+    table = ptanalyze.fragmentation(vm, after=True)
+    figure = plots.fragmentation(table)
+    for axes, lines in zip(figure.axes, ("all", "full"), strict=True):
+        for bars, state in zip(axes.containers, ("before", "after"), strict=True):
+            of = table[(table["lines"] == lines) & (table["state"] == state)]
+            assert np.allclose([bar.get_height() for bar in bars], 100 * of["share"])
+    assert readable(figure) and readable(plots.fragmentation(ptanalyze.fragmentation(vm)))
+
+
+def test_roofline_points_lie_between_the_local_and_the_remote_ceiling(many):
+    table = many.frame[many.frame["policy"].isin(["linux", "mitosis", "vmitosis-replicate"])]
+    table.attrs = many.frame.attrs
+    axes = plots.roofline(table).axes[0]
+    lines = {line.get_label(): line for line in axes.lines}
+    for policy in table["policy"]:
+        (x,), (y,) = lines[policy].get_data()
+        row = table.set_index("policy").loc[policy]
+        assert x == row["dram_reads_per_walk"] and y == pytest.approx(2100 / row["cycles_per_walk"])
+        local, remote = (np.interp(x, *lines[name].get_data()) for name in ("all local", "all remote"))
+        assert remote * 0.99 <= y <= local * 1.01
+    (x,), (y,) = lines["vmitosis-replicate"].get_data()
+    assert y == pytest.approx(np.interp(x, *lines["all local"].get_data()), rel=0.01)
+
+
+def test_the_map_gives_each_lowest_table_a_slot_and_each_other_its_childrens():
+    level = np.array([4, 3, 2, 1, 1, 2, 3, 2, 1])  # the second level-2 table maps huge pages
+    start, end = extents(level)
+    assert start.tolist() == [0, 0, 0, 0, 1, 2, 3, 3, 3]
+    assert end.tolist() == [4, 3, 2, 1, 2, 3, 4, 4, 4]
+    image = pixels(np.array([0, 1, 3]), np.array([1, 2, 4]), np.array([0, 1, 0]), 2, 4)
+    assert image[0].tolist() == image[-1].tolist() == [0, 1, -1, 0]
+
+
+def test_the_map_of_a_capture_shows_each_leaf_tables_node(vm):
+    table = ptanalyze.page_tables(vm)
+    figure = plots.page_table_map(table)
+    assert readable(figure) and len(figure.axes) == 2
+    for axes, dimension in zip(figure.axes, ("gPT", "ePT"), strict=True):
+        leaves = table[(table["dimension"] == dimension) & (table["level"] == 1)]
+        assert axes.images[0].get_array()[-1].tolist() == leaves["node"].tolist()
+        assert (
+            axes.images[0].get_array()[0].tolist() == [table["node"][0]] * len(leaves) or dimension == "ePT"
+        )
+
+
+def test_a_map_of_800_000_tables_adds_up_to_pixels_that_keep_their_shares():
+    leaves, per = 800_000, 512
+    regions = -(-leaves // per)
+    level = np.concatenate([[4, 3], np.tile(np.r_[2, np.ones(per, int)], regions)]).astype(np.uint8)
+    node = np.arange(len(level)) % 4
+    base = np.maximum(np.cumsum(level == 1) - 1, 0).astype(np.uint64) << np.uint64(21)
+    table = pd.DataFrame({"dimension": "PT", "level": level, "base": base, "node": node, "tracers": False})
+    figure = plots.page_table_map(table)
+    image = figure.axes[0].images[0].get_array()
+    assert image.shape[1] == COLUMNS
+    band = image[-30:].filled(-1)
+    assert [(band == n).mean() for n in range(4)] == pytest.approx([0.25] * 4, abs=0.03)
+    assert readable(figure)
+
+
+def test_prediction_shows_intervals_and_what_was_measured():
+    table = pd.DataFrame(
+        {
+            "placement": ["LL", "RR"],
+            "low": [1.0, 1.2],
+            "middle": [1.0, 1.4],
+            "high": [1.0, 1.7],
+            "measured": [True, False],
+        }
+    )
+    figure = plots.prediction(table)
+    shown = {line.get_label(): list(line.get_xdata()) for line in figure.axes[0].lines}
+    assert shown["measured"] == [1.0] and shown["predicted"] == [1.4]
+    assert readable(figure)
+
+
+def test_comparison_shows_ratios_the_largest_change_on_top(few):
+    table = ptanalyze.compare(few.frame.iloc[[0]], few.frame.iloc[[1]])
+    figure = plots.comparison(table, "app@linux", "app@mitosis")
+    (dots,) = (line for line in figure.axes[0].lines if line.get_marker() == "o")
+    ratios = table["ratio"][(table["ratio"] > 0) & np.isfinite(table["ratio"])]
+    assert sorted(dots.get_xdata()) == pytest.approx(sorted(ratios))
+    assert abs(np.log(dots.get_xdata()[-1])) == pytest.approx(abs(np.log(ratios)).max())
+    assert readable(figure)
+
+
+def test_nothing_to_draw_is_one_line_that_says_what_is_missing(many, vm, untraced):
+    none = many.frame.assign(walks=0)
+    for draw, table in (
+        (plots.speedup, none),
+        (plots.pareto, none),
+        (plots.roofline, none),
+        (plots.roofline, pd.DataFrame(many.frame.to_dict("records"))),
+        (plots.footprint, none.iloc[:0]),
+        (plots.locality, ptanalyze.classify(vm).iloc[:0]),
+        (plots.reads, many.reads.assign(count=0)),
+        (plots.timeline, ptanalyze.replay(vm, "linux").timeline),
+        (plots.fragmentation, ptanalyze.fragmentation(vm).assign(count=0)),
+        (plots.page_table_map, ptanalyze.page_tables(vm).assign(tracers=True)),
+        (plots.comparison, ptanalyze.compare(many.frame, many.frame)),
+    ):
+        with pytest.raises(UsageError, match="nothing to draw: ") as error:
+            draw(table)
+        assert "\n" not in str(error.value)
+
+
+def test_plots_leave_pyplot_and_its_settings_alone(few):
+    before = dict(rcParams)
+    plots.speedup(few.frame)
+    assert dict(rcParams) == before and pyplot.get_fignums() == []
+
+
+def test_what_colours_tell_hatching_and_grey_tell_too():
+    def grey(colour):
+        return np.dot(to_rgb(colour), [0.299, 0.587, 0.114])
+
+    four = list(CLASSES.values())[:4]
+    assert len({hatch for _, hatch in four}) == 4
+    assert len({colour for colour, _ in four}) == 4 and len(set(NODES)) == 8 and len(set(SERIES)) == 7
+    assert min(abs(grey(a) - grey(b)) for a, b in (("#0072B2", "#E69F00"), ("#009E73", "#CC79A7"))) > 0.1
+
+
+def test_labels_tell_equal_policies_apart_by_what_differs():
+    table = pd.DataFrame({"policy": ["a", "b", "b"], "params": ["x=1", "x=1 y=2", "x=1 y=3"]})
+    assert policy_labels(table).tolist() == ["a", "b y=2", "b y=3"]
+    assert broken("ptemagnet+vmitosis-replicate") == "ptemagnet+\nvmitosis-replicate"
+    assert broken("a+b") == "a+b"
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_files_are_the_same_bytes_each_time_and_readable_by_others(few, tmp_path, ending):
+    paths = [tmp_path / f"{name}.{ending}" for name in "ab"]
+    for path in paths:
+        plots.save(plots.speedup(few.frame), path)
+    a, b = (path.read_bytes() for path in paths)
+    assert a == b and len(a) > 1000
+    assert paths[0].stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_svg_text_is_text(few, tmp_path):
+    plots.save(plots.speedup(few.frame), tmp_path / "a.svg")
+    assert ">mitosis</text>" in (tmp_path / "a.svg").read_text()
+
+
+def test_another_ending_names_those_there_are(few, tmp_path):
+    for name in ("a.gif", "a", "png"):
+        with pytest.raises(UsageError, match=r"FILE\.png, FILE\.svg, FILE\.pdf"):
+            plots.save(plots.speedup(few.frame), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
