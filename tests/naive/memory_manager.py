@@ -210,7 +210,8 @@ class Memory:
         elif kind == Event.BRK:
             self.set_brk(up(result), node, live)
         elif kind == Event.MOVE_PAGES:
-            for entry, _ in list(self.entries(a, a + up(b))):
+            by_address = sorted(self.entries(a, a + up(b)), key=lambda found: found[0][1] << 9 * found[0][0])
+            for entry, _ in by_address:
                 self.changed += [entry] if self.data.move(entry, c, node) else []
             self.shoot(a, a + up(b), node, live)
 
