@@ -6,7 +6,7 @@ from ptanalyze.machine import load_machine
 from ptanalyze.validate import mitosis_law, vmitosis_tables, vmitosis_thin
 from ptanalyze.validate.bench import bench
 from ptanalyze.validate.calls import million_entries_per_second
-from ptanalyze.validate.law_rows import gone, misplaced, predicted, replicated, run_of
+from ptanalyze.validate.law_rows import beside, gone, misplaced, predicted, replicated, run_of
 from ptanalyze.validate.row import DEFINITION, FITTED, REPLAYED
 from ptanalyze.validate.wide import counted, remote
 
@@ -110,6 +110,11 @@ def test_replicas_save_nothing_where_all_is_local_and_more_the_more_is_remote():
     gains = [replicated(run, share, share, KIB_4, "graph500", 1).middle for share in (0, 0.25, 0.75, 1)]
     assert gains[0] == 1 and gains == sorted(set(gains))
     assert gone(100, 1, 0.5) == pytest.approx(100 / 3)  # 150 of 100 local: a third
+
+
+def test_baselines_know_nothing_of_the_workload_itself():
+    measured = {("a", "F"): 2.0, ("a", "I"): 4.0, ("b", "F"): 100.0, ("c", "F"): 3.0}
+    assert beside(measured, "b", "F") == {"mean": 2.5, "constant": 3.0}
 
 
 def test_misplaced_replicas_cost_nothing_where_all_was_remote_before():

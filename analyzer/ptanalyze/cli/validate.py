@@ -16,8 +16,11 @@ def command(papers, wanted, quick, as_csv, as_json):
     """Print what papers measured beside what this package says of it, one row a quantity.
 
     replayed: from published counts and sizes. modelled: a workload made by `ptanalyze synth` from its
-    published description, scaled down. fitted: calibrated on this very number, which is no evidence and
-    never counted as a success. Error = (ours - published) / published.
+    published description, scaled down. fitted (calibrated on this very number) and by definition (what the
+    model takes for granted) are no evidence and never count as a success. not reproducible: a note says why.
+    Error = (ours - published) / published.
+
+    Example: ptanalyze validate --paper vmitosis --row "Figure 6"
     """
     from ..progress import progress_bar
     from ..tables import print_json

@@ -1,6 +1,7 @@
 """The run-time law on published counters: a workload's own runs are left out of what is fitted."""
 
 from functools import cache
+from statistics import mean
 
 from ..calibrate import calibrate
 from ..law import Run, over_corners
@@ -12,7 +13,8 @@ from .row import FITTED, REPLAYED, row
 
 GPT = ("dtlb_load_misses.walk_pending", "dtlb_store_misses.walk_pending")
 ONE_RUN = (
-    "law, from the counters of the run named last; what workloads have in common was fitted on the others"
+    "law, from the counters of the run named last; what workloads have in common was fitted on the others, "
+    "the form of the law was chosen knowing all"
 )
 TWO_RUNS = "law, from the counters of both runs named last; contention was fitted on the others"
 
@@ -65,6 +67,15 @@ def baselines(family):
         for line in table[table.method == method].itertuples():
             found.setdefault((line.workload, line.config), {})[key] = line.predicted
     return found
+
+
+def beside(measured, workload, config):
+    """{mean, constant} from {(workload, config): ratio}: the other workloads' there, and everywhere."""
+    others = {key: ratio for key, ratio in measured.items() if key[0] != workload}
+    return {
+        "mean": mean(ratio for (_, where), ratio in others.items() if where == config),
+        "constant": mean(others.values()),
+    }
 
 
 def slowdown(figure, family, prior, workload, local, config, second="", note="", kind=REPLAYED):

@@ -1,5 +1,6 @@
 """vMitosis (ASPLOS 2021), figure by figure."""
 
+from . import vmitosis_classes as classes
 from . import vmitosis_moved as moved
 from . import vmitosis_shadow as shadow
 from . import vmitosis_tables as tables
@@ -8,7 +9,7 @@ from . import vmitosis_wide as wide
 
 FIGURES = {
     "Figure 1": thin.figure_1,
-    "Figure 2": wide.figure_2,
+    "Figure 2": classes.figure_2,
     "Figure 3": thin.figure_3,
     "Figure 4": wide.figure_4,
     "Figure 5": wide.figure_5,

@@ -1,23 +1,23 @@
-"""vMitosis, Figures 2, 4 and 5, and misplaced replicas: workloads on all four sockets."""
+"""vMitosis, Figures 4 and 5, and misplaced replicas: workloads on all four sockets."""
 
 from ..result import Estimate
-from .law_rows import misplaced, replicated, run_of, took
+from .law_rows import beside, misplaced, replicated, run_of, took
 from .published import published
 from .row import DEFINITION, MODELLED, REPLAYED, not_reproducible, row
-from .wide import CANNEAL, CLASSES, counted, made, remote, scaled, shares, slower, speedup
+from .wide import counted, made, remote, scaled, slower, speedup
 
 PAPER = published("vmitosis")
+WORKLOADS = ("graph500", "canneal")
+PAIRS = {  # family: runs without replicas, and what their names have more with them
+    "wide-NV-4K": (("F", "M"), ("FA", "M"), ("I", "M")),
+    "wide-NV-THP": (("TF", "M"), ("TFA", "M"), ("TI", "M")),
+    "wide-NO-4K": (("OF", "MP"), ("OF", "MF")),
+}
 PRIOR, WALKERS = "thin-2D-4K", 1  # all hyperthreads are busy: one page walker each
 QUARTERS = (0.75, 0.75)
 ODD = (
     "3 of 4, taken; but Graph500's gPT walk cycles do not change with replicas under FA and I, as if that "
     "table was local without: the paper does not say why"
-)
-EXPECTED = (
-    "local-local-expected",
-    "local-remote-expected",
-    "remote-local-expected",
-    "remote-remote-expected",
 )
 LAW = (
     "law, from the counters of the run without replicas; what workloads have in common was fitted on "
@@ -25,69 +25,10 @@ LAW = (
 )
 
 
-def figure_2(bench):
-    """Classes of leaf entries."""
-    even = made(bench, "visible", trace=False, placement="interleave", host_placement="interleave")
-    found = 100 * shares(even)
-    middle = found.mean(axis=0)
-    note = "made by synth, both tables interleaved: the paper's expectation rests on even distributions"
-    for name, value in zip(EXPECTED, middle, strict=True):
-        yield row(PAPER[name], value, MODELLED, note)
-    yield row(PAPER["local-local-most"], middle[0], MODELLED, note)
-    yield row(PAPER["remote-remote-least"], middle[3], MODELLED, note)
-    yield row(PAPER["one-remote-walks"], middle[1] + middle[2], MODELLED, note)
-    first = 100 * shares(made(bench, "visible", trace=False)).mean(axis=0)
-    yield from classes("graph500", "numa-visible", middle, first, GRAPH500)
-    single = 100 * shares(bench.capture(trace=False, guest="visible", **CANNEAL))
-    yield from classes("canneal", "numa-visible", single.mean(axis=0), single.mean(axis=0), CANNEAL_NOTE)
-    yield row(PAPER["canneal-socket"], single[0, 0], MODELLED, CANNEAL_NOTE)
-    yield row(PAPER["canneal-others"], single[1:, 3].mean(), MODELLED, CANNEAL_NOTE)
-    published_most = 100 * counted("canneal", "numa-visible")[:, 0].max()
-    title = "Canneal, NUMA-visible, Local-Local on its socket"
-    figure = measured("canneal-visible-socket", title, published_most)
-    yield row(figure, single[0, 0], MODELLED, CANNEAL_NOTE)
-    yield from oblivious(middle)
-
-
-GRAPH500 = (
-    "as expected by the paper (1/N^2); the interval ends where both tables follow first touch alike; the "
-    "published shares lie between, as if part of the VM's memory had been touched before"
-)
-CANNEAL_NOTE = (
-    "made by synth, 1 : 100: of 380 GB that one socket initializes, the 30 that it cannot hold are put on "
-    "the next; that 17 % of the gPT were elsewhere depends on memory that was in use before"
-)
-OBLIVIOUS = (
-    "made by synth: the host interleaves; in the paper all gPT pages were on one socket and most ePT pages "
-    "on another one: from where the VM's memory was touched at first is not described"
-)
-
-
-def oblivious(even):
-    for workload in ("canneal", "graph500"):
-        for one in classes(workload, "numa-oblivious", even, even, OBLIVIOUS):
-            yield not_reproducible(one.figure, OBLIVIOUS, one.ours)
-    yield not_reproducible(PAPER["oblivious-local-local"], OBLIVIOUS, even[0])
-    yield not_reproducible(PAPER["oblivious-one-remote"], OBLIVIOUS, 100 - even[0])
-
-
-def classes(workload, vm, ours, other, note):
-    """A row a class: the mean over sockets, as published in counts; the interval reaches to `other`."""
-    known = 100 * counted(workload, vm).mean(axis=0)
-    for kind, published_share, middle, end in zip(CLASSES, known, ours, other, strict=True):
-        title = f"{workload.capitalize()}, {vm.replace('numa', 'NUMA')}, {kind}, mean of the sockets"
-        figure = measured(f"{workload}-{vm}-{kind}", title, published_share)
-        yield row(figure, Estimate(min(middle, end), middle, max(middle, end)), MODELLED, note)
-
-
-def measured(name, title, value, where="Figure 2, section 2.2", unit="%"):
-    return PAPER.measured(name, where, title, unit, value)
-
-
 def figure_4(bench):
     """Replicas in a NUMA-visible VM."""
     gains = {}
-    for workload in ("graph500", "canneal"):
+    for workload in WORKLOADS:
         for config in ("F", "FA", "I"):
             known = remote(counted(workload, "numa-visible")) if config == "F" else QUARTERS
             counts = "as counted for Figure 2" if config == "F" else ODD
@@ -116,7 +57,7 @@ def modelled_gains(bench):
 def huge_pages_visible():
     where = "Figure 4, section 4.2.1 (4b)"
     note = "the law was fitted on 4 KiB pages: 2 MiB pages' tables mostly fit the caches, so f is far smaller"
-    for workload in ("graph500", "canneal"):
+    for workload in WORKLOADS:
         for config in ("TF", "TFA", "TI"):
             said = note + "; three runs of it differ by 27 %" * ((workload, config) == ("canneal", "TF"))
             one = law_row("wide-NV-THP", workload, config, "M", QUARTERS, said, where)
@@ -128,17 +69,20 @@ def huge_pages_visible():
 
 def law_row(family, workload, config, suffix, known, note, where):
     """Row of the run time without replicas over that with them."""
-    before, after = (took(family, workload, name) for name in (config, config + suffix))
+    gains = {(w, c): took(family, w, c) / took(family, w, c + m) for w in WORKLOADS for c, m in PAIRS[family]}
     title = f"{workload.capitalize()}, {config} over {config}+{suffix}"
-    figure = measured(f"{family}-{workload}-{config}-{suffix}", title, before / after, where, "x")
+    name = f"{family}-{workload}-{config}-{suffix}"
+    figure = PAPER.measured(
+        name, where, title, "x", took(family, workload, config) / took(family, workload, config + suffix)
+    )
     ours = replicated(run_of(family, workload, config), *known, PRIOR, workload, WALKERS)
-    return row(figure, ours, REPLAYED, note)
+    return row(figure, ours, REPLAYED, note, **beside(gains, workload, config))
 
 
 def figure_5(bench):
     """Replicas in a NUMA-oblivious VM, para- and fully virtualized."""
     where, gains = "Figure 5, section 4.2.2", {}
-    for workload in ("graph500", "canneal"):
+    for workload in WORKLOADS:
         known = remote(counted(workload, "numa-oblivious"))
         for suffix in ("MP", "MF"):
             note = LAW.format("as counted for Figure 2")
@@ -155,7 +99,7 @@ def figure_5(bench):
     same = "both variants put the same replicas on the same nodes, once the groups are found (Table 4)"
     yield row(PAPER["pv-over-fv"], 1.0, DEFINITION, same)
     huge = "the law was fitted on 4 KiB pages: 2 MiB pages' tables mostly fit the caches, so f is far smaller"
-    for workload in ("graph500", "canneal"):
+    for workload in WORKLOADS:
         ours = replicated(run_of("wide-NO-THP", workload, "TOF"), *QUARTERS, PRIOR, workload, WALKERS)
         yield not_reproducible(PAPER["oblivious-thp-most"], f"{workload.capitalize()}: {huge}", ours)
 
