@@ -180,7 +180,7 @@ def test_a_wanted_figure_or_table_runs_alone_and_anything_else_needs_all():
 
 
 def test_a_paper_and_a_row_that_are_not_there_are_refused():
-    with pytest.raises(UsageError, match="--paper x: choose from .*vmitosis"):
+    with pytest.raises(UsageError, match=r"--paper x: choose from .*vmitosis"):
         validate(["x"])
     with pytest.raises(UsageError, match="no published figure is named 'x'"):
         published("vmitosis")["x"]
