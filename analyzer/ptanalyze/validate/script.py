@@ -1,4 +1,4 @@
-"""A process told call by call, in memory: what its threads map, touch, protect and unmap, as Snapshot and Trace.
+"""A process told call by call: what its threads map, touch, protect and unmap, as Snapshot and Trace.
 
 Everything is traced from the start, so its tables need not be in the Snapshot: they are made by the first
 touch. Time does not pass: nothing that reads it is validated this way.
@@ -6,8 +6,10 @@ touch. Time does not pass: nothing that reads it is validated this way.
 
 import numpy as np
 
+from ..machine import load_machine
 from ..snapshot import NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ..trace import CHUNK_DTYPE, EVENT_DTYPE, PAGE_SHIFT, SLOT_BITS, THREAD_DTYPE, Event, Touches, Trace
+from ..whatif import whatif
 
 PAGE = 1 << PAGE_SHIFT
 FIXED = 0x32  # MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED
@@ -21,6 +23,7 @@ class Script:
     def __init__(self, node):
         self.node = tuple(node)
         self._chunks, self._events = [], []
+        self._marked = 0, 0
 
     @property
     def placement(self):
@@ -41,12 +44,28 @@ class Script:
     def mprotect(self, thread, page, pages, prot=READ):
         self._event(thread, Event.MPROTECT, page << PAGE_SHIFT, pages << PAGE_SHIFT, prot)
 
-    def measure(self):
-        """What comes now is counted; what was done before only counts as having been done."""
-        self._event(0, Event.ROI_START)
+    def mark(self):
+        """What comes from now on is what before_and_after tells apart."""
+        self._marked = len(self._chunks), len(self._events)
 
     def _event(self, thread, kind, a=0, b=0, c=0, d=0, result=0):
         self._events.append((len(self._chunks), 0, a, b, c, d, result, int(kind), thread, -1))
+
+    def replay(self, designs, machine="hydra-haswell", costs=None):
+        """{name: Result} of designs {name: (policy, {parameter: value})}; the first is the baseline."""
+        target = load_machine(machine)
+        snapshot, trace, asked = self.snapshot(target.nodes), self.trace(), list(designs.values())
+        results = whatif(
+            snapshot, trace, target, asked, placement=self.placement, baseline=asked[0][0], costs=costs
+        )
+        return dict(zip(designs, results, strict=True))
+
+    def before_and_after(self, designs):
+        """{name: (Result of what came before the mark, Result of everything)}."""
+        begun = Script(self.node)
+        begun._chunks, begun._events = self._chunks[: self._marked[0]], self._events[: self._marked[1]]
+        before, after = begun.replay(designs), self.replay(designs)
+        return {name: (before[name], after[name]) for name in designs}
 
     def trace(self):
         """Trace of what was told so far."""

@@ -1,0 +1,85 @@
+"""Hydra, Figures 6, 7, 8: the price of laziness, migration, loading and execution."""
+
+from ..machine import load_machine
+from ..reference import runs
+from ..result import Estimate
+from .footprints import footprint, sharing
+from .loading import loading
+from .published import published
+from .row import MODELLED, REPLAYED, row
+from .traversal import migrated, traversal
+
+PAPER = published("hydra")
+WIDE = {"low": "I", "middle": "F-A", "high": "F"}  # Mitosis, Figure 9: configurations without and with +M
+FOUR_SOCKETS = 0.75 * (580 / 280 - 1)  # remote share times stretch: 280 cycles local, 580 remote (Mitosis)
+CANNEAL, ENTRIES = 110, 512  # GB, Table 3; leaf tables a GiB
+TABLE_4_HYDRA = PAPER["canneal-hydra"].value  # GB
+EXECUTION = 300.0  # s, section 5.5
+
+
+def figure_6(bench):
+    """1 GB filled on one node, read once in random order on another."""
+    found, pages = traversal(bench)
+    size = f"{pages >> 8} MiB on machine hydra-haswell"
+    note = f"{size}; every access waits for its walk, its data and its faults"
+    yield row(PAPER["traversal-9"], found[9] / found["mitosis"], MODELLED, note)
+    yield row(PAPER["traversal-0"], found[0] / found["mitosis"], MODELLED, note)
+    longer = sum(found[degree] > found[degree - 1] for degree in range(1, 10))
+    yield row(PAPER["traversal-monotone"], longer, MODELLED, note)
+
+
+def figure_7(bench):
+    """A single thread and its data move; page tables were made where it started."""
+    found = migrated(bench)
+    note = (
+        "random reads, 64 a page, of 256 MiB with caches scaled as for 128 GiB; contended latencies, all of "
+        "it exposed"
+    )
+    yield row(PAPER["migrated-linux"], found["linux"] / found["mitosis"], MODELLED, note)
+    yield row(PAPER["migrated-hydra"], found[0] / found[9], MODELLED, note)
+    yield row(PAPER["migrated-prefetching"], found[9] / found["mitosis"], MODELLED, note)
+
+
+def figure_8(bench):
+    """Loading and execution of Canneal."""
+    found = loading()
+    note = (
+        "one thread faults every page in; 0.4 us of zeroing a page, nothing of the program's own, which "
+        "would bring it nearer to 1"
+    )
+    yield row(PAPER["loading-mitosis"], found["mitosis"] / found["linux"], MODELLED, note)
+    yield row(PAPER["loading-hydra"], found["hydra"] / found["linux"], MODELLED, note)
+    yield from execution()
+
+
+def execution():
+    """Speed-ups of Canneal on 8 sockets from the public runs on 4."""
+    mitosis = Estimate(**{which: eight_sockets(name) for which, name in WIDE.items()})
+    lazy = laziness()
+    hydra = Estimate(mitosis.low / lazy, mitosis.middle / lazy, mitosis.high / lazy)
+    note = (
+        "from the public runs of Mitosis's Figure 9 on 4 sockets (interleaved, first-touch with balancing, "
+        "first-touch): what remote tables add, times 7/8 and the distances of 8 sockets; which of the three "
+        "Hydra's baseline is, its text does not say"
+    )
+    yield row(PAPER["execution-mitosis"], mitosis, REPLAYED, note)
+    yield row(PAPER["execution-hydra"], hydra, REPLAYED, note)
+    note = "faults that copy entries, by Table 4's footprint, in 5 minutes of one thread a socket"
+    yield row(PAPER["execution-lazy"], lazy, MODELLED, note)
+
+
+def eight_sockets(name):
+    """Speed-up of replication on 8 sockets from that on 4: C and C+M of Mitosis's Figure 9."""
+    canneal = runs("native-wide", use=("no",))["Canneal"]
+    added = canneal[name].cycles / canneal[f"{name}+M"].cycles - 1
+    own, *others = load_machine("hydra-haswell").latency.idle[0]
+    here = len(others) / (1 + len(others)) * (sum(others) / len(others) / own - 1)
+    return 1 + added * here / FOUR_SOCKETS
+
+
+def laziness():
+    """Run time of Hydra over that of Mitosis: what copying entries takes of the threads' time."""
+    machine = load_machine("hydra-haswell")
+    found = footprint(CANNEAL, sharing(CANNEAL / ENTRIES, TABLE_4_HYDRA))
+    lazy = found["hydra"].price.management_cycles - found["linux"].price.management_cycles
+    return 1 + lazy / (EXECUTION * machine.nodes * machine.ghz * 1e9)

@@ -1,0 +1,41 @@
+"""What a workload of system calls takes when all threads of a process share one lock on its mappings."""
+
+from typing import NamedTuple
+
+ZEROING_NS = 400  # of a page: an estimate, 10 GB/s (docs/adr/0009), the same under every policy
+WRITERS = ("mmap", "munmap", "mprotect")  # of mmap_sem, in Linux 4.17 for all of the call
+
+
+class Work(NamedTuple):
+    """ns a unit of work (an allocation and its freeing, a request): `busy` of one thread, of which `locked`
+    while no other thread of the process may map, unmap or fault."""
+
+    busy: float
+    locked: float
+
+    def ns(self, threads, own=0.0):
+        """Time between two units of all threads together; own  ns a unit outside the kernel.
+
+        Threads work side by side until the lock is always held: the bound of a closed queueing network.
+        """
+        return max((own + self.busy) / threads, self.locked)
+
+
+def work(before, after, units, ghz):
+    """Work of threads that did `units` units between two Results of one process and one policy.
+
+    What shootdowns take from interrupted threads is in `busy`: they would have been doing units of their own.
+    """
+    faults = after.count("faults") - before.count("faults")
+    busy = (spent(after) - spent(before)) / ghz + ZEROING_NS * faults
+    return Work(busy / units, (held(after) - held(before)) / units)
+
+
+def spent(result):
+    """Cycles that page tables took of all CPUs: management, and walks."""
+    return result.price.management_cycles + result.price.walk_cycles
+
+
+def held(result):
+    """ns that the lock was held for writing."""
+    return sum(one.ns * one.calls for one in result.price.system_calls if one.call in WRITERS)

@@ -1,0 +1,46 @@
+"""One thread calls mprotect or munmap again and again while others spin (Hydra, section 5.6.1)."""
+
+import numpy as np
+
+from .designs import DESIGNS
+from .script import Script
+
+TARGET, SPIN = 1 << 21, 1 << 22  # page numbers
+REGION = 512  # pages
+LOOPS = 3
+ALONE, CROWDED = (0, 0), (35, 35)  # threads that spin on the caller's socket, and on each other socket
+SOCKETS = 8
+
+
+def calls(call, pages=1, spinning=ALONE, costs=None):
+    """{design: ns of a call}, one that changes `pages` entries of 4 KiB pages.
+
+    call  "mmap", "mprotect" or "munmap". A neighbour in the same leaf table keeps it from being freed; every
+    thread has a page of its own, in a leaf table of its own.
+    """
+    near, far = spinning
+    script = Script([0, *[0] * near, *[node for node in range(1, SOCKETS) for _ in range(far)]])
+    script.mmap(0, SPIN, REGION * len(script.node))
+    for thread in range(len(script.node)):
+        script.touch(thread, SPIN + REGION * thread)
+    script.mmap(0, TARGET, REGION)
+    script.touch(0, TARGET + REGION - 1)
+    for _ in range(LOOPS):
+        loop(script, call, pages)
+    found = script.replay(DESIGNS, costs=costs)
+    return {name: ns_of(result, call) for name, result in found.items()}
+
+
+def loop(script, call, pages):
+    """The range is mapped before and after; but for mmap it has entries when the call comes."""
+    if call != "mmap":
+        script.touch(0, TARGET + np.arange(pages))
+    if call == "mprotect":
+        return script.mprotect(0, TARGET, pages)
+    script.munmap(0, TARGET, pages)
+    script.mmap(0, TARGET, pages)
+
+
+def ns_of(result, call):
+    (found,) = (one for one in result.price.system_calls if one.call == call)
+    return found.ns

@@ -1,0 +1,66 @@
+"""A thread of another node than the one that filled memory walks through it (Hydra, sections 5.3 and 5.4)."""
+
+import msgspec
+
+from ..machine import load_machine
+from ..whatif import whatif
+
+GIB = 1 << 30
+DEGREES = tuple(range(10))
+MAIN = 0
+
+
+def traversal(bench, size=GIB):
+    """({design: ns}, pages): each page once, in random order, from node 1; filled and mapped from node 0.
+
+    Nothing hides behind anything else: every access waits for its walk, for its data from node 0, and for the
+    faults that copy entries. Designs are "mitosis" and 0 ... 9, Hydra's degree of prefetching.
+    """
+    capture = bench.capture(
+        size=bench.size(size, size >> 5), nodes=8, threads=2, threads_to_nodes="0,1", init="single",
+        init_trace=False, pattern="once:1", writes=0.0,
+    )  # fmt: skip
+    machine, pages = load_machine("hydra-haswell"), bench.size(size, size >> 5) >> 12
+    data = machine.latency.idle[1][MAIN]
+    found = replays(capture, machine)
+    return {name: waiting(result, machine) + pages * data for name, result in found.items()}, pages
+
+
+def migrated(bench, contended=True, size=GIB >> 2, visits=64):
+    """{design: ns an access}: the thread and its data have moved to node 1, the tables were made on node 0.
+
+    visits  accesses a page, evenly at random. Caches are scaled to the dataset as 45 MB are to 128 GiB, so
+            that page tables do not fit into them; other programs load the links to node 0.
+    """
+    pages = bench.size(size, size >> 3) >> 12
+    capture = bench.capture(
+        size=pages << 12, nodes=8, threads=1, init="single", init_trace=False, accesses=visits * pages,
+        move="0:0:1", writes=0.0,
+    )  # fmt: skip
+    machine = scaled(load_machine("hydra-haswell"), (pages << 12) / (128 * GIB))
+    data = machine.latency.idle[1][1]
+    found = replays(capture, machine, contended, (0, 9))
+    return {name: waiting(result, machine) / (visits * pages) + data for name, result in found.items()}
+
+
+def scaled(machine, factor):
+    """The machine with caches of `factor` times their size."""
+    caches = {
+        name: msgspec.structs.replace(one, bytes=int(one.bytes * factor))
+        for name, one in (("l2", machine.l2), ("llc", machine.llc))
+    }
+    return msgspec.structs.replace(machine, **caches)
+
+
+def replays(capture, machine, contended=False, degrees=DEGREES):
+    asked = [("linux", {}), ("mitosis", {}), *(("hydra", {"prefetch": degree}) for degree in degrees)]
+    results = whatif(
+        capture.snapshot, capture.trace, machine, asked, baseline="linux", contended=contended,
+        cache_dir=capture.cache,
+    )  # fmt: skip
+    return dict(zip(("linux", "mitosis", *degrees), results, strict=True))
+
+
+def waiting(result, machine):
+    """ns that walks and page tables take, all exposed."""
+    return (result.price.walk_cycles + result.price.management_cycles) / machine.ghz
