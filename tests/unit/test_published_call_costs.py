@@ -114,7 +114,7 @@ def test_each_further_cpu_makes_a_call_slower_and_one_of_another_socket_more_so(
         (Event.MPROTECT, "hydra", {}, 1, 0),
         (Event.MUNMAP, "mitosis", EVERYWHERE, 30, 0.01),  # fitted
         (Event.MUNMAP, "hydra", EVERYWHERE, 2.6, 0.01),  # fitted
-        (Event.MUNMAP, "mitosis", {}, 1.23, 0.07),  # 1.15
+        (Event.MUNMAP, "mitosis", {}, 1.23, 0.06),  # 1.16
         (Event.MUNMAP, "hydra", {}, 1, 0),
     ],
 )
