@@ -69,14 +69,15 @@ def huge_pages_visible():
 
 def law_row(family, workload, config, suffix, known, note, where):
     """Row of the run time without replicas over that with them."""
-    gains = {(w, c): took(family, w, c) / took(family, w, c + m) for w in WORKLOADS for c, m in PAIRS[family]}
+    runs = [(w, c, c + m) for w in WORKLOADS for c, m in PAIRS[family]]
+    gains = {(w, after): took(family, w, before) / took(family, w, after) for w, before, after in runs}
     title = f"{workload.capitalize()}, {config} over {config}+{suffix}"
     name = f"{family}-{workload}-{config}-{suffix}"
     figure = PAPER.measured(
         name, where, title, "x", took(family, workload, config) / took(family, workload, config + suffix)
     )
     ours = replicated(run_of(family, workload, config), *known, PRIOR, workload, WALKERS)
-    return row(figure, ours, REPLAYED, note, **beside(gains, workload, config))
+    return row(figure, ours, REPLAYED, note, **beside(gains, workload, config + suffix))
 
 
 def figure_5(bench):
