@@ -233,6 +233,7 @@ class Result:
             },
             "system_calls_by_kind": [one._asdict() for one in self.price.system_calls],
             "facts": self.facts,
+            "series": self.series.rows() if self.series else None,
             "tlb_hits_l1_l2_walked": self.hits.tolist(),
             "assumptions": self.price.assumptions,
             "notes": list(self.notes),

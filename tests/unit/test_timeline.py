@@ -219,3 +219,13 @@ def test_without_a_trace_there_is_no_time(capfd, vm):
     (vm / "capture.json").write_text(json.dumps(manifest))
     code, _, err = command(capfd, vm, "-p", "linux")
     assert code == 2 and "has no trace" in err and "ptanalyze record" in err
+
+
+def test_a_trace_too_short_for_the_schedule_says_so():
+    trace = build_trace([(0, [HEAP]), (1, [HEAP])])
+    lasts = np.ptp(trace.chunks["time"]) / 1e6
+    late, soon = Moves(autonuma=True), Moves(autonuma=True, delay_ms=lasts / 2)
+    world, _ = stepped(trace, late)
+    assert any("no data moves; give a smaller delay_ms" in note for note in moves_notes(world))
+    world, _ = stepped(trace, soon)
+    assert not any("no data moves" in note for note in moves_notes(world))

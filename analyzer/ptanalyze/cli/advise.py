@@ -49,6 +49,8 @@ def command(capture, memory, updates, plot, plot_kind, as_json, **options):
             how["threads"],
             how["cache_dir"],
             progress,
+            how["moves"],
+            how["move_threads"],
         )
         mapped = workload(world).mapped_bytes
         budget = Budget(bytes_of(memory, mapped), share_of(updates))

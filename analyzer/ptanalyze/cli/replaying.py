@@ -34,6 +34,17 @@ OPTIONS = (
         show_default=True,
         help="Threads to compute with; results do not depend on it.",
     ),
+    click.option(
+        "--move-threads", default="", metavar="A:B@30%,...", help="Threads of node A go on on B; or @2.5s."
+    ),
+    click.option("--autonuma", is_flag=True, help="Data follow their walkers (Linux's NUMA balancing)."),
+    click.option(
+        "--autonuma-set",
+        "balancing",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="With it: delay_ms, scan_period_ms, scan_size_mb, rate_limit_mb_s, by (guest, host).",
+    ),
 )
 
 policy_option = click.option(
@@ -43,7 +54,8 @@ policy_option = click.option(
     multiple=True,
     required=True,
     shell_complete=complete_policies,
-    help="Policy to replay, or several that act on different things as A+B; give -p again to compare.",
+    help="Policy to replay, or several that act on different things as A+B, with parameters of its own as "
+    "A:KEY=VALUE; give -p again to compare.",
 )
 set_option = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Policy parameter, or POLICY.KEY=VALUE."
@@ -71,9 +83,12 @@ class Question(NamedTuple):
     how: dict[str, Any]
 
 
-def question(directory, machine, placement, costs, contended, threads):
+def question(
+    directory, machine, placement, costs, contended, threads, move_threads="", autonuma=False, balancing=()
+):
     """The Question of a capture (or the default one) and the options' values."""
     from ..machine import load_costs, load_machine
+    from ..world.data_moves import Moves, moves_from
     from .options import open_or_default
 
     target = load_machine(machine)
@@ -84,6 +99,8 @@ def question(directory, machine, placement, costs, contended, threads):
         "contended": contended,
         "threads": threads,
         "cache_dir": opened.cache,
+        "move_threads": move_threads,
+        "moves": moves_from(dict(map(pair_of, balancing))) if autonuma or balancing else Moves(),
         "provenance": {"capture": str(opened.directory)},
     }
     trace = opened.trace if opened.has_trace else None
@@ -109,7 +126,12 @@ def pair_of(setting):
 
 
 def configured(names, settings):
-    """[(name, {key: value})] from --policy and --set."""
+    """[(name, {key: value})] from --policy, as NAME or NAME:KEY=VALUE:KEY=VALUE, and from --set."""
     from ..policies import share_settings
 
-    return list(zip(names, share_settings(names, [pair_of(setting) for setting in settings]), strict=True))
+    names, own = zip(*((name, parts) for name, *parts in (one.split(":") for one in names)), strict=True)
+    shared = share_settings(names, [pair_of(setting) for setting in settings])
+    return [
+        (name, {**values, **dict(map(pair_of, parts))})
+        for name, values, parts in zip(names, shared, own, strict=True)
+    ]

@@ -7,25 +7,10 @@ from .replaying import (
     baseline_option,
     configured,
     csv_option,
-    pair_of,
     policy_option,
     question,
     replay_options,
     set_option,
-)
-
-moving_options = (
-    click.option(
-        "--move-threads", default="", metavar="A:B@30%,...", help="Threads of node A go on on B; or @2.5s."
-    ),
-    click.option("--autonuma", is_flag=True, help="Data follow their walkers (Linux's NUMA balancing)."),
-    click.option(
-        "--autonuma-set",
-        "balancing",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="With it: delay_ms, scan_period_ms, scan_size_mb, rate_limit_mb_s, by (guest, host).",
-    ),
 )
 
 
@@ -36,19 +21,12 @@ moving_options = (
 @click.option(
     "--windows", type=click.IntRange(1, 10000), default=20, show_default=True, help="Of equal time."
 )
-@moving_options[0]
-@moving_options[1]
-@moving_options[2]
 @baseline_option
 @replay_options
 @csv_option
 @json_option
-def command(
-    capture, names, settings, windows, move_threads, autonuma, balancing, baseline, as_csv, as_json, **options
-):
+def command(capture, names, settings, windows, baseline, as_csv, as_json, **options):
     """Replay CAPTURE's walks and show where they went in each window of its time.
-
-    Settings of one policy alone are written behind its name: -p vmitosis-migrate:layers=ept.
 
     Example (vMitosis, Figure 6): ptanalyze timeline vm -p linux -p vmitosis-migrate -p vmitosis-replicate
     --move-threads 0:1@30% --autonuma
@@ -56,32 +34,26 @@ def command(
     from ..errors import UsageError
     from ..progress import progress_bar
     from ..whatif import whatif
-    from ..world.data_moves import Moves, moves_from
 
-    policies = each_configured(names, settings)
+    policies = configured(names, settings)
     asked = question(capture, **options)
     if asked.trace is None:
         raise UsageError(
             f"{asked.capture.directory}: has no trace, and without one there is no time: record one with "
             "`ptanalyze record -o DIR -- COMMAND`"
         )
-    moves = moves_from(dict(map(pair_of, balancing))) if autonuma or balancing else Moves()
     with progress_bar() as progress:
         results = whatif(
-            asked.snapshot, asked.trace, asked.machine, policies, baseline=baseline, progress=progress,
-            moves=moves, move_threads=move_threads, windows=windows, **asked.how,
-        )  # fmt: skip
+            asked.snapshot,
+            asked.trace,
+            asked.machine,
+            policies,
+            baseline=baseline,
+            progress=progress,
+            windows=windows,
+            **asked.how,
+        )
     show(results, as_json, as_csv)
-
-
-def each_configured(names, settings):
-    """[(name, {key: value})] from NAME or NAME:KEY=VALUE:KEY=VALUE, and from --set."""
-    parts = [name.split(":") for name in names]
-    shared = configured([name for name, *_ in parts], settings)
-    return [
-        (name, {**values, **dict(map(pair_of, own))})
-        for (name, values), (_, *own) in zip(shared, parts, strict=True)
-    ]
 
 
 def label(result):

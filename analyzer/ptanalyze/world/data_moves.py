@@ -94,6 +94,13 @@ def moves_notes(world):
         return found
     who = "the hypervisor" if by_host(world) else "the kernel"
     limit = f", at most {moves.rate_limit_mb_s:g} MiB/s" if moves.rate_limit_mb_s else ""
+    time = world.trace.chunks["time"]
+    lasts = (int(time.max()) - int(time.min())) / 1e6 if len(time) else 0.0
+    if lasts <= moves.delay_ms:
+        found.append(
+            f"autonuma: the trace lasts {lasts:g} ms and marking begins after {moves.delay_ms:g} ms: no data "
+            "moves; give a smaller delay_ms and scan_period_ms"
+        )
     return [
         *found,
         f"{who} moves data to the node of their next walk: {moves.scan_size_mb:g} MiB marked every "
