@@ -80,7 +80,7 @@ def test_rows_that_are_no_evidence_change_no_statistic(kinds):
     others = [row(figure(), 10, kind, "why", mean=10, constant=10) for kind in kinds]
     others += [row(figure(9, "at least"), 10, kind, "why") for kind in kinds]
     alone, together = tally(evidence), tally(evidence + others)
-    counted = {"rows", *KINDS, "missed", "missed_median_error"}
+    counted = {"rows", *KINDS, *(key for key in tally([]) if key.startswith("missed"))}
     assert {k: v for k, v in alone.items() if k not in counted} == {
         k: v for k, v in together.items() if k not in counted
     }
@@ -140,6 +140,8 @@ def test_ratios_are_told_from_counts_shares_and_sizes():
 def test_what_is_not_reproducible_yet_has_a_number_is_told_apart():
     found = tally([not_reproducible(figure(), "why", 20), not_reproducible(figure(), "why")])
     assert (found["missed"], found["missed_median_error"]) == (1, pytest.approx(1.0))
+    found = tally([not_reproducible(figure(10, "at most"), "why", ours) for ours in (9, 11)])
+    assert (found["missed_bounds"], found["missed_bounds_held"], found["bounds"]) == (2, 1, 0)
 
 
 @pytest.mark.parametrize(

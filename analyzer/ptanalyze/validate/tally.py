@@ -14,7 +14,8 @@ def tally(rows):
     how many of those; no_error: judged rows without a relative error (published 0), within nothing;
     mean_error, median_error, max_error: of the absolute errors, None without any; bounds, bounds_held: of
     evidence; intervals, inside: judged rows whose number is an interval, and those that hold the published
-    one; missed, missed_median_error: rows that are not reproducible, yet have a number
+    one; missed, missed_median_error, missed_bounds, missed_bounds_held: of rows that are not reproducible, yet
+    have a number
     """
     judged = [row for row in rows if row.evidence and not row.figure.bound]
     errors = [abs(row.error) for row in judged if row.error is not None]
@@ -26,8 +27,15 @@ def tally(rows):
     spans = [row for row in judged if row.ours.low < row.ours.high]
     inside = sum(row.ours.low <= row.figure.value <= row.ours.high for row in spans)
     found |= {"intervals": len(spans), "inside": inside}
-    missed = [abs(row.error) for row in rows if row.kind == NOT_REPRODUCIBLE and row.error is not None]
-    return found | {"missed": len(missed), "missed_median_error": median(missed) if missed else None}
+    return found | missed([row for row in rows if row.kind == NOT_REPRODUCIBLE])
+
+
+def missed(rows):
+    """The part of tally that is about rows that are not reproducible, yet have a number."""
+    errors = [abs(row.error) for row in rows if row.error is not None]
+    bounds = [row.holds for row in rows if row.holds is not None]
+    found = {"missed": len(errors), "missed_median_error": median(errors) if errors else None}
+    return found | {"missed_bounds": len(bounds), "missed_bounds_held": sum(bounds)}
 
 
 def ratios(rows):
