@@ -14,8 +14,8 @@ def tally(rows):
     how many of those; no_error: judged rows without a relative error (published 0), within nothing;
     mean_error, median_error, max_error: of the absolute errors, None without any; bounds, bounds_held: of
     evidence; intervals, inside: judged rows whose number is an interval, and those that hold the published
-    one; missed, missed_median_error, missed_bounds, missed_bounds_held: of rows that are not reproducible, yet
-    have a number
+    one; missed, missed_median_error, missed_bounds, missed_bounds_held: of rows that are not reproducible
+    and yet have a number
     """
     judged = [row for row in rows if row.evidence and not row.figure.bound]
     errors = [abs(row.error) for row in judged if row.error is not None]
