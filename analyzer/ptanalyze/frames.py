@@ -14,6 +14,7 @@ from .walks import GUEST_BIT
 
 CLASSES = ("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")
 NATIVE_CLASSES = {"Local-Local": "Local", "Remote-Local": "Remote"}
+HELD = ("bloat_bytes", "unused_bytes_peak", "page_cache_bytes_unused")
 PAGE_SHIFT, SLOT_BITS = 12, 9
 
 
@@ -26,12 +27,20 @@ def classes_frame(found: Sequence[Any], provenance: Mapping[str, str]) -> DataFr
 
 
 def whatif_frame(results: Sequence[Result], machine: Machine | None = None) -> DataFrame:
-    """One row a Result: Result.row. attrs["machine"]: machine_limits, if a Machine is given."""
-    rows = DataFrame([result.row() for result in results])
+    """One row a Result: Result.row, and held_bytes: memory beside page tables that the policy holds unused.
+
+    attrs["machine"]: machine_limits, if a Machine is given.
+    """
+    rows = DataFrame([{**result.row(), "held_bytes": held_bytes(result)} for result in results])
     numbers = ["speedup_low", "speedup", "speedup_high", "system_call_ns", "system_call_stolen_ns"]
     rows = rows.astype({name: float for name in numbers if name in rows})
     limits = machine_limits(machine) if machine else {}
     return described(rows, notes_of(results), provenance_of(results), machine=limits)
+
+
+def held_bytes(result: Result) -> int:
+    """Of the Result's facts those that are memory beside page tables."""
+    return sum(int(number) for fact, number in result.facts.items() if fact.endswith(HELD))
 
 
 def machine_limits(machine: Machine) -> dict[str, Any]:
@@ -151,14 +160,15 @@ def page_tables_frame(snapshot: Snapshot) -> DataFrame:
     """One row a table page, in the snapshot's order: dimension, level, base, span_bytes, node, tracers.
 
     base is the first (guest-)virtual or, of ePT, guest-physical address that the table maps; node is -1 where
-    unknown; tracers marks tables that map only what the tracer brought. No physical address is in it.
+    unknown; tracers marks tables that map only what the tracer brought. There is no physical address in it.
+    attrs["nodes"]: how many NUMA nodes the captured machine has.
     """
     trees = [("PT" if snapshot.native else "gPT", snapshot.guest)]
     if snapshot.host is not None:
         trees.append(("ePT", snapshot.host))
     parts = [columns_of(name, tree) for name, tree in trees]
     table = DataFrame({key: np.concatenate([part[key] for part in parts]) for key in parts[0]})
-    return described(table.astype({"dimension": "category"}))
+    return described(table.astype({"dimension": "category"}), nodes=len(snapshot.topology))
 
 
 def columns_of(name: str, tree: Tree) -> dict[str, Any]:

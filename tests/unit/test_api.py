@@ -13,8 +13,10 @@ import pytest
 
 import ptanalyze
 from ptanalyze import api
+from ptanalyze.advise import HELD as ADVISED_HELD
 from ptanalyze.capture import Capture
 from ptanalyze.errors import UsageError
+from ptanalyze.frames import HELD
 from ptanalyze.machine import load_machine
 from ptanalyze.result import Result
 from ptanalyze.snapshot import EMULATOR
@@ -200,6 +202,15 @@ def test_compare_of_tables_is_exact_and_says_what_changed(replayed):
     table = ptanalyze.compare(one, replayed.frame.iloc[[2]]).set_index("quantity")
     assert table["change"]["pt_bytes"] == replayed.frame["pt_bytes"][2] - replayed.frame["pt_bytes"][1]
     assert not table.attrs["exact"] and table.attrs["alike"] > 0
+
+
+def test_held_memory_is_what_advice_counts_beside_page_tables(vm):
+    table = ptanalyze.whatif(vm, ["linux", "thp", "ptemagnet"]).set_index("policy")
+    advised = ptanalyze.advise(vm).frame.set_index("policy")
+    grown = table[["pt_bytes_peak", "ept_bytes", "aside_bytes", "held_bytes"]].sum(axis=1)
+    for policy in ("linux", "thp", "ptemagnet"):
+        assert advised["extra_bytes"][policy] == grown[policy] - grown["linux"]
+    assert HELD == ADVISED_HELD
 
 
 def test_advice_is_ranked_with_a_sentence_and_a_budget_moves_what_is_over(native):

@@ -126,6 +126,8 @@ def sweep(
     baseline: str = "auto",
     costs: PathLike | Costs | None = None,
     contended: bool = False,
+    move_threads: str = "",
+    autonuma: bool | Settings = False,
     threads: int = 1,
     progress: Progress = None,
 ) -> DataFrame:
@@ -151,6 +153,8 @@ def sweep(
         baseline=baseline,
         costs=costs_of(target, costs),
         contended=contended,
+        move_threads=move_threads,
+        moves=moves_of(autonuma),
         threads=threads,
         cache_dir=opened.cache,
         progress=progress,
@@ -181,13 +185,16 @@ def advise(
     placement: str = "auto",
     costs: PathLike | Costs | None = None,
     contended: bool = False,
+    move_threads: str = "",
+    autonuma: bool | Settings = False,
     threads: int = 1,
     progress: Progress = None,
 ) -> Advised:
     """All policies that the capture allows, ranked by estimated run time within a budget.
 
-    memory   bytes that extra page tables may take; updates: extra upkeep, as a share of the baseline's run
-    Thin or Wide: vMitosis, section 3.4.
+    memory   bytes that extra page tables, and memory held unused, may take
+    updates  most extra upkeep of page tables, as a share of the baseline's run
+    Thin or Wide: vMitosis, section 3.4. Other arguments as of `replay`.
     """
     from ..advise import Budget
     from ..advise import advise as run
@@ -197,7 +204,8 @@ def advise(
     opened, target = load(capture), machine_of(machine)
     snapshot, said = tables_of(opened)
     trace = opened.trace if opened.has_trace else None
-    world = captured_world(snapshot, trace, target, placement, threads, opened.cache, progress)
+    moving = moves_of(autonuma), move_threads
+    world = captured_world(snapshot, trace, target, placement, threads, opened.cache, progress, *moving)
     provenance = provenance_of(opened) | said
     about = dict(contended=contended, progress=progress, provenance=provenance)
     report = run(world, Budget(memory, updates), costs_of(target, costs), **about)

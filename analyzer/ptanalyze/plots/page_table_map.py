@@ -32,7 +32,7 @@ def page_table_map(table: DataFrame) -> Figure:
         draw(axis, name, of, nodes)
     patches = [Patch(color=c, label=named(n)) for c, n in zip(colours(nodes), nodes, strict=True)]
     legend_beside(axes[0], patches, [patch.get_label() for patch in patches])
-    title(figure, headline(sides[0][0], sides[0][1]))
+    title(figure, headline(*sides[0], table.attrs.get("nodes", len(nodes))))
     context(figure, table, "gaps in the address space are closed; dotted lines: over 1 GiB is left out there")
     return figure
 
@@ -127,12 +127,14 @@ def shares_named(of: DataFrame) -> str:
     return ", ".join([*said, "..."] if len(shares) > MOST_NAMED else said)
 
 
-def headline(name: str, of: DataFrame) -> str:
+def headline(name: str, of: DataFrame, nodes: int) -> str:
     shares = leaf_shares(of)
     node, share = next(iter(shares.items()))
     if len(shares) == 1:
         return f"All leaf tables ({name}) are on {named(node)}"
-    even = 100 / len(shares)
+    even = 100 / nodes
+    if 100 * share < 1.1 * even:
+        return f"Leaf tables ({name}) are spread evenly over {nodes} nodes"
     return (
         f"{100 * share:.0f} % of the leaf tables ({name}) are on {named(node)}; evenly spread: {even:.0f} %"
     )

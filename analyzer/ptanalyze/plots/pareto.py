@@ -1,4 +1,4 @@
-"""Benefit against price: estimated speed-up over what page tables take more, and the Pareto front."""
+"""Benefit against price: estimated speed-up over what a policy takes more, and the Pareto front."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -25,9 +25,9 @@ def pareto(table: DataFrame) -> Figure:
     axis = figure.subplots()
     draw(axis, rows, unit)
     base = str(table["baseline"].iloc[0])
-    what = "Speed-up" if table["speedup"].notna().any() else "Fewer walk cycles: ratio"
-    axis.set_xlabel(f"{name} that page tables take more than under {base}")
-    axis.set_ylabel(f"{what} over {base}")
+    timed = table["speedup"].notna().any()
+    axis.set_xlabel(f"{name} more than under {base}: page tables, and memory held unused")
+    axis.set_ylabel(f"speed-up over {base}" if timed else f"walk cycles under {base} / under the policy")
     legend_beside(axis, heading="filled: on the Pareto front")
     on = rows[rows["front"]].sort_values("bytes")
     title(figure, headline(on, len(rows), base))
@@ -38,7 +38,7 @@ def pareto(table: DataFrame) -> Figure:
 def priced(table: DataFrame) -> DataFrame:
     """label, bytes over the baseline's, value (speed-up) and whether on the front; fastest first."""
     table = table[~table["policy"].isin(BOUNDS)]
-    total = table["pt_bytes_peak"] + table["ept_bytes"] + table["aside_bytes"]
+    total = table["pt_bytes_peak"] + table["ept_bytes"] + table["aside_bytes"] + table["held_bytes"]
     base = total[table["policy"] == table["baseline"]]
     cost = (total - (base.iloc[0] if len(base) else 0)).set_axis(policy_labels(table))
     rows = ranked(table).drop(columns=["low", "high"], errors="ignore")

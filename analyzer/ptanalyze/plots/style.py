@@ -1,5 +1,6 @@
 """How all plots look: one palette, sizes that survive a slide and print, a title and a line of context."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from itertools import cycle, islice
@@ -22,7 +23,7 @@ BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#666666"
 SERIES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK)
-NODES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW, BLACK)
+NODES = (BLUE, YELLOW, VERMILION, SKY, BLACK, ORANGE, GREEN, PURPLE)  # the first four differ in grey
 MARKERS = "osD^vPX<>pdhH8*"
 DASHES = ((None, None), (4, 1.5), (1, 1.2), (5, 1.2, 1, 1.2), (2, 1))
 CLASSES = {  # vMitosis, Figure 2: colour and hatching of each class
@@ -76,16 +77,20 @@ def new_figure(height: float) -> Figure:
 
 
 def title(figure: Figure, text: str) -> None:
-    text = text.replace(" %", "\N{NO-BREAK SPACE}%")
+    text = re.sub(r" (%|[KMG]iB)", "\N{NO-BREAK SPACE}\\1", text)
     figure.suptitle(fill(text, TITLE_CHARACTERS, break_on_hyphens=False), x=0.01, ha="left")
 
 
 def context(figure: Figure, table: DataFrame, *more: str) -> None:
-    """A grey line below: the capture's name, the machine, the placement of threads, and `more`."""
-    said = table.attrs.get("provenance", {})
+    """A grey line below: the capture's name, the machine, the placement of threads, and `more`.
+
+    Of results without a trace the note that says what was counted instead of walks.
+    """
+    said, notes = table.attrs.get("provenance", {}), table.attrs.get("notes", [])
+    untraced = [note for note in notes if note.startswith("no trace")]
     parts = [said["capture"].rstrip("/").rpartition("/")[2]] if "capture" in said else []
     parts += [said["machine"]] if "machine" in said else []
-    parts += [f"threads {said['placement']}"] if "placement" in said else []
+    parts += untraced or ([f"threads {said['placement']}"] if "placement" in said else [])
     text = "; ".join([*parts, *(one for one in more if one)])
     if text:
         figure.supxlabel(
