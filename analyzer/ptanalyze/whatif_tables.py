@@ -1,7 +1,5 @@
 """What-if results for people: one row a policy, in a few tables that fit a terminal each."""
 
-from collections import Counter
-
 from .tables import console, number, print_rows
 from .walks import GUEST_BIT
 
@@ -9,10 +7,7 @@ from .walks import GUEST_BIT
 def print_results(results):
     """Locality, reads by level and node, cost and price, then what was assumed."""
     first = results[0]
-    names = Counter(result.policy for result in results)
-    rows = [result.row() for result in results]
-    for row in rows:
-        row["label"] = f"{row['policy']} {row['params']}" if names[row["policy"]] > 1 else row["policy"]
+    rows = [{**result.row(), "label": name} for result, name in zip(results, labels(results), strict=True)]
     nested = any(row["host_reads_per_walk"] for row in rows)
     paid = [key for key in HOST_PRICES if any(row[key] for row in rows)]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
@@ -41,6 +36,16 @@ def print_results(results):
         note for result in results for note in (*result.notes, result.price.assumptions)
     ):
         out.print(f"- {note}")
+
+
+def labels(results):
+    """A name for each Result: its policy, and of several of one policy the parameters that differ."""
+    found = []
+    for result in results:
+        alike = [other.params for other in results if other.policy == result.policy]
+        differ = [key for key in result.params if len({str(params.get(key)) for params in alike}) > 1]
+        found.append(" ".join([result.policy, *(f"{key}={result.params[key]}" for key in differ)]))
+    return found
 
 
 def facts(named, result):

@@ -188,7 +188,7 @@ def test_the_command_shows_the_windows_of_every_policy(capfd, vm, monkeypatch):
     rows = json.loads(out)["result"]
     assert code == 0 and len(rows) == 15
     linux, migrate, ready = rows[:5], rows[5:10], rows[10:]
-    assert migrate[0]["policy"] == "vmitosis-migrate layers=ept verify=start"
+    assert migrate[0]["policy"] == "vmitosis-migrate"
     assert [r["walks"] for r in linux] == [r["walks"] for r in migrate] == [r["walks"] for r in ready]
     assert {r["leaf_LL_share"] for r in ready} == {1.0}
     assert linux[-1]["data_moved"] > 0 and linux[-1]["tables_moved"] == 0 < migrate[-1]["tables_moved"]
@@ -229,3 +229,12 @@ def test_a_trace_too_short_for_the_schedule_says_so():
     assert any("no data moves; give a smaller delay_ms" in note for note in moves_notes(world))
     world, _ = stepped(trace, soon)
     assert not any("no data moves" in note for note in moves_notes(world))
+
+
+def test_two_of_one_policy_are_told_apart_by_what_differs(capfd, vm):
+    _, out, _ = command(
+        capfd, vm, "-p", "vmitosis-migrate:layers=ept", "-p", "vmitosis-migrate", "--baseline", "linux",
+        "--windows", 1, "--json",
+    )  # fmt: skip
+    found = [row["policy"] for row in json.loads(out)["result"]]
+    assert found == ["linux", "vmitosis-migrate layers=ept", "vmitosis-migrate layers=both"]

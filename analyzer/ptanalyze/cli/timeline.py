@@ -56,15 +56,16 @@ def command(capture, names, settings, windows, baseline, as_csv, as_json, **opti
     show(results, as_json, as_csv)
 
 
-def label(result):
-    params = " ".join(f"{key}={value}" for key, value in result.params.items() if value != "")
-    return f"{result.policy} {params}".rstrip()
-
-
 def show(results, as_json, as_csv):
     from ..tables import print_json
+    from ..whatif_tables import labels
 
-    rows = [{"policy": label(result), **row} for result in results for row in result.series.rows()]
+    names = labels(results)
+    rows = [
+        {"policy": name, **row}
+        for name, result in zip(names, results, strict=True)
+        for row in result.series.rows()
+    ]
     if as_json:
         print_json("timeline", rows)
     elif as_csv:
@@ -72,17 +73,17 @@ def show(results, as_json, as_csv):
 
         click.echo(pandas.DataFrame(rows).to_csv(index=False), nl=False)
     else:
-        for result in results:
-            show_one(result)
+        for name, result in zip(names, results, strict=True):
+            show_one(name, result)
         for note in dict.fromkeys(note for result in results for note in result.notes):
             click.echo(f"- {note}")
 
 
-def show_one(result):
+def show_one(name, result):
     from ..tables import print_rows
 
     nested = bool(result.host_pages)
-    title = f"{label(result)} ({result.machine}; threads {result.placement})"
+    title = f"{name} ({result.machine}; threads {result.placement})"
     print_rows(title, [shown(row, nested) for row in result.series.rows()])
 
 

@@ -35,8 +35,8 @@ class State(NamedTuple):
     tables     uint64[T]            bit n: node n has this guest table page
     vma        int32[L], mixed_row int32[L], mixed int32[M, 512], owner int16[V]: as in History
     options    int64[3]             prefetch degree; 1: only with a table's first copy; OFF ... ALL_OR_NONE
-    sharing    uint64[2]            nodes that share a leaf table changed since the last FLUSH, by system calls
-                                    and by NUMA balancing
+    sharing    uint64[2]            nodes that share a leaf table changed since the last FLUSH, by
+                                    system calls and by NUMA balancing
     """
 
     entries: np.ndarray
