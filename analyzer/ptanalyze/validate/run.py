@@ -8,7 +8,7 @@ from .bench import bench
 from .published import published
 
 # paper -> module of this package that has its FIGURES: {figure or table: function(bench) that yields Rows}
-PAPERS = {"vmitosis": "vmitosis", "mitosis": "mitosis", "hydra": "hydra"}
+PAPERS = {"vmitosis": "vmitosis", "mitosis": "mitosis", "hydra": "hydra", "ptemagnet": "ptemagnet"}
 PLACE = re.compile(r"(figure|table) \d+", re.IGNORECASE)
 
 

@@ -44,6 +44,10 @@ class Script:
     def mprotect(self, thread, page, pages, prot=READ):
         self._event(thread, Event.MPROTECT, page << PAGE_SHIFT, pages << PAGE_SHIFT, prot)
 
+    def premapped(self):
+        """What is touched from now on was mapped before: with a Snapshot that has it."""
+        self._event(0, Event.ROI_START)
+
     def mark(self):
         """What comes from now on is what before_and_after tells apart."""
         self._marked = len(self._chunks), len(self._events)
@@ -54,10 +58,13 @@ class Script:
     def replay(self, designs, machine="hydra-haswell", costs=None):
         """{name: Result} of designs {name: (policy, {parameter: value})}; the first is the baseline."""
         target = load_machine(machine)
-        snapshot, trace, asked = self.snapshot(target.nodes), self.trace(), list(designs.values())
-        results = whatif(
-            snapshot, trace, target, asked, placement=self.placement, baseline=asked[0][0], costs=costs
-        )
+        return self.replay_on(self.snapshot(target.nodes), designs, target, costs)
+
+    def replay_on(self, snapshot, designs, machine, costs=None):
+        """As replay, with a Snapshot of the process and a Machine."""
+        asked = list(designs.values())
+        how = {"placement": self.placement, "baseline": asked[0][0], "costs": costs}
+        results = whatif(snapshot, self.trace(), machine, asked, **how)
         return dict(zip(designs, results, strict=True))
 
     def before_and_after(self, designs):

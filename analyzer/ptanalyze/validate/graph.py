@@ -1,0 +1,75 @@
+"""A graph analysis in a VM whose memory a co-runner scatters (PTEMagnet, sections 3.3 and 6.3)."""
+
+from functools import cache
+
+import numpy as np
+
+from ..fragmentation import fragmentation
+from ..machine import load_machine
+from ..synth.frames import new_group
+from ..synth.patterns import Random
+from ..synth.space import START
+from ..world.address_space import address_space
+from .script import PAGE, Script
+from .traversal import scaled
+
+DATASET = 16 << 30  # bytes, published
+SCALE = 8  # the modelled dataset and the caches are so many times smaller
+THREADS = 8  # published
+RUN = 12  # neighbouring pages of a stream: fitted, ptemagnet.py says on what
+SKEW = 0.6  # of the popularity of places where streams begin: assumed
+TURN, TURNS = 4096, 32  # pages of a turn; turns of each thread
+ALONE, BESIDE_OBJDET, BESIDE_STRESS = 2.8, 3.4, 6.8  # ePT lines a gPT line, published
+
+
+def corunner(lines):
+    """Share of faults after which a co-runner takes the rest of 8 frames, so that the metric is `lines`.
+
+    The inverse of synth.expected.fragmentation, 1.875 < lines < 8.
+    """
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if 1 + 7 * new_group(middle) < lines else (low, middle)
+    return high
+
+
+class Graph:
+    """Captures, and one trace over them all, on a Bench; machine ptemagnet-broadwell, one socket, scaled."""
+
+    def __init__(self, bench):
+        self.bench, self.pages = bench, bench.size(DATASET, DATASET >> 5) // SCALE // PAGE
+        self.turns = bench.size(TURNS, 4)
+        share = self.pages * PAGE / DATASET
+        self.machine = scaled(load_machine("ptemagnet-broadwell").resized(1), share)
+        self.replayed = cache(self.replay)
+
+    def capture(self, lines):
+        return self.bench.capture(
+            trace=False, size=self.pages * PAGE, nodes=1, guest="visible", threads=THREADS,
+            fragmentation=corunner(lines),
+        )  # fmt: skip
+
+    def scattered(self, lines):
+        """Fragmentation of the capture."""
+        return fragmentation(address_space(self.capture(lines).snapshot, np.zeros(0, np.uint64)))
+
+    def replay(self, lines):
+        """{policy: Result} of the trace, as captured and with PTEMagnet."""
+        capture, script = self.capture(lines), streams(self.pages, self.turns)
+        return script.replay_on(
+            capture.snapshot, {"linux": ("linux", {}), "ptemagnet": ("ptemagnet", {})}, self.machine
+        )
+
+
+def streams(pages, turns, run=RUN):
+    """Script of threads that read runs of neighbouring pages, from places of uneven popularity."""
+    script, first = Script([0] * THREADS), START // PAGE
+    script.premapped()
+    begin = [Random(np.random.default_rng([7, t]), 0, pages, pages, 0.0, SKEW) for t in range(THREADS)]
+    for _ in range(turns):
+        for thread in range(THREADS):
+            starts = begin[thread](-(-TURN // run))
+            touched = (starts[:, None] + np.arange(run)).ravel()[:TURN] % pages
+            script.touch(thread, first + touched, write=False)
+    return script
