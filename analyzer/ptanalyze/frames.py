@@ -26,6 +26,16 @@ def classes_frame(found: Sequence[Any], provenance: Mapping[str, str]) -> DataFr
     return described(table, notes, provenance, unresolved=unresolved)
 
 
+def fragmentation_frame(found: Mapping[str, Any], provenance: Mapping[str, str]) -> DataFrame:
+    """Rows of {state: fragmentation.Fragmentation}: group, lines, ept_lines, count, share, state.
+
+    attrs["means"]: {state: {lines: mean}}, None where there is no line.
+    """
+    table = concat([seen.frame().assign(state=state) for state, seen in found.items()], ignore_index=True)
+    means = {state: {"all": seen.mean(), "full": seen.mean(full=True)} for state, seen in found.items()}
+    return described(table, provenance=provenance, means=means)
+
+
 def whatif_frame(results: Sequence[Result], machine: Machine | None = None) -> DataFrame:
     """One row a Result: Result.row, and held_bytes: memory beside page tables that the policy holds unused.
 

@@ -333,6 +333,10 @@ def test_nothing_to_draw_is_one_line_that_says_what_is_missing(many, vm, untrace
         assert "\n" not in str(error.value)
 
 
+def test_a_notebook_shows_a_plot_by_itself(few):
+    assert plots.speedup(few.frame)._repr_png_().startswith(b"\x89PNG")
+
+
 def test_plots_leave_pyplot_and_its_settings_alone(few):
     before = dict(rcParams)
     plots.speedup(few.frame)

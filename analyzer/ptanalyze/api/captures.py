@@ -68,11 +68,10 @@ def fragmentation(
     attrs: "means" {state: {lines: mean}}, "facts" of the reservations. The capture is of a VM.
     """
     import numpy as np
-    from pandas import concat
 
     from ..fragmentation import fragmentation as run
+    from ..frames import fragmentation_frame
     from ..policies import plan_for
-    from ..units import described
     from ..whatif import captured_world
     from ..world.address_space import address_space
 
@@ -84,9 +83,9 @@ def fragmentation(
         world = captured_world(opened.snapshot, trace, machine_of(machine), cache_dir=opened.cache)
         shaped = plan.reshape(world)
         found["after"], facts = run(shaped.space, by=by, filled=True), dict(shaped.facts)
-    table = concat([seen.frame().assign(state=state) for state, seen in found.items()], ignore_index=True)
-    means = {state: {"all": seen.mean(), "full": seen.mean(full=True)} for state, seen in found.items()}
-    return described(table, provenance=provenance_of(opened), means=means, facts=facts)
+    table = fragmentation_frame(found, provenance_of(opened))
+    table.attrs["facts"] = facts
+    return table
 
 
 def walk(capture: CaptureLike, address: int) -> DataFrame:

@@ -14,8 +14,9 @@ from .style import GREY, binary_unit, context, legend_beside, looks, must_have, 
 def pareto(table: DataFrame) -> Figure:
     """A marker a policy: left is less memory, up is faster; filled ones, joined by a line, are on the front.
 
-    On the front is what no other policy beats in both; ideal is a bound and left out. Bytes are page tables
-    at their peak, ePT, and tables kept aside, over the baseline's. Without a trace: cycles, as in `speedup`.
+    On the front is what no other policy beats in both; ideal is a bound and left out. Bytes are gPT at its
+    peak, ePT, tables kept aside and memory held unused, over the baseline's. Without a trace: cycles, as in
+    `speedup`.
     table  api.whatif's or Advised.frame
     """
     must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
+from io import BytesIO
 from itertools import cycle, islice
 from textwrap import fill
 from typing import Any, ParamSpec
@@ -71,9 +72,18 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return inside
 
 
+class Plot(Figure):
+    """A Figure that a notebook shows, whatever backend it has."""
+
+    def _repr_png_(self) -> bytes:
+        file = BytesIO()
+        self.savefig(file, format="png")
+        return file.getvalue()
+
+
 def new_figure(height: float) -> Figure:
     """An empty Figure of the house's width and `height` inches."""
-    return Figure(figsize=(WIDTH, height), dpi=120, layout="constrained")
+    return Plot(figsize=(WIDTH, height), dpi=120, layout="constrained")
 
 
 def title(figure: Figure, text: str) -> None:
