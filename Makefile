@@ -5,7 +5,7 @@ PYTHON ?= python3
 PT     := $(VENV)/bin/ptanalyze
 PYTEST := $(VENV)/bin/python -m pytest
 
-.PHONY: demo test test-compiled test-uncompiled lint native deps bench lab sample clean
+.PHONY: demo test test-compiled test-uncompiled lint native docs man deps bench lab sample clean
 
 demo: $(VENV)/.installed
 	$(PT) whatif --policy hydra
@@ -26,6 +26,14 @@ lint: $(VENV)/.installed-test
 native:
 	$(MAKE) -C pintool
 	$(MAKE) -C dumps
+
+# the manual, build/docs/index.html
+docs: $(VENV)/.installed-test
+	$(VENV)/bin/python -m sphinx -q -W -n -b html -d build/doctrees analyzer/docs build/docs
+
+# man pages, build/man/ptanalyze*.1: man -l build/man/ptanalyze.1, or copy them to share/man/man1
+man: $(VENV)/.installed
+	$(VENV)/bin/python analyzer/docs/_ext/man_pages.py build/man
 
 bench: $(VENV)/.installed-test
 	$(VENV)/bin/python -m analyzer.bench

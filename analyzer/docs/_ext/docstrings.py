@@ -1,0 +1,52 @@
+"""The package's docstrings as reStructuredText: paragraphs, and lists of `name  meaning` as definitions."""
+
+import re
+
+FULL = 80  # characters
+TERM = re.compile(r"(?P<term>\S.*?) {2,}(?P<meaning>\S.*)")
+
+
+def convert(lines):
+    """reStructuredText lines of a docstring's lines."""
+    out = []
+    for block in re.split(r"\n\s*\n", "\n".join(lines).strip()):
+        out += [*definitions(block.splitlines()), ""]
+    return out
+
+
+def definitions(lines):
+    """A block: text up to its first `name  meaning` line, then a definition of each.
+
+    A definition goes on in deeper lines, and in the one after a full line.
+    """
+    out, inside, full = [], False, False
+    for line in lines:
+        found = None if line.startswith(" ") else TERM.fullmatch(line)
+        if found:
+            out += ["", f"``{found['term']}``", f"    {escaped(found['meaning'])}"]
+            inside = True
+        elif inside and not full and not line.startswith(" "):
+            out += ["", escaped(line)]
+            inside = False
+        else:
+            out.append(("    " if inside else "") + escaped(line.strip()))
+        full = len(line) > FULL
+    return out
+
+
+def escaped(text):
+    """`code` becomes ``code``; no other character is markup."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return re.sub(r"([\\*|_`])", r"\\\1", text)
+    marked = [f"``{part}``" if k % 2 else re.sub(r"([\\*|_])", r"\\\1", part) for k, part in enumerate(parts)]
+    return "".join(marked)
+
+
+def process(app, what, name, thing, options, lines):
+    lines[:] = convert(list(lines))
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", process)
+    return {"parallel_read_safe": True}

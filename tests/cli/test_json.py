@@ -1,0 +1,77 @@
+"""`--json`: one object of one form from every command that has it, and the manual says what is in it."""
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+import ptanalyze
+from ptanalyze.cli import ptanalyze as program
+from ptanalyze.tables import SCHEMA
+
+MANUAL = Path(ptanalyze.__file__).parents[1] / "docs" / "reference" / "json.md"
+VM = "VM"  # stands for a copy of the bundled capture of a VM
+COUNTERS = (
+    "591789168957,,cycles:u\n310406758348,,dtlb_load_misses.walk_pending:u\n"
+    "15741821,,dtlb_store_misses.walk_pending:u\n0,,ept.walk_pending:u\n"
+)
+MATRIX = ",0,1,2,3\n0,-,50,125,125\n1,50,-,125,125\n2,125,125,-,50\n3,125,125,50,-\n"
+EXAMPLES = {
+    "info": [VM],
+    "check": [VM],
+    "walk": [VM, "0x4000000000"],
+    "classify": [VM],
+    "fragmentation": [VM, "--after"],
+    "whatif": [VM, "-p", "mitosis"],
+    "timeline": [VM, "-p", "linux", "--windows", 2],
+    "sweep": [VM, "-p", "mitosis", "--set", "nodes=4"],
+    "compare": [f"{VM}@linux", f"{VM}@mitosis"],
+    "advise": [VM],
+    "calibrate": ["--local", "local.csv", "--native"],
+    "predict": ["--local", "local.csv"],
+    "topology groups": ["matrix.csv"],
+    "diff": [VM, VM],
+    "validate": ["--paper", "vmitosis", "--row", "table 4"],
+    "policies": [],
+    "machines": [],
+}
+ELSEWHERE = {  # what measures the machine, and who tests its JSON
+    "topology measure": "tests/native/test_pingpong.py",
+    "topology latency": "tests/native/test_chase.py",
+}
+OTHER_NAMES = {"calibrate": "calibration"}
+
+
+def commands_with_json(command=program, name=""):
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for child in command.list_commands(context):
+            yield from commands_with_json(command.get_command(context, child), f"{name} {child}".strip())
+    elif any("--json" in one.opts for one in command.params):
+        yield name
+
+
+def test_every_command_with_json_has_an_example():
+    assert set(commands_with_json()) == {*EXAMPLES, *ELSEWHERE}
+
+
+def test_the_manual_has_a_row_for_every_command_with_json():
+    rows = [line.split("|")[1:3] for line in MANUAL.read_text().splitlines() if line.startswith("| `")]
+    listed = {command.strip(" `"): what.strip().split("`")[1] for command, what in rows}
+    assert all(listed[name] == OTHER_NAMES.get(name, name) for name in commands_with_json())
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_json_is_one_object_with_schema_what_and_result(pt, vm_sample, tmp_path, monkeypatch, name):
+    (tmp_path / "local.csv").write_text(COUNTERS)
+    (tmp_path / "matrix.csv").write_text(MATRIX)
+    monkeypatch.chdir(tmp_path)
+    arguments = [str(one).replace(VM, str(vm_sample)) for one in EXAMPLES[name]]
+    ran = pt(*name.split(), *arguments, "--json")
+    assert ran.code == 0, ran.err
+    whole = json.loads(ran.out, parse_constant=pytest.fail)
+    assert list(whole) == ["schema", "what", "result"]
+    assert whole["schema"] == SCHEMA == 1
+    assert whole["what"] == OTHER_NAMES.get(name, name)
+    assert whole["result"]

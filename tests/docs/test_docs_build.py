@@ -1,0 +1,101 @@
+"""The manual and the man pages: built without a warning, from the program's own help and files."""
+
+import re
+import subprocess
+import sys
+import tomllib
+
+import click
+import pytest
+from pages import DOCS
+
+from ptanalyze.bundled import bundled
+from ptanalyze.cli import COMMANDS
+from ptanalyze.cli import ptanalyze as program
+from ptanalyze.policies import policies
+
+
+@pytest.fixture(scope="module")
+def manual(tmp_path_factory):
+    """HTML files by name, built with every warning an error and every reference checked; no network."""
+    out = tmp_path_factory.mktemp("manual")
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-n",
+        "-b",
+        "html",
+        "-d",
+        out / "trees",
+    ]
+    built = subprocess.run([*command, DOCS, out / "html"], capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return {path.relative_to(out / "html").as_posix(): path.read_text() for path in out.rglob("*.html")}
+
+
+@pytest.fixture(scope="module")
+def man(tmp_path_factory):
+    out = tmp_path_factory.mktemp("man")
+    subprocess.run([sys.executable, DOCS / "_ext" / "man_pages.py", out], check=True, capture_output=True)
+    return {path.name: path for path in out.iterdir()}
+
+
+def every_command(command=program, name="ptanalyze"):
+    yield name, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for child in command.list_commands(context):
+            yield from every_command(command.get_command(context, child), f"{name} {child}")
+
+
+def test_every_command_and_option_is_in_the_manual(manual):
+    page = manual["reference/commands.html"]
+    for name, command in every_command():
+        assert f">{name}<" in page
+        for one in command.params:
+            assert all(f">{option}" in page or f" {option}" in page for option in getattr(one, "opts", [])
+                       if isinstance(one, click.Option) and not one.hidden), f"{name} {one.name}"  # fmt: skip
+
+
+def test_every_policy_and_its_parameters_are_in_the_manual(manual):
+    page = manual["reference/policies.html"]
+    for policy in policies().values():
+        assert f">{policy.name}<" in page
+        assert all(f">{field}<" in page for field in policy.params.__struct_fields__)
+
+
+@pytest.mark.parametrize("kind", ["machines", "costs"])
+def test_every_number_and_its_source_is_in_the_manual(manual, kind):
+    page = manual[f"reference/{kind}.html"]
+    for path in (bundled("models") / kind).glob("*.toml"):
+        record = tomllib.loads(path.read_text())
+        assert f">{path.stem}<" in page
+        assert all(f">{name}<" in page for name in record["sources"])
+
+
+def test_the_manual_asks_nothing_of_the_network(manual):
+    for name, text in manual.items():
+        for outside in ('src="http', "src='http", "@import url(http", '<link rel="stylesheet" href="http'):
+            assert outside not in text, name
+
+
+def test_every_command_has_a_man_page_that_is_good_roff(man):
+    assert {name.replace(" ", "-") + ".1" for name, _ in every_command()} == set(man)
+    for path in man.values():
+        seen = subprocess.run(
+            ["groff", "-man", "-Tutf8", "-ww", "-rLL=80n", path], capture_output=True, text=True, check=True
+        )
+        assert not seen.stderr, f"{path.name}: {seen.stderr}"
+        shown = re.sub(".\b", "", seen.stdout)  # bold is overstruck
+        assert "NAME" in shown and "OPTIONS" in shown
+
+
+def test_the_man_page_says_what_the_help_says(man):
+    whole = (man["ptanalyze.1"]).read_text().replace("\\-", "-")
+    assert all(f"\\fB{name}\\fR" in whole for name in COMMANDS)
+    whatif = man["ptanalyze-whatif.1"].read_text().replace("\\-", "-")
+    assert "--threads-to-nodes TEXT" in whatif and "-p, --policy TEXT" in whatif

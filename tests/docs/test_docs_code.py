@@ -1,0 +1,88 @@
+"""Every code block of the manual that can run is run, page by page, in a directory with the bundled captures.
+
+Blocks of a page run in order and share the directory, as a reader would go on. A block that cannot run here
+says why in a comment before it: `% not run: needs root`. `% file: NAME` writes the block to a file.
+"""
+
+import json
+import shlex
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from pages import DOCS, PAGES, blocks, commands
+
+from ptanalyze.bundled import bundled
+from ptanalyze.cli import run
+
+RUNNABLE = [page for page in PAGES if any(not block.not_run for block in blocks(page))]
+DATA = {"json": json.loads, "toml": tomllib.loads, "text": str}
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory):
+    """Copies of the bundled captures for all pages, so that each is filtered once."""
+    copies = tmp_path_factory.mktemp("docs") / "samples"
+    copies.mkdir()
+    for sample in ("sysbench-memory", "vm-numa-visible", "vm-numa-oblivious"):
+        copied = copies / sample
+        copied.mkdir()
+        for file in (bundled("samples") / sample).iterdir():
+            if file.is_file():
+                (copied / file.name).write_bytes(file.read_bytes())
+    return copies
+
+
+@pytest.fixture
+def place(captures, tmp_path, monkeypatch):
+    (tmp_path / "dumps").mkdir()
+    (tmp_path / "dumps" / "samples").symlink_to(captures)
+    program = tmp_path / "bin" / "ptanalyze"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m ptanalyze "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(captures.parent / "cache"))
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", RUNNABLE)
+def test_the_code_of_a_page_runs(page, place, capfd):
+    names = {}
+    for block in blocks(page):
+        if block.not_run:
+            continue
+        if block.file:
+            (place / block.file).write_text(block.code)
+        if block.language == "sh":
+            for line, expected in commands(block.code):
+                code = shell(line)
+                assert code == expected, f"{line}: exit code {code}\n{capfd.readouterr().err}"
+        elif block.language == "python":
+            exec(compile(block.code, page, "exec"), names)
+        else:
+            DATA[block.language](block.code)
+        assert "Traceback" not in capfd.readouterr().err
+
+
+def shell(line):
+    """Exit code of a line of shell: of ptanalyze alone in this process, which has compiled its kernels."""
+    words = shlex.split(line, comments=True)
+    if words[0] == "ptanalyze" and not {">", "|", "&&"} & set(words):
+        return run(words[1:])
+    return subprocess.run(["bash", "-euo", "pipefail", "-c", line]).returncode
+
+
+def test_what_is_not_run_says_why():
+    for page in PAGES:
+        for block in blocks(page):
+            assert not block.not_run or block.not_run.startswith("needs "), f"{page}: {block.not_run}"
+            assert block.not_run or block.language in ("sh", "python", *DATA), f"{page}: {block.language}"
+
+
+def test_every_mark_stands_before_its_block():
+    for page in PAGES:
+        marks = [line for line in (DOCS / page).read_text("utf-8").splitlines() if line.startswith("% ")]
+        assert len(marks) == sum(bool(block.file or block.not_run) for block in blocks(page)), page
