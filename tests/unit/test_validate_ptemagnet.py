@@ -41,7 +41,7 @@ def test_a_co_runner_scatters_as_asked_and_ptemagnet_gathers_all(workshop):
     assert rows["scattered-alone"].error == pytest.approx(0, abs=0.01)
     assert rows["scattered-stress"].error == pytest.approx(0, abs=0.01)
     at_8 = corunner(6.8) ** 7  # a co-runner after each of the first seven pages
-    assert rows["regions-at-8"].ours.middle == pytest.approx(100 * at_8, rel=0.15)
+    assert rows["regions-at-8"].ours.middle == pytest.approx(100 * at_8, rel=0.2)  # of 1,024 lines
     assert ptemagnet.repaired(workshop) == 1.0
 
 

@@ -38,8 +38,8 @@ class Graph:
     """Captures, and one trace over them all, on a Bench; machine ptemagnet-broadwell, one socket, scaled."""
 
     def __init__(self, bench):
-        self.bench, self.pages = bench, bench.size(DATASET, DATASET >> 5) // SCALE // PAGE
-        self.turns = bench.size(TURNS, 4)
+        self.bench, self.pages = bench, bench.size(DATASET, DATASET >> 6) // SCALE // PAGE
+        self.turns = bench.size(TURNS, 1)
         share = self.pages * PAGE / DATASET
         self.machine = scaled(load_machine("ptemagnet-broadwell").resized(1), share)
         self.replayed = cache(self.replay)

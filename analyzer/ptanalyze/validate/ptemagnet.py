@@ -30,8 +30,8 @@ def section_3(bench):
     histogram = stress.histogram().sum(axis=0)
     note = (
         f"a co-runner takes the rest of 8 frames after {100 * corunner(BESIDE_STRESS):.0f} % of faults, "
-        "evenly: 6.8 on average then has fewer lines at 8 than measured. stress-ng must come and go: 63 % at 8 "
-        "leaves 4.8 on average for the others"
+        "evenly: 6.8 on average then has fewer lines at 8 than measured. stress-ng must come and go: 63 % at "
+        "8 leaves 4.8 on average for the others"
     )
     yield row(PAPER["regions-at-8"], 100 * histogram[-1] / histogram.sum(), MODELLED, note)
     found = counts(bench, BESIDE_STRESS)

@@ -1,7 +1,7 @@
 """A process told call by call: what its threads map, touch, protect and unmap, as Snapshot and Trace.
 
-Everything is traced from the start, so its tables need not be in the Snapshot: they are made by the first
-touch. Time does not pass: nothing that reads it is validated this way.
+Traced from the start, its tables need not be in a Snapshot: they are made by the first touch. Time does not
+pass: nothing that reads it is validated this way.
 """
 
 import numpy as np
