@@ -1,4 +1,4 @@
-"""`--json`: one object of one form from every command that has it, and the manual says what is in it."""
+"""What commands print: `--json`, one object of one form that the manual describes; else tables that fit."""
 
 import json
 from pathlib import Path
@@ -62,16 +62,33 @@ def test_the_manual_has_a_row_for_every_command_with_json():
     assert all(listed[name] == OTHER_NAMES.get(name, name) for name in commands_with_json())
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_json_is_one_object_with_schema_what_and_result(pt, vm_sample, tmp_path, monkeypatch, name):
+@pytest.fixture
+def example(pt, vm_sample, tmp_path, monkeypatch):
+    """Run a command of EXAMPLES with more arguments; returns its stdout."""
     (tmp_path / "local.csv").write_text(COUNTERS)
     (tmp_path / "matrix.csv").write_text(MATRIX)
     monkeypatch.chdir(tmp_path)
-    arguments = [str(one).replace(VM, str(vm_sample)) for one in EXAMPLES[name]]
-    ran = pt(*name.split(), *arguments, "--json")
-    assert ran.code == 0, ran.err
-    whole = json.loads(ran.out, parse_constant=pytest.fail)
+
+    def call(name, *more):
+        arguments = [str(one).replace(VM, str(vm_sample)) for one in EXAMPLES[name]]
+        ran = pt(*name.split(), *arguments, *more)
+        assert ran.code == 0, ran.err
+        return ran.out
+
+    return call
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_json_is_one_object_with_schema_what_and_result(example, name):
+    whole = json.loads(example(name, "--json"), parse_constant=pytest.fail)
     assert list(whole) == ["schema", "what", "result"]
     assert whole["schema"] == SCHEMA == 1
     assert whole["what"] == OTHER_NAMES.get(name, name)
     assert whole["result"]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_tables_fit_a_terminal_of_80_columns(example, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = example(name).splitlines()
+    assert lines and max(map(len, lines)) <= 80

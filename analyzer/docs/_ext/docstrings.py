@@ -47,6 +47,12 @@ def process(app, what, name, thing, options, lines):
     lines[:] = convert(list(lines))
 
 
+def skip(app, what, name, thing, skipped, options):
+    """Fields of named tuples: the docstring of their class says what they are."""
+    return True if type(thing).__name__ == "_tuplegetter" else None
+
+
 def setup(app):
+    app.connect("autodoc-skip-member", skip)
     app.connect("autodoc-process-docstring", process)
     return {"parallel_read_safe": True}

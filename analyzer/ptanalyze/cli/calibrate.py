@@ -108,7 +108,7 @@ def calibrated(
 def show(calibration, as_json):
     import msgspec
 
-    from ..tables import number, print_json, print_sections
+    from ..tables import console, number, print_json, print_sections
 
     if as_json:
         print_json("calibration", msgspec.to_builtins(calibration))
@@ -128,13 +128,14 @@ def show(calibration, as_json):
             "low, middle, high": {key: interval(value) for key, value in names.items()},
         }
     )
+    out = console()
     for heading, lines in (
         ("identified", calibration.identified),
         ("assumed", calibration.assumed),
         ("suspicious", calibration.flags),
     ):
         for line in lines:
-            click.echo(f"{heading}: {line}")
+            out.print(f"{heading}: {line}")
 
 
 def interval(value):

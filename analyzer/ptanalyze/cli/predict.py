@@ -44,7 +44,7 @@ def show(calibration, placements, as_json):
     from dataclasses import asdict
 
     from ..predict import order, predict
-    from ..tables import print_json, print_rows
+    from ..tables import console, print_json, print_rows
 
     found = [predict(calibration, name) for name in placements or order(calibration)]
     if as_json:
@@ -55,10 +55,11 @@ def show(calibration, placements, as_json):
     print_rows(
         f"Run time of {calibration.name or 'the run'} over all tables local", [row(one) for one in found]
     )
+    out = console()
     for line in calibration.assumed:
-        click.echo(f"assumed: {line}")
+        out.print(f"assumed: {line}")
     for line in calibration.flags:
-        click.echo(f"suspicious: {line}")
+        out.print(f"suspicious: {line}")
 
 
 def row(one):
