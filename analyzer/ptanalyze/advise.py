@@ -60,12 +60,12 @@ class Report(NamedTuple):
     sentence: str
 
 
-def advise(world, budget, costs, *, contended=False, progress=None, provenance=None):
+def advise(world, budget, costs, *, contended=False, progress=None, provenance=None, calibration=None):
     """Report on all policies that a captured World (whatif.captured_world) allows, within a Budget."""
     allowed, refused = candidates(world)
     base = baseline_of(world)
     plans = sorted(allowed, key=lambda plan: plan.name != base)
-    results = replayed(world, plans, costs, contended, progress, provenance, refused)
+    results = replayed(world, plans, costs, contended, progress, provenance, refused, calibration=calibration)
     ranked, about = rank(results, budget), workload(world)
     return Report(ranked, refused, results[0], about, sentence(ranked, results[0], about))
 

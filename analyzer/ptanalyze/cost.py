@@ -4,10 +4,13 @@ The run-time law is additive, C = NW + e W + M: NW cycles outside walks, W walk 
 that stalls the program, M the kernel's work on page tables, all summed over the CPUs. The counters of the
 public vMitosis runs obey it with one e per workload over all placements. Neither e nor NW can be read off a
 trace: both are stated intervals, and a speed-up is computed with the same e and NW for the baseline and for
-the policy. M is what faults and system calls keep their callers busy, and what shootdowns take from the CPUs
+the policy. With a Calibration they are those of a measured run: e as calibrated, NW = C - e (G + E) of its
+counters, and G and E grow as the replay's walk cycles do over those of the baseline's walks with all tables
+local. M is what faults and system calls keep their callers busy, and what shootdowns take from the CPUs
 that they interrupt (docs/adr/0009-what-a-system-call-costs.md).
 """
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -50,7 +53,26 @@ def read_cycles(machine, contended=False):
 
 def walk_cycles(reads, machine, contended=False):
     """(guest, host) cycles of all reads; the reads of one walk depend on each other, so they add up."""
-    by_bit = np.einsum("bnmd,nmd->b", reads.astype(np.float64), read_cycles(machine, contended))
+    return _by_dimension(reads, read_cycles(machine, contended))
+
+
+def local_walk_cycles(reads, machine):
+    """(guest, host) cycles of the same reads if every table were local."""
+    cycles = read_cycles(machine)
+    own = np.broadcast_to(cycles[np.arange(machine.nodes), np.arange(machine.nodes)][:, None], cycles.shape)
+    return _by_dimension(reads, own)
+
+
+def dram_shares(reads, machine, contended=False):
+    """(guest, host) share of walk cycles that waits for DRAM, f of the law; None where there are no reads."""
+    cycles = read_cycles(machine, contended)
+    dram = cycles * np.array([0.0, 1.0])
+    parts = zip(_by_dimension(reads, dram), _by_dimension(reads, cycles), strict=True)
+    return tuple(part / whole if whole else None for part, whole in parts)
+
+
+def _by_dimension(reads, cycles):
+    by_bit = np.einsum("bnmd,nmd->b", reads.astype(np.float64), cycles)
     guest = float(by_bit[::LEVEL_BITS].sum())
     return guest, float(by_bit.sum()) - guest
 
@@ -154,36 +176,84 @@ def call_costs(counters, machine, costs, made, baseline=()):
     return tuple(found)
 
 
-def price(counters, machine, costs, baseline=None, instructions=0.0, contended=False, made=None):
-    """Price of Counters against the baseline's Price; no speed-up where instructions are not known (0)."""
+def price(
+    counters,
+    machine,
+    costs,
+    baseline=None,
+    instructions=0.0,
+    contended=False,
+    made=None,
+    calibration=None,
+):
+    """Price of Counters against the baseline's Price, None: they are the baseline's own.
+
+    No speed-up where neither instructions are known (0) nor a Calibration is given.
+    """
     guest, host = walk_cycles(counters.reads, machine, contended)
-    management = management_cycles(counters, machine, costs, made)
     calls = (
         call_costs(counters, machine, costs, made, baseline.system_calls if baseline else ()) if made else ()
     )
-    speedup = run = None
-    if instructions and baseline is not None:
-        before = baseline.walk_cycles, baseline.management_cycles
-        speedup = _speedup(before, (guest + host, management), instructions, costs)
-        outside = instructions * costs.cycles_per_instruction.middle
-        run = outside + costs.exposed.middle * (guest + host) + management
-    said = assumptions(costs, contended)
-    return Price(guest + host, guest, host, management, speedup, run, said, calls)
+    found = Price(
+        walk_cycles=guest + host,
+        guest_walk_cycles=guest,
+        host_walk_cycles=host,
+        local_walk_cycles=local_walk_cycles(counters.reads, machine),
+        dram_shares=dram_shares(counters.reads, machine, contended),
+        management_cycles=management_cycles(counters, machine, costs, made),
+        speedup=None,
+        run_cycles=None,
+        assumptions=assumptions(costs, contended, calibration),
+        system_calls=calls,
+    )
+    base = baseline or found
+    run, corners, middle = _measured(base, calibration) if calibration else _assumed(instructions, costs)
+    if run is None:
+        return found
+    ratios = [run(base, *at) / run(found, *at) for at in (*corners, middle)]
+    speedup = Estimate(min(ratios), ratios[-1], max(ratios))
+    return replace(found, speedup=speedup, run_cycles=run(found, *middle))
 
 
-def _speedup(base, new, instructions, costs):
-    def at(exposed, cpi):
-        outside = instructions * cpi
-        return (outside + exposed * base[0] + base[1]) / (outside + exposed * new[0] + new[1])
-
+def _assumed(instructions, costs):
+    """(run cycles of a Price by e and cycles an instruction, corners, middle)."""
     e, cpi = costs.exposed, costs.cycles_per_instruction
-    corners = [at(*corner) for corner in product((e.low, e.high), (cpi.low, cpi.high))]
-    middle = at(e.middle, cpi.middle)
-    return Estimate(min(*corners, middle), middle, max(*corners, middle))
+
+    def run(priced, exposed, cycles):
+        return instructions * cycles + exposed * priced.walk_cycles + priced.management_cycles
+
+    corners = tuple(product((e.low, e.high), (cpi.low, cpi.high)))
+    return run if instructions else None, corners, (e.middle, cpi.middle)
 
 
-def assumptions(costs, contended=False):
+def _measured(base, calibration):
+    """The same by e alone: what the replay changes, in the proportions of the calibrated run."""
+    local, e = calibration.local, calibration.exposed
+    simulated = sum(base.local_walk_cycles)
+    if not simulated:
+        return None, (), ()
+    grown = [
+        counted / own if own else 0.0
+        for counted, own in zip((local.gpt, local.ept), base.local_walk_cycles, strict=True)
+    ]
+
+    def run(priced, exposed):
+        walks = grown[0] * priced.guest_walk_cycles + grown[1] * priced.host_walk_cycles
+        extra = (priced.management_cycles - base.management_cycles) * local.walk / simulated
+        return local.cycles - exposed * local.walk + exposed * walks + extra
+
+    return run, ((e.low,), (e.high,)), (e.middle,)
+
+
+def assumptions(costs, contended=False, calibration=None):
     """One line: what the run-time estimate takes for granted."""
+    if calibration is not None:
+        e = calibration.exposed
+        return (
+            f"{e.low:.2f} to {e.high:.2f} of walk cycles stall the program, cycles outside walks are those "
+            f"of the calibrated run {calibration.name or '(unnamed)'}, walk cycles grow as the replay's do; "
+            f"{'contended' if contended else 'idle'} latencies, costs of {costs.name}"
+        )
     e, cpi = costs.exposed, costs.cycles_per_instruction
     return (
         f"{e.low:g} to {e.high:g} of walk cycles stall the program, {cpi.low:g} to {cpi.high:g} cycles an "

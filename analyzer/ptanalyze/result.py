@@ -51,6 +51,8 @@ class Price:
     """From cost.price: cycles are summed over all CPUs.
 
     walk_cycles        all reads, at the machine's latencies
+    local_walk_cycles  (guest, host) of the same reads if every table were local
+    dram_shares        (guest, host) share of the walk cycles that waits for DRAM, None without reads
     management_cycles  faults and system calls, and what their shootdowns take from others
     speedup            run time of the baseline / run time under this policy, None without a trace
     run_cycles         of the whole run, by the middle of the assumptions, None without a trace
@@ -61,6 +63,8 @@ class Price:
     walk_cycles: float
     guest_walk_cycles: float
     host_walk_cycles: float
+    local_walk_cycles: tuple[float, float]
+    dram_shares: tuple[float | None, float | None]
     management_cycles: float
     speedup: Estimate | None
     run_cycles: float | None
@@ -188,6 +192,8 @@ class Result:
             "guest_walk_cycles": self.price.guest_walk_cycles,
             "host_walk_cycles": self.price.host_walk_cycles,
             "cycles_per_walk": self.price.walk_cycles / walks,
+            "guest_dram_share": self.price.dram_shares[0],
+            "host_dram_share": self.price.dram_shares[1],
             "management_cycles": self.price.management_cycles,
         }
         speedup = self.price.speedup

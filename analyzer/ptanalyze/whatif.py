@@ -35,6 +35,7 @@ def whatif(
     moves=None,
     move_threads="",
     windows=0,
+    calibration=None,
 ):
     """[Result]: the baseline's first, then one for each of `policies` that is not the baseline itself.
 
@@ -46,6 +47,7 @@ def whatif(
     progress   called with (done, of so many, what): touches of the TLB filter pass, then walks replayed
     moves      world.data_moves.Moves: how data pages move, None: by the trace's events alone
     move_threads  threads that go on elsewhere, see world.thread_moves; windows: how many a Result.series has
+    calibration  Calibration of a measured run (calibrate.calibrate): run time is estimated in its proportions
     Without a trace (None) every mapped page counts once for each node; policies that depend on order refuse.
     Raises UsageError for parameters, combinations and placements that are not possible.
     """
@@ -54,7 +56,9 @@ def whatif(
     )
     plans = planned(policies, baseline_of(world) if baseline == AUTO else baseline)
     costs = costs or load_costs(machine)
-    return replayed(world, plans, costs, contended, progress, provenance, windows=windows)
+    return replayed(
+        world, plans, costs, contended, progress, provenance, windows=windows, calibration=calibration
+    )
 
 
 def baseline_of(world):
@@ -83,7 +87,15 @@ def captured_world(
 
 
 def replayed(
-    captured, plans, costs, contended=False, progress=None, provenance=None, refused=None, windows=0
+    captured,
+    plans,
+    costs,
+    contended=False,
+    progress=None,
+    provenance=None,
+    refused=None,
+    windows=0,
+    calibration=None,
 ):
     """[Result] of Plans on a captured World, the first one being what the others are compared with.
 
@@ -92,20 +104,36 @@ def replayed(
     provenance = _complete(provenance)
     if not captured.traced:
         return static_results(captured, plans, costs, provenance, contended, refused)
+    _must_fit(calibration, captured.snapshot)
     done = {}
     for world, runs in by_world(plans, captured, refused):
         mapped = replay(runs, world, world.reads(), _ticking(progress, world), windows)
         done |= {id(run.plan): (run, world, mapped) for run in runs}
     first = done[id(plans[0])]
-    base = plans[0].name, _price(*first, None, costs, contended)
+    how = costs, contended, calibration
+    base = plans[0].name, _price(*first, None, *how)
     kept = [plan for plan in plans if id(plan) in done]
-    return [_result(*done[id(plan)], base, costs, provenance, contended) for plan in kept]
+    return [_result(*done[id(plan)], base, how, provenance) for plan in kept]
 
 
-def _price(run, world, mapped, baseline, costs, contended):
+def _must_fit(calibration, snapshot):
+    """UsageError for a Calibration that cannot be of this capture's program."""
+    if calibration is None:
+        return
+    name = calibration.name or "(unnamed)"
+    if calibration.exposed is None:
+        raise UsageError(
+            f"calibration {name}: has no walk cycles; calibrate with counters of page walks, or leave it out"
+        )
+    if calibration.native != snapshot.native:
+        of, is_ = ("native", "a VM's") if calibration.native else ("a VM's", "native")
+        raise UsageError(f"calibration {name}: of a run that was {of}, the capture is {is_}")
+
+
+def _price(run, world, mapped, baseline, costs, contended, calibration):
     executed, _ = cost.instructions(world.trace, costs)
     made = system_calls(world, mapped)
-    return cost.price(run.counters, world.machine, costs, baseline, executed, contended, made)
+    return cost.price(run.counters, world.machine, costs, baseline, executed, contended, made, calibration)
 
 
 def _complete(provenance):
@@ -144,7 +172,7 @@ def by_world(plans, world, refused=None):
             yield shaped, runs
 
 
-def _result(run, world, mapped, base, costs, provenance, contended):
+def _result(run, world, mapped, base, how, provenance):
     baseline, base_price = base
     space, count = world.space, by_socket(run.counters, world.domains)
     guest = mapped.exists.copy()
@@ -170,9 +198,9 @@ def _result(run, world, mapped, base, costs, provenance, contended):
         host_pages=int(run.counters.host_pages[0]),
         host_single_copy=space.host_tables,
         aside_pages=world.aside_pages,
-        price=_price(run, world, mapped, base_price, costs, contended),
+        price=_price(run, world, mapped, base_price, *how),
         facts=run.facts(world),
-        notes=tuple(notes(world, cost.instructions(world.trace, costs)[1])),
+        notes=tuple(notes(world, cost.instructions(world.trace, how[0])[1])),
         provenance=provenance,
         series=run.series,
     )

@@ -88,3 +88,18 @@ def test_policies_that_act_on_different_things_go_together_in_any_order(pt, vm_s
     assert both[0]["leaf_LR_share"] == both[0]["leaf_RR_share"] == 0 < both[0]["ept_bytes_extra"]
     ran = pt("whatif", vm_sample, "-p", "hydra+mitosis")
     assert is_one_line(ran, 2) and "both act on gPT" in ran.err
+
+
+def test_a_calibrated_run_narrows_the_estimate(pt, sample, tmp_path):
+    counters = {"cycles": 8e11, "dtlb_load_misses.walk_pending": 3e11, "dtlb_store_misses.walk_pending": 1e9}
+    perf = tmp_path / "local.csv"
+    perf.write_text("".join(f"{int(n)},,{name}:u,100,100.00,,\n" for name, n in counters.items()))
+    made = pt("calibrate", "--local", perf, "--native", "-o", tmp_path / "app.toml")
+    assert made.code == 0, made.err
+    ask = "whatif", sample, "-p", "mitosis", "--json"
+    plain = result_of(pt(*ask))[1]
+    measured = result_of(pt(*ask, "--calibration", tmp_path / "app.toml"))[1]
+    assert "the calibrated run" in measured["assumptions"] and measured["speedup"] > 1
+    assert measured["walk_cycles"] == plain["walk_cycles"] and measured["speedup"] != plain["speedup"]
+    ran = pt(*ask, "--calibration", tmp_path / "none.toml")
+    assert is_one_line(ran, 2) and "none.toml" in ran.err

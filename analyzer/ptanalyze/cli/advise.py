@@ -61,6 +61,7 @@ def command(capture, memory, updates, plot, plot_kind, as_json, **options):
             contended=how["contended"],
             progress=progress,
             provenance=how["provenance"],
+            calibration=how["calibration"],
         )
     show_json(report) if as_json else show(report)
     if plot:

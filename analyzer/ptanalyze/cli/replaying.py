@@ -26,6 +26,11 @@ OPTIONS = (
         help="recorded, round-robin, block, or nodes as 0,0,1,1.",
     ),
     click.option("--costs", type=click.Path(), help="Cost file instead of the machine's own."),
+    click.option(
+        "--calibration",
+        type=click.Path(),
+        help="What `ptanalyze calibrate` wrote of a measured run: run times in its proportions.",
+    ),
     click.option("--contended", is_flag=True, help="DRAM latencies under load of the interconnect."),
     click.option(
         "--threads",
@@ -84,9 +89,19 @@ class Question(NamedTuple):
 
 
 def question(
-    directory, machine, placement, costs, contended, threads, move_threads="", autonuma=False, balancing=()
+    directory,
+    machine,
+    placement,
+    costs,
+    contended,
+    threads,
+    calibration=None,
+    move_threads="",
+    autonuma=False,
+    balancing=(),
 ):
     """The Question of a capture (or the default one) and the options' values."""
+    from ..formats.calibration_file import read_calibration
     from ..machine import load_costs, load_machine
     from ..world.data_moves import Moves, moves_from
     from .options import open_or_default
@@ -96,6 +111,7 @@ def question(
     how = {
         "placement": placement,
         "costs": load_costs(target, costs),
+        "calibration": read_calibration(calibration) if calibration else None,
         "contended": contended,
         "threads": threads,
         "cache_dir": opened.cache,

@@ -1,0 +1,86 @@
+"""Run time in the proportions of a measured run: closed forms, and what does not fit is refused."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptanalyze import cost
+from ptanalyze.calibrate import calibrate
+from ptanalyze.errors import UsageError
+from ptanalyze.kernels.replay import counters
+from ptanalyze.law import Interval, Run
+from ptanalyze.machine import load_costs, load_machine
+from ptanalyze.trace import Event
+from ptanalyze.whatif import whatif
+from replay_cases import HEAP
+from strategies import PAGE, build_snapshot, build_trace, small_machine
+
+COSTS = load_costs(load_machine("sapphire-rapids"))
+MACHINE = small_machine(2)  # 2 GHz, 100 ns local, 200 ns remote, L2 14 and LLC 50 cycles
+NATIVE = msgspec.structs.replace(
+    calibrate(Run(1e12, 4e11, 0.0), native=True), exposed=Interval(0.5, 0.6, 0.8), name="btree"
+)
+
+
+def read(local, remote, cached=0, host=0):
+    count = counters(2)
+    count.reads[8, 0, 0, 1], count.reads[8, 0, 1, 1], count.reads[8, 0, 0, 0] = local, remote, cached
+    count.reads[1, 0, 1, 1] = host
+    return count
+
+
+def test_remote_walks_stretch_the_measured_walk_cycles_as_the_replay_says():
+    base = cost.price(read(0, 1000), MACHINE, COSTS, calibration=NATIVE)
+    local = cost.price(read(1000, 0), MACHINE, COSTS, base, calibration=NATIVE)
+    law = lambda e: (1e12 + e * 4e11) / 1e12  # noqa: E731 - all remote takes twice the walk cycles
+    assert local.speedup.middle == pytest.approx(law(0.6))
+    assert (local.speedup.low, local.speedup.high) == (pytest.approx(law(0.5)), pytest.approx(law(0.8)))
+    assert local.run_cycles == pytest.approx(1e12)
+    assert base.run_cycles == pytest.approx(1.24e12)
+    assert base.speedup.low == base.speedup.high == 1
+
+
+def test_the_share_that_waits_for_dram_is_what_the_simulated_caches_say():
+    price = cost.price(read(100, 0, cached=100), MACHINE, COSTS)
+    assert price.dram_shares == (pytest.approx(200 / 232), None)
+    assert price.local_walk_cycles == (price.walk_cycles, 0)
+
+
+@given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_the_scale_of_the_trace_does_not_matter(local, remote, cached):
+    found = []
+    for times in (1, 7):
+        base = cost.price(
+            read(times * local, times * remote, times * cached), MACHINE, COSTS, calibration=NATIVE
+        )
+        ideal = read(times * (local + remote), 0, times * cached)
+        found.append(cost.price(ideal, MACHINE, COSTS, base, calibration=NATIVE).speedup.middle)
+    assert found[0] == pytest.approx(found[1])
+
+
+def test_each_dimension_grows_by_its_own_counter():
+    two = msgspec.structs.replace(NATIVE, native=False, local=Run(1e12, 4e11, 2e11))
+    base = cost.price(read(1000, 0, host=500), MACHINE, COSTS, calibration=two)  # its host reads are remote
+    assert base.run_cycles == pytest.approx(1e12 + 0.6 * 2e11)
+
+
+def asked(calibration, host=None):
+    vas = [HEAP + k * PAGE for k in range(8)]
+    pages = [(va, k) for k, va in enumerate(vas)]
+    snapshot = build_snapshot(pages, host, table_nodes=(1,), vmas=[(HEAP, HEAP + 8 * PAGE, "h")])
+    trace = build_trace([(0, vas)], [(0, 0, Event.ROI_START, (), 0)])
+    return whatif(snapshot, trace, small_machine(2), [("mitosis", {})], costs=COSTS, calibration=calibration)
+
+
+def test_the_what_if_names_the_calibrated_run():
+    mitosis = asked(NATIVE)[1]
+    assert "the calibrated run btree" in mitosis.price.assumptions
+    assert mitosis.price.speedup.middle > 1
+
+
+def test_a_calibration_of_another_kind_of_run_is_refused():
+    with pytest.raises(UsageError, match="btree: of a run that was native, the capture is a VM's"):
+        asked(NATIVE, host=[])
+    with pytest.raises(UsageError, match="btree: has no walk cycles"):
+        asked(msgspec.structs.replace(NATIVE, exposed=None))
