@@ -15,6 +15,15 @@ from .walks import GUEST_BIT
 CLASSES = ("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")
 NATIVE_CLASSES = {"Local-Local": "Local", "Remote-Local": "Remote"}
 HELD = ("bloat_bytes", "unused_bytes_peak", "page_cache_bytes_unused")
+OPTIONAL = (
+    "speedup_low",
+    "speedup",
+    "speedup_high",
+    "guest_dram_share",
+    "host_dram_share",
+    "system_call_ns",
+    "system_call_stolen_ns",
+)
 PAGE_SHIFT, SLOT_BITS = 12, 9
 
 
@@ -42,10 +51,14 @@ def whatif_frame(results: Sequence[Result], machine: Machine | None = None) -> D
     attrs["machine"]: machine_limits, if a Machine is given.
     """
     rows = DataFrame([{**result.row(), "held_bytes": held_bytes(result)} for result in results])
-    numbers = ["speedup_low", "speedup", "speedup_high", "system_call_ns", "system_call_stolen_ns"]
-    rows = rows.astype({name: float for name in numbers if name in rows})
+    rows = numbers(rows)
     limits = machine_limits(machine) if machine else {}
     return described(rows, notes_of(results), provenance_of(results), machine=limits)
+
+
+def numbers(table: DataFrame) -> DataFrame:
+    """The table with NaN for None where a column may lack a number."""
+    return table.astype({name: float for name in OPTIONAL if name in table})
 
 
 def held_bytes(result: Result) -> int:
@@ -162,7 +175,7 @@ def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence
         keys = {key: known.get(key, known.get(key.rpartition(".")[2])) for key in swept}
         rows.append({**keys, **{name: v for name, v in result.row().items() if name not in keys}})
     results = [result for _, result in points]
-    table = DataFrame(rows).astype({"speedup_low": float, "speedup": float, "speedup_high": float})
+    table = numbers(DataFrame(rows))
     return described(table, notes_of(results), provenance_of(results), swept=list(swept))
 
 
