@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 SCHEMA = 1
 WIDE = 200  # columns where there is no terminal and COLUMNS says nothing
-LONG = 24  # words are folded at this width, where most of a column are shorter at SHORT, numbers never
+LONG = 24  # text is folded at this width, where most of a column is shorter at SHORT; numbers never
 SHORT = 12
-LONGEST_KEY = 32  # what tells rows apart is folded here
+LONGEST_KEY = 32  # what tells rows apart is folded here, or where it would take half of the width
+PROSE = 48  # words of which most in a column are longer are listed when their table does not fit
 FRAME = 3  # columns that each column of a table takes beside its text; and one more on the left
 NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e[-+]?\d+)?( %)?|-", re.IGNORECASE)
 
@@ -92,7 +93,8 @@ def print_rows(title, rows, note=""):
     names = list(dict.fromkeys(key for row in rows for key in row))
     texts = [[shown(row.get(name)) for row in rows] for name in names]
     keys = distinct(texts)
-    columns = [column(*one, key=k < keys) for k, one in enumerate(zip(names, texts, strict=True))]
+    fold = min(LONGEST_KEY, max(out.width // 2 // keys - FRAME, SHORT))
+    columns = [column(*one, fold if k < keys else 0) for k, one in enumerate(zip(names, texts, strict=True))]
     if room(columns, out.width) < 0 and any(one.long for one in columns[keys:]):
         print_records(out, title, columns, keys, note)
         return
@@ -104,16 +106,18 @@ def print_rows(title, rows, note=""):
         out.print(note, style="italic")
 
 
-def column(name, texts, key=False):
+def column(name, texts, fold=0):
+    """The Column of `texts`, folded at `fold`; 0: where its texts suggest, and never within their words."""
     from rich.cells import cell_len
 
     words = not all(NUMBER.fullmatch(text) for text in texts)
     sizes = sorted(map(cell_len, texts)) or [0]
     usual, widest = sizes[len(sizes) // 2], sizes[-1]
-    fold = LONGEST_KEY if key else min(max(usual, SHORT), LONG)
+    word = max((cell_len(one) for text in texts for one in text.split()), default=0)
     header = max(map(cell_len, name.split()), default=0)
-    least = max(min(widest, fold) if words else widest, header)
-    return Column(name, least, max(widest, cell_len(name)), words, words and usual > LONG, texts)
+    folded = max(fold or min(max(usual, SHORT), LONG), min(word, LONGEST_KEY if fold else LONG))
+    least = max(min(widest, folded) if words else widest, header)
+    return Column(name, least, max(widest, cell_len(name)), words, words and usual > PROSE, texts)
 
 
 def distinct(texts):
