@@ -33,8 +33,11 @@ from .options import complete_machines, json_option
 )
 @click.option("--allow-multiplexed", is_flag=True, help="Take counters that perf scaled up from below 90 %.")
 @click.option("-o", "--output", type=click.Path(), help="Keep the calibration in this TOML file.")
+@click.option(
+    "--write-machine", type=click.Path(), help="With --latency: also write a machine file with it, FILE.toml."
+)
 @json_option
-def command(output, as_json, **options):
+def command(output, write_machine, as_json, **options):
     """Calibrate the run-time law with counters of `perf stat`: human output, -x, or -j.
 
     One run with local tables gives walk cycles and bounds; a second one with any known placement gives what
@@ -45,6 +48,8 @@ def command(output, as_json, **options):
 
     if output is not None:
         check_output(output)
+    if write_machine is not None:
+        write_machine_file(write_machine, options["machine"], options["latency_file"], options["local_ns"])
     calibration = calibrated(**options)
     if output is not None:
         write_calibration(output, calibration)
@@ -59,6 +64,21 @@ def check_output(output):
     path = Path(output)
     if path.suffix != ".toml" or path.is_dir() or not path.parent.is_dir():
         raise UsageError(f"-o {output}: expected FILE.toml in a directory that exists")
+
+
+def write_machine_file(path, machine, latency_file, local_ns):
+    """The machine asked for (or the reference one), with measured latencies."""
+    from ..calibrate import REFERENCE_MACHINE
+    from ..errors import UsageError
+    from ..formats.machine_file import with_latency, write_machine
+    from ..formats.node_latency import read_latency
+    from ..machine import load_machine
+
+    if latency_file is None:
+        raise UsageError(f"--write-machine {path}: needs --latency, what `ptanalyze topology latency` wrote")
+    base = load_machine(machine or REFERENCE_MACHINE)
+    write_machine(path, with_latency(base, read_latency(latency_file, local_ns), Path(path).stem))
+    click.echo(f"{path}: written; use it with -m {path}", err=True)
 
 
 def calibrated(

@@ -1,6 +1,5 @@
 """Calibration files: TOML with fixed fields, written by `ptanalyze calibrate`, read strictly."""
 
-import json
 import tomllib
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from ..calibration import Calibration
 from ..errors import CaptureError, UsageError
 from ..law import Interval, placement
 from .atomic import atomic_write
+from .toml_text import toml
 
 FORMAT, VERSION = "ptanalyze-calibration", 1
 INTERVALS = ("exposed", "dram_share", "gpt_part", "remote_stretch", "contended_stretch")
@@ -27,26 +27,8 @@ class Record(Calibration, frozen=True, forbid_unknown_fields=True, kw_only=True)
 def write_calibration(path, calibration):
     """Write a Calibration as TOML: whole, synced, 0600."""
     fields = {"format": FORMAT, "version": VERSION, **msgspec.to_builtins(calibration)}
-    fields = {key: value for key, value in fields.items() if value is not None}
-    lines = [f"{key} = {_toml(value)}" for key, value in fields.items() if not isinstance(value, dict)]
-    for key, table in fields.items():
-        if isinstance(table, dict):
-            lines += ["", f"[{key}]", *(f"{_key(k)} = {_toml(v)}" for k, v in table.items() if v is not None)]
     with atomic_write(path) as out:
-        out.write("\n".join(lines).encode() + b"\n")
-
-
-def _key(key):
-    return key if key.isidentifier() and key.isascii() else _toml(key)
-
-
-def _toml(value):
-    """A TOML value: TOML's basic strings are JSON's, but for surrogate pairs and DEL."""
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value)
+        out.write(toml(fields).encode())
 
 
 def read_calibration(path):

@@ -1,0 +1,50 @@
+"""A machine file written: a known machine with latencies that were measured on another one."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from ..errors import UsageError
+from ..machine import Latency
+from .atomic import atomic_write
+from .toml_text import toml
+
+
+def with_latency(machine, measured, name):
+    """Machine of as many nodes as a NodeLatency has, with its latencies; both directions of a pair averaged.
+
+    Without latencies under load there are none. UsageError where the numbers are no machine's.
+    """
+    sized = machine.resized(len(measured.nodes))
+    idle, contended = (_both_ways(matrix) for matrix in (measured.idle, measured.contended))
+    odd = np.array(idle) < np.array(idle).diagonal()[:, None]
+    if odd.any():
+        a, b = (int(at) for at in np.argwhere(odd)[0])
+        raise UsageError(
+            f"latency: [{a}][{b}] = {idle[a][b]:g} ns is below node {a}'s own memory: measure again"
+        )
+    none = "not measured: no latencies under load"
+    said = {"latency_idle": measured.source, "latency_contended": measured.source if contended else none}
+    return msgspec.structs.replace(
+        sized,
+        name=name,
+        description=f"{machine.name} with latencies measured elsewhere",
+        latency=Latency(idle=idle, contended=contended),
+        sources={**machine.sources, **said},
+    )
+
+
+def _both_ways(matrix):
+    if matrix is None:
+        return None
+    mean = (np.asarray(matrix, np.float64) + np.asarray(matrix, np.float64).T) / 2
+    return tuple(tuple(float(value) for value in row) for row in mean)
+
+
+def write_machine(path, machine):
+    """Write a Machine as a file that load_machine reads; UsageError unless it is named FILE.toml."""
+    if Path(path).suffix != ".toml" or not Path(path).parent.is_dir():
+        raise UsageError(f"{path}: expected FILE.toml in a directory that exists")
+    with atomic_write(path) as out:
+        out.write(toml(msgspec.to_builtins(machine)).encode())
