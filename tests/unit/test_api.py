@@ -16,6 +16,7 @@ from ptanalyze import api
 from ptanalyze.advise import HELD as ADVISED_HELD
 from ptanalyze.capture import Capture
 from ptanalyze.errors import UsageError
+from ptanalyze.formats.calibration_file import write_calibration
 from ptanalyze.frames import HELD
 from ptanalyze.machine import load_machine
 from ptanalyze.result import Result
@@ -124,7 +125,9 @@ def test_whatif_has_a_row_a_policy_as_the_results_say(native, replayed):
     table = replayed.frame
     assert table["policy"].tolist() == ["linux", "mitosis", "hydra"]
     for row, result in zip(table.to_dict("records"), direct, strict=True):
-        assert {key: row[key] for key in result.row()} == result.row()
+        known = {key: value for key, value in result.row().items() if value is not None}
+        assert {key: row[key] for key in known} == known
+        assert all(np.isnan(row[key]) for key in result.row().keys() - known)
     assert all(isinstance(one, Result) for one in replayed.results)
 
 
@@ -313,3 +316,18 @@ def test_calibrate_and_predict_from_perf_files(tmp_path):
     assert rows["cycles"]["LL"] == pytest.approx(20_000_000_000)
     assert table.attrs["units"]["seconds"] == "s" and table.attrs["notes"]
     assert ptanalyze.predict(known, ["LL"])["placement"].tolist() == ["LL"]
+
+
+def test_a_calibration_or_its_file_sets_the_proportions_of_run_time(vm, tmp_path):
+    local, kept = tmp_path / "local.txt", tmp_path / "app.toml"
+    counted = {"load": 4_000_000_000, "store": 1_000_000_000, "ept": 3_000_000_000}
+    local.write_text(PERF.format(cycles=20_000_000_000, **counted))
+    known = ptanalyze.calibrate(local)
+    write_calibration(kept, known)
+    plain, given, read = (
+        ptanalyze.whatif(vm, ["linux", "vmitosis-replicate"], calibration=calibration)["speedup"][1]
+        for calibration in (None, known, kept)
+    )
+    assert given == read != plain
+    advised = ptanalyze.advise(vm, calibration=kept).frame.set_index("policy")
+    assert advised["speedup"]["vmitosis-replicate"] == given

@@ -12,6 +12,7 @@ from ..machine import Costs, Machine, load_costs, load_machine
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from ..calibration import Calibration
     from ..snapshot import Snapshot
 
 DEFAULT_MACHINE = "vmitosis-cascade-lake"
@@ -40,6 +41,15 @@ def machine_of(machine: MachineLike) -> Machine:
 
 def costs_of(machine: Machine, costs: PathLike | Costs | None) -> Costs:
     found: Costs = costs if isinstance(costs, Costs) else load_costs(machine, costs)
+    return found
+
+
+def calibration_of(calibration: PathLike | Calibration | None) -> Calibration | None:
+    from ..formats.calibration_file import read_calibration
+
+    if not isinstance(calibration, (str, os.PathLike)):
+        return calibration
+    found: Calibration = read_calibration(calibration)
     return found
 
 

@@ -13,6 +13,7 @@ from .arguments import (
     Policies,
     Progress,
     Settings,
+    calibration_of,
     costs_of,
     load,
     machine_of,
@@ -26,6 +27,7 @@ from .arguments import (
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from ..calibration import Calibration
     from ..machine import Costs
     from .answers import Advised, Replayed
 
@@ -38,6 +40,7 @@ def replay(
     placement: str = "auto",
     baseline: str = "auto",
     costs: PathLike | Costs | None = None,
+    calibration: PathLike | Calibration | None = None,
     contended: bool = False,
     windows: int = 0,
     move_threads: str = "",
@@ -51,6 +54,7 @@ def replay(
     placement  where threads run, see world.placement.place; baseline: what speed-ups are over, "auto": linux
                when the capture has several nodes or no trace, else first-touch
     costs      file or Costs instead of the machine's own; contended: DRAM latencies under load
+    calibration  of a measured run (`calibrate`), or its file: run time in that run's proportions
     windows    of equal time for .timeline; move_threads: threads that go on elsewhere, as "0:1@30%";
                autonuma: whether data follow their walkers, or how ({"delay_ms": 10}), see world.data_moves
     threads    to compute with; counts do not depend on it. progress: called with (done, of so many, what)
@@ -68,6 +72,7 @@ def replay(
         placement=placement,
         baseline=baseline,
         costs=costs_of(target, costs),
+        calibration=calibration_of(calibration),
         contended=contended,
         windows=windows,
         move_threads=move_threads,
@@ -125,6 +130,7 @@ def sweep(
     placement: str = "auto",
     baseline: str = "auto",
     costs: PathLike | Costs | None = None,
+    calibration: PathLike | Calibration | None = None,
     contended: bool = False,
     move_threads: str = "",
     autonuma: bool | Settings = False,
@@ -152,6 +158,7 @@ def sweep(
         placement=placement,
         baseline=baseline,
         costs=costs_of(target, costs),
+        calibration=calibration_of(calibration),
         contended=contended,
         move_threads=move_threads,
         moves=moves_of(autonuma),
@@ -184,6 +191,7 @@ def advise(
     machine: MachineLike = DEFAULT_MACHINE,
     placement: str = "auto",
     costs: PathLike | Costs | None = None,
+    calibration: PathLike | Calibration | None = None,
     contended: bool = False,
     move_threads: str = "",
     autonuma: bool | Settings = False,
@@ -207,6 +215,13 @@ def advise(
     moving = moves_of(autonuma), move_threads
     world = captured_world(snapshot, trace, target, placement, threads, opened.cache, progress, *moving)
     provenance = provenance_of(opened) | said
-    about = dict(contended=contended, progress=progress, provenance=provenance)
-    report = run(world, Budget(memory, updates), costs_of(target, costs), **about)
+    report = run(
+        world,
+        Budget(memory, updates),
+        costs_of(target, costs),
+        contended=contended,
+        progress=progress,
+        provenance=provenance,
+        calibration=calibration_of(calibration),
+    )
     return advised(report, target)

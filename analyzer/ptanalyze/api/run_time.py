@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from .arguments import PathLike
+from .arguments import PathLike, calibration_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -64,12 +64,11 @@ def predict(calibration: Calibration | PathLike, placements: Iterable[str] | Non
     """
     from pandas import DataFrame
 
-    from ..formats.calibration_file import read_calibration
     from ..predict import order
     from ..predict import predict as run
     from ..units import described
 
-    known = read_calibration(calibration) if isinstance(calibration, (str, os.PathLike)) else calibration
+    known = cast("Calibration", calibration_of(calibration))
     found = [run(known, name) for name in (order(known) if placements is None else placements)]
     rows = [
         {
