@@ -8,19 +8,15 @@ from pandas import DataFrame
 ENDS = (
     ("_share", "share"),  # 0 to 1
     ("_ns", "ns"),
-    ("_mib", "MiB"),
     ("_cycles", "cycles"),
     ("_bytes", "bytes"),
     ("_per_walk", "reads/walk"),
     ("_reads", "reads"),
-    ("_pages", "pages"),
 )
 UNITS = {
     "share": "share",
-    "share_of_mapped": "share",
     "extra_updates": "share of the baseline's run",
     "walks": "walks",
-    "walks_per_second": "walks/s",
     "cycles_per_walk": "cycles/walk",
     "speedup": "ratio",
     "speedup_low": "ratio",
