@@ -27,7 +27,7 @@ def write_results(output, results):
             frame(results).to_parquet(file)
             return
         whole = {"schema": SCHEMA, "what": WHAT, "result": [result.to_json() for result in results]}
-        file.write(json.dumps(whole, indent=1, default=plain).encode() + b"\n")
+        file.write(json.dumps(plain(whole), indent=1, allow_nan=False).encode() + b"\n")
 
 
 def read_rows(path):
