@@ -41,16 +41,11 @@ def rows_of(source, options):
 
     if source.endswith((".json", ".parquet")):
         return read_rows(source)
-    from ..progress import progress_bar
-    from ..whatif import whatif
-
     directory, at, asked = source.partition("@")
     name, *settings = asked.split(",") if at else ("",)
     asked = question(directory, **options)
     policies = [(name, dict(pair_of(setting) for setting in settings))] if name else []
-    with progress_bar() as progress:
-        results = whatif(asked.snapshot, asked.trace, asked.machine, policies, progress=progress, **asked.how)
-    return [results[-1].row()]
+    return [asked.whatif(policies)[-1].row()]
 
 
 def show(found, a, b, as_json):

@@ -87,6 +87,16 @@ class Question(NamedTuple):
     machine: Any
     how: dict[str, Any]
 
+    def whatif(self, policies, **more):
+        """[Result] of whatif.whatif, with progress on a terminal."""
+        from ..progress import progress_bar
+        from ..whatif import whatif
+
+        with progress_bar() as progress:
+            return whatif(
+                self.snapshot, self.trace, self.machine, policies, progress=progress, **more, **self.how
+            )
+
 
 def question(
     directory,

@@ -32,8 +32,6 @@ def command(capture, names, settings, windows, baseline, as_csv, as_json, **opti
     --move-threads 0:1@30% --autonuma
     """
     from ..errors import UsageError
-    from ..progress import progress_bar
-    from ..whatif import whatif
 
     policies = configured(names, settings)
     asked = question(capture, **options)
@@ -42,17 +40,7 @@ def command(capture, names, settings, windows, baseline, as_csv, as_json, **opti
             f"{asked.capture.directory}: has no trace, and without one there is no time: record one with "
             "`ptanalyze record -o DIR -- COMMAND`"
         )
-    with progress_bar() as progress:
-        results = whatif(
-            asked.snapshot,
-            asked.trace,
-            asked.machine,
-            policies,
-            baseline=baseline,
-            progress=progress,
-            windows=windows,
-            **asked.how,
-        )
+    results = asked.whatif(policies, baseline=baseline, windows=windows)
     show(results, as_json, as_csv)
 
 

@@ -37,23 +37,12 @@ def command(capture, names, settings, baseline, as_csv, output, plot, plot_kind,
     ptanalyze whatif vm -p ptemagnet+vmitosis-replicate
     """
     from ..formats.result_file import must_be_writable
-    from ..progress import progress_bar
-    from ..whatif import whatif
 
     policies = configured(names, settings)
     if output:
         must_be_writable(output)
     asked = question(capture, **options)
-    with progress_bar() as progress:
-        results = whatif(
-            asked.snapshot,
-            asked.trace,
-            asked.machine,
-            policies,
-            baseline=baseline,
-            progress=progress,
-            **asked.how,
-        )
+    results = asked.whatif(policies, baseline=baseline)
     show(results, as_json, as_csv)
     if output:
         write(results, output)
