@@ -3,6 +3,7 @@
 import click
 
 from .options import capture_argument, complete_machines, json_option, open_or_default
+from .plotting import plot_option, write_plot
 from .replaying import DEFAULT_MACHINE, pair_of, tables_of
 
 
@@ -26,8 +27,9 @@ from .replaying import DEFAULT_MACHINE, pair_of, tables_of
     shell_complete=complete_machines,
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print the histograms as CSV in tidy form.")
+@plot_option()
 @json_option
-def command(capture, by, after, settings, machine, as_csv, as_json):
+def command(capture, by, after, settings, machine, as_csv, plot, as_json):
     """How scattered over ePT cache lines the neighbours of each gPT cache line of CAPTURE are: 1 to 8.
 
     The metric of the PTEMagnet paper (section 3.2). CAPTURE is of a VM. With --after also what reservations
@@ -47,6 +49,11 @@ def command(capture, by, after, settings, machine, as_csv, as_json):
         shaped = reshaped(opened, snapshot, machine, dict(map(pair_of, settings)))
         found["after"] = fragmentation(shaped.space, by=by, filled=True)
     show(found, shaped, as_json, as_csv)
+    if plot:
+        from .. import frames, plots
+
+        where = {"capture": str(opened.directory)}
+        write_plot(plot, plots.fragmentation(frames.fragmentation_frame(found, where)))
 
 
 def space_of(snapshot):

@@ -3,6 +3,7 @@
 import click
 
 from .options import json_option
+from .plotting import plot_option, write_plot
 
 
 @click.command("predict")
@@ -16,8 +17,9 @@ from .options import json_option
 @click.option("--remote-placement", help="Of the remote run.")
 @click.option("--placement", "placements", multiple=True, help="LL, RRI, RRIE ...; default: all. Repeatable.")
 @click.option("--statistics", is_flag=True, help="How well published runs are predicted, each left out.")
+@plot_option()
 @json_option
-def command(calibration, local_file, remote_file, remote_placement, placements, statistics, as_json):
+def command(calibration, local_file, remote_file, remote_placement, placements, statistics, plot, as_json):
     """Predict run time from a CALIBRATION of `ptanalyze calibrate`, or from perf files, without a trace.
 
     Placements are those of the papers' figures: gPT then ePT, L or R, I for a loaded remote node, then what
@@ -33,11 +35,17 @@ def command(calibration, local_file, remote_file, remote_placement, placements, 
     if calibration is not None:
         from ..formats.calibration_file import read_calibration
 
-        show(read_calibration(calibration), placements, as_json)
-        return
-    from .calibrate import calibrated
+        known = read_calibration(calibration)
+    else:
+        from .calibrate import calibrated
 
-    show(calibrated(local_file, remote_file, remote_placement), placements, as_json)
+        known = calibrated(local_file, remote_file, remote_placement)
+    show(known, placements, as_json)
+    if plot:
+        from .. import plots
+        from ..api import predict
+
+        write_plot(plot, plots.prediction(predict(known, placements or None)))
 
 
 def show(calibration, placements, as_json):

@@ -3,6 +3,7 @@
 import click
 
 from .options import capture_argument, json_option
+from .plotting import plot_option, write_plot
 from .replaying import (
     baseline_option,
     configured,
@@ -24,8 +25,9 @@ from .replaying import (
 @baseline_option
 @replay_options
 @csv_option
+@plot_option()
 @json_option
-def command(capture, names, settings, windows, baseline, as_csv, as_json, **options):
+def command(capture, names, settings, windows, baseline, as_csv, plot, as_json, **options):
     """Replay CAPTURE's walks and show where they went in each window of its time.
 
     Example (vMitosis, Figure 6): ptanalyze timeline vm -p linux -p vmitosis-migrate -p vmitosis-replicate
@@ -42,6 +44,10 @@ def command(capture, names, settings, windows, baseline, as_csv, as_json, **opti
         )
     results = asked.whatif(policies, baseline=baseline, windows=windows)
     show(results, as_json, as_csv)
+    if plot:
+        from .. import frames, plots
+
+        write_plot(plot, plots.timeline(frames.timeline_frame(results)))
 
 
 def show(results, as_json, as_csv):
