@@ -15,7 +15,6 @@ NO_CANDIDATES = {  # a bound; one that needs a node chosen by hand; what nobody 
     "five-level",
     "domains",
 }
-HELD = ("bloat_bytes", "unused_bytes_peak", "page_cache_bytes_unused")  # facts: memory beside page tables
 COMBINATIONS = (
     ("hydra+vmitosis-replicate", {"layers": "ept"}),
     ("ptemagnet+vmitosis-replicate", {}),
@@ -97,8 +96,7 @@ def _advice(result, base, budget):
     more = result.price.management_cycles - base.price.management_cycles
     updates = more / base.price.run_cycles if base.price.run_cycles else 0.0
     pages = result.table_pages_peak - base.table_pages_peak + result.host_pages - base.host_pages
-    held = sum(number for fact, number in result.facts.items() if fact.endswith(HELD))
-    taken = (pages + result.aside_pages) * TABLE_BYTES + held
+    taken = (pages + result.aside_pages) * TABLE_BYTES + result.held_bytes
     over = [
         what
         for what, value, limit in (("memory", taken, budget.bytes), ("updates", updates, budget.updates))

@@ -14,7 +14,6 @@ from .walks import GUEST_BIT
 
 CLASSES = ("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")
 NATIVE_CLASSES = {"Local-Local": "Local", "Remote-Local": "Remote"}
-HELD = ("bloat_bytes", "unused_bytes_peak", "page_cache_bytes_unused")
 OPTIONAL = (
     "speedup_low",
     "speedup",
@@ -50,7 +49,7 @@ def whatif_frame(results: Sequence[Result], machine: Machine | None = None) -> D
 
     attrs["machine"]: machine_limits, if a Machine is given.
     """
-    rows = DataFrame([{**result.row(), "held_bytes": held_bytes(result)} for result in results])
+    rows = DataFrame([{**result.row(), "held_bytes": result.held_bytes} for result in results])
     rows = numbers(rows)
     limits = machine_limits(machine) if machine else {}
     return described(rows, notes_of(results), provenance_of(results), machine=limits)
@@ -59,11 +58,6 @@ def whatif_frame(results: Sequence[Result], machine: Machine | None = None) -> D
 def numbers(table: DataFrame) -> DataFrame:
     """The table with NaN for None where a column may lack a number."""
     return table.astype({name: float for name in OPTIONAL if name in table})
-
-
-def held_bytes(result: Result) -> int:
-    """Of the Result's facts those that are memory beside page tables."""
-    return sum(int(number) for fact, number in result.facts.items() if fact.endswith(HELD))
 
 
 def machine_limits(machine: Machine) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from .kernels.replay import EVENT_KINDS, LL, RR
 from .kernels.steps import CALLS
 
 TABLE_BYTES = 4096
+HELD_FACTS = ("bloat_bytes", "unused_bytes_peak", "page_cache_bytes_unused")
 HOST_KINDS = ("pte_writes", "pte_fanout", "replica_faults", "pte_copies", "tables_new", "tables_moved")
 
 
@@ -154,6 +155,11 @@ class Result:
     def host_events(self):
         """int64[kinds, nodes, nodes] of the host's tables."""
         return self.host_calls.sum(axis=0)
+
+    @property
+    def held_bytes(self):
+        """Memory beside page tables that the policy takes and leaves unused."""
+        return sum(int(number) for fact, number in self.facts.items() if fact.endswith(HELD_FACTS))
 
     def count(self, kind, where="all", host=False):
         """Events of a kind of EVENT_KINDS: "all", "local" (from = to) or "remote"."""

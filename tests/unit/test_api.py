@@ -13,11 +13,9 @@ import pytest
 
 import ptanalyze
 from ptanalyze import api
-from ptanalyze.advise import HELD as ADVISED_HELD
 from ptanalyze.capture import Capture
 from ptanalyze.errors import UsageError
 from ptanalyze.formats.calibration_file import write_calibration
-from ptanalyze.frames import HELD
 from ptanalyze.machine import load_machine
 from ptanalyze.result import Result
 from ptanalyze.snapshot import EMULATOR
@@ -213,7 +211,6 @@ def test_held_memory_is_what_advice_counts_beside_page_tables(vm):
     grown = table[["pt_bytes_peak", "ept_bytes", "aside_bytes", "held_bytes"]].sum(axis=1)
     for policy in ("linux", "thp", "ptemagnet"):
         assert advised["extra_bytes"][policy] == grown[policy] - grown["linux"]
-    assert HELD == ADVISED_HELD
 
 
 def test_advice_is_ranked_with_a_sentence_and_a_budget_moves_what_is_over(native):
