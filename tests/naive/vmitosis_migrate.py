@@ -22,9 +22,11 @@ class Migrating(Fixed):
                     self.look_at_host(table, 0, up=False)
 
     def untouched_children(self):
-        """Counter of nodes by table, for the data of tables that the trace does not touch."""
+        """Counter of nodes by table, for the data of tables there are that the trace does not touch."""
         found, tree = {}, self.known.case.snapshot.guest
         for table in set(range(len(tree))) - set(self.known.rows):
+            if self.known.key(table) not in self.memory.exists:
+                continue
             frames = [
                 leaf_frame(int(raw), int(tree.level[table]), tree.encoding)
                 for raw in tree.entries[table].tolist()
