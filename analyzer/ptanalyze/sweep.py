@@ -3,7 +3,7 @@
 from itertools import product
 
 from .errors import UsageError
-from .policies import members, parameters
+from .policies import members, parameters, speaks_to
 from .whatif import whatif
 
 MACHINE_KEYS = ("nodes", "placement", "contended")
@@ -44,11 +44,8 @@ def _points(name, inner):
 
 
 def _has(name, key):
-    owner, dot, plain = key.rpartition(".")
-    return any(
-        (not dot or policy.name == owner) and plain in {p[0] for p in parameters(policy)}
-        for policy in members(name)
-    )
+    plain = key.rpartition(".")[2]
+    return any(speaks_to(key, policy) and speaks_to(plain, policy) for policy in members(name))
 
 
 def _all_used(inner, names):

@@ -19,7 +19,7 @@ from . import (
     vmitosis_migrate,
     wasp,
 )
-from .base import Policy, parameters
+from .base import Policy, parameters, speaks_to
 from .combine import Plan, plan
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "plan_for",
     "policies",
     "share_settings",
+    "speaks_to",
 ]
 
 POLICIES = (
@@ -88,12 +89,9 @@ def share_settings(names, settings):
     """
     shared = [{} for _ in names]
     for key, value in settings:
-        owner, dot, plain = key.rpartition(".")
+        plain = key.rpartition(".")[2]
         takers = [
-            k
-            for k, name in enumerate(names)
-            for policy in members(name)
-            if (policy.name == owner if dot else plain in _keys(policy))
+            k for k, name in enumerate(names) if any(speaks_to(key, policy) for policy in members(name))
         ]
         if not takers:
             has = {p.name: ", ".join(_keys(p)) or "none" for name in names for p in members(name)}

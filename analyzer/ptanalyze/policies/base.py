@@ -172,6 +172,12 @@ def parameters(policy):
     return [(f.name, f.default, *_meta(f)) for f in msgspec.structs.fields(policy.params)]
 
 
+def speaks_to(key, policy):
+    """Whether the setting KEY is a parameter of the policy's, or POLICY.KEY names the policy."""
+    owner, dot, plain = key.rpartition(".")
+    return policy.name == owner if dot else plain in {name for name, *_ in parameters(policy)}
+
+
 def describe(field):
     allowed, doc = _meta(field)
     return f"{doc}; allowed: {allowed}" if allowed else doc

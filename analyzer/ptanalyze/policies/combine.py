@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..errors import UsageError
-from .base import Part, Policy, check_needs, parameters
+from .base import Part, Policy, check_needs, parameters, speaks_to
 from .fixed_copies import AS_CAPTURED
 
 
@@ -87,12 +87,7 @@ def _shared_out(name, policies, settings):
     """[{key: value}] for each policy: KEY goes to every one that has it, POLICY.KEY to that one."""
     mine = [{} for _ in policies]
     for setting, value in settings.items():
-        target, dot, key = setting.rpartition(".")
-        takers = [
-            k
-            for k, policy in enumerate(policies)
-            if (policy.name == target if dot else key in {p[0] for p in parameters(policy)})
-        ]
+        takers = [k for k, policy in enumerate(policies) if speaks_to(setting, policy)]
         if not takers:
             if len(policies) == 1:
                 mine[0][setting] = value
@@ -100,5 +95,5 @@ def _shared_out(name, policies, settings):
             has = "; ".join(f"{p.name}: {', '.join(q[0] for q in parameters(p)) or 'none'}" for p in policies)
             raise UsageError(f"policy {name}: {setting} = {value}: no such parameter; they have: {has}")
         for k in takers:
-            mine[k][key] = value
+            mine[k][setting.rpartition(".")[2]] = value
     return mine
