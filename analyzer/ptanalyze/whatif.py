@@ -47,7 +47,7 @@ def whatif(
     progress   called with (done, of so many, what): touches of the TLB filter pass, then walks replayed
     moves      world.data_moves.Moves: how data pages move, None: by the trace's events alone
     move_threads  threads that go on elsewhere, see world.thread_moves; windows: how many a Result.series has
-    calibration  Calibration of a measured run (calibrate.calibrate): run time is estimated in its proportions
+    calibration  Calibration of a measured run (law.calibrate): run time is estimated in its proportions
     Without a trace (None) every mapped page counts once for each node; policies that depend on order refuse.
     Raises UsageError for parameters, combinations and placements that are not possible.
     """

@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from one_line import is_one_line
-from ptanalyze.reference import runs
+from ptanalyze.law.reference import runs
 
 GUPS = runs("thin-2D-4K")["gups"]
 PAGERANK = runs("native-thin")["PageRank"]

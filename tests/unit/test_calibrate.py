@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.calibrate import calibrate
 from ptanalyze.errors import CaptureError, UsageError
 from ptanalyze.formats.calibration_file import read_calibration, write_calibration
 from ptanalyze.formats.node_latency import NodeLatency
-from ptanalyze.law import Interval, Run, placement, run_cycles
-from ptanalyze.law_fit import Shared, exposed_prior
+from ptanalyze.law.calibrate import calibrate
+from ptanalyze.law.closed_forms import Interval, Run, placement, run_cycles
+from ptanalyze.law.fit import Shared, exposed_prior
 
 LL = Run(1000.0, 350.0, 400.0)
 COMMON = Shared(

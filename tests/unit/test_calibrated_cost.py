@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze import cost
-from ptanalyze.calibrate import calibrate
 from ptanalyze.errors import UsageError
 from ptanalyze.kernels.replay import counters
-from ptanalyze.law import Interval, Run
+from ptanalyze.law.calibrate import calibrate
+from ptanalyze.law.closed_forms import Interval, Run
 from ptanalyze.machine import load_costs, load_machine
 from ptanalyze.trace import Event
 from ptanalyze.whatif import whatif

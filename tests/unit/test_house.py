@@ -12,11 +12,11 @@ PACKAGE = Path(ptanalyze.__file__).parent
 
 FLOORS = [
     {"__init__", "errors", "bundled"},
-    {"trace", "machine", "kernels", "vcpu_groups", "law", "calibration", "run_checks"},
-    {"snapshot", "walks", "entries", "result", "reference"},
-    {"formats", "world", "nested", "vm_fit", "tables", "progress", "law_fit", "units", "frames", "plots"},
-    {"policies", "check", "cost", "whatif_tables", "classify", "fragmentation", "calibrate", "predict"},
-    {"capture", "recording", "synth", "vm", "info", "walk", "replay", "static_whatif", "leave_one_out"},
+    {"trace", "machine", "kernels", "vcpu_groups", "law"},
+    {"snapshot", "walks", "entries", "result"},
+    {"formats", "world", "nested", "vm_fit", "tables", "progress", "units", "frames", "plots"},
+    {"policies", "check", "cost", "whatif_tables", "classify", "fragmentation"},
+    {"capture", "recording", "synth", "vm", "info", "walk", "replay", "static_whatif"},
     {"whatif", "locality", "compare"},
     {"sweep", "advise", "workload"},
     {"validate"},

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.errors import UsageError
-from ptanalyze.law import (
+from ptanalyze.law.closed_forms import (
     CONTENDED,
     LOCAL,
     ORDER,

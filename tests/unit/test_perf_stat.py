@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ptanalyze.errors import CaptureError
 from ptanalyze.formats.perf_stat import read_perf_stat
 from ptanalyze.formats.walk_counters import one_walker, read_run
-from ptanalyze.law import Run
+from ptanalyze.law.closed_forms import Run
 
 COUNTS = {
     "cycles": 540968049174,

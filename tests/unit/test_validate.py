@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.errors import UsageError
-from ptanalyze.law import Interval
+from ptanalyze.law.closed_forms import Interval
 from ptanalyze.validate import published as files
 from ptanalyze.validate.published import Figure, Paper, published
 from ptanalyze.validate.row import (

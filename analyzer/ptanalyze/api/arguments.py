@@ -12,7 +12,7 @@ from ..machine import Costs, Machine, load_costs, load_machine
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..calibration import Calibration
+    from ..law.calibration import Calibration
     from ..snapshot import Snapshot
 
 DEFAULT_MACHINE = "vmitosis-cascade-lake"

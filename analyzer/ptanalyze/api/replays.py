@@ -27,7 +27,7 @@ from .arguments import (
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..calibration import Calibration
+    from ..law.calibration import Calibration
     from ..machine import Costs
     from .answers import Advised, Replayed
 

@@ -11,7 +11,7 @@ from .arguments import PathLike, calibration_of
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..calibration import Calibration
+    from ..law.calibration import Calibration
 
 
 def calibrate(
@@ -32,11 +32,11 @@ def calibrate(
     native     whether there is one table only, None: as the placement and counters say
     walkers    page walkers that a hardware thread has to itself, None: as the counters say
     """
-    from ..calibrate import calibrate as run
     from ..formats.node_latency import read_latency
     from ..formats.perf_stat import read_perf_stat
     from ..formats.walk_counters import one_walker, read_run, walk_run
-    from ..law import placement as known
+    from ..law.calibrate import calibrate as run
+    from ..law.closed_forms import placement as known
 
     one_table = bool(native or (placement is not None and known(placement).ept is None))
     stat = read_perf_stat(local)
@@ -60,12 +60,12 @@ def predict(calibration: Calibration | PathLike, placements: Iterable[str] | Non
     calibration  from `calibrate`, or a file that `ptanalyze calibrate -o` wrote
     placements   names, None: all of the calibration's kind
     cycles and seconds are of the middle, seconds NaN where the local run's are not known. The law and its
-    limits: predict.py, law.py; attrs["notes"] are what it assumes.
+    limits: law/; attrs["notes"] are what it assumes.
     """
     from pandas import DataFrame
 
-    from ..predict import order
-    from ..predict import predict as run
+    from ..law.predict import order
+    from ..law.predict import predict as run
     from ..units import described
 
     known = cast("Calibration", calibration_of(calibration))

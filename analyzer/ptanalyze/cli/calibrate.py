@@ -68,10 +68,10 @@ def check_output(output):
 
 def write_machine_file(path, machine, latency_file, local_ns):
     """The machine asked for (or the reference one), with measured latencies."""
-    from ..calibrate import REFERENCE_MACHINE
     from ..errors import UsageError
     from ..formats.machine_file import with_latency, write_machine
     from ..formats.node_latency import read_latency
+    from ..law.calibrate import REFERENCE_MACHINE
     from ..machine import load_machine
 
     if latency_file is None:
@@ -93,12 +93,12 @@ def calibrated(
     allow_multiplexed=False,
 ):
     """Calibration from files; CaptureError and UsageError name the file."""
-    from .. import law
-    from ..calibrate import calibrate
     from ..errors import UsageError
     from ..formats.node_latency import read_latency
     from ..formats.perf_stat import read_perf_stat
     from ..formats.walk_counters import one_walker, walk_run
+    from ..law import closed_forms as law
+    from ..law.calibrate import calibrate
 
     if (remote_file is None) != (placement is None):
         raise UsageError("--remote and --placement go together: which tables were remote in that run?")

@@ -51,7 +51,7 @@ def command(calibration, local_file, remote_file, remote_placement, placements, 
 def show(calibration, placements, as_json):
     from dataclasses import asdict
 
-    from ..predict import order, predict
+    from ..law.predict import order, predict
     from ..tables import console, print_json, print_rows
 
     found = [predict(calibration, name) for name in placements or order(calibration)]
@@ -80,7 +80,7 @@ def row(one):
 
 
 def show_statistics(as_json):
-    from ..leave_one_out import leave_one_out, summary
+    from ..law.leave_one_out import leave_one_out, summary
     from ..tables import print_json, print_rows
 
     rows = summary(leave_one_out()).to_dict("records")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import msgspec
 
-from ..calibration import Calibration
 from ..errors import CaptureError, UsageError
-from ..law import Interval, placement
+from ..law.calibration import Calibration
+from ..law.closed_forms import Interval, placement
 from .atomic import atomic_write
 from .toml_text import toml
 

@@ -12,7 +12,7 @@ cycles: such a run has cycles only, and a second run with remote tables has to s
 """
 
 from ..errors import CaptureError
-from ..law import Run
+from ..law.closed_forms import Run
 from .perf_stat import read_perf_stat
 
 LEAST_RUNNING = 90.0  # percent of the time: below, perf's scaling is a guess

@@ -1,7 +1,7 @@
 """Hydra, Figures 6, 7, 8: the price of laziness, migration, loading and execution."""
 
+from ..law.reference import runs
 from ..machine import load_machine
-from ..reference import runs
 from ..result import Estimate
 from .footprints import footprint, sharing
 from .loading import loading

@@ -3,12 +3,12 @@
 from functools import cache
 from statistics import mean
 
-from ..calibrate import calibrate
-from ..law import Run, over_corners
-from ..law_fit import WALKERS, exposed_prior, shared
-from ..leave_one_out import CONFIGURATION, CONSTANT, leave_one_out
-from ..predict import predict
-from ..reference import reference
+from ..law.calibrate import calibrate
+from ..law.closed_forms import Run, over_corners
+from ..law.fit import WALKERS, exposed_prior, shared
+from ..law.leave_one_out import CONFIGURATION, CONSTANT, leave_one_out
+from ..law.predict import predict
+from ..law.reference import reference
 from .row import FITTED, REPLAYED, row
 
 GPT = ("dtlb_load_misses.walk_pending", "dtlb_store_misses.walk_pending")

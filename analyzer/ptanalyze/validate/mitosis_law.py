@@ -1,7 +1,7 @@
 """Mitosis, Figures 6, 9, 10 and Table 5: native page tables, by the run-time law and the cost file."""
 
+from ..law.reference import reference
 from ..machine import load_machine
-from ..reference import reference
 from .calls import million_entries_per_second
 from .law_rows import ONE_RUN, TWO_RUNS, baselines, beside, predicted, replicated, run_of, took
 from .published import published

@@ -1,8 +1,8 @@
 """vMitosis, Figures 1, 3 and 6: one-socket workloads whose tables are remote or repaired, by the law."""
 
-from ..calibrate import calibrate
-from ..law import Run
-from ..predict import predict
+from ..law.calibrate import calibrate
+from ..law.closed_forms import Run
+from ..law.predict import predict
 from ..result import Estimate
 from .law_rows import ONE_RUN, calibration, slowdown, took
 from .published import published

@@ -19,7 +19,7 @@ from itertools import product
 
 import msgspec
 
-from .errors import UsageError
+from ..errors import UsageError
 
 LOCAL, REMOTE, CONTENDED = "local", "remote", "contended"
 TWO_TABLES = re.compile(r"([LR])([LR])(I?)(?:\+?([EGM]))?")

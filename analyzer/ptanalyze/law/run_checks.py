@@ -1,7 +1,7 @@
 """Counters that contradict each other: refused where nothing can be made of them, else flagged by name."""
 
-from .errors import UsageError
-from .law import LOCAL, exposed_share
+from ..errors import UsageError
+from .closed_forms import LOCAL, exposed_share
 
 NOISE = 0.02  # of run time, from run to run
 MOVED = 0.15  # a local table's walk cycles do not change that much

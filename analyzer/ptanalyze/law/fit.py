@@ -13,7 +13,7 @@ from functools import cache
 import msgspec
 import numpy as np
 
-from .law import LOCAL, Interval, exposed_share, placement
+from .closed_forms import LOCAL, Interval, exposed_share, placement
 from .reference import LOCAL_RUN, runs
 
 WALKERS = {"thin-2D-4K": 2, "thin-1D-4K": 2, "native-thin": 1}

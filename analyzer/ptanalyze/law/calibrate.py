@@ -2,12 +2,12 @@
 
 import numpy as np
 
+from ..errors import UsageError
+from ..machine import load_machine
 from .calibration import Calibration
-from .errors import UsageError
-from .law import CONTENDED, LOCAL, REMOTE, Interval, exposed_share, over_corners, waiting_cycles
-from .law import placement as placed
-from .law_fit import ONE_WALKER, exposed_prior, shared
-from .machine import load_machine
+from .closed_forms import CONTENDED, LOCAL, REMOTE, Interval, exposed_share, over_corners, waiting_cycles
+from .closed_forms import placement as placed
+from .fit import ONE_WALKER, exposed_prior, shared
 from .run_checks import STILL, check_pair, check_run, suspicious
 
 REFERENCE_MACHINE = "vmitosis-cascade-lake"
@@ -33,7 +33,7 @@ def calibrate(
 ):
     """Calibration from an all-local Run and, better, a `remote` one with its tables at a known placement.
 
-    placement  its name, law.placement
+    placement  its name, closed_forms.placement
     machine    name or file of a machine, for its latencies and CPUs; None: the one of the reference runs
     latency    NodeLatency that was measured there (formats/node_latency.py)
     walkers    page walkers a hardware thread has to itself; None: 2, 1 where hyperthreads were busy

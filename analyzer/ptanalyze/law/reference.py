@@ -4,9 +4,9 @@ from functools import cache
 
 import pandas as pd
 
-from .bundled import bundled
-from .errors import UsageError
-from .law import Run
+from ..bundled import bundled
+from ..errors import UsageError
+from .closed_forms import Run
 
 FILES = ("vmitosis-runs.csv", "mitosis-runs.csv")
 COLUMNS = ("paper", "figure", "family", "workload", "config", "quantity", "value", "unit", "use", "note")

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from .errors import UsageError
-from .law import (
+from ..errors import UsageError
+from .closed_forms import (
     LOCAL,
     ORDER,
     ORDER_NATIVE,
@@ -37,7 +37,7 @@ class Prediction:
 
 
 def predict(calibration, name):
-    """Prediction for a placement by name (law.placement); UsageError where it is of the other kind.
+    """Prediction for a placement by name (closed_forms.placement); UsageError where it is of the other kind.
 
     Seconds assume that what the counters leave out, such as time in the kernel, grows alike.
     """

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from .law import Interval, Run
+from .closed_forms import Interval, Run
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from .calibrate import calibrate
-from .law import placement
-from .law_fit import WALKERS, shared
+from .closed_forms import placement
+from .fit import WALKERS, shared
 from .predict import predict
 from .reference import LOCAL_RUN, runs
 
