@@ -2,6 +2,7 @@
 
 import tomllib
 from pathlib import Path
+from typing import dataclass_transform
 
 import msgspec
 import numpy as np
@@ -13,6 +14,7 @@ LINE_BYTES = 64
 ENTRY_BYTES = 8
 
 
+@dataclass_transform(frozen_default=True)  # what msgspec does: a struct of a frozen one is frozen
 class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     pass
 
