@@ -1,8 +1,12 @@
 """A progress bar with rate and time to go, on a terminal only."""
 
+from collections.abc import Callable
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from .tables import console
+
+Progress: TypeAlias = "Callable[[int, int, str], None] | None"  # of (done, total, what)
 
 
 def adding_up(progress, total, what):
