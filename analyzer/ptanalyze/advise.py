@@ -1,13 +1,22 @@
 """Which placement policy to use: all that a capture allows, ranked by run time within what one will pay."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from __future__ import annotations
 
-from .policies import members, plan_for, policies
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .policies import Plan, members, plan_for, policies
 from .policies.base import NEEDS
 from .result import TABLE_BYTES, Result
 from .whatif import baseline_of, replayed
 from .workload import Workload, workload
+
+if TYPE_CHECKING:
+    from .law.calibration import Calibration
+    from .machine import Costs
+    from .progress import Progress
+    from .world.world import World
 
 NO_CANDIDATES = {  # a bound; one that needs a node chosen by hand; what nobody does to be faster
     "ideal",
@@ -15,7 +24,7 @@ NO_CANDIDATES = {  # a bound; one that needs a node chosen by hand; what nobody 
     "five-level",
     "domains",
 }
-COMBINATIONS = (
+COMBINATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("hydra+vmitosis-replicate", {"layers": "ept"}),
     ("ptemagnet+vmitosis-replicate", {}),
     ("ptemagnet+hydra", {}),
@@ -43,7 +52,7 @@ class Advice:
     over: str
 
     @property
-    def time(self):
+    def time(self) -> float:
         """What to sort by: less is faster."""
         price = self.result.price
         return -price.speedup.middle if price.speedup else price.walk_cycles + price.management_cycles
@@ -59,7 +68,16 @@ class Report(NamedTuple):
     sentence: str
 
 
-def advise(world, budget, costs, *, contended=False, progress=None, provenance=None, calibration=None):
+def advise(
+    world: World,
+    budget: Budget,
+    costs: Costs,
+    *,
+    contended: bool = False,
+    progress: Progress = None,
+    provenance: Mapping[str, str] | None = None,
+    calibration: Calibration | None = None,
+) -> Report:
     """Report on all policies that a captured World (whatif.captured_world) allows, within a Budget."""
     allowed, refused = candidates(world)
     base = baseline_of(world)
@@ -69,12 +87,13 @@ def advise(world, budget, costs, *, contended=False, progress=None, provenance=N
     return Report(ranked, refused, results[0], about, sentence(ranked, results[0], about))
 
 
-def candidates(world):
+def candidates(world: World) -> tuple[list[Plan], dict[str, str]]:
     """([Plan] that the capture allows, {name: why not})."""
     known = policies()
-    names = [(name, {}) for name in known if name not in NO_CANDIDATES]
+    names: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in known if name not in NO_CANDIDATES]
     names += [(name, s) for name, s in COMBINATIONS if all(part in known for part in name.split("+"))]
-    allowed, refused = [], {}
+    allowed: list[Plan] = []
+    refused: dict[str, str] = {}
     for name, settings in names:
         lacking = [need for policy in members(name) for need in policy.needs if not NEEDS[need][0](world)]
         if lacking:
@@ -84,7 +103,7 @@ def candidates(world):
     return allowed, refused
 
 
-def rank(results, budget):
+def rank(results: Sequence[Result], budget: Budget) -> list[Advice]:
     """[Advice] for all results (the first is the baseline): those within the budget first, fastest first."""
     base = results[0]
     return sorted(
@@ -92,7 +111,7 @@ def rank(results, budget):
     )
 
 
-def _advice(result, base, budget):
+def _advice(result: Result, base: Result, budget: Budget) -> Advice:
     more = result.price.management_cycles - base.price.management_cycles
     updates = more / base.price.run_cycles if base.price.run_cycles else 0.0
     pages = result.table_pages_peak - base.table_pages_peak + result.host_pages - base.host_pages
@@ -105,7 +124,7 @@ def _advice(result, base, budget):
     return Advice(result, taken, updates, " and ".join(over))
 
 
-def sentence(ranked, base, workload):
+def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
     """One line: what to use, how much faster, why, and what it takes."""
     best = next(one for one in ranked if not one.over)
     if best.result.policy == base.policy:
@@ -122,14 +141,14 @@ def sentence(ranked, base, workload):
     return f"{WHY[workload.thin]} {best.result.policy} is estimated at {faster}: {why}; {takes(best)}."
 
 
-def takes(advice):
+def takes(advice: Advice) -> str:
     """Words for the price."""
     mebibytes, updates = advice.extra_bytes / 2**20, 100 * advice.extra_updates
     memory = f"takes {mebibytes:.1f} MiB more memory" if mebibytes >= 0 else f"saves {-mebibytes:.1f} MiB"
     return f"it {memory}" + (f" and {updates:.2f} % of the run for updates" if updates >= 0.005 else "")
 
 
-def because(base, result):
+def because(base: Result, result: Result) -> str:
     """Words for what saves most: fewer walks, fewer reads a walk, fewer from DRAM, or fewer remote ones."""
     was, now = base.row(), result.row()
     ratio = {key: (now[key] + 1) / (was[key] + 1) for key in ("walks", "dram_reads", "remote_dram_reads")}

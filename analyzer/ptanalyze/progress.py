@@ -1,21 +1,26 @@
 """A progress bar with rate and time to go, on a terminal only."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from .tables import console
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 Progress: TypeAlias = "Callable[[int, int, str], None] | None"  # of (done, total, what)
 
 
-def adding_up(progress, total, what):
+def adding_up(progress: Progress, total: int, what: str) -> Callable[[int], None] | None:
     """A function of how much one more batch did, for a progress(done, total, what); None stays None."""
     if progress is None:
         return None
     done = 0
 
-    def add(batch):
+    def add(batch: int) -> None:
         nonlocal done
         done += batch
         progress(done, total, what)
@@ -24,13 +29,14 @@ def adding_up(progress, total, what):
 
 
 @contextmanager
-def progress_bar():
+def progress_bar() -> Iterator[Progress]:
     """Yields progress(done, total, what), or None where stderr is no terminal."""
     out = console(stderr=True)
     if not out.is_terminal:
         yield None
         return
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
 
     columns = (
         TextColumn("{task.description}"),
@@ -39,10 +45,10 @@ def progress_bar():
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=out, transient=True) as bars:
-        tasks = {}
+    with Bars(*columns, console=out, transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
 
-        def progress(done, total, what):
+        def progress(done: int, total: int, what: str) -> None:
             if what not in tasks:
                 tasks[what] = bars.add_task(what, total=total, rate="")
             task = bars.tasks[tasks[what]]

@@ -1,11 +1,23 @@
 """What a person sees on a terminal: sections and tables that fit its width; JSON on request."""
 
+from __future__ import annotations
+
 import json
 import math
 import os
 import re
 import sys
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.table import Table
+
+Cell: TypeAlias = str | float | None
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | float | None"
 
 SCHEMA = 1
 WIDE = 200  # columns where there is no terminal and COLUMNS says nothing
@@ -17,20 +29,20 @@ FRAME = 3  # columns that each column of a table takes beside its text; and one 
 NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e[-+]?\d+)?( %)?|-", re.IGNORECASE)
 
 
-def console(stderr=False):
+def console(stderr: bool = False) -> Console:
     """A rich Console: colour only on a terminal and not with NO_COLOR; no terminal is as wide as COLUMNS
     says, else WIDE. Text is text: "[heap]" is no markup."""
     from rich.console import Console
 
-    plain_text = {"stderr": stderr, "highlight": False, "markup": False, "emoji": False}
-    out = Console(**plain_text)
+    plain_text = partial(Console, stderr=stderr, highlight=False, markup=False, emoji=False)
+    out = plain_text()
     if not out.is_terminal:
         columns = os.environ.get("COLUMNS", "")
-        out = Console(**plain_text, width=int(columns) if columns.isdecimal() and int(columns) else WIDE)
+        out = plain_text(width=int(columns) if columns.isdecimal() and int(columns) else WIDE)
     return out
 
 
-def print_json(what, value):
+def print_json(what: str, value: object) -> None:
     """One JSON object: {"schema": N, "what": ..., "result": value}; NumPy scalars become numbers, and what is
     no number (NaN, infinite) null."""
     record = {"schema": SCHEMA, "what": what, "result": plain(value)}
@@ -38,7 +50,7 @@ def print_json(what, value):
     sys.stdout.write("\n")
 
 
-def plain(value):
+def plain(value: object) -> Json:
     """`value` as JSON has it: dicts, lists, strings, finite numbers. TypeError for what has no such form."""
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
@@ -53,14 +65,14 @@ def plain(value):
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def print_sections(sections):
+def print_sections(sections: Mapping[str, Mapping[str, Cell]]) -> None:
     """Two-column listings under headings: {heading: {what: value}}."""
     out = console()
     for heading, rows in sections.items():
         out.print(listing(rows, heading))
 
 
-def listing(rows, title=None, indent=0):
+def listing(rows: Mapping[str, Cell], title: str | None = None, indent: int = 0) -> Padding:
     from rich.padding import Padding
     from rich.table import Table
 
@@ -80,10 +92,10 @@ class Column(NamedTuple):
     most: int
     words: bool
     long: bool
-    texts: list
+    texts: list[str]
 
 
-def print_rows(title, rows, note=""):
+def print_rows(title: str, rows: Sequence[Mapping[str, Cell]], note: str = "") -> None:
     """One table from a list of dicts, "-" where one lacks a key; numbers to the right, words to the left.
 
     What is too wide for the console is folded where it is words; then cut into tables below each other that
@@ -106,7 +118,7 @@ def print_rows(title, rows, note=""):
         out.print(note, style="italic")
 
 
-def column(name, texts, fold=0):
+def column(name: str, texts: list[str], fold: int = 0) -> Column:
     """The Column of `texts`, folded at `fold`; 0: where its texts suggest, and never within their words."""
     from rich.cells import cell_len
 
@@ -120,7 +132,7 @@ def column(name, texts, fold=0):
     return Column(name, least, max(widest, cell_len(name)), words, words and usual > PROSE, texts)
 
 
-def distinct(texts):
+def distinct(texts: Sequence[Sequence[str]]) -> int:
     """How many columns of texts, from the first on, tell all rows apart; 1 where even all do not."""
     for count in range(1, len(texts)):
         rows = list(zip(*texts[:count], strict=True))
@@ -129,12 +141,12 @@ def distinct(texts):
     return 1
 
 
-def room(columns, width):
+def room(columns: Sequence[Column], width: int) -> int:
     """What is left of `width` when each column is as narrow as it may be; negative: they do not fit."""
     return width - 1 - sum(one.least + FRAME for one in columns)
 
 
-def pieces(columns, keys, width):
+def pieces(columns: list[Column], keys: int, width: int) -> list[list[Column]]:
     """Columns in as few tables as fit, none much narrower than the others, each with the key columns first.
 
     A single column may still be too wide; it is folded.
@@ -148,7 +160,7 @@ def pieces(columns, keys, width):
     return parts
 
 
-def filled(columns, keys, width):
+def filled(columns: list[Column], keys: int, width: int) -> list[list[Column]]:
     parts = [columns[:keys]]
     for one in columns[keys:]:
         if len(parts[-1]) > keys and room([*parts[-1], one], width) < 0:
@@ -157,7 +169,7 @@ def filled(columns, keys, width):
     return parts
 
 
-def grid(columns, width):
+def grid(columns: Sequence[Column], width: int) -> Table:
     """A rich Table; what is left of `width` goes to the columns in proportion to what they lack."""
     from rich.table import Table
 
@@ -177,7 +189,7 @@ def grid(columns, width):
     return table
 
 
-def print_records(out, title, columns, keys, note):
+def print_records(out: Console, title: str, columns: list[Column], keys: int, note: str) -> None:
     """Row by row: what tells it apart, then its other columns below each other."""
     out.print(title, style="bold")
     for texts in zip(*(one.texts for one in columns), strict=True):
@@ -188,11 +200,11 @@ def print_records(out, title, columns, keys, note):
         out.print(note, style="italic")
 
 
-def shown(value):
+def shown(value: Cell) -> str:
     return value if isinstance(value, str) else number(value)
 
 
-def number(value):
+def number(value: float | None) -> str:
     """A number for people: thousands apart, a sensible count of digits."""
     if isinstance(value, bool):
         return "yes" if value else "no"
