@@ -13,6 +13,7 @@ import pytest
 
 import ptanalyze
 from ptanalyze import api
+from ptanalyze.bundled import bundled
 from ptanalyze.capture import Capture
 from ptanalyze.errors import UsageError
 from ptanalyze.formats.calibration_file import write_calibration
@@ -114,6 +115,17 @@ def test_load_takes_a_directory_a_capture_or_nothing(native, tmp_path, monkeypat
     assert ptanalyze.load().directory.resolve() == native.directory.resolve()
     with pytest.raises(UsageError, match="no such capture"):
         ptanalyze.load(tmp_path / "nothing")
+
+
+def test_a_bundled_sample_is_loaded_by_its_name_unless_a_directory_has_it(native, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("sysbench-memory", "vm-numa-visible", "vm-numa-oblivious"):
+        assert ptanalyze.load(name).directory == bundled("samples") / name
+    for name in ("samples/vm-numa-visible", "..", ""):
+        with pytest.raises(UsageError):
+            ptanalyze.load(name)
+    (tmp_path / "vm-numa-visible").symlink_to(native.directory)
+    assert ptanalyze.load("vm-numa-visible").manifest.provenance == native.manifest.provenance
 
 
 def test_whatif_has_a_row_a_policy_as_the_results_say(native, replayed):

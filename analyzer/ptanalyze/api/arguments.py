@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from ..bundled import bundled
 from ..capture import Capture, default_capture, open_capture
 from ..machine import Costs, Machine, load_costs, load_machine
 
@@ -27,11 +29,22 @@ Progress: TypeAlias = "Callable[[int, int, str], None] | None"
 
 
 def load(capture: CaptureLike = None) -> Capture:
-    """The Capture in a directory; .snapshot and .trace are read when first asked for."""
+    """The Capture in a directory; .snapshot and .trace are read when first asked for.
+
+    capture  a directory; where there is none of that name, a bundled sample: "sysbench-memory",
+             "vm-numa-visible" or "vm-numa-oblivious"; None: the newest capture here, else the first sample
+    """
     if isinstance(capture, Capture):
         return capture
-    found: Capture = default_capture()[0] if capture is None else open_capture(capture)
+    found: Capture = default_capture()[0] if capture is None else open_capture(directory_of(capture))
     return found
+
+
+def directory_of(capture: PathLike) -> Path:
+    """The directory asked for, or where it does not exist the bundled sample of that name, if there is one."""
+    asked = Path(capture)
+    sample: Path = bundled("samples") / asked.name
+    return sample if not asked.exists() and asked == Path(asked.name) and sample.is_dir() else asked
 
 
 def machine_of(machine: MachineLike) -> Machine:
