@@ -1,9 +1,11 @@
 """`ptanalyze` and `python -m ptanalyze`."""
 
+from typing import NoReturn
+
 from .cli import run
 
 
-def main():
+def main() -> NoReturn:
     raise SystemExit(run())
 
 

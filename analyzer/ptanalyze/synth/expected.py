@@ -4,9 +4,10 @@ import numpy as np
 
 from ..kernels.synth import FIRST_TOUCH, INTERLEAVE
 from .frames import new_group
+from .plan import Plan
 
 
-def leaf_classes(plan):
+def leaf_classes(plan: Plan) -> dict[str, np.ndarray] | None:
     """{class: float64[nodes]}: expected share of leaf entries by class, seen from each socket; None: no form.
 
     First touch puts leaf tables where the threads are whose part they map; interleaving draws nodes evenly;
@@ -33,7 +34,7 @@ def leaf_classes(plan):
     }
 
 
-def spread(plan, policy):
+def spread(plan: Plan, policy: int) -> np.ndarray:
     """float64[nodes]: expected share of the leaf tables' entries on each node."""
     nodes = plan.asked.nodes
     if policy == INTERLEAVE:
@@ -48,7 +49,7 @@ def spread(plan, policy):
     return share
 
 
-def fragmentation(plan):
+def fragmentation(plan: Plan) -> float | None:
     """PTEMagnet's metric (section 3.2): lines of ePT entries behind a line of gPT entries; None: no form.
 
     A page shares its line with the one before it unless it begins 8 frames of its own: 1 + 7 p, with p from

@@ -7,7 +7,7 @@ import numpy as np
 from ..errors import UsageError
 from ..kernels.synth import FIRST_TOUCH, INTERLEAVE
 from .parameters import refused, show_size
-from .plan import RANGE
+from .plan import RANGE, Plan
 
 BLOCK = 512  # frames of a pageblock
 PAGE = 4096
@@ -33,7 +33,7 @@ class Frames:
     freed: int
 
 
-def frames_of(plan):
+def frames_of(plan: Plan) -> Frames:
     """Frames of a Plan: --node-memory, or enough that each node holds what the policies send it.
 
     UsageError for less than 16M, no whole 2 MiB, or guest memory above 16 TiB.
@@ -55,7 +55,7 @@ def frames_of(plan):
     return Frames(host, guest, nodes, np.minimum(need, guest), freed)
 
 
-def given_back(plan):
+def given_back(plan: Plan) -> int:
     """Upper bound of the frames that munmap gives back."""
     every = plan.asked.munmap_every
     if every is None:
@@ -66,7 +66,7 @@ def given_back(plan):
     return most
 
 
-def needed(plan, again):
+def needed(plan: Plan, again: int) -> np.ndarray:
     """int64[nodes]: frames that each node of the process's machine may have to give, rounded up."""
     asked = plan.asked
     pages = pages_on(plan) + again
@@ -77,7 +77,7 @@ def needed(plan, again):
     return (frames // BLOCK + 16) * BLOCK
 
 
-def growth(fragmentation):
+def growth(fragmentation: float) -> float:
     """Frames used up for each page that is faulted in: a co-runner takes the rest of 8 frames.
 
     The place of a page among 8 frames is a Markov chain: after a share F of pages it goes back to the first,
@@ -86,12 +86,12 @@ def growth(fragmentation):
     return 8 * new_group(fragmentation)
 
 
-def new_group(fragmentation):
+def new_group(fragmentation: float) -> float:
     """Probability that a page begins 8 frames of its own, in the long run; 1/8 without a co-runner."""
     return fragmentation / (1 - (1 - fragmentation) ** 8) if fragmentation > 0 else 0.125
 
 
-def pages_on(plan):
+def pages_on(plan: Plan) -> np.ndarray:
     """int64[nodes]: the most pages that the policy puts on each node at first."""
     on = np.zeros(1 if plan.asked.guest == "oblivious" else plan.asked.nodes, np.int64)
     if plan.policy == INTERLEAVE:
@@ -103,14 +103,14 @@ def pages_on(plan):
     return on
 
 
-def default_memory(need):
+def default_memory(need: np.ndarray) -> int:
     """Frames of a node: the largest need, a hypervisor's part, any ePT; whole 64 MiB, or whole GiB."""
     least = int(need.max()) * HYPERVISOR // (HYPERVISOR - 1) + int(need.sum()) // 256 + HYPERVISOR * BLOCK
     unit = (1 << 18) if least >= 1 << 18 else 1 << 14
     return -(-least // unit) * unit
 
 
-def full(plan, frames):
+def full(plan: Plan, frames: Frames) -> UsageError:
     """The error of a run that found no frame."""
     given = show_size(frames.host * PAGE)
     total = needed(plan, min(given_back(plan), plan.pages)).sum()

@@ -20,21 +20,21 @@ class Layout:
     slot: np.ndarray
     leaf: np.ndarray
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.level)
 
 
-def lay_out(regions, huge, levels):
+def lay_out(regions: np.ndarray, huge: np.ndarray, levels: int) -> Layout:
     """Layout for `regions` (int64[R], address >> 21, ascending); huge  bool[R]."""
-    base, level = [np.zeros(1, np.int64)], [np.array([levels], np.uint8)]
+    bases, heights = [np.zeros(1, np.int64)], [np.array([levels], np.uint8)]
     for here in range(levels - 1, 0, -1):
         shift = 9 * (here - 1)
         covered = (regions if here > 1 else regions[~huge]) >> shift
         new = np.ones(len(covered), bool)
         new[1:] = covered[1:] != covered[:-1]
-        base.append(covered[new] << (21 + shift))
-        level.append(np.full(np.count_nonzero(new), here, np.uint8))
-    base, level = np.concatenate(base), np.concatenate(level)
+        bases.append(covered[new] << (21 + shift))
+        heights.append(np.full(np.count_nonzero(new), here, np.uint8))
+    base, level = np.concatenate(bases), np.concatenate(heights)
     order = np.lexsort((-level.astype(np.int8), base))
     base, level = base[order], level[order]
     parent = enclosing_tables(level.astype(np.int64), levels).astype(np.int32)

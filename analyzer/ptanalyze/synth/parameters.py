@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from ..errors import UsageError
 
@@ -51,11 +52,11 @@ class Parameters:
     rate: float = 1e8
     seed: int = 0
 
-    def facts(self):
+    def facts(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def parse_size(text, option="--size"):
+def parse_size(text: str, option: str = "--size") -> int:
     """Bytes of "64M", "16G", "1.5T": whole 4 KiB pages. UsageError for anything else."""
     match = SIZE.fullmatch(text.strip())
     size = float(match[1]) * UNITS[match[2].upper()] if match else 0
@@ -64,14 +65,14 @@ def parse_size(text, option="--size"):
     return int(size)
 
 
-def show_size(size):
+def show_size(size: int) -> str:
     for unit, one in reversed(UNITS.items()):
         if size >= one:
             return f"{size / one:.4g}{unit}"
     return str(size)
 
 
-def check_ranges(asked):
+def check_ranges(asked: Parameters) -> None:
     """UsageError, naming the option and what it allows, for the first value out of range."""
     shares = {name: getattr(asked, name) for name in ("fragmentation", "thp", "host_thp", "writes")}
     for name, value in shares.items():
@@ -95,13 +96,13 @@ def check_ranges(asked):
             raise refused(name, getattr(asked, name), f"one of {', '.join(map(str, choices))}")
     if not LEAST <= asked.size <= MOST or asked.size % PAGE:
         raise refused("size", show_size(asked.size), f"{show_size(LEAST)} to {show_size(MOST)}, whole pages")
-    for name, high in (("instructions_per_access", 1e6), ("rate", 1e12)):
-        if not 0 < getattr(asked, name) <= high:
-            raise refused(name, getattr(asked, name), f"above 0, at most {high:g}")
+    for name, most in (("instructions_per_access", 1e6), ("rate", 1e12)):
+        if not 0 < getattr(asked, name) <= most:
+            raise refused(name, getattr(asked, name), f"above 0, at most {most:g}")
     if asked.guest == "native" and (asked.host_placement is not None or asked.host_thp is not None):
         name = "host_placement" if asked.host_placement is not None else "host_thp"
         raise refused(name, getattr(asked, name), "needs a VM: --guest visible or --guest oblivious")
 
 
-def refused(name, value, allowed):
+def refused(name: str, value: object, allowed: str) -> UsageError:
     return UsageError(f"--{name.replace('_', '-')} {value}: {allowed}")

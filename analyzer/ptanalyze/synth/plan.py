@@ -22,7 +22,7 @@ class Plan:
     huge      bool[regions]  the (guest) kernel maps the region by one 2 MiB page
     policy, host_policy      FIRST_TOUCH, INTERLEAVE or a node (kernels/synth.py)
     anywhere  share of accesses that do not keep to the thread's own part
-    pattern   (name, argument)
+    pattern   its name; exponent  of zipf, else 0
     active    threads that take part in the access phase
     move      (after how many accesses, source, target) or None
     data      (after how many accesses, pages a million accesses) or None
@@ -35,27 +35,28 @@ class Plan:
     policy: int
     host_policy: int
     anywhere: float
-    pattern: tuple
+    pattern: str
+    exponent: float
     active: tuple[int, ...]
     accesses: int
     init_traced: bool
-    move: tuple | None
-    data: tuple | None
+    move: tuple[int, int, int] | None
+    data: tuple[int, float] | None
 
     @property
-    def regions(self):
+    def regions(self) -> int:
         return len(self.huge)
 
     @property
-    def nested(self):
+    def nested(self) -> bool:
         return self.asked.guest != "native"
 
-    def rng(self, *stream):
+    def rng(self, *stream: int) -> np.random.Generator:
         """A NumPy generator of its own for each purpose, so that one option does not shift the others."""
         return np.random.default_rng([self.asked.seed, *stream])
 
 
-def plan(asked):
+def plan(asked: Parameters) -> Plan:
     """Plan of Parameters; UsageError naming option, value and what is allowed."""
     check_ranges(asked)
     pages = asked.size // PAGE
@@ -65,16 +66,16 @@ def plan(asked):
     if asked.guest == "oblivious" and asked.placement not in ("first-touch", "bind:0"):
         allowed = "the guest sees one node; say where the host puts its memory with --host-placement"
         raise refused("placement", asked.placement, allowed)
-    name, argument = pattern_of(asked, count)
-    active = (argument,) if name == "once" and argument is not None else tuple(range(count))
-    anywhere = sharing_of(asked, name, argument)
-    accesses = accesses_of(asked, name, argument, threads, anywhere)
+    pattern, exponent, only = pattern_of(asked, count)
+    active = tuple(range(count)) if only is None else (only,)
+    anywhere = sharing_of(asked, pattern, only)
+    accesses = accesses_of(asked, pattern, only, threads, anywhere)
     policy = policy_of("placement", asked.placement, asked.nodes)
     traced = pages <= TRACED_INIT if asked.init_trace is None else asked.init_trace
     host_policy = policy_of("host_placement", asked.host_placement or "first-touch", asked.nodes)
     found = Plan(
         asked, pages, huge_regions(asked, pages), threads, 0 if asked.guest == "oblivious" else policy,
-        host_policy, anywhere, (name, argument), active, accesses, traced,
+        host_policy, anywhere, pattern, exponent, active, accesses, traced,
         move and (int(move[2] * accesses), *move[:2]), moved_data(asked, accesses),
     )  # fmt: skip
     if asked.munmap_every is not None and found.huge[: pages >> 9].all():
@@ -82,14 +83,14 @@ def plan(asked):
     return found
 
 
-def huge_regions(asked, pages):
+def huge_regions(asked: Parameters, pages: int) -> np.ndarray:
     """bool[R]: each whole 2 MiB region with probability --thp; a remainder stays small."""
     draws = np.random.default_rng([asked.seed, 1]).random((pages + 511) >> 9)
     draws[pages >> 9 :] = 1
     return draws < asked.thp
 
 
-def policy_of(name, text, nodes):
+def policy_of(name: str, text: str, nodes: int) -> int:
     if text == "first-touch":
         return FIRST_TOUCH
     if text == "interleave":
@@ -100,25 +101,25 @@ def policy_of(name, text, nodes):
     return int(node)
 
 
-def pattern_of(asked, threads):
-    """(name, argument): zipf's exponent, the thread of once (None: every thread)."""
+def pattern_of(asked: Parameters, threads: int) -> tuple[str, float, int | None]:
+    """(name, zipf's exponent or 0, the one thread of once or None: every thread)."""
     name, _, argument = asked.pattern.partition(":")
     try:
         if asked.pattern in ("uniform", "sequential", "once"):
-            return name, None
+            return name, 0.0, None
         if name == "zipf" and 0 < float(argument) <= 8:
-            return name, float(argument)
+            return name, float(argument), None
         if name == "once" and 0 <= int(argument) < threads:
-            return name, int(argument)
+            return name, 0.0, int(argument)
     except ValueError:
         pass
     raise refused("pattern", asked.pattern, f"{PATTERNS}, THREAD of 0..{threads - 1}")
 
 
-def sharing_of(asked, pattern, thread):
+def sharing_of(asked: Parameters, pattern: str, thread: int | None) -> float:
     """Share of accesses that go anywhere. A lone thread of `once` goes everywhere."""
     if asked.sharing in ("shared", "private"):
-        if asked.sharing == "private" and thread is not None and pattern == "once":
+        if asked.sharing == "private" and thread is not None:
             raise refused("sharing", asked.sharing, "one thread is to touch every page once: shared")
         return float(asked.sharing == "shared")
     if pattern in ("sequential", "once"):
@@ -132,7 +133,9 @@ def sharing_of(asked, pattern, thread):
     return share
 
 
-def accesses_of(asked, pattern, thread, threads, anywhere):
+def accesses_of(
+    asked: Parameters, pattern: str, thread: int | None, threads: Threads, anywhere: float
+) -> int:
     """`once` says itself how many: all pages a thread, or each thread its own."""
     if pattern != "once":
         return ACCESSES if asked.accesses is None else asked.accesses
@@ -142,7 +145,7 @@ def accesses_of(asked, pattern, thread, threads, anywhere):
     return pages * len(threads) if anywhere and thread is None else pages
 
 
-def moved_threads(asked):
+def moved_threads(asked: Parameters) -> tuple[int, int, float] | None:
     """(source, target, fraction) of --move T:A:B, or None."""
     if asked.move is None:
         return None
@@ -152,7 +155,7 @@ def moved_threads(asked):
     return int(source), int(target), fraction
 
 
-def moved_data(asked, accesses):
+def moved_data(asked: Parameters, accesses: int) -> tuple[int, float] | None:
     """(accesses before, pages a million accesses) of --move-data T:RATE, or None."""
     if asked.move_data is None:
         return None
@@ -166,7 +169,7 @@ def moved_data(asked, accesses):
     return int(fraction * accesses), rate
 
 
-def fields(name, text, form, count):
+def fields(name: str, text: str, form: str, count: int) -> list[float]:
     """The numbers of a text like 0.5:0:1; the first is a fraction of the access phase."""
     try:
         found = [float(part) for part in text.split(":")]

@@ -1,27 +1,29 @@
 """The modelled process from its first fault to its last access."""
 
+from collections.abc import Callable, Iterator
 from itertools import cycle
 
 import numpy as np
 
 from ..kernels.synth import touch, unmap
 from ..kernels.synth_moves import move_pages
+from ..progress import Progress
 from ..trace import Event
 from .frames import full
 from .patterns import page_source
-from .plan import RANGE
-from .recorder import ANONYMOUS, FIXED, PAGE_SHIFT, READ, READ_WRITE
-from .space import START
+from .plan import RANGE, Plan
+from .recorder import ANONYMOUS, FIXED, PAGE_SHIFT, READ, READ_WRITE, Recorder
+from .space import START, State
 
 TURN = 4096  # pages that a thread touches before the next one has its turn: one chunk of the trace
 SHOWN = 1 << 20  # pages or accesses between two looks at the progress bar
 
 
-def now_and_then(progress, total, what):
+def now_and_then(progress: Progress, total: int, what: str) -> Callable[[int], None]:
     """A function of how much one more turn did, for a progress(done, total, what) or None."""
     done = shown = 0
 
-    def show(turn):
+    def show(turn: int) -> None:
         nonlocal done, shown
         done += turn
         if progress is not None and done >= shown + SHOWN:
@@ -34,14 +36,14 @@ def now_and_then(progress, total, what):
 class Process:
     """Runs a Plan over a State; `recorder` hears of everything that the trace is to hold."""
 
-    def __init__(self, plan, state, recorder):
+    def __init__(self, plan: Plan, state: State, recorder: Recorder) -> None:
         self.plan, self.state, self.recorder = plan, state, recorder
         self.node = plan.threads.node.tolist()
         self.rng = plan.rng(20)
         self.small = np.flatnonzero(~plan.huge[: plan.pages >> 9])
         self.cursor, self.credit = 0, 0.0
 
-    def run(self, progress=None):
+    def run(self, progress: Progress = None) -> None:
         """All of it. UsageError when the machine's memory is full."""
         self.recorder.begin()
         show = now_and_then(progress, self.plan.pages, "pages faulted in")
@@ -55,10 +57,10 @@ class Process:
         if self.recorder.writer is not None or self.changes_tables():
             self.access(progress)
 
-    def changes_tables(self):
+    def changes_tables(self) -> bool:
         return self.plan.asked.munmap_every is not None or self.plan.data is not None
 
-    def first_touches(self):
+    def first_touches(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (thread, its next pages): each thread its part, turn by turn, or thread 0 all of it."""
         if self.plan.asked.init == "single":
             parts = [(0, 0, self.plan.pages)]
@@ -70,11 +72,11 @@ class Process:
                 if first + start < last:
                     yield thread, np.arange(first + start, min(first + start + TURN, last))
 
-    def fault(self, pages, thread):
+    def fault(self, pages: np.ndarray, thread: int) -> None:
         if touch(self.state.space, pages, self.node[thread]) < len(pages):
             raise full(self.plan, self.state.frames)
 
-    def access(self, progress):
+    def access(self, progress: Progress) -> None:
         """Threads take turns; a turn also ends where something else is due."""
         sources = {thread: page_source(self.plan, thread) for thread in self.plan.active}
         writes = self.plan.rng(12)
@@ -95,14 +97,14 @@ class Process:
             if done == self.plan.accesses:
                 return
 
-    def next_stop(self, done):
+    def next_stop(self, done: int) -> int:
         """The first number of accesses after `done` at which something is due."""
         every = (self.plan.asked.mprotect_every, self.plan.asked.munmap_every)
         stops = [(done // n + 1) * n for n in every if n is not None]
         stops += [at[0] for at in (self.plan.move, self.plan.data) if at is not None and at[0] > done]
         return min([self.plan.accesses, *stops])
 
-    def happen(self, done, thread):
+    def happen(self, done: int, thread: int) -> None:
         """What is due after `done` accesses, asked for by the thread whose turn it was."""
         asked = self.plan.asked
         if asked.mprotect_every is not None and done % asked.mprotect_every == 0:
@@ -112,7 +114,7 @@ class Process:
         if self.plan.move is not None and done == self.plan.move[0]:
             self.move_threads()
 
-    def mprotect(self, thread):
+    def mprotect(self, thread: int) -> None:
         """Read-only and back, as a collector's or a checkpointer's write barrier: two shootdowns."""
         region = int(self.rng.integers(0, self.plan.pages >> 9))
         first, pages = region << 9, 512
@@ -123,7 +125,7 @@ class Process:
                 Event.MPROTECT, thread, START + (first << PAGE_SHIFT), pages << PAGE_SHIFT, prot
             )
 
-    def munmap(self, thread):
+    def munmap(self, thread: int) -> None:
         """A few small pages go, and are mapped again; whoever touches them next faults."""
         region = int(self.small[self.rng.integers(0, len(self.small))])
         first = (region << 9) + int(self.rng.integers(0, 512 - RANGE + 1))
@@ -132,15 +134,15 @@ class Process:
         self.recorder.event(Event.MUNMAP, thread, address, length)
         self.recorder.mmap(thread, address, length, ANONYMOUS | FIXED)
 
-    def move_threads(self):
+    def move_threads(self) -> None:
         threads = self.plan.threads
         self.node = threads.cpu_node[threads.moved_cpu].tolist()
         self.recorder.move_threads()
 
-    def move_data(self, done, accesses):
+    def move_data(self, done: int, accesses: int) -> None:
         """Pages of the node that threads left follow them, in address order, as fast as the rate allows."""
         plan = self.plan
-        if plan.data is None or done <= plan.data[0] or self.cursor >= plan.pages:
+        if plan.data is None or plan.move is None or done <= plan.data[0] or self.cursor >= plan.pages:
             return
         self.credit += accesses * plan.data[1] / 1e6
         budget = int(self.credit)
@@ -155,7 +157,7 @@ class Process:
                 first, length = START + (int(run[0]) << PAGE_SHIFT), len(run) << PAGE_SHIFT
                 self.recorder.event(Event.MOVE_PAGES, self.mover(), first, length, target)
 
-    def mover(self):
+    def mover(self) -> int:
         """A thread that moved: the kernel's balancing works in its context (task_numa_work)."""
         threads = self.plan.threads
         return int(np.flatnonzero(threads.cpu != threads.moved_cpu)[0])

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from ..formats.trace_writer import UNKNOWN_THREAD
+from ..formats.trace_writer import UNKNOWN_THREAD, TraceWriter
 from ..trace import Event
+from .plan import Plan
 from .space import START
 
 ANONYMOUS = 0x22  # MAP_PRIVATE | MAP_ANONYMOUS
@@ -16,13 +17,13 @@ PAGE_SHIFT = 12
 class Recorder:
     """Writes to a TraceWriter; without one it only keeps the time. Accesses are spread evenly over time."""
 
-    def __init__(self, plan, writer=None):
+    def __init__(self, plan: Plan, writer: TraceWriter | None = None) -> None:
         self.writer, self.plan = writer, plan
         self.cpu = plan.threads.cpu.tolist()
         self.accesses = 0
         self.ns = 1e9 / (plan.asked.rate * len(plan.threads))
 
-    def begin(self):
+    def begin(self) -> None:
         """Threads start; the first maps the dataset, or each its part (the owners of Hydra's VMAs)."""
         threads, part = len(self.plan.threads), self.plan.threads.part.tolist()
         for thread in range(threads):
@@ -34,17 +35,19 @@ class Recorder:
             first, last = part[thread : thread + 2]
             self.mmap(thread, START + (first << PAGE_SHIFT), (last - first) << PAGE_SHIFT, ANONYMOUS)
 
-    def mmap(self, thread, address, length, flags):
+    def mmap(self, thread: int, address: int, length: int, flags: int) -> None:
         asked = address if flags & FIXED else 0
         self.event(Event.MMAP, thread, asked, length, READ_WRITE, flags, result=address)
 
-    def event(self, kind, thread, a=0, b=0, c=0, d=0, result=0):
+    def event(
+        self, kind: Event, thread: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0, result: int = 0
+    ) -> None:
         if self.writer is not None:
             self.writer.event(
                 int(kind), a, b, c, d, result, thread=thread, cpu=self.cpu[thread], time=self.time()
             )
 
-    def chunk(self, thread, pages, write):
+    def chunk(self, thread: int, pages: np.ndarray, write: np.ndarray) -> None:
         """One turn of a thread: pages int64[n] counted from the dataset's first, write bool[n]."""
         if self.writer is not None:
             first = np.flatnonzero(np.diff(pages, prepend=-1))
@@ -59,8 +62,8 @@ class Recorder:
             )
         self.accesses += len(pages)
 
-    def time(self):
+    def time(self) -> int:
         return int(self.accesses * self.ns)
 
-    def move_threads(self):
+    def move_threads(self) -> None:
         self.cpu = self.plan.threads.moved_cpu.tolist()

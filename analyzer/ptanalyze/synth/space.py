@@ -1,6 +1,7 @@
 """The modelled kernels' state: page tables in files being written, and free memory."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -8,6 +9,7 @@ from ..formats.tables_stream import reserve_entries
 from ..kernels.synth import Memory, Radix, Space
 from .frames import BLOCK, Frames, frames_of
 from .layout import Layout, lay_out
+from .plan import Plan
 
 START = 1 << 46  # first byte of the dataset: aligned to 512 GiB, below what a 4-level kernel hands out
 X86 = (0x67, 0x8000000000000067, 0x80000000000000E7)  # present, writable, user, accessed, dirty; NX; PS
@@ -25,7 +27,7 @@ class State:
     host: Layout | None
 
 
-def new_state(plan, directory):
+def new_state(plan: Plan, directory: Path) -> State:
     """State before the process begins; its entries files are made in `directory`, sparse."""
     frames, asked = frames_of(plan), plan.asked
     regions = (START >> 21) + np.arange(plan.regions)
@@ -45,7 +47,7 @@ def new_state(plan, directory):
     return State(space, frames, guest, host)
 
 
-def new_memory(span, nodes, room, freed, policy, key):
+def new_memory(span: int, nodes: int, room: np.ndarray, freed: int, policy: int, key: int) -> Memory:
     """Memory with all frames free but the first 2 MiB of each node, which are its kernel's."""
     first = np.arange(nodes) * (span // BLOCK)
     return Memory(
@@ -61,7 +63,7 @@ def new_memory(span, nodes, room, freed, policy, key):
     )
 
 
-def new_host(plan, directory, memory):
+def new_host(plan: Plan, directory: Path, memory: Memory) -> tuple[Layout, Radix]:
     """(Layout, Radix) over every guest frame that the guest's memory may ever give."""
     regions = np.concatenate([np.arange(a, b) for a, b in zip(memory.block, memory.end, strict=True)])
     size = memory.span // BLOCK * len(memory.block)
@@ -72,13 +74,15 @@ def new_host(plan, directory, memory):
     return layout, new_radix(directory, "ept", layout, leaf, draws, EPT)
 
 
-def new_radix(directory, name, layout, leaf, huge, flags):
+def new_radix(
+    directory: Path, name: str, layout: Layout, leaf: np.ndarray, huge: np.ndarray, flags: tuple[int, ...]
+) -> Radix:
     entries = reserve_entries(directory, name, len(layout))
     made = np.full(len(layout), -1, np.int64)
     return Radix(entries, made, layout.parent, layout.slot, leaf, huge, *(np.uint64(f) for f in flags))
 
 
-def empty_radix():
+def empty_radix() -> Radix:
     none = np.zeros((0, BLOCK), np.uint64)
     ids, flags = np.zeros(0, np.int32), [np.uint64(f) for f in EPT]
     return Radix(none, np.zeros(0, np.int64), ids, ids.astype(np.int16), ids, np.zeros(0, bool), *flags)

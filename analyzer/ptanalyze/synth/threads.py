@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .parameters import refused
+from .parameters import Parameters, refused
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Threads:
     cpu_node: np.ndarray
     part: np.ndarray
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.node)
 
 
-def threads_of(asked, count, pages, move):
-    """Threads of Parameters; move  (source, target) nodes or None.
+def threads_of(asked: Parameters, count: int, pages: int, move: tuple[int, int, float] | None) -> Threads:
+    """Threads of Parameters; move  (source, target, when) nodes or None.
 
     UsageError for nodes that are not there, and for more threads than there are 2 MiB regions.
     """
@@ -53,7 +53,7 @@ def threads_of(asked, count, pages, move):
     return Threads(node, cpu, moved, cpu_node, part)
 
 
-def places(nodes, used):
+def places(nodes: np.ndarray, used: np.ndarray) -> np.ndarray:
     """int64[n]: for each of `nodes` the next free place on it; `used` (int64[N]) counts them."""
     found = np.zeros(len(nodes), np.int64)
     for i, node in enumerate(nodes.tolist()):
@@ -62,7 +62,7 @@ def places(nodes, used):
     return found
 
 
-def spread(how, count, nodes):
+def spread(how: str, count: int, nodes: int) -> np.ndarray:
     """int16[count]: "round-robin", "block", or a node for each thread as in "0,0,1,1"."""
     order = np.arange(count)
     if how == "round-robin":
