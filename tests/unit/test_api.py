@@ -18,6 +18,7 @@ from ptanalyze.capture import Capture
 from ptanalyze.errors import UsageError
 from ptanalyze.formats.calibration_file import write_calibration
 from ptanalyze.machine import load_machine
+from ptanalyze.policies import mitosis
 from ptanalyze.result import Result
 from ptanalyze.snapshot import EMULATOR
 from ptanalyze.whatif import whatif as replay_directly
@@ -144,6 +145,19 @@ def test_whatif_has_a_row_a_policy_as_the_results_say(native, replayed):
 def test_one_policy_or_one_pair_is_enough(native):
     for asked in ("linux", ("linux", {}), ["linux"]):
         assert ptanalyze.whatif(native, asked)["policy"].tolist() == ["linux"]
+
+
+def test_a_policy_that_has_no_entry_point_is_asked_for_itself(native):
+    own = mitosis.POLICY._replace(name="own")
+    for asked in (own, (own, {"mode": "replicate"}), ["linux", own]):
+        table = ptanalyze.whatif(native, asked, baseline="linux").set_index("policy")
+        theirs = ptanalyze.whatif(native, ["linux", "mitosis"]).set_index("policy")
+        assert table.index.tolist() == ["linux", "own"]
+        pd.testing.assert_series_equal(table.loc["own"], theirs.loc["mitosis"], check_names=False)
+    swept = ptanalyze.sweep(native, own, {"mode": ["replicate"], "nodes": [4]}, baseline="linux")
+    assert swept["policy"].tolist() == ["linux", "own"]
+    with pytest.raises(UsageError, match="policy own: speed = 1"):
+        ptanalyze.whatif(native, (own, {"speed": 1}))
 
 
 def test_attrs_are_plain_copyable_and_say_units_notes_and_provenance(native, replayed):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..law.calibration import Calibration
+    from ..policies import Policy
     from ..snapshot import Snapshot
 
 DEFAULT_MACHINE = "vmitosis-cascade-lake"
@@ -23,7 +24,7 @@ PathLike: TypeAlias = "str | os.PathLike[str]"
 CaptureLike: TypeAlias = "PathLike | Capture | None"
 MachineLike: TypeAlias = "PathLike | Machine"
 Settings: TypeAlias = Mapping[str, Any]
-PolicyLike: TypeAlias = "str | tuple[str, Settings]"
+PolicyLike: TypeAlias = "str | Policy | tuple[str | Policy, Settings]"
 Policies: TypeAlias = "PolicyLike | Sequence[PolicyLike]"
 Progress: TypeAlias = "Callable[[int, int, str], None] | None"
 
@@ -41,7 +42,7 @@ def load(capture: CaptureLike = None) -> Capture:
 
 
 def directory_of(capture: PathLike) -> Path:
-    """The directory asked for, or where it does not exist the bundled sample of that name, if there is one."""
+    """The directory asked for, or where there is none the bundled sample of that name, if there is one."""
     asked = Path(capture)
     sample: Path = bundled("samples") / asked.name
     return sample if not asked.exists() and asked == Path(asked.name) and sample.is_dir() else asked
@@ -66,11 +67,13 @@ def calibration_of(calibration: PathLike | Calibration | None) -> Calibration | 
     return found
 
 
-def policies_of(asked: Policies) -> list[tuple[str, dict[str, Any]]]:
-    """[(name, settings)] of one policy or several."""
-    if isinstance(asked, str):
+def policies_of(asked: Policies) -> list[tuple[str | Policy, dict[str, Any]]]:
+    """[(name or Policy, settings)] of one policy or several."""
+    from ..policies import Policy
+
+    if isinstance(asked, (str, Policy)):
         return [(asked, {})]
-    if len(asked) == 2 and isinstance(asked[0], str) and isinstance(asked[1], Mapping):
+    if len(asked) == 2 and isinstance(asked[0], (str, Policy)) and isinstance(asked[1], Mapping):
         return [(asked[0], dict(asked[1]))]
     return [one for each in asked for one in policies_of(cast("PolicyLike", each))]
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from ..law.calibration import Calibration
     from ..machine import Costs
+    from ..policies import Policy
     from .answers import Advised, Replayed
 
 
@@ -50,7 +51,8 @@ def replay(
 ) -> Replayed:
     """Replay the capture's walks under policies: all tables of one run, counted once.
 
-    policies   "hydra", "ptemagnet+hydra" or ("hydra", {"prefetch": 3}), one or a list of them
+    policies   "hydra", "ptemagnet+hydra", ("hydra", {"prefetch": 3}), or a policies.Policy of your own in a
+               name's place: one or a list of them
     placement  where threads run, see world.placement.place; baseline: what speed-ups are over, "auto": linux
                when the capture has several nodes or no trace, else first-touch
     costs      file or Costs instead of the machine's own; contended: DRAM latencies under load
@@ -123,7 +125,7 @@ def timeline(
 
 def sweep(
     capture: CaptureLike = None,
-    policies: str | Sequence[str] = ("mitosis", "hydra"),
+    policies: str | Policy | Sequence[str | Policy] = ("mitosis", "hydra"),
     grid: Mapping[str, Iterable[Any]] | None = None,
     *,
     machine: MachineLike = DEFAULT_MACHINE,
@@ -144,16 +146,18 @@ def sweep(
           key that a policy does not have is missing (None) in its rows.
     """
     from ..frames import sweep_frame
+    from ..policies import Policy
     from ..sweep import sweep as run
 
     opened, target = load(capture), machine_of(machine)
     snapshot, said = tables_of(opened)
+    asked: list[Any] = [policies] if isinstance(policies, (str, Policy)) else list(policies)
     points = {key: list(values) for key, values in (grid or {"prefetch": range(10)}).items()}
     found = run(
         snapshot,
         opened.trace if opened.has_trace else None,
         target,
-        [policies] if isinstance(policies, str) else list(policies),
+        asked,
         points,
         placement=placement,
         baseline=baseline,

@@ -76,7 +76,12 @@ def find(name):
 
 
 def members(name):
-    """[Policy] of "a" or "a+b", in one order whatever the order asked for: what reshapes the world first."""
+    """[Policy] of "a" or "a+b", in one order whatever the order asked for: what reshapes the world first.
+
+    A Policy, known by name or not, is its own only member.
+    """
+    if isinstance(name, Policy):
+        return [name]
     rank = {known: k for k, known in enumerate(policies())}
     found = [find(part.strip()) for part in name.split("+")]
     return sorted(found, key=lambda policy: (policy.reshape is None, rank[policy.name]))
@@ -108,5 +113,4 @@ def _keys(policy):
 
 def plan_for(policy, settings=None):
     """Plan of a Policy, or of a name as "hydra" or "ptemagnet+hydra", with its parameters."""
-    found = [policy] if isinstance(policy, Policy) else members(policy)
-    return plan(found, dict(settings or {}))
+    return plan(members(policy), dict(settings or {}))
