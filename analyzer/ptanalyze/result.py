@@ -1,12 +1,16 @@
 """What a replay under one policy counted, what it costs, and what makes it reproducible."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from .kernels.replay import EVENT_KINDS, LL, RR
 from .kernels.steps import CALLS
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 TABLE_BYTES = 4096
 HELD_FACTS = ("bloat_bytes", "unused_bytes_peak", "page_cache_bytes_unused")
@@ -92,12 +96,13 @@ class Series:
     tables_moved: np.ndarray
     data_moved: np.ndarray
 
-    def rows(self):
+    def rows(self) -> list[dict[str, int | float | None]]:
         """[{column: value}], one a window; shares are of its walks or DRAM reads, None without any."""
         return [self._row(k) for k in range(len(self.walks))]
 
-    def _row(self, k):
-        walks, row = int(self.walks[k]), {"time_ns": int(self.time_ns[k]), "walks": int(self.walks[k])}
+    def _row(self, k: int) -> dict[str, int | float | None]:
+        walks = int(self.walks[k])
+        row: dict[str, int | float | None] = {"time_ns": int(self.time_ns[k]), "walks": walks}
         for kind, name in enumerate(("LL", "LR", "RL", "RR")):
             row[f"leaf_{name}_share"] = int(self.classes[k, :, kind].sum()) / walks if walks else None
         for side, name in enumerate(("guest", "host")):
@@ -147,34 +152,36 @@ class Result:
     series: Series | None = None
 
     @property
-    def events(self):
+    def events(self) -> np.ndarray:
         """int64[kinds, nodes, nodes] of the guest's tables, on behalf of anybody."""
-        return self.calls.sum(axis=0)
+        found: np.ndarray = self.calls.sum(axis=0)
+        return found
 
     @property
-    def host_events(self):
+    def host_events(self) -> np.ndarray:
         """int64[kinds, nodes, nodes] of the host's tables."""
-        return self.host_calls.sum(axis=0)
+        found: np.ndarray = self.host_calls.sum(axis=0)
+        return found
 
     @property
-    def held_bytes(self):
+    def held_bytes(self) -> int:
         """Memory beside page tables that the policy takes and leaves unused."""
         return sum(int(number) for fact, number in self.facts.items() if fact.endswith(HELD_FACTS))
 
-    def count(self, kind, where="all", host=False):
+    def count(self, kind: str, where: str = "all", host: bool = False) -> int:
         """Events of a kind of EVENT_KINDS: "all", "local" (from = to) or "remote"."""
         matrix = (self.host_events if host else self.events)[EVENT_KINDS.index(kind)]
         local = int(np.trace(matrix))
         return {"all": int(matrix.sum()), "local": local, "remote": int(matrix.sum()) - local}[where]
 
-    def row(self):
+    def row(self) -> dict[str, Any]:
         """{column: value}: one flat row; shares are of walks, *_bytes in bytes, *_cycles in CPU cycles."""
         walks = max(int(self.classes.sum()), 1)
         by_level = self.reads.sum(axis=(1, 2, 3))
         local = np.einsum("lnnd->d", self.reads)
         dram = int(self.reads[..., 1].sum())
         guest, guest_dram = int(by_level[0::8].sum()), int(self.reads[0::8, ..., 1].sum())
-        row = {
+        row: dict[str, Any] = {
             "policy": self.policy,
             "params": " ".join(f"{key}={value}" for key, value in self.params.items() if value != ""),
             "machine": self.machine,
@@ -182,8 +189,8 @@ class Result:
             "baseline": self.baseline,
             "walks": self.walks,
         }
-        for kind, name in enumerate(("LL", "LR", "RL", "RR")[LL : RR + 1]):
-            row[f"leaf_{name}_share"] = int(self.classes[:, kind].sum()) / walks
+        for leaf, name in enumerate(("LL", "LR", "RL", "RR")[LL : RR + 1]):
+            row[f"leaf_{name}_share"] = int(self.classes[:, leaf].sum()) / walks
         row |= {
             "reads_per_walk": int(by_level.sum()) / walks,
             "guest_reads_per_walk": guest / walks,
@@ -222,17 +229,19 @@ class Result:
         row |= {f"ept_{kind}": self.count(kind, host=True) for kind in HOST_KINDS}
         return row | self._calls() | {"aside_bytes": self.aside_pages * TABLE_BYTES}
 
-    def _calls(self):
+    def _calls(self) -> dict[str, int | float | None]:
         """All system calls together; the means are None where there are none."""
-        calls = sum(one.calls for one in self.price.system_calls)
-        mean = lambda field: sum(getattr(one, field) * one.calls for one in self.price.system_calls) / calls  # noqa: E731
+        found = self.price.system_calls
+        calls = sum(one.calls for one in found)
         return {
             "system_calls": calls,
-            "system_call_ns": mean("ns") if calls else None,
-            "system_call_stolen_ns": mean("stolen_ns") if calls else None,
+            "system_call_ns": sum(one.ns * one.calls for one in found) / calls if calls else None,
+            "system_call_stolen_ns": sum(one.stolen_ns * one.calls for one in found) / calls
+            if calls
+            else None,
         }
 
-    def to_json(self):
+    def to_json(self) -> dict[str, Any]:
         """A JSON-able dict: the row, the arrays as nested lists, notes and provenance."""
         return {
             **self.row(),
@@ -253,11 +262,11 @@ class Result:
         }
 
 
-def _named(events):
+def _named(events: np.ndarray) -> dict[str, Any]:
     return {kind: events[k].tolist() for k, kind in enumerate(EVENT_KINDS)}
 
 
-def frame(results):
+def frame(results: Iterable[Result]) -> "DataFrame":
     """pandas.DataFrame of the results' rows, in their order."""
     import pandas
 

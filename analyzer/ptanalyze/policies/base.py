@@ -28,11 +28,12 @@ A policy may also reshape the World before anything is replayed: other frames, o
 paging mode. Policies that act on different things go together: "ptemagnet+hydra" (combine.py).
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
+from msgspec.structs import FieldInfo
 from numba import njit
 
 from ..errors import UsageError
@@ -43,22 +44,23 @@ from ..world.world import World
 __all__ = ["GuestHooks", "HostHooks", "Part", "Policy", "World", "hook"]
 
 hook = njit(inline="always")
+Hook: TypeAlias = Callable[..., Any]  # compiled, with the arguments above
 
 
 class GuestHooks(NamedTuple):
-    locate: Callable
-    on_walk: Callable
-    on_step: Callable
+    locate: Hook
+    on_walk: Hook
+    on_step: Hook
 
 
 class HostHooks(NamedTuple):
-    locate: Callable
-    on_walk: Callable
-    on_step: Callable
+    locate: Hook
+    on_walk: Hook
+    on_step: Hook
 
 
 class Part(NamedTuple):
-    """One dimension's tables under a policy.
+    """One dimension's tables under a policy. Its state and its params are of types of the policy's own.
 
     start(world, params) -> (state of the hooks, table pages it starts with)
     settle(state, world, tables) -> table pages: how many pages it takes to make `tables` (flat ids), which
@@ -71,11 +73,11 @@ class Part(NamedTuple):
     """
 
     hooks: GuestHooks | HostHooks
-    start: Callable
-    settle: Callable | None = None
-    at_rest: Callable | None = None
-    facts: Callable | None = None
-    at_once: Callable | None = None
+    start: Callable[[World, Any], tuple[Any, int]]
+    settle: Callable[[Any, World, np.ndarray], int] | None = None
+    at_rest: Callable[[Any, np.ndarray], np.ndarray | None] | None = None
+    facts: Callable[[Any, World, Any, np.ndarray], dict[str, Any]] | None = None
+    at_once: Callable[[Any, np.ndarray], None] | None = None
 
 
 class Policy(NamedTuple):
@@ -97,15 +99,15 @@ class Policy(NamedTuple):
     params: type[msgspec.Struct] = Strict
     source: str = ""
     needs: tuple[str, ...] = ()
-    reshape: Callable | None = None
-    acts: Callable | None = None
-    over_guest: Callable | None = None
+    reshape: Callable[[World, Any], World] | None = None
+    acts: Callable[[Any], Collection[str]] | None = None
+    over_guest: Callable[[Part | None, Any, Any], tuple[Part, Any]] | None = None
 
-    def configure(self, settings):
+    def configure(self, settings: Mapping[str, Any]) -> msgspec.Struct:
         """Parameters from {key: text or value}; UsageError names the key and what is allowed."""
         return configure(self, settings)
 
-    def acts_on(self, params):
+    def acts_on(self, params: msgspec.Struct) -> frozenset[str]:
         """What the policy acts on with these parameters."""
         if self.acts is not None:
             return frozenset(self.acts(params))
@@ -113,7 +115,9 @@ class Policy(NamedTuple):
 
 
 RECORD = "record one with `ptanalyze record -o DIR -- COMMAND`"
-NEEDS = {  # what -> (is it there?, what it is called, how to get it)
+NEEDS: dict[
+    str, tuple[Callable[[World], bool], str, str]
+] = {  # what -> (is it there?, what it is called, how to get it)
     "trace": (lambda world: world.traced, "depends on what threads touch, and there is no trace", RECORD),
     "events": (
         lambda world: len(world.trace.events) > 0,
@@ -138,7 +142,7 @@ NEEDS = {  # what -> (is it there?, what it is called, how to get it)
 }
 
 
-def check_needs(policy, world):
+def check_needs(policy: Policy, world: World) -> None:
     """UsageError names the first thing that the policy needs and the capture lacks, and how to get it."""
     for need in policy.needs:
         there, what, how = NEEDS[need]
@@ -146,7 +150,7 @@ def check_needs(policy, world):
             raise UsageError(f"policy {policy.name}: {what}: {how}")
 
 
-def configure(policy, settings):
+def configure(policy: Policy, settings: Mapping[str, Any]) -> msgspec.Struct:
     fields = {field.name: field for field in msgspec.structs.fields(policy.params)}
     for key in settings:
         if key not in fields:
@@ -167,34 +171,35 @@ def configure(policy, settings):
         ) from None
 
 
-def parameters(policy):
+def parameters(policy: Policy) -> list[tuple[str, Any, str, str]]:
     """[(name, default, allowed values, meaning)] of a policy's parameters, for help texts."""
     return [(f.name, f.default, *_meta(f)) for f in msgspec.structs.fields(policy.params)]
 
 
-def speaks_to(key, policy):
+def speaks_to(key: str, policy: Policy) -> bool:
     """Whether the setting KEY is a parameter of the policy's, or POLICY.KEY names the policy."""
     owner, dot, plain = key.rpartition(".")
     return policy.name == owner if dot else plain in {name for name, *_ in parameters(policy)}
 
 
-def describe(field):
+def describe(field: FieldInfo) -> str:
     allowed, doc = _meta(field)
     return f"{doc}; allowed: {allowed}" if allowed else doc
 
 
-def _meta(field):
+def _meta(field: FieldInfo) -> tuple[str, str]:
     info = msgspec.inspect.type_info(field.type)
     doc = ""
     if isinstance(info, msgspec.inspect.Metadata):
-        info, doc = info.type, (info.extra_json_schema or {}).get("description", "")
+        doc = (info.extra_json_schema or {}).get("description", "")
+        info = info.type
     low, high, values = (getattr(info, name, None) for name in ("ge", "le", "values"))
     if values:
         return ", ".join(map(str, values)), doc
     return (f"{low}..{high}" if high is not None else f"{low} or more") if low is not None else "", doc
 
 
-def captured_nodes(world, dimension):
+def captured_nodes(world: World, dimension: int) -> np.ndarray:
     """int16: nodes of the guest's (0) or host's (1) tables as captured. UsageError where one is not known.
 
     Of several nodes on one socket it is the first.
@@ -202,7 +207,7 @@ def captured_nodes(world, dimension):
     space = world.space
     split = space.guest_tables
     part = slice(0, split) if dimension == 0 else slice(split, split + space.host_tables)
-    found = space.tables.node[part]
+    found: np.ndarray = space.tables.node[part]
     file = "ept.tables" if dimension else "gpt.tables"
     unknown = int(np.count_nonzero(found == UNKNOWN_NODE))
     if unknown:
@@ -216,10 +221,11 @@ def captured_nodes(world, dimension):
             f"{file}: node = {found.max()}: machine {world.machine.name} has nodes 0..{world.sockets - 1}; "
             "use a machine with more nodes, or first-touch"
         )
-    return found * np.int16(world.domains)
+    nodes: np.ndarray = found * np.int16(world.domains)
+    return nodes
 
 
-def owner_masks(world, ids):
+def owner_masks(world: World, ids: np.ndarray) -> np.ndarray:
     """uint64[len(ids)]: nodes that own a VMA within the span of each guest table at the trace's end.
 
     Tables without any VMA are given to the unknown VMA's owner, the main thread's node.
@@ -237,9 +243,9 @@ def owner_masks(world, ids):
     return masks
 
 
-def guest_exists(world):
+def guest_exists(world: World) -> np.ndarray:
     """bool[T]: guest tables (inferred ones included) that exist at the start."""
     space = world.space
-    exists = world.history.exists.copy()
+    exists: np.ndarray = world.history.exists.copy()
     exists[space.guest_tables : space.guest_tables + space.host_tables] = False
     return exists

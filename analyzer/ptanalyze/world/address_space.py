@@ -45,7 +45,7 @@ class AddressSpace:
         return self.snapshot.guest.flags & EMULATOR == 0
 
 
-def address_space(snapshot, region_va):
+def address_space(snapshot: Snapshot, region_va: np.ndarray) -> AddressSpace:
     """AddressSpace of a snapshot for a trace that touched `region_va` (uint64[R], address >> 21).
 
     Regions without a leaf table (unmapped again, or never faulted in) get inferred tables below their deepest

@@ -1,15 +1,27 @@
 """The cache pass: which entries each walk reads, and which come from DRAM. Independent of the policy."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ..errors import UsageError
-from ..walks import Reads
+from ..machine import Machine
+from ..walks import Placement, Reads, WalkStream
+from .address_space import AddressSpace
 from .mm_events import invalidations
 
 MAX_TABLES = (1 << 26) - 1  # tags of lines are 32 bits, table << 6 | line; one value stands for EMPTY
 
 
-def cache_pass(space, placement, machine, stream, *, events=None, batch=1 << 17):
+def cache_pass(
+    space: AddressSpace,
+    placement: Placement,
+    machine: Machine,
+    stream: WalkStream,
+    *,
+    events: np.ndarray | None = None,
+    batch: int = 1 << 17,
+) -> Iterator[tuple[slice, Reads]]:
     """Iterate (chunks, Reads): the walks of a run of whole chunks, about `batch` of them or one chunk's.
 
     chunks  slice of the trace's chunks; row r is walk r + stream.offset[chunks.start]

@@ -14,7 +14,7 @@ What a hypervisor flushes is not counted.
 """
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import numpy as np
@@ -25,6 +25,10 @@ from ..kernels.steps import BALANCING, FLUSH, Shootdowns, Steps
 from ..machine import Strict
 from ..trace import Event
 from .cache_pass import read_only
+from .history import History
+
+if TYPE_CHECKING:
+    from .world import World
 
 BUFFER = 1 << 16
 BURST_NS = 100_000_000  # migrate_interval_millisecs of Linux before 5.0 (mm/migrate.c)
@@ -109,7 +113,7 @@ def moves_notes(world):
     ]
 
 
-def with_data_moves(world, past):
+def with_data_moves(world: "World", past: History) -> History:
     """The History `past` with the steps of all data that move; UsageError where that cannot be."""
     from ..kernels.data_moves import RANGE
 

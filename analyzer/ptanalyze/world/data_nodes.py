@@ -1,12 +1,17 @@
 """Which node the data are on: of the pages that the trace touches, and by table of those it does not."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .. import entries as bits
 from ..snapshot import UNKNOWN_NODE
 from .cache_pass import read_only
+from .history import History
+
+if TYPE_CHECKING:
+    from .world import World
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class DataNodes:
     host_row: np.ndarray
 
 
-def data_nodes(world, past):
+def data_nodes(world: "World", past: History) -> DataNodes:
     """DataNodes of a World; past: its History before data moves."""
     from ..kernels.data_moves import NOT_MAPPED, NOWHERE, RANGE
 

@@ -7,7 +7,10 @@ import numpy as np
 from .. import entries as bits
 from ..kernels.faults import Mapped
 from ..kernels.steps import Rows, Shootdowns, Steps
-from ..trace import REGION_SHIFT, Event
+from ..snapshot import Snapshot
+from ..trace import REGION_SHIFT, Event, Trace
+from ..walks import Placement, WalkStream
+from .address_space import AddressSpace
 from .leaf_slots import Slots
 from .live_cpus import LiveCpus
 from .mm_steps import StepWriter, page_up
@@ -46,11 +49,11 @@ class History:
     live: LiveCpus
 
     @property
-    def premapped(self):
+    def premapped(self) -> int:
         """Entries of touched tables that were mapped before the trace began."""
         return int(np.bitwise_count(self.valid).sum())
 
-    def mapped(self):
+    def mapped(self) -> Mapped:
         """A fresh kernels.faults.Mapped: the state that mark_faults changes."""
         steps = len(self.steps.at)
         return Mapped(
@@ -62,7 +65,9 @@ class History:
         )
 
 
-def history(snapshot, trace, space, placement, stream):
+def history(
+    snapshot: Snapshot, trace: Trace, space: AddressSpace, placement: Placement, stream: WalkStream
+) -> History:
     """History of a trace over an AddressSpace.
 
     stream  the trace's WalkStream: an event before chunk c comes before walk stream.offset[c]

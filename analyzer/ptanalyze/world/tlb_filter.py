@@ -1,12 +1,16 @@
 """The TLB filter: a trace in, the walks that miss every TLB level out. Independent of the policy."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from ..errors import CaptureError, UsageError
-from ..trace import PAGE_SHIFT, SLOT_BITS
+from ..machine import Tlb
+from ..trace import PAGE_SHIFT, SLOT_BITS, Trace
+from ..walks import Placement, WalkStream
 from . import stream_store
+from .address_space import AddressSpace
 from .cache_pass import read_only
 from .mm_events import invalidations
 
@@ -16,7 +20,17 @@ MAX_COMMON_SETS = 1 << SLOT_BITS  # more would look at bits that differ between 
 BLOCK = 1 << 16  # shootdowns that are turned into tags at a time
 
 
-def filter_trace(trace, space, placement, tlb, *, threads=1, cache_dir=None, batch=1 << 20, progress=None):
+def filter_trace(
+    trace: Trace,
+    space: AddressSpace,
+    placement: Placement,
+    tlb: Tlb,
+    *,
+    threads: int = 1,
+    cache_dir: str | None = None,
+    batch: int = 1 << 20,
+    progress: Callable[[int], None] | None = None,
+) -> WalkStream:
     """WalkStream of a trace on the TLBs (machine.Tlb) of the CPUs that `placement` puts its threads on.
 
     Each event that changes translations drops them from the TLB of every CPU, as Linux's shootdowns do;
