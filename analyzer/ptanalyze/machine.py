@@ -1,8 +1,9 @@
 """The machine walks are replayed on: nodes, TLBs, page-walk caches, data caches, latencies."""
 
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 import msgspec
 import numpy as np
@@ -12,6 +13,10 @@ from .errors import UsageError
 
 LINE_BYTES = 64
 ENTRY_BYTES = 8
+
+Matrix = tuple[tuple[float, ...], ...]
+Fault = tuple[str, object, str]  # field, value, what is wrong
+Read = TypeVar("Read", bound="Strict")
 
 
 @dataclass_transform(frozen_default=True)  # what msgspec does: a struct of a frozen one is frozen
@@ -26,7 +31,7 @@ class Array(Strict):
     ways: int
 
     @property
-    def sets(self):
+    def sets(self) -> int:
         return self.entries // self.ways
 
 
@@ -60,7 +65,7 @@ class Cache(Strict):
     cycles: float
 
     @property
-    def lines(self):
+    def lines(self) -> int:
         """Number of 64-byte lines left to page tables: a multiple of `ways`, at least one set."""
         return max(int(self.bytes * self.share) // (LINE_BYTES * self.ways), 1) * self.ways
 
@@ -68,13 +73,11 @@ class Cache(Strict):
 class Latency(Strict):
     """DRAM latency in ns, [reader's node][serving node]; `contended` under load of the interconnect."""
 
-    idle: tuple[tuple[float, ...], ...]
-    contended: tuple[tuple[float, ...], ...] | None = None
+    idle: Matrix
+    contended: Matrix | None = None
 
 
-def _resized(matrix, nodes):
-    if matrix is None:
-        return None
+def _resized(matrix: Matrix, nodes: int) -> Matrix:
     known, far = len(matrix), max(max(row) for row in matrix)
     return tuple(
         tuple(matrix[a % known][b % known] if a // known == b // known else far for b in range(nodes))
@@ -96,22 +99,32 @@ class Machine(Strict):
     costs: str  # stem of the file in models/costs/
     sources: dict[str, str]  # what each number was taken from
 
-    def latency_cycles(self, contended=False):
-        """float64[nodes, nodes]: cycles of a DRAM read, [reader's node, serving node]."""
+    def latency_cycles(self, contended: bool = False) -> np.ndarray:
+        """float64[nodes, nodes]: cycles of a DRAM read, [reader's node, serving node].
+
+        UsageError for contended latencies of a machine that has none.
+        """
         matrix = self.latency.contended if contended else self.latency.idle
+        if matrix is None:
+            raise UsageError(
+                f"machine {self.name}: latency.contended = none: leave out --contended, or name a machine "
+                "whose latencies under load are known"
+            )
         return np.asarray(matrix, np.float64) * self.ghz
 
-    def resized(self, nodes):
+    def resized(self, nodes: int) -> "Machine":
         """The machine with another number of nodes: its first ones, or more of them, each new pair as far
         apart as the farthest. UsageError outside 1..64."""
         if not 1 <= nodes <= 64:
             raise UsageError(f"nodes = {nodes}: a machine has 1 to 64 nodes")
         if nodes == self.nodes:
             return self
-        sizes = {name: _resized(getattr(self.latency, name), nodes) for name in ("idle", "contended")}
-        return msgspec.structs.replace(
-            self, name=f"{self.name}, {nodes} nodes", nodes=nodes, latency=Latency(**sizes)
+        contended = self.latency.contended
+        latency = Latency(
+            idle=_resized(self.latency.idle, nodes),
+            contended=None if contended is None else _resized(contended, nodes),
         )
+        return msgspec.structs.replace(self, name=f"{self.name}, {nodes} nodes", nodes=nodes, latency=latency)
 
 
 class Span(Strict):
@@ -121,7 +134,7 @@ class Span(Strict):
     high: float
 
     @property
-    def middle(self):
+    def middle(self) -> float:
         return (self.low + self.high) / 2
 
 
@@ -176,7 +189,7 @@ class Costs(Strict):
     sources: dict[str, str]  # of each field: "published", "derived" (and how) or "estimate"
 
 
-def load_machine(name_or_path):
+def load_machine(name_or_path: str | Path) -> Machine:
     """Machine from models/machines/NAME.toml or from a file. UsageError names file, field and value."""
     path = _find("machines", name_or_path)
     machine = _decode(path, Machine)
@@ -185,34 +198,34 @@ def load_machine(name_or_path):
     return machine
 
 
-def load_costs(machine, path=None):
+def load_costs(machine: Machine, path: str | Path | None = None) -> Costs:
     """Costs that a Machine names, or from the file `path`. UsageError names file, field and value."""
-    path = _find("costs", path or machine.costs)
-    costs = _decode(path, Costs)
+    file = _find("costs", path or machine.costs)
+    costs = _decode(file, Costs)
     for field, value, why in _cost_faults(costs):
-        raise UsageError(f"{path}: {field} = {value}: {why}")
+        raise UsageError(f"{file}: {field} = {value}: {why}")
     return costs
 
 
-def machine_names():
+def machine_names() -> list[str]:
     """Names of the machine files that come with the package."""
     return sorted(path.stem for path in (bundled("models") / "machines").glob("*.toml"))
 
 
-def _find(kind, name):
+def _find(kind: str, name: str | Path) -> Path:
     path = Path(name)
     if path.suffix == ".toml" or len(path.parts) > 1:
         return path
     known = {path.stem: path for path in (bundled("models") / kind).glob("*.toml")}
-    if name not in known:
+    if str(name) not in known:
         raise UsageError(
             f"{kind.removesuffix('s')} {name}: unknown; there are: {', '.join(sorted(known))}; "
             "or give a .toml file"
         )
-    return known[name]
+    return known[str(name)]
 
 
-def _decode(path, kind):
+def _decode(path: Path, kind: type[Read]) -> Read:
     try:
         raw = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -227,7 +240,7 @@ def _decode(path, kind):
         raise UsageError(f"{path}: {_with_value(raw, field, why)}") from None
 
 
-def _with_value(raw, field, why):
+def _with_value(raw: dict[str, Any], field: str, why: str) -> str:
     """field = value: why; an unknown key is itself the field."""
     if "unknown field `" in why:
         key = why.partition("unknown field `")[2].rstrip("`")
@@ -235,7 +248,7 @@ def _with_value(raw, field, why):
     if "missing required field `" in why:
         key = why.partition("missing required field `")[2].rstrip("`")
         return f"{field + '.' if field else ''}{key}: missing"
-    value = raw
+    value: Any = raw
     for step in field.replace("[", ".").replace("]", "").split("."):
         try:
             value = value[int(step)] if isinstance(value, list) else value[step]
@@ -244,8 +257,7 @@ def _with_value(raw, field, why):
     return f"{field} = {value!r}: {why}"
 
 
-def _machine_faults(machine):
-    """(field, value, what is wrong), one by one."""
+def _machine_faults(machine: Machine) -> Iterator[Fault]:
     for field in ("nodes", "cpus_per_node", "ghz"):
         value = getattr(machine, field)
         if not 0 < value < float("inf"):
@@ -253,8 +265,8 @@ def _machine_faults(machine):
     if machine.nodes > 64:
         yield "nodes", machine.nodes, "at most 64"
     for group in ("tlb", "walk_caches"):
-        for field in msgspec.structs.fields(type(getattr(machine, group))):
-            yield from _array_faults(f"{group}.{field.name}", getattr(getattr(machine, group), field.name))
+        for part in msgspec.structs.fields(type(getattr(machine, group))):
+            yield from _array_faults(f"{group}.{part.name}", getattr(getattr(machine, group), part.name))
     for field in ("l2", "llc"):
         cache = getattr(machine, field)
         for name in ("bytes", "ways", "cycles"):
@@ -268,7 +280,7 @@ def _machine_faults(machine):
         yield from _latency_faults("latency.contended", contended, machine.nodes, own_is_fastest=False)
 
 
-def _array_faults(field, array):
+def _array_faults(field: str, array: object) -> Iterator[Fault]:
     if not isinstance(array, Array):
         return
     for name in ("entries", "ways"):
@@ -279,7 +291,7 @@ def _array_faults(field, array):
         yield f"{field}.entries", array.entries, f"must be a multiple of its ways, {array.ways}"
 
 
-def _latency_faults(field, matrix, nodes, own_is_fastest=True):
+def _latency_faults(field: str, matrix: Matrix, nodes: int, own_is_fastest: bool = True) -> Iterator[Fault]:
     if len(matrix) != nodes or any(len(row) != nodes for row in matrix):
         shape = f"{len(matrix)} rows of {sorted({len(row) for row in matrix})}"
         yield field, shape, f"must have {nodes} rows of {nodes} numbers, one a node"
@@ -294,8 +306,7 @@ def _latency_faults(field, matrix, nodes, own_is_fastest=True):
                 yield f"{field}[{a}][{b}]", value, f"below node {a}'s own memory, {row[a]}"
 
 
-def _cost_faults(costs):
-    """(field, value, what is wrong), one by one."""
+def _cost_faults(costs: Costs) -> Iterator[Fault]:
     for name, value in _numbers(costs):
         if not 0 <= value < float("inf"):
             yield name, value, "must be a finite number, not negative"
@@ -309,7 +320,7 @@ def _cost_faults(costs):
         yield "ipi_local_ns", costs.ipi_local_ns, f"above ipi_remote_ns, {costs.ipi_remote_ns}"
 
 
-def _numbers(part, prefix=""):
+def _numbers(part: Strict, prefix: str = "") -> Iterator[tuple[str, float]]:
     """Yield (dotted name, value) of every number of a struct and those within it."""
     for field in msgspec.structs.fields(type(part)):
         value = getattr(part, field.name)

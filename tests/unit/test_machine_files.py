@@ -59,6 +59,13 @@ def test_remote_memory_is_farther_and_contended_memory_farther_still(name):
     assert (contended[remote] > idle[remote]).all()
 
 
+def test_a_machine_without_latencies_under_load_has_no_contended_ones():
+    known = load_machine("sapphire-rapids")
+    machine = msgspec.structs.replace(known, latency=msgspec.structs.replace(known.latency, contended=None))
+    with pytest.raises(UsageError, match=r"latency\.contended = none: .*leave out --contended"):
+        machine.latency_cycles(contended=True)
+
+
 def test_the_papers_numbers_are_in_the_files():
     cascade, haswell = load_machine("vmitosis-cascade-lake"), load_machine("hydra-haswell")
     assert (cascade.nodes, cascade.cpus_per_node, cascade.ghz) == (4, 48, 2.1)
