@@ -6,7 +6,7 @@ PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE.parents[1]
 
 
-def bundled(kind):
+def bundled(kind: str) -> Path:
     """Directory of `kind` ("models" or "samples"): inside an installed package, else in the checkout."""
     installed = PACKAGE / "data" / kind
     if installed.is_dir():

@@ -12,7 +12,9 @@ from .errors import CaptureError, UsageError
 from .formats.capture_dir import MANIFEST, TRACE, Manifest, read_manifest
 from .formats.snapshot_file import read_snapshot
 from .formats.trace_file import read_trace
-from .formats.vm_file import read_vm
+from .formats.vm_file import HostDump, read_vm
+from .snapshot import Snapshot
+from .trace import Trace
 
 TABLES = "gpt.tables"
 VM = "vm.json"
@@ -24,19 +26,19 @@ class Capture:
     manifest: Manifest
 
     @property
-    def has_snapshot(self):
+    def has_snapshot(self) -> bool:
         return TABLES in self.manifest.files
 
     @property
-    def has_trace(self):
+    def has_trace(self) -> bool:
         return TRACE in self.manifest.files
 
     @property
-    def has_vm(self):
+    def has_vm(self) -> bool:
         return VM in self.manifest.files
 
     @cached_property
-    def vm(self):
+    def vm(self) -> HostDump:
         """What the host knows of the VM (HostDump); UsageError if this is no capture of one."""
         if not self.has_vm:
             raise UsageError(
@@ -45,7 +47,7 @@ class Capture:
         return read_vm(self.directory)
 
     @cached_property
-    def snapshot(self):
+    def snapshot(self) -> Snapshot:
         """The capture's Snapshot; UsageError if it holds only a trace."""
         if self.has_vm and not self.has_snapshot:
             raise UsageError(
@@ -61,7 +63,7 @@ class Capture:
         return read_snapshot(self.directory)
 
     @cached_property
-    def trace(self):
+    def trace(self) -> Trace:
         """The capture's Trace; UsageError if it holds only page tables."""
         if not self.has_trace:
             raise UsageError(
@@ -70,7 +72,7 @@ class Capture:
         self._must_be_whole()
         return read_trace(self.directory / TRACE)
 
-    def _must_be_whole(self):
+    def _must_be_whole(self) -> None:
         """CaptureError for a file that is not as long as it was sealed; `check` compares contents too."""
         for name, sealed in self.manifest.files.items():
             path = self.directory / name
@@ -80,7 +82,7 @@ class Capture:
                 raise CaptureError(path, "size", size, why)
 
     @cached_property
-    def cache(self):
+    def cache(self) -> Path:
         """Directory for data derived from this capture: inside it if it is the user's, else their cache."""
         inside = self.directory / ".cache"
         own = self.directory.resolve().parent != bundled("samples").resolve()
@@ -97,7 +99,7 @@ class Capture:
         return outside
 
 
-def open_capture(directory):
+def open_capture(directory: str | Path) -> Capture:
     """Capture in `directory`; its manifest is read and validated, nothing else yet."""
     directory = Path(directory)
     if not directory.is_dir():
@@ -107,7 +109,7 @@ def open_capture(directory):
     return Capture(directory, read_manifest(directory))
 
 
-def default_capture(where="."):
+def default_capture(where: str | Path = ".") -> tuple[Capture, str]:
     """(Capture, one line saying which): the newest capture in `where`, else the bundled sample."""
     manifests = [path for path in Path(where).glob(f"*/{MANIFEST}") if path.is_file()]
     if manifests:

@@ -9,7 +9,12 @@ kvm   KVM's SPTEs: present = bits 0 and 11 (arch/x86/kvm/mmu/spte.h, SPTE_MMU_PR
       entries lack bit 11.
 """
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
+from numpy.typing import NDArray
+
+from .snapshot import Tree
 
 PRESENT = np.uint64(1)
 HUGE = np.uint64(1 << 7)
@@ -22,7 +27,7 @@ NONE = np.uint64(0)
 BLOCK = 4096  # table pages read at a time: 16 MiB of entries
 
 
-def blocks(tree, levels):
+def blocks(tree: Tree, levels: Iterable[int]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.uint64]]]:
     """Yield (level, table ids int64[n], raw entries uint64[n, 512]), BLOCK tables of one level at a time."""
     for level in levels:
         at_level = np.flatnonzero(tree.level == level)
@@ -31,31 +36,37 @@ def blocks(tree, levels):
             yield level, ids, tree.entries[ids]
 
 
-def present(entries, encoding="x86"):
+def present(entries: NDArray[np.uint64], encoding: str = "x86") -> NDArray[np.bool_]:
     """bool: the page walker follows the entry."""
+    found: NDArray[np.bool_]
     if encoding == "x86":
-        return entries & PRESENT != NONE
-    if encoding == "ept":
-        return entries & EPT_ACCESS != NONE
-    return entries & KVM_PRESENT == KVM_PRESENT
+        found = entries & PRESENT != NONE
+    elif encoding == "ept":
+        found = entries & EPT_ACCESS != NONE
+    else:
+        found = entries & KVM_PRESENT == KVM_PRESENT
+    return found
 
 
-def inaccessible(entries, level, encoding="x86"):
+def inaccessible(entries: NDArray[np.uint64], level: int, encoding: str = "x86") -> NDArray[np.bool_]:
     """bool: mapped by the kernel, but the walker faults: PROT_NONE, NUMA hint, split or suspended."""
+    found: NDArray[np.bool_]
     if encoding == "kvm":
-        return entries & KVM_PRESENT == KVM_MAPPED
-    if encoding == "ept":
-        return np.zeros(np.shape(entries), bool)
-    hints = PROTNONE | HUGE if level > 1 else PROTNONE
-    return (entries & PRESENT == NONE) & (entries & hints != NONE)
+        found = entries & KVM_PRESENT == KVM_MAPPED
+    elif encoding == "ept":
+        found = np.zeros(np.shape(entries), bool)
+    else:
+        hints = PROTNONE | HUGE if level > 1 else PROTNONE
+        found = (entries & PRESENT == NONE) & (entries & hints != NONE)
+    return found
 
 
-def mapped(entries, level, encoding="x86"):
+def mapped(entries: NDArray[np.uint64], level: int, encoding: str = "x86") -> NDArray[np.bool_]:
     """bool: something is behind the entry, whether or not a walker may use it (pte_present, pmd_present)."""
     return present(entries, encoding) | inaccessible(entries, level, encoding)
 
 
-def leaf(entries, level, encoding="x86"):
+def leaf(entries: NDArray[np.uint64], level: int, encoding: str = "x86") -> NDArray[np.bool_]:
     """bool: the entry maps a page of 4 KiB (level 1), 2 MiB (2) or 1 GiB (3)."""
     if level > 3:
         return np.zeros(np.shape(entries), bool)
@@ -63,7 +74,7 @@ def leaf(entries, level, encoding="x86"):
     return here if level == 1 else here & (entries & HUGE != NONE)
 
 
-def table(entries, level, encoding="x86"):
+def table(entries: NDArray[np.uint64], level: int, encoding: str = "x86") -> NDArray[np.bool_]:
     """bool: the entry points to a table of level - 1."""
     return (
         present(entries, encoding) & ~leaf(entries, level, encoding)
@@ -72,7 +83,9 @@ def table(entries, level, encoding="x86"):
     )
 
 
-def frame(entries, level, encoding="x86", leaves=True):
+def frame(
+    entries: NDArray[np.uint64], level: int, encoding: str = "x86", leaves: bool = True
+) -> NDArray[np.int64]:
     """int64: page frame of each mapped entry, the first of a huge page; meaningless where nothing is mapped.
 
     leaves  False for entries that point to tables, whose frame has no alignment beyond 4 KiB.

@@ -19,7 +19,7 @@ class CaptureError(PtanalyzeError):
 
     exit_code = 1
 
-    def __init__(self, file, field, value, why):
+    def __init__(self, file: object, field: str, value: object, why: str) -> None:
         super().__init__(f"{file}: {field} = {value}: {why}")
 
 

@@ -1,6 +1,7 @@
 """Every page-table page of one address space: native, or a guest's tables over a VM's nested tables."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +52,7 @@ class Tree:
     levels: int
     encoding: str = "x86"
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.level)
 
 
@@ -69,10 +70,10 @@ class Node:
 class Topology:
     nodes: tuple[Node, ...]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.nodes)
 
-    def node_of_cpu(self):
+    def node_of_cpu(self) -> np.ndarray:
         """int16[max CPU + 1]: NUMA node of each CPU, UNKNOWN_NODE for holes."""
         last = max((cpu for node in self.nodes for cpu in node.cpus), default=-1)
         table = np.full(last + 1, UNKNOWN_NODE, np.int16)
@@ -80,7 +81,7 @@ class Topology:
             table[list(node.cpus)] = node.id
         return table
 
-    def node_of_frame(self, frames):
+    def node_of_frame(self, frames: np.ndarray) -> np.ndarray:
         """int16, the shape of `frames`: NUMA node of each page frame, UNKNOWN_NODE outside every node."""
         ranges = sorted((int(a), int(b), node.id) for node in self.nodes for a, b in node.frames)
         frames = np.asarray(frames, np.int64)
@@ -101,8 +102,15 @@ class Snapshot:
     vma_names: tuple[str, ...]
     topology: Topology
     host: Tree | None = None
-    facts: dict = field(default_factory=dict)  # what the dumper recorded: quiescence, completeness, retries
+    facts: dict[str, Any] = field(default_factory=dict)  # of the dumper: quiescence, completeness, retries
 
     @property
-    def native(self):
+    def native(self) -> bool:
         return self.host is None
+
+    @property
+    def nested(self) -> Tree:
+        """`host`, for what is asked of two dimensions only; ValueError on a native snapshot."""
+        if self.host is None:
+            raise ValueError("a native snapshot has no nested tables")
+        return self.host

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -65,7 +65,8 @@ THREAD_DTYPE = np.dtype(
 )
 
 
-class Touches(NamedTuple):
+@dataclass(frozen=True)
+class Touches:
     """A run of consecutive whole chunks, decoded.
 
     chunks  slice into Trace.chunks
@@ -93,12 +94,12 @@ class Trace:
     threads: np.ndarray
     regions: np.ndarray
     batches: Callable[[int], Iterator[Touches]]
-    facts: dict
+    facts: dict[str, Any]
 
     @property
-    def touches(self):
+    def touches(self) -> int:
         return int(self.chunks["touches"].sum())
 
     @property
-    def accesses(self):
+    def accesses(self) -> int:
         return int(self.chunks["accesses"].sum())

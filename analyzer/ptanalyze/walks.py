@@ -39,7 +39,7 @@ class WalkStream:
     offset: np.ndarray
     hits: np.ndarray
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.page)
 
 

@@ -129,3 +129,10 @@ def test_a_table_at_the_wrong_level_is_refused():
     snapshot.guest.level[3] = 2
     with pytest.raises(CaptureError, match="level of table 3 = 2"):
         flatten(snapshot)
+
+
+def test_a_native_snapshot_has_no_nested_tables_to_ask_for():
+    snapshot = build_snapshot([(GIB, 5)])
+    assert snapshot.native
+    with pytest.raises(ValueError, match="no nested tables"):
+        _ = snapshot.nested
