@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from .code_cache import keep_compiled
 from .steps import CALLS, DATA
 
 ONE = np.uint64(1)
@@ -168,4 +169,4 @@ def replay_for(guest, host):
             step += 1
         return step
 
-    return replay
+    return keep_compiled(replay)

@@ -19,6 +19,7 @@ import numpy as np
 from msgspec import Meta
 from numba import njit
 
+from ..kernels.code_cache import keep_compiled
 from ..kernels.replay import VM_EXIT
 from ..kernels.steps import CLEAR, DATA, FREE, MOVE, UPDATE
 from ..machine import Strict
@@ -68,7 +69,7 @@ def trapping(hooks):
         counters.events[VM_EXIT, node, node] += written(state.split, rows, steps, mapped, step)
         inner_step(state.inner, tables, rows, steps, shootdowns, mapped, counters, step)
 
-    return GuestHooks(locate, on_walk, on_step)
+    return GuestHooks(locate, on_walk, keep_compiled(on_step))
 
 
 @njit(cache=True, nogil=True, _nrt=False)

@@ -1,0 +1,125 @@
+"""Keep compiled loops on disk that are put together at run time, which Numba's own cache does not recognise.
+
+Numba's key holds the pickled closure, and a compiled function in it has another identity in every process.
+Here the key is what the code says: byte code, constants, globals and closures, through all functions that
+it calls, so a changed hook is compiled anew, wherever it is written.
+"""
+
+import hashlib
+import sys
+from contextlib import suppress
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+
+import numpy as np
+from numba.core import types
+from numba.core.caching import CompileResultCacheImpl, IndexDataCacheFile
+from numba.core.dispatcher import Dispatcher
+from numba.core.sigutils import normalize_signature
+
+KEPT = "compiled"
+PLAIN = (int, float, str, bytes, type(None), type(...), np.generic)
+NAMED = (type, BuiltinFunctionType, np.ufunc)
+
+
+class NoKey(Exception):
+    """The code uses something of which one cannot say whether it is the same in another process."""
+
+
+def keep_compiled(function):
+    """Let a jitted function look for its compiled code on disk, and leave it there; returns the function.
+
+    Nothing is kept of code that no file holds, nor where there is no directory to write to (RuntimeError).
+    """
+    if isinstance(function, Dispatcher):
+        with suppress(NoKey, RuntimeError):
+            function._cache = CodeCache(function)
+    return function
+
+
+class CodeCache:
+    """What numba.core.caching.Cache is to a dispatcher; with files of its own for each key, so that processes
+    may write at the same time.
+    """
+
+    def __init__(self, function):
+        self.results = CompileResultCacheImpl(function.py_func)
+        self.cache_path = self.results.locator.get_cache_path()
+        self.said = "\n".join(described(function, set()))
+
+    def file_of(self, signature, codegen):
+        """Where the code for argument types, a tuple or a Numba signature, and a CPU is, or would be."""
+        arguments, _ = normalize_signature(signature)
+        about = [sys.version, *map(repr, codegen.magic_tuple()), *map(str, arguments)]
+        about += [text for argument in arguments for text in fields_of(argument)]
+        key = hashlib.sha256("\n".join([*about, self.said]).encode()).hexdigest()[:32]
+        return IndexDataCacheFile(self.cache_path, f"{self.results.filename_base}.{key}", key)
+
+    def load_overload(self, signature, target):
+        """The compiled result, or None."""
+        target.refresh()
+        kept = self.file_of(signature, target.codegen()).load(KEPT)
+        return None if kept is None else self.results.rebuild(target, kept)
+
+    def save_overload(self, signature, compiled):
+        """Keep it for the next process, if there is room."""
+        if self.results.check_cachable(compiled):
+            with suppress(OSError):
+                self.file_of(signature, compiled.codegen).save(KEPT, self.results.reduce(compiled))
+
+
+def fields_of(kind):
+    """Texts that tell a Numba type from others of its name: named tuples by class and fields."""
+    if isinstance(kind, types.BaseNamedTuple):
+        yield from described(kind.instance_class, set())
+        for member in kind.types:
+            yield from fields_of(member)
+
+
+def described(thing, seen):
+    """Texts that are equal in another process if and only if compiled code that uses `thing` is.
+
+    NoKey for what is not known to be so.
+    """
+    if isinstance(thing, Dispatcher):
+        yield repr(sorted(thing.targetoptions.items()))
+        thing = thing.py_func
+    if isinstance(thing, FunctionType):
+        if thing.__module__ == "__main__":
+            raise NoKey(thing.__qualname__)
+        if thing in seen:
+            return
+        seen.add(thing)
+        yield from code(thing.__code__, thing.__globals__, seen)
+        for cell in thing.__closure__ or ():
+            yield from described(cell.cell_contents, seen)
+        yield from described(thing.__defaults__, seen)
+    elif isinstance(thing, PLAIN):
+        yield f"{type(thing).__name__} {thing!r}"
+    elif isinstance(thing, tuple):
+        yield f"tuple of {len(thing)}"
+        for one in thing:
+            yield from described(one, seen)
+    elif isinstance(thing, np.ndarray):
+        yield f"{thing.dtype} {thing.shape} {hashlib.sha256(thing.tobytes()).hexdigest()}"
+    elif isinstance(thing, ModuleType):
+        yield thing.__name__
+    elif isinstance(thing, NAMED):
+        module = getattr(thing, "__module__", "numpy")
+        if module == "__main__":
+            raise NoKey(thing.__name__)
+        yield f"{module} {thing.__name__} {getattr(thing, '_fields', '')}"
+    else:
+        raise NoKey(repr(thing))
+
+
+def code(block, names, seen):
+    """Texts of byte code, its constants and the globals it may mean."""
+    yield f"{block.co_code.hex()} {block.co_names} {block.co_varnames} {block.co_freevars}"
+    for constant in block.co_consts:
+        if isinstance(constant, CodeType):
+            yield from code(constant, names, seen)
+        else:
+            yield from described(constant, seen)
+    for name in block.co_names:
+        if name in names:
+            yield from described(names[name], seen)

@@ -1,0 +1,139 @@
+"""Loops put together at run time are found again by the next process, and only while they are the same."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from numba.core.dispatcher import Dispatcher
+
+from ptanalyze.kernels.code_cache import CodeCache, keep_compiled
+from ptanalyze.kernels.replay import replay_for
+from ptanalyze.policies import plan_for, policies
+
+HOOKS = """
+from numba import njit
+from factors import FACTOR, shift
+
+@njit(inline="always")
+def add(state, x):
+    return shift(state.offset + FACTOR * x)
+"""
+FACTORS = """
+from numba import njit
+
+FACTOR = 3
+
+@njit
+def shift(x):
+    return x + 0
+"""
+STATE = """
+from typing import NamedTuple
+
+class State(NamedTuple):
+    offset: int
+    unused: int = 0
+"""
+LOOPS = """
+from numba import njit
+from ptanalyze.kernels.code_cache import keep_compiled
+
+def loop_for(hook):
+    @njit
+    def loop(state, count):
+        total = 0
+        for x in range(count):
+            total += hook(state, x)
+        return total
+    return keep_compiled(loop)
+"""
+MAIN = """
+from hooks import add
+from loops import loop_for
+from state import State
+
+loop = loop_for(add)
+print(loop(State(1), 5), sum(loop.stats.cache_hits.values()))
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    """run() -> (result, whether its code came from disk) of the modules in .write(name, text)."""
+    return Program(tmp_path)
+
+
+class Program:
+    def __init__(self, folder):
+        self.folder = folder
+        files = {"hooks": HOOKS, "factors": FACTORS, "state": STATE, "loops": LOOPS, "main": MAIN}
+        for name, text in files.items():
+            self.write(name, text)
+
+    def write(self, name, text):
+        (self.folder / f"{name}.py").write_text(text)
+
+    def run(self):
+        environment = {**os.environ, "NUMBA_DISABLE_JIT": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+        environment |= {"NUMBA_CACHE_DIR": str(self.folder / "kept")}
+        found = subprocess.run(
+            [sys.executable, "main.py"],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        total, hits = found.stdout.split()
+        return int(total), bool(int(hits))
+
+
+def test_the_next_process_does_not_compile(program):
+    assert program.run() == (35, False)
+    assert program.run() == (35, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "result"),
+    [
+        ("hooks", "state.offset + F", "state.offset - F", -25),
+        ("factors", "FACTOR = 3", "FACTOR = 4", 45),
+        ("factors", "x + 0", "x + 1", 40),
+        ("state", "offset: int\n    unused: int = 0", "unused: int\n    offset: int = 0", 30),
+        ("loops", "total = 0", "total = 1", 36),
+    ],
+    ids=["hook", "global", "callee", "fields", "loop"],
+)
+def test_what_changed_is_compiled_anew(program, name, old, new, result):
+    program.run()
+    text = {"hooks": HOOKS, "factors": FACTORS, "state": STATE, "loops": LOOPS}[name]
+    assert old in text
+    program.write(name, text.replace(old, new))
+    assert program.run() == (result, False)
+    assert program.run() == (result, True)
+
+
+def test_what_no_file_holds_is_not_kept(program):
+    """Of `__main__`, a session or a notebook, the next process knows nothing."""
+    program.write("main", MAIN.replace("from hooks import add", HOOKS))
+    assert program.run() == program.run() == (35, False)
+
+
+def test_code_that_is_gone_is_compiled_anew(program):
+    program.run()
+    for file in (program.folder / "kept").rglob("*.nbc"):
+        file.unlink()
+    assert program.run() == (35, False)
+
+
+@pytest.mark.parametrize("name", policies())
+def test_every_policys_loop_can_be_kept(name):
+    plan = plan_for(name, {"node": 1} if name == "bind" else {})
+    loop = replay_for(plan.guest[0].hooks, plan.host[0].hooks)
+    if isinstance(loop, Dispatcher):
+        assert isinstance(loop._cache, CodeCache)
+
+
+def test_functions_that_are_not_compiled_stay_as_they_are():
+    assert keep_compiled(len) is len
