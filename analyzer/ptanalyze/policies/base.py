@@ -75,7 +75,7 @@ class Part(NamedTuple):
     hooks: GuestHooks | HostHooks
     start: Callable[[World, Any], tuple[Any, int]]
     settle: Callable[[Any, World, np.ndarray], int] | None = None
-    at_rest: Callable[[Any, np.ndarray], np.ndarray | None] | None = None
+    at_rest: Callable[[Any, slice], np.ndarray | None] | None = None
     facts: Callable[[Any, World, Any, np.ndarray], dict[str, Any]] | None = None
     at_once: Callable[[Any, np.ndarray], None] | None = None
 
