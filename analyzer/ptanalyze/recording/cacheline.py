@@ -6,6 +6,7 @@ import random
 import re
 import select
 import subprocess
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import combinations
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from ..errors import UsageError
 from ..formats.latency_matrix import LatencyMatrix, Method
+from ..progress import Progress
 from .native import native
 from .process import cpu_lines
 
@@ -25,7 +27,13 @@ TRANSFER_SECONDS = 1e-7  # about what one takes
 NOISY = 1.3  # a median this much above the minimum: the pair was disturbed most of the time
 
 
-def measure(cpus=None, *, rounds=ROUNDS, repeat=REPEAT, progress=None):
+def measure(
+    cpus: Iterable[int] | None = None,
+    *,
+    rounds: int = ROUNDS,
+    repeat: int = REPEAT,
+    progress: Progress = None,
+) -> LatencyMatrix:
     """LatencyMatrix of the CPUs, numbers that this process may run on; None: all of those.
 
     Each pair is measured `repeat` times, in passes over all pairs, each in another order; kept is the
@@ -50,12 +58,12 @@ def measure(cpus=None, *, rounds=ROUNDS, repeat=REPEAT, progress=None):
     return LatencyMatrix(cpus, both_ways(len(cpus), pairs, fastest), spread, method)
 
 
-def seconds(count, rounds, repeat):
+def seconds(count: int, rounds: int, repeat: int) -> float:
     """About how long measure() takes for so many CPUs."""
     return count * (count - 1) / 2 * repeat * (PAIR_SECONDS + 2 * rounds * TRANSFER_SECONDS)
 
 
-def usable(cpus=None):
+def usable(cpus: Iterable[int] | None = None) -> tuple[int, ...]:
     """Sorted tuple of the CPUs, None: all that this process may run on; UsageError names one it may not."""
     allowed = os.sched_getaffinity(0)
     cpus = tuple(sorted(allowed if cpus is None else set(cpus)))
@@ -67,9 +75,9 @@ def usable(cpus=None):
     return cpus
 
 
-def parse_cpu_list(text):
+def parse_cpu_list(text: str) -> set[int]:
     """Set of CPU numbers from a list such as "0-7,9"; UsageError says what is no such list."""
-    cpus = set()
+    cpus: set[int] = set()
     for part in text.split(","):
         span = re.fullmatch(r"\s*(\d{1,6})(?:-(\d{1,6}))?\s*", part, re.ASCII)
         if not span or int(span[2] or span[1]) < int(span[1]):
@@ -78,9 +86,9 @@ def parse_cpu_list(text):
     return cpus
 
 
-def cpu_list(cpus):
+def cpu_list(cpus: Iterable[int]) -> str:
     """CPU numbers as the kernel writes them: "0-7,9"."""
-    spans = []
+    spans: list[list[int]] = []
     for cpu in sorted(cpus):
         if spans and spans[-1][1] == cpu - 1:
             spans[-1][1] = cpu
@@ -90,11 +98,10 @@ def cpu_list(cpus):
 
 
 @contextmanager
-def player(rounds):
+def player(rounds: int) -> Iterator[Callable[[int, int], float]]:
     """play(a, b): ns of one transfer between two CPUs. In a process group of its own: Ctrl-C is ours."""
-    argv = [native(TOOL), str(rounds)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(argv, bufsize=0, process_group=0, **pipes) as process:
+    argv, pipe = [str(native(TOOL)), str(rounds)], subprocess.PIPE
+    with subprocess.Popen(argv, bufsize=0, process_group=0, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         try:
             yield lambda a, b: play(process, a, b)
         finally:
@@ -102,7 +109,8 @@ def player(rounds):
             process.wait()
 
 
-def play(process, a, b):
+def play(process: subprocess.Popen[bytes], a: int, b: int) -> float:
+    assert process.stdin and process.stdout and process.stderr
     with suppress(BrokenPipeError):  # it has ended, which the answer says too
         process.stdin.write(f"{a} {b}\n".encode())
     if not select.select([process.stdout], [], [], PATIENCE)[0]:
@@ -115,7 +123,7 @@ def play(process, a, b):
     return float(answer[2])
 
 
-def both_ways(count, pairs, values):
+def both_ways(count: int, pairs: Sequence[tuple[int, int]], values: np.ndarray) -> np.ndarray:
     """float64[count, count], symmetric, nan on the diagonal, from one value a pair."""
     matrix = np.full((count, count), np.nan)
     a, b = np.array(pairs).T
@@ -123,7 +131,7 @@ def both_ways(count, pairs, values):
     return matrix
 
 
-def noisy_pairs(matrix):
+def noisy_pairs(matrix: LatencyMatrix) -> list[tuple[int, int, float]]:
     """[(CPU, CPU, spread)] of the pairs that were disturbed most of the time."""
     if matrix.spread is None:
         return []
@@ -131,6 +139,6 @@ def noisy_pairs(matrix):
     return [(matrix.cpus[a], matrix.cpus[b], float(matrix.spread[a, b])) for a, b in found]
 
 
-def cpu_model():
+def cpu_model() -> str:
     named = next((line for line in cpu_lines() if line.startswith("model name")), ":")
     return named.partition(":")[2].strip()

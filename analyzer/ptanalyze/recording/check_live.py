@@ -9,14 +9,17 @@ import mmap
 import os
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
 from .. import entries
 from ..check.finding import FAILED, NOTE, OK, PARTIAL, Finding
 from ..errors import PartialDataError, UsageError
-from ..snapshot import NO_PARENT
+from ..formats.vm_file import HostDump, Slot
+from ..snapshot import NO_PARENT, Tree
 from .pause import state
 from .process import check_process
 
@@ -37,13 +40,13 @@ REASONS = {
 }
 
 
-def check_live(host, pid):
+def check_live(host: HostDump, pid: int) -> Iterator[Finding]:
     """Yield Findings of a HostDump against the running VMM `pid`, counted in 4 KiB pages, by reason.
 
     UsageError if `pid` cannot be read or no root maps guest-physical addresses.
     """
-    counts, roots = Counter(), [root for root in host.roots if root.table is not None]
-    physical = [root for root in roots if root.kind != "shadow"]
+    counts: Counter[int] = Counter()
+    physical = [(root, root.table) for root in host.roots if root.table is not None and root.kind != "shadow"]
     if not physical:
         raise UsageError(
             "the dump holds shadow tables alone, which map guest-virtual addresses: nothing to compare with"
@@ -51,14 +54,14 @@ def check_live(host, pid):
     slots = {space: Slots(host.slots, space) for space in (0, 1)}
     zero = zero_frame()
     with Pagemap(pid) as pagemap:
-        for root in physical:
-            for base, frames, huge in regions(host.tree, root.table):
+        for root, table in physical:
+            for base, frames, huge in regions(host.tree, table):
                 counts.update(compare(base, frames, huge, slots[int(root.smm)], pagemap, zero))
     yield from findings(counts)
     yield counted_by_kvm(host)
 
 
-def findings(counts):
+def findings(counts: Counter[int]) -> Iterator[Finding]:
     """Yield a Finding for the agreement, and one for each reason that occurred."""
     total = sum(counts.values())
     if not total:
@@ -74,7 +77,7 @@ def findings(counts):
             yield Finding("live: why not", total, counts[reason], NOTE, words)
 
 
-def counted_by_kvm(host):
+def counted_by_kvm(host: HostDump) -> Finding:
     """KVM counts its leaves (kvm_vm_stat.pages_4k, _2m, _1g): a quiet dump holds exactly as many.
 
     Tables that several roots share count once.
@@ -85,7 +88,8 @@ def counted_by_kvm(host):
     if not quiescence["quiet"] or not set(names) <= set(after):
         return Finding("ept: as many leaves as KVM", 0, 0, NOTE, "not comparable: KVM changed or hides them")
     tree = host.tree
-    ours, once = Counter(), np.zeros(len(tree), bool)
+    ours: Counter[int] = Counter()
+    once = np.zeros(len(tree), bool)
     once[np.unique(tree.frame, return_index=True)[1]] = True
     for level, ids, raw in entries.blocks(tree, (1, 2, 3)):
         ours[level] += int(np.count_nonzero(entries.leaf(raw, level, tree.encoding)[once[ids]]))
@@ -98,7 +102,7 @@ def counted_by_kvm(host):
     return Finding("ept: as many leaves as KVM", sum(ours.values()), sum(map(abs, missing)), verdict, why)
 
 
-def regions(tree, root):
+def regions(tree: Tree, root: int) -> Iterator[tuple[int, np.ndarray, bool]]:
     """Yield (first guest-physical address, frame int64[512] of each 4 KiB page, -1 unmapped, huge or not)."""
     starts = np.append(np.flatnonzero(tree.parent == NO_PARENT), len(tree))
     last = starts[np.searchsorted(starts, root, side="right")]
@@ -118,7 +122,9 @@ def regions(tree, root):
                 yield at, frames[slot] + piece * PAGES + pages, True
 
 
-def compare(base, frames, huge, slots, pagemap, zero):
+def compare(
+    base: int, frames: np.ndarray, huge: bool, slots: "Slots", pagemap: "Pagemap", zero: int
+) -> Counter[int]:
     """Counter of verdicts about the pages of one region."""
     address = base + np.arange(PAGES, dtype=np.int64) * 4096
     verdict = np.full(PAGES, OUTSIDE)
@@ -137,11 +143,11 @@ def compare(base, frames, huge, slots, pagemap, zero):
 class Slots:
     """Memory slots of one KVM address space, by guest-physical address."""
 
-    def __init__(self, slots, space):
+    def __init__(self, slots: Iterable[Slot], space: int) -> None:
         self.slots = sorted((s for s in slots if s.space == space), key=lambda s: s.gpa)
         self.ends = [slot.gpa + slot.bytes for slot in self.slots]
 
-    def overlaps(self, first, last):
+    def overlaps(self, first: int, last: int) -> Iterator[tuple[int, int, int, bool]]:
         """Yield (first, last, virtual address of first, may be private) of what lies in slots."""
         for slot in self.slots[bisect_right(self.ends, first) :]:
             if slot.gpa >= last:
@@ -153,10 +159,10 @@ class Slots:
 class Pagemap:
     """/proc/PID/pagemap, opened while the block runs."""
 
-    def __init__(self, pid):
+    def __init__(self, pid: int) -> None:
         self.pid = pid
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         check_process(Path(f"/proc/{self.pid}"), self.pid)
         try:
             self.file = os.open(f"/proc/{self.pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
@@ -166,10 +172,10 @@ class Pagemap:
             ) from None
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         os.close(self.file)
 
-    def words(self, address, count):
+    def words(self, address: int, count: int) -> np.ndarray:
         """uint64[count] from the page at virtual `address` on, 0 beyond the end of user space.
 
         PartialDataError once the process is gone.
@@ -180,7 +186,7 @@ class Pagemap:
         return np.frombuffer(raw.ljust(count * 8, b"\0"), np.uint64)
 
 
-def zero_frame():
+def zero_frame() -> int:
     """Frame of the page of zeros that untouched memory shares; UsageError if frames are hidden from us."""
     with mmap.mmap(-1, 2 * 4096, flags=mmap.MAP_PRIVATE) as pages:
         pages.madvise(mmap.MADV_NOHUGEPAGE)

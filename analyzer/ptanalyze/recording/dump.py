@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -16,7 +17,15 @@ FILES = ("gpt.entries", "gpt.tables", "maps", "snapshot.json")  # in the order t
 RETRIES = 3
 
 
-def dump_process(pid, directory, *, stop=False, retries=RETRIES, verify=False, bpf=None):
+def dump_process(
+    pid: int,
+    directory: str | os.PathLike[str],
+    *,
+    stop: bool = False,
+    retries: int = RETRIES,
+    verify: bool = False,
+    bpf: bool | None = None,
+) -> list[str]:
     """Write the page tables of process `pid` into `directory`, made if need be; returns lines for people.
 
     stop     hold the process still while it is read
@@ -43,7 +52,8 @@ def dump_process(pid, directory, *, stop=False, retries=RETRIES, verify=False, b
     return lines
 
 
-def make_directory(directory):
+def make_directory(directory: Path) -> bool:
+    """Whether it had to be made. UsageError where a dump is, or no directory can be."""
     try:
         directory.mkdir(mode=0o700)
         return True
@@ -58,12 +68,14 @@ def make_directory(directory):
         raise UsageError(f"{directory}: cannot make this directory: {error.strerror}") from None
 
 
-def dump_somehow(pid, inside, stop, retries, verify, bpf):
+def dump_somehow(
+    pid: int, inside: Path, stop: bool, retries: int, verify: bool, bpf: bool | None
+) -> tuple[list[str], CaptureError | None]:
     """(lines for people, error to raise after the files are in place)."""
     if bpf is False:
         return pagemap_only(pid, inside, stop, "as asked"), None
     try:
-        command = [native("ptdump"), "process", str(pid), "-o", inside, "--retries", str(retries)]
+        command = [str(native("ptdump")), "process", str(pid), "-o", str(inside), "--retries", str(retries)]
         return run_ptdump([*command, *["--stop"] * stop, *["--verify"] * verify])
     except UsageError as error:
         if bpf:
@@ -71,7 +83,7 @@ def dump_somehow(pid, inside, stop, retries, verify, bpf):
         return pagemap_only(pid, inside, stop, str(error)), None
 
 
-def run_ptdump(command):
+def run_ptdump(command: Sequence[str]) -> tuple[list[str], CaptureError | None]:
     """(lines for people, CaptureError of a failed verification or None); its other failures are raised."""
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     why = done.stderr.strip().removeprefix("ptdump: ") or f"ptdump ended with {done.returncode}"
@@ -84,7 +96,7 @@ def run_ptdump(command):
     raise UsageError(why)
 
 
-def pagemap_only(pid, inside, stop, why):
+def pagemap_only(pid: int, inside: Path, stop: bool, why: str) -> list[str]:
     with paused(pid) if stop else nullcontext(False) as stopped:
         try:
             snapshot = dump_pagemap(pid, inside, {"stopped": stopped, "retries": 0})

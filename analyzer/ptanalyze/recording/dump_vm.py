@@ -1,11 +1,14 @@
 """Dump the nested tables of a running VM from its host, by eBPF (`ptdump vm`): once, or again and again."""
 
+import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ..errors import PartialDataError, PtanalyzeError, UsageError
 from ..formats.capture_dir import new_capture, seal
-from ..formats.vm_file import read_vm
+from ..formats.vm_file import HostDump, read_vm
 from .dump import RETRIES, run_ptdump
 from .guests import dump_guest_tables
 from .native import native
@@ -13,7 +16,15 @@ from .native import native
 KIND = "vm-host"
 
 
-def dump_vm(pid, out, *, stop=False, retries=RETRIES, vm=None, qmp=None):
+def dump_vm(
+    pid: int,
+    out: str | os.PathLike[str],
+    *,
+    stop: bool = False,
+    retries: int = RETRIES,
+    vm: int | None = None,
+    qmp: str | os.PathLike[str] | None = None,
+) -> list[str]:
     """Dump the VM of the VMM process `pid` into the new capture `out` (kind "vm-host"); lines for people.
 
     stop     hold the VMM, and with it the guest, still while its tables are read
@@ -23,11 +34,11 @@ def dump_vm(pid, out, *, stop=False, retries=RETRIES, vm=None, qmp=None):
 
     UsageError if `pid` is no VMM or its VM cannot be read, PartialDataError if it ended; nothing is kept.
     """
-    command = [native("ptdump"), "vm", str(pid), "--retries", str(retries), *["--stop"] * stop]
+    command = [str(native("ptdump")), "vm", str(pid), "--retries", str(retries), *["--stop"] * stop]
     if vm is not None:
         command += ["--vm", str(vm)]
     with new_capture(out) as inside:
-        lines, _ = run_ptdump([*command, "-o", inside])
+        lines, _ = run_ptdump([*command, "-o", str(inside)])
         host = read_vm(inside)
         facts = host.facts
         if qmp is not None:
@@ -36,7 +47,9 @@ def dump_vm(pid, out, *, stop=False, retries=RETRIES, vm=None, qmp=None):
     return lines
 
 
-def guest_tables(pid, qmp, inside, host, stop):
+def guest_tables(
+    pid: int, qmp: str | os.PathLike[str], inside: Path, host: HostDump, stop: bool
+) -> list[str]:
     """Lines about the guest's tables, read through the VM's memory slots into `inside`."""
     if secret := host.facts.get("confidential"):
         raise UsageError(
@@ -46,7 +59,9 @@ def guest_tables(pid, qmp, inside, host, stop):
     return dump_guest_tables(pid, qmp, inside, slots=ordinary, stop=stop)[1]
 
 
-def dump_vm_series(pid, out, every, count, **options):
+def dump_vm_series(
+    pid: int, out: str | os.PathLike[str], every: float, count: int, **options: Any
+) -> Iterator[tuple[Path, list[str]]]:
     """Yield (capture, lines) of `count` dumps, OUT.0001 and on, started `every` seconds after one another.
 
     Each capture is whole when it is yielded. PartialDataError if the VM goes away before the last one; a dump

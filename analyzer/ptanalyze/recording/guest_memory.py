@@ -2,8 +2,11 @@
 
 import os
 from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Self
 
 from ..errors import UsageError
+from ..formats.vm_file import Slot
 
 
 class GuestMemory:
@@ -12,7 +15,7 @@ class GuestMemory:
     Memory of confidential guests (SEV, TDX) is not mapped in the VMM, or is ciphertext: None, or no tables.
     """
 
-    def __init__(self, pid, slots):
+    def __init__(self, pid: int, slots: Iterable[Slot]) -> None:
         """UsageError if the VMM's memory cannot be opened."""
         self.slots = sorted((slot.gpa, slot.gpa + slot.bytes, slot.hva) for slot in slots if slot.space == 0)
         self.starts = [start for start, _, _ in self.slots]
@@ -23,13 +26,13 @@ class GuestMemory:
                 f"/proc/{pid}/mem: {error.strerror}; is PID {pid} the VMM, and are you root?"
             ) from None
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         os.close(self.file)
 
-    def read(self, gpa, n):
+    def read(self, gpa: int, n: int) -> bytes | None:
         at = bisect_right(self.starts, gpa) - 1
         if at < 0:
             return None

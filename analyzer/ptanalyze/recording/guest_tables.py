@@ -6,12 +6,17 @@ self-maps, loops, frames beyond memory and garbage cost bounded time and memory 
 
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import IO, TypeAlias
 
 import numpy as np
 
 from .. import entries as bits
 from ..snapshot import ENTRIES_PER_TABLE, NO_PARENT, UNKNOWN_NODE, Tree
+
+Read: TypeAlias = Callable[[int, int], bytes | None]  # of (guest-physical address, bytes)
+Row: TypeAlias = tuple[int, int, int, int]  # base, frame, parent, level
 
 PAGE = 4096
 MAX_TABLES = 1 << 20  # 4 GiB of tables: enough for 2 TiB in 4 KiB pages
@@ -34,7 +39,7 @@ class GuestTables:
     dropped: dict[str, int]
 
 
-def read_guest_tables(read, root, levels, limit=MAX_TABLES):
+def read_guest_tables(read: Read, root: int, levels: int, limit: int = MAX_TABLES) -> GuestTables | None:
     """GuestTables below the page frame `root`, None if that cannot be read.
 
     read    read(guest-physical address, bytes) -> bytes, or None where there is no memory
@@ -47,12 +52,12 @@ def read_guest_tables(read, root, levels, limit=MAX_TABLES):
             return None
         kernel = Reader(read, limit, None)
         kernel.visit(root, levels, 0, NO_PARENT, slice(USER_SLOTS, ENTRIES_PER_TABLE))
-        tree = user.tree(levels)
+        tree = tree_of(user.rows, spill, levels)
     counted = Counter(level for _, _, _, level in kernel.rows[1:])
     return GuestTables(tree, dict(sorted(counted.items())), dict(user.dropped))
 
 
-def read_table(read, frame):
+def read_table(read: Read, frame: int) -> np.ndarray | None:
     """uint64[512] of a page frame, a copy; None where there is no whole page of memory."""
     raw = read(frame * PAGE, PAGE)
     if raw is None or len(raw) != PAGE:
@@ -63,14 +68,15 @@ def read_table(read, frame):
 class Reader:
     """Depth-first reading of one half of an address space into `spill`, an open file; None only counts."""
 
-    def __init__(self, read, limit, spill):
+    def __init__(self, read: Read, limit: int, spill: IO[bytes] | None) -> None:
         self.read, self.limit, self.spill = read, limit, spill
         self.left = limit * FOLLOWED_PER_TABLE
-        self.rows = []  # (base, frame, parent, level)
-        self.seen, self.above = set(), []
-        self.dropped = Counter()
+        self.rows: list[Row] = []
+        self.seen: set[int] = set()
+        self.above: list[int] = []
+        self.dropped: Counter[str] = Counter()
 
-    def visit(self, frame, level, base, parent, slots=slice(None)):
+    def visit(self, frame: int, level: int, base: int, parent: int, slots: slice = slice(None)) -> str:
         """Read the table and all below it; why not, "" if all went well."""
         why = self.refusal(frame)
         raw = None if why else read_table(self.read, frame)
@@ -90,13 +96,13 @@ class Reader:
             self.above.pop()
         return ""
 
-    def refusal(self, frame):
+    def refusal(self, frame: int) -> str:
         self.left -= 1
         if frame in self.seen:
             return SELF_MAP if frame in self.above else SEEN
         return LIMIT if len(self.rows) >= self.limit else ""
 
-    def visit_children(self, me, raw, level, base):
+    def visit_children(self, me: int, raw: np.ndarray, level: int, base: int) -> None:
         slots = np.flatnonzero(bits.table(raw, level))
         frames = bits.frame(raw[slots], level, leaves=False)
         gone = []
@@ -113,22 +119,24 @@ class Reader:
             raw[gone] = 0
             self.store(me, raw)
 
-    def store(self, table, raw):
+    def store(self, table: int, raw: np.ndarray) -> None:
         if self.spill is not None:
             self.spill.seek(table * PAGE)
             self.spill.write(raw.data)
 
-    def tree(self, levels):
-        self.spill.flush()
-        count = len(self.rows)
-        base, frame, parent, level = (np.array(column) for column in zip(*self.rows, strict=True))
-        return Tree(
-            np.memmap(self.spill, "<u8", "r", shape=(count, ENTRIES_PER_TABLE)),
-            base.astype(np.uint64),
-            frame.astype(np.int64),
-            parent.astype(np.int32),
-            np.full(count, UNKNOWN_NODE, np.int16),
-            level.astype(np.uint8),
-            np.zeros(count, np.uint8),
-            levels,
-        )
+
+def tree_of(rows: list[Row], spill: IO[bytes], levels: int) -> Tree:
+    """Tree of the tables that a Reader stored in `spill`, whose entries stay there."""
+    spill.flush()
+    count = len(rows)
+    base, frame, parent, level = (np.array(column) for column in zip(*rows, strict=True))
+    return Tree(
+        np.memmap(spill, "<u8", "r", shape=(count, ENTRIES_PER_TABLE)),
+        base.astype(np.uint64),
+        frame.astype(np.int64),
+        parent.astype(np.int32),
+        np.full(count, UNKNOWN_NODE, np.int16),
+        level.astype(np.uint8),
+        np.zeros(count, np.uint8),
+        levels,
+    )

@@ -1,5 +1,7 @@
 """Guest page tables without anyone inside: each vCPU's CR3, followed through the VMM's memory."""
 
+import os
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +12,12 @@ from .. import entries as bits
 from ..errors import UsageError
 from ..formats.capture_dir import seal
 from ..formats.snapshot_file import now, write_snapshot
+from ..formats.vm_file import Slot
 from ..snapshot import VMA_DTYPE, Snapshot, Topology
 from .guest_memory import GuestMemory
-from .guest_tables import MAX_TABLES, USER_SLOTS, read_guest_tables, read_table
+from .guest_tables import MAX_TABLES, USER_SLOTS, GuestTables, Read, read_guest_tables, read_table
 from .pause import paused
-from .qmp import Qmp, registers, slots_of
+from .qmp import Qmp, Registers, registers, slots_of
 
 IGNORED = ~np.uint64(
     1 << 63 | 0x60
@@ -32,7 +35,15 @@ class Space:
     pti: bool
 
 
-def dump_guest_tables(pid, socket, directory, *, slots=None, stop=False, limit=MAX_TABLES):
+def dump_guest_tables(
+    pid: int,
+    socket: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    *,
+    slots: Sequence[Slot] | None = None,
+    stop: bool = False,
+    limit: int = MAX_TABLES,
+) -> tuple[list[Path], list[str]]:
     """Write one sealed capture cr3-FRAME/ for each address space of the guest into the existing `directory`.
 
     pid     of the VMM; socket: its QMP socket
@@ -45,7 +56,8 @@ def dump_guest_tables(pid, socket, directory, *, slots=None, stop=False, limit=M
     with Qmp(socket) as qmp:
         cpus = registers(qmp)
         slots = slots_of(qmp) if slots is None else slots
-    made, lines = [], []
+    made: list[Path] = []
+    lines: list[str] = []
     with GuestMemory(pid, slots) as memory, paused(pid) if stop else nullcontext():
         spaces, left_out = address_spaces(memory.read, cpus)
         lines += left_out
@@ -66,9 +78,10 @@ def dump_guest_tables(pid, socket, directory, *, slots=None, stop=False, limit=M
     return made, lines
 
 
-def address_spaces(read, cpus):
+def address_spaces(read: Read, cpus: Iterable[Registers]) -> tuple[list[Space], list[str]]:
     """([Space], lines about vCPUs left out): one for each root, the two of a process under PTI made one."""
-    roots, left_out = {}, []
+    roots: dict[tuple[int, int, bool], list[int]] = {}
+    left_out: list[str] = []
     for cpu in cpus:
         if not cpu.levels:
             left_out.append(f"vCPU {cpu.vcpu}: not in 64-bit mode")
@@ -87,17 +100,17 @@ def address_spaces(read, cpus):
     return spaces, left_out
 
 
-def is_pti_pair(read, root):
+def is_pti_pair(read: Read, root: int) -> bool:
     """Linux under page-table isolation has two roots side by side that differ in bit 12 of CR3: the even one
     the kernel's, the odd one the user's (arch/x86/mm/pti.c); their user halves point to the same tables."""
-    halves = [read_table(read, frame) for frame in (root & ~1, root | 1)]
-    if halves[0] is None or halves[1] is None:
+    halves = [half for frame in (root & ~1, root | 1) if (half := read_table(read, frame)) is not None]
+    if len(halves) < 2:
         return False
     kernel, user = (half[:USER_SLOTS] & IGNORED for half in halves)
     return bool(bits.present(kernel).any() and np.array_equal(kernel, user))
 
 
-def write_guest(place, space, found, pid, stopped):
+def write_guest(place: Path, space: Space, found: GuestTables, pid: int, stopped: bool) -> None:
     """The capture of one address space, sealed; `place` is made."""
     facts = {
         "method": "qmp",

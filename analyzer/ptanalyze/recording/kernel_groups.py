@@ -1,6 +1,8 @@
 """What the kernel of this machine says its CPUs share: nodes, sockets, caches, cores."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from ..errors import UsageError
 from .topology import parse_cpus
@@ -11,9 +13,10 @@ SHARED = {  # of /sys/devices/system/cpu/cpuN, Documentation/ABI/stable/sysfs-de
     "L3 caches": "cache/index3/shared_cpu_list",
     "cores (hyperthreads)": "topology/thread_siblings_list",
 }
+Groups: TypeAlias = list[tuple[int, ...]]
 
 
-def kernel_groups(cpus, system=SYSTEM):
+def kernel_groups(cpus: Sequence[int], system: Path = SYSTEM) -> dict[str, Groups]:
     """{"NUMA nodes" or what else CPUs share: groups of these CPUs as vcpu_groups.groups has them}
 
     What the kernel does not show is left out. UsageError when it does not know one of the CPUs.
@@ -31,11 +34,11 @@ def kernel_groups(cpus, system=SYSTEM):
     }
 
 
-def restricted(paths, cpus):
+def restricted(paths: Iterable[Path], cpus: Sequence[int]) -> Groups:
     lists = {tuple(sorted(set(parse_cpus(path.read_text())) & set(cpus))) for path in paths}
-    return sorted(cpus for cpus in lists if cpus)
+    return sorted(group for group in lists if group)
 
 
-def mirrored(groups, kernel):
+def mirrored(groups: Groups, kernel: Mapping[str, Groups]) -> list[str]:
     """Kinds whose groups are these groups."""
     return [kind for kind, own in kernel.items() if own == groups]

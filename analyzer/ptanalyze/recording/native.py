@@ -22,7 +22,7 @@ HOW = {
 }
 
 
-def native(name):
+def native(name: str) -> Path:
     """Path of a native tool; UsageError that says how to get it when it is nowhere."""
     extra = os.environ.get("PTANALYZE_NATIVE")
     places = [Path(extra)] if extra else []
@@ -37,7 +37,7 @@ def native(name):
     )
 
 
-def qemu_version(qemu):
+def qemu_version(qemu: Path) -> tuple[int, int]:
     """(major, minor) of qemu-x86_64; UsageError when it does not say."""
     text = subprocess.run([qemu, "--version"], capture_output=True, text=True, check=False).stdout
     found = re.search(r"version (\d+)\.(\d+)", text)
@@ -46,7 +46,7 @@ def qemu_version(qemu):
     return int(found[1]), int(found[2])
 
 
-def qemu_plugin(qemu):
+def qemu_plugin(qemu: Path) -> Path:
     """The build of the plugin that this QEMU takes: its interface begins at version 2 since QEMU 9.0."""
     version = qemu_version(qemu)
     if version < (7, 2):

@@ -7,7 +7,9 @@ entries, tables that map nothing; without the PAGEMAP_SCAN ioctl (Linux 6.7) als
 import os
 import tempfile
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from ..formats.maps import parse_maps
 from ..formats.snapshot_file import now, write_snapshot
 from ..formats.tables_file import enclosing_tables
 from ..snapshot import ENTRIES_PER_TABLE, INFERRED, UNKNOWN_NODE, Snapshot, Tree
-from .pagemap_scan import present_ranges
+from .pagemap_scan import Range, present_ranges
 from .process import check_process, five_levels, identity, signature
 from .topology import read_topology
 
@@ -35,13 +37,13 @@ UNKNOWN = ("table frame", "table node", "entry flags", "empty tables", "leaves o
 class Leaves:
     """Leaf tables and huge leaves, collected by address; the rows of leaf tables wait in a nameless file."""
 
-    def __init__(self, directory):
+    def __init__(self, directory: Path) -> None:
         self.spill = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115
-        self.regions = []
-        self.huge = {}
+        self.regions: list[int] = []
+        self.huge: dict[int, np.uint64] = {}
         self.row = np.zeros((0, ENTRIES_PER_TABLE), np.uint64)  # of the last region: more of it may follow
 
-    def add(self, start, entries):
+    def add(self, start: int, entries: np.ndarray) -> None:
         """Entries uint64[n] of the 4 KiB pages from `start` on; zero where nothing is mapped."""
         here = np.flatnonzero(entries)
         if not len(here):
@@ -59,11 +61,11 @@ class Leaves:
         self.spill.write(rows[:-1].data)
         self.row = rows[-1:].copy()
 
-    def flush(self):
+    def flush(self) -> None:
         self.spill.write(self.row.data)
         self.row = self.row[:0]
 
-    def rows(self):
+    def rows(self) -> np.ndarray:
         """uint64[leaf tables, 512], memory-mapped; call once, at the end."""
         self.flush()
         self.spill.flush()
@@ -72,7 +74,7 @@ class Leaves:
         return np.memmap(self.spill, np.uint64, "r", 0, (len(self.regions), ENTRIES_PER_TABLE))
 
 
-def dump_pagemap(pid, directory, extra=None):
+def dump_pagemap(pid: int, directory: Path, extra: Mapping[str, Any] | None = None) -> Snapshot:
     """Snapshot of process `pid`, also written (gpt.*, maps, snapshot.json) into the existing `directory`.
 
     extra  facts to record beside our own
@@ -117,7 +119,7 @@ def dump_pagemap(pid, directory, extra=None):
     return snapshot
 
 
-def read_leaves(pagemap, vmas, directory):
+def read_leaves(pagemap: int, vmas: np.ndarray, directory: Path) -> tuple[Leaves, bool]:
     """(Leaves, whether their sizes are known) of `vmas` through the open `pagemap`; EOFError when it ends."""
     leaves, sized = Leaves(directory), True
     for vma in vmas[vmas["end"] <= USER_HALF]:
@@ -133,7 +135,7 @@ def read_leaves(pagemap, vmas, directory):
     return leaves, sized
 
 
-def joined(ranges):
+def joined(ranges: Iterable[Range]) -> Iterator[Range]:
     """The ranges, those of small pages joined over holes that cost less to read than another call."""
     last = None
     for start, end, huge in ranges:
@@ -147,14 +149,14 @@ def joined(ranges):
         yield last
 
 
-def read_block(pagemap, start, count):
+def read_block(pagemap: int, start: int, count: int) -> np.ndarray:
     raw = os.pread(pagemap, count * 8, start // 4096 * 8)
     if len(raw) < count * 8:
         raise EOFError("the address space is gone")
     return np.frombuffer(raw, np.uint64)
 
 
-def to_entries(seen, accessible):
+def to_entries(seen: np.ndarray, accessible: bool) -> np.ndarray:
     """x86 entries that say what pagemap's words say; PROT_NONE areas get inverted, not present ones."""
     address = (seen & PAGEMAP_FRAME) << SHIFT
     present = seen & PAGEMAP_PRESENT != 0
@@ -162,27 +164,27 @@ def to_entries(seen, accessible):
     return np.where(present, entries, 0).astype(np.uint64)
 
 
-def add_huge(leaves, start, entries):
+def add_huge(leaves: Leaves, start: int, entries: np.ndarray) -> None:
     """Whole 2 MiB pages become leaves of level 2; a page that is not whole or aligned stays 4 KiB pages."""
-    whole = entries.reshape(-1, ENTRIES_PER_TABLE) if start % REGION == 0 and len(entries) % 512 == 0 else ()
-    for i, pages in enumerate(whole):
-        leaves.huge[start + i * REGION] = pages[0] | HUGE
-    if not len(whole):
+    if start % REGION or len(entries) % ENTRIES_PER_TABLE:
         leaves.add(start, entries)
+        return
+    for i, pages in enumerate(entries.reshape(-1, ENTRIES_PER_TABLE)):
+        leaves.huge[start + i * REGION] = pages[0] | HUGE
 
 
-def infer_tree(leaves, levels, directory):
+def infer_tree(leaves: Leaves, levels: int, directory: Path) -> Tree:
     """Tree above the collected leaves; entries are a memory map of a nameless file in `directory`."""
     rows = leaves.rows()
     huge = np.array(sorted(leaves.huge), np.int64)
     below = np.array(leaves.regions, np.int64) << 21
     bases, heights = [below], [np.full(len(below), 1)]
     below = np.concatenate([below, huge])
-    for level in range(2, levels + 1):
-        span = 1 << (12 + 9 * level)
-        below = np.unique(below & -span) if level < levels else np.zeros(1, np.int64)
+    for height in range(2, levels + 1):
+        span = 1 << (12 + 9 * height)
+        below = np.unique(below & -span) if height < levels else np.zeros(1, np.int64)
         bases.append(below)
-        heights.append(np.full(len(below), level))
+        heights.append(np.full(len(below), height))
     base, level = np.concatenate(bases), np.concatenate(heights)
     order = np.lexsort((-level, base))
     base, level = base[order], level[order]
@@ -209,7 +211,7 @@ def infer_tree(leaves, levels, directory):
     )
 
 
-def completeness(tree, leaves, pgtables_bytes):
+def completeness(tree: Tree, leaves: Leaves, pgtables_bytes: int) -> dict[str, Any]:
     counted = pgtables_bytes // 4096
     difference = counted - (len(tree) - 1)
     explained = 0 <= difference <= len(leaves.huge)
@@ -225,7 +227,7 @@ def completeness(tree, leaves, pgtables_bytes):
     }
 
 
-def frames_visible():
+def frames_visible() -> bool:
     """This process may see page frame numbers (CAP_SYS_ADMIN), by asking for one of its own pages."""
     page = np.ones(8192, np.uint8)
     with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:

@@ -3,6 +3,8 @@
 import ctypes
 import errno
 import fcntl
+from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
 
@@ -11,6 +13,7 @@ PAGE_IS_PRESENT = 1 << 3
 PAGE_IS_HUGE = 1 << 6
 REGION_DTYPE = np.dtype([("start", np.uint64), ("end", np.uint64), ("categories", np.uint64)])
 REGIONS = 4096  # ranges one call returns at most
+Range: TypeAlias = tuple[int, int, bool | None]
 
 
 class Arguments(ctypes.Structure):
@@ -25,7 +28,7 @@ class Arguments(ctypes.Structure):
     ]
 
 
-def present_ranges(pagemap, start, end):
+def present_ranges(pagemap: int, start: int, end: int) -> Iterator[Range]:
     """Yield (start, end, huge) of the ranges with pages in [start, end), addresses in bytes, page aligned.
 
     `huge`: mapped by entries of 2 MiB or more; None where the kernel cannot tell, the range then has holes.

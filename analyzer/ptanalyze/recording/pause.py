@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +23,7 @@ signal.pidfd_send_signal(int(sys.argv[1]), signal.SIGCONT)
 
 
 @contextmanager
-def paused(pid):
+def paused(pid: int) -> Iterator[bool]:
     """Stop process `pid` for the block; yields whether every thread stopped.
 
     A process that was stopped before stays stopped. A guardian in a session of its own, at the other end of a
@@ -35,9 +36,15 @@ def paused(pid):
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         raise UsageError(f"PID {pid}: no such process") from None
-    command = [sys.executable, "-S", "-c", GUARDIAN, str(pidfd)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    guardian = subprocess.Popen(command, pass_fds=(pidfd,), start_new_session=True, **pipes)
+    guardian = subprocess.Popen(
+        [sys.executable, "-S", "-c", GUARDIAN, str(pidfd)],
+        pass_fds=(pidfd,),
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert guardian.stdin and guardian.stdout
     try:
         guardian.stdout.read(1)  # it is on guard
         signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
@@ -51,7 +58,7 @@ def paused(pid):
         os.close(pidfd)
 
 
-def wait_until_stopped(pid):
+def wait_until_stopped(pid: int) -> bool:
     end = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < end:
         if all(state(task) in "TtZX" for task in Path(f"/proc/{pid}/task").glob("*")):
@@ -60,7 +67,7 @@ def wait_until_stopped(pid):
     return False
 
 
-def state(proc):
+def state(proc: str | os.PathLike[str]) -> str:
     """State letter of a process or thread directory below /proc; "X" when it is gone."""
     try:
         return (Path(proc) / "stat").read_text().rpartition(") ")[2][:1]

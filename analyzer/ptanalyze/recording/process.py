@@ -2,13 +2,14 @@
 
 import platform
 from pathlib import Path
+from typing import Any
 
 from ..errors import PartialDataError, UsageError
 
 PF_KTHREAD = 0x00200000  # include/linux/sched.h
 
 
-def check_process(proc, pid):
+def check_process(proc: Path, pid: int) -> None:
     try:
         fields = (proc / "stat").read_text().rpartition(") ")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -19,7 +20,7 @@ def check_process(proc, pid):
         raise UsageError(f"PID {pid}: a kernel thread, it has no page tables of its own")
 
 
-def signature(proc):
+def signature(proc: Path) -> dict[str, int]:
     """What moves when the address space changes: faults, and bytes of tables (VmPTE of /proc/PID/status)."""
     fields = (proc / "stat").read_text().rpartition(") ")[2].split()
     status = (proc / "status").read_text()
@@ -29,7 +30,7 @@ def signature(proc):
     return {"minflt": int(fields[7]), "majflt": int(fields[9]), "pgtables_bytes": kib * 1024}
 
 
-def identity(proc, pid):
+def identity(proc: Path, pid: int) -> dict[str, Any]:
     cpu = next((line for line in cpu_lines() if line.startswith("model name")), ":")
     try:
         comm, uid = (proc / "comm").read_text(errors="replace").rstrip("\n"), proc.stat().st_uid
@@ -44,10 +45,10 @@ def identity(proc, pid):
     }
 
 
-def cpu_lines():
+def cpu_lines() -> list[str]:
     return Path("/proc/cpuinfo").read_text().splitlines()
 
 
-def five_levels():
+def five_levels() -> bool:
     """The kernel runs on 5 levels: it shows the CPU's la57 flag only then."""
     return any(line.startswith("flags") and " la57" in line for line in cpu_lines())

@@ -1,9 +1,11 @@
 """QEMU's machine protocol, as much as reading a guest from outside needs. Nothing here changes the guest."""
 
 import json
+import os
 import re
 import socket
 from dataclasses import dataclass
+from typing import Any, Self
 
 from ..errors import UsageError
 from ..formats.vm_file import Slot
@@ -29,13 +31,13 @@ class Registers:
     efer: int
 
     @property
-    def levels(self):
+    def levels(self) -> int:
         """5 with CR4.LA57, else 4; 0 outside 64-bit mode, where tables have another form."""
         long_mode = self.efer >> 10 & 1 and self.cr0 >> 31 & 1
         return 0 if not long_mode else 5 if self.cr4 >> 12 & 1 else 4
 
     @property
-    def root(self):
+    def root(self) -> int:
         """Page frame of the root table; PCID, LAM and no-flush bits left out (Intel SDM 3A, 4.5)."""
         return self.cr3 >> 12 & ((1 << 40) - 1)
 
@@ -43,7 +45,7 @@ class Registers:
 class Qmp:
     """A connection to QEMU's QMP socket. UsageError, naming the socket, for whatever goes wrong."""
 
-    def __init__(self, path):
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(TIMEOUT_S)
@@ -62,17 +64,17 @@ class Qmp:
             self.close()
             raise
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self):
+    def close(self) -> None:
         self.lines.close()
         self.socket.close()
 
-    def answer(self):
+    def answer(self) -> dict[str, Any]:
         """The next JSON object from QEMU."""
         try:
             line = self.lines.readline(MOST_BYTES)
@@ -86,7 +88,7 @@ class Qmp:
             raise UsageError(f"{self.path}: not a QMP answer: {line[:60]!r}; is this QEMU's QMP socket?")
         return value
 
-    def execute(self, command, **arguments):
+    def execute(self, command: str, **arguments: Any) -> Any:
         """What `command` returns; events that come before it are skipped."""
         request = {"execute": command, **({"arguments": arguments} if arguments else {})}
         try:
@@ -100,17 +102,17 @@ class Qmp:
             if "error" in value:
                 raise UsageError(f"{self.path}: {command}: {describe(value['error'])}")
 
-    def monitor(self, line, **arguments):
+    def monitor(self, line: str, **arguments: Any) -> str:
         """Text that the human monitor prints for `line`."""
         said = self.execute("human-monitor-command", **{"command-line": line, **arguments})
         return said if isinstance(said, str) else ""
 
 
-def describe(error):
+def describe(error: object) -> str:
     return str(error.get("desc", error)) if isinstance(error, dict) else str(error)
 
 
-def registers(qmp):
+def registers(qmp: Qmp) -> list[Registers]:
     """[Registers] of every vCPU, in the order of vCPU numbers."""
     cpus = qmp.execute("query-cpus-fast")
     if not isinstance(cpus, list) or not 0 < len(cpus) <= MOST_VCPUS:
@@ -130,7 +132,7 @@ def registers(qmp):
     return sorted(found, key=lambda one: one.vcpu)
 
 
-def slots_of(qmp):
+def slots_of(qmp: Qmp) -> tuple[Slot, ...]:
     """(Slot, ...) of the guest's memory and where QEMU has it, from the monitor: also without KVM."""
     text = qmp.monitor("info mtree -f").replace("\r", "")
     views = [view for view in FLAT_VIEW.findall(text) if re.search(r'^ AS "memory"', view, re.M)]

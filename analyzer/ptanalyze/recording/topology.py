@@ -1,7 +1,9 @@
 """NUMA nodes of this machine and the page frames they own, as dumps/topology.c reads them."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -11,8 +13,11 @@ NODES = Path("/sys/devices/system/node")
 BLOCK_BYTES = Path("/sys/devices/system/memory/block_size_bytes")
 PAGE = 4096
 
+Range: TypeAlias = tuple[int, int, int]  # first frame, one past the last, node
+Listed: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...]]  # node, its CPUs, its distances
 
-def read_topology():
+
+def read_topology() -> tuple[Topology, str]:
     """(Topology, one line saying where its frame ranges are from)."""
     zones = parse_zones(Path("/proc/zoneinfo").read_text())
     ids = sorted(int(path.name[4:]) for path in NODES.glob("node[0-9]*"))
@@ -36,7 +41,7 @@ def read_topology():
     return topology_of(nodes, ranges), "frame ranges of memory blocks"
 
 
-def topology_of(nodes, ranges):
+def topology_of(nodes: list[Listed], ranges: list[Range]) -> Topology:
     ranges = tidy(ranges)
     frames = {node: [(a, b) for a, b, owner in ranges if owner == node] for node, _, _ in nodes}
     return Topology(
@@ -47,13 +52,13 @@ def topology_of(nodes, ranges):
     )
 
 
-def parse_cpus(text):
+def parse_cpus(text: str) -> tuple[int, ...]:
     """CPU numbers of a kernel list such as "0-3,8"."""
     spans = [part.split("-") for part in text.strip().split(",") if part]
     return tuple(cpu for span in spans for cpu in range(int(span[0]), int(span[-1]) + 1))
 
 
-def parse_zones(text):
+def parse_zones(text: str) -> list[Range]:
     """[(first frame, one past the last, node)] of every zone that spans memory, from /proc/zoneinfo."""
     zones, node, spanned = [], 0, 0
     for line in text.splitlines():
@@ -66,24 +71,24 @@ def parse_zones(text):
     return zones
 
 
-def block_ranges(blocks, frames, zones):
+def block_ranges(blocks: Iterable[tuple[int, int]], frames: int, zones: list[Range]) -> list[Range]:
     """Ranges of memory blocks [(number, node)]; a block of several nodes is divided as their zones are."""
-    owners = {}
+    owners: dict[int, set[int]] = {}
     for number, node in blocks:
         owners.setdefault(number, set()).add(node)
     ranges = []
     for number, nodes in owners.items():
         start, end = number * frames, (number + 1) * frames
         if len(nodes) == 1:
-            ranges.append((start, end, *nodes))
+            ranges.append((start, end, next(iter(nodes))))
         else:
             ranges += [(max(a, start), min(b, end), node) for a, b, node in zones if a < end and b > start]
     return ranges
 
 
-def tidy(ranges):
+def tidy(ranges: list[Range]) -> list[Range]:
     """Ranges sorted and joined; frames that two nodes claim are cut out of both."""
-    kept = []
+    kept: list[Range] = []
     for start, end, node in sorted(ranges):
         if kept and kept[-1][2] == node and kept[-1][1] >= start:
             kept[-1] = (kept[-1][0], max(kept[-1][1], end), node)

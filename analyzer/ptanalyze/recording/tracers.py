@@ -2,12 +2,16 @@
 
 import shutil
 import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ..errors import UsageError
 from .native import native, qemu_plugin
 
 X86_64 = 62  # e_machine of ELF files
+
+Pairs: TypeAlias = Sequence[tuple[str, object]]  # the tracer's own options
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class Options:
     max_bytes: int = 0
     instructions: bool = True
 
-    def items(self):
+    def items(self) -> Iterator[tuple[str, object]]:
         """The tracer's own options, "key=value", those that are not at their default."""
         named = {
             "roi_start_symbol": self.start_symbol,
@@ -44,7 +48,7 @@ class Options:
                 yield key, "on" if value is True else value
 
 
-def find_program(command):
+def find_program(command: Sequence[str]) -> str:
     """Path of the command's program; UsageError unless it is a 64-bit x86-64 executable."""
     name = command[0]
     found = shutil.which(name)
@@ -69,7 +73,7 @@ def find_program(command):
     return found
 
 
-def qemu_command(program, command, options):
+def qemu_command(program: str, command: Sequence[str], options: Pairs) -> list[str]:
     """argv of `command` under QEMU's user mode; options: (key, value) pairs for the plugin."""
     qemu = native("qemu-x86_64")
     values = [f"{key}={value}".replace(",", ",,") for key, value in options]
@@ -77,7 +81,7 @@ def qemu_command(program, command, options):
     return [str(qemu), "-0", command[0], "-plugin", plugin, program, *command[1:]]
 
 
-def pin_command(program, command, options):
+def pin_command(program: str, command: Sequence[str], options: Pairs) -> list[str]:
     """argv of `command` under Intel Pin."""
     flat = [word for key, value in options for word in (f"-{key}", str(value))]
     return [str(native("pin")), "-t", str(native("pin_tool.so")), *flat, "--", program, *command[1:]]
