@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from os import PathLike
 
 import numpy as np
 
@@ -27,7 +28,7 @@ def filter_trace(
     tlb: Tlb,
     *,
     threads: int = 1,
-    cache_dir: str | None = None,
+    cache_dir: str | PathLike[str] | None = None,
     batch: int = 1 << 20,
     progress: Callable[[int], None] | None = None,
 ) -> WalkStream:

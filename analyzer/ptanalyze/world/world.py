@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ class Effort(NamedTuple):
     """How passes are made; results do not depend on it."""
 
     threads: int = 1
-    cache_dir: str | None = None  # where walk streams are kept
+    cache_dir: str | PathLike[str] | None = None  # where walk streams are kept
     progress: Callable[[int], None] | None = None  # called with the touches of each batch of the TLB filter
 
 
