@@ -1,6 +1,9 @@
 """What differs between two sets of results: counts are integers, so a difference is never noise."""
 
-from typing import Any, NamedTuple
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeGuard
 
 PROSE = ("policy", "params", "machine", "placement", "baseline")
 
@@ -14,12 +17,12 @@ class Difference(NamedTuple):
     b: Any
 
     @property
-    def change(self):
+    def change(self) -> float | None:
         """b - a, None for words."""
         return self.b - self.a if _number(self.a) and _number(self.b) else None
 
     @property
-    def ratio(self):
+    def ratio(self) -> float | None:
         """b / a, None for words and where a is 0."""
         return self.b / self.a if self.change is not None and self.a else None
 
@@ -33,16 +36,17 @@ class Comparison(NamedTuple):
     only_b: tuple[str, ...]
 
     @property
-    def exact(self):
+    def exact(self) -> bool:
         """Whether A and B are equal in everything."""
         return not (self.differences or self.only_a or self.only_b)
 
 
-def compare(a, b):
+def compare(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> Comparison:
     """Comparison of two lists of rows (Result.row, or what formats.result_file.read_rows found).
 
     Rows are matched by policy and parameters; one row each is compared whatever their policies are.
     """
+    only: tuple[tuple[str, ...], tuple[str, ...]]
     if len(a) == len(b) == 1:
         pairs, only = [(a[0], b[0])], ((), ())
     else:
@@ -54,11 +58,11 @@ def compare(a, b):
     return Comparison(different, len(found) - len(different), *only)
 
 
-def _label(row):
+def _label(row: Mapping[str, Any]) -> str:
     return f"{row['policy']} {row['params'] or ''}".strip()
 
 
-def _row(a, b):
+def _row(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Difference]:
     label = a["policy"] if a["policy"] == b["policy"] else f"{a['policy']} / {b['policy']}"
     for key in {**a, **b}:
         one, other = a.get(key), b.get(key)
@@ -66,9 +70,9 @@ def _row(a, b):
             yield Difference(label, key, one, other)
 
 
-def _number(value):
+def _number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _equal(a, b):
+def _equal(a: object, b: object) -> bool:
     return a == b or (a != a and b != b)

@@ -1,22 +1,39 @@
 """Without a trace: where the leaf entries of all mapped pages are, every page once for every node."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from . import cost
 from .classify import classify
 from .errors import UsageError
-from .kernels.replay import counters
+from .kernels.replay import Counters, counters
 from .policies.base import RECORD
-from .replay import start
+from .replay import Run, start
 from .result import Result
 from .snapshot import Node, Topology
+
+if TYPE_CHECKING:
+    from .machine import Costs
+    from .policies import Plan
+    from .world.address_space import AddressSpace
+    from .world.world import World
 
 NO_TRACE = "no trace: every mapped page counts once for each node, events are not known"
 
 
-def static_results(world, plans, costs, provenance, contended=False, refused=None):
+def static_results(
+    world: World,
+    plans: Sequence[Plan],
+    costs: Costs,
+    provenance: dict[str, str],
+    contended: bool = False,
+    refused: dict[str, str] | None = None,
+) -> list[Result]:
     """[Result] for Plans on an untouched World, as whatif.replayed: no TLB, no caches, no events.
 
     Each leaf entry of the guest is one walk from each node: one DRAM read of it, and one of the host's leaf
@@ -34,7 +51,9 @@ def static_results(world, plans, costs, provenance, contended=False, refused=Non
     return found
 
 
-def _result(plan, world, baseline, costs, provenance, contended):
+def _result(
+    plan: Plan, world: World, baseline: str, costs: Costs, provenance: dict[str, str], contended: bool
+) -> Result:
     world = plan.reshape(world)
     run = start(plan, world)
     count, unresolved = _count(world, _served(plan, run, world.space))
@@ -64,26 +83,26 @@ def _result(plan, world, baseline, costs, provenance, contended):
     )
 
 
-def _served(plan, run, space):
+def _served(plan: Plan, run: Run, space: AddressSpace) -> np.ndarray:
     """int16[T, nodes]: node that serves each table to each reader."""
     split = space.guest_tables
-    found = [
-        part.at_rest(state, ids) if part.at_rest else None
-        for (part, _), state, ids in zip(
-            (plan.guest, plan.host),
-            run.states,
-            (slice(0, split), slice(split, split + space.host_tables)),
-            strict=True,
-        )
-    ]
-    if any(one is None for one in found):
-        raise UsageError(
-            f"policy {plan.name}: depends on what threads touch, and there is no trace: {RECORD}"
-        )
+    found = []
+    for (part, _), state, ids in zip(
+        (plan.guest, plan.host),
+        run.states,
+        (slice(0, split), slice(split, split + space.host_tables)),
+        strict=True,
+    ):
+        served = part.at_rest(state, ids) if part.at_rest else None
+        if served is None:
+            raise UsageError(
+                f"policy {plan.name}: depends on what threads touch, and there is no trace: {RECORD}"
+            )
+        found.append(served)
     return np.concatenate(found)
 
 
-def _count(world, server):
+def _count(world: World, server: np.ndarray) -> tuple[Counters, dict[str, int]]:
     """(Counters, pages without a class by reason): one classification by servers and level of the tables."""
     space, nodes = world.space, world.nodes
     level = np.minimum(space.tables.level, 3).astype(np.int16)
@@ -100,7 +119,7 @@ def _count(world, server):
     return count, seen.unresolved
 
 
-def _distinct(rows):
+def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(distinct rows, which of them each row is); column by column, as numbers sort faster than rows."""
     of_row = np.zeros(len(rows), np.int64)
     for column in rows.T:
@@ -109,7 +128,7 @@ def _distinct(rows):
     return rows[first], of_row
 
 
-def _with_nodes(space, of_table, nodes):
+def _with_nodes(space: AddressSpace, of_table: np.ndarray, nodes: int) -> AddressSpace:
     """The AddressSpace with tables on other nodes, of another number."""
     nowhere = np.zeros((0, 2), np.int64)
     topology = Topology(tuple(Node(node, (), nowhere) for node in range(nodes)))
@@ -117,12 +136,12 @@ def _with_nodes(space, of_table, nodes):
     return replace(space, snapshot=replace(space.snapshot, topology=topology), tables=tables)
 
 
-def _read(count, bit, kind, reader, n):
+def _read(count: Counters, bit: int, kind: np.ndarray, reader: int, n: int) -> int:
     """Count n DRAM reads of leaf entries of tables of one (servers, level); 1 if they are remote, else 0."""
     *servers, level = kind.tolist()
     count.reads[bit * level, reader, servers[reader], 1] += n
     return int(servers[reader] != reader)
 
 
-def _left_out(unresolved):
+def _left_out(unresolved: Mapping[str, int]) -> list[str]:
     return [f"{count} mapped pages left out: {reason}" for reason, count in unresolved.items() if count]

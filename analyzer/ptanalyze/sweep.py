@@ -1,15 +1,37 @@
 """One question at many points: every combination of machine sizes, placements and policy parameters."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from typing import TYPE_CHECKING, Any
 
 from .errors import UsageError
 from .policies import members, parameters, speaks_to
 from .whatif import whatif
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from .machine import Machine
+    from .progress import Progress
+    from .result import Result
+    from .snapshot import Snapshot
+    from .trace import Trace
+
 MACHINE_KEYS = ("nodes", "placement", "contended")
 
 
-def sweep(snapshot, trace, machine, names, grid, *, progress=None, **options):
+def sweep(
+    snapshot: Snapshot,
+    trace: Trace | None,
+    machine: Machine,
+    names: Sequence[str],
+    grid: Mapping[str, Sequence[Any]],
+    *,
+    progress: Progress = None,
+    **options: Any,
+) -> Iterator[tuple[dict[str, Any], Result]]:
     """Yield ({key: value}, Result) for each policy at each point that concerns it, the baseline's included.
 
     names    policies as "hydra" or "ptemagnet+hydra"
@@ -37,18 +59,18 @@ def sweep(snapshot, trace, machine, names, grid, *, progress=None, **options):
         yield from ((point, result) for result in results)
 
 
-def _points(name, inner):
+def _points(name: str, inner: Mapping[str, Sequence[Any]]) -> list[tuple[str, dict[str, Any]]]:
     """[(name, settings)]: every combination of the values of parameters that the policy has."""
     own = {key: values for key, values in inner.items() if _has(name, key)}
     return [(name, dict(zip(own, values, strict=True))) for values in product(*own.values())]
 
 
-def _has(name, key):
+def _has(name: str, key: str) -> bool:
     plain = key.rpartition(".")[2]
     return any(speaks_to(key, policy) and speaks_to(plain, policy) for policy in members(name))
 
 
-def _all_used(inner, names):
+def _all_used(inner: Mapping[str, Sequence[Any]], names: Sequence[str]) -> None:
     for key, values in inner.items():
         if not any(_has(name, key) for name in names):
             has = sorted({p[0] for name in names for policy in members(name) for p in parameters(policy)})
@@ -58,11 +80,11 @@ def _all_used(inner, names):
             )
 
 
-def values(text):
+def values(text: str) -> list[str]:
     """["0", "1", ...] from "0:9" (both ends), "0:8:2", "2,4,8"; values with commas: "0,1;2,3"."""
     if ";" in text:
         return [part.strip() for part in text.split(";") if part.strip()]
-    found = []
+    found: list[str] = []
     for part in text.split(","):
         bounds = part.strip().split(":")
         if len(bounds) in (2, 3) and all(_is_whole(bound) for bound in bounds):
@@ -79,24 +101,24 @@ def values(text):
     return found
 
 
-def _is_whole(text):
+def _is_whole(text: str) -> bool:
     return text.removeprefix("-").isdecimal()
 
 
-def _number(key, text):
+def _number(key: str, text: str | int) -> int:
     if not _is_whole(str(text)):
         raise UsageError(f"{key} = {text}: must be a whole number")
     return int(text)
 
 
-def _truth(key, text):
+def _truth(key: str, text: str | int) -> bool:
     known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
     if str(text).lower() not in known:
         raise UsageError(f"{key} = {text}: true or false")
     return known[str(text).lower()]
 
 
-def frame(points):
+def frame(points: Sequence[tuple[Mapping[str, Any], Result]]) -> DataFrame:
     """pandas.DataFrame of [(point, Result)]: the point's columns, then the Result's row."""
     import pandas
 

@@ -1,42 +1,58 @@
 """What would another policy change, at what price? One filter pass, one cache pass, many replays."""
 
+from __future__ import annotations
+
 import platform
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from . import __version__, cost
 from .errors import UsageError
 from .machine import load_costs
-from .policies import plan_for
-from .progress import adding_up
-from .replay import by_socket, replay, start
+from .policies import Plan, Policy, plan_for
+from .progress import Progress, adding_up
+from .replay import Run, by_socket, replay, start
 from .result import Result
 from .static_whatif import static_results
-from .world.data_moves import NOTHING_MOVES, moves_notes
+from .world.data_moves import NOTHING_MOVES, Moves, moves_notes
 from .world.placement import AUTO, place
 from .world.system_calls import system_calls
 from .world.world import Effort, World, untouched
 
+if TYPE_CHECKING:
+    from .kernels.faults import Mapped
+    from .law.calibration import Calibration
+    from .machine import Costs, Machine
+    from .result import Price
+    from .snapshot import Snapshot
+    from .trace import Trace
+
+Replay: TypeAlias = "tuple[Run, World, Mapped]"
+Pricing: TypeAlias = "tuple[Costs, bool, Calibration | None]"
+
 
 def whatif(
-    snapshot,
-    trace,
-    machine,
-    policies,
+    snapshot: Snapshot,
+    trace: Trace | None,
+    machine: Machine,
+    policies: Sequence[tuple[Policy | str, Mapping[str, Any]]],
     *,
-    placement=AUTO,
-    baseline=AUTO,
-    costs=None,
-    contended=False,
-    threads=1,
-    cache_dir=None,
-    progress=None,
-    provenance=None,
-    moves=None,
-    move_threads="",
-    windows=0,
-    calibration=None,
-):
+    placement: str = AUTO,
+    baseline: str = AUTO,
+    costs: Costs | None = None,
+    contended: bool = False,
+    threads: int = 1,
+    cache_dir: str | PathLike[str] | None = None,
+    progress: Progress = None,
+    provenance: Mapping[str, str] | None = None,
+    moves: Moves | None = None,
+    move_threads: str = "",
+    windows: int = 0,
+    calibration: Calibration | None = None,
+) -> list[Result]:
     """[Result]: the baseline's first, then one for each of `policies` that is not the baseline itself.
 
     policies   [(Policy, or a name as "hydra" or "ptemagnet+hydra", parameters as {key: value or text})]
@@ -61,22 +77,22 @@ def whatif(
     )
 
 
-def baseline_of(world):
+def baseline_of(world: World) -> str:
     """The baseline that "auto" stands for."""
     return "linux" if not world.traced or len(world.snapshot.topology) > 1 else "first-touch"
 
 
 def captured_world(
-    snapshot,
-    trace,
-    machine,
-    placement=AUTO,
-    threads=1,
-    cache_dir=None,
-    progress=None,
-    moves=None,
-    move_threads="",
-):
+    snapshot: Snapshot,
+    trace: Trace | None,
+    machine: Machine,
+    placement: str = AUTO,
+    threads: int = 1,
+    cache_dir: str | PathLike[str] | None = None,
+    progress: Progress = None,
+    moves: Moves | None = None,
+    move_threads: str = "",
+) -> World:
     """The World of a capture; arguments as whatif's."""
     if trace is None:
         return untouched(snapshot, machine)
@@ -87,25 +103,25 @@ def captured_world(
 
 
 def replayed(
-    captured,
-    plans,
-    costs,
-    contended=False,
-    progress=None,
-    provenance=None,
-    refused=None,
-    windows=0,
-    calibration=None,
-):
+    captured: World,
+    plans: Sequence[Plan],
+    costs: Costs,
+    contended: bool = False,
+    progress: Progress = None,
+    provenance: Mapping[str, str] | None = None,
+    refused: dict[str, str] | None = None,
+    windows: int = 0,
+    calibration: Calibration | None = None,
+) -> list[Result]:
     """[Result] of Plans on a captured World, the first one being what the others are compared with.
 
     refused  a dict: plans that the capture does not allow are left out, and why is added to it by their name
     """
-    provenance = _complete(provenance)
+    known = _complete(provenance)
     if not captured.traced:
-        return static_results(captured, plans, costs, provenance, contended, refused)
+        return static_results(captured, plans, costs, known, contended, refused)
     _must_fit(calibration, captured.snapshot)
-    done = {}
+    done: dict[int, Replay] = {}
     for world, runs in by_world(plans, captured, refused):
         mapped = replay(runs, world, world.reads(), _ticking(progress, world), windows)
         done |= {id(run.plan): (run, world, mapped) for run in runs}
@@ -113,15 +129,15 @@ def replayed(
     how = costs, contended, calibration
     base = plans[0].name, _price(*first, None, *how)
     kept = [plan for plan in plans if id(plan) in done]
-    return [_result(*done[id(plan)], base, how, provenance) for plan in kept]
+    return [_result(*done[id(plan)], base, how, known) for plan in kept]
 
 
-def _must_fit(calibration, snapshot):
+def _must_fit(calibration: Calibration | None, snapshot: Snapshot) -> None:
     """UsageError for a Calibration that cannot be of this capture's program."""
     if calibration is None:
         return
     name = calibration.name or "(unnamed)"
-    if calibration.exposed is None:
+    if calibration.exposed is None or calibration.local.walk is None:
         raise UsageError(
             f"calibration {name}: has no walk cycles; calibrate with counters of page walks, or leave it out"
         )
@@ -130,21 +146,29 @@ def _must_fit(calibration, snapshot):
         raise UsageError(f"calibration {name}: of a run that was {of}, the capture is {is_}")
 
 
-def _price(run, world, mapped, baseline, costs, contended, calibration):
+def _price(
+    run: Run,
+    world: World,
+    mapped: Mapped,
+    baseline: Price | None,
+    costs: Costs,
+    contended: bool,
+    calibration: Calibration | None,
+) -> Price:
     executed, _ = cost.instructions(world.trace, costs)
     made = system_calls(world, mapped)
     return cost.price(run.counters, world.machine, costs, baseline, executed, contended, made, calibration)
 
 
-def _complete(provenance):
+def _complete(provenance: Mapping[str, str] | None) -> dict[str, str]:
     return {"ptanalyze": __version__, "python": platform.python_version(), **(provenance or {})}
 
 
-def _ticking(progress, world):
+def _ticking(progress: Progress, world: World) -> Callable[[int], None] | None:
     return (lambda done: progress(done, len(world.stream), "replaying walks")) if progress else None
 
 
-def planned(policies, baseline):
+def planned(policies: Sequence[tuple[Policy | str, Mapping[str, Any]]], baseline: str) -> list[Plan]:
     """[Plan]: the baseline's, then the others in their order."""
     plans = [plan_for(policy, params) for policy, params in policies]
     at = next((k for k, plan in enumerate(plans) if plan.name == baseline), None)
@@ -152,13 +176,16 @@ def planned(policies, baseline):
     return [first, *plans]
 
 
-def by_world(plans, world, refused=None):
+def by_world(
+    plans: Sequence[Plan], world: World, refused: dict[str, str] | None = None
+) -> Iterator[tuple[World, list[Run]]]:
     """Yield (World, [Run]): plans that reshape the world alike share its passes."""
-    groups = {}
+    groups: dict[Hashable, list[Plan]] = {}
     for plan in plans:
         groups.setdefault(plan.reshaping, []).append(plan)
     for alike in groups.values():
-        shaped, runs = None, []
+        shaped: World | None = None
+        runs = []
         for plan in alike:
             try:
                 shaped = shaped or plan.reshape(world)
@@ -168,11 +195,18 @@ def by_world(plans, world, refused=None):
                 if refused is None or plan is plans[0]:
                     raise
                 refused[plan.name] = str(error)
-        if runs:
+        if shaped and runs:
             yield shaped, runs
 
 
-def _result(run, world, mapped, base, how, provenance):
+def _result(
+    run: Run,
+    world: World,
+    mapped: Mapped,
+    base: tuple[str, Price],
+    how: Pricing,
+    provenance: dict[str, str],
+) -> Result:
     baseline, base_price = base
     space, count = world.space, by_socket(run.counters, world.domains)
     guest = mapped.exists.copy()
@@ -206,7 +240,7 @@ def _result(run, world, mapped, base, how, provenance):
     )
 
 
-def notes(world, how):
+def notes(world: World, how: str) -> list[str]:
     """What a reader of the results should know, one line each."""
     space, history = world.space, world.history
     found = [how, *world.notes, *moves_notes(world)]

@@ -1,10 +1,18 @@
 """What-if results for people: one row a policy, in a few tables that fit a terminal each."""
 
-from .tables import console, number, print_rows
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .tables import Cell, console, number, print_rows
 from .walks import GUEST_BIT
 
+if TYPE_CHECKING:
+    from .result import CallCost, Result
 
-def print_results(results):
+
+def print_results(results: Sequence[Result]) -> None:
     """Locality, reads by level and node, cost and price, then what was assumed."""
     first = results[0]
     rows = [{**result.row(), "label": name} for result, name in zip(results, labels(results), strict=True)]
@@ -38,7 +46,7 @@ def print_results(results):
         out.print(f"- {note}")
 
 
-def labels(results):
+def labels(results: Sequence[Result]) -> list[str]:
     """A name for each Result: its policy, and of several of one policy the parameters that differ."""
     found = []
     for result in results:
@@ -48,7 +56,7 @@ def labels(results):
     return found
 
 
-def facts(named, result):
+def facts(named: dict[str, Any], result: Result) -> list[dict[str, Cell]]:
     """One row a number that the policy found; series are for programs."""
     return [
         {**label(named), "what": fact.replace("_", " "), "number": number(value)}
@@ -57,15 +65,15 @@ def facts(named, result):
     ]
 
 
-def label(row):
+def label(row: dict[str, Any]) -> dict[str, Cell]:
     return {"policy": row["label"]}
 
 
-def percent(share):
+def percent(share: float) -> str:
     return f"{100 * share:.2f} %"
 
 
-def locality(row, nested):
+def locality(row: dict[str, Any], nested: bool) -> dict[str, Cell]:
     """`nested`: some policy's walks have two dimensions (shadow paging has one where others have two)."""
     classes = {name: row[f"leaf_{name}_share"] for name in ("LL", "LR", "RL", "RR")}
     shown = {f"leaf {name}": share for name, share in classes.items()}
@@ -83,7 +91,7 @@ def locality(row, nested):
     }
 
 
-def reads(named, result, nested):
+def reads(named: dict[str, Any], result: Result, nested: bool) -> dict[str, Cell]:
     """Reads per walk at each level of each dimension, and served by each node."""
     walks = max(int(result.classes.sum()), 1)
     by_bit = result.reads.sum(axis=(1, 2, 3))
@@ -101,7 +109,7 @@ def reads(named, result, nested):
     return row
 
 
-def cost(row, nested):
+def cost(row: dict[str, Any], nested: bool) -> dict[str, Cell]:
     """Cycles; by dimension where there are two."""
     both = {"in gPT": row["guest_walk_cycles"], "in ePT": row["host_walk_cycles"]}
     speedup = "-"
@@ -117,7 +125,7 @@ def cost(row, nested):
     }
 
 
-def memory(row, nested):
+def memory(row: dict[str, Any], nested: bool) -> dict[str, Cell]:
     """KiB of table pages; by dimension where there are two, and what walks no longer go through."""
     ept = {"ePT KiB": row["ept_bytes"] >> 10, "extra ePT": row["ept_bytes_extra"] >> 10}
     return {
@@ -141,7 +149,7 @@ HOST_PRICES = {
 }
 
 
-def price(row, paid):
+def price(row: dict[str, Any], paid: Sequence[str]) -> dict[str, Cell]:
     """What keeping the tables up took; `paid`: those of HOST_PRICES that some policy paid."""
     return {
         **label(row),
@@ -157,7 +165,7 @@ def price(row, paid):
     }
 
 
-def system_call(row, one):
+def system_call(row: dict[str, Any], one: CallCost) -> dict[str, Cell]:
     """One kind of call: what it changes, whom it interrupts, and how long that takes."""
     return {
         **label(row),

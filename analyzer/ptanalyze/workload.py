@@ -4,11 +4,17 @@ vMitosis (Panwar et al., sections 2 and 3.4): a Thin workload fits one socket, i
 it (migration); a Wide one spans sockets, each of them needs a copy (replication).
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .snapshot import UNKNOWN_NODE
+
+if TYPE_CHECKING:
+    from .world.world import World
 
 THIN_SHARE = 0.9  # of the walks that come from one node, from which on a workload counts as Thin
 PAGE_BYTES = 4096
@@ -30,27 +36,27 @@ class Workload:
     node_bytes: int
 
     @property
-    def thin(self):
+    def thin(self) -> bool | None:
         """Whether nearly all walks come from one node; None without walks."""
         total = int(self.walks.sum())
         return bool(self.walks.max() >= THIN_SHARE * total) if total else None
 
     @property
-    def name(self):
+    def name(self) -> str:
         return {True: "Thin", False: "Wide", None: "unknown"}[self.thin]
 
     @property
-    def spread(self):
+    def spread(self) -> float:
         """Nodes that the walks come from, evenly weighted: 1 / sum of squared shares (inverse Simpson)."""
         share = self.walks / max(int(self.walks.sum()), 1)
         return float(1 / (share**2).sum()) if share.any() else 0.0
 
     @property
-    def shared(self):
+    def shared(self) -> float:
         """Share of touched leaf tables that more than one node walks through."""
         return float(self.tables[2:].sum() / max(int(self.tables.sum()), 1))
 
-    def evidence(self):
+    def evidence(self) -> list[str]:
         """Lines for people."""
         total = int(self.walks.sum())
         if not total:
@@ -70,7 +76,7 @@ class Workload:
         return found
 
 
-def workload(world):
+def workload(world: World) -> Workload:
     """Workload of a captured World; without a trace only its memory is known."""
     space, tree = world.space, world.snapshot.guest
     walks = np.zeros(world.sockets, np.int64)
@@ -87,7 +93,7 @@ def workload(world):
     return Workload(walks, tables, mapped, max(frames, default=0) * PAGE_BYTES)
 
 
-def _walked_by(world, node_of_chunk):
+def _walked_by(world: World, node_of_chunk: np.ndarray) -> np.ndarray:
     """bool[sockets, touched leaf tables]: which nodes walk through which."""
     rows, stream = world.history.rows, world.stream
     seen = np.zeros((world.sockets, len(rows.leaf)), bool)

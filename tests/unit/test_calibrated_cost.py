@@ -84,3 +84,5 @@ def test_a_calibration_of_another_kind_of_run_is_refused():
         asked(NATIVE, host=[])
     with pytest.raises(UsageError, match="btree: has no walk cycles"):
         asked(msgspec.structs.replace(NATIVE, exposed=None))
+    with pytest.raises(UsageError, match="btree: has no walk cycles"):
+        asked(msgspec.structs.replace(NATIVE, local=Run(1e12)))

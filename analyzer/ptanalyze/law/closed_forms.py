@@ -16,6 +16,7 @@ a workload over all placements. Counters of two page walkers are summed, so G + 
 import re
 from dataclasses import dataclass
 from itertools import product
+from typing import TypeVar
 
 import msgspec
 
@@ -38,6 +39,16 @@ class Interval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def exactly(cls, value):
         return cls(value, value, value)
+
+
+Known = TypeVar("Known")
+
+
+def counted(number: Known | None, what: str) -> Known:
+    """What a counter said, or follows from it; UsageError where `what` was not counted."""
+    if number is None:
+        raise UsageError(f"{what}: not counted; count walk cycles too (dtlb_*_misses.walk_pending)")
+    return number
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
