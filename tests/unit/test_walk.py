@@ -1,8 +1,10 @@
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptanalyze.errors import UsageError
+from ptanalyze.snapshot import UNKNOWN_NODE
 from ptanalyze.walk import explain
 from strategies import FRAMES_PER_NODE, Page, build_snapshot
 
@@ -54,6 +56,24 @@ def test_a_guest_table_that_the_host_does_not_map_ends_the_walk():
     path = explain(snapshot, VA)
     assert path.page_frame is None
     assert "ePT entry at level 1 is not present" in path.stopped
+
+
+def test_a_page_that_the_host_does_not_map_has_no_frame():
+    snapshot = build_snapshot([(VA, 77)], [])
+    leaf = int(np.flatnonzero((snapshot.host.level == 1) & (snapshot.host.base == 0))[0])
+    snapshot.host.entries[leaf, 77] = 0
+    path = explain(snapshot, VA)
+    assert [step.dimension for step in path.steps].count("gPT") == 4
+    assert (path.page_frame, path.page_bytes, path.page_node) == (None, None, UNKNOWN_NODE)
+    assert path.stopped == "the ePT entry at level 1 is not present"
+
+
+def test_a_guest_table_whose_frame_nobody_knows_ends_the_walk_before_the_host():
+    snapshot = build_snapshot([(VA, 77)], [])
+    snapshot.guest.frame[snapshot.guest.level == 3] = -1
+    path = explain(snapshot, VA)
+    assert [step.dimension for step in path.steps] == ["ePT"] * 4 + ["gPT"]
+    assert path.stopped == "the frame of the gPT table at level 3 is unknown"
 
 
 def test_each_step_knows_the_node_of_its_table_and_the_page_its_own():
