@@ -5,15 +5,28 @@ gPT's and the ePT's leaf entry; a thread on socket s finds Local-Local, Local-Re
 Remote-Remote, the guest first.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from . import entries as bits
 from .errors import UsageError
+from .snapshot import Tree
+from .trace import Trace
+from .walks import Placement, WalkStream
 from .world import vma_rows
+from .world.address_space import AddressSpace
 from .world.cache_pass import chunk_runs, read_only
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .kernels.classify import Host
 
 WEIGHTS = ("leaf", "4k")
 MAX_NODES = 60  # classes are stored as bytes, times four
@@ -43,21 +56,24 @@ class Classification:
     unresolved: dict[str, int]
 
     @property
-    def classes(self):
+    def classes(self) -> tuple[str, ...]:
         words = ("Local", "Remote")
         return words if self.native else tuple(f"{guest}-{host}" for guest in words for host in words)
 
-    def by_class(self):
+    def by_class(self) -> np.ndarray:
         """int64[groups, sockets, classes]: known nodes only."""
         nodes, known = np.array(self.nodes), self.counts[:, :, :-1]
         local = np.equal.outer(np.array(self.sockets), nodes)
         sides = np.stack([local, ~local], axis=1).astype(np.int64)  # [socket, side, node]
+        found: np.ndarray
         if self.native:
-            return np.einsum("gsnx,sin->gsi", known, sides)
-        both = np.einsum("gsnm,sin,sjm->gsij", known[..., :-1], sides, sides)
-        return both.reshape(*both.shape[:2], 4)
+            found = np.einsum("gsnx,sin->gsi", known, sides)
+        else:
+            both = np.einsum("gsnm,sin,sjm->gsij", known[..., :-1], sides, sides)
+            found = both.reshape(*both.shape[:2], 4)
+        return found
 
-    def together(self):
+    def together(self) -> dict[tuple[str, int], tuple[float, float, float]]:
         """{(group, socket): (LL, independent, phi)}: are a page's gPT and ePT entries local together?
 
         LL           share of Local-Local
@@ -75,7 +91,7 @@ class Classification:
                     found[group, socket] = ll / total, guest * host / total**2, phi
         return found
 
-    def frame(self):
+    def frame(self) -> pd.DataFrame:
         """pandas DataFrame, tidy: group, socket, class, count, share of its group and socket."""
         import pandas as pd
 
@@ -88,7 +104,7 @@ class Classification:
         return table[np.broadcast_to(total > 0, counts.shape).ravel()].reset_index()
 
 
-def classify(space, *, weight="leaf", by="all"):
+def classify(space: AddressSpace, *, weight: str = "leaf", by: str = "all") -> Classification:
     """Classification of every mapped page of a snapshot (AddressSpace), the tracer's VMAs left out.
 
     by  "all" or "vma". Raises UsageError for another weight or grouping.
@@ -104,14 +120,13 @@ def classify(space, *, weight="leaf", by="all"):
     table, lo, hi, row = vma_rows.segments(tree, snapshot.vmas, group_of_vma)
     host = None if space.native else _host(space, of_table, n)
     hist = np.zeros((len(groups), n + 1, 1 if space.native else n + 4), np.int64)
+    flat = hist.reshape(-1, hist.shape[2])
+    segments = kernels.Segments(table, lo, hi, row * (n + 1) + of_table[table])
     if space.native:
-        segments = kernels.Segments(table, lo, hi, row)
         mapped = np.zeros(len(table), np.int64)
         kernels.count_mapped(read_only(tree.entries), segments, _code(tree), mapped)
-        np.add.at(hist, (row, of_table[table], 0), mapped)
+        np.add.at(flat[:, 0], segments.row, mapped)
     else:
-        flat = hist.reshape(-1, hist.shape[2])
-        segments = kernels.Segments(table, lo, hi, row * (n + 1) + of_table[table])
         kernels.count_nested(read_only(tree.entries), segments, host, flat)
     _add_huge_leaves(space, weight, group_of_vma, of_table, host, hist)
     topology = tuple(node.id for node in snapshot.topology.nodes)
@@ -119,14 +134,20 @@ def classify(space, *, weight="leaf", by="all"):
     return _result(weight, space.native, groups, topology, nodes, counts, hist)
 
 
-def classify_walks(space, stream, placement, *, trace=None, by="all", batch=1 << 20):
+def classify_walks(
+    space: AddressSpace,
+    stream: WalkStream,
+    placement: Placement,
+    *,
+    trace: Trace | None = None,
+    by: str = "all",
+    batch: int = 1 << 20,
+) -> Classification:
     """Classification weighted by the walks of a WalkStream, each seen by the socket whose CPU walked.
 
     by  "all", "vma" or "thread" (which needs the trace). Raises UsageError for another grouping.
     """
     _known("by", by, ("all", "vma", "thread"))
-    if by == "thread" and trace is None:
-        raise UsageError("by = thread needs the trace")
     from .kernels import classify as kernels
 
     snapshot = space.snapshot
@@ -136,6 +157,8 @@ def classify_walks(space, stream, placement, *, trace=None, by="all", batch=1 <<
     region_row, page_row = vma_rows.of_regions(space.regions.va, snapshot.vmas, group_of_vma, sockets)
     chunk_row = placement.cpu_node[placement.chunk_cpu].astype(np.int64)
     if by == "thread":
+        if trace is None:
+            raise UsageError("by = thread needs the trace")
         groups = tuple(f"thread {tid}" for tid in trace.threads["tid"])
         chunk_row += trace.chunks["thread"].astype(np.int64) * sockets
     none = np.zeros((0, 512), np.uint64)
@@ -146,22 +169,22 @@ def classify_walks(space, stream, placement, *, trace=None, by="all", batch=1 <<
         row = np.repeat(chunk_row[first:last], np.diff(stream.offset[first : last + 1]))
         page = read_only(stream.page[stream.offset[first] : stream.offset[last]])
         kernels.count_walks(page, row, region_row, page_row, space.regions, of_table, guest, host, hist)
-    hist = hist.reshape(len(groups), sockets, *hist.shape[1:])
-    return _result("walks", space.native, groups, tuple(range(sockets)), nodes, hist, hist.sum(axis=1))
+    counts = hist.reshape(len(groups), sockets, *hist.shape[1:])
+    return _result("walks", space.native, groups, tuple(range(sockets)), nodes, counts, counts.sum(axis=1))
 
 
-def _known(what, value, choices):
+def _known(what: str, value: str, choices: Collection[str]) -> None:
     if value not in choices:
         raise UsageError(f"{what} = {value}: one of {', '.join(choices)}")
 
 
-def _code(tree):
+def _code(tree: Tree) -> int:
     from .kernels.entries import CODES
 
     return CODES[tree.encoding]
 
 
-def _node_classes(space):
+def _node_classes(space: AddressSpace) -> tuple[tuple[int, ...], np.ndarray]:
     """(node ids, uint8[T]: position of each table's node among them, their number where it is unknown)."""
     nodes = tuple(node.id for node in space.snapshot.topology.nodes)
     if len(nodes) > MAX_NODES:
@@ -172,11 +195,11 @@ def _node_classes(space):
     return nodes, of_table
 
 
-def _host(space, of_table, n):
+def _host(space: AddressSpace, of_table: np.ndarray, n: int) -> Host:
     """kernels.classify.Host: full host tables are known by region, those with holes on a closer look."""
     from .kernels import classify as kernels
 
-    tree, first = space.snapshot.host, space.guest_tables
+    tree, first = space.snapshot.nested, space.guest_tables
     unmapped, absent, closer = n + 1, n + 2, n + 3
     of_table = of_table[first : first + len(tree)]
     leaves = np.flatnonzero(tree.level == 1).astype(np.int32)
@@ -199,13 +222,20 @@ def _host(space, of_table, n):
     )
 
 
-def _no_host(none):
+def _no_host(none: np.ndarray) -> Host:
     from .kernels import classify as kernels
 
     return kernels.Host(np.zeros(2, np.uint8), np.zeros(0, np.uint8), np.zeros(0, np.int32), none, 0, 0, 0, 0)
 
 
-def _add_huge_leaves(space, weight, group_of_vma, of_table, host, hist):
+def _add_huge_leaves(
+    space: AddressSpace,
+    weight: str,
+    group_of_vma: np.ndarray,
+    of_table: np.ndarray,
+    host: Host | None,
+    hist: np.ndarray,
+) -> None:
     tree, vmas = space.snapshot.guest, space.snapshot.vmas
     for level in (2, 3):
         for table in np.flatnonzero(tree.level == level):
@@ -214,7 +244,7 @@ def _add_huge_leaves(space, weight, group_of_vma, of_table, host, hist):
             group = group_of_vma[vma_rows.vma_of(va, vmas)]
             slots, group = slots[group >= 0], group[group >= 0]
             pages = 512 ** (level - 1) if weight == "4k" else 1
-            if space.native:
+            if host is None:
                 np.add.at(hist, (group, of_table[table], 0), pages)
                 continue
             frames = bits.frame(tree.entries[table, slots], level, tree.encoding)
@@ -222,7 +252,7 @@ def _add_huge_leaves(space, weight, group_of_vma, of_table, host, hist):
                 np.add.at(hist, (group[which], of_table[table], found), count)
 
 
-def _host_classes(frames, pages, host):
+def _host_classes(frames: np.ndarray, pages: int, host: Host) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
     """Yield (index into frames, class, 4 KiB pages): by region, by page only where the host has holes."""
     from .kernels import classify as kernels
 
@@ -247,7 +277,15 @@ def _host_classes(frames, pages, host):
         yield np.repeat(which[block], 512), found, 1
 
 
-def _result(weight, native, groups, sockets, nodes, counts, total):
+def _result(
+    weight: str,
+    native: bool,
+    groups: tuple[str, ...],
+    sockets: tuple[int, ...],
+    nodes: tuple[int, ...],
+    counts: np.ndarray,
+    total: np.ndarray,
+) -> Classification:
     """Classification of counts [groups, sockets, N + 1, classes]; `total` is each of its entries once."""
     n = len(nodes)
     if native:

@@ -5,14 +5,24 @@ The walks to these pages read as many cache lines of ePT leaf entries as their g
 over: 1 where all are in one aligned block of eight frames, 8 at worst. The metric is the mean over all lines.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import entries as bits
 from .errors import UsageError
+from .snapshot import Tree
 from .world import vma_rows
+from .world.address_space import AddressSpace
 from .world.cache_pass import read_only
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .kernels.fragmentation import Host
 
 LINE = 8  # entries of 8 bytes in a cache line of 64
 
@@ -32,12 +42,12 @@ class Fragmentation:
     huge: np.ndarray
     unresolved: np.ndarray
 
-    def histogram(self, full=False):
+    def histogram(self, full: bool = False) -> np.ndarray:
         """int64[groups, 8]: gPT lines with 1, 2, ... 8 ePT lines; `full`: only those with all eight pages."""
         chosen = self.counts[:, LINE] if full else self.counts.sum(axis=1)
         return chosen[:, 1:]
 
-    def summary(self, full=False):
+    def summary(self, full: bool = False) -> list[dict[str, Any]]:
         """[dict by group]: of, gPT lines, mean, and the shares with more than one and with eight ePT lines.
 
         Mean and shares are None where there is no line.
@@ -47,11 +57,11 @@ class Fragmentation:
             for name, row in zip(self.groups, self.histogram(full), strict=True)
         ]
 
-    def mean(self, full=False):
+    def mean(self, full: bool = False) -> float | None:
         """The paper's metric over all groups; None where no page is mapped by 4 KiB."""
         return _metrics(self.histogram(full).sum(axis=0))["mean"]
 
-    def frame(self):
+    def frame(self) -> pd.DataFrame:
         """pandas DataFrame, tidy: group, lines ("all" or "full"), ept_lines, count, share of its group."""
         import pandas as pd
 
@@ -66,7 +76,7 @@ class Fragmentation:
         return pd.concat(parts).reset_index()
 
 
-def _metrics(row):
+def _metrics(row: np.ndarray) -> dict[str, float | None]:
     """Of int64[8], gPT lines with 1..8 ePT lines."""
     total = row.sum()
     if not total:
@@ -75,7 +85,7 @@ def _metrics(row):
     return dict(zip(("mean", "scattered", "fully scattered"), (float(p / total) for p in parts), strict=True))
 
 
-def fragmentation(space, *, by="all", filled=False):
+def fragmentation(space: AddressSpace, *, by: str = "all", filled: bool = False) -> Fragmentation:
     """Fragmentation of a two-dimensional snapshot (AddressSpace), the tracer's VMAs left out.
 
     by      "all" or "vma"; a gPT line with pages of two VMAs counts in both, with its pages there
@@ -102,7 +112,7 @@ def fragmentation(space, *, by="all", filled=False):
     return Fragmentation(groups, counts, _huge_leaves(tree, vmas, group_of_vma, len(groups)), unresolved)
 
 
-def line_runs(table, lo, hi, row):
+def line_runs(table: np.ndarray, lo: np.ndarray, hi: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, ...]:
     """Segments of leaf tables (vma_rows.segments) as columns of kernels.fragmentation.Runs.
 
     Lines that segments begin or end within become runs of one line, merged where they belong to one row.
@@ -128,13 +138,14 @@ def line_runs(table, lo, hi, row):
     return tuple(np.concatenate([a, b]).astype(kind) for a, b, kind in columns)
 
 
-def _host(space, filled):
+def _host(space: AddressSpace, filled: bool) -> Host:
     """kernels.fragmentation.Host: entries of host leaf tables with holes are read, others known by region."""
     from .kernels import fragmentation as kernels
     from .kernels.classify import Segments, count_mapped
     from .kernels.entries import CODES
 
-    tree, code = space.snapshot.host, CODES[space.snapshot.host.encoding]
+    tree = space.snapshot.nested
+    code = CODES[tree.encoding]
     table = np.where(space.host_of >= 0, space.host_of - space.guest_tables, -1).astype(np.int32)
     kind_of_table = tree.level.astype(np.uint8)
     if not filled:
@@ -149,7 +160,7 @@ def _host(space, filled):
     return kernels.Host(kind, table, read_only(tree.entries), code)
 
 
-def _huge_leaves(tree, vmas, group_of_vma, groups):
+def _huge_leaves(tree: Tree, vmas: np.ndarray, group_of_vma: np.ndarray, groups: int) -> np.ndarray:
     """int64[groups, 2]: guest leaves of 2 MiB and 1 GiB."""
     counts = np.zeros((groups, 2), np.int64)
     for level, ids, raw in bits.blocks(tree, (2, 3)):

@@ -1,28 +1,32 @@
 """What is in a capture, in plain numbers."""
 
+from typing import Any
+
 import numpy as np
 
 from . import entries
+from .capture import Capture
 from .entries import blocks
-from .snapshot import EMULATOR, UNKNOWN_NODE
-from .trace import Event
+from .formats.vm_file import HostDump
+from .snapshot import EMULATOR, UNKNOWN_NODE, Topology, Tree
+from .trace import Event, Trace
+
+Rows = dict[str, str | int | float]
 
 PAGE_NAMES = {1: "4 KiB pages", 2: "2 MiB pages", 3: "1 GiB pages"}
 
 
-def describe(capture):
+def describe(capture: Capture) -> dict[str, Rows]:
     """{section: {what: value}} with integers and strings only."""
-    sections = {"capture": {"directory": str(capture.directory), "kind": capture.manifest.kind}}
-    sections["capture"] |= {
-        key: value
-        for key, value in capture.manifest.provenance.items()
-        if isinstance(value, (str, int, float))
-    }
+    said = capture.manifest.provenance.items()
+    plain = {key: value for key, value in said if isinstance(value, (str, int, float))}
+    sections: dict[str, Rows] = {}
+    sections["capture"] = {"directory": str(capture.directory), "kind": capture.manifest.kind, **plain}
     if capture.has_snapshot:
         snapshot = capture.snapshot
         sections["machine"] = describe_topology(snapshot.topology)
         sections["gPT" if not snapshot.native else "page table"] = describe_tree(snapshot.guest)
-        if not snapshot.native:
+        if snapshot.host is not None:
             sections["ePT"] = describe_tree(snapshot.host)
         sections["how sure"] = describe_facts(snapshot.facts)
     if capture.has_vm:
@@ -38,7 +42,7 @@ def describe(capture):
     return sections
 
 
-def describe_topology(topology):
+def describe_topology(topology: Topology) -> Rows:
     frames = sum(int((node.frames[:, 1] - node.frames[:, 0]).sum()) for node in topology.nodes)
     return {
         "NUMA nodes": len(topology),
@@ -47,9 +51,9 @@ def describe_topology(topology):
     }
 
 
-def describe_tree(tree):
+def describe_tree(tree: Tree) -> Rows:
     """Tables per level and node, leaves per size, bytes."""
-    rows = {"levels": tree.levels, "table pages": len(tree), "table bytes": len(tree) * 4096}
+    rows: Rows = {"levels": tree.levels, "table pages": len(tree), "table bytes": len(tree) * 4096}
     for level in range(tree.levels, 0, -1):
         rows[f"tables at level {level}"] = int(np.count_nonzero(tree.level == level))
     for level, count in leaves_by_level(tree).items():
@@ -62,21 +66,22 @@ def describe_tree(tree):
     return rows
 
 
-def leaves_by_level(tree):
+def leaves_by_level(tree: Tree) -> dict[int, int]:
     """{level: mapped leaf entries}."""
-    found = {}
+    found: dict[int, int] = {}
     for level, _, raw in blocks(tree, range(1, 4)):
         found[level] = found.get(level, 0) + int(np.count_nonzero(entries.leaf(raw, level, tree.encoding)))
     return found
 
 
-def describe_vm(host):
+def describe_vm(host: HostDump) -> Rows:
     """Slots, vCPUs by node and roots of a HostDump."""
     slots = [slot for slot in host.slots if slot.space == 0]
-    rows = {"memory slots": len(slots), "memory in slots (MiB)": sum(slot.bytes for slot in slots) >> 20}
+    rows: Rows = {"memory slots": len(slots)}
+    rows["memory in slots (MiB)"] = sum(slot.bytes for slot in slots) >> 20
     rows["vCPUs"] = len(host.vcpus)
-    nodes = [vcpu.node for vcpu in host.vcpus]
-    for node in sorted(set(nodes) - {None}):
+    nodes = [vcpu.node for vcpu in host.vcpus if vcpu.node is not None]
+    for node in sorted(set(nodes)):
         rows[f"vCPUs on node {node}"] = nodes.count(node)
     for kind in sorted({root.kind for root in host.roots}):
         here = [root for root in host.roots if root.kind == kind]
@@ -84,9 +89,9 @@ def describe_vm(host):
     return rows
 
 
-def describe_join(facts):
+def describe_join(facts: dict[str, Any]) -> Rows:
     """What `ptanalyze join` found about the two sides of a VM capture."""
-    rows = {}
+    rows: Rows = {}
     for what in ("tables", "pages"):
         if share := facts.get("fit", {}).get(what):
             for key, value in share.items():
@@ -98,9 +103,9 @@ def describe_join(facts):
     return rows
 
 
-def describe_facts(recorded):
+def describe_facts(recorded: dict[str, Any]) -> Rows:
     """The dumper's own facts; of lists of words the words, of longer records how many there are."""
-    facts = {}
+    facts: Rows = {}
     for key, value in recorded.items():
         if isinstance(value, (str, int, float)):
             facts[key.replace("_", " ")] = value
@@ -110,8 +115,8 @@ def describe_facts(recorded):
     return facts
 
 
-def describe_trace(trace):
-    rows = {
+def describe_trace(trace: Trace) -> Rows:
+    rows: Rows = {
         "threads": len(trace.threads),
         "accesses": trace.accesses,
         "merged touches": trace.touches,

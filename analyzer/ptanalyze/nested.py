@@ -3,6 +3,7 @@
 import numpy as np
 
 from . import entries as bits
+from .snapshot import Snapshot, Tree
 from .world.address_space import NO_TABLE, host_index
 
 PAGES = 512  # 4 KiB pages of a region
@@ -15,8 +16,8 @@ class Nested:
     mapped  uint16[D]  by guest frame >> 9: how many of its 512 pages the host maps
     """
 
-    def __init__(self, snapshot):
-        self.tree = snapshot.host
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.tree = snapshot.nested
         found = host_index(snapshot)
         self.table = np.where(found == NO_TABLE, NO_TABLE, found - len(snapshot.guest))
         per_table = np.full(len(self.tree), PAGES, np.uint16)
@@ -24,14 +25,14 @@ class Nested:
         per_table[leaves] = leaf_counts(self.tree, leaves)
         self.mapped = np.where(self.table == NO_TABLE, 0, per_table[self.table]).astype(np.uint16)
 
-    def region_pages(self, regions):
+    def region_pages(self, regions: np.ndarray) -> np.ndarray:
         """int64, the shape of `regions` (guest frame >> 9): pages of each that the host maps."""
         if not len(self.mapped):
             return np.zeros(np.shape(regions), np.int64)
         inside = (regions >= 0) & (regions < len(self.mapped))
         return np.where(inside, self.mapped[np.where(inside, regions, 0)], 0).astype(np.int64)
 
-    def host_frames(self, frames):
+    def host_frames(self, frames: np.ndarray) -> np.ndarray:
         """int64[n]: host frame behind each guest frame (int64[n]), -1 where the host maps nothing."""
         frames = np.asarray(frames, np.int64)
         out = np.full(len(frames), -1, np.int64)
@@ -50,7 +51,7 @@ class Nested:
         return out
 
 
-def leaf_counts(tree, tables):
+def leaf_counts(tree: Tree, tables: np.ndarray) -> np.ndarray:
     """int64[n]: mapped entries of each of the leaf tables `tables`."""
     from .kernels.classify import Segments, count_mapped
     from .kernels.entries import CODES

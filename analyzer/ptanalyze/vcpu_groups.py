@@ -5,7 +5,9 @@ guest that sees no NUMA nodes groups its vCPUs by that: fast within a group, slo
 more than two latencies: between hyperthreads of a core, cores of a socket, sockets. Each gap is a level.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -27,7 +29,14 @@ class Level:
     across_ns: float | None
 
 
-def groups(matrix, cpus, *, nodes=None, one_group_ok=False, name="latency matrix"):
+def groups(
+    matrix: np.ndarray,
+    cpus: Sequence[int],
+    *,
+    nodes: int | None = None,
+    one_group_ok: bool = False,
+    name: str | Path = "latency matrix",
+) -> list[tuple[int, ...]]:
     """CPUs of each virtual NUMA group: sorted tuples, sorted by their first CPU.
 
     matrix  float[n, n] in ns, row and column i for cpus[i]; nan where a pair was not measured, one of [a][b]
@@ -39,7 +48,14 @@ def groups(matrix, cpus, *, nodes=None, one_group_ok=False, name="latency matrix
     return level(matrix, cpus, nodes=nodes, one_group_ok=one_group_ok, name=name).groups
 
 
-def level(matrix, cpus, *, nodes=None, one_group_ok=False, name="latency matrix"):
+def level(
+    matrix: np.ndarray,
+    cpus: Sequence[int],
+    *,
+    nodes: int | None = None,
+    one_group_ok: bool = False,
+    name: str | Path = "latency matrix",
+) -> Level:
     """The Level whose groups groups() returns."""
     ns = known_pairs(matrix, cpus, name)
     found = levels(ns, cpus, name)
@@ -56,14 +72,15 @@ def level(matrix, cpus, *, nodes=None, one_group_ok=False, name="latency matrix"
     raise UsageError(f"{name}: no level has {nodes} groups; there are levels with {counts}")
 
 
-def levels(matrix, cpus, name="latency matrix"):
+def levels(matrix: np.ndarray, cpus: Sequence[int], name: str | Path = "latency matrix") -> list[Level]:
     """Every Level of two or more groups, the coarsest first; [] where no gap is as wide as GAP.
 
     Thresholds are the gaps between sorted latencies; CPUs joined by faster pairs are one group (single
     linkage). UsageError where none of them holds for every known pair, or known pairs leave groups open.
     """
     ns = known_pairs(matrix, cpus, name)
-    found, broken = [], []
+    found: list[Level] = []
+    broken = []
     for below, above in sorted(gaps(ns), reverse=True):
         group = linked(ns <= below)
         slow = np.argwhere((group[:, None] == group) & (ns >= above))
@@ -81,7 +98,7 @@ def levels(matrix, cpus, name="latency matrix"):
     return found
 
 
-def known_pairs(matrix, cpus, name="latency matrix"):
+def known_pairs(matrix: np.ndarray, cpus: Sequence[int], name: str | Path = "latency matrix") -> np.ndarray:
     """float64[n, n], symmetric: the faster direction of each pair (interference only slows), nan where none
     is known and on the diagonal. CaptureError names the CPUs of a pair whose latency is impossible or two."""
     ns, cpus = np.array(matrix, np.float64), [int(cpu) for cpu in cpus]
@@ -102,14 +119,14 @@ def known_pairs(matrix, cpus, name="latency matrix"):
     return np.fmin(ns, ns.T)
 
 
-def gaps(ns):
+def gaps(ns: np.ndarray) -> list[tuple[float, float]]:
     """[(slowest latency below, fastest above)] of each gap at least GAP wide."""
     sorted_ns = np.unique(ns[~np.isnan(ns)])
     wide = np.flatnonzero(sorted_ns[1:] >= GAP * sorted_ns[:-1])
     return [(float(sorted_ns[at]), float(sorted_ns[at + 1])) for at in wide]
 
 
-def linked(close):
+def linked(close: np.ndarray) -> np.ndarray:
     """int64[n]: the same number for all that are joined by a chain of `close`, bool[n, n], symmetric."""
     group = np.full(len(close), -1)
     for first in range(len(close)):
@@ -120,33 +137,32 @@ def linked(close):
     return group
 
 
-def undecided(ns, group, cpus):
+def undecided(ns: np.ndarray, group: np.ndarray, cpus: Sequence[int]) -> str | None:
     """Two groups are two only if a known pair of theirs is slow; words that name one to measure, or None."""
     numbers = np.unique(group, return_inverse=True)[1]
     met = np.eye(numbers.max() + 1, dtype=bool)
     a, b = np.nonzero(~np.isnan(ns))
     met[numbers[a], numbers[b]] = True
     for one, other in np.argwhere(~met)[:1]:
-        pair = [cpus[np.flatnonzero(numbers == number)[0]] for number in (one, other)]
-        pair = f"CPUs {pair[0]} and {pair[1]}"
-        return f"no known pair tells whether {pair} share a group: measure that pair too"
+        a, b = (cpus[np.flatnonzero(numbers == number)[0]] for number in (one, other))
+        return f"no known pair tells whether CPUs {a} and {b} share a group: measure that pair too"
     return None
 
 
-def one_group(ns, cpus, name):
+def one_group(ns: np.ndarray, cpus: Sequence[int], name: str | Path) -> Level:
     if open_pair := undecided(ns, linked(~np.isnan(ns)), cpus):
         raise UsageError(f"{name}: {open_pair}")
     return Level([tuple(sorted(int(cpu) for cpu in cpus))], float(np.nanmax(ns)), None)
 
 
-def partition(group, cpus):
-    members = {}
+def partition(group: np.ndarray, cpus: Sequence[int]) -> list[tuple[int, ...]]:
+    members: dict[int, list[int]] = {}
     for cpu, number in sorted(zip(cpus, group.tolist(), strict=True)):
         members.setdefault(number, []).append(int(cpu))
     return sorted(tuple(own) for own in members.values())
 
 
-def why_no_groups(ns):
+def why_no_groups(ns: np.ndarray) -> str:
     known = ns[~np.isnan(ns)]
     if not len(known):
         return "no pair is known, all are nan or -"
@@ -157,12 +173,12 @@ def why_no_groups(ns):
     return f"the matrix has no groups: {span} without a gap of {GAP} times"
 
 
-def contradiction(ns, cpus, below, a, b):
+def contradiction(ns: np.ndarray, cpus: Sequence[int], below: float, a: int, b: int) -> str:
     """Words for a slow pair whose CPUs a chain of pairs, each at most `below` ns, puts into one group."""
     before = {a: a}
     edge = [a]
     for at in edge:
-        for to in np.flatnonzero(ns[at] <= below):
+        for to in np.flatnonzero(ns[at] <= below).tolist():
             if to not in before:
                 before[to] = at
                 edge.append(to)
@@ -177,7 +193,9 @@ def contradiction(ns, cpus, below, a, b):
     )
 
 
-def mean_latencies(matrix, cpus, found):
+def mean_latencies(
+    matrix: np.ndarray, cpus: Sequence[int], found: Iterable[tuple[int, ...]]
+) -> list[tuple[float | None, float | None]]:
     """[(mean ns within, mean ns to other groups)] of each group in `found`; None where no pair is known."""
     ns, cpus = known_pairs(matrix, cpus), list(cpus)
     means = []
@@ -187,6 +205,6 @@ def mean_latencies(matrix, cpus, found):
     return means
 
 
-def mean_known(ns):
+def mean_known(ns: np.ndarray) -> float | None:
     known = ns[~np.isnan(ns)]
     return float(known.mean()) if len(known) else None

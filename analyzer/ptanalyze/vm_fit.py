@@ -1,11 +1,17 @@
 """Do a guest's tables and a host's nested tables belong to one VM? Counted; refused beyond stated limits."""
 
+from collections.abc import Iterable, Sized
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from . import entries as bits
 from .errors import CaptureError
+from .formats.vm_file import Slot
+from .nested import Nested
+from .snapshot import Topology, Tree
 
 TABLES_LIMIT = 0.05  # share of guest tables that the host may not map: the guest walks them all the time
 PAGES_LIMIT = 0.50  # of mapped guest pages: the host may have swapped or reclaimed idle ones
@@ -26,7 +32,7 @@ class Share:
     outside: int
 
     @property
-    def missing(self):
+    def missing(self) -> int:
         return self.frames - self.mapped
 
 
@@ -39,18 +45,18 @@ class Fit:
     guest_cpus: int
     vcpus: int
 
-    def facts(self):
+    def facts(self) -> dict[str, Any]:
         return asdict(self)
 
 
 class Slots:
     """Memory slots of KVM's ordinary address space, in frames. Without any, all frames count as inside."""
 
-    def __init__(self, slots):
+    def __init__(self, slots: Iterable[Slot]) -> None:
         ordered = sorted((slot.gpa >> 12, slot.gpa + slot.bytes >> 12) for slot in slots if slot.space == 0)
         self.start, self.end = (np.array([pair[side] for pair in ordered], np.int64) for side in (0, 1))
 
-    def hold(self, frames):
+    def hold(self, frames: np.ndarray) -> np.ndarray:
         """bool, the shape of `frames`."""
         if not len(self.start):
             return np.ones(np.shape(frames), bool)
@@ -58,20 +64,20 @@ class Slots:
         return (at >= 0) & (frames < self.end[at])
 
 
-def fit(guest, nested, slots, guest_topology, vcpus):
+def fit(guest: Tree, nested: Nested, slots: Slots, guest_topology: Topology, vcpus: Sized) -> Fit:
     """Fit of a guest Tree on Nested tables and Slots."""
     tables = share(guest.frame[guest.frame >= 0], nested, slots)
     cpus = sum(len(node.cpus) for node in guest_topology.nodes)
     return Fit(tables, count_pages(guest, nested, slots), cpus, len(vcpus))
 
 
-def share(frames, nested, slots):
+def share(frames: np.ndarray, nested: Nested, slots: Slots) -> Share:
     mapped = nested.host_frames(frames) >= 0
     inside = slots.hold(frames[~mapped])
     return Share(len(frames), int(mapped.sum()), int(inside.sum()), int((~inside).sum()))
 
 
-def count_pages(guest, nested, slots):
+def count_pages(guest: Tree, nested: Nested, slots: Slots) -> Share:
     """Share of the guest's mapped pages, each leaf entry counted as all its 4 KiB pages."""
     total = small_pages(guest, nested, slots)
     for level, _, raw in bits.blocks(guest, (2, 3)):
@@ -80,7 +86,7 @@ def count_pages(guest, nested, slots):
     return Share(*total.tolist())
 
 
-def small_pages(guest, nested, slots):
+def small_pages(guest: Tree, nested: Nested, slots: Slots) -> np.ndarray:
     """int64[4] as in Share; entries are looked at one by one only in tables that the host does not cover."""
     from .kernels.nested import count_covered
 
@@ -97,7 +103,7 @@ def small_pages(guest, nested, slots):
     return total
 
 
-def huge_pages(frames, level, nested, slots):
+def huge_pages(frames: np.ndarray, level: int, nested: Nested, slots: Slots) -> np.ndarray:
     spans = 512 ** (level - 2)
     regions = ((frames >> 9)[:, None] + np.arange(spans)).ravel()
     full = nested.region_pages(regions) == 512
@@ -110,7 +116,7 @@ def huge_pages(frames, level, nested, slots):
     return total
 
 
-def refuse_strangers(file, fit):
+def refuse_strangers(file: Path, fit: Fit) -> None:
     """CaptureError when the guest cannot be that VM's: too many CPUs, or frames the host does not map."""
     way_out = "this is another VM's guest, or its memory changed in between; dump host and guest again"
     if fit.vcpus and fit.guest_cpus > fit.vcpus:
