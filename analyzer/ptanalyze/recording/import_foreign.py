@@ -13,7 +13,7 @@ from ..formats.perf_script import import_perf_script
 from ..formats.ptdump_text import import_ptdump
 from ..formats.snapshot_file import read_snapshot
 
-Source: TypeAlias = "str | os.PathLike[str]"
+Source: TypeAlias = str | os.PathLike[str]
 
 
 def lackey(source: Source, inside: Path) -> str:
