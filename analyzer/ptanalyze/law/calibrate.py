@@ -1,15 +1,35 @@
 """From the counters of one run, or two, to a Calibration: what they identify, and what has to be assumed."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
 import numpy as np
 
 from ..errors import UsageError
 from ..machine import load_machine
 from .calibration import Calibration
-from .closed_forms import CONTENDED, LOCAL, REMOTE, Interval, exposed_share, over_corners, waiting_cycles
+from .closed_forms import (
+    CONTENDED,
+    LOCAL,
+    REMOTE,
+    Interval,
+    Placement,
+    Run,
+    exposed_share,
+    over_corners,
+    waiting_cycles,
+)
 from .closed_forms import placement as placed
-from .fit import ONE_WALKER, exposed_prior, shared
+from .fit import ONE_WALKER, Shared, exposed_prior, shared
 from .run_checks import STILL, check_pair, check_run, suspicious
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+MachineName: TypeAlias = str | PathLike[str] | None
 REFERENCE_MACHINE = "vmitosis-cascade-lake"
 MOST_WALKERS = 2  # of a core, x86 from Broadwell on
 THREADS_A_CORE = 2  # hyperthreads share the page walkers of their core
@@ -18,19 +38,29 @@ LEAST_SHARE, MOST_SHARE = 0.5, 1.0  # bounds of f that are stated, not measured
 LOADED = 0.1  # how much more or less than assumed a contended node may stretch
 
 
+class Latencies(Protocol):
+    """ns of a dependent read, [reader's node][serving node]: machine.Latency, node_latency.NodeLatency."""
+
+    @property
+    def idle(self) -> ArrayLike: ...
+
+    @property
+    def contended(self) -> ArrayLike | None: ...
+
+
 def calibrate(
-    local,
-    remote=None,
-    placement=None,
+    local: Run,
+    remote: Run | None = None,
+    placement: str | None = None,
     *,
-    machine=None,
-    latency=None,
-    walkers=None,
-    native=None,
-    common=None,
-    name="",
-    sources=None,
-):
+    machine: MachineName = None,
+    latency: Latencies | None = None,
+    walkers: float | None = None,
+    native: bool | None = None,
+    common: Shared | None = None,
+    name: str = "",
+    sources: dict[str, str] | None = None,
+) -> Calibration:
     """Calibration from an all-local Run and, better, a `remote` one with its tables at a known placement.
 
     placement  its name, closed_forms.placement
@@ -51,9 +81,11 @@ def calibrate(
     if local.walk:
         exposed, share = exposed_prior(local.walk / local.cycles, walkers, common), _share(common)
     part = _part(local, native, share)
-    if remote is None:
+    identified: list[str] = []
+    flags: list[str] = []
+    if remote is None or where is None:
         _enough(local)
-        identified, assumed, flags = [], _assumed(common, part), []
+        assumed = _assumed(common, part)
     else:
         check_run("remote", remote, MOST_WALKERS)
         check_pair(local, remote, where)
@@ -81,7 +113,7 @@ def calibrate(
     )
 
 
-def _known(name):
+def _known(name: str | None) -> Placement:
     if name is None:
         raise UsageError("a remote run needs its placement: one of RR, LR, RL, each with I if contended")
     where = placed(name)
@@ -90,7 +122,7 @@ def _known(name):
     return where
 
 
-def _enough(local):
+def _enough(local: Run) -> None:
     if local.walk is None:
         raise UsageError(
             "local run: its walk cycles are not counted: add a run with remote tables (--remote)"
@@ -99,7 +131,7 @@ def _enough(local):
         raise UsageError("local run: walk cycles = 0: no page walk, no placement changes its run time")
 
 
-def _native(local, where, native):
+def _native(local: Run, where: Placement | None, native: bool | None) -> bool:
     says = None if where is None else where.ept is None
     counted = None if local.ept is None else local.ept == 0
     for known in (native, says):
@@ -110,7 +142,7 @@ def _native(local, where, native):
     return bool(counted)
 
 
-def _walkers(local, machine, walkers):
+def _walkers(local: Run, machine: MachineName, walkers: float | None) -> tuple[float, str]:
     """(page walkers a hardware thread has to itself, why)."""
     if walkers is not None:
         return walkers, f"{walkers:g} page walkers for each hardware thread, as given"
@@ -128,18 +160,21 @@ def _walkers(local, machine, walkers):
     )
 
 
-def _machine_name(machine):
+def _machine_name(machine: MachineName) -> str:
     return REFERENCE_MACHINE if machine is None else str(machine)
 
 
-def _stretches(local, machine, latency, common, where):
+def _stretches(
+    local: Run, machine: MachineName, latency: Latencies | None, common: Shared, where: Placement | None
+) -> tuple[dict[str, Interval], str]:
     """({state: Interval of k}, why); exact at the state of the measured run, to which f then refers."""
     contention = common.contention_at(local.walk and local.walk / local.cycles)
+    loaded: float | None
     if latency is None and machine in (None, REFERENCE_MACHINE):  # its file has them rounded
         far, loaded = common.stretch, 1 + contention * (common.stretch - 1)
         why = f"stretch of remote walks as fitted on {', '.join(common.workloads)}"
     else:
-        matrices = load_machine(machine).latency if latency is None else latency
+        matrices: Latencies = load_machine(_machine_name(machine)).latency if latency is None else latency
         far, loaded = _stretch(matrices.idle), None
         if matrices.contended is not None:
             loaded = _stretch(matrices.contended, matrices.idle)
@@ -153,15 +188,15 @@ def _stretches(local, machine, latency, common, where):
     return {REMOTE: Interval.exactly(far), CONTENDED: _about(loaded)}, why
 
 
-def _about(stretch):
+def _about(stretch: float) -> Interval:
     more = stretch - 1
     return Interval(1 + more * (1 - LOADED), stretch, 1 + more * (1 + LOADED))
 
 
-def _stretch(matrix, idle=None):
+def _stretch(latency: ArrayLike, local: ArrayLike | None = None) -> float:
     """Mean latency of remote nodes over the mean of local idle ones."""
-    matrix = np.asarray(matrix, np.float64)
-    idle = matrix if idle is None else np.asarray(idle, np.float64)
+    matrix = np.asarray(latency, np.float64)
+    idle = matrix if local is None else np.asarray(local, np.float64)
     if len(matrix) < 2:
         raise UsageError(
             "latency: one node only: there is no remote latency; give a machine with two or more"
@@ -175,24 +210,25 @@ def _stretch(matrix, idle=None):
     return stretch
 
 
-def _share(common):
+def _share(common: Shared) -> Interval:
     middle = common.dram_share.middle
     return Interval(min(LEAST_SHARE, middle), middle, max(MOST_SHARE, middle))
 
 
-def _part(local, native, share):
+def _part(local: Run, native: bool, share: Interval | None) -> Interval:
     """The gPT's part of the waiting: a walk reads one leaf entry of each table from DRAM, so half, but no
     table is waited for longer than it is walked."""
     if native:
         return Interval.exactly(1.0)
-    if local.walk is None or not local.walk:
+    if share is None or local.gpt is None or local.ept is None:
         return HALF
-    least = 1 - local.ept / (share.middle * local.walk)
-    most = local.gpt / (share.middle * local.walk)
+    walk = local.gpt + local.ept
+    least = 1 - local.ept / (share.middle * walk)
+    most = local.gpt / (share.middle * walk)
     return Interval(*(min(max(value, least), most) for value in (HALF.low, HALF.middle, HALF.high)))
 
 
-def _exposed_of_pair(local, remote, prior):
+def _exposed_of_pair(local: Run, remote: Run, prior: Interval | None) -> Interval | None:
     """Interval of e: exact where walk cycles moved, else what one run says; None where not counted."""
     if local.walk is None or remote.walk is None:
         return None
@@ -201,18 +237,26 @@ def _exposed_of_pair(local, remote, prior):
     return Interval.exactly(exposed_share(local, remote))
 
 
-def _share_of_pair(local, remote, where, exposed, part, stretches):
-    if exposed is None or not local.walk:
+def _share_of_pair(
+    local: Run,
+    remote: Run,
+    where: Placement,
+    exposed: Interval | None,
+    part: Interval,
+    stretches: Mapping[str, Interval],
+) -> Interval | None:
+    walk = local.walk
+    if exposed is None or not walk:
         return None
 
-    def share(e, gpt_part, far):
+    def share(e: float, gpt_part: float, far: float) -> float:
         ks = [far if state not in (LOCAL, None) else 1.0 for state in (where.gpt, where.ept)]
-        return waiting_cycles(remote.cycles - local.cycles, gpt_part, *ks) / (e * local.walk)
+        return waiting_cycles(remote.cycles - local.cycles, gpt_part, *ks) / (e * walk)
 
     return over_corners(share, exposed, part, stretches[where.state])
 
 
-def _identified(where, local, remote):
+def _identified(where: Placement, local: Run, remote: Run) -> list[str]:
     tables = [t for t, state in (("gPT", where.gpt), ("ePT", where.ept)) if state not in (LOCAL, None)]
     known = [
         f"e f (k - 1) of the {' and '.join(tables)}{' together' if len(tables) > 1 else ''}, {where.state}"
@@ -222,7 +266,7 @@ def _identified(where, local, remote):
     return known
 
 
-def _assumed(common, part):
+def _assumed(common: Shared, part: Interval) -> list[str]:
     on = ", ".join(common.workloads)
     lines = [
         f"e from walk cycles a cycle, within its bounds; {common.walk_time:.2f} of time in walks as on {on}",
@@ -232,12 +276,12 @@ def _assumed(common, part):
     return lines + _halves(part)
 
 
-def _assumed_of_pair(where, part):
+def _assumed_of_pair(where: Placement, part: Interval) -> list[str]:
     other = "an idle" if where.state == CONTENDED else "a contended"
     return [f"{other} remote node's stretch, within {LOADED:.0%}", *_halves(part)]
 
 
-def _halves(part):
+def _halves(part: Interval) -> list[str]:
     if part.low == part.high:
         return []
     return [

@@ -14,9 +14,10 @@ a workload over all placements. Counters of two page walkers are summed, so G + 
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import msgspec
 
@@ -27,6 +28,7 @@ TWO_TABLES = re.compile(r"([LR])([LR])(I?)(?:\+?([EGM]))?")
 ONE_TABLE = re.compile(r"([LR])P?(I?)(?:-LD)?(?:\+?(M))?")
 ORDER = ("LL", "LR", "LRI", "RL", "RLI", "RR", "RRI", "RRIE", "RRIG", "RRIM")
 ORDER_NATIVE = ("LP", "RP", "RPI", "RPIM")
+Known = TypeVar("Known")
 
 
 class Interval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,11 +39,8 @@ class Interval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     high: float
 
     @classmethod
-    def exactly(cls, value):
+    def exactly(cls, value: float) -> Self:
         return cls(value, value, value)
-
-
-Known = TypeVar("Known")
 
 
 def counted(number: Known | None, what: str) -> Known:
@@ -68,7 +67,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpus: float | None = None
 
     @property
-    def walk(self):
+    def walk(self) -> float | None:
         """Walk cycles of both tables, None where one is not counted."""
         return None if self.gpt is None or self.ept is None else self.gpt + self.ept
 
@@ -83,16 +82,16 @@ class Placement:
     ept: str | None
 
     @property
-    def all_local(self):
+    def all_local(self) -> bool:
         return self.gpt == LOCAL and self.ept in (LOCAL, None)
 
     @property
-    def state(self):
+    def state(self) -> str:
         """What its remote tables are: REMOTE or CONTENDED; LOCAL where none is remote."""
-        return next((state for state in (self.gpt, self.ept) if state not in (LOCAL, None)), LOCAL)
+        return next((state for state in (self.gpt, self.ept) if state and state != LOCAL), LOCAL)
 
 
-def placement(name):
+def placement(name: str) -> Placement:
     """Placement of a name as in the papers' figures; UsageError for any other.
 
     vMitosis, figures 1 and 3: gPT then ePT, L or R, I = interference on the remote node, then what was
@@ -113,41 +112,49 @@ def placement(name):
 
 
 def run_cycles(
-    outside, exposed, gpt, ept=0.0, share_gpt=1.0, share_ept=1.0, stretch_gpt=1.0, stretch_ept=1.0
-):
-    """C of the law; scalars or arrays."""
+    outside: float,
+    exposed: float,
+    gpt: float,
+    ept: float = 0.0,
+    share_gpt: float = 1.0,
+    share_ept: float = 1.0,
+    stretch_gpt: float = 1.0,
+    stretch_ept: float = 1.0,
+) -> float:
+    """C of the law."""
     return outside + exposed * (
         gpt * (1 + share_gpt * (stretch_gpt - 1)) + ept * (1 + share_ept * (stretch_ept - 1))
     )
 
 
-def outside_walks(cycles, exposed, walk):
+def outside_walks(cycles: float, exposed: float, walk: float) -> float:
     """NW, from an all-local run."""
     return cycles - exposed * walk
 
 
-def exposed_share(local, other):
+def exposed_share(local: Run, other: Run) -> float:
     """e from two Runs of one program with tables in different places: added cycles over added walk cycles."""
-    return (other.cycles - local.cycles) / (other.walk - local.walk)
+    added = counted(other.walk, "remote run: walk cycles") - counted(local.walk, "local run: walk cycles")
+    return (other.cycles - local.cycles) / added
 
 
-def dram_share(local_walk, other_walk, stretch):
+def dram_share(local_walk: float, other_walk: float, stretch: float) -> float:
     """f from the walk cycles of one table, local and stretched."""
     return (other_walk / local_walk - 1) / (stretch - 1)
 
 
-def added_cycles(waiting, part_gpt, stretch_gpt, stretch_ept=1.0):
+def added_cycles(waiting: float, part_gpt: float, stretch_gpt: float, stretch_ept: float = 1.0) -> float:
     """What remote tables add to a run: C - C_LL, from `waiting` = e * (f_g G + f_e E), the cycles that the
     all-local run waits for table entries from DRAM, of which part_gpt are the gPT's."""
     return waiting * (part_gpt * (stretch_gpt - 1) + (1 - part_gpt) * (stretch_ept - 1))
 
 
-def waiting_cycles(added, part_gpt, stretch_gpt, stretch_ept=1.0):
+def waiting_cycles(added: float, part_gpt: float, stretch_gpt: float, stretch_ept: float = 1.0) -> float:
     """`waiting` from what a known placement added; the inverse of added_cycles."""
     return added / (part_gpt * (stretch_gpt - 1) + (1 - part_gpt) * (stretch_ept - 1))
 
 
-def over_corners(function, *intervals):
+def over_corners(function: Callable[..., float], *intervals: Interval) -> Interval:
     """Interval of function(number, ...): its extremes over all corners, for functions monotone in each
     argument, and its value at the middles."""
     corners = [function(*corner) for corner in product(*({i.low, i.high} for i in intervals))]

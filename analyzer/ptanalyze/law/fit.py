@@ -8,12 +8,13 @@ share f of walks that is DRAM, and how much more a contended node stretches them
 its two walkers: its independent accesses overlap, its walks do not.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 import msgspec
 import numpy as np
 
-from .closed_forms import LOCAL, Interval, exposed_share, placement
+from .closed_forms import LOCAL, Interval, Placement, Run, counted, exposed_share, placement
 from .reference import LOCAL_RUN, runs
 
 WALKERS = {"thin-2D-4K": 2, "thin-1D-4K": 2, "native-thin": 1}
@@ -46,14 +47,14 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     walk_rate: float
     stretch: float
 
-    def contention_at(self, walk_rate):
+    def contention_at(self, walk_rate: float | None) -> float:
         """Contention of a program with so many walk cycles a cycle, None: with the mean."""
         more = 0.0 if walk_rate is None else self.overlap * (walk_rate - self.walk_rate)
         return max(self.contention.middle + more, 1.0)
 
 
 @cache
-def shared(family, leaving_out=None):
+def shared(family: str, leaving_out: str | None = None) -> Shared:
     """Shared of all reference workloads of `family` but the one of that name (in any case, in any paper)."""
     members = _members(family, leaving_out)
     seen = {workload: _seen(family, configs) for workload, configs in members.items()}
@@ -77,9 +78,10 @@ def shared(family, leaving_out=None):
     )
 
 
-def _overlap(leaving_out):
+def _overlap(leaving_out: str | None) -> float:
     """Slope of contention over walk cycles a cycle, one for all families of two walkers: least squares."""
-    rates, ratios = [], []
+    rates: list[float] = []
+    ratios: list[float] = []
     for family in (family for family, walkers in WALKERS.items() if walkers > 1):
         seen = [_seen(family, configs) for configs in _members(family, leaving_out).values()]
         for values, column in ((rates, 1), (ratios, 3)):
@@ -88,29 +90,33 @@ def _overlap(leaving_out):
     return float(np.dot(rates, ratios) / np.dot(rates, rates))
 
 
-def _members(family, leaving_out):
+def _members(family: str, leaving_out: str | None) -> dict[str, dict[str, Run]]:
     left = (leaving_out or "").casefold()
     return {w: configs for w, configs in runs(family, ("fit",)).items() if w.casefold() != left}
 
 
-def _seen(family, configs):
+def _seen(family: str, configs: Mapping[str, Run]) -> tuple[float, float, float, float]:
     """(e, walk cycles over cycles, stretch of walks minus 1 at an idle remote node, contention)."""
     local = configs[LOCAL_RUN[family]]
-    added = {state: [] for state in ("remote", "contended")}
-    walks = {state: [] for state in added}
+    added: dict[str, list[float]] = {state: [] for state in ("remote", "contended")}
+    walks: dict[str, list[float]] = {state: [] for state in added}
     for where, run, part in _misplaced(family, configs):
         added[where.state].append((run.cycles / local.cycles - 1) / part)
-        walks[where.state].append((run.walk / local.walk - 1) / part)
+        walks[where.state].append((_walk(run) / _walk(local) - 1) / part)
     ratio = np.mean(added["contended"]) / np.mean(added["remote"])
     return (
         _exposed(family, configs),
-        local.walk / local.cycles,
+        _walk(local) / local.cycles,
         float(np.mean(walks["remote"])),
         float(ratio),
     )
 
 
-def _misplaced(family, configs):
+def _walk(run: Run) -> float:
+    return counted(run.walk, "reference run: walk cycles")
+
+
+def _misplaced(family: str, configs: Mapping[str, Run]) -> Iterator[tuple[Placement, Run, float]]:
     """(Placement, Run, the part of the walk that is remote, each table being half of it)."""
     for name, run in configs.items():
         where = placement(name)
@@ -119,19 +125,19 @@ def _misplaced(family, configs):
             yield where, run, sum(state != LOCAL for state in tables) / len(tables)
 
 
-def _exposed(family, configs):
+def _exposed(family: str, configs: Mapping[str, Run]) -> float:
     """e over all placements, by least squares: added cycles over added walk cycles."""
     local = configs[LOCAL_RUN[family]]
-    weights = [run.walk - local.walk for _, run, _ in _misplaced(family, configs)]
+    weights = [_walk(run) - _walk(local) for _, run, _ in _misplaced(family, configs)]
     shares = [exposed_share(local, run) for _, run, _ in _misplaced(family, configs)]
     return float(np.average(shares, weights=np.square(weights)))
 
 
-def _spread(values):
+def _spread(values: Sequence[float]) -> Interval:
     return Interval(float(min(values)), float(np.mean(values)), float(max(values)))
 
 
-def exposed_prior(walk_per_cycle, walkers, common):
+def exposed_prior(walk_per_cycle: float, walkers: float, common: Shared) -> Interval:
     """Interval of e from an all-local run alone: walk cycles over cycles, walkers of a hardware thread."""
     ceiling = min(1.0, 1 / walk_per_cycle)
     most = min(common.most_exposed.middle, ceiling)

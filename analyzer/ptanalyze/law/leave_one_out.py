@@ -4,13 +4,17 @@ What is shared between workloads is fitted on the others only; a workload's name
 Errors are of run time relative to the workload's own all-local run, (predicted - measured) / measured.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from .calibrate import calibrate
-from .closed_forms import placement
+from .closed_forms import Run, placement
 from .fit import WALKERS, shared
-from .predict import predict
+from .predict import Prediction, predict
 from .reference import LOCAL_RUN, runs
 
 FAMILIES = ("thin-2D-4K", "thin-1D-4K", "native-thin")
@@ -18,7 +22,7 @@ ONE_RUN, TWO_RUNS = "all-local run only", "one remote run added"
 CONFIGURATION, CONSTANT = "baseline: configuration mean", "baseline: constant speed-up"
 
 
-def leave_one_out(families=FAMILIES):
+def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
     """DataFrame, one row a prediction: family, method, workload, second, config, repaired, predicted,
     measured, error, inside.
 
@@ -27,7 +31,7 @@ def leave_one_out(families=FAMILIES):
     repaired  all tables local again (+M): near 1 under every method
     error     signed; inside: whether the measured one lies in the predicted interval, None for baselines
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     for family in families:
         members = runs(family)
         for workload, configs in members.items():
@@ -39,7 +43,7 @@ def leave_one_out(families=FAMILIES):
     return table
 
 
-def summary(table):
+def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Errors by family and method, over placements with a remote table: number, mean, median and max of
     |error|, share inside the interval. One row for each second run too."""
     table = table[~table.repaired].assign(size=lambda t: t.error.abs())
@@ -51,7 +55,7 @@ def summary(table):
     return pd.DataFrame(rows)
 
 
-def _line(family, method, second, part):
+def _line(family: str, method: str, second: str, part: pd.DataFrame) -> dict[str, Any]:
     inside = part.inside.dropna()
     return {
         "family": family,
@@ -65,23 +69,31 @@ def _line(family, method, second, part):
     }
 
 
-def _of_workload(family, workload, configs):
+def _of_workload(family: str, workload: str, configs: Mapping[str, Run]) -> Iterator[dict[str, Any]]:
     local = configs[LOCAL_RUN[family]]
-    common, options = shared(family, workload), {"walkers": WALKERS[family], "native": family != "thin-2D-4K"}
-    only = calibrate(local, common=common, **options)
+    calibrated = partial(
+        calibrate,
+        local,
+        common=shared(family, workload),
+        walkers=WALKERS[family],
+        native=family != "thin-2D-4K",
+    )
+    only = calibrated()
     for name in _targets(family, configs):
         yield _row(family, ONE_RUN, workload, "", name, configs, predict(only, name))
     for second, run in configs.items():
         where = placement(second)
         if where.all_local or where.name[-1] in "EG":
             continue
-        both = calibrate(local, run, second, common=common, **options)
+        both = calibrated(run, second)
         for name in _targets(family, configs):
             if name != second:
                 yield _row(family, TWO_RUNS, workload, second, name, configs, predict(both, name))
 
 
-def _baselines(family, workload, configs, others):
+def _baselines(
+    family: str, workload: str, configs: Mapping[str, Run], others: Mapping[str, Mapping[str, Run]]
+) -> Iterator[dict[str, Any]]:
     over_all = [
         _measured(family, runs_of, name)
         for runs_of in others.values()
@@ -98,16 +110,27 @@ def _baselines(family, workload, configs, others):
             yield _row(family, method, workload, "", name, configs, None, float(guess))
 
 
-def _targets(family, configs):
+def _targets(family: str, configs: Mapping[str, Run]) -> list[str]:
     return [name for name in configs if name != LOCAL_RUN[family]]
 
 
-def _measured(family, configs, name):
+def _measured(family: str, configs: Mapping[str, Run], name: str) -> float:
     run, local = configs[name], configs[LOCAL_RUN[family]]
-    return run.cycles / local.cycles if run.seconds is None else run.seconds / local.seconds
+    if run.seconds is None or local.seconds is None:
+        return run.cycles / local.cycles
+    return run.seconds / local.seconds
 
 
-def _row(family, method, workload, second, name, configs, prediction, guess=None):
+def _row(
+    family: str,
+    method: str,
+    workload: str,
+    second: str,
+    name: str,
+    configs: Mapping[str, Run],
+    prediction: Prediction | None,
+    guess: float | None = None,
+) -> dict[str, Any]:
     measured = _measured(family, configs, name)
     return {
         "family": family,

@@ -3,12 +3,16 @@
 from dataclasses import dataclass
 
 from ..errors import UsageError
+from .calibration import Calibration
 from .closed_forms import (
     LOCAL,
     ORDER,
     ORDER_NATIVE,
     REMOTE,
+    Interval,
+    Placement,
     added_cycles,
+    counted,
     over_corners,
     placement,
     waiting_cycles,
@@ -36,7 +40,7 @@ class Prediction:
     measured: bool
 
 
-def predict(calibration, name):
+def predict(calibration: Calibration, name: str) -> Prediction:
     """Prediction for a placement by name (closed_forms.placement); UsageError where it is of the other kind.
 
     Seconds assume that what the counters leave out, such as time in the kernel, grows alike.
@@ -47,61 +51,69 @@ def predict(calibration, name):
         raise UsageError(
             f"placement {name}: the calibration is {kind}; expected one of {', '.join(order(calibration))}"
         )
-    ratios = over_corners(*_slowdown(calibration, where))
+    ratios = _slowdown(calibration, where)
     noise = 0.0 if name in (calibration.placement, *LOCAL_NAMES) else NOISE
-    scaled = (ratios.low * (1 - noise), ratios.middle, ratios.high * (1 + noise))
+    scaled = Interval(ratios.low * (1 - noise), ratios.middle, ratios.high * (1 + noise))
     local = calibration.local
     return Prediction(
         placement=name,
-        low=scaled[0],
-        middle=scaled[1],
-        high=scaled[2],
-        cycles=tuple(r * local.cycles for r in scaled),
-        seconds=None if local.seconds is None else tuple(r * local.seconds for r in scaled),
+        low=scaled.low,
+        middle=scaled.middle,
+        high=scaled.high,
+        cycles=_times(scaled, local.cycles),
+        seconds=None if local.seconds is None else _times(scaled, local.seconds),
         measured=where.all_local or _same(calibration, where),
     )
 
 
-def order(calibration):
+def order(calibration: Calibration) -> tuple[str, ...]:
     """Names of all placements that predict() knows, the best first in its kind."""
     return ORDER_NATIVE if calibration.native else ORDER
 
 
-def predict_all(calibration):
+def predict_all(calibration: Calibration) -> list[Prediction]:
     """[Prediction] of every placement of the calibration's kind."""
     return [predict(calibration, name) for name in order(calibration)]
 
 
-def _same(calibration, where):
+def _same(calibration: Calibration, where: Placement) -> bool:
     if calibration.placement is None:
         return False
     known = placement(calibration.placement)
     return (known.gpt, known.ept) == (where.gpt, where.ept)
 
 
-def _slowdown(calibration, where):
-    """(function of the unknowns, their Intervals): run time over the local one, monotone in each unknown."""
+def _times(ratios: Interval, local: float) -> tuple[float, float, float]:
+    return ratios.low * local, ratios.middle * local, ratios.high * local
+
+
+def _slowdown(calibration: Calibration, where: Placement) -> Interval:
+    """Run time over the local one; it is monotone in each unknown."""
     local = calibration.local
     stretches = (calibration.gpt_part, calibration.remote_stretch, calibration.contended_stretch)
-    if calibration.remote is None:
+    if calibration.remote is None or calibration.placement is None:
+        walk = counted(local.walk, "local run: walk cycles")
+        exposed = counted(calibration.exposed, "calibration: exposed")
+        share = counted(calibration.dram_share, "calibration: dram_share")
 
-        def from_one(exposed, share, part, far, loaded):
-            waiting = exposed * share * local.walk
+        def from_one(e: float, f: float, part: float, far: float, loaded: float) -> float:
+            waiting = e * f * walk
             return 1 + added_cycles(waiting, part, *_at(where, far, loaded)) / local.cycles
 
-        return from_one, calibration.exposed, calibration.dram_share, *stretches
+        return over_corners(from_one, exposed, share, *stretches)
     known, added = placement(calibration.placement), calibration.remote.cycles - local.cycles
 
-    def from_two(part, far, loaded):
+    def from_two(part: float, far: float, loaded: float) -> float:
         waiting = waiting_cycles(added, part, *_at(known, far, loaded))
         return 1 + added_cycles(waiting, part, *_at(where, far, loaded)) / local.cycles
 
-    return from_two, *stretches
+    return over_corners(from_two, *stretches)
 
 
-def _at(where, far, loaded):
+def _at(where: Placement, far: float, loaded: float) -> tuple[float, float]:
     """(stretch of the gPT, of the ePT) at a placement."""
-    return tuple(
+    gpt, ept = (
         1.0 if state in (LOCAL, None) else far if state == REMOTE else loaded
         for state in (where.gpt, where.ept)
     )
+    return gpt, ept

@@ -1,6 +1,8 @@
 """Published measurements that come with the package (models/reference/), as a table with citations."""
 
+from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import Path
 
 import pandas as pd
 
@@ -15,7 +17,7 @@ GPT = ("dtlb_load_misses.walk_pending", "dtlb_store_misses.walk_pending")
 
 
 @cache
-def reference():
+def reference() -> pd.DataFrame:
     """DataFrame of all rows: paper, figure, family, workload, config, quantity, value, unit, use, note.
 
     `use` says what a row may serve for: fit (the law is calibrated on it), check (only compared with it), no;
@@ -24,7 +26,7 @@ def reference():
     return pd.concat([_read(bundled("models") / "reference" / name) for name in FILES], ignore_index=True)
 
 
-def _read(path):
+def _read(path: Path) -> pd.DataFrame:
     try:
         table = pd.read_csv(path, keep_default_na=False, dtype={"value": float})
     except (OSError, ValueError) as error:
@@ -34,18 +36,18 @@ def _read(path):
     return table
 
 
-def runs(family, use=("fit", "check")):
+def runs(family: str, use: Iterable[str] = ("fit", "check")) -> dict[str, dict[str, Run]]:
     """{workload: {config: Run}} of the measured runs of one family, of the all-local run and all others."""
     rows = reference()
     rows = rows[(rows.family == family) & rows.use.isin(use)]
-    found = {}
+    found: dict[str, dict[str, Run]] = {}
     for (workload, config), part in rows.groupby(["workload", "config"], sort=False):
         values = dict(zip(part.quantity, part.value, strict=True))
         found.setdefault(workload, {})[config] = _run(values)
     return found
 
 
-def _run(values):
+def _run(values: Mapping[str, float]) -> Run:
     if "walk_cycles" in values:
         return Run(values["cycles"], values["walk_cycles"], 0.0)
     gpt = sum(values[name] for name in GPT)

@@ -1,14 +1,16 @@
 """Counters that contradict each other: refused where nothing can be made of them, else flagged by name."""
 
+from collections.abc import Iterator
+
 from ..errors import UsageError
-from .closed_forms import LOCAL, exposed_share
+from .closed_forms import LOCAL, Placement, Run, exposed_share
 
 NOISE = 0.02  # of run time, from run to run
 MOVED = 0.15  # a local table's walk cycles do not change that much
 STILL = 0.05  # a remote table's change more
 
 
-def check_run(which, run, walkers):
+def check_run(which: str, run: Run, walkers: float) -> None:
     """UsageError where a counter is no count, or walks took longer than `walkers` a hardware thread allow."""
     if not 0 < run.cycles < float("inf"):
         raise UsageError(f"{which} run: cycles = {run.cycles:g}: expected a number above 0")
@@ -23,7 +25,7 @@ def check_run(which, run, walkers):
         )
 
 
-def check_pair(local, remote, where):
+def check_pair(local: Run, remote: Run, where: Placement) -> None:
     """UsageError where the run with remote tables was not the slower one."""
     if remote.cycles <= local.cycles:
         raise UsageError(
@@ -32,12 +34,12 @@ def check_pair(local, remote, where):
         )
 
 
-def suspicious(local, remote, where):
+def suspicious(local: Run, remote: Run, where: Placement) -> list[str]:
     """[one line each] of what does not fit the placement or the law, in a pair of runs."""
     return [*_moved(local, remote, where), *_beyond_walks(local, remote)]
 
 
-def _moved(local, remote, where):
+def _moved(local: Run, remote: Run, where: Placement) -> Iterator[str]:
     for table, state in (("gpt", where.gpt), ("ept", where.ept)):
         before, after = getattr(local, table), getattr(remote, table)
         if state is None or not before or after is None:
@@ -49,7 +51,7 @@ def _moved(local, remote, where):
             yield f"{table}: remote, yet its walk cycles change by {change:+.1%}: was it remote?"
 
 
-def _beyond_walks(local, remote):
+def _beyond_walks(local: Run, remote: Run) -> Iterator[str]:
     if local.walk is None or remote.walk is None or remote.walk <= local.walk * (1 + STILL):
         return
     exposed = exposed_share(local, remote)
