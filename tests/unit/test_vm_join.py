@@ -308,8 +308,8 @@ WRONG = [
     ({"roots": [{"frame": 1, "kind": "magic", "table": 0}]}, "Invalid enum value"),
     ({"nodes": [{"id": 0, "cpus": [0]}, {"id": 0, "cpus": [1]}]}, "distinct"),
     ({"vcpus": [{"cpu": 0}]}, "missing required field `tid`"),
-    ({"facts": {"pid": "seven"}}, "Expected `int"),
-    ({"facts": []}, "Expected `object`"),
+    ({"facts": {"pid": "seven"}}, "facts = .*seven.*Expected `int"),
+    ({"facts": []}, "facts = .*Expected `object`"),
 ]
 
 

@@ -1,12 +1,14 @@
 """Files appear whole or not at all: written beside their name, synced, renamed, readable by their owner."""
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
 
 @contextmanager
-def atomic_write(path, mode="wb"):
+def atomic_write(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """An open file that becomes `path` (0600) when the block ends, and vanishes if it raises."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

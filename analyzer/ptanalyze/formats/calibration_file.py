@@ -7,7 +7,7 @@ import msgspec
 
 from ..errors import CaptureError, UsageError
 from ..law.calibration import Calibration
-from ..law.closed_forms import Interval, placement
+from ..law.closed_forms import Interval, Run, placement
 from .atomic import atomic_write
 from .toml_text import toml
 
@@ -24,14 +24,14 @@ class Record(Calibration, frozen=True, forbid_unknown_fields=True, kw_only=True)
     dram_share: Interval | None = None
 
 
-def write_calibration(path, calibration):
+def write_calibration(path: str | Path, calibration: Calibration) -> None:
     """Write a Calibration as TOML: whole, synced, 0600."""
     fields = {"format": FORMAT, "version": VERSION, **msgspec.to_builtins(calibration)}
     with atomic_write(path) as out:
         out.write(toml(fields).encode())
 
 
-def read_calibration(path):
+def read_calibration(path: str | Path) -> Calibration:
     """Calibration of a file; CaptureError names file, field and value of what is wrong with it."""
     content = Path(path).read_bytes()
     try:
@@ -51,7 +51,7 @@ def read_calibration(path):
     return Calibration(**{field: getattr(record, field) for field in Calibration.__struct_fields__})
 
 
-def _check(path, record):
+def _check(path: str | Path, record: Record) -> None:
     for field in INTERVALS:
         interval = getattr(record, field)
         low, high = LEAST.get(field, 0.0), MOST.get(field, float("inf"))
@@ -66,7 +66,7 @@ def _check(path, record):
         _check_run(path, which, getattr(record, which))
     if (record.remote is None) != (record.placement is None):
         raise CaptureError(path, "placement", record.placement, "a remote run and its placement go together")
-    if record.placement is not None and not _fits(record):
+    if record.placement is not None and not _fits(record.placement, record.native):
         raise CaptureError(path, "placement", record.placement, "does not fit the rest of the file")
     if record.remote is None and (
         record.exposed is None or record.dram_share is None or record.local.walk is None
@@ -75,15 +75,15 @@ def _check(path, record):
         raise CaptureError(path, "remote", None, why)
 
 
-def _fits(record):
+def _fits(name: str, native: bool) -> bool:
     try:
-        where = placement(record.placement)
+        where = placement(name)
     except UsageError:
         return False
-    return not where.all_local and (where.ept is None) == record.native
+    return not where.all_local and (where.ept is None) == native
 
 
-def _check_run(path, which, run):
+def _check_run(path: str | Path, which: str, run: Run | None) -> None:
     if run is None:
         return
     for field in run.__struct_fields__:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 @contextmanager
-def new_capture(out):
+def new_capture(out: str | Path) -> Iterator[Path]:
     """A private directory (0700) that becomes `out` when the block ends, and vanishes if it raises.
 
     Fill it and seal() it inside the block. UsageError if `out` is there already.
@@ -54,7 +55,7 @@ def new_capture(out):
         raise
 
 
-def seal(directory, kind, provenance):
+def seal(directory: str | Path, kind: str, provenance: dict[str, Any]) -> Manifest:
     """Write the manifest over every regular file of `directory`; `provenance` is any JSON object."""
     directory = Path(directory)
     names = sorted(path.name for path in directory.iterdir() if path.is_file() and path.name != MANIFEST)
@@ -64,7 +65,7 @@ def seal(directory, kind, provenance):
     return manifest
 
 
-def file_sum(path):
+def file_sum(path: Path) -> File:
     """Size in bytes and CRC-32 (zlib) of a file, read once in blocks."""
     crc = size = 0
     with open(path, "rb") as file:
@@ -74,7 +75,7 @@ def file_sum(path):
     return File(size, crc)
 
 
-def read_manifest(directory):
+def read_manifest(directory: str | Path) -> Manifest:
     """Manifest of a capture directory; UsageError if it is none, CaptureError if it is damaged or too new."""
     path = Path(directory) / MANIFEST
     try:
@@ -93,7 +94,7 @@ def read_manifest(directory):
     return manifest
 
 
-def damaged_files(directory, manifest):
+def damaged_files(directory: str | Path, manifest: Manifest) -> Iterator[tuple[str, str]]:
     """Yield (name, reason) for each file that is missing or not as long or not the same as when sealed."""
     for name, sealed in manifest.files.items():
         path = Path(directory) / name

@@ -9,9 +9,15 @@ KVM   arch/x86/kvm/mmu/spte.h: 11 MMU-present in both; host-writable and MMU-wri
       an entry that it made inaccessible in 54 and 56. MMIO and removed entries lack bit 11: they map nothing.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
+
+from ..snapshot import Tree
+
+Entries = NDArray[np.uint64]
 
 ADDRESS = np.uint64((1 << 52) - (1 << 12))
 TRACKING = np.uint64(3 << 52)
@@ -29,7 +35,7 @@ NONE = np.uint64(0)
 MOVED = ((0, 0), (1, 1), (5, 8), (6, 9), (9, 57), (10, 58))  # bit in NPT, bit in EPT
 
 
-def npt_to_ept(entries, level):
+def npt_to_ept(entries: Entries, level: int) -> Entries:
     """uint64, the shape of `entries`: what KVM keeps on Intel for the NPT entries of tables at `level`.
 
     Pages become write-back with "ignore PAT", as KVM maps memory, or the type that PWT and PCD ask for. What
@@ -48,7 +54,7 @@ def npt_to_ept(entries, level):
     return np.where(entries & MMU_PRESENT != NONE, out, NONE)
 
 
-def ept_to_npt(entries, level):
+def ept_to_npt(entries: Entries, level: int) -> Entries:
     """uint64: the NPT entries that npt_to_ept() makes these of; accesses that KVM suspended are restored."""
     entries = restored(np.asarray(entries, np.uint64))
     out = entries & SAME
@@ -62,26 +68,26 @@ def ept_to_npt(entries, level):
     return np.where(entries & MMU_PRESENT != NONE, out, NONE)
 
 
-def hardware(entries):
+def hardware(entries: Entries) -> Entries:
     """uint64: KVM's EPT entries as the CPU reads them, its own bits and what maps nothing cleared."""
     entries = np.asarray(entries, np.uint64)
     used = (entries & MMU_PRESENT != NONE) & (entries & ACCESS != NONE)
     return np.where(used, entries & HARDWARE, NONE)
 
 
-def restored(entries):
+def restored(entries: Entries) -> Entries:
     """uint64: KVM's EPT entries with the access that it suspended given back (restore_acc_track_spte)."""
     suspended = (entries & MMU_PRESENT != NONE) & (entries & ACCESS == NONE)
     saved = entries >> SAVED & (READ | EXECUTE)
     return np.where(suspended, entries & ~((READ | EXECUTE) << SAVED) | saved, entries)
 
 
-def as_ept(tree):
+def as_ept(tree: Tree) -> Tree:
     """A Tree of KVM's NPT entries as the EPT that the CPU would walk; encoding "ept"."""
     return converted(tree, "ept", lambda raw, level: hardware(npt_to_ept(raw, level)))
 
 
-def converted(tree, encoding, convert):
+def converted(tree: Tree, encoding: str, convert: Callable[[Entries, int], Entries]) -> Tree:
     """`tree` with every entry converted: convert(entries uint64[n, 512], level)."""
     entries = np.empty(tree.entries.shape, np.uint64)
     for level in range(1, tree.levels + 1):
@@ -90,9 +96,9 @@ def converted(tree, encoding, convert):
     return replace(tree, entries=entries, encoding=encoding)
 
 
-def is_leaf(entries, level):
-    return np.full(np.shape(entries), True) if level == 1 else entries & HUGE != NONE
+def is_leaf(entries: Entries, level: int) -> NDArray[np.bool_]:
+    return np.full(np.shape(entries), True) if level == 1 else (entries & HUGE).astype(bool)
 
 
-def moved(entries, source, target):
+def moved(entries: Entries, source: int, target: int) -> Entries:
     return (entries >> np.uint64(source) & np.uint64(1)) << np.uint64(target)

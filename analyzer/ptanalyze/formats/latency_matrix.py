@@ -7,6 +7,7 @@ CPUs, as in vMitosis, Table 4, if the corner is empty, a word or left out; else 
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,7 +60,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     method: Method | None = None
 
 
-def read_matrix(path):
+def read_matrix(path: str | Path) -> LatencyMatrix:
     """LatencyMatrix of a file in either form. CaptureError names file, field and value of what is wrong."""
     content = Path(path).read_bytes()
     if content.lstrip()[:1] == b"{":
@@ -75,7 +76,7 @@ def read_matrix(path):
     return LatencyMatrix(cpus, known_pairs(ns, cpus, path))
 
 
-def write_matrix(path, matrix):
+def write_matrix(path: str | Path, matrix: LatencyMatrix) -> None:
     """Write a LatencyMatrix as JSON: whole, synced, 0600."""
     spread = None if matrix.spread is None else rows_of(matrix.spread)
     record = Record(
@@ -89,12 +90,12 @@ def write_matrix(path, matrix):
     write_record(path, record)
 
 
-def rows_of(values):
+def rows_of(values: np.ndarray) -> tuple[tuple[float | None, ...], ...]:
     """Rows for JSON: two decimals, null for nan."""
     return tuple(tuple(None if np.isnan(v) else round(v, 2) for v in row) for row in values.tolist())
 
 
-def read_record(path, content):
+def read_record(path: str | Path, content: bytes) -> LatencyMatrix:
     record = decode_record(path, content, Record, FORMAT, VERSION)
     ns = square(path, "ns", record.ns, record.cpus)
     spread = None if record.spread is None else square(path, "spread", record.spread, record.cpus)
@@ -104,7 +105,9 @@ def read_record(path, content):
     return LatencyMatrix(record.cpus, known_pairs(ns, record.cpus, path), spread, record.method)
 
 
-def square(path, field, rows, cpus):
+def square(
+    path: str | Path, field: str, rows: Sequence[Sequence[float | None]], cpus: Sequence[int]
+) -> np.ndarray:
     widths = {len(row) for row in rows} or {0}
     if len(rows) != len(cpus) or widths != {len(cpus)}:
         shape = f"{len(rows)} rows of {'/'.join(map(str, sorted(widths)))}"
@@ -112,7 +115,7 @@ def square(path, field, rows, cpus):
     return np.array(rows, np.float64).reshape(len(cpus), len(cpus))
 
 
-def parse_table(path, text):
+def parse_table(path: str | Path, text: str) -> tuple[tuple[int, ...], np.ndarray]:
     """(CPU numbers, float64[n, n] with nan where unknown) of a plain table."""
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip(" ")]
     lines = [(number, line) for number, line in lines if not line.startswith("#")]
@@ -130,7 +133,7 @@ def parse_table(path, text):
     return cpus, fill(path, cpus, rows)
 
 
-def names(table):
+def names(table: list[tuple[int, list[str]]]) -> list[str] | None:
     """The cells of the first line that name the CPUs, or None where it is a row like the others."""
     head = table[0][1]
     widths = {len(cells) for _, cells in table[1:]}
@@ -140,14 +143,14 @@ def names(table):
     return head[1:] if word or (not head[0] and any(head)) else None
 
 
-def cpu_of(path, line, cell):
+def cpu_of(path: str | Path, line: int, cell: str) -> int:
     if not CPU.fullmatch(cell) or int(cell) >= MOST_CPUS:
         why = f"expected a CPU, 0 to {MOST_CPUS - 1}, where an empty corner says that CPUs are named"
         raise CaptureError(path, f"line {line}", repr(cell[:30]), why)
     return int(cell)
 
 
-def fill(path, cpus, rows):
+def fill(path: str | Path, cpus: tuple[int, ...], rows: list[tuple[int, int, list[str]]]) -> np.ndarray:
     """float64[n, n] from (line, CPU, cells) of each row; every row has a cell for each CPU."""
     at = {cpu: index for index, cpu in enumerate(cpus)}
     if len(at) < len(cpus):
@@ -166,7 +169,7 @@ def fill(path, cpus, rows):
     return ns
 
 
-def latency(path, line, cell):
+def latency(path: str | Path, line: int, cell: str) -> float:
     if cell in UNKNOWN:
         return np.nan
     if not NUMBER.fullmatch(cell):

@@ -6,18 +6,20 @@ import msgspec
 import numpy as np
 
 from ..errors import UsageError
-from ..machine import Latency
+from ..machine import Latency, Machine, Matrix
 from .atomic import atomic_write
+from .node_latency import NodeLatency
 from .toml_text import toml
 
 
-def with_latency(machine, measured, name):
+def with_latency(machine: Machine, measured: NodeLatency, name: str) -> Machine:
     """Machine of as many nodes as a NodeLatency has, with its latencies; both directions of a pair averaged.
 
     Without latencies under load there are none. UsageError where the numbers are no machine's.
     """
     sized = machine.resized(len(measured.nodes))
-    idle, contended = (_both_ways(matrix) for matrix in (measured.idle, measured.contended))
+    idle = _both_ways(measured.idle)
+    contended = None if measured.contended is None else _both_ways(measured.contended)
     odd = np.array(idle) < np.array(idle).diagonal()[:, None]
     if odd.any():
         a, b = (int(at) for at in np.argwhere(odd)[0])
@@ -35,14 +37,12 @@ def with_latency(machine, measured, name):
     )
 
 
-def _both_ways(matrix):
-    if matrix is None:
-        return None
+def _both_ways(matrix: np.ndarray) -> Matrix:
     mean = (np.asarray(matrix, np.float64) + np.asarray(matrix, np.float64).T) / 2
     return tuple(tuple(float(value) for value in row) for row in mean)
 
 
-def write_machine(path, machine):
+def write_machine(path: str | Path, machine: Machine) -> None:
     """Write a Machine as a file that load_machine reads; UsageError unless it is named FILE.toml."""
     if Path(path).suffix != ".toml" or not Path(path).parent.is_dir():
         raise UsageError(f"{path}: expected FILE.toml in a directory that exists")

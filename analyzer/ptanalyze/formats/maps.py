@@ -1,6 +1,8 @@
 """`maps`: the text of /proc/PID/maps, byte for byte, as a VMA array."""
 
 import re
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -12,7 +14,7 @@ LINE = re.compile(
 )
 
 
-def parse_maps(text, file="maps"):
+def parse_maps(text: str | bytes, file: str | Path = "maps") -> tuple[np.ndarray, tuple[str, ...]]:
     """(VMA_DTYPE[V], names) of the text (str or bytes) of /proc/PID/maps (proc(5)).
 
     Names are the last column, "" for anonymous memory. CaptureError names the first line that does not parse
@@ -40,7 +42,7 @@ def parse_maps(text, file="maps"):
     return vmas, tuple(names)
 
 
-def format_maps(vmas, names):
+def format_maps(vmas: np.ndarray, names: Sequence[str]) -> str:
     """Text of /proc/PID/maps for `vmas`; offset, device and inode are zero."""
     lines = []
     for vma, name in zip(vmas, names, strict=True):

@@ -6,6 +6,7 @@ it needs the local latency in ns. Neither knows latencies under load.
 """
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import numpy as np
 
 from ..errors import CaptureError, UsageError
 from .json_record import decode_record, write_record
+
+Rows = Sequence[Sequence[float]]
 
 FORMAT, VERSION = "ptanalyze-node-latency", 1
 MOST_BYTES = 1 << 20
@@ -53,7 +56,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     source: str
 
 
-def read_latency(path, local_ns=None):
+def read_latency(path: str | Path, local_ns: float | None = None) -> NodeLatency:
     """NodeLatency of a file or SLIT directory; `local_ns` with SLIT only.
 
     CaptureError names file, pair of nodes and value: not square, not above 0, remote below local, loaded
@@ -74,7 +77,7 @@ def read_latency(path, local_ns=None):
     return _mlc(path, content.decode("utf-8", "replace"))
 
 
-def write_latency(path, latency):
+def write_latency(path: str | Path, latency: NodeLatency) -> None:
     """Write a NodeLatency as JSON: whole, synced, 0600."""
     contended = None if latency.contended is None else _rows(latency.contended)
     record = Record(
@@ -88,18 +91,20 @@ def write_latency(path, latency):
     write_record(path, record)
 
 
-def _rows(matrix):
+def _rows(matrix: np.ndarray) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(round(value, 2) for value in row) for row in matrix.tolist())
 
 
-def checked(path, nodes, idle, contended, source):
+def checked(
+    path: Path, nodes: Sequence[int], idle_rows: Rows, contended_rows: Rows | None, source: str
+) -> NodeLatency:
     """NodeLatency of rows of numbers; CaptureError names the pair that cannot be."""
     if len(set(nodes)) < len(nodes) or not all(0 <= node < MOST_NODES for node in nodes):
         raise CaptureError(
             path, "nodes", list(nodes), f"expected different numbers from 0 to {MOST_NODES - 1}"
         )
-    idle = _square(path, "idle", nodes, idle)
-    contended = None if contended is None else _square(path, "contended", nodes, contended)
+    idle = _square(path, "idle", nodes, idle_rows)
+    contended = None if contended_rows is None else _square(path, "contended", nodes, contended_rows)
     flags = [*_asymmetric("idle", nodes, idle)]
     for a, b in np.ndindex(idle.shape):
         if idle[a, b] < idle[a, a]:
@@ -115,7 +120,7 @@ def checked(path, nodes, idle, contended, source):
     return NodeLatency(tuple(nodes), idle, contended, source, tuple(flags))
 
 
-def _square(path, which, nodes, rows):
+def _square(path: Path, which: str, nodes: Sequence[int], rows: Rows) -> np.ndarray:
     if not nodes or len(rows) != len(nodes) or any(len(row) != len(nodes) for row in rows):
         shape = f"{len(rows)} rows of {sorted({len(row) for row in rows})}"
         raise CaptureError(path, f"{which} latencies", shape, f"expected {len(nodes)} rows of {len(nodes)}")
@@ -126,7 +131,7 @@ def _square(path, which, nodes, rows):
     return matrix
 
 
-def _asymmetric(which, nodes, matrix):
+def _asymmetric(which: str, nodes: Sequence[int], matrix: np.ndarray) -> Iterator[str]:
     for a, b in np.argwhere(np.triu(abs(matrix / matrix.T - 1) > ASYMMETRIC)):
         yield (
             f"{which}: node {nodes[a]} to {nodes[b]} takes {matrix[a, b]:g} ns, back {matrix[b, a]:g} ns: "
@@ -134,7 +139,7 @@ def _asymmetric(which, nodes, matrix):
         )
 
 
-def _slit(path, local_ns):
+def _slit(path: Path, local_ns: float | None) -> NodeLatency:
     ids = sorted(int(p.name[4:]) for p in path.glob("node[0-9]*") if p.name[4:].isdigit())
     if not ids:
         raise CaptureError(path, "node*/distance", "none", "no directory of NUMA nodes")
@@ -151,19 +156,23 @@ def _slit(path, local_ns):
     return checked(path, ids, rows, None, source)
 
 
-def _mlc(path, text):
+def _mlc(path: Path, text: str) -> NodeLatency:
     lines = text.splitlines()
     start = next((at for at, line in enumerate(lines) if MLC_TITLE.match(line)), None)
     if start is None:
         why = f"neither {FORMAT} nor what `mlc --latency_matrix` prints (Measuring idle latencies ...)"
         raise CaptureError(path, "contents", repr(text[:30]), why)
-    heads = (at for at in range(start, min(start + 5, len(lines))) if MLC_HEAD.fullmatch(lines[at]))
-    head = next(heads, None)
-    if head is None:
+    heads = (
+        (at, found)
+        for at, line in enumerate(lines[start : start + 5], start)
+        if (found := MLC_HEAD.fullmatch(line))
+    )
+    head, names = next(heads, (start, None))
+    if names is None:
         raise CaptureError(
             path, f"line {start + 1}", repr(lines[start].strip()[:40]), "no line of NUMA nodes after it"
         )
-    nodes = [int(cell) for cell in MLC_HEAD.fullmatch(lines[head])[1].split()]
+    nodes = [int(cell) for cell in names[1].split()]
     rows = {}
     for at in range(head + 1, len(lines)):
         found = MLC_ROW.fullmatch(lines[at])
@@ -177,7 +186,7 @@ def _mlc(path, text):
     return checked(path, nodes, [rows[node] for node in nodes], None, "Intel MLC, idle")
 
 
-def _cell(path, at, cell):
+def _cell(path: Path, at: int, cell: str) -> float:
     if not cell[0].isdigit():
         raise CaptureError(path, f"line {at + 1}", cell, "a pair that MLC did not measure")
     return float(cell)

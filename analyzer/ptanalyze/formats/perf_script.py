@@ -1,18 +1,21 @@
 """Import `perf script` output with data addresses (from `perf record -d` or `perf mem record`)."""
 
+from pathlib import Path
+from typing import IO
+
 import numpy as np
 
 from ..errors import CaptureError
 from ..kernels.parse import parse_perf
 from ..trace import Event
 from .text_blocks import bad_line, blocks, open_input
-from .trace_writer import UNKNOWN_THREAD, trace_writer
+from .trace_writer import UNKNOWN_THREAD, TraceWriter, trace_writer
 
 SHORTEST_LINE = 8
 WHAT = "no sample with thread, time and address; print them with `perf script -F tid,cpu,time,event,addr`"
 
 
-def import_perf_script(source, out):
+def import_perf_script(source: str | Path | IO[bytes], out: str | Path) -> int:
     """Write the samples of `source` (path or binary stream) to the trace file `out`; returns their number.
 
     perf samples: the trace holds a fraction of all accesses, and facts["sampled"] says so. Samples are
@@ -20,7 +23,7 @@ def import_perf_script(source, out):
     an address (0) or with a kernel address are left out. CaptureError names the first line that lacks one of
     the fields.
     """
-    threads = {}
+    threads: dict[int, int] = {}
     start = None
     with open_input(source) as (file, name), trace_writer(out, tracer="perf script", sampled=True) as writer:
         for block, before in blocks(file, name):
@@ -35,9 +38,9 @@ def import_perf_script(source, out):
         return writer.accesses
 
 
-def parse_block(block, before, name):
+def parse_block(block: np.ndarray, before: int, name: str | Path) -> dict[str, np.ndarray]:
     room = len(block) // SHORTEST_LINE + 1
-    columns = {key: np.empty(room, np.int64) for key in ("tid", "cpu", "time", "page")}
+    columns: dict[str, np.ndarray] = {key: np.empty(room, np.int64) for key in ("tid", "cpu", "time", "page")}
     columns["write"] = np.empty(room, np.bool_)
     n, bad = parse_perf(block, *columns.values())
     if bad >= 0:
@@ -46,12 +49,15 @@ def parse_block(block, before, name):
     return {key: column[:n][kept] for key, column in columns.items()}
 
 
-def write_samples(writer, columns, start, threads):
+def write_samples(
+    writer: TraceWriter, columns: dict[str, np.ndarray], start: int, threads: dict[int, int]
+) -> None:
     order = np.argsort(columns["tid"], kind="stable")  # perf script prints in order of time
     columns = {key: column[order] for key, column in columns.items()}
     tids, first = np.unique(columns["tid"], return_index=True)
-    for tid, part in zip(tids.tolist(), np.split(np.arange(len(order)), first[1:]), strict=True):
-        part = slice(part[0], part[-1] + 1)
+    ends = [*first[1:].tolist(), len(order)]
+    for tid, begin, end in zip(tids.tolist(), first.tolist(), ends, strict=True):
+        part = slice(begin, end)
         time = np.maximum(columns["time"][part] - start, 0)
         if tid not in threads:
             threads[tid] = len(threads)

@@ -12,6 +12,9 @@ from pathlib import Path
 
 from ..errors import CaptureError
 
+Lines = list[tuple[int, str]]  # line numbers from 1, and their text
+Said = dict[str, float | None]  # what is said beside counters: seconds, cpus
+
 MOST_BYTES = 1 << 24
 ONE_RUN = "give the totals of one run (no -I, -A, --per-...)"
 CLOCKS = ("task-clock", "cpu-clock")
@@ -54,7 +57,7 @@ class PerfStat:
     cpus: float | None = None
 
 
-def read_perf_stat(path):
+def read_perf_stat(path: str | Path) -> PerfStat:
     """PerfStat of a file in any of the three forms; CaptureError where it is none."""
     path = Path(path)
     with path.open("rb") as file:
@@ -72,11 +75,11 @@ def read_perf_stat(path):
     if not rows:
         start = repr(lines[0][:30] if lines else "")
         raise CaptureError(path, "contents", start, f"no counter of perf stat in it: {ONE_RUN}")
-    return PerfStat(str(path), _by_name(rows), **_extra(rows, extra))
+    return PerfStat(str(path), _by_name(rows), *_extra(rows, extra))
 
 
-def _by_name(rows):
-    counters = {}
+def _by_name(rows: list[Counter]) -> dict[tuple[str, str], Counter]:
+    counters: dict[tuple[str, str], Counter] = {}
     for row in rows:
         key = (row.name, row.modes)
         if key in counters:
@@ -86,19 +89,20 @@ def _by_name(rows):
     return counters
 
 
-def _extra(rows, extra):
+def _extra(rows: list[Counter], extra: Said) -> tuple[float | None, float | None]:
     """Seconds and CPUs, from the summary of text, or from a clock's own metric in the other forms."""
-    clock = next((row for row in rows if row.name in CLOCKS and row.value and row.unit == "msec"), None)
+    clocks = (row.value for row in rows if row.name in CLOCKS and row.unit == "msec")
+    busy_ms = next(filter(None, clocks), None)
     cpus = extra.get("cpus")
     seconds = extra.get("seconds")
-    if seconds is None and clock and cpus:
-        seconds = clock.value / 1000 / cpus
-    if cpus is None and clock and seconds:
-        cpus = clock.value / 1000 / seconds
-    return {"seconds": seconds, "cpus": cpus}
+    if seconds is None and busy_ms and cpus:
+        seconds = busy_ms / 1000 / cpus
+    if cpus is None and busy_ms and seconds:
+        cpus = busy_ms / 1000 / seconds
+    return seconds, cpus
 
 
-def _name(event):
+def _name(event: str) -> tuple[str, str]:
     """(name in lower case, privilege letters) of an event as given to perf."""
     fixed = FIXED.fullmatch(event)
     match = fixed or PRIVILEGES.fullmatch(event)
@@ -108,27 +112,30 @@ def _name(event):
     return match["name"].lower(), "".join(sorted(set(letters) & set("ukhGH")))
 
 
-def _text(lines):
-    rows, extra = [], {}
+def _text(lines: Lines) -> tuple[list[Counter], Said]:
+    rows: list[Counter] = []
+    extra: Said = {}
     for at, line in lines:
         if elapsed := ELAPSED.fullmatch(line):
             extra["seconds"] = _decimal(elapsed["value"])
         elif (found := LINE.fullmatch(line)) and found["event"] != "seconds":
             rest = found["rest"] or ""
-            running = RUNNING.search(rest)
+            share = RUNNING.search(rest)
             if busy := UTILIZED.search(rest):
                 extra["cpus"] = _decimal(busy[1])
             text = found["value"]
             if found["unit"]:
-                value = _decimal(text)
+                value: float | None = _decimal(text)
             else:  # whatever groups its digits by three
                 value = float(re.sub(GAP, "", text)) if re.fullmatch(COUNT, text) else None
-            running = _decimal(running[1]) if running else 100.0
+            running = _decimal(share[1]) if share else 100.0
             rows.append(_counter(at, found["event"], text, value, running, found["unit"] or ""))
     return rows, extra
 
 
-def _counter(at, event, text, value, running, unit):
+def _counter(
+    at: int, event: str, text: str, value: float | None, running: float | None, unit: str
+) -> Counter:
     """Counter of a line; `value` None where `text` is no number."""
     name, modes = _name(event)
     trouble = ""
@@ -141,14 +148,14 @@ def _counter(at, event, text, value, running, unit):
     return Counter(name, modes, None if trouble else value, running or 0.0, at, trouble, unit)
 
 
-def _decimal(text):
+def _decimal(text: str) -> float:
     """A number whose last mark, if it is a point or comma, is the decimal one."""
     whole, mark, part = text.replace(",", ".").rpartition(".")
     whole, part = (re.sub(r"\D", "", whole), part) if mark else (part, "")
     return float(f"{re.sub(GAP, '', whole) or 0}.{re.sub(GAP, '', part) or 0}")
 
 
-def _separator(lines):
+def _separator(lines: Lines) -> str | None:
     """The mark of -x: the character before a known event and after a count, where there is nothing else."""
     for _, line in lines:
         found = re.match(r"(?:\s*[\d.]+|\s*<not \w+>)([,;|:\t!@^])[^\d\s,;|:\t!@^]*\1[A-Za-z]", line)
@@ -157,9 +164,10 @@ def _separator(lines):
     return None
 
 
-def _separated(lines, mark):
+def _separated(lines: Lines, mark: str) -> tuple[list[Counter], Said]:
     """value, unit, event, [variance %,] run time, percentage[, metric, its unit] of each line."""
-    rows, extra = [], {}
+    rows: list[Counter] = []
+    extra: Said = {}
     for at, line in lines:
         cells = [cell.strip() for cell in line.split(mark)]
         if len(cells) < 3 or not re.match("[A-Za-z]", cells[2]):
@@ -172,9 +180,10 @@ def _separated(lines, mark):
     return rows, extra
 
 
-def _json(path, lines):
+def _json(path: Path, lines: Lines) -> tuple[list[Counter], Said]:
     """One JSON object a line, perf-stat(1), JSON FORMAT."""
-    rows, extra = [], {}
+    rows: list[Counter] = []
+    extra: Said = {}
     for at, line in lines:
         try:
             cell = json.loads(line)
@@ -190,11 +199,11 @@ def _json(path, lines):
     return rows, extra
 
 
-def _plain(text):
+def _plain(text: str) -> float | None:
     """A number of the C locale, or None."""
     return float(text) if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII) else None
 
 
-def _percent(text):
+def _percent(text: str) -> float | None:
     value = _plain(text.replace(",", "."))
     return value if value is not None and value <= 100 else None

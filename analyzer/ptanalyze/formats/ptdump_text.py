@@ -10,6 +10,7 @@ import mmap
 import re
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,9 @@ REASONS = {
 UNKNOWN = ("entry flags", "vmas", "cpus", "distances", "leaves of 1 GiB (taken where no table is)")
 
 
-def import_ptdump(path, directory, nested=None, which=-1):
+def import_ptdump(
+    path: str | Path, directory: str | Path, nested: str | Path | None = None, which: int = -1
+) -> Snapshot:
     """Snapshot of a text dump, also written into the existing `directory`; the caller seals it.
 
     nested  dump of the VM's nested table (ePT), made on the host at the same time: gives `host`
@@ -46,11 +49,12 @@ def import_ptdump(path, directory, nested=None, which=-1):
     UsageError if a file is missing or holds no such dump; CaptureError where it is damaged.
     """
     with tempfile.TemporaryDirectory(prefix=".import.", dir=directory) as spill:
-        guest, topology, pid, notes = read_dump(path, which, "x86", spill)
+        guest, topology, pid, guest_notes = read_dump(path, which, "x86", spill)
         host = None
+        notes: dict[str, Any] = {**guest_notes}
         if nested is not None:
             host, topology, _, host_notes = read_dump(nested, which, "ept", spill)
-            notes = {"guest": notes, "host": host_notes}
+            notes = {"guest": guest_notes, "host": host_notes}
             host.node[:] = topology.node_of_frame(host.frame)
         guest.node[:] = table_nodes(guest, host, topology)
         facts = {"pid": pid, "method": "vMitosis ptdump", "import": notes, "unknown": [*UNKNOWN]}
@@ -59,7 +63,9 @@ def import_ptdump(path, directory, nested=None, which=-1):
     return snapshot
 
 
-def read_dump(path, which, encoding, spill):
+def read_dump(
+    path: str | Path, which: int, encoding: str, spill: str
+) -> tuple[Tree, Topology, int, dict[str, int]]:
     """(Tree, Topology, PID, what was repaired) of one dump in `path`; entries live in a file in `spill`."""
     path = Path(path)
     try:
@@ -95,7 +101,7 @@ def read_dump(path, which, encoding, spill):
     return tree, topology, pid, {**notes, **repaired}
 
 
-def find_block(path, text, which):
+def find_block(path: Path, text: mmap.mmap, which: int) -> tuple[int, int, int, int]:
     """(start, end, PID, tables) of the chosen <ptdump> block in the text."""
     blocks = list(BLOCK.finditer(text))
     if not blocks:
@@ -113,13 +119,13 @@ def find_block(path, text, which):
     return text.find(b"\n", block.end()) + 1, end, int(block[1]), count
 
 
-def read_numa_map(path, text, before):
+def read_numa_map(path: Path, text: mmap.mmap, before: int) -> Topology:
     """Topology of the last <numamap> before a position; its CPUs and distances are unknown."""
     start = text.rfind(b"<numamap>", 0, before)
     if start < 0:
         raise CaptureError(path, "numamap", "missing", "no node ranges before the dump")
     end = text.find(b"</numamap>", start, before)
-    ranges = {}
+    ranges: dict[int, list[tuple[int, int]]] = {}
     for line in text[start + 9 : max(end, start + 9)].decode("ascii", "replace").split("\n"):
         if not line or line.startswith("#"):
             continue
@@ -131,7 +137,9 @@ def read_numa_map(path, text, before):
     return Topology(tuple(Node(n, (), np.array(frames, np.int64).reshape(-1, 2)) for n, frames in nodes))
 
 
-def read_rows(path, text, start, end, count, spill):
+def read_rows(
+    path: Path, text: mmap.mmap, start: int, end: int, count: int, spill: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """level int64[T], frame int64[T], words int64[T, 512] (in a file in `spill`) of the rows of a block."""
     level, frame = np.zeros(count, np.int64), np.zeros(count, np.int64)
     with tempfile.TemporaryFile(dir=spill) as file:
@@ -145,7 +153,7 @@ def read_rows(path, text, start, end, count, spill):
     return level, frame, words
 
 
-def to_entries(words, level, encoding, topology):
+def to_entries(words: np.ndarray, level: int, encoding: str, topology: Topology) -> tuple[np.ndarray, int]:
     """(raw entries, how many inverted frames were found) of the words of tables of one level.
 
     Kernels with the L1TF mitigation invert the frame of an entry that is not present, older ones do not; the
@@ -169,7 +177,9 @@ def to_entries(words, level, encoding, topology):
     return np.where(empty, 0, entries | np.where(huge, HUGE, 0)), inverted
 
 
-def true_frames(frame, hint, huge, topology):
+def true_frames(
+    frame: np.ndarray, hint: np.ndarray, huge: np.ndarray, topology: Topology
+) -> tuple[np.ndarray, int]:
     complement = ~frame & np.where(huge, np.uint64((1 << 36) - 512), np.uint64((1 << 36) - 1))
     outside = topology.node_of_frame(frame.astype(np.int64)) < 0
     inside = topology.node_of_frame(complement.astype(np.int64)) >= 0
@@ -177,7 +187,7 @@ def true_frames(frame, hint, huge, topology):
     return np.where(flip, complement, frame), int(flip.sum())
 
 
-def reorder(entries, order, spill):
+def reorder(entries: np.ndarray, order: np.ndarray, spill: str) -> np.ndarray:
     with tempfile.TemporaryFile(dir=spill) as file:
         sorted_entries = np.memmap(file, np.uint64, "w+", 0, (len(order), 512))
     for at in range(0, len(order), CHUNK):

@@ -1,10 +1,12 @@
 """A dump's tables, known only by frame and level, put together: who points to whom, at which address."""
 
+from pathlib import Path
+
 import numpy as np
 
 from ..entries import HUGE, frame, leaf, table
 from ..errors import CaptureError
-from ..snapshot import UNKNOWN_NODE
+from ..snapshot import UNKNOWN_NODE, Topology, Tree
 from .tables_file import enclosing_tables
 
 LEVELS = 4
@@ -12,7 +14,9 @@ USER_SLOTS = 256
 GIB_FRAMES = 1 << 18
 
 
-def assemble(path, level, frames, entries, encoding):
+def assemble(
+    path: Path, level: np.ndarray, frames: np.ndarray, entries: np.ndarray, encoding: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, int]]:
     """(base, parent, order, repaired): tables in depth-first `order`, with base addresses and parents.
 
     Pointers to no table of the dump become 1 GiB leaves (level 3, aligned) or are cleared in `entries`,
@@ -38,7 +42,16 @@ def assemble(path, level, frames, entries, encoding):
     return base, enclosing_tables(level[order], LEVELS), order, repaired
 
 
-def children(parents, base, height, level, frames, entries, encoding, repaired):
+def children(
+    parents: np.ndarray,
+    base: np.ndarray,
+    height: int,
+    level: np.ndarray,
+    frames: np.ndarray,
+    entries: np.ndarray,
+    encoding: str,
+    repaired: dict[str, int],
+) -> tuple[np.ndarray, np.ndarray]:
     """(tables, bases) of level height - 1 that `parents` at addresses `base` point to, by address."""
     rows = entries[parents]
     at, slot = np.nonzero(table(rows, height, encoding))
@@ -57,14 +70,14 @@ def children(parents, base, height, level, frames, entries, encoding, repaired):
     return pool[place[there]], base[at[there]] + (slot[there] << (3 + 9 * height))
 
 
-def first_mention(tables):
+def first_mention(tables: np.ndarray) -> np.ndarray:
     """bool[n]: no earlier pointer leads to the same table."""
     first = np.zeros(len(tables), bool)
     first[np.unique(tables, return_index=True)[1]] = True
     return first
 
 
-def table_nodes(guest, host, topology):
+def table_nodes(guest: Tree, host: Tree | None, topology: Topology) -> np.ndarray:
     """int16[T]: NUMA node of each guest table's frame, through the host tree if there is one."""
     if host is None:
         return topology.node_of_frame(guest.frame)

@@ -1,17 +1,19 @@
 """Results on disk: FILE.json holds everything (what `whatif --json` prints), FILE.parquet the flat rows."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ..errors import CaptureError, UsageError
-from ..result import frame
+from ..result import Result, frame
 from ..tables import SCHEMA, plain
 from .atomic import atomic_write
 
 WHAT = "whatif"
 
 
-def must_be_writable(output):
+def must_be_writable(output: str | Path) -> None:
     """UsageError unless the name says which format is meant."""
     if not str(output).endswith((".parquet", ".json")):
         raise UsageError(
@@ -19,7 +21,7 @@ def must_be_writable(output):
         )
 
 
-def write_results(output, results):
+def write_results(output: str | Path, results: Sequence[Result]) -> None:
     """Write [Result] to FILE.json or FILE.parquet."""
     must_be_writable(output)
     with atomic_write(output) as file:
@@ -30,14 +32,15 @@ def write_results(output, results):
         file.write(json.dumps(plain(whole), indent=1, allow_nan=False).encode() + b"\n")
 
 
-def read_rows(path):
+def read_rows(path: str | Path) -> list[dict[str, Any]]:
     """[{column: value}] of a results file, FILE.json or FILE.parquet; CaptureError where it is neither."""
     path = Path(path)
     try:
         if path.suffix == ".parquet":
             import pandas
 
-            return pandas.read_parquet(path).to_dict("records")
+            flat: list[dict[str, Any]] = pandas.read_parquet(path).to_dict("records")
+            return flat
         whole = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None
@@ -49,10 +52,11 @@ def read_rows(path):
         raise CaptureError(path, "what", _shown(whole), "expected what `ptanalyze whatif --json` prints")
     if whole.get("schema") != SCHEMA:
         raise CaptureError(path, "schema", whole.get("schema"), f"this version reads schema {SCHEMA}")
-    if not all(isinstance(row, dict) and "policy" in row for row in whole["result"]):
+    rows: list[dict[str, Any]] = whole["result"]
+    if not all(isinstance(row, dict) and "policy" in row for row in rows):
         raise CaptureError(path, "result", "a row without a policy", "expected what `ptanalyze whatif` wrote")
-    return whole["result"]
+    return rows
 
 
-def _shown(whole):
+def _shown(whole: object) -> str:
     return repr(whole.get("what")) if isinstance(whole, dict) else type(whole).__name__

@@ -1,15 +1,17 @@
 """`snapshot.json`, `maps` and the tables beside them: a Snapshot as a directory of files."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, dataclass_transform
 
 import msgspec
 import numpy as np
 
 from ..errors import CaptureError, UsageError
-from ..snapshot import EMULATOR, NO_PARENT, Node, Snapshot, Topology
+from ..snapshot import EMULATOR, NO_PARENT, Node, Snapshot, Topology, Tree
 from .atomic import atomic_write
-from .json_record import decode_record, write_record
+from .json_record import decode_facts, decode_record, write_record
 from .maps import format_maps, parse_maps
 from .tables_file import read_tree, write_tree
 
@@ -18,6 +20,7 @@ FORMAT = "ptanalyze-snapshot"
 VERSION = 1
 
 
+@dataclass_transform(frozen_default=True)  # what msgspec does: a struct of a frozen one is frozen
 class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     pass
 
@@ -109,20 +112,20 @@ class SnapshotRecord(Strict):
     facts: msgspec.Raw
 
 
-def read_snapshot(directory):
+def read_snapshot(directory: str | Path) -> Snapshot:
     """Snapshot of `directory`: snapshot.json, maps, gpt.* and, for a VM, ept.*.
 
     CaptureError names file, field and value of what is damaged; UsageError what is missing.
     """
     directory = Path(directory)
     path = directory / FILE
-    record = decode_record(path, read_bytes(path), SnapshotRecord, FORMAT, VERSION, Facts)
+    record = decode_record(path, read_bytes(path), SnapshotRecord, FORMAT, VERSION)
+    facts = decode_facts(path, record.facts, Facts, FORMAT)
     guest = read_tree(directory, "gpt")
     for field in ("levels", "encoding"):
         if getattr(record, field) != getattr(guest, field):
             why = f"gpt.tables says {getattr(guest, field)}"
             raise CaptureError(directory / FILE, field, getattr(record, field), why)
-    facts = msgspec.json.decode(record.facts)
     vmas, names = parse_maps(read_bytes(directory / "maps"), directory / "maps")
     for start, end in facts.get("emulator", ()):
         vmas["emulator"] |= (vmas["start"] >= start) & (vmas["end"] <= end)
@@ -131,7 +134,7 @@ def read_snapshot(directory):
     return Snapshot(guest, vmas, names, topology_of(directory / FILE, record.nodes), host, facts)
 
 
-def mark_emulator(tree, vmas):
+def mark_emulator(tree: Tree, vmas: np.ndarray) -> None:
     """Flag the table pages in whose range the tracer has VMAs and the program has none."""
     if not vmas["emulator"].any():
         return
@@ -141,7 +144,12 @@ def mark_emulator(tree, vmas):
     tree.flags[none & (tree.parent != NO_PARENT)] |= EMULATOR
 
 
-def write_snapshot(directory, snapshot, extra=None, maps=None):
+def write_snapshot(
+    directory: str | Path,
+    snapshot: Snapshot,
+    extra: dict[str, Any] | None = None,
+    maps: bytes | None = None,
+) -> None:
     """Write `snapshot` into the existing `directory`, snapshot.json last.
 
     extra  facts beside snapshot.facts; maps  bytes of /proc/PID/maps, else made from snapshot.vmas
@@ -157,35 +165,35 @@ def write_snapshot(directory, snapshot, extra=None, maps=None):
     write_json(directory, snapshot, {**snapshot.facts, **(extra or {})})
 
 
-def write_json(directory, snapshot, facts):
-    raw = msgspec.Raw(msgspec.json.encode(facts))
-    fields = {
-        "levels": snapshot.guest.levels,
-        "encoding": snapshot.guest.encoding,
-        "nodes": node_records(snapshot.topology),
-        "facts": raw,
-    }
-    record = SnapshotRecord(format=FORMAT, version=VERSION, **fields)
+def write_json(directory: str | Path, snapshot: Snapshot, facts: dict[str, Any]) -> None:
+    record = SnapshotRecord(
+        format=FORMAT,
+        version=VERSION,
+        levels=snapshot.guest.levels,
+        encoding=snapshot.guest.encoding,
+        nodes=node_records(snapshot.topology),
+        facts=msgspec.Raw(msgspec.json.encode(facts)),
+    )
     write_record(Path(directory) / FILE, record)
 
 
-def node_records(topology):
+def node_records(topology: Topology) -> tuple[NodeRecord, ...]:
     return tuple(
         NodeRecord(
-            id=n.id, cpus=n.cpus, distance=n.distance, frames=tuple(tuple(map(int, r)) for r in n.frames)
+            id=n.id, cpus=n.cpus, distance=n.distance, frames=tuple((int(a), int(b)) for a, b in n.frames)
         )
         for n in topology.nodes
     )
 
 
-def read_bytes(path):
+def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file; is this a capture with page tables?") from None
 
 
-def topology_of(path, records):
+def topology_of(path: Path, records: Sequence[NodeRecord]) -> Topology:
     """Topology of NodeRecords; CaptureError if nodes or frame ranges overlap or are empty."""
     ids = [record.id for record in records]
     if len(set(ids)) < len(ids) or any(not 0 <= i < 1 << 15 for i in ids):
@@ -202,6 +210,6 @@ def topology_of(path, records):
     return Topology(tuple(Node(r.id, r.cpus, f, r.distance) for r, f in zip(records, frames, strict=True)))
 
 
-def now():
+def now() -> str:
     """The current time as a fact: ISO 8601, UTC."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

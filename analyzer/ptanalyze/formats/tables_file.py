@@ -31,16 +31,15 @@ HEADER_DTYPE = np.dtype(
         ("words", "S464"),
     ]
 )
-TABLE_DTYPE = np.dtype(
-    [
-        ("base", "<u8"),
-        ("frame", "<i8"),
-        ("parent", "<i4"),
-        ("node", "<i2"),
-        ("level", "u1"),
-        ("flags", "u1"),
-    ]
-)
+COLUMNS = [
+    ("base", "<u8"),
+    ("frame", "<i8"),
+    ("parent", "<i4"),
+    ("node", "<i2"),
+    ("level", "u1"),
+    ("flags", "u1"),
+]
+TABLE_DTYPE = np.dtype(COLUMNS)
 TABLES_WORDS = (
     "One 24-byte record a table page, little endian, depth first, root first: "
     "u64 first address mapped, i64 page frame (-1 unknown), i32 index of the parent (-1 root), "
@@ -54,7 +53,7 @@ ENTRIES_WORDS = (
 )
 
 
-def read_tree(directory, name="gpt"):
+def read_tree(directory: str | Path, name: str = "gpt") -> Tree:
     """Tree of `name`.tables and `name`.entries in `directory`; entries stay a read-only memory map.
 
     Whatever a walker indexes with (parents, levels, addresses) is validated: CaptureError names file, field
@@ -69,15 +68,12 @@ def read_tree(directory, name="gpt"):
     count, levels = int(header["count"]), int(header["levels"])
     records = np.fromfile(tables, TABLE_DTYPE, count, offset=HEADER_DTYPE.itemsize)
     validate(tables, records, levels)
-    return Tree(
-        entries=np.memmap(entries, "<u8", "r", ENTRIES_HEADER, (count, ENTRIES_PER_TABLE)),
-        **{field: np.ascontiguousarray(records[field]) for field in TABLE_DTYPE.names},
-        levels=levels,
-        encoding=header["encoding"].decode(),
-    )
+    base, frame, parent, node, level, flags = (np.ascontiguousarray(records[field]) for field, _ in COLUMNS)
+    raw = np.memmap(entries, "<u8", "r", ENTRIES_HEADER, (count, ENTRIES_PER_TABLE))
+    return Tree(raw, base, frame, parent, node, level, flags, levels, header["encoding"].decode())
 
 
-def write_tree(directory, name, tree):
+def write_tree(directory: str | Path, name: str, tree: Tree) -> None:
     """Write `tree` as `name`.entries and `name`.tables (0600, each whole or not at all)."""
     with atomic_write(Path(directory) / f"{name}.entries") as out:
         head = header_of(tree, ENTRIES_MAGIC, ENTRIES_HEADER, ENTRIES_PER_TABLE * 8, ENTRIES_WORDS)
@@ -86,10 +82,10 @@ def write_tree(directory, name, tree):
     write_records(directory, name, tree)
 
 
-def write_records(directory, name, tree):
+def write_records(directory: str | Path, name: str, tree: Tree) -> None:
     """Write `name`.tables alone, beside entries that are there; flags that readers derive are left out."""
     records = np.empty(len(tree), TABLE_DTYPE)
-    for field in TABLE_DTYPE.names:
+    for field, _ in COLUMNS:
         records[field] = getattr(tree, field)
     records["flags"] &= FLAGS
     with atomic_write(Path(directory) / f"{name}.tables") as out:
@@ -97,12 +93,12 @@ def write_records(directory, name, tree):
         out.write(records.data)
 
 
-def header_of(tree, magic, header_bytes, record_bytes, words):
+def header_of(tree: Tree, magic: bytes, header_bytes: int, record_bytes: int, words: str) -> bytes:
     fields = (magic, VERSION, BYTE_ORDER, header_bytes, record_bytes, len(tree), tree.levels)
     return np.array([(*fields, tree.encoding.encode(), words.encode())], HEADER_DTYPE).tobytes()
 
 
-def read_header(path, magic, header_bytes, record_bytes):
+def read_header(path: Path, magic: bytes, header_bytes: int, record_bytes: int) -> np.void:
     """The header of `path`, a HEADER_DTYPE scalar, validated against what it must be and the file's size."""
     try:
         with open(path, "rb") as file:
@@ -112,7 +108,7 @@ def read_header(path, magic, header_bytes, record_bytes):
         raise UsageError(f"{path}: no such file; is this a capture with page tables?") from None
     if len(raw) < HEADER_DTYPE.itemsize:
         raise CaptureError(path, "size", size, f"shorter than its {HEADER_DTYPE.itemsize}-byte header")
-    header = np.frombuffer(raw, HEADER_DTYPE)[0]
+    header: np.void = np.frombuffer(raw, HEADER_DTYPE)[0]
     expected = {
         "magic": magic,
         "byte_order": BYTE_ORDER,
@@ -135,7 +131,7 @@ def read_header(path, magic, header_bytes, record_bytes):
     return header
 
 
-def validate(path, records, levels):
+def validate(path: Path, records: np.ndarray, levels: int) -> None:
     """CaptureError unless the records form depth-first trees: levels, parents, addresses, flags."""
     level, base, parent = (records[field].astype(np.int64) for field in ("level", "base", "parent"))
     reject(path, "level", level, (level < 1) | (level > levels), f"expected 1 to {levels}")
@@ -160,7 +156,7 @@ def validate(path, records, levels):
     reject(path, "base", base, out_of_order(level, parent, slot, levels), "not after its elder sibling")
 
 
-def enclosing_tables(level, levels):
+def enclosing_tables(level: np.ndarray, levels: int) -> np.ndarray:
     """int64[T]: the last table before each one that stands one level higher, NO_PARENT for roots."""
     index = np.arange(len(level))
     expected = np.full(len(level), -2)
@@ -172,7 +168,7 @@ def enclosing_tables(level, levels):
     return expected
 
 
-def out_of_order(level, parent, slot, levels):
+def out_of_order(level: np.ndarray, parent: np.ndarray, slot: np.ndarray, levels: int) -> np.ndarray:
     """bool[T]: tables whose slot in their parent does not come after that of the sibling before them."""
     wrong = np.zeros(len(level), bool)
     for here in range(1, levels):
@@ -181,7 +177,7 @@ def out_of_order(level, parent, slot, levels):
     return wrong
 
 
-def reject(path, field, values, wrong, why):
+def reject(path: Path, field: str, values: np.ndarray, wrong: np.ndarray, why: str) -> None:
     if wrong.any():
         at = int(np.argmax(wrong))
         raise CaptureError(path, f"{field} of table {at}", values[at], why)

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ..snapshot import ENTRIES_PER_TABLE
+from ..snapshot import ENTRIES_PER_TABLE, Tree
 from .tables_file import ENTRIES_HEADER, ENTRIES_MAGIC, ENTRIES_WORDS, header_of
 
 TABLE_BYTES = ENTRIES_PER_TABLE * 8
 BLOCK = 4096  # tables moved at a time: 16 MiB
 
 
-def reserve_entries(directory, name, room):
+def reserve_entries(directory: str | Path, name: str, room: int) -> np.ndarray:
     """uint64[room, 512], all zero: the writable map of a new, sparse `name`.entries (0600).
 
     The directory must not be in use yet (capture_dir.new_capture); close_entries makes a whole file of it.
@@ -24,7 +24,7 @@ def reserve_entries(directory, name, room):
         return np.asarray(np.memmap(file, "<u8", "r+", ENTRIES_HEADER, (room, ENTRIES_PER_TABLE)))
 
 
-def keep_tables(entries, kept):
+def keep_tables(entries: np.ndarray, kept: np.ndarray) -> None:
     """Move tables `kept` (int64[n], ascending) to the front of uint64[room, 512], in place, in blocks."""
     moved = np.flatnonzero(kept != np.arange(len(kept)))
     for start in range(moved[0] if len(moved) else len(kept), len(kept), BLOCK):
@@ -32,7 +32,7 @@ def keep_tables(entries, kept):
         entries[start:end] = entries[kept[start:end]]
 
 
-def close_entries(directory, name, tree):
+def close_entries(directory: str | Path, name: str, tree: Tree) -> None:
     """Cut the file to the tables of `tree`, write its header, sync."""
     with open(Path(directory) / f"{name}.entries", "r+b") as file:
         head = header_of(tree, ENTRIES_MAGIC, ENTRIES_HEADER, TABLE_BYTES, ENTRIES_WORDS)

@@ -1,6 +1,9 @@
 """Large text inputs as blocks of whole lines."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -11,16 +14,16 @@ LONGEST_LINE = 1 << 16
 
 
 @contextmanager
-def open_input(source):
+def open_input(source: str | Path | IO[bytes]) -> Iterator[tuple[IO[bytes], str | Path]]:
     """(binary stream, name) of a path or of a stream that is open already."""
-    if hasattr(source, "read"):
+    if isinstance(source, str | Path):
+        with open(source, "rb") as file:
+            yield file, source
+    else:
         yield source, getattr(source, "name", "standard input")
-        return
-    with open(source, "rb") as file:
-        yield file, source
 
 
-def blocks(file, name, size=BLOCK):
+def blocks(file: IO[bytes], name: str | Path, size: int = BLOCK) -> Iterator[tuple[np.ndarray, int]]:
     """Yield uint8[n] blocks that end at a line's end, with the number of bytes before each."""
     rest = b""
     before = 0
@@ -38,7 +41,7 @@ def blocks(file, name, size=BLOCK):
         yield np.frombuffer(rest, np.uint8), before
 
 
-def bad_line(name, block, before, at, what):
+def bad_line(name: str | Path, block: np.ndarray, before: int, at: int, what: str) -> CaptureError:
     """CaptureError about the line at block[at]."""
     line = bytes(block[at : at + 80]).split(b"\n")[0].decode("utf-8", "replace")
     return CaptureError(name, f"line at byte {before + at}", repr(line), what)

@@ -1,5 +1,8 @@
 """Chunks of a trace.ptt to batches of touches, region ids instead of page numbers."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
 
 from ..errors import CaptureError
@@ -24,7 +27,15 @@ class TraceDecoder:
     base_page  added to every page
     """
 
-    def __init__(self, path, data, chunks, payload, length, base_page):
+    def __init__(
+        self,
+        path: Path,
+        data: np.ndarray,
+        chunks: np.ndarray,
+        payload: np.ndarray,
+        length: np.ndarray,
+        base_page: int,
+    ) -> None:
         self.path, self.data, self.chunks, self.base_page = path, data, chunks, base_page
         self.payload = np.ascontiguousarray(payload, np.int64)
         self.length = np.ascontiguousarray(length, np.int64)
@@ -37,10 +48,10 @@ class TraceDecoder:
         self.regions = np.empty(0, np.int64)
         self.grow(1 << 10)
 
-    def damaged(self, chunk, why):
+    def damaged(self, chunk: int, why: str) -> CaptureError:
         return CaptureError(self.path, f"chunk {chunk}", f"at byte {self.payload[chunk]}", why)
 
-    def grow(self, room):
+    def grow(self, room: int) -> None:
         """Room for `room` regions (a power of two); ids stay."""
         if room > 1 << decode.ID_BITS:
             raise CaptureError(
@@ -52,7 +63,7 @@ class TraceDecoder:
         decode.number_pages(self.regions[:known] << 9, known, table, regions, 0, scratch)
         self.table, self.regions = table, regions
 
-    def decode(self, first, last, page, write, count):
+    def decode(self, first: int, last: int, page: np.ndarray, write: np.ndarray, count: np.ndarray) -> None:
         """Decode chunks first..last-1 into page, write, count (uint32, bool, uint32), from their start on."""
         at = first
         while at < last:
@@ -67,13 +78,13 @@ class TraceDecoder:
             elif error:
                 raise self.damaged(at, DAMAGE[error])
 
-    def find_regions(self):
+    def find_regions(self) -> np.ndarray:
         """uint64[R]: address >> 21 of each region by first touch; decodes and so checks the whole trace."""
         for _ in self.batches(LEARN_TOUCHES):
             pass
         return self.regions[: self.known].astype(np.uint64)
 
-    def batches(self, least):
+    def batches(self, least: int) -> Iterator[Touches]:
         """Yield Touches of consecutive whole chunks, each of at least `least` touches but the last."""
         total = int(self.touches.sum())
         first = 0

@@ -11,7 +11,7 @@ from .trace_decoder import TraceDecoder
 from .trace_frames import CHUNK, EVENT, PAYLOAD_DTYPE, map_file, read_frames, read_header
 
 
-def read_trace(path):
+def read_trace(path: str | Path) -> Trace:
     """Trace of a trace.ptt; CaptureError when damaged, foreign, of an unknown version or without touches.
 
     A file cut short (a crash, a copy that stopped) is a shorter trace: facts["lost_bytes"] says by how much.
@@ -37,7 +37,7 @@ def read_trace(path):
     return Trace(chunks, events, threads, decoder.find_regions(), decoder.batches, facts)
 
 
-def make_chunks(frames):
+def make_chunks(frames: np.ndarray) -> np.ndarray:
     chunks = np.zeros(len(frames), CHUNK_DTYPE)
     chunks["touches"] = frames["records"]
     chunks["first"] = np.cumsum(chunks["touches"]) - chunks["touches"]
@@ -46,7 +46,14 @@ def make_chunks(frames):
     return chunks
 
 
-def read_events(path, data, frames, offset, is_chunk, guest_base):
+def read_events(
+    path: Path,
+    data: np.ndarray,
+    frames: np.ndarray,
+    offset: np.ndarray,
+    is_chunk: np.ndarray,
+    guest_base: int,
+) -> tuple[np.ndarray, np.ndarray]:
     """(EVENT_DTYPE[n], THREAD_DTYPE[threads]); addresses have guest_base added."""
     at = np.flatnonzero(~is_chunk)
     kind = frames["kind"][at]
@@ -71,7 +78,7 @@ def read_events(path, data, frames, offset, is_chunk, guest_base):
     return events, make_threads(frames, events)
 
 
-def add_base(events, guest_base):
+def add_base(events: np.ndarray, guest_base: int) -> None:
     if guest_base:
         moved = (events["kind"] >= Event.MMAP) & (events["kind"] <= Event.BRK)
         events["a"][moved & (events["a"] != 0)] += np.uint64(guest_base)
@@ -79,7 +86,7 @@ def add_base(events, guest_base):
         events["result"][placed] += guest_base
 
 
-def make_threads(frames, events):
+def make_threads(frames: np.ndarray, events: np.ndarray) -> np.ndarray:
     """One row a thread index seen anywhere; what no event says stays unknown (-1)."""
     threads = np.zeros(int(frames["thread"].max(initial=0)) + 1, THREAD_DTYPE)
     threads["tid"] = threads["parent"] = threads["end"] = -1

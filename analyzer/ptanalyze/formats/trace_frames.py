@@ -2,6 +2,8 @@
 
 import mmap
 import zlib
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -69,7 +71,7 @@ PAYLOAD_DTYPE = np.dtype(
 )
 
 
-def map_file(path):
+def map_file(path: Path) -> np.ndarray:
     """uint8[bytes] over the file, mapped read-only."""
     with open(path, "rb") as file:
         if file.seek(0, 2) < HEADER_BYTES:
@@ -77,8 +79,8 @@ def map_file(path):
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 
 
-def read_header(path, data):
-    header = data[:HEADER_BYTES].view(HEADER_DTYPE)[0]
+def read_header(path: Path, data: np.ndarray) -> np.void:
+    header: np.void = data[:HEADER_BYTES].view(HEADER_DTYPE)[0]
     expect = {
         "magic": MAGIC,
         "byte_order": BYTE_ORDER,
@@ -100,7 +102,9 @@ def read_header(path, data):
     return header
 
 
-def read_frames(path, data, header):
+def read_frames(
+    path: Path, data: np.ndarray, header: np.void
+) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """(frames, offsets, facts): every frame checked against its CRC-32, in the order of the file."""
     ended = int(header["ended"])
     promised = int(header["bytes"]) if ended else len(data)
@@ -136,9 +140,9 @@ def read_frames(path, data, header):
     return frames[:good], offset[:good], facts
 
 
-def count_good(data, frames, offset):
+def count_good(data: np.ndarray, frames: np.ndarray, offset: np.ndarray) -> int:
     """Number of leading frames whose CRC-32 holds."""
-    view = memoryview(data)
+    view = data.data
     columns = zip(offset.tolist(), frames["bytes"].tolist(), frames["crc"].tolist(), strict=True)
     for i, (at, length, crc) in enumerate(columns):
         found = zlib.crc32(b"\0\0\0\0", zlib.crc32(view[at : at + 4]))

@@ -1,12 +1,15 @@
 """Write trace.ptt from Python: what importers and tests make is what the native writer makes."""
 
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
 from ..kernels import decode
-from ..trace import SLOT_BITS
+from ..trace import SLOT_BITS, Touches, Trace
 from .atomic import atomic_write
 from .trace_frames import (
     BYTE_ORDER,
@@ -31,7 +34,7 @@ UNKNOWN_THREAD = (1 << 64) - 1
 
 
 @contextmanager
-def trace_writer(path, **facts):
+def trace_writer(path: str | Path, **facts: Any) -> Iterator["TraceWriter"]:
     """A TraceWriter whose file becomes `path` (0600) when the block ends; facts as in Trace.facts."""
     with atomic_write(path) as file:
         writer = TraceWriter(file)
@@ -40,13 +43,23 @@ def trace_writer(path, **facts):
 
 
 class TraceWriter:
-    def __init__(self, file):
+    def __init__(self, file: IO[bytes]) -> None:
         self.file = file
         self.bytes = HEADER_BYTES
         self.records = self.accesses = self.end = 0
         file.write(b"\0" * HEADER_BYTES)
 
-    def chunk(self, page, write, count, *, thread=0, cpu=-1, time=0, instructions=0):
+    def chunk(
+        self,
+        page: np.ndarray,
+        write: np.ndarray,
+        count: np.ndarray,
+        *,
+        thread: int = 0,
+        cpu: int = -1,
+        time: int = 0,
+        instructions: int = 0,
+    ) -> None:
         """Append one chunk: page int64[n] (page numbers), write bool[n], count int64[n] (1 to 2^18 - 1)."""
         out = np.empty(len(page) * decode.RECORD_BYTES_MAX, np.uint8)
         count = np.ascontiguousarray(count, np.int64)
@@ -57,7 +70,16 @@ class TraceWriter:
         self.records += len(page)
         self.accesses += accesses
 
-    def accesses_of(self, page, write, *, thread, time, cpu=None, instructions=None):
+    def accesses_of(
+        self,
+        page: np.ndarray,
+        write: np.ndarray,
+        *,
+        thread: int,
+        time: np.ndarray,
+        cpu: np.ndarray | None = None,
+        instructions: np.ndarray | None = None,
+    ) -> None:
         """Append one thread's accesses, merged and cut into chunks.
 
         page int64[n], write bool[n], time int64[n] (ns); cpu int[n]; instructions int64[n]: executed up to
@@ -84,12 +106,34 @@ class TraceWriter:
                 instructions=0 if instructions is None else instructions[after] - instructions[at],
             )
 
-    def event(self, kind, a=0, b=0, c=0, d=0, result=0, *, thread=0, cpu=-1, time=0):
+    def event(
+        self,
+        kind: int,
+        a: int = 0,
+        b: int = 0,
+        c: int = 0,
+        d: int = 0,
+        result: int = 0,
+        *,
+        thread: int = 0,
+        cpu: int = -1,
+        time: int = 0,
+    ) -> None:
         """Append one event (ptanalyze.trace.Event)."""
         payload = np.array((kind, 0, a, b, c, d, result), PAYLOAD_DTYPE)
         self.frame(payload.tobytes(), EVENT, thread, cpu, time, 0, 0, 0)
 
-    def frame(self, payload, kind, thread, cpu, time, records, accesses, instructions):
+    def frame(
+        self,
+        payload: bytes,
+        kind: int,
+        thread: int,
+        cpu: int,
+        time: int,
+        records: int,
+        accesses: int,
+        instructions: int,
+    ) -> None:
         head = np.zeros((), FRAME_DTYPE)
         head["magic"], head["bytes"], head["kind"] = decode.FRAME_MAGIC, len(payload), kind
         head["thread"], head["cpu"], head["time"] = thread, cpu, time
@@ -99,7 +143,7 @@ class TraceWriter:
         self.bytes += decode.FRAME_BYTES + len(payload)
         self.end = max(self.end, int(time))
 
-    def finish(self, facts):
+    def finish(self, facts: dict[str, Any]) -> None:
         """Write the header over its place."""
         header = np.zeros((), HEADER_DTYPE)
         header["magic"], header["version"], header["byte_order"] = MAGIC, VERSION, BYTE_ORDER
@@ -121,7 +165,7 @@ class TraceWriter:
         self.file.write(header.tobytes())
 
 
-def write_trace(path, trace):
+def write_trace(path: str | Path, trace: Trace) -> None:
     """Write a Trace; reading it again gives the same chunks, events, touches and regions."""
     with trace_writer(path, **trace.facts) as writer:
         events = iter(trace.events)
@@ -140,7 +184,7 @@ def write_trace(path, trace):
             event = next(events, None)
 
 
-def write_chunk(writer, chunk, page, batch, start):
+def write_chunk(writer: TraceWriter, chunk: np.void, page: np.ndarray, batch: Touches, start: int) -> None:
     part = slice(int(chunk["first"]) - start, int(chunk["first"] + chunk["touches"]) - start)
     writer.chunk(
         page[part],
@@ -153,6 +197,6 @@ def write_chunk(writer, chunk, page, batch, start):
     )
 
 
-def write_event(writer, event):
+def write_event(writer: TraceWriter, event: np.void) -> None:
     fields = (event[name] for name in ("kind", "a", "b", "c", "d", "result"))
     writer.event(*fields, thread=event["thread"], cpu=event["cpu"], time=event["time"])

@@ -12,18 +12,19 @@ follow one another, each with its tables, depth first), maps (of the VMM, byte f
   "facts": {...}}
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
 from ..errors import CaptureError
 from ..snapshot import NO_PARENT, Topology, Tree
-from .json_record import decode_record, write_record
+from .json_record import decode_facts, decode_record, write_record
 from .snapshot_file import NodeRecord, Reading, Strict, node_records, read_bytes, topology_of
 from .tables_file import read_tree
 
@@ -112,14 +113,15 @@ class HostDump:
     slots: tuple[Slot, ...]
     vcpus: tuple[Vcpu, ...]
     roots: tuple[Root, ...]
-    facts: dict
+    facts: dict[str, Any]
 
 
-def read_vm(directory):
+def read_vm(directory: str | Path) -> HostDump:
     """HostDump of `directory`. CaptureError names file, field and value of what is damaged; UsageError what
     is missing."""
     path = Path(directory) / FILE
-    record = decode_record(path, read_bytes(path), VmRecord, FORMAT, VERSION, Facts)
+    record = decode_record(path, read_bytes(path), VmRecord, FORMAT, VERSION)
+    facts = decode_facts(path, record.facts, Facts, FORMAT)
     tree = read_tree(directory, NAME)
     for field in ("levels", "encoding"):
         if getattr(record, field) != getattr(tree, field):
@@ -127,12 +129,11 @@ def read_vm(directory):
             raise CaptureError(path, field, getattr(record, field), why)
     check_slots(path, record.slots)
     check_roots(path, record.roots, tree)
-    facts = msgspec.json.decode(record.facts)
     topology = topology_of(path, record.nodes)
     return HostDump(tree, topology, record.slots, record.vcpus, record.roots, facts)
 
 
-def write_vm(directory, host):
+def write_vm(directory: str | Path, host: HostDump) -> None:
     """Write vm.json of a HostDump into `directory`; its tree goes there with tables_file.write_tree."""
     record = VmRecord(
         format=FORMAT,
@@ -148,7 +149,7 @@ def write_vm(directory, host):
     write_record(Path(directory) / FILE, record)
 
 
-def check_slots(path, slots):
+def check_slots(path: Path, slots: Iterable[Slot]) -> None:
     """CaptureError unless slots are whole pages below TOP and disjoint within their address space."""
     for slot in slots:
         if slot.gpa % PAGE or slot.bytes % PAGE or slot.hva % PAGE:
@@ -161,7 +162,7 @@ def check_slots(path, slots):
             raise CaptureError(path, "slot", other, "overlaps the slot before it")
 
 
-def check_roots(path, roots, tree):
+def check_roots(path: Path, roots: Sequence[Root], tree: Tree) -> None:
     """CaptureError unless the dumped roots are exactly the tables without a parent."""
     tables = [root.table for root in roots if root.table is not None]
     found = np.flatnonzero(tree.parent == NO_PARENT).tolist()

@@ -11,9 +11,12 @@ AMD counts walks (ls_l1_d_tlb_miss.*_l2_miss, ls_tablewalker.*, bp_l1_tlb_miss_l
 cycles: such a run has cycles only, and a second run with remote tables has to say what walks cost.
 """
 
+from collections.abc import Iterable
+from pathlib import Path
+
 from ..errors import CaptureError
 from ..law.closed_forms import Run
-from .perf_stat import read_perf_stat
+from .perf_stat import PerfStat, read_perf_stat
 
 LEAST_RUNNING = 90.0  # percent of the time: below, perf's scaling is a guess
 CYCLES = ("cycles", "cpu-cycles", "cpu_clk_unhalted.thread")
@@ -24,7 +27,7 @@ EPT = "ept.walk_pending"
 AMD = ("ls_l1_d_tlb_miss.", "ls_tablewalker.", "bp_l1_tlb_miss_l2_tlb_miss", "l2_dtlb_misses")
 
 
-def read_run(path, native=False, allow_multiplexed=False):
+def read_run(path: str | Path, native: bool = False, allow_multiplexed: bool = False) -> Run:
     """Run of a file of `perf stat` output; `native`: no ePT counter is expected.
 
     CaptureError names the file, the counter and its value: missing, not counted, not supported, scaled below
@@ -33,13 +36,13 @@ def read_run(path, native=False, allow_multiplexed=False):
     return walk_run(read_perf_stat(path), native, allow_multiplexed)
 
 
-def one_walker(stat):
+def one_walker(stat: PerfStat) -> bool:
     """Whether the counters are those of CPUs with one page walker (walk_duration; Broadwell has two)."""
     names = {name for name, _ in stat.counters}
     return bool(names & {*DURATION}) and not names & {*PENDING}
 
 
-def walk_run(stat, native=False, allow_multiplexed=False):
+def walk_run(stat: PerfStat, native: bool = False, allow_multiplexed: bool = False) -> Run:
     """Run from the counters of a PerfStat; as read_run."""
     modes = _modes(stat)
     cycles = _value(stat, _first(stat, CYCLES, modes) or "cycles", modes, allow_multiplexed)
@@ -58,7 +61,7 @@ def walk_run(stat, native=False, allow_multiplexed=False):
     return Run(cycles, gpt, ept, stat.seconds, stat.cpus)
 
 
-def _modes(stat):
+def _modes(stat: PerfStat) -> str:
     """Privilege letters that cycles were counted with: user mode where there is a choice."""
     for wanted in ("u", "Gu", ""):
         if _first(stat, CYCLES, wanted):
@@ -66,11 +69,11 @@ def _modes(stat):
     return next((letters for name, letters in stat.counters if name in CYCLES), "")
 
 
-def _first(stat, names, modes):
+def _first(stat: PerfStat, names: Iterable[str], modes: str) -> str | None:
     return next((name for name in names if (name, modes) in stat.counters), None)
 
 
-def _value(stat, name, modes, allow_multiplexed):
+def _value(stat: PerfStat, name: str, modes: str, allow_multiplexed: bool) -> float:
     counter = stat.counters.get((name, modes))
     shown = f"{name}:{modes}" if modes else name
     if counter is None:
