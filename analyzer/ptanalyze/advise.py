@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .budget import Budget
 from .policies import Plan, members, plan_for, policies
 from .policies.base import NEEDS
 from .result import TABLE_BYTES, Result
@@ -29,14 +30,6 @@ COMBINATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("ptemagnet+vmitosis-replicate", {}),
     ("ptemagnet+hydra", {}),
 )
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What one will pay: extra bytes, and extra management cycles as a share of the baseline's run."""
-
-    bytes: float = float("inf")
-    updates: float = float("inf")
 
 
 @dataclass(frozen=True)
@@ -77,12 +70,17 @@ def advise(
     progress: Progress = None,
     provenance: Mapping[str, str] | None = None,
     calibration: Calibration | None = None,
+    windows: int = 0,
 ) -> Report:
-    """Report on all policies that a captured World (whatif.captured_world) allows, within a Budget."""
+    """Report on all policies that a captured World (whatif.captured_world) allows, within a Budget.
+
+    windows  of equal time that each Result.series has
+    """
     allowed, refused = candidates(world)
     base = baseline_of(world)
     plans = sorted(allowed, key=lambda plan: plan.name != base)
-    results = replayed(world, plans, costs, contended, progress, provenance, refused, calibration=calibration)
+    how = {"windows": windows, "calibration": calibration}
+    results = replayed(world, plans, costs, contended, progress, provenance, refused, **how)
     ranked, about = rank(results, budget), workload(world)
     return Report(ranked, refused, results[0], about, sentence(ranked, results[0], about))
 

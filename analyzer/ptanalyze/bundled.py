@@ -4,6 +4,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE.parents[1]
+DEFAULT_MACHINE = "vmitosis-cascade-lake"
 
 
 def bundled(kind: str) -> Path:

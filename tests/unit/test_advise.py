@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 from ptanalyze.advise import Budget, advise, candidates
-from ptanalyze.cli.advise import bytes_of, share_of
+from ptanalyze.budget import budget
 from ptanalyze.errors import UsageError
 from ptanalyze.machine import load_costs, load_machine
 from ptanalyze.whatif import captured_world
@@ -79,12 +79,14 @@ def test_what_the_capture_lacks_rules_policies_out_by_name():
     assert report.workload.name == "unknown"
 
 
-def test_budgets_are_sizes_or_shares():
-    assert bytes_of("64M", 0) == 64 << 20 and bytes_of("1.5GiB", 0) == 1.5 * 2**30
-    assert bytes_of("1%", 1000) == 10 and bytes_of(None, 7) == float("inf")
-    assert share_of("2.5 %") == 0.025
+def test_budgets_are_numbers_sizes_or_shares():
+    free = float("inf")
+    assert budget(free, free, 1) == Budget()
+    assert budget(4096, 0.02, 1) == Budget(4096, 0.02)
+    assert budget("64M", free, 0).bytes == 64 << 20 and budget("1.5GiB", free, 0).bytes == 1.5 * 2**30
+    assert budget("1%", "2.5 %", 1000) == Budget(10, 0.025)
     for wrong in ("", "x", "-1M", "1%%", "64Q"):
         with pytest.raises(UsageError, match="--memory"):
-            bytes_of(wrong, 1)
+            budget(wrong, free, 1)
         with pytest.raises(UsageError, match="--updates"):
-            share_of(wrong)
+            budget(free, wrong, 1)

@@ -18,7 +18,7 @@ FLOORS = [
     {"policies", "check", "cost", "whatif_tables", "classify", "fragmentation"},
     {"capture", "recording", "synth", "vm", "info", "walk", "replay", "static_whatif"},
     {"whatif", "locality", "compare"},
-    {"sweep", "advise", "workload"},
+    {"sweep", "budget", "advise", "workload"},
     {"validate"},
     {"api"},
     {"cli", "__main__"},

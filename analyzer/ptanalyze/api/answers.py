@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pandas import DataFrame
 
@@ -12,6 +12,9 @@ from .. import frames
 from ..machine import Machine
 from ..result import Result
 from ..units import described
+
+if TYPE_CHECKING:
+    from ..advise import Report
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class Advised:
     sentence     one line: what to use, how much faster, why, and what it takes
     workload     "Thin", "Wide" or "unknown"; evidence: lines that say why
     refused      {policy: why the capture does not allow it}
+    replayed     all tables of the same run, the baseline first
+    report       advise.Report: what the frame is made of
     """
 
     frame: DataFrame
@@ -64,14 +69,19 @@ class Advised:
     workload: str
     evidence: list[str]
     refused: dict[str, str]
+    replayed: Replayed
+    report: Report
 
 
-def advised(report: Any, machine: Machine) -> Advised:
+def advised(report: Report, machine: Machine) -> Advised:
     """Advised of an advise.Report."""
-    table = frames.whatif_frame([one.result for one in report.ranked], machine)
+    ranked = [one.result for one in report.ranked]
+    table = frames.whatif_frame(ranked, machine)
     for name in ("extra_bytes", "extra_updates", "over"):
         table[name] = [getattr(one, name) for one in report.ranked]
     attrs = {key: value for key, value in table.attrs.items() if key != "units"}
     table = described(table, **attrs)
-    work = report.workload
-    return Advised(table, report.sentence, work.name, work.evidence(), dict(report.refused))
+    work, others = report.workload, [result for result in ranked if result is not report.base]
+    refused = dict(report.refused)
+    replayed = Replayed([report.base, *others], machine)
+    return Advised(table, report.sentence, work.name, work.evidence(), refused, replayed, report)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ..policies import Policy
     from ..snapshot import Snapshot
 
-DEFAULT_MACHINE = "vmitosis-cascade-lake"
-
 PathLike: TypeAlias = "str | os.PathLike[str]"
 CaptureLike: TypeAlias = "PathLike | Capture | None"
 MachineLike: TypeAlias = "PathLike | Machine"

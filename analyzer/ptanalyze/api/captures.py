@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..bundled import DEFAULT_MACHINE
 from .arguments import (
-    DEFAULT_MACHINE,
     CaptureLike,
     MachineLike,
     PathLike,
+    Progress,
     Settings,
     load,
     machine_of,
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..capture import Capture
+    from ..fragmentation import Fragmentation
+    from ..world.world import World
 
 
 def classify(
@@ -67,25 +71,40 @@ def fragmentation(
     The metric of PTEMagnet (ASPLOS '21), section 3.2.
     attrs: "means" {state: {lines: mean}}, "facts" of the reservations. The capture is of a VM.
     """
+    from ..frames import fragmentation_frame
+
+    opened = load(capture)
+    settings = after if isinstance(after, Mapping) else {} if after else None
+    found, reshaped = fragmented(opened, by, settings, machine)
+    table = fragmentation_frame(found, provenance_of(opened))
+    table.attrs["facts"] = dict(reshaped.facts) if reshaped else {}
+    return table
+
+
+def fragmented(
+    opened: Capture,
+    by: str,
+    settings: Settings | None,
+    machine: MachineLike,
+    progress: Progress = None,
+) -> tuple[dict[str, Fragmentation], World | None]:
+    """({"before": Fragmentation}, and with settings of ptemagnet "after"; the World it made) of a capture."""
     import numpy as np
 
     from ..fragmentation import fragmentation as run
-    from ..frames import fragmentation_frame
     from ..policies import plan_for
     from ..whatif import captured_world
     from ..world.address_space import address_space
 
-    opened, facts = load(capture), {}
     found = {"before": run(address_space(opened.snapshot, np.zeros(0, np.uint64)), by=by)}
-    if after is not False:
-        plan = plan_for("ptemagnet", {} if after is True else dict(after))
-        trace = opened.trace if opened.has_trace else None
-        world = captured_world(opened.snapshot, trace, machine_of(machine), cache_dir=opened.cache)
-        shaped = plan.reshape(world)
-        found["after"], facts = run(shaped.space, by=by, filled=True), dict(shaped.facts)
-    table = fragmentation_frame(found, provenance_of(opened))
-    table.attrs["facts"] = facts
-    return table
+    if settings is None:
+        return found, None
+    trace = opened.trace if opened.has_trace else None
+    world = captured_world(
+        opened.snapshot, trace, machine_of(machine), cache_dir=opened.cache, progress=progress
+    )
+    reshaped = plan_for("ptemagnet", dict(settings)).reshape(world)
+    return found | {"after": run(reshaped.space, by=by, filled=True)}, reshaped
 
 
 def walk(capture: CaptureLike, address: int) -> DataFrame:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..budget import NO_LIMIT, budget
+from ..bundled import DEFAULT_MACHINE
 from .arguments import (
-    DEFAULT_MACHINE,
     CaptureLike,
     MachineLike,
     PathLike,
     Policies,
     Progress,
     Settings,
-    calibration_of,
-    costs_of,
     load,
-    machine_of,
-    moves_of,
     policies_of,
-    provenance_of,
     rows_of,
-    tables_of,
 )
+from .asked import asked
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -30,7 +26,10 @@ if TYPE_CHECKING:
     from ..law.calibration import Calibration
     from ..machine import Costs
     from ..policies import Policy
+    from ..result import Result
     from .answers import Advised, Replayed
+
+    Several: TypeAlias = str | Policy | Sequence[str | Policy]
 
 
 def replay(
@@ -64,27 +63,28 @@ def replay(
     from ..whatif import whatif as run
     from .answers import Replayed
 
-    opened, target = load(capture), machine_of(machine)
-    snapshot, said = tables_of(opened)
-    found = run(
-        snapshot,
-        opened.trace if opened.has_trace else None,
-        target,
-        policies_of(policies),
+    about = asked(
+        capture,
+        machine,
         placement=placement,
-        baseline=baseline,
-        costs=costs_of(target, costs),
-        calibration=calibration_of(calibration),
+        costs=costs,
+        calibration=calibration,
         contended=contended,
-        windows=windows,
         move_threads=move_threads,
-        moves=moves_of(autonuma),
+        autonuma=autonuma,
         threads=threads,
-        cache_dir=opened.cache,
         progress=progress,
-        provenance=provenance_of(opened) | said,
     )
-    return Replayed(found, target)
+    found = run(
+        about.snapshot,
+        about.trace,
+        about.machine,
+        policies_of(policies),
+        baseline=baseline,
+        windows=windows,
+        **about.how,
+    )
+    return Replayed(found, about.machine)
 
 
 def whatif(capture: CaptureLike = None, policies: Policies = ("mitosis", "hydra"), **how: Any) -> DataFrame:
@@ -125,8 +125,27 @@ def timeline(
 
 def sweep(
     capture: CaptureLike = None,
-    policies: str | Policy | Sequence[str | Policy] = ("mitosis", "hydra"),
+    policies: Several = ("mitosis", "hydra"),
     grid: Mapping[str, Iterable[Any]] | None = None,
+    **how: Any,
+) -> DataFrame:
+    """`whatif` at every combination of a grid: a column for each of its keys, then whatif's.
+
+    grid  {"prefetch": range(10), "nodes": [2, 4]}: nodes (the machine's), placement, contended, or a
+          parameter of a policy, "prefetch" or "hydra.prefetch"; default: Hydra's prefetch degrees, 0 to 9. A
+          key that a policy does not have is missing (None) in its rows.
+    Other arguments as of `replay`, but windows.
+    """
+    from ..frames import sweep_frame
+
+    points = {key: list(values) for key, values in (grid or {"prefetch": range(10)}).items()}
+    return sweep_frame(swept(capture, policies, points, **how), list(points))
+
+
+def swept(
+    capture: CaptureLike,
+    policies: Several,
+    points: Mapping[str, Sequence[Any]],
     *,
     machine: MachineLike = DEFAULT_MACHINE,
     placement: str = "auto",
@@ -138,40 +157,27 @@ def sweep(
     autonuma: bool | Settings = False,
     threads: int = 1,
     progress: Progress = None,
-) -> DataFrame:
-    """`whatif` at every combination of a grid: a column for each of its keys, then whatif's.
-
-    grid  {"prefetch": range(10), "nodes": [2, 4]}: nodes (the machine's), placement, contended, or a
-          parameter of a policy, "prefetch" or "hydra.prefetch"; default: Hydra's prefetch degrees, 0 to 9. A
-          key that a policy does not have is missing (None) in its rows.
-    """
-    from ..frames import sweep_frame
+) -> list[tuple[dict[str, Any], Result]]:
+    """[({key: value}, Result)] behind `sweep`."""
     from ..policies import Policy
     from ..sweep import sweep as run
 
-    opened, target = load(capture), machine_of(machine)
-    snapshot, said = tables_of(opened)
-    asked: list[Any] = [policies] if isinstance(policies, (str, Policy)) else list(policies)
-    points = {key: list(values) for key, values in (grid or {"prefetch": range(10)}).items()}
-    found = run(
-        snapshot,
-        opened.trace if opened.has_trace else None,
-        target,
-        asked,
-        points,
+    about = asked(
+        capture,
+        machine,
         placement=placement,
-        baseline=baseline,
-        costs=costs_of(target, costs),
-        calibration=calibration_of(calibration),
+        costs=costs,
+        calibration=calibration,
         contended=contended,
         move_threads=move_threads,
-        moves=moves_of(autonuma),
+        autonuma=autonuma,
         threads=threads,
-        cache_dir=opened.cache,
         progress=progress,
-        provenance=provenance_of(opened) | said,
     )
-    return sweep_frame(list(found), list(points))
+    names: list[Any] = [policies] if isinstance(policies, (str, Policy)) else list(policies)
+    return list(
+        run(about.snapshot, about.trace, about.machine, names, points, baseline=baseline, **about.how)
+    )
 
 
 def compare(a: DataFrame | PathLike, b: DataFrame | PathLike) -> DataFrame:
@@ -190,13 +196,14 @@ def compare(a: DataFrame | PathLike, b: DataFrame | PathLike) -> DataFrame:
 def advise(
     capture: CaptureLike = None,
     *,
-    memory: float = float("inf"),
-    updates: float = float("inf"),
+    memory: float | str = NO_LIMIT,
+    updates: float | str = NO_LIMIT,
     machine: MachineLike = DEFAULT_MACHINE,
     placement: str = "auto",
     costs: PathLike | Costs | None = None,
     calibration: PathLike | Calibration | None = None,
     contended: bool = False,
+    windows: int = 0,
     move_threads: str = "",
     autonuma: bool | Settings = False,
     threads: int = 1,
@@ -204,28 +211,27 @@ def advise(
 ) -> Advised:
     """All policies that the capture allows, ranked by estimated run time within a budget.
 
-    memory   bytes that extra page tables, and memory held unused, may take
-    updates  most extra upkeep of page tables, as a share of the baseline's run
+    memory   bytes that extra page tables, and memory held unused, may take, or "64M", or "1%" of what the
+             capture's tables map
+    updates  most extra upkeep of page tables, as a share of the baseline's run, 0.02 or "2%"
     Thin or Wide: vMitosis, section 3.4. Other arguments as of `replay`.
     """
-    from ..advise import Budget
     from ..advise import advise as run
-    from ..whatif import captured_world
+    from ..workload import workload
     from .answers import advised
 
-    opened, target = load(capture), machine_of(machine)
-    snapshot, said = tables_of(opened)
-    trace = opened.trace if opened.has_trace else None
-    moving = moves_of(autonuma), move_threads
-    world = captured_world(snapshot, trace, target, placement, threads, opened.cache, progress, *moving)
-    provenance = provenance_of(opened) | said
-    report = run(
-        world,
-        Budget(memory, updates),
-        costs_of(target, costs),
+    about = asked(
+        capture,
+        machine,
+        placement=placement,
+        costs=costs,
+        calibration=calibration,
         contended=contended,
+        move_threads=move_threads,
+        autonuma=autonuma,
+        threads=threads,
         progress=progress,
-        provenance=provenance,
-        calibration=calibration_of(calibration),
     )
-    return advised(report, target)
+    world = about.world()
+    limits = budget(memory, updates, workload(world).mapped_bytes)
+    return advised(run(world, limits, windows=windows, progress=progress, **about.pricing), about.machine)

@@ -1,15 +1,11 @@
 """`ptanalyze advise`: which placement policy to use for a capture, and why."""
 
-import re
-
 import click
 
-from ..errors import UsageError
+from ..budget import NO_LIMIT
 from .options import capture_argument, json_option
 from .plotting import draw_results, plot_option
-from .replaying import question, replay_options
-
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+from .replaying import arguments, replay_options
 
 
 @click.command("advise")
@@ -33,61 +29,16 @@ def command(capture, memory, updates, plot, plot_kind, as_json, **options):
 
     Example: ptanalyze advise app --memory 1% --updates 2%
     """
-    from ..advise import Budget, advise
+    from ..api import advise
     from ..progress import progress_bar
-    from ..whatif import captured_world
-    from ..workload import workload
 
-    asked = question(capture, **options)
-    how = asked.how
+    opened, how = arguments(capture, **options)
+    limits = {"memory": memory or NO_LIMIT, "updates": updates or NO_LIMIT}
     with progress_bar() as progress:
-        world = captured_world(
-            asked.snapshot,
-            asked.trace,
-            asked.machine,
-            how["placement"],
-            how["threads"],
-            how["cache_dir"],
-            progress,
-            how["moves"],
-            how["move_threads"],
-        )
-        mapped = workload(world).mapped_bytes
-        budget = Budget(bytes_of(memory, mapped), share_of(updates))
-        report = advise(
-            world,
-            budget,
-            how["costs"],
-            contended=how["contended"],
-            progress=progress,
-            provenance=how["provenance"],
-            calibration=how["calibration"],
-        )
-    show_json(report) if as_json else show(report)
+        found = advise(opened, progress=progress, **limits, **how)
+    show_json(found.report) if as_json else show(found.report)
     if plot:
-        draw_results(plot, plot_kind, [one.result for one in report.ranked], asked.machine)
-
-
-def bytes_of(text, whole):
-    """Bytes of "64M" or of "1%" of `whole`; no limit without text."""
-    if text is None:
-        return float("inf")
-    found = re.fullmatch(
-        r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?|(\d+(?:\.\d+)?)\s*%", text.strip(), re.IGNORECASE
-    )
-    if not found:
-        raise UsageError(f"--memory {text}: write a size as 64M or 2G, or a share as 1%")
-    number, unit, percent = found.groups()
-    return float(number) * UNITS[unit.upper()] if percent is None else float(percent) / 100 * whole
-
-
-def share_of(text):
-    if text is None:
-        return float("inf")
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
-    if not found:
-        raise UsageError(f"--updates {text}: write a share of the run as 2%")
-    return float(found[1]) / 100
+        draw_results(plot, plot_kind, found)
 
 
 def show(report):

@@ -5,7 +5,7 @@ import click
 from ..errors import CaptureError
 from .options import json_option
 from .plotting import plot_option, write_plot
-from .replaying import pair_of, question, replay_options
+from .replaying import arguments, pair_of, replay_options
 
 
 @click.command("compare")
@@ -37,15 +37,18 @@ def command(a, b, exact, plot, as_json, **options):
 
 def rows_of(source, options):
     """Rows of a results file, or of a capture's replay under the policy named after the @."""
+    from ..api import replay
     from ..formats.result_file import read_rows
+    from ..progress import progress_bar
 
     if source.endswith((".json", ".parquet")):
         return read_rows(source)
     directory, at, asked = source.partition("@")
     name, *settings = asked.split(",") if at else ("",)
-    asked = question(directory, **options)
-    policies = [(name, dict(pair_of(setting) for setting in settings))] if name else []
-    return [asked.whatif(policies)[-1].row()]
+    policies = [(name, dict(map(pair_of, settings)))] if name else []
+    opened, how = arguments(directory, **options)
+    with progress_bar() as progress:
+        return [replay(opened, policies, progress=progress, **how).results[-1].row()]
 
 
 def show(found, a, b, as_json):

@@ -4,7 +4,7 @@ import click
 
 from .options import capture_argument, complete_machines, json_option, open_or_default
 from .plotting import plot_option, write_plot
-from .replaying import DEFAULT_MACHINE, pair_of, tables_of
+from .replaying import DEFAULT_MACHINE, pair_of
 
 
 @click.command("fragmentation")
@@ -37,46 +37,22 @@ def command(capture, by, after, settings, machine, as_csv, plot, as_json):
 
     Example: ptanalyze fragmentation vm --after --set reserve_limit=4096
     """
+    from ..api.captures import fragmented
     from ..errors import UsageError
-    from ..fragmentation import fragmentation
+    from ..progress import progress_bar
 
     if settings and not after:
         raise UsageError(f"--set {settings[0]}: parameters are for --after")
     opened = open_or_default(capture)
-    snapshot = tables_of(opened)
-    found, shaped = {"before": fragmentation(space_of(snapshot), by=by)}, None
-    if after:
-        shaped = reshaped(opened, snapshot, machine, dict(map(pair_of, settings)))
-        found["after"] = fragmentation(shaped.space, by=by, filled=True)
+    chosen = dict(map(pair_of, settings)) if after else None
+    with progress_bar() as progress:
+        found, shaped = fragmented(opened, by, chosen, machine, progress)
     show(found, shaped, as_json, as_csv)
     if plot:
         from .. import frames, plots
 
         where = {"capture": str(opened.directory)}
         write_plot(plot, plots.fragmentation(frames.fragmentation_frame(found, where)))
-
-
-def space_of(snapshot):
-    import numpy as np
-
-    from ..world.address_space import address_space
-
-    return address_space(snapshot, np.zeros(0, np.uint64))
-
-
-def reshaped(opened, snapshot, machine, settings):
-    """The World of the capture after ptemagnet."""
-    from ..machine import load_machine
-    from ..policies import plan_for
-    from ..progress import progress_bar
-    from ..whatif import captured_world
-
-    plan, target = plan_for("ptemagnet", settings), load_machine(machine)
-    trace = opened.trace if opened.has_trace else None
-    with progress_bar() as progress:
-        return plan.reshape(
-            captured_world(snapshot, trace, target, cache_dir=opened.cache, progress=progress)
-        )
 
 
 def show(found, shaped, as_json, as_csv):

@@ -46,14 +46,9 @@ def write_plot(path, figure):
     click.echo(f"ptanalyze: wrote {path}", err=True)
 
 
-def draw_results(path, kind, results, machine):
-    """Write a plot of [Result]."""
-    from .. import frames, plots
+def draw_results(path, kind, replayed):
+    """Write a plot of an api.answers.Replayed."""
+    from .. import plots
 
-    if kind == "reads":
-        figure = plots.reads(frames.reads_frame(results))
-    elif kind == "locality":
-        figure = plots.locality(frames.leaves_frame(results))
-    else:
-        figure = getattr(plots, kind)(frames.whatif_frame(results, machine))
-    write_plot(path, figure)
+    tables = {"reads": "reads", "locality": "leaves"}
+    write_plot(path, getattr(plots, kind)(getattr(replayed, tables.get(kind, "frame"))))

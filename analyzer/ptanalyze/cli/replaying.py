@@ -1,13 +1,10 @@
 """What the commands that replay policies share: their options, and the capture and machine they name."""
 
-from typing import Any, NamedTuple
-
 import click
 
+from ..bundled import DEFAULT_MACHINE
 from ..errors import UsageError
-from .options import complete_machines, complete_policies
-
-DEFAULT_MACHINE = "vmitosis-cascade-lake"
+from .options import complete_machines, complete_policies, open_or_default
 
 OPTIONS = (
     click.option(
@@ -72,75 +69,21 @@ csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print CSV, one 
 
 
 def replay_options(command):
-    """The options of `question`, in their order."""
+    """The options of `arguments`, in their order."""
     for option in reversed(OPTIONS):
         command = option(command)
     return command
 
 
-class Question(NamedTuple):
-    """What to replay: `how` are the keyword arguments of whatif.whatif that the options stand for."""
-
-    capture: Any
-    snapshot: Any
-    trace: Any
-    machine: Any
-    how: dict[str, Any]
-
-    def whatif(self, policies, **more):
-        """[Result] of whatif.whatif, with progress on a terminal."""
-        from ..progress import progress_bar
-        from ..whatif import whatif
-
-        with progress_bar() as progress:
-            return whatif(
-                self.snapshot, self.trace, self.machine, policies, progress=progress, **more, **self.how
-            )
-
-
-def question(
-    directory,
-    machine,
-    placement,
-    costs,
-    contended,
-    threads,
-    calibration=None,
-    move_threads="",
-    autonuma=False,
-    balancing=(),
-):
-    """The Question of a capture (or the default one) and the options' values."""
-    from ..formats.calibration_file import read_calibration
-    from ..machine import load_costs, load_machine
-    from ..world.data_moves import Moves, moves_from
-    from .options import open_or_default
-
-    target = load_machine(machine)
+def arguments(directory, *, autonuma, balancing, **options):
+    """(Capture, the named one or the default; keyword arguments of api.replay that the options stand for)."""
     opened = open_or_default(directory)
-    how = {
-        "placement": placement,
-        "costs": load_costs(target, costs),
-        "calibration": read_calibration(calibration) if calibration else None,
-        "contended": contended,
-        "threads": threads,
-        "cache_dir": opened.cache,
-        "move_threads": move_threads,
-        "moves": moves_from(dict(map(pair_of, balancing))) if autonuma or balancing else Moves(),
-        "provenance": {"capture": str(opened.directory)},
-    }
-    trace = opened.trace if opened.has_trace else None
-    return Question(opened, tables_of(opened), trace, target, how)
+    if not opened.has_snapshot:
+        from ..world.bare_trace import ASSUMED
 
-
-def tables_of(capture):
-    """The capture's snapshot; for a bare trace one without tables, and a line that says so."""
-    if capture.has_snapshot:
-        return capture.snapshot
-    from ..world.bare_trace import ASSUMED, bare_snapshot
-
-    click.echo(f"ptanalyze: {capture.directory}: {ASSUMED}", err=True)
-    return bare_snapshot(capture.trace)
+        click.echo(f"ptanalyze: {opened.directory}: {ASSUMED}", err=True)
+    moving = dict(map(pair_of, balancing)) if balancing else autonuma
+    return opened, {**options, "autonuma": moving}
 
 
 def pair_of(setting):

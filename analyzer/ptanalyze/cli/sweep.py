@@ -5,7 +5,7 @@ import click
 from ..errors import UsageError
 from .options import capture_argument, json_option
 from .plotting import plot_option, write_plot
-from .replaying import baseline_option, csv_option, pair_of, policy_option, question, replay_options
+from .replaying import arguments, baseline_option, csv_option, pair_of, policy_option, replay_options
 
 
 @click.command("sweep")
@@ -33,8 +33,9 @@ def command(capture, names, settings, baseline, as_csv, output, plot, as_json, *
 
     Example: ptanalyze sweep app -p hydra --set prefetch=0:9 --set nodes=2,4,8
     """
+    from ..api.replays import swept
     from ..progress import progress_bar
-    from ..sweep import frame, sweep, values
+    from ..sweep import frame, values
     from ..tables import print_json
 
     grid = {}
@@ -44,20 +45,9 @@ def command(capture, names, settings, baseline, as_csv, output, plot, as_json, *
         grid[key] = values(text)
     if output and not output.endswith(".parquet"):
         raise UsageError(f"-o {output}: rows are written as Parquet; name it FILE.parquet")
-    asked = question(capture, **options)
+    opened, how = arguments(capture, **options)
     with progress_bar() as progress:
-        points = list(
-            sweep(
-                asked.snapshot,
-                asked.trace,
-                asked.machine,
-                names,
-                grid,
-                baseline=baseline,
-                progress=progress,
-                **asked.how,
-            )
-        )
+        points = swept(opened, names, grid, baseline=baseline, progress=progress, **how)
     if as_json:
         print_json("sweep", [{"point": point, **result.to_json()} for point, result in points])
     elif as_csv:

@@ -5,11 +5,11 @@ import click
 from .options import capture_argument, json_option
 from .plotting import plot_option, write_plot
 from .replaying import (
+    arguments,
     baseline_option,
     configured,
     csv_option,
     policy_option,
-    question,
     replay_options,
     set_option,
 )
@@ -33,21 +33,19 @@ def command(capture, names, settings, windows, baseline, as_csv, plot, as_json, 
     Example (vMitosis, Figure 6): ptanalyze timeline vm -p linux -p vmitosis-migrate -p vmitosis-replicate
     --move-threads 0:1@30% --autonuma
     """
-    from ..errors import UsageError
+    from ..api import replay
+    from ..progress import progress_bar
 
     policies = configured(names, settings)
-    asked = question(capture, **options)
-    if asked.trace is None:
-        raise UsageError(
-            f"{asked.capture.directory}: has no trace, and without one there is no time: record one with "
-            "`ptanalyze record -o DIR -- COMMAND`"
-        )
-    results = asked.whatif(policies, baseline=baseline, windows=windows)
-    show(results, as_json, as_csv)
+    opened, how = arguments(capture, **options)
+    opened.trace  # noqa: B018 - UsageError without one
+    with progress_bar() as progress:
+        found = replay(opened, policies, baseline=baseline, windows=windows, progress=progress, **how)
+    show(found.results, as_json, as_csv)
     if plot:
-        from .. import frames, plots
+        from .. import plots
 
-        write_plot(plot, plots.timeline(frames.timeline_frame(results)))
+        write_plot(plot, plots.timeline(found.timeline))
 
 
 def show(results, as_json, as_csv):

@@ -5,11 +5,11 @@ import click
 from .options import capture_argument, json_option
 from .plotting import draw_results, plot_option
 from .replaying import (
+    arguments,
     baseline_option,
     configured,
     csv_option,
     policy_option,
-    question,
     replay_options,
     set_option,
 )
@@ -36,18 +36,21 @@ def command(capture, names, settings, baseline, as_csv, output, plot, plot_kind,
     Examples: ptanalyze whatif app -p mitosis -p hydra --set prefetch=0;
     ptanalyze whatif vm -p ptemagnet+vmitosis-replicate
     """
+    from ..api import replay
     from ..formats.result_file import must_be_writable
+    from ..progress import progress_bar
 
     policies = configured(names, settings)
     if output:
         must_be_writable(output)
-    asked = question(capture, **options)
-    results = asked.whatif(policies, baseline=baseline)
-    show(results, as_json, as_csv)
+    opened, how = arguments(capture, **options)
+    with progress_bar() as progress:
+        found = replay(opened, policies, baseline=baseline, progress=progress, **how)
+    show(found.results, as_json, as_csv)
     if output:
-        write(results, output)
+        write(found.results, output)
     if plot:
-        draw_results(plot, plot_kind, results, asked.machine)
+        draw_results(plot, plot_kind, found)
 
 
 def show(results, as_json, as_csv):

@@ -1,0 +1,47 @@
+"""What one will pay for a better placement: memory and updates."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .errors import UsageError
+
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+NO_LIMIT = float("inf")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one will pay: extra bytes, and extra management cycles as a share of the baseline's run."""
+
+    bytes: float = NO_LIMIT
+    updates: float = NO_LIMIT
+
+
+def budget(memory: float | str, updates: float | str, mapped: int) -> Budget:
+    """The Budget of numbers, or of texts: memory as "64M" or as "1%" of `mapped` bytes, updates as "2%".
+
+    UsageError for any other text.
+    """
+    return Budget(
+        bytes_of(memory, mapped) if isinstance(memory, str) else memory,
+        share_of(updates) if isinstance(updates, str) else updates,
+    )
+
+
+def bytes_of(text: str, whole: int) -> float:
+    """Bytes of "64M" or of "1%" of `whole`."""
+    if size := SIZE.fullmatch(text.strip()):
+        return float(size[1]) * UNITS[size[2].upper()]
+    if percent := PERCENT.fullmatch(text.strip()):
+        return float(percent[1]) / 100 * whole
+    raise UsageError(f"--memory {text}: write a size as 64M or 2G, or a share as 1%")
+
+
+def share_of(text: str) -> float:
+    if percent := PERCENT.fullmatch(text.strip()):
+        return float(percent[1]) / 100
+    raise UsageError(f"--updates {text}: write a share of the run as 2%")
