@@ -79,8 +79,7 @@ def advise(
     allowed, refused = candidates(world)
     base = baseline_of(world)
     plans = sorted(allowed, key=lambda plan: plan.name != base)
-    how = {"windows": windows, "calibration": calibration}
-    results = replayed(world, plans, costs, contended, progress, provenance, refused, **how)
+    results = replayed(world, plans, costs, contended, progress, provenance, refused, windows, calibration)
     ranked, about = rank(results, budget), workload(world)
     return Report(ranked, refused, results[0], about, sentence(ranked, results[0], about))
 
