@@ -1,15 +1,19 @@
 """What is in a capture, in plain numbers."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import entries
-from .capture import Capture
 from .entries import blocks
-from .formats.vm_file import HostDump
 from .snapshot import EMULATOR, UNKNOWN_NODE, Topology, Tree
 from .trace import Event, Trace
+
+if TYPE_CHECKING:
+    from .capture import Capture
+    from .formats.vm_file import HostDump
 
 Rows = dict[str, str | int | float]
 

@@ -1,6 +1,7 @@
 """One thing that was checked: how many were looked at, how many were wrong, and what that means."""
 
 from dataclasses import dataclass
+from typing import SupportsInt
 
 OK, NOTE, PARTIAL, FAILED = "ok", "note", "partial", "failed"
 
@@ -16,7 +17,9 @@ class Finding:
     reason: str = ""
 
 
-def finding(name, examined, wrong, reason, verdict=FAILED):
+def finding(
+    name: str, examined: SupportsInt, wrong: SupportsInt, reason: str, verdict: str = FAILED
+) -> Finding:
     """A Finding that is OK when nothing is wrong, else `verdict` with `reason`."""
-    wrong = int(wrong)
-    return Finding(name, int(examined), wrong, verdict if wrong else OK, reason if wrong else "")
+    count = int(wrong)
+    return Finding(name, int(examined), count, verdict if count else OK, reason if count else "")

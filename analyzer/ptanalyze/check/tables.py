@@ -1,24 +1,37 @@
 """Is the dumped page table a tree, where it says it is, and complete?"""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from .. import entries
 from ..entries import blocks
-from ..snapshot import BAD_TYPE, ENTRIES_PER_TABLE, FAULT, INFERRED, NO_PARENT, TORN, UNKNOWN_NODE
-from .finding import NOTE, PARTIAL, finding
+from ..snapshot import (
+    BAD_TYPE,
+    ENTRIES_PER_TABLE,
+    FAULT,
+    INFERRED,
+    NO_PARENT,
+    TORN,
+    UNKNOWN_NODE,
+    Snapshot,
+    Topology,
+    Tree,
+)
+from .finding import NOTE, PARTIAL, Finding, finding
 
 
-def check_tables(snapshot):
+def check_tables(snapshot: Snapshot) -> list[Finding]:
     """Findings about the guest (or native) tree and, when there is one, the host tree."""
     findings = [*check_tree(snapshot.guest, "gpt", snapshot.topology if snapshot.native else None)]
-    if not snapshot.native:
+    if snapshot.host is not None:
         findings += check_tree(snapshot.host, "ept", snapshot.topology)
     findings += check_vmas(snapshot)
     findings += check_facts(snapshot)
     return findings
 
 
-def check_tree(tree, name, topology):
+def check_tree(tree: Tree, name: str, topology: Topology | None) -> Iterator[Finding]:
     """The tree is closed: children where their parents' entries point, no table twice below one root."""
     below = np.flatnonzero(tree.parent != NO_PARENT)
     parent, child_base = tree.parent[below], tree.base[below]
@@ -84,13 +97,13 @@ def check_tree(tree, name, topology):
     )
 
 
-def repeated(*columns):
+def repeated(*columns: np.ndarray) -> int:
     """How many rows of `columns` stand there more than once, the first of each not counted."""
     rows = np.stack([column.astype(np.uint64) for column in columns], axis=1)
     return len(rows) - len(np.unique(rows, axis=0))
 
 
-def broken_links(tree, tables, slot):
+def broken_links(tree: Tree, tables: np.ndarray, slot: np.ndarray) -> int:
     """How many of `tables` are not what entry `slot` of their parent points at."""
     broken = 0
     for level in np.unique(tree.level[tables]):
@@ -99,11 +112,11 @@ def broken_links(tree, tables, slot):
         links = tree.entries[tree.parent[ids], slot[at]]
         same = entries.frame(links, parents_level, tree.encoding, leaves=False) == tree.frame[ids]
         same |= tree.flags[ids] & INFERRED != 0
-        broken += np.count_nonzero(~(entries.table(links, parents_level, tree.encoding) & same))
+        broken += int(np.count_nonzero(~(entries.table(links, parents_level, tree.encoding) & same)))
     return broken
 
 
-def missing_children(tree):
+def missing_children(tree: Tree) -> tuple[int, int]:
     """(entries of upper tables that point to a table, how many of those tables are missing)."""
     children = np.bincount(tree.parent[tree.parent != NO_PARENT], minlength=len(tree))
     examined = missing = 0
@@ -114,7 +127,7 @@ def missing_children(tree):
     return examined, missing
 
 
-def check_vmas(snapshot):
+def check_vmas(snapshot: Snapshot) -> Iterator[Finding]:
     """Every leaf entry lies in a VMA, VMAs are sorted and disjoint."""
     vmas, tree = snapshot.vmas, snapshot.guest
     if not len(vmas):
@@ -130,8 +143,8 @@ def check_vmas(snapshot):
         inside = at < len(vmas)
         inside[inside] = base[inside] >= vmas["start"][at[inside]]
         examined += len(base)
-        outside += np.count_nonzero(~inside)
-        nowhere += np.count_nonzero(snapshot.topology.node_of_frame(frame) == UNKNOWN_NODE)
+        outside += int(np.count_nonzero(~inside))
+        nowhere += int(np.count_nonzero(snapshot.topology.node_of_frame(frame) == UNKNOWN_NODE))
     yield finding("pages: in VMAs", examined, outside, "mapped pages lie in no VMA")
     if snapshot.native:
         yield finding(
@@ -143,7 +156,7 @@ def check_vmas(snapshot):
         )
 
 
-def leaf_pages(tree):
+def leaf_pages(tree: Tree) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield (virtual address uint64[n], frame int64[n]) of mapped leaf entries, a block at a time."""
     for level, ids, raw in blocks(tree, range(1, tree.levels + 1)):
         table, slot = np.nonzero(entries.leaf(raw, level, tree.encoding))
@@ -151,7 +164,7 @@ def leaf_pages(tree):
         yield address, entries.frame(raw[table, slot], level, tree.encoding)
 
 
-def check_facts(snapshot):
+def check_facts(snapshot: Snapshot) -> Iterator[Finding]:
     """What the dumper recorded about its own reading: quiescence, completeness, the pagemap cross-check."""
     facts = snapshot.facts
     if quiescence := facts.get("quiescence"):

@@ -1,15 +1,18 @@
 """Does the trace hold together, and does it belong to the page tables beside it?"""
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from ..trace import PAGE_SHIFT, SLOT_BITS, Event
+from ..snapshot import Snapshot
+from ..trace import PAGE_SHIFT, SLOT_BITS, Event, Trace
 from .finding import FAILED, NOTE, PARTIAL, Finding, finding
 
 BATCH = 1 << 20
 GUARD = np.uint64(1 << 21)  # stacks grow: a touch this close below a VMA is the VMA's own
 
 
-def check_trace(trace, snapshot=None):
+def check_trace(trace: Trace, snapshot: Snapshot | None = None) -> Iterator[Finding]:
     """Findings about the trace alone and, with a snapshot, about how well the two fit."""
     yield finding("trace: touches", 1, trace.touches == 0, "the trace holds no touches at all")
     time = trace.chunks["time"]
@@ -56,7 +59,7 @@ def check_trace(trace, snapshot=None):
     yield how_it_ended(trace)
 
 
-def how_it_ended(trace):
+def how_it_ended(trace: Trace) -> Finding:
     """A trace that was cut short is usable, and says so."""
     ended = trace.facts.get("ended", "unknown")
     whole = ended in ("exit", "roi", "imported")
@@ -69,7 +72,7 @@ def how_it_ended(trace):
     )
 
 
-def mapped_ranges(trace, snapshot):
+def mapped_ranges(trace: Trace, snapshot: Snapshot) -> np.ndarray:
     """uint64[n, 2]: what was mapped at the snapshot or by an event of the trace, disjoint and sorted."""
     ranges = [(int(vma["start"]), int(vma["end"])) for vma in snapshot.vmas]
     for event in trace.events:
@@ -83,7 +86,7 @@ def mapped_ranges(trace, snapshot):
     breaks = trace.events["result"][trace.events["kind"] == Event.BRK]
     if len(breaks):
         ranges.append((int(breaks.min()), int(breaks.max())))
-    merged = []
+    merged: list[list[int]] = []
     for start, end in sorted(ranges):
         if merged and start <= merged[-1][1]:
             merged[-1][1] = max(merged[-1][1], end)
@@ -92,14 +95,15 @@ def mapped_ranges(trace, snapshot):
     return np.array(merged, np.uint64).reshape(-1, 2)
 
 
-def addresses(trace, pages):
+def addresses(trace: Trace, pages: np.ndarray) -> np.ndarray:
     """uint64[n]: first byte of each page id."""
     region = trace.regions[pages >> SLOT_BITS]
     slot = (pages & ((1 << SLOT_BITS) - 1)).astype(np.uint64)
-    return ((region << np.uint64(SLOT_BITS)) | slot) << np.uint64(PAGE_SHIFT)
+    first: np.ndarray = ((region << np.uint64(SLOT_BITS)) | slot) << np.uint64(PAGE_SHIFT)
+    return first
 
 
-def inside(address, ranges):
+def inside(address: np.ndarray, ranges: np.ndarray) -> np.ndarray:
     """bool[n]: the address lies in one of the sorted disjoint ranges, or within GUARD below one."""
     if not len(ranges):
         return np.zeros(len(address), bool)

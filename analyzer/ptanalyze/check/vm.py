@@ -1,16 +1,19 @@
 """Do the nested tables stay within the VM's memory slots, and do a joined capture's two sides fit?"""
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 
 from .. import entries
+from ..formats.vm_file import HostDump, Root
 from ..nested import Nested
-from ..snapshot import NO_PARENT
+from ..snapshot import NO_PARENT, Snapshot
 from ..vm_fit import Slots, fit
 from .finding import FAILED, NOTE, OK, PARTIAL, Finding, finding
 from .tables import check_tree
 
 
-def check_host(host):
+def check_host(host: HostDump) -> Iterator[Finding]:
     """Findings about a host's dump of a VM: every tree, its roots, slots and vCPUs."""
     yield from check_tree(host.tree, "ept", host.topology)
     yield from check_memory(host)
@@ -19,7 +22,7 @@ def check_host(host):
     yield finding("dump: quiet", 1, not moved["quiet"], reason, PARTIAL)
 
 
-def check_memory(host):
+def check_memory(host: HostDump) -> Iterator[Finding]:
     """Findings about roots, slots and vCPUs of a HostDump."""
     left_out = [root.why or "no reason given" for root in host.roots if root.table is None]
     yield finding(
@@ -43,10 +46,10 @@ def check_memory(host):
     yield finding("vm: vCPUs placed", len(host.vcpus), lost, "vCPUs ran on an unknown node", NOTE)
 
 
-def outside_slots(host, roots):
+def outside_slots(host: HostDump, roots: Iterable[Root]) -> tuple[int, int]:
     """(leaf entries below ordinary roots, how many begin outside every slot)."""
     tree, inside = host.tree, Slots(host.slots)
-    ordinary = [root.table for root in roots if not root.smm]
+    ordinary = [root.table for root in roots if root.table is not None and not root.smm]
     root_of = np.flatnonzero(tree.parent == NO_PARENT)[np.cumsum(tree.parent == NO_PARENT) - 1]
     wanted = np.isin(root_of, ordinary)
     examined = outside = 0
@@ -58,7 +61,7 @@ def outside_slots(host, roots):
     return examined, outside
 
 
-def check_joined(snapshot, host):
+def check_joined(snapshot: Snapshot, host: HostDump) -> Iterator[Finding]:
     """Findings about a joined capture: are the guest's tables and pages in the host's nested tables?"""
     yield from check_memory(host)
     nested, guest = Nested(snapshot), snapshot.guest
