@@ -12,7 +12,9 @@ import numpy as np
 
 from .. import entries as bits
 from ..errors import UsageError
-from ..snapshot import Topology
+from ..snapshot import Topology, Tree
+
+Ranges = list[tuple[int, int, int]]  # first frame, one past the last, node
 
 REGION, GIANT = 1 << 9, 1 << 18  # frames of a 2 MiB and of a 1 GiB unit
 MIXED = -2  # pseudo node of units with several owners or none
@@ -27,7 +29,7 @@ class FrameMap:
     new: np.ndarray
     topology: Topology
 
-    def frames(self, frames):
+    def frames(self, frames: np.ndarray) -> np.ndarray:
         """int64: new number of each frame that was found when the map was made; -1 (unknown) stays."""
         frames = np.asarray(frames, np.int64)
         if not len(self.start):
@@ -35,7 +37,7 @@ class FrameMap:
         at = np.clip(np.searchsorted(self.start, frames, side="right") - 1, 0, None)
         return np.where(frames < 0, -1, self.new[at] + frames - self.start[at])
 
-    def entries(self, raw, level, encoding):
+    def entries(self, raw: np.ndarray, level: int, encoding: str) -> np.ndarray:
         """uint64, the shape of `raw`: entries of tables at `level`; those that map nothing are zero."""
         mapped, leaf = bits.mapped(raw, level, encoding), bits.leaf(raw, level, encoding)
         out = np.zeros_like(raw)
@@ -49,13 +51,13 @@ class FrameMap:
         return out
 
 
-def address_mask(level, leaves):
+def address_mask(level: int, leaves: bool) -> np.uint64:
     """The bits of an entry that hold its frame: a huge page's low ones are something else (bit 12: PAT)."""
     low = 3 + 9 * level if leaves else 12
     return np.uint64((1 << 52) - (1 << low))
 
 
-def frame_map(tree, topology):
+def frame_map(tree: Tree, topology: Topology) -> FrameMap:
     """FrameMap of every frame that `tree` names: of its tables, behind its entries, of whole huge pages."""
     regions, giants = units_of(tree)
     regions = regions[~np.isin(regions >> 9, giants)]
@@ -78,19 +80,19 @@ def frame_map(tree, topology):
     order = np.argsort(start)
     made = FrameMap(start[order], new[order], topology)
     for a, b, who in shared:
-        first = int(made.frames([a])[0])
+        first = int(made.frames(np.array([a]))[0])
         ranges.append((first, first + b - a, who))
     return replace(made, topology=with_ranges(topology, ranges))
 
 
-def place(mine, start, size, at, new):
+def place(mine: np.ndarray, start: np.ndarray, size: np.ndarray, at: int, new: np.ndarray) -> None:
     """Number the units `mine` from `at` on, those of 1 GiB first, each kind in order."""
     mine = np.flatnonzero(mine)
     mine = mine[np.lexsort((start[mine], -size[mine]))]
     new[mine] = at + np.cumsum(size[mine]) - size[mine]
 
 
-def units_of(tree):
+def units_of(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
     """(regions, giants): sorted numbers of the 2 MiB and 1 GiB units with frames that `tree` names."""
     regions, giants = np.unique(tree.frame[tree.frame >= 0] >> 9), np.zeros(0, np.int64)
     for level, _, raw in bits.blocks(tree, range(1, tree.levels + 1)):
@@ -105,7 +107,7 @@ def units_of(tree):
     return regions, giants
 
 
-def owners(start, size, topology):
+def owners(start: np.ndarray, size: np.ndarray, topology: Topology) -> np.ndarray:
     """int64[U]: the node that owns all frames of each unit, MIXED where that is no single one."""
     ranges = sorted((int(a), int(b)) for node in topology.nodes for a, b in node.frames)
     ends = np.array([b for _, b in ranges], np.int64)
@@ -115,23 +117,23 @@ def owners(start, size, topology):
     return np.where(whole, owner, MIXED)
 
 
-def straddling(start, size, topology):
+def straddling(start: np.ndarray, size: np.ndarray, topology: Topology) -> np.ndarray:
     """Indices of the units in which some node's memory begins or ends."""
     edges = np.unique(np.concatenate([np.zeros((0,), np.int64), *(n.frames.ravel() for n in topology.nodes)]))
     inside = np.searchsorted(edges, start, side="right") < np.searchsorted(edges, start + size, side="left")
     return np.flatnonzero(inside)
 
 
-def parts(start, size, topology):
+def parts(start: int, size: int, topology: Topology) -> Ranges:
     """[(first, one past the last, node)] of what nodes own of one unit."""
     end = start + size
     cut = [(max(a, start), min(b, end), node.id) for node in topology.nodes for a, b in node.frames]
     return [(int(a), int(b), node) for a, b, node in cut if a < b]
 
 
-def with_ranges(topology, ranges):
+def with_ranges(topology: Topology, ranges: Ranges) -> Topology:
     """`topology` with the ranges [(first, one past the last, node)] in place of its own."""
-    frames = {node.id: [] for node in topology.nodes}
+    frames: dict[int, list[tuple[int, int]]] = {node.id: [] for node in topology.nodes}
     for a, b, who in sorted(ranges):
         frames[who] += [(a, b)] * (a < b)
     return Topology(

@@ -5,6 +5,7 @@ import shutil
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,7 +15,7 @@ from ..formats.capture_dir import MANIFEST, TRACE, damaged_files, new_capture, r
 from ..formats.snapshot_file import node_records, read_snapshot, write_json
 from ..formats.tables_file import write_records, write_tree
 from ..formats.vm_file import FILE as VM_FILE
-from ..formats.vm_file import HostDump, read_vm, write_vm
+from ..formats.vm_file import HostDump, Root, read_vm, write_vm
 from ..nested import Nested
 from ..snapshot import NO_PARENT, Node, Snapshot, Topology, Tree
 from ..vm_fit import Fit, Slots, fit, refuse_strangers
@@ -29,7 +30,7 @@ class Joined:
     fit: Fit
 
 
-def join(host_dir, guest_dir, out):
+def join(host_dir: str | Path, guest_dir: str | Path, out: str | Path) -> Fit:
     """Make the VM capture `out` from a host's dump of a VM and its guest's capture; returns the Fit.
 
     The nodes of guest tables become those of the host frames behind them; the topology is the host's, with
@@ -63,7 +64,7 @@ def join(host_dir, guest_dir, out):
     return joined.fit
 
 
-def put_together(whole, guest, file):
+def put_together(whole: HostDump, guest: Snapshot, file: Path) -> Joined:
     """Joined of a HostDump and a guest's Snapshot; CaptureError naming `file` when they do not belong."""
     host = one_root(whole, file)
     both = replace(guest, host=host.tree)
@@ -78,51 +79,57 @@ def put_together(whole, guest, file):
     return Joined(replace(both, guest=tree, topology=topology, facts=facts), host, fits)
 
 
-def one_root(host, file):
+def one_root(host: HostDump, file: Path) -> HostDump:
     """HostDump with the tables of one root: the one that most vCPUs walk, the largest of equals."""
     starts = np.flatnonzero(host.tree.parent == NO_PARENT)
     ends = dict(zip(starts.tolist(), [*starts[1:].tolist(), len(host.tree)], strict=True))
     usable = [
-        root for root in host.roots if root.table is not None and root.kind != "shadow" and not root.smm
+        (root.table, root)
+        for root in host.roots
+        if root.table is not None and root.kind != "shadow" and not root.smm
     ]
     if not usable:
         kinds = ", ".join(sorted({root.kind for root in host.roots})) or "none"
         why = "no root maps guest-physical addresses; without EPT or NPT there is no second dimension"
         raise CaptureError(file, "roots", kinds, why)
-    votes = [sum(vcpu.root == root.frame for vcpu in host.vcpus) for root in usable]
-    sizes = [ends[root.table] - root.table for root in usable]
+    votes = [sum(vcpu.root == root.frame for vcpu in host.vcpus) for _, root in usable]
+    sizes = [ends[first] - first for first, _ in usable]
     best = max(range(len(usable)), key=lambda i: (votes[i], sizes[i]))
-    taken, first, last = usable[best], usable[best].table, ends[usable[best].table]
+    first, taken = usable[best]
     roots = tuple(
         replace_root(root, 0, root.why)
         if root is taken
         else replace_root(root, None, root.why or "not joined")
         for root in host.roots
     )
-    return replace(host, tree=cut(host.tree, first, last), roots=roots)
+    return replace(host, tree=cut(host.tree, first, ends[first]), roots=roots)
 
 
-def replace_root(root, table, why):
+def replace_root(root: Root, table: int | None, why: str) -> Root:
     return msgspec.structs.replace(root, table=table, why=why)
 
 
-def cut(tree, first, last):
+def cut(tree: Tree, first: int, last: int) -> Tree:
     """Tables first..last-1, one whole root: the same Tree if that is all of it."""
     if (first, last) == (0, len(tree)):
         return tree
-    columns = {
-        name: getattr(tree, name)[first:last] for name in ("entries", "base", "frame", "node", "level")
-    }
-    parent = tree.parent[first:last]
-    parent = np.where(parent == NO_PARENT, NO_PARENT, parent - first).astype(np.int32)
-    return Tree(
-        **columns, parent=parent, flags=tree.flags[first:last], levels=tree.levels, encoding=tree.encoding
+    part = slice(first, last)
+    parent = tree.parent[part]
+    return replace(
+        tree,
+        entries=tree.entries[part],
+        base=tree.base[part],
+        frame=tree.frame[part],
+        parent=np.where(parent == NO_PARENT, NO_PARENT, parent - first).astype(np.int32),
+        node=tree.node[part],
+        level=tree.level[part],
+        flags=tree.flags[part],
     )
 
 
-def topology_for_guest_cpus(host):
+def topology_for_guest_cpus(host: HostDump) -> Topology:
     """The host's nodes and frames; the CPUs are the guest's, on the nodes of their vCPU threads."""
-    on = {node.id: [] for node in host.topology.nodes}
+    on: dict[int, list[int]] = {node.id: [] for node in host.topology.nodes}
     for number, vcpu in enumerate(host.vcpus):
         if vcpu.node in on:
             on[vcpu.node].append(number)
@@ -130,7 +137,7 @@ def topology_for_guest_cpus(host):
     return Topology(tuple(Node(n.id, tuple(on[n.id]), n.frames, n.distance) for n in nodes))
 
 
-def vm_facts(host, guest, fits):
+def vm_facts(host: HostDump, guest: Snapshot, fits: Fit) -> dict[str, Any]:
     """What the joined capture keeps of either side beside its tables."""
     opinion = guest.guest.node
     return {
@@ -145,7 +152,7 @@ def vm_facts(host, guest, fits):
     }
 
 
-def seconds_apart(host, guest):
+def seconds_apart(host: dict[str, Any], guest: dict[str, Any]) -> float | None:
     """Guest's time minus host's, None when either is unknown; their clocks need not agree."""
     try:
         times = [datetime.fromisoformat(side["time"]) for side in (guest, host)]
@@ -154,7 +161,7 @@ def seconds_apart(host, guest):
         return None
 
 
-def must_be_whole(directory):
+def must_be_whole(directory: Path) -> None:
     """CaptureError if a sealed capture is no longer as it was sealed; tools' own directories have no seal."""
     if not directory.is_dir():
         raise UsageError(f"{directory}: no such directory")
@@ -163,18 +170,19 @@ def must_be_whole(directory):
             raise CaptureError(directory / name, "contents", "damaged", why)
 
 
-def provenance(directory):
+def provenance(directory: Path) -> dict[str, Any]:
     """The manifest's provenance of a sealed capture, with its directory's name."""
     sealed = (directory / MANIFEST).exists()
     return {"directory": directory.name, **(read_manifest(directory).provenance if sealed else {})}
 
 
-def link(source, directory):
+def link(source: Path, directory: Path) -> None:
     """`source` in `directory` under its name: linked if it is private and on the same disk, else copied."""
-    source, target = Path(source).resolve(), Path(directory) / Path(source).name
+    target, source = directory / source.name, source.resolve()
     if not source.stat().st_mode & 0o077:
         try:
-            return os.link(source, target)
+            os.link(source, target)
+            return
         except OSError:
             pass
     shutil.copyfile(source, target)

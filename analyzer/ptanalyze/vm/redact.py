@@ -9,20 +9,23 @@ addresses, swap entries and everything else behind entries that map nothing.
 import shutil
 import tempfile
 import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from .. import entries as bits
+from ..capture import Capture
 from ..errors import UsageError
 from ..formats.capture_dir import TRACE, new_capture, seal
 from ..formats.snapshot_file import write_snapshot
 from ..formats.tables_file import write_tree
 from ..formats.trace_frames import map_file, read_header
-from ..formats.vm_file import write_vm
-from ..snapshot import Tree
-from .frame_map import frame_map
+from ..formats.vm_file import HostDump, write_vm
+from ..snapshot import Snapshot, Tree
+from .frame_map import FrameMap, frame_map
 
 PLAIN_NAMES = {"", "[heap]", "[stack]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]"}
 FACTS = {
@@ -35,7 +38,7 @@ JOIN_FACTS = {
 }  # fmt: skip
 
 
-def redact(capture, out):
+def redact(capture: Capture, out: str | Path) -> None:
     """Write the Capture's shareable twin to the new directory `out`.
 
     UsageError if it holds no page tables, or if `out` is there already; CaptureError where it is damaged.
@@ -52,11 +55,11 @@ def redact(capture, out):
         seal(inside, capture.manifest.kind, {"redacted": True})
 
 
-def redact_snapshot(snapshot, inside):
-    native = snapshot.native
-    renumbered = frame_map(snapshot.guest if native else snapshot.host, snapshot.topology)
-    guest = renumber(snapshot.guest, renumbered, inside) if native else forget(snapshot.guest, inside)
-    host = None if native else renumber(snapshot.host, renumbered, inside)
+def redact_snapshot(snapshot: Snapshot, inside: Path) -> None:
+    guest, host = snapshot.guest, snapshot.host
+    renumbered = frame_map(guest if host is None else host, snapshot.topology)
+    guest = renumber(guest, renumbered, inside) if host is None else forget(guest, inside)
+    host = None if host is None else renumber(host, renumbered, inside)
     facts = {key: value for key, value in snapshot.facts.items() if key in FACTS}
     if "vm" in snapshot.facts:
         facts["vm"] = {key: value for key, value in snapshot.facts["vm"].items() if key in JOIN_FACTS}
@@ -64,7 +67,7 @@ def redact_snapshot(snapshot, inside):
     write_snapshot(inside, replace(made, vma_names=plain_names(snapshot.vma_names)))
 
 
-def redact_host(host, inside, alone):
+def redact_host(host: HostDump, inside: Path, alone: bool) -> None:
     """vm.json without addresses of the VMM; with its tables when no snapshot has them."""
     renumbered = frame_map(host.tree, host.topology)
     if alone:
@@ -78,42 +81,50 @@ def redact_host(host, inside, alone):
         host,
         topology=renumbered.topology,
         slots=tuple(changed(slot, hva=slot.gpa) for slot in host.slots),
-        vcpus=tuple(changed(v, tid=i, root=of_root.get(v.root)) for i, v in enumerate(host.vcpus)),
+        vcpus=tuple(
+            changed(v, tid=i, root=None if v.root is None else of_root.get(v.root))
+            for i, v in enumerate(host.vcpus)
+        ),
         roots=tuple(changed(root, frame=of_root[root.frame]) for root in host.roots),
         facts={key: value for key, value in host.facts.items() if key in FACTS},
     )
     write_vm(inside, made)
 
 
-def renumber(tree, renumbered, inside):
+def renumber(tree: Tree, renumbered: FrameMap, inside: Path) -> Tree:
     """`tree` with new frames in its tables and entries."""
     return rewritten(tree, renumbered.frames(tree.frame), inside, renumbered.entries)
 
 
-def forget(tree, inside):
+def forget(tree: Tree, inside: Path) -> Tree:
     """A guest's tree: guest-physical addresses stay, what maps nothing is cleared."""
-    keep = lambda raw, level, encoding: np.where(bits.mapped(raw, level, encoding), raw, np.uint64(0))  # noqa: E731
-    return rewritten(tree, tree.frame, inside, keep)
+    return rewritten(tree, tree.frame, inside, only_mapped)
 
 
-def rewritten(tree, frame, inside, convert):
+def only_mapped(raw: np.ndarray, level: int, encoding: str) -> np.ndarray:
+    return np.where(bits.mapped(raw, level, encoding), raw, np.uint64(0))
+
+
+def rewritten(
+    tree: Tree, frame: np.ndarray, inside: Path, convert: Callable[[np.ndarray, int, str], np.ndarray]
+) -> Tree:
     """`tree` with converted entries, which lie in an unnamed file beside the capture, not in memory."""
     with tempfile.TemporaryFile(dir=inside) as file:
         file.truncate(tree.entries.size * 8)
         entries = np.memmap(file, "<u8", "r+", shape=tree.entries.shape)
     for level, ids, raw in bits.blocks(tree, range(1, tree.levels + 1)):
         entries[ids] = convert(raw, level, tree.encoding)
-    return Tree(**{**vars(tree), "frame": frame, "entries": entries})
+    return replace(tree, frame=frame, entries=entries)
 
 
-def plain_names(names):
+def plain_names(names: Iterable[str]) -> tuple[str, ...]:
     """Names of VMAs: the kernel's own stay, the same path or label becomes the same number."""
     others = dict.fromkeys(name for name in names if name not in PLAIN_NAMES)
     number = {name: f"file {k}" for k, name in enumerate(others, 1)}
     return tuple(number.get(name, name) for name in names)
 
 
-def redact_trace(source, target):
+def redact_trace(source: Path, target: Path) -> None:
     """The trace with an empty command line, PID and start time; its touches and thread numbers stay."""
     header = read_header(source, map_file(source)).copy().reshape(1)
     header["command"], header["pid"], header["start"], header["crc"] = b"", 0, 0, 0
