@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from ..errors import UsageError
 from .arguments import PathLike, calibration_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..law.calibration import Calibration
+    from ..law.predict import Prediction
 
 
 def calibrate(
@@ -21,37 +23,47 @@ def calibrate(
     *,
     machine: str | None = None,
     latency: PathLike | None = None,
-    native: bool | None = None,
+    local_ns: float | None = None,
+    native: bool = False,
     walkers: float | None = None,
+    allow_multiplexed: bool = False,
 ) -> Calibration:
     """The run-time law calibrated with `perf stat` output: of a run with local tables and, better, another.
 
     local      file of perf stat's text, -x or -j output, all tables local; remote: of a run at `placement`
     placement  as in the papers' figures: gPT then ePT, L or R, I under load ("RRI"); native "RP", "RPI"
-    machine    name or file, for latencies and CPUs; latency: what `ptanalyze topology latency` wrote
-    native     whether there is one table only, None: as the placement and counters say
+    machine    name or file, for latencies and CPUs; latency: what `ptanalyze topology latency` or mlc wrote,
+               or a SLIT directory, with local_ns, the latency of local memory
+    native     whether there is one table only; also known from the placement
     walkers    page walkers that a hardware thread has to itself, None: as the counters say
+    allow_multiplexed  take counters that perf scaled up from below 90 % of the run
+    Raises CaptureError and UsageError that name the file.
     """
     from ..formats.node_latency import read_latency
     from ..formats.perf_stat import read_perf_stat
-    from ..formats.walk_counters import one_walker, read_run, walk_run
+    from ..formats.walk_counters import one_walker, walk_run
     from ..law.calibrate import calibrate as run
     from ..law.closed_forms import placement as known
 
-    one_table = bool(native or (placement is not None and known(placement).ept is None))
+    if (remote is None) != (placement is None):
+        raise UsageError("--remote and --placement go together: which tables were remote in that run?")
+    native = native or (placement is not None and known(placement).ept is None)
     stat = read_perf_stat(local)
-    found: Calibration = run(
-        walk_run(stat, one_table),
-        None if remote is None else read_run(remote, one_table),
-        placement,
-        machine=machine,
-        latency=None if latency is None else read_latency(latency),
-        walkers=walkers or (1 if one_walker(stat) else None),
-        native=one_table or native,
-        name=os.path.splitext(os.path.basename(local))[0],
-        sources={"local": str(local)} | ({} if remote is None else {"remote": str(remote)}),
-    )
-    return found
+    files = {"local": local, "remote": remote, "latency": latency}
+    try:
+        return run(
+            walk_run(stat, native, allow_multiplexed),
+            None if remote is None else walk_run(read_perf_stat(remote), native, allow_multiplexed),
+            placement,
+            machine=machine,
+            latency=None if latency is None else read_latency(latency, local_ns),
+            walkers=walkers or (1 if one_walker(stat) else None),
+            native=native or None,
+            name=Path(local).stem,
+            sources={name: str(file) for name, file in files.items() if file is not None},
+        )
+    except UsageError as error:
+        raise UsageError(f"{remote if str(error).startswith('remote run') else local}: {error}") from None
 
 
 def predict(calibration: Calibration | PathLike, placements: Iterable[str] | None = None) -> DataFrame:
@@ -64,12 +76,9 @@ def predict(calibration: Calibration | PathLike, placements: Iterable[str] | Non
     """
     from pandas import DataFrame
 
-    from ..law.predict import order
-    from ..law.predict import predict as run
     from ..units import described
 
     known = cast("Calibration", calibration_of(calibration))
-    found = [run(known, name) for name in (order(known) if placements is None else placements)]
     rows = [
         {
             "placement": one.placement,
@@ -80,7 +89,15 @@ def predict(calibration: Calibration | PathLike, placements: Iterable[str] | Non
             "seconds": float("nan") if one.seconds is None else one.seconds[1],
             "measured": one.measured,
         }
-        for one in found
+        for one in predictions(known, placements)
     ]
     notes = [*known.assumed, *known.flags]
     return described(DataFrame(rows), notes, {"calibration": known.name, "machine": known.machine})
+
+
+def predictions(calibration: Calibration, placements: Iterable[str] | None) -> list[Prediction]:
+    """[law.predict.Prediction] behind `predict`."""
+    from ..law.predict import order
+    from ..law.predict import predict as run
+
+    return [run(calibration, name) for name in (order(calibration) if placements is None else placements)]

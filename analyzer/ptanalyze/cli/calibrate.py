@@ -8,18 +8,12 @@ from .options import complete_machines, json_option
 
 
 @click.command("calibrate")
-@click.option(
-    "--local", "local_file", type=click.Path(), required=True, help="perf stat output, all tables local."
-)
-@click.option(
-    "--remote", "remote_file", type=click.Path(), help="perf stat output of a run with remote tables."
-)
+@click.option("--local", type=click.Path(), required=True, help="perf stat output, all tables local.")
+@click.option("--remote", type=click.Path(), help="perf stat output of a run with remote tables.")
 @click.option(
     "--placement", help="Of the remote run: RR, LR, RL (gPT, ePT), RRI with load; RP, RPI if native."
 )
-@click.option(
-    "--latency", "latency_file", type=click.Path(), help="From topology latency, mlc, or a SLIT directory."
-)
+@click.option("--latency", type=click.Path(), help="From topology latency, mlc, or a SLIT directory.")
 @click.option("--local-ns", type=click.FloatRange(0, min_open=True), help="With a SLIT: local latency in ns.")
 @click.option(
     "-m",
@@ -44,13 +38,14 @@ def command(output, write_machine, as_json, **options):
     they cost, a contended one (RRI) most surely. Count cycles:u, dtlb_load_misses.walk_pending:u,
     dtlb_store_misses.walk_pending:u, ept.walk_pending:u. Then: ptanalyze predict FILE.toml
     """
+    from ..api import calibrate
     from ..formats.calibration_file import write_calibration
 
     if output is not None:
         check_output(output)
     if write_machine is not None:
-        write_machine_file(write_machine, options["machine"], options["latency_file"], options["local_ns"])
-    calibration = calibrated(**options)
+        write_machine_file(write_machine, options["machine"], options["latency"], options["local_ns"])
+    calibration = calibrate(**options)
     if output is not None:
         write_calibration(output, calibration)
     show(calibration, as_json)
@@ -79,50 +74,6 @@ def write_machine_file(path, machine, latency_file, local_ns):
     base = load_machine(machine or REFERENCE_MACHINE)
     write_machine(path, with_latency(base, read_latency(latency_file, local_ns), Path(path).stem))
     click.echo(f"{path}: written; use it with -m {path}", err=True)
-
-
-def calibrated(
-    local_file,
-    remote_file=None,
-    placement=None,
-    latency_file=None,
-    local_ns=None,
-    machine=None,
-    native=False,
-    walkers=None,
-    allow_multiplexed=False,
-):
-    """Calibration from files; CaptureError and UsageError name the file."""
-    from ..errors import UsageError
-    from ..formats.node_latency import read_latency
-    from ..formats.perf_stat import read_perf_stat
-    from ..formats.walk_counters import one_walker, walk_run
-    from ..law import closed_forms as law
-    from ..law.calibrate import calibrate
-
-    if (remote_file is None) != (placement is None):
-        raise UsageError("--remote and --placement go together: which tables were remote in that run?")
-    native = native or (placement is not None and law.placement(placement).ept is None)
-    stat = read_perf_stat(local_file)
-    local = walk_run(stat, native, allow_multiplexed)
-    remote = None if remote_file is None else walk_run(read_perf_stat(remote_file), native, allow_multiplexed)
-    latency = None if latency_file is None else read_latency(latency_file, local_ns)
-    sources = {"local": str(local_file), "remote": remote_file, "latency": latency_file}
-    try:
-        return calibrate(
-            local,
-            remote,
-            placement,
-            machine=machine,
-            latency=latency,
-            walkers=walkers or (1 if one_walker(stat) else None),
-            native=native or None,
-            name=Path(local_file).stem,
-            sources={key: str(value) for key, value in sources.items() if value is not None},
-        )
-    except UsageError as error:
-        file = remote_file if str(error).startswith("remote run") else local_file
-        raise UsageError(f"{file}: {error}") from None
 
 
 def show(calibration, as_json):

@@ -37,9 +37,9 @@ def command(calibration, local_file, remote_file, remote_placement, placements, 
 
         known = read_calibration(calibration)
     else:
-        from .calibrate import calibrated
+        from ..api import calibrate
 
-        known = calibrated(local_file, remote_file, remote_placement)
+        known = calibrate(local_file, remote_file, remote_placement)
     show(known, placements, as_json)
     if plot:
         from .. import plots
@@ -51,10 +51,10 @@ def command(calibration, local_file, remote_file, remote_placement, placements, 
 def show(calibration, placements, as_json):
     from dataclasses import asdict
 
-    from ..law.predict import order, predict
+    from ..api.run_time import predictions
     from ..tables import console, print_json, print_rows
 
-    found = [predict(calibration, name) for name in placements or order(calibration)]
+    found = predictions(calibration, placements or None)
     if as_json:
         rows = [asdict(one) for one in found]
         notes = {"assumed": calibration.assumed, "flags": calibration.flags}
