@@ -2,22 +2,14 @@
 
 import click
 
-from ..budget import NO_LIMIT
 from .options import capture_argument, json_option
 from .plotting import draw_results, plot_option
-from .replaying import arguments, replay_options
+from .replaying import arguments, budget_options, limits, replay_options
 
 
 @click.command("advise")
 @capture_argument
-@click.option(
-    "--memory",
-    metavar="SIZE",
-    help="Most that extra page tables and unused pages may take: 64M, 2G, or 1% of what its tables map.",
-)
-@click.option(
-    "--updates", metavar="PERCENT", help="Most that extra updates of page tables may take of the run: 2%."
-)
+@budget_options
 @replay_options
 @plot_option("pareto", "speedup", "locality", "reads", "footprint", "roofline")
 @json_option
@@ -33,9 +25,8 @@ def command(capture, memory, updates, plot, plot_kind, as_json, **options):
     from ..progress import progress_bar
 
     opened, how = arguments(capture, **options)
-    limits = {"memory": memory or NO_LIMIT, "updates": updates or NO_LIMIT}
     with progress_bar() as progress:
-        found = advise(opened, progress=progress, **limits, **how)
+        found = advise(opened, progress=progress, **limits(memory, updates), **how)
     show_json(found.report) if as_json else show(found.report)
     if plot:
         draw_results(plot, plot_kind, found)

@@ -2,6 +2,7 @@
 
 import click
 
+from ..budget import NO_LIMIT
 from ..bundled import DEFAULT_MACHINE
 from ..errors import UsageError
 from .options import complete_machines, complete_policies, open_or_default
@@ -65,6 +66,16 @@ set_option = click.option(
 baseline_option = click.option(
     "--baseline", default="auto", show_default=True, help="Policy the others are compared with."
 )
+BUDGET = (
+    click.option(
+        "--memory",
+        metavar="SIZE",
+        help="Most that extra page tables and unused pages may take: 64M, 2G, or 1% of what its tables map.",
+    ),
+    click.option(
+        "--updates", metavar="PERCENT", help="Most that extra updates of page tables may take of the run: 2%."
+    ),
+)
 csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print CSV, one row a result.")
 
 
@@ -73,6 +84,18 @@ def replay_options(command):
     for option in reversed(OPTIONS):
         command = option(command)
     return command
+
+
+def budget_options(command):
+    """--memory and --updates, for `limits`."""
+    for option in reversed(BUDGET):
+        command = option(command)
+    return command
+
+
+def limits(memory, updates):
+    """Keyword arguments of api.advise that the options of the budget stand for."""
+    return {"memory": memory or NO_LIMIT, "updates": updates or NO_LIMIT}
 
 
 def arguments(directory, *, autonuma, balancing, **options):
