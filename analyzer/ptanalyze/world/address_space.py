@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import entries as bits
 from ..errors import CaptureError
-from ..snapshot import EMULATOR, NO_PARENT, UNKNOWN_NODE, Snapshot
+from ..snapshot import EMULATOR, NO_PARENT, UNKNOWN_NODE, Snapshot, Tree
 from ..walks import Regions, Tables
 
 SLOTS = np.uint64(511)
@@ -36,13 +36,14 @@ class AddressSpace:
     unresolved: dict[str, int]
 
     @property
-    def native(self):
+    def native(self) -> bool:
         return self.snapshot.native
 
     @property
-    def program_tables(self):
+    def program_tables(self) -> np.ndarray:
         """bool[guest_tables]: table pages that are the program's, not only its tracer's."""
-        return self.snapshot.guest.flags & EMULATOR == 0
+        found: np.ndarray = self.snapshot.guest.flags & EMULATOR == 0
+        return found
 
 
 def address_space(snapshot: Snapshot, region_va: np.ndarray) -> AddressSpace:
@@ -54,25 +55,25 @@ def address_space(snapshot: Snapshot, region_va: np.ndarray) -> AddressSpace:
     host_of = host_index(snapshot)
     flat, unresolved = _flatten(snapshot, host_of)
     tables, regions = _resolve(snapshot, flat, host_of, np.array(region_va, np.uint64))
-    guest, host = len(snapshot.guest), 0 if snapshot.native else len(snapshot.host)
+    guest, host = len(snapshot.guest), 0 if snapshot.host is None else len(snapshot.host)
     inferred = len(tables.level) - guest - host
     return AddressSpace(snapshot, tables, regions, host_of, guest, host, inferred, unresolved)
 
 
-def flatten(snapshot):
+def flatten(snapshot: Snapshot) -> Tables:
     """Tables of a snapshot: the guest's, then the host's; nothing inferred."""
     return _flatten(snapshot, host_index(snapshot))[0]
 
 
-def resolve(snapshot, region_va):
+def resolve(snapshot: Snapshot, region_va: np.ndarray) -> tuple[Tables, Regions]:
     """(Tables with the inferred ones, Regions) for the regions a trace touched: uint64[R], address >> 21."""
     space = address_space(snapshot, region_va)
     return space.tables, space.regions
 
 
-def host_index(snapshot):
+def host_index(snapshot: Snapshot) -> np.ndarray:
     """int32[D], AddressSpace.host_of. Guest-physical memory from 16 TiB up counts as outside."""
-    if snapshot.native:
+    if snapshot.host is None:
         return np.zeros(0, np.int32)
     tree, first = snapshot.host, len(snapshot.guest)
     found = [_huge_leaves(tree, level) for level in (3, 2)]
@@ -89,7 +90,7 @@ def host_index(snapshot):
     return host_of
 
 
-def _huge_leaves(tree, level):
+def _huge_leaves(tree: Tree, level: int) -> tuple[np.ndarray, np.ndarray, int]:
     """(table ids, first 2 MiB regions, regions each covers) of the leaf entries at level 2 or 3."""
     span = 512 ** (level - 2)
     tables, regions = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
@@ -100,13 +101,13 @@ def _huge_leaves(tree, level):
     return np.concatenate(tables), np.concatenate(regions), span
 
 
-def _flatten(snapshot, host_of):
+def _flatten(snapshot: Snapshot, host_of: np.ndarray) -> tuple[Tables, dict[str, int]]:
     guest, host = snapshot.guest, snapshot.host
     _must_be_tree(guest, "gpt.tables")
     host_leaf, host_slot = np.full(len(guest), NO_TABLE, np.int32), np.full(len(guest), -1, np.int16)
     if host is None:
-        columns = [guest.parent, guest.node, guest.level, guest.base, host_leaf, host_slot]
-        return Tables(*(np.array(column) for column in columns)), {}
+        alone = [guest.parent, guest.node, guest.level, guest.base, host_leaf, host_slot]
+        return Tables(*(np.array(column) for column in alone)), {}
     _must_be_tree(host, "ept.tables")
     known = guest.frame >= 0
     region = np.where(known, guest.frame >> 9, 0)
@@ -133,7 +134,7 @@ def _flatten(snapshot, host_of):
     return Tables(*(np.concatenate(c).astype(t) for c, t in zip(columns, types, strict=True))), unresolved
 
 
-def _must_be_tree(tree, file):
+def _must_be_tree(tree: Tree, file: str) -> None:
     """Kernels follow parents without looking: each must stand before its children, one level above."""
     parent, ids = tree.parent.astype(np.int64), np.arange(len(tree))
     root = parent == NO_PARENT
@@ -152,7 +153,7 @@ def _must_be_tree(tree, file):
         )
 
 
-def _resolve(snapshot, flat, host_of, va):
+def _resolve(snapshot: Snapshot, flat: Tables, host_of: np.ndarray, va: np.ndarray) -> tuple[Tables, Regions]:
     """Descend for all regions at once, level by level; hang inferred tables where the tree ends."""
     tree = snapshot.guest
     index = _ByBase(tree)
@@ -176,17 +177,18 @@ def _resolve(snapshot, flat, host_of, va):
     return tables, Regions(va, leaf, level, slot, tlb_level)
 
 
-def _tlb_level(level, first_frame, tables, host_of):
+def _tlb_level(level: np.ndarray, first_frame: np.ndarray, tables: Tables, host_of: np.ndarray) -> np.ndarray:
     """A TLB entry of a two-dimensional walk spans the smaller of both leaves (Intel SDM 3C, 29.4.1)."""
     region = first_frame >> 9
     inside = (level > 1) & (region >= 0) & (region < len(host_of))
     table = np.full(len(level), NO_TABLE)
     table[inside] = host_of[region[inside]]
     host_level = np.where(table == NO_TABLE, 1, tables.level[table])
-    return np.minimum(level, host_level).astype(np.uint8)
+    found: np.ndarray = np.minimum(level, host_level).astype(np.uint8)
+    return found
 
 
-def _infer(index, va, next_id):
+def _infer(index: "_ByBase", va: np.ndarray, next_id: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """[(parent id, base, level)] of the missing tables for regions `va`, top down; they join the index."""
     made = []
     for level in range(index.levels, 0, -1):
@@ -199,7 +201,7 @@ def _infer(index, va, next_id):
     return made
 
 
-def _append(flat, made):
+def _append(flat: Tables, made: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Tables:
     parent, base, level = (np.concatenate(column) for column in zip(*made, strict=True))
     nowhere = np.full(len(parent), -1)
     extra = (parent, np.full(len(parent), UNKNOWN_NODE), level, base, nowhere, nowhere)
@@ -211,21 +213,21 @@ def _append(flat, made):
 class _ByBase:
     """Finds the table of a level that maps a region: ids sorted by base, one pair of arrays a level."""
 
-    def __init__(self, tree):
+    def __init__(self, tree: Tree) -> None:
         self.levels = tree.levels
-        self.by_level = {}
+        self.by_level: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         for level in range(1, tree.levels + 1):
             ids = np.flatnonzero(tree.level == level).astype(np.int32)
             order = np.argsort(tree.base[ids], kind="stable")
             self.by_level[level] = tree.base[ids][order], ids[order]
 
-    def base(self, level, va):
+    def base(self, level: int, va: np.ndarray) -> np.ndarray:
         """uint64: first byte of the table at `level` that maps region `va`."""
         span = PAGE_BITS + 9 * level
         top = np.uint64((1 << (PAGE_BITS + 9 * self.levels)) - 1)
         return ((va << np.uint64(21)) & top) >> np.uint64(span) << np.uint64(span)
 
-    def find(self, level, va):
+    def find(self, level: int, va: np.ndarray) -> np.ndarray:
         """int64: id of the table at `level` that maps each region, NO_TABLE where there is none."""
         if level > self.levels or not len(self.by_level[level][0]):
             return np.full(len(va), NO_TABLE)
@@ -234,7 +236,7 @@ class _ByBase:
         at = np.minimum(np.searchsorted(bases, wanted), len(bases) - 1)
         return np.where(bases[at] == wanted, ids[at], NO_TABLE).astype(np.int64)
 
-    def add(self, level, new_bases, new_ids):
+    def add(self, level: int, new_bases: np.ndarray, new_ids: np.ndarray) -> None:
         bases, ids = self.by_level[level]
         merged = np.concatenate([bases, new_bases])
         order = np.argsort(merged, kind="stable")

@@ -3,12 +3,13 @@
 import numpy as np
 
 from ..snapshot import INFERRED, NO_PARENT, UNKNOWN_NODE, VMA_DTYPE, Node, Snapshot, Topology, Tree
+from ..trace import Trace
 
 ASSUMED = "no page tables were captured: 4 KiB pages, tables placed by first touch, one owner for all memory"
 FOUR_LEVELS = np.uint64(1 << (48 - 21))  # 2 MiB regions below what four levels map
 
 
-def bare_snapshot(trace):
+def bare_snapshot(trace: Trace) -> Snapshot:
     """Snapshot of an empty root table on one node; the regions of the trace all lack their tables."""
     levels = 4 if (trace.regions < FOUR_LEVELS).all() else 5
     root = Tree(

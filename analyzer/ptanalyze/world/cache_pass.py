@@ -1,14 +1,18 @@
 """The cache pass: which entries each walk reads, and which come from DRAM. Independent of the policy."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import UsageError
-from ..machine import Machine
+from ..machine import Array, Cache, Machine
 from ..walks import Placement, Reads, WalkStream
 from .address_space import AddressSpace
 from .mm_events import invalidations
+
+if TYPE_CHECKING:
+    from ..kernels import walker
 
 MAX_TABLES = (1 << 26) - 1  # tags of lines are 32 bits, table << 6 | line; one value stands for EMPTY
 
@@ -48,12 +52,12 @@ def cache_pass(
         yield slice(first, last), reads
 
 
-def no_reads():
+def no_reads() -> Reads:
     """Reads of no walk at all, of the types that cache_pass yields."""
     return _empty(np.zeros(0, np.int32), read_only(np.zeros(0, np.uint32)), read_only(np.zeros(0, bool)))
 
 
-def chunk_runs(offset, batch):
+def chunk_runs(offset: np.ndarray, batch: int) -> Iterator[tuple[int, int]]:
     """Iterate (first, last): runs of whole chunks with at least `batch` walks each, but for the last run."""
     chunks, first = len(offset) - 1, 0
     while first < chunks:
@@ -63,49 +67,60 @@ def chunk_runs(offset, batch):
         first = last
 
 
-def read_only(array):
+def read_only(array: np.ndarray) -> np.ndarray:
     """A plain read-only view: memory-mapped or not, kernels are compiled once for it."""
     view = np.asarray(array).view()
     view.flags.writeable = False
     return view
 
 
-def _empty(cpu, page, write):
+def _empty(cpu: np.ndarray, page: np.ndarray, write: np.ndarray) -> Reads:
     n = len(page)
     columns = (np.empty(n, dtype) for dtype in (np.int32, np.int16, np.int32, np.int16, np.uint64, np.uint64))
     return Reads(cpu, page, write, *columns)
 
 
-def _trees(space):
+def _trees(space: AddressSpace) -> "walker.Trees":
     from ..kernels import entries, walker
 
     guest, host = space.snapshot.guest, space.snapshot.host
     frame = np.ascontiguousarray(guest.frame, np.int64)
-    levels = guest.levels, host.levels if host else 0
     return walker.Trees(
-        read_only(guest.entries), read_only(frame), space.host_of, *levels, entries.CODES[guest.encoding]
+        read_only(guest.entries),
+        read_only(frame),
+        space.host_of,
+        guest.levels,
+        host.levels if host else 0,
+        entries.CODES[guest.encoding],
     )
 
 
-def _caches(space, placement, machine):
+def _caches(space: AddressSpace, placement: Placement, machine: Machine) -> "walker.Caches":
     from ..kernels import walker
     from ..kernels.setrows import row_bank
 
     cpus, nodes = len(placement.cpu_node), int(placement.cpu_node.max(initial=0)) + 1
-    shape = lambda array: (array.sets, array.ways) if array else None  # noqa: E731
-    lines = lambda cache: [(cache.lines // cache.ways, cache.ways)]  # noqa: E731
     own = machine.walk_caches
     by_level = [None, *(shape(array) for array in (own.pde, own.pdpte, own.pml4e, own.pml5e))]
     return walker.Caches(
         row_bank(cpus, by_level),
         row_bank(0 if space.native else cpus, by_level),
         row_bank(0 if space.native else cpus, [shape(own.nested)]),
-        row_bank(cpus, lines(machine.l2)),
-        row_bank(nodes, lines(machine.llc)),
+        row_bank(cpus, [_lines(machine.l2)]),
+        row_bank(nodes, [_lines(machine.llc)]),
     )
 
 
-def _flushes(stream, events):
+def shape(array: Array | None) -> tuple[int, int] | None:
+    """(sets, ways) of an array, None of one that the machine lacks."""
+    return (array.sets, array.ways) if array else None
+
+
+def _lines(cache: Cache) -> tuple[int, int]:
+    return cache.lines // cache.ways, cache.ways
+
+
+def _flushes(stream: WalkStream, events: np.ndarray | None) -> np.ndarray:
     """int64[k], sorted: walks before which an event drops the paging-structure caches."""
     if events is None:
         return np.zeros(0, np.int64)

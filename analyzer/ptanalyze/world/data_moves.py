@@ -13,8 +13,9 @@ a guest moves keeps its leaf table in the host: the hypervisor is taken to notic
 What a hypervisor flushes is not counted.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -25,9 +26,11 @@ from ..kernels.steps import BALANCING, FLUSH, Shootdowns, Steps
 from ..machine import Strict
 from ..trace import Event
 from .cache_pass import read_only
+from .data_nodes import DataNodes
 from .history import History
 
 if TYPE_CHECKING:
+    from ..kernels.data_moves import Schedule, State, Where
     from .world import World
 
 BUFFER = 1 << 16
@@ -54,7 +57,7 @@ class Moves(Strict):
 NOTHING_MOVES = Moves()  # but what the trace's events say
 
 
-def moves_from(settings):
+def moves_from(settings: Mapping[str, Any]) -> Moves:
     """Moves with autonuma from {key: text}; UsageError names the key and those there are."""
     fields = [name for name in Moves.__struct_fields__ if name != "autonuma"]
     for key in settings:
@@ -70,7 +73,7 @@ def moves_from(settings):
         raise UsageError(f"autonuma: {key} = {settings.get(key)}: {why}") from None
 
 
-def by_host(world):
+def by_host(world: "World") -> bool:
     """Whether the hypervisor moves data; UsageError for a native capture, which has none.
 
     Under shadow paging there is one table, whoever moves data rewrites it.
@@ -85,7 +88,7 @@ def by_host(world):
     return asked == "host"
 
 
-def moves_notes(world):
+def moves_notes(world: "World") -> list[str]:
     """Notes on how data move, none where they do not."""
     moves, told = world.moves, int(np.count_nonzero(world.trace.events["kind"] == Event.MOVE_PAGES))
     found = []
@@ -128,7 +131,7 @@ def with_data_moves(world: "World", past: History) -> History:
     return replace(past, steps=steps, shootdowns=Shootdowns(live.astype(np.int32), single))
 
 
-def _check(world, targets):
+def _check(world: "World", targets: np.ndarray) -> None:
     if len(targets) and targets.max() >= world.sockets:
         raise UsageError(
             f"trace: data moved to node {targets.max()}: machine {world.machine.name} has nodes "
@@ -141,14 +144,14 @@ def _check(world, targets):
         )
 
 
-def _live(world, past, at):
+def _live(world: "World", past: History, at: int) -> list[int]:
     """CPUs to interrupt when the CPU that walks at walk `at` (the last one after the trace) shoots down."""
     offset, chunk_cpu = world.stream.offset, world.placement.chunk_cpu
     chunk = min(int(np.searchsorted(offset, at, side="right")) - 1, len(chunk_cpu) - 1)
     return past.live.others_then(chunk, int(chunk_cpu[chunk]))
 
 
-def _steps(world, past):
+def _steps(world: "World", past: History) -> tuple[Steps, np.ndarray]:
     """(Steps, bool[S]: FLUSHes of the schedule) with every single move."""
     from ..kernels.data_moves import MOVED, OUT, follow
 
@@ -172,20 +175,20 @@ def _steps(world, past):
     return steps, (steps.kind == FLUSH) & (steps.call == BALANCING)
 
 
-def _scale(steps, world):
+def _scale(steps: Steps, world: "World") -> np.ndarray:
     """What an event's RANGE calls a node is a socket; its first domain gets the data."""
     from ..kernels.data_moves import RANGE
 
     return np.where(steps.kind == RANGE, world.domains, 1)
 
 
-def _times(world):
+def _times(world: "World") -> np.ndarray:
     """int64[chunks + 1]: ns at each chunk's start; the last chunk takes no time."""
     time = np.maximum.accumulate(world.trace.chunks["time"].astype(np.int64))
     return np.append(time, time[-1:])
 
 
-def _schedule(world):
+def _schedule(world: "World") -> "Schedule":
     from ..kernels.data_moves import Schedule
 
     moves = world.moves
@@ -201,7 +204,7 @@ def _schedule(world):
     )
 
 
-def _where(world, past):
+def _where(world: "World", past: History) -> "Where":
     from ..kernels.data_moves import Where
     from ..kernels.entries import CODES
 
@@ -233,7 +236,7 @@ def _where(world, past):
     )
 
 
-def _state(world, data):
+def _state(world: "World", data: DataNodes) -> "State":
     from ..kernels.data_moves import NEXT_SCAN, REFILLED, State
 
     clock, credit = np.zeros(10, np.int64), np.zeros(1)

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import entries as bits
-from ..snapshot import UNKNOWN_NODE
+from ..kernels.steps import Rows
+from ..snapshot import UNKNOWN_NODE, Tree
+from .address_space import AddressSpace
 from .cache_pass import read_only
 from .history import History
 
 if TYPE_CHECKING:
+    from ..kernels.data_nodes import Frames
     from .world import World
 
 
@@ -51,7 +54,7 @@ def data_nodes(world: "World", past: History) -> DataNodes:
     return DataNodes(guest, host, host_row)
 
 
-def nodes_behind(world, tree, tables, nested):
+def nodes_behind(world: "World", tree: Tree, tables: np.ndarray, nested: bool) -> np.ndarray:
     """int8[n, 512]: node of the data behind each leaf entry of tables of a Tree, -1 unknown."""
     from ..kernels.data_nodes import read_nodes
     from ..kernels.entries import CODES
@@ -62,7 +65,7 @@ def nodes_behind(world, tree, tables, nested):
     return out
 
 
-def count_children(world, tree, skip, nested):
+def count_children(world: "World", tree: Tree, skip: np.ndarray, nested: bool) -> np.ndarray:
     """int16[T, nodes]: leaf entries of each table of a Tree with data on each node; zeros where skip[t]."""
     from ..kernels.data_nodes import count_nodes
     from ..kernels.entries import CODES
@@ -73,13 +76,13 @@ def count_children(world, tree, skip, nested):
     return counts
 
 
-def frames(world, nested):
+def frames(world: "World", nested: bool) -> "Frames":
     """kernels.data_nodes.Frames; nodes the machine lacks, and a native capture's only one, are unknown."""
     from ..kernels.data_nodes import Frames
     from ..kernels.entries import CODES
 
     space = world.space
-    host, topology = space.snapshot.host, space.snapshot.topology
+    topology = space.snapshot.topology
     told = not (space.native and len(topology) < 2)
     nodes = topology.nodes if told else ()
     ranges = sorted((int(a), int(b), node.id) for node in nodes for a, b in node.frames)
@@ -90,11 +93,12 @@ def frames(world, nested):
         behind = np.zeros(0, np.int32), read_only(none), read_only(np.zeros(0, np.uint8)), 0
     else:
         host_of = np.where(space.host_of >= 0, space.host_of - space.guest_tables, -1).astype(np.int32)
+        host = space.snapshot.nested
         behind = host_of, read_only(host.entries), read_only(host.level), CODES[host.encoding]
     return Frames(start, end, node.astype(np.int16), *behind)
 
 
-def _host_nodes(world, rows):
+def _host_nodes(world: "World", rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     """(int8[H, 512], int32[T]): the host's tables that map data or tables of the rows."""
     space, tables = world.space, world.space.tables
     touched = np.zeros(len(tables.level), bool)
@@ -112,10 +116,10 @@ def _host_nodes(world, rows):
     host_row[ids] = np.arange(len(ids))
     if not len(ids):
         return np.zeros((0, 512), np.int8), host_row
-    return nodes_behind(world, space.snapshot.host, ids - space.guest_tables, nested=False), host_row
+    return nodes_behind(world, space.snapshot.nested, ids - space.guest_tables, nested=False), host_row
 
 
-def _host_tables(space, leaves):
+def _host_tables(space: AddressSpace, leaves: np.ndarray) -> np.ndarray:
     """Flat ids of the host tables behind the pages of guest tables `leaves`."""
     tree, found = space.snapshot.guest, np.zeros(len(space.tables.level), bool)
     for begin in range(0, len(leaves), bits.BLOCK):
@@ -130,7 +134,7 @@ def _host_tables(space, leaves):
     return np.flatnonzero(found)
 
 
-def _first_touch(world, rows, node):
+def _first_touch(world: "World", rows: Rows, node: np.ndarray) -> None:
     """Pages that are nowhere are where the first walk to them comes from."""
     from ..kernels.data_nodes import first_touch
 
@@ -140,7 +144,14 @@ def _first_touch(world, rows, node):
     first_touch(read_only(stream.page), offset, chunk_node, rows.of_region, world.space.regions.slot, node)
 
 
-def _rewind(space, rows, node, moved, host, host_row):
+def _rewind(
+    space: AddressSpace,
+    rows: Rows,
+    node: np.ndarray,
+    moved: np.ndarray,
+    host: np.ndarray,
+    host_row: np.ndarray,
+) -> None:
     """What an event moved, the host's entries are taken back to with the guest's pages."""
     from ..kernels.data_nodes import take_back
     from ..kernels.entries import CODES

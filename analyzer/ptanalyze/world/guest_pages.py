@@ -1,12 +1,17 @@
 """The 4 KiB pages that another allocator of the guest could serve, and the frames it could give them."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .. import entries as bits
 from . import vma_rows
+from .address_space import AddressSpace
 from .cache_pass import read_only
+
+if TYPE_CHECKING:
+    from ..kernels.guest_frames import Parts
 
 ANONYMOUS = ("[heap]", "[stack", "[anon")  # and no name at all
 MOVABLE, STAYING = 0, 1  # groups of VMAs
@@ -37,7 +42,7 @@ class GuestPages:
     kept: dict[str, int]
 
 
-def guest_pages(space):
+def guest_pages(space: AddressSpace) -> GuestPages:
     """GuestPages of a two-dimensional AddressSpace.
 
     Pages stay where they are if they are no anonymous private memory (names of VMAs, as in maps), if others
@@ -59,7 +64,7 @@ def guest_pages(space):
     )
 
 
-def free_blocks(pages, shift):
+def free_blocks(pages: GuestPages, shift: int) -> np.ndarray:
     """int32[n], ascending: blocks of 1 << shift frames that the host maps and no page uses that must stay."""
     from ..kernels.guest_frames import MOVABLE, NO_POOL
 
@@ -71,15 +76,16 @@ def free_blocks(pages, shift):
     return np.flatnonzero(free).astype(np.int32)
 
 
-def _leaf_tables(space):
+def _leaf_tables(space: AddressSpace) -> np.ndarray:
     level = space.tables.level
     first = space.guest_tables + space.host_tables
     mine = np.concatenate([np.arange(space.guest_tables), np.arange(first, len(level))])
-    leaves = mine[level[mine] == 1]
-    return leaves[np.argsort(space.tables.base[leaves], kind="stable")].astype(np.int32)
+    leaves = mine[level[mine] == 1].astype(np.int32)
+    by_address: np.ndarray = leaves[np.argsort(space.tables.base[leaves], kind="stable")]
+    return by_address
 
 
-def _pools(space):
+def _pools(space: AddressSpace) -> np.ndarray:
     from ..kernels.guest_frames import NO_POOL
 
     there = space.host_of >= 0
@@ -89,7 +95,7 @@ def _pools(space):
     return pool_of
 
 
-def _users(space):
+def _users(space: AddressSpace) -> np.ndarray:
     """uint8[D << 9]: pages of 4 KiB by guest frame, up to SEVERAL; tables and huge pages count as that."""
     from ..kernels import guest_frames
 
@@ -105,7 +111,7 @@ def _users(space):
     return users
 
 
-def _parts(space, base):
+def _parts(space: AddressSpace, base: np.ndarray) -> "Parts":
     """kernels.guest_frames.Parts: the program's pages, by whether their VMA's are served."""
     from ..kernels.guest_frames import Parts
 

@@ -1,6 +1,9 @@
 """The memory manager's side of a trace, ready for replay: what was mapped at first, and every later step."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -9,14 +12,15 @@ from ..kernels.faults import Mapped
 from ..kernels.steps import Rows, Shootdowns, Steps
 from ..snapshot import Snapshot
 from ..trace import REGION_SHIFT, Event, Trace
-from ..walks import Placement, WalkStream
+from ..walks import Placement, Regions, WalkStream
 from .address_space import AddressSpace
-from .leaf_slots import Slots
+from .leaf_slots import Entry, Slots
 from .live_cpus import LiveCpus
 from .mm_steps import StepWriter, page_up
 from .owners import UNKNOWN_VMA, VmaMap
 
 ROWS_AT_ONCE = 4096
+Span: TypeAlias = tuple[int, int, int]  # start, end, VMA id
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ def history(
     vmas = _older_vmas(snapshot, trace, _main_node(trace, placement))
     writer, live = StepWriter(vmas, slots, tables), LiveCpus(trace, placement)
     began = _region_of_interest(trace.events)
-    happen = lambda first, last: _replay_events(writer, live, trace, placement, stream, first, last)  # noqa: E731
+    happen = partial(_replay_events, writer, live, trace, placement, stream)
     happen(0, began or 0)
     initial, home = _whole(vmas), live.home
     huge = _huge_entries(initial, slots)
@@ -103,12 +107,12 @@ def history(
     return History(steps, shootdowns, rows, owner, vma, mixed_row, mixed, valid, exists, last, home, live)
 
 
-def _main_node(trace, placement):
+def _main_node(trace: Trace, placement: Placement) -> int:
     mine = np.flatnonzero(trace.chunks["thread"] == 0)
     return int(placement.cpu_node[placement.chunk_cpu[mine[0]]]) if len(mine) else 0
 
 
-def _older_vmas(snapshot, trace, main_node):
+def _older_vmas(snapshot: Snapshot, trace: Trace, main_node: int) -> VmaMap:
     """The snapshot's VMAs without what the trace's events made: those existed before."""
     vmas = VmaMap(main_node)
     for vma in snapshot.vmas:
@@ -118,9 +122,9 @@ def _older_vmas(snapshot, trace, main_node):
     return vmas
 
 
-def _whole(vmas):
-    """[(start, end, VMA id)]: pieces side by side of one VMA, as madvise leaves them, are one again."""
-    whole = []
+def _whole(vmas: VmaMap) -> list[Span]:
+    """Pieces side by side of one VMA, as madvise leaves them, are one again."""
+    whole: list[Span] = []
     for piece in vmas.pieces:
         start, vma = piece.start, vmas.id(piece.lineage, piece.prot)
         if whole and whole[-1][1:] == (start, vma):
@@ -129,13 +133,13 @@ def _whole(vmas):
     return whole
 
 
-def _huge_entries(whole, slots):
+def _huge_entries(whole: list[Span], slots: Slots) -> dict[Entry, int]:
     """{(row, slot): VMA id} at the start; an entry that VMAs side by side cover belongs to the first.
 
     The kernel merges anonymous VMAs of separate calls, and maps huge pages across where they met.
     """
     huge = {key: vma for start, end, vma in whole for key in slots.whole_huge(start, end)}
-    near = []  # VMAs side by side that a huge page which ends in the latest may begin in
+    near: list[Span] = []  # VMAs side by side that a huge page which ends in the latest may begin in
     for start, end, vma in whole:
         near = [one for one in near if near[-1][1] == start and one[1] > start - (1 << REGION_SHIFT)]
         near.append((start, end, vma))
@@ -144,7 +148,7 @@ def _huge_entries(whole, slots):
     return huge
 
 
-def _made(events):
+def _made(events: np.ndarray) -> Iterator[tuple[int, int]]:
     """Yield (start, end) in bytes of everything that mmap, mremap and brk events mapped."""
     brk = None
     columns = [events[name].tolist() for name in ("kind", "a", "b", "c", "result")]
@@ -159,13 +163,13 @@ def _made(events):
             brk = page_up(result)
 
 
-def _region_of_interest(events):
+def _region_of_interest(events: np.ndarray) -> int | None:
     """Index of the event that begins the region of interest, None where the whole run was traced."""
     found = np.flatnonzero(events["kind"] == Event.ROI_START)
     return int(found[0]) if len(found) else None
 
 
-def _forget_what_was_mapped_later(valid, events, slots):
+def _forget_what_was_mapped_later(valid: np.ndarray, events: np.ndarray, slots: Slots) -> None:
     for start, end in _made(events):
         for region, lo, hi in slots.regions(start, end):
             entry = slots.entry(region)
@@ -173,7 +177,15 @@ def _forget_what_was_mapped_later(valid, events, slots):
                 valid[slots.row(region), slot >> 6] &= ~(np.uint64(1) << np.uint64(slot & 63))
 
 
-def _replay_events(writer, live, trace, placement, stream, first, last):
+def _replay_events(
+    writer: StepWriter,
+    live: LiveCpus,
+    trace: Trace,
+    placement: Placement,
+    stream: WalkStream,
+    first: int,
+    last: int,
+) -> None:
     names = ("chunk", "kind", "thread", "a", "b", "c", "d", "result")
     columns = [trace.events[name][first:last].tolist() for name in names]
     cpus, walked = placement.event_cpu[first:last].tolist(), 0
@@ -184,16 +196,16 @@ def _replay_events(writer, live, trace, placement, stream, first, last):
         if at > walked:
             writer.walked(stream.page[walked:at])
             walked = at
-        writer.event(at, node, lambda cpu=cpu: live.others(cpu), (*arguments, kind))
+        writer.event(at, node, partial(live.others, cpu), (*arguments, kind))
 
 
-def _take_runs(writer, live, stream):
+def _take_runs(writer: StepWriter, live: LiveCpus, stream: WalkStream) -> None:
     for chunk, before, node in live.runs:
         writer.run(int(stream.offset[chunk]), before, node)
     live.runs.clear()
 
 
-def _arrays(writer, nodes):
+def _arrays(writer: StepWriter, nodes: int) -> tuple[Steps, Shootdowns]:
     columns = np.frombuffer(writer.steps, np.int64).reshape(-1, len(Steps._fields)).T
     types = (np.int64, np.uint8, np.int32, *(np.int16,) * 3, np.int32, np.int16, np.int16, np.uint8)
     steps = Steps(*(np.ascontiguousarray(c, t) for c, t in zip(columns, types, strict=True)))
@@ -201,7 +213,14 @@ def _arrays(writer, nodes):
     return steps, Shootdowns(live, np.array(writer.single, bool))
 
 
-def _vma_rows(slots, initial, huge, steps, regions, rows):
+def _vma_rows(
+    slots: Slots,
+    initial: list[Span],
+    huge: dict[Entry, int],
+    steps: Steps,
+    regions: Regions,
+    rows: Rows,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The VMA map at the start, by row; rows that some VMA boundary ever crosses get an id a slot."""
     vma = np.full(len(rows.leaf), UNKNOWN_VMA, np.int32)
     partial = np.zeros(len(rows.leaf), bool)
@@ -224,7 +243,14 @@ def _vma_rows(slots, initial, huge, steps, regions, rows):
     return vma, mixed_row, mixed
 
 
-def _premapped(snapshot, space, rows, vma, mixed_row, mixed):
+def _premapped(
+    snapshot: Snapshot,
+    space: AddressSpace,
+    rows: Rows,
+    vma: np.ndarray,
+    mixed_row: np.ndarray,
+    mixed: np.ndarray,
+) -> np.ndarray:
     """uint64[L, 8]: leaf entries of the snapshot that lie in a VMA known at the start."""
     tree = snapshot.guest
     valid = np.zeros((len(rows.leaf), 8), np.uint64)
@@ -245,7 +271,7 @@ def _premapped(snapshot, space, rows, vma, mixed_row, mixed):
     return valid
 
 
-def _existing(space, rows, valid):
+def _existing(space: AddressSpace, rows: Rows, valid: np.ndarray) -> np.ndarray:
     """bool[T]: table pages at the start: roots, hosts, untouched ones, and what leads to a mapped entry.
 
     The tracer's own are left out: they are no part of the program.
@@ -266,7 +292,7 @@ def _existing(space, rows, valid):
     return exists
 
 
-def _last(vmas):
+def _last(vmas: VmaMap) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     pieces = vmas.pieces
     starts = np.array([p.start for p in pieces], np.uint64)
     ends = np.array([p.end for p in pieces], np.uint64)

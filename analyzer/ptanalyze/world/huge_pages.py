@@ -1,16 +1,20 @@
 """Regions of 2 MiB that one huge leaf could map instead of a leaf table, and what promoting them takes."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from .. import entries as bits
-from ..snapshot import Tree
+from ..snapshot import Snapshot, Topology, Tree
 from ..trace import REGION_SHIFT
+from .address_space import AddressSpace
 from .cache_pass import read_only
 from .guest_pages import ANONYMOUS
 from .trees import with_frame, with_huge_leaves
 from .vma_rows import vma_of
+
+if TYPE_CHECKING:
+    from ..kernels.huge_pages import Ranges
 
 REGION_BYTES = np.uint64(1 << REGION_SHIFT)
 PAGES = 512
@@ -44,11 +48,11 @@ class Candidates(NamedTuple):
     raw: np.ndarray
     frame: np.ndarray
 
-    def only(self, which):
+    def only(self, which: np.ndarray) -> "Candidates":
         return Candidates(*(column[which] for column in self))
 
 
-def promote_guest(space, min_pages, fragmentation, seed):
+def promote_guest(space: AddressSpace, min_pages: int, fragmentation: float, seed: int) -> Promoted:
     """Promoted guest tables of an AddressSpace: anonymous private regions with `min_pages` mapped pages.
 
     fragmentation  share of these that stay as they are, drawn by `seed` and the region's address
@@ -69,28 +73,31 @@ def promote_guest(space, min_pages, fragmentation, seed):
     return _promoted(tree, chosen, block, len(found.table))
 
 
-def promote_host(snapshot, min_pages, fragmentation, seed):
+def promote_host(snapshot: Snapshot, min_pages: int, fragmentation: float, seed: int) -> Promoted:
     """Promoted host tables: every region under a leaf table with `min_pages` mapped pages.
 
     The huge page is on the node of most of its pages: the aligned block around the first frame there.
     """
-    tree = snapshot.host
+    tree = snapshot.nested
     found = candidates(tree, min_pages, True, snapshot.topology)
     chosen = found.only(_whole(tree.base[found.table], fragmentation, seed, 1))
     return _promoted(tree, chosen, chosen.frame >> 9, len(found.table))
 
 
-def one_anonymous_vma(snapshot, bases):
+def one_anonymous_vma(snapshot: Snapshot, bases: np.ndarray) -> np.ndarray:
     """bool[n]: one anonymous private VMA of the program's holds all 2 MiB from each base (uint64[n]) on."""
     vmas = snapshot.vmas
     names = np.array([name == "" or name.startswith(ANONYMOUS) for name in snapshot.vma_names], bool)
     good = np.append(names & ~vmas["shared"] & ~vmas["emulator"], False)
     vma = vma_of(bases, vmas)
     end = np.append(vmas["end"], np.uint64(0))[vma]
-    return good[vma] & (end >= bases + REGION_BYTES)
+    found: np.ndarray = good[vma] & (end >= bases + REGION_BYTES)
+    return found
 
 
-def candidates(tree, min_pages, allowed, topology=None):
+def candidates(
+    tree: Tree, min_pages: int, allowed: np.ndarray | bool, topology: Topology | None = None
+) -> Candidates:
     """Candidates among the leaf tables with `min_pages` (at least 1) mapped pages.
 
     allowed   bool[T], or True for all
@@ -108,7 +115,7 @@ def candidates(tree, min_pages, allowed, topology=None):
     return Candidates(tables, pages, raw, first).only(pages >= max(min_pages, 1))
 
 
-def _ranges(topology):
+def _ranges(topology: Topology | None) -> "Ranges":
     """kernels.huge_pages.Ranges of a Topology; of None: none."""
     from ..kernels.huge_pages import Ranges
 
@@ -117,7 +124,7 @@ def _ranges(topology):
     return Ranges(*np.array(found, np.int64).reshape(-1, 3).T.copy())
 
 
-def _whole(bases, fragmentation, seed, dimension):
+def _whole(bases: np.ndarray, fragmentation: float, seed: int, dimension: int) -> np.ndarray:
     """bool[n]: regions that memory is found for: a hash of their number stays below 1 - fragmentation.
 
     Regions that stay 4 KiB at one fragmentation do at every higher one. splitmix64 (Steele et al., 2014).
@@ -127,10 +134,11 @@ def _whole(bases, fragmentation, seed, dimension):
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
     z = z ^ (z >> np.uint64(31))
-    return (z >> np.uint64(11)).astype(np.float64) / 2**53 >= fragmentation
+    found: np.ndarray = (z >> np.uint64(11)).astype(np.float64) / 2**53 >= fragmentation
+    return found
 
 
-def _promoted(tree, chosen, block, eligible):
+def _promoted(tree: Tree, chosen: Candidates, block: np.ndarray, eligible: int) -> Promoted:
     """Promoted from Candidates and the block of each, -1 where none was left."""
     given = block >= 0
     fragmented, without = eligible - len(block), int(np.count_nonzero(~given))
@@ -142,7 +150,7 @@ def _promoted(tree, chosen, block, eligible):
     return Promoted(with_huge_leaves(tree, chosen.table, leaves), len(frame), fragmented, without, bloat)
 
 
-def _blocks(space, chosen):
+def _blocks(space: AddressSpace, chosen: Candidates) -> np.ndarray:
     """int64[k]: a block of 512 guest frames for each of Candidates that nobody else uses, -1 for none.
 
     Pages that stay keep their frames. So do those of regions that find no block: they are taken out, and the
@@ -166,7 +174,7 @@ def _blocks(space, chosen):
         used += _in_use(tree, others, len(used))
 
 
-def _in_use(tree, tables, blocks):
+def _in_use(tree: Tree, tables: np.ndarray, blocks: int) -> np.ndarray:
     """int64[blocks]: leaves of `tables` (bool[T]), and these, that are in each block of 512 frames."""
     from ..kernels.entries import CODES
     from ..kernels.huge_pages import count_blocks
@@ -184,16 +192,16 @@ def _in_use(tree, tables, blocks):
     return used
 
 
-def _host_pages(space):
+def _host_pages(space: AddressSpace) -> np.ndarray:
     """int64[D]: how many pages of each block of 512 guest frames the host maps."""
-    host = space.snapshot.host
+    host = space.snapshot.nested
     pages = np.where(np.append(host.level, 1) == 1, 0, PAGES)
     found = candidates(host, 1, True)
     pages[found.table] = found.pages
     return pages[np.where(space.host_of >= 0, space.host_of - space.guest_tables, len(host))]
 
 
-def nearest_free(home, *pools):
+def nearest_free(home: np.ndarray, *pools: np.ndarray) -> np.ndarray:
     """int64[k]: a block for each home out of `pools` (sorted, disjoint), no two the same, -1 for none left.
 
     Its own if it is free and no home before it is the same. The others, in the order of the homes, get the

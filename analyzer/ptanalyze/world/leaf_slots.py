@@ -1,38 +1,44 @@
 """Where bytes of the address space are among the leaf entries that a trace touches."""
 
 from bisect import bisect_left
+from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
 
+from ..kernels.steps import Rows
 from ..trace import PAGE_SHIFT, REGION_SHIFT
+from ..walks import Regions
 
 PAGE = 1 << PAGE_SHIFT
+Entry: TypeAlias = tuple[int, int]  # row, slot
 
 
 class Slots:
     """Finds the rows and slots of the regions that a trace touched."""
 
-    def __init__(self, regions, rows):
+    def __init__(self, regions: Regions, rows: Rows) -> None:
         self._order = np.argsort(regions.va, kind="stable")
         self._sorted = regions.va[self._order].astype(np.int64)
         self._in_order = list(zip(self._sorted.tolist(), self._order.tolist(), strict=True))
         self.row_of_table = {int(table): row for row, table in enumerate(rows.leaf)}
-        self.huge_slots = {}
+        self.huge_slots: dict[int, list[int]] = {}
         for region in np.flatnonzero(regions.slot >= 0).tolist():
             mine = self.huge_slots.setdefault(int(rows.of_region[region]), [])
             mine.append(int(regions.slot[region]))
         self._columns = regions.va.astype(np.int64), regions.leaf, regions.level, regions.slot, rows.of_region
 
-    def span(self, start, end):
+    def span(self, start: int, end: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """int64[n] region ids that overlap bytes start..end, int64[n] first slot, int64[n] last slot + 1."""
         first, last = start >> PAGE_SHIFT, (end + PAGE - 1) >> PAGE_SHIFT
         if last <= first:
-            return np.zeros((3, 0), np.int64)
+            none = np.zeros(0, np.int64)
+            return none, none, none
         lo, hi = np.searchsorted(self._sorted, [first >> 9, ((last - 1) >> 9) + 1])
         base = self._sorted[lo:hi] << 9
         return self._order[lo:hi], np.maximum(first - base, 0), np.minimum(last - base, 512)
 
-    def regions(self, start, end):
+    def regions(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Iterate over (region id, first slot, one past the last slot)."""
         first, last = start >> PAGE_SHIFT, (end + PAGE - 1) >> PAGE_SHIFT
         if last <= first:
@@ -41,21 +47,22 @@ class Slots:
         for va, region in self._in_order[at : bisect_left(self._in_order, ((last + 511) >> 9, 0))]:
             yield region, max(first - (va << 9), 0), min(last - (va << 9), 512)
 
-    def whole_huge(self, start, end):
+    def whole_huge(self, start: int, end: int) -> Iterator[Entry]:
         """(row, slot) of each huge entry whose region lies in start..end as a whole."""
         return (key for _, key in self.huge_within(start, end))
 
-    def huge_within(self, start, end):
+    def huge_within(self, start: int, end: int) -> Iterator[tuple[int, Entry]]:
         """(first byte of the region, (row, slot)) of each huge entry whose region lies in start..end."""
         for region, lo, hi in self.regions(start, end):
             if hi - lo == 512 and self.entry(region) >= 0:
                 yield self.va(region) << REGION_SHIFT, (self.row(region), self.entry(region))
 
-    def leaves(self, pages):
+    def leaves(self, pages: np.ndarray) -> np.ndarray:
         """int32[n]: leaf table of each page (uint32[n], as Touches.page)."""
-        return self._columns[1][pages >> np.uint32(9)]
+        found: np.ndarray = self._columns[1][pages >> np.uint32(9)]
+        return found
 
-    def tables(self, parent):
+    def tables(self, parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(ids, first byte touched below each): touched leaf tables and what leads to them, int64[n].
 
         Sorted by that address. parent  int32[T]
@@ -69,15 +76,15 @@ class Slots:
         found = np.argsort(touched, kind="stable")[: np.count_nonzero(touched < np.iinfo(np.int64).max)]
         return found, touched[found]
 
-    def va(self, region):
+    def va(self, region: int) -> int:
         return int(self._columns[0][region])
 
-    def leaf(self, region):
+    def leaf(self, region: int) -> int:
         return int(self._columns[1][region])
 
-    def entry(self, region):
+    def entry(self, region: int) -> int:
         """Slot of a region's huge entry, -1 where it has 512 small ones."""
         return int(self._columns[3][region])
 
-    def row(self, region):
+    def row(self, region: int) -> int:
         return int(self._columns[4][region])

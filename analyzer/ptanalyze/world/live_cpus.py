@@ -4,7 +4,8 @@ from bisect import bisect_right
 
 import numpy as np
 
-from ..trace import Event
+from ..trace import Event, Trace
+from ..walks import Placement
 
 
 class LiveCpus:
@@ -17,7 +18,7 @@ class LiveCpus:
     runs  [(chunk, home before, home from its first walk on)] since they were last taken away
     """
 
-    def __init__(self, trace, placement):
+    def __init__(self, trace: Trace, placement: Placement) -> None:
         self.cpu_node = placement.cpu_node
         self.threads_on = np.zeros(len(placement.cpu_node), np.int64)
         self.per_node = [0] * (int(placement.cpu_node.max(initial=0)) + 1)
@@ -25,14 +26,17 @@ class LiveCpus:
         self._cpu, self._moves = _where(trace, placement)
         started = set(trace.events["thread"][trace.events["kind"] == Event.THREAD_START].tolist())
         self._live = {thread for thread in self._cpu if thread not in started}
-        self._next, self.runs, self._chunks, self._past = 0, [], [], []
+        self._next = 0
+        self.runs: list[tuple[int, int, int]] = []
+        self._chunks: list[int] = []
+        self._past: list[tuple[int, ...]] = []
         for thread in self._live:
             self._count(self._cpu[thread], 1)
         main = int(self.cpu_node[self._cpu[0]]) if 0 in self._cpu else 0
         self.home = self._threads.index(max(self._threads)) if self._live else main
         self._changed(0)
 
-    def advance(self, chunk, kind, thread, cpu):
+    def advance(self, chunk: int, kind: int, thread: int, cpu: int) -> None:
         """Everything up to `chunk` has run; then this event happens on `cpu`."""
         self._move_until(chunk)
         if kind == Event.THREAD_START and thread not in self._live:
@@ -45,26 +49,29 @@ class LiveCpus:
             return
         self._changed(chunk)
 
-    def finish(self):
+    def finish(self) -> None:
         """Everything has run."""
-        self._move_until(float("inf"))
+        self._move_until(None)
 
-    def others(self, cpu):
+    def others(self, cpu: int) -> list[int]:
         """[per node] number of CPUs with a live thread, `cpu` left out."""
         counts = list(self.per_node)
         if self.threads_on[cpu] > 0:
             counts[self.cpu_node[cpu]] -= 1
         return counts
 
-    def others_then(self, chunk, cpu):
+    def others_then(self, chunk: int, cpu: int) -> list[int]:
         """As `others`, while `chunk` ran on `cpu`."""
         counts = list(self._past[bisect_right(self._chunks, chunk) - 1])
         counts[self.cpu_node[cpu]] = max(counts[self.cpu_node[cpu]] - 1, 0)
         return counts
 
-    def _move_until(self, chunk):
-        while self._next < len(self._moves) and self._moves[self._next][0] < chunk:
+    def _move_until(self, chunk: int | None) -> None:
+        """Move the threads that do so before `chunk`; all of them for None."""
+        while self._next < len(self._moves):
             at, mover, target = self._moves[self._next]
+            if chunk is not None and at >= chunk:
+                return
             if mover in self._live:
                 self._count(self._cpu[mover], -1)
                 self._count(target, 1)
@@ -72,13 +79,13 @@ class LiveCpus:
             self._next += 1
             self._changed(at)
 
-    def _count(self, cpu, change):
+    def _count(self, cpu: int, change: int) -> None:
         before = self.threads_on[cpu] > 0
         self.threads_on[cpu] += change
         self.per_node[self.cpu_node[cpu]] += int(self.threads_on[cpu] > 0) - int(before)
         self._threads[self.cpu_node[cpu]] += change
 
-    def _changed(self, chunk):
+    def _changed(self, chunk: int) -> None:
         self._chunks.append(chunk)
         self._past.append(tuple(self.per_node))
         most = max(self._threads)
@@ -87,7 +94,7 @@ class LiveCpus:
             self.home = self._threads.index(most)
 
 
-def _where(trace, placement):
+def _where(trace: Trace, placement: Placement) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
     """({thread: CPU of its first chunk}, [(chunk, thread, new CPU)] where a thread's CPU changes)."""
     thread = trace.chunks["thread"]
     cpu, moves = {}, []

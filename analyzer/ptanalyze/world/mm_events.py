@@ -24,7 +24,7 @@ INVALIDATION_DTYPE = np.dtype(
 )
 
 
-def invalidations(events):
+def invalidations(events: np.ndarray) -> np.ndarray:
     """INVALIDATION_DTYPE[n]: the address ranges whose translations the events may change, in event order.
 
     munmap, mprotect, data that moved to another node, madvise that unmaps or ages, what mremap moves away
@@ -54,7 +54,7 @@ def invalidations(events):
     return rows[np.argsort(rows["event"], kind="stable")]
 
 
-def invalidated(event):
+def invalidated(event: np.ndarray) -> tuple[int, int] | None:
     """(start, end) of the bytes whose translations one event may change, or None.
 
     For mremap with MREMAP_FIXED the range it moves away from; a brk alone does not say what it cut off: None.
@@ -64,7 +64,7 @@ def invalidated(event):
     return (int(rows["start"][0]), int(rows["end"][0])) if len(rows) else None
 
 
-def _shrinking_brks(events):
+def _shrinking_brks(events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """bool[n] of the brk events that lowered the break, and uint64[n] the break before each of them."""
     before = np.zeros(len(events), np.uint64)
     at = np.flatnonzero((events["kind"] == Event.BRK) & (events["result"] > 0))
@@ -72,7 +72,7 @@ def _shrinking_brks(events):
     return before > events["result"].astype(np.uint64), before
 
 
-def _rows(events, chosen, start, length):
+def _rows(events: np.ndarray, chosen: np.ndarray, start: np.ndarray, length: np.ndarray) -> np.ndarray:
     at = np.flatnonzero(chosen)
     rows = np.zeros(len(at), INVALIDATION_DTYPE)
     rows["event"], rows["chunk"] = at, events["chunk"][at]
@@ -82,6 +82,7 @@ def _rows(events, chosen, start, length):
     return rows
 
 
-def _page_up(address):
+def _page_up(address: np.ndarray) -> np.ndarray:
     below = np.uint64((1 << PAGE_SHIFT) - 1)
-    return (np.minimum(address, LAST_ADDRESS) + below) & ~below
+    found: np.ndarray = (np.minimum(address, LAST_ADDRESS) + below) & ~below
+    return found

@@ -5,13 +5,16 @@ failed calls do nothing. A range that covers a huge entry only in part rewrites 
 """
 
 from array import array
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from ..kernels.data_moves import RANGE
 from ..kernels.steps import CLEAR, FLUSH, FREE, MOVE, RUN, SET, UPDATE
 from ..trace import PAGE_SHIFT, REGION_SHIFT, Event
-from .owners import UNKNOWN_VMA
+from ..walks import Tables
+from .leaf_slots import Entry, Slots
+from .owners import UNKNOWN_VMA, Carved, VmaMap
 
 PAGE = 1 << PAGE_SHIFT
 TOP = 1 << 63  # what lies above is no address but a wrapped length
@@ -32,13 +35,14 @@ ADVICE_THAT_UPDATES = {8, 20, 25}  # FREE, COLD, COLLAPSE
 class StepWriter:
     """Turns events into rows of kernels.steps.Steps and Shootdowns; `vmas` is kept up to date."""
 
-    def __init__(self, vmas, slots, tables):
+    def __init__(self, vmas: VmaMap, slots: Slots, tables: Tables) -> None:
         self.vmas, self.slots, self.tables = vmas, slots, tables
         self._tables, self._touched = slots.tables(tables.parent)
         self.begin({})
         self._at = self._node = self._call = 0
-        self._brk = None
-        self._do = {
+        self._live_now: Callable[[], list[int]]
+        self._brk: int | None = None
+        self._do: dict[int, Callable[[int, int, int, int, int], None]] = {
             Event.MMAP: self._mmap,
             Event.MUNMAP: self._munmap,
             Event.MPROTECT: self._mprotect,
@@ -48,28 +52,30 @@ class StepWriter:
             Event.MOVE_PAGES: self._move_pages,
         }
 
-    def begin(self, huge):
+    def begin(self, huge: dict[Entry, int]) -> None:
         """What happened so far was before the first walk: no steps of it are kept.
 
         huge  {(row, slot): VMA id} of the huge entries now
         """
-        self.steps, self.live, self.single = array("q"), [], []  # steps: the columns of Steps, row by row
-        self._last = None, None  # what the last step was: before which walk, of which kind
+        self.steps = array("q")  # the columns of Steps, row by row
+        self.live: list[list[int]] = []
+        self.single: list[bool] = []
+        self._last = -1, -1  # what the last step was: before which walk, of which kind
         self._huge = huge
         self._alive = np.ones(len(self.tables.level), bool)  # tables that may exist: not freed since a walk
 
-    def walked(self, pages):
+    def walked(self, pages: np.ndarray) -> None:
         """uint32[n], as WalkStream.page: the next walks; the tables they went through exist now."""
         self._exist(self.slots.leaves(pages))
 
-    def _exist(self, tables):
+    def _exist(self, tables: np.ndarray) -> None:
         while len(tables):
             tables = tables[~self._alive[tables]]
             self._alive[tables] = True
             tables = self.tables.parent[tables]
             tables = tables[tables >= 0]
 
-    def event(self, at, node, live, event):
+    def event(self, at: int, node: int, live: Callable[[], list[int]], event: tuple[int, ...]) -> None:
         """One event (EVENT_DTYPE as a tuple a, b, c, d, result, kind) before walk `at`, made on `node`.
 
         live  function that returns [per node] the CPUs a shootdown would have to interrupt
@@ -81,31 +87,32 @@ class StepWriter:
         self._at, self._node, self._call, self._live_now = at, node, kind, live
         handler(a, b, c, d, result)
 
-    def run(self, at, before, node):
+    def run(self, at: int, before: int, node: int) -> None:
         """Most live threads run on `node` from walk `at` on."""
         self._at, self._node, self._call = at, node, 0
         self._add(RUN, owner=before, to=node)
 
-    def _mmap(self, a, b, c, d, result):
+    def _mmap(self, a: int, b: int, c: int, d: int, result: int) -> None:
         start, end = result, result + page_up(b)
         if start <= 0:
             return
         self._clear(self.vmas.carve(start, end), start, end)
         self._new(start, end, self.vmas.lineage(self._node), c)
 
-    def _munmap(self, a, b, c, d, result):
+    def _munmap(self, a: int, b: int, c: int, d: int, result: int) -> None:
         self._unmap(a, a + page_up(b))
 
-    def _mprotect(self, a, b, c, d, result):
+    def _mprotect(self, a: int, b: int, c: int, d: int, result: int) -> None:
         start, end = a, a + page_up(b)
-        pieces = [found for found in self.vmas.carve(start, end) if found[2] is not None]
+        carved = self.vmas.carve(start, end)
+        pieces = [(lo, hi, piece) for lo, hi, piece in carved if piece is not None]
         if pieces:
             self._change(UPDATE, pieces, start, end)
         self._flush(start, end)
         for lo, hi, piece in pieces:
             self._new(lo, hi, piece.lineage, c)
 
-    def _mremap(self, a, b, c, d, result):
+    def _mremap(self, a: int, b: int, c: int, d: int, result: int) -> None:
         old, new = page_up(b), page_up(c)
         if result != a:
             return self._move(a, old, result, new, keep=bool(d & MREMAP_DONTUNMAP))
@@ -116,7 +123,7 @@ class StepWriter:
             self._clear(self.vmas.carve(a + old, a + new), a + old, a + new)
             self._new(a + old, a + new, piece.lineage, piece.prot)
 
-    def _move(self, source, old, target, new, keep):
+    def _move(self, source: int, old: int, target: int, new: int, keep: bool) -> None:
         self._clear(self.vmas.carve(target, target + new), target, target + new, flush=False)
         pieces = self.vmas.carve(source, source + old)
         moved = min(old, new)
@@ -125,7 +132,7 @@ class StepWriter:
             self._move_small(lo, min(hi, source + moved), target - source, owner)
             self._change_small(CLEAR, max(lo, source + moved), hi, owner)
         self._change_huge(CLEAR, source, source + old)
-        known = [found for found in pieces if found[2] is not None]
+        known = [(lo, hi, piece) for lo, hi, piece in pieces if piece is not None]
         prot = known[0][2].prot if known else 3
         lineage = self.vmas.lineage(self._node)
         self.vmas.put(target, target + new, lineage, prot)
@@ -137,7 +144,7 @@ class StepWriter:
             self._leave(source, source + old)
         self.set_vma(target, target + new, self.vmas.id(lineage, prot))
 
-    def _madvise(self, a, b, c, d, result):
+    def _madvise(self, a: int, b: int, c: int, d: int, result: int) -> None:
         kind = CLEAR if c in ADVICE_THAT_CLEARS else UPDATE if c in ADVICE_THAT_UPDATES else None
         if kind is None:
             return
@@ -149,7 +156,7 @@ class StepWriter:
                 self.vmas.put(lo, hi, piece.lineage, piece.prot)
         self._flush(start, end)
 
-    def _move_pages(self, a, b, c, d, result):
+    def _move_pages(self, a: int, b: int, c: int, d: int, result: int) -> None:
         start, end, node = a, a + page_up(b), min(c, LAST_NODE)
         for region, lo, hi in self.slots.regions(start, end):
             row, slot = self.slots.row(region), self.slots.entry(region)
@@ -157,7 +164,7 @@ class StepWriter:
             self._add(RANGE, row, first, last, to=node)
         self._flush(start, end)
 
-    def _brk_to(self, a, b, c, d, result):
+    def _brk_to(self, a: int, b: int, c: int, d: int, result: int) -> None:
         before, self._brk = self._brk, page_up(result)
         if before is None or before == self._brk:
             return
@@ -168,11 +175,11 @@ class StepWriter:
         self._clear(self.vmas.carve(before, self._brk), before, self._brk)
         self._new(before, self._brk, lineage, heap.prot if heap else 3)
 
-    def _unmap(self, start, end):
+    def _unmap(self, start: int, end: int) -> None:
         self._clear(self.vmas.carve(start, end), start, end, flush=False)
         self._leave(start, end)
 
-    def _leave(self, start, end):
+    def _leave(self, start: int, end: int) -> None:
         """The VMAs of the range are gone, its entries cleared: shoot down, free tables, forget the VMAs."""
         freed = self._freed(start, end)
         for table in freed:
@@ -182,7 +189,7 @@ class StepWriter:
             self._add(FREE, self.slots.row_of_table.get(table, -1), other=table)
         self.set_vma(start, end, UNKNOWN_VMA)
 
-    def _clear_leftovers(self, row):
+    def _clear_leftovers(self, row: int | None) -> None:
         """What was touched outside known VMAs, or in a huge page unmapped bit by bit, goes with its table."""
         if row is None:
             return
@@ -193,12 +200,12 @@ class StepWriter:
             owner = self.vmas.owner[self._huge.get((row, slot), UNKNOWN_VMA)]
             self._add(CLEAR, row, slot, slot + 1, owner)
 
-    def _freed(self, start, end):
+    def _freed(self, start: int, end: int) -> list[int]:
         """Flat ids of tables whose whole span has no VMA left, leaf tables first (free_pgtables).
 
         Tables touched outside every known VMA go with those around them.
         """
-        empty = set()
+        empty: set[int] = set()
         for region, _, _ in self.slots.regions(start, end):
             empty.update(self._empty_from(region))
         low = min((int(self.tables.base[t]) for t in empty), default=start)
@@ -209,55 +216,55 @@ class StepWriter:
         self._alive[found] = False
         return sorted(found, key=lambda t: (self.tables.level[t], self.tables.base[t]))
 
-    def _empty_from(self, region):
+    def _empty_from(self, region: int) -> Iterator[int]:
         table = self.slots.leaf(region)
         while self._is_empty(table):
             yield table
             table = int(self.tables.parent[table])
 
-    def _is_empty(self, table):
+    def _is_empty(self, table: int) -> bool:
         if self.tables.parent[table] < 0:
             return False
         return not self.vmas.any(int(self.tables.base[table]), self._end(table))
 
-    def _end(self, table):
+    def _end(self, table: int) -> int:
         return int(self.tables.base[table]) + (1 << (PAGE_SHIFT + 9 * int(self.tables.level[table])))
 
-    def _clear(self, pieces, start, end, flush=True):
+    def _clear(self, pieces: Sequence[Carved], start: int, end: int, flush: bool = True) -> None:
         self._change(CLEAR, pieces, start, end)
         if flush:
             self._flush(start, end)
 
-    def _new(self, start, end, lineage, prot):
+    def _new(self, start: int, end: int, lineage: int, prot: int) -> None:
         if end > start:
             self.vmas.put(start, end, lineage, prot)
             self.set_vma(start, end, self.vmas.id(lineage, prot))
 
-    def _flush(self, start, end):
+    def _flush(self, start: int, end: int) -> None:
         if self._last[0] != self._at or self._last[1] not in (CLEAR, UPDATE, MOVE, RANGE):
             return
         self._add(FLUSH, other=len(self.live))
         self.live.append(self._live_now())
         self.single.append(start >> REGION_SHIFT == (end - 1) >> REGION_SHIFT)
 
-    def _change(self, kind, pieces, start, end):
+    def _change(self, kind: int, pieces: Sequence[Carved], start: int, end: int) -> None:
         for lo, hi, piece in pieces:
             self._change_small(kind, lo, hi, self.vmas.owner_of(piece))
         self._change_huge(kind, start, end)
 
-    def _change_small(self, kind, start, end, owner):
+    def _change_small(self, kind: int, start: int, end: int, owner: int) -> None:
         for region, lo, hi in self.slots.regions(start, end):
             if self.slots.entry(region) < 0:
                 self._add(kind, self.slots.row(region), lo, hi, owner)
 
-    def _change_huge(self, kind, start, end):
+    def _change_huge(self, kind: int, start: int, end: int) -> None:
         for region, lo, hi in self.slots.regions(start, end):
             row, slot = self.slots.row(region), self.slots.entry(region)
             if slot >= 0:
                 owner = self.vmas.owner[self._huge.get((row, slot), UNKNOWN_VMA)]
                 self._add(kind if hi - lo == 512 else UPDATE, row, slot, slot + 1, owner)
 
-    def set_vma(self, start, end, vma_id):
+    def set_vma(self, start: int, end: int, vma_id: int) -> None:
         """Slots of the range now belong to a VMA; a huge entry to the last one that covers it whole."""
         for region, lo, hi in self.slots.regions(start, end):
             row, slot = self.slots.row(region), self.slots.entry(region)
@@ -267,7 +274,7 @@ class StepWriter:
                 self._huge[row, slot] = vma_id
                 self._add(SET, row, slot, slot + 1, other=vma_id)
 
-    def _move_small(self, start, end, shift, owner):
+    def _move_small(self, start: int, end: int, shift: int, owner: int) -> None:
         """MOVE where both ends are 4 KiB entries of tables the trace touches, CLEAR elsewhere."""
         for region, lo, hi in self.slots.regions(start, end):
             if self.slots.entry(region) >= 0:
@@ -286,12 +293,14 @@ class StepWriter:
                 at = offset + to_end
             self._add(CLEAR, row, at, hi, owner)
 
-    def _add(self, kind, row=0, lo=0, hi=0, owner=0, other=0, to=0):
+    def _add(
+        self, kind: int, row: int = 0, lo: int = 0, hi: int = 0, owner: int = 0, other: int = 0, to: int = 0
+    ) -> None:
         if lo == hi and kind not in (FREE, FLUSH, RUN):
             return
         self.steps.extend((self._at, kind, row, lo, hi, owner, other, to, self._node, self._call))
         self._last = self._at, kind
 
 
-def page_up(length):
+def page_up(length: int) -> int:
     return (length + PAGE - 1) & -PAGE

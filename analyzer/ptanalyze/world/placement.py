@@ -3,7 +3,9 @@
 import numpy as np
 
 from ..errors import UsageError
-from ..snapshot import UNKNOWN_NODE
+from ..machine import Machine
+from ..snapshot import UNKNOWN_NODE, Topology
+from ..trace import Trace
 from ..walks import Placement
 from .thread_moves import latest_cpu, move_threads
 
@@ -14,7 +16,9 @@ HOW = (
 )
 
 
-def place(trace, machine, how=AUTO, topology=None, moves=""):
+def place(
+    trace: Trace, machine: Machine, how: str = AUTO, topology: Topology | None = None, moves: str = ""
+) -> Placement:
     """Placement of a Trace's threads on a Machine; `how` is one of HOW, or "auto".
 
     auto         recorded when the capture's topology has several nodes, else round-robin
@@ -32,7 +36,7 @@ def place(trace, machine, how=AUTO, topology=None, moves=""):
     return move_threads(placed, trace, machine, moves) if moves else placed
 
 
-def _told(trace, machine, how):
+def _told(trace: Trace, machine: Machine, how: str) -> Placement:
     threads = max(len(trace.threads), 1)
     nodes, said = _nodes(how, threads, machine)
     cpu, cpu_node, shared = _cpus(nodes, machine.cpus_per_node)
@@ -41,7 +45,7 @@ def _told(trace, machine, how):
     return Placement(cpu[trace.chunks["thread"]], cpu_node, cpu[trace.events["thread"]], said)
 
 
-def _recorded(trace, machine, topology):
+def _recorded(trace: Trace, machine: Machine, topology: Topology | None) -> Placement:
     if topology is None or not len(topology):
         raise UsageError("placement = recorded: the capture knows no topology; use round-robin or block")
     node_of = topology.node_of_cpu()
@@ -70,7 +74,7 @@ def _recorded(trace, machine, topology):
     return Placement(chunk_cpu, node.astype(np.int16), event_cpu, how)
 
 
-def _events_cpus(trace, node_of, machine):
+def _events_cpus(trace: Trace, node_of: np.ndarray, machine: Machine) -> tuple[np.ndarray, np.ndarray]:
     """(int64[events] recorded CPU, bool[events] whether it is one that the machine has)."""
     cpu = trace.events["cpu"].astype(np.int64)
     known = (cpu >= 0) & (cpu < len(node_of))
@@ -79,7 +83,7 @@ def _events_cpus(trace, node_of, machine):
     return cpu, known
 
 
-def _nodes(how, threads, machine):
+def _nodes(how: str, threads: int, machine: Machine) -> tuple[np.ndarray, str]:
     """(node of each thread, one line for people)."""
     order = np.arange(threads)
     if how == ROUND_ROBIN:
@@ -92,14 +96,13 @@ def _nodes(how, threads, machine):
         nodes = np.full(threads, _node(rest, how, machine)) if others is None else others
         nodes[0] = _node(main, how, machine)
         return nodes, how
-    parts = how.split(",")
-    nodes = [_node(part, how, machine) for part in parts]
-    if len(nodes) != threads:
-        raise UsageError(f"placement = {how}: {len(nodes)} nodes for {threads} threads")
-    return np.array(nodes), how
+    given = [_node(part, how, machine) for part in how.split(",")]
+    if len(given) != threads:
+        raise UsageError(f"placement = {how}: {len(given)} nodes for {threads} threads")
+    return np.array(given), how
 
 
-def _node(text, how, machine):
+def _node(text: str, how: str, machine: Machine) -> int:
     text = text.strip()
     if not text.isdecimal():
         raise UsageError(f"placement = {how}: {text!r} is no node; give {HOW}")
@@ -110,10 +113,12 @@ def _node(text, how, machine):
     return int(text)
 
 
-def _cpus(nodes, cpus_per_node):
+def _cpus(nodes: np.ndarray, cpus_per_node: int) -> tuple[np.ndarray, np.ndarray, int]:
     """(int32[threads] CPU of each thread, int16[cpus] node of each CPU, threads that share one)."""
-    known, cpu_node, cpu = {}, [], []
-    used = {}
+    known: dict[tuple[int, int], int] = {}
+    cpu_node: list[int] = []
+    cpu: list[int] = []
+    used: dict[int, int] = {}
     for node in nodes.tolist():
         slot = used.get(node, 0)
         used[node] = slot + 1

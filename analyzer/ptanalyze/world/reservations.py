@@ -4,13 +4,19 @@ PTEMagnet, section 4. Which frames it hands out, and why: docs/adr/0007.
 """
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..kernels.steps import Steps
 from ..snapshot import Snapshot
 from .cache_pass import read_only
-from .guest_pages import free_blocks, guest_pages
+from .guest_pages import GuestPages, free_blocks, guest_pages
+from .trees import mapped_again
+from .world import World
+
+if TYPE_CHECKING:
+    from ..kernels.reserve import Guest
 
 POINTS = 512  # of the series, at most
 BATCH = 1 << 22  # walks at a time
@@ -38,7 +44,7 @@ class Reservations:
     series: np.ndarray
 
 
-def reserve(world, pages=8, limit=-1):
+def reserve(world: World, pages: int = 8, limit: int = -1) -> Reservations:
     """Reservations over the walks and steps of a two-dimensional World.
 
     pages  of a group: a power of two, 2..512
@@ -74,11 +80,11 @@ def reserve(world, pages=8, limit=-1):
     return Reservations(snapshot, counts, found.kept, early, late, len(world.stream), series)
 
 
-def _batches(page):
+def _batches(page: np.ndarray) -> list[np.ndarray]:
     return [read_only(page[first : first + BATCH]) for first in range(0, len(page), BATCH)]
 
 
-def _touched(world, found):
+def _touched(world: World, found: GuestPages) -> tuple[np.ndarray, Steps, np.ndarray]:
     """(region_base, Steps, row_base) of kernels.reserve.run; nothing of them without a trace."""
     regions = world.space.regions
     region_base = np.where(regions.level == 1, found.base[regions.leaf], -1)
@@ -88,7 +94,7 @@ def _touched(world, found):
     return region_base, world.history.steps, found.base[world.history.rows.leaf]
 
 
-def _mapped_before(world, found, row_base):
+def _mapped_before(world: World, found: GuestPages, row_base: np.ndarray) -> None:
     """What was mapped before the region of interest began waits for no walk."""
     from ..kernels.reserve import FREE, WAITING
 
@@ -101,7 +107,7 @@ def _mapped_before(world, found, row_base):
         now[valid & (now == WAITING)] = FREE
 
 
-def _guest(found, shift, limit):
+def _guest(found: GuestPages, shift: int, limit: int) -> "Guest":
     """kernels.reserve.Guest with nothing mapped; pools by address."""
     from ..kernels import reserve as kernels
     from ..kernels.guest_frames import NO_POOL
@@ -133,7 +139,7 @@ def _guest(found, shift, limit):
     )
 
 
-def _find_singles(found):
+def _find_singles(found: GuestPages) -> None:
     """Pages that found no block: the frame they were captured with, else one that nobody has now.
 
     There is one: as many frames were taken from captured pages as there are such pages.
@@ -155,7 +161,7 @@ def _find_singles(found):
     found.now[pending[~again]] = left[: np.count_nonzero(~again)]
 
 
-def _with_frames(snapshot, found):
+def _with_frames(snapshot: Snapshot, found: GuestPages) -> Snapshot:
     from ..kernels.guest_frames import rewrite
 
     entries = _own_copy(snapshot.guest.entries)
@@ -165,8 +171,7 @@ def _with_frames(snapshot, found):
     return replace(snapshot, guest=replace(snapshot.guest, entries=entries))
 
 
-def _own_copy(entries):
+def _own_copy(entries: np.ndarray) -> np.ndarray:
     """Entries to write to: of a memory-mapped file a private mapping, copied page by page when written."""
-    if isinstance(entries, np.memmap) and entries.base is entries._mmap:
-        return np.memmap(entries.filename, entries.dtype, "c", entries.offset, entries.shape)
-    return np.array(entries)
+    again = mapped_again(entries)
+    return np.array(entries) if again is None else again

@@ -7,6 +7,7 @@ import numpy as np
 
 from .. import entries as bits
 from ..snapshot import Snapshot, Tree
+from .address_space import AddressSpace
 from .cache_pass import read_only
 from .trees import with_small_leaves
 
@@ -23,7 +24,7 @@ class ShadowTable(NamedTuple):
     unmapped: int
 
 
-def shadow_table(space):
+def shadow_table(space: AddressSpace) -> ShadowTable:
     """ShadowTable of a two-dimensional AddressSpace.
 
     It has the guest's shape, but a leaf is the smaller of the guest's and the host's, as what the TLB holds
@@ -42,7 +43,7 @@ def shadow_table(space):
     return ShadowTable(replace(space.snapshot, guest=guest, host=None), len(tree) - before, unmapped)
 
 
-def split_tables(space, shadow):
+def split_tables(space: AddressSpace, shadow: AddressSpace) -> np.ndarray:
     """bool[T]: tables of the AddressSpace `shadow` that stand for a huge leaf of the guest in `space`."""
     own, tree = space.snapshot.guest, shadow.snapshot.guest
     found = np.zeros(len(shadow.tables.level), bool)
@@ -52,7 +53,7 @@ def split_tables(space, shadow):
     return found
 
 
-def _to_split(tree: Tree, space, level):
+def _to_split(tree: Tree, space: AddressSpace, level: int) -> tuple[np.ndarray, np.ndarray]:
     """(tables, slots) of the leaves of a level of which the host maps a part by smaller ones."""
     tables, slots = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for _, ids, raw in bits.blocks(tree, (level,)):
@@ -65,19 +66,19 @@ def _to_split(tree: Tree, space, level):
     return np.concatenate(tables), np.concatenate(slots)
 
 
-def _host_levels(space, regions):
+def _host_levels(space: AddressSpace, regions: np.ndarray) -> np.ndarray:
     """uint8, the shape of `regions` (guest frame >> 9): level of the host's leaf entries, 0 for none."""
     inside = regions < len(space.host_of)
     table = np.where(inside, space.host_of[np.where(inside, regions, 0)], -1) if len(space.host_of) else -1
     return np.where(table >= 0, space.tables.level[table], 0)
 
 
-def _to_host_frames(tree, space):
+def _to_host_frames(tree: Tree, space: AddressSpace) -> tuple[np.ndarray, int]:
     """(uint64[T, 512] entries with the host frames behind them, 4 KiB pages without one)."""
     from ..kernels.entries import CODES
     from ..kernels.shadow import Nested, to_host_frames
 
-    host = space.snapshot.host
+    host = space.snapshot.nested
     entries = np.array(tree.entries)
     nested = Nested(
         read_only(host.entries), host.level, space.host_of, space.guest_tables, CODES[host.encoding]

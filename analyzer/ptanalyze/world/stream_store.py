@@ -6,20 +6,24 @@ import os
 import shutil
 import tempfile
 import zlib
+from os import PathLike
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import numpy as np
 
 from ..errors import UsageError
-from ..walks import WalkStream
+from ..machine import Tlb
+from ..trace import Trace
+from ..walks import Placement, WalkStream
 
 VERSION = 1
 COLUMNS = {"page": np.uint32, "write": np.bool_, "offset": np.int64, "hits": np.int64}
 SEAL = "seal.json"
 
 
-def key(trace, placement, tlb, tlb_level):
+def key(trace: Trace, placement: Placement, tlb: Tlb, tlb_level: np.ndarray) -> str:
     """Name of the stream of a trace on TLBs of one shape, with threads placed and pages sized so."""
     digest = hashlib.sha256(b"walk stream %d " % VERSION)
     for array in (trace.chunks, trace.events, trace.regions, placement.chunk_cpu, tlb_level):
@@ -29,7 +33,7 @@ def key(trace, placement, tlb, tlb_level):
     return digest.hexdigest()[:32]
 
 
-def load(cache_dir, name, chunks):
+def load(cache_dir: str | PathLike[str], name: str, chunks: int) -> WalkStream | None:
     """WalkStream stored under `name`, or None where there is none or it is damaged."""
     try:
         return _load(Path(cache_dir) / f"walks-{name}", chunks)
@@ -37,7 +41,7 @@ def load(cache_dir, name, chunks):
         return None
 
 
-def _load(directory, chunks=None):
+def _load(directory: Path, chunks: int | None = None) -> WalkStream:
     seal = json.loads((directory / SEAL).read_text())
     columns = {}
     for column in COLUMNS:
@@ -50,7 +54,7 @@ def _load(directory, chunks=None):
     return WalkStream(**columns)
 
 
-def _crc(path):
+def _crc(path: Path) -> int:
     value = 0
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
@@ -61,11 +65,12 @@ def _crc(path):
 class Writer:
     """Grows a stream batch by batch in a temporary directory; `seal` renames it, else nothing remains."""
 
-    def __init__(self, cache_dir, name):
+    def __init__(self, cache_dir: str | PathLike[str] | None, name: str) -> None:
         self.target = Path(cache_dir) / f"walks-{name}" if cache_dir else None
-        self.misses, self.walks = [], 0
+        self.misses: list[np.ndarray] = []
+        self.walks = 0
 
-    def __enter__(self):
+    def __enter__(self) -> "Writer":
         try:
             if self.target:
                 self.target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -75,12 +80,12 @@ class Writer:
             raise self._unwritable(error) from error
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         for file in self.files.values():
             file.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def append(self, page, write, misses):
+    def append(self, page: np.ndarray, write: np.ndarray, misses: np.ndarray) -> None:
         """Walks of the next chunks: uint32[n], bool[n], and how many belong to each chunk."""
         try:
             self.files["page"].write(page.data)
@@ -90,7 +95,7 @@ class Writer:
         self.misses.append(misses)
         self.walks += len(page)
 
-    def seal(self, hits):
+    def seal(self, hits: np.ndarray) -> WalkStream:
         """Finish the stream, give it its name, and open it."""
         try:
             for column, file in self.files.items():
@@ -109,21 +114,21 @@ class Writer:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def _open(self, column):
+    def _open(self, column: str) -> BinaryIO:
         file = self._create(f"{column}.npy")
         self._header(file, column, 0)
         return file
 
-    def _create(self, name):
+    def _create(self, name: str) -> BinaryIO:
         return open(os.open(self.directory / name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "w+b")
 
-    def _header(self, file, column, length):
+    def _header(self, file: BinaryIO, column: str, length: int) -> None:
         """The .npy header; NumPy pads it, so that one for another length has the same size."""
         file.seek(0)
         header = {"descr": np.dtype(COLUMNS[column]).str, "fortran_order": False, "shape": (length,)}
         np.lib.format.write_array_header_1_0(file, header)
 
-    def _named(self):
+    def _named(self) -> Path:
         if not self.target:
             return self.directory
         if self.target.exists():
@@ -133,7 +138,7 @@ class Writer:
         os.rename(self.directory, self.target)
         return self.target
 
-    def _unwritable(self, error):
+    def _unwritable(self, error: OSError) -> UsageError:
         where = self.target.parent if self.target else tempfile.gettempdir()
         why = error.strerror or error
         return UsageError(
@@ -141,6 +146,6 @@ class Writer:
         )
 
 
-def _sync(file):
+def _sync(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())

@@ -4,8 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..kernels.faults import Mapped
 from ..kernels.steps import CALLS, FLUSH
 from ..trace import Event
+from .world import World
 
 MEMORY_CALLS = (Event.MMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK)
 
@@ -23,7 +25,7 @@ class SystemCalls(NamedTuple):
     shootdowns: np.ndarray
 
 
-def system_calls(world, mapped):
+def system_calls(world: World, mapped: Mapped) -> SystemCalls:
     """SystemCalls of a World, from the region of interest on; `mapped` as kernels.faults left it."""
     events, steps = world.trace.events, world.history.steps
     begun = int(np.argmax(events["kind"] == Event.ROI_START)) if len(events) else 0
@@ -40,7 +42,7 @@ def system_calls(world, mapped):
     )
 
 
-def _table(call, node, nodes):
+def _table(call: np.ndarray, node: np.ndarray, nodes: int) -> np.ndarray:
     found = np.zeros((len(CALLS), nodes), np.int64)
     np.add.at(found, (call, node), 1)
     return found

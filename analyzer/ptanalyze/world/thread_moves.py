@@ -6,12 +6,15 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import UsageError
+from ..machine import Machine
+from ..trace import Trace
+from ..walks import Placement
 
 MOVE = re.compile(r"(\d+):(\d+)@(\d+(?:\.\d+)?)(%|s)")
 HOW = "write FROM:TO@SHARE% of the trace's touches or FROM:TO@SECONDS s, as 0:1@30% or 0:1@2.5s"
 
 
-def move_threads(placement, trace, machine, moves):
+def move_threads(placement: Placement, trace: Trace, machine: Machine, moves: str) -> Placement:
     """Placement after moves as "0:1@30%,1:2@60%"; '@2.5s' counts from the trace's first chunk.
 
     From the first chunk at or after that point on, whatever ran on node A runs on B: every CPU of A has one
@@ -36,7 +39,7 @@ def move_threads(placement, trace, machine, moves):
     )
 
 
-def latest_cpu(trace, chunk_cpu, otherwise):
+def latest_cpu(trace: Trace, chunk_cpu: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
     """int32[events]: CPU of the latest chunk before each event of its thread, of its first one before that.
 
     otherwise  int32[events]: for threads without chunks
@@ -51,13 +54,13 @@ def latest_cpu(trace, chunk_cpu, otherwise):
     return found
 
 
-def _in_order(moves, trace, machine):
+def _in_order(moves: str, trace: Trace, machine: Machine) -> list[tuple[int, int, int, str]]:
     """[(first chunk after the move, source, target, text)], as they happen."""
     found = [_parsed(part.strip(), trace, machine) for part in moves.split(",")]
     return sorted(found, key=lambda move: move[0])
 
 
-def _parsed(text, trace, machine):
+def _parsed(text: str, trace: Trace, machine: Machine) -> tuple[int, int, int, str]:
     match = MOVE.fullmatch(text)
     if not match:
         raise UsageError(f"move-threads = {text}: {HOW}")
@@ -72,7 +75,7 @@ def _parsed(text, trace, machine):
     return _chunk(float(match[3]), match[4], text, trace), source, target, text
 
 
-def _chunk(amount, unit, text, trace):
+def _chunk(amount: float, unit: str, text: str, trace: Trace) -> int:
     if unit == "%":
         if amount > 100:
             raise UsageError(f"move-threads = {text}: {amount:g} % is beyond the trace's end; {HOW}")
@@ -83,7 +86,7 @@ def _chunk(amount, unit, text, trace):
     return int(np.searchsorted(time, time[0] + amount * 1e9)) if len(time) else 0
 
 
-def _cpus(leaving, taken, target, cpu_node, most):
+def _cpus(leaving: list[int], taken: set[int], target: int, cpu_node: list[int], most: int) -> list[int]:
     """CPU on node `target` for each of `leaving`; new ones are added to `cpu_node`."""
     there = [cpu for cpu, node in enumerate(cpu_node) if node == target]
     free = [cpu for cpu in there if cpu not in taken]

@@ -3,17 +3,21 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import CaptureError, UsageError
 from ..machine import Tlb
-from ..trace import PAGE_SHIFT, SLOT_BITS, Trace
-from ..walks import Placement, WalkStream
+from ..trace import PAGE_SHIFT, SLOT_BITS, Touches, Trace
+from ..walks import Placement, Regions, WalkStream
 from . import stream_store
 from .address_space import AddressSpace
-from .cache_pass import read_only
+from .cache_pass import read_only, shape
 from .mm_events import invalidations
+
+if TYPE_CHECKING:
+    from ..kernels import tlb as kernels
 
 FLUSH_CEILING = 33  # pages; longer ranges flush everything: tlb_single_page_flush_ceiling, arch/x86/mm/tlb.c
 MAX_REGIONS = (1 << 23) - 1  # dense page numbers have 32 bits, one value stands for an empty way
@@ -53,7 +57,16 @@ def filter_trace(
         return writer.seal(hits)
 
 
-def _filter(trace, regions, placement, tlb, threads, batch, writer, progress):
+def _filter(
+    trace: Trace,
+    regions: Regions,
+    placement: Placement,
+    tlb: Tlb,
+    threads: int,
+    batch: int,
+    writer: stream_store.Writer,
+    progress: Callable[[int], None] | None,
+) -> np.ndarray:
     """Filter batch by batch into `writer`; int64[cpus, 3] as WalkStream.hits."""
     from ..kernels import tlb as kernels
 
@@ -82,7 +95,15 @@ def _filter(trace, regions, placement, tlb, threads, batch, writer, progress):
 class _Batch:
     """One batch: CPUs write a chunk's misses to where its touches are; then the gaps are closed."""
 
-    def __init__(self, trace, touches, kernel, pages, shootdowns, states):
+    def __init__(
+        self,
+        trace: Trace,
+        touches: Touches,
+        kernel: Callable[..., Any],
+        pages: "kernels.Pages",
+        shootdowns: "kernels.Shootdowns",
+        states: "list[kernels.State]",
+    ) -> None:
         self.kernel, self.states = kernel, states
         self.page, self.write = read_only(touches.page), read_only(touches.write)
         count = trace.chunks["touches"][touches.chunks]
@@ -92,14 +113,14 @@ class _Batch:
         self.out = np.empty(len(self.page), np.uint32), np.empty(len(self.page), bool)
         self.misses = np.zeros(len(number), np.int64)
 
-    def run(self, cpu, mine):
+    def run(self, cpu: int, mine: np.ndarray) -> None:
         """Filter the chunks at positions `mine`, all of one CPU."""
         state, misses = self.states[cpu], np.zeros(len(mine), np.int64)
         _make_room(state, len(self.page))
         self.kernel(self.page, self.write, self.chunks[mine], *self.tables, state, *self.out, misses)
         self.misses[mine] = misses
 
-    def walks(self):
+    def walks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(page, write, misses by chunk) of all CPUs, in the order of the trace."""
         from ..kernels.tlb import close_gaps
 
@@ -107,18 +128,17 @@ class _Batch:
         return self.out[0][:n], self.out[1][:n], self.misses
 
 
-def is_common(tlb):
+def is_common(tlb: Tlb) -> bool:
     """Whether the faster of the two equal kernels takes this shape; see kernels.tlb."""
     sets = (tlb.l1_4k.sets, tlb.l2.sets)
     fits = all(n <= MAX_COMMON_SETS and n & (n - 1) == 0 for n in sets)
     return fits and tlb.l1_4k.ways == 4 and tlb.l2.ways <= 16 and "4k" in tlb.l2_holds
 
 
-def _state(tlb):
+def _state(tlb: Tlb) -> "kernels.State":
     from ..kernels import tlb as kernels
     from ..kernels.setassoc import EMPTY, bank
 
-    shape = lambda array: (array.sets, array.ways) if array else None  # noqa: E731
     common = is_common(tlb)
     first_level = [shape(array) for array in (tlb.l1_4k, tlb.l1_2m, tlb.l1_1g)]
     arrays = bank(1, [*first_level, None if common else shape(tlb.l2), shape(tlb.l2_1g), None])
@@ -133,7 +153,7 @@ def _state(tlb):
     return kernels.State(arrays, np.array([kernels.NO_ARRAY, *level2]), tag, age, sets, *counters)
 
 
-def _make_room(state, touches):
+def _make_room(state: "kernels.State", touches: int) -> None:
     """Before filter_common's 32-bit clock can wrap, ages become ranks within their set, in the same order."""
     from ..kernels.tlb import PAD, ROW
 
@@ -146,7 +166,7 @@ def _make_room(state, touches):
     state.now[0] = ROW * (ROW + 1)
 
 
-def _pages(regions):
+def _pages(regions: Regions) -> "kernels.Pages":
     from ..kernels.tlb import Pages
 
     gig = np.arange(len(regions.va), dtype=np.uint32)
@@ -156,14 +176,14 @@ def _pages(regions):
     return Pages(regions.va, regions.tlb_level, gig, bool((regions.tlb_level > 1).any()))
 
 
-def _by_cpu(chunk_cpu):
+def _by_cpu(chunk_cpu: np.ndarray) -> tuple[list[int], list[np.ndarray]]:
     """(CPUs that have chunks, positions of the chunks of each, in order)."""
     order = np.argsort(chunk_cpu, kind="stable")
     cpus, first = np.unique(chunk_cpu[order], return_index=True)
     return cpus.tolist(), np.split(order, first[1:])
 
 
-def _shootdowns(events, pages):
+def _shootdowns(events: np.ndarray, pages: "kernels.Pages") -> "kernels.Shootdowns":
     """kernels.tlb.Shootdowns of the events: the tags of the touched pages in each range, or everything."""
     from ..kernels.tlb import Shootdowns
 
@@ -184,7 +204,7 @@ def _shootdowns(events, pages):
     return Shootdowns(rows["chunk"].astype(np.int64), long, first, np.concatenate(tags))
 
 
-def _tags(number, pages):
+def _tags(number: np.ndarray, pages: "kernels.Pages") -> tuple[np.ndarray, np.ndarray]:
     """(uint32 tags of the TLB entries that map page numbers, bool: whether any entry can)."""
     region, known = _find(number >> SLOT_BITS, pages.va.astype(np.int64))
     size = np.where(known, pages.size[region] if len(pages.size) else 0, 0)
@@ -196,7 +216,7 @@ def _tags(number, pages):
     return tag.astype(np.uint32), known | in_gig
 
 
-def _find(wanted, keys):
+def _find(wanted: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(int64 position of each wanted value in keys, 0 if absent; bool present)."""
     if not len(keys):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)

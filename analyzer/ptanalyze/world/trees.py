@@ -5,6 +5,7 @@ a capture stay in their file.
 """
 
 from dataclasses import replace
+from mmap import mmap
 
 import numpy as np
 
@@ -16,7 +17,7 @@ TO_TABLE = {"x86": 0x67, "ept": 0x7, "kvm": 0x807}  # flags of an entry that poi
 MAX_LEVELS = 5
 
 
-def with_frame(raw, frame, encoding):
+def with_frame(raw: np.ndarray, frame: np.ndarray, encoding: str) -> np.ndarray:
     """uint64[n]: entries (uint64[n], mapped) that lead to other frames (int64[n]), all flags as they were.
 
     x86 entries that are mapped but not present keep their frame inverted (pgtable-invert.h).
@@ -24,16 +25,18 @@ def with_frame(raw, frame, encoding):
     address = np.asarray(frame, np.int64).astype(np.uint64) << np.uint64(12)
     if encoding == "x86":
         address = np.where(raw & bits.PRESENT == bits.NONE, ~address, address)
-    return (raw & ~bits.ADDRESS) | (address & bits.ADDRESS)
+    led: np.ndarray = (raw & ~bits.ADDRESS) | (address & bits.ADDRESS)
+    return led
 
 
-def slot_in_parent(tree, tables):
+def slot_in_parent(tree: Tree, tables: np.ndarray) -> np.ndarray:
     """int64[n]: entry of its parent that leads to each of `tables`, which are no roots."""
     shift = (12 + 9 * tree.level[tables].astype(np.int64)).astype(np.uint64)
-    return (tree.base[tables] >> shift & np.uint64(511)).astype(np.int64)
+    slots: np.ndarray = tree.base[tables] >> shift & np.uint64(511)
+    return slots.astype(np.int64)
 
 
-def with_huge_leaves(tree, tables, leaves):
+def with_huge_leaves(tree: Tree, tables: np.ndarray, leaves: np.ndarray) -> Tree:
     """The Tree without the leaf tables `tables` (int64[k], of level 1), huge leaves in their place.
 
     leaves  uint64[k]: their parents' new entries
@@ -50,7 +53,7 @@ def with_huge_leaves(tree, tables, leaves):
     return replace(tree, entries=entries, parent=parent, **columns)
 
 
-def with_root_above(tree, frame=-1):
+def with_root_above(tree: Tree, frame: int = -1) -> Tree:
     """The Tree one level higher: a new root, in page frame `frame`, on the node of the old one.
 
     A tree whose entries are a whole capture file, as recorded, takes no memory but the new root's: the file
@@ -69,21 +72,33 @@ def with_root_above(tree, frame=-1):
     )  # fmt: skip
 
 
-def _after(value, column):
+def _after(value: int, column: np.ndarray) -> np.ndarray:
     return np.concatenate([np.array([value], column.dtype), column])
 
 
-def _rows_after(row, entries):
-    mapped = isinstance(entries, np.memmap) and entries.base is entries._mmap
-    if not (mapped and entries.mode == "r" and entries.offset >= ROW_BYTES):
+def _rows_after(row: np.ndarray, entries: np.ndarray) -> np.ndarray:
+    moved = mapped_again(entries, rows_before=1)
+    if moved is None:
         return np.concatenate([row[None], entries])
-    shape = len(entries) + 1, entries.shape[1]
-    moved = np.memmap(entries.filename, entries.dtype, "c", entries.offset - ROW_BYTES, shape)
     moved[0] = row
     return moved
 
 
-def free_frame(tree, host_of):
+def mapped_again(entries: np.ndarray, rows_before: int = 0) -> np.ndarray | None:
+    """A private mapping, to be written to, of the file that entries are mapped from, some rows earlier.
+
+    None where they are not the whole of a read-only mapping, or nothing is so much earlier in the file.
+    """
+    if not (isinstance(entries, np.memmap) and isinstance(entries.base, mmap) and entries.mode == "r"):
+        return None
+    offset = entries.offset - rows_before * ROW_BYTES
+    if offset < 0 or entries.filename is None:
+        return None
+    shape = len(entries) + rows_before, entries.shape[1]
+    return np.memmap(entries.filename, entries.dtype, "c", offset, shape)
+
+
+def free_frame(tree: Tree, host_of: np.ndarray) -> int:
     """A page frame for one more table of a guest's tree, near its root's, -1 where that is not known.
 
     No table page of the tree is in it, and it lies where the host maps memory (AddressSpace.host_of). Whether
@@ -101,7 +116,7 @@ def free_frame(tree, host_of):
     return -1
 
 
-def with_small_leaves(tree, tables, slots):
+def with_small_leaves(tree: Tree, tables: np.ndarray, slots: np.ndarray) -> Tree:
     """The Tree in which huge leaves of one level give way to tables of 512 leaves one level lower.
 
     tables, slots  int64[k]: where those leaves are. The new tables are on the nodes of those that lead to
@@ -126,10 +141,10 @@ def with_small_leaves(tree, tables, slots):
     parent = columns.pop("parent")
     parent = np.where(parent == NO_PARENT, NO_PARENT, place[parent]).astype(np.int32)[order]
     columns = {name: value[order] for name, value in columns.items()}
-    return replace(tree, entries=entries, parent=parent, **columns)
+    return Tree(entries, parent=parent, levels=tree.levels, encoding=tree.encoding, **columns)
 
 
-def _smaller(raw, level, encoding):
+def _smaller(raw: np.ndarray, level: int, encoding: str) -> np.ndarray:
     """uint64[k, 512]: the leaves of level - 1 that together map what each leaf of `level` does."""
     first = bits.frame(raw, level, encoding)
     frames = first[:, None] + (np.arange(512) << 9 * (level - 2))

@@ -2,14 +2,16 @@
 
 import numpy as np
 
+from ..snapshot import Snapshot, Tree
 from ..trace import REGION_SHIFT
+from ..walks import Tables
 
 LEFT_OUT = -1
 REGION = np.uint64(1 << REGION_SHIFT)
 PAGES = np.arange(512, dtype=np.uint64) << np.uint64(12)
 
 
-def groups(snapshot, by):
+def groups(snapshot: Snapshot, by: str) -> tuple[tuple[str, ...], np.ndarray]:
     """(names of the groups, int64[V + 1]: group of each VMA, LEFT_OUT for the tracer's; the last: none)."""
     vmas = snapshot.vmas
     if by == "vma":
@@ -22,7 +24,7 @@ def groups(snapshot, by):
     return names, group
 
 
-def vma_of(addresses, vmas):
+def vma_of(addresses: np.ndarray, vmas: np.ndarray) -> np.ndarray:
     """int64: index of the VMA each address (uint64) lies in, len(vmas) for none."""
     if not len(vmas):
         return np.zeros(len(addresses), np.int64)
@@ -31,7 +33,9 @@ def vma_of(addresses, vmas):
     return np.where(inside, at, len(vmas))
 
 
-def segments(tree, vmas, group):
+def segments(
+    tree: Tree | Tables, vmas: np.ndarray, group: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(table int32, lo int16, hi int16, group int64): tables of level 1, cut where the group changes."""
     table = np.flatnonzero(tree.level == 1).astype(np.int32)
     of_region, mixed = _regions(tree.base[table], vmas, group)
@@ -46,10 +50,12 @@ def segments(tree, vmas, group):
         lo.append(starts[kept].astype(np.int16))
         hi.append(np.append(starts[1:], 512)[kept].astype(np.int16))
         rows.append(by_slot[starts[kept]])
-    return tuple(np.concatenate(column) for column in (tables, lo, hi, rows))
+    return np.concatenate(tables), np.concatenate(lo), np.concatenate(hi), np.concatenate(rows)
 
 
-def of_regions(va, vmas, group, scale):
+def of_regions(
+    va: np.ndarray, vmas: np.ndarray, group: np.ndarray, scale: int
+) -> tuple[np.ndarray, np.ndarray]:
     """(int64[R] group * scale by 2 MiB region, LEFT_OUT, or -2 - k: see row k of int64[k, 512] by slot)."""
     base = va << np.uint64(REGION_SHIFT)
     row, mixed = _regions(base, vmas, group)
@@ -60,7 +66,7 @@ def of_regions(va, vmas, group, scale):
     return row, np.where(by_slot >= 0, by_slot * scale, LEFT_OUT)
 
 
-def _regions(base, vmas, group):
+def _regions(base: np.ndarray, vmas: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(group of each 2 MiB region, or LEFT_OUT; bool: several VMAs or a gap share the region)."""
     if not len(vmas) or (group == group[0]).all():
         return np.full(len(base), group[0]), np.zeros(len(base), bool)
