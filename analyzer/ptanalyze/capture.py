@@ -5,6 +5,7 @@ import os
 import tempfile
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 
 from .bundled import bundled
@@ -99,7 +100,7 @@ class Capture:
         return outside
 
 
-def open_capture(directory: str | Path) -> Capture:
+def open_capture(directory: str | PathLike[str]) -> Capture:
     """Capture in `directory`; its manifest is read and validated, nothing else yet."""
     directory = Path(directory)
     if not directory.is_dir():
@@ -109,7 +110,7 @@ def open_capture(directory: str | Path) -> Capture:
     return Capture(directory, read_manifest(directory))
 
 
-def default_capture(where: str | Path = ".") -> tuple[Capture, str]:
+def default_capture(where: str | PathLike[str] = ".") -> tuple[Capture, str]:
     """(Capture, one line saying which): the newest capture in `where`, else the bundled sample."""
     manifests = [path for path in Path(where).glob(f"*/{MANIFEST}") if path.is_file()]
     if manifests:

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Iterator
+from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, dataclass_transform
 
@@ -189,7 +190,7 @@ class Costs(Strict):
     sources: dict[str, str]  # of each field: "published", "derived" (and how) or "estimate"
 
 
-def load_machine(name_or_path: str | Path) -> Machine:
+def load_machine(name_or_path: str | PathLike[str]) -> Machine:
     """Machine from models/machines/NAME.toml or from a file. UsageError names file, field and value."""
     path = _find("machines", name_or_path)
     machine = _decode(path, Machine)
@@ -198,7 +199,7 @@ def load_machine(name_or_path: str | Path) -> Machine:
     return machine
 
 
-def load_costs(machine: Machine, path: str | Path | None = None) -> Costs:
+def load_costs(machine: Machine, path: str | PathLike[str] | None = None) -> Costs:
     """Costs that a Machine names, or from the file `path`. UsageError names file, field and value."""
     file = _find("costs", path or machine.costs)
     costs = _decode(file, Costs)
@@ -212,17 +213,17 @@ def machine_names() -> list[str]:
     return sorted(path.stem for path in (bundled("models") / "machines").glob("*.toml"))
 
 
-def _find(kind: str, name: str | Path) -> Path:
+def _find(kind: str, name: str | PathLike[str]) -> Path:
     path = Path(name)
     if path.suffix == ".toml" or len(path.parts) > 1:
         return path
     known = {path.stem: path for path in (bundled("models") / kind).glob("*.toml")}
-    if str(name) not in known:
+    if str(path) not in known:
         raise UsageError(
             f"{kind.removesuffix('s')} {name}: unknown; there are: {', '.join(sorted(known))}; "
             "or give a .toml file"
         )
-    return known[str(name)]
+    return known[str(path)]
 
 
 def _decode(path: Path, kind: type[Read]) -> Read:

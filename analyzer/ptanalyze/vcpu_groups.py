@@ -7,7 +7,7 @@ more than two latencies: between hyperthreads of a core, cores of a socket, sock
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from os import PathLike
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def groups(
     *,
     nodes: int | None = None,
     one_group_ok: bool = False,
-    name: str | Path = "latency matrix",
+    name: str | PathLike[str] = "latency matrix",
 ) -> list[tuple[int, ...]]:
     """CPUs of each virtual NUMA group: sorted tuples, sorted by their first CPU.
 
@@ -54,7 +54,7 @@ def level(
     *,
     nodes: int | None = None,
     one_group_ok: bool = False,
-    name: str | Path = "latency matrix",
+    name: str | PathLike[str] = "latency matrix",
 ) -> Level:
     """The Level whose groups groups() returns."""
     ns = known_pairs(matrix, cpus, name)
@@ -72,7 +72,9 @@ def level(
     raise UsageError(f"{name}: no level has {nodes} groups; there are levels with {counts}")
 
 
-def levels(matrix: np.ndarray, cpus: Sequence[int], name: str | Path = "latency matrix") -> list[Level]:
+def levels(
+    matrix: np.ndarray, cpus: Sequence[int], name: str | PathLike[str] = "latency matrix"
+) -> list[Level]:
     """Every Level of two or more groups, the coarsest first; [] where no gap is as wide as GAP.
 
     Thresholds are the gaps between sorted latencies; CPUs joined by faster pairs are one group (single
@@ -98,7 +100,9 @@ def levels(matrix: np.ndarray, cpus: Sequence[int], name: str | Path = "latency 
     return found
 
 
-def known_pairs(matrix: np.ndarray, cpus: Sequence[int], name: str | Path = "latency matrix") -> np.ndarray:
+def known_pairs(
+    matrix: np.ndarray, cpus: Sequence[int], name: str | PathLike[str] = "latency matrix"
+) -> np.ndarray:
     """float64[n, n], symmetric: the faster direction of each pair (interference only slows), nan where none
     is known and on the diagonal. CaptureError names the CPUs of a pair whose latency is impossible or two."""
     ns, cpus = np.array(matrix, np.float64), [int(cpu) for cpu in cpus]
@@ -149,7 +153,7 @@ def undecided(ns: np.ndarray, group: np.ndarray, cpus: Sequence[int]) -> str | N
     return None
 
 
-def one_group(ns: np.ndarray, cpus: Sequence[int], name: str | Path) -> Level:
+def one_group(ns: np.ndarray, cpus: Sequence[int], name: str | PathLike[str]) -> Level:
     if open_pair := undecided(ns, linked(~np.isnan(ns)), cpus):
         raise UsageError(f"{name}: {open_pair}")
     return Level([tuple(sorted(int(cpu) for cpu in cpus))], float(np.nanmax(ns)), None)

@@ -1,6 +1,7 @@
 """Calibration files: TOML with fixed fields, written by `ptanalyze calibrate`, read strictly."""
 
 import tomllib
+from os import PathLike
 from pathlib import Path
 
 import msgspec
@@ -24,14 +25,14 @@ class Record(Calibration, frozen=True, forbid_unknown_fields=True, kw_only=True)
     dram_share: Interval | None = None
 
 
-def write_calibration(path: str | Path, calibration: Calibration) -> None:
+def write_calibration(path: str | PathLike[str], calibration: Calibration) -> None:
     """Write a Calibration as TOML: whole, synced, 0600."""
     fields = {"format": FORMAT, "version": VERSION, **msgspec.to_builtins(calibration)}
     with atomic_write(path) as out:
         out.write(toml(fields).encode())
 
 
-def read_calibration(path: str | Path) -> Calibration:
+def read_calibration(path: str | PathLike[str]) -> Calibration:
     """Calibration of a file; CaptureError names file, field and value of what is wrong with it."""
     content = Path(path).read_bytes()
     try:
@@ -51,7 +52,7 @@ def read_calibration(path: str | Path) -> Calibration:
     return Calibration(**{field: getattr(record, field) for field in Calibration.__struct_fields__})
 
 
-def _check(path: str | Path, record: Record) -> None:
+def _check(path: str | PathLike[str], record: Record) -> None:
     for field in INTERVALS:
         interval = getattr(record, field)
         low, high = LEAST.get(field, 0.0), MOST.get(field, float("inf"))
@@ -83,7 +84,7 @@ def _fits(name: str, native: bool) -> bool:
     return not where.all_local and (where.ept is None) == native
 
 
-def _check_run(path: str | Path, which: str, run: Run | None) -> None:
+def _check_run(path: str | PathLike[str], which: str, run: Run | None) -> None:
     if run is None:
         return
     for field in run.__struct_fields__:

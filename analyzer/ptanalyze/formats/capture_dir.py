@@ -5,6 +5,7 @@ import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 @contextmanager
-def new_capture(out: str | Path) -> Iterator[Path]:
+def new_capture(out: str | PathLike[str]) -> Iterator[Path]:
     """A private directory (0700) that becomes `out` when the block ends, and vanishes if it raises.
 
     Fill it and seal() it inside the block. UsageError if `out` is there already.
@@ -55,7 +56,7 @@ def new_capture(out: str | Path) -> Iterator[Path]:
         raise
 
 
-def seal(directory: str | Path, kind: str, provenance: dict[str, Any]) -> Manifest:
+def seal(directory: str | PathLike[str], kind: str, provenance: dict[str, Any]) -> Manifest:
     """Write the manifest over every regular file of `directory`; `provenance` is any JSON object."""
     directory = Path(directory)
     names = sorted(path.name for path in directory.iterdir() if path.is_file() and path.name != MANIFEST)
@@ -75,7 +76,7 @@ def file_sum(path: Path) -> File:
     return File(size, crc)
 
 
-def read_manifest(directory: str | Path) -> Manifest:
+def read_manifest(directory: str | PathLike[str]) -> Manifest:
     """Manifest of a capture directory; UsageError if it is none, CaptureError if it is damaged or too new."""
     path = Path(directory) / MANIFEST
     try:
@@ -94,7 +95,7 @@ def read_manifest(directory: str | Path) -> Manifest:
     return manifest
 
 
-def damaged_files(directory: str | Path, manifest: Manifest) -> Iterator[tuple[str, str]]:
+def damaged_files(directory: str | PathLike[str], manifest: Manifest) -> Iterator[tuple[str, str]]:
     """Yield (name, reason) for each file that is missing or not as long or not the same as when sealed."""
     for name, sealed in manifest.files.items():
         path = Path(directory) / name

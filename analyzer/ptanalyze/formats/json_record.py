@@ -1,5 +1,6 @@
 """JSON files with a format name and a version, read strictly and written whole."""
 
+from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -23,7 +24,9 @@ Record = TypeVar("Record", bound=Versioned)
 Struct = TypeVar("Struct")
 
 
-def decode_record(path: str | Path, text: bytes, kind: type[Record], form: str, version: int) -> Record:
+def decode_record(
+    path: str | PathLike[str], text: bytes, kind: type[Record], form: str, version: int
+) -> Record:
     """A struct of type `kind` from the bytes of file `path`.
 
     CaptureError names file, field and value where the text is no such record, foreign, or of another version.
@@ -43,14 +46,14 @@ def decode_facts(path: Path, facts: msgspec.Raw, kind: type[msgspec.Struct], for
     return plain
 
 
-def decode(path: str | Path, field: str, text: bytes, kind: type[Struct], form: str) -> Struct:
+def decode(path: str | PathLike[str], field: str, text: bytes, kind: type[Struct], form: str) -> Struct:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CaptureError(path, field, text[:30], f"not a {form} file: {error}") from None
 
 
-def write_record(path: str | Path, record: msgspec.Struct) -> None:
+def write_record(path: str | PathLike[str], record: msgspec.Struct) -> None:
     """Write a msgspec struct as indented JSON: whole, synced, 0600."""
     with atomic_write(path) as out:
         out.write(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")

@@ -1,6 +1,6 @@
 """Import what `valgrind --tool=lackey --trace-mem=yes` printed."""
 
-from pathlib import Path
+from os import PathLike
 from typing import IO
 
 import numpy as np
@@ -16,7 +16,7 @@ SHORTEST_LINE = 6
 WHAT = "no line of lackey's --trace-mem=yes (I, L, S or M, address, comma, size)"
 
 
-def import_lackey(source: str | Path | IO[bytes], out: str | Path) -> int:
+def import_lackey(source: str | PathLike[str] | IO[bytes], out: str | PathLike[str]) -> int:
     """Write the trace of `source` (path or binary stream) to the file `out`; returns the number of accesses.
 
     Valgrind runs one thread at a time and lackey does not say which: it all becomes thread 0. It has no clock

@@ -9,6 +9,7 @@ CPUs, as in vMitosis, Table 4, if the corner is empty, a word or left out; else 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 import msgspec
@@ -60,7 +61,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     method: Method | None = None
 
 
-def read_matrix(path: str | Path) -> LatencyMatrix:
+def read_matrix(path: str | PathLike[str]) -> LatencyMatrix:
     """LatencyMatrix of a file in either form. CaptureError names file, field and value of what is wrong."""
     content = Path(path).read_bytes()
     if content.lstrip()[:1] == b"{":
@@ -76,7 +77,7 @@ def read_matrix(path: str | Path) -> LatencyMatrix:
     return LatencyMatrix(cpus, known_pairs(ns, cpus, path))
 
 
-def write_matrix(path: str | Path, matrix: LatencyMatrix) -> None:
+def write_matrix(path: str | PathLike[str], matrix: LatencyMatrix) -> None:
     """Write a LatencyMatrix as JSON: whole, synced, 0600."""
     spread = None if matrix.spread is None else rows_of(matrix.spread)
     record = Record(
@@ -95,7 +96,7 @@ def rows_of(values: np.ndarray) -> tuple[tuple[float | None, ...], ...]:
     return tuple(tuple(None if np.isnan(v) else round(v, 2) for v in row) for row in values.tolist())
 
 
-def read_record(path: str | Path, content: bytes) -> LatencyMatrix:
+def read_record(path: str | PathLike[str], content: bytes) -> LatencyMatrix:
     record = decode_record(path, content, Record, FORMAT, VERSION)
     ns = square(path, "ns", record.ns, record.cpus)
     spread = None if record.spread is None else square(path, "spread", record.spread, record.cpus)
@@ -106,7 +107,7 @@ def read_record(path: str | Path, content: bytes) -> LatencyMatrix:
 
 
 def square(
-    path: str | Path, field: str, rows: Sequence[Sequence[float | None]], cpus: Sequence[int]
+    path: str | PathLike[str], field: str, rows: Sequence[Sequence[float | None]], cpus: Sequence[int]
 ) -> np.ndarray:
     widths = {len(row) for row in rows} or {0}
     if len(rows) != len(cpus) or widths != {len(cpus)}:
@@ -115,7 +116,7 @@ def square(
     return np.array(rows, np.float64).reshape(len(cpus), len(cpus))
 
 
-def parse_table(path: str | Path, text: str) -> tuple[tuple[int, ...], np.ndarray]:
+def parse_table(path: str | PathLike[str], text: str) -> tuple[tuple[int, ...], np.ndarray]:
     """(CPU numbers, float64[n, n] with nan where unknown) of a plain table."""
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip(" ")]
     lines = [(number, line) for number, line in lines if not line.startswith("#")]
@@ -143,14 +144,16 @@ def names(table: list[tuple[int, list[str]]]) -> list[str] | None:
     return head[1:] if word or (not head[0] and any(head)) else None
 
 
-def cpu_of(path: str | Path, line: int, cell: str) -> int:
+def cpu_of(path: str | PathLike[str], line: int, cell: str) -> int:
     if not CPU.fullmatch(cell) or int(cell) >= MOST_CPUS:
         why = f"expected a CPU, 0 to {MOST_CPUS - 1}, where an empty corner says that CPUs are named"
         raise CaptureError(path, f"line {line}", repr(cell[:30]), why)
     return int(cell)
 
 
-def fill(path: str | Path, cpus: tuple[int, ...], rows: list[tuple[int, int, list[str]]]) -> np.ndarray:
+def fill(
+    path: str | PathLike[str], cpus: tuple[int, ...], rows: list[tuple[int, int, list[str]]]
+) -> np.ndarray:
     """float64[n, n] from (line, CPU, cells) of each row; every row has a cell for each CPU."""
     at = {cpu: index for index, cpu in enumerate(cpus)}
     if len(at) < len(cpus):
@@ -169,7 +172,7 @@ def fill(path: str | Path, cpus: tuple[int, ...], rows: list[tuple[int, int, lis
     return ns
 
 
-def latency(path: str | Path, line: int, cell: str) -> float:
+def latency(path: str | PathLike[str], line: int, cell: str) -> float:
     if cell in UNKNOWN:
         return np.nan
     if not NUMBER.fullmatch(cell):

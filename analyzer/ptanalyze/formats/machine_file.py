@@ -1,5 +1,6 @@
 """A machine file written: a known machine with latencies that were measured on another one."""
 
+from os import PathLike
 from pathlib import Path
 
 import msgspec
@@ -42,7 +43,7 @@ def _both_ways(matrix: np.ndarray) -> Matrix:
     return tuple(tuple(float(value) for value in row) for row in mean)
 
 
-def write_machine(path: str | Path, machine: Machine) -> None:
+def write_machine(path: str | PathLike[str], machine: Machine) -> None:
     """Write a Machine as a file that load_machine reads; UsageError unless it is named FILE.toml."""
     if Path(path).suffix != ".toml" or not Path(path).parent.is_dir():
         raise UsageError(f"{path}: expected FILE.toml in a directory that exists")

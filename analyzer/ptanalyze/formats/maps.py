@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
+from os import PathLike
 
 import numpy as np
 
@@ -14,7 +14,7 @@ LINE = re.compile(
 )
 
 
-def parse_maps(text: str | bytes, file: str | Path = "maps") -> tuple[np.ndarray, tuple[str, ...]]:
+def parse_maps(text: str | bytes, file: str | PathLike[str] = "maps") -> tuple[np.ndarray, tuple[str, ...]]:
     """(VMA_DTYPE[V], names) of the text (str or bytes) of /proc/PID/maps (proc(5)).
 
     Names are the last column, "" for anonymous memory. CaptureError names the first line that does not parse

@@ -8,6 +8,7 @@ it needs the local latency in ns. Neither knows latencies under load.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ import numpy as np
 from ..errors import CaptureError, UsageError
 from .json_record import decode_record, write_record
 
-Rows = Sequence[Sequence[float]]
+Rows = Sequence[Sequence[float]] | np.ndarray
 
 FORMAT, VERSION = "ptanalyze-node-latency", 1
 MOST_BYTES = 1 << 20
@@ -56,7 +57,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     source: str
 
 
-def read_latency(path: str | Path, local_ns: float | None = None) -> NodeLatency:
+def read_latency(path: str | PathLike[str], local_ns: float | None = None) -> NodeLatency:
     """NodeLatency of a file or SLIT directory; `local_ns` with SLIT only.
 
     CaptureError names file, pair of nodes and value: not square, not above 0, remote below local, loaded
@@ -77,7 +78,7 @@ def read_latency(path: str | Path, local_ns: float | None = None) -> NodeLatency
     return _mlc(path, content.decode("utf-8", "replace"))
 
 
-def write_latency(path: str | Path, latency: NodeLatency) -> None:
+def write_latency(path: str | PathLike[str], latency: NodeLatency) -> None:
     """Write a NodeLatency as JSON: whole, synced, 0600."""
     contended = None if latency.contended is None else _rows(latency.contended)
     record = Record(
@@ -96,7 +97,7 @@ def _rows(matrix: np.ndarray) -> tuple[tuple[float, ...], ...]:
 
 
 def checked(
-    path: Path, nodes: Sequence[int], idle_rows: Rows, contended_rows: Rows | None, source: str
+    path: str | PathLike[str], nodes: Sequence[int], idle_rows: Rows, contended_rows: Rows | None, source: str
 ) -> NodeLatency:
     """NodeLatency of rows of numbers; CaptureError names the pair that cannot be."""
     if len(set(nodes)) < len(nodes) or not all(0 <= node < MOST_NODES for node in nodes):
@@ -120,7 +121,7 @@ def checked(
     return NodeLatency(tuple(nodes), idle, contended, source, tuple(flags))
 
 
-def _square(path: Path, which: str, nodes: Sequence[int], rows: Rows) -> np.ndarray:
+def _square(path: str | PathLike[str], which: str, nodes: Sequence[int], rows: Rows) -> np.ndarray:
     if not nodes or len(rows) != len(nodes) or any(len(row) != len(nodes) for row in rows):
         shape = f"{len(rows)} rows of {sorted({len(row) for row in rows})}"
         raise CaptureError(path, f"{which} latencies", shape, f"expected {len(nodes)} rows of {len(nodes)}")

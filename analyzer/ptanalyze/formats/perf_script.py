@@ -1,6 +1,6 @@
 """Import `perf script` output with data addresses (from `perf record -d` or `perf mem record`)."""
 
-from pathlib import Path
+from os import PathLike
 from typing import IO
 
 import numpy as np
@@ -15,7 +15,7 @@ SHORTEST_LINE = 8
 WHAT = "no sample with thread, time and address; print them with `perf script -F tid,cpu,time,event,addr`"
 
 
-def import_perf_script(source: str | Path | IO[bytes], out: str | Path) -> int:
+def import_perf_script(source: str | PathLike[str] | IO[bytes], out: str | PathLike[str]) -> int:
     """Write the samples of `source` (path or binary stream) to the trace file `out`; returns their number.
 
     perf samples: the trace holds a fraction of all accesses, and facts["sampled"] says so. Samples are
@@ -38,7 +38,7 @@ def import_perf_script(source: str | Path | IO[bytes], out: str | Path) -> int:
         return writer.accesses
 
 
-def parse_block(block: np.ndarray, before: int, name: str | Path) -> dict[str, np.ndarray]:
+def parse_block(block: np.ndarray, before: int, name: str | PathLike[str]) -> dict[str, np.ndarray]:
     room = len(block) // SHORTEST_LINE + 1
     columns: dict[str, np.ndarray] = {key: np.empty(room, np.int64) for key in ("tid", "cpu", "time", "page")}
     columns["write"] = np.empty(room, np.bool_)

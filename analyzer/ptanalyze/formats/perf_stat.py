@@ -8,6 +8,7 @@ the time it did count. Fields as in perf-stat(1), CSV FORMAT and JSON FORMAT.
 import json
 import re
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
 
 from ..errors import CaptureError
@@ -57,7 +58,7 @@ class PerfStat:
     cpus: float | None = None
 
 
-def read_perf_stat(path: str | Path) -> PerfStat:
+def read_perf_stat(path: str | PathLike[str]) -> PerfStat:
     """PerfStat of a file in any of the three forms; CaptureError where it is none."""
     path = Path(path)
     with path.open("rb") as file:

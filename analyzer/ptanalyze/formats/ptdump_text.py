@@ -9,6 +9,7 @@ hints). Levels 1-4 only. Other flag bits, VMAs, CPUs, distances it has not; 1 Gi
 import mmap
 import re
 import tempfile
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,10 @@ UNKNOWN = ("entry flags", "vmas", "cpus", "distances", "leaves of 1 GiB (taken w
 
 
 def import_ptdump(
-    path: str | Path, directory: str | Path, nested: str | Path | None = None, which: int = -1
+    path: str | PathLike[str],
+    directory: str | PathLike[str],
+    nested: str | PathLike[str] | None = None,
+    which: int = -1,
 ) -> Snapshot:
     """Snapshot of a text dump, also written into the existing `directory`; the caller seals it.
 
@@ -64,7 +68,7 @@ def import_ptdump(
 
 
 def read_dump(
-    path: str | Path, which: int, encoding: str, spill: str
+    path: str | PathLike[str], which: int, encoding: str, spill: str
 ) -> tuple[Tree, Topology, int, dict[str, int]]:
     """(Tree, Topology, PID, what was repaired) of one dump in `path`; entries live in a file in `spill`."""
     path = Path(path)

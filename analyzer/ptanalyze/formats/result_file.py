@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from .atomic import atomic_write
 WHAT = "whatif"
 
 
-def must_be_writable(output: str | Path) -> None:
+def must_be_writable(output: str | PathLike[str]) -> None:
     """UsageError unless the name says which format is meant."""
     if not str(output).endswith((".parquet", ".json")):
         raise UsageError(
@@ -21,7 +22,7 @@ def must_be_writable(output: str | Path) -> None:
         )
 
 
-def write_results(output: str | Path, results: Sequence[Result]) -> None:
+def write_results(output: str | PathLike[str], results: Sequence[Result]) -> None:
     """Write [Result] to FILE.json or FILE.parquet."""
     must_be_writable(output)
     with atomic_write(output) as file:
@@ -32,7 +33,7 @@ def write_results(output: str | Path, results: Sequence[Result]) -> None:
         file.write(json.dumps(plain(whole), indent=1, allow_nan=False).encode() + b"\n")
 
 
-def read_rows(path: str | Path) -> list[dict[str, Any]]:
+def read_rows(path: str | PathLike[str]) -> list[dict[str, Any]]:
     """[{column: value}] of a results file, FILE.json or FILE.parquet; CaptureError where it is neither."""
     path = Path(path)
     try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from os import PathLike
 from pathlib import Path
 from typing import Any, dataclass_transform
 
@@ -112,7 +113,7 @@ class SnapshotRecord(Strict):
     facts: msgspec.Raw
 
 
-def read_snapshot(directory: str | Path) -> Snapshot:
+def read_snapshot(directory: str | PathLike[str]) -> Snapshot:
     """Snapshot of `directory`: snapshot.json, maps, gpt.* and, for a VM, ept.*.
 
     CaptureError names file, field and value of what is damaged; UsageError what is missing.
@@ -145,7 +146,7 @@ def mark_emulator(tree: Tree, vmas: np.ndarray) -> None:
 
 
 def write_snapshot(
-    directory: str | Path,
+    directory: str | PathLike[str],
     snapshot: Snapshot,
     extra: dict[str, Any] | None = None,
     maps: bytes | None = None,
@@ -165,7 +166,7 @@ def write_snapshot(
     write_json(directory, snapshot, {**snapshot.facts, **(extra or {})})
 
 
-def write_json(directory: str | Path, snapshot: Snapshot, facts: dict[str, Any]) -> None:
+def write_json(directory: str | PathLike[str], snapshot: Snapshot, facts: dict[str, Any]) -> None:
     record = SnapshotRecord(
         format=FORMAT,
         version=VERSION,

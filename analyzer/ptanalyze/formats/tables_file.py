@@ -1,6 +1,7 @@
 """`NAME.tables` and `NAME.entries`: one page table on disk, as dumps/records.h describes it."""
 
 import os
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,7 @@ ENTRIES_WORDS = (
 )
 
 
-def read_tree(directory: str | Path, name: str = "gpt") -> Tree:
+def read_tree(directory: str | PathLike[str], name: str = "gpt") -> Tree:
     """Tree of `name`.tables and `name`.entries in `directory`; entries stay a read-only memory map.
 
     Whatever a walker indexes with (parents, levels, addresses) is validated: CaptureError names file, field
@@ -73,7 +74,7 @@ def read_tree(directory: str | Path, name: str = "gpt") -> Tree:
     return Tree(raw, base, frame, parent, node, level, flags, levels, header["encoding"].decode())
 
 
-def write_tree(directory: str | Path, name: str, tree: Tree) -> None:
+def write_tree(directory: str | PathLike[str], name: str, tree: Tree) -> None:
     """Write `tree` as `name`.entries and `name`.tables (0600, each whole or not at all)."""
     with atomic_write(Path(directory) / f"{name}.entries") as out:
         head = header_of(tree, ENTRIES_MAGIC, ENTRIES_HEADER, ENTRIES_PER_TABLE * 8, ENTRIES_WORDS)
@@ -82,7 +83,7 @@ def write_tree(directory: str | Path, name: str, tree: Tree) -> None:
     write_records(directory, name, tree)
 
 
-def write_records(directory: str | Path, name: str, tree: Tree) -> None:
+def write_records(directory: str | PathLike[str], name: str, tree: Tree) -> None:
     """Write `name`.tables alone, beside entries that are there; flags that readers derive are left out."""
     records = np.empty(len(tree), TABLE_DTYPE)
     for field, _ in COLUMNS:

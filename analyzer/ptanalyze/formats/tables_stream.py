@@ -1,6 +1,7 @@
 """`NAME.entries` filled in place, in any order, by a writer who knows how many tables there can be."""
 
 import os
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ TABLE_BYTES = ENTRIES_PER_TABLE * 8
 BLOCK = 4096  # tables moved at a time: 16 MiB
 
 
-def reserve_entries(directory: str | Path, name: str, room: int) -> np.ndarray:
+def reserve_entries(directory: str | PathLike[str], name: str, room: int) -> np.ndarray:
     """uint64[room, 512], all zero: the writable map of a new, sparse `name`.entries (0600).
 
     The directory must not be in use yet (capture_dir.new_capture); close_entries makes a whole file of it.
@@ -32,7 +33,7 @@ def keep_tables(entries: np.ndarray, kept: np.ndarray) -> None:
         entries[start:end] = entries[kept[start:end]]
 
 
-def close_entries(directory: str | Path, name: str, tree: Tree) -> None:
+def close_entries(directory: str | PathLike[str], name: str, tree: Tree) -> None:
     """Cut the file to the tables of `tree`, write its header, sync."""
     with open(Path(directory) / f"{name}.entries", "r+b") as file:
         head = header_of(tree, ENTRIES_MAGIC, ENTRIES_HEADER, TABLE_BYTES, ENTRIES_WORDS)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from os import PathLike
 from typing import IO
 
 import numpy as np
@@ -14,16 +14,16 @@ LONGEST_LINE = 1 << 16
 
 
 @contextmanager
-def open_input(source: str | Path | IO[bytes]) -> Iterator[tuple[IO[bytes], str | Path]]:
+def open_input(source: str | PathLike[str] | IO[bytes]) -> Iterator[tuple[IO[bytes], str | PathLike[str]]]:
     """(binary stream, name) of a path or of a stream that is open already."""
-    if isinstance(source, str | Path):
+    if isinstance(source, str | PathLike):
         with open(source, "rb") as file:
             yield file, source
     else:
         yield source, getattr(source, "name", "standard input")
 
 
-def blocks(file: IO[bytes], name: str | Path, size: int = BLOCK) -> Iterator[tuple[np.ndarray, int]]:
+def blocks(file: IO[bytes], name: str | PathLike[str], size: int = BLOCK) -> Iterator[tuple[np.ndarray, int]]:
     """Yield uint8[n] blocks that end at a line's end, with the number of bytes before each."""
     rest = b""
     before = 0
@@ -41,7 +41,7 @@ def blocks(file: IO[bytes], name: str | Path, size: int = BLOCK) -> Iterator[tup
         yield np.frombuffer(rest, np.uint8), before
 
 
-def bad_line(name: str | Path, block: np.ndarray, before: int, at: int, what: str) -> CaptureError:
+def bad_line(name: str | PathLike[str], block: np.ndarray, before: int, at: int, what: str) -> CaptureError:
     """CaptureError about the line at block[at]."""
     line = bytes(block[at : at + 80]).split(b"\n")[0].decode("utf-8", "replace")
     return CaptureError(name, f"line at byte {before + at}", repr(line), what)

@@ -1,5 +1,6 @@
 """Read trace.ptt: frames to chunks, events and threads in time order; touches are decoded in batches."""
 
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from .trace_decoder import TraceDecoder
 from .trace_frames import CHUNK, EVENT, PAYLOAD_DTYPE, map_file, read_frames, read_header
 
 
-def read_trace(path: str | Path) -> Trace:
+def read_trace(path: str | PathLike[str]) -> Trace:
     """Trace of a trace.ptt; CaptureError when damaged, foreign, of an unknown version or without touches.
 
     A file cut short (a crash, a copy that stopped) is a shorter trace: facts["lost_bytes"] says by how much.

@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from os import PathLike
 from typing import IO, Any
 
 import numpy as np
@@ -34,7 +34,7 @@ UNKNOWN_THREAD = (1 << 64) - 1
 
 
 @contextmanager
-def trace_writer(path: str | Path, **facts: Any) -> Iterator["TraceWriter"]:
+def trace_writer(path: str | PathLike[str], **facts: Any) -> Iterator["TraceWriter"]:
     """A TraceWriter whose file becomes `path` (0600) when the block ends; facts as in Trace.facts."""
     with atomic_write(path) as file:
         writer = TraceWriter(file)
@@ -165,7 +165,7 @@ class TraceWriter:
         self.file.write(header.tobytes())
 
 
-def write_trace(path: str | Path, trace: Trace) -> None:
+def write_trace(path: str | PathLike[str], trace: Trace) -> None:
     """Write a Trace; reading it again gives the same chunks, events, touches and regions."""
     with trace_writer(path, **trace.facts) as writer:
         events = iter(trace.events)

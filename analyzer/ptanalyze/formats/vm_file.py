@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
@@ -116,7 +117,7 @@ class HostDump:
     facts: dict[str, Any]
 
 
-def read_vm(directory: str | Path) -> HostDump:
+def read_vm(directory: str | PathLike[str]) -> HostDump:
     """HostDump of `directory`. CaptureError names file, field and value of what is damaged; UsageError what
     is missing."""
     path = Path(directory) / FILE
@@ -133,7 +134,7 @@ def read_vm(directory: str | Path) -> HostDump:
     return HostDump(tree, topology, record.slots, record.vcpus, record.roots, facts)
 
 
-def write_vm(directory: str | Path, host: HostDump) -> None:
+def write_vm(directory: str | PathLike[str], host: HostDump) -> None:
     """Write vm.json of a HostDump into `directory`; its tree goes there with tables_file.write_tree."""
     record = VmRecord(
         format=FORMAT,

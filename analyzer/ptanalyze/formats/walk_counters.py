@@ -12,7 +12,7 @@ cycles: such a run has cycles only, and a second run with remote tables has to s
 """
 
 from collections.abc import Iterable
-from pathlib import Path
+from os import PathLike
 
 from ..errors import CaptureError
 from ..law.closed_forms import Run
@@ -27,7 +27,7 @@ EPT = "ept.walk_pending"
 AMD = ("ls_l1_d_tlb_miss.", "ls_tablewalker.", "bp_l1_tlb_miss_l2_tlb_miss", "l2_dtlb_misses")
 
 
-def read_run(path: str | Path, native: bool = False, allow_multiplexed: bool = False) -> Run:
+def read_run(path: str | PathLike[str], native: bool = False, allow_multiplexed: bool = False) -> Run:
     """Run of a file of `perf stat` output; `native`: no ePT counter is expected.
 
     CaptureError names the file, the counter and its value: missing, not counted, not supported, scaled below

@@ -4,6 +4,7 @@ import os
 import shutil
 from dataclasses import dataclass, replace
 from datetime import datetime
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ class Joined:
     fit: Fit
 
 
-def join(host_dir: str | Path, guest_dir: str | Path, out: str | Path) -> Fit:
+def join(host_dir: str | PathLike[str], guest_dir: str | PathLike[str], out: str | PathLike[str]) -> Fit:
     """Make the VM capture `out` from a host's dump of a VM and its guest's capture; returns the Fit.
 
     The nodes of guest tables become those of the host frames behind them; the topology is the host's, with

@@ -11,6 +11,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 
 import msgspec
@@ -38,7 +39,7 @@ JOIN_FACTS = {
 }  # fmt: skip
 
 
-def redact(capture: Capture, out: str | Path) -> None:
+def redact(capture: Capture, out: str | PathLike[str]) -> None:
     """Write the Capture's shareable twin to the new directory `out`.
 
     UsageError if it holds no page tables, or if `out` is there already; CaptureError where it is damaged.
