@@ -1,0 +1,132 @@
+"""The tables of the formats page are the formats: the bundled captures are decoded by them."""
+
+import re
+import zlib
+
+import numpy as np
+import pytest
+from pages import DOCS
+
+from ptanalyze import snapshot
+from ptanalyze.bundled import bundled
+from ptanalyze.formats.tables_file import read_tree
+from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.trace_frames import ENDED
+from ptanalyze.trace import Event
+
+PAGE = (DOCS / "explanation" / "formats.md").read_text("utf-8")
+FIELD = re.compile(r"\| (\d+) \| (\d+) \| (\w+) \| `(\w+)` \|")
+NUMBERED = re.compile(r"^\| (\d+) \| `([A-Z_]+)` \|", re.MULTILINE)
+TREES = [
+    ("sysbench-memory", "gpt"),
+    ("vm-numa-visible", "gpt"),
+    ("vm-numa-visible", "ept"),
+    ("vm-numa-oblivious", "ept"),
+]
+TRACES = ["sysbench-memory", "vm-numa-visible", "vm-numa-oblivious"]
+
+
+def layouts():
+    """A dtype for each table of offsets, sizes and types, in the order of the page."""
+    found = [[]]
+    for line in PAGE.splitlines():
+        if row := FIELD.match(line):
+            found[-1].append(row.groups())
+        elif found[-1]:
+            found.append([])
+    return [layout(rows) for rows in found if rows]
+
+
+def layout(rows):
+    offsets, sizes = ([int(row[column]) for row in rows] for column in (0, 1))
+    formats = [
+        f"S{size}" if kind == "char" else f"<{kind[0]}{int(kind[1:]) // 8}"
+        for size, (_, _, kind, _) in zip(sizes, rows, strict=True)
+    ]
+    assert [np.dtype(form).itemsize for form in formats] == sizes
+    assert offsets == np.cumsum([0, *sizes[:-1]]).tolist(), "a gap, or an overlap"
+    return np.dtype({"names": [row[3] for row in rows], "formats": formats, "offsets": offsets})
+
+
+TABLES_HEADER, RECORD, TRACE_HEADER, FRAME, EVENT = layouts()
+
+
+def test_the_sizes_are_those_of_the_headers():
+    assert [one.itemsize for one in (TABLES_HEADER, RECORD, TRACE_HEADER, FRAME, EVENT)] == [
+        512,
+        24,
+        4096,
+        48,
+        48,
+    ]
+
+
+@pytest.mark.parametrize(("capture", "name"), TREES)
+def test_page_tables_are_decoded_by_the_page(capture, name):
+    directory = bundled("samples") / capture
+    content, entries = ((directory / f"{name}.{part}").read_bytes() for part in ("tables", "entries"))
+    header, twin = (np.frombuffer(raw, TABLES_HEADER, 1)[0] for raw in (content, entries))
+    assert (header["magic"], twin["magic"]) == (b"PTTABLES", b"PTENTRYS")
+    assert (header["version"], header["byte_order"]) == (1, 0x01020304)
+    assert (header["header_bytes"], header["record_bytes"]) == (512, 24)
+    assert (twin["header_bytes"], twin["record_bytes"]) == (4096, 4096)
+    assert b"little endian" in header["words"]
+    records, tree = np.frombuffer(content, RECORD, offset=512), read_tree(directory, name)
+    assert len(records) == header["count"] == twin["count"] == len(tree)
+    assert (header["levels"], header["encoding"].decode()) == (tree.levels, tree.encoding)
+    for field in RECORD.names:
+        assert np.array_equal(records[field], getattr(tree, field)), field
+    table, slot = (int(at[-1]) for at in np.nonzero(tree.entries))
+    raw = entries[4096 + 4096 * table + 8 * slot :][:8]
+    assert int.from_bytes(raw, "little") == tree.entries[table, slot]
+
+
+@pytest.mark.parametrize("capture", TRACES)
+def test_a_trace_is_decoded_by_the_page(capture):
+    path = bundled("samples") / capture / "trace.ptt"
+    content, trace = path.read_bytes(), read_trace(path)
+    header = np.frombuffer(content, TRACE_HEADER, 1)[0]
+    assert (header["magic"], header["version"], header["byte_order"]) == (b"PTTRACE\n", 1, 0x01020304)
+    assert header["crc"] == zlib.crc32(content[:20] + bytes(4) + content[24:4096])
+    assert (header["bytes"], ENDED[header["ended"]]) == (len(content), trace.facts["ended"])
+    assert (header["arch"].decode(), header["command"].decode()) == ("x86_64", trace.facts["command"])
+    assert bool(header["flags"] & 1) == trace.facts["instructions"]
+    chunks, events = [], []
+    at = 4096
+    while at < len(content):
+        frame = np.frombuffer(content, FRAME, 1, at)[0]
+        payload = content[at + 48 : at + 48 + int(frame["bytes"])]
+        assert frame["magic"] == 0x46545450 and frame["zero"] == 0
+        assert frame["crc"] == zlib.crc32(
+            content[at : at + 4] + bytes(4) + content[at + 8 : at + 48] + payload
+        )
+        if frame["kind"] == 1:
+            chunks.append(frame)
+        else:
+            assert frame["kind"] == 2 and len(payload) == EVENT.itemsize
+            events.append(np.frombuffer(payload, EVENT)[0])
+        at += 48 + len(payload)
+    chunks, events = np.array(chunks, FRAME), np.array(events, EVENT)
+    assert chunks["records"].sum() == header["records"] == trace.touches
+    assert chunks["accesses"].sum() == header["accesses"] == trace.accesses
+    for field in ("time", "thread", "cpu", "instructions"):
+        assert sorted(chunks[field]) == sorted(trace.chunks[field]), field
+    for field in ("kind", "a", "b", "c", "d", "result"):
+        assert sorted(events[field]) == sorted(trace.events[field]), field
+
+
+def test_every_event_and_every_flag_has_its_number():
+    numbers = {name: int(number) for number, name in NUMBERED.findall(PAGE)}
+    flags = {name: getattr(snapshot, name) for name in ("CHANGED", "TORN", "FAULT", "BAD_TYPE", "INFERRED")}
+    assert numbers == {**flags, **{event.name: event.value for event in Event}}
+
+
+def test_every_way_to_end_has_its_number():
+    said = re.search(r"`ended` \| (.+) \|", PAGE)[1].split(", ")
+    assert said == [f"{number} {word}" for number, word in enumerate(["never", *ENDED[1:], "imported"])]
+
+
+def test_every_file_of_the_bundled_captures_is_on_the_page():
+    for capture in TRACES:
+        for path in (bundled("samples") / capture).iterdir():
+            assert path.is_dir() or f"`{path.name}`" in PAGE, path.name
