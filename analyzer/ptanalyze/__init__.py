@@ -22,6 +22,7 @@ API = (
     "sweep",
     "compare",
     "advise",
+    "report",
     "fragmentation",
     "walk",
     "page_tables",

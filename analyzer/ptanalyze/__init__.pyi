@@ -10,6 +10,7 @@ from .api import policies as policies
 from .api import predict as predict
 from .api import reads as reads
 from .api import replay as replay
+from .api import report as report
 from .api import sweep as sweep
 from .api import synth as synth
 from .api import timeline as timeline

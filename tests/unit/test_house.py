@@ -19,7 +19,7 @@ FLOORS = [
     {"recording", "synth", "vm", "info", "walk", "replay", "static_whatif"},
     {"whatif", "locality", "compare"},
     {"sweep", "budget", "advise", "workload"},
-    {"validate"},
+    {"validate", "report"},
     {"api"},
     {"cli", "__main__"},
 ]

@@ -12,6 +12,7 @@ from .arguments import load
 from .captures import classify, fragmentation, page_tables, synth, walk
 from .catalogue import machines, policies
 from .replays import advise, compare, reads, replay, sweep, timeline, whatif
+from .report import report
 from .run_time import calibrate, predict
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "predict",
     "reads",
     "replay",
+    "report",
     "sweep",
     "synth",
     "timeline",

@@ -1,7 +1,10 @@
 """The command line: one file a subcommand, each imported only when it is asked for by name or help."""
 
+from __future__ import annotations
+
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 
 import click
@@ -28,6 +31,7 @@ COMMANDS = {
     "sweep": "sweep",
     "compare": "compare",
     "advise": "advise",
+    "report": "report",
     "calibrate": "calibrate",
     "predict": "predict",
     "validate": "validate",
@@ -41,25 +45,26 @@ EPILOG = "Exit codes: 0 ok, 1 a capture failed a check, 2 wrong usage or input, 
 
 
 class Commands(click.Group):
-    def list_commands(self, context):
+    def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, context, name):
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        return import_module(f".{COMMANDS[name]}", __name__).command
+        found: click.Command = import_module(f".{COMMANDS[name]}", __name__).command
+        return found
 
 
 @click.command(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ptanalyze")
-def ptanalyze():
+def ptanalyze() -> None:
     """Where do page walks go on a NUMA machine, and what would another page-table placement change?
 
     Record a program with its page tables, then ask: ptanalyze whatif --policy hydra
     """
 
 
-def run(arguments=None):
+def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code and prints no traceback for anything a user can cause."""
     try:
         return ptanalyze.main(arguments, prog_name="ptanalyze", standalone_mode=False) or 0
@@ -81,6 +86,6 @@ def run(arguments=None):
         return complain(f"{error.filename or 'output'}: {error.strerror or error}", 2)
 
 
-def complain(message, code):
+def complain(message: object, code: int) -> int:
     print(f"ptanalyze: {message}", file=sys.stderr)
     return code

@@ -1,0 +1,73 @@
+"""`ptanalyze report`: a page to read about captures."""
+
+import shlex
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from .replaying import arguments, budget_options, limits, replay_options
+
+
+@click.command("report")
+@click.argument("captures", nargs=-1, type=click.Path(), metavar="[CAPTURE]...")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    default="report.html",
+    show_default=True,
+    help="The page; one that is there is replaced.",
+)
+@budget_options
+@replay_options
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    captures: tuple[str, ...],
+    output: str,
+    memory: str | None,
+    updates: str | None,
+    **options: Any,
+) -> int:
+    """Write one HTML page about CAPTURE, or several side by side: advice, evidence, plots, tables to sort.
+
+    It says how sure it is, explains its words, and loads nothing from anywhere: mail it, print it, keep it.
+    Options are those of `ptanalyze advise`. Without CAPTURE: the newest one here, else the bundled sample.
+
+    Exit code as of `ptanalyze check`: 1 if a capture failed a check, 3 if it is partial. The page is
+    written all the same and says so, unless files of a capture are damaged.
+
+    Example: ptanalyze report before after -o report.html --memory 1%
+    """
+    from ..api.report import must_be_writable, studies, write
+    from ..check import exit_code
+    from ..progress import progress_bar
+    from ..report import Page, html
+
+    must_be_writable(output)
+    asked = [arguments(one, **options) for one in captures or (None,)]
+    with progress_bar() as progress:
+        found = studies(
+            [opened for opened, _ in asked], progress=progress, **limits(memory, updates), **asked[0][1]
+        )
+    write(output, html(Page(found, typed(context))))
+    click.echo(f"ptanalyze: wrote {output}", err=True)
+    return exit_code([finding for study in found for finding in study.findings])
+
+
+def typed(context: click.Context) -> str:
+    """The command as it can be typed again: what was given, and no more."""
+    words = ["ptanalyze", "report"]
+    for parameter in context.command.params:
+        if context.get_parameter_source(str(parameter.name)) is not ParameterSource.COMMANDLINE:
+            continue
+        value = context.params[str(parameter.name)]
+        values = value if isinstance(value, (tuple, list)) else [value]
+        if isinstance(parameter, click.Option):
+            flag = max(parameter.opts, key=len)
+            words += [flag] if parameter.is_flag else [word for one in values for word in (flag, str(one))]
+        else:
+            words += map(str, values)
+    return shlex.join(words)

@@ -1,0 +1,225 @@
+"""What each policy would change and what it costs: one table of all, and pictures."""
+
+from collections.abc import Iterator
+
+from .. import plots
+from ..plots.pareto import priced
+from .cautions import listed
+from .grid import Cell, Column, Grid, count, grid, mebibytes, percent, plain, ratio, word
+from .picture import Picture, picture
+from .study import Study, remote_share
+
+WRITES = ("pte_writes", "pte_fanout", "ept_pte_writes", "ept_pte_fanout")
+COPIES = ("pte_copies", "ept_pte_copies")
+PANELS = 8  # two rows of pictures
+MOVES = ("tables_moved", "ept_tables_moved")
+
+
+def lead(study: Study) -> str:
+    walks = (
+        "The walks are the same under every policy; what differs is where their tables are, and what keeping "
+    )
+    over = [row["label"] for row in study.rows if row["over"]]
+    said = f" Over the budget, and so no advice: {', '.join(over)}." if over else ""
+    return (
+        f"{walks}them there costs. Speed-ups are over {study.baseline}; memory is what a policy takes more "
+        f"at its peak; upkeep is its extra work as a share of the run.{said}"
+    )
+
+
+def everything(study: Study) -> Grid:
+    """The full table: a row a policy, in the order of the advice."""
+    rows = [
+        {
+            **row,
+            "speedup": study.ratio(row),
+            "interval": (row["speedup_low"], row["speedup_high"]),
+            "remote": remote_share(row),
+            "writes": sum(row[key] for key in WRITES),
+            "copies": sum(row[key] for key in COPIES),
+            "moved": sum(row[key] for key in MOVES),
+            "budget": f"over: {row['over']}" if row["over"] else "within",
+        }
+        for row in study.rows
+    ]
+    faster = ("Speed-up", "middle") if study.timed else ("Walk cycles", f"of {study.baseline} / its own")
+    columns = {"label": Column("Policy", "", word), "speedup": Column(*faster, ratio)}
+    if study.timed:
+        columns["interval"] = Column("Interval", "low to high", interval)
+    columns |= {
+        "leaf_LL_share": Column(study.local, "share of walks", percent),
+        "remote": Column("Remote", "share of DRAM reads", percent),
+        "reads_per_walk": Column("Reads", "a walk", plain),
+        "cycles_per_walk": Column("Cycles", "a walk", plain),
+        "extra_bytes": Column("Memory", "MiB more", mebibytes),
+        "extra_updates": Column("Upkeep", "of the run", percent),
+        "writes": Column("Writes", "entries", count),
+        "copies": Column("Copies", "entries", count),
+        "moved": Column("Moved", "tables", count),
+        "ipis": Column("IPIs", "CPUs interrupted", count),
+        "budget": Column("Budget", "", word),
+    }
+    used = {key: column for key, column in columns.items() if wanted(key, rows)}
+    marked = {
+        k: mark
+        for k, row in enumerate(study.rows)
+        for mark in ["baseline" if row is study.base else "advised" if row is study.best else ""]
+        if mark
+    }
+    caption = f"Every policy that the capture allows, fastest first; compared with {study.baseline}"
+    return grid("policies", caption, used, rows, interactive=True, marked=marked)
+
+
+def interval(ends: tuple[float, float]) -> Cell:
+    return Cell(f"{ends[0]:.2f} to {ends[1]:.2f}", ends[0])
+
+
+def wanted(key: str, rows: list[dict[str, object]]) -> bool:
+    """Whether a column says anything: counts that are 0 everywhere do not, nor a budget that nobody set."""
+    if key in ("copies", "moved", "ipis", "writes"):
+        return any(row[key] for row in rows)
+    return key != "budget" or any(row["over"] for row in rows)
+
+
+def pictures(study: Study) -> Iterator[Picture]:
+    walked = bool(study.ranked["walks"].max())
+    if walked:
+        yield speedup(study)
+        yield pareto(study)
+    yield footprint(study)
+    if study.leaves["count"].sum():
+        yield locality(study)
+
+
+def speedup(study: Study) -> Picture:
+    faster = [row for row in study.rows if study.ratio(row) > 1.005]
+    slower = [row for row in study.rows if study.ratio(row) < 0.995]
+    here = f"{len(faster)} of {len(study.rows) - 1} policies are estimated to be faster, {len(slower)} slower"
+    if study.timed:
+        how = (
+            f"A dot for each policy: run time under {study.baseline} over run time under it, by the middle "
+            "of the assumptions; the bar spans all of them. Right of the line is faster."
+        )
+        how += " The bars of two policies share their assumptions: where one is high, so is the other."
+        sure = [row for row in study.rows if row["speedup_low"] > 1.005]
+        here += f"; for {len(sure)} the whole interval is a gain"
+    else:
+        how = (
+            f"Without run times: cycles of page walks under {study.baseline} over those under the policy. "
+            "Right of the line is less waiting."
+        )
+    return picture("speedup", "Dots with intervals", plots.speedup(study.ranked), how, f"{here}.")
+
+
+def pareto(study: Study) -> Picture:
+    rows = priced(study.ranked)
+    front = rows[rows["front"]].sort_values("bytes")["label"].tolist()
+    how = (
+        "Up is faster, left takes less memory. Filled markers, joined by the line, are those that no other "
+        "policy beats in both."
+    )
+    here = (
+        f"{front[0]} is best in both: nothing is faster, nothing takes less."
+        if len(front) == 1
+        else f"The choice is between {listed(front, len(front))}: each other policy is beaten in both."
+    )
+    return picture("pareto", "Scatter plot", plots.pareto(study.ranked), how, here)
+
+
+def footprint(study: Study) -> Picture:
+    table = study.ranked
+    most = max(study.rows, key=lambda row: row["extra_bytes"])
+    base = study.base["pt_bytes"] + study.base["ept_bytes"]
+    here = f"Under {study.baseline} page tables take {base / 2**20:.2f} MiB. "
+    if most["extra_bytes"] > 0:
+        here += (
+            f"{most['label']} takes most: {most['extra_bytes'] / 2**20:.2f} MiB more at its peak, memory "
+            "that it holds unused included."
+        )
+    else:
+        here += "No policy takes more."
+    how = "Bytes of table pages at the end of the trace, one bar a policy; hatched parts are copies."
+    columns = {
+        "label": Column("Policy", "", word),
+        "pt_bytes": Column("gPT" if study.nested else "Tables", "MiB", mebibytes),
+        "pt_bytes_extra": Column("of it copies", "MiB", mebibytes),
+        "pt_bytes_peak": Column("Peak", "MiB", mebibytes),
+    }
+    if study.nested:
+        columns["ept_bytes"] = Column("ePT", "MiB", mebibytes)
+        columns["ept_bytes_extra"] = Column("of it copies", "MiB", mebibytes)
+    columns["aside_bytes"] = Column("Kept aside", "MiB, not walked", mebibytes)
+    columns["held_bytes"] = Column("Held unused", "MiB, beside tables", mebibytes)
+    data = grid("footprint-data", "Memory by policy", columns, study.rows)
+    return picture("footprint", "Stacked bars", plots.footprint(table), how, here, data)
+
+
+def locality(study: Study) -> Picture:
+    how = (
+        f"As in the first figure, but one panel a policy: the more green, the more walks end in entries on "
+        f"the walker's own socket ({study.local})."
+    )
+    here = f"{study.baseline}: {100 * study.base['leaf_LL_share']:.0f} % {study.local}"
+    if study.best is not study.base:
+        here += f"; {study.best['label']}: {100 * float(study.best['leaf_LL_share']):.0f} %"
+    full = [row["label"] for row in study.rows if row["leaf_LL_share"] > 0.995]
+    here += f". (Nearly) all local: {', '.join(full)}." if full else "."
+    names = [study.baseline, *(row["policy"] for row in study.rows)]
+    shown = list(dict.fromkeys(names))[:PANELS]
+    if len(shown) < len(study.rows):
+        here += f" Shown are {study.baseline} and the {len(shown) - 1} fastest."
+    figure = plots.locality(study.leaves[study.leaves["policy"].isin(shown)])
+    return picture("locality-policies", "Stacked bars", figure, how, here)
+
+
+def slowdowns(study: Study) -> Grid | None:
+    """A row a policy, a column a system call: how many times as long a call takes."""
+    if not len(study.calls):
+        return None
+    kinds = list(dict.fromkeys(study.calls["call"]))
+    columns = {"label": Column("Policy", "", word)}
+    columns |= {kind: Column(kind, "times as long", ratio) for kind in kinds}
+    calls = study.calls.set_index(["policy", "call"])["slowdown"]
+    rows = [
+        {"label": row["label"], **{kind: calls.get((row["policy"], kind)) for kind in kinds}}
+        for row in study.rows
+    ]
+    return grid("slowdowns", f"How long a system call takes, compared with {study.baseline}", columns, rows)
+
+
+def calls_lead(study: Study) -> str:
+    worst = study.calls.loc[study.calls["slowdown"].fillna(0).idxmax()]
+    return (
+        "System calls that change page tables have all copies to write and other CPUs to interrupt. The "
+        f"largest change: {worst['call']} takes {worst['slowdown']:.2f} times as long with "
+        f"{worst['policy']}, {worst['ns']:,.0f} ns a call."
+    )
+
+
+def calls(study: Study) -> Grid | None:
+    """All of it: what calls of each kind did, a row a policy and kind."""
+    if not len(study.calls):
+        return None
+    columns = {
+        "policy": Column("Policy", "", word),
+        "call": Column("Call", "", word),
+        "calls": Column("Calls", "", count),
+        "ns": Column("Time", "ns a call", plain),
+        "stolen_ns": Column("Stolen", "ns a call, of others", plain),
+        "slowdown": Column("Slow-down", "times", ratio),
+        "entries": Column("Entries", "written", count),
+        "copies": Column("Copies", "written too", count),
+        "ipis_local": Column("IPIs", "own socket", count),
+        "ipis_remote": Column("IPIs", "elsewhere", count),
+        "saved": Column("IPIs", "spared", count),
+    }
+    table = study.calls.assign(saved=study.calls["saved_local"] + study.calls["saved_remote"])
+    rows = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+    return grid("calls", "System calls by policy and kind", columns, rows, interactive=True)
+
+
+def parameters(study: Study) -> Grid | None:
+    """What policies were set to, where they can be set at all."""
+    rows = [row for row in study.rows if row["params"]]
+    columns = {"label": Column("Policy", "", word), "params": Column("Parameters", "", word)}
+    return grid("parameters", "What each policy was set to", columns, rows) if rows else None

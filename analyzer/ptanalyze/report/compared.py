@@ -1,0 +1,86 @@
+"""Several captures side by side."""
+
+from collections.abc import Iterator, Sequence
+
+from pandas import concat
+
+from .. import plots
+from .cautions import listed
+from .grid import Column, Grid, count, grid, percent, plain, ratio, word
+from .picture import Picture, picture
+from .study import Study, remote_share
+
+
+def lead(studies: Sequence[Study]) -> str:
+    advised = {study.name: study.best["label"] for study in studies}
+    if len(set(advised.values())) == 1:
+        return f"The advice is the same for all {len(studies)} captures: {next(iter(advised.values()))}."
+    said = "; ".join(f"{name}: {label}" for name, label in advised.items())
+    return f"The advice differs. {said}."
+
+
+def side_by_side(studies: Sequence[Study]) -> Grid:
+    """A row a capture: what it is, where its walks go, what is advised."""
+    columns = {
+        "name": Column("Capture", "", word),
+        "nodes": Column("Replayed on", "", word),
+        "workload": Column("Workload", "", word),
+        "walks": Column("Walks", "", count),
+        "local": Column("All local", "share of walks", percent),
+        "remote": Column("Remote", "share of DRAM reads", percent),
+        "reads": Column("Reads", "a walk", plain),
+        "cycles": Column("Cycles", "a walk", plain),
+        "best": Column("Advice", "", word),
+        "speedup": Column("Speed-up", "middle", ratio),
+        "interval": Column("Interval", "", word),
+    }
+    rows = [
+        {
+            "name": study.name,
+            "nodes": study.results[0].machine,
+            "workload": study.workload,
+            "walks": study.base["walks"],
+            "local": study.base["leaf_LL_share"],
+            "remote": remote_share(study.base),
+            "reads": study.base["reads_per_walk"],
+            "cycles": study.base["cycles_per_walk"],
+            "best": study.best["label"],
+            "speedup": study.ratio(study.best),
+            "interval": f"{study.best['speedup_low']:.2f} to {study.best['speedup_high']:.2f}"
+            if study.timed
+            else None,
+        }
+        for study in studies
+    ]
+    bases = listed(list(dict.fromkeys(study.baseline for study in studies)))
+    return grid("captures", f"The captures under their baseline ({bases}), and the advice", columns, rows)
+
+
+def by_policy(studies: Sequence[Study]) -> Grid:
+    """A row a policy, a column a capture: the speed-up over that capture's baseline."""
+    columns = {"label": Column("Policy", "", word)}
+    columns |= {
+        str(k): Column(study.name, f"over {study.baseline}", ratio) for k, study in enumerate(studies)
+    }
+    found: dict[str, dict[str, object]] = {}
+    for k, study in enumerate(studies):
+        for row in study.rows:
+            found.setdefault(row["label"], {"label": row["label"]})[str(k)] = study.ratio(row)
+    caption = "Estimated speed-up of each policy, by capture; a dash: the capture does not allow it"
+    return grid("speed-ups", caption, columns, found.values(), interactive=True)
+
+
+def pictures(studies: Sequence[Study]) -> Iterator[Picture]:
+    walked = [study for study in studies if study.leaves["count"].sum()]
+    if len(walked) > 1:
+        yield locality(walked)
+
+
+def locality(studies: Sequence[Study]) -> Picture:
+    parts = [study.of(study.leaves, study.baseline).assign(policy=study.name, params="") for study in studies]
+    said = [f"{study.name}: {100 * study.base['leaf_LL_share']:.0f} %" for study in studies]
+    how = (
+        "A panel a capture, a bar a socket, each under its own baseline. Green is the share of walks whose "
+        "leaf entries are on the walker's socket."
+    )
+    return picture("captures", "Stacked bars", plots.locality(concat(parts)), how, f"{'; '.join(said)}.")

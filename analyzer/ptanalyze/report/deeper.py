@@ -1,0 +1,101 @@
+"""What only some captures have: fragmentation of a VM, locality over time, the ceilings of a walker."""
+
+from collections.abc import Iterator
+
+from pandas import DataFrame
+
+from .. import plots
+from ..plots.roofline import ceiling, walks_per_second
+from .grid import Column, Grid, count, grid, percent, word
+from .picture import Picture, picture
+from .study import Study
+
+
+def pictures(study: Study) -> Iterator[Picture]:
+    if study.lines is not None and study.lines["count"].sum():
+        yield fragmentation(study, study.lines)
+    if has_time(study.timeline):
+        yield timeline(study)
+    if study.traced and study.ranked["walks"].max():
+        yield roofline(study)
+
+
+def fragmentation(study: Study, lines: DataFrame) -> Picture:
+    means = lines.attrs["means"]
+    how = (
+        "Eight neighbouring pages share a cache line of the gPT. Their ePT entries may share one line too "
+        "(1, left) or lie in eight (right): then each page of the eight costs a walk another cache line."
+    )
+    here = f"On average {means['before']['all']:.2f} ePT cache lines for each of the gPT"
+    if "after" in means and means["after"]["all"] is not None:
+        here += f"; {means['after']['all']:.2f} if the guest reserved aligned groups of frames (PTEMagnet)"
+    columns = {
+        "state": Column("State", "", word),
+        "lines": Column("gPT cache lines", "", word),
+        "ept_lines": Column("ePT lines", "for each", count),
+        "count": Column("How many", "gPT lines", count),
+        "share": Column("Share", "", percent),
+    }
+    rows = [{str(k): v for k, v in row.items()} for row in lines.to_dict("records")]
+    data = grid("fragmentation-data", "Histogram of ePT cache lines for each gPT cache line", columns, rows)
+    return picture("fragmentation", "Histogram", plots.fragmentation(lines), how, f"{here}.", data)
+
+
+def has_time(table: DataFrame) -> bool:
+    return bool(len(table) and table["walks"].sum() and table["time_ns"].max())
+
+
+def shown_over_time(study: Study) -> DataFrame:
+    """The baseline, the advised and the next best policies: more lines cannot be told apart."""
+    names = [study.baseline, study.best["policy"], *(row["policy"] for row in study.rows if not row["over"])]
+    return study.timeline[study.timeline["policy"].isin(list(dict.fromkeys(names))[:5])]
+
+
+def timeline(study: Study) -> Picture:
+    table = shown_over_time(study)
+    base = study.of(table, study.baseline)
+    shares = 100 * base["leaf_LL_share"].dropna()
+    how = (
+        f"Time goes to the right. Above, the share of walks that are {study.local}, a line a policy (at most "
+        "five); below, how many walks there were: where there are few, lines jump."
+    )
+    here = (
+        f"Under {study.baseline} between {shares.min():.0f} and {shares.max():.0f} % in {len(base)} windows "
+        f"of {base['time_ns'].iloc[0] / 1e6:.3g} ms"
+    )
+    moved = int(table.groupby("policy")["tables_moved"].max().max())
+    here += f"; at most {moved:,} table pages moved" if moved else "; no table page moved"
+    data = windows(study, table)
+    return picture("timeline", "Lines over time", plots.timeline(table), how, f"{here}.", data)
+
+
+def windows(study: Study, table: DataFrame) -> Grid:
+    policies = list(dict.fromkeys(table["policy"]))
+    shares = table.set_index(["time_ns", "policy"])["leaf_LL_share"]
+    first = study.of(table, str(policies[0]))
+    columns = {"ms": Column("Until", "ms", word), "walks": Column("Walks", "", count)}
+    columns |= {str(policy): Column(str(policy), study.local, percent) for policy in policies}
+    rows = [
+        {
+            "ms": f"{row['time_ns'] / 1e6:.4g}",
+            "walks": row["walks"],
+            **{str(policy): float(shares[row["time_ns"], policy]) for policy in policies},
+        }
+        for row in first.to_dict("records")
+    ]
+    return grid("timeline-data", "Share of local walks in each window", columns, rows)
+
+
+def roofline(study: Study) -> Picture:
+    machine, base = study.ranked.attrs["machine"], study.base
+    now = float(walks_per_second(base["cycles_per_walk"], machine))
+    best = ceiling(base["reads_per_walk"], base["dram_reads_per_walk"], machine["local_ns"], machine)
+    how = (
+        "One walker that does nothing but walk: the fewer reads go to DRAM (left) and the nearer DRAM is "
+        "(higher ceiling), the more walks a second. Ceilings are of the machine file's latencies."
+    )
+    here = (
+        f"{now:.1f} million walks a second under {study.baseline}; {float(best):.1f} million is as far as "
+        "placement alone can get with the same reads. A policy above that ceiling reads less."
+    )
+    return picture("roofline", "Roofline plot", plots.roofline(study.ranked), how, here)

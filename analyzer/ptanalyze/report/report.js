@@ -1,0 +1,22 @@
+// Tables that can be sorted and filtered. The library is text inside the page: nothing is loaded.
+const text = document.getElementById("datatables").textContent;
+const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+const { default: DataTable } = await import(address);
+URL.revokeObjectURL(address);
+for (const table of document.querySelectorAll("table.interactive")) {
+  new DataTable(table, {
+    paging: false,
+    autoWidth: false,
+    order: [],
+    columnDefs: [{ targets: "number", type: "num", orderSequence: ["desc", "asc", ""] }],
+    layout: { topStart: "search", topEnd: "info", bottomStart: null, bottomEnd: null },
+    language: {
+      search: "Filter:",
+      info: "_TOTAL_ rows; a click on a column's name sorts",
+      infoEmpty: "no row",
+      infoFiltered: "of _MAX_",
+      zeroRecords: "No row has these words.",
+    },
+  });
+}
+document.documentElement.dataset.tables = "ready";

@@ -1,0 +1,176 @@
+"""Where walks go now: pictures and tables of what was captured and of its walks under the baseline."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pandas import DataFrame, concat
+
+from .. import plots
+from ..plots.locality import WEIGHTS, local_share
+from .grid import Cell, Column, Grid, count, grid, percent, word
+from .picture import Picture, picture
+from .study import Study, remote_share
+
+
+def pictures(study: Study) -> Iterator[Picture]:
+    if study.classes is not None and study.classes["count"].sum():
+        yield locality(study, study.classes)
+    if of_dram(study.of(study.reads, study.baseline))["count"].sum():
+        yield reads(study)
+    if study.tables is not None:
+        yield page_tables(study, study.tables)
+
+
+def lead(study: Study) -> str:
+    through = (
+        "Each walk of this virtual machine goes through two tables, the guest's (gPT) and the host's (ePT)"
+        if study.nested
+        else "Each walk goes through one page table"
+    )
+    return (
+        f"{through}. This section shows them as they are under the baseline, {study.baseline}: where the "
+        "tables are, and from where they are read."
+    )
+
+
+def locality(study: Study, classes: DataFrame) -> Picture:
+    sockets = classes["socket"].nunique()
+    even = 100 / sockets ** (2 if study.nested else 1)
+    pair = (
+        "both leaf entries that a walk ends with, the guest's and the host's, are"
+        if study.nested
+        else ("the leaf entry that a walk ends with is")
+    )
+    weights = [str(weight) for weight in dict.fromkeys(classes["weight"])]
+    both = "On the left each mapped entry counts once, on the right each walk of the trace. "
+    how = (
+        f"One bar for each socket, as a CPU there sees it. {both if len(weights) > 1 else ''}Green is the "
+        f"share for which {pair} in the socket's own memory."
+    )
+    said = [f"{local_share(classes[classes['weight'] == w]):.0f} % of {WEIGHTS[w]}" for w in weights]
+    here = (
+        f"{' and '.join(said)} are {study.local}. Tables strewn evenly over {sockets} sockets would give "
+        f"{even:.0f} %."
+    )
+    return picture("locality", "Stacked bars", plots.locality(classes), how, here, classes_grid(classes))
+
+
+def classes_grid(classes: DataFrame) -> Grid:
+    names = list(dict.fromkeys(classes["class"]))
+    columns = {"of": Column("Of", "", word), "socket": Column("Seen from socket", "", count)}
+    columns |= {name: Column(name, "share", percent) for name in names}
+    rows = []
+    for (weight, socket), of in classes.groupby(["weight", "socket"], sort=False):
+        shares = of.groupby("class")["count"].sum() / max(of["count"].sum(), 1)
+        rows.append({"of": WEIGHTS[str(weight)], "socket": socket, **shares.to_dict()})
+    return grid("locality-data", "Shares of each class, by socket", columns, rows)
+
+
+def of_dram(reads: DataFrame) -> DataFrame:
+    return reads[reads["from"] == "DRAM"]
+
+
+def reads(study: Study) -> Picture:
+    counts = of_dram(study.of(study.reads, study.baseline)).groupby(["reader", "server"])["count"].sum()
+    total = int(counts.sum())
+    apart = counts[[reader != server for reader, server in counts.index]]
+    here = f"{100 * remote_share(study.base):.0f} % of {total:,} reads came from another node"
+    if apart.sum():
+        reader, server = apart.idxmax()
+        here += (
+            f"; the busiest way is that of CPUs of node {reader} to tables on node {server}, "
+            f"{100 * apart.max() / total:.0f} % of all"
+        )
+    shown = contrasted(study)
+    if len(shown) > 1:
+        others = [f"{100 * remote_share(row):.0f} % with {row['label']}" for row in shown[1:]]
+        here += f". For comparison: {', '.join(others)}"
+    how = (
+        "A row for each node whose CPUs walk, a column for each node whose memory answers. Boxes on the "
+        "diagonal are local. Only reads that caches did not answer are in it; shares are of the policy's own."
+    )
+    names = [row["policy"] for row in shown]
+    table = concat([study.of(study.reads, name) for name in names])
+    columns = {"reader": Column("Reader's node", "", count)}
+    servers = sorted({int(server) for _, server in counts.index})
+    columns |= {str(server): Column(f"Node {server}", "reads served", count) for server in servers}
+    rows = [
+        {"reader": reader, **{str(server): counts.get((reader, server), 0) for server in servers}}
+        for reader in sorted({int(reader) for reader, _ in counts.index})
+    ]
+    data = grid("reads-data", "Page-table reads from DRAM, by reader and server", columns, rows)
+    return picture("reads", "Heat map", plots.reads(table), how, f"{here}.", data)
+
+
+def contrasted(study: Study) -> list[dict[str, Any]]:
+    """Rows of the baseline, of the advised policy, and of the one with the fewest remote reads."""
+    nearest = min(study.rows, key=remote_share)
+    rows = {row["label"]: row for row in (study.base, study.best, nearest)}
+    return list(rows.values())
+
+
+def page_tables(study: Study, tables: DataFrame) -> Picture:
+    own = tables[~tables["tracers"]]
+    named = "guest-virtual, below guest-physical" if study.nested else "virtual"
+    how = (
+        f"Every table page, its root on top, over the {named} addresses that it maps; the colour is the node "
+        "that the page is on."
+    )
+    counts = own.groupby(["dimension", "level", "node"], observed=True).size()
+    nodes = sorted({int(node) for node in own["node"]})
+    said = []
+    for dimension, of in own.groupby("dimension", observed=True, sort=False):
+        most = of["node"].value_counts()
+        said.append(f"{most.iloc[0]:,} of {len(of):,} {dimension} pages are on {node_name(most.index[0])}")
+    order = sorted({(d, lvl) for d, lvl, _ in counts.index}, key=lambda one: (one[0] == "ePT", -one[1]))
+    columns = {"dimension": Column("Table", "", word), "level": Column("Level", "1: leaf", count)}
+    columns |= {str(node): Column(node_name(node).capitalize(), "table pages", count) for node in nodes}
+    rows = [
+        {
+            "dimension": dimension,
+            "level": level,
+            **{str(node): counts.get((dimension, level, node), 0) for node in nodes},
+        }
+        for dimension, level in order
+    ]
+    data = grid("map-data", "Table pages by level and node", columns, rows)
+    figure = plots.page_table_map(tables)
+    return picture("map", "Map of page tables", figure, how, f"{'; '.join(said)}.", data)
+
+
+def node_name(node: int) -> str:
+    return "an unknown node" if node < 0 else f"node {node}"
+
+
+def reads_a_walk(value: float) -> Cell:
+    return Cell(f"{value:.3f}", value)
+
+
+def by_level(study: Study) -> Grid | None:
+    """What a walk under the baseline reads at each level, and how much of it is from DRAM and from afar."""
+    walks = study.base["walks"] or study.results[0].classes.sum()
+    rows = []
+    for (dimension, level), of in study.of(study.reads, study.baseline).groupby(
+        ["dimension", "level"], sort=False
+    ):
+        dram = of_dram(of)
+        total, missed = int(of["count"].sum()), int(dram["count"].sum())
+        if total:
+            rows.append(
+                {
+                    "level": f"{dimension} L{level}",
+                    "walk": total / walks,
+                    "dram": missed / total,
+                    "remote": int(dram.loc[dram["reader"] != dram["server"], "count"].sum()) / missed
+                    if missed
+                    else None,
+                }
+            )
+    columns = {
+        "level": Column("Level", "L1: leaf", word),
+        "walk": Column("Reads a walk", "", reads_a_walk),
+        "dram": Column("Served by DRAM", "share of its reads", percent),
+        "remote": Column("Remote", "share of those", percent),
+    }
+    caption = f"What a walk reads under {study.baseline}, level by level"
+    return grid("by-level", caption, columns, rows) if rows else None
