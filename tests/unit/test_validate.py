@@ -114,6 +114,7 @@ def test_baselines_are_judged_on_the_rows_that_have_both_and_are_evidence():
         row(figure(10), 11, REPLAYED, mean=15, constant=20),
         row(figure(10), 10, REPLAYED, mean=15),
         row(figure(10), 10, FITTED, mean=10, constant=10),
+        row(figure(0), 0, REPLAYED, mean=1, constant=1),
     ]
     found = {one["who"]: one for one in baselines(rows)}
     assert [found[who]["mean_error"] for who in ("ours", "configuration mean", "constant speed-up")] == [

@@ -43,11 +43,12 @@ def runs(family: str, use: Iterable[str] = ("fit", "check")) -> dict[str, dict[s
     found: dict[str, dict[str, Run]] = {}
     for (workload, config), part in rows.groupby(["workload", "config"], sort=False):
         values = dict(zip(part.quantity, part.value, strict=True))
-        found.setdefault(workload, {})[config] = _run(values)
+        found.setdefault(workload, {})[config] = run_from(values)
     return found
 
 
-def _run(values: Mapping[str, float]) -> Run:
+def run_from(values: Mapping[str, float]) -> Run:
+    """Run of {quantity: value} of one configuration."""
     if "walk_cycles" in values:
         return Run(values["cycles"], values["walk_cycles"], 0.0)
     gpt = sum(values[name] for name in GPT)

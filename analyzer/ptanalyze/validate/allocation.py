@@ -2,13 +2,15 @@
 
 from ..machine import load_machine
 from ..synth.space import START
+from .bench import Bench
+from .designs import LINUX, Design
 from .script import PAGE, Script
 
 THREADS = 8
 SIZE = 64 << 20  # bytes
 
 
-def unused_bytes(bench):
+def unused_bytes(bench: Bench) -> int:
     """The most bytes that PTEMagnet holds reserved and not yet used at any time."""
     size = bench.size(SIZE, SIZE >> 2)
     capture = bench.capture(trace=False, size=size, nodes=1, guest="visible", threads=THREADS)
@@ -17,6 +19,6 @@ def unused_bytes(bench):
         for thread in range(THREADS):
             script.touch(thread, START // PAGE + thread * part + page)
     machine = load_machine("ptemagnet-broadwell").resized(1)
-    designs = {"linux": ("linux", {}), "ptemagnet": ("ptemagnet", {})}
+    designs: dict[str, Design] = {"linux": LINUX, "ptemagnet": ("ptemagnet", {})}
     found = script.replay_on(capture.snapshot, designs, machine)
-    return found["ptemagnet"].facts["unused_bytes_peak"]
+    return int(found["ptemagnet"].facts["unused_bytes_peak"])

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..machine import load_machine
 from .designs import DESIGNS
-from .locking import work
+from .locking import Work, work
 from .script import PAGE, Script
 
 MEAN_BYTES = 3.3e6  # published
@@ -20,10 +20,10 @@ TOP = 1 << 34  # page number below which the kernel maps, downwards
 class Holes:
     """Where the kernel maps next: the highest hole that is large enough (vm_unmapped_area, top down)."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.holes = [(0, TOP)]
 
-    def take(self, pages):
+    def take(self, pages: int) -> int:
         for k in range(len(self.holes) - 1, -1, -1):
             start, end = self.holes[k]
             if end - start >= pages:
@@ -31,9 +31,9 @@ class Holes:
                 return end - pages
         raise AssertionError("no hole is large enough")
 
-    def give(self, start, pages):
+    def give(self, start: int, pages: int) -> None:
         insort(self.holes, (start, start + pages))
-        merged = []
+        merged: list[tuple[int, int]] = []
         for hole in self.holes:
             if merged and merged[-1][1] == hole[0]:
                 hole = merged.pop()[0], hole[1]
@@ -41,23 +41,25 @@ class Holes:
         self.holes = merged
 
 
-def allocations(sockets, stateful, touched=True, live=LIVE, units=UNITS):
+def allocations(
+    sockets: int, stateful: bool, touched: bool = True, live: int = LIVE, units: int = UNITS
+) -> dict[str, Work]:
     """{design: Work} an allocation, with one thread on each of `sockets` sockets.
 
     touched  every page of a segment is written, otherwise only its first
     """
     script, holes = Script(range(sockets)), Holes()
     sizes = np.random.default_rng(0)
-    held = [deque() for _ in range(sockets)]
+    held: list[deque[tuple[int, int]]] = [deque() for _ in range(sockets)]
 
-    def allocate(thread):
+    def allocate(thread: int) -> None:
         pages = int(np.ceil(sizes.gamma(SHAPE, MEAN_BYTES / SHAPE) / PAGE)) or 1
         at = holes.take(pages)
         script.mmap(thread, at, pages)
         script.touch(thread, at + np.arange(pages if touched else 1))
         held[thread].append((at, pages))
 
-    def free(thread):
+    def free(thread: int) -> None:
         at, pages = held[thread].popleft()
         script.munmap(thread, at, pages)
         holes.give(at, pages)

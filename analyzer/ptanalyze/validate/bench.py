@@ -2,27 +2,33 @@
 
 import shutil
 import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
-from ..capture import open_capture
-from ..machine import load_machine
+from ..capture import Capture, open_capture
+from ..machine import Machine, load_machine
+from ..result import Result
 from ..synth.capture import synthesize
 from ..synth.parameters import Parameters
 from ..whatif import whatif
+from .designs import Design
+
+Size = TypeVar("Size", int, str)
 
 
 class Bench:
     """quick: small captures, for tests and a first look; `directory` holds them until clear()."""
 
-    def __init__(self, directory, quick=False):
+    def __init__(self, directory: str | Path, quick: bool = False) -> None:
         self.directory, self.quick = Path(directory), quick
-        self._captures = {}
+        self._captures: dict[tuple[Parameters, bool], Capture] = {}
 
-    def size(self, full, quick):
+    def size(self, full: Size, quick: Size) -> Size:
         return quick if self.quick else full
 
-    def capture(self, trace=True, **parameters):
+    def capture(self, trace: bool = True, **parameters: Any) -> Capture:
         """Capture of synth.Parameters, made when first asked for."""
         asked = Parameters(**parameters), trace
         if asked not in self._captures:
@@ -31,14 +37,20 @@ class Bench:
             self._captures[asked] = open_capture(out)
         return self._captures[asked]
 
-    def replay(self, capture, policies, machine="vmitosis-cascade-lake", **how):
+    def replay(
+        self,
+        capture: Capture,
+        policies: Sequence[str | Design],
+        machine: str | Machine = "vmitosis-cascade-lake",
+        **how: Any,
+    ) -> dict[str, Result]:
         """{policy: Result} of whatif on a Capture; policies  names, or (name, {parameter: value}).
 
         machine  a Machine, or the name of one, which then gets as many nodes as the capture has
         how      keyword arguments of whatif.whatif
         A policy that is asked for more than once is "name key=value".
         """
-        asked = [(one, {}) if isinstance(one, str) else one for one in policies]
+        asked: list[Design] = [(one, {}) if isinstance(one, str) else one for one in policies]
         if isinstance(machine, str):
             machine = load_machine(machine).resized(len(capture.snapshot.topology))
         trace = capture.trace if capture.has_trace else None
@@ -49,14 +61,14 @@ class Bench:
             for result in results
         }
 
-    def clear(self):
+    def clear(self) -> None:
         """Captures of one paper are not those of the next: their room is freed."""
         self._captures.clear()
         shutil.rmtree(self.directory)
         self.directory.mkdir()
 
 
-def labelled(result, asked):
+def labelled(result: Result, asked: Sequence[Design]) -> str:
     """ "name key=value" of one of several results of a policy: the parameters that were asked for."""
     wanted = {key for name, params in asked if name == result.policy for key in params}
     said = [f"{key}={value}" for key, value in result.params.items() if key in wanted]
@@ -64,7 +76,7 @@ def labelled(result, asked):
 
 
 @contextmanager
-def bench(quick=False):
+def bench(quick: bool = False) -> Iterator[Bench]:
     """A Bench in a temporary directory that is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="ptanalyze-validate-") as directory:
         yield Bench(directory, quick)

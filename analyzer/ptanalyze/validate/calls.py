@@ -5,13 +5,13 @@ import numpy as np
 from .. import cost
 from ..kernels.replay import FAULT, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_NEW, counters
 from ..kernels.steps import CALLS
-from ..machine import load_costs
+from ..machine import Machine, load_costs
 from ..world.system_calls import SystemCalls
 
 ZEROING_NS = 400  # of a page, in a fill that the paper timed: an estimate, 10 GB/s (docs/adr/0009)
 
 
-def million_entries_per_second(machine, call, entries, copies):
+def million_entries_per_second(machine: Machine, call: str, entries: int, copies: int) -> float:
     """Entries changed, in millions a second, by one call over `entries` 4 KiB pages under `copies` tables.
 
     call  "mmap" (populated, its pages zeroed), "mprotect" or "munmap", as the micro-benchmark of vMitosis,
@@ -28,5 +28,5 @@ def million_entries_per_second(machine, call, entries, copies):
     populated = 0
     if call == "mmap":  # faults that never trap, and zero their pages
         count.events[at, FAULT, 0, 0] = populated = entries
-    ns = cost.busy_ns(count, machine, costs, made).sum()
+    ns = float(cost.busy_ns(count, machine, costs, made).sum())
     return 1e3 * entries / (ns + (ZEROING_NS - costs.fault_ns) * populated)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..result import Result
 from .designs import HYDRA, LINUX, MITOSIS
 from .script import Script
 
@@ -11,7 +12,7 @@ REGIONS = 512  # leaf tables a GiB
 START = 1 << 34  # page number, aligned to what an upper table maps
 
 
-def footprint(gigabytes, shared):
+def footprint(gigabytes: int, shared: float) -> dict[str, Result]:
     """{design: Result} of a process whose main thread maps and fills `gigabytes`, one page a leaf table.
 
     shared  part of the leaf tables that each of the other sockets touches too, evenly spread: the size of
@@ -26,16 +27,16 @@ def footprint(gigabytes, shared):
     return script.replay({"linux": LINUX, "mitosis": MITOSIS, "hydra": HYDRA})
 
 
-def spread(pages, share):
+def spread(pages: np.ndarray, share: float) -> np.ndarray:
     """`share` of the pages, evenly spaced, at least one."""
     count = max(round(len(pages) * share), 1)
     return pages[np.arange(count) * len(pages) // count]
 
 
-def sharing(one, hydra):
+def sharing(one: float, hydra: float) -> float:
     """Part of the leaf tables that each other socket has, from the bytes of one copy and under Hydra."""
     return (hydra / one - 1) / (SOCKETS - 1)
 
 
-def gib(result):
+def gib(result: Result) -> float:
     return result.table_pages * TABLE / GIB

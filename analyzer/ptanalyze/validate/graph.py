@@ -4,12 +4,16 @@ from functools import cache
 
 import numpy as np
 
-from ..fragmentation import fragmentation
+from ..capture import Capture
+from ..fragmentation import Fragmentation, fragmentation
 from ..machine import load_machine
+from ..result import Result
 from ..synth.frames import new_group
 from ..synth.patterns import Random
 from ..synth.space import START
 from ..world.address_space import address_space
+from .bench import Bench
+from .designs import LINUX
 from .script import PAGE, Script
 from .traversal import scaled
 
@@ -22,7 +26,7 @@ TURN, TURNS = 4096, 32  # pages of a turn; turns of each thread
 ALONE, BESIDE_OBJDET, BESIDE_STRESS = 2.8, 3.4, 6.8  # ePT lines a gPT line, published
 
 
-def corunner(lines):
+def corunner(lines: float) -> float:
     """Share of faults after which a co-runner takes the rest of 8 frames, so that the metric is `lines`.
 
     The inverse of synth.expected.fragmentation, 1.875 < lines < 8.
@@ -37,32 +41,32 @@ def corunner(lines):
 class Graph:
     """Captures, and one trace over them all, on a Bench; machine ptemagnet-broadwell, one socket, scaled."""
 
-    def __init__(self, bench):
+    def __init__(self, bench: Bench) -> None:
         self.bench, self.pages = bench, bench.size(DATASET, DATASET >> 6) // SCALE // PAGE
         self.turns = bench.size(TURNS, 1)
         share = self.pages * PAGE / DATASET
         self.machine = scaled(load_machine("ptemagnet-broadwell").resized(1), share)
         self.replayed = cache(self.replay)
 
-    def capture(self, lines):
+    def capture(self, lines: float) -> Capture:
         return self.bench.capture(
             trace=False, size=self.pages * PAGE, nodes=1, guest="visible", threads=THREADS,
             fragmentation=corunner(lines),
         )  # fmt: skip
 
-    def scattered(self, lines):
+    def scattered(self, lines: float) -> Fragmentation:
         """Fragmentation of the capture."""
         return fragmentation(address_space(self.capture(lines).snapshot, np.zeros(0, np.uint64)))
 
-    def replay(self, lines):
+    def replay(self, lines: float) -> dict[str, Result]:
         """{policy: Result} of the trace, as captured and with PTEMagnet."""
         capture, script = self.capture(lines), streams(self.pages, self.turns)
         return script.replay_on(
-            capture.snapshot, {"linux": ("linux", {}), "ptemagnet": ("ptemagnet", {})}, self.machine
+            capture.snapshot, {"linux": LINUX, "ptemagnet": ("ptemagnet", {})}, self.machine
         )
 
 
-def streams(pages, turns, run=RUN):
+def streams(pages: int, turns: int, run: int = RUN) -> Script:
     """Script of threads that read runs of neighbouring pages, from places of uneven popularity."""
     script, first = Script([0] * THREADS), START // PAGE
     script.premapped()

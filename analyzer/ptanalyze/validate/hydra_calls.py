@@ -1,12 +1,14 @@
 """Hydra, Figures 1, 2, 9, 10: system calls alone and among spinning threads."""
 
+from collections.abc import Iterator
 from functools import cache
 
 from msgspec.structs import replace
 
 from ..machine import load_costs, load_machine
+from .bench import Bench
 from .published import published
-from .row import DEFINITION, FITTED, MODELLED, row
+from .row import DEFINITION, FITTED, MODELLED, Row, row
 from .spinning import ALONE, CROWDED, calls
 
 PAPER = published("hydra")
@@ -19,7 +21,7 @@ SIZES = {"128 KB": 32, "512 KB": 128}  # pages
 replayed = cache(calls)
 
 
-def figure_1(bench):
+def figure_1(bench: Bench) -> Iterator[Row]:
     """mprotect of one page."""
     alone, crowded = replayed("mprotect"), replayed("mprotect", 1, CROWDED)
     linux = alone["linux"]
@@ -40,7 +42,7 @@ def figure_1(bench):
     yield row(PAPER["mprotect-gain"], crowded["linux"] / crowded["hydra"], MODELLED, note)
 
 
-def newer_kernel():
+def newer_kernel() -> float:
     """Slow-down of mprotect in a kernel whose call takes longer while its shootdowns take as long."""
     costs = load_costs(load_machine("hydra-haswell"))
     call = replace(costs.call, mprotect=SLOWER_CALL * costs.call.mprotect)
@@ -48,7 +50,7 @@ def newer_kernel():
     return calls("mprotect", 1, CROWDED, slower)["linux"] / calls("mprotect", costs=slower)["linux"]
 
 
-def figure_2(bench):
+def figure_2(bench: Bench) -> Iterator[Row]:
     """mprotect with local and remote spinning threads, and of 512 KB."""
     near, far = (replayed("mprotect", 1, (2, 1)), replayed("mprotect", 1, (1, 2)))
     base = replayed("mprotect", 1, (1, 1))["linux"]
@@ -61,7 +63,7 @@ def figure_2(bench):
     yield row(PAPER["half-mib-hydra-crowded"], crowded["hydra"] / crowded["linux"], MODELLED, SPINNING)
 
 
-def figure_9(bench):
+def figure_9(bench: Bench) -> Iterator[Row]:
     """Calls on 128 KB, nobody else running."""
     pages = SIZES["128 KB"]
     note = "mmap writes no entries: faults do"
@@ -72,7 +74,7 @@ def figure_9(bench):
         yield row(PAPER[f"{call}-hydra"], over_linux(call, "hydra", pages), DEFINITION, NONE)
 
 
-def figure_10(bench):
+def figure_10(bench: Bench) -> Iterator[Row]:
     """munmap of one page."""
     linux, crowded = replayed("munmap")["linux"], replayed("munmap", 1, CROWDED)
     yield row(PAPER["munmap-mitosis-crowded"], crowded["mitosis"] / linux, FITTED, FIT)
@@ -82,6 +84,6 @@ def figure_10(bench):
     yield row(PAPER["munmap-hydra-alone"], over_linux("munmap", "hydra"), DEFINITION, NONE)
 
 
-def over_linux(call, design, pages=1):
+def over_linux(call: str, design: str, pages: int = 1) -> float:
     found = replayed(call, pages)
     return found[design] / found["linux"]

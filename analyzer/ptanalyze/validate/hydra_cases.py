@@ -1,11 +1,14 @@
 """Hydra, Figures 11 to 14: allocators, a web server, a key-value store."""
 
+from collections.abc import Iterator
 from functools import cache
 
 from ..result import Estimate
 from .allocators import allocations
+from .bench import Bench
+from .locking import Work
 from .published import published
-from .row import MODELLED, not_reproducible, row
+from .row import MODELLED, Row, not_reproducible, row
 from .servers import THREADS, guarded_store, web_server
 
 PAPER = published("hydra")
@@ -15,17 +18,17 @@ REQUEST_NS = Estimate(5000.0, 7500.0, 10000.0)  # 100 to 200 thousand requests a
 malloc = cache(allocations)
 
 
-def figure_11(bench):
+def figure_11(bench: Bench) -> Iterator[Row]:
     """malloc and free of one segment."""
     yield from allocator("stateless", stateful=False)
 
 
-def figure_12(bench):
+def figure_12(bench: Bench) -> Iterator[Row]:
     """malloc and free while 256 segments a thread live."""
     yield from allocator("stateful", stateful=True)
 
 
-def allocator(name, stateful):
+def allocator(name: str, stateful: bool) -> Iterator[Row]:
     note = (
         "malloc by mmap alone, for glibc and tcmalloc keep memory by rules of their own; a Gamma shape of 2 "
         "and writing every page are assumed; all threads share one lock on the mappings"
@@ -45,12 +48,12 @@ def allocator(name, stateful):
     yield row(PAPER[f"{name}-hydra"], fast, MODELLED, note)
 
 
-def slower(design, sockets, stateful, touched=True):
+def slower(design: str, sockets: int, stateful: bool, touched: bool = True) -> float:
     found = malloc(sockets, stateful, touched)
     return found[design].ns(sockets) / found["linux"].ns(sockets)
 
 
-def figure_13(bench):
+def figure_13(bench: Bench) -> Iterator[Row]:
     """Web server: map, write and unmap a buffer with every request."""
     found = {threads: web_server(threads) for threads in THREADS}
     work = {name: one[0] for name, one in found[THREADS[-1]].items()}
@@ -73,12 +76,12 @@ def figure_13(bench):
         yield row(PAPER[name], gain(work, design), MODELLED, note)
 
 
-def gain(work, design):
+def gain(work: dict[str, Work], design: str) -> float:
     """Throughput over Linux of the most threads, with nothing to do outside the kernel."""
     return work["linux"].ns(THREADS[-1]) / work[design].ns(THREADS[-1])
 
 
-def figure_14(bench):
+def figure_14(bench: Bench) -> Iterator[Row]:
     """Key-value store: data guarded by mprotect."""
     private, shared = guarded_store(False), guarded_store(True)
     why = (
@@ -97,15 +100,15 @@ def figure_14(bench):
     yield row(PAPER["store-mitosis"], Estimate(*sorted(slow)), MODELLED, note)
 
 
-def ends(estimate):
+def ends(estimate: Estimate) -> tuple[float, float, float]:
     return estimate.low, estimate.middle, estimate.high
 
 
-def store_gain(private, shared, least, most):
+def store_gain(private: dict[str, Work], shared: dict[str, Work], least: float, most: float) -> Estimate:
     """Throughput of Hydra over Linux when a share `least` to `most` of shootdowns is saved."""
     linux = shared["linux"].busy
 
-    def at(own, saved):
+    def at(own: float, saved: float) -> float:
         return (own + linux) / (own + (1 - saved) * shared["hydra"].busy + saved * private["hydra"].busy)
 
     return Estimate(

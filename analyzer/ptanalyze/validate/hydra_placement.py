@@ -1,12 +1,15 @@
 """Hydra, Figures 6, 7, 8: the price of laziness, migration, loading and execution."""
 
+from collections.abc import Iterator
+
 from ..law.reference import runs
 from ..machine import load_machine
 from ..result import Estimate
+from .bench import Bench
 from .footprints import footprint, sharing
 from .loading import loading
 from .published import published
-from .row import MODELLED, REPLAYED, row
+from .row import MODELLED, REPLAYED, Row, row
 from .traversal import migrated, traversal
 
 PAPER = published("hydra")
@@ -17,7 +20,7 @@ TABLE_4_HYDRA = PAPER["canneal-hydra"].value  # GB
 EXECUTION = 300.0  # s, section 5.5
 
 
-def figure_6(bench):
+def figure_6(bench: Bench) -> Iterator[Row]:
     """1 GB filled on one node, read once in random order on another."""
     found, pages = traversal(bench)
     size = f"{pages >> 8} MiB on machine hydra-haswell"
@@ -28,7 +31,7 @@ def figure_6(bench):
     yield row(PAPER["traversal-monotone"], longer, MODELLED, note)
 
 
-def figure_7(bench):
+def figure_7(bench: Bench) -> Iterator[Row]:
     """A single thread and its data move; page tables were made where it started."""
     found = migrated(bench)
     note = (
@@ -40,7 +43,7 @@ def figure_7(bench):
     yield row(PAPER["migrated-prefetching"], found[9] / found["mitosis"], MODELLED, note)
 
 
-def figure_8(bench):
+def figure_8(bench: Bench) -> Iterator[Row]:
     """Loading and execution of Canneal."""
     found = loading()
     note = (
@@ -52,7 +55,7 @@ def figure_8(bench):
     yield from execution()
 
 
-def execution():
+def execution() -> Iterator[Row]:
     """Speed-ups of Canneal on 8 sockets from the public runs on 4."""
     mitosis = Estimate(**{which: eight_sockets(name) for which, name in WIDE.items()})
     lazy = laziness()
@@ -68,7 +71,7 @@ def execution():
     yield row(PAPER["execution-lazy"], lazy, MODELLED, note)
 
 
-def eight_sockets(name):
+def eight_sockets(name: str) -> float:
     """Speed-up of replication on 8 sockets from that on 4: C and C+M of Mitosis's Figure 9."""
     canneal = runs("native-wide", use=("no",))["Canneal"]
     added = canneal[name].cycles / canneal[f"{name}+M"].cycles - 1
@@ -77,7 +80,7 @@ def eight_sockets(name):
     return 1 + added * here / FOUR_SOCKETS
 
 
-def laziness():
+def laziness() -> float:
     """Run time of Hydra over that of Mitosis: what copying entries takes of the threads' time."""
     machine = load_machine("hydra-haswell")
     found = footprint(CANNEAL, sharing(CANNEAL / ENTRIES, TABLE_4_HYDRA))

@@ -1,8 +1,11 @@
 """Hydra, Table 4 and what it says of footprints elsewhere."""
 
+from collections.abc import Iterator
+
+from .bench import Bench
 from .footprints import footprint, gib, sharing
 from .published import published
-from .row import FITTED, MODELLED, REPLAYED, row
+from .row import FITTED, MODELLED, REPLAYED, Row, row
 
 PAPER = published("hydra")
 PROGRAMS = {"Graph500": 160, "Btree": 110, "HashJoin": 145, "XSBench": 85, "Canneal": 110}  # GB, Table 3
@@ -10,7 +13,7 @@ EVERYTHING = {"XSBench"}  # section 5.2: every page table is replicated on every
 CORES, ENTRIES = 288, 512
 
 
-def table_4(bench):
+def table_4(bench: Bench) -> Iterator[Row]:
     """Page tables under Linux, Mitosis and Hydra, a replay at full size that touches each leaf table once."""
     for program, gigabytes in PROGRAMS.items():
         name = program.lower()
@@ -29,7 +32,7 @@ def table_4(bench):
     yield from overheads()
 
 
-def overheads():
+def overheads() -> Iterator[Row]:
     found = footprint(PROGRAMS["Canneal"], 0)
     note = "8 bytes of leaf entry a page of 4 KiB, and what leads to it"
     for design in ("linux", "mitosis"):
@@ -37,7 +40,7 @@ def overheads():
         yield row(PAPER[f"overhead-{design}"], share, REPLAYED, note)
 
 
-def radixvm(bench):
+def radixvm(bench: Bench) -> Iterator[Row]:
     """A page table for each core."""
     share = 100 * CORES / ENTRIES
     note = "closed form: 288 copies of 8 bytes for each 4 KiB page, of memory that holds data"

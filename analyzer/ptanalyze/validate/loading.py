@@ -10,7 +10,7 @@ from .script import Script
 START, PAGES = 1 << 30, 1 << 14  # page number, 64 MiB
 
 
-def loading(pages=PAGES):
+def loading(pages: int = PAGES) -> dict[str, float]:
     """{design: ns a page}: its fault with zeroing, its share of table pages, nothing of the program's own."""
     script = Script([0])
     script.mmap(0, START - 1, 1 + pages)

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from ..result import Result
+
 ZEROING_NS = 400  # of a page: an estimate, 10 GB/s (docs/adr/0009), the same under every policy
 WRITERS = ("mmap", "munmap", "mprotect")  # of mmap_sem, in Linux 4.17 for all of the call
 
@@ -13,7 +15,7 @@ class Work(NamedTuple):
     busy: float
     locked: float
 
-    def ns(self, threads, own=0.0):
+    def ns(self, threads: int, own: float = 0.0) -> float:
         """Time between two units of all threads together; own  ns a unit outside the kernel.
 
         Threads work side by side until the lock is always held: the bound of a closed queueing network.
@@ -21,7 +23,7 @@ class Work(NamedTuple):
         return max((own + self.busy) / threads, self.locked)
 
 
-def work(before, after, units, ghz):
+def work(before: Result, after: Result, units: int, ghz: float) -> Work:
     """Work of threads that did `units` units between two Results of one process and one policy.
 
     What shootdowns take from interrupted threads is in `busy`: they would have been doing units of their own.
@@ -31,11 +33,11 @@ def work(before, after, units, ghz):
     return Work(busy / units, (held(after) - held(before)) / units)
 
 
-def spent(result):
+def spent(result: Result) -> float:
     """Cycles that page tables took of all CPUs: management, and walks."""
     return result.price.management_cycles + result.price.walk_cycles
 
 
-def held(result):
+def held(result: Result) -> float:
     """ns that the lock was held for writing."""
     return sum(one.ns * one.calls for one in result.price.system_calls if one.call in WRITERS)

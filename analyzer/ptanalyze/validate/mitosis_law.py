@@ -1,11 +1,15 @@
 """Mitosis, Figures 6, 9, 10 and Table 5: native page tables, by the run-time law and the cost file."""
 
+from collections.abc import Iterator
+
+from ..law.predict import Prediction
 from ..law.reference import reference
 from ..machine import load_machine
+from .bench import Bench
 from .calls import million_entries_per_second
 from .law_rows import ONE_RUN, TWO_RUNS, baselines, beside, predicted, replicated, run_of, took
-from .published import published
-from .row import DEFINITION, REPLAYED, not_reproducible, row
+from .published import Figure, published
+from .row import DEFINITION, REPLAYED, Row, not_reproducible, row
 
 PAPER = published("mitosis")
 FAMILY, WIDE, CALLS = "native-thin", "native-wide", "system-calls"
@@ -20,7 +24,9 @@ SLIP = "; BTree's TRPI-LD is the very number of its RPI-LD: a slip of the source
 DATA = "how much remote data slow a program down is not modelled: only where its page tables are"
 
 
-def measured(family, workload, config, local, where, second="", known=""):
+def measured(
+    family: str, workload: str, config: str, local: str, where: str, second: str = "", known: str = ""
+) -> Figure:
     """Figure: run time at a configuration over that at `local`, from the artifact.
 
     known  the run that ours is predicted from, else `local`; second: another one, or ""
@@ -31,7 +37,7 @@ def measured(family, workload, config, local, where, second="", known=""):
     return PAPER.measured(name, where, title, "x", ratio)
 
 
-def figure_6(bench):
+def figure_6(bench: Bench) -> Iterator[Row]:
     """Remote page tables, then remote data too, then 2 MiB pages."""
     for workload in WORKLOADS:
         for config, second in (("RP-LD", ""), ("RPI-LD", ""), ("RP-LD", "RPI-LD"), ("RPI-LD", "RP-LD")):
@@ -47,17 +53,17 @@ def figure_6(bench):
             yield not_reproducible(figure, huge(workload), ours)
 
 
-def huge(workload):
+def huge(workload: str) -> str:
     """Why the law is not for 2 MiB pages, of a workload."""
     return HUGE + SLIP if workload == "BTree" else HUGE
 
 
-def of(workload, local, placement, second=""):
+def of(workload: str, local: str, placement: str, second: str = "") -> Prediction:
     """Prediction of the run time at a placement over that of the run `local`."""
     return predicted(FAMILY, FAMILY, workload, local, placement, second)
 
 
-def remote_data(workload):
+def remote_data(workload: str) -> Iterator[Row]:
     note = f"{ONE_RUN}; data is remote in both runs"
     for config, local, placement in (("RP-RD", "LP-RD", "RP-LD"), ("RPI-RDI", "LP-RDI", "RPI-LD")):
         figure = measured(FAMILY, workload, config, local, WHERE)
@@ -66,7 +72,7 @@ def remote_data(workload):
         yield not_reproducible(measured(FAMILY, workload, config, "LP-LD", WHERE), DATA)
 
 
-def figure_9(bench):
+def figure_9(bench: Bench) -> Iterator[Row]:
     """Replicas for workloads on all sockets."""
     note = (
         "law, from the counters of the run without replicas; what workloads have in common was fitted on "
@@ -84,7 +90,7 @@ def figure_9(bench):
                 yield row(figure, ours, REPLAYED, note, **beside(gains, workload, config))
 
 
-def figure_10(bench):
+def figure_10(bench: Bench) -> Iterator[Row]:
     """Migrating page tables after their workload: gain over leaving them."""
     repaired = "; repaired tables are taken to be as good as local ones"
     gains = {(w, "RPI-LD"): took(FAMILY, w, "RPI-LD") / took(FAMILY, w, "RPI-LD+M") for w in WORKLOADS}
@@ -100,7 +106,7 @@ def figure_10(bench):
         yield not_reproducible(figure, huge(workload), of(workload, "TLP-LD", "RPI-LD"))
 
 
-def table_5(bench):
+def table_5(bench: Bench) -> Iterator[Row]:
     """System calls with four replicas over those with one table, by a cost file made from vMitosis."""
     machine = load_machine("vmitosis-cascade-lake")
     note = "cost file server-2020, made from another machine's calls (vMitosis, Table 5); ratios only"
@@ -115,7 +121,7 @@ def table_5(bench):
                 yield not_reproducible(call_ratio(f"{call}_SHARED", pages), shared, one / four)
 
 
-def call_ratio(call, pages):
+def call_ratio(call: str, pages: int) -> Figure:
     """Figure: mean cycles of a call over that many pages with replicas over those without."""
     rows = reference()
     rows = rows[(rows.family == CALLS) & (rows.workload == call) & (rows.quantity == "avg")]

@@ -1,22 +1,25 @@
 """Mitosis, the poster: shares of remote reads, and gains of modelled workloads on a 4-socket Haswell."""
 
+from collections.abc import Iterator
+
 import msgspec
 import numpy as np
 
-from ..machine import Latency, load_machine
-from ..result import Estimate
+from ..machine import Latency, Machine, load_machine
+from ..result import Estimate, Result
 from ..synth.space import START
 from ..walk import explain
+from .bench import Bench
 from .law_rows import ONE_RUN, predicted
 from .published import published
-from .row import DEFINITION, MODELLED, REPLAYED, not_reproducible, row
-from .wide import made, scaled
+from .row import DEFINITION, MODELLED, REPLAYED, Row, not_reproducible, row
+from .wide import made, scaled, speedup
 
 PAPER = published("mitosis")
 SOCKETS, LOCAL, REMOTE = 4, 280, 580  # cycles of a DRAM read: Mitosis, section 3
 
 
-def poster(bench):
+def poster(bench: Bench) -> Iterator[Row]:
     cold = "one address of a made capture, walked with empty caches"
     for name, guest in (("reads", "native"), ("reads-nested", "visible")):
         capture = bench.capture(trace=False, size=4 << 20, guest=guest, threads=1)
@@ -42,7 +45,7 @@ def poster(bench):
     yield not_reproducible(PAPER["redis"], "no counters of Redis are at hand, and the poster gives none")
 
 
-def haswell():
+def haswell() -> Machine:
     """The Haswell of machine hydra-haswell with 4 sockets, and the latencies of the paper's machine."""
     machine = load_machine("hydra-haswell").resized(SOCKETS)
     cycles = np.where(np.eye(SOCKETS, dtype=bool), LOCAL, REMOTE) / machine.ghz
@@ -50,13 +53,13 @@ def haswell():
     return msgspec.structs.replace(machine, name="mitosis-haswell", latency=Latency(idle=idle))
 
 
-def remote_reads(result):
+def remote_reads(result: Result) -> float:
     """% of the leaf reads that another socket serves."""
     local, _, remote, _ = result.classes.sum(axis=0)
-    return 100 * remote / (local + remote)
+    return float(100 * remote / (local + remote))
 
 
-def gain(result):
+def gain(result: Result) -> Estimate:
     """Estimate of the run time that is gained, in % of what is left."""
-    found = result.price.speedup
+    found = speedup(result)
     return Estimate(*(100 * (value - 1) for value in (found.low, found.middle, found.high)))

@@ -1,11 +1,15 @@
 """PTEMagnet (ASPLOS 2021), figure by figure."""
 
+from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
+from ..fragmentation import Fragmentation
 from .allocation import unused_bytes
+from .bench import Bench
 from .graph import ALONE, BESIDE_OBJDET, BESIDE_STRESS, DATASET, RUN, Graph, corunner
 from .published import published
-from .row import DEFINITION, FITTED, MODELLED, REPLAYED, not_reproducible, row
+from .row import DEFINITION, FITTED, MODELLED, REPLAYED, Row, not_reproducible, row
 
 PAPER = published("ptemagnet")
 GRAPH = (
@@ -22,11 +26,11 @@ MEASURES = {
 graph = cache(Graph)
 
 
-def section_3(bench):
+def section_3(bench: Bench) -> Iterator[Row]:
     """How scattered pagerank's neighbours are."""
     alone, stress = (graph(bench).scattered(lines) for lines in (ALONE, BESIDE_STRESS))
-    yield row(PAPER["scattered-alone"], alone.mean(), FITTED, SCATTERED)
-    yield row(PAPER["scattered-stress"], stress.mean(), FITTED, SCATTERED)
+    yield row(PAPER["scattered-alone"], lines_of(alone), FITTED, SCATTERED)
+    yield row(PAPER["scattered-stress"], lines_of(stress), FITTED, SCATTERED)
     histogram = stress.histogram().sum(axis=0)
     note = (
         f"a co-runner takes the rest of 8 frames after {100 * corunner(BESIDE_STRESS):.0f} % of faults, "
@@ -40,7 +44,7 @@ def section_3(bench):
     yield row(PAPER["host-over-guest"], ours, FITTED, note)
 
 
-def table_1(bench):
+def table_1(bench: Bench) -> Iterator[Row]:
     """pagerank scattered by stress-ng, which is then stopped, over pagerank alone."""
     alone, stress = counts(bench, ALONE), counts(bench, BESIDE_STRESS)
     share = exposed()
@@ -62,10 +66,10 @@ def table_1(bench):
     )
 
 
-def table_4(bench):
+def table_4(bench: Bench) -> Iterator[Row]:
     """pagerank beside objdet, with PTEMagnet over without."""
     before, after = counts(bench, BESIDE_OBJDET), counts(bench, BESIDE_OBJDET, "ptemagnet")
-    yield row(PAPER["objdet-scattered"], graph(bench).scattered(BESIDE_OBJDET).mean(), FITTED, SCATTERED)
+    yield row(PAPER["objdet-scattered"], lines_of(graph(bench).scattered(BESIDE_OBJDET)), FITTED, SCATTERED)
     note = "every fault is served from a reservation; what the measured 1.2 was left over from is not said"
     yield row(PAPER["objdet-repaired"], repaired(bench), MODELLED, note)
     share, more = exposed(), before["walk_cycles"] / counts(bench, ALONE)["walk_cycles"]
@@ -80,25 +84,25 @@ def table_4(bench):
         yield row(PAPER[f"objdet-{name}"], after[column] / before[column], MODELLED, note)
 
 
-def figure_5(bench):
+def figure_5(bench: Bench) -> Iterator[Row]:
     """Scattered neighbours repaired."""
     note = "every fault is served from a reservation, whatever the program"
     yield row(PAPER["repaired"], repaired(bench), MODELLED, note)
 
 
-def figure_6(bench):
+def figure_6(bench: Bench) -> Iterator[Row]:
     """Speed-ups beside objdet."""
     yield not_reproducible(PAPER["speedup-mean"], EIGHT)
     yield not_reproducible(PAPER["speedup-most"], EIGHT)
 
 
-def figure_7(bench):
+def figure_7(bench: Bench) -> Iterator[Row]:
     """Speed-ups beside a combination of co-runners."""
     yield not_reproducible(PAPER["combined-mean"], EIGHT)
     yield not_reproducible(PAPER["combined-most"], EIGHT)
 
 
-def section_6(bench):
+def section_6(bench: Bench) -> Iterator[Row]:
     """What reservations cost."""
     note = "8 threads fill their parts page by page in turn, which needs no size: unused pages over 16 GB"
     yield row(PAPER["unused"], 100 * unused_bytes(bench) / DATASET, MODELLED, note)
@@ -106,15 +110,22 @@ def section_6(bench):
     yield not_reproducible(PAPER["allocation"], why, 1.0)
 
 
-def counts(bench, lines, policy="linux"):
+def lines_of(found: Fragmentation) -> float:
+    """Mean of ePT lines a gPT line, of a capture that has pages."""
+    mean = found.mean()
+    assert mean is not None
+    return mean
+
+
+def counts(bench: Bench, lines: float, policy: str = "linux") -> dict[str, Any]:
     return graph(bench).replayed(lines)[policy].row()
 
 
-def repaired(bench):
-    return graph(bench).replayed(BESIDE_OBJDET)["ptemagnet"].facts["ept_lines_per_gpt_line_after"]
+def repaired(bench: Bench) -> float:
+    return float(graph(bench).replayed(BESIDE_OBJDET)["ptemagnet"].facts["ept_lines_per_gpt_line_after"])
 
 
-def exposed():
+def exposed() -> float:
     """Walk cycles that add to the run time, of the run time alone, as Table 1 has both changes."""
     return (PAPER["time"].value - 1) / (PAPER["walk-cycles"].value - 1)
 

@@ -2,14 +2,17 @@
 
 import tomllib
 from functools import cache
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from ..bundled import bundled
 from ..errors import UsageError
 
-EXACT, LEAST, MOST = "", "at least", "at most"
+Bound: TypeAlias = Literal["", "at least", "at most"]
+EXACT: Bound = ""
+LEAST: Bound = "at least"
+MOST: Bound = "at most"
 
 
 class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -27,7 +30,7 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     quantity: str
     unit: str
     value: float
-    bound: Literal["", "at least", "at most"] = EXACT
+    bound: Bound = EXACT
     read: Literal["text", "table", "figure (read off)", "artifact"] = "text"
     paper: str = ""
 
@@ -40,14 +43,14 @@ class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     citation: str
     figure: tuple[Figure, ...] = ()
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Figure:
         """The Figure of that name; UsageError where there is none."""
         for one in self.figure:
             if one.name == name:
                 return one
         raise UsageError(f"{self.paper}: no published figure is named {name!r}")
 
-    def measured(self, name, where, quantity, unit, value):
+    def measured(self, name: str, where: str, quantity: str, unit: str, value: float) -> Figure:
         """A Figure that is not in the file: from the public artifact of the paper (reference.reference)."""
         return Figure(
             name=name,
@@ -61,7 +64,7 @@ class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 @cache
-def published(name):
+def published(name: str) -> Paper:
     """Paper of the bundled file published-NAME.toml; UsageError where it cannot be read."""
     path = bundled("models") / "reference" / f"published-{name}.toml"
     try:

@@ -1,16 +1,35 @@
 """One row: a published number, ours, and what kind of evidence it is."""
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from ..result import Estimate
 from .published import LEAST, MOST, Figure
+
+if TYPE_CHECKING:
+    from .bench import Bench
 
 REPLAYED, MODELLED, FITTED = "replayed", "modelled", "fitted"
 DEFINITION = "by definition"
 NOT_REPRODUCIBLE = "not reproducible"
 KINDS = (REPLAYED, MODELLED, FITTED, DEFINITION, NOT_REPRODUCIBLE)
 EVIDENCE = (REPLAYED, MODELLED)
+
+
+@runtime_checkable
+class Interval(Protocol):
+    """result.Estimate, law.closed_forms.Interval, law.predict.Prediction."""
+
+    @property
+    def low(self) -> float: ...
+
+    @property
+    def middle(self) -> float: ...
+
+    @property
+    def high(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -35,7 +54,13 @@ class Row:
     constant: float | None = None
 
     @property
-    def error(self):
+    def number(self) -> Estimate:
+        """`ours`, of a row that has one."""
+        assert self.ours is not None, self.figure.name
+        return self.ours
+
+    @property
+    def error(self) -> float | None:
         """(ours - published) / published, with its sign; None without a number of ours, for a bound, and for
         a published 0 that we miss."""
         return (
@@ -43,7 +68,7 @@ class Row:
         )
 
     @property
-    def holds(self):
+    def holds(self) -> bool | None:
         """Whether ours keeps to a published bound; None where the paper gives a number or we have none."""
         if self.ours is None or not self.figure.bound:
             return None
@@ -51,31 +76,41 @@ class Row:
         return ours >= limit if self.figure.bound == LEAST else ours <= limit
 
     @property
-    def evidence(self):
+    def evidence(self) -> bool:
         return self.kind in EVIDENCE
 
 
-def relative(ours, published):
+Rows: TypeAlias = "Callable[[Bench], Iterator[Row]]"  # of one figure or table
+
+
+def relative(ours: float, published: float) -> float | None:
     if published == 0:
         return 0.0 if ours == 0 else None
     return (ours - published) / published
 
 
-def row(figure, ours, kind, note="", *, mean=None, constant=None):
-    """Row of a Figure; ours  a number, or anything with low, middle and high."""
+def row(
+    figure: Figure,
+    ours: float | Interval,
+    kind: str,
+    note: str = "",
+    *,
+    mean: float | None = None,
+    constant: float | None = None,
+) -> Row:
+    """Row of a Figure."""
     assert kind in KINDS and figure.bound in ("", LEAST, MOST), kind
     return Row(figure, estimate(ours), kind, note, mean, constant)
 
 
-def not_reproducible(figure, why, ours=None):
+def not_reproducible(figure: Figure, why: str, ours: float | Interval | None = None) -> Row:
     """Row of a Figure that we cannot reproduce, why in a sentence; `ours` where there is a number anyway."""
     assert why, "a row that is not reproducible says why"
     return Row(figure, None if ours is None else estimate(ours), NOT_REPRODUCIBLE, why)
 
 
-def estimate(ours):
-    """Estimate of a number, or of anything with low, middle and high."""
-    if hasattr(ours, "middle"):
+def estimate(ours: float | Interval) -> Estimate:
+    if isinstance(ours, Interval):
         found = Estimate(float(ours.low), float(ours.middle), float(ours.high))
     else:
         found = Estimate(float(ours), float(ours), float(ours))

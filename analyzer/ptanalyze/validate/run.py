@@ -1,18 +1,23 @@
 """Every row of every paper, or those that were asked for."""
 
 import re
+from collections.abc import Sequence
 from importlib import import_module
 
 from ..errors import UsageError
+from ..progress import Progress
 from .bench import bench
-from .published import published
+from .published import Paper, published
+from .row import Row, Rows
 
 # paper -> module of this package that has its FIGURES: {figure or table: function(bench) that yields Rows}
 PAPERS = {"vmitosis": "vmitosis", "mitosis": "mitosis", "hydra": "hydra", "ptemagnet": "ptemagnet"}
 PLACE = re.compile(r"(figure|table) \d+", re.IGNORECASE)
 
 
-def validate(papers=(), wanted="", quick=False, progress=None):
+def validate(
+    papers: Sequence[str] = (), wanted: str = "", quick: bool = False, progress: Progress = None
+) -> list[tuple[Paper, list[Row]]]:
     """[(Paper, [Row])], one a paper.
 
     papers    names of PAPERS, all where empty
@@ -24,7 +29,8 @@ def validate(papers=(), wanted="", quick=False, progress=None):
         if name not in PAPERS:
             raise UsageError(f"--paper {name}: choose from {', '.join(PAPERS)}")
     jobs = [(name, title, run) for name in papers or PAPERS for title, run in figures(name, wanted)]
-    found, before = {}, None
+    found: dict[str, list[Row]] = {}
+    before = None
     with bench(quick) as workshop:
         for done, (name, _, run) in enumerate(jobs):
             if progress:
@@ -41,17 +47,17 @@ def validate(papers=(), wanted="", quick=False, progress=None):
     return kept
 
 
-def figures(name, wanted=""):
+def figures(name: str, wanted: str = "") -> list[tuple[str, Rows]]:
     """[(title, function)] of a paper: those of a wanted "Figure 2" or "Table 5", else all."""
-    every = list(import_module(f".{PAPERS[name]}", __package__).FIGURES.items())
+    every: list[tuple[str, Rows]] = list(import_module(f".{PAPERS[name]}", __package__).FIGURES.items())
     place = PLACE.match(wanted)
     return [one for one in every if place and alike(one[0], place)] or every
 
 
-def alike(title, place):
+def alike(title: str, place: re.Match[str]) -> bool:
     found = PLACE.match(title)
-    return bool(found) and found[0].casefold() == place[0].casefold()
+    return found is not None and found[0].casefold() == place[0].casefold()
 
 
-def has(row, wanted):
+def has(row: Row, wanted: str) -> bool:
     return wanted.casefold() in f"{row.figure.where} {row.figure.quantity} {row.figure.name}".casefold()

@@ -4,12 +4,17 @@ Traced from the start, its tables need not be in a Snapshot: they are made by th
 pass: nothing that reads it is validated this way.
 """
 
-import numpy as np
+from collections.abc import Iterable, Iterator, Mapping
 
-from ..machine import load_machine
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from ..machine import Costs, Machine, load_machine
+from ..result import Result
 from ..snapshot import NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ..trace import CHUNK_DTYPE, EVENT_DTYPE, PAGE_SHIFT, SLOT_BITS, THREAD_DTYPE, Event, Touches, Trace
 from ..whatif import whatif
+from .designs import Design
 
 PAGE = 1 << PAGE_SHIFT
 FIXED = 0x32  # MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED
@@ -20,61 +25,78 @@ LEVELS = 4
 class Script:
     """node: int of each thread, in their order; all run from the beginning to the end."""
 
-    def __init__(self, node):
+    def __init__(self, node: Iterable[int]) -> None:
         self.node = tuple(node)
-        self._chunks, self._events = [], []
+        self._chunks: list[tuple[int, np.ndarray, bool]] = []
+        self._events: list[tuple[int, ...]] = []
         self._marked = 0, 0
 
     @property
-    def placement(self):
+    def placement(self) -> str:
         """As placement.place takes it."""
         return ",".join(map(str, self.node))
 
-    def touch(self, thread, pages, write=True):
+    def touch(self, thread: int, pages: ArrayLike, write: bool = True) -> None:
         """pages  int[n], page numbers (address >> 12), one access each."""
-        pages = np.atleast_1d(np.asarray(pages, np.int64))
-        self._chunks.append((thread, pages, write))
+        self._chunks.append((thread, np.atleast_1d(np.asarray(pages, np.int64)), write))
 
-    def mmap(self, thread, page, pages):
+    def mmap(self, thread: int, page: int, pages: int) -> None:
         self._event(thread, Event.MMAP, 0, pages << PAGE_SHIFT, READ_WRITE, FIXED, result=page << PAGE_SHIFT)
 
-    def munmap(self, thread, page, pages):
+    def munmap(self, thread: int, page: int, pages: int) -> None:
         self._event(thread, Event.MUNMAP, page << PAGE_SHIFT, pages << PAGE_SHIFT)
 
-    def mprotect(self, thread, page, pages, prot=READ):
+    def mprotect(self, thread: int, page: int, pages: int, prot: int = READ) -> None:
         self._event(thread, Event.MPROTECT, page << PAGE_SHIFT, pages << PAGE_SHIFT, prot)
 
-    def premapped(self):
+    def premapped(self) -> None:
         """What is touched from now on was mapped before: with a Snapshot that has it."""
         self._event(0, Event.ROI_START)
 
-    def mark(self):
+    def mark(self) -> None:
         """What comes from now on is what before_and_after tells apart."""
         self._marked = len(self._chunks), len(self._events)
 
-    def _event(self, thread, kind, a=0, b=0, c=0, d=0, result=0):
+    def _event(
+        self, thread: int, kind: Event, a: int = 0, b: int = 0, c: int = 0, d: int = 0, result: int = 0
+    ) -> None:
         self._events.append((len(self._chunks), 0, a, b, c, d, result, int(kind), thread, -1))
 
-    def replay(self, designs, machine="hydra-haswell", costs=None):
+    def replay(
+        self, designs: Mapping[str, Design], machine: str = "hydra-haswell", costs: Costs | None = None
+    ) -> dict[str, Result]:
         """{name: Result} of designs {name: (policy, {parameter: value})}; the first is the baseline."""
         target = load_machine(machine)
         return self.replay_on(self.snapshot(target.nodes), designs, target, costs)
 
-    def replay_on(self, snapshot, designs, machine, costs=None):
+    def replay_on(
+        self,
+        snapshot: Snapshot,
+        designs: Mapping[str, Design],
+        machine: Machine,
+        costs: Costs | None = None,
+    ) -> dict[str, Result]:
         """As replay, with a Snapshot of the process and a Machine."""
         asked = list(designs.values())
-        how = {"placement": self.placement, "baseline": asked[0][0], "costs": costs}
-        results = whatif(snapshot, self.trace(), machine, asked, **how)
+        results = whatif(
+            snapshot,
+            self.trace(),
+            machine,
+            asked,
+            placement=self.placement,
+            baseline=asked[0][0],
+            costs=costs,
+        )
         return dict(zip(designs, results, strict=True))
 
-    def before_and_after(self, designs):
+    def before_and_after(self, designs: Mapping[str, Design]) -> dict[str, tuple[Result, Result]]:
         """{name: (Result of what came before the mark, Result of everything)}."""
         begun = Script(self.node)
         begun._chunks, begun._events = self._chunks[: self._marked[0]], self._events[: self._marked[1]]
         before, after = begun.replay(designs), self.replay(designs)
         return {name: (before[name], after[name]) for name in designs}
 
-    def trace(self):
+    def trace(self) -> Trace:
         """Trace of what was told so far."""
         chunks = np.zeros(len(self._chunks), CHUNK_DTYPE)
         chunks["touches"] = chunks["accesses"] = [len(pages) for _, pages, _ in self._chunks]
@@ -89,21 +111,23 @@ class Script:
         regions, dense = numbered(pages)
         return Trace(chunks, events, threads, regions, lambda least: whole(chunks, dense, write, least), {})
 
-    def snapshot(self, nodes):
+    def snapshot(self, nodes: int) -> Snapshot:
         """Snapshot of the process after it unmapped everything: a root, on a machine of `nodes` nodes."""
         none = np.zeros((0, 2), np.int64)
         topology = Topology(tuple(Node(n, (n,), none) for n in range(nodes)))
         return Snapshot(root(), np.zeros(0, VMA_DTYPE), (), topology)
 
 
-def root():
-    one = lambda value, kind: np.array([value], kind)  # noqa: E731
+def root() -> Tree:
+    def one(value: int, kind: DTypeLike) -> np.ndarray:
+        return np.array([value], kind)
+
     entries = np.zeros((1, 512), np.uint64)
     columns = one(0, np.uint64), one(1, np.int64), one(NO_PARENT, np.int32), one(0, np.int16)
     return Tree(entries, *columns, one(LEVELS, np.uint8), one(0, np.uint8), LEVELS)
 
 
-def numbered(pages):
+def numbered(pages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(uint64[R] regions in order of first touch, uint32[n] pages as in Touches) of page numbers int64[n]."""
     found, first, which = np.unique(pages >> SLOT_BITS, return_index=True, return_inverse=True)
     order = np.argsort(first)
@@ -113,7 +137,7 @@ def numbered(pages):
     return found[order].astype(np.uint64), dense.astype(np.uint32)
 
 
-def whole(chunks, page, write, least):
+def whole(chunks: np.ndarray, page: np.ndarray, write: np.ndarray, least: int) -> Iterator[Touches]:
     """Yield Touches of at least `least` touches, in whole chunks."""
     end = chunks["first"] + chunks["touches"]
     first = 0

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..machine import load_machine
 from .designs import DESIGNS
-from .locking import work
+from .locking import Work, work
 from .script import Script
 
 SOCKETS = 4  # that the threads are spread over
@@ -15,7 +15,7 @@ KEPT = 256  # pages from a buffer to its thread's page that stays
 THREADS = (4, 8, 16, 32)
 
 
-def web_server(threads):
+def web_server(threads: int) -> dict[str, tuple[Work, float]]:
     """{design: (Work, IPIs)} a request: each thread maps a buffer, writes and unmaps it (section 5.6.3).
 
     Buffers of all threads lie side by side, in a leaf table where each has a page that stays mapped.
@@ -40,7 +40,7 @@ def web_server(threads):
     }
 
 
-def guarded_store(shared):
+def guarded_store(shared: bool) -> dict[str, Work]:
     """{design: Work} a request of a store whose process has two threads on two sockets (section 5.6.4).
 
     Data are made accessible and inaccessible again around each critical section.

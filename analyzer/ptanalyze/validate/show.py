@@ -1,11 +1,16 @@
 """Rows for people and for programs."""
 
-from ..tables import console, number, print_rows
-from .row import KINDS
+from collections.abc import Sequence
+from typing import Any
+
+from ..result import Estimate
+from ..tables import Cell, console, number, print_rows
+from .published import Paper
+from .row import KINDS, Row
 from .tally import WITHIN, baselines, ratios, tally
 
 
-def flat(row):
+def flat(row: Row) -> dict[str, Cell]:
     """{column: value}: one flat row; error is a share with its sign, None where there is none."""
     one, ours = row.figure, row.ours
     return {
@@ -17,9 +22,9 @@ def flat(row):
         "bound": one.bound,
         "published": one.value,
         "read": one.read,
-        "low": ours and ours.low,
-        "ours": ours and ours.middle,
-        "high": ours and ours.high,
+        "low": None if ours is None else ours.low,
+        "ours": None if ours is None else ours.middle,
+        "high": None if ours is None else ours.high,
         "error": row.error,
         "holds": row.holds,
         "kind": row.kind,
@@ -29,7 +34,7 @@ def flat(row):
     }
 
 
-def print_papers(found):
+def print_papers(found: Sequence[tuple[Paper, list[Row]]]) -> None:
     """A table a paper, its notes, and how close rows come: by paper and over all."""
     out = console()
     for paper, rows in found:
@@ -45,12 +50,12 @@ def print_papers(found):
     print_rows("What the rows are", [kinds(*one) for one in named])
     title = "How close the replayed and modelled ones come; in x: ratios of time alone"
     print_rows(title, [close(*one) for name, rows in named for one in parts(name, rows)])
-    beside = [{"paper": name} | compared(one) for name, rows in named for one in baselines(rows)]
+    beside = [{"paper": name, **compared(one)} for name, rows in named for one in baselines(rows)]
     if beside:
         print_rows("Beside two baselines, on the rows that have them", beside)
 
 
-def shown(row, notes):
+def shown(row: Row, notes: list[str]) -> dict[str, Cell]:
     one = row.figure
     return {
         "where": one.where,
@@ -64,24 +69,24 @@ def shown(row, notes):
     }
 
 
-def plain(value):
+def plain(value: float) -> str:
     """At least four significant digits: nothing is rounded to fit."""
     if value == int(value) or abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4g}"
 
 
-def span(ours):
+def span(ours: Estimate | None) -> str:
     return "" if ours is None or ours.low == ours.high else f"{plain(ours.low)} .. {plain(ours.high)}"
 
 
-def verdict(row):
+def verdict(row: Row) -> str:
     if row.holds is not None:
         return "holds" if row.holds else "does not hold"
     return "-" if row.error is None else f"{100 * row.error:+.1f} %"
 
 
-def kinds(name, rows):
+def kinds(name: str, rows: Sequence[Row]) -> dict[str, Cell]:
     found = tally(rows)
     missed = {
         "median error of not reproducible": share(found["missed_median_error"]),
@@ -90,7 +95,7 @@ def kinds(name, rows):
     return {"paper": name, "rows": found["rows"]} | {kind: found[kind] for kind in KINDS} | missed
 
 
-def close(name, rows):
+def close(name: str, rows: Sequence[Row]) -> dict[str, Cell]:
     found = tally(rows)
     within = {f"within {s:.0%}": found[f"within_{100 * s:.0f}"] for s in WITHIN}
     inside = {"inside interval": f"{found['inside']} of {found['intervals']}"}
@@ -98,19 +103,19 @@ def close(name, rows):
     return {"paper": name, "judged": found["judged"]} | within | errors(found) | inside | held
 
 
-def parts(name, rows):
+def parts(name: str, rows: list[Row]) -> list[tuple[str, list[Row]]]:
     """[(name, rows)]: all rows, and the ratios among them where there are any."""
     return [(name, rows)] + [(f"{name}, in x", some) for some in [ratios(rows)] if some]
 
 
-def compared(one):
+def compared(one: dict[str, Any]) -> dict[str, Cell]:
     return {"who": one["who"], "rows": number(one["rows"])} | errors(one)
 
 
-def errors(found):
+def errors(found: dict[str, Any]) -> dict[str, Cell]:
     names = ("mean", "median", "max")
     return {f"{n} error": share(found[f"{n}_error"]) for n in names}
 
 
-def share(value):
+def share(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from ..machine import Costs
+from ..result import Result
 from .designs import DESIGNS
 from .script import Script
 
@@ -12,7 +14,9 @@ ALONE, CROWDED = (0, 0), (35, 35)  # threads that spin on the caller's socket, a
 SOCKETS = 8
 
 
-def calls(call, pages=1, spinning=ALONE, costs=None):
+def calls(
+    call: str, pages: int = 1, spinning: tuple[int, int] = ALONE, costs: Costs | None = None
+) -> dict[str, float]:
     """{design: ns of a call}, one that changes `pages` entries of 4 KiB pages.
 
     call  "mmap", "mprotect" or "munmap". A neighbour in the same leaf table keeps it from being freed; every
@@ -31,16 +35,17 @@ def calls(call, pages=1, spinning=ALONE, costs=None):
     return {name: ns_of(result, call) for name, result in found.items()}
 
 
-def loop(script, call, pages):
+def loop(script: Script, call: str, pages: int) -> None:
     """The range is mapped before and after; but for mmap it has entries when the call comes."""
     if call != "mmap":
         script.touch(0, TARGET + np.arange(pages))
     if call == "mprotect":
-        return script.mprotect(0, TARGET, pages)
+        script.mprotect(0, TARGET, pages)
+        return
     script.munmap(0, TARGET, pages)
     script.mmap(0, TARGET, pages)
 
 
-def ns_of(result, call):
+def ns_of(result: Result, call: str) -> float:
     (found,) = (one for one in result.price.system_calls if one.call == call)
     return found.ns

@@ -1,13 +1,15 @@
 """How close rows come: fitted ones are counted and never judged."""
 
+from collections.abc import Callable, Sequence
 from statistics import mean, median
+from typing import Any
 
-from .row import KINDS, NOT_REPRODUCIBLE, relative
+from .row import KINDS, NOT_REPRODUCIBLE, Row
 
 WITHIN = (0.05, 0.10, 0.25)
 
 
-def tally(rows):
+def tally(rows: Sequence[Row]) -> dict[str, Any]:
     """{what: count or share} of Rows.
 
     rows, and one count a kind; judged: rows that are evidence and not bounds; within_5, within_10, within_25:
@@ -20,48 +22,47 @@ def tally(rows):
     judged = [row for row in rows if row.evidence and not row.figure.bound]
     errors = [abs(row.error) for row in judged if row.error is not None]
     bounds = [row.holds for row in rows if row.evidence and row.holds is not None]
-    found = {"rows": len(rows)} | {kind: sum(row.kind == kind for row in rows) for kind in KINDS}
+    found: dict[str, Any] = {"rows": len(rows)}
+    found |= {kind: sum(row.kind == kind for row in rows) for kind in KINDS}
     found |= {"judged": len(judged), "no_error": len(judged) - len(errors)}
     found |= {f"within_{share:.0%}".rstrip("%"): sum(e <= share for e in errors) for share in WITHIN}
     found |= spread(errors) | {"bounds": len(bounds), "bounds_held": sum(bounds)}
-    spans = [row for row in judged if row.ours.low < row.ours.high]
-    inside = sum(row.ours.low <= row.figure.value <= row.ours.high for row in spans)
+    spans = [row for row in judged if row.number.low < row.number.high]
+    inside = sum(row.number.low <= row.figure.value <= row.number.high for row in spans)
     found |= {"intervals": len(spans), "inside": inside}
     return found | missed([row for row in rows if row.kind == NOT_REPRODUCIBLE])
 
 
-def missed(rows):
+def missed(rows: Sequence[Row]) -> dict[str, Any]:
     """The part of tally that is about rows that are not reproducible, yet have a number."""
     errors = [abs(row.error) for row in rows if row.error is not None]
     bounds = [row.holds for row in rows if row.holds is not None]
-    found = {"missed": len(errors), "missed_median_error": median(errors) if errors else None}
+    found: dict[str, Any] = {"missed": len(errors), "missed_median_error": median(errors) if errors else None}
     return found | {"missed_bounds": len(bounds), "missed_bounds_held": sum(bounds)}
 
 
-def ratios(rows):
+def ratios(rows: Sequence[Row]) -> list[Row]:
     """Those of the Rows that are ratios of run times or speeds: no counts, sizes, rates or shares."""
     return [row for row in rows if row.figure.unit == "x"]
 
 
-def spread(errors, suffix="_error"):
+def spread(errors: Sequence[float]) -> dict[str, float | None]:
     """{mean, median, max} of absolute errors, None without any."""
-    names = {"mean": mean, "median": median, "max": max}
-    return {name + suffix: (of(errors) if errors else None) for name, of in names.items()}
+    names: dict[str, Callable[[Sequence[float]], float]] = {"mean": mean, "median": median, "max": max}
+    return {f"{name}_error": (of(errors) if errors else None) for name, of in names.items()}
 
 
-def baselines(rows):
+def baselines(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """[{who, rows, mean_error, median_error, max_error}]: ours and both baselines on the same rows, those
-    that are evidence and have both. Empty without any."""
+    that are evidence, have both, and are relative to a published number. Empty without any."""
     same = [
-        row for row in rows if row.evidence and row.error is not None and None not in (row.mean, row.constant)
+        (row.figure.value, (row.number.middle, row.mean, row.constant))
+        for row in rows
+        if row.evidence and row.error is not None and row.figure.value
+        if row.mean is not None and row.constant is not None
     ]
-    said = {
-        "ours": lambda row: row.ours.middle,
-        "configuration mean": lambda row: row.mean,
-        "constant speed-up": lambda row: row.constant,
-    }
-    return [
-        {"who": who, "rows": len(same)} | spread([abs(relative(of(row), row.figure.value)) for row in same])
-        for who, of in said.items()
-        if same
-    ]
+    found: list[dict[str, Any]] = []
+    for k, who in enumerate(("ours", "configuration mean", "constant speed-up") if same else ()):
+        errors = [abs(said[k] - value) / abs(value) for value, said in same]
+        found.append({"who": who, "rows": len(same)} | spread(errors))
+    return found

@@ -1,16 +1,22 @@
 """A thread of another node than the one that filled memory walks through it (Hydra, sections 5.3 and 5.4)."""
 
+from collections.abc import Sequence
+
 import msgspec
 
-from ..machine import load_machine
+from ..capture import Capture
+from ..machine import Machine, load_machine
+from ..result import Result
 from ..whatif import whatif
+from .bench import Bench
+from .designs import LINUX, MITOSIS, Design
 
 GIB = 1 << 30
 DEGREES = tuple(range(10))
 MAIN = 0
 
 
-def traversal(bench, size=GIB):
+def traversal(bench: Bench, size: int = GIB) -> tuple[dict[str | int, float], int]:
     """({design: ns}, pages): each page once, in random order, from node 1; filled and mapped from node 0.
 
     Nothing hides behind anything else: every access waits for its walk, for its data from node 0, and for the
@@ -26,7 +32,9 @@ def traversal(bench, size=GIB):
     return {name: waiting(result, machine) + pages * data for name, result in found.items()}, pages
 
 
-def migrated(bench, contended=True, size=GIB >> 2, visits=64):
+def migrated(
+    bench: Bench, contended: bool = True, size: int = GIB >> 2, visits: int = 64
+) -> dict[str | int, float]:
     """{design: ns an access}: the thread and its data have moved to node 1, the tables were made on node 0.
 
     visits  accesses a page, evenly at random. Caches are scaled to the dataset as 45 MB are to 128 GiB, so
@@ -43,7 +51,7 @@ def migrated(bench, contended=True, size=GIB >> 2, visits=64):
     return {name: waiting(result, machine) / (visits * pages) + data for name, result in found.items()}
 
 
-def scaled(machine, factor):
+def scaled(machine: Machine, factor: float) -> Machine:
     """The machine with caches of `factor` times their size."""
     caches = {
         name: msgspec.structs.replace(one, bytes=int(one.bytes * factor))
@@ -52,8 +60,10 @@ def scaled(machine, factor):
     return msgspec.structs.replace(machine, **caches)
 
 
-def replays(capture, machine, contended=False, degrees=DEGREES):
-    asked = [("linux", {}), ("mitosis", {}), *(("hydra", {"prefetch": degree}) for degree in degrees)]
+def replays(
+    capture: Capture, machine: Machine, contended: bool = False, degrees: Sequence[int] = DEGREES
+) -> dict[str | int, Result]:
+    asked: list[Design] = [LINUX, MITOSIS, *(("hydra", {"prefetch": degree}) for degree in degrees)]
     results = whatif(
         capture.snapshot, capture.trace, machine, asked, baseline="linux", contended=contended,
         cache_dir=capture.cache,
@@ -61,6 +71,6 @@ def replays(capture, machine, contended=False, degrees=DEGREES):
     return dict(zip(("linux", "mitosis", *degrees), results, strict=True))
 
 
-def waiting(result, machine):
+def waiting(result: Result, machine: Machine) -> float:
     """ns that walks and page tables take, all exposed."""
     return (result.price.walk_cycles + result.price.management_cycles) / machine.ghz

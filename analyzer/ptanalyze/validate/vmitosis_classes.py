@@ -1,8 +1,13 @@
 """vMitosis, Figure 2: where leaf entries are, seen from each socket."""
 
+from collections.abc import Iterator
+
+import numpy as np
+
 from ..result import Estimate
-from .published import published
-from .row import MODELLED, not_reproducible, row
+from .bench import Bench
+from .published import Figure, published
+from .row import MODELLED, Row, not_reproducible, row
 from .wide import CANNEAL, CLASSES, counted, made, shares
 
 PAPER = published("vmitosis")
@@ -26,7 +31,7 @@ OBLIVIOUS = (
 )
 
 
-def figure_2(bench):
+def figure_2(bench: Bench) -> Iterator[Row]:
     """Classes of leaf entries."""
     even = made(bench, "visible", trace=False, placement="interleave", host_placement="interleave")
     found = 100 * shares(even)
@@ -50,7 +55,7 @@ def figure_2(bench):
     yield from oblivious(middle)
 
 
-def oblivious(even):
+def oblivious(even: np.ndarray) -> Iterator[Row]:
     for workload in ("canneal", "graph500"):
         for one in classes(workload, "numa-oblivious", even, even, OBLIVIOUS):
             yield not_reproducible(one.figure, OBLIVIOUS, one.ours)
@@ -58,7 +63,7 @@ def oblivious(even):
     yield not_reproducible(PAPER["oblivious-one-remote"], OBLIVIOUS, 100 - even[0])
 
 
-def classes(workload, vm, ours, other, note):
+def classes(workload: str, vm: str, ours: np.ndarray, other: np.ndarray, note: str) -> Iterator[Row]:
     """A row a class: the mean over sockets, as published in counts; the interval reaches to `other`."""
     known = 100 * counted(workload, vm).mean(axis=0)
     for kind, published_share, middle, end in zip(CLASSES, known, ours, other, strict=True):
@@ -67,5 +72,5 @@ def classes(workload, vm, ours, other, note):
         yield row(figure, Estimate(min(middle, end), middle, max(middle, end)), MODELLED, note)
 
 
-def measured(name, title, value):
+def measured(name: str, title: str, value: float) -> Figure:
     return PAPER.measured(name, "Figure 2, section 2.2", title, "%", value)

@@ -1,16 +1,18 @@
 """vMitosis, Figure 6: a one-socket workload over time, moved to another socket, its data after it."""
 
+from collections.abc import Iterator
 from itertools import product
 
 import msgspec
 import numpy as np
 
 from ..cost import read_cycles
-from ..machine import load_costs, load_machine
-from ..result import Estimate
+from ..machine import Machine, load_costs, load_machine
+from ..result import Estimate, Result
 from ..world.data_moves import Moves
+from .bench import Bench
 from .published import published
-from .row import MODELLED, row
+from .row import MODELLED, Row, row
 from .wide import OUTSIDE
 
 PAPER = published("vmitosis")
@@ -29,7 +31,7 @@ NOTE = (
 )
 
 
-def figure_6_modelled(bench):
+def figure_6_modelled(bench: Bench) -> Iterator[Row]:
     """Throughput once data have followed, by what follows with them; left out of quick runs."""
     if bench.quick:
         return
@@ -47,7 +49,7 @@ def figure_6_modelled(bench):
         yield row(PAPER[name], ours, MODELLED, NOTE)
 
 
-def small_caches(machine):
+def small_caches(machine: Machine) -> Machine:
     """A Machine whose data caches are as much smaller as the workload is."""
     less = {}
     for name in ("l2", "llc"):
@@ -58,18 +60,20 @@ def small_caches(machine):
     return msgspec.structs.replace(machine, **less)
 
 
-def throughput_left(result, machine, accesses):
+def throughput_left(result: Result, machine: Machine, accesses: float) -> Estimate:
     """Estimate of the throughput in the last window, in % of that in the first, by the additive law."""
-    costs, walks = load_costs(machine), result.series.dram.astype(float)
+    series = result.series
+    assert series is not None, "no windows were asked for"
+    costs, walks = load_costs(machine), series.dram.astype(float)
     cycles = read_cycles(machine, contended=True)
     stalled = np.einsum("wdrs,rs->w", walks, cycles[..., 1])
-    before, after = (stalled[k] / result.series.walks[k] for k in (0, -1))
+    before, after = (stalled[k] / series.walks[k] for k in (0, -1))
     cached = result.reads[..., 0].sum() / result.walks * cycles[0, 0, 0]
     missed = result.walks / (accesses * WINDOWS)
 
-    def left(exposed, cpi):
+    def left(exposed: float, cpi: float) -> float:
         first, last = (OUTSIDE * cpi + exposed * missed * (cached + waits) for waits in (before, after))
-        return 100 * first / last
+        return float(100 * first / last)
 
     e, cpi = costs.exposed, costs.cycles_per_instruction
     corners = [left(*corner) for corner in product((e.low, e.high), (cpi.low, cpi.high))]

@@ -1,17 +1,20 @@
 """vMitosis, section 5.2: shadow paging, and section 4.4: what migration costs where nothing moves."""
 
+from collections.abc import Iterator
+
 from ..machine import load_machine
+from .bench import Bench
 from .calls import ZEROING_NS
 from .published import published
-from .row import MODELLED, row
-from .wide import made, scaled, speedup
+from .row import MODELLED, Row, row
+from .wide import made, run_cycles, scaled, speedup
 
 PAPER = published("vmitosis")
 MIB = 1 << 20
 SIZES = ("4KiB", "4MiB", "4GiB")
 
 
-def shadow(bench):
+def shadow(bench: Bench) -> Iterator[Row]:
     """One table instead of two: walks, initialization, and programs that change their tables."""
     found = bench.replay(made(bench, "visible"), ["linux", "shadow+mitosis"])
     note = f"{scaled(bench)}; shadow tables replicated, against two tables with a single copy each"
@@ -28,25 +31,28 @@ def shadow(bench):
     yield row(PAPER["shadow-worst"], calls["shadow"]["mprotect"] / calls["linux"]["mprotect"], MODELLED, note)
 
 
-def initializations(bench):
+def initializations(bench: Bench) -> tuple[float, float]:
     """(cycles under linux, under shadow) of first touches alone."""
     size = 256 * MIB
     capture = bench.capture(size=size, guest="visible", init_trace=True, accesses=1, threads=4)
     found = bench.replay(capture, ["linux", "shadow"])
     machine = load_machine("vmitosis-cascade-lake")
     zeroing = size // 4096 * ZEROING_NS * machine.ghz
-    return tuple(found[name].price.run_cycles + zeroing for name in ("linux", "shadow"))
+    linux, shadow = (run_cycles(found[name]) + zeroing for name in ("linux", "shadow"))
+    return linux, shadow
 
 
-def changing(bench, policies):
+def changing(bench: Bench, policies: list[str]) -> dict[str, dict[str, float]]:
     """{policy: {call: ns}} of a program that protects and unmaps 64 KiB again and again."""
-    asked = {"size": 64 * MIB, "guest": "visible", "threads": 1, "nodes": 4, "accesses": 200_000}
-    capture = bench.capture(mprotect_every=1000, munmap_every=1000, **asked)
+    capture = bench.capture(
+        size=64 * MIB, guest="visible", threads=1, nodes=4, accesses=200_000, mprotect_every=1000,
+        munmap_every=1000,
+    )  # fmt: skip
     found = bench.replay(capture, policies)
     return {name: {one.call: one.ns for one in result.price.system_calls} for name, result in found.items()}
 
 
-def migration(bench):
+def migration(bench: Bench) -> Iterator[Row]:
     """Calls of vMitosis in its migration mode over Linux's: counters are kept, no copies."""
     calls = changing(bench, ["linux", "vmitosis-migrate"])
     note = (

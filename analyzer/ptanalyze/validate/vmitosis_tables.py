@@ -1,5 +1,7 @@
 """vMitosis, Tables 4 to 6: groups of vCPUs, system calls, page-table memory; reads of a walk."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ..bundled import bundled
@@ -9,9 +11,10 @@ from ..synth.layout import lay_out
 from ..synth.space import START
 from ..vcpu_groups import groups
 from ..walk import explain
+from .bench import Bench
 from .calls import million_entries_per_second
 from .published import published
-from .row import FITTED, REPLAYED, row
+from .row import FITTED, REPLAYED, Row, row
 
 PAPER = published("vmitosis")
 SOCKETS = [(0, 4, 8), (1, 5, 9), (2, 6, 10), (3, 7, 11)]
@@ -22,7 +25,7 @@ FITTED_LINUX = {(call, size) for call in ("mmap", "mprotect", "munmap") for size
 FITTED_COPIES = {("mprotect", "4KiB"), *((call, "4GiB") for call in ("mmap", "mprotect", "munmap"))}
 
 
-def table_4(bench):
+def table_4(bench: Bench) -> Iterator[Row]:
     """Groups from the published latencies of 12 of the 192 vCPUs."""
     matrix = read_matrix(bundled("models") / "reference" / "vmitosis-table-4.tsv")
     found = groups(matrix.ns, matrix.cpus)
@@ -32,7 +35,7 @@ def table_4(bench):
     yield row(PAPER["grouped"], named, REPLAYED, note)
 
 
-def table_5(bench):
+def table_5(bench: Bench) -> Iterator[Row]:
     """System calls, by models/costs/server-2020.toml."""
     machine = load_machine("vmitosis-cascade-lake")
     note = "cost file server-2020; ADR 9 says which cells it was made from"
@@ -45,7 +48,7 @@ def table_5(bench):
             yield row(PAPER[f"{call}-{size}-replication"], four, kind, note)
 
 
-def table_6(bench):
+def table_6(bench: Bench) -> Iterator[Row]:
     """Bytes of all tables that map 1.5 TiB, upper levels included, times what the policy makes of each."""
     small, huge = table_bytes(WORKLOAD), table_bytes(WORKLOAD, huge=True)
     note = "every table page of 1.5 TiB laid out, upper levels included; copies as the policy makes them"
@@ -64,7 +67,7 @@ def table_6(bench):
     yield row(PAPER["huge-share"], 100 * extra * huge / WORKLOAD, REPLAYED, less)
 
 
-def copies_made(bench):
+def copies_made(bench: Bench) -> dict[int, tuple[float, float]]:
     """{replicas: (copies of a gPT page, of an ePT page)} that vmitosis-replicate makes on so many nodes."""
     capture = bench.capture(trace=False, size=8 << 20, guest="visible")
     nodes = {1: "0", 2: "0,1", 4: "0,1,2,3"}
@@ -77,12 +80,12 @@ def copies_made(bench):
     }
 
 
-def table_bytes(size, huge=False):
+def table_bytes(size: int, huge: bool = False) -> int:
     regions = (START >> 21) + np.arange(size >> 21)
     return PAGE * len(lay_out(regions, np.full(len(regions), huge), 4))
 
 
-def cold_walks(bench):
+def cold_walks(bench: Bench) -> Iterator[Row]:
     """Reads of a walk that finds nothing in any cache, step by step through made page tables."""
     note = "one address of a made capture, walked with empty caches"
     for levels in (4, 5):

@@ -1,12 +1,15 @@
 """vMitosis, Figures 1, 3 and 6: one-socket workloads whose tables are remote or repaired, by the law."""
 
+from collections.abc import Iterator
+
 from ..law.calibrate import calibrate
 from ..law.closed_forms import Run
-from ..law.predict import predict
+from ..law.predict import Prediction, predict
 from ..result import Estimate
+from .bench import Bench
 from .law_rows import ONE_RUN, calibration, slowdown, took
-from .published import published
-from .row import DEFINITION, FITTED, REPLAYED, not_reproducible, row
+from .published import Figure, published
+from .row import DEFINITION, FITTED, REPLAYED, Row, not_reproducible, row
 
 PAPER = published("vmitosis")
 FAMILY = "thin-2D-4K"
@@ -28,7 +31,14 @@ HUGE_NOTE = (
 FRAGMENTED_NOTE = "fragmented, so mostly 4 KiB pages in the guest, and 2 MiB pages in the host"
 
 
-def measured(workload, config, local="LL", family=FAMILY, where="Figure 1, section 2.1", second=""):
+def measured(
+    workload: str,
+    config: str,
+    local: str = "LL",
+    family: str = FAMILY,
+    where: str = "Figure 1, section 2.1",
+    second: str = "",
+) -> Figure:
     """Figure: run time at a configuration over the local one, from the artifact."""
     known = f"{local} and {second}" if second else local
     title = f"{WORKLOADS[workload]}, {config} over {local}, from {known}"
@@ -38,13 +48,13 @@ def measured(workload, config, local="LL", family=FAMILY, where="Figure 1, secti
     )
 
 
-def figure_1(bench):
+def figure_1(bench: Bench) -> Iterator[Row]:
     """Slow-downs; once from the all-local run alone, once with RR added."""
     found = {}
     for workload in WORKLOADS:
         for config in FIGURE_1:
             one = slowdown(measured(workload, config), FAMILY, FAMILY, workload, "LL", config)
-            found[workload, config] = one.ours.middle
+            found[workload, config] = one.number.middle
             yield one
         for config in FIGURE_1:
             figure = measured(workload, config, second=SECOND)
@@ -59,7 +69,7 @@ def figure_1(bench):
     yield row(PAPER["remote-gpt-over-ept"], 1.0, DEFINITION, halves)
 
 
-def figure_3(bench):
+def figure_3(bench: Bench) -> Iterator[Row]:
     """What migrating one table or both repairs: 4 KiB pages, THP, and THP in a fragmented guest."""
     where, gains = "Figure 3, section 4.1", {}
     for workload in WORKLOADS:
@@ -78,7 +88,7 @@ def figure_3(bench):
     yield from with_huge_pages(where)
 
 
-def with_huge_pages(where):
+def with_huge_pages(where: str) -> Iterator[Row]:
     for family, (local, configs, workloads) in HUGE.items():
         for workload in workloads:
             for config in configs:
@@ -93,7 +103,7 @@ def with_huge_pages(where):
     yield not_reproducible(PAPER["thp-bloat"], "how much memory a program's huge pages waste is not modelled")
 
 
-def huge(figure, family, workload, local, config):
+def huge(figure: Figure, family: str, workload: str, local: str, config: str) -> Row:
     """Row of a run with THP: in a fragmented guest most pages are small, and the law is for those."""
     if family == "thin-2D-THP":
         found = slowdown(figure, family, FAMILY, workload, local, config)
@@ -101,7 +111,7 @@ def huge(figure, family, workload, local, config):
     return slowdown(figure, family, FAMILY, workload, local, config, note=FRAGMENTED_NOTE)
 
 
-def figure_6(bench):
+def figure_6(bench: Bench) -> Iterator[Row]:
     """Memcached before and after it moved: the law from what one of the repaired configurations shows.
 
     Throughput is the reciprocal of run time. RRI+g leaves the ePT remote; from its throughput alone follow
@@ -125,10 +135,10 @@ def figure_6(bench):
     yield not_reproducible(PAPER["initial-throughput"], absolute)
 
 
-def inverse(slower):
+def inverse(slower: Prediction) -> Estimate:
     """Estimate of the throughput that a slow-down leaves, in %."""
     return Estimate(100 / slower.high, 100 / slower.middle, 100 / slower.low)
 
 
-def lost(kept):
+def lost(kept: Estimate) -> Estimate:
     return Estimate(100 - kept.high, 100 - kept.middle, 100 - kept.low)

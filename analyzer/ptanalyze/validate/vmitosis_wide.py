@@ -1,9 +1,12 @@
 """vMitosis, Figures 4 and 5, and misplaced replicas: workloads on all four sockets."""
 
-from ..result import Estimate
+from collections.abc import Iterator
+
+from ..result import Estimate, Result
+from .bench import Bench
 from .law_rows import beside, misplaced, replicated, run_of, took
 from .published import published
-from .row import DEFINITION, MODELLED, REPLAYED, not_reproducible, row
+from .row import DEFINITION, MODELLED, REPLAYED, Interval, Row, not_reproducible, row
 from .wide import counted, made, remote, scaled, slower, speedup
 
 PAPER = published("vmitosis")
@@ -25,7 +28,7 @@ LAW = (
 )
 
 
-def figure_4(bench):
+def figure_4(bench: Bench) -> Iterator[Row]:
     """Replicas in a NUMA-visible VM."""
     gains = {}
     for workload in WORKLOADS:
@@ -35,7 +38,7 @@ def figure_4(bench):
             one = law_row(
                 "wide-NV-4K", workload, config, "M", known, LAW.format(counts), "Figure 4, section 4.2.1 (4a)"
             )
-            gains[workload, config] = one.ours.middle
+            gains[workload, config] = one.number.middle
             yield one
     note = "predicted for Graph500 and Canneal alone; counters of the other two are not at hand"
     yield row(PAPER["visible-least"], min(gains.values()), REPLAYED, note)
@@ -46,7 +49,7 @@ def figure_4(bench):
     yield from huge_pages_visible()
 
 
-def modelled_gains(bench):
+def modelled_gains(bench: Bench) -> Iterator[Row]:
     """The same of a modelled workload, whose counters nobody measured."""
     found = bench.replay(made(bench, "visible"), ["linux", "vmitosis-replicate"])
     ours = speedup(found["vmitosis-replicate"])
@@ -54,7 +57,7 @@ def modelled_gains(bench):
         yield row(PAPER[name], ours, MODELLED, f"{scaled(bench)}; {end} of the paper's workloads")
 
 
-def huge_pages_visible():
+def huge_pages_visible() -> Iterator[Row]:
     where = "Figure 4, section 4.2.1 (4b)"
     note = "the law was fitted on 4 KiB pages: 2 MiB pages' tables mostly fit the caches, so f is far smaller"
     for workload in WORKLOADS:
@@ -67,7 +70,15 @@ def huge_pages_visible():
         yield not_reproducible(PAPER[name], note, ours)
 
 
-def law_row(family, workload, config, suffix, known, note, where):
+def law_row(
+    family: str,
+    workload: str,
+    config: str,
+    suffix: str,
+    known: tuple[float, float],
+    note: str,
+    where: str,
+) -> Row:
     """Row of the run time without replicas over that with them."""
     runs = [(w, c, c + m) for w in WORKLOADS for c, m in PAIRS[family]]
     gains = {(w, after): took(family, w, before) / took(family, w, after) for w, before, after in runs}
@@ -80,7 +91,7 @@ def law_row(family, workload, config, suffix, known, note, where):
     return row(figure, ours, REPLAYED, note, **beside(gains, workload, config + suffix))
 
 
-def figure_5(bench):
+def figure_5(bench: Bench) -> Iterator[Row]:
     """Replicas in a NUMA-oblivious VM, para- and fully virtualized."""
     where, gains = "Figure 5, section 4.2.2", {}
     for workload in WORKLOADS:
@@ -88,7 +99,7 @@ def figure_5(bench):
         for suffix in ("MP", "MF"):
             note = LAW.format("as counted for Figure 2")
             one = law_row("wide-NO-4K", workload, "OF", suffix, known, note, where)
-            gains[workload] = one.ours.middle
+            gains[workload] = one.number.middle
             yield one
     few = "predicted for Graph500 and Canneal alone; counters of the other two are not at hand"
     yield row(PAPER["oblivious-least"], min(gains.values()), REPLAYED, few)
@@ -105,7 +116,7 @@ def figure_5(bench):
         yield not_reproducible(PAPER["oblivious-thp-most"], f"{workload.capitalize()}: {huge}", ours)
 
 
-def misplaced_replicas(bench):
+def misplaced_replicas(bench: Bench) -> Iterator[Row]:
     """Every CPU walks another node's replica of the gPT (section 4.2.2)."""
     capture = made(bench, "oblivious", host_placement="interleave")
     policies = [
@@ -131,12 +142,12 @@ def misplaced_replicas(bench):
         yield row(PAPER[name], percent_more(slower(alone["vmitosis-replicate"])), MODELLED, note)
 
 
-def percent_more(ratio):
+def percent_more(ratio: Interval) -> Estimate:
     """Estimate of how many % longer, from a ratio of run times."""
     return Estimate(*(100 * (value - 1) for value in (ratio.low, ratio.middle, ratio.high)))
 
 
-def remote_leaves(result):
+def remote_leaves(result: Result) -> tuple[float, float]:
     """(% of the gPT's leaf reads that are remote, % of the ePT's)."""
-    _, lr, rl, rr = 100 * result.classes.sum(axis=0) / result.classes.sum()
+    _, lr, rl, rr = (100 * result.classes.sum(axis=0) / result.classes.sum()).tolist()
     return rl + rr, lr + rr

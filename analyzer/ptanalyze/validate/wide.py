@@ -1,12 +1,16 @@
 """Workloads on all sockets, made by synth, and where their leaf entries are, modelled and as published."""
 
 from functools import cache
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ..bundled import bundled
+from ..capture import Capture
 from ..locality import mapped_locality
-from ..result import Estimate
+from ..result import Estimate, Result
+from .bench import Bench
 
 CLASSES = ("LL", "LR", "RL", "RR")
 SOCKETS = 4
@@ -18,16 +22,21 @@ CANNEAL = {"size": 1900 * BLOCK, "threads": 12, "threads_to_nodes": ",".join("0"
 OUTSIDE = 225
 
 
-def made(bench, guest, trace=True, **more):
+def made(bench: Bench, guest: str, trace: bool = True, **more: Any) -> Capture:
     """Capture of a workload that all sockets share, of a size whose tables no cache holds."""
     size = bench.size(32 * GIB, 16 * GIB)
     accesses = bench.size(4_000_000, 200_000)
-    asked = {"size": size, "guest": guest, "accesses": accesses, "instructions_per_access": OUTSIDE}
-    asked |= {"init_trace": False} | more
-    return bench.capture(trace=trace, **asked)
+    asked: dict[str, Any] = {
+        "size": size,
+        "guest": guest,
+        "accesses": accesses,
+        "instructions_per_access": OUTSIDE,
+        "init_trace": False,
+    }
+    return bench.capture(trace=trace, **asked | more)
 
 
-def scaled(bench):
+def scaled(bench: Bench) -> str:
     """A sentence on what `made` is."""
     size, accesses = bench.size(32, 16), bench.size("4,000,000", "200,000")
     return (
@@ -36,34 +45,47 @@ def scaled(bench):
     )
 
 
-def shares(capture):
+def shares(capture: Capture) -> np.ndarray:
     """float64[sockets, 4]: share of the leaf entries in each class, seen from each socket."""
-    counts = mapped_locality(capture).by_class()[0].astype(float)
-    return counts / counts.sum(axis=1, keepdims=True)
+    return of_each(mapped_locality(capture).by_class()[0])
 
 
 @cache
-def counted(workload, vm):
+def counted(workload: str, vm: str) -> np.ndarray:
     """float64[sockets, 4]: the same as published in counts, of the last dump."""
     rows = pd.read_csv(bundled("models") / "reference" / "vmitosis-figure-2.csv")
     rows = rows[(rows.workload == workload) & (rows.vm == vm)]
     rows = rows[rows.dump == rows.dump.max()].sort_values("socket")
-    found = rows[list(CLASSES)].to_numpy(float)
-    return found / found.sum(axis=1, keepdims=True)
+    return of_each(rows[list(CLASSES)].to_numpy(float))
 
 
-def remote(shares):
+def of_each(counts: np.ndarray) -> np.ndarray:
+    """float64[sockets, 4]: shares of counts of each socket."""
+    found: np.ndarray = counts / counts.sum(axis=1, keepdims=True)
+    return found
+
+
+def remote(shares: np.ndarray) -> tuple[float, float]:
     """(remote share of the gPT's leaf entries, of the ePT's), over all sockets."""
-    _, lr, rl, rr = shares.mean(axis=0)
+    _, lr, rl, rr = shares.mean(axis=0).tolist()
     return rl + rr, lr + rr
 
 
-def speedup(result):
+def speedup(result: Result) -> Estimate:
     """Estimate of a Result's speed-up over its baseline."""
-    return result.price.speedup
-
-
-def slower(result):
-    """Estimate of a Result's run time over its baseline's."""
     found = result.price.speedup
+    assert found is not None, "a replayed trace has a run time"
+    return found
+
+
+def run_cycles(result: Result) -> float:
+    """Cycles of a Result's whole run."""
+    found = result.price.run_cycles
+    assert found is not None, "a replayed trace has a run time"
+    return found
+
+
+def slower(result: Result) -> Estimate:
+    """Estimate of a Result's run time over its baseline's."""
+    found = speedup(result)
     return Estimate(1 / found.high, 1 / found.middle, 1 / found.low)
