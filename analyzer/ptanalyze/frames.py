@@ -174,18 +174,22 @@ def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence
 
 
 def page_tables_frame(snapshot: Snapshot) -> DataFrame:
-    """One row a table page, in the snapshot's order: dimension, level, base, span_bytes, node, tracers.
+    """tables_frame of a snapshot's one or two trees; attrs["nodes"]: NUMA nodes of the captured machine."""
+    trees = {"PT" if snapshot.native else "gPT": snapshot.guest}
+    if snapshot.host is not None:
+        trees["ePT"] = snapshot.host
+    return tables_frame(trees, len(snapshot.topology))
+
+
+def tables_frame(trees: Mapping[str, Tree], nodes: int) -> DataFrame:
+    """One row a table page, in the trees' order: dimension, level, base, span_bytes, node, tracers.
 
     base is the first (guest-)virtual or, of ePT, guest-physical address that the table maps; node is -1 where
     unknown; tracers marks tables that map only what the tracer brought. There is no physical address in it.
-    attrs["nodes"]: how many NUMA nodes the captured machine has.
     """
-    trees = [("PT" if snapshot.native else "gPT", snapshot.guest)]
-    if snapshot.host is not None:
-        trees.append(("ePT", snapshot.host))
-    parts = [columns_of(name, tree) for name, tree in trees]
+    parts = [columns_of(name, tree) for name, tree in trees.items()]
     table = DataFrame({key: np.concatenate([part[key] for part in parts]) for key in parts[0]})
-    return described(table.astype({"dimension": "category"}), nodes=len(snapshot.topology))
+    return described(table.astype({"dimension": "category"}), nodes=nodes)
 
 
 def columns_of(name: str, tree: Tree) -> dict[str, Any]:
@@ -208,6 +212,105 @@ def differences_frame(found: Any) -> DataFrame:
     rest = {"alike": found.alike, "only_a": list(found.only_a), "only_b": list(found.only_b)}
     table = DataFrame(rows, columns=columns).astype({"change": float, "ratio": float})
     return described(table, **rest, exact=found.exact)
+
+
+def walk_frame(path: Any, nodes: Sequence[int]) -> DataFrame:
+    """One row a read of a walk.Path, in the hardware's order, with walk.Step's columns.
+
+    attrs: address; nodes: ids of the captured machine's; page: {"frame", "bytes", "node", "stopped"}, frame
+    None and stopped a sentence where the address is not mapped. Shows physical addresses.
+    """
+    page = {
+        "frame": path.page_frame,
+        "bytes": path.page_bytes,
+        "node": path.page_node,
+        "stopped": path.stopped,
+    }
+    table = DataFrame([vars(step) for step in path.steps])
+    return described(table, address=path.address, nodes=list(nodes), page=page)
+
+
+def changes_frame(found: Sequence[Any]) -> DataFrame:
+    """vm.diff.TreeDiffs as table pages by dimension, level, what, from_node, to_node: table_pages.
+
+    what is one of vm.diff.KINDS; a node is NaN where it says nothing (same, moved: within a node) or there is
+    none (created, gone), -1 where unknown.
+    """
+    rows: list[tuple[Any, ...]] = []
+    for tree in found:
+        counts = {what: n for what, n in tree.pages.items() if what[1] in ("same", "moved")}
+        rows += [(tree.dimension, *what, None, None, n) for what, n in counts.items()]
+        for (level, a, b), n in tree.moves.items():
+            what = "created" if a is None else "gone" if b is None else "other node"
+            rows.append((tree.dimension, level, what, a, b, n))
+    columns = ["dimension", "level", "what", "from_node", "to_node", "table_pages"]
+    return described(DataFrame(rows, columns=columns).astype({"from_node": float, "to_node": float}))
+
+
+def findings_frame(findings: Sequence[Any]) -> DataFrame:
+    """One row a check.Finding: check, verdict, examined, wrong, share (wrong of examined), reason."""
+    rows = [
+        (one.name, one.verdict, one.examined, one.wrong, one.wrong / max(one.examined, 1), one.reason)
+        for one in findings
+    ]
+    return described(DataFrame(rows, columns=["check", "verdict", "examined", "wrong", "share", "reason"]))
+
+
+def latency_frame(
+    matrices: Mapping[str, Any], ids: Sequence[int], of: str = "node", groups: Sequence[Sequence[int]] = ()
+) -> DataFrame:
+    """Square matrices of latency as rows: state, reader, server, latency_ns (NaN where not measured).
+
+    matrices  {state, e.g. "idle": [reader][server] in ns}, None where there is none
+    ids       what rows and columns stand for: `of` says whether nodes or CPUs; `groups` of them, if any
+    """
+    rows = [
+        (state, reader, server, float(ns))
+        for state, matrix in matrices.items()
+        if matrix is not None
+        for reader, row in zip(ids, matrix, strict=True)
+        for server, ns in zip(ids, row, strict=True)
+    ]
+    table = DataFrame(rows, columns=["state", "reader", "server", "latency_ns"])
+    return described(table, of=of, groups=[list(group) for group in groups])
+
+
+def fit_frame(fit: Any) -> DataFrame:
+    """A vm_fit.Fit: guest frames by what (tables, pages) and outcome (mapped, not faulted in, outside)."""
+    rows = [
+        (what, outcome, count)
+        for what, share in (("tables", fit.tables), ("pages", fit.pages))
+        for outcome, count in (
+            ("mapped by the host", share.mapped),
+            ("not faulted in", share.not_faulted),
+            ("outside every slot", share.outside),
+        )
+    ]
+    return described(DataFrame(rows, columns=["what", "outcome", "frames"]))
+
+
+def coefficients_frame(calibration: Any) -> DataFrame:
+    """A law.calibration.Calibration as intervals: coefficient, kind (share, stretch), low, middle, high.
+
+    What was not counted has no row; a stretch is a latency over the local one.
+    """
+    named = (
+        ("e: share of walk cycles that adds to run time", "share", calibration.exposed),
+        ("f: share of walk cycles that waits for DRAM", "share", calibration.dram_share),
+        ("gPT's part of that", "share", calibration.gpt_part),
+        ("k of an idle remote node", "stretch", calibration.remote_stretch),
+        ("k of a contended remote node", "stretch", calibration.contended_stretch),
+    )
+    rows = [(name, kind, of.low, of.middle, of.high) for name, kind, of in named if of is not None]
+    table = DataFrame(rows, columns=["coefficient", "kind", "low", "middle", "high"])
+    said = {"calibration": calibration.name, "machine": calibration.machine}
+    return described(table, [*calibration.assumed, *calibration.flags], said)
+
+
+def published_frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Rows of validate.show.flat, what papers measured beside ours: a number that is not there is NaN."""
+    names = ("published", "low", "ours", "high", "error", "configuration_mean", "constant_speed_up")
+    return described(DataFrame(list(rows)).astype(dict.fromkeys(names, float)))
 
 
 def params_of(result: Result) -> str:

@@ -111,24 +111,16 @@ def walk(capture: CaptureLike, address: int) -> DataFrame:
     """One translation: a row for each table read, in the hardware's order, with walk.Step's columns.
 
     attrs["page"]: {"frame", "bytes", "node", "stopped"}; where the address is not mapped, frame is None and
-    stopped says why. Shows physical addresses.
+    stopped says why. attrs: address, and nodes, the ids of the captured machine's. Shows physical addresses.
     """
-    from pandas import DataFrame
-
-    from ..units import described
+    from ..frames import walk_frame
     from ..walk import explain
 
     opened = load(capture)
-    path = explain(opened.snapshot, address)
-    page = {
-        "frame": path.page_frame,
-        "bytes": path.page_bytes,
-        "node": path.page_node,
-        "stopped": path.stopped,
-    }
-    return described(
-        DataFrame([vars(step) for step in path.steps]), provenance=provenance_of(opened), page=page
-    )
+    snapshot = opened.snapshot
+    table = walk_frame(explain(snapshot, address), [node.id for node in snapshot.topology.nodes])
+    table.attrs["provenance"] = provenance_of(opened)
+    return table
 
 
 def page_tables(capture: CaptureLike = None) -> DataFrame:

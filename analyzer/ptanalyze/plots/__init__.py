@@ -5,32 +5,52 @@ table and says what is to be seen; colours are Okabe's and Ito's, and nothing is
 All functions raise errors.UsageError where the table has nothing to draw.
 """
 
+from .changes import changes
+from .checks import checks
+from .coefficients import coefficients
 from .comparison import comparison
 from .curve import curve
 from .files import save
+from .fit import fit
 from .footprint import footprint
 from .fragmentation import fragmentation
+from .latency import latency
 from .locality import locality
+from .machines import machines
 from .page_table_map import page_table_map
 from .pareto import pareto
+from .policies import policies
 from .prediction import prediction
 from .reads import reads
 from .roofline import roofline
 from .speedup import speedup
+from .table_pages import table_pages
 from .timeline import timeline
+from .validation import validation
+from .walk import walk
 
 __all__ = [
+    "changes",
+    "checks",
+    "coefficients",
     "comparison",
     "curve",
+    "fit",
     "footprint",
     "fragmentation",
+    "latency",
     "locality",
+    "machines",
     "page_table_map",
     "pareto",
+    "policies",
     "prediction",
     "reads",
     "roofline",
     "save",
     "speedup",
+    "table_pages",
     "timeline",
+    "validation",
+    "walk",
 ]

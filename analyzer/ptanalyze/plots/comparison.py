@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from pandas import DataFrame
 
-from .labels import WIDE, broken
+from .labels import WIDE, broken, rows_high
 from .style import BLUE, GREY, context, must_have, new_figure, styled, title
 
 MOST = 30  # quantities
@@ -25,9 +25,10 @@ def comparison(table: DataFrame, a: str = "A", b: str = "B") -> Figure:
     order = np.log(rows["ratio"]).abs().sort_values(ascending=False, kind="stable").index
     rows = rows.loc[order]
     shown = rows.head(MOST).iloc[::-1]
-    figure = new_figure(2.0 + 0.27 * len(shown))
+    names = names_of(shown, table["policy"].nunique() > 1)
+    figure = new_figure(2.0 + rows_high(names, 0.27))
     axis = figure.subplots()
-    draw(axis, shown, table["policy"].nunique() > 1)
+    draw(axis, shown, names)
     axis.set_xlabel(f"{broken(b, 40)} / {broken(a, 40)}")
     most = rows.iloc[0]
     title(
@@ -43,7 +44,12 @@ def comparison(table: DataFrame, a: str = "A", b: str = "B") -> Figure:
     return figure
 
 
-def draw(axis: Axes, shown: DataFrame, several: bool) -> None:
+def names_of(shown: DataFrame, several: bool) -> list[str]:
+    names = [f"{p}: {q}" if several else q for p, q in zip(shown["policy"], shown["quantity"], strict=True)]
+    return [broken(name, WIDE + 12) for name in names]
+
+
+def draw(axis: Axes, shown: DataFrame, names: list[str]) -> None:
     at = range(len(shown))
     axis.hlines(at, 1, shown["ratio"], color=BLUE, linewidth=2, alpha=0.5)
     axis.plot(shown["ratio"], at, "o", color=BLUE, markersize=7)
@@ -54,8 +60,7 @@ def draw(axis: Axes, shown: DataFrame, several: bool) -> None:
         FuncFormatter(lambda value, _: f"{value:,g}" if value < 1e5 else f"{value:.0e}")
     )
     axis.xaxis.set_minor_formatter(NullFormatter())
-    names = [f"{p}: {q}" if several else q for p, q in zip(shown["policy"], shown["quantity"], strict=True)]
-    axis.set_yticks(at, [broken(name, WIDE + 12) for name in names])
+    axis.set_yticks(at, names)
     values = axis.twinx()
     values.set_ylim(axis.get_ylim())
     values.set_yticks(at, [shown_ratio(ratio) for ratio in shown["ratio"]])

@@ -37,7 +37,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     A plot shows no physical address, so unlike a capture it need not be its owner's alone.
     """
     ending = ending_of(path)
-    with matplotlib.rc_context(SETTINGS), atomic_write(path) as file:
+    with matplotlib.rc_context(SETTINGS), atomic_write(Path(path)) as file:
         figure.savefig(file, format=ending, dpi=DPI, metadata=NO_DATE[ending])
         os.fchmod(file.fileno(), 0o666 & ~umask())
 

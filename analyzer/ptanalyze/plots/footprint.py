@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from .labels import WIDE, broken, policy_labels
+from .labels import WIDE, broken, policy_labels, rows_high
 from .style import (
     BLUE,
     GREEN,
@@ -31,7 +31,8 @@ def footprint(table: DataFrame) -> Figure:
     total = parts.sum(axis=1)
     unit, name = binary_unit(float(total.max()))
     labels = policy_labels(table)
-    figure = new_figure(2.4 + 0.32 * len(table))
+    names = [broken(label, WIDE) for label in labels]
+    figure = new_figure(2.4 + rows_high(names))
     axis = figure.subplots()
     at, left = range(len(table)), [0.0] * len(table)
     for kind, (colour, hatch) in zip(parts, LOOKS.values(), strict=True):
@@ -42,7 +43,7 @@ def footprint(table: DataFrame) -> Figure:
                 label=named(kind, bool(table["ept_bytes"].any())),
             )  # fmt: skip
         left = [a + b for a, b in zip(left, widths, strict=True)]
-    axis.set_yticks(at, [broken(label, WIDE) for label in labels])
+    axis.set_yticks(at, names)
     axis.set_ylim(len(table) - 0.5, -0.5)
     axis.set_xlim(0, 1.03 * total.max() / unit)
     axis.set_xlabel(f"{name} of page tables")

@@ -1,6 +1,6 @@
 """What a policy is called in a plot: its name, and its parameters where the name alone is not enough."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from textwrap import fill
 
 from pandas import DataFrame, Series
@@ -41,3 +41,9 @@ def usable(names: Iterable[str]) -> list[str]:
 def broken(label: str, width: int = 18) -> str:
     """The label on lines of at most `width` characters, broken after "+", at spaces, or anywhere."""
     return fill(label.replace("+", "+ "), width).replace("+ ", "+")
+
+
+def rows_high(labels: Sequence[str], least: float = 0.32) -> float:
+    """Inches that rows with these labels take, each as much as the one of most lines, at least `least`."""
+    lines = max((1 + label.count("\n") for label in labels), default=1)
+    return len(labels) * max(least, 0.19 * lines)

@@ -7,11 +7,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from pandas import DataFrame
 
-from .style import GREY, NODES, context, endless, legend_beside, must_have, new_figure, styled, title
+from .style import context, legend_beside, must_have, new_figure, node_looks, node_named, styled, title
 
 COLUMNS, ROWS, GAP_ROWS = 1400, 30, 6  # pixels: of the map, of a level, between two
 TICKS, MOST_SEPARATORS, FAR = 4, 30, 1 << 30
 MOST_NAMED = 5
+MOST_LISTED, MOST_TICKS = 8, 16  # nodes in a legend; beyond, names beside a scale of colours
 
 
 @styled
@@ -30,20 +31,20 @@ def page_table_map(table: DataFrame) -> Figure:
     axes = figure.subplots(len(sides), 1, squeeze=False)[:, 0]
     for axis, (name, of) in zip(axes, sides, strict=True):
         draw(axis, name, of, nodes)
-    patches = [Patch(color=c, label=named(n)) for c, n in zip(colours(nodes), nodes, strict=True)]
-    legend_beside(axes[0], patches, [patch.get_label() for patch in patches])
+    if len(nodes) > MOST_LISTED:
+        ticks = range(0, len(nodes), -(-len(nodes) // MOST_TICKS))
+        scale = figure.colorbar(axes[0].images[0], ax=axes, ticks=list(ticks), aspect=30)
+        scale.ax.set_yticklabels([node_named(nodes[tick]) for tick in ticks])
+    else:
+        patches = [Patch(color=c, label=node_named(n)) for c, n in zip(colours(nodes), nodes, strict=True)]
+        legend_beside(axes[0], patches, [patch.get_label() for patch in patches])
     title(figure, headline(*sides[0], table.attrs.get("nodes", len(nodes))))
     context(figure, table, "gaps in the address space are closed; dotted lines: over 1 GiB is left out there")
     return figure
 
 
-def named(node: int) -> str:
-    return "unknown" if node < 0 else f"node {node}"
-
-
 def colours(nodes: list[int]) -> list[str]:
-    found = endless(NODES, max(nodes) + 1)
-    return [GREY if node < 0 else found[node] for node in nodes]
+    return [colour for colour, _ in node_looks(nodes).values()]
 
 
 def draw(axis: Axes, name: str, of: DataFrame, nodes: list[int]) -> None:
@@ -123,7 +124,7 @@ def leaf_shares(of: DataFrame) -> dict[int, float]:
 
 def shares_named(of: DataFrame) -> str:
     shares = leaf_shares(of)
-    said = [f"{named(node)}: {100 * share:.0f} %" for node, share in list(shares.items())[:MOST_NAMED]]
+    said = [f"{node_named(node)}: {100 * share:.0f} %" for node, share in list(shares.items())[:MOST_NAMED]]
     return ", ".join([*said, "..."] if len(shares) > MOST_NAMED else said)
 
 
@@ -131,10 +132,9 @@ def headline(name: str, of: DataFrame, nodes: int) -> str:
     shares = leaf_shares(of)
     node, share = next(iter(shares.items()))
     if len(shares) == 1:
-        return f"All leaf tables ({name}) are on {named(node)}"
+        return f"All leaf tables ({name}) are on {node_named(node)}"
     even = 100 / nodes
     if 100 * share < 1.1 * even:
         return f"Leaf tables ({name}) are spread evenly over {nodes} nodes"
-    return (
-        f"{100 * share:.0f} % of the leaf tables ({name}) are on {named(node)}; evenly spread: {even:.0f} %"
-    )
+    there = f"{100 * share:.0f} % of the leaf tables ({name}) are on {node_named(node)}"
+    return f"{there}; evenly spread: {even:.0f} %"

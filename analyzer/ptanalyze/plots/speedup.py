@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from .labels import WIDE, broken, policy_labels, usable
+from .labels import WIDE, broken, policy_labels, rows_high, usable
 from .style import BLUE, GREY, context, must_have, new_figure, styled, title
 
 
@@ -18,10 +18,11 @@ def speedup(table: DataFrame) -> Figure:
     must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")
     rows = ranked(table)
     timed = "low" in rows
-    figure = new_figure(2.0 + 0.32 * len(rows))
+    names = [broken(label, WIDE) for label in rows["label"]]
+    figure = new_figure(2.0 + rows_high(names))
     axis = figure.subplots()
     base = str(table["baseline"].iloc[0])
-    draw(axis, rows)
+    draw(axis, rows, names)
     what = "run time" if timed else "cycles of page walks"
     axis.set_xlabel(f"{what} under {base} / {what} under the policy (right: faster)")
     title(figure, headline(rows, base, timed))
@@ -42,13 +43,13 @@ def ranked(table: DataFrame) -> DataFrame:
     return rows.dropna(subset="value").sort_values("value", ascending=False, kind="stable", ignore_index=True)
 
 
-def draw(axis: Axes, rows: DataFrame) -> None:
+def draw(axis: Axes, rows: DataFrame, names: list[str]) -> None:
     at = rows.index.to_numpy()
     if "low" in rows:
         axis.hlines(at, rows["low"], rows["high"], color=BLUE, linewidth=5, alpha=0.35)
     axis.plot(rows["value"], at, "o", color=BLUE, markersize=7)
     axis.axvline(1, color=GREY, linewidth=1)
-    axis.set_yticks(at, [broken(label, WIDE) for label in rows["label"]])
+    axis.set_yticks(at, names)
     axis.set_ylim(len(rows) - 0.5, -0.5)
     values = axis.twinx()
     values.set_ylim(axis.get_ylim())

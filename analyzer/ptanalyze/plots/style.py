@@ -1,7 +1,7 @@
 """How all plots look: one palette, sizes that survive a slide and print, a title and a line of context."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from io import BytesIO
 from itertools import cycle, islice
@@ -12,6 +12,7 @@ import matplotlib
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
@@ -25,6 +26,7 @@ YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#666666"
 SERIES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK)
 NODES = (BLUE, YELLOW, VERMILION, SKY, BLACK, ORANGE, GREEN, PURPLE)  # the first four differ in grey
+HATCHES = ("", "///", "...", "xxx")
 MARKERS = "osD^vPX<>pdhH8*"
 DASHES = ((None, None), (4, 1.5), (1, 1.2), (5, 1.2, 1, 1.2), (2, 1))
 CLASSES = {  # vMitosis, Figure 2: colour and hatching of each class
@@ -38,7 +40,7 @@ CLASSES = {  # vMitosis, Figure 2: colour and hatching of each class
 
 WIDTH = 9.0  # inches
 SIZE, TITLE_SIZE = 10, 12  # points, of the smallest text and of the title
-TITLE_CHARACTERS, CONTEXT_CHARACTERS = 92, 120
+TITLE_CHARACTERS, CONTEXT_CHARACTERS = 84, 116
 LOOK: dict[Any, Any] = {
     **sns.axes_style("whitegrid"),
     "font.size": SIZE,
@@ -129,9 +131,29 @@ def must_have(there: bool, what: str, way_out: str) -> None:
         raise UsageError(f"nothing to draw: {what}: {way_out}")
 
 
-def endless(values: Sequence[str], count: int) -> list[str]:
-    """`count` of the values, from the front again where there are fewer."""
-    return list(islice(cycle(values), count))
+def node_looks(nodes: Iterable[int]) -> dict[int, tuple[str, str]]:
+    """{node: (colour, hatching)}, both where there are more than four; unknown (-1) is grey.
+
+    Beyond the eight colours that stay apart: one colour scale, dark to light, that is even in grey, too.
+    """
+    known = list(nodes)
+    many = max(known, default=0) + 1
+    scale = matplotlib.colormaps["cividis"].resampled(max(many, 2))
+    found = {}
+    for node in known:
+        colour = NODES[node % len(NODES)] if many <= len(NODES) else to_hex(scale(node))
+        found[node] = (GREY, "...") if node < 0 else (colour, HATCHES[node // 4 % len(HATCHES)])
+    return found
+
+
+def node_named(node: int) -> str:
+    return "unknown" if node < 0 else f"node {node}"
+
+
+def ink(colour: str) -> str:
+    """Black or white, whichever can be read on the colour."""
+    red, green, blue = to_rgb(colour)
+    return BLACK if 0.299 * red + 0.587 * green + 0.114 * blue > 0.45 else "#ffffff"
 
 
 def looks(count: int) -> Iterator[tuple[str, str]]:

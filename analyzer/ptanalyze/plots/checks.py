@@ -1,0 +1,78 @@
+"""What `ptanalyze check` found: how much of what was looked at did not pass, check by check."""
+
+from matplotlib.figure import Figure
+from pandas import DataFrame
+
+from .labels import WIDE, broken, rows_high
+from .style import BLUE, GREEN, ORANGE, VERMILION, context, must_have, new_figure, styled, title
+
+VERDICTS = {  # colour and marker
+    "ok": (GREEN, "o"),
+    "note": (BLUE, "s"),
+    "partial": (ORANGE, "^"),
+    "failed": (VERMILION, "X"),
+}
+
+
+@styled
+def checks(table: DataFrame) -> Figure:
+    """A line a check that was not all well: share of what was examined that did not pass, by verdict.
+
+    To the right the counts. Checks of one subject that are all well share a line.
+
+    table  of frames.findings_frame, as `ptanalyze check` prints it
+    """
+    must_have(bool(len(table)), "nothing was checked", "give a capture")
+    rows = gathered(table)
+    names = [broken(name, WIDE) for name in rows["check"]]
+    figure = new_figure(1.8 + rows_high(names))
+    axis = figure.subplots()
+    at = range(len(rows))
+    percent = 100 * rows["share"].to_numpy()
+    axis.hlines(at, 0, percent, color="#999999", linewidth=2)
+    for verdict, (colour, marker) in VERDICTS.items():
+        here = (rows["verdict"] == verdict).to_numpy()
+        if here.any():
+            axis.plot(
+                percent[here],
+                here.nonzero()[0],
+                marker,
+                color=colour,
+                markersize=8,
+                label=verdict,
+                clip_on=False,
+            )
+    axis.set_yticks(at, names)
+    axis.set_ylim(len(rows) - 0.5, -0.5)
+    axis.set_xlim(0, 100)
+    axis.set_xlabel("% of what was examined did not pass; right: how many of how many")
+    counts = axis.twinx()
+    counts.set_ylim(axis.get_ylim())
+    counts.set_yticks(at, [f"{w:,} of {of:,}" for w, of in zip(rows["wrong"], rows["examined"], strict=True)])
+    for each in (axis, counts):
+        each.tick_params(axis="y", length=0)
+        each.grid(False, axis="y")
+    axis.tick_params(axis="y", pad=8)
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=4, borderaxespad=0)
+    title(figure, headline(table))
+    context(figure, table)
+    return figure
+
+
+def gathered(table: DataFrame) -> DataFrame:
+    """The rows, those that are ok added up by what stands before ":" in their names."""
+    subject = table["check"].str.partition(":")[0]
+    same = subject.where(table["verdict"] == "ok", table["check"])
+    rows = table.groupby(same, sort=False).agg(
+        check=("check", "first"), number=("check", "size"), verdict=("verdict", "first"),
+        examined=("examined", "sum"), wrong=("wrong", "sum"), share=("share", "first"),
+    )  # fmt: skip
+    several = rows["number"] > 1
+    rows.loc[several, "check"] = [f"{name}: {n} checks" for name, n in rows.loc[several, "number"].items()]
+    return rows
+
+
+def headline(table: DataFrame) -> str:
+    counts = table["verdict"].value_counts()
+    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if verdict in counts)
+    return f"{len(table)} check{'s' if len(table) > 1 else ''}: {said}"

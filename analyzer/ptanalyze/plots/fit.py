@@ -1,0 +1,60 @@
+"""How much of a guest's tables and pages its host maps: do the two dumps belong together?"""
+
+from matplotlib.figure import Figure
+from pandas import DataFrame
+
+from .style import GREEN, ORANGE, VERMILION, context, must_have, new_figure, styled, title
+
+LOOKS = {
+    "mapped by the host": (GREEN, ""),
+    "not faulted in": (ORANGE, "///"),
+    "outside every slot": (VERMILION, "xxx"),
+}
+
+
+@styled
+def fit(table: DataFrame) -> Figure:
+    """A bar for the guest's tables and one for its pages: share of frames that the host maps, and why it does
+    not map the others; to the right how many frames there are.
+
+    table  of frames.fit_frame, as `ptanalyze join` prints it
+    """
+    must_have(bool(len(table) and table["frames"].sum()), "no guest frame", "dump the guest again")
+    counts = table.pivot(index="what", columns="outcome", values="frames").loc[
+        ["tables", "pages"], list(LOOKS)
+    ]
+    total = counts.sum(axis=1)
+    figure = new_figure(2.6)
+    axis = figure.subplots()
+    left = [0.0] * len(counts)
+    for outcome, (colour, hatch) in LOOKS.items():
+        widths = (100 * counts[outcome] / total.where(total > 0, 1)).tolist()
+        if any(widths):
+            axis.barh(
+                range(len(counts)),
+                widths,
+                left=left,
+                color=colour,
+                hatch=hatch,
+                edgecolor="white",
+                label=outcome,
+            )
+        left = [a + b for a, b in zip(left, widths, strict=True)]
+    axis.set_yticks(range(len(counts)), [f"guest {what}" for what in counts.index])
+    axis.set_ylim(len(counts) - 0.5, -0.5)
+    axis.set_xlim(0, 100)
+    axis.set_xlabel("% of guest frames; right: how many there are")
+    numbers = axis.twinx()
+    numbers.set_ylim(axis.get_ylim())
+    numbers.set_yticks(range(len(counts)), [f"{n:,}" for n in total])
+    for each in (axis, numbers):
+        each.tick_params(axis="y", length=0)
+        each.grid(False, axis="y")
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=3, borderaxespad=0)
+    shares = 100 * counts["mapped by the host"] / total.where(total > 0, 1)
+    title(
+        figure,
+        f"The host maps {shares['tables']:.4g} % of the guest's tables, {shares['pages']:.4g} % of its pages",
+    )
+    context(figure, table)
+    return figure

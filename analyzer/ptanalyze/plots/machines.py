@@ -1,0 +1,62 @@
+"""How far apart memory is on each machine: local, remote, and remote under load."""
+
+from matplotlib.figure import Figure
+from pandas import DataFrame
+
+from .labels import WIDE, broken
+from .style import BLACK, GREY, VERMILION, context, must_have, new_figure, styled, title
+
+LATENCIES = {  # what it is called, colour, marker
+    "local_ns": ("local", BLACK, "o"),
+    "remote_ns": ("remote", VERMILION, "D"),
+    "contended_ns": ("remote, contended", GREY, "^"),
+}
+
+
+@styled
+def machines(table: DataFrame) -> Figure:
+    """A line a machine, its latencies of a DRAM read as markers: local, remote, remote and contended.
+
+    Remote is the mean of all pairs of nodes; contended, under load of the interconnect, if the file has it.
+
+    table  api.machines'
+    """
+    must_have(bool(len(table)), "no machine", "name one")
+    figure = new_figure(1.9 + 0.5 * len(table))
+    axis = figure.subplots()
+    at = range(len(table))
+    axis.hlines(
+        at, table["local_ns"], table[list(LATENCIES)].max(axis=1), color="#999999", linewidth=2, zorder=1
+    )
+    for column, (name, colour, marker) in LATENCIES.items():
+        axis.plot(table[column], at, marker, color=colour, markersize=9, label=name)
+    axis.set_yticks(
+        at,
+        [
+            f"{broken(name, WIDE)}\n{n} nodes"
+            for name, n in zip(table["machine"], table["nodes"], strict=True)
+        ],
+    )
+    axis.set_ylim(len(table) - 0.5, -0.5)
+    axis.set_xlim(0, None)
+    axis.set_xlabel("ns a read from DRAM; right: remote / local")
+    ratios = axis.twinx()
+    ratios.set_ylim(axis.get_ylim())
+    times = table["remote_ns"] / table["local_ns"]
+    ratios.set_yticks(at, ["" if ratio != ratio else f"{ratio:.1f}×" for ratio in times])
+    for each in (axis, ratios):
+        each.tick_params(axis="y", length=0)
+        each.grid(False, axis="y")
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=3, borderaxespad=0)
+    title(figure, headline(table))
+    context(figure, table)
+    return figure
+
+
+def headline(table: DataFrame) -> str:
+    times = table["remote_ns"] / table["local_ns"]
+    if times.isna().all():
+        return "Machines of one node: all memory is local"
+    low, high = times.min(), times.max()
+    span = f"{low:.1f} times" if f"{low:.1f}" == f"{high:.1f}" else f"{low:.1f} to {high:.1f} times"
+    return f"A read from a remote node takes {span} as long as a local one"

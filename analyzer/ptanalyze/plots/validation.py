@@ -1,0 +1,149 @@
+"""What papers measured beside what this package says: ours over theirs, row by row or paper by paper."""
+
+from textwrap import fill
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
+from pandas import DataFrame
+
+from .style import (
+    BLACK,
+    BLUE,
+    GREY,
+    ORANGE,
+    PURPLE,
+    VERMILION,
+    context,
+    must_have,
+    new_figure,
+    styled,
+    title,
+)
+
+KINDS = {  # validate.row.KINDS: colour, marker, whether it is evidence
+    "replayed": (BLUE, "o", True),
+    "modelled": (ORANGE, "^", True),
+    "fitted": (PURPLE, "s", False),
+    "by definition": (GREY, "D", False),
+    "not reproducible": (VERMILION, "X", False),
+}
+BANDS = ((0.25, "#eeeeee", "within 25 %"), (0.05, "#cccccc", "within 5 %"))
+NAME = 48  # characters of a line of a row's name
+MOST_NAMED = 40  # rows that get a line each
+WIDTH = 0.03  # of ln(ratio): as close as markers may stand
+LEAST, MOST = 0.25, 4.0  # ratios beyond stand at the edge
+TICKS = (0.25, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3, 4)
+
+
+@styled
+def validation(table: DataFrame) -> Figure:
+    """Ours / published on a logarithmic axis, with bands of 5 and 25 %; bars are our intervals.
+
+    Up to 40 rows have a line each; more are gathered by paper and kind of row, side by side where they are
+    alike. Filled markers are evidence (replayed, modelled), open ones are not. Rows without a ratio (bounds,
+    published zeros, no number of ours) are counted below; what is beyond a factor of 4 stands at the edge.
+    table  of frames.published_frame, as `ptanalyze validate` prints it
+    """
+    rows = ratios(table)
+    must_have(bool(len(rows)), "no row has a ratio", "see the table for bounds and why others have none")
+    named = len(rows) <= MOST_NAMED
+    names, at, rows = listed(rows) if named else gathered(rows)
+    figure = new_figure(2.4 + (0.19 if named else 0.34) * (at[-1] + 1))
+    axis = figure.subplots()
+    draw(axis, rows, named)
+    axis.set_yticks(at, names)
+    axis.set_ylim(at[-1] + 1, -1)
+    axis.tick_params(axis="y", length=0)
+    axis.grid(False, axis="y")
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=3, borderaxespad=0)
+    title(figure, headline(table))
+    context(figure, table, left_out(table, rows))
+    return figure
+
+
+def ratios(table: DataFrame) -> DataFrame:
+    """Rows that have one: ratio, and low and high of ours over published; those of a paper together."""
+    there = (table["bound"] == "") & table["ours"].notna() & (table["published"] > 0) & (table["ours"] > 0)
+    rows = table[there]
+    over = {name: rows[column] / rows["published"] for name, column in COLUMNS.items()}
+    rows = rows.assign(**over)
+    order = {paper: k for k, paper in enumerate(dict.fromkeys(rows["paper"]))}
+    return rows.sort_values("paper", key=lambda papers: papers.map(order), kind="stable", ignore_index=True)
+
+
+COLUMNS = {"ratio": "ours", "least": "low", "most": "high"}
+
+
+def listed(rows: DataFrame) -> tuple[list[str], list[float], DataFrame]:
+    """([what each row is called], [where, in lines of text], the rows with y)."""
+    several = rows["paper"].nunique() > 1
+    said = [
+        f"{paper + ', ' if several else ''}{where}: {quantity}".replace(" %", "\N{NO-BREAK SPACE}%")
+        for paper, where, quantity in zip(rows["paper"], rows["where"], rows["quantity"], strict=True)
+    ]
+    names = [fill(one, NAME, break_on_hyphens=False) for one in said]
+    high = np.array([1.5 + name.count("\n") for name in names])
+    at = (np.cumsum(high) - high / 2).tolist()
+    return names, at, rows.assign(y=at)
+
+
+def gathered(rows: DataFrame) -> tuple[list[str], list[float], DataFrame]:
+    """(["paper: kind (rows)"], [0, 1, ...], the rows with y: side by side where ratios are alike)."""
+    kinds = list(KINDS)
+    papers = list(dict.fromkeys(rows["paper"]))
+    lines = sorted(
+        set(zip(rows["paper"], rows["kind"], strict=True)),
+        key=lambda one: (papers.index(one[0]), kinds.index(one[1])),
+    )
+    place = np.round(np.log(rows["ratio"].clip(LEAST, MOST)) / WIDTH)
+    beside = rows.groupby(["paper", "kind", place]).cumcount()
+    size = rows.groupby(["paper", "kind", place])["ratio"].transform("size")
+    side = (beside - (size - 1) / 2) * np.minimum(0.12, 0.7 / size)
+    at = [lines.index(one) for one in zip(rows["paper"], rows["kind"], strict=True)]
+    counts = rows.groupby(["paper", "kind"]).size()
+    names = [f"{paper}: {kind} ({counts[paper, kind]})" for paper, kind in lines]
+    return names, [float(k) for k in range(len(names))], rows.assign(y=at + side)
+
+
+def draw(axis: Axes, rows: DataFrame, named: bool) -> None:
+    for share, colour, name in BANDS:
+        axis.axvspan(1 - share, 1 + share, color=colour, linewidth=0, zorder=0, label=name)
+    axis.axvline(1, color=BLACK, linewidth=1, zorder=1)
+    ends = {name: rows[name].clip(LEAST, MOST) for name in COLUMNS}
+    if named:
+        axis.hlines(rows["y"], ends["least"], ends["most"], color=GREY, linewidth=3, alpha=0.5, zorder=2)
+    for kind, (colour, marker, evidence) in KINDS.items():
+        here = rows["kind"] == kind
+        if here.any():
+            axis.plot(
+                ends["ratio"][here], rows["y"][here], marker, color=colour, markersize=7 if named else 5,
+                markerfacecolor=colour if evidence else "none", markeredgewidth=1.2, linestyle="none",
+                label=kind, clip_on=False, zorder=3,
+            )  # fmt: skip
+    axis.set_xscale("log")
+    axis.set_xlim(LEAST, MOST)
+    axis.set_xticks(TICKS)
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.set_xlabel("ours / published (1: equal)")
+
+
+def left_out(table: DataFrame, rows: DataFrame) -> str:
+    bounds = table[table["bound"] != ""]["holds"]
+    kept = f"{int((bounds == True).sum())} of {len(bounds)} published bounds hold" if len(bounds) else ""  # noqa: E712
+    rest = len(table) - len(rows) - len(bounds)
+    edge = int((~rows["ratio"].between(LEAST, MOST)).sum())
+    said = (kept, f"{rest} without a ratio" if rest else "", f"{edge} beyond the edge" if edge else "")
+    return "; ".join(one for one in said if one)
+
+
+def headline(table: DataFrame) -> str:
+    """How close the rows that are evidence come, as validate.tally counts them."""
+    evidence = table[table["kind"].map(lambda kind: KINDS[kind][2]) & (table["bound"] == "")]
+    if not len(evidence):
+        return f"{len(table)} rows, none of them evidence"
+    errors = evidence["error"].abs()
+    said = f"{len(evidence)} replayed and modelled rows: median error {100 * errors.median():.1f} %"
+    return f"{said}, {100 * (errors <= 0.25).mean():.0f} % of them within 25 %"
