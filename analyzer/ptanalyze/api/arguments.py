@@ -47,13 +47,13 @@ def directory_of(capture: PathLike) -> Path:
 
 
 def machine_of(machine: MachineLike) -> Machine:
-    found: Machine = machine if isinstance(machine, Machine) else load_machine(machine)
-    return found
+    return machine if isinstance(machine, Machine) else load_machine(machine)
 
 
 def costs_of(machine: Machine, costs: PathLike | Costs | None) -> Costs:
-    found: Costs = costs if isinstance(costs, Costs) else load_costs(machine, costs)
-    return found
+    if isinstance(costs, Costs):
+        return costs
+    return load_costs(machine, costs)
 
 
 def calibration_of(calibration: PathLike | Calibration | None) -> Calibration | None:

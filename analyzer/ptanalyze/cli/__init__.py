@@ -31,7 +31,6 @@ COMMANDS = {
     "sweep": "sweep",
     "compare": "compare",
     "advise": "advise",
-    "report": "report",
     "calibrate": "calibrate",
     "predict": "predict",
     "validate": "validate",

@@ -1,10 +1,17 @@
 """`ptanalyze advise`: which placement policy to use for a capture, and why."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from .options import capture_argument, json_option
 from .plotting import draw_results, plot_option
 from .replaying import arguments, budget_options, limits, replay_options
+
+if TYPE_CHECKING:
+    from ..advise import Advice, Report
 
 
 @click.command("advise")
@@ -13,7 +20,15 @@ from .replaying import arguments, budget_options, limits, replay_options
 @replay_options
 @plot_option("pareto", "speedup", "locality", "reads", "footprint", "roofline")
 @json_option
-def command(capture, memory, updates, plot, plot_kind, as_json, **options):
+def command(
+    capture: str | None,
+    memory: str | None,
+    updates: str | None,
+    plot: str | None,
+    plot_kind: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Rank all policies that CAPTURE allows by estimated run time, within a budget, and say why.
 
     Also says whether the workload is Thin (one node walks, its tables should follow it) or Wide (several
@@ -29,10 +44,10 @@ def command(capture, memory, updates, plot, plot_kind, as_json, **options):
         found = advise(opened, progress=progress, **limits(memory, updates), **how)
     show_json(found.report) if as_json else show(found.report)
     if plot:
-        draw_results(plot, plot_kind, found)
+        draw_results(plot, plot_kind, found.replayed)
 
 
-def show(report):
+def show(report: Report) -> None:
     from ..tables import console, print_rows
 
     print_rows("Policies, fastest first, those over the budget last", [row_of(one) for one in report.ranked])
@@ -47,7 +62,7 @@ def show(report):
     out.print(f"\n{report.sentence}")
 
 
-def row_of(one):
+def row_of(one: Advice) -> dict[str, Any]:
     row, speedup = one.result.row(), one.result.price.speedup
     return {
         "policy": one.result.policy,
@@ -63,7 +78,7 @@ def row_of(one):
     }
 
 
-def show_json(report):
+def show_json(report: Report) -> None:
     from ..tables import print_json
 
     print_json(

@@ -1,10 +1,17 @@
 """`ptanalyze calibrate`: what the counters of one run, or two, say of a program's page walks."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .options import complete_machines, json_option
+
+if TYPE_CHECKING:
+    from ..law.calibration import Calibration
+    from ..law.closed_forms import Interval
 
 
 @click.command("calibrate")
@@ -31,7 +38,7 @@ from .options import complete_machines, json_option
     "--write-machine", type=click.Path(), help="With --latency: also write a machine file with it, FILE.toml."
 )
 @json_option
-def command(output, write_machine, as_json, **options):
+def command(output: str | None, write_machine: str | None, as_json: bool, **options: Any) -> None:
     """Calibrate the run-time law with counters of `perf stat`: human output, -x, or -j.
 
     One run with local tables gives walk cycles and bounds; a second one with any known placement gives what
@@ -53,7 +60,7 @@ def command(output, write_machine, as_json, **options):
         click.echo(f"{output}: written; next: ptanalyze predict {output}", err=True)
 
 
-def check_output(output):
+def check_output(output: str) -> None:
     from ..errors import UsageError
 
     path = Path(output)
@@ -61,7 +68,9 @@ def check_output(output):
         raise UsageError(f"-o {output}: expected FILE.toml in a directory that exists")
 
 
-def write_machine_file(path, machine, latency_file, local_ns):
+def write_machine_file(
+    path: str, machine: str | None, latency_file: str | None, local_ns: float | None
+) -> None:
     """The machine asked for (or the reference one), with measured latencies."""
     from ..errors import UsageError
     from ..formats.machine_file import with_latency, write_machine
@@ -76,7 +85,7 @@ def write_machine_file(path, machine, latency_file, local_ns):
     click.echo(f"{path}: written; use it with -m {path}", err=True)
 
 
-def show(calibration, as_json):
+def show(calibration: Calibration, as_json: bool) -> None:
     import msgspec
 
     from ..tables import console, number, print_json, print_sections
@@ -109,7 +118,7 @@ def show(calibration, as_json):
             out.print(f"{heading}: {line}")
 
 
-def interval(value):
+def interval(value: Interval | None) -> str:
     if value is None:
         return "not counted"
     if value.low == value.high:

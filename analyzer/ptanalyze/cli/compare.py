@@ -1,11 +1,18 @@
 """`ptanalyze compare`: what differs between two results, exactly."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from ..errors import CaptureError
 from .options import json_option
 from .plotting import plot_option, write_plot
 from .replaying import arguments, pair_of, replay_options
+
+if TYPE_CHECKING:
+    from ..compare import Comparison
 
 
 @click.command("compare")
@@ -15,7 +22,7 @@ from .replaying import arguments, pair_of, replay_options
 @replay_options
 @plot_option()
 @json_option
-def command(a, b, exact, plot, as_json, **options):
+def command(a: str, b: str, exact: bool, plot: str | None, as_json: bool, **options: Any) -> None:
     """Differences between results A and B.
 
     A and B are what `whatif -o FILE.json` or FILE.parquet wrote, or captures to replay now, each with the
@@ -35,7 +42,7 @@ def command(a, b, exact, plot, as_json, **options):
         raise CaptureError(b, "quantities that differ", len(found.differences), f"from {a}")
 
 
-def rows_of(source, options):
+def rows_of(source: str, options: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows of a results file, or of a capture's replay under the policy named after the @."""
     from ..api import replay
     from ..formats.result_file import read_rows
@@ -51,7 +58,7 @@ def rows_of(source, options):
         return [replay(opened, policies, progress=progress, **how).results[-1].row()]
 
 
-def show(found, a, b, as_json):
+def show(found: Comparison, a: str, b: str, as_json: bool) -> None:
     from ..tables import console, print_json, print_rows
 
     if as_json:
@@ -78,7 +85,7 @@ def show(found, a, b, as_json):
             out.print(f"- only in {label}: {'; '.join(only)}")
 
 
-def shown(value):
+def shown(value: Any) -> str:
     from ..tables import number
 
     if isinstance(value, float) and value.is_integer():

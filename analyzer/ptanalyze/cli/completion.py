@@ -1,14 +1,17 @@
 """`ptanalyze completion`: shell completion scripts."""
 
+from __future__ import annotations
+
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import BashComplete, FishComplete, ZshComplete
+
+SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
 @click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(tuple(SHELLS)))
 @click.pass_context
-def command(context, shell):
+def command(context: click.Context, shell: str) -> None:
     """Print a completion script: eval "$(ptanalyze completion bash)"."""
-    complete = get_completion_class(shell)
-    root = context.find_root()
-    click.echo(complete(root.command, {}, "ptanalyze", "_PTANALYZE_COMPLETE").source())
+    complete = SHELLS[shell](context.find_root().command, {}, "ptanalyze", "_PTANALYZE_COMPLETE")
+    click.echo(complete.source())

@@ -1,12 +1,18 @@
 """`ptanalyze dump`: page tables of something that is running."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
 import click
 
 from .durations import DURATION
 
 
 @click.group("dump")
-def command():
+def command() -> None:
     """Dump the page tables of a live process or VM."""
 
 
@@ -17,7 +23,9 @@ def command():
 @click.option("--retries", type=click.IntRange(0), default=None, help="Read again while it changes.")
 @click.option("--verify", is_flag=True, help="Compare every page with /proc/PID/pagemap.")
 @click.option("--bpf/--no-bpf", default=None, help="eBPF or nothing / pagemap only; default: eBPF if it can.")
-def dump_process(pid, output, stop, retries, verify, bpf):
+def dump_process(
+    pid: int, output: str, stop: bool, retries: int | None, verify: bool, bpf: bool | None
+) -> None:
     """Dump the page tables of process PID with frame and NUMA node of every table page.
 
     Needs CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYS_ADMIN (root). Without eBPF only the mapped pages
@@ -56,7 +64,17 @@ def dump_process(pid, output, stop, retries, verify, bpf):
 @click.option("--qmp", type=click.Path(), metavar="SOCKET", help="QEMU's QMP socket, for each vCPU's CR3.")
 @click.option("--every", type=DURATION, default=None, help="Dump again and again: 30s, 5m or 1h apart.")
 @click.option("--count", type=click.IntRange(1, 9999), default=None, help="How often: OUTPUT.0001 and on.")
-def dump_vm(pid, output, stop, descriptor, retries, guest_tables, qmp, every, count):
+def dump_vm(
+    pid: int,
+    output: str,
+    stop: bool,
+    descriptor: int | None,
+    retries: int | None,
+    guest_tables: bool,
+    qmp: str | None,
+    every: float | None,
+    count: int | None,
+) -> None:
     """Dump the nested page tables (EPT, NPT) of the VM of process PID: QEMU or any other VMM that uses KVM.
 
     Run on the host; the guest notices nothing. Needs CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYS_ADMIN
@@ -65,15 +83,18 @@ def dump_vm(pid, output, stop, descriptor, retries, guest_tables, qmp, every, co
     """
     from ..recording import dump_vm as dump
 
-    if (every is None) != (count is None):
-        raise click.UsageError("--every and --count go together: --every 5m --count 12")
     if guest_tables != (qmp is not None):
         raise click.UsageError("--guest-tables and --qmp SOCKET go together")
-    options = {"stop": stop, "vm": descriptor, "qmp": qmp} | ({} if retries is None else {"retries": retries})
-    if every is None:
+    options: dict[str, Any] = {"stop": stop, "vm": descriptor, "qmp": qmp}
+    if retries is not None:
+        options["retries"] = retries
+    made: Iterable[tuple[str | Path, list[str]]]
+    if every is None and count is None:
         made = [(output, dump.dump_vm(pid, output, **options))]
-    else:
+    elif every is not None and count is not None:
         made = dump.dump_vm_series(pid, output, every, count, **options)
+    else:
+        raise click.UsageError("--every and --count go together: --every 5m --count 12")
     for capture, lines in made:
         for line in lines:
             click.echo(line, err=True)

@@ -1,16 +1,25 @@
 """Durations as people write them: 30s, 5m, 1h."""
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING, Any
 
 import click
 
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
-class Duration(click.ParamType):
+if TYPE_CHECKING:
+    ParamType = click.ParamType[float]
+else:
+    ParamType = click.ParamType
+
+
+class Duration(ParamType):
     name = "duration"
 
-    def convert(self, value, param, ctx):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Seconds, a float above 0."""
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))
         if not found or not float(found[1]):

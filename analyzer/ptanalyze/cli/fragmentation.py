@@ -1,10 +1,22 @@
 """`ptanalyze fragmentation`: over how many ePT cache lines neighbouring pages are scattered."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
 import click
 
+from ..bundled import DEFAULT_MACHINE
 from .options import capture_argument, complete_machines, json_option, open_or_default
 from .plotting import plot_option, write_plot
-from .replaying import DEFAULT_MACHINE, pair_of
+from .replaying import pair_of
+
+if TYPE_CHECKING:
+    from ..fragmentation import Fragmentation
+    from ..world.world import World
+
+    Found: TypeAlias = Mapping[str, Fragmentation]
 
 
 @click.command("fragmentation")
@@ -29,7 +41,16 @@ from .replaying import DEFAULT_MACHINE, pair_of
 @click.option("--csv", "as_csv", is_flag=True, help="Print the histograms as CSV in tidy form.")
 @plot_option()
 @json_option
-def command(capture, by, after, settings, machine, as_csv, plot, as_json):
+def command(
+    capture: str | None,
+    by: str,
+    after: bool,
+    settings: tuple[str, ...],
+    machine: str,
+    as_csv: bool,
+    plot: str | None,
+    as_json: bool,
+) -> None:
     """How scattered over ePT cache lines the neighbours of each gPT cache line of CAPTURE are: 1 to 8.
 
     The metric of the PTEMagnet paper (section 3.2). CAPTURE is of a VM. With --after also what reservations
@@ -55,14 +76,13 @@ def command(capture, by, after, settings, machine, as_csv, plot, as_json):
         write_plot(plot, plots.fragmentation(frames.fragmentation_frame(found, where)))
 
 
-def show(found, shaped, as_json, as_csv):
+def show(found: Found, shaped: World | None, as_json: bool, as_csv: bool) -> None:
     from ..tables import console, print_json, print_rows, print_sections
 
     if as_json:
         record = {when: as_record(seen) for when, seen in found.items()}
-        if shaped:
-            record |= {"facts": shaped.facts, "notes": shaped.notes}
-        return print_json("fragmentation", record)
+        facts = {"facts": shaped.facts, "notes": shaped.notes} if shaped else {}
+        return print_json("fragmentation", {**record, **facts})
     if as_csv:
         for when, seen in found.items():
             table = seen.frame().assign(state=when)
@@ -83,7 +103,7 @@ def show(found, shaped, as_json, as_csv):
     return None
 
 
-def as_record(seen):
+def as_record(seen: Fragmentation) -> dict[str, Any]:
     return {
         "all": seen.summary(),
         "full": seen.summary(full=True),
@@ -93,7 +113,7 @@ def as_record(seen):
     }
 
 
-def rows_of(found, full):
+def rows_of(found: Found, full: bool) -> list[dict[str, Any]]:
     """One row a group that has lines: number, mean, shares; what comes after stands beside it."""
     before, *later = (seen.summary(full) for seen in found.values())
     rows = []
@@ -105,7 +125,7 @@ def rows_of(found, full):
     return rows
 
 
-def metrics(row):
+def metrics(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "mean": row["mean"],
         "scattered": percent(row["scattered"]),
@@ -113,11 +133,11 @@ def metrics(row):
     }
 
 
-def percent(share):
+def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
 
 
-def histogram_rows(found, full):
+def histogram_rows(found: Found, full: bool) -> list[dict[str, Any]]:
     """One row a group and state with the share of lines that have 1, 2, ... 8 ePT lines."""
     rows = []
     for when, seen in found.items():
@@ -128,7 +148,7 @@ def histogram_rows(found, full):
     return rows
 
 
-def asides(seen):
+def asides(seen: Fragmentation) -> Iterator[str]:
     """What has no gPT line or no ePT line, one line each."""
     for size, count in zip(("2 MiB", "1 GiB"), seen.huge.sum(axis=0).tolist(), strict=True):
         if count:
@@ -137,8 +157,7 @@ def asides(seen):
         yield f"not measured: {missing:,} gPTEs whose frame the host does not map"
 
 
-def reservation_rows(facts):
-    mib = lambda size: f"{size / (1 << 20):,.2f} MiB"  # noqa: E731
+def reservation_rows(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "made": facts["reservations"],
         "reclaimed": facts["reservations_reclaimed"],
@@ -150,3 +169,7 @@ def reservation_rows(facts):
         "unused, mean": mib(facts["unused_bytes_mean"]),
         "unused, end": f"{mib(facts['unused_bytes_end'])}, {100 * facts['unused_share_end']:.2f} %",
     }
+
+
+def mib(size: float) -> str:
+    return f"{size / (1 << 20):,.2f} MiB"

@@ -1,5 +1,7 @@
 """`ptanalyze import`: what other tools recorded."""
 
+from __future__ import annotations
+
 import click
 
 FORMATS = ("lackey", "perf-script", "vmitosis", "ptdump")
@@ -10,7 +12,7 @@ FORMATS = ("lackey", "perf-script", "vmitosis", "ptdump")
 @click.argument("source", type=click.Path())
 @click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
 @click.option("--ept", type=click.Path(), help="The VM's nested table, dumped on the host (vmitosis).")
-def command(form, source, output, ept):
+def command(form: str, source: str, output: str, ept: str | None) -> None:
     """Make a capture from SOURCE.
 
     \b

@@ -1,5 +1,7 @@
 """`ptanalyze join`: a VM's host dump and its guest's capture become one."""
 
+from __future__ import annotations
+
 import click
 
 
@@ -7,7 +9,7 @@ import click
 @click.argument("host", type=click.Path())
 @click.argument("guest", type=click.Path())
 @click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
-def command(host, guest, output):
+def command(host: str, guest: str, output: str) -> None:
     """Join HOST (ptanalyze dump vm, on the host) and GUEST (dump process or record, in the guest).
 
     Says how many of the guest's tables and pages the host does not map, and why. Refuses another VM's guest:
@@ -17,7 +19,7 @@ def command(host, guest, output):
     from ..vm.join import join
 
     fit = join(host, guest, output)
-    rows = [
+    rows: list[dict[str, str | float | None]] = [
         {
             "guest frames of": name,
             "frames": share.frames,

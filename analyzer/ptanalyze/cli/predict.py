@@ -1,9 +1,17 @@
 """`ptanalyze predict`: run time under any placement, from a calibration alone."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from .options import json_option
 from .plotting import plot_option, write_plot
+
+if TYPE_CHECKING:
+    from ..law.calibration import Calibration
+    from ..law.predict import Prediction
 
 
 @click.command("predict")
@@ -19,36 +27,42 @@ from .plotting import plot_option, write_plot
 @click.option("--statistics", is_flag=True, help="How well published runs are predicted, each left out.")
 @plot_option()
 @json_option
-def command(calibration, local_file, remote_file, remote_placement, placements, statistics, plot, as_json):
+def command(
+    calibration: str | None,
+    local_file: str | None,
+    remote_file: str | None,
+    remote_placement: str | None,
+    placements: tuple[str, ...],
+    statistics: bool,
+    plot: str | None,
+    as_json: bool,
+) -> None:
     """Predict run time from a CALIBRATION of `ptanalyze calibrate`, or from perf files, without a trace.
 
     Placements are those of the papers' figures: gPT then ePT, L or R, I for a loaded remote node, then what
     is repaired: E (ePT), G (gPT), M (both). Native: LP, RP, RPI, RPIM.
     """
+    from ..api import calibrate, predict
     from ..errors import UsageError
+    from ..formats.calibration_file import read_calibration
 
     if statistics:
         show_statistics(as_json)
         return
-    if (calibration is None) == (local_file is None):
-        raise UsageError("predict: give either a CALIBRATION.toml or --local with perf stat output")
-    if calibration is not None:
-        from ..formats.calibration_file import read_calibration
-
+    if calibration is not None and local_file is None:
         known = read_calibration(calibration)
-    else:
-        from ..api import calibrate
-
+    elif local_file is not None and calibration is None:
         known = calibrate(local_file, remote_file, remote_placement)
+    else:
+        raise UsageError("predict: give either a CALIBRATION.toml or --local with perf stat output")
     show(known, placements, as_json)
     if plot:
         from .. import plots
-        from ..api import predict
 
         write_plot(plot, plots.prediction(predict(known, placements or None)))
 
 
-def show(calibration, placements, as_json):
+def show(calibration: Calibration, placements: tuple[str, ...], as_json: bool) -> None:
     from dataclasses import asdict
 
     from ..api.run_time import predictions
@@ -70,7 +84,7 @@ def show(calibration, placements, as_json):
         out.print(f"suspicious: {line}")
 
 
-def row(one):
+def row(one: Prediction) -> dict[str, Any]:
     shown = {"placement": one.placement, "low": one.low, "run time": one.middle, "high": one.high}
     if one.seconds is not None:
         shown["seconds"] = f"{one.seconds[0]:.1f} .. {one.seconds[1]:.1f} .. {one.seconds[2]:.1f}"
@@ -79,7 +93,7 @@ def row(one):
     }
 
 
-def show_statistics(as_json):
+def show_statistics(as_json: bool) -> None:
     from ..law.leave_one_out import leave_one_out, summary
     from ..tables import print_json, print_rows
 
@@ -91,7 +105,7 @@ def show_statistics(as_json):
     print_rows("Errors of predicted run time", [percent(r) for r in rows], note)
 
 
-def percent(row):
+def percent(row: dict[str, Any]) -> dict[str, Any]:
     shares = ("mean", "median", "max", "inside")
     return {
         key: "-" if value is None or value != value else f"{value:.2%}" if key in shares else value

@@ -1,5 +1,9 @@
 """`ptanalyze record`: a program's memory trace and its page tables, in one run."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import click
 
 
@@ -15,7 +19,7 @@ import click
 @click.option("--follow-fork", is_flag=True, help="Trace forked children too, each to a file of its own.")
 @click.option("--max-bytes", type=int, default=0, help="Stop tracing at this size (0: no limit).")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def command(output, tracer, no_dump, command, **region):
+def command(output: str, tracer: str, no_dump: bool, command: tuple[str, ...], **region: Any) -> None:
     """Run COMMAND, trace what its threads touch, and dump its page tables at the end of the region traced.
 
     Without a region the whole run is traced. Write -- before COMMAND. Dumping needs root.

@@ -1,12 +1,14 @@
 """`ptanalyze redact`: a capture to share outside."""
 
+from __future__ import annotations
+
 import click
 
 
 @click.command("redact")
 @click.argument("capture", type=click.Path())
 @click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
-def command(capture, output):
+def command(capture: str, output: str) -> None:
     """Write a twin of CAPTURE that gives the same results and does not tell whose it is.
 
     Page frames become ordinals of their node; paths, command lines, PIDs and times are left out. Virtual

@@ -1,11 +1,21 @@
 """What the commands that replay policies share: their options, and the capture and machine they name."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
 import click
 
 from ..budget import NO_LIMIT
 from ..bundled import DEFAULT_MACHINE
 from ..errors import UsageError
 from .options import complete_machines, complete_policies, open_or_default
+
+if TYPE_CHECKING:
+    from ..capture import Capture
+
+C = TypeVar("C", bound=Callable[..., Any])
 
 OPTIONS = (
     click.option(
@@ -79,26 +89,28 @@ BUDGET = (
 csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print CSV, one row a result.")
 
 
-def replay_options(command):
+def replay_options(command: C) -> C:
     """The options of `arguments`, in their order."""
     for option in reversed(OPTIONS):
         command = option(command)
     return command
 
 
-def budget_options(command):
+def budget_options(command: C) -> C:
     """--memory and --updates, for `limits`."""
     for option in reversed(BUDGET):
         command = option(command)
     return command
 
 
-def limits(memory, updates):
+def limits(memory: str | None, updates: str | None) -> dict[str, Any]:
     """Keyword arguments of api.advise that the options of the budget stand for."""
     return {"memory": memory or NO_LIMIT, "updates": updates or NO_LIMIT}
 
 
-def arguments(directory, *, autonuma, balancing, **options):
+def arguments(
+    directory: str | None, *, autonuma: bool, balancing: tuple[str, ...], **options: Any
+) -> tuple[Capture, dict[str, Any]]:
     """(Capture, the named one or the default; keyword arguments of api.replay that the options stand for)."""
     opened = open_or_default(directory)
     if not opened.has_snapshot:
@@ -109,7 +121,7 @@ def arguments(directory, *, autonuma, balancing, **options):
     return opened, {**options, "autonuma": moving}
 
 
-def pair_of(setting):
+def pair_of(setting: str) -> tuple[str, str]:
     """(key, value) of KEY=VALUE or POLICY.KEY=VALUE."""
     key, equals, value = setting.partition("=")
     if not equals:
@@ -117,7 +129,7 @@ def pair_of(setting):
     return key, value
 
 
-def configured(names, settings):
+def configured(names: Sequence[str], settings: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
     """[(name, {key: value})] from --policy, as NAME or NAME:KEY=VALUE:KEY=VALUE, and from --set."""
     from ..policies import share_settings
 

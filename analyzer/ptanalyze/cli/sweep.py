@@ -1,11 +1,20 @@
 """`ptanalyze sweep`: one question at many points."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from ..errors import UsageError
 from .options import capture_argument, json_option
 from .plotting import plot_option, write_plot
 from .replaying import arguments, baseline_option, csv_option, pair_of, policy_option, replay_options
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..result import Result
 
 
 @click.command("sweep")
@@ -25,7 +34,17 @@ from .replaying import arguments, baseline_option, csv_option, pair_of, policy_o
 @click.option("-o", "--output", type=click.Path(), help="Also write the rows to FILE.parquet.")
 @plot_option()
 @json_option
-def command(capture, names, settings, baseline, as_csv, output, plot, as_json, **options):
+def command(
+    capture: str | None,
+    names: tuple[str, ...],
+    settings: tuple[str, ...],
+    baseline: str,
+    as_csv: bool,
+    output: str | None,
+    plot: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Replay CAPTURE under every combination of parameters, nodes and placements.
 
     Every --set names one axis; a policy takes part in the axes that are its own. `nodes` is the machine's
@@ -62,7 +81,7 @@ def command(capture, names, settings, baseline, as_csv, output, plot, as_json, *
         write_plot(plot, plots.curve(frames.sweep_frame(points, list(grid))))
 
 
-def show(points, swept):
+def show(points: list[tuple[dict[str, Any], Result]], swept: list[str]) -> None:
     from ..tables import print_rows
 
     rows = []
@@ -85,7 +104,7 @@ def show(points, swept):
     print_rows(f"{len(rows)} points", rows)
 
 
-def write(table, output):
+def write(table: DataFrame, output: str) -> None:
     from ..formats.atomic import atomic_write
 
     with atomic_write(output) as file:

@@ -1,9 +1,18 @@
 """`ptanalyze synth`: captures of what no machine at hand can hold."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
 import click
 
+if TYPE_CHECKING:
+    from ..synth.capture import Made
+    from ..synth.plan import Plan
 
-def size(context, parameter, text):
+
+def size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
     from ..synth.parameters import parse_size
 
     return None if text is None else parse_size(text, parameter.opts[0])
@@ -81,7 +90,7 @@ def size(context, parameter, text):
 @click.option("--rate", type=float, default=1e8, show_default=True, help="Accesses a second of a thread.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Same options and seed: same bytes.")
 @click.option("--trace/--no-trace", default=True, show_default=True, help="--no-trace: page tables alone.")
-def command(output, trace, **asked):
+def command(output: str, trace: bool, **asked: Any) -> None:
     """Make a capture of a workload that nobody ran: page tables and trace by a model of Linux's allocation.
 
     Every parameter and the seed are kept in the capture. Page tables of 1.5T take 6.4 GB as a VM, 3.2 GB
@@ -102,11 +111,10 @@ def command(output, trace, **asked):
     click.echo(f"{output}: made, {made.accesses:,} accesses traced; next: ptanalyze classify {output}")
 
 
-def table_rows(made):
+def table_rows(made: Made) -> list[dict[str, Any]]:
     """One row a dimension: tables by level and node, bytes."""
-    native = made.host is None
-    sides = [("page table" if native else "gPT", made.guest, made.guest_nodes)]
-    if not native:
+    sides = [("page table" if made.host is None else "gPT", made.guest, made.guest_nodes)]
+    if made.host is not None and made.host_nodes is not None:
         sides.append(("ePT", made.host, made.host_nodes))
     rows = []
     for name, levels, nodes in sides:
@@ -117,7 +125,7 @@ def table_rows(made):
     return [{key: row.get(key, 0) for key in keys} for row in rows]
 
 
-def expected(plan):
+def expected(plan: Plan) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield (title, rows) of what closed forms say about the page tables."""
     from ..synth.expected import fragmentation, leaf_classes
 

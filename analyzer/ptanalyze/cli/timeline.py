@@ -1,5 +1,9 @@
 """`ptanalyze timeline`: locality over time, while threads and data move to other nodes."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from .options import capture_argument, json_option
@@ -14,6 +18,9 @@ from .replaying import (
     set_option,
 )
 
+if TYPE_CHECKING:
+    from ..result import Result
+
 
 @click.command("timeline")
 @capture_argument
@@ -27,7 +34,17 @@ from .replaying import (
 @csv_option
 @plot_option()
 @json_option
-def command(capture, names, settings, windows, baseline, as_csv, plot, as_json, **options):
+def command(
+    capture: str | None,
+    names: tuple[str, ...],
+    settings: tuple[str, ...],
+    windows: int,
+    baseline: str,
+    as_csv: bool,
+    plot: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Replay CAPTURE's walks and show where they went in each window of its time.
 
     Example (vMitosis, Figure 6): ptanalyze timeline vm -p linux -p vmitosis-migrate -p vmitosis-replicate
@@ -48,16 +65,13 @@ def command(capture, names, settings, windows, baseline, as_csv, plot, as_json, 
         write_plot(plot, plots.timeline(found.timeline))
 
 
-def show(results, as_json, as_csv):
+def show(results: list[Result], as_json: bool, as_csv: bool) -> None:
     from ..tables import print_json
     from ..whatif_tables import labels
 
     names = labels(results)
-    rows = [
-        {"policy": name, **row}
-        for name, result in zip(names, results, strict=True)
-        for row in result.series.rows()
-    ]
+    windows = [result.series.rows() if result.series else [] for result in results]
+    rows = [{"policy": name, **row} for name, of in zip(names, windows, strict=True) for row in of]
     if as_json:
         print_json("timeline", rows)
     elif as_csv:
@@ -65,21 +79,21 @@ def show(results, as_json, as_csv):
 
         click.echo(pandas.DataFrame(rows).to_csv(index=False), nl=False)
     else:
-        for name, result in zip(names, results, strict=True):
-            show_one(name, result)
+        for name, result, of in zip(names, results, windows, strict=True):
+            show_one(name, result, of)
         for note in dict.fromkeys(note for result in results for note in result.notes):
             click.echo(f"- {note}")
 
 
-def show_one(name, result):
+def show_one(name: str, result: Result, windows: list[dict[str, Any]]) -> None:
     from ..tables import print_rows
 
     nested = bool(result.host_pages)
     title = f"{name} ({result.machine}; threads {result.placement})"
-    print_rows(title, [shown(row, nested) for row in result.series.rows()])
+    print_rows(title, [shown(row, nested) for row in windows])
 
 
-def shown(row, nested):
+def shown(row: dict[str, Any], nested: bool) -> dict[str, Any]:
     kinds = ("LL", "LR", "RL", "RR") if nested else ("LL", "RL")
     names = kinds if nested else ("local", "remote")
     remote = {"gPT DRAM remote": "guest_remote_share", "ePT DRAM remote": "host_remote_share"}
@@ -97,5 +111,5 @@ def shown(row, nested):
     }
 
 
-def percent(share):
+def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"

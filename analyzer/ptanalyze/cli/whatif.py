@@ -1,5 +1,9 @@
 """`ptanalyze whatif`: what another page-table placement would change, and at what price."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from .options import capture_argument, json_option
@@ -14,6 +18,9 @@ from .replaying import (
     set_option,
 )
 
+if TYPE_CHECKING:
+    from ..result import Result
+
 
 @click.command("whatif")
 @capture_argument
@@ -27,7 +34,18 @@ from .replaying import (
 )
 @plot_option("speedup", "locality", "reads", "pareto", "footprint", "roofline")
 @json_option
-def command(capture, names, settings, baseline, as_csv, output, plot, plot_kind, as_json, **options):
+def command(
+    capture: str | None,
+    names: tuple[str, ...],
+    settings: tuple[str, ...],
+    baseline: str,
+    as_csv: bool,
+    output: str | None,
+    plot: str | None,
+    plot_kind: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Replay CAPTURE's page walks under other placements of its page tables.
 
     Without CAPTURE: the newest capture in this directory, else the bundled sample. `ptanalyze policies` and
@@ -53,7 +71,7 @@ def command(capture, names, settings, baseline, as_csv, output, plot, plot_kind,
         draw_results(plot, plot_kind, found)
 
 
-def show(results, as_json, as_csv):
+def show(results: list[Result], as_json: bool, as_csv: bool) -> None:
     from ..result import frame
     from ..tables import print_json
     from ..whatif_tables import print_results
@@ -66,7 +84,7 @@ def show(results, as_json, as_csv):
         print_results(results)
 
 
-def write(results, output):
+def write(results: list[Result], output: str) -> None:
     from ..formats.result_file import write_results
 
     write_results(output, results)
