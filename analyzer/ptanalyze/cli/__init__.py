@@ -31,6 +31,7 @@ COMMANDS = {
     "sweep": "sweep",
     "compare": "compare",
     "advise": "advise",
+    "report": "report",
     "calibrate": "calibrate",
     "predict": "predict",
     "validate": "validate",
