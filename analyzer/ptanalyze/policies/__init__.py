@@ -1,6 +1,8 @@
 """The placement policies: an explicit list, and outside ones by entry point "ptanalyze.policies"."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
+from typing import Any
 
 from ..errors import UsageError
 from . import (
@@ -56,7 +58,7 @@ POLICIES = (
 )
 
 
-def policies():
+def policies() -> dict[str, Policy]:
     """{name: Policy}: ours first; an entry point that loads to a Policy adds one, but replaces none."""
     known = {policy.name: policy for policy in POLICIES}
     for point in entry_points(group="ptanalyze.policies"):
@@ -67,7 +69,7 @@ def policies():
     return known
 
 
-def find(name):
+def find(name: str) -> Policy:
     """The Policy of that name; UsageError lists the names there are."""
     known = policies()
     if name not in known:
@@ -75,7 +77,7 @@ def find(name):
     return known[name]
 
 
-def members(name):
+def members(name: str | Policy) -> list[Policy]:
     """[Policy] of "a" or "a+b", in one order whatever the order asked for: what reshapes the world first.
 
     A Policy, known by name or not, is its own only member.
@@ -87,30 +89,32 @@ def members(name):
     return sorted(found, key=lambda policy: (policy.reshape is None, rank[policy.name]))
 
 
-def share_settings(names, settings):
+def share_settings(
+    names: Sequence[str | Policy], settings: Iterable[tuple[str, Any]]
+) -> list[dict[str, Any]]:
     """[{key: value}] for each name: KEY goes to every policy that has it, POLICY.KEY to that policy.
 
     settings  [(key, value)]. UsageError for one that no policy asked for has.
     """
-    shared = [{} for _ in names]
+    shared: list[dict[str, Any]] = [{} for _ in names]
     for key, value in settings:
         plain = key.rpartition(".")[2]
         takers = [
             k for k, name in enumerate(names) if any(speaks_to(key, policy) for policy in members(name))
         ]
         if not takers:
-            has = {p.name: ", ".join(_keys(p)) or "none" for name in names for p in members(name)}
-            has = "; ".join(f"{name}: {keys}" for name, keys in has.items())
+            known = {p.name: ", ".join(_keys(p)) or "none" for name in names for p in members(name)}
+            has = "; ".join(f"{name}: {keys}" for name, keys in known.items())
             raise UsageError(f"--set {key}={value}: no policy asked for has this parameter; they have: {has}")
         for k in takers:
             shared[k][key if len(members(names[k])) > 1 else plain] = value
     return shared
 
 
-def _keys(policy):
+def _keys(policy: Policy) -> list[str]:
     return [name for name, *_ in parameters(policy)]
 
 
-def plan_for(policy, settings=None):
+def plan_for(policy: str | Policy, settings: Mapping[str, Any] | None = None) -> Plan:
     """Plan of a Policy, or of a name as "hydra" or "ptemagnet+hydra", with its parameters."""
     return plan(members(policy), dict(settings or {}))

@@ -1,11 +1,12 @@
 """Which policy acts on what: one name, or several joined by "+", resolved to a Plan for the replay."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ..errors import UsageError
-from .base import Part, Policy, check_needs, parameters, speaks_to
+from .base import Part, Policy, World, check_needs, parameters, speaks_to
 from .fixed_copies import AS_CAPTURED
 
 
@@ -18,7 +19,7 @@ class Plan(NamedTuple):
     host: tuple[Part, Any]
 
     @property
-    def params(self):
+    def params(self) -> dict[str, Any]:
         """{key: value}, of several members {policy.key: value}."""
         several = len(self.members) > 1
         return {
@@ -28,13 +29,13 @@ class Plan(NamedTuple):
         }
 
     @property
-    def reshaping(self):
+    def reshaping(self) -> tuple[tuple[str, bytes], ...]:
         """Hashable: plans of which it is equal are replayed on the same World."""
         return tuple(
             (policy.name, msgspec.json.encode(params)) for policy, params in self.members if policy.reshape
         )
 
-    def reshape(self, world):
+    def reshape(self, world: World) -> World:
         """The World after all members' reshaping; UsageError where one needs what the capture lacks."""
         self.check(world)
         for policy, params in self.members:
@@ -42,13 +43,13 @@ class Plan(NamedTuple):
                 world = policy.reshape(world, params)
         return world
 
-    def check(self, world):
+    def check(self, world: World) -> None:
         """UsageError where a member needs what the capture lacks that the World came from."""
         for policy, _ in self.members:
             check_needs(policy, world.captured)
 
 
-def plan(policies, settings):
+def plan(policies: Sequence[Policy], settings: Mapping[str, Any]) -> Plan:
     """Plan of policies that act on different things; settings: {key or policy.key: value}.
 
     UsageError names two that act on the same thing, and parameters that none of them has.
@@ -58,7 +59,7 @@ def plan(policies, settings):
         (policy, policy.configure(mine))
         for policy, mine in zip(policies, _shared_out(name, policies, settings), strict=True)
     )
-    taken = {}
+    taken: dict[str, str] = {}
     for policy, params in members:
         for what in sorted(policy.acts_on(params)):
             if what in taken:
@@ -67,15 +68,16 @@ def plan(policies, settings):
                     "(-p A -p B), or restrict one by a parameter such as layers"
                 )
             taken[what] = policy.name
-    guest, host = _part(members, "gPT", 0), _part(members, "ePT", 1)
+    guest, of_guest = _part(members, "gPT", 0)
+    host, of_host = _part(members, "ePT", 1)
     for policy, params in members:
         if policy.over_guest:
-            guest = policy.over_guest(*guest, params)
-    as_is = [(part, None) for part in AS_CAPTURED]
-    return Plan(name, members, guest if guest[0] else as_is[0], host if host[0] else as_is[1])
+            guest, of_guest = policy.over_guest(guest, of_guest, params)
+    return Plan(name, members, (guest or AS_CAPTURED[0], of_guest), (host or AS_CAPTURED[1], of_host))
 
 
-def _part(members, what, dimension):
+def _part(members: Iterable[tuple[Policy, Any]], what: str, dimension: int) -> tuple[Part | None, Any]:
+    """The Part of the member that acts on `what`, and its parameters; (None, None) where none does."""
     for policy, params in members:
         part = (policy.guest, policy.host)[dimension]
         if part is not None and what in policy.acts_on(params):
@@ -83,9 +85,9 @@ def _part(members, what, dimension):
     return None, None
 
 
-def _shared_out(name, policies, settings):
+def _shared_out(name: str, policies: Sequence[Policy], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """[{key: value}] for each policy: KEY goes to every one that has it, POLICY.KEY to that one."""
-    mine = [{} for _ in policies]
+    mine: list[dict[str, Any]] = [{} for _ in policies]
     for setting, value in settings.items():
         takers = [k for k, policy in enumerate(policies) if speaks_to(setting, policy)]
         if not takers:

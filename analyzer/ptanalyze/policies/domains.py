@@ -12,8 +12,8 @@ import numpy as np
 from msgspec import Meta
 
 from ..errors import UsageError
-from ..machine import Latency, Strict
-from .base import Policy
+from ..machine import Latency, Machine, Strict
+from .base import Policy, World
 
 DOMAINS = "domains of a socket: blocks of neighbouring CPUs, as many of those in use in each"
 MOST = 64  # bits of a mask of nodes
@@ -23,7 +23,7 @@ class Params(Strict):
     per_socket: Annotated[int, Meta(ge=1, le=8, description=DOMAINS)] = 2
 
 
-def reshape(world, params):
+def reshape(world: World, params: Params) -> World:
     """The World in which every domain is a node; what was captured on a socket is on its first domain."""
     k, sockets = params.per_socket, world.machine.nodes
     if k * sockets > MOST:
@@ -39,7 +39,7 @@ def reshape(world, params):
     return world.reshaped(machine=split(world.machine, k), placement=placement, domains=k)
 
 
-def split(machine, k):
+def split(machine: Machine, k: int) -> Machine:
     """The Machine with k nodes a socket: within one, the latency is the local one."""
     latency = {
         name: matrix and tuple(map(tuple, np.kron(matrix, np.ones((k, k))).tolist()))
@@ -53,7 +53,7 @@ def split(machine, k):
     )
 
 
-def domain_of(socket, k):
+def domain_of(socket: np.ndarray, k: int) -> np.ndarray:
     """int16[cpus]: domain of each CPU, from its socket: those of one in k blocks, as even as can be."""
     domain = np.zeros(len(socket), np.int16)
     for one in np.unique(socket):

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from ..machine import Strict
 from ..world.trees import MAX_LEVELS, free_frame, with_root_above
-from .base import Policy, check_needs
+from .base import Policy, World, check_needs
 
 LAYERS = "which table gets a fifth level: the guest's (or, native, the only one), the host's, or both"
 ACTS = {"gpt": {"levels of gPT"}, "ept": {"levels of ePT"}}
@@ -21,9 +21,10 @@ class Params(Strict):
     layers: Annotated[Literal["both", "gpt", "ept"], Meta(description=LAYERS)] = "both"
 
 
-def reshape(world, params):
+def reshape(world: World, params: Params) -> World:
     """The World with a root above the roots; in a VM the guest's new one is in a frame beside the old one."""
-    snapshot, notes = world.snapshot, []
+    snapshot = world.snapshot
+    notes: list[str] = []
     if params.layers == "ept":
         check_needs(POLICY._replace(needs=("nested tables",)), world)
     if params.layers != "ept":
@@ -32,7 +33,7 @@ def reshape(world, params):
             snapshot = replace(snapshot, guest=with_root_above(snapshot.guest, frame))
         else:
             notes.append("five-level: the guest's tables have five levels already")
-    if params.layers != "gpt" and not snapshot.native:
+    if params.layers != "gpt" and snapshot.host is not None:
         if snapshot.host.levels < MAX_LEVELS:
             snapshot = replace(snapshot, host=with_root_above(snapshot.host))
         else:

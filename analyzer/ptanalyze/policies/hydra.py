@@ -9,7 +9,8 @@ import numpy as np
 from msgspec import Meta
 
 from ..machine import Strict
-from .base import Part, Policy, guest_exists, owner_masks
+from ..world.history import History
+from .base import Part, Policy, World, guest_exists, owner_masks
 from .hydra_hooks import HOOKS, State
 
 FILTERS = ("off", "single", "all", "all-or-none")
@@ -29,7 +30,7 @@ class Params(Strict):
     tlbflush: Annotated[Literal["off", "single", "all", "all-or-none"], Meta(description=FILTER)] = "single"
 
 
-def start(world, params):
+def start(world: World, params: Params) -> tuple[State, int]:
     history, nodes = world.history, world.nodes
     entries = _owners_entries(history, nodes)
     ring = np.where(entries.any(axis=2), np.uint64(1) << np.arange(nodes, dtype=np.uint64), np.uint64(0))
@@ -51,7 +52,7 @@ def start(world, params):
     return state, int(np.bitwise_count(tables).sum())
 
 
-def _owners_entries(history, nodes):
+def _owners_entries(history: History, nodes: int) -> np.ndarray:
     """uint64[L, nodes, 8]: what was mapped before the trace began is in its owner's tables."""
     entries = np.zeros((len(history.vma), nodes, 8), np.uint64)
     owner = history.vma_owner[history.vma]
@@ -65,7 +66,7 @@ def _owners_entries(history, nodes):
     return entries
 
 
-def _owners_tables(world, ring):
+def _owners_tables(world: World, ring: np.ndarray) -> np.ndarray:
     """uint64[T]: nodes with each guest table page at the start: all have the root, owners what they map."""
     tables, history = world.space.tables, world.history
     exists = guest_exists(world)
@@ -83,7 +84,7 @@ def _owners_tables(world, ring):
     return have
 
 
-def settle(state, world, tables):
+def settle(state: State, world: World, tables: np.ndarray) -> int:
     """The kernel filled these tables for their VMAs' owners, upper levels included."""
     parent, made = world.space.tables.parent, 0
     for table, mask in zip(tables.tolist(), owner_masks(world, tables).tolist(), strict=True):

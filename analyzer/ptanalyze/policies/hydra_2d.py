@@ -16,8 +16,8 @@ from msgspec import Meta
 
 from ..kernels.entries import CODES
 from ..world.cache_pass import read_only
-from . import hydra
-from .base import Part, Policy, captured_nodes
+from . import hydra, hydra_hooks
+from .base import Part, Policy, World, captured_nodes
 from .hydra_2d_hooks import HOOKS, State
 from .vmitosis import ACTS
 
@@ -30,9 +30,9 @@ class Params(hydra.Params):
     layers: Annotated[Literal["both", "gpt", "ept"], Meta(description=LAYERS)] = "both"
 
 
-def start_host(world, params):
+def start_host(world: World, params: Params) -> tuple[State, int]:
     """Memory: 30 bytes a table, and 64 bytes a node for each host table that not only its owner reads."""
-    space, host = world.space, world.snapshot.host
+    space, host = world.space, world.snapshot.nested
     total = len(space.tables.level)
     owner = np.zeros(total, np.int16)
     owner[space.guest_tables :][: space.host_tables] = captured_nodes(world, 1)
@@ -51,7 +51,7 @@ def start_host(world, params):
     return state, int(np.bitwise_count(tables).sum())
 
 
-def _owners_tables(world, owner):
+def _owners_tables(world: World, owner: np.ndarray) -> np.ndarray:
     """uint64[T]: nodes with each host table page at the start: its owner, and owners of what it leads to.
 
     All have the root.
@@ -70,7 +70,7 @@ def _owners_tables(world, owner):
 POLICY = Policy(
     "hydra-2d",
     "lazy, partial replicas in both dimensions of a VM: an entry is copied to a node at its first use there",
-    guest=Part(hydra.HOOKS, hydra.start, hydra.settle),
+    guest=Part(hydra_hooks.HOOKS, hydra.start, hydra.settle),
     host=Part(HOOKS, start_host),
     params=Params,
     source="Hydra, ATC '24, sections 3, 4 and (an outlook) 6",

@@ -2,11 +2,13 @@
 
 import numpy as np
 
+from ..machine import Strict
 from . import fixed_copies
-from .base import Policy
+from .base import Policy, World
+from .fixed_copies_hooks import State
 
 
-def start(world, params):
+def start(world: World, params: Strict) -> State:
     home = np.zeros(len(world.space.tables.level), np.int16)
     return fixed_copies.one_copy(world, home, serve=np.arange(world.nodes))
 

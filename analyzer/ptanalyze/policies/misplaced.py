@@ -1,98 +1,37 @@
-"""Hooks of replicas some of whose pages are on the wrong node (vMitosis, sections 3.3.4 and 4.2.2).
+"""Replicas some of whose pages are on the wrong node (misplaced_hooks.py): which, and where they begin."""
 
-A misplaced table page has as many copies on the same nodes as any other, but each node's CPUs are served by
-another node's.
-"""
-
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from numba import njit
 
-from ..kernels.replay import FAULT
-from ..kernels.steps import CLEAR, DATA, MOVE, UPDATE
 from . import fixed_copies
-from .base import GuestHooks, Part, guest_exists, hook
+from .base import Part, World, guest_exists
+from .misplaced_hooks import HOOKS, State
 
 
-class State(NamedTuple):
-    """
-    here, away  fixed_copies.State  of well placed table pages and of misplaced ones: `serve` differs
-    misplaced   bool[T]
-    """
-
-    here: fixed_copies.State
-    away: fixed_copies.State
-    misplaced: np.ndarray
-
-
-@hook
-def locate(state, table, node):
-    if state.misplaced[table]:
-        return state.away.serve[node]
-    return state.here.serve[node]
-
-
-@hook
-def on_walk(state, tables, leaf, row, slot, node, fault, counters):
-    if fault:
-        install(state, tables, leaf, node, np.int64(fault) - 1, counters)
-    return locate(state, leaf, node)
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def install(state, tables, leaf, node, made, counters):
-    fixed_copies.make(state.here, tables, leaf, node, made, counters)
-    counters.events[FAULT, node, locate(state, leaf, node)] += 1
-    write(state, leaf, node, 1, counters.events)
-
-
-@hook
-def write(state, table, node, entries, events):
-    if state.misplaced[table]:
-        fixed_copies.write(state.away, table, node, entries, events)
-    else:
-        fixed_copies.write(state.here, table, node, entries, events)
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
-    kind, row, node, changed = steps.kind[step], steps.row[step], steps.node[step], mapped.changed[step]
-    if kind in (CLEAR, UPDATE, MOVE, DATA):
-        if changed:
-            write(state, rows.leaf[row], node, changed, counters.events)
-            if kind == MOVE:
-                target = rows.leaf[steps.other[step]]
-                fixed_copies.make(state.here, tables, target, node, np.int64(mapped.made[step]), counters)
-                write(state, target, node, changed, counters.events)
-    else:
-        fixed_copies.on_step(state.here, tables, rows, steps, shootdowns, mapped, counters, step)
-
-
-HOOKS = GuestHooks(locate, on_walk, on_step)
-
-
-def drawn(tables, share, seed):
+def drawn(tables: int, share: float, seed: int) -> np.ndarray:
     """bool[tables]: ids whose hash with `seed` is below `share` (splitmix64, Steele et al., OOPSLA 2014)."""
     x = np.arange(1, tables + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
     x ^= x >> np.uint64(31)
-    return (x >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
+    found: np.ndarray = (x >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
+    return found
 
 
-def settle(state, world, tables):
+def settle(state: State, world: World, tables: np.ndarray) -> int:
     return fixed_copies.settle(state.here, world, tables)
 
 
-def at_rest(state, ids):
+def at_rest(state: State, ids: slice) -> np.ndarray:
     return np.where(state.misplaced[ids, None], state.away.serve, state.here.serve)
 
 
-def guest_part(begin):
+def guest_part(begin: Callable[[World, Any], State]) -> Part:
     """Part of the guest's tables; begin(world, params) -> State."""
 
-    def start(world, params):
+    def start(world: World, params: Any) -> tuple[State, int]:
         state = begin(world, params)
         return state, int(np.count_nonzero(guest_exists(world))) * len(state.here.copies)
 

@@ -8,16 +8,14 @@ from typing import Annotated, Literal
 
 import numpy as np
 from msgspec import Meta
-from numba import njit
 
 from ..errors import UsageError
-from ..kernels.replay import TABLE_FREE, TABLE_MOVED, grow
-from ..kernels.steps import RUN
-from ..machine import Strict
+from ..machine import Machine, Strict
 from . import fixed_copies
-from .base import GuestHooks, Part, Policy, guest_exists
+from .base import Part, Policy, World, guest_exists
+from .fixed_copies_hooks import State
+from .mitosis_hooks import FOLLOW, HOOKS
 
-FOLLOW = 3  # fixed_copies.State.rule: the copy is where the process runs
 MODE = "replicas at all times, or one copy that is replicated where the process goes and freed where it was"
 NODES = 'nodes that get a replica, "0,2,3"; empty: all. CPUs elsewhere walk the nearest replica'
 
@@ -27,12 +25,12 @@ class Params(Strict):
     mode: Annotated[Literal["replicate", "migrate"], Meta(description=MODE)] = "replicate"
 
 
-def start(world, params):
+def start(world: World, params: Params) -> tuple[State, int]:
     state = _state(world, params)
     return state, int(np.count_nonzero(guest_exists(world))) * len(state.copies)
 
 
-def _state(world, params):
+def _state(world: World, params: Params) -> State:
     if params.mode == "replicate":
         copies = replica_nodes("mitosis", params.nodes, world.machine)
         return fixed_copies.replicas(world, copies, nearest(copies, world.machine))
@@ -46,32 +44,12 @@ def _state(world, params):
     return state
 
 
-@njit(cache=True, nogil=True, _nrt=False)
-def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
-    if steps.kind[step] != RUN:
-        fixed_copies.on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
-    elif state.rule[0] == FOLLOW:
-        follow(state, np.int64(steps.to[step]), counters)
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def follow(state, to, counters):
-    """Replicate every table on `to`, switch the roots, free what was."""
-    pages, before = counters.pages[0], np.int64(state.copies[0])
-    grow(counters.pages, pages)
-    counters.events[TABLE_MOVED, before, to] += pages
-    counters.events[TABLE_FREE, to, before] += pages
-    grow(counters.pages, -pages)
-    state.copies[0] = to
-    state.serve[:] = to
-
-
-def at_rest(state, ids):
+def at_rest(state: State, ids: slice) -> np.ndarray | None:
     """As Part.at_rest; where the process runs a snapshot does not say."""
     return None if state.rule[0] == FOLLOW else fixed_copies.at_rest(state, ids)
 
 
-def replica_nodes(policy, text, machine):
+def replica_nodes(policy: str, text: str, machine: Machine) -> list[int]:
     """Sorted node numbers from "0,2"; UsageError names what is wrong."""
     if not text:
         return list(range(machine.nodes))
@@ -83,14 +61,13 @@ def replica_nodes(policy, text, machine):
     return sorted({int(part) for part in parts})
 
 
-def nearest(copies, machine):
+def nearest(copies: list[int], machine: Machine) -> np.ndarray:
     """int16[nodes]: whose replica each node's CPUs walk: their own node's, else that of least latency."""
     latency = machine.latency_cycles()
     near = np.array(copies)[latency[:, copies].argmin(axis=1)]
     return np.where(np.isin(np.arange(machine.nodes), copies), np.arange(machine.nodes), near)
 
 
-HOOKS = GuestHooks(fixed_copies.locate, fixed_copies.on_walk, on_step)
 POLICY = Policy(
     "mitosis",
     "eager, full replicas on every node: all reads local, every entry written everywhere; a VM's guest only",

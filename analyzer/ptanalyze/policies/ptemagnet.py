@@ -4,16 +4,17 @@ It moves no table and writes no entry more: what changes is in which cache line 
 leaf entries of neighbouring pages. So it goes together with every policy that places tables.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
 from ..errors import UsageError
 from ..fragmentation import fragmentation
 from ..machine import Strict
-from ..world.reservations import reserve
-from .base import Policy
+from ..world.reservations import Reservations, reserve
+from .base import Policy, World
 
 SIZES = [2**k for k in range(1, 10)]
 GROUP = "pages of a reservation, a power of two; 8: as many as a cache line of the ePT has entries"
@@ -26,7 +27,7 @@ class Params(Strict):
     reserve_limit: Annotated[int, Meta(ge=-1, description=LIMIT)] = -1
 
 
-def reshape(world, params):
+def reshape(world: World, params: Params) -> World:
     """The World with other guest frames; facts say what was reserved and how scattered ePT entries are."""
     if params.group not in SIZES:
         sizes = ", ".join(map(str, SIZES))
@@ -36,7 +37,7 @@ def reshape(world, params):
     return world.reshaped(
         snapshot=found.snapshot,
         facts={
-            **facts(found, params.group),
+            **facts(found),
             "ept_lines_per_gpt_line_before": fragmentation(world.space).mean(),
             "ept_lines_per_gpt_line_after": fragmentation(space, filled=True).mean(),
         },
@@ -44,7 +45,7 @@ def reshape(world, params):
     )
 
 
-def facts(found, group):
+def facts(found: Reservations) -> dict[str, Any]:
     """{name: number} of Reservations: made and ended, and unused reserved memory (section 6.2)."""
     counts, walks = found.counts, max(found.walks, 1)
     return {
@@ -68,7 +69,7 @@ def facts(found, group):
     }
 
 
-def notes(found, world):
+def notes(found: Reservations, world: World) -> Iterator[str]:
     """What a reader of the results should know, one line each."""
     if not world.traced:
         yield "ptemagnet: no trace: pages fault by address, and what fewer cache lines save is not known"

@@ -4,15 +4,19 @@ Both dimensions are re-placed: a guest's table by the demand fault that makes it
 that reads it.
 """
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta
 
 from ..errors import UsageError
 from ..machine import Strict
 from . import fixed_copies
-from .base import Policy
+from . import fixed_copies_hooks as hooks
+from .base import Part, Policy, World
+from .fixed_copies_hooks import State
 
+Rule: TypeAlias = tuple[int, int, int]  # State.rule, and the node of the guest's root
 LINUX = "Linux memory policies (set_mempolicy(2)): page tables follow the policy of the faulting thread"
 
 
@@ -20,44 +24,51 @@ class BindParams(Strict):
     node: Annotated[int, Meta(ge=0, description="the node that gets every table page")] = 0
 
 
-def first_touch(world, params):
-    return fixed_copies.FIRST_TOUCH, 0, world.history.vma_owner[0]
+def first_touch(world: World, params: Strict) -> Rule:
+    return hooks.FIRST_TOUCH, 0, world.history.vma_owner[0]
 
 
-def interleave(world, params):
-    return fixed_copies.INTERLEAVE, 0, 0
+def interleave(world: World, params: Strict) -> Rule:
+    return hooks.INTERLEAVE, 0, 0
 
 
-def bind(world, params):
+def bind(world: World, params: BindParams) -> Rule:
     if params.node >= world.nodes:
         allowed = f"machine {world.machine.name} has nodes 0..{world.nodes - 1}"
         raise UsageError(f"policy bind: node = {params.node}: {allowed}")
-    return fixed_copies.BIND, params.node, params.node
+    return hooks.BIND, params.node, params.node
 
 
-def _policy(name, doc, rule_of, params=Strict, needs=()):
-    def guest(world, params):
+def _parts(rule_of: Callable[[World, Any], Rule]) -> tuple[Part, Part]:
+    """The guest's and the host's, whose tables go where rule_of(world, params) says."""
+
+    def guest(world: World, params: Any) -> State:
         """The root existed before the first walk: it is on node `root`, everything else follows `rule`."""
         kind, node, root = rule_of(world, params)
         home = fixed_copies.nowhere(world)
         home[0] = root
-        after_root = (node + 1) % world.nodes if kind == fixed_copies.INTERLEAVE else node
+        after_root = (node + 1) % world.nodes if kind == hooks.INTERLEAVE else node
         return fixed_copies.one_copy(world, home, rule=(kind, after_root))
 
-    def host(world, params):
-        return fixed_copies.one_copy(world, fixed_copies.nowhere(world), rule=rule_of(world, params)[:2])
+    def host(world: World, params: Any) -> State:
+        kind, node, _ = rule_of(world, params)
+        return fixed_copies.one_copy(world, fixed_copies.nowhere(world), rule=(kind, node))
 
-    parts = fixed_copies.guest_part(guest), fixed_copies.host_part(host)
-    return Policy(name, doc, *parts, params, source=LINUX, needs=needs)
+    return fixed_copies.guest_part(guest), fixed_copies.host_part(host)
 
 
-FIRST_TOUCH = _policy(
+BY_FIRST_TOUCH = _parts(first_touch)
+FIRST_TOUCH = Policy(
     "first-touch",
     "one copy, on the node of the CPU that first needs the table page",
-    first_touch,
+    *BY_FIRST_TOUCH,
+    source=LINUX,
     needs=("trace",),
 )
-INTERLEAVE = _policy(
-    "interleave", "one copy, round-robin over all nodes in the order of first use", interleave
+INTERLEAVE = Policy(
+    "interleave",
+    "one copy, round-robin over all nodes in the order of first use",
+    *_parts(interleave),
+    source=LINUX,
 )
-BIND = _policy("bind", "one copy, all on one node", bind, BindParams)
+BIND = Policy("bind", "one copy, all on one node", *_parts(bind), BindParams, source=LINUX)

@@ -12,21 +12,18 @@ the hypervisor's.
 Another policy that acts on "gPT" then acts on the shadow table: shadow+mitosis, shadow+hydra.
 """
 
-from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from msgspec import Meta
-from numba import njit
 
-from ..kernels.code_cache import keep_compiled
-from ..kernels.replay import VM_EXIT
-from ..kernels.steps import CLEAR, DATA, FREE, MOVE, UPDATE
 from ..machine import Strict
 from ..world.shadow_table import shadow_table, split_tables
-from .base import GuestHooks, Part, Policy, hook
+from .base import Part, Policy, World
 from .fixed_copies import AS_CAPTURED
-from .replaced import FIRST_TOUCH
+from .replaced import BY_FIRST_TOUCH
+from .shadow_hooks import State, trapping
 
 PLACE = (
     "where the hypervisor allocates a page of the shadow table: on the node of the vCPU whose fault it "
@@ -38,87 +35,30 @@ class Params(Strict):
     place: Annotated[Literal["first-touch", "guest"], Meta(description=PLACE)] = "first-touch"
 
 
-class State(NamedTuple):
-    """
-    inner  the state of the policy that acts on the shadow table
-    split  bool[T]  tables that stand for one huge leaf of the guest
-    """
-
-    inner: Any
-    split: np.ndarray
-
-
-@cache
-def trapping(hooks):
-    """GuestHooks that do what `hooks` do, and count the VM exits of it."""
-    inner_locate, inner_walk, inner_step = hooks
-
-    @hook
-    def locate(state, table, node):
-        return inner_locate(state.inner, table, node)
-
-    @hook
-    def on_walk(state, tables, leaf, row, slot, node, fault, counters):
-        if fault:
-            counters.events[VM_EXIT, node, node] += max(np.int64(fault) - state.split[leaf], 1)
-        return inner_walk(state.inner, tables, leaf, row, slot, node, fault, counters)
-
-    @njit(nogil=True, _nrt=False)
-    def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
-        node = steps.node[step]
-        counters.events[VM_EXIT, node, node] += written(state.split, rows, steps, mapped, step)
-        inner_step(state.inner, tables, rows, steps, shootdowns, mapped, counters, step)
-
-    return GuestHooks(locate, on_walk, keep_compiled(on_step))
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def written(split, rows, steps, mapped, step):
-    """int64: entries of the guest's own table that a step writes."""
-    kind, changed = steps.kind[step], np.int64(mapped.changed[step])
-    if changed == 0:
-        return np.int64(0)
-    if kind == FREE:
-        return np.int64(not split[steps.other[step]])
-    if kind in (CLEAR, UPDATE, MOVE, DATA):
-        entries = entries_of(split, rows.leaf[steps.row[step]], changed)
-        if kind == MOVE:
-            target = rows.leaf[steps.other[step]]
-            entries += entries_of(split, target, changed) + np.int64(mapped.made[step])
-            entries -= split[target] and mapped.made[step] > 0
-        return entries
-    return np.int64(0)
-
-
-@hook
-def entries_of(split, table, changed):
-    return np.int64(1) if split[table] else changed
-
-
-def over_guest(part, params, mine):
+def over_guest(part: Part | None, params: Any, mine: Params) -> tuple[Part, Any]:
     """(Part, its parameters) of the shadow table: that of the policy that acts on it, else its own place."""
-    if part is None:
-        part, params = FIRST_TOUCH.guest if mine.place == "first-touch" else AS_CAPTURED[0], None
+    place, _ = BY_FIRST_TOUCH if mine.place == "first-touch" else AS_CAPTURED
+    acting = part or place
 
-    def start(world, params):
-        state, pages = part.start(world, params)
+    def start(world: World, params: Any) -> tuple[State, int]:
+        state, pages = acting.start(world, params)
         return State(state, _split(world)), pages
 
-    def inner(ask):
+    def inner(ask: Callable[..., Any] | None) -> Callable[..., Any] | None:
         return ask and (lambda state, *others: ask(state.inner, *others))
 
-    return Part(trapping(part.hooks), start, *(inner(ask) for ask in part[2:])), params
+    return Part(trapping(acting.hooks), start, *(inner(ask) for ask in acting[2:])), params
 
 
-def _split(world):
+def _split(world: World) -> np.ndarray:
     """bool[T], as shadow_table.split_tables."""
-    before = world.origin
-    while before.snapshot.native:
+    before = world
+    while before.snapshot.native and before.origin is not None:
         before = before.origin
     return split_tables(before.space, world.space)
 
 
-def reshape(world, params):
+def reshape(world: World, params: Params) -> World:
     """The World with one dimension; facts say what its table lacks and has more than the guest's."""
     found = shadow_table(world.space)
     notes = []

@@ -5,6 +5,7 @@ It changes page sizes, no placement, so it goes together with every policy that 
 not: fragmentation=0.5 host_fragmentation=0.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -12,7 +13,7 @@ from msgspec import Meta
 
 from ..machine import Strict
 from ..world import huge_pages
-from .base import Policy, check_needs
+from .base import Policy, World, check_needs
 
 PAGE_BYTES = 4096
 LAYERS = "whose pages: the guest's (or, native, the only ones), the host's, or both"
@@ -32,9 +33,11 @@ class Params(Strict):
     seed: Annotated[int, Meta(ge=0, description="which regions stay 4 KiB")] = 0
 
 
-def reshape(world, params):
+def reshape(world: World, params: Params) -> World:
     """The World with larger pages; facts say how many regions, and what they waste."""
-    snapshot, facts, notes = world.snapshot, {}, []
+    snapshot = world.snapshot
+    facts: dict[str, int] = {}
+    notes: list[str] = []
     if params.layers == "ept":
         check_needs(POLICY._replace(needs=("nested tables",)), world)
     if params.layers != "ept":
@@ -54,7 +57,7 @@ def reshape(world, params):
     return shaped
 
 
-def facts_of(found, prefix):
+def facts_of(found: huge_pages.Promoted, prefix: str) -> dict[str, int]:
     """{name: number} of Promoted pages."""
     return {
         f"{prefix}regions_promoted": found.regions,
@@ -65,7 +68,7 @@ def facts_of(found, prefix):
     }
 
 
-def guest_notes(found, world):
+def guest_notes(found: huge_pages.Promoted, world: World) -> Iterator[str]:
     """What a reader of the results should know, one line each."""
     space = world.space
     gone = int((space.regions.leaf >= space.guest_tables + space.host_tables).sum())

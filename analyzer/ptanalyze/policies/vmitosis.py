@@ -18,9 +18,10 @@ import numpy as np
 from msgspec import Meta
 
 from ..errors import UsageError
-from ..machine import Strict
-from . import fixed_copies, misplaced
-from .base import Policy
+from ..machine import Machine, Strict
+from . import fixed_copies, fixed_copies_hooks, misplaced
+from .base import Policy, World
+from .misplaced_hooks import State
 from .mitosis import NODES, nearest, replica_nodes
 
 NAME = "vmitosis-replicate"
@@ -49,8 +50,8 @@ class Params(Strict):
     page_cache: Annotated[int, Meta(ge=0, le=2**40, description=CACHE)] = 0
 
 
-def start_guest(world, params):
-    """State of kernel `misplaced`; UsageError for parameters that the mode or the machine does not allow."""
+def start_guest(world: World, params: Params) -> State:
+    """State of the hooks; UsageError for parameters that the mode or the machine does not allow."""
     _check(params)
     if params.groups:
         copies, serve = grouped(params.groups, world.machine)
@@ -63,19 +64,19 @@ def start_guest(world, params):
         )
     following = np.zeros(world.nodes, np.int16)
     following[copies] = np.roll(copies, -1)
-    return misplaced.State(
+    return State(
         fixed_copies.replicas(world, copies, serve),
         fixed_copies.replicas(world, copies, following[serve]),
         misplaced.drawn(len(world.space.tables.level), params.misplaced, params.seed),
     )
 
 
-def start_host(world, params):
+def start_host(world: World, params: Params) -> fixed_copies_hooks.State:
     copies = replica_nodes(NAME, params.nodes, world.machine)
     return fixed_copies.replicas(world, copies, nearest(copies, world.machine))
 
 
-def _check(params):
+def _check(params: Params) -> None:
     for key in ("groups", "misplaced"):
         value = getattr(params, key)
         if value and params.mode != "no-f":
@@ -90,7 +91,7 @@ def _check(params):
         )
 
 
-def grouped(text, machine):
+def grouped(text: str, machine: Machine) -> tuple[list[int], np.ndarray]:
     """(first node of each group, int16[nodes]: first node of each node's group) of "0+1,2+3".
 
     UsageError where a node is unknown, missing or in two groups.
@@ -111,7 +112,7 @@ def grouped(text, machine):
     return [int(group[0]) for group in groups], serve
 
 
-def guest_facts(state, world, params, pages):
+def guest_facts(state: State, world: World, params: Params, pages: np.ndarray) -> dict[str, int]:
     """Facts of the guest's page caches, and how many of its table pages have misplaced replicas."""
     found = _cache_facts("gpt", state.here, params, pages)
     if params.misplaced:
@@ -120,11 +121,15 @@ def guest_facts(state, world, params, pages):
     return found
 
 
-def host_facts(state, world, params, pages):
+def host_facts(
+    state: fixed_copies_hooks.State, world: World, params: Params, pages: np.ndarray
+) -> dict[str, int]:
     return _cache_facts("ept", state, params, pages)
 
 
-def _cache_facts(tree, state, params, pages):
+def _cache_facts(
+    tree: str, state: fixed_copies_hooks.State, params: Params, pages: np.ndarray
+) -> dict[str, int]:
     """What all nodes' page caches hold, by the most pages that replicas took: freed ones go back (3.3.4)."""
     if not params.page_cache:
         return {}

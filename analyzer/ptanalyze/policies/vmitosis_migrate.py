@@ -17,7 +17,7 @@ from ..machine import Strict
 from ..world.data_moves import by_host
 from ..world.data_nodes import count_children
 from . import vmitosis_hooks as hooks
-from .base import Part, Policy, captured_nodes, guest_exists
+from .base import Part, Policy, World, captured_nodes, guest_exists
 from .vmitosis import ACTS
 
 LAYERS = "whose tables migrate: the guest's (natively the only ones), the host's, or both"
@@ -32,7 +32,7 @@ class Params(Strict):
     verify: Annotated[Literal["start", "never"], Meta(description=VERIFY)] = "start"
 
 
-def start_guest(world, params):
+def start_guest(world: World, params: Params) -> tuple[hooks.State, int]:
     space, past = world.space, world.history
     split, total = space.guest_tables, len(space.tables.level)
     exists = guest_exists(world)
@@ -51,7 +51,7 @@ def start_guest(world, params):
     return state, int(np.count_nonzero(exists))
 
 
-def start_host(world, params):
+def start_host(world: World, params: Params) -> tuple[hooks.State, int]:
     space = world.space
     if space.native and params.layers == "ept":
         raise UsageError(
@@ -64,7 +64,7 @@ def start_host(world, params):
     if tables:
         mine = slice(split, split + tables)
         home[mine], exists[mine] = captured_nodes(world, 1), True
-        count[mine] = count_children(world, space.snapshot.host, world.data.host_row[mine] >= 0, False)
+        count[mine] = count_children(world, space.snapshot.nested, world.data.host_row[mine] >= 0, False)
         rows = np.flatnonzero(world.data.host_row >= 0)
         for node in range(world.nodes):
             found = np.count_nonzero(world.data.host == node, axis=1)
@@ -74,24 +74,32 @@ def start_host(world, params):
     return state, tables
 
 
-def _state(world, home, count, data, exists, span, at_once):
+def _state(
+    world: World,
+    home: np.ndarray,
+    count: np.ndarray,
+    data: np.ndarray,
+    exists: np.ndarray,
+    span: tuple[int, int],
+    at_once: bool,
+) -> hooks.State:
     again = home.copy()
     moved, written = np.zeros((world.nodes, world.nodes), np.int64), np.zeros(world.nodes, np.int64)
     hooks.add_up(world.space.tables, *span, exists, home, count, at_once, moved, written)
     return hooks.State(home, again, count, data, world.data.host_row, moved, written)
 
 
-def at_once(state, events):
+def at_once(state: hooks.State, events: np.ndarray) -> None:
     """Part.at_once: the tables put right; their parents' entries are written on the parents' nodes."""
     events[TABLE_MOVED] += state.moved
     events[PTE_WRITE][np.diag_indices(len(state.written))] += state.written
 
 
-def settle(state, world, tables):
+def settle(state: hooks.State, world: World, tables: np.ndarray) -> int:
     return len(tables)
 
 
-def at_rest(state, ids):
+def at_rest(state: hooks.State, ids: slice) -> np.ndarray:
     home = state.home[ids]
     return np.broadcast_to(home[:, None], (len(home), state.count.shape[1]))
 

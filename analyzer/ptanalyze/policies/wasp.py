@@ -9,9 +9,10 @@ import numpy as np
 from msgspec import Meta
 
 from ..errors import UsageError
-from ..machine import Strict
+from ..machine import Machine, Strict
 from . import fixed_copies
-from .base import NEEDS, Policy
+from .base import NEEDS, Policy, World
+from .fixed_copies_hooks import State
 from .vmitosis import ACTS
 
 STEER = (
@@ -26,19 +27,19 @@ class Params(Strict):
     layers: Annotated[Literal["gpt", "ept", "both"], Meta(description=LAYERS)] = "gpt"
 
 
-def start(world, params):
+def start(world: World, params: Params) -> State:
     every = np.arange(world.nodes)
     return fixed_copies.replicas(world, every, steering(params.steer, world.machine))
 
 
-def start_host(world, params):
+def start_host(world: World, params: Params) -> State:
     if world.snapshot.native:
         _, what, how = NEEDS["nested tables"]
         raise UsageError(f"policy wasp: layers = {params.layers}: {what}: {how}")
     return start(world, params)
 
 
-def steering(text, machine):
+def steering(text: str, machine: Machine) -> np.ndarray:
     """int16[nodes]: whose replica each node's CPUs walk. UsageError names what is wrong in `text`."""
     if text == "auto":
         latency = machine.latency_cycles(contended=machine.latency.contended is not None)
