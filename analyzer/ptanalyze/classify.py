@@ -38,12 +38,12 @@ class Classification:
     """Counts of leaf entries by where they are.
 
     weight      "leaf": each guest leaf entry once (the host's is that of its first frame); "4k": each 4 KiB
-    page;
-                "walks": each walk of a trace, seen only by the socket that walked
+                page; "walks": each walk of a trace, seen only by the socket that walked
     groups      names: ("all",), or VMAs, or threads
-    sockets     NUMA nodes of the observing CPUs nodes       node ids of the tables counts
-    int64[groups, sockets, N + 1, N + 1]: guest leaf's node, host leaf's node (by position in `nodes`,
-                the last: unknown); native int64[groups, sockets, N + 1, 1]
+    sockets     NUMA nodes of the observing CPUs
+    nodes       node ids of the tables
+    counts      int64[groups, sockets, N + 1, N + 1]: guest leaf's node, host leaf's node (by position in
+                `nodes`, the last: unknown); native int64[groups, sockets, N + 1, 1]
     unresolved  what has no class, by reason
     """
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..capture import Capture
+    from ..classify import Classification
     from ..fragmentation import Fragmentation
     from ..world.world import World
 
@@ -44,17 +45,29 @@ def classify(
     vMitosis (ASPLOS '21), section 2.2, Figure 2. attrs["unresolved"]: {weight: {reason: count}}.
     """
     from ..frames import classes_frame
-    from ..locality import mapped_locality, walk_locality
 
     opened = load(capture)
-    said = provenance_of(opened)
-    if weight == "walks":
-        target = machine_of(machine)
-        seen, how = walk_locality(opened, target, by=by, placement=placement, threads=threads)
-        said |= {"machine": target.name, "placement": how}
-    else:
-        seen = mapped_locality(opened, weight=weight, by=by)
-    return classes_frame([seen], said)
+    seen, how = classified(opened, weight, by, machine, placement, threads)
+    return classes_frame([seen], provenance_of(opened) | how)
+
+
+def classified(
+    opened: Capture,
+    weight: str,
+    by: str,
+    machine: MachineLike,
+    placement: str,
+    threads: int,
+    progress: Progress = None,
+) -> tuple[Classification, dict[str, str]]:
+    """(Classification behind `classify`; of walks also on which machine and how threads were placed)."""
+    from ..locality import mapped_locality, walk_locality
+
+    if weight != "walks":
+        return mapped_locality(opened, weight=weight, by=by), {}
+    target = machine_of(machine)
+    seen, how = walk_locality(opened, target, by=by, placement=placement, threads=threads, progress=progress)
+    return seen, {"machine": target.name, "placement": how}
 
 
 def fragmentation(

@@ -1,11 +1,19 @@
 """`ptanalyze classify`: how local page-table leaves are, seen from each socket."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import click
 
+from ..bundled import DEFAULT_MACHINE
 from ..errors import UsageError
 from .options import capture_argument, complete_machines, json_option, open_or_default
 from .plotting import plot_option
-from .replaying import DEFAULT_MACHINE
+
+if TYPE_CHECKING:
+    from ..capture import Capture
+    from ..classify import Classification
 
 WEIGHTS = ("leaf", "4k", "walks")
 
@@ -37,16 +45,25 @@ WEIGHTS = ("leaf", "4k", "walks")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV in tidy form.")
 @plot_option("locality", "map")
 @json_option
-def command(capture, weights, by, machine, placement, threads, as_csv, plot, plot_kind, as_json):
+def command(
+    capture: str | None,
+    weights: tuple[str, ...],
+    by: str,
+    machine: str,
+    placement: str,
+    threads: int,
+    as_csv: bool,
+    plot: str | None,
+    plot_kind: str,
+    as_json: bool,
+) -> None:
     """Share of local and remote leaf entries of CAPTURE's page table, for an observer on each socket.
 
     By mapped pages as in the vMitosis paper (section 2.2, Figure 2), and weighted by the trace's TLB misses.
     """
-    from ..locality import mapped_locality, walk_locality
-    from ..machine import load_machine
+    from ..api.captures import classified
     from ..progress import progress_bar
 
-    target = load_machine(machine)
     opened = open_or_default(capture)
     weights = weights or (("leaf", "walks") if opened.has_trace and by != "thread" else ("leaf",))
     if by == "thread":
@@ -54,22 +71,22 @@ def command(capture, weights, by, machine, placement, threads, as_csv, plot, plo
             raise UsageError("--by thread: pages have no thread; use --weight walks")
         weights = ("walks",)
     found = []
-    for weight in weights:
-        if weight == "walks":
-            with progress_bar() as progress:
-                seen, how = walk_locality(
-                    opened, target, by=by, placement=placement, threads=threads, progress=progress
-                )
-            found.append((seen, f"Walks of the trace on {target.name}, threads {how}"))
-        else:
-            what = "leaf entries, each once" if weight == "leaf" else "4 KiB pages"
-            found.append((mapped_locality(opened, weight=weight, by=by), f"Mapped {what}, as captured"))
+    with progress_bar() as progress:
+        for weight in weights:
+            seen, how = classified(opened, weight, by, machine, placement, threads, progress)
+            found.append((seen, title(weight, how)))
     show(found, as_json, as_csv)
     if plot:
         draw(plot, plot_kind, opened, [seen for seen, _ in found])
 
 
-def draw(path, kind, opened, found):
+def title(weight: str, how: dict[str, str]) -> str:
+    if weight == "walks":
+        return f"Walks of the trace on {how['machine']}, threads {how['placement']}"
+    return f"Mapped {'leaf entries, each once' if weight == 'leaf' else '4 KiB pages'}, as captured"
+
+
+def draw(path: str, kind: str, opened: Capture, found: list[Classification]) -> None:
     from .. import frames, plots
     from .plotting import write_plot
 
@@ -82,7 +99,7 @@ def draw(path, kind, opened, found):
         write_plot(path, plots.locality(frames.classes_frame(found, said)))
 
 
-def show(found, as_json, as_csv):
+def show(found: list[tuple[Classification, str]], as_json: bool, as_csv: bool) -> None:
     from ..tables import console, print_json, print_rows
 
     if as_json:
@@ -104,7 +121,7 @@ def show(found, as_json, as_csv):
                 console().print(f"- without a class: {count:,} {reason}")
 
 
-def as_record(seen, title):
+def as_record(seen: Classification, title: str) -> dict[str, Any]:
     return {
         "title": title,
         "weight": seen.weight,
@@ -114,7 +131,7 @@ def as_record(seen, title):
     }
 
 
-def together_rows(seen):
+def together_rows(seen: Classification) -> list[dict[str, Any]]:
     """One row a group and socket: Local-Local beside what independent and uniform placement would give."""
     uniform = 1 / max(len(seen.nodes), 1) ** 2
     return [
@@ -130,10 +147,10 @@ def together_rows(seen):
     ]
 
 
-def rows_of(seen):
+def rows_of(seen: Classification) -> list[dict[str, Any]]:
     """One row a group and socket with the share and number of each class."""
     table = seen.frame()
-    rows = {}
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
     for group, socket, kind, count, share in table.itertuples(index=False):
         row = rows.setdefault((group, socket), {"of": group, "seen from socket": str(socket), "count": 0})
         row["count"] += int(count)
