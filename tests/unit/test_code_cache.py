@@ -12,21 +12,27 @@ from ptanalyze.kernels.replay import replay_for
 from ptanalyze.policies import plan_for, policies
 
 HOOKS = """
+import factors
 from numba import njit
 from factors import FACTOR, shift
 
 @njit(inline="always")
 def add(state, x):
-    return shift(state.offset + FACTOR * x)
+    return factors.plus(shift(state.offset + FACTOR * x), factors.ADDED)
 """
 FACTORS = """
 from numba import njit
 
 FACTOR = 3
+ADDED = 0
 
 @njit
 def shift(x):
     return x + 0
+
+@njit
+def plus(x, y):
+    return x + y
 """
 STATE = """
 from typing import NamedTuple
@@ -100,10 +106,12 @@ def test_the_next_process_does_not_compile(program):
         ("hooks", "state.offset + F", "state.offset - F", -25),
         ("factors", "FACTOR = 3", "FACTOR = 4", 45),
         ("factors", "x + 0", "x + 1", 40),
+        ("factors", "ADDED = 0", "ADDED = 1", 40),
+        ("factors", "x + y", "x + y + 1", 40),
         ("state", "offset: int\n    unused: int = 0", "unused: int\n    offset: int = 0", 30),
         ("loops", "total = 0", "total = 1", 36),
     ],
-    ids=["hook", "global", "callee", "fields", "loop"],
+    ids=["hook", "global", "callee", "module's global", "module's function", "fields", "loop"],
 )
 def test_what_changed_is_compiled_anew(program, name, old, new, result):
     program.run()

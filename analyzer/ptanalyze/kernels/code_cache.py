@@ -123,3 +123,12 @@ def code(block, names, seen):
     for name in block.co_names:
         if name in names:
             yield from described(names[name], seen)
+            yield from members(names[name], block.co_names, seen)
+
+
+def members(thing, names, seen):
+    """Texts of the compiled functions and constants of a module that some code names."""
+    for name in names if isinstance(thing, ModuleType) else ():
+        member = getattr(thing, name, None)
+        if isinstance(member, (Dispatcher, tuple, np.ndarray, *PLAIN)):
+            yield from described(member, seen)
