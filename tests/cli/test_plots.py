@@ -1,4 +1,4 @@
-"""`--plot FILE` of each command, and every plot of the bundled captures as a reader finds it."""
+"""`--plot FILE` and its kinds, and every plot of the bundled captures as a reader finds it."""
 
 import json
 import shutil
@@ -69,25 +69,6 @@ def drawn(ran, path):
     starts = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
     assert path.read_bytes().startswith(starts[path.suffix])
     return True
-
-
-def test_each_command_draws_what_it_prints(pt, vm_sample, sample, tmp_path):
-    counted = {"cycles": 9, "dtlb_load_misses.walk_pending": 3, "dtlb_store_misses.walk_pending": 1}
-    perf = tmp_path / "perf.csv"
-    events = {**counted, "ept.walk_pending": 3}.items()
-    perf.write_text("".join(f"{number}00000000,,{event}:u,100,100.00,,\n" for event, number in events))
-    for name, arguments in {
-        "a.png": ("classify", vm_sample, "--weight", "leaf"),
-        "b.svg": ("classify", vm_sample, "--weight", "leaf", "--plot-kind", "map"),
-        "c.pdf": ("whatif", vm_sample, "-p", "mitosis", "-p", "hydra"),
-        "d.svg": ("sweep", vm_sample, "-p", "hydra", "-p", "mitosis", "--set", "prefetch=0,9"),
-        "e.svg": ("compare", f"{vm_sample}@mitosis", f"{vm_sample}@hydra"),
-        "f.svg": ("advise", sample),
-        "g.svg": ("timeline", vm_sample, "-p", "linux", "-p", "vmitosis-migrate", "--windows", "4"),
-        "h.svg": ("fragmentation", vm_sample, "--after"),
-        "i.svg": ("predict", "--local", perf),
-    }.items():
-        assert drawn(pt(*arguments, "--plot", tmp_path / name), tmp_path / name)
 
 
 def test_every_kind_of_a_replays_plot_is_drawn(pt, vm_sample, tmp_path):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import complete_machines, json_option
+from .plotting import plot_option, write_plot
 
 if TYPE_CHECKING:
     from ..law.calibration import Calibration
@@ -37,8 +38,11 @@ if TYPE_CHECKING:
 @click.option(
     "--write-machine", type=click.Path(), help="With --latency: also write a machine file with it, FILE.toml."
 )
+@plot_option()
 @json_option
-def command(output: str | None, write_machine: str | None, as_json: bool, **options: Any) -> None:
+def command(
+    output: str | None, write_machine: str | None, plot: str | None, as_json: bool, **options: Any
+) -> None:
     """Calibrate the run-time law with counters of `perf stat`: human output, -x, or -j.
 
     One run with local tables gives walk cycles and bounds; a second one with any known placement gives what
@@ -56,6 +60,10 @@ def command(output: str | None, write_machine: str | None, as_json: bool, **opti
     if output is not None:
         write_calibration(output, calibration)
     show(calibration, as_json)
+    if plot:
+        from .. import frames, plots
+
+        write_plot(plot, plots.coefficients(frames.coefficients_frame(calibration)))
     if output is not None:
         click.echo(f"{output}: written; next: ptanalyze predict {output}", err=True)
 

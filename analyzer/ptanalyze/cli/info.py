@@ -3,12 +3,14 @@
 import click
 
 from .options import capture_argument, json_option, open_or_default
+from .plotting import draw_tables, plot_option
 
 
 @click.command("info")
 @capture_argument
+@plot_option("tables", "map")
 @json_option
-def command(capture, as_json):
+def command(capture: str | None, plot: str | None, plot_kind: str, as_json: bool) -> None:
     """Say what CAPTURE holds: its program, machine, tables, pages, threads and events.
 
     Without CAPTURE: the newest capture in this directory, else the bundled sample.
@@ -16,8 +18,11 @@ def command(capture, as_json):
     from ..info import describe
     from ..tables import print_json, print_sections
 
-    sections = describe(open_or_default(capture))
+    opened = open_or_default(capture)
+    sections = describe(opened)
     if as_json:
         print_json("info", sections)
     else:
         print_sections(sections)
+    if plot:
+        draw_tables(plot, plot_kind, opened)

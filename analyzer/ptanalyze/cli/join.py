@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import click
 
+from .plotting import plot_option, write_plot
+
 
 @click.command("join")
 @click.argument("host", type=click.Path())
 @click.argument("guest", type=click.Path())
 @click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
-def command(host: str, guest: str, output: str) -> None:
+@plot_option()
+def command(host: str, guest: str, output: str, plot: str | None) -> None:
     """Join HOST (ptanalyze dump vm, on the host) and GUEST (dump process or record, in the guest).
 
     Says how many of the guest's tables and pages the host does not map, and why. Refuses another VM's guest:
@@ -30,4 +33,8 @@ def command(host: str, guest: str, output: str) -> None:
         for name, share in (("tables", fit.tables), ("pages", fit.pages))
     ]
     print_rows("host and guest", rows)
+    if plot:
+        from .. import frames, plots
+
+        write_plot(plot, plots.fit(frames.fit_frame(fit)))
     click.echo(f"{output}: joined; next: ptanalyze classify {output}")

@@ -1,9 +1,23 @@
 """`--plot FILE`: the table of a command as a figure."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
 import click
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ..api.answers import Replayed
+    from ..capture import Capture
+
+C = TypeVar("C", bound=Callable[..., Any])
 
 DRAWN = {  # what --plot-kind calls it -> what it shows
     "locality": "Local-Local ... Remote-Remote by socket",
+    "tables": "page tables by level and node",
     "map": "page tables by address, level and node",
     "speedup": "estimated speed-ups with intervals",
     "reads": "reads by reader's and serving node",
@@ -13,10 +27,10 @@ DRAWN = {  # what --plot-kind calls it -> what it shows
 }
 
 
-def plot_option(*kinds):
+def plot_option(*kinds: str) -> Callable[[C], C]:
     """--plot FILE, as `plot`; with several kinds also --plot-kind, as `plot_kind`, by default the first."""
 
-    def add(command):
+    def add(command: C) -> C:
         command = click.option(
             "--plot", type=click.Path(), callback=checked, metavar="FILE.{png,svg,pdf}", help="Also draw it."
         )(command)
@@ -30,7 +44,7 @@ def plot_option(*kinds):
     return add
 
 
-def checked(context, parameter, path):
+def checked(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
     """Before anything is computed: a name that a plot can have."""
     if path is not None:
         from ..plots.files import must_be_writable
@@ -39,14 +53,25 @@ def checked(context, parameter, path):
     return path
 
 
-def write_plot(path, figure):
+def write_plot(path: str, figure: Figure) -> None:
     from ..plots import save
 
     save(figure, path)
     click.echo(f"ptanalyze: wrote {path}", err=True)
 
 
-def draw_results(path, kind, replayed):
+def draw_tables(path: str, kind: str, opened: Capture) -> None:
+    """Write a plot of the table pages of a process, a VM, or a VM's host side alone."""
+    from .. import frames, plots
+    from ..vm.diff import trees
+
+    side = opened.vm if opened.has_vm and not opened.has_snapshot else opened.snapshot
+    table = frames.tables_frame(trees(opened), len(side.topology))
+    table.attrs["provenance"] = {"capture": str(opened.directory)}
+    write_plot(path, plots.page_table_map(table) if kind == "map" else plots.table_pages(table))
+
+
+def draw_results(path: str, kind: str, replayed: Replayed) -> None:
     """Write a plot of an api.answers.Replayed."""
     from .. import plots
 

@@ -1,21 +1,30 @@
 """`ptanalyze policies`: what can be replayed."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import click
 
 from ..errors import UsageError
 from .options import complete_policies, json_option
+from .plotting import plot_option, write_plot
+
+if TYPE_CHECKING:
+    from ..policies.base import Policy
 
 
 @click.command("policies")
 @click.argument("names", nargs=-1, shell_complete=complete_policies)
+@plot_option()
 @json_option
-def command(names, as_json):
+def command(names: tuple[str, ...], plot: str | None, as_json: bool) -> None:
     """List the placement policies: what they do, what they need, what they follow, and their parameters.
 
     With NAMES only those. Policies that act on different things go together: -p ptemagnet+hydra.
     """
     from ..policies import policies
-    from ..tables import print_json, print_rows
+    from ..tables import print_json
 
     known = policies()
     for name in names:
@@ -24,7 +33,19 @@ def command(names, as_json):
     chosen = [policy for name, policy in known.items() if not names or name in names]
     if as_json:
         print_json("policies", [record(policy) for policy in chosen])
-        return
+    else:
+        show(chosen)
+    if plot:
+        from .. import plots
+        from ..api import policies as table
+
+        every = table()
+        write_plot(plot, plots.policies(every[every["policy"].isin([policy.name for policy in chosen])]))
+
+
+def show(chosen: list[Policy]) -> None:
+    from ..tables import print_rows
+
     print_rows(
         "Policies",
         [
@@ -47,13 +68,13 @@ def command(names, as_json):
         print_rows("Parameters (--set [POLICY.]KEY=VALUE)", rows)
 
 
-def parameter_rows(policy):
+def parameter_rows(policy: Policy) -> list[tuple[str, str, str, str]]:
     from ..policies import parameters
 
     return [(name, str(default), allowed, doc) for name, default, allowed, doc in parameters(policy)]
 
 
-def record(policy):
+def record(policy: Policy) -> dict[str, object]:
     from ..policies import parameters
 
     return {

@@ -1,17 +1,28 @@
 """`ptanalyze topology`: which CPUs share a socket, from the latency of cache-line transfers."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .options import json_option
+from .plotting import plot_option, write_plot
+
+if TYPE_CHECKING:
+    from ..formats.latency_matrix import LatencyMatrix
+    from ..formats.node_latency import NodeLatency
+    from ..recording.kernel_groups import Groups
+    from ..vcpu_groups import Level
 
 SMALL = 16  # CPUs; the matrix of more fits no terminal
 SLOW = 16  # CPUs; above, say how long it takes
 
 
 @click.group("topology")
-def command():
+def command() -> None:
     """Group CPUs by how long a cache line takes between them.
 
     A guest that sees no NUMA nodes finds its virtual NUMA groups that way (vMitosis, 3.3.4).
@@ -23,8 +34,16 @@ def command():
 @click.option("--cpus", metavar="LIST", help="CPUs such as 0-7,9; default: all that this process may use.")
 @click.option("--rounds", type=click.IntRange(1, 10**7), default=None, help="Round trips a repetition.")
 @click.option("--repeat", type=click.IntRange(1, 10**4), default=None, help="Repetitions of each pair.")
+@plot_option()
 @json_option
-def measure_command(output, cpus, rounds, repeat, as_json):
+def measure_command(
+    output: str | None,
+    cpus: str | None,
+    rounds: int | None,
+    repeat: int | None,
+    plot: str | None,
+    as_json: bool,
+) -> None:
     """Measure every pair of CPUs: two pinned threads hand one cache line back and forth.
 
     Kept is the fastest repetition; pairs whose median is 1.3 times that are named. In a guest, what was
@@ -48,17 +67,22 @@ def measure_command(output, cpus, rounds, repeat, as_json):
     for a, b, spread in cacheline.noisy_pairs(matrix):
         why = "disturbed most of the time; more --repeat makes the minimum surer"
         click.echo(f"ptanalyze: CPUs {a} and {b}: median {spread:.1f} times the minimum: {why}", err=True)
-    show_measured(matrix, kernel_groups(matrix.cpus), as_json)
+    result = show_measured(matrix, kernel_groups(matrix.cpus), as_json)
     if output is not None:
         click.echo(f"{output}: written; next: ptanalyze topology groups {output}", err=True)
+    if plot:
+        draw_matrix(plot, matrix, result)
 
 
 @command.command("latency")
 @click.option("-o", "--output", type=click.Path(), help="Keep the matrices in this JSON file.")
 @click.option("--mebibytes", type=click.IntRange(1, 65536), default=None, help="Buffer; default: 6 LLCs.")
 @click.option("--bursts", type=click.IntRange(1, 10**4), default=100, help="Of 20,000 reads, for each pair.")
+@plot_option()
 @json_option
-def latency_command(output, mebibytes, bursts, as_json):
+def latency_command(
+    output: str | None, mebibytes: int | None, bursts: int, plot: str | None, as_json: bool
+) -> None:
     """Measure memory latency between NUMA nodes, idle and under load: a pinned pointer chase.
 
     A thread on each node follows a random cycle through memory of each node; idle, and while the other CPUs
@@ -76,6 +100,11 @@ def latency_command(output, mebibytes, bursts, as_json):
     show_latency(latency, as_json)
     if output is not None:
         click.echo(f"{output}: written; next: ptanalyze calibrate --latency {output} --local FILE", err=True)
+    if plot:
+        from .. import frames, plots
+
+        table = frames.latency_frame({"idle": latency.idle, "contended": latency.contended}, latency.nodes)
+        write_plot(plot, plots.latency(table))
 
 
 @command.command("groups")
@@ -83,8 +112,16 @@ def latency_command(output, mebibytes, bursts, as_json):
 @click.option("--nodes", type=click.IntRange(2), default=None, help="Take the level with this many groups.")
 @click.option("--one-group-ok", is_flag=True, help="Latencies without a gap: all CPUs are one group.")
 @click.option("--compare-with-kernel", is_flag=True, help="The file is of this machine: say what it mirrors.")
+@plot_option()
 @json_option
-def groups_command(file, nodes, one_group_ok, compare_with_kernel, as_json):
+def groups_command(
+    file: str,
+    nodes: int | None,
+    one_group_ok: bool,
+    compare_with_kernel: bool,
+    plot: str | None,
+    as_json: bool,
+) -> None:
     """Virtual NUMA groups of a latency matrix: one that `measure` wrote, or a plain table.
 
     A table is text, cells apart by commas, tabs or blanks, `-` where a pair was not measured. The first line
@@ -103,11 +140,20 @@ def groups_command(file, nodes, one_group_ok, compare_with_kernel, as_json):
         from ..tables import print_json
 
         print_json("topology groups", result)
-        return
-    show_groups(result)
+    else:
+        show_groups(result)
+    if plot:
+        draw_matrix(plot, matrix, result)
 
 
-def check_place(output):
+def draw_matrix(path: str, matrix: LatencyMatrix, result: dict[str, Any] | None) -> None:
+    from .. import frames, plots
+
+    groups = [] if result is None else [group["cpus"] for group in result["groups"]]
+    write_plot(path, plots.latency(frames.latency_frame({"measured": matrix.ns}, matrix.cpus, "CPU", groups)))
+
+
+def check_place(output: str | None) -> None:
     """Before minutes of measuring: UsageError where nothing can be written."""
     from ..errors import UsageError
 
@@ -115,7 +161,9 @@ def check_place(output):
         raise UsageError(f"{output}: no file can be made there; give -o FILE.json in a directory that exists")
 
 
-def described(matrix, found, others, kernel):
+def described(
+    matrix: LatencyMatrix, found: Level, others: list[Level], kernel: dict[str, Groups] | None
+) -> dict[str, Any]:
     """What is known about the groups of one Level, for JSON and for people."""
     from ..recording.kernel_groups import mirrored
     from ..vcpu_groups import mean_latencies
@@ -138,11 +186,14 @@ def described(matrix, found, others, kernel):
     }
 
 
-def show_measured(matrix, kernel, as_json):
+def show_measured(matrix: LatencyMatrix, kernel: dict[str, Groups], as_json: bool) -> dict[str, Any] | None:
+    """Print them; returns what is known of the groups, if there are any."""
     from ..errors import PtanalyzeError
     from ..tables import print_json
     from ..vcpu_groups import level, levels
 
+    result: dict[str, Any] | None
+    why: str | None
     try:
         name = "no groups"
         found = level(matrix.ns, matrix.cpus, name=name)
@@ -153,16 +204,17 @@ def show_measured(matrix, kernel, as_json):
         cells = [[None if value != value else value for value in row] for row in matrix.ns.tolist()]
         seen = {"cpus": matrix.cpus, "ns": cells, "topology": result, "no_groups": why}
         print_json("topology measure", seen)
-        return
+        return result
     if len(matrix.cpus) <= SMALL:
         show_matrix(matrix)
     if result is None:
         click.echo(why)
     else:
         show_groups(result)
+    return result
 
 
-def show_matrix(matrix):
+def show_matrix(matrix: LatencyMatrix) -> None:
     from ..tables import print_rows
 
     rows = [
@@ -173,28 +225,36 @@ def show_matrix(matrix):
     print_rows("", rows)
 
 
-def show_latency(latency, as_json):
-    from ..tables import print_json, print_rows
+def show_latency(latency: NodeLatency, as_json: bool) -> None:
+    from ..tables import print_json
 
     matrices = {"idle": latency.idle, "contended": latency.contended}
     if as_json:
         values = {f"{which}_ns": matrix for which, matrix in matrices.items()}
         print_json("topology latency", {"nodes": latency.nodes, **values, "flags": latency.flags})
         return
-    for which, matrix in matrices.items():
-        if matrix is not None:
-            rows = [
-                {"reader": f"node {a}"} | {f"node {b}": ns for b, ns in zip(latency.nodes, row, strict=True)}
-                for a, row in zip(latency.nodes, matrix.tolist(), strict=True)
-            ]
-            print_rows(f"ns a read, {which}", rows)
+    lists = {which: None if matrix is None else matrix.tolist() for which, matrix in matrices.items()}
+    show_matrices("ns a read", latency.nodes, lists)
     if len(latency.nodes) == 1:
         click.echo("one NUMA node: there is no remote memory here, its latency cannot be measured")
     for flag in latency.flags:
         click.echo(f"ptanalyze: {flag}", err=True)
 
 
-def show_groups(result):
+def show_matrices(title: str, nodes: Sequence[int], matrices: Mapping[str, Any]) -> None:
+    """Tables of {state: [reader's node][serving node]}; None where there is no such matrix."""
+    from ..tables import print_rows
+
+    for which, matrix in matrices.items():
+        if matrix is not None:
+            rows = [
+                {"reader": f"node {a}"} | {f"node {b}": ns for b, ns in zip(nodes, row, strict=True)}
+                for a, row in zip(nodes, matrix, strict=True)
+            ]
+            print_rows(f"{title}, {which}", rows)
+
+
+def show_groups(result: dict[str, Any]) -> None:
     from ..recording.cacheline import cpu_list
     from ..tables import print_rows
 
@@ -217,7 +277,7 @@ def show_groups(result):
     show_kernel(result)
 
 
-def show_kernel(result):
+def show_kernel(result: dict[str, Any]) -> None:
     from ..recording.cacheline import cpu_list
 
     if result["kernel"] is None:

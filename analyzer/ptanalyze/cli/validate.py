@@ -1,9 +1,19 @@
 """`ptanalyze validate`: published figures beside ours, with the error."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from .options import json_option
+from .plotting import plot_option, write_plot
 from .replaying import csv_option
+
+if TYPE_CHECKING:
+    from ..validate.published import Paper
+    from ..validate.row import Row
 
 
 @click.command("validate")
@@ -11,8 +21,11 @@ from .replaying import csv_option
 @click.option("--row", "wanted", default="", help="Only rows with this text, as in 'Figure 2'.")
 @click.option("--quick", is_flag=True, help="Smaller modelled workloads: a first look, not the table.")
 @csv_option
+@plot_option()
 @json_option
-def command(papers, wanted, quick, as_csv, as_json):
+def command(
+    papers: tuple[str, ...], wanted: str, quick: bool, as_csv: bool, plot: str | None, as_json: bool
+) -> None:
     """Print what papers measured beside what this package says of it, one row a quantity.
 
     replayed: from published counts and sizes. modelled: a workload made by `ptanalyze synth` from its
@@ -25,7 +38,7 @@ def command(papers, wanted, quick, as_csv, as_json):
     from ..progress import progress_bar
     from ..tables import print_json
     from ..validate.run import validate
-    from ..validate.show import flat, print_papers
+    from ..validate.show import print_papers
 
     with progress_bar() as progress:
         found = validate(papers, wanted, quick, progress)
@@ -34,13 +47,22 @@ def command(papers, wanted, quick, as_csv, as_json):
     elif as_csv:
         import pandas
 
-        rows = [flat(row) for _, rows in found for row in rows]
-        click.echo(pandas.DataFrame(rows).to_csv(index=False), nl=False)
+        click.echo(pandas.DataFrame(every(found)).to_csv(index=False), nl=False)
     else:
         print_papers(found)
+    if plot:
+        from .. import frames, plots
+
+        write_plot(plot, plots.validation(frames.published_frame(every(found))))
 
 
-def summary(found):
+def every(found: Sequence[tuple[Paper, Sequence[Row]]]) -> list[dict[str, str | float | None]]:
+    from ..validate.show import flat
+
+    return [flat(row) for _, rows in found for row in rows]
+
+
+def summary(found: Sequence[tuple[Paper, Sequence[Row]]]) -> dict[str, object]:
     from ..validate.show import flat
     from ..validate.tally import baselines, ratios, tally
 

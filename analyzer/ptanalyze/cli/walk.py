@@ -1,12 +1,20 @@
 """`ptanalyze walk`: one translation, read by read."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import click
 
 from ..errors import UsageError
 from .options import json_option
+from .plotting import plot_option, write_plot
+
+if TYPE_CHECKING:
+    from ..walk import Path, Step
 
 
-def parse_address(context, parameter, text):
+def parse_address(context: click.Context, parameter: click.Parameter, text: str) -> int:
     try:
         return int(text, 16 if text.lower().startswith("0x") else 10)
     except ValueError:
@@ -16,38 +24,51 @@ def parse_address(context, parameter, text):
 @click.command("walk")
 @click.argument("capture", type=click.Path())
 @click.argument("address", callback=parse_address)
+@plot_option()
 @json_option
-def command(capture, address, as_json):
+def command(capture: str, address: int, plot: str | None, as_json: bool) -> int:
     """Explain how ADDRESS is translated in CAPTURE: every table read, where it is, local for whom.
 
     Exit code 1 when the address is not mapped.
     """
     from dataclasses import asdict
 
-    from ..capture import open_capture
-    from ..tables import console, print_json, print_rows
+    from ..api import load
+    from ..tables import print_json
     from ..walk import explain
 
-    snapshot = open_capture(capture).snapshot
-    if not snapshot.topology.nodes:
+    opened = load(capture)
+    nodes = [node.id for node in opened.snapshot.topology.nodes]
+    if not nodes:
         raise UsageError(f"{capture}: the capture names no NUMA node; dump it again with this release")
-    path = explain(snapshot, address)
+    path = explain(opened.snapshot, address)
     if as_json:
         print_json("walk", asdict(path))
-        return int(path.page_frame is None)
-    nodes = [node.id for node in snapshot.topology.nodes]
+    else:
+        show(path, nodes)
+    if plot:
+        from .. import frames, plots
+
+        table = frames.walk_frame(path, nodes)
+        table.attrs["provenance"] = {"capture": str(opened.directory)}
+        write_plot(plot, plots.walk(table))
+    return int(path.page_frame is None)
+
+
+def show(path: Path, nodes: list[int]) -> None:
+    from ..tables import console, print_rows
+
     rows = [step_row(number, step, nodes) for number, step in enumerate(path.steps, 1)]
-    print_rows(f"{len(rows)} reads for {address:#x}", rows)
-    if path.page_frame is None:
+    print_rows(f"{len(rows)} reads for {path.address:#x}", rows)
+    if path.page_frame is None or path.page_bytes is None:
         console().print(f"not mapped: {path.stopped}")
-        return 1
+        return
     console().print(
         f"page frame {path.page_frame:#x} on node {path.page_node}, {path.page_bytes >> 10} KiB page"
     )
-    return 0
 
 
-def step_row(number, step, nodes):
+def step_row(number: int, step: Step, nodes: list[int]) -> dict[str, str | float | None]:
     local = (
         "unknown"
         if step.node < 0

@@ -1,0 +1,32 @@
+"""`ptanalyze machines NAME`: a machine file told to people, and as JSON to programs."""
+
+import json
+import re
+import tomllib
+
+import pytest
+
+from ptanalyze.bundled import bundled
+from ptanalyze.machine import load_machine, machine_names
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_a_machine_is_told_in_words_and_tables(pt, name):
+    machine, said = load_machine(name), pt("machines", name).out
+    assert not re.search(r"[{}]|None|\('|', '|_ns|l1_", said.partition("sources")[0])
+    assert f"{machine.tlb.l1_4k.entries:,} entries, {machine.tlb.l1_4k.ways} ways" in said
+    assert f"{machine.llc.ways} ways, {machine.llc.cycles:g} cycles" in said
+    far = max(max(row) for row in machine.latency.idle)
+    assert "ns a read from DRAM, idle" in said and f"{far:.0f}" in said
+    assert all(source.split()[0] in said for source in machine.sources.values())
+
+
+def test_a_machine_as_json_is_its_file(pt):
+    told = json.loads(pt("machines", "hydra-haswell", "--json").out)["result"]
+    file = tomllib.loads((bundled("models") / "machines/hydra-haswell.toml").read_text())
+    assert {key: told[key] for key in file} == {
+        **file,
+        "tlb": told["tlb"],
+        "walk_caches": told["walk_caches"],
+    }
+    assert file["tlb"].items() <= told["tlb"].items()

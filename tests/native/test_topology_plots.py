@@ -1,0 +1,35 @@
+"""`ptanalyze topology measure` and `latency` draw what they measured on this machine."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from plot_texts import readable
+from ptanalyze import plots
+from ptanalyze.cli import run
+
+DUMPS = Path(__file__).resolve().parents[2] / "dumps"
+pytestmark = [
+    pytest.mark.native,
+    pytest.mark.skipif(
+        len(os.sched_getaffinity(0)) < 2 and not os.environ.get("CI"), reason="a pair needs two CPUs"
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        ("ptpingpong", ["measure", "--rounds", "100", "--repeat", "3"]),
+        ("ptchase", ["latency", "--mebibytes", "16", "--bursts", "5"]),
+    ],
+)
+def test_what_is_measured_is_drawn(tool, words, tmp_path, monkeypatch):
+    subprocess.run(["make", "-s", "-C", DUMPS, f"build/{tool}"], check=True)
+    found, save = [], plots.save
+    monkeypatch.setattr(plots, "save", lambda figure, path: (found.append(figure), save(figure, path)))
+    path = tmp_path / "measured.png"
+    assert run(["topology", *words, "--plot", str(path)]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG") and readable(found[0])
