@@ -218,7 +218,7 @@ def test_without_a_trace_there_is_no_time(capfd, vm):
     del manifest["files"]["trace.ptt"]
     (vm / "capture.json").write_text(json.dumps(manifest))
     code, _, err = command(capfd, vm, "-p", "linux")
-    assert code == 2 and "has no trace" in err and "ptanalyze record" in err
+    assert code == 2 and "holds no trace" in err and "ptanalyze record" in err
 
 
 def test_a_trace_too_short_for_the_schedule_says_so():
