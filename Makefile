@@ -5,7 +5,7 @@ PYTHON ?= python3
 PT     := $(VENV)/bin/ptanalyze
 PYTEST := $(VENV)/bin/python -m pytest
 
-.PHONY: demo test test-compiled test-uncompiled lint native docs man deps bench lab sample clean
+.PHONY: demo notebooks test test-compiled test-uncompiled lint native docs man deps bench lab sample clean
 
 demo: $(VENV)/.installed
 	$(PT) whatif --policy hydra
@@ -30,6 +30,10 @@ native:
 # the manual, build/docs/index.html
 docs: $(VENV)/.installed-test
 	$(VENV)/bin/python -m sphinx -q -W -n -b html -d build/doctrees analyzer/docs build/docs
+
+# JupyterLab with the six notebooks
+notebooks: $(VENV)/.installed-notebooks
+	$(VENV)/bin/jupyter lab notebooks
 
 # man pages, build/man/ptanalyze*.1: man -l build/man/ptanalyze.1, or copy them to share/man/man1
 man: $(VENV)/.installed
@@ -58,6 +62,10 @@ $(VENV)/.installed: $(VENV)/bin/pip pyproject.toml
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@
+
+$(VENV)/.installed-notebooks: $(VENV)/.installed
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[notebooks]'
 	touch $@
 
 clean:

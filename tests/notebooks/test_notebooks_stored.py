@@ -1,0 +1,112 @@
+"""What is stored of a notebook: no outputs, nothing of the machine it was written on, the API alone."""
+
+import ast
+import json
+import re
+
+import nbformat
+import pytest
+from notebook_files import NOTEBOOKS, ROOT, code_of, imported
+
+from ptanalyze.law.reference import reference
+
+DRAWS_FROM = {"numpy", "pandas", "ptanalyze", "pathlib", "tempfile"}
+POLICY = {"msgspec", "numba", "typing"}  # what a policy is written with
+CONTRACT = {"ptanalyze.policies", "ptanalyze.policies.base", "ptanalyze.kernels.replay"}  # add-a-policy.md
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def read(path):
+    return nbformat.read(path, as_version=4)
+
+
+def prose_of(notebook):
+    return "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+
+
+def test_there_are_six_in_order():
+    assert [path.name[:3] for path in NOTEBOOKS] == [f"{k:02d}-" for k in range(1, 7)]
+
+
+@each
+def test_it_is_valid_and_has_no_outputs_counts_or_foreign_metadata(path):
+    stored = json.loads(path.read_text("utf-8"))
+    nbformat.validate(stored)
+    assert (stored["nbformat"], stored["nbformat_minor"]) == (4, 5)
+    assert stored["metadata"] == METADATA
+    for cell in stored["cells"]:
+        assert not cell["metadata"] and not cell.get("outputs"), cell["id"]
+        assert cell.get("execution_count") is None, cell["id"]
+
+
+@each
+def test_cells_have_names_that_stay(path):
+    names = [cell.id for cell in read(path).cells]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", name) for name in names), "an editor's random name"
+
+
+@each
+def test_nothing_in_it_is_of_one_machine(path):
+    text = path.read_text("utf-8")
+    assert not re.search(r"/(home|root|tmp|work|usr|Users)/|[A-Z]:\\\\", text)
+    assert not re.search(r"https?://", text), "a notebook needs no network"
+
+
+@each
+def test_it_uses_the_public_api_alone(path):
+    known = DRAWS_FROM | POLICY if "policy" in path.stem else DRAWS_FROM
+    contract = CONTRACT if "policy" in path.stem else set()
+    for module in imported(code_of(read(path))):
+        assert module.partition(".")[0] in known, module
+        assert not module.startswith("ptanalyze.") or module in contract, module
+
+
+@each
+def test_it_reads_as_question_how_to_read_it_paper_and_what_to_change(path):
+    prose = prose_of(read(path))
+    for part in ("# ", "**Question.**", "**How to read it.**", "## Change this and run again"):
+        assert part in prose, part
+    assert re.search(r"\b(sections?|Figures?|Table)\s\d", prose), "no citation"
+
+
+@each
+def test_every_name_in_what_to_change_is_one_of_the_package(path):
+    """A call in the last cell parses, and names a function of the API or one made in the notebook."""
+    import ptanalyze
+
+    notebook = read(path)
+    made = {node.name for node in ast.walk(ast.parse(code_of(notebook))) if isinstance(node, ast.FunctionDef)}
+    for snippet in re.findall(r"`([^`]+\))`", notebook.cells[-1].source):
+        for node in ast.walk(ast.parse(snippet)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id in made, snippet
+            elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "ptanalyze":
+                assert node.attr in ptanalyze.API, snippet
+
+
+def test_counters_and_run_times_in_the_sixth_are_the_published_ones():
+    code = code_of(read(NOTEBOOKS[5]))
+    rows = reference()
+    rows = rows[(rows["family"] == "thin-2D-4K") & (rows["workload"] == "btree")]
+    published = {config: part.set_index("quantity")["value"] for config, part in rows.groupby("config")}
+    files = re.findall(r'write_text\("""(.*?)"""\)', code, re.DOTALL)
+    for config, text in zip(("LL", "RRI"), files, strict=True):
+        counted = {name: int(n.replace(",", "")) for n, name in re.findall(r"([\d,]+) +([\w.]+):u", text)}
+        assert counted == published[config].drop("run_time").astype(int).to_dict()
+        assert f"{published[config]['run_time']:.0f} seconds time elapsed" in text
+    measured = ast.literal_eval(re.search(r"measured = (\{.*?\})", code)[1])
+    assert set(measured) == set(published) - {"LL", "RRI"}
+    assert measured == {config: published[config]["run_time"] for config in measured}
+
+
+def test_the_manual_lists_every_notebook():
+    page = (ROOT / "analyzer/docs/tutorial/notebooks.md").read_text("utf-8")
+    for path in NOTEBOOKS:
+        heading = read(path).cells[0].source.splitlines()[0].removeprefix("# ").partition(". ")[2]
+        assert path.name in page, path.name
+        assert heading in page, heading
