@@ -12,7 +12,6 @@ from .bundled import bundled
 from .errors import CaptureError, UsageError
 from .formats.capture_dir import MANIFEST, TRACE, Manifest, read_manifest
 from .formats.snapshot_file import read_snapshot
-from .formats.trace_file import read_trace
 from .formats.vm_file import HostDump, read_vm
 from .snapshot import Snapshot
 from .trace import Trace
@@ -71,6 +70,8 @@ class Capture:
                 f"{self.directory}: holds no trace; record one with `ptanalyze record -o DIR -- COMMAND`"
             )
         self._must_be_whole()
+        from .formats.trace_file import read_trace  # brings Numba, which who looks at tables does without
+
         return read_trace(self.directory / TRACE)
 
     def _must_be_whole(self) -> None:

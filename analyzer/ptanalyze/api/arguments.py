@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -24,7 +24,6 @@ MachineLike: TypeAlias = "PathLike | Machine"
 Settings: TypeAlias = Mapping[str, Any]
 PolicyLike: TypeAlias = "str | Policy | tuple[str | Policy, Settings]"
 Policies: TypeAlias = "PolicyLike | Sequence[PolicyLike]"
-Progress: TypeAlias = "Callable[[int, int, str], None] | None"
 
 
 def load(capture: CaptureLike = None) -> Capture:

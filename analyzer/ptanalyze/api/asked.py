@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..progress import Progress
 from .arguments import (
     CaptureLike,
     MachineLike,
     PathLike,
-    Progress,
     Settings,
     calibration_of,
     costs_of,

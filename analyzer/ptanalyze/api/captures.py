@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..bundled import DEFAULT_MACHINE
+from ..progress import Progress
 from .arguments import (
     CaptureLike,
     MachineLike,
     PathLike,
-    Progress,
     Settings,
     load,
     machine_of,

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..budget import NO_LIMIT, budget
 from ..bundled import DEFAULT_MACHINE
+from ..progress import Progress
 from .arguments import (
     CaptureLike,
     MachineLike,
     PathLike,
     Policies,
-    Progress,
     Settings,
     load,
     policies_of,

@@ -42,7 +42,7 @@ class State(NamedTuple):
     rule: np.ndarray
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(nogil=True, _nrt=False)
 def place(state, table, node):
     """Give a table without a home one, needed by a CPU of `node`."""
     if state.rule[0] != FIRST_TOUCH:
@@ -75,7 +75,7 @@ def on_nested(state, tables, table, slot, node, counters):
     return locate(state, table, node)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(nogil=True, _nrt=False)
 def install(state, tables, leaf, node, made, counters):
     """A demand fault: make `made` tables from the top down, then write the entry into every copy."""
     make(state, tables, leaf, node, made, counters)
@@ -106,7 +106,7 @@ def write(state, leaf, node, entries, events):
             events[PTE_FANOUT, node, copy] += entries
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(nogil=True, _nrt=False)
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, node, changed = steps.kind[step], steps.node[step], mapped.changed[step]
     if changed == 0:
@@ -146,7 +146,7 @@ def move(state, table, to, counters):
         state.home[table] = to
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(nogil=True, _nrt=False)
 def on_host_step(state, tables, rows, steps, mapped, counters, step):
     kind, node = steps.kind[step], steps.node[step]
     if mapped.changed[step] == 0:

@@ -57,7 +57,7 @@ def on_walk(state, tables, table, slot, node, counters):
     return use(state, tables, table, slot, node, counters)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(nogil=True, _nrt=False)
 def use(state, tables, table, slot, node, counters):
     """Node that serves an entry of a table that `node` may have only in part."""
     row = np.int64(state.row[table])
@@ -66,7 +66,7 @@ def use(state, tables, table, slot, node, counters):
     return violate(state, tables, table, slot, node, counters)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(nogil=True, _nrt=False)
 def violate(state, tables, table, slot, node, counters):
     """The node lacks the entry. Returns the owner, whose entry is read to copy it."""
     owner, bit, events = np.int64(state.owner[table]), ONE << np.uint64(node), counters.host_events
@@ -116,7 +116,7 @@ def copy(state, row, slot, degree, node, owner):
     return copied
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(nogil=True, _nrt=False)
 def on_host_step(state, tables, rows, steps, mapped, counters, step):
     kind, table = steps.kind[step], np.int64(-1)
     if kind == HOST_DATA:

@@ -62,7 +62,7 @@ def on_walk(state, tables, leaf, row, slot, node, fault, counters):
     return miss(state, tables, leaf, row, slot, node, fault, counters)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(nogil=True, _nrt=False)
 def miss(state, tables, leaf, row, slot, node, fault, counters):
     """The node lacks the entry. Returns the owner, whose entry is read to copy it (handle_pte_fault, 4.1)."""
     owner = owner_of(state, row, slot)
@@ -137,7 +137,7 @@ def link(state, row, node, owner):
             state.ring[row, member] = joined
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(nogil=True, _nrt=False)
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, row, lo, hi = steps.kind[step], steps.row[step], steps.lo[step], steps.hi[step]
     by, node = np.int64(steps.call[step] == BALANCING), steps.node[step]

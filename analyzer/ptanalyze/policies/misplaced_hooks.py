@@ -40,7 +40,7 @@ def on_walk(state, tables, leaf, row, slot, node, fault, counters):
     return locate(state, leaf, node)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(nogil=True, _nrt=False)
 def install(state, tables, leaf, node, made, counters):
     fixed_copies.make(state.here, tables, leaf, node, made, counters)
     counters.events[FAULT, node, locate(state, leaf, node)] += 1
@@ -55,7 +55,7 @@ def write(state, table, node, entries, events):
         fixed_copies.write(state.here, table, node, entries, events)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(nogil=True, _nrt=False)
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, row, node, changed = steps.kind[step], steps.row[step], steps.node[step], mapped.changed[step]
     if kind in (CLEAR, UPDATE, MOVE, DATA):

@@ -11,7 +11,7 @@ from .base import GuestHooks
 FOLLOW = 3  # fixed_copies_hooks.State.rule: the copy is where the process runs
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(nogil=True, _nrt=False)
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     if steps.kind[step] != RUN:
         fixed_copies.on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
@@ -19,7 +19,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
         follow(state, np.int64(steps.to[step]), counters)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(nogil=True, _nrt=False)
 def follow(state, to, counters):
     """Replicate every table on `to`, switch the roots, free what was."""
     pages, before = counters.pages[0], np.int64(state.copies[0])

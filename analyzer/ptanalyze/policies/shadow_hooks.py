@@ -46,7 +46,7 @@ def trapping(hooks):
     return GuestHooks(locate, on_walk, keep_compiled(on_step))
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(nogil=True, _nrt=False)
 def written(split, rows, steps, mapped, step):
     """int64: entries of the guest's own table that a step writes."""
     kind, changed = steps.kind[step], np.int64(mapped.changed[step])
