@@ -246,6 +246,8 @@ def notes(world: World, how: str) -> list[str]:
     found = [how, *world.notes, *moves_notes(world)]
     if (ended := world.trace.facts.get("ended", "exit")) not in ("exit", "imported"):
         found.append(f"the trace may be only part of the run; it ended by: {ended}")
+    if world.trace.facts.get("sampled"):
+        found.append("the trace holds samples of the accesses: shares mean more than numbers")
     if len(space.snapshot.topology) == 1 and world.nodes > 1:
         found.append("recorded on one node: as captured (linux) all tables are on node 0")
     if space.inferred_tables:

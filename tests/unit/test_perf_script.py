@@ -43,7 +43,9 @@ def test_threads_are_told_apart_stores_known_and_times_counted_from_the_first(tm
 @pytest.mark.parametrize(
     "line",
     [b"hello", b"1234 [003]  7f12", b"[003] 1.5: 1000", b"1234 1.5:", b"1234 1.5: page-faults:",
-     b"1234 1.5: xyz", b"\x7fELF\x02\x01"],
+     b"1234 1.5: xyz", b"\x7fELF\x02\x01", b"1234 1.5: page-faults: 7f84fa52db70 _start+0x0 (/usr/lib/ld.so)",
+     b"1234 1.5: 1 page-faults: 7f84fa52db70 [unknown] ([unknown])"],
+    ids=str,
 )  # fmt: skip
 def test_a_line_without_thread_time_or_address_is_named(tmp_path, line):
     with pytest.raises(CaptureError, match="line at byte 15"):

@@ -142,6 +142,15 @@ def test_a_trace_that_was_cut_short_is_said_to_be_a_part():
     assert set(cut) - set(whole) == {"the trace may be only part of the run; it ended by: size limit"}
 
 
+def test_a_sampled_trace_is_said_to_be_one():
+    snapshot, trace = process()
+    whole = ask(snapshot, trace, [("ideal", {})])[0].notes
+    sampled = ask(snapshot, replace(trace, facts={"sampled": True}), [("ideal", {})])[0].notes
+    assert [note for note in sampled if note not in whole] == [
+        "the trace holds samples of the accesses: shares mean more than numbers"
+    ]
+
+
 def test_the_tracers_own_tables_are_no_part_of_the_price(tmp_path):
     vmas = [(HEAP, HEAP + REGION, "heap"), (HEAP + (1 << 40), HEAP + (1 << 40) + REGION, "qemu")]
     pages = [(HEAP, 1), (HEAP + (1 << 40), 2)]

@@ -17,7 +17,7 @@ def command(form: str, source: str, output: str, ept: str | None) -> None:
 
     \b
     lackey       valgrind --tool=lackey --trace-mem=yes (a trace without page tables)
-    perf-script  perf script -F tid,cpu,time,addr (samples: a fraction of all accesses)
+    perf-script  perf script -F tid,cpu,time,event,addr (samples: a fraction of all accesses)
     vmitosis     text dump of page tables by the Mitosis and vMitosis kernels
     ptdump       directory written by this project's ptdump tool alone, e.g. in a guest
     """

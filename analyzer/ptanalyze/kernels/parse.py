@@ -74,7 +74,9 @@ def parse_perf(data, tid, cpu, time, page, write):
     """Parse `perf script` lines with a thread, a time, an address and, if present, a CPU and an event.
 
     A line: anything, TID or PID/TID, [CPU], SECONDS.FRACTION: then, after an optional period and event name
-    that ends in a colon, the address in hexadecimal. An event with "store" in its name is a store.
+    that ends in a colon, the address in hexadecimal. An event with "store" in its name is a store. What
+    follows an address is a number again (an instruction's address comes before its symbol), else the
+    address was the instruction's itself.
     tid, cpu (-1 unknown), time (ns), page int64 (0: no address, or the kernel's); write bool.
     Returns (rows, position of the first bad line or -1).
     Lines that are empty or begin with "#" are skipped.
@@ -88,7 +90,7 @@ def parse_perf(data, tid, cpu, time, page, write):
         if end == start or data[start] == 35:
             continue
         word = start
-        state = 0  # 0: before the time, 1: after it, 2: address found
+        state = 0  # 0: before the time, 1: after it, 2: address found, 3: and a number after it
         thread, on = np.int64(-1), np.int64(-1)
         store = False
         while word < end:
@@ -125,8 +127,13 @@ def parse_perf(data, tid, cpu, time, page, write):
                     return n, start
                 page[n] = value >> 12 if value < TOO_BIG else 0
                 state = 2
+            elif state == 2:
+                _, stop = number(data, word, after, 16)
+                if stop != after:
+                    return n, start
+                state = 3
             word = after
-        if state != 2:
+        if state < 2:
             return n, start
         tid[n] = thread
         cpu[n] = on

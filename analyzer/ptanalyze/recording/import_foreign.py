@@ -42,7 +42,7 @@ def dump_directory(source: Source, inside: Path) -> str:
 
 FORMATS: dict[str, tuple[Callable[[Source, Path], str], str]] = {
     "lackey": (lackey, "valgrind --tool=lackey --trace-mem=yes"),
-    "perf-script": (perf_script, "perf script -F tid,cpu,time,addr"),
+    "perf-script": (perf_script, "perf script -F tid,cpu,time,event,addr"),
     "vmitosis": (vmitosis, "text dump of the Mitosis and vMitosis kernels' /proc/ptdump"),
     "ptdump": (dump_directory, "directory that the ptdump tool of this project wrote"),
 }
