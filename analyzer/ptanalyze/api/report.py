@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from .arguments import CaptureLike, PathLike, Progress, load
+from ..progress import Progress
+from .arguments import CaptureLike, PathLike, load
 
 if TYPE_CHECKING:
     from pandas import DataFrame
