@@ -128,6 +128,12 @@ def test_what_no_file_holds_is_not_kept(program):
     assert program.run() == program.run() == (35, False)
 
 
+def test_code_for_a_type_that_no_file_holds_is_not_kept(program):
+    """A policy of a notebook may lend its state to hooks of the package."""
+    program.write("main", MAIN.replace("from state import State", STATE))
+    assert program.run() == program.run() == (35, False)
+
+
 def test_code_that_is_gone_is_compiled_anew(program):
     program.run()
     for file in (program.folder / "kept").rglob("*.nbc"):

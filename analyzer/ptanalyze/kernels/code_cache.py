@@ -57,13 +57,15 @@ class CodeCache:
     def load_overload(self, signature, target):
         """The compiled result, or None."""
         target.refresh()
-        kept = self.file_of(signature, target.codegen()).load(KEPT)
+        kept = None
+        with suppress(NoKey):
+            kept = self.file_of(signature, target.codegen()).load(KEPT)
         return None if kept is None else self.results.rebuild(target, kept)
 
     def save_overload(self, signature, compiled):
-        """Keep it for the next process, if there is room."""
+        """Keep it for the next process, if its types have a key there and there is room."""
         if self.results.check_cachable(compiled):
-            with suppress(OSError):
+            with suppress(NoKey, OSError):
                 self.file_of(signature, compiled.codegen).save(KEPT, self.results.reduce(compiled))
 
 
