@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -301,6 +302,15 @@ def test_what_cannot_be_asked_is_one_line(native, tmp_path):
         with pytest.raises(UsageError) as error:
             ask()
         assert "\n" not in str(error.value)
+
+
+def test_latencies_that_a_machine_lacks_are_missed_before_anything_is_computed(native):
+    known = load_machine("vmitosis-cascade-lake")
+    idle = msgspec.structs.replace(known, latency=msgspec.structs.replace(known.latency, contended=None))
+    ticks = []
+    with pytest.raises(UsageError, match=r"latency\.contended = none"):
+        ptanalyze.advise(native, machine=idle, contended=True, progress=lambda *tick: ticks.append(tick))
+    assert ticks == []
 
 
 PERF = """

@@ -66,6 +66,7 @@ def asked(
 ) -> Asked:
     """Arguments as of replays.replay."""
     target, opened = machine_of(machine), load(capture)
+    target.latency_cycles(contended)  # UsageError before anything is computed
     snapshot, said = tables_of(opened)
     walking = {
         "placement": placement,

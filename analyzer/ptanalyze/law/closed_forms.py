@@ -127,20 +127,10 @@ def run_cycles(
     )
 
 
-def outside_walks(cycles: float, exposed: float, walk: float) -> float:
-    """NW, from an all-local run."""
-    return cycles - exposed * walk
-
-
 def exposed_share(local: Run, other: Run) -> float:
     """e from two Runs of one program with tables in different places: added cycles over added walk cycles."""
     added = counted(other.walk, "remote run: walk cycles") - counted(local.walk, "local run: walk cycles")
     return (other.cycles - local.cycles) / added
-
-
-def dram_share(local_walk: float, other_walk: float, stretch: float) -> float:
-    """f from the walk cycles of one table, local and stretched."""
-    return (other_walk / local_walk - 1) / (stretch - 1)
 
 
 def added_cycles(waiting: float, part_gpt: float, stretch_gpt: float, stretch_ept: float = 1.0) -> float:
