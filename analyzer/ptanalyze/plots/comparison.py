@@ -3,10 +3,10 @@
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from pandas import DataFrame
 
 from .labels import WIDE, broken, rows_high
+from .ratios import logarithmic
 from .style import BLUE, GREY, context, must_have, new_figure, styled, title
 
 MOST = 30  # quantities
@@ -54,12 +54,7 @@ def draw(axis: Axes, shown: DataFrame, names: list[str]) -> None:
     axis.hlines(at, 1, shown["ratio"], color=BLUE, linewidth=2, alpha=0.5)
     axis.plot(shown["ratio"], at, "o", color=BLUE, markersize=7)
     axis.axvline(1, color=GREY, linewidth=1)
-    axis.set_xscale("log")
-    axis.xaxis.set_major_locator(LogLocator(subs=subdivisions(shown["ratio"].tolist()), numticks=9))
-    axis.xaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: f"{value:,g}" if value < 1e5 else f"{value:.0e}")
-    )
-    axis.xaxis.set_minor_formatter(NullFormatter())
+    logarithmic(axis, "x", shown["ratio"].tolist())
     axis.set_yticks(at, names)
     values = axis.twinx()
     values.set_ylim(axis.get_ylim())
@@ -71,15 +66,3 @@ def draw(axis: Axes, shown: DataFrame, names: list[str]) -> None:
 
 def shown_ratio(ratio: float) -> str:
     return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
-
-
-def subdivisions(ratios: list[float]) -> list[float]:
-    """Where ticks are within a decade: fewer, the more decades there are."""
-    decades = np.log10(max(*ratios, 1.0)) - np.log10(min(*ratios, 1.0))
-    return (
-        [1.0]
-        if decades > 3
-        else [1.0, 2.0, 5.0]
-        if decades > 0.6
-        else [1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0, 8.5]
-    )

@@ -1,5 +1,7 @@
 """A map of all table pages: address against level, coloured by the NUMA node they are on."""
 
+from itertools import pairwise
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
@@ -7,11 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from pandas import DataFrame
 
-from .style import context, legend_beside, must_have, new_figure, node_looks, node_named, styled, title
+from .style import context, ink, legend_beside, must_have, new_figure, node_looks, node_named, styled, title
 
 COLUMNS, ROWS, GAP_ROWS = 1400, 30, 6  # pixels: of the map, of a level, between two
 TICKS, MOST_SEPARATORS, FAR = 4, 30, 1 << 30
 MOST_NAMED = 5
+LEAST_WRITTEN = 0.025  # of the map's width, from which on a stretch of one node says which
 MOST_LISTED, MOST_TICKS = 8, 16  # nodes in a legend; beyond, names beside a scale of colours
 
 
@@ -19,8 +22,9 @@ MOST_LISTED, MOST_TICKS = 8, 16  # nodes in a legend; beyond, names beside a sca
 def page_table_map(table: DataFrame) -> Figure:
     """A band a level, root on top; each table is as wide as the lowest tables below it, unmapped gaps closed.
 
-    Where several tables share a pixel, the pixel's height is divided among their nodes. Tables of the tracer
-    are left out. Grey: node unknown. Works for millions of tables: they are added up to pixels first.
+    Where several tables share a pixel, the pixel's height is divided among their nodes; numbers repeat what
+    colours say. Tables of the tracer are left out. Grey: node unknown. Works for millions of tables: they are
+    added up to pixels first.
     table  api.page_tables'
     """
     table = table[~table["tracers"]]
@@ -58,6 +62,8 @@ def draw(axis: Axes, name: str, of: DataFrame, nodes: list[int]) -> None:
         bands += [pixels(start[here], end[here], node[here], len(nodes), int(end.max()))]
         bands += [np.full((GAP_ROWS, bands[-1].shape[1]), -1)]
     image = np.ma.masked_less(np.concatenate(bands[:-1]), 0)
+    for k, band in enumerate(bands[::2]):
+        write_nodes(axis, band, nodes, k * (ROWS + GAP_ROWS) + ROWS / 2, int(end.max()))
     cmap = ListedColormap(colours(nodes))
     extent = (0, int(end.max()), len(image), 0)
     axis.imshow(
@@ -77,6 +83,17 @@ def draw(axis: Axes, name: str, of: DataFrame, nodes: list[int]) -> None:
     axis.set_title(f"{name}: {len(of):,} tables; leaf tables on {shares_named(of)}", loc="left")
     axis.set_xlabel("guest-physical address" if name == "ePT" else "virtual address")
     addresses(axis, of["base"].to_numpy(), level, start)
+
+
+def write_nodes(axis: Axes, band: np.ndarray, nodes: list[int], y: float, slots: int) -> None:
+    """The number of its node in every stretch of one node alone that is wide enough."""
+    same = np.where((band == band[0]).all(axis=0), band[0], -1)
+    edges = np.flatnonzero(np.diff(same, prepend=-2, append=-2))
+    for first, after in pairwise(edges.tolist()):
+        if same[first] >= 0 and after - first >= LEAST_WRITTEN * len(same):
+            node, x = nodes[same[first]], (first + after) / 2 * slots / len(same)
+            colour = ink(colours(nodes)[same[first]])
+            axis.text(x, y, "?" if node < 0 else str(node), color=colour, ha="center", va="center")
 
 
 def extents(level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from .labels import BOUNDS, WIDE, broken, policy_labels
+from .ratios import fitted
 from .speedup import ranked
 from .style import GREY, binary_unit, context, legend_beside, looks, must_have, new_figure, styled, title
 
@@ -22,7 +23,7 @@ def pareto(table: DataFrame) -> Figure:
     must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")
     rows = priced(table)
     unit, name = binary_unit(float(rows["bytes"].abs().max()))
-    figure = new_figure(max(5.0, 1.6 + 0.26 * len(rows)))
+    figure = new_figure(5.0)
     axis = figure.subplots()
     draw(axis, rows, unit)
     base = str(table["baseline"].iloc[0])
@@ -67,6 +68,7 @@ def draw(axis: Axes, rows: DataFrame, unit: float) -> None:
             label=broken(f"{row['label']} {row['value']:.2f}", WIDE),
         )  # fmt: skip
     axis.margins(0.08)
+    fitted(axis, "y", rows["value"])
 
 
 def headline(on: DataFrame, policies: int, base: str) -> str:

@@ -32,7 +32,7 @@ def roofline(table: DataFrame) -> Figure:
     table = table.drop_duplicates(["policy", "params"])
     x = table["dram_reads_per_walk"].to_numpy()
     y = walks_per_second(table["cycles_per_walk"].to_numpy(), machine)
-    figure = new_figure(max(5.0, 2.6 + 0.24 * len(table)))
+    figure = new_figure(5.0)
     axis = figure.subplots()
     base = table[table["policy"] == table["baseline"]].iloc[0]
     most = max(float(x.max()) * 1.15, 1e-3)

@@ -5,6 +5,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from .labels import WIDE, broken, policy_labels, rows_high, usable
+from .ratios import fitted
 from .style import BLUE, GREY, context, must_have, new_figure, styled, title
 
 
@@ -49,6 +50,7 @@ def draw(axis: Axes, rows: DataFrame, names: list[str]) -> None:
         axis.hlines(at, rows["low"], rows["high"], color=BLUE, linewidth=5, alpha=0.35)
     axis.plot(rows["value"], at, "o", color=BLUE, markersize=7)
     axis.axvline(1, color=GREY, linewidth=1)
+    fitted(axis, "x", rows[[name for name in ("low", "value", "high") if name in rows]].to_numpy().ravel())
     axis.set_yticks(at, names)
     axis.set_ylim(len(rows) - 0.5, -0.5)
     values = axis.twinx()

@@ -40,6 +40,7 @@ CLASSES = {  # vMitosis, Figure 2: colour and hatching of each class
 
 WIDTH = 9.0  # inches
 SIZE, TITLE_SIZE = 10, 12  # points, of the smallest text and of the title
+MOST_BESIDE, SHORT, LINE = 22, 30, 0.235  # entries, characters and inches of a line, of legends
 TITLE_CHARACTERS, CONTEXT_CHARACTERS = 84, 116
 LOOK: dict[Any, Any] = {
     **sns.axes_style("whitegrid"),
@@ -115,14 +116,21 @@ def context(figure: Figure, table: DataFrame, *more: str) -> None:
 
 
 def legend_beside(axis: Axes, handles: Any = None, labels: Any = None, heading: str | None = None) -> None:
-    """A legend to the right of the axes, where it can hide nothing."""
+    """A legend to the right of the axes, where it can hide nothing; a long one is above. The figure grows."""
     if handles is None:
         handles, labels = axis.get_legend_handles_labels()
-    columns = 1 + (len(handles) - 1) // 24
-    axis.legend(
-        handles, labels, title=heading, ncols=columns, loc="upper left", bbox_to_anchor=(1.01, 1.02),
-        borderaxespad=0, alignment="left",
-    )  # fmt: skip
+    beside = len(handles) <= MOST_BESIDE
+    longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
+    columns = 1 if beside else 3 if longest <= SHORT else 2
+    where: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1.005)}
+    if beside:
+        where = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.02)}
+    axis.legend(handles, labels, title=heading, ncols=columns, borderaxespad=0, alignment="left", **where)
+    high = LINE * (bool(heading) + sum(1 + label.count("\n") for label in labels) / columns)
+    figure = axis.figure
+    if isinstance(figure, Figure):
+        now = figure.get_figheight()
+        figure.set_figheight(max(now, 1.6 + high) if beside else now + high)
 
 
 def must_have(there: bool, what: str, way_out: str) -> None:

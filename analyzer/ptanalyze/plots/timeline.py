@@ -19,7 +19,7 @@ def timeline(table: DataFrame) -> Figure:
     walked = bool(len(table) and table["walks"].sum() and table["time_ns"].max())
     must_have(walked, "no walks over time", "ask for windows of a longer trace")
     lines = by_policy(table)
-    figure = new_figure(max(5.0, 3.0 + 0.2 * len(lines)))
+    figure = new_figure(5.0)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
     what = "Local-Local" if nested(table) else "Local"
     for k, ((colour, marker), (name, of)) in enumerate(zip(looks(len(lines)), lines, strict=True)):
