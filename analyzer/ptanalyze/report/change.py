@@ -16,15 +16,22 @@ MOVES = ("tables_moved", "ept_tables_moved")
 
 
 def lead(study: Study) -> str:
-    walks = (
-        "The walks are the same under every policy; what differs is where their tables are, and what keeping "
-    )
     over = [row["label"] for row in study.rows if row["over"]]
     said = f" Over the budget, and so no advice: {', '.join(over)}." if over else ""
-    return (
-        f"{walks}them there costs. Speed-ups are over {study.baseline}; memory is what a policy takes more "
-        f"at its peak; upkeep is its extra work as a share of the run.{said}"
+    alike = (
+        "; a change of page sizes also changes how many walks there are"
+        if several_walks(study)
+        else ", the walks are the same"
     )
+    return (
+        f"What differs between policies is where tables are and what keeping them there costs{alike}. "
+        f"Speed-ups are over {study.baseline}; memory is what a policy takes more at its peak; upkeep is its "
+        f"extra work as a share of the run.{said}"
+    )
+
+
+def several_walks(study: Study) -> bool:
+    return len({row["walks"] for row in study.rows}) > 1
 
 
 def everything(study: Study) -> Grid:
@@ -49,6 +56,7 @@ def everything(study: Study) -> Grid:
     columns |= {
         "leaf_LL_share": Column(study.local, "share of walks", percent),
         "remote": Column("Remote", "share of DRAM reads", percent),
+        "walks": Column("Walks", "", count),
         "reads_per_walk": Column("Reads", "a walk", plain),
         "cycles_per_walk": Column("Cycles", "a walk", plain),
         "extra_bytes": Column("Memory", "MiB more", mebibytes),
@@ -60,6 +68,8 @@ def everything(study: Study) -> Grid:
         "budget": Column("Budget", "", word),
     }
     used = {key: column for key, column in columns.items() if wanted(key, rows)}
+    if not several_walks(study):
+        del used["walks"]
     marked = {
         k: mark
         for k, row in enumerate(study.rows)

@@ -1,6 +1,7 @@
 """Several captures side by side."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from pandas import concat
 
@@ -14,7 +15,8 @@ from .study import Study, remote_share
 def lead(studies: Sequence[Study]) -> str:
     advised = {study.name: study.best["label"] for study in studies}
     if len(set(advised.values())) == 1:
-        return f"The advice is the same for all {len(studies)} captures: {next(iter(advised.values()))}."
+        all_of = "both" if len(studies) == 2 else f"all {len(studies)}"
+        return f"The advice is the same for {all_of} captures: {next(iter(advised.values()))}."
     said = "; ".join(f"{name}: {label}" for name, label in advised.items())
     return f"The advice differs. {said}."
 
@@ -62,18 +64,21 @@ def by_policy(studies: Sequence[Study]) -> Grid:
     columns |= {
         str(k): Column(study.name, f"over {study.baseline}", ratio) for k, study in enumerate(studies)
     }
-    found: dict[str, dict[str, object]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for k, study in enumerate(studies):
         for row in study.rows:
             found.setdefault(row["label"], {"label": row["label"]})[str(k)] = study.ratio(row)
+    rows = sorted(found.values(), key=lambda row: -row.get("0", 0))
     caption = "Estimated speed-up of each policy, by capture; a dash: the capture does not allow it"
-    return grid("speed-ups", caption, columns, found.values(), interactive=True)
+    return grid("speed-ups", caption, columns, rows, interactive=True)
 
 
 def pictures(studies: Sequence[Study]) -> Iterator[Picture]:
-    walked = [study for study in studies if study.leaves["count"].sum()]
-    if len(walked) > 1:
-        yield locality(walked)
+    """One of native captures and one of VMs, whose classes differ, where there are several of a kind."""
+    for nested in (False, True):
+        alike = [study for study in studies if study.nested is nested and study.leaves["count"].sum()]
+        if len(alike) > 1:
+            yield locality(alike)
 
 
 def locality(studies: Sequence[Study]) -> Picture:
@@ -83,4 +88,5 @@ def locality(studies: Sequence[Study]) -> Picture:
         "A panel a capture, a bar a socket, each under its own baseline. Green is the share of walks whose "
         "leaf entries are on the walker's socket."
     )
-    return picture("captures", "Stacked bars", plots.locality(concat(parts)), how, f"{'; '.join(said)}.")
+    key = f"locality-{'vm' if studies[0].nested else 'native'}"
+    return picture(key, "Stacked bars", plots.locality(concat(parts)), how, f"{'; '.join(said)}.")

@@ -1,0 +1,84 @@
+"""`ptanalyze report`: a page from the command line."""
+
+import os
+import shlex
+import signal
+import threading
+
+import pytest
+
+import ptanalyze
+from one_line import is_one_line
+from ptanalyze.check import Finding
+from report_page import ReportPage
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    place = tmp_path_factory.mktemp("report") / "small"
+    return ptanalyze.synth(place, "16M", accesses=1500, init_trace=False, mprotect_every=500).directory
+
+
+def test_a_page_is_written_and_said_where(pt, small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran = pt("report", small)
+    assert ran.code == 0 and not ran.out and ran.err == "ptanalyze: wrote report.html\n"
+    page = ReportPage((tmp_path / "report.html").read_text("utf-8"))
+    advised = pt("advise", small)
+    sentence = " ".join(advised.out.splitlines()[-1].split())
+    assert sentence in page.text()
+    assert page.all("code")[0].text == f"ptanalyze report {small}"
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_the_command_to_repeat_is_what_was_given_and_makes_the_same_page(pt, small, tmp_path):
+    given = ("--memory", "1%", "-m", "hydra-haswell", "--contended", "--threads-to-nodes", "block")
+    path = tmp_path / "a b.html"
+    assert pt("report", small, "-o", path, *given).code == 0
+    text = path.read_text("utf-8")
+    command = ReportPage(text).all("code")[0].text
+    name, sub, *arguments = shlex.split(command)
+    assert (name, sub) == ("ptanalyze", "report")
+    assert set(arguments) == {str(small), str(path), "--output", "--machine", *given} - {"-m"}
+    path.unlink()
+    assert pt(sub, *arguments).code == 0 and path.read_text("utf-8") == text
+
+
+def test_errors_are_one_line_and_come_before_any_work(pt, small, tmp_path):
+    for given, why in (
+        ((tmp_path / "nothing", "-o", tmp_path / "a.html"), "no such capture"),
+        ((small, "-o", tmp_path / "a.pdf"), "FILE.html"),
+        ((small, "-o", tmp_path / "no" / "a.html"), "there is no directory"),
+        ((small, "-o", tmp_path / "a.html", "--memory", "lots"), "write a size"),
+        ((small, "-o", tmp_path / "a.html", "-m", "toaster"), "toaster"),
+        ((small, tmp_path, "-o", tmp_path / "a.html"), "capture.json"),
+    ):
+        ran = pt("report", *given)
+        assert is_one_line(ran, 2) and why in ran.err and not ran.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_exit_code_is_that_of_check(pt, small, tmp_path, monkeypatch):
+    from ptanalyze import check
+
+    whole, gone = check.check_capture, Finding("dump: complete", 5, 1, "partial", "one page was gone")
+    monkeypatch.setattr(check, "check_capture", lambda one: [*whole(one), gone])
+    path = tmp_path / "page.html"
+    assert pt("report", small, "-o", path).code == 3
+    assert "1 check of the capture found data missing" in ReportPage(path.read_text("utf-8")).text()
+
+
+def test_without_a_capture_it_is_the_bundled_sample(pt, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran = pt("report")
+    assert ran.code == 0 and "the bundled sample: sysbench-memory" in ran.err
+    assert "sysbench memory run" in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_ctrl_c_leaves_what_was_there(pt, small, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text("old")
+    threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
+    ran = pt("report", small, "-o", path)
+    assert ran.code == 130 and ran.err.strip() == "ptanalyze: interrupted"
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]

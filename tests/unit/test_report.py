@@ -1,0 +1,270 @@
+"""The report: what is on it and when, that names cannot become markup, and that it loads nothing."""
+
+import base64
+import hashlib
+import re
+import shutil
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+import ptanalyze
+from ptanalyze.api.report import studies
+from ptanalyze.bundled import bundled
+from ptanalyze.errors import CaptureError, UsageError
+from ptanalyze.plots.files import umask
+from ptanalyze.report import Page, change, html
+from report_page import ReportPage
+
+SMALL = {"accesses": 1500, "init_trace": False}
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'{{ 7 * 7 }}"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("report")
+
+
+@pytest.fixture(scope="module")
+def native(place):
+    return ptanalyze.synth(place / "native", "16M", mprotect_every=500, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def vm(place):
+    return ptanalyze.synth(place / "vm", "16M", guest="visible", fragmentation=0.3, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def untraced(place):
+    return ptanalyze.synth(place / "untraced", 16 << 20, trace=False)
+
+
+@pytest.fixture(scope="module")
+def native_studies(native):
+    return studies([native])
+
+
+@pytest.fixture(scope="module")
+def native_html(native):
+    return ptanalyze.report(native)
+
+
+@pytest.fixture(scope="module")
+def native_page(native_html):
+    return ReportPage(native_html)
+
+
+@pytest.fixture(scope="module")
+def vm_page(vm):
+    return ReportPage(ptanalyze.report(vm))
+
+
+@pytest.fixture(scope="module")
+def untraced_page(untraced):
+    return ReportPage(ptanalyze.report(untraced))
+
+
+@pytest.fixture(scope="module")
+def both_page(native, vm, place):
+    twin = place / "elsewhere" / "native"
+    shutil.copytree(native.directory, twin)
+    return ReportPage(ptanalyze.report([native, vm, twin]))
+
+
+PAGES = ("native_page", "vm_page", "untraced_page", "both_page")
+
+
+@pytest.fixture(params=PAGES)
+def page(request):
+    return request.getfixturevalue(request.param)
+
+
+def figures(page):
+    return {name.removeprefix("figure-") for name in page.ids() if name.startswith("figure-")}
+
+
+def test_figures_are_there_when_their_data_are(native_page, vm_page, untraced_page):
+    common = {"locality", "map", "footprint"}
+    walked = {"reads", "speedup", "pareto", "locality-policies", "roofline"}
+    assert figures(native_page) == common | walked | {"timeline"}
+    assert figures(vm_page) == common | walked | {"fragmentation"}
+    assert figures(untraced_page) == common | {"reads", "speedup", "pareto", "locality-policies"}
+
+
+def test_the_advice_and_how_sure_it_is_come_first(native, native_page):
+    text = native_page.text()
+    advised = ptanalyze.advise(native)
+    sure = text.index("How sure: ")
+    assert text.index(advised.sentence) < sure < text.index("What was captured, and how sure it is")
+    assert "page walks were counted" in text[sure : sure + 200]
+    for line in (*advised.evidence, *advised.refused, *advised.frame.attrs["notes"]):
+        assert line in text
+
+
+def test_the_full_table_says_what_advise_says(native, native_page):
+    header, *rows = native_page.table("policies")
+    frame = ptanalyze.advise(native).frame
+    assert [row[0].split(" ")[0] for row in rows] == frame["policy"].tolist()
+    column = {name: k for k, name in enumerate(header)}
+    for row, known in zip(rows, frame.to_dict("records"), strict=True):
+        assert row[column["Speed-up middle"]] == f"{known['speedup']:.2f}"
+        assert row[column["Local share of walks"]] == f"{100 * known['leaf_LL_share']:.1f} %"
+        assert row[column["Memory MiB more"]] == f"{known['extra_bytes'] / 2**20:z,.2f}"
+    assert rows[0][0].endswith("advised") and sum("baseline" in row[0] for row in rows) == 1
+
+
+def test_the_numbers_below_a_figure_are_the_replays(native, native_page):
+    found = ptanalyze.advise(native).replayed
+    reads = found.reads[(found.reads["policy"] == found.results[0].policy) & (found.reads["from"] == "DRAM")]
+    matrix = reads.pivot_table(index="reader", columns="server", values="count", aggfunc="sum")
+    _, *rows = native_page.table("reads-data")
+    shown = [[int(cell.replace(",", "")) for cell in row[1:]] for row in rows]
+    assert shown == matrix.loc[[int(row[0]) for row in rows]].to_numpy().tolist()
+
+
+def test_system_calls_show_where_there_are_some(native, native_page, vm_page):
+    header, *rows = native_page.table("slowdowns")
+    assert header[1:] == ["mprotect times as long"]
+    calls = ptanalyze.advise(native).replayed.calls.set_index("policy")["slowdown"]
+    assert {row[0]: row[1] for row in rows} == {policy: f"{x:.2f}" for policy, x in calls.items()}
+    assert "slowdowns" not in vm_page.ids() and "no system call that changes" in vm_page.text()
+
+
+def test_without_a_trace_there_is_no_run_time_and_the_page_says_so(untraced_page):
+    header, *_ = untraced_page.table("policies")
+    assert not any("Interval" in name for name in header)
+    assert "there is no trace, so every mapped page counts alike" in untraced_page.text()
+
+
+def test_a_budget_marks_what_is_over(native):
+    (study,) = studies([native], memory=4096)
+    table = change.everything(study)
+    budget = [column.name for column in table.columns].index("Budget")
+    over = [row[0].text for row in table.rows if row[budget].text == "over: memory"]
+    assert "mitosis" in over and f"Over the budget, and so no advice: {', '.join(over)}." in change.lead(
+        study
+    )
+
+
+def test_several_captures_are_side_by_side_then_one_by_one(native, vm, both_page):
+    text = both_page.text()
+    assert str(native.directory) in text and "The advice" in text and "Side by side" in text
+    _, *rows = both_page.table("captures")
+    twin = str(native.directory.parent / "elsewhere" / "native")
+    assert [row[0] for row in rows] == [str(native.directory), "vm", twin]
+    assert rows[0][1:] == rows[2][1:] != rows[1][1:]
+    _, *rows = both_page.table("speed-ups")
+    assert all(row[1] == row[3] for row in rows)
+    shared = {row[0]: row[2] for row in rows}
+    assert shared["vmitosis-replicate"] != "–" and shared["linux"] == "1.00"
+    assert [row[1] for row in rows if row[0] == "vmitosis-replicate"] == ["–"]
+
+
+def test_the_page_is_well_formed_and_reads_in_order(page):
+    assert not page.unclosed and not page.wrong
+    assert len(page.ids()) == len(set(page.ids()))
+    levels = [int(e.tag[1]) for e in page.all("h1", "h2", "h3", "h4")]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(b <= a + 1 for a, b in pairwise(levels))
+    assert page.all("html")[0].attributes["lang"] == "en"
+
+
+def test_links_within_the_page_lead_somewhere(page):
+    inside = {href for href in page.values("href") if href.startswith("#")}
+    assert "#main" in inside and inside <= {f"#{name}" for name in page.ids()}
+    labelled = set(page.values("aria-labelledby"))
+    assert labelled <= set(page.ids())
+
+
+def test_pictures_have_words_and_tables_headings(page):
+    images = page.all("img")
+    assert images and all(len(one.attributes["alt"]) > 30 for one in images)
+    assert len(page.all("figcaption")) == len(images) == len(page.all("figure"))
+    assert len(page.all("caption")) == len(page.all("table"))
+    assert all(cell.attributes.get("scope") in ("col", "row") for cell in page.all("th"))
+
+
+def test_nothing_is_loaded_from_anywhere(page):
+    assert all(source.startswith("data:image/svg+xml,") for source in page.values("src"))
+    links = {e.attributes["href"] for e in page.all("a") if not e.attributes["href"].startswith("#")}
+    assert all(re.fullmatch(r"https://[\w./-]+", link) for link in links)
+    assert not page.all("link", "iframe", "object", "embed", "video", "audio", "base", "form", "svg")
+    assert not re.search(r"url\(|@import", page.all("style")[0].text)
+    assert not [name for e in page.elements for name in e.attributes if name.startswith("on")]
+
+
+def test_a_browser_is_told_to_load_nothing_and_run_one_script(page):
+    policy = next(e for e in page.all("meta") if "http-equiv" in e.attributes).attributes["content"]
+    library, own = page.all("script")
+    assert library.attributes == {"type": "text/plain", "id": "datatables"}
+    digest = base64.b64encode(hashlib.sha256("".join(own.texts).encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}' blob:" in policy and "default-src 'none'" in policy
+    assert "DataTables" in library.text and "export{" in library.text
+
+
+def test_names_are_text_and_never_markup(native_studies):
+    (study,) = native_studies
+    facts = {
+        HOSTILE: {HOSTILE: HOSTILE},
+        **study.facts,
+        "trace": {**study.facts["trace"], "command": HOSTILE},
+    }
+    finding = replace(study.findings[0], name=HOSTILE, reason=HOSTILE, verdict="note")
+    ranked = study.ranked.copy()
+    ranked.attrs = {**study.ranked.attrs, "notes": [HOSTILE]}
+    refused = {HOSTILE: HOSTILE}
+    hostile = replace(
+        study, name=HOSTILE, where=HOSTILE, facts=facts, findings=[*study.findings, finding], ranked=ranked,
+        sentence=HOSTILE, evidence=[HOSTILE], workload=HOSTILE, refused=refused,
+    )  # fmt: skip
+    page = ReportPage(html(Page([hostile, hostile], HOSTILE)))
+    assert len(page.all("script")) == 2 and not [e for e in page.elements if "onerror" in e.attributes]
+    assert all(source.startswith("data:") for source in page.values("src"))
+    assert page.text().count(HOSTILE) > 20 and not page.unclosed and not page.wrong
+    assert page.all("h1")[0].text == f"Page walks of {HOSTILE} and {HOSTILE}"
+
+
+def test_a_page_shows_no_physical_address(vm, vm_page):
+    text = vm_page.text().lower()
+    frames = {int(frame) for frame in (*vm.snapshot.guest.frame, *vm.snapshot.host.frame) if frame > 4096}
+    assert not [frame for frame in frames if f"{frame:#x}" in text or f"{frame << 12:#x}" in text]
+
+
+def test_the_page_is_written_whole_and_is_the_same_each_time(native, native_html, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text("old")
+    text = ptanalyze.report(native, path)
+    assert path.read_text("utf-8") == text
+    assert text.replace(f", &#39;{path}&#39;)", ")") == native_html
+    assert list(tmp_path.iterdir()) == [path]
+    mask = umask()
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_where_it_cannot_be_written_is_said_before_any_work(tmp_path):
+    (tmp_path / "is.html").mkdir()
+    for path, why in (
+        (tmp_path / "a.pdf", "FILE.html"),
+        (tmp_path / "no" / "a.html", "there is no directory"),
+        (tmp_path / "is.html", "is a directory"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            ptanalyze.report(tmp_path / "no such capture", path)
+
+
+def test_a_damaged_capture_is_refused(native, tmp_path):
+    copy = shutil.copytree(native.directory, tmp_path / "copy")
+    file = copy / "gpt.tables"
+    raw = bytearray(file.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    file.write_bytes(raw)
+    with pytest.raises(CaptureError, match=r"damaged files = 1.*gpt.tables"):
+        ptanalyze.report(copy)
+
+
+def test_the_bundled_vm_has_a_page_below_three_megabytes():
+    text = ptanalyze.report(bundled("samples") / "vm-numa-visible")
+    assert 1_000_000 < len(text.encode()) < 3_000_000
+    assert {"timeline", "fragmentation"} <= figures(ReportPage(text))

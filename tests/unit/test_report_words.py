@@ -1,0 +1,123 @@
+"""The report's words: how sure it is, its glossary, its cells."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+import ptanalyze
+from ptanalyze.api.report import studies
+from ptanalyze.check import Finding
+from ptanalyze.report.cautions import cautions, listed, rival, second_sentence
+from ptanalyze.report.glossary import glossary, linked, policy_terms
+from ptanalyze.report.grid import LEAST, Column, grid, mebibytes, percent, ratio, word
+from ptanalyze.report.picture import smaller
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    place = tmp_path_factory.mktemp("words") / "native"
+    (found,) = studies([ptanalyze.synth(place, "16M", accesses=1500, init_trace=False)])
+    return found
+
+
+def weights(study, part):
+    return [one.weight for one in cautions(study) if part in one.text]
+
+
+def test_a_failed_check_is_said_first_and_loudly(study):
+    failed = Finding("gpt: closed", 10, 2, "failed", "two tables have no parent")
+    partial = Finding("dump: complete", 5, 1, "partial", "one page was gone")
+    broken = replace(study, findings=[*study.findings, partial, failed])
+    first, second, *_ = cautions(broken)
+    assert first.weight == "stop" and "gpt: closed (2 of 10): two tables have no parent" in first.text
+    assert second.weight == "careful" and "one page was gone" in second.text
+    assert second_sentence(broken).startswith("How sure: 1 check of the capture failed; 1 check of")
+    assert weights(study, "found nothing wrong") == ["note"]
+    assert not weights(broken, "found nothing wrong")
+
+
+def test_few_walks_are_said_with_what_that_means(study):
+    walks = study.results[0].walks
+    assert 0 < walks < 10_000
+    (said,) = [one for one in cautions(study) if "page walks were counted" in one.short]
+    assert (
+        f"Only {walks:,}" in said.text and f"{100 * 1.96 * math.sqrt(0.25 / walks):.1f} points" in said.text
+    )
+    many = replace(study, results=[replace(study.results[0], walks=10_000)])
+    assert not weights(many, "page walks were counted")
+
+
+def test_samples_losses_and_emulators_are_said(study):
+    def with_trace(**facts):
+        return replace(study, facts={**study.facts, "trace": {**study.facts["trace"], **facts}})
+
+    assert weights(with_trace(sampled=True), "holds samples") == ["careful"]
+    assert not weights(with_trace(sampled=False), "holds samples")
+    assert weights(with_trace(**{"lost bytes": 3, "dropped touches": 4}), "lost 7") == ["careful"]
+    assert weights(with_trace(tracer="qemu-user plugin"), "under an emulator") == ["note"]
+    without = {name: rows for name, rows in study.facts.items() if name != "trace"}
+    assert weights(replace(study, facts=without), "holds no trace") == ["careful"]
+
+
+def test_a_capture_of_another_number_of_nodes_is_said(study):
+    machine = {**study.facts["machine"], "NUMA nodes": 1}
+    moved = replace(study, facts={**study.facts, "machine": machine})
+    assert weights(moved, "machine with 1 node, the replay is of one with 4") == ["careful"]
+    assert not weights(study, "the replay is of one with")
+
+
+def test_a_rival_is_what_some_assumption_could_make_faster():
+    best = {
+        "over": "",
+        "walk_cycles": 10.0,
+        "management_cycles": 5.0,
+        "speedup_low": 1.1,
+        "speedup_high": 1.5,
+    }
+    worse = {**best, "walk_cycles": 11.0, "management_cycles": 6.0, "speedup_high": 1.4}
+    traded = {**worse, "management_cycles": 4.0}
+    assert not rival(worse, best) and rival(traded, best)
+    assert not rival({**traded, "over": "memory"}, best) and not rival({**traded, "speedup_high": 1.05}, best)
+
+
+def test_lists_are_as_one_writes_them():
+    assert (
+        listed(["a"]) == "a" and listed(["a", "b"]) == "a and b" and listed(["a", "b", "c"]) == "a, b and c"
+    )
+    assert listed(["a", "b", "c", "d"], 2) == "a, b and 2 more"
+
+
+def test_each_term_is_linked_once_and_text_is_escaped():
+    text = linked("A walk & another walk <b> with hydra-2d and hydra, Local-Local, in sidewalks")
+    assert text.count('href="#term-page-walk"') == 1 and "sidewalks" in text
+    assert "&amp;" in text and "&lt;b&gt;" in text and "<b>" not in text
+    assert '<a class="term" href="#term-policy-hydra-2d">hydra-2d</a>' in text
+    assert '<a class="term" href="#term-policy-hydra">hydra</a>' in text
+    assert '<a class="term" href="#term-classes">Local-Local</a>' in text
+
+
+def test_every_policy_and_term_has_a_meaning():
+    known = [*policy_terms(), *glossary().terms]
+    assert len({term.key for term in known}) == len(known)
+    assert all(term.meaning.strip().endswith(".") for term in known)
+    assert {term.name for term in policy_terms()} == set(ptanalyze.policies()["policy"])
+    for term in known:
+        assert "term-" in linked(f"a {term.name.split(',')[0].split(' ...')[0]} b"), term.name
+
+
+def test_cells_have_a_text_and_what_to_sort_by():
+    columns = {"a": Column("A", "", word), "b": Column("B", "", ratio), "c": Column("C", "", percent)}
+    table = grid("t", "T", columns, [{"a": "x", "b": 1.234, "c": 0.5}, {"a": "y", "b": math.nan}])
+    assert [cell.text for cell in table.rows[0]] == ["x", "1.23", "50.0 %"]
+    assert [cell.order for cell in table.rows[0]] == [None, 1.234, 0.5]
+    assert [cell.text for cell in table.rows[1]] == ["y", "–", "–"]
+    assert table.rows[1][1].order == table.rows[1][2].order == LEAST
+    assert mebibytes(-393216).text == "-0.38" and mebibytes(0.0).text == "0.00"
+    assert percent(-0.00001).text == "0.0 %"
+
+
+def test_a_picture_loses_what_nobody_sees():
+    seen = '<svg a="1">\n <metadata>\n x\n </metadata>\n <!-- y -->\n <g/>\n</svg>'
+    svg = f'<?xml version="1.0"?>\n<!DOCTYPE svg>\n{seen}'
+    assert smaller(svg) == "<svg a='1'> <g/> </svg>"
