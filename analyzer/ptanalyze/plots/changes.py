@@ -37,7 +37,8 @@ def changes(table: DataFrame) -> Figure:
     """A bar a tree and level: share of its table pages that stayed, moved, were created or went; below, where
     one had changed its node, from which node to which, with "none" for pages created and gone.
 
-    table  of frames.changes_frame, as `ptanalyze diff` prints it
+    table    of frames.changes_frame, as `ptanalyze diff` prints it
+    columns  dimension, level, what, from_node, to_node (NaN: none or the same), table_pages
     """
     must_have(bool(len(table) and table["table_pages"].sum()), "no table page", "dump page tables")
     order = {name: k for k, name in enumerate(dict.fromkeys(table["dimension"]))}

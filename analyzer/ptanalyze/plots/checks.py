@@ -20,7 +20,8 @@ def checks(table: DataFrame) -> Figure:
 
     To the right the counts. Checks of one subject that are all well share a line.
 
-    table  of frames.findings_frame, as `ptanalyze check` prints it
+    table    of frames.findings_frame, as `ptanalyze check` prints it
+    columns  check, verdict, examined, wrong, share
     """
     must_have(bool(len(table)), "nothing was checked", "give a capture")
     rows = gathered(table)

@@ -14,7 +14,8 @@ AXES = {"share": "share, 0 to 1", "stretch": "latency / latency of local memory"
 def coefficients(table: DataFrame) -> Figure:
     """A line a coefficient: middle as a dot, what is possible as a bar. Shares above, stretches k below.
 
-    table  of frames.coefficients_frame, as `ptanalyze calibrate` prints it
+    table    of frames.coefficients_frame, as `ptanalyze calibrate` prints it
+    columns  coefficient, kind, low, middle, high
     """
     must_have(bool(len(table)), "no coefficient", "count walk cycles")
     parts = [(kind, of) for kind, of in table.groupby("kind", sort=False)]

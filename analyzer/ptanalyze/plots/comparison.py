@@ -17,7 +17,8 @@ def comparison(table: DataFrame, a: str = "A", b: str = "B") -> Figure:
     """B / A of each quantity on a logarithmic axis, the largest changes on top, at most 30.
 
     Words, and quantities that are 0 in one of both, have no ratio; the line below counts them.
-    table  api.compare's; a, b: what to call the two
+    table    api.compare's; a, b: what to call the two
+    columns  policy, quantity, ratio
     """
     must_have(bool(len(table)), "nothing differs", "compare results of different policies or captures")
     rows = table[(table["ratio"] > 0) & np.isfinite(table["ratio"])]

@@ -15,7 +15,9 @@ def curve(table: DataFrame, x: str | None = None) -> Figure:
     """Run time relative to the baseline's over the swept key `x`; policies without it are horizontal lines.
 
     Bands are what the assumptions allow. Without a trace: cycles of walks and page-table upkeep, relative.
-    table  api.sweep's; x: one of its swept keys, default the one with the most values
+    table    api.sweep's; x: one of its swept keys, default the one with the most values
+    columns  policy, params, baseline, walks, speedup, speedup_low, speedup_high (ratios), walk_cycles,
+             management_cycles, and those that attrs["swept"] names
     """
     must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")
     swept = table.attrs.get("swept", [])

@@ -17,7 +17,8 @@ def fit(table: DataFrame) -> Figure:
     """A bar for the guest's tables and one for its pages: share of frames that the host maps, and why it does
     not map the others; to the right how many frames there are.
 
-    table  of frames.fit_frame, as `ptanalyze join` prints it
+    table    of frames.fit_frame, as `ptanalyze join` prints it
+    columns  what, outcome, frames
     """
     must_have(bool(len(table) and table["frames"].sum()), "no guest frame", "dump the guest again")
     counts = table.pivot(index="what", columns="outcome", values="frames").loc[

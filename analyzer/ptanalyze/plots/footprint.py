@@ -23,7 +23,8 @@ from .style import (
 def footprint(table: DataFrame) -> Figure:
     """Stacked bars of bytes, one a policy, in the table's order.
 
-    table  api.whatif's: pt_bytes and ept_bytes in the end, *_extra (beyond one copy), and aside_bytes
+    table    api.whatif's: pt_bytes and ept_bytes in the end, *_extra (beyond one copy), and aside_bytes
+    columns  policy, params, pt_bytes, pt_bytes_extra, ept_bytes, ept_bytes_extra, aside_bytes
     """
     must_have(bool(len(table)), "no policy", "name one")
     table = table.drop_duplicates(["policy", "params"])
@@ -62,7 +63,7 @@ def footprint(table: DataFrame) -> Figure:
 LOOKS = {
     "gPT, one copy": (BLUE, ""),
     "gPT, copies": (SKY, "///"),
-    "ePT, one copy": (GREEN, ""),
+    "ePT, one copy": (GREEN, "..."),
     "ePT, copies": (ORANGE, "\\\\\\"),
     "kept aside, not walked": (PURPLE, "xxx"),
 }

@@ -14,8 +14,9 @@ LOOKS = {"before": (BLUE, ""), "after": (ORANGE, "///")}
 def fragmentation(table: DataFrame) -> Figure:
     """Share of gPT cache lines with 1 to 8 ePT cache lines, before and after, of all and of full lines.
 
-    Groups (VMAs) are added up.
-    table  api.fragmentation's
+    Groups (VMAs) are added up. The metric of PTEMagnet (ASPLOS '21), section 3.2.
+    table    api.fragmentation's
+    columns  lines, ept_lines, count, state
     """
     counts = table.groupby(["lines", "state", "ept_lines"], sort=False, as_index=False)["count"].sum()
     total = counts.groupby(["lines", "state"])["count"].transform("sum")

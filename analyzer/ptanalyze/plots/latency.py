@@ -21,7 +21,8 @@ def latency(table: DataFrame) -> Figure:
 
     CPUs stand in the order of their groups, which are boxed (vMitosis, section 3.3.4); of nodes what is local
     is boxed. White cells were not measured.
-    table  of frames.latency_frame: what `ptanalyze topology` and `ptanalyze machines NAME` print
+    table    of frames.latency_frame: what `ptanalyze topology` and `ptanalyze machines NAME` print
+    columns  state, reader, server, latency_ns; attrs of, groups
     """
     must_have(bool(len(table) and table["latency_ns"].notna().any()), "no latency", "measure some")
     cpus = table.attrs["of"] == "CPU"

@@ -19,7 +19,10 @@ WEIGHTS = {"leaf": "leaf entries", "4k": "4 KiB pages", "walks": "walks"}
 def locality(table: DataFrame) -> Figure:
     """Shares of each class seen from each socket; a panel for each policy, or group and weight.
 
-    table  api.classify's (several concatenated, if you like), or Replayed.leaves
+    vMitosis (ASPLOS '21), Figure 2.
+
+    table    api.classify's (several concatenated, if you like), or Replayed.leaves
+    columns  socket, class, count, share; policy, params or weight, group
     """
     must_have(
         bool(len(table) and table["count"].sum()), "nothing has a class", "has the capture mapped pages?"

@@ -19,7 +19,8 @@ def machines(table: DataFrame) -> Figure:
 
     Remote is the mean of all pairs of nodes; contended, under load of the interconnect, if the file has it.
 
-    table  api.machines'
+    table    api.machines'
+    columns  machine, nodes, local_ns, remote_ns, contended_ns
     """
     must_have(bool(len(table)), "no machine", "name one")
     figure = new_figure(1.9 + 0.5 * len(table))

@@ -25,7 +25,8 @@ def page_table_map(table: DataFrame) -> Figure:
     Where several tables share a pixel, the pixel's height is divided among their nodes; numbers repeat what
     colours say. Tables of the tracer are left out. Grey: node unknown. Works for millions of tables: they are
     added up to pixels first.
-    table  api.page_tables'
+    table    api.page_tables'
+    columns  dimension, level, base (address), node, tracers; attrs nodes
     """
     table = table[~table["tracers"]]
     must_have(bool(len(table)), "no table page", "dump page tables with `ptanalyze dump`")

@@ -14,7 +14,8 @@ def policies(table: DataFrame) -> Figure:
     """A row a policy; dots for what it acts on, squares for what it needs beside page tables.
 
     Policies without a dot in the same column go together (A+B).
-    table  api.policies'
+    table    api.policies'
+    columns  policy, acts_on, needs
     """
     must_have(bool(len(table)), "no policy", "name one")
     columns = [(side, word) for side in SIDES for word in words(table, side)]

@@ -10,7 +10,8 @@ from .style import BLUE, GREY, ORANGE, context, legend_beside, must_have, new_fi
 def prediction(table: DataFrame) -> Figure:
     """One line a placement, in the table's order: dot and interval; squares repeat what was measured.
 
-    table  api.predict's
+    table    api.predict's
+    columns  placement, low, middle, high (ratios), measured
     """
     must_have(bool(len(table)), "no placement", "name one")
     figure = new_figure(2.0 + 0.32 * len(table))

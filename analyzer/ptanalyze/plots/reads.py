@@ -19,7 +19,8 @@ MOST_WRITTEN = 6  # nodes up to which every share is written
 def reads(table: DataFrame, source: str = "DRAM") -> Figure:
     """Share of all reads by [reader's node, serving node], a panel a policy; the diagonal is local.
 
-    table   api.reads' or Replayed.reads; source: "DRAM", "cache" or "all"
+    table    api.reads' or Replayed.reads; source: "DRAM", "cache" or "all"
+    columns  policy, params, reader, server, from, count
     """
     chosen = table if source == "all" else table[table["from"] == source]
     must_have(

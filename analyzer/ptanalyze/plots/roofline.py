@@ -21,10 +21,13 @@ CEILINGS = {
 def roofline(table: DataFrame) -> Figure:
     """A marker a policy: DRAM reads a walk, and the walks a second of a walker that does nothing else.
 
-    A walk's reads wait for each other, so it takes (reads - DRAM reads) * cached + DRAM reads * latency. The
-    ceilings are that for the baseline's reads a walk, with all DRAM reads local, remote, or remote under load
-    of the interconnect, by the machine file. A policy that reads less a walk (shadow) may be above them.
-    table  api.whatif's, with attrs["machine"]
+    After the roofline of Williams et al. (CACM 2009). A walk's reads wait for each other, so it takes
+    (reads - DRAM reads) * cached + DRAM reads * latency. The ceilings are that for the baseline's reads a
+    walk, with all DRAM reads local, remote, or remote under load of the interconnect, by the machine file. A
+    policy that reads less a walk (shadow) may be above them.
+    table    api.whatif's, with attrs["machine"]
+    columns  policy, params, baseline, walks, dram_reads_per_walk, reads_per_walk, cycles_per_walk;
+             attrs machine
     """
     machine: dict[str, Any] = table.attrs.get("machine", {})
     must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")

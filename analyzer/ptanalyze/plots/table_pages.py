@@ -13,7 +13,8 @@ def table_pages(table: DataFrame) -> Figure:
     """A bar a tree and level, root on top: share of its table pages on each node; their number to the right.
 
     Tables of the tracer are left out.
-    table  api.page_tables'
+    table    api.page_tables'
+    columns  dimension, level, node, tracers
     """
     table = table[~table["tracers"]]
     must_have(bool(len(table)), "no table page", "dump page tables with `ptanalyze dump`")

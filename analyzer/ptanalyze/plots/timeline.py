@@ -13,8 +13,9 @@ from .style import DASHES, GREY, context, legend_beside, looks, must_have, new_f
 def timeline(table: DataFrame) -> Figure:
     """Share of walks whose leaf entries are all local in each window; below, how many walks there were.
 
-    A window without walks leaves a gap.
-    table  api.timeline's or Replayed.timeline
+    A window without walks leaves a gap. After vMitosis (ASPLOS '21), Figure 6.
+    table    api.timeline's or Replayed.timeline
+    columns  policy, params, time_ns, walks, leaf_LL_share; attrs nested
     """
     walked = bool(len(table) and table["walks"].sum() and table["time_ns"].max())
     must_have(walked, "no walks over time", "ask for windows of a longer trace")
@@ -41,7 +42,9 @@ def timeline(table: DataFrame) -> Figure:
 
 
 def nested(table: DataFrame) -> bool:
-    return bool(table.attrs.get("nested", table["leaf_LR_share"].any() or table["leaf_RR_share"].any()))
+    if "nested" in table.attrs:
+        return bool(table.attrs["nested"])
+    return bool(table["leaf_LR_share"].any() or table["leaf_RR_share"].any())
 
 
 def edges(of: DataFrame) -> np.ndarray:

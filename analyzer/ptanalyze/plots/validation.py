@@ -44,7 +44,8 @@ def validation(table: DataFrame) -> Figure:
     Up to 40 rows have a line each; more are gathered by paper and kind of row, side by side where they are
     alike. Filled markers are evidence (replayed, modelled), open ones are not. Rows without a ratio (bounds,
     published zeros, no number of ours) are counted below; what is beyond a factor of 4 stands at the edge.
-    table  of frames.published_frame, as `ptanalyze validate` prints it
+    table    of frames.published_frame, as `ptanalyze validate` prints it
+    columns  paper, where, quantity, published, bound, low, ours, high, error (share), holds, kind
     """
     rows = ratios(table)
     must_have(bool(len(rows)), "no row has a ratio", "see the table for bounds and why others have none")

@@ -30,9 +30,10 @@ def walk(table: DataFrame) -> Figure:
 
     Beside it: how many of the reads are local and how many remote for a CPU on each node.
 
-    Native: one row. In two dimensions a column is one address that the host translates: the frames of the gPT
-    from its root on, then the page; rows above are the levels of the ePT, the lowest is the gPT itself.
-    table  api.walk's
+    Native: one row. In two dimensions (vMitosis, Figure 1) a column is one address that the host translates:
+    the frames of the gPT from its root on, then the page; rows are the ePT's levels, the lowest is the gPT.
+    table    api.walk's
+    columns  dimension, level, node, present, leaf; attrs address, nodes, page
     """
     must_have(bool(len(table)), "no read", "is there a page table in the capture?")
     nodes = table.attrs["nodes"]
