@@ -1,19 +1,23 @@
 """Every command that prints a table draws it: a real image, readable at its default size; stdout stays."""
 
+import re
 import shutil
 from itertools import cycle
+from pathlib import Path
 from xml.etree import ElementTree
 
 import click
 import pytest
 from matplotlib import image
 
+import ptanalyze
 from plot_texts import readable
 from ptanalyze import plots
 from ptanalyze.cli import ptanalyze as program
 from ptanalyze.formats.capture_dir import seal
 from vm_samples import unpack
 
+HOWTO = Path(ptanalyze.__file__).parents[1] / "docs" / "howto" / "plots.md"
 VM = "VM"  # stands for a copy of the bundled capture of a VM
 COUNTERS = (
     "591789168957,,cycles:u\n310406758348,,dtlb_load_misses.walk_pending:u\n"
@@ -79,6 +83,14 @@ def test_whatever_prints_a_table_takes_plot_and_nothing_else_does():
     for name, command in leaves():
         assert has(command, "--plot") == (name not in NO_TABLE), name
         assert has(command, "--plot") or not has(command, "--json"), name
+
+
+def test_the_manual_says_what_each_command_draws_with_which_function():
+    rows = [line.split("|")[1:4] for line in HOWTO.read_text().splitlines() if line.startswith("| `")]
+    told = [name for command, _, _ in rows for name in re.findall(r"`([^`]+)`", command)]
+    assert sorted(told) == sorted([*DRAWN, *ELSEWHERE, "machines NAME"])
+    functions = {name for _, _, functions in rows for name in re.findall(r"`(\w+)`", functions)}
+    assert functions == set(plots.__all__) - {"save"}
 
 
 @pytest.fixture
