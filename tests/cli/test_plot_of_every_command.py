@@ -164,3 +164,8 @@ def test_the_map_of_a_capture_and_of_a_vms_host_side_is_drawn(pt, place, seen):
 def test_a_walk_that_ends_nowhere_is_drawn_and_ends_with_1(pt, vm_sample, place, seen):
     ran = pt("walk", vm_sample, "0x7f0000000000", "--plot", place / "a.svg")
     assert ran.code == 1 and (place / "a.svg").exists() and "not mapped" in ran.out
+
+
+def test_the_statistics_of_predictions_are_drawn_instead(pt, place, seen):
+    ran = pt("predict", "--statistics", "--plot", place / "a.svg")
+    assert ran.code == 0 and "mean error" in seen[0].get_suptitle()

@@ -9,6 +9,7 @@ import ptanalyze
 from plot_texts import written
 from ptanalyze import frames, plots
 from ptanalyze.check import check_capture
+from ptanalyze.law.leave_one_out import leave_one_out, summary
 from ptanalyze.machine import load_machine
 from ptanalyze.validate.run import validate
 from ptanalyze.validate.show import flat
@@ -48,6 +49,7 @@ def tables(tmp_path_factory):
         "pareto": found.frame,
         "policies": ptanalyze.policies(),
         "prediction": ptanalyze.predict(calibration),
+        "prediction_errors": summary(leave_one_out()),
         "reads": found.reads,
         "roofline": found.frame,
         "speedup": found.frame,

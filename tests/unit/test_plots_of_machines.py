@@ -8,6 +8,7 @@ import ptanalyze
 from plot_texts import readable, written
 from ptanalyze import frames, plots
 from ptanalyze.errors import UsageError
+from ptanalyze.law.leave_one_out import leave_one_out, summary
 from ptanalyze.machine import load_machine, machine_names
 from ptanalyze.validate.run import validate
 from ptanalyze.validate.show import flat
@@ -88,6 +89,19 @@ def test_coefficients_are_dots_in_bars(tmp_path):
     assert readable(figure)
     dots = [x for axes in figure.axes for line in axes.lines for x in line.get_xdata()]
     assert sorted(dots) == pytest.approx(sorted(table["middle"]))
+
+
+def test_errors_of_predictions_are_markers_within_the_largest():
+    table = summary(leave_one_out())
+    figure = plots.prediction_errors(table)
+    assert readable(figure)
+    axes = figure.axes[0]
+    shown = {line.get_label(): line.get_xdata() for line in axes.lines}
+    assert np.allclose(shown["median"], 100 * table["median"]) and np.allclose(
+        shown["mean"], 100 * table["mean"]
+    )
+    ends = [path.vertices[1, 0] for path in axes.collections[0].get_paths()]
+    assert np.allclose(ends, 100 * table["max"])
 
 
 @pytest.fixture(scope="module")

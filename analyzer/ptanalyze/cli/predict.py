@@ -47,7 +47,7 @@ def command(
     from ..formats.calibration_file import read_calibration
 
     if statistics:
-        show_statistics(as_json)
+        show_statistics(as_json, plot)
         return
     if calibration is not None and local_file is None:
         known = read_calibration(calibration)
@@ -93,16 +93,21 @@ def row(one: Prediction) -> dict[str, Any]:
     }
 
 
-def show_statistics(as_json: bool) -> None:
+def show_statistics(as_json: bool, plot: str | None) -> None:
     from ..law.leave_one_out import leave_one_out, summary
     from ..tables import print_json, print_rows
 
-    rows = summary(leave_one_out()).to_dict("records")
+    table = summary(leave_one_out())
+    rows = table.to_dict("records")
     if as_json:
         print_json("predict statistics", [{k: None if v != v else v for k, v in r.items()} for r in rows])
-        return
-    note = "|predicted / measured - 1|, workloads left out one by one; inside: share within the interval"
-    print_rows("Errors of predicted run time", [percent(r) for r in rows], note)
+    else:
+        note = "|predicted / measured - 1|, workloads left out one by one; inside: share within the interval"
+        print_rows("Errors of predicted run time", [percent(r) for r in rows], note)
+    if plot:
+        from .. import plots
+
+        write_plot(plot, plots.prediction_errors(table))
 
 
 def percent(row: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from .page_table_map import page_table_map
 from .pareto import pareto
 from .policies import policies
 from .prediction import prediction
+from .prediction_errors import prediction_errors
 from .reads import reads
 from .roofline import roofline
 from .speedup import speedup
@@ -45,6 +46,7 @@ __all__ = [
     "pareto",
     "policies",
     "prediction",
+    "prediction_errors",
     "reads",
     "roofline",
     "save",
