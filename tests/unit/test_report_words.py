@@ -8,7 +8,7 @@ import pytest
 import ptanalyze
 from ptanalyze.api.report import studies
 from ptanalyze.check import Finding
-from ptanalyze.report.cautions import cautions, listed, rival, second_sentence
+from ptanalyze.report.cautions import cautions, listed, placement_alone, rival, second_sentence
 from ptanalyze.report.glossary import glossary, linked, policy_terms
 from ptanalyze.report.grid import LEAST, Column, grid, mebibytes, percent, ratio, word
 from ptanalyze.report.picture import smaller
@@ -79,6 +79,21 @@ def test_a_rival_is_what_some_assumption_could_make_faster():
     traded = {**worse, "management_cycles": 4.0}
     assert not rival(worse, best) and rival(traded, best)
     assert not rival({**traded, "over": "memory"}, best) and not rival({**traded, "speedup_high": 1.05}, best)
+
+
+def test_where_the_advice_changes_pages_the_best_placement_is_said_too(study):
+    def within(*policies):
+        over = ["" if policy in policies else "memory" for policy in study.ranked["policy"]]
+        ranked = study.ranked.assign(over=over)
+        return replace(study, ranked=ranked)
+
+    assert study.best["policy"] == "thp"
+    placed = next(row for row in study.rows if row["policy"] not in ("thp", "linux"))
+    assert placed["speedup"] > 1.4
+    said = f"{placed['policy']}, {placed['speedup']:.2f} ("
+    assert said in placement_alone(study)
+    assert placement_alone(within("thp", "linux")).endswith("gains nothing over linux.")
+    assert placement_alone(within("linux", "mitosis")) == ""
 
 
 def test_lists_are_as_one_writes_them():

@@ -4,10 +4,11 @@ from math import sqrt
 from typing import Any, NamedTuple
 
 from ..check import FAILED, NOTE, PARTIAL, Finding
+from ..policies import members
 from .study import Study
 
 FEW_WALKS = 10_000
-WIDE = 0.25  # width of a speed-up's interval
+WIDE = 0.2  # width of a speed-up's interval over its middle
 NO_GAIN = 1.005
 
 
@@ -118,7 +119,7 @@ def estimate(study: Study) -> list[Caution]:
     if low < NO_GAIN:
         text = f"The interval of {best['label']} ({low:.2f} to {high:.2f}) includes no gain at all."
         found.append(Caution("careful", "the interval includes no gain at all", text))
-    elif high - low > WIDE:
+    elif high - low > WIDE * best["speedup"]:
         text = (
             f"The speed-up of {best['label']} is only known to be between {low:.2f} and {high:.2f}: a trace "
             "tells neither how much of a walk the processor hides nor how long the program computes between "
@@ -178,3 +179,21 @@ def second_sentence(study: Study) -> str:
     if not short:
         return "How sure: nothing in the capture or in the estimate stands against it."
     return f"How sure: {'; '.join(short)}."
+
+
+def placement_alone(study: Study) -> str:
+    """A sentence on the best policy that only places tables, where the advised one does more; else ""."""
+    if not reshapes(study.best):
+        return ""
+    found = next((row for row in study.rows if not (row["over"] or reshapes(row))), study.base)
+    if found is study.base or study.ratio(found) < NO_GAIN:
+        return f"Placement alone, with pages and paging as they are, gains nothing over {study.baseline}."
+    said = f"{study.ratio(found):.2f}" + (
+        f" ({found['speedup_low']:.2f} to {found['speedup_high']:.2f})" if study.timed else " in walk cycles"
+    )
+    return f"The best that placement alone does, with pages and paging as they are: {found['label']}, {said}."
+
+
+def reshapes(row: dict[str, Any]) -> bool:
+    """Whether a policy changes page sizes, frames or paging, too."""
+    return any(policy.reshape is not None for policy in members(str(row["policy"])))

@@ -104,7 +104,8 @@ def pictures(study: Study) -> Iterator[Picture]:
 def speedup(study: Study) -> Picture:
     faster = [row for row in study.rows if study.ratio(row) > 1.005]
     slower = [row for row in study.rows if study.ratio(row) < 0.995]
-    here = f"{len(faster)} of {len(study.rows) - 1} policies are estimated to be faster, {len(slower)} slower"
+    others = len(study.rows) - 1
+    here = f"Of {others} policies {len(faster)} would be faster by the estimate, {len(slower)} slower"
     if study.timed:
         how = (
             f"A dot for each policy: run time under {study.baseline} over run time under it, by the middle "
@@ -148,7 +149,7 @@ def footprint(study: Study) -> Picture:
         )
     else:
         here += "No policy takes more."
-    how = "Bytes of table pages at the end of the trace, one bar a policy; hatched parts are copies."
+    how = "Bytes of table pages in the end, one bar a policy; hatched parts are copies."
     columns = {
         "label": Column("Policy", "", word),
         "pt_bytes": Column("gPT" if study.nested else "Tables", "MiB", mebibytes),
@@ -198,12 +199,22 @@ def slowdowns(study: Study) -> Grid | None:
 
 
 def calls_lead(study: Study) -> str:
+    if study.calls["slowdown"].fillna(1).max() < 1.005:
+        return "No policy makes the trace's system calls slower."
     worst = study.calls.loc[study.calls["slowdown"].fillna(0).idxmax()]
     return (
         "System calls that change page tables have all copies to write and other CPUs to interrupt. The "
         f"largest change: {worst['call']} takes {worst['slowdown']:.2f} times as long with "
         f"{worst['policy']}, {worst['ns']:,.0f} ns a call."
     )
+
+
+def refusals(study: Study) -> dict[str, str]:
+    """{why: names of the policies}."""
+    found: dict[str, list[str]] = {}
+    for policy, why in study.refused.items():
+        found.setdefault(why, []).append(policy)
+    return {why: ", ".join(names) for why, names in found.items()}
 
 
 def calls(study: Study) -> Grid | None:

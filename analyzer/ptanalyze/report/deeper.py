@@ -60,8 +60,8 @@ def timeline(study: Study) -> Picture:
         "five); below, how many walks there were: where there are few, lines jump."
     )
     here = (
-        f"Under {study.baseline} between {shares.min():.0f} and {shares.max():.0f} % in {len(base)} windows "
-        f"of {base['time_ns'].iloc[0] / 1e6:.3g} ms"
+        f"Under {study.baseline} {shares.min():.0f} to {shares.max():.0f} % of walks are {study.local}, by "
+        f"window ({len(base)} of {base['time_ns'].iloc[0] / 1e6:.3g} ms)"
     )
     moved = int(table.groupby("policy")["tables_moved"].max().max())
     here += f"; at most {moved:,} table pages moved" if moved else "; no table page moved"

@@ -25,7 +25,7 @@ def glance(study: Study) -> list[Number]:
     found.append(
         Number(
             f"{100 * base['leaf_LL_share']:.0f} %",
-            f"of walks {study.local}",
+            f"of {'walks' if study.traced else 'pages'} {study.local}",
             f"leaf entries on the walker's socket, under {study.baseline}",
         )
     )
@@ -44,8 +44,12 @@ def glance(study: Study) -> list[Number]:
             if study.timed
             else f"walk cycles of {study.baseline} / its own"
         )
-        found.append(Number(f"{study.ratio(best):.2f}×", what, more))
+        found.append(Number(f"{times(study.ratio(best))}×", what, more))
     return found
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
 
 
 def captured(study: Study) -> dict[str, str]:

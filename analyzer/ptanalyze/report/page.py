@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from .. import __version__
 from ..tables import number
 from . import change, compared, deeper, where
-from .cautions import cautions, listed, second_sentence
+from .cautions import cautions, listed, placement_alone, second_sentence
 from .glance import captured, glance
 from .glossary import glossary, linked, policy_terms
 from .grid import Column, Grid, count, grid, word
@@ -82,6 +82,7 @@ def environment() -> Environment:
     found.filters |= {"linked": linked, "listing": listing, "breakable": breakable}
     found.globals |= {
         "advice": second_sentence,
+        "placement_alone": placement_alone,
         "cautions": cautions,
         "captured": captured,
         "glance": glance,

@@ -27,10 +27,14 @@ def lead(study: Study) -> str:
         if study.nested
         else "Each walk goes through one page table"
     )
-    return (
-        f"{through}. This section shows them as they are under the baseline, {study.baseline}: where the "
-        "tables are, and from where they are read."
-    )
+    if study.baseline == "linux":
+        shown = "Shown is what was captured: where the tables are, and from where they are read"
+    else:
+        shown = (
+            f"Walks are shown under the baseline, {study.baseline}, as the recording machine had one node; "
+            "the map of page tables is as captured"
+        )
+    return f"{through}. {shown}."
 
 
 def locality(study: Study, classes: DataFrame) -> Picture:
@@ -113,15 +117,16 @@ def page_tables(study: Study, tables: DataFrame) -> Picture:
     own = tables[~tables["tracers"]]
     named = "guest-virtual, below guest-physical" if study.nested else "virtual"
     how = (
-        f"Every table page, its root on top, over the {named} addresses that it maps; the colour is the node "
-        "that the page is on."
+        f"Every table page as captured, the root on top, over the {named} addresses that it maps; the colour "
+        "is the node that the page is on."
     )
     counts = own.groupby(["dimension", "level", "node"], observed=True).size()
     nodes = sorted({int(node) for node in own["node"]})
     said = []
     for dimension, of in own.groupby("dimension", observed=True, sort=False):
         most = of["node"].value_counts()
-        said.append(f"{most.iloc[0]:,} of {len(of):,} {dimension} pages are on {node_name(most.index[0])}")
+        name = dimension if study.nested else "table"
+        said.append(f"{most.iloc[0]:,} of {len(of):,} {name} pages are on {node_name(most.index[0])}")
     order = sorted({(d, lvl) for d, lvl, _ in counts.index}, key=lambda one: (one[0] == "ePT", -one[1]))
     columns = {"dimension": Column("Table", "", word), "level": Column("Level", "1: leaf", count)}
     columns |= {str(node): Column(node_name(node).capitalize(), "table pages", count) for node in nodes}
@@ -143,7 +148,7 @@ def node_name(node: int) -> str:
 
 
 def reads_a_walk(value: float) -> Cell:
-    return Cell(f"{value:.3f}", value)
+    return Cell(f"{value:.3f}" if value >= 0.0005 else "< 0.001", value)
 
 
 def by_level(study: Study) -> Grid | None:
