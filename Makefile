@@ -19,8 +19,8 @@ test-uncompiled: $(VENV)/.installed-test
 	NUMBA_DISABLE_JIT=1 $(PYTEST) -q tests/unit
 
 lint: $(VENV)/.installed-test
-	$(VENV)/bin/ruff check analyzer tests
-	$(VENV)/bin/ruff format --check analyzer tests
+	$(VENV)/bin/ruff check analyzer tests notebooks
+	$(VENV)/bin/ruff format --check analyzer tests notebooks
 	$(VENV)/bin/mypy
 
 native:
@@ -33,7 +33,7 @@ docs: $(VENV)/.installed-test
 
 # JupyterLab with the six notebooks
 notebooks: $(VENV)/.installed-notebooks
-	$(VENV)/bin/jupyter lab notebooks
+	$(VENV)/bin/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
 
 # man pages, build/man/ptanalyze*.1: man -l build/man/ptanalyze.1, or copy them to share/man/man1
 man: $(VENV)/.installed

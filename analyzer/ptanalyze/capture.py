@@ -25,6 +25,10 @@ class Capture:
     directory: Path
     manifest: Manifest
 
+    def __repr__(self) -> str:
+        held = {"page tables": self.has_snapshot, "trace": self.has_trace, "VM": self.has_vm}
+        return f"Capture({str(self.directory)!r}: {', '.join(what for what, has in held.items() if has)})"
+
     @property
     def has_snapshot(self) -> bool:
         return TABLES in self.manifest.files
@@ -102,13 +106,24 @@ class Capture:
 
 
 def open_capture(directory: str | PathLike[str]) -> Capture:
-    """Capture in `directory`; its manifest is read and validated, nothing else yet."""
-    directory = Path(directory)
-    if not directory.is_dir():
-        raise UsageError(
-            f"{directory}: no such capture directory; `ptanalyze record -o DIR -- COMMAND` makes one"
-        )
-    return Capture(directory, read_manifest(directory))
+    """The Capture in a directory, or the bundled sample of that name where there is no such directory.
+
+    Its manifest is read and validated, nothing else yet.
+    """
+    asked, samples = Path(directory), bundled_samples()
+    if asked.is_dir():
+        return Capture(asked, read_manifest(asked))
+    if str(directory) in samples:
+        return open_capture(samples[str(directory)])
+    raise UsageError(
+        f"{asked}: no such capture directory; `ptanalyze record -o DIR -- COMMAND` makes one, and there are "
+        f"bundled samples: {', '.join(samples)}"
+    )
+
+
+def bundled_samples() -> dict[str, Path]:
+    """{name: directory} of the captures that travel with the package."""
+    return {path.parent.name: path.parent for path in sorted(bundled("samples").glob(f"*/{MANIFEST}"))}
 
 
 def default_capture(where: str | PathLike[str] = ".") -> tuple[Capture, str]:
@@ -117,7 +132,6 @@ def default_capture(where: str | PathLike[str] = ".") -> tuple[Capture, str]:
     if manifests:
         newest = max(manifests, key=lambda path: path.stat().st_mtime)
         return open_capture(newest.parent), f"newest capture here: {newest.parent}"
-    samples = sorted(path.parent for path in bundled("samples").glob(f"*/{MANIFEST}"))
-    if not samples:
-        raise UsageError(f"no capture in {Path(where).resolve()} and no bundled sample; record one first")
-    return open_capture(samples[0]), f"no capture here, so the bundled sample: {samples[0].name}"
+    for name, sample in bundled_samples().items():
+        return open_capture(sample), f"no capture here, so the bundled sample: {name}"
+    raise UsageError(f"no capture in {Path(where).resolve()} and no bundled sample; record one first")

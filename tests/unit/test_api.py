@@ -104,10 +104,11 @@ def test_every_function_is_documented_and_annotated():
 def test_load_takes_a_directory_a_capture_or_nothing(native, tmp_path, monkeypatch):
     assert isinstance(native, Capture)
     assert ptanalyze.load(native) is native
+    assert repr(native) == f"Capture({str(native.directory)!r}: page tables, trace)"
     assert ptanalyze.load(str(native.directory)).directory == native.directory
     monkeypatch.chdir(native.directory.parent)
     assert ptanalyze.load().directory.resolve() == native.directory.resolve()
-    with pytest.raises(UsageError, match="no such capture"):
+    with pytest.raises(UsageError, match=r"no such capture.* samples: sysbench-memory, vm-numa-"):
         ptanalyze.load(tmp_path / "nothing")
 
 

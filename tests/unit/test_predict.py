@@ -20,6 +20,7 @@ def test_the_local_run_and_the_measured_one_come_back_exactly():
     assert found.low == found.middle == found.high == pytest.approx(2.1)
     assert found.cycles == pytest.approx((2100.0,) * 3) and found.seconds == pytest.approx((21.0,) * 3)
     assert found.measured and not predict(TWO, "RR").measured
+    assert predict(TWO, "LL").measured and not predict(TWO, "RRIM").measured  # repaired, not run
 
 
 def test_repaired_tables_are_local_ones():

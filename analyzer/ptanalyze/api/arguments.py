@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from ..bundled import bundled
 from ..capture import Capture, default_capture, open_capture
 from ..machine import Costs, Machine, load_costs, load_machine
 
@@ -34,15 +32,7 @@ def load(capture: CaptureLike = None) -> Capture:
     """
     if isinstance(capture, Capture):
         return capture
-    found: Capture = default_capture()[0] if capture is None else open_capture(directory_of(capture))
-    return found
-
-
-def directory_of(capture: PathLike) -> Path:
-    """The directory asked for, or where there is none the bundled sample of that name, if there is one."""
-    asked = Path(capture)
-    sample: Path = bundled("samples") / asked.name
-    return sample if not asked.exists() and asked == Path(asked.name) and sample.is_dir() else asked
+    return default_capture()[0] if capture is None else open_capture(capture)
 
 
 def machine_of(machine: MachineLike) -> Machine:

@@ -39,11 +39,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 
 def open_or_default(directory: str | None) -> Capture:
     """The named capture, or the newest one here, or a bundled sample; says on stderr which it took."""
-    from ..api import load
-    from ..capture import default_capture
+    from ..capture import default_capture, open_capture
 
     if directory is not None:
-        return load(directory)
+        return open_capture(directory)
     capture, which = default_capture()
     click.echo(f"ptanalyze: {which}", err=True)
     return capture

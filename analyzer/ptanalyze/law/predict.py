@@ -52,7 +52,8 @@ def predict(calibration: Calibration, name: str) -> Prediction:
             f"placement {name}: the calibration is {kind}; expected one of {', '.join(order(calibration))}"
         )
     ratios = _slowdown(calibration, where)
-    noise = 0.0 if name in (calibration.placement, *LOCAL_NAMES) else NOISE
+    measured = name in (calibration.placement, *LOCAL_NAMES)
+    noise = 0.0 if measured else NOISE
     scaled = Interval(ratios.low * (1 - noise), ratios.middle, ratios.high * (1 + noise))
     local = calibration.local
     return Prediction(
@@ -62,7 +63,7 @@ def predict(calibration: Calibration, name: str) -> Prediction:
         high=scaled.high,
         cycles=_times(scaled, local.cycles),
         seconds=None if local.seconds is None else _times(scaled, local.seconds),
-        measured=where.all_local or _same(calibration, where),
+        measured=measured,
     )
 
 
@@ -74,13 +75,6 @@ def order(calibration: Calibration) -> tuple[str, ...]:
 def predict_all(calibration: Calibration) -> list[Prediction]:
     """[Prediction] of every placement of the calibration's kind."""
     return [predict(calibration, name) for name in order(calibration)]
-
-
-def _same(calibration: Calibration, where: Placement) -> bool:
-    if calibration.placement is None:
-        return False
-    known = placement(calibration.placement)
-    return (known.gpt, known.ept) == (where.gpt, where.ept)
 
 
 def _times(ratios: Interval, local: float) -> tuple[float, float, float]:

@@ -65,7 +65,8 @@ def _recorded(trace: Trace, machine: Machine, topology: Topology | None) -> Plac
             f"placement = recorded: threads ran on node {node.max()}, machine {machine.name} has nodes "
             f"0..{machine.nodes - 1}; use round-robin or block"
         )
-    how = f"recorded: {len(used)} CPUs on {len(set(node.tolist()))} nodes"
+    on = len(set(node.tolist()))
+    how = f"recorded: {len(used)} CPU{'s' * (len(used) != 1)} on {on} node{'s' * (on != 1)}"
     used = np.union1d(cpus, event[known])
     chunk_cpu = np.searchsorted(used, cpus).astype(np.int32)
     event_cpu = latest_cpu(trace, chunk_cpu, np.zeros(len(event), np.int32))
