@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from .. import plots
 from ..plots.pareto import priced
 from .cautions import listed
-from .grid import Cell, Column, Grid, count, grid, mebibytes, percent, plain, ratio, word
+from .grid import Column, Grid, count, grid, interval, mebibytes, percent, plain, ratio, word
 from .picture import Picture, picture
 from .study import Study, remote_share
 
@@ -78,10 +78,6 @@ def everything(study: Study) -> Grid:
     }
     caption = f"Every policy that the capture allows, fastest first; compared with {study.baseline}"
     return grid("policies", caption, used, rows, interactive=True, marked=marked)
-
-
-def interval(ends: tuple[float, float]) -> Cell:
-    return Cell(f"{ends[0]:.2f} to {ends[1]:.2f}", ends[0])
 
 
 def wanted(key: str, rows: list[dict[str, object]]) -> bool:

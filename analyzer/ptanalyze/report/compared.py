@@ -7,7 +7,7 @@ from pandas import concat
 
 from .. import plots
 from .cautions import listed
-from .grid import Column, Grid, count, grid, percent, plain, ratio, word
+from .grid import Column, Grid, count, grid, interval, percent, plain, ratio, word
 from .picture import Picture, picture
 from .study import Study, remote_share
 
@@ -34,7 +34,7 @@ def side_by_side(studies: Sequence[Study]) -> Grid:
         "cycles": Column("Cycles", "a walk", plain),
         "best": Column("Advice", "", word),
         "speedup": Column("Speed-up", "middle", ratio),
-        "interval": Column("Interval", "", word),
+        "interval": Column("Interval", "low to high", interval),
     }
     rows = [
         {
@@ -48,9 +48,7 @@ def side_by_side(studies: Sequence[Study]) -> Grid:
             "cycles": study.base["cycles_per_walk"],
             "best": study.best["label"],
             "speedup": study.ratio(study.best),
-            "interval": f"{study.best['speedup_low']:.2f} to {study.best['speedup_high']:.2f}"
-            if study.timed
-            else None,
+            "interval": (study.best["speedup_low"], study.best["speedup_high"]) if study.timed else None,
         }
         for study in studies
     ]

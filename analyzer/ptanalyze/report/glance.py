@@ -56,9 +56,10 @@ def captured(study: Study) -> dict[str, str]:
     """{what: in words} of the program, its machine, its tables, its trace, and the machine of the replay."""
     facts, trace = study.facts, study.facts.get("trace", {})
     sure, machine = facts.get("how sure", {}), facts.get("machine", {})
+    kernel = f"kernel {sure['kernel']}" if "kernel" in sure else None
     found = {
         "Program": str(trace.get("command") or sure.get("comm") or ""),
-        "Recorded": joined(sure.get("time"), sure.get("kernel"), sure.get("cpu")),
+        "Recorded": joined(sure.get("time"), kernel, sure.get("cpu")),
     }
     if machine:
         found["Machine"] = (

@@ -77,5 +77,9 @@ def ratio(value: float) -> Cell:
     return Cell(f"{value:.2f}", float(value))
 
 
+def interval(ends: tuple[float, float]) -> Cell:
+    return Cell(f"{ends[0]:.2f} to {ends[1]:.2f}", ends[0])
+
+
 def mebibytes(size: float) -> Cell:
     return Cell(f"{size / 2**20 + 0:z,.2f}", float(size))
