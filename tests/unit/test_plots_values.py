@@ -10,6 +10,7 @@ import ptanalyze
 from plot_texts import clipped, overlapping, readable, written
 from ptanalyze import plots
 from ptanalyze.errors import UsageError
+from ptanalyze.machine import load_machine
 from ptanalyze.plots.labels import broken, policy_labels
 from ptanalyze.plots.page_table_map import COLUMNS, extents, pixels
 from ptanalyze.plots.pareto import on_front, priced
@@ -93,6 +94,44 @@ def test_the_plots_of_reads_leaves_and_time_are_readable_with_many_policies_and_
             (plots.timeline, of.timeline),
         ):
             assert readable(draw(table))
+
+
+def test_thirty_policies_whose_names_take_two_lines_are_readable(many):
+    def longer(table):
+        others = table.assign(policy=table["policy"] + "+another-policy-of-a-long-name")
+        both = pd.concat([table, others], ignore_index=True)
+        both.attrs = table.attrs
+        return both
+
+    assert len(longer(many.frame)) >= 30
+    for draw in OF_FRAME:
+        assert readable(draw(longer(many.frame)))
+    assert readable(plots.reads(longer(many.reads))) and readable(plots.locality(longer(many.leaves)))
+    assert readable(plots.timeline(longer(many.timeline)))
+
+
+def test_sixty_nodes_are_readable(tmp_path_factory):
+    place, how = tmp_path_factory.mktemp("plots") / "sixty", {"guest": "visible", "placement": "interleave"}
+    capture = ptanalyze.synth(place, "128M", nodes=60, threads=60, accesses=12000, init_trace=False, **how)
+    machine = load_machine("hydra-haswell").resized(60)
+    replayed = ptanalyze.replay(capture, ["mitosis"], machine=machine)
+    one = replayed.leaves[replayed.leaves["policy"] == "linux"]
+    assert readable(plots.locality(replayed.leaves)) and readable(plots.locality(one))
+    alone = replayed.reads[replayed.reads["policy"] == "mitosis"]
+    assert readable(plots.reads(replayed.reads)) and readable(plots.reads(alone))
+    pages = ptanalyze.page_tables(capture)
+    assert readable(plots.page_table_map(pages)) and readable(plots.table_pages(pages))
+
+
+def test_ratios_that_span_much_get_a_logarithmic_axis(many):
+    fast = many.frame.copy()
+    fast.attrs = many.frame.attrs
+    fast.loc[fast["policy"] == "thp", ["speedup_low", "speedup", "speedup_high"]] = [30.0, 40.0, 50.0]
+    near = many.frame[many.frame["policy"].isin(["linux", "mitosis"])]
+    near.attrs = many.frame.attrs
+    assert plots.speedup(fast).axes[0].get_xscale() == plots.pareto(fast).axes[0].get_yscale() == "log"
+    assert plots.speedup(near).axes[0].get_xscale() == plots.pareto(near).axes[0].get_yscale() == "linear"
+    assert readable(plots.speedup(fast)) and readable(plots.pareto(fast))
 
 
 def test_stacked_bars_are_as_high_as_the_shares(many):

@@ -47,3 +47,9 @@ def rows_high(labels: Sequence[str], least: float = 0.32) -> float:
     """Inches that rows with these labels take, each as much as the one of most lines, at least `least`."""
     lines = max((1 + label.count("\n") for label in labels), default=1)
     return len(labels) * max(least, 0.19 * lines)
+
+
+def step_of(names: Sequence[str], inches: float) -> int:
+    """Every how many-th of the names can stand beside each other on so many inches."""
+    one = 0.12 + 0.09 * max((len(name) for name in names), default=0)
+    return max(-int(-len(names) * one // inches), 1)

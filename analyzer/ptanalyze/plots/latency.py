@@ -66,10 +66,12 @@ def draw(axis: Axes, of: DataFrame, low: float, high: float, panels: int) -> Non
 
 
 def boxes(axis: Axes, groups: list[list[int]]) -> None:
-    first = 0
+    first, width = 0, 1.5 if len(groups) <= MOST_LABELS else 0.3
     for group in groups:
         size = len(group)
-        box = Rectangle((first, first), size, size, fill=False, edgecolor=BLACK, linewidth=1.5, clip_on=False)
+        box = Rectangle(
+            (first, first), size, size, fill=False, edgecolor=BLACK, linewidth=width, clip_on=False
+        )
         axis.add_patch(box)
         first += size
 

@@ -4,10 +4,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from .labels import broken, by_policy, usable
+from .labels import broken, by_policy, step_of, usable
 from .style import CLASSES, context, legend_beside, must_have, new_figure, styled, title
 
 MOST_PANELS, COLUMNS = 20, 4
+PANELS = 6.5  # inches of all beside each other
 MOST_WRITTEN, LEAST_WRITTEN = (
     18,
     9,
@@ -83,6 +84,7 @@ def draw(axis: Axes, table: DataFrame, name: str, columns: int) -> None:
             hatch=hatch,
             label=kind,
             edgecolor="white",
+            linewidth=1 if len(sockets) <= MOST_WRITTEN else 0.2,
             width=0.85,
         )
         if len(sockets) * columns <= MOST_WRITTEN:
@@ -90,6 +92,8 @@ def draw(axis: Axes, table: DataFrame, name: str, columns: int) -> None:
             for text in axis.bar_label(bars, texts, label_type="center"):
                 text.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1})
         below = [a + b for a, b in zip(below, heights, strict=True)]
+    step = step_of(sockets, PANELS / columns)
+    axis.set_xticks(range(0, len(sockets), step), sockets[::step])
     axis.set_ylim(0, 100)
     axis.grid(False)
     axis.set_title(broken(name))

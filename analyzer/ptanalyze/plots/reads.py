@@ -8,10 +8,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from pandas import DataFrame
 
-from .labels import broken, by_policy, usable
+from .labels import broken, by_policy, step_of, usable
 from .style import BLACK, context, must_have, new_figure, styled, title
 
 COLUMNS = 4
+PANELS, HIGH = 6.5, 1.8  # inches of all beside each other, and how high one is
+MOST_SEPARATE = 16  # nodes up to which white lines are between
 MOST_WRITTEN = 6  # nodes up to which every share is written
 
 
@@ -34,8 +36,9 @@ def reads(table: DataFrame, source: str = "DRAM") -> Figure:
     figure = new_figure(1.5 + 2.5 * rows)
     axes = figure.subplots(rows, columns, squeeze=False)
     most = max(float(of.to_numpy().max()) for _, of in panels)
+    step = step_of([str(node) for node in panels[0][1].index], min(PANELS / columns, HIGH))
     for axis, (name, of) in zip(axes.flat, panels, strict=False):
-        draw(axis, name, of, most)
+        draw(axis, name, of, most, step, square=columns > 1)
     for axis in axes.flat[len(panels) :]:
         axis.set_axis_off()
     for axis in axes[:, 0]:
@@ -55,17 +58,19 @@ def shares(table: DataFrame) -> DataFrame:
 
 
 def remote(share: DataFrame) -> float:
-    return 1 - sum(float(share.loc[n, n]) for n in share.index if n in share.columns)
+    return max(1 - sum(float(share.loc[n, n]) for n in share.index if n in share.columns), 0.0)
 
 
-def draw(axis: Axes, name: str, share: DataFrame, most: float) -> None:
-    written = len(share) <= MOST_WRITTEN
+def draw(axis: Axes, name: str, share: DataFrame, most: float, step: int, square: bool) -> None:
+    written, few = len(share) <= MOST_WRITTEN, len(share) <= MOST_SEPARATE
     sns.heatmap(
         100 * share, ax=axis, vmin=0, vmax=100 * most, cmap="Blues", annot=written, fmt=".0f", cbar=False,
-        square=True, linewidths=0.5, linecolor="white",
+        square=square, linewidths=0.5 if few else 0, linecolor="white",
+        xticklabels=step, yticklabels=step,
     )  # fmt: skip
+    width = 1.2 if few else 0.3
     for n in range(len(share)):
-        axis.add_patch(Rectangle((n, n), 1, 1, fill=False, edgecolor=BLACK, linewidth=1.2, clip_on=False))
+        axis.add_patch(Rectangle((n, n), 1, 1, fill=False, edgecolor=BLACK, linewidth=width, clip_on=False))
     axis.set_title(f"{broken(name)}\n{100 * remote(share):.0f} % remote")
     axis.set_xlabel("serving node")
     axis.set_ylabel("")

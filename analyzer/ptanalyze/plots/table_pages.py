@@ -5,6 +5,7 @@ from pandas import DataFrame
 
 from .style import context, must_have, new_figure, node_looks, node_named, styled, title
 
+COLUMNS = 6  # of the legend
 LEAST_WRITTEN = 6  # per cent from which on a share is written into its bar
 
 
@@ -26,7 +27,7 @@ def table_pages(table: DataFrame) -> Figure:
         sorted(counts.index, key=lambda key: (order[key[0]], -key[1])), sorted(counts.columns)
     ]
     total = counts.sum(axis=1)
-    figure = new_figure(1.8 + 0.36 * len(counts))
+    figure = new_figure(1.8 + 0.36 * len(counts) + 0.235 * (len(counts.columns) // COLUMNS))
     axis = figure.subplots()
     at, left = range(len(counts)), [0.0] * len(counts)
     for node, (colour, hatch) in node_looks(counts.columns).items():
@@ -55,7 +56,7 @@ def table_pages(table: DataFrame) -> Figure:
     for each in (axis, numbers):
         each.tick_params(axis="y", length=0)
         each.grid(False)
-    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=6, borderaxespad=0)
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=COLUMNS, borderaxespad=0)
     title(figure, headline(counts.groupby(level=0, sort=False).sum()))
     context(figure, table)
     return figure
