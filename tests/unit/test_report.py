@@ -14,6 +14,7 @@ from ptanalyze.api.report import studies
 from ptanalyze.bundled import bundled
 from ptanalyze.errors import CaptureError, UsageError
 from ptanalyze.plots.files import umask
+from ptanalyze.recording.import_foreign import import_capture
 from ptanalyze.report import Page, change, html
 from report_page import ReportPage
 
@@ -136,6 +137,16 @@ def test_without_a_trace_there_is_no_run_time_and_the_page_says_so(untraced_page
     header, *_ = untraced_page.table("policies")
     assert not any("Interval" in name for name in header)
     assert "there is no trace, so every mapped page counts alike" in untraced_page.text()
+
+
+def test_a_trace_without_page_tables_has_a_page_that_says_so(place):
+    lines = "".join(f" L {0x10000000 + k * 4096:08x},8\n" for k in range(600))
+    (place / "lackey.txt").write_text(lines)
+    import_capture("lackey", place / "lackey.txt", place / "bare")
+    page = ReportPage(ptanalyze.report(place / "bare"))
+    assert "map" not in figures(page) and "locality" in figures(page)
+    assert "The capture holds no page tables" in page.text()
+    assert "100 % of 600 accesses miss the TLBs" in page.text()
 
 
 def test_a_budget_marks_what_is_over(native):

@@ -67,6 +67,17 @@ def test_a_capture_of_another_number_of_nodes_is_said(study):
     assert not weights(study, "the replay is of one with")
 
 
+def test_a_wide_interval_is_said_with_what_would_narrow_it(study):
+    assert study.best["speedup_high"] - study.best["speedup_low"] > 0.2 * study.best["speedup"]
+    assert weights(study, "Counters of one run narrow it") == ["careful"]
+    measured = replace(study, calibrated=True)
+    assert weights(measured, "A second run with remote page tables narrows it") == ["careful"]
+    sure = study.ranked.assign(speedup_low=study.ranked["speedup"], speedup_high=study.ranked["speedup"])
+    assert not weights(replace(study, ranked=sure), "is only known to be between")
+    lost = study.ranked.assign(speedup_low=0.9)
+    assert weights(replace(study, ranked=lost), "includes no gain at all") == ["careful"]
+
+
 def test_a_rival_is_what_some_assumption_could_make_faster():
     best = {
         "over": "",

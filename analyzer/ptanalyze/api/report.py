@@ -103,6 +103,7 @@ def study(capture: Capture, name: str, **how: Any) -> Study:
         classes=classes(capture, found),
         tables=page_tables(capture) if capture.has_snapshot else None,
         lines=fragmentation(capture, after=True, **machine) if nested else None,
+        calibrated=how.get("calibration") is not None,
     )
 
 

@@ -120,11 +120,14 @@ def estimate(study: Study) -> list[Caution]:
         text = f"The interval of {best['label']} ({low:.2f} to {high:.2f}) includes no gain at all."
         found.append(Caution("careful", "the interval includes no gain at all", text))
     elif high - low > WIDE * best["speedup"]:
-        text = (
-            f"The speed-up of {best['label']} is only known to be between {low:.2f} and {high:.2f}: a trace "
-            "tells neither how much of a walk the processor hides nor how long the program computes between "
-            "walks. Counters of one run narrow it: ptanalyze calibrate."
+        why = (
+            "counters of one run leave open how much of a walk the processor hides. A second run with remote "
+            "page tables narrows it: ptanalyze calibrate --remote."
+            if study.calibrated
+            else "a trace tells neither how much of a walk the processor hides nor how long the program "
+            "computes between walks. Counters of one run narrow it: ptanalyze calibrate."
         )
+        text = f"The speed-up of {best['label']} is only known to be between {low:.2f} and {high:.2f}: {why}"
         found.append(Caution("careful", f"the interval is wide ({low:.2f} to {high:.2f})", text))
     rivals = [row["label"] for row in study.rows if row is not best and rival(row, best)]
     if rivals:

@@ -20,7 +20,8 @@ def glance(study: Study) -> list[Number]:
     found = []
     accesses = int(result.hits.sum())
     if study.traced and accesses:
-        more = f"{100 * result.walks / accesses:.2g} % of {accesses:,} accesses miss the TLBs"
+        percent = 100 * result.walks / accesses
+        more = f"{percent:{'.2g' if percent < 10 else '.0f'}} % of {accesses:,} accesses miss the TLBs"
         found.append(Number(f"{result.walks:,}", "page walks", more))
     found.append(
         Number(

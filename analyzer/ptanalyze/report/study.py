@@ -25,6 +25,7 @@ class Study:
     classes        api.classify's, leaf entries and walks below each other; None without page tables
     tables         api.page_tables'; None without them
     lines          api.fragmentation's, before and after; None for what is no VM
+    calibrated     whether run times are in the proportions of a measured run
     """
 
     name: str
@@ -44,6 +45,7 @@ class Study:
     classes: DataFrame | None = None
     tables: DataFrame | None = None
     lines: DataFrame | None = None
+    calibrated: bool = False
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:

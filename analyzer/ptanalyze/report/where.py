@@ -27,7 +27,9 @@ def lead(study: Study) -> str:
         if study.nested
         else "Each walk goes through one page table"
     )
-    if study.baseline == "linux":
+    if study.tables is None:
+        shown = "No tables were captured: shown is what first touch would make of them"
+    elif study.baseline == "linux":
         shown = "Shown is what was captured: where the tables are, and from where they are read"
     else:
         shown = (
@@ -38,8 +40,8 @@ def lead(study: Study) -> str:
 
 
 def locality(study: Study, classes: DataFrame) -> Picture:
-    sockets = classes["socket"].nunique()
-    even = 100 / sockets ** (2 if study.nested else 1)
+    nodes = study.results[0].reads.shape[1]
+    even = 100 / nodes ** (2 if study.nested else 1)
     pair = (
         "both leaf entries that a walk ends with, the guest's and the host's, are"
         if study.nested
@@ -53,7 +55,7 @@ def locality(study: Study, classes: DataFrame) -> Picture:
     )
     said = [f"{local_share(classes[classes['weight'] == w]):.0f} % of {WEIGHTS[w]}" for w in weights]
     here = (
-        f"{' and '.join(said)} are {study.local}. Tables strewn evenly over {sockets} sockets would give "
+        f"{' and '.join(said)} are {study.local}. Tables strewn evenly over {nodes} nodes would give "
         f"{even:.0f} %."
     )
     return picture("locality", "Stacked bars", plots.locality(classes), how, here, classes_grid(classes))
