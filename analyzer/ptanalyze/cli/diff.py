@@ -1,5 +1,7 @@
 """`ptanalyze diff`: what changed between two captures of a series."""
 
+from pathlib import Path
+
 import click
 
 from .options import json_option
@@ -33,4 +35,6 @@ def command(before: str, after: str, plot: str | None, as_json: bool) -> None:
     if plot:
         from .. import frames, plots
 
-        write_plot(plot, plots.changes(frames.changes_frame(found)))
+        table = frames.changes_frame(found)
+        table.attrs["provenance"] = {"capture": f"from {Path(before).name} to {Path(after).name}"}
+        write_plot(plot, plots.changes(table))

@@ -57,7 +57,7 @@ def changes(table: DataFrame) -> Figure:
     for k, (name, of) in enumerate(moves.items()):
         heat(figure.add_subplot(places[1, k]), name, of)
     title(figure, headline(counts))
-    context(figure, table)
+    context(figure, table, f"{NOWHERE}: created or gone" if moves else "")
     return figure
 
 
