@@ -227,7 +227,7 @@ def test_names_are_text_and_never_markup(native_studies):
     ranked.attrs = {**study.ranked.attrs, "notes": [HOSTILE]}
     refused = {HOSTILE: HOSTILE}
     hostile = replace(
-        study, name=HOSTILE, where=HOSTILE, facts=facts, findings=[*study.findings, finding], ranked=ranked,
+        study, name=HOSTILE, facts=facts, findings=[*study.findings, finding], ranked=ranked,
         sentence=HOSTILE, evidence=[HOSTILE], workload=HOSTILE, refused=refused,
     )  # fmt: skip
     page = ReportPage(html(Page([hostile, hostile], HOSTILE)))

@@ -54,7 +54,9 @@ def test_samples_losses_and_emulators_are_said(study):
 
     assert weights(with_trace(sampled=True), "holds samples") == ["careful"]
     assert not weights(with_trace(sampled=False), "holds samples")
-    assert weights(with_trace(**{"lost bytes": 3, "dropped touches": 4}), "lost 7") == ["careful"]
+    assert weights(
+        with_trace(**{"lost bytes": 3, "dropped touches": 4}), "3 bytes of it were lost, 4 touches dropped"
+    ) == ["careful"]
     assert weights(with_trace(tracer="qemu-user plugin"), "under an emulator") == ["note"]
     without = {name: rows for name, rows in study.facts.items() if name != "trace"}
     assert weights(replace(study, facts=without), "holds no trace") == ["careful"]
@@ -79,17 +81,16 @@ def test_a_wide_interval_is_said_with_what_would_narrow_it(study):
 
 
 def test_a_rival_is_what_some_assumption_could_make_faster():
-    best = {
-        "over": "",
-        "walk_cycles": 10.0,
-        "management_cycles": 5.0,
-        "speedup_low": 1.1,
-        "speedup_high": 1.5,
-    }
+    best = {"over": "", "walk_cycles": 10.0, "management_cycles": 5.0}
+    best |= {"guest_walk_cycles": 4.0, "host_walk_cycles": 6.0, "speedup_low": 1.1, "speedup_high": 1.5}
     worse = {**best, "walk_cycles": 11.0, "management_cycles": 6.0, "speedup_high": 1.4}
     traded = {**worse, "management_cycles": 4.0}
-    assert not rival(worse, best) and rival(traded, best)
-    assert not rival({**traded, "over": "memory"}, best) and not rival({**traded, "speedup_high": 1.05}, best)
+    assert not rival(worse, best, False) and rival(traded, best, False)
+    assert not rival({**traded, "over": "memory"}, best, False)
+    assert not rival({**traded, "speedup_high": 1.05}, best, False)
+    shifted = {**worse, "guest_walk_cycles": 3.0, "host_walk_cycles": 8.0}
+    assert not rival(shifted, best, False) and rival(shifted, best, True)
+    assert not rival(best, best, True)
 
 
 def test_where_the_advice_changes_pages_the_best_placement_is_said_too(study):

@@ -87,7 +87,6 @@ def study(capture: Capture, name: str, **how: Any) -> Study:
     machine = {"machine": how["machine"]} if "machine" in how else {}
     return Study(
         name=name,
-        where=str(capture.directory),
         facts=describe(capture),
         findings=findings,
         results=seen.results,

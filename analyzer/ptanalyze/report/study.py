@@ -15,7 +15,7 @@ from ..result import Result
 @dataclass(frozen=True)
 class Study:
     """
-    name           of the capture, where: its directory as it was given
+    name           of the capture
     facts          {section: {what: value}} of info.describe
     findings       of check.check_capture
     results        [Result], the baseline's first
@@ -29,7 +29,6 @@ class Study:
     """
 
     name: str
-    where: str
     facts: Mapping[str, Mapping[str, Any]]
     findings: Sequence[Finding]
     results: Sequence[Result]
