@@ -11,13 +11,15 @@ from ptanalyze.machine import load_machine, machine_names
 
 
 @pytest.mark.parametrize("name", machine_names())
-def test_a_machine_is_told_in_words_and_tables(pt, name):
+def test_a_machine_is_told_in_words_and_tables(pt, monkeypatch, name):
     machine, said = load_machine(name), pt("machines", name).out
     assert not re.search(r"[{}]|None|\('|', '|_ns|l1_", said.partition("sources")[0])
     assert f"{machine.tlb.l1_4k.entries:,} entries, {machine.tlb.l1_4k.ways} ways" in said
     assert f"{machine.llc.ways} ways, {machine.llc.cycles:g} cycles" in said
     far = max(max(row) for row in machine.latency.idle)
     assert "ns a read from DRAM, idle" in said and f"{far:.0f}" in said
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, pt("machines", name).out.splitlines())) <= 80
     assert all(source.split()[0] in said for source in machine.sources.values())
 
 

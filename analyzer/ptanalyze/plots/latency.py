@@ -80,8 +80,9 @@ def headline(table: DataFrame, groups: list[list[int]]) -> str:
     """How much slower what is far is: pairs of groups, or of nodes."""
     cpus = table.attrs["of"] == "CPU"
     if cpus and not groups:
-        low, high = table["latency_ns"].min(), table["latency_ns"].max()
-        return f"A cache line takes {low:.0f} to {high:.0f} ns between CPUs, which form no groups"
+        low, high = (f"{ns:.0f}" for ns in (table["latency_ns"].min(), table["latency_ns"].max()))
+        span = low if low == high else f"{low} to {high}"
+        return f"A cache line takes {span} ns between CPUs, which form no groups"
     of = {one: k for k, group in enumerate(groups) for one in group}
     said = []
     for state, rows in table.groupby("state", sort=False):

@@ -49,5 +49,7 @@ def headline(table: DataFrame) -> str:
     needy = int((table["needs"] != "").sum())
     said = f"{len(table)} polic{'ies' if len(table) > 1 else 'y'}"
     return (
-        f"{said}, {needy} of them need more than page tables" if needy else f"{said}: page tables are enough"
+        f"{said}, {needy} of them need{'s' * (needy == 1)} more than page tables"
+        if needy
+        else f"{said}: page tables are enough"
     )

@@ -5,6 +5,7 @@ from collections import Counter
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
 from .style import (
@@ -160,6 +161,7 @@ def draw_sums(axis: Axes, table: DataFrame, nodes: list[int]) -> None:
     axis.set_ylim(len(nodes) - 0.5, -0.5)
     axis.set_xlim(0, len(table))
     axis.set_xlabel("reads")
+    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axis.set_title("for a CPU on")
     axis.grid(False, axis="y")
     axis.tick_params(axis="y", length=0)
