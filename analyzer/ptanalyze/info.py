@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +46,27 @@ def describe(capture: Capture) -> dict[str, Rows]:
     if capture.has_trace:
         sections["trace"] = describe_trace(capture.trace)
     return sections
+
+
+def for_people(sections: dict[str, Rows]) -> dict[str, Rows]:
+    """The same with spaces for underscores; PIDs are names, not amounts, and instants are dates."""
+    return {
+        title: {key.replace("_", " "): SHOWN.get(key, unchanged)(value) for key, value in rows.items()}
+        for title, rows in sections.items()
+    }
+
+
+def unchanged(value: Any) -> Any:
+    return value
+
+
+def date(since_1970: float) -> str:
+    """Of seconds, or of the nanoseconds that a trace's header has."""
+    seconds = since_1970 / 1e9 if since_1970 > 1e12 else since_1970
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+SHOWN: dict[str, Callable[[Any], Any]] = {"pid": str, "uid": str, "started": date}
 
 
 def describe_topology(topology: Topology) -> Rows:

@@ -1,6 +1,7 @@
 """Each subcommand on the bundled capture, as a new user would call it."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -35,6 +36,14 @@ def test_info_counts_tables_threads_and_touches(pt, sample):
         result["page table"][f"tables at level {level}"] for level in (1, 2, 3, 4)
     )
     assert "NUMA nodes" in pt("info", sample).out
+
+
+def test_info_shows_pids_and_instants_as_people_do(pt):
+    shown = pt("info", "sysbench-memory")
+    assert shown.code == 0 and "exit status" in shown.out
+    pid = json.loads(pt("info", "sysbench-memory", "--json").out)["result"]["how sure"]["pid"]
+    assert re.search(rf"pid +{pid} ", shown.out)
+    assert len(re.findall(r"started +2026-\d\d-\d\dT\d\d:\d\d:\d\dZ", shown.out)) == 2
 
 
 def test_the_bundled_capture_passes_every_check(pt, sample):

@@ -9,10 +9,9 @@ import click
 from ..bundled import DEFAULT_MACHINE
 from ..errors import UsageError
 from .options import capture_argument, complete_machines, json_option, open_or_default
-from .plotting import plot_option
+from .plotting import draw_tables, plot_option, write_plot
 
 if TYPE_CHECKING:
-    from ..capture import Capture
     from ..classify import Classification
 
 WEIGHTS = ("leaf", "4k", "walks")
@@ -76,27 +75,19 @@ def command(
             seen, how = classified(opened, weight, by, machine, placement, threads, progress)
             found.append((seen, title(weight, how)))
     show(found, as_json, as_csv)
-    if plot:
-        draw(plot, plot_kind, opened, [seen for seen, _ in found])
+    if plot and plot_kind == "map":
+        draw_tables(plot, plot_kind, opened)
+    elif plot:
+        from .. import frames, plots
+
+        said = {"capture": str(opened.directory)}
+        write_plot(plot, plots.locality(frames.classes_frame([seen for seen, _ in found], said)))
 
 
 def title(weight: str, how: dict[str, str]) -> str:
     if weight == "walks":
         return f"Walks of the trace on {how['machine']}, threads {how['placement']}"
     return f"Mapped {'leaf entries, each once' if weight == 'leaf' else '4 KiB pages'}, as captured"
-
-
-def draw(path: str, kind: str, opened: Capture, found: list[Classification]) -> None:
-    from .. import frames, plots
-    from .plotting import write_plot
-
-    said = {"capture": str(opened.directory)}
-    if kind == "map":
-        table = frames.page_tables_frame(opened.snapshot)
-        table.attrs["provenance"] = said
-        write_plot(path, plots.page_table_map(table))
-    else:
-        write_plot(path, plots.locality(frames.classes_frame(found, said)))
 
 
 def show(found: list[tuple[Classification, str]], as_json: bool, as_csv: bool) -> None:

@@ -15,7 +15,7 @@ def command(capture: str | None, plot: str | None, plot_kind: str, as_json: bool
 
     Without CAPTURE: the newest capture in this directory, else the bundled sample.
     """
-    from ..info import describe
+    from ..info import describe, for_people
     from ..tables import print_json, print_sections
 
     opened = open_or_default(capture)
@@ -23,6 +23,6 @@ def command(capture: str | None, plot: str | None, plot_kind: str, as_json: bool
     if as_json:
         print_json("info", sections)
     else:
-        print_sections(sections)
+        print_sections(for_people(sections))
     if plot:
         draw_tables(plot, plot_kind, opened)
