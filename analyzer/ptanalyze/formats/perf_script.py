@@ -12,7 +12,7 @@ from .text_blocks import bad_line, blocks, open_input
 from .trace_writer import UNKNOWN_THREAD, TraceWriter, trace_writer
 
 SHORTEST_LINE = 8
-WHAT = "no sample with thread, time and data address; print them with `perf script -F tid,cpu,time,event,addr`"
+WHAT = "no sample with thread, time, data address; print them with `perf script -F tid,cpu,time,event,addr`"
 
 
 def import_perf_script(source: str | PathLike[str] | IO[bytes], out: str | PathLike[str]) -> int:
