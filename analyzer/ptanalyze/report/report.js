@@ -12,9 +12,9 @@ for (const table of document.querySelectorAll("table.interactive")) {
     layout: { topStart: "search", topEnd: "info", bottomStart: null, bottomEnd: null },
     language: {
       search: "Filter:",
-      info: "_TOTAL_ rows; a click on a column's name sorts",
-      infoEmpty: "no row",
-      infoFiltered: "of _MAX_",
+      info: "_TOTAL_ of _MAX_ rows; a click on a column's name sorts",
+      infoEmpty: "none of _MAX_ rows",
+      infoFiltered: "",
       zeroRecords: "No row has these words.",
     },
   });
