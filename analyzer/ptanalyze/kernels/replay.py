@@ -101,14 +101,14 @@ def replay_for(guest, host):
     locate, on_walk, on_step = guest
     host_locate, on_nested, on_host_step = host
 
-    @njit(nogil=True, _nrt=False)
+    @njit(nogil=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
     def take(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step):
         now = of_call(counters, steps.call[step])
         on_step(guest_state, tables, rows, steps, shootdowns, mapped, now, step)
         if steps.kind[step] >= DATA:
             on_host_step(host_state, tables, rows, steps, mapped, now, step)
 
-    @njit(nogil=True, _nrt=False)
+    @njit(nogil=True, _nrt=False, no_cfunc_wrapper=True)
     def replay(
         cpu_node, socket, reads, fault, tables, rows, steps, shootdowns, mapped, guest_state, host_state,
         counters, first, step, last,

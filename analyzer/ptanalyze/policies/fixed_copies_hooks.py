@@ -7,7 +7,6 @@ vmitosis-replicate. The same for the guest's tables and for the host's.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ..kernels.replay import (
     FAULT,
@@ -20,7 +19,7 @@ from ..kernels.replay import (
     grow,
 )
 from ..kernels.steps import CLEAR, DATA, FLUSH, FREE, HOST_DATA, MOVE, TABLE_DATA, UPDATE
-from .base import GuestHooks, HostHooks, hook
+from .base import GuestHooks, HostHooks, called_hook, hook
 
 NOWHERE = -1
 FIRST_TOUCH, INTERLEAVE, BIND = 0, 1, 2
@@ -42,7 +41,7 @@ class State(NamedTuple):
     rule: np.ndarray
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def place(state, table, node):
     """Give a table without a home one, needed by a CPU of `node`."""
     if state.rule[0] != FIRST_TOUCH:
@@ -75,7 +74,7 @@ def on_nested(state, tables, table, slot, node, counters):
     return locate(state, table, node)
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def install(state, tables, leaf, node, made, counters):
     """A demand fault: make `made` tables from the top down, then write the entry into every copy."""
     make(state, tables, leaf, node, made, counters)
@@ -106,7 +105,7 @@ def write(state, leaf, node, entries, events):
             events[PTE_FANOUT, node, copy] += entries
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, node, changed = steps.kind[step], steps.node[step], mapped.changed[step]
     if changed == 0:
@@ -146,7 +145,7 @@ def move(state, table, to, counters):
         state.home[table] = to
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def on_host_step(state, tables, rows, steps, mapped, counters, step):
     kind, node = steps.kind[step], steps.node[step]
     if mapped.changed[step] == 0:

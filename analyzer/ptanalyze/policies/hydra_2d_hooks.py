@@ -8,12 +8,11 @@ one local.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ..kernels.entries import leaf
 from ..kernels.replay import PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT, TABLE_NEW, grow
 from ..kernels.steps import HOST_DATA, TABLE_DATA, popcount, word_mask
-from .base import HostHooks, hook
+from .base import HostHooks, called_hook, hook
 
 ONE = np.uint64(1)
 DEGREE, ONLY_FIRST, CODE, FIRST, ROWS = range(5)  # of State.options
@@ -57,7 +56,7 @@ def on_walk(state, tables, table, slot, node, counters):
     return use(state, tables, table, slot, node, counters)
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def use(state, tables, table, slot, node, counters):
     """Node that serves an entry of a table that `node` may have only in part."""
     row = np.int64(state.row[table])
@@ -66,7 +65,7 @@ def use(state, tables, table, slot, node, counters):
     return violate(state, tables, table, slot, node, counters)
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def violate(state, tables, table, slot, node, counters):
     """The node lacks the entry. Returns the owner, whose entry is read to copy it."""
     owner, bit, events = np.int64(state.owner[table]), ONE << np.uint64(node), counters.host_events
@@ -116,7 +115,7 @@ def copy(state, row, slot, degree, node, owner):
     return copied
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def on_host_step(state, tables, rows, steps, mapped, counters, step):
     kind, table = steps.kind[step], np.int64(-1)
     if kind == HOST_DATA:

@@ -7,7 +7,6 @@ yet is fetched from the owner of its VMA: one remote read, every later one local
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ..kernels.replay import (
     FAULT,
@@ -22,7 +21,7 @@ from ..kernels.replay import (
     grow,
 )
 from ..kernels.steps import BALANCING, CLEAR, DATA, FLUSH, FREE, MOVE, SET, UPDATE, popcount, word_mask
-from .base import GuestHooks, hook
+from .base import GuestHooks, called_hook, hook
 
 ONE = np.uint64(1)
 OFF, SINGLE, ALL, ALL_OR_NONE = range(4)
@@ -62,7 +61,7 @@ def on_walk(state, tables, leaf, row, slot, node, fault, counters):
     return miss(state, tables, leaf, row, slot, node, fault, counters)
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def miss(state, tables, leaf, row, slot, node, fault, counters):
     """The node lacks the entry. Returns the owner, whose entry is read to copy it (handle_pte_fault, 4.1)."""
     owner = owner_of(state, row, slot)
@@ -137,7 +136,7 @@ def link(state, row, node, owner):
             state.ring[row, member] = joined
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, row, lo, hi = steps.kind[step], steps.row[step], steps.lo[step], steps.hi[step]
     by, node = np.int64(steps.call[step] == BALANCING), steps.node[step]

@@ -7,12 +7,11 @@ another node's.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ..kernels.replay import FAULT
 from ..kernels.steps import CLEAR, DATA, MOVE, UPDATE
 from . import fixed_copies_hooks as fixed_copies
-from .base import GuestHooks, hook
+from .base import GuestHooks, called_hook, hook
 
 
 class State(NamedTuple):
@@ -40,7 +39,7 @@ def on_walk(state, tables, leaf, row, slot, node, fault, counters):
     return locate(state, leaf, node)
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def install(state, tables, leaf, node, made, counters):
     fixed_copies.make(state.here, tables, leaf, node, made, counters)
     counters.events[FAULT, node, locate(state, leaf, node)] += 1
@@ -55,7 +54,7 @@ def write(state, table, node, entries, events):
         fixed_copies.write(state.here, table, node, entries, events)
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, row, node, changed = steps.kind[step], steps.row[step], steps.node[step], mapped.changed[step]
     if kind in (CLEAR, UPDATE, MOVE, DATA):

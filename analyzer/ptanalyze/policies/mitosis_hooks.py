@@ -1,17 +1,16 @@
 """Hooks of Mitosis: fixed copies, which mode = migrate replicates where the process goes."""
 
 import numpy as np
-from numba import njit
 
 from ..kernels.replay import TABLE_FREE, TABLE_MOVED, grow
 from ..kernels.steps import RUN
 from . import fixed_copies_hooks as fixed_copies
-from .base import GuestHooks
+from .base import GuestHooks, called_hook
 
 FOLLOW = 3  # fixed_copies_hooks.State.rule: the copy is where the process runs
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     if steps.kind[step] != RUN:
         fixed_copies.on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
@@ -19,7 +18,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
         follow(state, np.int64(steps.to[step]), counters)
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def follow(state, to, counters):
     """Replicate every table on `to`, switch the roots, free what was."""
     pages, before = counters.pages[0], np.int64(state.copies[0])

@@ -4,12 +4,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from ..kernels.code_cache import keep_compiled
 from ..kernels.replay import VM_EXIT
 from ..kernels.steps import CLEAR, DATA, FREE, MOVE, UPDATE
-from .base import GuestHooks, hook
+from .base import GuestHooks, called_hook, hook
 
 
 class State(NamedTuple):
@@ -37,16 +35,16 @@ def trapping(hooks):
             counters.events[VM_EXIT, node, node] += max(np.int64(fault) - state.split[leaf], 1)
         return inner_walk(state.inner, tables, leaf, row, slot, node, fault, counters)
 
-    @njit(nogil=True, _nrt=False)
+    @called_hook
     def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
         node = steps.node[step]
         counters.events[VM_EXIT, node, node] += written(state.split, rows, steps, mapped, step)
         inner_step(state.inner, tables, rows, steps, shootdowns, mapped, counters, step)
 
-    return GuestHooks(locate, on_walk, keep_compiled(on_step))
+    return GuestHooks(locate, on_walk, on_step)
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def written(split, rows, steps, mapped, step):
     """int64: entries of the guest's own table that a step writes."""
     kind, changed = steps.kind[step], np.int64(mapped.changed[step])

@@ -12,7 +12,7 @@ from numba import njit
 
 from ..kernels.replay import FAULT, IPI, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW, grow
 from ..kernels.steps import CLEAR, DATA, FLUSH, FREE, HOST_DATA, MOVE, TABLE_DATA, UPDATE
-from .base import GuestHooks, HostHooks, hook
+from .base import GuestHooks, HostHooks, called_hook, hook
 
 NOWHERE, NOT_MAPPED = -1, -2  # as in kernels.data_moves
 ALL = -1
@@ -56,7 +56,7 @@ def on_nested(state, tables, table, slot, node, counters):
     return state.home[table]
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def install(state, tables, leaf, row, slot, node, made, counters):
     """A demand fault: new tables on the faulting node, the entry, and data where they are first touched."""
     make(state, tables, leaf, node, made, counters)
@@ -84,7 +84,7 @@ def make(state, tables, leaf, node, made, counters):
     grow(counters.pages, made)
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, node, changed = steps.kind[step], np.int64(steps.node[step]), mapped.changed[step]
     if changed == 0:
@@ -190,7 +190,7 @@ def carry(state, tables, table, to, events):
             state.count[parent, to] += 1
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def on_host_step(state, tables, rows, steps, mapped, counters, step):
     kind, slot, to = steps.kind[step], np.int64(steps.hi[step]), np.int64(steps.to[step])
     if mapped.changed[step] == 0 or kind not in (DATA, HOST_DATA, TABLE_DATA):
