@@ -56,15 +56,21 @@ class Workload:
         """Share of touched leaf tables that more than one node walks through."""
         return float(self.tables[2:].sum() / max(int(self.tables.sum()), 1))
 
+    def _whence(self, total: int) -> str:
+        by_node = [f"node {n} {100 * w / total:.1f} %" for n, w in enumerate(self.walks) if w]
+        if len(by_node) == 1:
+            return f"all walks come from node {int(np.argmax(self.walks))}"
+        return (
+            f"walks come from {len(by_node)} nodes ({', '.join(by_node)}), like {self.spread:.2f} even ones"
+        )
+
     def evidence(self) -> list[str]:
         """Lines for people."""
         total = int(self.walks.sum())
         if not total:
             return ["no trace: from where the program walks is not known"]
-        by_node = ", ".join(f"node {n} {100 * w / total:.1f} %" for n, w in enumerate(self.walks) if w)
         found = [
-            f"walks come from {np.count_nonzero(self.walks)} nodes ({by_node}), "
-            f"like {self.spread:.2f} even ones",
+            self._whence(total),
             f"{100 * self.shared:.1f} % of {int(self.tables.sum())} touched leaf tables are walked through "
             "from more than one node",
         ]

@@ -164,6 +164,14 @@ def test_locality_has_a_panel_a_weight_and_group(vm):
     assert readable(plots.locality(ptanalyze.classify(vm, weight="walks", by="thread")))
 
 
+def test_locality_of_a_vm_and_of_a_process_stand_beside_each_other(vm, native):
+    both = pd.concat([ptanalyze.classify(one).assign(group=name) for name, one in (("p", native), ("v", vm))])
+    figure = plots.locality(both)
+    legend = {text.get_text() for text in figure.axes[-1].get_legend().get_texts()}
+    assert legend == set(both["class"]) and {"Local", "Local-Local"} <= legend
+    assert readable(figure)
+
+
 def test_the_heat_map_shows_the_share_of_reads_and_boxes_what_is_local(many):
     table = many.reads
     figure = plots.reads(table)

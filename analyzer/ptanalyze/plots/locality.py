@@ -9,10 +9,8 @@ from .style import CLASSES, context, legend_beside, must_have, new_figure, style
 
 MOST_PANELS, COLUMNS = 20, 4
 PANELS = 6.5  # inches of all beside each other
-MOST_WRITTEN, LEAST_WRITTEN = (
-    18,
-    9,
-)  # bars beside each other, and per cent from which on it is written into its bar
+MOST_WRITTEN = 18  # bars beside each other up to which shares are written into them
+LEAST_WRITTEN = 9  # per cent that a written share has at least
 WEIGHTS = {"leaf": "leaf entries", "4k": "4 KiB pages", "walks": "walks"}
 
 
@@ -44,7 +42,7 @@ def locality(table: DataFrame) -> Figure:
         last = max(row for row in range(rows) if row * columns + column < len(shown))
         axes[last, column].set_xlabel("seen from socket")
     classes = [name for name in CLASSES if name in set(table["class"])]
-    handles = {h.get_label(): h for h in axes[0, 0].containers}
+    handles = {bars.get_label(): bars for axis in axes.flat for bars in axis.containers}
     legend_beside(axes[0, -1], [handles[name] for name in classes], classes, "leaf entry is")
     title(figure, headline(table, panels))
     left_out = len(panels) - len(shown)
