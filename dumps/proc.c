@@ -125,6 +125,8 @@ void process_open(struct process *process, pid_t pid)
 	if (process->pagemap < 0 && (errno == EACCES || errno == EPERM))
 		fail(EXIT_WRONG_USE, "PID %d: not permitted: needs CAP_SYS_PTRACE, and CAP_DAC_READ_SEARCH if it is not "
 		     "your own", pid);
+	if (process->pagemap < 0 && errno == ESRCH)
+		fail(EXIT_WRONG_USE, "PID %d: has exited", pid);
 	if (process->pagemap < 0)
 		fail(EXIT_WRONG_USE, "PID %d: cannot open its pagemap: %s", pid, strerror(errno));
 }
