@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from .. import __version__
+from ..info import for_people
 from ..tables import number
 from . import change, compared, deeper, where
 from .cautions import cautions, listed, placement_alone, second_sentence
@@ -20,8 +21,6 @@ from .glossary import glossary, linked, policy_terms
 from .grid import Column, Grid, count, grid, word
 from .picture import Picture
 from .study import Study
-
-IDENTITIES = ("pid", "uid", "started")  # numbers that nobody adds up
 
 
 @dataclass(frozen=True)
@@ -138,9 +137,8 @@ def used(policy: str, studies: Sequence[Study]) -> bool:
 
 def listing(section: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(what, value as text) of a section of facts."""
-    for what, value in section.items():
-        text = value if isinstance(value, str) else str(value) if what in IDENTITIES else number(value)
-        yield what, text
+    for what, value in for_people({"": dict(section)})[""].items():
+        yield what, value if isinstance(value, str) else number(value)
 
 
 def breakable(name: str) -> Markup:
