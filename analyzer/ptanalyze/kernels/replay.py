@@ -7,6 +7,7 @@ import numpy as np
 from numba import njit
 
 from .code_cache import keep_compiled
+from .hooks import called_hook
 from .steps import CALLS, DATA
 
 ONE = np.uint64(1)
@@ -101,7 +102,7 @@ def replay_for(guest, host):
     locate, on_walk, on_step = guest
     host_locate, on_nested, on_host_step = host
 
-    @njit(nogil=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    @called_hook
     def take(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step):
         now = of_call(counters, steps.call[step])
         on_step(guest_state, tables, rows, steps, shootdowns, mapped, now, step)

@@ -34,17 +34,15 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 from msgspec.structs import FieldInfo
-from numba import njit
 
 from ..errors import UsageError
+from ..kernels.hooks import called_hook, hook
 from ..machine import Strict
 from ..snapshot import UNKNOWN_NODE
 from ..world.world import World
 
 __all__ = ["GuestHooks", "HostHooks", "Part", "Policy", "World", "called_hook", "hook"]
 
-hook = njit(inline="always")
-called_hook = njit(nogil=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # from loops alone
 Hook: TypeAlias = Callable[..., Any]  # compiled, with the arguments above
 
 
