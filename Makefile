@@ -16,7 +16,7 @@ test-compiled: $(VENV)/.installed-test
 	$(PYTEST) -q
 
 test-uncompiled: $(VENV)/.installed-test
-	NUMBA_DISABLE_JIT=1 $(PYTEST) -q tests/unit
+	NUMBA_DISABLE_JIT=1 $(PYTEST) -q -n auto --dist loadfile tests/unit
 
 lint: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check analyzer tests notebooks
