@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from .rows import name_rows
 from .style import (
     GREEN,
     ORANGE,
@@ -91,17 +92,11 @@ def bars(axis: Axes, counts: DataFrame) -> None:
                 label=NAMES.get(kind, kind),
             )  # fmt: skip
             left = [a + b for a, b in zip(left, widths, strict=True)]
-    axis.set_yticks(at, [f"{name} L{level}" for name, level in counts.index])
-    axis.set_ylim(len(counts) - 0.5, -0.5)
     axis.set_xlim(0, 100)
     axis.set_xlabel("% of table pages of both captures; right: how many changed")
-    changed = axis.twinx()
-    changed.set_ylim(axis.get_ylim())
     rest = total - counts["same"] if "same" in counts else total
-    changed.set_yticks(at, [f"{n:,} of {of:,}" for n, of in zip(rest, total, strict=True)])
-    for each in (axis, changed):
-        each.tick_params(axis="y", length=0)
-        each.grid(False)
+    names = [f"{name} L{level}" for name, level in counts.index]
+    name_rows(axis, names, [f"{n:,} of {of:,}" for n, of in zip(rest, total, strict=True)], lines=False)
     axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=5, borderaxespad=0)
 
 

@@ -4,6 +4,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from .labels import WIDE, broken, rows_high
+from .rows import name_rows
 from .style import BLUE, GREEN, ORANGE, VERMILION, context, must_have, new_figure, styled, title
 
 VERDICTS = {  # colour and marker
@@ -43,16 +44,10 @@ def checks(table: DataFrame) -> Figure:
                 label=verdict,
                 clip_on=False,
             )
-    axis.set_yticks(at, names)
-    axis.set_ylim(len(rows) - 0.5, -0.5)
     axis.set_xlim(0, 100)
     axis.set_xlabel("% of what was examined did not pass; right: how many of how many")
-    counts = axis.twinx()
-    counts.set_ylim(axis.get_ylim())
-    counts.set_yticks(at, [f"{w:,} of {of:,}" for w, of in zip(rows["wrong"], rows["examined"], strict=True)])
-    for each in (axis, counts):
-        each.tick_params(axis="y", length=0)
-        each.grid(False, axis="y")
+    counts = [f"{w:,} of {of:,}" for w, of in zip(rows["wrong"], rows["examined"], strict=True)]
+    name_rows(axis, names, counts)
     axis.tick_params(axis="y", pad=8)
     axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=4, borderaxespad=0)
     title(figure, headline(table))

@@ -5,6 +5,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from .labels import WIDE, broken
+from .rows import name_rows
 from .style import BLUE, context, must_have, new_figure, styled, title
 
 AXES = {"share": "share, 0 to 1", "stretch": "latency / latency of local memory"}
@@ -36,14 +37,8 @@ def draw(axis: Axes, of: DataFrame) -> None:
     at = range(len(of))
     axis.hlines(at, of["low"], of["high"], color=BLUE, linewidth=5, alpha=0.35)
     axis.plot(of["middle"], at, "o", color=BLUE, markersize=7)
-    axis.set_yticks(at, [broken(name, WIDE) for name in of["coefficient"]])
-    axis.set_ylim(len(of) - 0.5, -0.5)
-    values = axis.twinx()
-    values.set_ylim(axis.get_ylim())
-    values.set_yticks(at, [written(row) for row in of.to_dict("records")])
-    for each in (axis, values):
-        each.tick_params(axis="y", length=0)
-        each.grid(False, axis="y")
+    names = [broken(name, WIDE) for name in of["coefficient"]]
+    name_rows(axis, names, [written(row) for row in of.to_dict("records")])
 
 
 def written(row: dict[str, float]) -> str:

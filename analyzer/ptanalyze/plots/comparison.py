@@ -7,6 +7,7 @@ from pandas import DataFrame
 
 from .labels import WIDE, broken, rows_high
 from .ratios import logarithmic
+from .rows import numbers_beside
 from .style import BLUE, GREY, context, must_have, new_figure, styled, title
 
 MOST = 30  # quantities
@@ -57,12 +58,7 @@ def draw(axis: Axes, shown: DataFrame, names: list[str]) -> None:
     axis.axvline(1, color=GREY, linewidth=1)
     logarithmic(axis, "x", shown["ratio"].tolist())
     axis.set_yticks(at, names)
-    values = axis.twinx()
-    values.set_ylim(axis.get_ylim())
-    values.set_yticks(at, [shown_ratio(ratio) for ratio in shown["ratio"]])
-    for each in (axis, values):
-        each.tick_params(axis="y", length=0)
-        each.grid(False, axis="y")
+    numbers_beside(axis, [shown_ratio(ratio) for ratio in shown["ratio"]])
 
 
 def shown_ratio(ratio: float) -> str:

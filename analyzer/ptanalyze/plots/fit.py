@@ -3,6 +3,7 @@
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from .rows import name_rows
 from .style import GREEN, ORANGE, VERMILION, context, must_have, new_figure, styled, title
 
 LOOKS = {
@@ -41,16 +42,9 @@ def fit(table: DataFrame) -> Figure:
                 label=outcome,
             )
         left = [a + b for a, b in zip(left, widths, strict=True)]
-    axis.set_yticks(range(len(counts)), [f"guest {what}" for what in counts.index])
-    axis.set_ylim(len(counts) - 0.5, -0.5)
     axis.set_xlim(0, 100)
     axis.set_xlabel("% of guest frames; right: how many there are")
-    numbers = axis.twinx()
-    numbers.set_ylim(axis.get_ylim())
-    numbers.set_yticks(range(len(counts)), [f"{n:,}" for n in total])
-    for each in (axis, numbers):
-        each.tick_params(axis="y", length=0)
-        each.grid(False, axis="y")
+    name_rows(axis, [f"guest {what}" for what in counts.index], [f"{n:,}" for n in total])
     axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=3, borderaxespad=0)
     shares = 100 * counts["mapped by the host"] / total.where(total > 0, 1)
     title(

@@ -4,6 +4,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from .labels import WIDE, broken, policy_labels, rows_high
+from .rows import name_rows
 from .style import (
     BLUE,
     GREEN,
@@ -44,16 +45,9 @@ def footprint(table: DataFrame) -> Figure:
                 label=named(kind, bool(table["ept_bytes"].any())),
             )  # fmt: skip
         left = [a + b for a, b in zip(left, widths, strict=True)]
-    axis.set_yticks(at, names)
-    axis.set_ylim(len(table) - 0.5, -0.5)
     axis.set_xlim(0, 1.03 * total.max() / unit)
     axis.set_xlabel(f"{name} of page tables")
-    sums = axis.twinx()
-    sums.set_ylim(axis.get_ylim())
-    sums.set_yticks(at, [f"{value / unit:,.1f}" for value in total])
-    for each in (axis, sums):
-        each.tick_params(axis="y", length=0)
-        each.grid(False, axis="y")
+    name_rows(axis, names, [f"{value / unit:,.1f}" for value in total])
     axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=3, borderaxespad=0)
     title(figure, headline(labels.tolist(), total.tolist(), unit, name))
     context(figure, table)

@@ -4,6 +4,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from .labels import WIDE, broken
+from .rows import name_rows
 from .style import BLACK, GREY, VERMILION, context, must_have, new_figure, styled, title
 
 LATENCIES = {  # what it is called, colour, marker
@@ -31,23 +32,13 @@ def machines(table: DataFrame) -> Figure:
     )
     for column, (name, colour, marker) in LATENCIES.items():
         axis.plot(table[column], at, marker, color=colour, markersize=9, label=name)
-    axis.set_yticks(
-        at,
-        [
-            f"{broken(name, WIDE)}\n{n} nodes"
-            for name, n in zip(table["machine"], table["nodes"], strict=True)
-        ],
-    )
-    axis.set_ylim(len(table) - 0.5, -0.5)
     axis.set_xlim(0, None)
     axis.set_xlabel("ns a read from DRAM; right: remote / local")
-    ratios = axis.twinx()
-    ratios.set_ylim(axis.get_ylim())
+    names = [
+        f"{broken(name, WIDE)}\n{n} nodes" for name, n in zip(table["machine"], table["nodes"], strict=True)
+    ]
     times = table["remote_ns"] / table["local_ns"]
-    ratios.set_yticks(at, ["" if ratio != ratio else f"{ratio:.1f}×" for ratio in times])
-    for each in (axis, ratios):
-        each.tick_params(axis="y", length=0)
-        each.grid(False, axis="y")
+    name_rows(axis, names, ["" if ratio != ratio else f"{ratio:.1f}×" for ratio in times])
     axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=3, borderaxespad=0)
     title(figure, headline(table))
     context(figure, table)

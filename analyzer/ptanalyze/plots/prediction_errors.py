@@ -4,6 +4,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from .labels import rows_high
+from .rows import name_rows
 from .style import BLUE, ORANGE, context, must_have, new_figure, styled, title
 
 BASELINE = "baseline"  # how the names of methods begin that are no predictions
@@ -28,16 +29,9 @@ def prediction_errors(table: DataFrame) -> Figure:
     axis.hlines(at, 0, 100 * table["max"], color=BLUE, linewidth=3, alpha=0.35)
     for column, colour, marker in (("median", BLUE, "o"), ("mean", ORANGE, "D")):
         axis.plot(100 * table[column], at, marker, color=colour, markersize=6, label=column)
-    axis.set_yticks(at, names)
-    axis.set_ylim(len(table) - 0.5, -0.5)
     axis.set_xlim(0, None)
     axis.set_xlabel("% error of predicted run time; bars end at the largest; right: number of predictions")
-    counts = axis.twinx()
-    counts.set_ylim(axis.get_ylim())
-    counts.set_yticks(at, [f"{points:,}" for points in table["points"]])
-    for each in (axis, counts):
-        each.tick_params(axis="y", length=0)
-        each.grid(False, axis="y")
+    name_rows(axis, names, [f"{points:,}" for points in table["points"]])
     axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=2, borderaxespad=0)
     title(figure, headline(table))
     context(figure, table)

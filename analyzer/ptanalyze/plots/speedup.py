@@ -6,6 +6,7 @@ from pandas import DataFrame
 
 from .labels import WIDE, broken, policy_labels, rows_high, usable
 from .ratios import fitted
+from .rows import name_rows
 from .style import BLUE, GREY, context, must_have, new_figure, styled, title
 
 
@@ -52,14 +53,7 @@ def draw(axis: Axes, rows: DataFrame, names: list[str]) -> None:
     axis.plot(rows["value"], at, "o", color=BLUE, markersize=7)
     axis.axvline(1, color=GREY, linewidth=1)
     fitted(axis, "x", rows[[name for name in ("low", "value", "high") if name in rows]].to_numpy().ravel())
-    axis.set_yticks(at, names)
-    axis.set_ylim(len(rows) - 0.5, -0.5)
-    values = axis.twinx()
-    values.set_ylim(axis.get_ylim())
-    values.set_yticks(at, [written(row) for row in rows.to_dict("records")])
-    for each in (axis, values):
-        each.tick_params(axis="y", length=0)
-        each.grid(False, axis="y")
+    name_rows(axis, names, [written(row) for row in rows.to_dict("records")])
 
 
 def written(row: dict[str, float]) -> str:

@@ -3,6 +3,7 @@
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from .rows import name_rows
 from .style import context, must_have, new_figure, node_looks, node_named, styled, title
 
 COLUMNS = 6  # of the legend
@@ -46,16 +47,10 @@ def table_pages(table: DataFrame) -> Figure:
         for text in axis.bar_label(bars, written, label_type="center"):
             text.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1})
         left = [a + b for a, b in zip(left, widths, strict=True)]
-    axis.set_yticks(at, [f"{name} L{level}" for name, level in counts.index])
-    axis.set_ylim(len(counts) - 0.5, -0.5)
     axis.set_xlim(0, 100)
     axis.set_xlabel("% of the level's table pages; right: their number")
-    numbers = axis.twinx()
-    numbers.set_ylim(axis.get_ylim())
-    numbers.set_yticks(at, [f"{n:,}" for n in total])
-    for each in (axis, numbers):
-        each.tick_params(axis="y", length=0)
-        each.grid(False)
+    names = [f"{name} L{level}" for name, level in counts.index]
+    name_rows(axis, names, [f"{n:,}" for n in total], lines=False)
     axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=COLUMNS, borderaxespad=0)
     title(figure, headline(counts.groupby(level=0, sort=False).sum()))
     context(figure, table)
