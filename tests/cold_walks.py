@@ -2,8 +2,8 @@
 
 import msgspec
 
-from ptanalyze.machine import load_costs, load_machine
-from ptanalyze.whatif import whatif
+from ptanalyze.analysis.whatif import whatif
+from ptanalyze.core.machine import load_costs, load_machine
 from strategies import small_machine
 
 COSTS = load_costs(load_machine("sapphire-rapids"))

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
+from ptanalyze.analysis.replay import replay, start
+from ptanalyze.core.trace import Event
+from ptanalyze.core.walks import WalkStream
 from ptanalyze.kernels.replay import EVENT_KINDS
 from ptanalyze.policies import plan_for
-from ptanalyze.replay import replay, start
-from ptanalyze.trace import Event
-from ptanalyze.walks import WalkStream
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
 from ptanalyze.world.world import Effort, World

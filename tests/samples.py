@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ptanalyze import entries as bits
+from ptanalyze.core import pte as bits
+from ptanalyze.core.snapshot import NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ptanalyze.formats.snapshot_file import write_snapshot
 from ptanalyze.formats.tables_file import write_tree
 from ptanalyze.formats.vm_file import HostDump, Root, Slot, Vcpu, write_vm
-from ptanalyze.snapshot import NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
 
 RECORD = np.dtype(
     [

@@ -3,7 +3,7 @@
 import tarfile
 from pathlib import Path
 
-from ptanalyze.vm.join import join
+from ptanalyze.capture.vm.join import join
 
 DATA = Path(__file__).parent / "data" / "vm_small"
 NAMES = ("visible-bound", "visible-interleaved", "oblivious-interleaved-thp")

@@ -10,7 +10,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from ptanalyze.tables import print_rows
+from ptanalyze.show.terminal import print_rows
 
 
 def cpu_model():

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ptanalyze.capture.live.dump import dump_process
+from ptanalyze.capture.live.native import native
 from ptanalyze.formats.ptdump_text import import_ptdump
 from ptanalyze.formats.snapshot_file import read_snapshot
-from ptanalyze.recording.dump import dump_process
-from ptanalyze.recording.native import native
 
 GIB = 200  # one zero page in each 2 MiB: 102,400 leaf tables, 400 MiB of entries
 TARGET = f"""

@@ -2,14 +2,15 @@
 
 import numpy as np
 
-from ptanalyze.classify import classify
-from ptanalyze.machine import load_machine
-from ptanalyze.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ptanalyze.trace import CHUNK_DTYPE, EVENT_DTYPE, Touches, Trace
-from ptanalyze.walks import Placement, WalkStream
+from ptanalyze.analysis.classify import classify
+from ptanalyze.core.arrays import read_only
+from ptanalyze.core.machine import load_machine
+from ptanalyze.core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
+from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, Touches, Trace
+from ptanalyze.core.walks import Placement, WalkStream
 from ptanalyze.world import tlb_filter
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.cache_pass import cache_pass, read_only
+from ptanalyze.world.cache_pass import cache_pass
 
 from .bandwidth import best, read_bandwidth
 
@@ -82,7 +83,7 @@ def bench_classify(two_dimensional, bandwidth):
 
 def bench_count_nested(space, plain, bandwidth):
     """The histogram kernel alone, as classify calls it."""
-    from ptanalyze.classify import _host, _node_classes
+    from ptanalyze.analysis.classify import _host, _node_classes
     from ptanalyze.kernels import classify as kernels
 
     nodes, of_table = _node_classes(space)

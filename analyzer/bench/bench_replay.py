@@ -5,13 +5,13 @@ from statistics import median
 
 import numpy as np
 
+from ptanalyze.analysis.replay import start
+from ptanalyze.core.machine import load_machine
+from ptanalyze.core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
+from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
+from ptanalyze.core.walks import WalkStream
 from ptanalyze.kernels.faults import mark_faults
-from ptanalyze.machine import load_machine
 from ptanalyze.policies import POLICIES, plan_for
-from ptanalyze.replay import start
-from ptanalyze.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ptanalyze.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
-from ptanalyze.walks import WalkStream
 from ptanalyze.world.placement import place
 from ptanalyze.world.world import World
 

@@ -5,8 +5,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from ptanalyze.synth.capture import synthesize
-from ptanalyze.synth.parameters import Parameters, parse_size
+from ptanalyze.capture.synth.capture import synthesize
+from ptanalyze.capture.synth.parameters import Parameters, parse_size
 
 ACCESSES = 4_000_000
 

@@ -8,13 +8,13 @@ from statistics import median
 
 import numpy as np
 
+from ptanalyze.capture.live.native import native
+from ptanalyze.capture.live.tracers import qemu_command
 from ptanalyze.formats.lackey import import_lackey
 from ptanalyze.formats.perf_script import import_perf_script
 from ptanalyze.formats.trace_file import read_trace
 from ptanalyze.formats.trace_frames import HEADER_BYTES
 from ptanalyze.formats.trace_writer import trace_writer
-from ptanalyze.recording.native import native
-from ptanalyze.recording.tracers import qemu_command
 
 MIB, UPDATES, RUNS = 256, 20_000_000, 3
 TEXT_LINES = 1_000_000

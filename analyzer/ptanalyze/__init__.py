@@ -3,58 +3,83 @@
     import ptanalyze
     ptanalyze.whatif("app", ["mitosis", "hydra"])
 
-The names below are the API; ptanalyze.api documents them, ptanalyze.plots draws their tables.
+Every question of the command line is a function here that returns a tidy pandas.DataFrame; `plots` draws
+them. A capture is a directory, a Capture from `load`, or None: the newest capture here, else the bundled
+sample. A machine is a name of `list_machines`, a TOML file or a Machine. Every table has attrs with plain
+values: "units" {column: unit}, "notes" (what a reader should know, line by line), "provenance" (what makes it
+reproducible).
+
+All functions raise core.errors.UsageError for what cannot be asked (it names the parameter and the way out),
+and core.errors.CaptureError for a damaged capture. How the numbers come about: docs/data-path.md.
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0.dev0"
+from .core.version import __version__
 
-API = (
-    "load",
-    "classify",
-    "whatif",
-    "replay",
-    "reads",
-    "timeline",
-    "sweep",
-    "compare",
+if TYPE_CHECKING:
+    from .analysis.captures import classify, fragmentation, page_tables, walk
+    from .analysis.catalogue import list_machines, list_policies
+    from .analysis.replays import advise, compare, reads, replay, sweep, timeline, whatif
+    from .analysis.run_time import calibrate, predict
+    from .capture.synth.synth import synth
+    from .formats.capture import load
+    from .show import plots
+    from .show.report.write import report
+
+API = {  # name -> the module that defines it, imported when the name is first asked for
+    "load": "formats.capture",
+    "classify": "analysis.captures",
+    "whatif": "analysis.replays",
+    "replay": "analysis.replays",
+    "reads": "analysis.replays",
+    "timeline": "analysis.replays",
+    "sweep": "analysis.replays",
+    "compare": "analysis.replays",
+    "advise": "analysis.replays",
+    "report": "show.report.write",
+    "fragmentation": "analysis.captures",
+    "walk": "analysis.captures",
+    "page_tables": "analysis.captures",
+    "calibrate": "analysis.run_time",
+    "predict": "analysis.run_time",
+    "synth": "capture.synth.synth",
+    "list_policies": "analysis.catalogue",
+    "list_machines": "analysis.catalogue",
+    "plots": "show",
+}
+__all__ = [
+    "__version__",
     "advise",
-    "report",
-    "fragmentation",
-    "walk",
-    "page_tables",
     "calibrate",
+    "classify",
+    "compare",
+    "fragmentation",
+    "list_machines",
+    "list_policies",
+    "load",
+    "page_tables",
+    "plots",
     "predict",
+    "reads",
+    "replay",
+    "report",
+    "sweep",
     "synth",
-    "policies",
-    "machines",
-)
-__all__ = [*API, "__version__"]
+    "timeline",
+    "walk",
+    "whatif",
+]
 
 
-class _Package(ModuleType):
-    """Each name of the API is its function, read from ptanalyze.api when first asked for.
-
-    Several modules have the name of the function that they are behind. Importing a submodule sets it as the
-    package's attribute; here the function stays: `from ptanalyze.whatif import ...` reaches the module.
-    """
-
-    def __getattr__(self, name):
-        if name not in API:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(".api", __name__), name)
-        super().__setattr__(name, value)
-        return value
-
-    def __setattr__(self, name, value):
-        if name not in API or not isinstance(value, ModuleType):
-            super().__setattr__(name, value)
-
-    def __dir__(self):
-        return sorted({*super().__dir__(), *API})
+def __getattr__(name: str) -> Any:
+    if name not in API:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f".{API[name]}", __name__)
+    value = globals()[name] = getattr(module, name, None) or import_module(f".{name}", module.__name__)
+    return value
 
 
-sys.modules[__name__].__class__ = _Package
+def __dir__() -> list[str]:
+    return sorted({*globals(), *API})

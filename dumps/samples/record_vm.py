@@ -34,10 +34,10 @@ from lab.guest import Guest  # noqa: E402
 from lab.nested import HOST, TRIES  # noqa: E402
 from lab.runs import a_place, boot  # noqa: E402
 from lab.touched import interleave  # noqa: E402
-from ptanalyze.formats.capture_dir import seal  # noqa: E402
-from ptanalyze.formats.trace_file import read_trace  # noqa: E402
-from ptanalyze.recording.record import TRACE, mark_emulator  # noqa: E402
-from ptanalyze.vm.join import join  # noqa: E402
+from ptanalyze.capture.live.record import TRACE, mark_emulator
+from ptanalyze.capture.vm.join import join
+from ptanalyze.formats.capture_dir import seal
+from ptanalyze.formats.trace_file import read_trace
 
 LIMIT = 170  # seconds that one boot may take
 GUESTS = {

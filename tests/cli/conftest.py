@@ -3,8 +3,8 @@ from collections import namedtuple
 
 import pytest
 
-from ptanalyze.bundled import bundled
 from ptanalyze.cli import run
+from ptanalyze.core.bundled import bundled
 
 Ran = namedtuple("Ran", "code out err")
 

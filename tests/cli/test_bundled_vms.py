@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from ptanalyze.bundled import bundled
+from ptanalyze.core.bundled import bundled
 
 VISIBLE, OBLIVIOUS = "vm-numa-visible", "vm-numa-oblivious"
 CLASSES = ("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")

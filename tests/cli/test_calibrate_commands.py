@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from one_line import is_one_line
-from ptanalyze.law.reference import runs
+from ptanalyze.cost.reference import runs
 
 GUPS = runs("thin-2D-4K")["gups"]
 PAGERANK = runs("native-thin")["PageRank"]

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from one_line import is_one_line
-from ptanalyze.bundled import bundled
+from ptanalyze.core.bundled import bundled
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 import ptanalyze
 from ptanalyze.cli import ptanalyze as program
-from ptanalyze.tables import SCHEMA
+from ptanalyze.formats.json_text import SCHEMA
 
 MANUAL = Path(ptanalyze.__file__).parents[1] / "docs" / "reference" / "json.md"
 VM = "VM"  # stands for a copy of the bundled capture of a VM

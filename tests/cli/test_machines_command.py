@@ -6,8 +6,8 @@ import tomllib
 
 import pytest
 
-from ptanalyze.bundled import bundled
-from ptanalyze.machine import load_machine, machine_names
+from ptanalyze.core.bundled import bundled
+from ptanalyze.core.machine import load_machine, machine_names
 
 
 @pytest.mark.parametrize("name", machine_names())

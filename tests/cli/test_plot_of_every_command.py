@@ -12,9 +12,9 @@ from matplotlib import image
 
 import ptanalyze
 from plot_texts import readable
-from ptanalyze import plots
 from ptanalyze.cli import ptanalyze as program
 from ptanalyze.formats.capture_dir import seal
+from ptanalyze.show import plots
 from vm_samples import unpack
 
 HOWTO = Path(ptanalyze.__file__).parents[1] / "docs" / "howto" / "plots.md"

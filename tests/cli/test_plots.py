@@ -9,8 +9,8 @@ import pytest
 import ptanalyze
 from one_line import is_one_line
 from plot_texts import readable
-from ptanalyze import plots
-from ptanalyze.bundled import bundled
+from ptanalyze.core.bundled import bundled
+from ptanalyze.show import plots
 
 NATIVE = ["linux", "interleave", "mitosis", "hydra", ("hydra", {"prefetch": 0}), "thp", "ideal"]
 NESTED = [

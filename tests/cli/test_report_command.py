@@ -9,7 +9,7 @@ import pytest
 
 import ptanalyze
 from one_line import is_one_line
-from ptanalyze.check import Finding
+from ptanalyze.capture.check import Finding
 from report_page import ReportPage
 
 
@@ -59,7 +59,7 @@ def test_errors_are_one_line_and_come_before_any_work(pt, small, tmp_path):
 
 
 def test_the_exit_code_is_that_of_check(pt, small, tmp_path, monkeypatch):
-    from ptanalyze import check
+    from ptanalyze.capture import check
 
     whole, gone = check.check_capture, Finding("dump: complete", 5, 1, "partial", "one page was gone")
     monkeypatch.setattr(check, "check_capture", lambda one: [*whole(one), gone])

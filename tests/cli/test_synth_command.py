@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ptanalyze.errors import UsageError
-from ptanalyze.synth.capture import must_fit
-from ptanalyze.synth.parameters import Parameters, parse_size
-from ptanalyze.synth.plan import plan
+from ptanalyze.capture.synth.capture import must_fit
+from ptanalyze.capture.synth.parameters import Parameters, parse_size
+from ptanalyze.capture.synth.plan import plan
+from ptanalyze.core.errors import UsageError
 
 SMALL = ("--size", "16M", "--accesses", "20000", "--munmap-every", "5000", "--mprotect-every", "7000")
 

@@ -9,9 +9,9 @@ import click
 import pytest
 from pages import DOCS
 
-from ptanalyze.bundled import bundled
 from ptanalyze.cli import COMMANDS
 from ptanalyze.cli import ptanalyze as program
+from ptanalyze.core.bundled import bundled
 from ptanalyze.policies import policies
 
 

@@ -13,8 +13,8 @@ import tomllib
 import pytest
 from pages import DOCS, PAGES, blocks, commands
 
-from ptanalyze.bundled import bundled
 from ptanalyze.cli import run
+from ptanalyze.core.bundled import bundled
 
 RUNNABLE = [page for page in PAGES if any(not block.not_run for block in blocks(page))]
 DATA = {"json": json.loads, "toml": tomllib.loads, "text": str}

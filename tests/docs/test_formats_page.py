@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from pages import DOCS
 
-from ptanalyze import snapshot
-from ptanalyze.bundled import bundled
+from ptanalyze.core import snapshot
+from ptanalyze.core.bundled import bundled
+from ptanalyze.core.trace import Event
 from ptanalyze.formats.tables_file import read_tree
 from ptanalyze.formats.trace_file import read_trace
 from ptanalyze.formats.trace_frames import ENDED
-from ptanalyze.trace import Event
 
 PAGE = (DOCS / "explanation" / "formats.md").read_text("utf-8")
 FIELD = re.compile(r"\| (\d+) \| (\d+) \| (\w+) \| `(\w+)` \|")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ptanalyze.bundled import bundled
-from ptanalyze.capture import open_capture
-from ptanalyze.locality import walk_locality
-from ptanalyze.machine import load_machine
+from ptanalyze.analysis.locality import walk_locality
+from ptanalyze.analysis.whatif import whatif
+from ptanalyze.core.bundled import bundled
+from ptanalyze.core.machine import load_machine
+from ptanalyze.formats.capture import open_capture
 from ptanalyze.policies import POLICIES
-from ptanalyze.whatif import whatif
 
 HERE = Path(__file__).parent
 NATIVE = (

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ptanalyze.capture import open_capture
-from ptanalyze.check import FAILED, PARTIAL, check_capture
+from ptanalyze.capture.check import FAILED, PARTIAL, check_capture
+from ptanalyze.core.snapshot import NO_PARENT
+from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import seal
-from ptanalyze.snapshot import NO_PARENT
 
 from .touched import LEAF_LEVEL, magic, read_log, translate
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ptanalyze.snapshot import NO_PARENT, Snapshot
+from ptanalyze.core.snapshot import NO_PARENT, Snapshot
 
 from . import images
 from .checks import snapshot_of

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ptanalyze.snapshot import NO_PARENT, Tree
+from ptanalyze.core.snapshot import NO_PARENT, Tree
 
 from .checks import equal_raw_memory, pages_hold_magic, placed_as_asked
 from .machine import Machine

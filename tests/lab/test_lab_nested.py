@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from ptanalyze import entries
-from ptanalyze.capture import open_capture
-from ptanalyze.check import FAILED, check_capture
-from ptanalyze.classify import classify
+from ptanalyze.analysis.classify import classify
+from ptanalyze.capture.check import FAILED, check_capture
+from ptanalyze.capture.vm.join import join
+from ptanalyze.core import pte as entries
+from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.vm_file import read_vm
-from ptanalyze.vm.join import join
 from ptanalyze.world.address_space import address_space
 
 from .checks import equal_raw_memory, pages_hold_magic, placed_as_asked, topology_is_the_machines

@@ -1,6 +1,6 @@
 """Twin of mm_steps, owners and kernels.faults: a process's memory as lists and dicts, one entry at a time."""
 
-from ptanalyze.trace import Event
+from ptanalyze.core.trace import Event
 
 TOP = 1 << 63
 CLEARING = {4, 9, 21, 24, 100, 101, 102}

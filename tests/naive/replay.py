@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from ptanalyze.trace import Event
+from ptanalyze.core.trace import Event
 
 from .memory_manager import Deaf, Memory
 from .policies import Fixed, Hydra

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ptanalyze import entries as E
+from ptanalyze.core import pte as E
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ptanalyze.capture.live.chase import measure_nodes, usable_nodes
+from ptanalyze.capture.live.native import native
 from ptanalyze.cli import run
-from ptanalyze.errors import UsageError
+from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.node_latency import read_latency
-from ptanalyze.recording.chase import measure_nodes, usable_nodes
-from ptanalyze.recording.native import native
 
 DUMPS = Path(__file__).resolve().parents[2] / "dumps"
 CPUS = sorted(os.sched_getaffinity(0))

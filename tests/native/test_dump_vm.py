@@ -15,13 +15,13 @@ import pytest
 
 from native.dumping import PTDUMP, assert_closed, leaves, running, state, wait_for
 from native.vms import HIGH, LOW, MIB, as_if_nested, build_vmm, need_kvm, ptdump_vm
-from ptanalyze.check import check_capture, exit_code
-from ptanalyze.errors import PartialDataError, UsageError
+from ptanalyze.capture.check import check_capture, exit_code
+from ptanalyze.capture.live.check_live import check_live
+from ptanalyze.capture.live.dump_vm import dump_vm, dump_vm_series
+from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.capture_dir import read_manifest
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.vm_file import read_vm
-from ptanalyze.recording.check_live import check_live
-from ptanalyze.recording.dump_vm import dump_vm, dump_vm_series
 
 pytestmark = pytest.mark.native
 BYTES = 64 * MIB
@@ -115,7 +115,7 @@ def test_tables_that_do_not_fit_in_memory_are_streamed_with_the_same_result(vmm,
 
 
 def test_a_capture_of_a_vm_is_sealed_private_and_checks_as_what_it_is(vm, tmp_path):
-    from ptanalyze.capture import open_capture
+    from ptanalyze.formats.capture import open_capture
 
     lines = dump_vm(vm[0], tmp_path / "host", stop=True)
     manifest = read_manifest(tmp_path / "host")

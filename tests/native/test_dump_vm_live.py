@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptanalyze.check.finding import FAILED, NOTE, OK, PARTIAL
-from ptanalyze.errors import PartialDataError, UsageError
+from ptanalyze.capture.check.finding import FAILED, NOTE, OK, PARTIAL
+from ptanalyze.capture.live.check_live import Pagemap, Slots, check_live, zero_frame
+from ptanalyze.core.errors import PartialDataError, UsageError
+from ptanalyze.core.snapshot import Topology, Tree
 from ptanalyze.formats.vm_file import HostDump, Root, Slot
-from ptanalyze.recording.check_live import Pagemap, Slots, check_live, zero_frame
-from ptanalyze.snapshot import Topology, Tree
 
 pytestmark = pytest.mark.native
 PAGE, REGION = 4096, 1 << 21

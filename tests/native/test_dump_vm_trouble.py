@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 from native.dumping import PTDUMP, running
 from native.vms import build_vmm, need_kvm, ptdump_vm
+from ptanalyze.capture.live.dump_vm import dump_vm
 from ptanalyze.cli.dump import command
-from ptanalyze.errors import PartialDataError, UsageError
+from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.vm_file import read_vm
-from ptanalyze.recording.dump_vm import dump_vm
 
 pytestmark = pytest.mark.native
 KVM_CREATE_VM = 0xAE01

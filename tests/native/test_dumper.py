@@ -15,11 +15,11 @@ from native.dumping import (
     running,
     state,
 )
-from ptanalyze import snapshot
+from ptanalyze.capture.live.dump import dump_process
+from ptanalyze.capture.live.topology import read_topology
+from ptanalyze.core import snapshot
 from ptanalyze.formats import tables_file
 from ptanalyze.formats.snapshot_file import read_snapshot
-from ptanalyze.recording.dump import dump_process
-from ptanalyze.recording.topology import read_topology
 
 pytestmark = pytest.mark.native
 MIB = 1 << 20
@@ -159,13 +159,13 @@ def test_pagemap_alone_gives_the_same_leaves_and_says_what_it_does_not_know(dump
 
 
 def test_without_ptdump_the_dump_falls_back_to_pagemap_and_says_why(target, tmp_path, monkeypatch):
-    import ptanalyze.recording.dump
-    from ptanalyze.errors import UsageError
+    import ptanalyze.capture.live.dump
+    from ptanalyze.core.errors import UsageError
 
     def nowhere(name):
         raise UsageError(f"{name}: not found; build it")
 
-    monkeypatch.setattr(ptanalyze.recording.dump, "native", nowhere)
+    monkeypatch.setattr(ptanalyze.capture.live.dump, "native", nowhere)
     lines = dump_process(target[0], tmp_path / "d")
     assert "not found; build it" in lines[0] and read_snapshot(tmp_path / "d").facts["method"] == "pagemap"
     with pytest.raises(UsageError, match="not found"):
@@ -177,7 +177,7 @@ def test_a_dump_joins_other_files_of_its_capture_but_never_replaces_tables(targe
     (tmp_path / "trace.ptt").write_text("here first")
     dump_process(target[0], tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["trace.ptt", *read_names()])
-    from ptanalyze.errors import UsageError
+    from ptanalyze.core.errors import UsageError
 
     with pytest.raises(UsageError, match="give a new one"):
         dump_process(target[0], tmp_path)

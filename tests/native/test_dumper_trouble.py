@@ -13,9 +13,9 @@ import time
 import pytest
 
 from native.dumping import PTDUMP, assert_closed, build, ptdump, running, state, wait_for
-from ptanalyze.errors import PartialDataError, UsageError
+from ptanalyze.capture.live.dump import dump_process
+from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.snapshot_file import read_snapshot
-from ptanalyze.recording.dump import dump_process
 
 pytestmark = pytest.mark.native
 SPARSE_GIB = 64  # 32,768 tables: long enough to be interrupted
@@ -54,7 +54,7 @@ def test_the_target_goes_on_and_no_file_stays_when_the_dumper_is_interrupted(big
 
 
 def test_the_target_goes_on_when_python_is_killed_while_it_pauses_it(big):
-    code = f"import time\nfrom ptanalyze.recording.pause import paused\nwith paused({big}): time.sleep(60)"
+    code = f"import time\nfrom ptanalyze.capture.live.pause import paused\nwith paused({big}): time.sleep(60)"
     python = subprocess.Popen([sys.executable, "-c", code])
     assert wait_for(lambda: state(big) == "T")
     python.kill()

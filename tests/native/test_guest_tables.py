@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from native.dumping import PROGRAMS, state
-from ptanalyze.capture import open_capture
-from ptanalyze.check import FAILED, check_capture
-from ptanalyze.errors import UsageError
-from ptanalyze.recording.guest_memory import GuestMemory
-from ptanalyze.recording.guest_tables import BEYOND, SEEN, SELF_MAP
-from ptanalyze.recording.guests import dump_guest_tables
-from ptanalyze.recording.qmp import Qmp, registers, slots_of
+from ptanalyze.capture.check import FAILED, check_capture
+from ptanalyze.capture.live.guest_memory import GuestMemory
+from ptanalyze.capture.live.guest_tables import BEYOND, SEEN, SELF_MAP
+from ptanalyze.capture.live.guests import dump_guest_tables
+from ptanalyze.capture.live.qmp import Qmp, registers, slots_of
+from ptanalyze.core.errors import UsageError
+from ptanalyze.formats.capture import open_capture
 
 pytestmark = pytest.mark.native
 ADDRESSES = {"header": 0x102000, "tables": 0x110000}

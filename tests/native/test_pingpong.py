@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from native.dumping import wait_for
+from ptanalyze.capture.live import cacheline
+from ptanalyze.capture.live.cacheline import cpu_list, measure
+from ptanalyze.capture.live.native import native
 from ptanalyze.cli import run
-from ptanalyze.errors import UsageError
+from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.latency_matrix import read_matrix
-from ptanalyze.recording import cacheline
-from ptanalyze.recording.cacheline import cpu_list, measure
-from ptanalyze.recording.native import native
 
 DUMPS = Path(__file__).resolve().parents[2] / "dumps"
 CPUS = sorted(os.sched_getaffinity(0))
@@ -232,7 +232,7 @@ def test_a_cpu_outside_the_affinity_of_the_process_is_refused():
 
 
 def test_without_the_tool_the_way_to_it_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr("ptanalyze.recording.native.BUILT_IN", ())
+    monkeypatch.setattr("ptanalyze.capture.live.native.BUILT_IN", ())
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
         UsageError, match="ptpingpong: not found; build it with `make -C dumps build/ptpingpong`"

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from native import tracing
-from ptanalyze.errors import PartialDataError, UsageError
+from ptanalyze.capture.live.record import record
+from ptanalyze.capture.live.tracers import Options
+from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.capture_dir import damaged_files, read_manifest
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.trace_file import read_trace
-from ptanalyze.recording.record import record
-from ptanalyze.recording.tracers import Options
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 and not os.environ.get("CI"), reason="reading page tables needs root"
@@ -91,7 +91,7 @@ def test_a_trace_that_hit_its_limit_is_partial_data(known, tmp_path):
 @pytest.mark.parametrize("handover", [True, False])
 def test_ctrl_c_leaves_a_whole_capture_up_to_that_moment(known, tmp_path, handover):
     code = (
-        "import sys; from ptanalyze.recording.record import record\n"
+        "import sys; from ptanalyze.capture.live.record import record\n"
         f"r = record([{known!r}, 'forever'], {str(tmp_path / 'c')!r}, dump={handover})\n"
         "print(r.held, r.interrupted, r.exit_status)"
     )
@@ -146,14 +146,14 @@ def test_a_region_of_interest_that_never_began_leaves_nothing(known, tmp_path):
 
 
 def test_a_missing_tool_says_how_to_build_it(known, tmp_path, monkeypatch):
-    monkeypatch.setattr("ptanalyze.recording.native.BUILT_IN", ())
+    monkeypatch.setattr("ptanalyze.capture.live.native.BUILT_IN", ())
     with pytest.raises(UsageError, match="make -C dumps"):
         record([known, "touch"], tmp_path / "c")
 
 
 def test_a_controller_that_dies_does_not_hold_the_program(known, tmp_path):
     call = f"record([{known!r}, 'forever'], {str(tmp_path / 'c')!r})"
-    code = f"from ptanalyze.recording.record import record\n{call}"
+    code = f"from ptanalyze.capture.live.record import record\n{call}"
     argv = [sys.executable, "-c", code]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment())
     process.stdout.readline()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from plot_texts import readable
-from ptanalyze import plots
 from ptanalyze.cli import run
+from ptanalyze.show import plots
 
 DUMPS = Path(__file__).resolve().parents[2] / "dumps"
 pytestmark = [

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from naive import decode as naive
 from native.tracing import ROOT
+from ptanalyze.core.trace import Event
 from ptanalyze.formats import trace_frames
-from ptanalyze.trace import Event
 
 
 class Field(ctypes.Structure):

@@ -11,9 +11,9 @@ import pytest
 
 from native import tracing
 from native.tracing import PAGES, counts, run, touched_once, traced, wait_written
-from ptanalyze.errors import CaptureError
+from ptanalyze.core.errors import CaptureError
+from ptanalyze.core.trace import Event
 from ptanalyze.formats.trace_file import read_trace
-from ptanalyze.trace import Event
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,9 @@ import fcntl
 import subprocess
 from pathlib import Path
 
+from ptanalyze.capture.live.native import native, qemu_plugin
+from ptanalyze.capture.live.tracers import qemu_command
 from ptanalyze.formats.trace_file import read_trace
-from ptanalyze.recording.native import native, qemu_plugin
-from ptanalyze.recording.tracers import qemu_command
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "tests/native/programs/known.c"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptanalyze.errors import CaptureError
+from ptanalyze.core.errors import CaptureError
 from ptanalyze.world.address_space import address_space, flatten, resolve
 from strategies import Page, build_snapshot, slot_of, snapshots
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.errors import CaptureError, UsageError
+from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.cost.calibrate import calibrate
+from ptanalyze.cost.closed_forms import Interval, Run, placement, run_cycles
+from ptanalyze.cost.fit import Shared, exposed_prior
 from ptanalyze.formats.calibration_file import read_calibration, write_calibration
 from ptanalyze.formats.node_latency import NodeLatency
-from ptanalyze.law.calibrate import calibrate
-from ptanalyze.law.closed_forms import Interval, Run, placement, run_cycles
-from ptanalyze.law.fit import Shared, exposed_prior
 
 LL = Run(1000.0, 350.0, 400.0)
 COMMON = Shared(

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze import cost
-from ptanalyze.errors import UsageError
+from ptanalyze.analysis.whatif import whatif
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.core.trace import Event
+from ptanalyze.cost import price as cost
+from ptanalyze.cost.calibrate import calibrate
+from ptanalyze.cost.closed_forms import Interval, Run
 from ptanalyze.kernels.replay import counters
-from ptanalyze.law.calibrate import calibrate
-from ptanalyze.law.closed_forms import Interval, Run
-from ptanalyze.machine import load_costs, load_machine
-from ptanalyze.trace import Event
-from ptanalyze.whatif import whatif
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from ptanalyze.errors import CaptureError, UsageError
+from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.atomic import atomic_write
 from ptanalyze.formats.capture_dir import MANIFEST, damaged_files, new_capture, read_manifest, seal
 

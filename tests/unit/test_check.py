@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from ptanalyze.check import FAILED, PARTIAL, Finding, exit_code
-from ptanalyze.check.tables import check_tables
-from ptanalyze.check.trace import check_trace
-from ptanalyze.snapshot import TORN
-from ptanalyze.trace import Event
+from ptanalyze.capture.check import FAILED, PARTIAL, Finding, exit_code
+from ptanalyze.capture.check.tables import check_tables
+from ptanalyze.capture.check.trace import check_trace
+from ptanalyze.core.snapshot import TORN
+from ptanalyze.core.trace import Event
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace
 
 VA = 0x7F00_0000_0000

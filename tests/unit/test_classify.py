@@ -12,9 +12,9 @@ from test_walker import every_touch_walks
 
 from naive.classify import classify as naive_classify
 from naive.classify import host_node, leaves, vma_of
-from ptanalyze.classify import Classification, classify, classify_walks
-from ptanalyze.errors import UsageError
-from ptanalyze.snapshot import VMA_DTYPE
+from ptanalyze.analysis.classify import Classification, classify, classify_walks
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.world.address_space import address_space
 from strategies import FRAMES_PER_NODE, Page, build_snapshot, build_trace, place, snapshots, traces
 

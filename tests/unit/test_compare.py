@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from ptanalyze.compare import compare
-from ptanalyze.errors import CaptureError, UsageError
+from ptanalyze.analysis.compare import compare
+from ptanalyze.analysis.whatif import whatif
+from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.formats.result_file import must_be_writable, read_rows, write_results
-from ptanalyze.machine import load_costs, load_machine
-from ptanalyze.whatif import whatif
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 

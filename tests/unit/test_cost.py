@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze import cost
+from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.cost import price as cost
 from ptanalyze.kernels.replay import counters
-from ptanalyze.machine import load_costs, load_machine
 from strategies import build_trace, small_machine
 
 COSTS = load_costs(load_machine("vmitosis-cascade-lake"))

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from naive import data_moves as naive
 from naive.memory_manager import Memory
 from naive.vmitosis_migrate import Migrating
+from ptanalyze.analysis.replay import replay, start
 from ptanalyze.kernels.steps import DATA, HOST_DATA
 from ptanalyze.policies import plan_for
-from ptanalyze.replay import replay, start
 from ptanalyze.world import data_moves
 from ptanalyze.world.data_moves import Moves, by_host
 from ptanalyze.world.thread_moves import move_threads

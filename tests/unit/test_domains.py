@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptanalyze.errors import UsageError
+from ptanalyze.analysis.replay import by_socket
+from ptanalyze.analysis.whatif import whatif
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import IPI, IPI_SAVED, RL, RR
-from ptanalyze.machine import load_costs, load_machine
 from ptanalyze.policies import plan_for
 from ptanalyze.policies.domains import domain_of, split
-from ptanalyze.replay import by_socket
-from ptanalyze.trace import Event
-from ptanalyze.whatif import whatif
 from replay_cases import HEAP, case, cases, run, world_of
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 

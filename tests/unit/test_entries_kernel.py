@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptanalyze import entries
+from ptanalyze.core import pte as entries
 from ptanalyze.kernels import entries as kernel
 
 ENTRY = st.integers(0, (1 << 64) - 1) | st.sampled_from([0, 1, 0x80, 0x100, 0x180, 0x800, 0x801, 7, 6])

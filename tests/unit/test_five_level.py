@@ -11,7 +11,7 @@ from test_walker import assert_as_naive
 
 from cold_walks import ask, cold_machine
 from naive.trees import leaf_map
-from ptanalyze.errors import UsageError
+from ptanalyze.core.errors import UsageError
 from ptanalyze.policies import plan_for
 from ptanalyze.world.world import World
 from strategies import build_snapshot, build_trace, place, small_machine, snapshots, traces

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from naive.classify import leaves
 from naive.fragmentation import fragmentation as naive_fragmentation
-from ptanalyze.errors import UsageError
-from ptanalyze.fragmentation import fragmentation, line_runs
-from ptanalyze.snapshot import VMA_DTYPE
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.world.address_space import address_space
+from ptanalyze.world.fragmentation import fragmentation, line_runs
 from strategies import Page, build_snapshot, snapshots
 
 GIB, MIB2, KIB4 = 1 << 30, 1 << 21, 1 << 12

@@ -1,77 +1,80 @@
-"""Six floors, arrows only downward: who may import whom inside the package."""
+"""Seven floors, arrows only downward: the table of rooms in data-path.md, and who may import whom."""
 
 import ast
+import re
 from graphlib import TopologicalSorter
 from pathlib import Path
-
-import pytest
 
 import ptanalyze
 
 PACKAGE = Path(ptanalyze.__file__).parent
-
-FLOORS = [
-    {"__init__", "errors", "bundled"},
-    {"trace", "machine", "kernels", "vcpu_groups", "law"},
-    {"snapshot", "walks", "entries", "result"},
-    {"formats", "world", "nested", "vm_fit", "tables", "progress", "units", "frames", "plots"},
-    {"capture", "policies", "check", "cost", "whatif_tables", "classify", "fragmentation"},
-    {"recording", "synth", "vm", "info", "walk", "replay", "static_whatif"},
-    {"whatif", "locality", "compare"},
-    {"sweep", "budget", "advise", "workload"},
-    {"validate", "report"},
-    {"api"},
-    {"cli", "__main__"},
-]
+PAGE = PACKAGE.parent / "docs" / "data-path.md"
+ROW = re.compile(r"^\| (\d) \| (.+?) \| .+ \|$", re.MULTILINE)
+FLOOR = {
+    name.strip(" `/"): int(floor)
+    for floor, rooms in ROW.findall(PAGE.read_text("utf-8"))
+    for name in rooms.split(",")
+}
+FILES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))
+}
 
 
-def modules():
-    return sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
-
-
-def floor_of(module):
-    top = module.split(".")[0] or "__init__"
-    found = [number for number, names in enumerate(FLOORS) if top in names]
-    assert found, f"{module} stands on no floor: give it one in FLOORS"
-    return found[0]
-
-
-def imported(path):
-    """Modules of this package that a file imports, dotted and relative to the package."""
-    here = list(path.with_suffix("").parts)
-    for node in ast.walk(ast.parse((PACKAGE / path).read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = here[: len(here) - node.level]
-            if node.module:
-                yield ".".join([*base, node.module])
-            else:
-                yield from (".".join([*base, name.name]) for name in node.names)
-
-
-@pytest.mark.parametrize("path", modules(), ids=str)
-def test_imports_point_downward(path):
-    own = floor_of(".".join(path.with_suffix("").parts))
-    for target in imported(path):
-        if target.split(".")[0] == path.with_suffix("").parts[0] or target in ("__version__", ""):
+def imported(module):
+    """Files that a file imports, relatively or absolutely, at its top or in a function, for types too."""
+    here = module.split(".")
+    for node in ast.walk(ast.parse(FILES[module].read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = ["ptanalyze", *here[: -node.level]] if node.level else []
+            start = ".".join([*above, *filter(None, [node.module])])
+            targets = [f"{start}.{alias.name}" for alias in node.names]
+        else:
             continue
-        assert floor_of(target) <= own, f"{path} imports {target} from a floor above"
+        for target in targets:
+            parts = target.split(".")
+            if parts[0] == "ptanalyze":
+                yield file_of(parts[1:])
 
 
-def test_no_two_rooms_lean_on_each_other():
-    rooms = {}
-    for path in modules():
-        own = path.with_suffix("").parts[0]
-        targets = {target.split(".")[0] for target in imported(path)}
-        rooms.setdefault(own, set()).update(targets - {own, "", "__version__"})
-    TopologicalSorter(rooms).prepare()
+def file_of(parts):
+    """The file behind a dotted name: a module, a package, or the one that defines the name."""
+    for end in range(len(parts), -1, -1):
+        for name in (".".join(parts[:end]), ".".join([*parts[:end], "__init__"])):
+            if name in FILES:
+                return name
+    raise AssertionError(parts)
 
 
-@pytest.mark.parametrize("path", [p for p in modules() if p.parts[0] == "kernels"], ids=str)
-def test_kernels_know_nothing_of_the_package(path):
-    assert all(target.split(".")[0] == "kernels" for target in imported(path))
+ARROWS = {module: {target for target in imported(module) if target != module} for module in FILES}
 
 
-@pytest.mark.parametrize("path", modules(), ids=str)
-def test_no_file_is_a_drawer_for_everything(path):
-    assert path.stem not in ("utils", "helpers", "misc", "common")
-    assert len((PACKAGE / path).read_text().splitlines()) <= 400
+def room(module):
+    return module.split(".")[0]
+
+
+def test_every_room_stands_on_a_floor_and_nothing_lies_loose():
+    assert {room(module) for module in FILES} == set(FLOOR)
+    assert sorted(set(FLOOR.values())) == list(range(1, 8))
+    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py"}
+
+
+def test_imports_point_downward():
+    wrong = [
+        f"{module} -> {target}"
+        for module, targets in ARROWS.items()
+        for target in targets
+        if room(module) != room(target) and FLOOR[room(target)] >= FLOOR[room(module)]
+    ]
+    assert not wrong
+
+
+def test_no_files_import_each_other_in_a_circle():
+    TopologicalSorter(ARROWS).prepare()
+
+
+def test_no_file_is_a_drawer_for_everything():
+    assert not {"utils", "helpers", "misc", "common"} & {module.split(".")[-1] for module in FILES}
+    long = {module: n for module in FILES if (n := len(FILES[module].read_text("utf-8").splitlines())) > 400}
+    assert not long

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import hydra_2d as naive
-from ptanalyze.errors import UsageError
+from ptanalyze.analysis.replay import replay, start
+from ptanalyze.analysis.whatif import whatif
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.kernels.replay import LL, LR, PTE_COPY, REPLICA_FAULT, RL, RR
 from ptanalyze.kernels.steps import HOST_DATA, TABLE_DATA, Steps
-from ptanalyze.machine import load_costs, load_machine
 from ptanalyze.policies import plan_for
-from ptanalyze.replay import replay, start
-from ptanalyze.whatif import whatif
 from replay_cases import HEAP, case, cases, events, reads_of, run, world_of
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 

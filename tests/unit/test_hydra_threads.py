@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from ptanalyze.core.trace import Event
+from ptanalyze.core.walks import Placement
 from ptanalyze.kernels.replay import LL, PTE_COPY, PTE_FANOUT, REPLICA_FAULT, RL
-from ptanalyze.trace import Event
-from ptanalyze.walks import Placement
 from replay_cases import HEAP, case, events, run
 from strategies import PAGE, REGION, build_snapshot, build_trace
 

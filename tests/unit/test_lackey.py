@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 
-from ptanalyze.errors import CaptureError
+from ptanalyze.core.errors import CaptureError
 from ptanalyze.formats import text_blocks
 from ptanalyze.formats.lackey import import_lackey
 from ptanalyze.formats.trace_file import read_trace

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latency_tables import SOCKETS, TABLE_4
-from ptanalyze.errors import CaptureError, PtanalyzeError
+from ptanalyze.analysis.cpu_groups import groups
+from ptanalyze.capture.live.cacheline import noisy_pairs
+from ptanalyze.core.errors import CaptureError, PtanalyzeError
 from ptanalyze.formats.latency_matrix import LatencyMatrix, Method, read_matrix, write_matrix
-from ptanalyze.recording.cacheline import noisy_pairs
-from ptanalyze.vcpu_groups import groups
 
 NAN = np.nan
 

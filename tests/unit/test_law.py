@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.errors import UsageError
-from ptanalyze.law.closed_forms import (
+from ptanalyze.core.errors import UsageError
+from ptanalyze.cost.closed_forms import (
     CONTENDED,
     LOCAL,
     ORDER,

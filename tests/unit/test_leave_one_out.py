@@ -4,18 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ptanalyze.errors import UsageError
-from ptanalyze.law.closed_forms import exposed_share, placement
-from ptanalyze.law.fit import shared
-from ptanalyze.law.leave_one_out import (
-    CONFIGURATION,
-    CONSTANT,
-    ONE_RUN,
-    TWO_RUNS,
-    leave_one_out,
-    summary,
-)
-from ptanalyze.law.reference import COLUMNS, FILES, LOCAL_RUN, reference, runs
+from ptanalyze.core.errors import UsageError
+from ptanalyze.cost.closed_forms import exposed_share, placement
+from ptanalyze.cost.fit import shared
+from ptanalyze.cost.leave_one_out import CONFIGURATION, CONSTANT, ONE_RUN, TWO_RUNS, leave_one_out, summary
+from ptanalyze.cost.reference import COLUMNS, FILES, LOCAL_RUN, reference, runs
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +56,7 @@ def test_the_runs_of_the_law_have_a_local_one_and_obey_it():
 
 
 def test_a_damaged_reference_file_is_named(tmp_path, monkeypatch):
-    from ptanalyze.law import reference as module
+    from ptanalyze.cost import reference as module
 
     monkeypatch.setattr(module, "bundled", lambda kind: tmp_path)
     reference.cache_clear()
@@ -89,8 +82,8 @@ def test_what_is_shared_does_not_know_the_workload_that_is_left_out(family, work
 
 def test_no_reference_value_of_a_workload_moves_its_own_prediction(monkeypatch):
     """Its remote runs are what is predicted: make them ten times as slow, and predictions stay."""
-    from ptanalyze.law import fit as law_fit
-    from ptanalyze.law import leave_one_out as loo
+    from ptanalyze.cost import fit as law_fit
+    from ptanalyze.cost import leave_one_out as loo
 
     def spoiled(family, use=("fit", "check")):
         found = runs(family, use)

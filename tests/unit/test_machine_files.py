@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from ptanalyze.bundled import bundled
-from ptanalyze.errors import UsageError
-from ptanalyze.machine import Costs, load_costs, load_machine, machine_names
+from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import Costs, load_costs, load_machine, machine_names
 
 COSTS = ["hydra-haswell", "server-2020"]
 NAMES = ["hydra-haswell", "ptemagnet-broadwell", "sapphire-rapids", "vmitosis-cascade-lake"]

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from ptanalyze.errors import UsageError
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import load_machine, machine_names
 from ptanalyze.formats.machine_file import with_latency, write_machine
 from ptanalyze.formats.node_latency import NodeLatency
-from ptanalyze.machine import load_machine, machine_names
 
 IDLE = np.array([[80.0, 130.0], [134.0, 82.0]])
 LOADED = np.array([[150.0, 300.0], [310.0, 160.0]])

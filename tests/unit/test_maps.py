@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.errors import CaptureError, PtanalyzeError
+from ptanalyze.core.errors import CaptureError, PtanalyzeError
 from ptanalyze.formats.maps import format_maps, parse_maps
 
 LINE = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ptanalyze.trace import Event
+from ptanalyze.core.trace import Event
 from ptanalyze.world.mm_events import invalidated, invalidations
 from strategies import build_trace
 

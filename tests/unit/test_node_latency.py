@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.errors import CaptureError, PtanalyzeError, UsageError
+from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.formats.node_latency import NodeLatency, read_latency, write_latency
 
 MLC = """Intel(R) Memory Latency Checker - v3.9

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ptanalyze import entries as E
+from ptanalyze.capture.live.pagemap import REGION, Leaves, add_huge, infer_tree, joined, to_entries
+from ptanalyze.core import pte as E
 from ptanalyze.formats.tables_file import read_tree, write_tree
-from ptanalyze.recording.pagemap import REGION, Leaves, add_huge, infer_tree, joined, to_entries
 
 PAGE = st.integers(0, 4 * 512 - 1)
 

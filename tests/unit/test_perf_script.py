@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from ptanalyze.errors import CaptureError
+from ptanalyze.core.errors import CaptureError
 from ptanalyze.formats.perf_script import import_perf_script
 from ptanalyze.formats.trace_file import read_trace
 

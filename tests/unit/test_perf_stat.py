@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.errors import CaptureError
+from ptanalyze.core.errors import CaptureError
+from ptanalyze.cost.closed_forms import Run
 from ptanalyze.formats.perf_stat import read_perf_stat
 from ptanalyze.formats.walk_counters import one_walker, read_run
-from ptanalyze.law.closed_forms import Run
 
 COUNTS = {
     "cycles": 540968049174,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.errors import UsageError
-from ptanalyze.trace import Event
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.trace import Event
 from ptanalyze.world.placement import place
 from strategies import build_topology, build_trace, small_machine
 

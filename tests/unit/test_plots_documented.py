@@ -7,14 +7,15 @@ import pytest
 
 import ptanalyze
 from plot_texts import written
-from ptanalyze import frames, plots
-from ptanalyze.check import check_capture
-from ptanalyze.law.leave_one_out import leave_one_out, summary
-from ptanalyze.machine import load_machine
+from ptanalyze.analysis import answers as frames
+from ptanalyze.capture.check import check_capture
+from ptanalyze.capture.vm.diff import diff
+from ptanalyze.capture.vm.fit import Fit, Share
+from ptanalyze.core.machine import load_machine
+from ptanalyze.cost.leave_one_out import leave_one_out, summary
+from ptanalyze.show import plots
 from ptanalyze.validate.run import validate
 from ptanalyze.validate.show import flat
-from ptanalyze.vm.diff import diff
-from ptanalyze.vm_fit import Fit, Share
 
 DRAWN = [name for name in plots.__all__ if name != "save"]
 
@@ -44,10 +45,10 @@ def tables(tmp_path_factory):
         "fragmentation": ptanalyze.fragmentation(vm, after=True),
         "latency": frames.latency_frame({"idle": machine.latency.idle}, range(machine.nodes)),
         "locality": ptanalyze.classify(vm),
-        "machines": ptanalyze.machines(),
+        "machines": ptanalyze.list_machines(),
         "page_table_map": pages,
         "pareto": found.frame,
-        "policies": ptanalyze.policies(),
+        "policies": ptanalyze.list_policies(),
         "prediction": ptanalyze.predict(calibration),
         "prediction_errors": summary(leave_one_out()),
         "reads": found.reads,

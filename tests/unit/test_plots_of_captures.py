@@ -6,13 +6,14 @@ import pytest
 
 import ptanalyze
 from plot_texts import readable, written
-from ptanalyze import frames, plots
-from ptanalyze.check import check_capture
-from ptanalyze.errors import UsageError
-from ptanalyze.plots.style import ink, node_looks
-from ptanalyze.vm.diff import diff
-from ptanalyze.vm_fit import Fit, Share
-from ptanalyze.walk import explain
+from ptanalyze.analysis import answers as frames
+from ptanalyze.analysis.walk import explain
+from ptanalyze.capture.check import check_capture
+from ptanalyze.capture.vm.diff import diff
+from ptanalyze.capture.vm.fit import Fit, Share
+from ptanalyze.core.errors import UsageError
+from ptanalyze.show import plots
+from ptanalyze.show.plots.style import ink, node_looks
 from strategies import Page, build_snapshot
 
 VA = 0x7F12_3456_7000

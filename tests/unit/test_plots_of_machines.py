@@ -6,10 +6,11 @@ import pytest
 
 import ptanalyze
 from plot_texts import readable, written
-from ptanalyze import frames, plots
-from ptanalyze.errors import UsageError
-from ptanalyze.law.leave_one_out import leave_one_out, summary
-from ptanalyze.machine import load_machine, machine_names
+from ptanalyze.analysis import answers as frames
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import load_machine, machine_names
+from ptanalyze.cost.leave_one_out import leave_one_out, summary
+from ptanalyze.show import plots
 from ptanalyze.validate.run import validate
 from ptanalyze.validate.show import flat
 
@@ -59,7 +60,7 @@ def test_cpus_without_groups_say_so():
 
 
 def test_machines_are_markers_at_their_latencies():
-    table = ptanalyze.machines()
+    table = ptanalyze.list_machines()
     figure = plots.machines(table)
     assert readable(figure)
     shown = {line.get_label(): line.get_xdata() for line in figure.axes[0].lines}
@@ -67,7 +68,7 @@ def test_machines_are_markers_at_their_latencies():
 
 
 def test_policies_have_a_dot_for_each_thing_they_act_on_and_need():
-    table = ptanalyze.policies()
+    table = ptanalyze.list_policies()
     figure = plots.policies(table)
     assert readable(figure)
     dots = sum(len(line.get_xdata()) for line in figure.axes[0].lines)
@@ -144,8 +145,8 @@ def test_what_has_no_ratio_is_counted_below(published):
 def test_empty_tables_are_one_line(published):
     for draw, table in (
         (plots.latency, frames.latency_frame({"idle": None}, ())),
-        (plots.machines, ptanalyze.machines().iloc[:0]),
-        (plots.policies, ptanalyze.policies().iloc[:0]),
+        (plots.machines, ptanalyze.list_machines().iloc[:0]),
+        (plots.policies, ptanalyze.list_policies().iloc[:0]),
         (plots.validation, published.assign(bound="at least")),
     ):
         with pytest.raises(UsageError, match="nothing to draw: "):

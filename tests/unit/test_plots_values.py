@@ -8,13 +8,13 @@ from matplotlib.colors import to_rgb
 
 import ptanalyze
 from plot_texts import clipped, overlapping, readable, written
-from ptanalyze import plots
-from ptanalyze.errors import UsageError
-from ptanalyze.machine import load_machine
-from ptanalyze.plots.labels import broken, policy_labels
-from ptanalyze.plots.page_table_map import COLUMNS, extents, pixels
-from ptanalyze.plots.pareto import on_front, priced
-from ptanalyze.plots.style import CLASSES, NODES, SERIES
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import load_machine
+from ptanalyze.show import plots
+from ptanalyze.show.plots.labels import broken, policy_labels
+from ptanalyze.show.plots.page_table_map import COLUMNS, extents, pixels
+from ptanalyze.show.plots.pareto import on_front, priced
+from ptanalyze.show.plots.style import CLASSES, NODES, SERIES
 
 MANY = [
     "linux", "first-touch", "interleave", "ideal", "mitosis", "wasp", "domains", "five-level", "thp",

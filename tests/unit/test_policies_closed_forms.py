@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptanalyze import cost
-from ptanalyze.errors import UsageError
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.trace import Event
+from ptanalyze.cost import price as cost
 from ptanalyze.kernels.replay import EVENT_KINDS, LL, PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT, RL
 from ptanalyze.policies import POLICIES, find
-from ptanalyze.trace import Event
 from replay_cases import HEAP, case, cases, events, run
 from strategies import PAGE, REGION, build_snapshot, build_trace
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.errors import UsageError
-from ptanalyze.law.calibrate import calibrate
-from ptanalyze.law.closed_forms import ORDER, ORDER_NATIVE, Run
-from ptanalyze.law.predict import NOISE, order, predict, predict_all
+from ptanalyze.core.errors import UsageError
+from ptanalyze.cost.calibrate import calibrate
+from ptanalyze.cost.closed_forms import ORDER, ORDER_NATIVE, Run
+from ptanalyze.cost.predict import NOISE, order, predict, predict_all
 
 LL = Run(1000.0, 350.0, 400.0, seconds=10.0)
 RRI = Run(2100.0, 900.0, 1000.0)

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from naive.classify import leaves
 from naive.ptemagnet import ptemagnet as naive_ptemagnet
-from ptanalyze.errors import UsageError
-from ptanalyze.fragmentation import fragmentation
-from ptanalyze.machine import load_costs
+from ptanalyze.analysis.whatif import whatif
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import load_costs
+from ptanalyze.core.snapshot import VMA_DTYPE
+from ptanalyze.core.trace import EVENT_DTYPE, Event
 from ptanalyze.policies import find, plan_for, ptemagnet
-from ptanalyze.snapshot import VMA_DTYPE
-from ptanalyze.trace import EVENT_DTYPE, Event
-from ptanalyze.whatif import whatif
+from ptanalyze.world.fragmentation import fragmentation
 from ptanalyze.world.reservations import reserve
 from ptanalyze.world.world import World, untouched
 from strategies import Page, build_snapshot, build_trace, place, small_machine, snapshots, traces

@@ -10,15 +10,16 @@ munmap; and that what Hydra's call costs does not depend on threads of other soc
 import numpy as np
 import pytest
 
-from ptanalyze import cost
+from ptanalyze.analysis.replay import replay, start
+from ptanalyze.analysis.system_calls import system_calls
+from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.core.trace import Event
+from ptanalyze.core.walks import Placement
+from ptanalyze.cost import price as cost
+from ptanalyze.cost.calls import SystemCalls
 from ptanalyze.kernels.replay import FAULT, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_NEW, counters
 from ptanalyze.kernels.steps import CALLS
-from ptanalyze.machine import load_costs, load_machine
 from ptanalyze.policies import plan_for
-from ptanalyze.replay import replay, start
-from ptanalyze.trace import Event
-from ptanalyze.walks import Placement
-from ptanalyze.world.system_calls import SystemCalls, system_calls
 from replay_cases import HEAP, case, world_of
 from strategies import PAGE, REGION, build_snapshot, build_trace
 

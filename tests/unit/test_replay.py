@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import replay as naive
+from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import FAULT
-from ptanalyze.trace import Event
 from replay_cases import HEAP, case, cases, events, reads_of, run
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace
 

@@ -10,12 +10,13 @@ from itertools import pairwise
 import pytest
 
 import ptanalyze
-from ptanalyze.api.report import studies
-from ptanalyze.bundled import bundled
-from ptanalyze.errors import CaptureError, UsageError
-from ptanalyze.plots.files import umask
-from ptanalyze.recording.import_foreign import import_capture
-from ptanalyze.report import Page, change, html
+from ptanalyze.capture.import_ import import_capture
+from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.show.plots.files import umask
+from ptanalyze.show.report import change
+from ptanalyze.show.report.page import Page, html
+from ptanalyze.show.report.write import studies
 from report_page import ReportPage
 
 SMALL = {"accesses": 1500, "init_trace": False}

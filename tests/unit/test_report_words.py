@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 import ptanalyze
-from ptanalyze.api.report import studies
-from ptanalyze.check import Finding
-from ptanalyze.report.cautions import cautions, listed, placement_alone, rival, second_sentence
-from ptanalyze.report.glossary import glossary, linked, policy_terms
-from ptanalyze.report.grid import LEAST, Column, grid, mebibytes, percent, ratio, word
-from ptanalyze.report.picture import smaller
+from ptanalyze.capture.check import Finding
+from ptanalyze.show.report.cautions import cautions, listed, placement_alone, rival, second_sentence
+from ptanalyze.show.report.glossary import glossary, linked, policy_terms
+from ptanalyze.show.report.grid import LEAST, Column, grid, mebibytes, percent, ratio, word
+from ptanalyze.show.report.picture import smaller
+from ptanalyze.show.report.write import studies
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_every_policy_and_term_has_a_meaning():
     known = [*policy_terms(), *glossary().terms]
     assert len({term.key for term in known}) == len(known)
     assert all(term.meaning.strip().endswith(".") for term in known)
-    assert {term.name for term in policy_terms()} == set(ptanalyze.policies()["policy"])
+    assert {term.name for term in policy_terms()} == set(ptanalyze.list_policies()["policy"])
     for term in known:
         assert "term-" in linked(f"a {term.name.split(',')[0].split(' ...')[0]} b"), term.name
 

@@ -11,10 +11,10 @@ from test_walker import assert_as_naive
 
 from cold_walks import ask
 from naive.trees import by_steps, leaf_map, shadow_pages
-from ptanalyze.errors import UsageError
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import LL, LR, PTE_WRITE, RL, RR, TABLE_FREE, TABLE_NEW, VM_EXIT
 from ptanalyze.policies import plan_for
-from ptanalyze.trace import Event
 from ptanalyze.world.world import World, untouched
 from replay_cases import HEAP, cases, run, world_of
 from strategies import (

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import static_whatif as naive
-from ptanalyze.errors import UsageError
+from ptanalyze.analysis.whatif import whatif
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.kernels.replay import LL, LR, RL, RR
-from ptanalyze.machine import load_costs, load_machine
-from ptanalyze.whatif import whatif
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, small_machine, snapshots
 

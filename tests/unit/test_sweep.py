@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.errors import UsageError
-from ptanalyze.machine import load_costs, load_machine
-from ptanalyze.sweep import frame, sweep, values
-from ptanalyze.whatif import whatif
+from ptanalyze.analysis.sweep import frame, sweep, values
+from ptanalyze.analysis.whatif import whatif
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import load_costs, load_machine
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 

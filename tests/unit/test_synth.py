@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import synth as naive
-from ptanalyze.capture import open_capture
-from ptanalyze.check import FAILED, PARTIAL, check_capture
+from ptanalyze.capture.check import FAILED, PARTIAL, check_capture
+from ptanalyze.capture.synth.capture import synthesize
+from ptanalyze.capture.synth.frames import frames_of
+from ptanalyze.capture.synth.parameters import Parameters
+from ptanalyze.capture.synth.plan import plan as plan_of
+from ptanalyze.capture.synth.space import ALL, START
+from ptanalyze.core.trace import Event
+from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.vm_file import read_vm
-from ptanalyze.synth.capture import synthesize
-from ptanalyze.synth.frames import frames_of
-from ptanalyze.synth.parameters import Parameters
-from ptanalyze.synth.plan import plan as plan_of
-from ptanalyze.synth.space import ALL, START
-from ptanalyze.trace import Event
 
 MIB = 1 << 20
 PAGE = 4096

@@ -3,21 +3,21 @@
 import numpy as np
 import pytest
 
-from ptanalyze.capture import open_capture
-from ptanalyze.classify import classify
+from ptanalyze.analysis.classify import classify
+from ptanalyze.analysis.locality import walk_locality
+from ptanalyze.capture.synth.capture import synthesize
+from ptanalyze.capture.synth.expected import fragmentation as expected_fragmentation
+from ptanalyze.capture.synth.expected import leaf_classes
+from ptanalyze.capture.synth.frames import frames_of
+from ptanalyze.capture.synth.layout import lay_out
+from ptanalyze.capture.synth.parameters import Parameters, parse_size
+from ptanalyze.capture.synth.plan import plan as plan_of
+from ptanalyze.capture.synth.space import START
+from ptanalyze.core.machine import load_machine
+from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.tables_file import enclosing_tables
-from ptanalyze.fragmentation import fragmentation
-from ptanalyze.locality import walk_locality
-from ptanalyze.machine import load_machine
-from ptanalyze.synth.capture import synthesize
-from ptanalyze.synth.expected import fragmentation as expected_fragmentation
-from ptanalyze.synth.expected import leaf_classes
-from ptanalyze.synth.frames import frames_of
-from ptanalyze.synth.layout import lay_out
-from ptanalyze.synth.parameters import Parameters, parse_size
-from ptanalyze.synth.plan import plan as plan_of
-from ptanalyze.synth.space import START
 from ptanalyze.world.address_space import address_space
+from ptanalyze.world.fragmentation import fragmentation
 
 MIB = 1 << 20
 NODES = 4

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import synth as naive
-from ptanalyze.errors import UsageError
+from ptanalyze.capture.synth.frames import frames_of
+from ptanalyze.capture.synth.parameters import Parameters, parse_size
+from ptanalyze.capture.synth.patterns import half_bits, page_source
+from ptanalyze.capture.synth.plan import plan as plan_of
+from ptanalyze.core.errors import UsageError
 from ptanalyze.kernels import draws as kernels
-from ptanalyze.synth.frames import frames_of
-from ptanalyze.synth.parameters import Parameters, parse_size
-from ptanalyze.synth.patterns import half_bits, page_source
-from ptanalyze.synth.plan import plan as plan_of
 
 MIB = 1 << 20
 WORD = st.integers(0, (1 << 32) - 1)

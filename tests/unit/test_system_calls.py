@@ -6,15 +6,15 @@ from collections import Counter
 import numpy as np
 from hypothesis import given, settings
 
+from ptanalyze.analysis.replay import replay, start
+from ptanalyze.analysis.system_calls import system_calls
+from ptanalyze.analysis.whatif import replayed
+from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import IPI, IPI_SAVED, PTE_WRITE
 from ptanalyze.kernels.steps import CALLS
-from ptanalyze.machine import load_costs, load_machine
 from ptanalyze.policies import plan_for
-from ptanalyze.replay import replay, start
-from ptanalyze.trace import Event
-from ptanalyze.whatif import replayed
-from ptanalyze.whatif_tables import print_results
-from ptanalyze.world.system_calls import system_calls
+from ptanalyze.show.whatif import print_results
 from replay_cases import HEAP, case, cases, world_of
 from strategies import PAGE, build_snapshot, build_trace
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.tables import Column, column, distinct, pieces, plain, print_json, print_rows, print_sections
+from ptanalyze.formats.json_text import plain
+from ptanalyze.show.terminal import Column, column, distinct, pieces, print_json, print_rows, print_sections
 
 WIDE_ROWS = [
     {"policy": name, **{f"quantity {k}": 1000 * k for k in range(20)}}

@@ -22,12 +22,12 @@ from naive.trees import (
     stays_small,
     summary,
 )
-from ptanalyze.errors import UsageError
+from ptanalyze.analysis.replay import start
+from ptanalyze.analysis.whatif import whatif
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Tree
 from ptanalyze.kernels.replay import LL, RR
 from ptanalyze.policies import plan_for
-from ptanalyze.replay import start
-from ptanalyze.snapshot import VMA_DTYPE, Snapshot, Tree
-from ptanalyze.whatif import whatif
 from ptanalyze.world import huge_pages
 from ptanalyze.world.world import World, untouched
 from strategies import (

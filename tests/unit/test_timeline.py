@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ptanalyze.analysis.replay import replay, start
+from ptanalyze.analysis.whatif import whatif
 from ptanalyze.cli import run as run_command
-from ptanalyze.errors import UsageError
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import load_costs
+from ptanalyze.core.trace import Event
 from ptanalyze.kernels.steps import DATA, FLUSH, RUN
-from ptanalyze.machine import load_costs
 from ptanalyze.policies import plan_for
-from ptanalyze.replay import replay, start
-from ptanalyze.trace import Event
-from ptanalyze.whatif import whatif
 from ptanalyze.world.data_moves import Moves, moves_from, moves_notes
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.thread_moves import move_threads
@@ -172,7 +172,7 @@ def command(capfd, *arguments):
 def vm(tmp_path):
     import shutil
 
-    from ptanalyze.bundled import bundled
+    from ptanalyze.core.bundled import bundled
 
     return shutil.copytree(bundled("samples") / SAMPLE, tmp_path / "vm")
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive.tlb import NaiveTlb
-from ptanalyze.trace import Event
+from ptanalyze.core.trace import Event
 from ptanalyze.world import tlb_filter
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.mm_events import invalidations

@@ -5,8 +5,8 @@ import os
 import numpy as np
 import pytest
 
-from ptanalyze.errors import CaptureError, UsageError
-from ptanalyze.trace import Touches
+from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.trace import Touches
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
 from ptanalyze.world.tlb_filter import filter_trace

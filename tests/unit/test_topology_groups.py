@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from latency_tables import SOCKETS, TABLE_4
 from naive import topology as naive
+from ptanalyze.analysis.cpu_groups import groups, level, levels, mean_latencies
+from ptanalyze.capture.live import kernel_groups as kernel
+from ptanalyze.capture.live.cacheline import cpu_list, parse_cpu_list
+from ptanalyze.capture.live.kernel_groups import kernel_groups, mirrored
 from ptanalyze.cli import run
-from ptanalyze.errors import CaptureError, UsageError
+from ptanalyze.core.cpu_pairs import GAP, known_pairs
+from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.latency_matrix import parse_table
-from ptanalyze.recording import kernel_groups as kernel
-from ptanalyze.recording.cacheline import cpu_list, parse_cpu_list
-from ptanalyze.recording.kernel_groups import kernel_groups, mirrored
-from ptanalyze.vcpu_groups import GAP, groups, known_pairs, level, levels, mean_latencies
 
 NAN = np.nan
 

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import decode as naive
-from ptanalyze.errors import CaptureError
+from ptanalyze.core.errors import CaptureError
+from ptanalyze.core.trace import Event
 from ptanalyze.formats.trace_file import read_trace
 from ptanalyze.formats.trace_frames import FRAME_DTYPE, HEADER_BYTES, HEADER_DTYPE, PAYLOAD_DTYPE
 from ptanalyze.formats.trace_writer import trace_writer, write_trace
 from ptanalyze.kernels import decode
-from ptanalyze.trace import Event
 
 PAGES = st.one_of(
     st.integers(0, 12),

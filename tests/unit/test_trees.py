@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive.trees import by_steps, leaf_map
-from ptanalyze import entries as bits
+from ptanalyze.core import pte as bits
 from ptanalyze.formats.tables_file import read_tree, write_tree
 from ptanalyze.world.address_space import flatten, host_index
 from ptanalyze.world.trees import (

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze import cost
+from ptanalyze.core.machine import Latency, load_costs, load_machine
+from ptanalyze.cost import price as cost
+from ptanalyze.cost.calls import SystemCalls
 from ptanalyze.kernels.replay import EVENT_KINDS, counters
 from ptanalyze.kernels.steps import CALLS
-from ptanalyze.machine import Latency, load_costs, load_machine
-from ptanalyze.world.system_calls import SystemCalls
 from strategies import small_machine
 
 COSTS = load_costs(load_machine("vmitosis-cascade-lake"))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.errors import UsageError
-from ptanalyze.law.closed_forms import Interval
+from ptanalyze.core.errors import UsageError
+from ptanalyze.cost.closed_forms import Interval
 from ptanalyze.validate import published as files
 from ptanalyze.validate.published import Figure, Paper, published
 from ptanalyze.validate.row import (

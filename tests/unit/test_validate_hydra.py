@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.trace import Event
+from ptanalyze.core.trace import Event
 from ptanalyze.validate import hydra_calls, hydra_placement, hydra_tables
 from ptanalyze.validate.allocators import TOP, Holes, allocations
 from ptanalyze.validate.bench import bench

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ptanalyze.machine import load_machine
+from ptanalyze.core.machine import load_machine
 from ptanalyze.validate import mitosis_law, vmitosis_tables, vmitosis_thin
 from ptanalyze.validate.bench import bench
 from ptanalyze.validate.calls import million_entries_per_second

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from test_vm_join import VA, host_dump, two_roots, write_both
 
-from ptanalyze.capture import open_capture
-from ptanalyze.check import FAILED, NOTE, PARTIAL, check_capture
-from ptanalyze.check.vm import check_host, check_joined
+from ptanalyze.capture.check import FAILED, NOTE, PARTIAL, check_capture
+from ptanalyze.capture.check.vm import check_host, check_joined
+from ptanalyze.capture.describe import describe
+from ptanalyze.capture.vm.join import join, put_together
 from ptanalyze.cli import run
-from ptanalyze.errors import UsageError
+from ptanalyze.core.errors import UsageError
+from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import seal
 from ptanalyze.formats.vm_file import Root, Slot, Vcpu
-from ptanalyze.info import describe
-from ptanalyze.vm.join import join, put_together
 from strategies import PAGE, Page, build_snapshot, build_tree, frames_on
 
 

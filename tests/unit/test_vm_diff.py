@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from test_vm_join import VA, two_roots, write_both
 
 from naive.diff import diff as naive
-from ptanalyze.capture import open_capture
+from ptanalyze.capture.vm.diff import diff, diff_trees
+from ptanalyze.capture.vm.join import join
 from ptanalyze.cli import run
-from ptanalyze.errors import UsageError
+from ptanalyze.core.errors import UsageError
+from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import seal
 from ptanalyze.formats.snapshot_file import write_snapshot
-from ptanalyze.vm.diff import diff, diff_trees
-from ptanalyze.vm.join import join
 from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on, trees
 
 

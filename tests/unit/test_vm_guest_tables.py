@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive.guest_tables import read_guest_tables as naive
-from ptanalyze.check.tables import check_tree
-from ptanalyze.errors import UsageError
+from ptanalyze.capture.check.tables import check_tree
+from ptanalyze.capture.live.guest_memory import GuestMemory
+from ptanalyze.capture.live.guest_tables import BEYOND, LIMIT, SEEN, SELF_MAP, read_guest_tables
+from ptanalyze.capture.live.guests import Space, address_spaces, is_pti_pair
+from ptanalyze.capture.live.qmp import Registers
+from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.tables_file import read_tree, write_tree
-from ptanalyze.recording.guest_memory import GuestMemory
-from ptanalyze.recording.guest_tables import BEYOND, LIMIT, SEEN, SELF_MAP, read_guest_tables
-from ptanalyze.recording.guests import Space, address_spaces, is_pti_pair
-from ptanalyze.recording.qmp import Registers
 from strategies import Page, build_tree, trees
 
 TABLE, HUGE = 0x67, 0xE7

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 
 from naive.classify import leaves
 from naive.walker import Dimension
-from ptanalyze import vm_fit as fitting
-from ptanalyze.capture import open_capture
+from ptanalyze.capture.vm import fit as fitting
+from ptanalyze.capture.vm.fit import Fit, Share, Slots, fit, refuse_strangers
+from ptanalyze.capture.vm.join import join
 from ptanalyze.cli import run
-from ptanalyze.errors import CaptureError, PtanalyzeError, UsageError
+from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
+from ptanalyze.core.snapshot import NO_PARENT, Snapshot, Topology, Tree
+from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import seal
 from ptanalyze.formats.snapshot_file import read_snapshot, write_snapshot
 from ptanalyze.formats.tables_file import read_tree, write_tree
 from ptanalyze.formats.trace_writer import trace_writer
 from ptanalyze.formats.vm_file import HostDump, Root, Slot, Vcpu, read_vm, write_vm
-from ptanalyze.nested import Nested
-from ptanalyze.snapshot import NO_PARENT, Snapshot, Topology, Tree
-from ptanalyze.vm.join import join
-from ptanalyze.vm_fit import Fit, Share, Slots, fit, refuse_strangers
+from ptanalyze.world.nested import Nested
 from ptanalyze.world.placement import place
 from strategies import (
     PAGE,

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from ptanalyze.errors import UsageError
-from ptanalyze.recording import qmp as client
-from ptanalyze.recording.qmp import Qmp, registers, slots_of
+from ptanalyze.capture.live import qmp as client
+from ptanalyze.capture.live.qmp import Qmp, registers, slots_of
+from ptanalyze.core.errors import UsageError
 
 GREETING = b'{"QMP": {}}\r\n{"return": {}}\r\n'
 

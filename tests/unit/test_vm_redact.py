@@ -13,23 +13,23 @@ from test_vm_join import VA, host_dump, write_both
 from test_walker import passes
 
 from naive.classify import leaves
-from ptanalyze.bundled import bundled
-from ptanalyze.capture import open_capture
-from ptanalyze.check import FAILED, check_capture
-from ptanalyze.check.tables import check_tables
-from ptanalyze.classify import classify
+from ptanalyze.analysis.classify import classify
+from ptanalyze.analysis.walk import explain
+from ptanalyze.capture.check import FAILED, check_capture
+from ptanalyze.capture.check.tables import check_tables
+from ptanalyze.capture.describe import describe
+from ptanalyze.capture.vm.frame_map import frame_map
+from ptanalyze.capture.vm.join import join
+from ptanalyze.capture.vm.redact import redact
 from ptanalyze.cli import run
-from ptanalyze.errors import UsageError
+from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.snapshot import Node, Topology
+from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import seal
 from ptanalyze.formats.snapshot_file import write_snapshot
 from ptanalyze.formats.trace_frames import HEADER_BYTES, map_file, read_header
 from ptanalyze.formats.vm_file import Root, Vcpu, write_vm
-from ptanalyze.info import describe
-from ptanalyze.snapshot import Node, Topology
-from ptanalyze.vm.frame_map import frame_map
-from ptanalyze.vm.join import join
-from ptanalyze.vm.redact import redact
-from ptanalyze.walk import explain
 from ptanalyze.world.address_space import address_space
 from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on, snapshots, traces
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from naive.nested import Pointers, published_counts
-from ptanalyze.capture import open_capture
-from ptanalyze.check import FAILED, check_capture
-from ptanalyze.classify import classify
-from ptanalyze.nested import Nested
-from ptanalyze.walk import explain
+from ptanalyze.analysis.classify import classify
+from ptanalyze.analysis.walk import explain
+from ptanalyze.capture.check import FAILED, check_capture
+from ptanalyze.formats.capture import open_capture
 from ptanalyze.world.address_space import address_space
+from ptanalyze.world.nested import Nested
 from samples import touched
 from vm_samples import NAMES, joined
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from naive import replay as naive
 from naive.misplaced import Misplaced
-from ptanalyze.errors import UsageError
+from ptanalyze.analysis.replay import start
+from ptanalyze.analysis.whatif import whatif
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Tree
 from ptanalyze.kernels.replay import LL, LR, PTE_FANOUT, PTE_WRITE, RL, RR
-from ptanalyze.machine import load_costs, load_machine
 from ptanalyze.policies import plan_for
 from ptanalyze.policies.misplaced import drawn
-from ptanalyze.replay import start
-from ptanalyze.snapshot import VMA_DTYPE, Snapshot, Tree
-from ptanalyze.whatif import whatif
 from ptanalyze.world.world import untouched
 from replay_cases import HEAP, cases, events, reads_of, run
 from strategies import PAGE, build_snapshot, build_topology, build_trace, small_machine

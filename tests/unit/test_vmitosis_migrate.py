@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from ptanalyze import cost
-from ptanalyze.errors import UsageError
+from ptanalyze.analysis.whatif import whatif
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import load_costs
+from ptanalyze.core.trace import Event
+from ptanalyze.cost import price as cost
 from ptanalyze.kernels.replay import LL, LR, RL, RR
-from ptanalyze.machine import load_costs
 from ptanalyze.policies import find
-from ptanalyze.trace import Event
-from ptanalyze.whatif import whatif
 from ptanalyze.world.data_moves import Moves
 from replay_cases import HEAP
 from strategies import FRAMES_PER_NODE, PAGE, REGION, Page, build_snapshot, build_trace, small_machine

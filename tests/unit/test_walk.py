@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptanalyze.errors import UsageError
-from ptanalyze.snapshot import UNKNOWN_NODE
-from ptanalyze.walk import explain
+from ptanalyze.analysis.walk import explain
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.snapshot import UNKNOWN_NODE
 from strategies import FRAMES_PER_NODE, Page, build_snapshot
 
 VA = 0x7F12_3456_7000

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive.walker import Walker
-from ptanalyze.trace import Event
-from ptanalyze.walks import WalkStream
+from ptanalyze.core.trace import Event
+from ptanalyze.core.walks import WalkStream
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
 from ptanalyze.world.mm_events import invalidations

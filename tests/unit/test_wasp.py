@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptanalyze.errors import UsageError
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import Latency
 from ptanalyze.kernels.replay import EVENT_KINDS, FAULT, LL, LR, PTE_FANOUT, PTE_WRITE
-from ptanalyze.machine import Latency
 from ptanalyze.policies.wasp import steering
 from replay_cases import HEAP, case, cases, run
 from strategies import build_snapshot, build_trace, small_machine

@@ -9,8 +9,8 @@ from importlib import import_module
 
 import click
 
-from .. import __version__
-from ..errors import PtanalyzeError
+from ..core.errors import PtanalyzeError
+from ..core.version import __version__
 
 # subcommand -> module of this package that defines it as `command`
 COMMANDS = {

@@ -11,7 +11,7 @@ from .plotting import draw_results, plot_option
 from .replaying import arguments, budget_options, limits, replay_options
 
 if TYPE_CHECKING:
-    from ..advise import Advice, Report
+    from ..analysis.advise import Advice, Report
 
 
 @click.command("advise")
@@ -36,8 +36,8 @@ def command(
 
     Example: ptanalyze advise app --memory 1% --updates 2%
     """
-    from ..api import advise
-    from ..progress import progress_bar
+    from ..analysis.replays import advise
+    from ..show.progress import progress_bar
 
     opened, how = arguments(capture, **options)
     with progress_bar() as progress:
@@ -48,7 +48,7 @@ def command(
 
 
 def show(report: Report) -> None:
-    from ..tables import console, print_rows
+    from ..show.terminal import console, print_rows
 
     print_rows("Policies, fastest first, those over the budget last", [row_of(one) for one in report.ranked])
     out = console()
@@ -79,7 +79,7 @@ def row_of(one: Advice) -> dict[str, Any]:
 
 
 def show_json(report: Report) -> None:
-    from ..tables import print_json
+    from ..show.terminal import print_json
 
     print_json(
         "advise",

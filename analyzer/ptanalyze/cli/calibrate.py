@@ -11,8 +11,8 @@ from .options import complete_machines, json_option
 from .plotting import plot_option, write_plot
 
 if TYPE_CHECKING:
-    from ..law.calibration import Calibration
-    from ..law.closed_forms import Interval
+    from ..cost.calibration import Calibration
+    from ..cost.closed_forms import Interval
 
 
 @click.command("calibrate")
@@ -49,7 +49,7 @@ def command(
     they cost, a contended one (RRI) most surely. Count cycles:u, dtlb_load_misses.walk_pending:u,
     dtlb_store_misses.walk_pending:u, ept.walk_pending:u. Then: ptanalyze predict FILE.toml
     """
-    from ..api import calibrate
+    from ..analysis.run_time import calibrate
     from ..formats.calibration_file import write_calibration
 
     if output is not None:
@@ -61,7 +61,8 @@ def command(
         write_calibration(output, calibration)
     show(calibration, as_json)
     if plot:
-        from .. import frames, plots
+        from ..analysis import answers as frames
+        from ..show import plots
 
         write_plot(plot, plots.coefficients(frames.coefficients_frame(calibration)))
     if output is not None:
@@ -69,7 +70,7 @@ def command(
 
 
 def check_output(output: str) -> None:
-    from ..errors import UsageError
+    from ..core.errors import UsageError
 
     path = Path(output)
     if path.suffix != ".toml" or path.is_dir() or not path.parent.is_dir():
@@ -80,11 +81,11 @@ def write_machine_file(
     path: str, machine: str | None, latency_file: str | None, local_ns: float | None
 ) -> None:
     """The machine asked for (or the reference one), with measured latencies."""
-    from ..errors import UsageError
+    from ..core.errors import UsageError
+    from ..core.machine import load_machine
+    from ..cost.calibrate import REFERENCE_MACHINE
     from ..formats.machine_file import with_latency, write_machine
     from ..formats.node_latency import read_latency
-    from ..law.calibrate import REFERENCE_MACHINE
-    from ..machine import load_machine
 
     if latency_file is None:
         raise UsageError(f"--write-machine {path}: needs --latency, what `ptanalyze topology latency` wrote")
@@ -96,7 +97,7 @@ def write_machine_file(
 def show(calibration: Calibration, as_json: bool) -> None:
     import msgspec
 
-    from ..tables import console, number, print_json, print_sections
+    from ..show.terminal import console, number, print_json, print_sections
 
     if as_json:
         print_json("calibration", msgspec.to_builtins(calibration))

@@ -30,9 +30,9 @@ def command(capture: str | None, live: int | None, plot: str | None, as_json: bo
     from dataclasses import asdict
     from itertools import chain
 
-    from ..check import check_capture, exit_code
-    from ..recording.check_live import check_live
-    from ..tables import console, number, print_json
+    from ..capture.check import check_capture, exit_code
+    from ..capture.live.check_live import check_live
+    from ..show.terminal import console, number, print_json
 
     findings = []
     out = console()
@@ -45,7 +45,8 @@ def command(capture: str | None, live: int | None, plot: str | None, as_json: bo
     if as_json:
         print_json("check", [asdict(finding) for finding in findings])
     if plot:
-        from .. import frames, plots
+        from ..analysis import answers as frames
+        from ..show import plots
 
         table = frames.findings_frame(findings)
         table.attrs["provenance"] = {"capture": str(opened.directory)}

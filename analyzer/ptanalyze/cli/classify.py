@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..bundled import DEFAULT_MACHINE
-from ..errors import UsageError
+from ..core.bundled import DEFAULT_MACHINE
+from ..core.errors import UsageError
 from .options import capture_argument, complete_machines, json_option, open_or_default
 from .plotting import draw_tables, plot_option, write_plot
 
 if TYPE_CHECKING:
-    from ..classify import Classification
+    from ..analysis.classify import Classification
 
 WEIGHTS = ("leaf", "4k", "walks")
 
@@ -60,8 +60,8 @@ def command(
 
     By mapped pages as in the vMitosis paper (section 2.2, Figure 2), and weighted by the trace's TLB misses.
     """
-    from ..api.captures import classified
-    from ..progress import progress_bar
+    from ..analysis.captures import classified
+    from ..show.progress import progress_bar
 
     opened = open_or_default(capture)
     weights = weights or (("leaf", "walks") if opened.has_trace and by != "thread" else ("leaf",))
@@ -78,7 +78,8 @@ def command(
     if plot and plot_kind == "map":
         draw_tables(plot, plot_kind, opened)
     elif plot:
-        from .. import frames, plots
+        from ..analysis import answers as frames
+        from ..show import plots
 
         said = {"capture": str(opened.directory)}
         write_plot(plot, plots.locality(frames.classes_frame([seen for seen, _ in found], said)))
@@ -91,7 +92,7 @@ def title(weight: str, how: dict[str, str]) -> str:
 
 
 def show(found: list[tuple[Classification, str]], as_json: bool, as_csv: bool) -> None:
-    from ..tables import console, print_json, print_rows
+    from ..show.terminal import console, print_json, print_rows
 
     if as_json:
         print_json("classify", [as_record(seen, title) for seen, title in found])

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import CaptureError
+from ..core.errors import CaptureError
 from .options import json_option
 from .plotting import plot_option, write_plot
 from .replaying import arguments, pair_of, replay_options
 
 if TYPE_CHECKING:
-    from ..compare import Comparison
+    from ..analysis.compare import Comparison
 
 
 @click.command("compare")
@@ -30,12 +30,13 @@ def command(a: str, b: str, exact: bool, plot: str | None, as_json: bool, **opti
 
     Example: ptanalyze compare app@mitosis app@hydra
     """
-    from ..compare import compare
+    from ..analysis.compare import compare
 
     found = compare(rows_of(a, options), rows_of(b, options))
     show(found, a, b, as_json)
     if plot:
-        from .. import frames, plots
+        from ..analysis import answers as frames
+        from ..show import plots
 
         write_plot(plot, plots.comparison(frames.differences_frame(found), a, b))
     if exact and not found.exact:
@@ -44,9 +45,9 @@ def command(a: str, b: str, exact: bool, plot: str | None, as_json: bool, **opti
 
 def rows_of(source: str, options: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows of a results file, or of a capture's replay under the policy named after the @."""
-    from ..api import replay
+    from ..analysis.replays import replay
     from ..formats.result_file import read_rows
-    from ..progress import progress_bar
+    from ..show.progress import progress_bar
 
     if source.endswith((".json", ".parquet")):
         return read_rows(source)
@@ -59,7 +60,7 @@ def rows_of(source: str, options: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def show(found: Comparison, a: str, b: str, as_json: bool) -> None:
-    from ..tables import console, print_json, print_rows
+    from ..show.terminal import console, print_json, print_rows
 
     if as_json:
         rows = [{**d._asdict(), "change": d.change, "ratio": d.ratio} for d in found.differences]
@@ -86,7 +87,7 @@ def show(found: Comparison, a: str, b: str, as_json: bool) -> None:
 
 
 def shown(value: Any) -> str:
-    from ..tables import number
+    from ..show.terminal import number
 
     if isinstance(value, float) and value.is_integer():
         value = int(value)

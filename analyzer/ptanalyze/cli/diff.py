@@ -18,9 +18,9 @@ def command(before: str, after: str, plot: str | None, as_json: bool) -> None:
 
     By tree, level and node. A page moved when another frame holds the table of the same addresses.
     """
-    from ..api import load
-    from ..tables import console, print_json, print_rows
-    from ..vm.diff import diff
+    from ..capture.vm.diff import diff
+    from ..formats.capture import load
+    from ..show.terminal import console, print_json, print_rows
 
     found = diff(load(before), load(after))
     rows = [row for tree in found for row in tree.rows()]
@@ -33,7 +33,8 @@ def command(before: str, after: str, plot: str | None, as_json: bool) -> None:
             print_rows("Table pages by node", moves, "- : created or gone")
         console().print(f"{sum(tree.changed for tree in found):,} table pages changed")
     if plot:
-        from .. import frames, plots
+        from ..analysis import answers as frames
+        from ..show import plots
 
         table = frames.changes_frame(found)
         table.attrs["provenance"] = {"capture": f"from {Path(before).name} to {Path(after).name}"}

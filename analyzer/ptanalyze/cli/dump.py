@@ -31,10 +31,10 @@ def dump_process(
     Needs CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYS_ADMIN (root). Without eBPF only the mapped pages
     are known, not where the table pages are; the capture says so and the exit code is 3.
     """
-    from ..errors import CaptureError, PartialDataError
+    from ..capture.live.dump import dump_process as dump
+    from ..core.errors import CaptureError, PartialDataError
     from ..formats.capture_dir import new_capture, seal
     from ..formats.snapshot_file import read_snapshot
-    from ..recording.dump import dump_process as dump
 
     options = {} if retries is None else {"retries": retries}
     lines, disagrees = [], None
@@ -81,7 +81,7 @@ def dump_vm(
     (root). Join the result with a dump made inside the guest: ptanalyze join HOST GUEST -o VM. Without anyone
     inside, --qmp SOCKET --guest-tables reads the tables that its vCPUs use now, into OUTPUT/cr3-FRAME.
     """
-    from ..recording import dump_vm as dump
+    from ..capture.live import dump_vm as dump
 
     if guest_tables != (qmp is not None):
         raise click.UsageError("--guest-tables and --qmp SOCKET go together")

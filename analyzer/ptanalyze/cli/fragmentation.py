@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from ..bundled import DEFAULT_MACHINE
+from ..core.bundled import DEFAULT_MACHINE
 from .options import capture_argument, complete_machines, json_option, open_or_default
 from .plotting import plot_option, write_plot
 from .replaying import pair_of
 
 if TYPE_CHECKING:
-    from ..fragmentation import Fragmentation
+    from ..world.fragmentation import Fragmentation
     from ..world.world import World
 
     Found: TypeAlias = Mapping[str, Fragmentation]
@@ -58,9 +58,9 @@ def command(
 
     Example: ptanalyze fragmentation vm --after --set reserve_limit=4096
     """
-    from ..api.captures import fragmented
-    from ..errors import UsageError
-    from ..progress import progress_bar
+    from ..analysis.captures import fragmented
+    from ..core.errors import UsageError
+    from ..show.progress import progress_bar
 
     if settings and not after:
         raise UsageError(f"--set {settings[0]}: parameters are for --after")
@@ -70,14 +70,15 @@ def command(
         found, shaped = fragmented(opened, by, chosen, machine, progress)
     show(found, shaped, as_json, as_csv)
     if plot:
-        from .. import frames, plots
+        from ..analysis import answers as frames
+        from ..show import plots
 
         where = {"capture": str(opened.directory)}
         write_plot(plot, plots.fragmentation(frames.fragmentation_frame(found, where)))
 
 
 def show(found: Found, shaped: World | None, as_json: bool, as_csv: bool) -> None:
-    from ..tables import console, print_json, print_rows, print_sections
+    from ..show.terminal import console, print_json, print_rows, print_sections
 
     if as_json:
         record = {when: as_record(seen) for when, seen in found.items()}

@@ -21,7 +21,7 @@ def command(form: str, source: str, output: str, ept: str | None) -> None:
     vmitosis     text dump of page tables by the Mitosis and vMitosis kernels
     ptdump       directory written by this project's ptdump tool alone, e.g. in a guest
     """
-    from ..recording.import_foreign import import_capture
+    from ..capture.import_ import import_capture
 
     import_capture(form, source, output, ept)
     click.echo(f"{output}: imported; next: ptanalyze info {output}")

@@ -15,8 +15,8 @@ def command(capture: str | None, plot: str | None, plot_kind: str, as_json: bool
 
     Without CAPTURE: the newest capture in this directory, else the bundled sample.
     """
-    from ..info import describe, for_people
-    from ..tables import print_json, print_sections
+    from ..capture.describe import describe, for_people
+    from ..show.terminal import print_json, print_sections
 
     opened = open_or_default(capture)
     sections = describe(opened)

@@ -18,8 +18,8 @@ def command(host: str, guest: str, output: str, plot: str | None) -> None:
     Says how many of the guest's tables and pages the host does not map, and why. Refuses another VM's guest:
     one with more CPUs than the VM, or of which the host does not map 5% of the tables or half of the pages.
     """
-    from ..tables import print_rows
-    from ..vm.join import join
+    from ..capture.vm.join import join
+    from ..show.terminal import print_rows
 
     fit = join(host, guest, output)
     rows: list[dict[str, str | float | None]] = [
@@ -34,7 +34,8 @@ def command(host: str, guest: str, output: str, plot: str | None) -> None:
     ]
     print_rows("host and guest", rows)
     if plot:
-        from .. import frames, plots
+        from ..analysis import answers as frames
+        from ..show import plots
 
         write_plot(plot, plots.fit(frames.fit_frame(fit)))
     click.echo(f"{output}: joined; next: ptanalyze classify {output}")

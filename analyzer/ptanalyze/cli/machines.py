@@ -12,7 +12,7 @@ from .plotting import plot_option, write_plot
 from .topology import show_matrices
 
 if TYPE_CHECKING:
-    from ..machine import Array, Cache, Machine
+    from ..core.machine import Array, Cache, Machine
 
 NOT_THERE = "none"
 PAGES = {"4k": "4 KiB", "2m": "2 MiB", "1g": "1 GiB"}
@@ -27,7 +27,7 @@ def command(name: str | None, plot: str | None, as_json: bool) -> None:
 
     The plot is of latencies: local and remote ones of each machine, or from node to node of one.
     """
-    from ..machine import load_machine
+    from ..core.machine import load_machine
 
     if name is None:
         show_all(as_json, plot)
@@ -38,8 +38,8 @@ def command(name: str | None, plot: str | None, as_json: bool) -> None:
 def show_all(as_json: bool, plot: str | None) -> None:
     import msgspec
 
-    from ..machine import load_machine, machine_names
-    from ..tables import print_json, print_rows
+    from ..core.machine import load_machine, machine_names
+    from ..show.terminal import print_json, print_rows
 
     machines = [load_machine(known) for known in machine_names()]
     if as_json:
@@ -49,15 +49,16 @@ def show_all(as_json: bool, plot: str | None) -> None:
         rows = [(m.name, m.nodes, m.cpus_per_node, m.description) for m in machines]
         print_rows("Machines", [dict(zip(columns, row, strict=True)) for row in rows])
     if plot:
-        from .. import api, plots
+        from ..analysis.catalogue import list_machines
+        from ..show import plots
 
-        write_plot(plot, plots.machines(api.machines()))
+        write_plot(plot, plots.machines(list_machines()))
 
 
 def show_one(machine: Machine, as_json: bool, plot: str | None) -> None:
     import msgspec
 
-    from ..tables import print_json, print_sections
+    from ..show.terminal import print_json, print_sections
 
     matrices = {"idle": machine.latency.idle, "contended": machine.latency.contended}
     if as_json:
@@ -67,7 +68,8 @@ def show_one(machine: Machine, as_json: bool, plot: str | None) -> None:
         show_matrices("ns a read from DRAM", range(machine.nodes), matrices)
         print_sections({"sources": machine.sources})
     if plot:
-        from .. import frames, plots
+        from ..analysis import answers as frames
+        from ..show import plots
 
         table = frames.latency_frame(matrices, range(machine.nodes))
         table.attrs["provenance"] = {"machine": machine.name}

@@ -9,7 +9,7 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from ..capture import Capture
+    from ..formats.capture import Capture
 
 capture_argument = click.argument("capture", required=False, type=click.Path())
 
@@ -28,7 +28,7 @@ def complete_machines(
     """Names for the shell's completion, or files where none begins that way."""
     from click.shell_completion import CompletionItem
 
-    from ..machine import machine_names
+    from ..core.machine import machine_names
 
     names = [CompletionItem(name) for name in machine_names() if name.startswith(incomplete)]
     return names or [CompletionItem(incomplete, type="file")]
@@ -39,7 +39,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 
 def open_or_default(directory: str | None) -> Capture:
     """The named capture, or the newest one here, or a bundled sample; says on stderr which it took."""
-    from ..capture import default_capture, open_capture
+    from ..formats.capture import default_capture, open_capture
 
     if directory is not None:
         return open_capture(directory)

@@ -10,8 +10,8 @@ import click
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ..api.answers import Replayed
-    from ..capture import Capture
+    from ..analysis.replayed import Replayed
+    from ..formats.capture import Capture
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -47,14 +47,14 @@ def plot_option(*kinds: str) -> Callable[[C], C]:
 def checked(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
     """Before anything is computed: a name that a plot can have."""
     if path is not None:
-        from ..plots.files import must_be_writable
+        from ..show.plots.files import must_be_writable
 
         must_be_writable(path)
     return path
 
 
 def write_plot(path: str, figure: Figure) -> None:
-    from ..plots import save
+    from ..show.plots import save
 
     save(figure, path)
     click.echo(f"ptanalyze: wrote {path}", err=True)
@@ -62,8 +62,9 @@ def write_plot(path: str, figure: Figure) -> None:
 
 def draw_tables(path: str, kind: str, opened: Capture) -> None:
     """Write a plot of the table pages of a process, a VM, or a VM's host side alone."""
-    from .. import frames, plots
-    from ..vm.diff import trees
+    from ..analysis import answers as frames
+    from ..capture.vm.diff import trees
+    from ..show import plots
 
     side = opened.vm if opened.has_vm and not opened.has_snapshot else opened.snapshot
     table = frames.tables_frame(trees(opened), len(side.topology))
@@ -73,7 +74,7 @@ def draw_tables(path: str, kind: str, opened: Capture) -> None:
 
 def draw_results(path: str, kind: str, replayed: Replayed) -> None:
     """Write a plot of an api.answers.Replayed."""
-    from .. import plots
+    from ..show import plots
 
     tables = {"reads": "reads", "locality": "leaves"}
     write_plot(path, getattr(plots, kind)(getattr(replayed, tables.get(kind, "frame"))))

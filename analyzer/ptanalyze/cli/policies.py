@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import UsageError
+from ..core.errors import UsageError
 from .options import complete_policies, json_option
 from .plotting import plot_option, write_plot
 
@@ -24,7 +24,7 @@ def command(names: tuple[str, ...], plot: str | None, as_json: bool) -> None:
     With NAMES only those. Policies that act on different things go together: -p ptemagnet+hydra.
     """
     from ..policies import policies
-    from ..tables import print_json
+    from ..show.terminal import print_json
 
     known = policies()
     for name in names:
@@ -36,15 +36,15 @@ def command(names: tuple[str, ...], plot: str | None, as_json: bool) -> None:
     else:
         show(chosen)
     if plot:
-        from .. import plots
-        from ..api import policies as table
+        from ..analysis.catalogue import list_policies as table
+        from ..show import plots
 
         every = table()
         write_plot(plot, plots.policies(every[every["policy"].isin([policy.name for policy in chosen])]))
 
 
 def show(chosen: list[Policy]) -> None:
-    from ..tables import print_rows
+    from ..show.terminal import print_rows
 
     print_rows(
         "Policies",

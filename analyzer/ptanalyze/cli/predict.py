@@ -10,8 +10,8 @@ from .options import json_option
 from .plotting import plot_option, write_plot
 
 if TYPE_CHECKING:
-    from ..law.calibration import Calibration
-    from ..law.predict import Prediction
+    from ..cost.calibration import Calibration
+    from ..cost.predict import Prediction
 
 
 @click.command("predict")
@@ -42,8 +42,8 @@ def command(
     Placements are those of the papers' figures: gPT then ePT, L or R, I for a loaded remote node, then what
     is repaired: E (ePT), G (gPT), M (both). Native: LP, RP, RPI, RPIM.
     """
-    from ..api import calibrate, predict
-    from ..errors import UsageError
+    from ..analysis.run_time import calibrate, predict
+    from ..core.errors import UsageError
     from ..formats.calibration_file import read_calibration
 
     if statistics:
@@ -57,7 +57,7 @@ def command(
         raise UsageError("predict: give either a CALIBRATION.toml or --local with perf stat output")
     show(known, placements, as_json)
     if plot:
-        from .. import plots
+        from ..show import plots
 
         write_plot(plot, plots.prediction(predict(known, placements or None)))
 
@@ -65,8 +65,8 @@ def command(
 def show(calibration: Calibration, placements: tuple[str, ...], as_json: bool) -> None:
     from dataclasses import asdict
 
-    from ..api.run_time import predictions
-    from ..tables import console, print_json, print_rows
+    from ..analysis.run_time import predictions
+    from ..show.terminal import console, print_json, print_rows
 
     found = predictions(calibration, placements or None)
     if as_json:
@@ -94,8 +94,8 @@ def row(one: Prediction) -> dict[str, Any]:
 
 
 def show_statistics(as_json: bool, plot: str | None) -> None:
-    from ..law.leave_one_out import leave_one_out, summary
-    from ..tables import print_json, print_rows
+    from ..cost.leave_one_out import leave_one_out, summary
+    from ..show.terminal import print_json, print_rows
 
     table = summary(leave_one_out())
     rows = table.to_dict("records")
@@ -105,7 +105,7 @@ def show_statistics(as_json: bool, plot: str | None) -> None:
         note = "|predicted / measured - 1|, workloads left out one by one; inside: share within the interval"
         print_rows("Errors of predicted run time", [percent(r) for r in rows], note)
     if plot:
-        from .. import plots
+        from ..show import plots
 
         write_plot(plot, plots.prediction_errors(table))
 

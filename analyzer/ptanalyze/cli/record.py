@@ -26,8 +26,8 @@ def command(output: str, tracer: str, no_dump: bool, command: tuple[str, ...], *
 
     Example: ptanalyze record -o app.capture -- ./app --threads 4
     """
-    from ..recording.record import record
-    from ..recording.tracers import Options
+    from ..capture.live.record import record
+    from ..capture.live.tracers import Options
 
     recording = record(command, output, tracer=tracer, options=Options(**region), dump=not no_dump)
     tables = "with its page tables" if recording.snapshot else "without page tables"

@@ -14,8 +14,8 @@ def command(capture: str, output: str) -> None:
     Page frames become ordinals of their node; paths, command lines, PIDs and times are left out. Virtual
     addresses and, of a VM, guest-physical ones stay: results depend on them.
     """
-    from ..capture import open_capture
-    from ..vm.redact import redact
+    from ..capture.vm.redact import redact
+    from ..formats.capture import open_capture
 
     redact(open_capture(capture), output)
     click.echo(f"{output}: redacted; next: ptanalyze info {output}")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..budget import NO_LIMIT
-from ..bundled import DEFAULT_MACHINE
-from ..errors import UsageError
+from ..core.bundled import DEFAULT_MACHINE
+from ..core.errors import UsageError
+from ..core.sizes import NO_LIMIT
 from .options import complete_machines, complete_policies, open_or_default
 
 if TYPE_CHECKING:
-    from ..capture import Capture
+    from ..formats.capture import Capture
 
 C = TypeVar("C", bound=Callable[..., Any])
 

@@ -41,10 +41,10 @@ def command(
 
     Example: ptanalyze report before after -o report.html --memory 1%
     """
-    from ..api.report import must_be_writable, studies, write
-    from ..check import exit_code
-    from ..progress import progress_bar
-    from ..report import Page, html
+    from ..capture.check import exit_code
+    from ..show.progress import progress_bar
+    from ..show.report.page import Page, html
+    from ..show.report.write import must_be_writable, studies, write
 
     must_be_writable(output)
     asked = [arguments(one, **options) for one in captures or (None,)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import UsageError
+from ..core.errors import UsageError
 from .options import capture_argument, json_option
 from .plotting import plot_option, write_plot
 from .replaying import arguments, baseline_option, csv_option, pair_of, policy_option, replay_options
@@ -14,7 +14,7 @@ from .replaying import arguments, baseline_option, csv_option, pair_of, policy_o
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..result import Result
+    from ..cost.result import Result
 
 
 @click.command("sweep")
@@ -52,10 +52,10 @@ def command(
 
     Example: ptanalyze sweep app -p hydra --set prefetch=0:9 --set nodes=2,4,8
     """
-    from ..api.replays import swept
-    from ..progress import progress_bar
-    from ..sweep import frame, values
-    from ..tables import print_json
+    from ..analysis.replays import swept
+    from ..analysis.sweep import frame, values
+    from ..show.progress import progress_bar
+    from ..show.terminal import print_json
 
     grid = {}
     for key, text in map(pair_of, settings):
@@ -76,13 +76,14 @@ def command(
     if output:
         write(frame(points), output)
     if plot:
-        from .. import frames, plots
+        from ..analysis import answers as frames
+        from ..show import plots
 
         write_plot(plot, plots.curve(frames.sweep_frame(points, list(grid))))
 
 
 def show(points: list[tuple[dict[str, Any], Result]], swept: list[str]) -> None:
-    from ..tables import print_rows
+    from ..show.terminal import print_rows
 
     rows = []
     for point, result in points:

@@ -10,12 +10,12 @@ import click
 from .plotting import draw_tables, plot_option
 
 if TYPE_CHECKING:
-    from ..synth.capture import Made
-    from ..synth.plan import Plan
+    from ..capture.synth.capture import Made
+    from ..capture.synth.plan import Plan
 
 
 def size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    from ..synth.parameters import parse_size
+    from ..capture.synth.parameters import parse_size
 
     return None if text is None else parse_size(text, parameter.opts[0])
 
@@ -101,10 +101,10 @@ def command(output: str, trace: bool, plot: str | None, plot_kind: str, **asked:
 
     Example: ptanalyze synth -o big --size 1.5T --guest visible --accesses 10000000
     """
-    from ..progress import progress_bar
-    from ..synth.capture import synthesize
-    from ..synth.parameters import Parameters
-    from ..tables import print_rows
+    from ..capture.synth.capture import synthesize
+    from ..capture.synth.parameters import Parameters
+    from ..show.progress import progress_bar
+    from ..show.terminal import print_rows
 
     with progress_bar() as progress:
         plan, made = synthesize(Parameters(**asked), output, trace=trace, progress=progress)
@@ -112,7 +112,7 @@ def command(output: str, trace: bool, plot: str | None, plot_kind: str, **asked:
     for title, rows in expected(plan):
         print_rows(title, rows)
     if plot:
-        from ..capture import open_capture
+        from ..formats.capture import open_capture
 
         draw_tables(plot, plot_kind, open_capture(output))
     click.echo(f"{output}: made, {made.accesses:,} accesses traced; next: ptanalyze classify {output}")
@@ -134,7 +134,7 @@ def table_rows(made: Made) -> list[dict[str, Any]]:
 
 def expected(plan: Plan) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield (title, rows) of what closed forms say about the page tables."""
-    from ..synth.expected import fragmentation, leaf_classes
+    from ..capture.synth.expected import fragmentation, leaf_classes
 
     classes = leaf_classes(plan)
     if classes is not None:

@@ -19,7 +19,7 @@ from .replaying import (
 )
 
 if TYPE_CHECKING:
-    from ..result import Result
+    from ..cost.result import Result
 
 
 @click.command("timeline")
@@ -50,8 +50,8 @@ def command(
     Example (vMitosis, Figure 6): ptanalyze timeline vm -p linux -p vmitosis-migrate -p vmitosis-replicate
     --move-threads 0:1@30% --autonuma
     """
-    from ..api import replay
-    from ..progress import progress_bar
+    from ..analysis.replays import replay
+    from ..show.progress import progress_bar
 
     policies = configured(names, settings)
     opened, how = arguments(capture, **options)
@@ -60,14 +60,14 @@ def command(
         found = replay(opened, policies, baseline=baseline, windows=windows, progress=progress, **how)
     show(found.results, as_json, as_csv)
     if plot:
-        from .. import plots
+        from ..show import plots
 
         write_plot(plot, plots.timeline(found.timeline))
 
 
 def show(results: list[Result], as_json: bool, as_csv: bool) -> None:
-    from ..tables import print_json
-    from ..whatif_tables import labels
+    from ..show.terminal import print_json
+    from ..show.whatif import labels
 
     names = labels(results)
     windows = [result.series.rows() if result.series else [] for result in results]
@@ -86,7 +86,7 @@ def show(results: list[Result], as_json: bool, as_csv: bool) -> None:
 
 
 def show_one(name: str, result: Result, windows: list[dict[str, Any]]) -> None:
-    from ..tables import print_rows
+    from ..show.terminal import print_rows
 
     nested = bool(result.host_pages)
     title = f"{name} ({result.machine}; threads {result.placement})"

@@ -12,10 +12,10 @@ from .options import json_option
 from .plotting import plot_option, write_plot
 
 if TYPE_CHECKING:
+    from ..analysis.cpu_groups import Level
+    from ..capture.live.kernel_groups import Groups
     from ..formats.latency_matrix import LatencyMatrix
     from ..formats.node_latency import NodeLatency
-    from ..recording.kernel_groups import Groups
-    from ..vcpu_groups import Level
 
 SMALL = 16  # CPUs; the matrix of more fits no terminal
 SLOW = 16  # CPUs; above, say how long it takes
@@ -49,10 +49,10 @@ def measure_command(
     Kept is the fastest repetition; pairs whose median is 1.3 times that are named. In a guest, what was
     measured holds as long as its vCPUs stay where they were.
     """
+    from ..capture.live import cacheline
+    from ..capture.live.kernel_groups import kernel_groups
     from ..formats.latency_matrix import write_matrix
-    from ..progress import progress_bar
-    from ..recording import cacheline
-    from ..recording.kernel_groups import kernel_groups
+    from ..show.progress import progress_bar
 
     check_place(output)
     chosen = cacheline.usable(None if cpus is None else cacheline.parse_cpu_list(cpus))
@@ -88,9 +88,9 @@ def latency_command(
     A thread on each node follows a random cycle through memory of each node; idle, and while the other CPUs
     of that node stream through its memory. `ptanalyze calibrate --latency FILE` takes the result.
     """
+    from ..capture.live.chase import measure_nodes
     from ..formats.node_latency import write_latency
-    from ..progress import progress_bar
-    from ..recording.chase import measure_nodes
+    from ..show.progress import progress_bar
 
     check_place(output)
     with progress_bar() as progress:
@@ -101,7 +101,8 @@ def latency_command(
     if output is not None:
         click.echo(f"{output}: written; next: ptanalyze calibrate --latency {output} --local FILE", err=True)
     if plot:
-        from .. import frames, plots
+        from ..analysis import answers as frames
+        from ..show import plots
 
         table = frames.latency_frame({"idle": latency.idle, "contended": latency.contended}, latency.nodes)
         write_plot(plot, plots.latency(table))
@@ -127,9 +128,9 @@ def groups_command(
     A table is text, cells apart by commas, tabs or blanks, `-` where a pair was not measured. The first line
     and first column name the CPUs if the corner is empty or a word. Rows, or one triangle, may be missing.
     """
-    from .. import vcpu_groups
+    from ..analysis import cpu_groups as vcpu_groups
+    from ..capture.live.kernel_groups import kernel_groups
     from ..formats.latency_matrix import read_matrix
-    from ..recording.kernel_groups import kernel_groups
 
     matrix = read_matrix(file)
     found = vcpu_groups.level(matrix.ns, matrix.cpus, nodes=nodes, one_group_ok=one_group_ok, name=file)
@@ -137,7 +138,7 @@ def groups_command(
     kernel = kernel_groups(matrix.cpus) if compare_with_kernel else None
     result = described(matrix, found, others, kernel)
     if as_json:
-        from ..tables import print_json
+        from ..show.terminal import print_json
 
         print_json("topology groups", result)
     else:
@@ -147,7 +148,8 @@ def groups_command(
 
 
 def draw_matrix(path: str, matrix: LatencyMatrix, result: dict[str, Any] | None) -> None:
-    from .. import frames, plots
+    from ..analysis import answers as frames
+    from ..show import plots
 
     groups = [] if result is None else [group["cpus"] for group in result["groups"]]
     write_plot(path, plots.latency(frames.latency_frame({"measured": matrix.ns}, matrix.cpus, "CPU", groups)))
@@ -155,7 +157,7 @@ def draw_matrix(path: str, matrix: LatencyMatrix, result: dict[str, Any] | None)
 
 def check_place(output: str | None) -> None:
     """Before minutes of measuring: UsageError where nothing can be written."""
-    from ..errors import UsageError
+    from ..core.errors import UsageError
 
     if output is not None and (Path(output).is_dir() or not Path(output).parent.is_dir()):
         raise UsageError(f"{output}: no file can be made there; give -o FILE.json in a directory that exists")
@@ -165,8 +167,8 @@ def described(
     matrix: LatencyMatrix, found: Level, others: list[Level], kernel: dict[str, Groups] | None
 ) -> dict[str, Any]:
     """What is known about the groups of one Level, for JSON and for people."""
-    from ..recording.kernel_groups import mirrored
-    from ..vcpu_groups import mean_latencies
+    from ..analysis.cpu_groups import mean_latencies
+    from ..capture.live.kernel_groups import mirrored
 
     means = mean_latencies(matrix.ns, matrix.cpus, found.groups)
     return {
@@ -188,9 +190,9 @@ def described(
 
 def show_measured(matrix: LatencyMatrix, kernel: dict[str, Groups], as_json: bool) -> dict[str, Any] | None:
     """Print them; returns what is known of the groups, if there are any."""
-    from ..errors import PtanalyzeError
-    from ..tables import print_json
-    from ..vcpu_groups import level, levels
+    from ..analysis.cpu_groups import level, levels
+    from ..core.errors import PtanalyzeError
+    from ..show.terminal import print_json
 
     result: dict[str, Any] | None
     why: str | None
@@ -215,7 +217,7 @@ def show_measured(matrix: LatencyMatrix, kernel: dict[str, Groups], as_json: boo
 
 
 def show_matrix(matrix: LatencyMatrix) -> None:
-    from ..tables import print_rows
+    from ..show.terminal import print_rows
 
     rows = [
         {"ns": str(cpu)}
@@ -226,7 +228,7 @@ def show_matrix(matrix: LatencyMatrix) -> None:
 
 
 def show_latency(latency: NodeLatency, as_json: bool) -> None:
-    from ..tables import print_json
+    from ..show.terminal import print_json
 
     matrices = {"idle": latency.idle, "contended": latency.contended}
     if as_json:
@@ -243,7 +245,7 @@ def show_latency(latency: NodeLatency, as_json: bool) -> None:
 
 def show_matrices(title: str, nodes: Sequence[int], matrices: Mapping[str, Any]) -> None:
     """Tables of {state: [reader's node][serving node]}; None where there is no such matrix."""
-    from ..tables import print_rows
+    from ..show.terminal import print_rows
 
     for which, matrix in matrices.items():
         if matrix is not None:
@@ -255,8 +257,8 @@ def show_matrices(title: str, nodes: Sequence[int], matrices: Mapping[str, Any])
 
 
 def show_groups(result: dict[str, Any]) -> None:
-    from ..recording.cacheline import cpu_list
-    from ..tables import print_rows
+    from ..capture.live.cacheline import cpu_list
+    from ..show.terminal import print_rows
 
     rows = [
         {
@@ -278,7 +280,7 @@ def show_groups(result: dict[str, Any]) -> None:
 
 
 def show_kernel(result: dict[str, Any]) -> None:
-    from ..recording.cacheline import cpu_list
+    from ..capture.live.cacheline import cpu_list
 
     if result["kernel"] is None:
         if max(len(group["cpus"]) for group in result["groups"]) <= 2:

@@ -35,10 +35,10 @@ def command(
 
     Example: ptanalyze validate --paper vmitosis --row "Figure 6"
     """
-    from ..progress import progress_bar
-    from ..tables import print_json
+    from ..show.progress import progress_bar
+    from ..show.terminal import console, print_json, print_rows
     from ..validate.run import validate
-    from ..validate.show import print_papers
+    from ..validate.show import sections
 
     with progress_bar() as progress:
         found = validate(papers, wanted, quick, progress)
@@ -49,9 +49,13 @@ def command(
 
         click.echo(pandas.DataFrame(every(found)).to_csv(index=False), nl=False)
     else:
-        print_papers(found)
+        for title, rows, lines in sections(found):
+            print_rows(title, rows)
+            for line in lines:
+                console().print(line)
     if plot:
-        from .. import frames, plots
+        from ..analysis import answers as frames
+        from ..show import plots
 
         write_plot(plot, plots.validation(frames.published_frame(every(found))))
 

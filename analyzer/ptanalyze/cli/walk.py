@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import UsageError
+from ..core.errors import UsageError
 from .options import json_option
 from .plotting import plot_option, write_plot
 
 if TYPE_CHECKING:
-    from ..walk import Path, Step
+    from ..analysis.walk import Path, Step
 
 
 def parse_address(context: click.Context, parameter: click.Parameter, text: str) -> int:
@@ -33,9 +33,9 @@ def command(capture: str, address: int, plot: str | None, as_json: bool) -> int:
     """
     from dataclasses import asdict
 
-    from ..api import load
-    from ..tables import print_json
-    from ..walk import explain
+    from ..analysis.walk import explain
+    from ..formats.capture import load
+    from ..show.terminal import print_json
 
     opened = load(capture)
     nodes = [node.id for node in opened.snapshot.topology.nodes]
@@ -47,7 +47,8 @@ def command(capture: str, address: int, plot: str | None, as_json: bool) -> int:
     else:
         show(path, nodes)
     if plot:
-        from .. import frames, plots
+        from ..analysis import answers as frames
+        from ..show import plots
 
         table = frames.walk_frame(path, nodes)
         table.attrs["provenance"] = {"capture": str(opened.directory)}
@@ -56,7 +57,7 @@ def command(capture: str, address: int, plot: str | None, as_json: bool) -> int:
 
 
 def show(path: Path, nodes: list[int]) -> None:
-    from ..tables import console, print_rows
+    from ..show.terminal import console, print_rows
 
     rows = [step_row(number, step, nodes) for number, step in enumerate(path.steps, 1)]
     print_rows(f"{len(rows)} reads for {path.address:#x}", rows)

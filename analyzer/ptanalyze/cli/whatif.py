@@ -19,7 +19,7 @@ from .replaying import (
 )
 
 if TYPE_CHECKING:
-    from ..result import Result
+    from ..cost.result import Result
 
 
 @click.command("whatif")
@@ -54,9 +54,9 @@ def command(
     Examples: ptanalyze whatif app -p mitosis -p hydra --set prefetch=0;
     ptanalyze whatif vm -p ptemagnet+vmitosis-replicate
     """
-    from ..api import replay
+    from ..analysis.replays import replay
     from ..formats.result_file import must_be_writable
-    from ..progress import progress_bar
+    from ..show.progress import progress_bar
 
     policies = configured(names, settings)
     if output:
@@ -72,9 +72,9 @@ def command(
 
 
 def show(results: list[Result], as_json: bool, as_csv: bool) -> None:
-    from ..result import frame
-    from ..tables import print_json
-    from ..whatif_tables import print_results
+    from ..cost.result import frame
+    from ..show.terminal import print_json
+    from ..show.whatif import print_results
 
     if as_json:
         print_json("whatif", [result.to_json() for result in results])

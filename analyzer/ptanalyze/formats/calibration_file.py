@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import CaptureError, UsageError
-from ..law.calibration import Calibration
-from ..law.closed_forms import Interval, Run, placement
+from ..core.errors import CaptureError, UsageError
+from ..cost.calibration import Calibration
+from ..cost.closed_forms import Interval, Run, placement
 from .atomic import atomic_write
 from .toml_text import toml
 

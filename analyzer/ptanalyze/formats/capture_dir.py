@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import CaptureError, UsageError
+from ..core.errors import CaptureError, UsageError
 from .json_record import decode_record, write_record
 
 MANIFEST = "capture.json"

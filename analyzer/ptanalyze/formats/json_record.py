@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from ..errors import CaptureError
+from ..core.errors import CaptureError
 from .atomic import atomic_write
 
 

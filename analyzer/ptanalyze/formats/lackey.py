@@ -5,9 +5,9 @@ from typing import IO
 
 import numpy as np
 
-from ..errors import CaptureError
+from ..core.errors import CaptureError
+from ..core.trace import Event
 from ..kernels.parse import parse_lackey
-from ..trace import Event
 from .text_blocks import bad_line, blocks, open_input
 from .trace_writer import UNKNOWN_THREAD, trace_writer
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from ..errors import CaptureError
-from ..vcpu_groups import known_pairs
+from ..core.cpu_pairs import known_pairs
+from ..core.errors import CaptureError
 from .json_record import decode_record, write_record
 
 FORMAT = "ptanalyze-topology"

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from ..errors import UsageError
-from ..machine import Latency, Machine, Matrix
+from ..core.errors import UsageError
+from ..core.machine import Latency, Machine, Matrix
 from .atomic import atomic_write
 from .node_latency import NodeLatency
 from .toml_text import toml

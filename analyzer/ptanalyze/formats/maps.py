@@ -6,8 +6,8 @@ from os import PathLike
 
 import numpy as np
 
-from ..errors import CaptureError
-from ..snapshot import VMA_DTYPE
+from ..core.errors import CaptureError
+from ..core.snapshot import VMA_DTYPE
 
 LINE = re.compile(
     r"([0-9a-f]{1,16})-([0-9a-f]{1,16}) ([r-])([w-])([x-])([ps]) [0-9a-f]+ [0-9a-f]+:[0-9a-f]+ [0-9]+ *(.*)"

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from ..errors import CaptureError, UsageError
+from ..core.errors import CaptureError, UsageError
 from .json_record import decode_record, write_record
 
 Rows = Sequence[Sequence[float]] | np.ndarray

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 
-from ..errors import CaptureError
+from ..core.errors import CaptureError
 
 Lines = list[tuple[int, str]]  # line numbers from 1, and their text
 Said = dict[str, float | None]  # what is said beside counters: seconds, cpus

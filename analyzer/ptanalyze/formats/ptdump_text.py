@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ..entries import ADDRESS, HUGE, PROTNONE
-from ..errors import CaptureError, UsageError
+from ..core.errors import CaptureError, UsageError
+from ..core.pte import ADDRESS, HUGE, PROTNONE
+from ..core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ..kernels import ptdump_rows
-from ..snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from .ptdump_tree import assemble, table_nodes
 from .snapshot_file import write_snapshot
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..entries import HUGE, frame, leaf, table
-from ..errors import CaptureError
-from ..snapshot import UNKNOWN_NODE, Topology, Tree
+from ..core.errors import CaptureError
+from ..core.pte import HUGE, frame, leaf, table
+from ..core.snapshot import UNKNOWN_NODE, Topology, Tree
 from .tables_file import enclosing_tables
 
 LEVELS = 4

@@ -6,10 +6,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..errors import CaptureError, UsageError
-from ..result import Result, frame
-from ..tables import SCHEMA, plain
+from ..core.errors import CaptureError, UsageError
+from ..cost.result import Result, frame
 from .atomic import atomic_write
+from .json_text import SCHEMA, plain
 
 WHAT = "whatif"
 

@@ -9,8 +9,8 @@ from typing import Any, dataclass_transform
 import msgspec
 import numpy as np
 
-from ..errors import CaptureError, UsageError
-from ..snapshot import EMULATOR, NO_PARENT, Node, Snapshot, Topology, Tree
+from ..core.errors import CaptureError, UsageError
+from ..core.snapshot import EMULATOR, NO_PARENT, Node, Snapshot, Topology, Tree
 from .atomic import atomic_write
 from .json_record import decode_facts, decode_record, write_record
 from .maps import format_maps, parse_maps

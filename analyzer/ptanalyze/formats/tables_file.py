@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import CaptureError, UsageError
-from ..snapshot import BAD_TYPE, CHANGED, ENTRIES_PER_TABLE, FAULT, INFERRED, NO_PARENT, TORN, Tree
+from ..core.errors import CaptureError, UsageError
+from ..core.snapshot import BAD_TYPE, CHANGED, ENTRIES_PER_TABLE, FAULT, INFERRED, NO_PARENT, TORN, Tree
 from .atomic import atomic_write
 
 TABLES_MAGIC = b"PTTABLES"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..snapshot import ENTRIES_PER_TABLE, Tree
+from ..core.snapshot import ENTRIES_PER_TABLE, Tree
 from .tables_file import ENTRIES_HEADER, ENTRIES_MAGIC, ENTRIES_WORDS, header_of
 
 TABLE_BYTES = ENTRIES_PER_TABLE * 8

@@ -7,7 +7,7 @@ from typing import IO
 
 import numpy as np
 
-from ..errors import CaptureError
+from ..core.errors import CaptureError
 
 BLOCK = 1 << 24
 LONGEST_LINE = 1 << 16

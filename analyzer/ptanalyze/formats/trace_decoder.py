@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import CaptureError
+from ..core.errors import CaptureError
+from ..core.trace import Touches
 from ..kernels import decode
-from ..trace import Touches
 
 LEARN_TOUCHES = 1 << 16
 DAMAGE = {

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import CaptureError
+from ..core.errors import CaptureError
+from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Event, Trace
 from ..kernels import decode
-from ..trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Event, Trace
 from .trace_decoder import TraceDecoder
 from .trace_frames import CHUNK, EVENT, PAYLOAD_DTYPE, map_file, read_frames, read_header
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CaptureError
+from ..core.errors import CaptureError
 from ..kernels import decode
 
 MAGIC = b"PTTRACE\n"

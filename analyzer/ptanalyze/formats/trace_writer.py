@@ -8,8 +8,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from ..core.trace import SLOT_BITS, Touches, Trace
 from ..kernels import decode
-from ..trace import SLOT_BITS, Touches, Trace
 from .atomic import atomic_write
 from .trace_frames import (
     BYTE_ORDER,

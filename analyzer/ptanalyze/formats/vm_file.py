@@ -23,8 +23,8 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from ..errors import CaptureError
-from ..snapshot import NO_PARENT, Topology, Tree
+from ..core.errors import CaptureError
+from ..core.snapshot import NO_PARENT, Topology, Tree
 from .json_record import decode_facts, decode_record, write_record
 from .snapshot_file import NodeRecord, Reading, Strict, node_records, read_bytes, topology_of
 from .tables_file import read_tree

@@ -14,8 +14,8 @@ cycles: such a run has cycles only, and a second run with remote tables has to s
 from collections.abc import Iterable
 from os import PathLike
 
-from ..errors import CaptureError
-from ..law.closed_forms import Run
+from ..core.errors import CaptureError
+from ..cost.closed_forms import Run
 from .perf_stat import PerfStat, read_perf_stat
 
 LEAST_RUNNING = 90.0  # percent of the time: below, perf's scaling is a guess

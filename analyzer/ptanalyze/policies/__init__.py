@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
-from ..errors import UsageError
+from ..core.errors import UsageError
 from . import (
     domains,
     five_level,
@@ -14,12 +14,14 @@ from . import (
     linux,
     mitosis,
     ptemagnet,
-    replaced,
     shadow,
     thp,
     vmitosis,
     vmitosis_migrate,
     wasp,
+)
+from . import (
+    single_copy as replaced,
 )
 from .base import Policy, parameters, speaks_to
 from .combine import Plan, plan

@@ -35,10 +35,10 @@ import msgspec
 import numpy as np
 from msgspec.structs import FieldInfo
 
-from ..errors import UsageError
+from ..core.errors import UsageError
+from ..core.machine import Strict
+from ..core.snapshot import UNKNOWN_NODE
 from ..kernels.hooks import called_hook, hook
-from ..machine import Strict
-from ..snapshot import UNKNOWN_NODE
 from ..world.world import World
 
 __all__ = ["GuestHooks", "HostHooks", "Part", "Policy", "World", "called_hook", "hook"]

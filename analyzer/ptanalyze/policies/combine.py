@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..errors import UsageError
+from ..core.errors import UsageError
 from .base import Part, Policy, World, check_needs, parameters, speaks_to
 from .fixed_copies import AS_CAPTURED
 

@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from ..errors import UsageError
-from ..machine import Latency, Machine, Strict
+from ..core.errors import UsageError
+from ..core.machine import Latency, Machine, Strict
 from .base import Policy, World
 
 DOMAINS = "domains of a socket: blocks of neighbouring CPUs, as many of those in use in each"

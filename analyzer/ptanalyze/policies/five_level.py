@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..machine import Strict
+from ..core.machine import Strict
 from ..world.trees import MAX_LEVELS, free_frame, with_root_above
 from .base import Policy, World, check_needs
 

@@ -8,16 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..kernels.replay import (
-    FAULT,
-    IPI,
-    PTE_FANOUT,
-    PTE_WRITE,
-    TABLE_FREE,
-    TABLE_MOVED,
-    TABLE_NEW,
-    grow,
-)
+from ..kernels.replay import FAULT, IPI, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW, grow
 from ..kernels.steps import CLEAR, DATA, FLUSH, FREE, HOST_DATA, MOVE, TABLE_DATA, UPDATE
 from .base import GuestHooks, HostHooks, called_hook, hook
 

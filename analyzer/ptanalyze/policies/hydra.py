@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
-from ..machine import Strict
+from ..core.machine import Strict
 from ..world.history import History
 from .base import Part, Policy, World, guest_exists, owner_masks
 from .hydra_hooks import HOOKS, State

@@ -14,8 +14,8 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
+from ..core.arrays import read_only
 from ..kernels.entries import CODES
-from ..world.cache_pass import read_only
 from . import hydra, hydra_hooks
 from .base import Part, Policy, World, captured_nodes
 from .hydra_2d_hooks import HOOKS, State

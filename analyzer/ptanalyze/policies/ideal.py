@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..machine import Strict
+from ..core.machine import Strict
 from . import fixed_copies
 from .base import Policy, World
 from .fixed_copies_hooks import State

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
-from ..errors import UsageError
-from ..machine import Machine, Strict
+from ..core.errors import UsageError
+from ..core.machine import Machine, Strict
 from . import fixed_copies
 from .base import Part, Policy, World, guest_exists
 from .fixed_copies_hooks import State

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from ..errors import UsageError
-from ..fragmentation import fragmentation
-from ..machine import Strict
+from ..core.errors import UsageError
+from ..core.machine import Strict
+from ..world.fragmentation import fragmentation
 from ..world.reservations import Reservations, reserve
 from .base import Policy, World
 

@@ -18,12 +18,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 
-from ..machine import Strict
+from ..core.machine import Strict
 from ..world.shadow_table import shadow_table, split_tables
 from .base import Part, Policy, World
 from .fixed_copies import AS_CAPTURED
-from .replaced import BY_FIRST_TOUCH
 from .shadow_hooks import State, trapping
+from .single_copy import BY_FIRST_TOUCH
 
 PLACE = (
     "where the hypervisor allocates a page of the shadow table: on the node of the vCPU whose fault it "

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..machine import Strict
+from ..core.machine import Strict
 from ..world import huge_pages
 from .base import Policy, World, check_needs
 

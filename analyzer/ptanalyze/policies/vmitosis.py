@@ -17,8 +17,8 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
-from ..errors import UsageError
-from ..machine import Machine, Strict
+from ..core.errors import UsageError
+from ..core.machine import Machine, Strict
 from . import fixed_copies, fixed_copies_hooks, misplaced
 from .base import Policy, World
 from .misplaced_hooks import State

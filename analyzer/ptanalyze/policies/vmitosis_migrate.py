@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
-from ..errors import UsageError
+from ..core.errors import UsageError
+from ..core.machine import Strict
 from ..kernels.replay import PTE_WRITE, TABLE_MOVED
-from ..machine import Strict
 from ..world.data_moves import by_host
 from ..world.data_nodes import count_children
 from . import vmitosis_hooks as hooks

@@ -1,7 +1,7 @@
 """Threads of a VM fill memory page by page in turn (PTEMagnet, section 6.2)."""
 
-from ..machine import load_machine
-from ..synth.space import START
+from ..capture.synth.space import START
+from ..core.machine import load_machine
 from .bench import Bench
 from .designs import LINUX, Design
 from .script import PAGE, Script

@@ -5,7 +5,7 @@ from collections import deque
 
 import numpy as np
 
-from ..machine import load_machine
+from ..core.machine import load_machine
 from .designs import DESIGNS
 from .locking import Work, work
 from .script import PAGE, Script

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..capture import Capture, open_capture
-from ..machine import Machine, load_machine
-from ..result import Result
-from ..synth.capture import synthesize
-from ..synth.parameters import Parameters
-from ..whatif import whatif
+from ..analysis.whatif import whatif
+from ..capture.synth.capture import synthesize
+from ..capture.synth.parameters import Parameters
+from ..core.machine import Machine, load_machine
+from ..cost.result import Result
+from ..formats.capture import Capture, open_capture
 from .designs import Design
 
 Size = TypeVar("Size", int, str)

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from .. import cost
+from ..core.machine import Machine, load_costs
+from ..cost import price as cost
+from ..cost.calls import SystemCalls
 from ..kernels.replay import FAULT, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_NEW, counters
 from ..kernels.steps import CALLS
-from ..machine import Machine, load_costs
-from ..world.system_calls import SystemCalls
 
 ZEROING_NS = 400  # of a page, in a fill that the paper timed: an estimate, 10 GB/s (docs/adr/0009)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..result import Result
+from ..cost.result import Result
 from .designs import HYDRA, LINUX, MITOSIS
 from .script import Script
 

@@ -4,14 +4,14 @@ from functools import cache
 
 import numpy as np
 
-from ..capture import Capture
-from ..fragmentation import Fragmentation, fragmentation
-from ..machine import load_machine
-from ..result import Result
-from ..synth.frames import new_group
-from ..synth.patterns import Random
-from ..synth.space import START
+from ..capture.synth.frames import new_group
+from ..capture.synth.patterns import Random
+from ..capture.synth.space import START
+from ..core.machine import load_machine
+from ..cost.result import Result
+from ..formats.capture import Capture
 from ..world.address_space import address_space
+from ..world.fragmentation import Fragmentation, fragmentation
 from .bench import Bench
 from .designs import LINUX
 from .script import PAGE, Script

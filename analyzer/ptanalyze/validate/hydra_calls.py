@@ -5,7 +5,7 @@ from functools import cache
 
 from msgspec.structs import replace
 
-from ..machine import load_costs, load_machine
+from ..core.machine import load_costs, load_machine
 from .bench import Bench
 from .published import published
 from .row import DEFINITION, FITTED, MODELLED, Row, row

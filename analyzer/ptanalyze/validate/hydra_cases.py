@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import cache
 
-from ..result import Estimate
+from ..cost.result import Estimate
 from .allocators import allocations
 from .bench import Bench
 from .locking import Work

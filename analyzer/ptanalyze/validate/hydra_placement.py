@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from ..law.reference import runs
-from ..machine import load_machine
-from ..result import Estimate
+from ..core.machine import load_machine
+from ..cost.reference import runs
+from ..cost.result import Estimate
 from .bench import Bench
 from .footprints import footprint, sharing
 from .loading import loading

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from functools import cache
 from statistics import mean
 
-from ..law.calibrate import calibrate
-from ..law.calibration import Calibration
-from ..law.closed_forms import Interval, Run, counted, over_corners
-from ..law.fit import WALKERS, Shared, exposed_prior, shared
-from ..law.leave_one_out import CONFIGURATION, CONSTANT, leave_one_out
-from ..law.predict import Prediction, predict
-from ..law.reference import reference, run_from
+from ..cost.calibrate import calibrate
+from ..cost.calibration import Calibration
+from ..cost.closed_forms import Interval, Run, counted, over_corners
+from ..cost.fit import WALKERS, Shared, exposed_prior, shared
+from ..cost.leave_one_out import CONFIGURATION, CONSTANT, leave_one_out
+from ..cost.predict import Prediction, predict
+from ..cost.reference import reference, run_from
 from .published import Figure
 from .row import FITTED, REPLAYED, Row, row
 

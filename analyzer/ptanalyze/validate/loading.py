@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..machine import load_machine
+from ..core.machine import load_machine
 from .designs import HYDRA, LINUX, MITOSIS
 from .locking import work
 from .script import Script

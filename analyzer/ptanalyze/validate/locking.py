@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from ..result import Result
+from ..cost.result import Result
 
 ZEROING_NS = 400  # of a page: an estimate, 10 GB/s (docs/adr/0009), the same under every policy
 WRITERS = ("mmap", "munmap", "mprotect")  # of mmap_sem, in Linux 4.17 for all of the call

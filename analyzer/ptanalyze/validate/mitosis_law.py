@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from ..law.predict import Prediction
-from ..law.reference import reference
-from ..machine import load_machine
+from ..core.machine import load_machine
+from ..cost.predict import Prediction
+from ..cost.reference import reference
 from .bench import Bench
 from .calls import million_entries_per_second
 from .law_rows import ONE_RUN, TWO_RUNS, baselines, beside, predicted, replicated, run_of, took

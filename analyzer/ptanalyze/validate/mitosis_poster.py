@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from ..machine import Latency, Machine, load_machine
-from ..result import Estimate, Result
-from ..synth.space import START
-from ..walk import explain
+from ..analysis.walk import explain
+from ..capture.synth.space import START
+from ..core.machine import Latency, Machine, load_machine
+from ..cost.result import Estimate, Result
 from .bench import Bench
 from .law_rows import ONE_RUN, predicted
 from .published import published

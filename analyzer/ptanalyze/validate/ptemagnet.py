@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from ..fragmentation import Fragmentation
+from ..world.fragmentation import Fragmentation
 from .allocation import unused_bytes
 from .bench import Bench
 from .graph import ALONE, BESIDE_OBJDET, BESIDE_STRESS, DATASET, RUN, Graph, corunner

@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ..bundled import bundled
-from ..errors import UsageError
+from ..core.bundled import bundled
+from ..core.errors import UsageError
 
 Bound: TypeAlias = Literal["", "at least", "at most"]
 EXACT: Bound = ""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
-from ..result import Estimate
+from ..cost.result import Estimate
 from .published import LEAST, MOST, Figure
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from importlib import import_module
 
-from ..errors import UsageError
-from ..progress import Progress
+from ..core.errors import UsageError
+from ..core.progress import Progress
 from .bench import bench
 from .published import Paper, published
 from .row import Row, Rows

@@ -9,11 +9,20 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from ..machine import Costs, Machine, load_machine
-from ..result import Result
-from ..snapshot import NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ..trace import CHUNK_DTYPE, EVENT_DTYPE, PAGE_SHIFT, SLOT_BITS, THREAD_DTYPE, Event, Touches, Trace
-from ..whatif import whatif
+from ..analysis.whatif import whatif
+from ..core.machine import Costs, Machine, load_machine
+from ..core.snapshot import NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
+from ..core.trace import (
+    CHUNK_DTYPE,
+    EVENT_DTYPE,
+    PAGE_SHIFT,
+    SLOT_BITS,
+    THREAD_DTYPE,
+    Event,
+    Touches,
+    Trace,
+)
+from ..cost.result import Result
 from .designs import Design
 
 PAGE = 1 << PAGE_SHIFT

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..machine import load_machine
+from ..core.machine import load_machine
 from .designs import DESIGNS
 from .locking import Work, work
 from .script import Script

@@ -1,13 +1,14 @@
 """Rows for people and for programs."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
-from ..result import Estimate
-from ..tables import Cell, console, number, print_rows
+from ..cost.result import Estimate
 from .published import Paper
 from .row import KINDS, Row
 from .tally import WITHIN, baselines, ratios, tally
+
+Cell: TypeAlias = str | float | None
 
 
 def flat(row: Row) -> dict[str, Cell]:
@@ -34,25 +35,30 @@ def flat(row: Row) -> dict[str, Cell]:
     }
 
 
-def print_papers(found: Sequence[tuple[Paper, list[Row]]]) -> None:
-    """A table a paper, its notes, and how close rows come: by paper and over all."""
-    out = console()
+class Section(NamedTuple):
+    """One table for people, and lines below it."""
+
+    title: str
+    rows: list[dict[str, Cell]]
+    lines: list[str]
+
+
+def sections(found: Sequence[tuple[Paper, list[Row]]]) -> Iterator[Section]:
+    """A table per paper with its notes, and how close rows come: by paper and over all."""
     for paper, rows in found:
         notes = list(dict.fromkeys(row.note for row in rows if row.note))
-        print_rows(f"{paper.paper}: {paper.citation}", [shown(row, notes) for row in rows])
-        for number_of, note in enumerate(notes, 1):
-            out.print(f"({number_of}) {note}")
-        out.print()
+        lines = [*(f"({number}) {note}" for number, note in enumerate(notes, 1)), ""]
+        yield Section(f"{paper.paper}: {paper.citation}", [shown(row, notes) for row in rows], lines)
     every = [row for _, rows in found for row in rows]
     named = [(paper.paper, rows) for paper, rows in found]
     if len(named) > 1:
         named.append(("all", every))
-    print_rows("What the rows are", [kinds(*one) for one in named])
+    yield Section("What the rows are", [kinds(*one) for one in named], [])
     title = "How close the replayed and modelled ones come; in x: ratios of time alone"
-    print_rows(title, [close(*one) for name, rows in named for one in parts(name, rows)])
+    yield Section(title, [close(*one) for name, rows in named for one in parts(name, rows)], [])
     beside = [{"paper": name, **compared(one)} for name, rows in named for one in baselines(rows)]
     if beside:
-        print_rows("Beside two baselines, on the rows that have them", beside)
+        yield Section("Beside two baselines, on the rows that have them", beside, [])
 
 
 def shown(row: Row, notes: list[str]) -> dict[str, Cell]:
@@ -109,7 +115,7 @@ def parts(name: str, rows: list[Row]) -> list[tuple[str, list[Row]]]:
 
 
 def compared(one: dict[str, Any]) -> dict[str, Cell]:
-    return {"who": one["who"], "rows": number(one["rows"])} | errors(one)
+    return {"who": one["who"], "rows": one["rows"]} | errors(one)
 
 
 def errors(found: dict[str, Any]) -> dict[str, Cell]:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ..machine import Costs
-from ..result import Result
+from ..core.machine import Costs
+from ..cost.result import Result
 from .designs import DESIGNS
 from .script import Script
 

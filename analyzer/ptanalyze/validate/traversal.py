@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..capture import Capture
-from ..machine import Machine, load_machine
-from ..result import Result
-from ..whatif import whatif
+from ..analysis.whatif import whatif
+from ..core.machine import Machine, load_machine
+from ..cost.result import Result
+from ..formats.capture import Capture
 from .bench import Bench
 from .designs import LINUX, MITOSIS, Design
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..result import Estimate
+from ..cost.result import Estimate
 from .bench import Bench
 from .published import Figure, published
 from .row import MODELLED, Row, not_reproducible, row

@@ -6,9 +6,9 @@ from itertools import product
 import msgspec
 import numpy as np
 
-from ..cost import read_cycles
-from ..machine import Machine, load_costs, load_machine
-from ..result import Estimate, Result
+from ..core.machine import Machine, load_costs, load_machine
+from ..cost.price import read_cycles
+from ..cost.result import Estimate, Result
 from ..world.data_moves import Moves
 from .bench import Bench
 from .published import published

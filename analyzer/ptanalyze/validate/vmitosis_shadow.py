@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ..machine import load_machine
+from ..core.machine import load_machine
 from .bench import Bench
 from .calls import ZEROING_NS
 from .published import published

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..bundled import bundled
+from ..analysis.cpu_groups import groups
+from ..analysis.walk import explain
+from ..capture.synth.layout import lay_out
+from ..capture.synth.space import START
+from ..core.bundled import bundled
+from ..core.machine import load_machine
 from ..formats.latency_matrix import read_matrix
-from ..machine import load_machine
-from ..synth.layout import lay_out
-from ..synth.space import START
-from ..vcpu_groups import groups
-from ..walk import explain
 from .bench import Bench
 from .calls import million_entries_per_second
 from .published import published

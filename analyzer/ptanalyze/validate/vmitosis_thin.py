@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from ..law.calibrate import calibrate
-from ..law.closed_forms import Run
-from ..law.predict import Prediction, predict
-from ..result import Estimate
+from ..cost.calibrate import calibrate
+from ..cost.closed_forms import Run
+from ..cost.predict import Prediction, predict
+from ..cost.result import Estimate
 from .bench import Bench
 from .law_rows import ONE_RUN, calibration, slowdown, took
 from .published import Figure, published

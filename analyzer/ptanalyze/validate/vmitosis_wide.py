@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ..result import Estimate, Result
+from ..cost.result import Estimate, Result
 from .bench import Bench
 from .law_rows import beside, misplaced, replicated, run_of, took
 from .published import published

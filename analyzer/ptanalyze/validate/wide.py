@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..bundled import bundled
-from ..capture import Capture
-from ..locality import mapped_locality
-from ..result import Estimate, Result
+from ..analysis.locality import mapped_locality
+from ..core.bundled import bundled
+from ..cost.result import Estimate, Result
+from ..formats.capture import Capture
 from .bench import Bench
 
 CLASSES = ("LL", "LR", "RL", "RR")

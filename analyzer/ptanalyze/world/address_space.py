@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import entries as bits
-from ..errors import CaptureError
-from ..snapshot import EMULATOR, NO_PARENT, UNKNOWN_NODE, Snapshot, Tree
-from ..walks import Regions, Tables
+from ..core import pte as bits
+from ..core.errors import CaptureError
+from ..core.snapshot import EMULATOR, NO_PARENT, UNKNOWN_NODE, Snapshot, Tree
+from ..core.walks import Regions, Tables
 
 SLOTS = np.uint64(511)
 PAGE_BITS = 12

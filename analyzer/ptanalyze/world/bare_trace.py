@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ..snapshot import INFERRED, NO_PARENT, UNKNOWN_NODE, VMA_DTYPE, Node, Snapshot, Topology, Tree
-from ..trace import Trace
+from ..core.snapshot import INFERRED, NO_PARENT, UNKNOWN_NODE, VMA_DTYPE, Node, Snapshot, Topology, Tree
+from ..core.trace import Trace
 
 ASSUMED = "no page tables were captured: 4 KiB pages, tables placed by first touch, one owner for all memory"
 FOUR_LEVELS = np.uint64(1 << (48 - 21))  # 2 MiB regions below what four levels map

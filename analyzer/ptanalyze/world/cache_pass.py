@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import UsageError
-from ..machine import Array, Cache, Machine
-from ..walks import Placement, Reads, WalkStream
+from ..core.arrays import chunk_runs, read_only
+from ..core.errors import UsageError
+from ..core.machine import Array, Cache, Machine
+from ..core.walks import Placement, Reads, WalkStream
 from .address_space import AddressSpace
 from .mm_events import invalidations
 
@@ -55,23 +56,6 @@ def cache_pass(
 def no_reads() -> Reads:
     """Reads of no walk at all, of the types that cache_pass yields."""
     return _empty(np.zeros(0, np.int32), read_only(np.zeros(0, np.uint32)), read_only(np.zeros(0, bool)))
-
-
-def chunk_runs(offset: np.ndarray, batch: int) -> Iterator[tuple[int, int]]:
-    """Iterate (first, last): runs of whole chunks with at least `batch` walks each, but for the last run."""
-    chunks, first = len(offset) - 1, 0
-    while first < chunks:
-        last = int(np.searchsorted(offset, offset[first] + batch))
-        last = min(max(last, first + 1), chunks)
-        yield first, last
-        first = last
-
-
-def read_only(array: np.ndarray) -> np.ndarray:
-    """A plain read-only view: memory-mapped or not, kernels are compiled once for it."""
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view
 
 
 def _empty(cpu: np.ndarray, page: np.ndarray, write: np.ndarray) -> Reads:

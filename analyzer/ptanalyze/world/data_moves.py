@@ -21,11 +21,11 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from ..errors import UsageError
+from ..core.arrays import read_only
+from ..core.errors import UsageError
+from ..core.machine import Strict
+from ..core.trace import Event
 from ..kernels.steps import BALANCING, FLUSH, Shootdowns, Steps
-from ..machine import Strict
-from ..trace import Event
-from .cache_pass import read_only
 from .data_nodes import DataNodes
 from .history import History
 

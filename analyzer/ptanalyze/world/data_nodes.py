@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .. import entries as bits
+from ..core import pte as bits
+from ..core.arrays import read_only
+from ..core.snapshot import UNKNOWN_NODE, Tree
 from ..kernels.steps import Rows
-from ..snapshot import UNKNOWN_NODE, Tree
 from .address_space import AddressSpace
-from .cache_pass import read_only
 from .history import History
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .. import entries as bits
+from ..core import pte as bits
+from ..core.arrays import read_only
 from . import vma_rows
 from .address_space import AddressSpace
-from .cache_pass import read_only
 
 if TYPE_CHECKING:
     from ..kernels.guest_frames import Parts

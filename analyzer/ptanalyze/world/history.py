@@ -7,12 +7,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .. import entries as bits
+from ..core import pte as bits
+from ..core.snapshot import Snapshot
+from ..core.trace import REGION_SHIFT, Event, Trace
+from ..core.walks import Placement, Regions, WalkStream
 from ..kernels.faults import Mapped
 from ..kernels.steps import Rows, Shootdowns, Steps
-from ..snapshot import Snapshot
-from ..trace import REGION_SHIFT, Event, Trace
-from ..walks import Placement, Regions, WalkStream
 from .address_space import AddressSpace
 from .leaf_slots import Entry, Slots
 from .live_cpus import LiveCpus

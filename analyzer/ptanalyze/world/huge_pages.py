@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from .. import entries as bits
-from ..snapshot import Snapshot, Topology, Tree
-from ..trace import REGION_SHIFT
+from ..core import pte as bits
+from ..core.arrays import read_only
+from ..core.snapshot import Snapshot, Topology, Tree
+from ..core.trace import REGION_SHIFT
 from .address_space import AddressSpace
-from .cache_pass import read_only
 from .guest_pages import ANONYMOUS
 from .trees import with_frame, with_huge_leaves
 from .vma_rows import vma_of

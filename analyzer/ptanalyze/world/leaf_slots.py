@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ..core.trace import PAGE_SHIFT, REGION_SHIFT
+from ..core.walks import Regions
 from ..kernels.steps import Rows
-from ..trace import PAGE_SHIFT, REGION_SHIFT
-from ..walks import Regions
 
 PAGE = 1 << PAGE_SHIFT
 Entry: TypeAlias = tuple[int, int]  # row, slot

@@ -4,8 +4,8 @@ from bisect import bisect_right
 
 import numpy as np
 
-from ..trace import Event, Trace
-from ..walks import Placement
+from ..core.trace import Event, Trace
+from ..core.walks import Placement
 
 
 class LiveCpus:

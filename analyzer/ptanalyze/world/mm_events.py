@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ptanalyze.trace import PAGE_SHIFT, Event
+from ptanalyze.core.trace import PAGE_SHIFT, Event
 
 MAP_FIXED = 0x10
 MAP_FIXED_NOREPLACE = 0x100000

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from ..core.trace import PAGE_SHIFT, REGION_SHIFT, Event
+from ..core.walks import Tables
 from ..kernels.data_moves import RANGE
 from ..kernels.steps import CLEAR, FLUSH, FREE, MOVE, RUN, SET, UPDATE
-from ..trace import PAGE_SHIFT, REGION_SHIFT, Event
-from ..walks import Tables
 from .leaf_slots import Entry, Slots
 from .owners import UNKNOWN_VMA, Carved, VmaMap
 

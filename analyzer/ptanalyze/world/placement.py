@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from ..errors import UsageError
-from ..machine import Machine
-from ..snapshot import UNKNOWN_NODE, Topology
-from ..trace import Trace
-from ..walks import Placement
+from ..core.errors import UsageError
+from ..core.machine import Machine
+from ..core.snapshot import UNKNOWN_NODE, Topology
+from ..core.trace import Trace
+from ..core.walks import Placement
 from .thread_moves import latest_cpu, move_threads
 
 AUTO, RECORDED, ROUND_ROBIN, BLOCK = "auto", "recorded", "round-robin", "block"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..core.arrays import read_only
+from ..core.snapshot import Snapshot
 from ..kernels.steps import Steps
-from ..snapshot import Snapshot
-from .cache_pass import read_only
 from .guest_pages import GuestPages, free_blocks, guest_pages
 from .trees import mapped_again
 from .world import World

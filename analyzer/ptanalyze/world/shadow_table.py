@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import entries as bits
-from ..snapshot import Snapshot, Tree
+from ..core import pte as bits
+from ..core.arrays import read_only
+from ..core.snapshot import Snapshot, Tree
 from .address_space import AddressSpace
-from .cache_pass import read_only
 from .trees import with_small_leaves
 
 

@@ -13,10 +13,10 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from ..errors import UsageError
-from ..machine import Tlb
-from ..trace import Trace
-from ..walks import Placement, WalkStream
+from ..core.errors import UsageError
+from ..core.machine import Tlb
+from ..core.trace import Trace
+from ..core.walks import Placement, WalkStream
 
 VERSION = 1
 COLUMNS = {"page": np.uint32, "write": np.bool_, "offset": np.int64, "hits": np.int64}

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..errors import UsageError
-from ..machine import Machine
-from ..trace import Trace
-from ..walks import Placement
+from ..core.errors import UsageError
+from ..core.machine import Machine
+from ..core.trace import Trace
+from ..core.walks import Placement
 
 MOVE = re.compile(r"(\d+):(\d+)@(\d+(?:\.\d+)?)(%|s)")
 HOW = "write FROM:TO@SHARE% of the trace's touches or FROM:TO@SECONDS s, as 0:1@30% or 0:1@2.5s"

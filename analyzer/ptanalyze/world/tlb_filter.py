@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import CaptureError, UsageError
-from ..machine import Tlb
-from ..trace import PAGE_SHIFT, SLOT_BITS, Touches, Trace
-from ..walks import Placement, Regions, WalkStream
+from ..core.arrays import read_only
+from ..core.errors import CaptureError, UsageError
+from ..core.machine import Tlb
+from ..core.trace import PAGE_SHIFT, SLOT_BITS, Touches, Trace
+from ..core.walks import Placement, Regions, WalkStream
 from . import stream_store
 from .address_space import AddressSpace
-from .cache_pass import read_only, shape
+from .cache_pass import shape
 from .mm_events import invalidations
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from mmap import mmap
 
 import numpy as np
 
-from .. import entries as bits
-from ..snapshot import NO_PARENT, Tree
+from ..core import pte as bits
+from ..core.snapshot import NO_PARENT, Tree
 
 ROW_BYTES = 4096
 TO_TABLE = {"x86": 0x67, "ept": 0x7, "kvm": 0x807}  # flags of an entry that points to a table

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ..snapshot import Snapshot, Tree
-from ..trace import REGION_SHIFT
-from ..walks import Tables
+from ..core.snapshot import Snapshot, Tree
+from ..core.trace import REGION_SHIFT
+from ..core.walks import Tables
 
 LEFT_OUT = -1
 REGION = np.uint64(1 << REGION_SHIFT)

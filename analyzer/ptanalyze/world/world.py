@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..machine import Machine
-from ..snapshot import Snapshot
-from ..trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
-from ..walks import Placement, Reads, WalkStream
+from ..core.machine import Machine
+from ..core.snapshot import Snapshot
+from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
+from ..core.walks import Placement, Reads, WalkStream
 from .address_space import AddressSpace, address_space
 from .cache_pass import cache_pass
 from .data_moves import NOTHING_MOVES, Moves, with_data_moves

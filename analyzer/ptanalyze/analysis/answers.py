@@ -1,0 +1,331 @@
+"""Results and page tables as tidy pandas tables with units, notes and provenance in their attrs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pandas import DataFrame, concat
+
+from ..core.machine import Machine
+from ..core.snapshot import EMULATOR, Snapshot, Tree
+from ..core.units import described
+from ..core.walks import GUEST_BIT
+from ..cost.result import Result
+
+CLASSES = ("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")
+NATIVE_CLASSES = {"Local-Local": "Local", "Remote-Local": "Remote"}
+OPTIONAL = (
+    "speedup_low",
+    "speedup",
+    "speedup_high",
+    "guest_dram_share",
+    "host_dram_share",
+    "system_call_ns",
+    "system_call_stolen_ns",
+)
+PAGE_SHIFT, SLOT_BITS = 12, 9
+
+
+def classes_frame(found: Sequence[Any], provenance: Mapping[str, str]) -> DataFrame:
+    """Rows of classify.Classifications below each other: group, socket, class, count, share, weight."""
+    table = concat([seen.frame().assign(weight=seen.weight) for seen in found], ignore_index=True)
+    notes = [f"{n} without a class: {why}" for seen in found for why, n in seen.unresolved.items() if n]
+    unresolved = {seen.weight: dict(seen.unresolved) for seen in found}
+    return described(table, notes, provenance, unresolved=unresolved)
+
+
+def fragmentation_frame(found: Mapping[str, Any], provenance: Mapping[str, str]) -> DataFrame:
+    """Rows of {state: fragmentation.Fragmentation}: group, lines, ept_lines, count, share, state.
+
+    attrs["means"]: {state: {lines: mean}}, None where there is no line.
+    """
+    table = concat([seen.frame().assign(state=state) for state, seen in found.items()], ignore_index=True)
+    means = {state: {"all": seen.mean(), "full": seen.mean(full=True)} for state, seen in found.items()}
+    return described(table, provenance=provenance, means=means)
+
+
+def whatif_frame(results: Sequence[Result], machine: Machine | None = None) -> DataFrame:
+    """One row a Result: Result.row, and held_bytes: memory beside page tables that the policy holds unused.
+
+    attrs["machine"]: machine_limits, if a Machine is given.
+    """
+    rows = DataFrame([{**result.row(), "held_bytes": result.held_bytes} for result in results])
+    rows = numbers(rows)
+    limits = machine_limits(machine) if machine else {}
+    return described(rows, notes_of(results), provenance_of(results), machine=limits)
+
+
+def numbers(table: DataFrame) -> DataFrame:
+    """The table with NaN for None where a column may lack a number."""
+    return table.astype({name: float for name in OPTIONAL if name in table})
+
+
+def machine_limits(machine: Machine) -> dict[str, Any]:
+    """How long reads of page-table entries take: {"name", "ghz", "cached_cycles", *_ns of DRAM reads}.
+
+    Local is the mean over nodes of their own memory, remote the mean over pairs of nodes, contended the same
+    under load; None where the machine has one node, or its file no contended latencies.
+    """
+    found: dict[str, Any] = {"name": machine.name, "ghz": machine.ghz}
+    found["cached_cycles"] = (machine.l2.cycles + machine.llc.cycles) / 2
+    idle, loaded = machine.latency.idle, machine.latency.contended
+    found["local_ns"] = float(np.diagonal(np.array(idle)).mean())
+    for name, matrix in (("remote_ns", idle), ("contended_ns", loaded)):
+        apart = None if matrix is None else np.array(matrix)[~np.eye(len(matrix), dtype=bool)]
+        found[name] = float(apart.mean()) if apart is not None and len(apart) else None
+    return found
+
+
+def reads_frame(results: Sequence[Result]) -> DataFrame:
+    """Reads of page-table entries: policy, params, dimension, level, reader, server, from, count.
+
+    dimension is PT (native), gPT or ePT; level that of the table read; reader and server NUMA nodes; from is
+    "cache" or "DRAM". Every combination of a level that any policy reads has a row.
+    """
+    nested = any(result.host_pages for result in results)
+    levels = sorted({key for result in results for key in by_level(result)}, reverse=True)
+    rows: list[tuple[Any, ...]] = []
+    for result in results:
+        counts = by_level(result)
+        for host, level in sorted(levels, key=lambda key: (key[0], -key[1])):
+            dimension = "ePT" if host else "gPT" if nested else "PT"
+            of = counts.get((host, level), np.zeros(result.reads.shape[1:], np.int64))
+            rows += [
+                (result.policy, params_of(result), dimension, level, *at, ("cache", "DRAM")[dram], int(count))
+                for (*at, dram), count in np.ndenumerate(of)
+            ]
+    columns = ["policy", "params", "dimension", "level", "reader", "server", "from", "count"]
+    table = described(DataFrame(rows, columns=columns), notes_of(results), provenance_of(results))
+    table.attrs["walks"] = int(results[0].walks)
+    return table
+
+
+def by_level(result: Result) -> dict[tuple[bool, int], np.ndarray]:
+    """{(host's table?, its level): int64[nodes, nodes, 2]} of what was read at all."""
+    found: dict[tuple[bool, int], np.ndarray] = {}
+    for bit in np.flatnonzero(result.reads.any(axis=(1, 2, 3))).tolist():
+        guest, host = divmod(bit, GUEST_BIT)
+        key = (True, host) if host else (False, guest)
+        found[key] = found.get(key, 0) + result.reads[bit]
+    return found
+
+
+def leaves_frame(results: Sequence[Result]) -> DataFrame:
+    """Walks by where their leaf entries are: policy, params, socket, class, count, share (of the socket's).
+
+    The classes are vMitosis' (section 2.2, Figure 2), guest first; native: Local and Remote. A socket
+    that did not walk has no rows.
+    """
+    nested = any(result.host_pages for result in results)
+    names = dict.fromkeys(CLASSES) if nested else NATIVE_CLASSES
+    rows = [
+        {
+            "policy": result.policy,
+            "params": params_of(result),
+            "socket": socket,
+            "class": names[kind] or kind,
+            "count": int(counts[k]),
+            "share": float(counts[k] / counts.sum()),
+        }
+        for result in results
+        for socket, counts in enumerate(result.classes)
+        if counts.any()
+        for k, kind in enumerate(CLASSES)
+        if kind in names
+    ]
+    columns = ["policy", "params", "socket", "class", "count", "share"]
+    return described(DataFrame(rows, columns=columns), notes_of(results), provenance_of(results))
+
+
+def calls_frame(results: Sequence[Result]) -> DataFrame:
+    """System calls by kind: policy, params, and result.CallCost's columns; no rows without a trace."""
+    rows = [
+        {"policy": result.policy, "params": params_of(result), **one._asdict()}
+        for result in results
+        for one in result.price.system_calls
+    ]
+    return described(DataFrame(rows), notes_of(results), provenance_of(results))
+
+
+def timeline_frame(results: Sequence[Result]) -> DataFrame:
+    """One row a policy and window of time: result.Series.rows; no rows where no series was asked for."""
+    rows = [
+        {"policy": result.policy, "params": params_of(result), **row}
+        for result in results
+        if result.series is not None
+        for row in result.series.rows()
+    ]
+    table = DataFrame(rows)
+    shares = {name: float for name in table.columns if str(name).endswith("_share")}
+    nested = any(result.host_pages for result in results)
+    return described(table.astype(shares), notes_of(results), provenance_of(results), nested=nested)
+
+
+def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence[str]) -> DataFrame:
+    """One row a point and policy: a column for each swept key (missing: not its own), then Result.row."""
+    rows = []
+    for point, result in points:
+        known = {**result.params, **point}
+        keys = {key: known.get(key, known.get(key.rpartition(".")[2])) for key in swept}
+        rows.append({**keys, **{name: v for name, v in result.row().items() if name not in keys}})
+    results = [result for _, result in points]
+    table = numbers(DataFrame(rows))
+    return described(table, notes_of(results), provenance_of(results), swept=list(swept))
+
+
+def page_tables_frame(snapshot: Snapshot) -> DataFrame:
+    """tables_frame of a snapshot's one or two trees; attrs["nodes"]: NUMA nodes of the captured machine."""
+    trees = {"PT" if snapshot.native else "gPT": snapshot.guest}
+    if snapshot.host is not None:
+        trees["ePT"] = snapshot.host
+    return tables_frame(trees, len(snapshot.topology))
+
+
+def tables_frame(trees: Mapping[str, Tree], nodes: int) -> DataFrame:
+    """One row a table page, in the trees' order: dimension, level, base, span_bytes, node, tracers.
+
+    base is the first (guest-)virtual or, of ePT, guest-physical address that the table maps; node is -1 where
+    unknown; tracers marks tables that map only what the tracer brought. There is no physical address in it.
+    """
+    parts = [columns_of(name, tree) for name, tree in trees.items()]
+    table = DataFrame({key: np.concatenate([part[key] for part in parts]) for key in parts[0]})
+    return described(table.astype({"dimension": "category"}), nodes=nodes)
+
+
+def columns_of(name: str, tree: Tree) -> dict[str, Any]:
+    level = tree.level.astype(np.uint64)
+    span = np.uint64(1) << (np.uint64(PAGE_SHIFT) + np.uint64(SLOT_BITS) * level)
+    return {
+        "dimension": np.full(len(tree), name),
+        "level": tree.level,
+        "base": tree.base,
+        "span_bytes": span,
+        "node": tree.node,
+        "tracers": (tree.flags & EMULATOR) != 0,
+    }
+
+
+def differences_frame(found: Any) -> DataFrame:
+    """One row a Difference of a compare.Comparison: policy, quantity, a, b, change, ratio."""
+    columns = ["policy", "quantity", "a", "b", "change", "ratio"]
+    rows = [(d.policy, d.quantity, d.a, d.b, d.change, d.ratio) for d in found.differences]
+    rest = {"alike": found.alike, "only_a": list(found.only_a), "only_b": list(found.only_b)}
+    table = DataFrame(rows, columns=columns).astype({"change": float, "ratio": float})
+    return described(table, **rest, exact=found.exact)
+
+
+def walk_frame(path: Any, nodes: Sequence[int]) -> DataFrame:
+    """One row a read of a walk.Path, in the hardware's order, with walk.Step's columns.
+
+    attrs: address; nodes: ids of the captured machine's; page: {"frame", "bytes", "node", "stopped"}, frame
+    None and stopped a sentence where the address is not mapped. Shows physical addresses.
+    """
+    page = {
+        "frame": path.page_frame,
+        "bytes": path.page_bytes,
+        "node": path.page_node,
+        "stopped": path.stopped,
+    }
+    table = DataFrame([vars(step) for step in path.steps])
+    return described(table, address=path.address, nodes=list(nodes), page=page)
+
+
+def changes_frame(found: Sequence[Any]) -> DataFrame:
+    """vm.diff.TreeDiffs as table pages by dimension, level, what, from_node, to_node: table_pages.
+
+    what is one of vm.diff.KINDS; a node is NaN where it says nothing (same, moved: within a node) or there is
+    none (created, gone), -1 where unknown.
+    """
+    rows: list[tuple[Any, ...]] = []
+    for tree in found:
+        counts = {what: n for what, n in tree.pages.items() if what[1] in ("same", "moved")}
+        rows += [(tree.dimension, *what, None, None, n) for what, n in counts.items()]
+        for (level, a, b), n in tree.moves.items():
+            what = "created" if a is None else "gone" if b is None else "other node"
+            rows.append((tree.dimension, level, what, a, b, n))
+    columns = ["dimension", "level", "what", "from_node", "to_node", "table_pages"]
+    return described(DataFrame(rows, columns=columns).astype({"from_node": float, "to_node": float}))
+
+
+def findings_frame(findings: Sequence[Any]) -> DataFrame:
+    """One row a check.Finding: check, verdict, examined, wrong, share (wrong of examined), reason."""
+    rows = [
+        (one.name, one.verdict, one.examined, one.wrong, one.wrong / max(one.examined, 1), one.reason)
+        for one in findings
+    ]
+    return described(DataFrame(rows, columns=["check", "verdict", "examined", "wrong", "share", "reason"]))
+
+
+def latency_frame(
+    matrices: Mapping[str, Any], ids: Sequence[int], of: str = "node", groups: Sequence[Sequence[int]] = ()
+) -> DataFrame:
+    """Square matrices of latency as rows: state, reader, server, latency_ns (NaN where not measured).
+
+    matrices  {state, e.g. "idle": [reader][server] in ns}, None where there is none
+    ids       what rows and columns stand for: `of` says whether nodes or CPUs; `groups` of them, if any
+    """
+    rows = [
+        (state, reader, server, float(ns))
+        for state, matrix in matrices.items()
+        if matrix is not None
+        for reader, row in zip(ids, matrix, strict=True)
+        for server, ns in zip(ids, row, strict=True)
+    ]
+    table = DataFrame(rows, columns=["state", "reader", "server", "latency_ns"])
+    return described(table, of=of, groups=[list(group) for group in groups])
+
+
+def fit_frame(fit: Any) -> DataFrame:
+    """A vm_fit.Fit: guest frames by what (tables, pages) and outcome (mapped, not faulted in, outside)."""
+    rows = [
+        (what, outcome, count)
+        for what, share in (("tables", fit.tables), ("pages", fit.pages))
+        for outcome, count in (
+            ("mapped by the host", share.mapped),
+            ("not faulted in", share.not_faulted),
+            ("outside every slot", share.outside),
+        )
+    ]
+    return described(DataFrame(rows, columns=["what", "outcome", "frames"]))
+
+
+def coefficients_frame(calibration: Any) -> DataFrame:
+    """A law.calibration.Calibration as intervals: coefficient, kind (share, stretch), low, middle, high.
+
+    What was not counted has no row; a stretch is a latency over the local one.
+    """
+    named = (
+        ("e: share of walk cycles that adds to run time", "share", calibration.exposed),
+        ("f: share of walk cycles that waits for DRAM", "share", calibration.dram_share),
+        ("gPT's part of that", "share", calibration.gpt_part),
+        ("k of an idle remote node", "stretch", calibration.remote_stretch),
+        ("k of a contended remote node", "stretch", calibration.contended_stretch),
+    )
+    rows = [(name, kind, of.low, of.middle, of.high) for name, kind, of in named if of is not None]
+    table = DataFrame(rows, columns=["coefficient", "kind", "low", "middle", "high"])
+    said = {"calibration": calibration.name, "machine": calibration.machine}
+    return described(table, [*calibration.assumed, *calibration.flags], said)
+
+
+def published_frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Rows of validate.show.flat, what papers measured beside ours: a number that is not there is NaN."""
+    names = ("published", "low", "ours", "high", "error", "configuration_mean", "constant_speed_up")
+    return described(DataFrame(list(rows)).astype(dict.fromkeys(names, float)))
+
+
+def params_of(result: Result) -> str:
+    return " ".join(f"{key}={value}" for key, value in result.params.items() if value != "")
+
+
+def notes_of(results: Sequence[Result]) -> list[str]:
+    return [note for result in results for note in (*result.notes, result.price.assumptions)]
+
+
+def provenance_of(results: Sequence[Result]) -> dict[str, str]:
+    """What all of them have in common: machine, placement, baseline, and their own provenance."""
+    each = [
+        {**one.provenance, "machine": one.machine, "placement": one.placement, "baseline": one.baseline}
+        for one in results
+    ]
+    common = each[0].items() if each else ()
+    return {key: str(value) for key, value in common if all(one.get(key) == value for one in each)}

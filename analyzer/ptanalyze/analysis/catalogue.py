@@ -1,0 +1,47 @@
+"""What there is to ask about: policies and machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.machine import load_machine, machine_names
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+def list_policies() -> DataFrame:
+    """Placement policies: policy, doc, acts_on, needs, source, parameters (with their defaults)."""
+    from pandas import DataFrame
+
+    from ..core.units import described
+    from ..policies import parameters
+    from ..policies import policies as known
+
+    rows = [
+        {
+            "policy": policy.name,
+            "doc": policy.doc,
+            "acts_on": ", ".join(sorted(policy.acts_on(policy.params()))),
+            "needs": ", ".join(policy.needs),
+            "source": policy.source,
+            "parameters": ", ".join(f"{name}={default}" for name, default, *_ in parameters(policy)),
+        }
+        for policy in known().values()
+    ]
+    return described(DataFrame(rows))
+
+
+def list_machines() -> DataFrame:
+    """Machine files that come with the package: machine, nodes, cpus_per_node, ghz, latencies, what it is."""
+    from pandas import DataFrame
+
+    from ..core.units import described
+    from .answers import machine_limits
+
+    rows = []
+    for name in machine_names():
+        machine = load_machine(name)
+        about = {"machine": name, "nodes": machine.nodes, "cpus_per_node": machine.cpus_per_node}
+        rows.append(about | machine_limits(machine) | {"description": machine.description})
+    return described(DataFrame(rows).drop(columns="name"))

@@ -1,0 +1,104 @@
+"""Run time from counters alone, without a trace: calibrate on one run or two, predict any placement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from ..core.errors import UsageError
+from ..formats.capture import PathLike
+from .arguments import calibration_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..cost.calibration import Calibration
+    from ..cost.predict import Prediction
+
+
+def calibrate(
+    local: PathLike,
+    remote: PathLike | None = None,
+    placement: str | None = None,
+    *,
+    machine: str | None = None,
+    latency: PathLike | None = None,
+    local_ns: float | None = None,
+    native: bool = False,
+    walkers: float | None = None,
+    allow_multiplexed: bool = False,
+) -> Calibration:
+    """The run-time law calibrated with `perf stat` output: of a run with local tables and, better, another.
+
+    local      file of perf stat's text, -x or -j output, all tables local; remote: of a run at `placement`
+    placement  as in the papers' figures: gPT then ePT, L or R, I under load ("RRI"); native "RP", "RPI"
+    machine    name or file, for latencies and CPUs; latency: what `ptanalyze topology latency` or mlc wrote,
+               or a SLIT directory, with local_ns, the latency of local memory
+    native     whether there is one table only; also known from the placement
+    walkers    page walkers that a hardware thread has to itself, None: as the counters say
+    allow_multiplexed  take counters that perf scaled up from below 90 % of the run
+    Raises CaptureError and UsageError that name the file.
+    """
+    from ..cost.calibrate import calibrate as run
+    from ..cost.closed_forms import placement as known
+    from ..formats.node_latency import read_latency
+    from ..formats.perf_stat import read_perf_stat
+    from ..formats.walk_counters import one_walker, walk_run
+
+    if (remote is None) != (placement is None):
+        raise UsageError("--remote and --placement go together: which tables were remote in that run?")
+    native = native or (placement is not None and known(placement).ept is None)
+    stat = read_perf_stat(local)
+    files = {"local": local, "remote": remote, "latency": latency}
+    try:
+        return run(
+            walk_run(stat, native, allow_multiplexed),
+            None if remote is None else walk_run(read_perf_stat(remote), native, allow_multiplexed),
+            placement,
+            machine=machine,
+            latency=None if latency is None else read_latency(latency, local_ns),
+            walkers=walkers or (1 if one_walker(stat) else None),
+            native=native or None,
+            name=Path(local).stem,
+            sources={name: str(file) for name, file in files.items() if file is not None},
+        )
+    except UsageError as error:
+        raise UsageError(f"{remote if str(error).startswith('remote run') else local}: {error}") from None
+
+
+def predict(calibration: Calibration | PathLike, placements: Iterable[str] | None = None) -> DataFrame:
+    """Run time of placements over all tables local: placement, low, middle, high, cycles, seconds, measured.
+
+    calibration  from `calibrate`, or a file that `ptanalyze calibrate -o` wrote
+    placements   names, None: all of the calibration's kind
+    cycles and seconds are of the middle, seconds NaN where the local run's are not known. The law and its
+    limits: law/; attrs["notes"] are what it assumes.
+    """
+    from pandas import DataFrame
+
+    from ..core.units import described
+
+    known = cast("Calibration", calibration_of(calibration))
+    rows = [
+        {
+            "placement": one.placement,
+            "low": one.low,
+            "middle": one.middle,
+            "high": one.high,
+            "cycles": one.cycles[1],
+            "seconds": float("nan") if one.seconds is None else one.seconds[1],
+            "measured": one.measured,
+        }
+        for one in predictions(known, placements)
+    ]
+    notes = [*known.assumed, *known.flags]
+    return described(DataFrame(rows), notes, {"calibration": known.name, "machine": known.machine})
+
+
+def predictions(calibration: Calibration, placements: Iterable[str] | None) -> list[Prediction]:
+    """[law.predict.Prediction] behind `predict`."""
+    from ..cost.predict import order
+    from ..cost.predict import predict as run
+
+    return [run(calibration, name) for name in (order(calibration) if placements is None else placements)]

@@ -1,0 +1,147 @@
+"""Without a trace: where the leaf entries of all mapped pages are, every page once for every node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..core.errors import UsageError
+from ..core.snapshot import Node, Topology
+from ..cost import price as cost
+from ..cost.result import Result
+from ..kernels.replay import Counters, counters
+from ..policies.base import RECORD
+from .classify import classify
+from .replay import Run, start
+
+if TYPE_CHECKING:
+    from ..core.machine import Costs
+    from ..policies import Plan
+    from ..world.address_space import AddressSpace
+    from ..world.world import World
+
+NO_TRACE = "no trace: every mapped page counts once for each node, events are not known"
+
+
+def static_results(
+    world: World,
+    plans: Sequence[Plan],
+    costs: Costs,
+    provenance: dict[str, str],
+    contended: bool = False,
+    refused: dict[str, str] | None = None,
+) -> list[Result]:
+    """[Result] for Plans on an untouched World, as whatif.replayed: no TLB, no caches, no events.
+
+    Each leaf entry of the guest is one walk from each node: one DRAM read of it, and one of the host's leaf
+    entry for its first frame; pages that the host does not map are left out, and a note says how many.
+    UsageError for policies that depend on what threads touch, unless `refused` takes their names and why.
+    """
+    found = []
+    for plan in plans:
+        try:
+            found.append(_result(plan, world, plans[0].name, costs, provenance, contended))
+        except UsageError as error:
+            if refused is None or plan is plans[0]:
+                raise
+            refused[plan.name] = str(error)
+    return found
+
+
+def _result(
+    plan: Plan, world: World, baseline: str, costs: Costs, provenance: dict[str, str], contended: bool
+) -> Result:
+    world = plan.reshape(world)
+    run = start(plan, world)
+    count, unresolved = _count(world, _served(plan, run, world.space))
+    pages, host_pages = (int(n[0]) for n in (run.counters.pages, run.counters.host_pages))
+    return Result(
+        policy=plan.name,
+        params=plan.params,
+        machine=world.machine.name,
+        placement="every node once",
+        baseline=baseline,
+        walks=int(count.classes.sum()),
+        hits=np.zeros(3, np.int64),
+        reads=count.reads,
+        classes=count.classes,
+        calls=run.counters.events,
+        host_calls=run.counters.host_events,
+        table_pages=pages,
+        table_pages_peak=pages,
+        single_copy=int(np.count_nonzero(world.space.program_tables)),
+        host_pages=host_pages,
+        host_single_copy=world.space.host_tables,
+        aside_pages=world.aside_pages,
+        price=cost.price(count, world.machine, costs, contended=contended),
+        facts=run.facts(world),
+        notes=(NO_TRACE, *world.notes, *_left_out(unresolved)),
+        provenance=provenance,
+    )
+
+
+def _served(plan: Plan, run: Run, space: AddressSpace) -> np.ndarray:
+    """int16[T, nodes]: node that serves each table to each reader."""
+    split = space.guest_tables
+    found = []
+    for (part, _), state, ids in zip(
+        (plan.guest, plan.host),
+        run.states,
+        (slice(0, split), slice(split, split + space.host_tables)),
+        strict=True,
+    ):
+        served = part.at_rest(state, ids) if part.at_rest else None
+        if served is None:
+            raise UsageError(
+                f"policy {plan.name}: depends on what threads touch, and there is no trace: {RECORD}"
+            )
+        found.append(served)
+    return np.concatenate(found)
+
+
+def _count(world: World, server: np.ndarray) -> tuple[Counters, dict[str, int]]:
+    """(Counters, pages without a class by reason): one classification by servers and level of the tables."""
+    space, nodes = world.space, world.nodes
+    level = np.minimum(space.tables.level, 3).astype(np.int16)
+    kinds, of_table = _distinct(np.column_stack([server, level]))
+    seen = classify(_with_nodes(space, of_table, len(kinds)))
+    pages = seen.counts[0, 0]
+    count = counters(nodes, world.sockets)
+    for guest, host in np.argwhere(pages).tolist():
+        n = int(pages[guest, host])
+        for reader in range(nodes):
+            far = _read(count, 8, kinds[guest], reader, n)
+            far_host = 0 if space.native else _read(count, 1, kinds[host], reader, n)
+            count.classes[reader // world.domains, 2 * far + far_host] += n
+    return count, seen.unresolved
+
+
+def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(distinct rows, which of them each row is); column by column, as numbers sort faster than rows."""
+    of_row = np.zeros(len(rows), np.int64)
+    for column in rows.T:
+        span = int(column.max(initial=0)) + 2
+        _, first, of_row = np.unique(of_row * span + column + 1, return_index=True, return_inverse=True)
+    return rows[first], of_row
+
+
+def _with_nodes(space: AddressSpace, of_table: np.ndarray, nodes: int) -> AddressSpace:
+    """The AddressSpace with tables on other nodes, of another number."""
+    nowhere = np.zeros((0, 2), np.int64)
+    topology = Topology(tuple(Node(node, (), nowhere) for node in range(nodes)))
+    tables = space.tables._replace(node=of_table)
+    return replace(space, snapshot=replace(space.snapshot, topology=topology), tables=tables)
+
+
+def _read(count: Counters, bit: int, kind: np.ndarray, reader: int, n: int) -> int:
+    """Count n DRAM reads of leaf entries of tables of one (servers, level); 1 if they are remote, else 0."""
+    *servers, level = kind.tolist()
+    count.reads[bit * level, reader, servers[reader], 1] += n
+    return int(servers[reader] != reader)
+
+
+def _left_out(unresolved: Mapping[str, int]) -> list[str]:
+    return [f"{count} mapped pages left out: {reason}" for reason, count in unresolved.items() if count]

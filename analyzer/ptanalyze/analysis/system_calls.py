@@ -1,0 +1,34 @@
+"""How many system calls on memory a trace made, and how many of them had TLBs to flush."""
+
+import numpy as np
+
+from ..core.trace import Event
+from ..cost.calls import SystemCalls
+from ..kernels.faults import Mapped
+from ..kernels.steps import CALLS, FLUSH
+from ..world.world import World
+
+MEMORY_CALLS = (Event.MMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK)
+
+
+def system_calls(world: World, mapped: Mapped) -> SystemCalls:
+    """SystemCalls of a World, from the region of interest on; `mapped` as kernels.faults left it."""
+    events, steps = world.trace.events, world.history.steps
+    begun = int(np.argmax(events["kind"] == Event.ROI_START)) if len(events) else 0
+    node = world.placement.cpu_node[world.placement.event_cpu]
+    done = np.isin(events["kind"], MEMORY_CALLS) & (events["result"] >= 0)
+    done[:begun] = False
+    flushed = (steps.kind == FLUSH) & (mapped.changed > 0)
+    others = np.zeros(len(steps.kind), bool)
+    others[flushed] = world.history.shootdowns.live[steps.other[flushed]].any(axis=1)
+    return SystemCalls(
+        _table(events["kind"][done], node[done], world.nodes),
+        _table(steps.call[flushed], steps.node[flushed], world.nodes),
+        _table(steps.call[others], steps.node[others], world.nodes),
+    )
+
+
+def _table(call: np.ndarray, node: np.ndarray, nodes: int) -> np.ndarray:
+    found = np.zeros((len(CALLS), nodes), np.int64)
+    np.add.at(found, (call, node), 1)
+    return found

@@ -1,0 +1,49 @@
+"""Proving a capture usable: every finding has a name, a number and a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from ...formats.capture_dir import damaged_files
+from .finding import FAILED, NOTE, OK, PARTIAL, Finding
+from .tables import check_tables
+from .trace import check_trace
+from .vm import check_host, check_joined
+
+if TYPE_CHECKING:
+    from ...formats.capture import Capture
+
+__all__ = ["FAILED", "NOTE", "OK", "PARTIAL", "Finding", "check_capture", "exit_code"]
+
+
+def check_capture(capture: Capture) -> Iterator[Finding]:
+    """Yield a Finding for everything there is to check in a capture, files first.
+
+    Damaged files end the list: what they hold cannot be trusted.
+    """
+    damaged = list(damaged_files(capture.directory, capture.manifest))
+    files = len(capture.manifest.files)
+    yield Finding(
+        "files: as sealed",
+        files,
+        len(damaged),
+        FAILED if damaged else OK,
+        "; ".join(f"{name}: {why}" for name, why in damaged),
+    )
+    if damaged:
+        return
+    if capture.has_snapshot:
+        yield from check_tables(capture.snapshot)
+    if capture.has_vm:
+        yield from (
+            check_joined(capture.snapshot, capture.vm) if capture.has_snapshot else check_host(capture.vm)
+        )
+    if capture.has_trace:
+        yield from check_trace(capture.trace, capture.snapshot if capture.has_snapshot else None)
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """0 all well, 1 something failed, 3 usable but partial."""
+    verdicts = {finding.verdict for finding in findings}
+    return 1 if FAILED in verdicts else 3 if PARTIAL in verdicts else 0

@@ -1,0 +1,182 @@
+"""Is the dumped page table a tree, where it says it is, and complete?"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ...core import pte as entries
+from ...core.pte import blocks
+from ...core.snapshot import (
+    BAD_TYPE,
+    ENTRIES_PER_TABLE,
+    FAULT,
+    INFERRED,
+    NO_PARENT,
+    TORN,
+    UNKNOWN_NODE,
+    Snapshot,
+    Topology,
+    Tree,
+)
+from .finding import NOTE, PARTIAL, Finding, finding
+
+
+def check_tables(snapshot: Snapshot) -> list[Finding]:
+    """Findings about the guest (or native) tree and, when there is one, the host tree."""
+    findings = [*check_tree(snapshot.guest, "gpt", snapshot.topology if snapshot.native else None)]
+    if snapshot.host is not None:
+        findings += check_tree(snapshot.host, "ept", snapshot.topology)
+    findings += check_vmas(snapshot)
+    findings += check_facts(snapshot)
+    return findings
+
+
+def check_tree(tree: Tree, name: str, topology: Topology | None) -> Iterator[Finding]:
+    """The tree is closed: children where their parents' entries point, no table twice below one root."""
+    below = np.flatnonzero(tree.parent != NO_PARENT)
+    parent, child_base = tree.parent[below], tree.base[below]
+    known = tree.flags & INFERRED == 0
+    yield finding(
+        f"{name}: levels",
+        len(below),
+        np.count_nonzero(tree.level[parent] != tree.level[below] + 1),
+        "tables are not one level below their parent",
+    )
+    span = np.uint64(1) << (3 + 9 * tree.level[parent].astype(np.uint64))
+    slot = (child_base - tree.base[parent]) // span
+    inside = slot < ENTRIES_PER_TABLE
+    yield finding(
+        f"{name}: ranges", len(below), np.count_nonzero(~inside), "tables lie outside what their parent maps"
+    )
+    yield finding(
+        f"{name}: links",
+        np.count_nonzero(inside),
+        broken_links(tree, below[inside], slot[inside].astype(np.int64)),
+        "parents' entries do not point at the table that was dumped below them",
+    )
+    yield finding(
+        f"{name}: closed", *missing_children(tree), "present entries of upper tables have no dumped table"
+    )
+    frames = tree.frame[known]
+    root = np.cumsum(tree.parent == NO_PARENT)
+    yield finding(
+        f"{name}: frames once", len(frames), repeated(root[known], frames), "table frames appear twice"
+    )
+    yield finding(
+        f"{name}: places once", len(tree), repeated(root, tree.base, tree.level), "tables appear twice"
+    )
+    if topology is not None and len(topology):
+        node = topology.node_of_frame(frames)
+        yield finding(
+            f"{name}: frames in nodes",
+            len(frames),
+            np.count_nonzero(node == UNKNOWN_NODE),
+            "table frames lie outside every NUMA node's memory",
+        )
+        agree = (tree.node[known] == node) | (tree.node[known] == UNKNOWN_NODE) | (node == UNKNOWN_NODE)
+        yield finding(
+            f"{name}: nodes agree",
+            len(frames),
+            np.count_nonzero(~agree),
+            "tables' nodes contradict the frame ranges of the topology",
+        )
+    broken = tree.flags & (TORN | FAULT | BAD_TYPE) != 0
+    yield finding(
+        f"{name}: whole",
+        len(tree),
+        np.count_nonzero(broken),
+        "tables changed or vanished while read",
+        PARTIAL,
+    )
+    yield finding(
+        f"{name}: known",
+        len(tree),
+        np.count_nonzero(~known),
+        "tables are inferred from pagemap: their frames and nodes are unknown",
+        PARTIAL,
+    )
+
+
+def repeated(*columns: np.ndarray) -> int:
+    """How many rows of `columns` stand there more than once, the first of each not counted."""
+    rows = np.stack([column.astype(np.uint64) for column in columns], axis=1)
+    return len(rows) - len(np.unique(rows, axis=0))
+
+
+def broken_links(tree: Tree, tables: np.ndarray, slot: np.ndarray) -> int:
+    """How many of `tables` are not what entry `slot` of their parent points at."""
+    broken = 0
+    for level in np.unique(tree.level[tables]):
+        at = tree.level[tables] == level
+        ids, parents_level = tables[at], int(level) + 1
+        links = tree.entries[tree.parent[ids], slot[at]]
+        same = entries.frame(links, parents_level, tree.encoding, leaves=False) == tree.frame[ids]
+        same |= tree.flags[ids] & INFERRED != 0
+        broken += int(np.count_nonzero(~(entries.table(links, parents_level, tree.encoding) & same)))
+    return broken
+
+
+def missing_children(tree: Tree) -> tuple[int, int]:
+    """(entries of upper tables that point to a table, how many of those tables are missing)."""
+    children = np.bincount(tree.parent[tree.parent != NO_PARENT], minlength=len(tree))
+    examined = missing = 0
+    for level, ids, raw in blocks(tree, range(2, tree.levels + 1)):
+        count = entries.table(raw, level, tree.encoding).sum(axis=1)
+        examined += int(count.sum())
+        missing += int(np.abs(count - children[ids]).sum())
+    return examined, missing
+
+
+def check_vmas(snapshot: Snapshot) -> Iterator[Finding]:
+    """Every leaf entry lies in a VMA, VMAs are sorted and disjoint."""
+    vmas, tree = snapshot.vmas, snapshot.guest
+    if not len(vmas):
+        yield finding("vmas: known", 1, 1, "the capture does not know the VMAs", PARTIAL)
+        return
+    bad = np.count_nonzero(vmas["start"] >= vmas["end"]) + np.count_nonzero(
+        vmas["end"][:-1] > vmas["start"][1:]
+    )
+    yield finding("vmas: sorted", len(vmas), bad, "VMAs overlap or are empty")
+    examined = outside = nowhere = 0
+    for base, frame in leaf_pages(tree):
+        at = np.searchsorted(vmas["end"], base, side="right")
+        inside = at < len(vmas)
+        inside[inside] = base[inside] >= vmas["start"][at[inside]]
+        examined += len(base)
+        outside += int(np.count_nonzero(~inside))
+        nowhere += int(np.count_nonzero(snapshot.topology.node_of_frame(frame) == UNKNOWN_NODE))
+    yield finding("pages: in VMAs", examined, outside, "mapped pages lie in no VMA")
+    if snapshot.native:
+        yield finding(
+            "pages: in nodes",
+            examined,
+            nowhere,
+            "pages lie outside every node's memory (device memory)",
+            NOTE,
+        )
+
+
+def leaf_pages(tree: Tree) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield (virtual address uint64[n], frame int64[n]) of mapped leaf entries, a block at a time."""
+    for level, ids, raw in blocks(tree, range(1, tree.levels + 1)):
+        table, slot = np.nonzero(entries.leaf(raw, level, tree.encoding))
+        address = tree.base[ids[table]] + (slot.astype(np.uint64) << np.uint64(3 + 9 * level))
+        yield address, entries.frame(raw[table, slot], level, tree.encoding)
+
+
+def check_facts(snapshot: Snapshot) -> Iterator[Finding]:
+    """What the dumper recorded about its own reading: quiescence, completeness, the pagemap cross-check."""
+    facts = snapshot.facts
+    if quiescence := facts.get("quiescence"):
+        reason = "the process changed its page tables while they were read"
+        yield finding("dump: quiet", 1, not quiescence["quiet"], reason, PARTIAL)
+    if completeness := facts.get("completeness"):
+        reason = f"table pages differ from the kernel's count: {completeness['explanation']}"
+        yield finding(
+            "dump: complete", completeness["tables"], not completeness["explained"], reason, PARTIAL
+        )
+    if verify := facts.get("verify"):
+        reason = "pages differ from /proc/PID/pagemap"
+        yield finding("dump: pagemap agrees", verify["checked"], verify["mismatched"], reason)
+        reason = "pages are hidden by pagemap ([vvar] and other VM_PFNMAP areas)"
+        yield finding("dump: pagemap shows", verify["checked"], verify["hidden"], reason, NOTE)

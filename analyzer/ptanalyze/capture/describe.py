@@ -1,0 +1,163 @@
+"""What is in a capture, in plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core import pte as entries
+from ..core.pte import blocks
+from ..core.snapshot import EMULATOR, UNKNOWN_NODE, Topology, Tree
+from ..core.trace import Event, Trace
+
+if TYPE_CHECKING:
+    from ..formats.capture import Capture
+    from ..formats.vm_file import HostDump
+
+Rows = dict[str, str | int | float]
+
+PAGE_NAMES = {1: "4 KiB pages", 2: "2 MiB pages", 3: "1 GiB pages"}
+
+
+def describe(capture: Capture) -> dict[str, Rows]:
+    """{section: {what: value}} with integers and strings only."""
+    said = capture.manifest.provenance.items()
+    plain = {key: value for key, value in said if isinstance(value, (str, int, float))}
+    sections: dict[str, Rows] = {}
+    sections["capture"] = {"directory": str(capture.directory), "kind": capture.manifest.kind, **plain}
+    if capture.has_snapshot:
+        snapshot = capture.snapshot
+        sections["machine"] = describe_topology(snapshot.topology)
+        sections["gPT" if not snapshot.native else "page table"] = describe_tree(snapshot.guest)
+        if snapshot.host is not None:
+            sections["ePT"] = describe_tree(snapshot.host)
+        sections["how sure"] = describe_facts(snapshot.facts)
+    if capture.has_vm:
+        if not capture.has_snapshot:
+            sections["machine"] = describe_topology(capture.vm.topology)
+            sections["ePT"] = describe_tree(capture.vm.tree)
+            sections["how sure"] = describe_facts(capture.vm.facts)
+        sections["VM"] = describe_vm(capture.vm)
+        if capture.has_snapshot:
+            sections["host and guest"] = describe_join(capture.snapshot.facts.get("vm", {}))
+    if capture.has_trace:
+        sections["trace"] = describe_trace(capture.trace)
+    return sections
+
+
+def for_people(sections: dict[str, Rows]) -> dict[str, Rows]:
+    """The same with spaces for underscores; PIDs are names, not amounts, and instants are dates."""
+    return {
+        title: {key.replace("_", " "): SHOWN.get(key, unchanged)(value) for key, value in rows.items()}
+        for title, rows in sections.items()
+    }
+
+
+def unchanged(value: Any) -> Any:
+    return value
+
+
+def date(since_1970: float) -> str:
+    """Of seconds, or of the nanoseconds that a trace's header has."""
+    seconds = since_1970 / 1e9 if since_1970 > 1e12 else since_1970
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+SHOWN: dict[str, Callable[[Any], Any]] = {"pid": str, "uid": str, "started": date}
+
+
+def describe_topology(topology: Topology) -> Rows:
+    frames = sum(int((node.frames[:, 1] - node.frames[:, 0]).sum()) for node in topology.nodes)
+    return {
+        "NUMA nodes": len(topology),
+        "CPUs": sum(len(node.cpus) for node in topology.nodes),
+        "memory (MiB)": frames * 4096 >> 20,
+    }
+
+
+def describe_tree(tree: Tree) -> Rows:
+    """Tables per level and node, leaves per size, bytes."""
+    rows: Rows = {"levels": tree.levels, "table pages": len(tree), "table bytes": len(tree) * 4096}
+    for level in range(tree.levels, 0, -1):
+        rows[f"tables at level {level}"] = int(np.count_nonzero(tree.level == level))
+    for level, count in leaves_by_level(tree).items():
+        rows[PAGE_NAMES[level]] = count
+    if tracers := int(np.count_nonzero(tree.flags & EMULATOR)):
+        rows["of them the tracer's"] = tracers
+    for node in np.unique(tree.node):
+        name = "unknown node" if node == UNKNOWN_NODE else f"node {node}"
+        rows[f"tables on {name}"] = int(np.count_nonzero(tree.node == node))
+    return rows
+
+
+def leaves_by_level(tree: Tree) -> dict[int, int]:
+    """{level: mapped leaf entries}."""
+    found: dict[int, int] = {}
+    for level, _, raw in blocks(tree, range(1, 4)):
+        found[level] = found.get(level, 0) + int(np.count_nonzero(entries.leaf(raw, level, tree.encoding)))
+    return found
+
+
+def describe_vm(host: HostDump) -> Rows:
+    """Slots, vCPUs by node and roots of a HostDump."""
+    slots = [slot for slot in host.slots if slot.space == 0]
+    rows: Rows = {"memory slots": len(slots)}
+    rows["memory in slots (MiB)"] = sum(slot.bytes for slot in slots) >> 20
+    rows["vCPUs"] = len(host.vcpus)
+    nodes = [vcpu.node for vcpu in host.vcpus if vcpu.node is not None]
+    for node in sorted(set(nodes)):
+        rows[f"vCPUs on node {node}"] = nodes.count(node)
+    for kind in sorted({root.kind for root in host.roots}):
+        here = [root for root in host.roots if root.kind == kind]
+        rows[f"roots: {kind}"] = f"{len(here)}, {sum(root.table is not None for root in here)} of them here"
+    return rows
+
+
+def describe_join(facts: dict[str, Any]) -> Rows:
+    """What `ptanalyze join` found about the two sides of a VM capture."""
+    rows: Rows = {}
+    for what in ("tables", "pages"):
+        if share := facts.get("fit", {}).get(what):
+            for key, value in share.items():
+                rows[f"guest {what}: {key.replace('_', ' ')}"] = value
+    if facts.get("numa_oblivious") is not None:
+        rows["guest sees NUMA"] = "no" if facts["numa_oblivious"] else f"{len(facts['guest_nodes'])} nodes"
+    if facts.get("seconds_apart") is not None:
+        rows["guest dumped after host (s)"] = facts["seconds_apart"]
+    return rows
+
+
+def describe_facts(recorded: dict[str, Any]) -> Rows:
+    """The dumper's own facts; of lists of words the words, of longer records how many there are."""
+    facts: Rows = {}
+    for key, value in recorded.items():
+        if isinstance(value, (str, int, float)):
+            facts[key.replace("_", " ")] = value
+        elif isinstance(value, list) and value:
+            words = all(isinstance(item, str) for item in value)
+            facts[key.replace("_", " ")] = ", ".join(value) if words else f"{len(value)} ranges"
+    return facts
+
+
+def describe_trace(trace: Trace) -> Rows:
+    rows: Rows = {
+        "threads": len(trace.threads),
+        "accesses": trace.accesses,
+        "merged touches": trace.touches,
+        "instructions": int(trace.chunks["instructions"].sum()),
+        "2 MiB regions touched": len(trace.regions),
+        "seconds": round(float(np.ptp(trace.chunks["time"])) / 1e9, 3) if len(trace.chunks) else 0.0,
+    }
+    for kind in Event:
+        count = int(np.count_nonzero(trace.events["kind"] == kind))
+        if count:
+            rows[f"{kind.name.lower().replace('_', ' ')} events"] = count
+    rows |= {
+        key.replace("_", " "): value
+        for key, value in trace.facts.items()
+        if isinstance(value, (str, int, float)) and key not in rows
+    }
+    return rows

@@ -1,0 +1,64 @@
+"""Captures made from what other tools wrote."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from ..core.errors import UsageError
+from ..formats.capture_dir import TRACE, new_capture, seal
+from ..formats.lackey import import_lackey
+from ..formats.perf_script import import_perf_script
+from ..formats.ptdump_text import import_ptdump
+from ..formats.snapshot_file import read_snapshot
+
+Source: TypeAlias = str | os.PathLike[str]
+
+
+def lackey(source: Source, inside: Path) -> str:
+    import_lackey(source, inside / TRACE)
+    return "trace"
+
+
+def perf_script(source: Source, inside: Path) -> str:
+    import_perf_script(source, inside / TRACE)
+    return "trace"
+
+
+def vmitosis(source: Source, inside: Path, nested: Source | None = None) -> str:
+    import_ptdump(source, inside, nested)
+    return "process" if nested is None else "vm"
+
+
+def dump_directory(source: Source, inside: Path) -> str:
+    """What `ptdump process PID -o DIR` wrote where no Python was, for example inside a guest."""
+    read_snapshot(source)
+    for file in Path(source).iterdir():
+        if file.is_file():
+            shutil.copy(file, inside / file.name)
+    return "process"
+
+
+FORMATS: dict[str, tuple[Callable[[Source, Path], str], str]] = {
+    "lackey": (lackey, "valgrind --tool=lackey --trace-mem=yes"),
+    "perf-script": (perf_script, "perf script -F tid,cpu,time,event,addr"),
+    "vmitosis": (vmitosis, "text dump of the Mitosis and vMitosis kernels' /proc/ptdump"),
+    "ptdump": (dump_directory, "directory that the ptdump tool of this project wrote"),
+}
+
+
+def import_capture(form: str, source: Source, out: Source, nested: Source | None = None) -> None:
+    """Make the capture directory `out` from `source`, written in the foreign format `form` (FORMATS).
+
+    nested  the VM's nested table beside it, vmitosis only
+    UsageError for formats and files that are not there, CaptureError for damaged ones; nothing is left then.
+    """
+    read, _ = FORMATS[form]
+    if nested is not None and read is not vmitosis:
+        raise UsageError(f"--ept {nested}: only the vmitosis format has a nested table in a second file")
+    if not Path(source).exists():
+        raise UsageError(f"{source}: no such file")
+    with new_capture(out) as inside:
+        kind = read(source, inside) if nested is None else vmitosis(source, inside, nested)
+        seal(inside, kind, {"imported": form, "source": Path(source).name})

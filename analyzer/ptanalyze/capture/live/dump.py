@@ -1,0 +1,111 @@
+"""Snapshot a live process: by eBPF (`ptdump`) where that works, else from /proc/PID/pagemap; say which."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from ...core.errors import CaptureError, PartialDataError, PtanalyzeError, UsageError
+from .native import native
+from .pagemap import dump_pagemap
+from .pause import paused
+
+FILES = ("gpt.entries", "gpt.tables", "maps", "snapshot.json")  # in the order they appear
+RETRIES = 3
+
+
+def dump_process(
+    pid: int,
+    directory: str | os.PathLike[str],
+    *,
+    stop: bool = False,
+    retries: int = RETRIES,
+    verify: bool = False,
+    bpf: bool | None = None,
+) -> list[str]:
+    """Write the page tables of process `pid` into `directory`, made if need be; returns lines for people.
+
+    stop     hold the process still while it is read
+    retries  read again up to so often while it changes (eBPF only)
+    verify   compare every leaf with /proc/PID/pagemap (eBPF only)
+    bpf      True: eBPF or nothing; False: pagemap only; None: eBPF, else pagemap
+
+    The caller seals the capture. UsageError, PartialDataError if the process ended (nothing is kept then),
+    CaptureError if the verification failed (the files are kept).
+    """
+    directory = Path(directory)
+    made = make_directory(directory)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".tables.", dir=directory) as inside:
+            lines, failed = dump_somehow(pid, Path(inside), stop, retries, verify, bpf)
+            for name in FILES:
+                os.replace(Path(inside) / name, directory / name)
+    except BaseException:
+        if made:
+            shutil.rmtree(directory, ignore_errors=True)
+        raise
+    if failed:
+        raise failed
+    return lines
+
+
+def make_directory(directory: Path) -> bool:
+    """Whether it had to be made. UsageError where a dump is, or no directory can be."""
+    try:
+        directory.mkdir(mode=0o700)
+        return True
+    except FileExistsError:
+        there = [name for name in FILES if (directory / name).exists()]
+        if not directory.is_dir() or there:
+            raise UsageError(
+                f"{directory}: holds {', '.join(there) or 'no directory'}; give a new one"
+            ) from None
+        return False
+    except OSError as error:
+        raise UsageError(f"{directory}: cannot make this directory: {error.strerror}") from None
+
+
+def dump_somehow(
+    pid: int, inside: Path, stop: bool, retries: int, verify: bool, bpf: bool | None
+) -> tuple[list[str], CaptureError | None]:
+    """(lines for people, error to raise after the files are in place)."""
+    if bpf is False:
+        return pagemap_only(pid, inside, stop, "as asked"), None
+    try:
+        command = [str(native("ptdump")), "process", str(pid), "-o", str(inside), "--retries", str(retries)]
+        return run_ptdump([*command, *["--stop"] * stop, *["--verify"] * verify])
+    except UsageError as error:
+        if bpf:
+            raise
+        return pagemap_only(pid, inside, stop, str(error)), None
+
+
+def run_ptdump(command: Sequence[str]) -> tuple[list[str], CaptureError | None]:
+    """(lines for people, CaptureError of a failed verification or None); its other failures are raised."""
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    why = done.stderr.strip().removeprefix("ptdump: ") or f"ptdump ended with {done.returncode}"
+    if done.returncode == 0:
+        return [*done.stdout.splitlines(), *done.stderr.splitlines()], None
+    if done.returncode == 1:
+        return [], CaptureError("gpt.entries", "verify", "failed", why)
+    if done.returncode == 3:
+        raise PartialDataError(why)
+    raise UsageError(why)
+
+
+def pagemap_only(pid: int, inside: Path, stop: bool, why: str) -> list[str]:
+    with paused(pid) if stop else nullcontext(False) as stopped:
+        try:
+            snapshot = dump_pagemap(pid, inside, {"stopped": stopped, "retries": 0})
+        except PtanalyzeError:
+            raise
+        except OSError as error:
+            raise UsageError(f"PID {pid}: cannot be dumped: {error}") from None
+    unknown = ", ".join(snapshot.facts["unknown"])
+    return [
+        f"{len(snapshot.guest)} tables of PID {pid} inferred from /proc/PID/pagemap ({why})",
+        f"unknown: {unknown}",
+    ]

@@ -1,0 +1,83 @@
+"""Dump the nested tables of a running VM from its host, by eBPF (`ptdump vm`): once, or again and again."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import PartialDataError, PtanalyzeError, UsageError
+from ...formats.capture_dir import new_capture, seal
+from ...formats.vm_file import HostDump, read_vm
+from .dump import RETRIES, run_ptdump
+from .guests import dump_guest_tables
+from .native import native
+
+KIND = "vm-host"
+
+
+def dump_vm(
+    pid: int,
+    out: str | os.PathLike[str],
+    *,
+    stop: bool = False,
+    retries: int = RETRIES,
+    vm: int | None = None,
+    qmp: str | os.PathLike[str] | None = None,
+) -> list[str]:
+    """Dump the VM of the VMM process `pid` into the new capture `out` (kind "vm-host"); lines for people.
+
+    stop     hold the VMM, and with it the guest, still while its tables are read
+    retries  read again up to so often while they change
+    vm       the VM's file descriptor in the VMM, needed only if that holds several VMs
+    qmp      QEMU's QMP socket: read the guest's own tables too, into captures OUT/cr3-FRAME
+
+    UsageError if `pid` is no VMM or its VM cannot be read, PartialDataError if it ended; nothing is kept.
+    """
+    command = [str(native("ptdump")), "vm", str(pid), "--retries", str(retries), *["--stop"] * stop]
+    if vm is not None:
+        command += ["--vm", str(vm)]
+    with new_capture(out) as inside:
+        lines, _ = run_ptdump([*command, "-o", str(inside)])
+        host = read_vm(inside)
+        facts = host.facts
+        if qmp is not None:
+            lines += guest_tables(pid, qmp, inside, host, stop)
+        seal(inside, KIND, {key: facts[key] for key in ("pid", "comm", "time") if key in facts})
+    return lines
+
+
+def guest_tables(
+    pid: int, qmp: str | os.PathLike[str], inside: Path, host: HostDump, stop: bool
+) -> list[str]:
+    """Lines about the guest's tables, read through the VM's memory slots into `inside`."""
+    if secret := host.facts.get("confidential"):
+        raise UsageError(
+            f"PID {pid}: a confidential guest ({secret}): its memory is encrypted, leave out --guest-tables"
+        )
+    ordinary = tuple(slot for slot in host.slots if slot.space == 0)
+    return dump_guest_tables(pid, qmp, inside, slots=ordinary, stop=stop)[1]
+
+
+def dump_vm_series(
+    pid: int, out: str | os.PathLike[str], every: float, count: int, **options: Any
+) -> Iterator[tuple[Path, list[str]]]:
+    """Yield (capture, lines) of `count` dumps, OUT.0001 and on, started `every` seconds after one another.
+
+    Each capture is whole when it is yielded. PartialDataError if the VM goes away before the last one; a dump
+    that takes longer than `every` delays the next one, and none is left out. Options as of dump_vm.
+    """
+    captures = [Path(f"{out}.{number:04d}") for number in range(1, count + 1)]
+    for capture in captures:
+        if capture.exists():
+            raise UsageError(f"{capture}: exists already; name a new series, captures are never overwritten")
+    begun = time.monotonic()
+    for done, capture in enumerate(captures):
+        time.sleep(max(0.0, begun + done * every - time.monotonic()))
+        try:
+            lines = dump_vm(pid, capture, **options)
+        except PtanalyzeError as error:
+            if not done:
+                raise
+            raise PartialDataError(f"{out}: {done} of {count} dumps made: {error}") from None
+        yield capture, lines

@@ -1,0 +1,56 @@
+"""Find the native tools: where `make` built them, where $PTANALYZE_NATIVE points, or on the PATH."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from ...core.bundled import CHECKOUT
+from ...core.errors import UsageError
+
+BUILT_IN = ("dumps/build", "pintool/build", "pintool/build/pin")
+HOW = {
+    "ptdump": "build it with `make -C dumps` in a checkout of ptanalyze",
+    "ptpingpong": "build it with `make -C dumps build/ptpingpong` in a checkout of ptanalyze",
+    "ptchase": "build it with `make -C dumps build/ptchase` in a checkout of ptanalyze",
+    "libpt_qemu.so": "build it with `make -C pintool` in a checkout of ptanalyze",
+    "libpt_qemu_api2.so": "build it with `make -C pintool` in a checkout of ptanalyze",
+    "pin_tool.so": "build it with `PIN_ROOT=... make -C pintool pin` in a checkout of ptanalyze",
+    "qemu-x86_64": "install it with `apt install qemu-user`",
+    "pin": "download a Pin 3 kit from Intel and put its directory on the PATH",
+}
+
+
+def native(name: str) -> Path:
+    """Path of a native tool; UsageError that says how to get it when it is nowhere."""
+    extra = os.environ.get("PTANALYZE_NATIVE")
+    places = [Path(extra)] if extra else []
+    places += [CHECKOUT / place for place in BUILT_IN]
+    for place in places:
+        if (place / name).is_file():
+            return place / name
+    if found := shutil.which(name):
+        return Path(found)
+    raise UsageError(
+        f"{name}: not found; {HOW.get(name, 'install it')}, or set PTANALYZE_NATIVE to its directory"
+    )
+
+
+def qemu_version(qemu: Path) -> tuple[int, int]:
+    """(major, minor) of qemu-x86_64; UsageError when it does not say."""
+    text = subprocess.run([qemu, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"version (\d+)\.(\d+)", text)
+    if not found:
+        raise UsageError(f"{qemu}: --version says {text[:60]!r}, no version of QEMU")
+    return int(found[1]), int(found[2])
+
+
+def qemu_plugin(qemu: Path) -> Path:
+    """The build of the plugin that this QEMU takes: its interface begins at version 2 since QEMU 9.0."""
+    version = qemu_version(qemu)
+    if version < (7, 2):
+        raise UsageError(
+            f"{qemu}: QEMU {version[0]}.{version[1]} is too old; 7.2 or later can be traced with"
+        )
+    return native("libpt_qemu.so" if version < (9, 0) else "libpt_qemu_api2.so")

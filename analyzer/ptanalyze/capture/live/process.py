@@ -1,0 +1,54 @@
+"""What /proc says about a process and its machine: the facts of a snapshot, twin of dumps/proc.c."""
+
+import platform
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import PartialDataError, UsageError
+
+PF_KTHREAD = 0x00200000  # include/linux/sched.h
+
+
+def check_process(proc: Path, pid: int) -> None:
+    try:
+        fields = (proc / "stat").read_text().rpartition(") ")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        raise UsageError(f"PID {pid}: no such process") from None
+    if fields[0] in "ZX":
+        raise UsageError(f"PID {pid}: has exited (a zombie has no page tables)")
+    if int(fields[6]) & PF_KTHREAD:
+        raise UsageError(f"PID {pid}: a kernel thread, it has no page tables of its own")
+
+
+def signature(proc: Path) -> dict[str, int]:
+    """What moves when the address space changes: faults, and bytes of tables (VmPTE of /proc/PID/status)."""
+    fields = (proc / "stat").read_text().rpartition(") ")[2].split()
+    status = (proc / "status").read_text()
+    kib = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmPTE:")), None)
+    if kib is None:
+        raise EOFError("the address space is gone")
+    return {"minflt": int(fields[7]), "majflt": int(fields[9]), "pgtables_bytes": kib * 1024}
+
+
+def identity(proc: Path, pid: int) -> dict[str, Any]:
+    cpu = next((line for line in cpu_lines() if line.startswith("model name")), ":")
+    try:
+        comm, uid = (proc / "comm").read_text(errors="replace").rstrip("\n"), proc.stat().st_uid
+    except OSError:
+        raise PartialDataError(f"PID {pid}: ended while it was read; nothing was kept") from None
+    return {
+        "pid": pid,
+        "comm": comm,
+        "uid": uid,
+        "kernel": platform.release(),
+        "cpu": cpu.partition(":")[2].strip(),
+    }
+
+
+def cpu_lines() -> list[str]:
+    return Path("/proc/cpuinfo").read_text().splitlines()
+
+
+def five_levels() -> bool:
+    """The kernel runs on 5 levels: it shows the CPU's la57 flag only then."""
+    return any(line.startswith("flags") and " la57" in line for line in cpu_lines())

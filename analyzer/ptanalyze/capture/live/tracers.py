@@ -1,0 +1,90 @@
+"""Command lines that run a program under a tracer, and what can be traced at all."""
+
+import shutil
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ...core.errors import UsageError
+from .native import native, qemu_plugin
+
+X86_64 = 62  # e_machine of ELF files
+
+Pairs: TypeAlias = Sequence[tuple[str, object]]  # the tracer's own options
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to trace. Region of interest: from the entry of `start_symbol`, or the PTT_ROI_BEGIN marker, or
+    after `start_access` accesses; to the entry of `end_symbol`, or PTT_ROI_END, or for `accesses` accesses.
+    max_bytes  size limit of the trace file, 0 none"""
+
+    start_symbol: str = ""
+    end_symbol: str = ""
+    marker: bool = False
+    start_access: int = 0
+    accesses: int = 0
+    follow_fork: bool = False
+    max_bytes: int = 0
+    instructions: bool = True
+
+    def items(self) -> Iterator[tuple[str, object]]:
+        """The tracer's own options, "key=value", those that are not at their default."""
+        named = {
+            "roi_start_symbol": self.start_symbol,
+            "roi_end_symbol": self.end_symbol,
+            "roi_marker": self.marker,
+            "roi_start_access": self.start_access,
+            "roi_accesses": self.accesses,
+            "follow_fork": self.follow_fork,
+            "max_bytes": self.max_bytes,
+            "instructions": self.instructions,
+        }
+        for key, value in named.items():
+            if isinstance(value, int) and value < 0:
+                raise UsageError(f"{key} = {value}: expected a number from 0 on")
+            if value:
+                yield key, "on" if value is True else value
+
+
+def find_program(command: Sequence[str]) -> str:
+    """Path of the command's program; UsageError unless it is a 64-bit x86-64 executable."""
+    name = command[0]
+    found = shutil.which(name)
+    if not found:
+        raise UsageError(f"{name}: no such program, or not executable")
+    try:
+        with open(found, "rb") as file:
+            head = file.read(20)
+    except OSError as error:
+        raise UsageError(f"{found}: {error.strerror}; the tracer must be able to read it") from None
+    if head[:2] == b"#!":
+        raise UsageError(
+            f"{found}: a script; name its interpreter and it in the command: INTERPRETER {name} ..."
+        )
+    if head[:4] != b"\x7fELF" or len(head) < 20:
+        raise UsageError(f"{found}: no ELF executable; only x86-64 Linux programs can be traced")
+    machine = struct.unpack_from("<H", head, 18)[0]
+    if head[4] != 2 or machine != X86_64:
+        bits = 64 if head[4] == 2 else 32
+        why = f"a {bits}-bit program for ELF machine {machine}; only 64-bit x86-64 programs can be traced"
+        raise UsageError(f"{found}: {why}")
+    return found
+
+
+def qemu_command(program: str, command: Sequence[str], options: Pairs) -> list[str]:
+    """argv of `command` under QEMU's user mode; options: (key, value) pairs for the plugin."""
+    qemu = native("qemu-x86_64")
+    values = [f"{key}={value}".replace(",", ",,") for key, value in options]
+    plugin = ",".join([str(qemu_plugin(qemu)).replace(",", ",,"), *values])
+    return [str(qemu), "-0", command[0], "-plugin", plugin, program, *command[1:]]
+
+
+def pin_command(program: str, command: Sequence[str], options: Pairs) -> list[str]:
+    """argv of `command` under Intel Pin."""
+    flat = [word for key, value in options for word in (f"-{key}", str(value))]
+    return [str(native("pin")), "-t", str(native("pin_tool.so")), *flat, "--", program, *command[1:]]
+
+
+TRACERS = {"qemu": qemu_command, "pin": pin_command}

@@ -1,0 +1,214 @@
+"""A synthetic capture as a directory: what a dumper and a tracer would have written."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ...core.errors import UsageError
+from ...core.progress import Progress
+from ...core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
+from ...core.version import __version__
+from ...formats.atomic import atomic_write
+from ...formats.capture_dir import TRACE, new_capture, seal
+from ...formats.maps import format_maps
+from ...formats.snapshot_file import node_records, write_json
+from ...formats.tables_file import write_records
+from ...formats.tables_stream import TABLE_BYTES, close_entries, keep_tables
+from ...formats.trace_writer import trace_writer
+from ...formats.vm_file import HostDump, Root, Slot, Vcpu, write_vm
+from ...kernels.synth import ADDRESS, Radix, Space
+from .frames import Frames, growth
+from .layout import Layout
+from .parameters import Parameters, show_size
+from .plan import Plan
+from .plan import plan as plan_of
+from .process import Process
+from .recorder import FIRST_TID, PAGE_SHIFT, Recorder
+from .space import START, State, new_state
+
+LOCAL, REMOTE = 10, 20  # distances of the ACPI SLIT
+HVA = 0x7F0000000000
+METHOD = "synth"
+SLACK = 1.05  # upper tables, the trace
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was made: tables by level of each dimension, table pages by node, accesses traced."""
+
+    guest: dict[int, int]
+    host: dict[int, int] | None
+    guest_nodes: dict[int, int]
+    host_nodes: dict[int, int] | None
+    accesses: int
+
+
+def synthesize(
+    asked: Parameters, out: str | os.PathLike[str], *, trace: bool = True, progress: Progress = None
+) -> tuple[Plan, Made]:
+    """Write the capture that Parameters describe to the new directory `out`; returns (Plan, Made).
+
+    trace  False: page tables alone. UsageError for contradictions, a full disk or a full modelled machine;
+    nothing is left then.
+    """
+    plan = plan_of(asked)
+    with new_capture(out) as inside:
+        must_fit(plan, inside)
+        state = new_state(plan, inside)
+        if trace:
+            with trace_writer(inside / TRACE, **trace_facts(asked)) as writer:
+                process = Process(plan, state, Recorder(plan, writer))
+                process.run(progress)
+        else:
+            process = Process(plan, state, Recorder(plan))
+            process.run(progress)
+        snapshot = finish(plan, state, inside)
+        seal(inside, "vm" if plan.nested else "process", {"synth": {**asked.facts(), "version": __version__}})
+    return plan, made_of(snapshot, process.recorder.accesses if trace else 0)
+
+
+def must_fit(plan: Plan, directory: Path) -> None:
+    """UsageError where the disk has no room: a map of a full disk's file would end in a signal."""
+    room = os.statvfs(directory)
+    free = room.f_bavail * room.f_frsize
+    tables = float(np.count_nonzero(~plan.huge))
+    if plan.nested:
+        tables += plan.regions * growth(plan.asked.fragmentation) * (1 - (plan.asked.host_thp or 0))
+    need = int(tables * TABLE_BYTES * SLACK)
+    if need > free:
+        raise UsageError(
+            f"{directory.parent}: about {show_size(need)} of page tables do not fit, "
+            f"{show_size(free)} are free"
+        )
+
+
+def trace_facts(asked: Parameters) -> dict[str, Any]:
+    said = [
+        f"--{name.replace('_', '-')}={value}" for name, value in asked.facts().items() if value is not None
+    ]
+    return {
+        "ended": "exit",
+        "pid": FIRST_TID,
+        "tracer": f"ptanalyze synth {__version__}",
+        "command": " ".join(["synth", *said]),
+        "instructions": True,
+    }
+
+
+def finish(plan: Plan, state: State, directory: Path) -> Snapshot:
+    """Write everything but the trace; returns the Snapshot, whose entries are in their files by then."""
+    space, topology = state.space, topology_of(plan, state.frames.host)
+    facts = {"method": METHOD, "pid": FIRST_TID, "comm": METHOD, "stopped": True, "synth": plan.asked.facts()}
+    host = None
+    if state.host is None:
+        behind = space.guest.frame
+    else:
+        behind = frames_behind(space)
+        host = tree_of(space.host, state.host, space.host.frame, topology, plan.asked.levels, "ept")
+        seen = guest_topology(plan, state.frames)
+        facts["vm"] = vm_facts(plan, space, seen)
+    guest = tree_of(space.guest, state.guest, behind, topology, plan.asked.levels, "x86")
+    vmas = np.array([(START, START + (plan.pages << PAGE_SHIFT), 3, False, False)], VMA_DTYPE)
+    snapshot = Snapshot(guest, vmas, ("",), topology, host, facts)
+    write_tree(directory, "gpt", space.guest, guest)
+    if host is not None:
+        write_tree(directory, "ept", space.host, host)
+        write_vm(directory, host_dump(plan, state.frames, host, topology))
+    with atomic_write(directory / "maps") as out:
+        out.write(format_maps(vmas, ("",)).encode())
+    write_json(directory, snapshot, facts)
+    return snapshot
+
+
+def topology_of(plan: Plan, frames: int) -> Topology:
+    """Nodes of `frames` frames each, with the CPUs threads may run on (of a VM: its vCPUs)."""
+    return Topology(tuple(node_of(plan, n, frames, plan.asked.nodes) for n in range(plan.asked.nodes)))
+
+
+def guest_topology(plan: Plan, frames: Frames) -> Topology:
+    """What the guest itself sees: a node for each of the host's, or one for all."""
+    return Topology(
+        tuple(node_of(plan, n, frames.guest, frames.guest_nodes) for n in range(frames.guest_nodes))
+    )
+
+
+def node_of(plan: Plan, n: int, frames: int, nodes: int) -> Node:
+    cpus = plan.threads.cpu_node
+    mine = np.flatnonzero(cpus == n) if nodes == plan.asked.nodes else np.arange(len(cpus))
+    distance = tuple(LOCAL if other == n else REMOTE for other in range(nodes))
+    return Node(n, tuple(mine.tolist()), np.array([[n * frames, (n + 1) * frames]], np.int64), distance)
+
+
+def frames_behind(space: Space) -> np.ndarray:
+    """int64[T]: host frame behind each guest table's frame, -1 for tables that were not made."""
+    frame, host = space.guest.frame, space.host
+    region = np.maximum(frame, 0) >> 9
+    table, huge = host.leaf[region], host.huge[region]
+    entry = host.entries[table, np.where(huge, region, frame) & 511]
+    behind = ((entry & ADDRESS) >> np.uint64(12)).astype(np.int64) + np.where(huge, frame & 511, 0)
+    return np.where(frame < 0, -1, behind)
+
+
+def tree_of(
+    radix: Radix, layout: Layout, behind: np.ndarray, topology: Topology, levels: int, encoding: str
+) -> Tree:
+    """Tree of the tables that were made; its entries stay where they are until write_tree."""
+    kept = np.flatnonzero(radix.frame >= 0)
+    number = np.cumsum(radix.frame >= 0) - 1
+    parent = layout.parent[kept]
+    parent = np.where(parent < 0, parent, number[parent]).astype(np.int32)
+    node = topology.node_of_frame(behind[kept])
+    flags = np.zeros(len(kept), np.uint8)
+    columns = layout.base[kept], radix.frame[kept], parent, node, layout.level[kept], flags
+    return Tree(radix.entries, *columns, levels, encoding)
+
+
+def write_tree(directory: Path, name: str, radix: Radix, tree: Tree) -> None:
+    keep_tables(radix.entries, np.flatnonzero(radix.frame >= 0))
+    close_entries(directory, name, tree)
+    write_records(directory, name, tree)
+
+
+def vm_facts(plan: Plan, space: Space, seen: Topology) -> dict[str, Any]:
+    """As `ptanalyze join` would say it of both sides."""
+    node = seen.node_of_frame(space.guest.frame[space.guest.frame >= 0])
+    return {
+        "seconds_apart": None,
+        "guest_nodes": msgspec.to_builtins(node_records(seen)),
+        "guest_tables_by_guest_node": {str(n): int(np.count_nonzero(node == n)) for n in np.unique(node)},
+        "numa_oblivious": len(seen) == 1 < plan.asked.nodes,
+        "host": {"method": METHOD},
+    }
+
+
+def host_dump(plan: Plan, frames: Frames, tree: Tree, topology: Topology) -> HostDump:
+    """vm.json: a slot for each guest node, all vCPUs on the one root."""
+    size, root = frames.guest << PAGE_SHIFT, int(tree.frame[0])
+    slots = tuple(Slot(gpa=n * size, bytes=size, hva=HVA + n * size) for n in range(frames.guest_nodes))
+    vcpus = tuple(
+        Vcpu(tid=2 * FIRST_TID + cpu, cpu=cpu, node=node, root=root)
+        for cpu, node in enumerate(plan.threads.cpu_node.tolist())
+    )
+    roots = (Root(frame=root, kind="tdp_mmu", table=0, levels=plan.asked.levels),)
+    return HostDump(tree, topology, slots, vcpus, roots, {"method": METHOD, "comm": METHOD, "stopped": True})
+
+
+def made_of(snapshot: Snapshot, accesses: int) -> Made:
+    host = snapshot.host
+    return Made(
+        counted(snapshot.guest.level),
+        None if host is None else counted(host.level),
+        counted(snapshot.guest.node),
+        None if host is None else counted(host.node),
+        accesses,
+    )
+
+
+def counted(values: np.ndarray) -> dict[int, int]:
+    return {
+        int(value): int(count) for value, count in zip(*np.unique(values, return_counts=True), strict=True)
+    }

@@ -1,0 +1,108 @@
+"""What a synthetic capture is made from, as a user says it; plan.py makes numbers of it."""
+
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...core.errors import UsageError
+
+UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT])(?:i?B)?", re.IGNORECASE)
+PAGE = 4096
+LEAST, MOST = 2 << 20, 4 << 40
+GUESTS = ("native", "visible", "oblivious")
+INITS = ("parallel", "single")
+MAPPERS = ("main", "threads")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Sizes in bytes, shares in 0..1; None: left to the model (plan.py says how).
+
+    placement, host_placement  "first-touch", "interleave" or "bind:NODE"
+    pattern   "uniform", "zipf:S", "sequential", "once" or "once:THREAD"
+    sharing   "shared", "private", or the share of accesses that go anywhere
+    move      "T:A:B"; move_data  "T:RATE"
+    """
+
+    size: int
+    nodes: int = 4
+    node_memory: int | None = None
+    levels: int = 4
+    guest: str = "native"
+    placement: str = "first-touch"
+    host_placement: str | None = None
+    fragmentation: float = 0.0
+    thp: float = 0.0
+    host_thp: float | None = None
+    threads: int | None = None
+    threads_to_nodes: str = "round-robin"
+    mapped_by: str = "main"
+    init: str = "parallel"
+    init_trace: bool | None = None
+    accesses: int | None = None
+    pattern: str = "uniform"
+    sharing: str = "shared"
+    writes: float = 0.3
+    mprotect_every: int | None = None
+    munmap_every: int | None = None
+    move: str | None = None
+    move_data: str | None = None
+    instructions_per_access: float = 3.0
+    rate: float = 1e8
+    seed: int = 0
+
+    def facts(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def parse_size(text: str, option: str = "--size") -> int:
+    """Bytes of "64M", "16G", "1.5T": whole 4 KiB pages. UsageError for anything else."""
+    match = SIZE.fullmatch(text.strip())
+    size = float(match[1]) * UNITS[match[2].upper()] if match else 0
+    if not match or size % PAGE or not size:
+        raise UsageError(f"{option} {text}: give whole 4 KiB pages as in 64M, 16G or 1.5T")
+    return int(size)
+
+
+def show_size(size: int) -> str:
+    for unit, one in reversed(UNITS.items()):
+        if size >= one:
+            return f"{size / one:.4g}{unit}"
+    return str(size)
+
+
+def check_ranges(asked: Parameters) -> None:
+    """UsageError, naming the option and what it allows, for the first value out of range."""
+    shares = {name: getattr(asked, name) for name in ("fragmentation", "thp", "host_thp", "writes")}
+    for name, value in shares.items():
+        if value is not None and not 0 <= value <= 1:
+            raise refused(name, value, "a share, 0 to 1")
+    counts = {
+        "nodes": (1, 60),
+        "threads": (1, 256),
+        "accesses": (1, 1 << 40),
+        "mprotect_every": (1, 1 << 40),
+        "munmap_every": (1, 1 << 40),
+        "seed": (0, (1 << 32) - 1),
+    }
+    for name, (low, high) in counts.items():
+        value = getattr(asked, name)
+        if value is not None and not low <= value <= high:
+            raise refused(name, value, f"{low} to {high}")
+    words = {"levels": (4, 5), "guest": GUESTS, "mapped_by": MAPPERS, "init": INITS}
+    for name, choices in words.items():
+        if getattr(asked, name) not in choices:
+            raise refused(name, getattr(asked, name), f"one of {', '.join(map(str, choices))}")
+    if not LEAST <= asked.size <= MOST or asked.size % PAGE:
+        raise refused("size", show_size(asked.size), f"{show_size(LEAST)} to {show_size(MOST)}, whole pages")
+    for name, most in (("instructions_per_access", 1e6), ("rate", 1e12)):
+        if not 0 < getattr(asked, name) <= most:
+            raise refused(name, getattr(asked, name), f"above 0, at most {most:g}")
+    if asked.guest == "native" and (asked.host_placement is not None or asked.host_thp is not None):
+        name = "host_placement" if asked.host_placement is not None else "host_thp"
+        raise refused(name, getattr(asked, name), "needs a VM: --guest visible or --guest oblivious")
+
+
+def refused(name: str, value: object, allowed: str) -> UsageError:
+    return UsageError(f"--{name.replace('_', '-')} {value}: {allowed}")

@@ -1,0 +1,95 @@
+"""Which page a thread touches next, in blocks."""
+
+from collections.abc import Callable
+from math import gcd
+
+import numpy as np
+
+from ...kernels.draws import permute
+from .plan import Plan
+
+GOLDEN = 0.6180339887498949
+
+
+def page_source(plan: Plan, thread: int) -> Callable[[int], np.ndarray]:
+    """A function n -> int64[<= n]: the next pages (counted from 0) of a thread; fewer when it is done."""
+    first, last = plan.threads.part[thread : thread + 2].tolist()
+    low, high = (0, plan.pages) if plan.anywhere else (first, last)
+    if plan.pattern == "sequential":
+        return Sequential(first, low, high)
+    if plan.pattern == "once":
+        return Once(low, high, int(plan.rng(11, thread).integers(0, 1 << 32)))
+    return Random(plan.rng(10, thread), first, last, plan.pages, plan.anywhere, plan.exponent)
+
+
+class Sequential:
+    """From `at` on round and round through first..last-1."""
+
+    def __init__(self, at: int, first: int, last: int) -> None:
+        self.at, self.first, self.span = at - first, first, last - first
+
+    def __call__(self, n: int) -> np.ndarray:
+        pages = self.first + (self.at + np.arange(n)) % self.span
+        self.at = (self.at + n) % self.span
+        return pages
+
+
+class Once:
+    """Every page of first..last-1 once, in a random order that takes no memory."""
+
+    def __init__(self, first: int, last: int, key: int) -> None:
+        self.first, self.span, self.key, self.done = first, last - first, key, 0
+
+    def __call__(self, n: int) -> np.ndarray:
+        out = np.empty(min(n, self.span - self.done), np.int64)
+        permute(self.done, self.span, half_bits(self.span), self.key, out)
+        self.done += len(out)
+        return self.first + out
+
+
+def half_bits(span: int) -> int:
+    """The least number of bits b with 4 ** b >= span."""
+    return max(((span - 1).bit_length() + 1) // 2, 1)
+
+
+class Random:
+    """Own pages first..last-1, or with probability `anywhere` all `pages`; popularity falls as rank ** -S.
+
+    Ranks are drawn by inverting the continuous law on 1..n + 1 and rounding down, then scattered by an affine
+    permutation, so that popular pages are not neighbours.
+    """
+
+    def __init__(
+        self, rng: np.random.Generator, first: int, last: int, pages: int, anywhere: float, exponent: float
+    ) -> None:
+        self.rng, self.anywhere, self.exponent = rng, anywhere, exponent
+        self.first, self.own, self.pages = first, last - first, pages
+        self.step = {span: coprime(span) for span in (self.own, pages)}
+
+    def __call__(self, n: int) -> np.ndarray:
+        away = self.rng.random(n) < self.anywhere
+        span = np.where(away, self.pages, self.own)
+        rank = np.minimum(self.ranks(self.rng.random(n), span), span - 1)
+        if self.exponent:
+            rank = rank * np.where(away, self.step[self.pages], self.step[self.own]) % span
+        pages: np.ndarray = np.where(away, 0, self.first) + rank
+        return pages
+
+    def ranks(self, u: np.ndarray, span: np.ndarray) -> np.ndarray:
+        """int64[n] from u float64[n] in [0, 1): 0 is the most popular."""
+        if self.exponent == 0:
+            found: np.ndarray = (u * span).astype(np.int64)
+        elif self.exponent == 1:
+            found = np.power(span + 1.0, u).astype(np.int64) - 1
+        else:
+            power = 1 - self.exponent
+            found = np.power((np.power(span + 1.0, power) - 1) * u + 1, 1 / power).astype(np.int64) - 1
+        return found
+
+
+def coprime(span: int) -> int:
+    """A step near the golden section of `span` that shares no divisor with it."""
+    step = max(int(span * GOLDEN), 1)
+    while gcd(step, span) > 1:
+        step += 1
+    return step

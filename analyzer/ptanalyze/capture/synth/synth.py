@@ -1,0 +1,24 @@
+"""A synthetic capture from Python: `ptanalyze.synth`."""
+
+from pathlib import Path
+from typing import Any
+
+from ...formats.capture import Capture, PathLike, load
+from .parameters import Parameters, parse_size, refused
+
+
+def synth(directory: PathLike, size: int | str, *, trace: bool = True, **parameters: Any) -> Capture:
+    """Make the capture of a synthetic workload in a new directory, and load it.
+
+    size        of the dataset: bytes, or "64M"
+    parameters  of synth.parameters.Parameters (`ptanalyze synth --help` says what they mean)
+    """
+    from .capture import synthesize  # brings Numba, which `import ptanalyze` does without
+
+    known = Parameters.__dataclass_fields__
+    for name, value in parameters.items():
+        if name not in known:
+            raise refused(name, value, f"no such parameter; there are: {', '.join(known)}")
+    asked = Parameters(parse_size(size) if isinstance(size, str) else size, **parameters)
+    synthesize(asked, Path(directory), trace=trace)
+    return load(directory)

@@ -1,0 +1,165 @@
+"""Two captures of one series compared: which table pages moved, came and went, which leaf entries changed."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...core import pte as bits
+from ...core.errors import UsageError
+from ...core.snapshot import NO_PARENT, UNKNOWN_NODE, Tree
+from ...formats.capture import Capture
+
+Counts = dict[tuple[int, str], int]
+Moves = dict[tuple[int, int | None, int | None], int]
+
+BLOCK = 2048  # table pairs compared at once: 2 x 8 MiB
+ABSENT = -2  # instead of a node: no such table page in that capture
+KINDS = ("same", "moved", "other node", "created", "gone")
+
+
+@dataclass(frozen=True)
+class TreeDiff:
+    """What became of one tree.
+
+    pages    {(level, kind): table pages}; KINDS: same place and frame; another frame on the same node;
+             another node (of known ones); only in the second capture; only in the first
+    moves    {(level, node before, node after): table pages} of those on another node, created (None before)
+             or gone (None after)
+    entries  {(level, what): leaf entries} of tables in both: "appeared", "vanished", "other frame" or
+             "other flags"; the hardware's accessed and dirty bits do not count
+    """
+
+    dimension: str
+    pages: Counts = field(default_factory=dict)
+    moves: Moves = field(default_factory=dict)
+    entries: Counts = field(default_factory=dict)
+
+    @property
+    def changed(self) -> int:
+        """Table pages that are not the same."""
+        return sum(count for (_, kind), count in self.pages.items() if kind != "same")
+
+    def rows(self) -> list[dict[str, str | int]]:
+        """A dict a level, for people and JSON."""
+        levels = sorted({level for level, _ in self.pages}, reverse=True)
+        words = ("appeared", "vanished", "other frame", "other flags")
+        return [
+            {
+                "tree": self.dimension,
+                "level": level,
+                **{kind: self.pages.get((level, kind), 0) for kind in KINDS},
+                **{f"leaves {what}": self.entries.get((level, what), 0) for what in words},
+            }
+            for level in levels
+        ]
+
+    def move_rows(self) -> list[dict[str, str | int]]:
+        order = sorted(self.moves.items(), key=lambda item: (-item[0][0], *map(node_name, item[0][1:])))
+        return [
+            {
+                "tree": self.dimension,
+                "level": level,
+                "from node": node_name(a),
+                "to node": node_name(b),
+                "table pages": count,
+            }
+            for (level, a, b), count in order
+        ]
+
+
+def node_name(node: int | None) -> str:
+    return "-" if node is None else "unknown" if node == UNKNOWN_NODE else str(node)
+
+
+def diff(one: Capture, other: Capture) -> list[TreeDiff]:
+    """[TreeDiff] from Capture `one` to Capture `other`: of a process, a VM, or a VM's host side.
+
+    UsageError where their kinds, levels or encodings differ: they are not of one series.
+    """
+    first, second = trees(one), trees(other)
+    if first.keys() != second.keys():
+        kinds = f"{one.manifest.kind} and {other.manifest.kind}"
+        raise UsageError(f"{one.directory} and {other.directory}: {kinds} cannot be compared")
+    return [diff_trees(name, first[name], second[name]) for name in first]
+
+
+def trees(capture: Capture) -> dict[str, Tree]:
+    if capture.has_snapshot:
+        snapshot = capture.snapshot
+        if snapshot.host is None:
+            return {"PT": snapshot.guest}
+        return {"gPT": snapshot.guest, "ePT": snapshot.host}
+    return {"ePT": capture.vm.tree}
+
+
+def diff_trees(name: str, one: Tree, other: Tree) -> TreeDiff:
+    """TreeDiff of two Trees; memory for their table records and a block of entries at a time."""
+    for what in ("levels", "encoding"):
+        if getattr(one, what) != getattr(other, what):
+            before, after = getattr(one, what), getattr(other, what)
+            raise UsageError(f"{name}: {what} {before} became {after}: these are not of one series")
+    pages: Counts = {}
+    moves: Moves = {}
+    changes: Counts = {}
+    for level in range(other.levels, 0, -1):
+        a, b, gone, created = pair(one, other, level)
+        same_frame = (one.frame[a] == other.frame[b]) & (one.frame[a] >= 0)
+        before, after = one.node[a], other.node[b]
+        known = (before != UNKNOWN_NODE) & (after != UNKNOWN_NODE)
+        other_node = ~same_frame & known & (before != after)
+        unknown = (one.frame[a] < 0) & (other.frame[b] < 0)
+        same = same_frame | unknown
+        counts = (same.sum(), (~same & ~other_node).sum(), other_node.sum(), len(created), len(gone))
+        pages |= {(level, kind): int(n) for kind, n in zip(KINDS, counts, strict=True)}
+        tally(moves, level, before[other_node], after[other_node])
+        tally(moves, level, np.full(len(created), ABSENT), other.node[created])
+        tally(moves, level, one.node[gone], np.full(len(gone), ABSENT))
+        if level <= 3:
+            changes |= {(level, what): n for what, n in leaf_changes(one, other, level, a, b).items()}
+    return TreeDiff(name, pages, moves, changes)
+
+
+def pair(one: Tree, other: Tree, level: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(in one, in other, only in one, only in other): tables of `level` by their root and first address."""
+    first, second = np.flatnonzero(one.level == level), np.flatnonzero(other.level == level)
+    keys = place(one)[first], place(other)[second]
+    _, a, b = np.intersect1d(keys[0], keys[1], assume_unique=True, return_indices=True)
+    return first[a], second[b], np.delete(first, a), np.delete(second, b)
+
+
+def place(tree: Tree) -> np.ndarray:
+    """A number for each table's root and first address; roots count in the order of the capture."""
+    root = np.cumsum(tree.parent == NO_PARENT) - 1
+    number: np.ndarray = tree.base | (root.astype(np.uint64) & np.uint64(0xFFF))
+    return number
+
+
+def tally(moves: Moves, level: int, before: np.ndarray, after: np.ndarray) -> None:
+    """Count pairs of nodes (integers[n] each), ABSENT among them."""
+    pairs, counts = np.unique(np.stack([before, after], axis=1), axis=0, return_counts=True)
+    for (a, b), count in zip(pairs.tolist(), counts.tolist(), strict=True):
+        moves[level, None if a == ABSENT else a, None if b == ABSENT else b] = count
+
+
+def leaf_changes(one: Tree, other: Tree, level: int, a: np.ndarray, b: np.ndarray) -> dict[str, int]:
+    """{what: leaf entries} over the pairs of tables a[i], b[i]."""
+    found = dict.fromkeys(("appeared", "vanished", "other frame", "other flags"), 0)
+    ignored = used_bits(one.encoding)
+    for start in range(0, len(a), BLOCK):
+        old, new = one.entries[a[start : start + BLOCK]], other.entries[b[start : start + BLOCK]]
+        differ = (old & ~ignored) != (new & ~ignored)
+        old, new = old[differ], new[differ]
+        was, is_now = (bits.leaf(raw, level, one.encoding) for raw in (old, new))
+        found["appeared"] += int((~was & is_now).sum())
+        found["vanished"] += int((was & ~is_now).sum())
+        both = was & is_now
+        frames = [bits.frame(raw[both], level, one.encoding) for raw in (old, new)]
+        moved = int((frames[0] != frames[1]).sum())
+        found["other frame"] += moved
+        found["other flags"] += int(both.sum()) - moved
+    return found
+
+
+def used_bits(encoding: str) -> np.uint64:
+    """Accessed and dirty: bits 5 and 6 of x86 and NPT, 8 and 9 of EPT; KVM's SPTEs may be either."""
+    return np.uint64({"x86": 0x60, "ept": 0x300, "kvm": 0x360}[encoding])

@@ -1,0 +1,190 @@
+"""One VM capture from what the host and the guest recorded of it."""
+
+import os
+import shutil
+from dataclasses import dataclass, replace
+from datetime import datetime
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ...core.errors import CaptureError, UsageError
+from ...core.snapshot import NO_PARENT, Node, Snapshot, Topology, Tree
+from ...formats.capture_dir import MANIFEST, TRACE, damaged_files, new_capture, read_manifest, seal
+from ...formats.snapshot_file import node_records, read_snapshot, write_json
+from ...formats.tables_file import write_records, write_tree
+from ...formats.vm_file import FILE as VM_FILE
+from ...formats.vm_file import HostDump, Root, read_vm, write_vm
+from ...world.nested import Nested
+from .fit import Fit, Slots, fit, refuse_strangers
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The Snapshot of a VM, its HostDump (one root left), how well both fit, and other facts."""
+
+    snapshot: Snapshot
+    host: HostDump
+    fit: Fit
+
+
+def join(host_dir: str | PathLike[str], guest_dir: str | PathLike[str], out: str | PathLike[str]) -> Fit:
+    """Make the VM capture `out` from a host's dump of a VM and its guest's capture; returns the Fit.
+
+    The nodes of guest tables become those of the host frames behind them; the topology is the host's, with
+    the guest's CPUs (vCPU i is the guest's CPU i) on the nodes their threads ran on. What the guest itself
+    said is kept under facts["vm"]. Entries are linked or copied as they are.
+
+    UsageError for directories that are no such dumps, CaptureError if they are damaged, if no root maps
+    guest-physical addresses, or if the two do not belong together (limits in vm_fit.py).
+    """
+    host_dir, guest_dir = Path(host_dir), Path(guest_dir)
+    for directory in (host_dir, guest_dir):
+        must_be_whole(directory)
+    whole, guest = read_vm(host_dir), read_snapshot(guest_dir)
+    if not guest.native:
+        raise UsageError(f"{guest_dir}: is a VM capture already; name the capture made inside the guest")
+    joined = put_together(whole, guest, host_dir / VM_FILE)
+    with new_capture(out) as inside:
+        link(guest_dir / "gpt.entries", inside)
+        link(guest_dir / "maps", inside)
+        if (guest_dir / TRACE).exists():
+            link(guest_dir / TRACE, inside)
+        write_records(inside, "gpt", joined.snapshot.guest)
+        if len(joined.host.tree) == len(whole.tree):
+            link(host_dir / "ept.entries", inside)
+            link(host_dir / "ept.tables", inside)
+        else:
+            write_tree(inside, "ept", joined.host.tree)
+        write_vm(inside, joined.host)
+        write_json(inside, joined.snapshot, joined.snapshot.facts)
+        seal(inside, "vm", {"host": provenance(host_dir), "guest": provenance(guest_dir)})
+    return joined.fit
+
+
+def put_together(whole: HostDump, guest: Snapshot, file: Path) -> Joined:
+    """Joined of a HostDump and a guest's Snapshot; CaptureError naming `file` when they do not belong."""
+    host = one_root(whole, file)
+    both = replace(guest, host=host.tree)
+    nested = Nested(both)
+    fits = fit(guest.guest, nested, Slots(host.slots), guest.topology, host.vcpus)
+    refuse_strangers(file, fits)
+    behind = nested.host_frames(guest.guest.frame)
+    node = host.topology.node_of_frame(behind)
+    facts = {**guest.facts, "vm": vm_facts(host, guest, fits)}
+    tree = replace(guest.guest, node=node)
+    topology = topology_for_guest_cpus(host)
+    return Joined(replace(both, guest=tree, topology=topology, facts=facts), host, fits)
+
+
+def one_root(host: HostDump, file: Path) -> HostDump:
+    """HostDump with the tables of one root: the one that most vCPUs walk, the largest of equals."""
+    starts = np.flatnonzero(host.tree.parent == NO_PARENT)
+    ends = dict(zip(starts.tolist(), [*starts[1:].tolist(), len(host.tree)], strict=True))
+    usable = [
+        (root.table, root)
+        for root in host.roots
+        if root.table is not None and root.kind != "shadow" and not root.smm
+    ]
+    if not usable:
+        kinds = ", ".join(sorted({root.kind for root in host.roots})) or "none"
+        why = "no root maps guest-physical addresses; without EPT or NPT there is no second dimension"
+        raise CaptureError(file, "roots", kinds, why)
+    votes = [sum(vcpu.root == root.frame for vcpu in host.vcpus) for _, root in usable]
+    sizes = [ends[first] - first for first, _ in usable]
+    best = max(range(len(usable)), key=lambda i: (votes[i], sizes[i]))
+    first, taken = usable[best]
+    roots = tuple(
+        replace_root(root, 0, root.why)
+        if root is taken
+        else replace_root(root, None, root.why or "not joined")
+        for root in host.roots
+    )
+    return replace(host, tree=cut(host.tree, first, ends[first]), roots=roots)
+
+
+def replace_root(root: Root, table: int | None, why: str) -> Root:
+    return msgspec.structs.replace(root, table=table, why=why)
+
+
+def cut(tree: Tree, first: int, last: int) -> Tree:
+    """Tables first..last-1, one whole root: the same Tree if that is all of it."""
+    if (first, last) == (0, len(tree)):
+        return tree
+    part = slice(first, last)
+    parent = tree.parent[part]
+    return replace(
+        tree,
+        entries=tree.entries[part],
+        base=tree.base[part],
+        frame=tree.frame[part],
+        parent=np.where(parent == NO_PARENT, NO_PARENT, parent - first).astype(np.int32),
+        node=tree.node[part],
+        level=tree.level[part],
+        flags=tree.flags[part],
+    )
+
+
+def topology_for_guest_cpus(host: HostDump) -> Topology:
+    """The host's nodes and frames; the CPUs are the guest's, on the nodes of their vCPU threads."""
+    on: dict[int, list[int]] = {node.id: [] for node in host.topology.nodes}
+    for number, vcpu in enumerate(host.vcpus):
+        if vcpu.node in on:
+            on[vcpu.node].append(number)
+    nodes = host.topology.nodes
+    return Topology(tuple(Node(n.id, tuple(on[n.id]), n.frames, n.distance) for n in nodes))
+
+
+def vm_facts(host: HostDump, guest: Snapshot, fits: Fit) -> dict[str, Any]:
+    """What the joined capture keeps of either side beside its tables."""
+    opinion = guest.guest.node
+    return {
+        "fit": fits.facts(),
+        "seconds_apart": seconds_apart(host.facts, guest.facts),
+        "guest_nodes": msgspec.to_builtins(node_records(guest.topology)),
+        "guest_tables_by_guest_node": {
+            str(node): int(np.count_nonzero(opinion == node)) for node in np.unique(opinion)
+        },
+        "numa_oblivious": len(guest.topology) == 1 < len(host.topology) if len(guest.topology) else None,
+        "host": host.facts,
+    }
+
+
+def seconds_apart(host: dict[str, Any], guest: dict[str, Any]) -> float | None:
+    """Guest's time minus host's, None when either is unknown; their clocks need not agree."""
+    try:
+        times = [datetime.fromisoformat(side["time"]) for side in (guest, host)]
+        return round((times[0] - times[1]).total_seconds(), 3)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def must_be_whole(directory: Path) -> None:
+    """CaptureError if a sealed capture is no longer as it was sealed; tools' own directories have no seal."""
+    if not directory.is_dir():
+        raise UsageError(f"{directory}: no such directory")
+    if (directory / MANIFEST).exists():
+        for name, why in damaged_files(directory, read_manifest(directory)):
+            raise CaptureError(directory / name, "contents", "damaged", why)
+
+
+def provenance(directory: Path) -> dict[str, Any]:
+    """The manifest's provenance of a sealed capture, with its directory's name."""
+    sealed = (directory / MANIFEST).exists()
+    return {"directory": directory.name, **(read_manifest(directory).provenance if sealed else {})}
+
+
+def link(source: Path, directory: Path) -> None:
+    """`source` in `directory` under its name: linked if it is private and on the same disk, else copied."""
+    target, source = directory / source.name, source.resolve()
+    if not source.stat().st_mode & 0o077:
+        try:
+            os.link(source, target)
+            return
+        except OSError:
+            pass
+    shutil.copyfile(source, target)
+    target.chmod(0o600)

@@ -1,0 +1,136 @@
+"""A capture fit to be shared: host frames become ordinals of their node, names and command lines go.
+
+Kept, because every result depends on it: the shape of the tables, virtual and guest-physical addresses (a
+VM's guest frames are the addresses of its second dimension), flags of entries, nodes, CPUs, touches of the
+trace. Gone: where anything is in the host's memory, paths, command lines, PIDs and times, host-virtual
+addresses, swap entries and everything else behind entries that map nothing.
+"""
+
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from ...core import pte as bits
+from ...core.errors import UsageError
+from ...core.snapshot import Snapshot, Tree
+from ...formats.capture import Capture
+from ...formats.capture_dir import TRACE, new_capture, seal
+from ...formats.snapshot_file import write_snapshot
+from ...formats.tables_file import write_tree
+from ...formats.trace_frames import map_file, read_header
+from ...formats.vm_file import HostDump, write_vm
+from .frame_map import FrameMap, frame_map
+
+PLAIN_NAMES = {"", "[heap]", "[stack]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]"}
+FACTS = {
+    "method", "kernel", "cpu", "quiescence", "completeness", "reading", "retries", "stopped", "streamed",
+    "page_type", "node_source", "unknown", "emulator", "encryption_bit", "nested_paging", "parameters",
+    "page_table_isolation", "kernel_tables", "not_followed", "vcpus",
+}  # fmt: skip
+JOIN_FACTS = {
+    "fit", "guest_nodes", "guest_tables_by_guest_node", "numa_oblivious", "seconds_apart",
+}  # fmt: skip
+
+
+def redact(capture: Capture, out: str | PathLike[str]) -> None:
+    """Write the Capture's shareable twin to the new directory `out`.
+
+    UsageError if it holds no page tables, or if `out` is there already; CaptureError where it is damaged.
+    """
+    if not (capture.has_snapshot or capture.has_vm):
+        raise UsageError(f"{capture.directory}: holds no page tables, so there are no frames to replace")
+    with new_capture(out) as inside:
+        if capture.has_snapshot:
+            redact_snapshot(capture.snapshot, inside)
+        if capture.has_vm:
+            redact_host(capture.vm, inside, alone=not capture.has_snapshot)
+        if capture.has_trace:
+            redact_trace(capture.directory / TRACE, inside / TRACE)
+        seal(inside, capture.manifest.kind, {"redacted": True})
+
+
+def redact_snapshot(snapshot: Snapshot, inside: Path) -> None:
+    guest, host = snapshot.guest, snapshot.host
+    renumbered = frame_map(guest if host is None else host, snapshot.topology)
+    guest = renumber(guest, renumbered, inside) if host is None else forget(guest, inside)
+    host = None if host is None else renumber(host, renumbered, inside)
+    facts = {key: value for key, value in snapshot.facts.items() if key in FACTS}
+    if "vm" in snapshot.facts:
+        facts["vm"] = {key: value for key, value in snapshot.facts["vm"].items() if key in JOIN_FACTS}
+    made = replace(snapshot, guest=guest, host=host, topology=renumbered.topology, facts=facts)
+    write_snapshot(inside, replace(made, vma_names=plain_names(snapshot.vma_names)))
+
+
+def redact_host(host: HostDump, inside: Path, alone: bool) -> None:
+    """vm.json without addresses of the VMM; with its tables when no snapshot has them."""
+    renumbered = frame_map(host.tree, host.topology)
+    if alone:
+        write_tree(inside, "ept", renumber(host.tree, renumbered, inside))
+    of_root = {root.frame: -1 - i for i, root in enumerate(host.roots)}
+    for root in host.roots:
+        if root.table is not None:
+            of_root[root.frame] = int(renumbered.frames(np.array([root.frame]))[0])
+    changed = msgspec.structs.replace
+    made = replace(
+        host,
+        topology=renumbered.topology,
+        slots=tuple(changed(slot, hva=slot.gpa) for slot in host.slots),
+        vcpus=tuple(
+            changed(v, tid=i, root=None if v.root is None else of_root.get(v.root))
+            for i, v in enumerate(host.vcpus)
+        ),
+        roots=tuple(changed(root, frame=of_root[root.frame]) for root in host.roots),
+        facts={key: value for key, value in host.facts.items() if key in FACTS},
+    )
+    write_vm(inside, made)
+
+
+def renumber(tree: Tree, renumbered: FrameMap, inside: Path) -> Tree:
+    """`tree` with new frames in its tables and entries."""
+    return rewritten(tree, renumbered.frames(tree.frame), inside, renumbered.entries)
+
+
+def forget(tree: Tree, inside: Path) -> Tree:
+    """A guest's tree: guest-physical addresses stay, what maps nothing is cleared."""
+    return rewritten(tree, tree.frame, inside, only_mapped)
+
+
+def only_mapped(raw: np.ndarray, level: int, encoding: str) -> np.ndarray:
+    return np.where(bits.mapped(raw, level, encoding), raw, np.uint64(0))
+
+
+def rewritten(
+    tree: Tree, frame: np.ndarray, inside: Path, convert: Callable[[np.ndarray, int, str], np.ndarray]
+) -> Tree:
+    """`tree` with converted entries, which lie in an unnamed file beside the capture, not in memory."""
+    with tempfile.TemporaryFile(dir=inside) as file:
+        file.truncate(tree.entries.size * 8)
+        entries = np.memmap(file, "<u8", "r+", shape=tree.entries.shape)
+    for level, ids, raw in bits.blocks(tree, range(1, tree.levels + 1)):
+        entries[ids] = convert(raw, level, tree.encoding)
+    return replace(tree, frame=frame, entries=entries)
+
+
+def plain_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of VMAs: the kernel's own stay, the same path or label becomes the same number."""
+    others = dict.fromkeys(name for name in names if name not in PLAIN_NAMES)
+    number = {name: f"file {k}" for k, name in enumerate(others, 1)}
+    return tuple(number.get(name, name) for name in names)
+
+
+def redact_trace(source: Path, target: Path) -> None:
+    """The trace with an empty command line, PID and start time; its touches and thread numbers stay."""
+    header = read_header(source, map_file(source)).copy().reshape(1)
+    header["command"], header["pid"], header["start"], header["crc"] = b"", 0, 0, 0
+    header["crc"] = zlib.crc32(header.tobytes())
+    shutil.copyfile(source, target)
+    target.chmod(0o600)
+    with open(target, "r+b") as file:
+        file.write(header.tobytes())

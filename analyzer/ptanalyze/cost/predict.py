@@ -1,0 +1,113 @@
+"""Run time under any placement of page tables, from a Calibration alone: no trace."""
+
+from dataclasses import dataclass
+
+from ..core.errors import UsageError
+from .calibration import Calibration
+from .closed_forms import (
+    LOCAL,
+    ORDER,
+    ORDER_NATIVE,
+    REMOTE,
+    Interval,
+    Placement,
+    added_cycles,
+    counted,
+    over_corners,
+    placement,
+    waiting_cycles,
+)
+
+LOCAL_NAMES = ("LL", "LP", "L")
+NOISE = 0.02  # between two runs of the same: the repaired vMitosis runs (RRIM) are within it of LL
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Run time at `placement` over run time with all tables local: low <= middle <= high.
+
+    cycles    (low, middle, high), summed over CPUs
+    seconds   the same of wall clock, None where the local run's is not known
+    measured  whether the calibration has a run of just this placement, which it then repeats
+    """
+
+    placement: str
+    low: float
+    middle: float
+    high: float
+    cycles: tuple[float, float, float]
+    seconds: tuple[float, float, float] | None
+    measured: bool
+
+
+def predict(calibration: Calibration, name: str) -> Prediction:
+    """Prediction for a placement by name (closed_forms.placement); UsageError where it is of the other kind.
+
+    Seconds assume that what the counters leave out, such as time in the kernel, grows alike.
+    """
+    where = placement(name)
+    if (where.ept is None) != calibration.native:
+        kind = "native: one table" if calibration.native else "of a virtual machine: two tables"
+        raise UsageError(
+            f"placement {name}: the calibration is {kind}; expected one of {', '.join(order(calibration))}"
+        )
+    ratios = _slowdown(calibration, where)
+    measured = name in (calibration.placement, *LOCAL_NAMES)
+    noise = 0.0 if measured else NOISE
+    scaled = Interval(ratios.low * (1 - noise), ratios.middle, ratios.high * (1 + noise))
+    local = calibration.local
+    return Prediction(
+        placement=name,
+        low=scaled.low,
+        middle=scaled.middle,
+        high=scaled.high,
+        cycles=_times(scaled, local.cycles),
+        seconds=None if local.seconds is None else _times(scaled, local.seconds),
+        measured=measured,
+    )
+
+
+def order(calibration: Calibration) -> tuple[str, ...]:
+    """Names of all placements that predict() knows, the best first in its kind."""
+    return ORDER_NATIVE if calibration.native else ORDER
+
+
+def predict_all(calibration: Calibration) -> list[Prediction]:
+    """[Prediction] of every placement of the calibration's kind."""
+    return [predict(calibration, name) for name in order(calibration)]
+
+
+def _times(ratios: Interval, local: float) -> tuple[float, float, float]:
+    return ratios.low * local, ratios.middle * local, ratios.high * local
+
+
+def _slowdown(calibration: Calibration, where: Placement) -> Interval:
+    """Run time over the local one; it is monotone in each unknown."""
+    local = calibration.local
+    stretches = (calibration.gpt_part, calibration.remote_stretch, calibration.contended_stretch)
+    if calibration.remote is None or calibration.placement is None:
+        walk = counted(local.walk, "local run: walk cycles")
+        exposed = counted(calibration.exposed, "calibration: exposed")
+        share = counted(calibration.dram_share, "calibration: dram_share")
+
+        def from_one(e: float, f: float, part: float, far: float, loaded: float) -> float:
+            waiting = e * f * walk
+            return 1 + added_cycles(waiting, part, *_at(where, far, loaded)) / local.cycles
+
+        return over_corners(from_one, exposed, share, *stretches)
+    known, added = placement(calibration.placement), calibration.remote.cycles - local.cycles
+
+    def from_two(part: float, far: float, loaded: float) -> float:
+        waiting = waiting_cycles(added, part, *_at(known, far, loaded))
+        return 1 + added_cycles(waiting, part, *_at(where, far, loaded)) / local.cycles
+
+    return over_corners(from_two, *stretches)
+
+
+def _at(where: Placement, far: float, loaded: float) -> tuple[float, float]:
+    """(stretch of the gPT, of the ePT) at a placement."""
+    gpt, ept = (
+        1.0 if state in (LOCAL, None) else far if state == REMOTE else loaded
+        for state in (where.gpt, where.ept)
+    )
+    return gpt, ept

@@ -1,0 +1,312 @@
+"""Counts to cycles to an estimate of run time; array products only, so that new latencies need no replay.
+
+The run-time law is additive, C = NW + e W + M: NW cycles outside walks, W walk cycles, e the share of them
+that stalls the program, M the kernel's work on page tables, all summed over the CPUs. The counters of the
+public vMitosis runs obey it with one e per workload over all placements. Neither e nor NW can be read off a
+trace: both are stated intervals, and a speed-up is computed with the same e and NW for the baseline and for
+the policy. With a Calibration they are those of a measured run: e as calibrated, NW = C - e (G + E) of its
+counters, and G and E grow as the replay's walk cycles do over those of the baseline's walks with all tables
+local. M is what faults and system calls keep their callers busy, and what shootdowns take from the CPUs
+that they interrupt (docs/adr/0009-what-a-system-call-costs.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from ..kernels.replay import (
+    FAULT,
+    IPI,
+    IPI_SAVED,
+    PTE_COPY,
+    PTE_FANOUT,
+    PTE_WRITE,
+    REPLICA_FAULT,
+    TABLE_FREE,
+    TABLE_MOVED,
+    TABLE_NEW,
+    VM_EXIT,
+    Counters,
+)
+from ..kernels.steps import CALLS
+from .closed_forms import counted
+from .result import CallCost, Estimate, Price
+
+if TYPE_CHECKING:
+    from ..core.machine import Costs, Machine
+    from ..core.trace import Trace
+    from .calibration import Calibration
+    from .calls import SystemCalls
+
+# run cycles of a Price by its unknowns; these at their extremes; these in the middle
+RunLaw: TypeAlias = tuple[Callable[..., float], tuple[tuple[float, ...], ...], tuple[float, ...]]
+
+LEVEL_BITS = 8
+CLEARING = (
+    "mmap",
+    "munmap",
+    "madvise",
+    "brk",
+)  # calls that clear the entries they change; others rewrite them
+
+
+def read_cycles(machine: Machine, contended: bool = False) -> np.ndarray:
+    """float64[nodes, nodes, 2]: cycles of one read by [reader's node, serving node, 1 = from DRAM].
+
+    What does not come from DRAM comes from the reader's own L2 or LLC, wherever the table is: the mean of
+    both.
+    """
+    dram = machine.latency_cycles(contended)
+    cached = np.full_like(dram, (machine.l2.cycles + machine.llc.cycles) / 2)
+    return np.stack([cached, dram], axis=-1)
+
+
+def walk_cycles(reads: np.ndarray, machine: Machine, contended: bool = False) -> tuple[float, float]:
+    """(guest, host) cycles of all reads; the reads of one walk depend on each other, so they add up."""
+    return _by_dimension(reads, read_cycles(machine, contended))
+
+
+def local_walk_cycles(reads: np.ndarray, machine: Machine) -> tuple[float, float]:
+    """(guest, host) cycles of the same reads if every table were local."""
+    cycles = read_cycles(machine)
+    own = np.broadcast_to(cycles[np.arange(machine.nodes), np.arange(machine.nodes)][:, None], cycles.shape)
+    return _by_dimension(reads, own)
+
+
+def dram_shares(
+    reads: np.ndarray, machine: Machine, contended: bool = False
+) -> tuple[float | None, float | None]:
+    """(guest, host) share of walk cycles that waits for DRAM, f of the law; None where there are no reads."""
+    cycles = read_cycles(machine, contended)
+    dram = cycles * np.array([0.0, 1.0])
+    parts = zip(_by_dimension(reads, dram), _by_dimension(reads, cycles), strict=True)
+    guest, host = (part / whole if whole else None for part, whole in parts)
+    return guest, host
+
+
+def _by_dimension(reads: np.ndarray, cycles: np.ndarray) -> tuple[float, float]:
+    by_bit = np.einsum("bnmd,nmd->b", reads.astype(np.float64), cycles)
+    guest = float(by_bit[::LEVEL_BITS].sum())
+    return guest, float(by_bit.sum()) - guest
+
+
+def same_socket(machine: Machine) -> np.ndarray:
+    """bool[nodes, nodes]: nodes whose memory is no farther than a node's own."""
+    latency = machine.latency_cycles()
+    return latency <= latency.diagonal()[:, None]
+
+
+def busy_ns(
+    counters: Counters, machine: Machine, costs: Costs, made: SystemCalls | None = None
+) -> np.ndarray:
+    """float64[calls]: ns that CPUs are busy on behalf of each of CALLS, without those that they interrupt.
+
+    For a system call it is what all its callers wait; "walk" is faults, and what else a walk leads to.
+    made  calls.SystemCalls; without it calls cost only what they change
+    """
+    guest, host = counters.events.astype(np.float64), counters.host_events.astype(np.float64)
+    both, far = guest + host, ~same_socket(machine)
+    first, copy = _entries(costs)
+    faults = _total(guest, FAULT)
+    found: np.ndarray = (
+        first * (_total(guest, PTE_WRITE) - faults)
+        + copy * _total(guest, PTE_FANOUT)
+        + (costs.fault_ns + costs.entry.fill.first) * faults
+        + costs.remote_entry_ns * guest[:, PTE_WRITE, far].sum(axis=1)
+        + costs.entry.rewrite.first * _total(host, PTE_WRITE)
+        + costs.entry.rewrite.copy * _total(host, PTE_FANOUT)
+        + costs.pte_copy_ns * _total(both, PTE_COPY)
+        + costs.replica_fault_ns * _total(guest, REPLICA_FAULT)
+        + costs.vm_exit_ns * (_total(guest, VM_EXIT) + _total(host, PTE_WRITE, FAULT, REPLICA_FAULT))
+        + costs.table_ns * _total(both, TABLE_NEW, TABLE_FREE)
+        + costs.table_move_ns * _total(both, TABLE_MOVED)
+        + costs.ipi_local_ns * guest[:, IPI, ~far].sum(axis=1)
+        + costs.ipi_remote_ns * guest[:, IPI, far].sum(axis=1)
+        + _once_a_call(guest, costs, made)
+    )
+    return found
+
+
+def _total(events: np.ndarray, *kinds: int) -> np.ndarray:
+    """float64[calls]: events of these kinds, whomever they went to."""
+    found: np.ndarray = events[:, kinds].sum(axis=(1, 2, 3))
+    return found
+
+
+def _entries(costs: Costs) -> tuple[np.ndarray, np.ndarray]:
+    """(float64[calls], float64[calls]): ns of an entry in its first copy, faults' left out, and in others."""
+    of_call = [costs.entry.clear if call in CLEARING else costs.entry.rewrite for call in CALLS]
+    first, copy = np.array([[one.first, one.copy] for one in of_call]).T
+    copy[CALLS.index("walk")] = costs.entry.fill.copy
+    return first, copy
+
+
+def _once_a_call(events: np.ndarray, costs: Costs, made: SystemCalls | None) -> np.ndarray:
+    """float64[calls]: what a call costs however little it changes, and beginnings of copies and shootdowns.
+
+    How often a copy is begun, and how often a shootdown interrupts anybody, is not counted: it is taken as
+    the least of what it cannot exceed. Exact for policies that write the same copies and interrupt the same
+    CPUs in every call; never in favour of one that spares some.
+    """
+    fanned, interrupted = events[:, PTE_FANOUT], events[:, IPI].sum(axis=2)
+    found: np.ndarray
+    if made is None:
+        found = costs.copies_ns * fanned.sum(axis=(1, 2)) + costs.ipi_first_ns * interrupted.sum(axis=1)
+        return found
+    base = np.array([getattr(costs.call, call, 0.0) for call in CALLS])
+    flushed = made.flushes.sum(axis=1) > 0
+    begun = np.where(flushed[:, None, None], np.minimum(fanned, made.flushes[:, :, None]), fanned)
+    shootdowns = np.minimum(interrupted, made.shootdowns)
+    found = (
+        base * made.calls.sum(axis=1)
+        + costs.copies_ns * begun.sum(axis=(1, 2))
+        + costs.ipi_first_ns * shootdowns.sum(axis=1)
+    )
+    return found
+
+
+def stolen_ns(counters: Counters, costs: Costs) -> np.ndarray:
+    """float64[calls]: ns that interrupted CPUs lose on behalf of each of CALLS."""
+    found: np.ndarray = costs.ipi_handler_ns * counters.events[:, IPI].sum(axis=(1, 2))
+    return found
+
+
+def management_cycles(
+    counters: Counters, machine: Machine, costs: Costs, made: SystemCalls | None = None
+) -> float:
+    """Cycles of all CPUs for faults, system calls and the shootdowns that they cause."""
+    ns = busy_ns(counters, machine, costs, made).sum() + stolen_ns(counters, costs).sum()
+    return float(ns) * machine.ghz
+
+
+def call_costs(
+    counters: Counters,
+    machine: Machine,
+    costs: Costs,
+    made: SystemCalls,
+    baseline: Sequence[CallCost] = (),
+) -> tuple[CallCost, ...]:
+    """(CallCost, ...): one for each kind of system call that the trace has, in the order of CALLS.
+
+    baseline  those of the policy to compare with
+    """
+    busy, stolen = busy_ns(counters, machine, costs, made), stolen_ns(counters, costs)
+    near = same_socket(machine)
+    before = {one.call: one.ns for one in baseline}
+    found = []
+    for k in np.flatnonzero(made.calls.any(axis=1)).tolist():
+        events, calls = counters.events[k], int(made.calls[k].sum())
+        kinds = events.sum(axis=(1, 2)).tolist()
+        ns = float(busy[k]) / calls
+        found.append(
+            CallCost(
+                CALLS[k], calls, kinds[PTE_WRITE], kinds[PTE_FANOUT], kinds[TABLE_FREE],
+                int(events[IPI, near].sum()), int(events[IPI, ~near].sum()),
+                int(events[IPI_SAVED, near].sum()), int(events[IPI_SAVED, ~near].sum()),
+                ns, float(stolen[k]) / calls, ns / before[CALLS[k]] if before.get(CALLS[k]) else None,
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def price(
+    counters: Counters,
+    machine: Machine,
+    costs: Costs,
+    baseline: Price | None = None,
+    instructions: float = 0.0,
+    contended: bool = False,
+    made: SystemCalls | None = None,
+    calibration: Calibration | None = None,
+) -> Price:
+    """Price of Counters against the baseline's Price, None: they are the baseline's own.
+
+    No speed-up where neither instructions are known (0) nor a Calibration is given.
+    """
+    guest, host = walk_cycles(counters.reads, machine, contended)
+    calls = (
+        call_costs(counters, machine, costs, made, baseline.system_calls if baseline else ()) if made else ()
+    )
+    found = Price(
+        walk_cycles=guest + host,
+        guest_walk_cycles=guest,
+        host_walk_cycles=host,
+        local_walk_cycles=local_walk_cycles(counters.reads, machine),
+        dram_shares=dram_shares(counters.reads, machine, contended),
+        management_cycles=management_cycles(counters, machine, costs, made),
+        speedup=None,
+        run_cycles=None,
+        assumptions=assumptions(costs, contended, calibration),
+        system_calls=calls,
+    )
+    base = baseline or found
+    law = _measured(base, calibration) if calibration else _assumed(instructions, costs)
+    if law is None:
+        return found
+    run, corners, middle = law
+    ratios = [run(base, *at) / run(found, *at) for at in (*corners, middle)]
+    speedup = Estimate(min(ratios), ratios[-1], max(ratios))
+    return replace(found, speedup=speedup, run_cycles=run(found, *middle))
+
+
+def _assumed(instructions: float, costs: Costs) -> RunLaw | None:
+    """By e and cycles an instruction; None where instructions are not known."""
+    if not instructions:
+        return None
+    e, cpi = costs.exposed, costs.cycles_per_instruction
+
+    def run(priced: Price, exposed: float, cycles: float) -> float:
+        return instructions * cycles + exposed * priced.walk_cycles + priced.management_cycles
+
+    corners = tuple(product((e.low, e.high), (cpi.low, cpi.high)))
+    return run, corners, (e.middle, cpi.middle)
+
+
+def _measured(base: Price, calibration: Calibration) -> RunLaw | None:
+    """By e alone: what the replay changes, in the proportions of the calibrated run; None without walks."""
+    local, e = calibration.local, counted(calibration.exposed, "calibration: exposed")
+    gpt, ept = (counted(walk, "calibration: walk cycles") for walk in (local.gpt, local.ept))
+    simulated = sum(base.local_walk_cycles)
+    if not simulated:
+        return None
+    grown = [
+        measured / own if own else 0.0
+        for measured, own in zip((gpt, ept), base.local_walk_cycles, strict=True)
+    ]
+
+    def run(priced: Price, exposed: float) -> float:
+        walks = grown[0] * priced.guest_walk_cycles + grown[1] * priced.host_walk_cycles
+        extra = (priced.management_cycles - base.management_cycles) * (gpt + ept) / simulated
+        return local.cycles - exposed * (gpt + ept) + exposed * walks + extra
+
+    return run, ((e.low,), (e.high,)), (e.middle,)
+
+
+def assumptions(costs: Costs, contended: bool = False, calibration: Calibration | None = None) -> str:
+    """One line: what the run-time estimate takes for granted."""
+    if calibration is not None:
+        exposed = counted(calibration.exposed, "calibration: exposed")
+        return (
+            f"{exposed.low:.2f} to {exposed.high:.2f} of walk cycles stall the program, cycles outside walks "
+            f"are those of the calibrated run {calibration.name or '(unnamed)'}, walk cycles grow as the "
+            f"replay's do; {'contended' if contended else 'idle'} latencies, costs of {costs.name}"
+        )
+    e, cpi = costs.exposed, costs.cycles_per_instruction
+    return (
+        f"{e.low:g} to {e.high:g} of walk cycles stall the program, {cpi.low:g} to {cpi.high:g} cycles an "
+        f"instruction outside walks, {'contended' if contended else 'idle'} latencies, costs of {costs.name}"
+    )
+
+
+def instructions(trace: Trace, costs: Costs) -> tuple[float, str]:
+    """(instructions of a Trace, how they are known): counted, or from its accesses by an assumed ratio."""
+    executed = int(trace.chunks["instructions"].sum())
+    if executed:
+        return float(executed), "instructions as counted"
+    ratio = costs.instructions_per_access
+    return trace.accesses * ratio, f"instructions not counted: {ratio:g} an access assumed"

@@ -1,0 +1,273 @@
+"""What a replay under one policy counted, what it costs, and what makes it reproducible."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..kernels.replay import EVENT_KINDS, LL, RR
+from ..kernels.steps import CALLS
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+TABLE_BYTES = 4096
+HELD_FACTS = ("bloat_bytes", "unused_bytes_peak", "page_cache_bytes_unused")
+HOST_KINDS = ("pte_writes", "pte_fanout", "replica_faults", "pte_copies", "tables_new", "tables_moved")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One number of an interval: the middle of the assumptions, and their extremes."""
+
+    low: float
+    middle: float
+    high: float
+
+
+class CallCost(NamedTuple):
+    """What the system calls of one kind did to page tables, from cost.call_costs.
+
+    calls            successful calls from the region of interest's beginning on, the same under every policy
+    entries          entries written in first copies; copies: in further ones
+    tables_freed     table pages
+    ipis_*, saved_*  CPUs interrupted, and spared, on the caller's socket and elsewhere
+    ns               a call, as its caller sees it; stolen_ns: what it takes from interrupted CPUs
+    slowdown         ns / the baseline's, None without one
+    """
+
+    call: str
+    calls: int
+    entries: int
+    copies: int
+    tables_freed: int
+    ipis_local: int
+    ipis_remote: int
+    saved_local: int
+    saved_remote: int
+    ns: float
+    stolen_ns: float
+    slowdown: float | None
+
+
+@dataclass(frozen=True)
+class Price:
+    """From cost.price: cycles are summed over all CPUs.
+
+    walk_cycles        all reads, at the machine's latencies
+    local_walk_cycles  (guest, host) of the same reads if every table were local
+    dram_shares        (guest, host) share of the walk cycles that waits for DRAM, None without reads
+    management_cycles  faults and system calls, and what their shootdowns take from others
+    speedup            run time of the baseline / run time under this policy, None without a trace
+    run_cycles         of the whole run, by the middle of the assumptions, None without a trace
+    assumptions        one line for people
+    system_calls       by kind; none without a trace
+    """
+
+    walk_cycles: float
+    guest_walk_cycles: float
+    host_walk_cycles: float
+    local_walk_cycles: tuple[float, float]
+    dram_shares: tuple[float | None, float | None]
+    management_cycles: float
+    speedup: Estimate | None
+    run_cycles: float | None
+    assumptions: str
+    system_calls: tuple[CallCost, ...] = ()
+
+
+@dataclass(frozen=True)
+class Series:
+    """What was counted in each of N windows of equal time.
+
+    time_ns       int64[N]  end of each window, from the trace's first chunk
+    walks         int64[N]
+    classes       int64[N, sockets, 4]  as kernels.replay.Counters
+    dram          int64[N, 2, sockets, sockets]  of the guest's, the host's tables, by [reader, server]
+    tables_moved  int64[N]  table pages moved so far, of both dimensions
+    data_moved    int64[N]  data pages moved so far
+    """
+
+    time_ns: np.ndarray
+    walks: np.ndarray
+    classes: np.ndarray
+    dram: np.ndarray
+    tables_moved: np.ndarray
+    data_moved: np.ndarray
+
+    def rows(self) -> list[dict[str, int | float | None]]:
+        """[{column: value}], one a window; shares are of its walks or DRAM reads, None without any."""
+        return [self._row(k) for k in range(len(self.walks))]
+
+    def _row(self, k: int) -> dict[str, int | float | None]:
+        walks = int(self.walks[k])
+        row: dict[str, int | float | None] = {"time_ns": int(self.time_ns[k]), "walks": walks}
+        for kind, name in enumerate(("LL", "LR", "RL", "RR")):
+            row[f"leaf_{name}_share"] = int(self.classes[k, :, kind].sum()) / walks if walks else None
+        for side, name in enumerate(("guest", "host")):
+            reads = int(self.dram[k, side].sum())
+            remote = reads - int(np.trace(self.dram[k, side]))
+            row |= {f"{name}_dram_reads": reads, f"{name}_remote_share": remote / reads if reads else None}
+        moved = {"tables_moved": int(self.tables_moved[k]), "data_moved": int(self.data_moved[k])}
+        return row | moved
+
+
+@dataclass(frozen=True)
+class Result:
+    """Integer counts (kernels.replay.Counters says what their axes are) and their price.
+
+    hits          int64[3]  accesses that hit the L1 TLB, the L2 TLB, or walked; zeros without a trace
+    calls         int64[calls, kinds, nodes, nodes]  what happened to the guest's tables on behalf of whom
+    host_calls    the same of the host's
+    table_pages   guest table pages in the end, table_pages_peak at most, single_copy what one copy takes in
+    the end
+    host_pages    host table pages, replicas included; host_single_copy as captured
+    aside_pages   table pages that walks no longer go through
+    facts         {name: number}: what the policy found when it reshaped the capture
+    series        what happened over time, None where nobody asked
+    """
+
+    policy: str
+    params: dict[str, Any]
+    machine: str
+    placement: str
+    baseline: str
+    walks: int
+    hits: np.ndarray
+    reads: np.ndarray
+    classes: np.ndarray
+    calls: np.ndarray
+    host_calls: np.ndarray
+    table_pages: int
+    table_pages_peak: int
+    single_copy: int
+    host_pages: int
+    host_single_copy: int
+    price: Price
+    aside_pages: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    provenance: dict[str, str] = field(default_factory=dict)
+    series: Series | None = None
+
+    @property
+    def events(self) -> np.ndarray:
+        """int64[kinds, nodes, nodes] of the guest's tables, on behalf of anybody."""
+        found: np.ndarray = self.calls.sum(axis=0)
+        return found
+
+    @property
+    def host_events(self) -> np.ndarray:
+        """int64[kinds, nodes, nodes] of the host's tables."""
+        found: np.ndarray = self.host_calls.sum(axis=0)
+        return found
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory beside page tables that the policy takes and leaves unused."""
+        return sum(int(number) for fact, number in self.facts.items() if fact.endswith(HELD_FACTS))
+
+    def count(self, kind: str, where: str = "all", host: bool = False) -> int:
+        """Events of a kind of EVENT_KINDS: "all", "local" (from = to) or "remote"."""
+        matrix = (self.host_events if host else self.events)[EVENT_KINDS.index(kind)]
+        local = int(np.trace(matrix))
+        return {"all": int(matrix.sum()), "local": local, "remote": int(matrix.sum()) - local}[where]
+
+    def row(self) -> dict[str, Any]:
+        """{column: value}: one flat row; shares are of walks, *_bytes in bytes, *_cycles in CPU cycles."""
+        walks = max(int(self.classes.sum()), 1)
+        by_level = self.reads.sum(axis=(1, 2, 3))
+        local = np.einsum("lnnd->d", self.reads)
+        dram = int(self.reads[..., 1].sum())
+        guest, guest_dram = int(by_level[0::8].sum()), int(self.reads[0::8, ..., 1].sum())
+        row: dict[str, Any] = {
+            "policy": self.policy,
+            "params": " ".join(f"{key}={value}" for key, value in self.params.items() if value != ""),
+            "machine": self.machine,
+            "placement": self.placement,
+            "baseline": self.baseline,
+            "walks": self.walks,
+        }
+        for leaf, name in enumerate(("LL", "LR", "RL", "RR")[LL : RR + 1]):
+            row[f"leaf_{name}_share"] = int(self.classes[:, leaf].sum()) / walks
+        row |= {
+            "reads_per_walk": int(by_level.sum()) / walks,
+            "guest_reads_per_walk": guest / walks,
+            "host_reads_per_walk": (int(by_level.sum()) - guest) / walks,
+            "dram_reads": dram,
+            "dram_reads_per_walk": dram / walks,
+            "guest_dram_reads": guest_dram,
+            "host_dram_reads": dram - guest_dram,
+            "remote_dram_reads": dram - int(local[1]),
+            "remote_reads": int(by_level.sum()) - int(local.sum()),
+            "walk_cycles": self.price.walk_cycles,
+            "guest_walk_cycles": self.price.guest_walk_cycles,
+            "host_walk_cycles": self.price.host_walk_cycles,
+            "cycles_per_walk": self.price.walk_cycles / walks,
+            "guest_dram_share": self.price.dram_shares[0],
+            "host_dram_share": self.price.dram_shares[1],
+            "management_cycles": self.price.management_cycles,
+        }
+        speedup = self.price.speedup
+        for name in ("low", "middle", "high"):
+            row["speedup" if name == "middle" else f"speedup_{name}"] = getattr(speedup, name, None)
+        row |= {
+            "pt_bytes": self.table_pages * TABLE_BYTES,
+            "pt_bytes_extra": (self.table_pages - self.single_copy) * TABLE_BYTES,
+            "pt_bytes_peak": self.table_pages_peak * TABLE_BYTES,
+            "ept_bytes": self.host_pages * TABLE_BYTES,
+            "ept_bytes_extra": (self.host_pages - self.host_single_copy) * TABLE_BYTES,
+        }
+        for kind in EVENT_KINDS:
+            row[kind] = self.count(kind)
+        for kind in ("ipis", "ipis_saved"):
+            row[f"{kind}_local"], row[f"{kind}_remote"] = (
+                self.count(kind, "local"),
+                self.count(kind, "remote"),
+            )
+        row |= {f"ept_{kind}": self.count(kind, host=True) for kind in HOST_KINDS}
+        return row | self._calls() | {"aside_bytes": self.aside_pages * TABLE_BYTES}
+
+    def _calls(self) -> dict[str, int | float | None]:
+        """All system calls together; the means are None where there are none."""
+        found = self.price.system_calls
+        calls = sum(one.calls for one in found)
+        return {
+            "system_calls": calls,
+            "system_call_ns": sum(one.ns * one.calls for one in found) / calls if calls else None,
+            "system_call_stolen_ns": sum(one.stolen_ns * one.calls for one in found) / calls
+            if calls
+            else None,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-able dict: the row, the arrays as nested lists, notes and provenance."""
+        return {
+            **self.row(),
+            "reads_by_bit_reader_server_dram": self.reads.tolist(),
+            "classes_by_reader": self.classes.tolist(),
+            "events_from_to": _named(self.events),
+            "host_events_from_to": _named(self.host_events),
+            "events_by_call": {
+                call: _named(self.calls[k]) for k, call in enumerate(CALLS) if self.calls[k].any()
+            },
+            "system_calls_by_kind": [one._asdict() for one in self.price.system_calls],
+            "facts": self.facts,
+            "series": self.series.rows() if self.series else None,
+            "tlb_hits_l1_l2_walked": self.hits.tolist(),
+            "assumptions": self.price.assumptions,
+            "notes": list(self.notes),
+            "provenance": dict(self.provenance),
+        }
+
+
+def _named(events: np.ndarray) -> dict[str, Any]:
+    return {kind: events[k].tolist() for k, kind in enumerate(EVENT_KINDS)}
+
+
+def frame(results: Iterable[Result]) -> "DataFrame":
+    """pandas.DataFrame of the results' rows, in their order."""
+    import pandas
+
+    return pandas.DataFrame([result.row() for result in results])

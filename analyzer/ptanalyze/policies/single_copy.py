@@ -1,0 +1,74 @@
+"""first-touch, interleave, bind: one copy of each table page, placed anew in the order of first use.
+
+Both dimensions are re-placed: a guest's table by the demand fault that makes it, a host's by the first walk
+that reads it.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import Meta
+
+from ..core.errors import UsageError
+from ..core.machine import Strict
+from . import fixed_copies
+from . import fixed_copies_hooks as hooks
+from .base import Part, Policy, World
+from .fixed_copies_hooks import State
+
+Rule: TypeAlias = tuple[int, int, int]  # State.rule, and the node of the guest's root
+LINUX = "Linux memory policies (set_mempolicy(2)): page tables follow the policy of the faulting thread"
+
+
+class BindParams(Strict):
+    node: Annotated[int, Meta(ge=0, description="the node that gets every table page")] = 0
+
+
+def first_touch(world: World, params: Strict) -> Rule:
+    return hooks.FIRST_TOUCH, 0, world.history.vma_owner[0]
+
+
+def interleave(world: World, params: Strict) -> Rule:
+    return hooks.INTERLEAVE, 0, 0
+
+
+def bind(world: World, params: BindParams) -> Rule:
+    if params.node >= world.nodes:
+        allowed = f"machine {world.machine.name} has nodes 0..{world.nodes - 1}"
+        raise UsageError(f"policy bind: node = {params.node}: {allowed}")
+    return hooks.BIND, params.node, params.node
+
+
+def _parts(rule_of: Callable[[World, Any], Rule]) -> tuple[Part, Part]:
+    """The guest's and the host's, whose tables go where rule_of(world, params) says."""
+
+    def guest(world: World, params: Any) -> State:
+        """The root existed before the first walk: it is on node `root`, everything else follows `rule`."""
+        kind, node, root = rule_of(world, params)
+        home = fixed_copies.nowhere(world)
+        home[0] = root
+        after_root = (node + 1) % world.nodes if kind == hooks.INTERLEAVE else node
+        return fixed_copies.one_copy(world, home, rule=(kind, after_root))
+
+    def host(world: World, params: Any) -> State:
+        kind, node, _ = rule_of(world, params)
+        return fixed_copies.one_copy(world, fixed_copies.nowhere(world), rule=(kind, node))
+
+    return fixed_copies.guest_part(guest), fixed_copies.host_part(host)
+
+
+BY_FIRST_TOUCH = _parts(first_touch)
+FIRST_TOUCH = Policy(
+    "first-touch",
+    "one copy, on the node of the CPU that first needs the table page",
+    *BY_FIRST_TOUCH,
+    source=LINUX,
+    needs=("trace",),
+)
+INTERLEAVE = Policy(
+    "interleave",
+    "one copy, round-robin over all nodes in the order of first use",
+    *_parts(interleave),
+    source=LINUX,
+)
+BIND = Policy("bind", "one copy, all on one node", *_parts(bind), BindParams, source=LINUX)

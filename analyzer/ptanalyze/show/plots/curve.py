@@ -1,0 +1,127 @@
+"""A sweep as a curve: run time over one parameter, e.g. Hydra's prefetch degree, with the others as lines."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from pandas import DataFrame, Series, isna, to_numeric
+
+from ...core.errors import UsageError
+from .labels import WIDE, broken
+from .style import context, legend_beside, looks, must_have, new_figure, styled, title
+
+
+@styled
+def curve(table: DataFrame, x: str | None = None) -> Figure:
+    """Run time relative to the baseline's over the swept key `x`; policies without it are horizontal lines.
+
+    Bands are what the assumptions allow. Without a trace: cycles of walks and page-table upkeep, relative.
+    table    api.sweep's; x: one of its swept keys, default the one with the most values
+    columns  policy, params, baseline, walks, speedup, speedup_low, speedup_high (ratios), walk_cycles,
+             management_cycles, and those that attrs["swept"] names
+    """
+    must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")
+    swept = table.attrs.get("swept", [])
+    key = x or max(swept, key=lambda name: table[name].nunique(), default="")
+    if key not in table:
+        raise UsageError(f"x = {key}: not swept; there are: {', '.join(swept) or 'none'}")
+    others = [name for name in swept if name != key and table[name].nunique() > 1]
+    data = table.drop_duplicates(["policy", "params", "nodes", *swept] if "nodes" in table else None)
+    data = data.assign(label=labels(data, others), **relative(data))
+    figure = new_figure(5.2)
+    axis = figure.subplots()
+    ticks = positions(data, key)
+    lines = list(data.groupby("label", sort=False))
+    for k, ((colour, marker), (name, of)) in enumerate(zip(looks(len(lines)), lines, strict=True)):
+        draw(axis, of, broken(str(name), WIDE), colour, marker, k, (min(ticks.values()), max(ticks.values())))
+    axis.set_xticks(list(ticks.values()), list(ticks))
+    axis.set_xlabel(AXES.get(key.rpartition(".")[2], key))
+    axis.set_ylabel(
+        f"run time / run time under {table['baseline'].iloc[0]}" if timed(data) else "cycles, relative"
+    )
+    legend_beside(axis)
+    title(figure, headline(data, key))
+    context(figure, table)
+    return figure
+
+
+AXES = {
+    "prefetch": "prefetch degree d (a fault copies up to 2^d entries)",
+    "nodes": "NUMA nodes of the machine",
+}
+
+
+def timed(data: DataFrame) -> bool:
+    return bool(data["speedup"].notna().any())
+
+
+def labels(table: DataFrame, others: list[str]) -> Series:
+    found = table["policy"].astype(str)
+    for name in others:
+        found = found + ["" if isna(value) else f" {name}={shown(value)}" for value in table[name]]
+    return found
+
+
+def relative(table: DataFrame) -> dict[str, Series]:
+    """y, low and high: less is faster. The baseline of each point comes first."""
+    if timed(table):
+        return {"y": 1 / table["speedup"], "low": 1 / table["speedup_high"], "high": 1 / table["speedup_low"]}
+    cycles = table["walk_cycles"] + table["management_cycles"]
+    point = [name for name in ("nodes", "placement", "contended") if name in table.attrs["swept"]]
+    y = cycles / (
+        cycles.groupby([table[name] for name in point]).transform("first") if point else cycles.iloc[0]
+    )
+    return {"y": y, "low": y, "high": y}
+
+
+def positions(data: DataFrame, key: str) -> dict[str, float]:
+    """{value as text: place on the axis}; adds column x to `data`: numbers where they are, words in order."""
+    values = data[key].dropna()
+    numbers = to_numeric(values, errors="coerce")
+    if numbers.notna().all():
+        data["x"] = to_numeric(data[key], errors="coerce")
+        return {f"{value:g}": float(value) for value in sorted(numbers.unique())}
+    places = {str(value): float(k) for k, value in enumerate(dict.fromkeys(values.astype(str)))}
+    data["x"] = [places.get(str(value), np.nan) for value in data[key]]
+    return places
+
+
+def draw(
+    axis: Axes, of: DataFrame, name: str, colour: str, marker: str, k: int, ends: tuple[float, float]
+) -> None:
+    points = of[of["x"].notna()].sort_values("x")
+    if not len(points):
+        row = of.iloc[0]
+        points = DataFrame([{**row, "x": end} for end in ends])
+        axis.plot(
+            points["x"],
+            points["y"],
+            color=colour,
+            linewidth=1.8,
+            linestyle=("--", ":", "-.")[k % 3],
+            label=name,
+        )
+    else:
+        axis.plot(
+            points["x"], points["y"], color=colour, linewidth=1.8, marker=marker, markersize=7, label=name
+        )
+    if (points["high"] > points["low"]).any():
+        axis.fill_between(points["x"], points["low"], points["high"], color=colour, alpha=0.15, linewidth=0)
+
+
+def headline(data: DataFrame, key: str) -> str:
+    """The best point of the swept policy."""
+    swept = data[data["x"].notna()]
+    if not len(swept):
+        return f"No policy has {key}"
+    best, base = swept.loc[swept["y"].idxmin()], data["baseline"].iloc[0]
+    what = "run time" if timed(data) else "cycles"
+    said = f"{best['label']} is fastest at {key} = {shown(best[key])}: {best['y']:.3f} of {base}'s {what}"
+    rest = data[data["x"].isna() & (data["policy"] != data["baseline"])]
+    if len(rest):
+        other = rest.loc[rest["y"].idxmin()]
+        said += f"; {other['label']}: {other['y']:.3f}"
+    return said
+
+
+def shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

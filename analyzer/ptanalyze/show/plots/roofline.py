@@ -1,0 +1,100 @@
+"""How fast one walker can walk: walks a second over DRAM reads a walk, below the ceilings of the machine."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from pandas import DataFrame
+
+from .labels import WIDE, broken, policy_labels
+from .style import (
+    BLACK,
+    GREY,
+    VERMILION,
+    context,
+    legend_beside,
+    looks,
+    must_have,
+    new_figure,
+    styled,
+    title,
+)
+
+CEILINGS = {
+    "local_ns": ("all local", BLACK, "-"),
+    "remote_ns": ("all remote", VERMILION, "--"),
+    "contended_ns": ("all remote, contended", GREY, ":"),
+}
+
+
+@styled
+def roofline(table: DataFrame) -> Figure:
+    """A marker a policy: DRAM reads a walk, and the walks a second of a walker that does nothing else.
+
+    After the roofline of Williams et al. (CACM 2009). A walk's reads wait for each other, so it takes
+    (reads - DRAM reads) * cached + DRAM reads * latency. The ceilings are that for the baseline's reads a
+    walk, with all DRAM reads local, remote, or remote under load of the interconnect, by the machine file. A
+    policy that reads less a walk (shadow) may be above them.
+    table    api.whatif's, with attrs["machine"]
+    columns  policy, params, baseline, walks, dram_reads_per_walk, reads_per_walk, cycles_per_walk;
+             attrs machine
+    """
+    machine: dict[str, Any] = table.attrs.get("machine", {})
+    must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")
+    must_have(bool(machine), "the table does not know its machine", "take the one of api.whatif")
+    table = table.drop_duplicates(["policy", "params"])
+    x = table["dram_reads_per_walk"].to_numpy()
+    y = walks_per_second(table["cycles_per_walk"].to_numpy(), machine)
+    figure = new_figure(5.0)
+    axis = figure.subplots()
+    base = table[table["policy"] == table["baseline"]].iloc[0]
+    most = max(float(x.max()) * 1.15, 1e-3)
+    ceilings(axis, float(base["reads_per_walk"]), machine, most)
+    names = [broken(label, WIDE) for label in policy_labels(table)]
+    for (colour, marker), name, a, b in zip(looks(len(table)), names, x, y, strict=True):
+        axis.plot(
+            a, b, marker, color=colour, markersize=9, markeredgewidth=1.6, markerfacecolor="none", label=name
+        )
+    axis.set_xlim(0, most)
+    axis.set_ylim(0, None)
+    axis.set_xlabel("page-table reads from DRAM, a walk")
+    axis.set_ylabel("walks a second of one walker, millions")
+    legend_beside(axis)
+    title(figure, headline(base, machine))
+    context(figure, table, f"ceilings: {base['reads_per_walk']:.2f} reads a walk, as under {base['policy']}")
+    return figure
+
+
+def walks_per_second(cycles: Any, machine: dict[str, Any]) -> Any:
+    """Millions, for cycles a walk."""
+    return machine["ghz"] * 1e3 / cycles
+
+
+def ceiling(reads: float, dram: Any, latency_ns: float, machine: dict[str, Any]) -> Any:
+    """Millions of walks a second with `dram` of `reads` reads a walk from DRAM."""
+    cached = np.maximum(reads - dram, 0) * machine["cached_cycles"]
+    return walks_per_second(cached + dram * latency_ns * machine["ghz"], machine)
+
+
+def ceilings(axis: Axes, reads: float, machine: dict[str, Any], most: float) -> None:
+    dram = np.linspace(0, most, 200)
+    for key, (name, colour, line) in CEILINGS.items():
+        if machine[key] is not None:
+            axis.plot(
+                dram,
+                ceiling(reads, dram, machine[key], machine),
+                line,
+                color=colour,
+                linewidth=1.4,
+                label=name,
+            )
+
+
+def headline(base: Any, machine: dict[str, Any]) -> str:
+    now = walks_per_second(base["cycles_per_walk"], machine)
+    best = ceiling(base["reads_per_walk"], base["dram_reads_per_walk"], machine["local_ns"], machine)
+    return (
+        f"A walker does at most {now:.1f} million walks a second under {base['policy']}, "
+        f"{best:.1f} million if all its DRAM reads were local"
+    )

@@ -1,0 +1,177 @@
+"""How all plots look: one palette, sizes that survive a slide and print, a title and a line of context."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from io import BytesIO
+from itertools import cycle, islice
+from textwrap import fill
+from typing import Any, ParamSpec
+
+import matplotlib
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from pandas import DataFrame
+
+from ...core.errors import UsageError
+
+P = ParamSpec("P")
+
+# Okabe and Ito, Color Universal Design, 2008
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+GREY = "#666666"
+SERIES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK)
+NODES = (BLUE, YELLOW, VERMILION, SKY, BLACK, ORANGE, GREEN, PURPLE)  # the first four differ in grey
+HATCHES = ("", "///", "...", "xxx")
+MARKERS = "osD^vPX<>pdhH8*"
+DASHES = ((None, None), (4, 1.5), (1, 1.2), (5, 1.2, 1, 1.2), (2, 1))
+CLASSES = {  # vMitosis, Figure 2: colour and hatching of each class
+    "Local-Local": (GREEN, ""),
+    "Local-Remote": (SKY, "///"),
+    "Remote-Local": (ORANGE, "\\\\\\"),
+    "Remote-Remote": (VERMILION, "xxx"),
+    "Local": (GREEN, ""),
+    "Remote": (VERMILION, "xxx"),
+}
+
+WIDTH = 9.0  # inches
+SIZE, TITLE_SIZE = 10, 12  # points, of the smallest text and of the title
+MOST_BESIDE, SHORT, LINE = 22, 30, 0.235  # entries, characters and inches of a line, of legends
+TITLE_CHARACTERS, CONTEXT_CHARACTERS = 84, 116
+LOOK: dict[Any, Any] = {
+    **sns.axes_style("whitegrid"),
+    "font.size": SIZE,
+    "font.family": "DejaVu Sans",
+    "axes.labelsize": SIZE,
+    "axes.titlesize": SIZE,
+    "xtick.labelsize": SIZE,
+    "ytick.labelsize": SIZE,
+    "legend.fontsize": SIZE,
+    "legend.title_fontsize": SIZE,
+    "legend.frameon": False,
+    "figure.titlesize": TITLE_SIZE,
+    "figure.titleweight": "bold",
+    "hatch.linewidth": 0.6,
+    "grid.color": "#dddddd",
+    "axes.edgecolor": "#999999",
+}
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """The plot in the house's look, laid out; what pyplot is set to elsewhere stays as it is."""
+
+    @wraps(draw)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with matplotlib.rc_context(LOOK):
+            figure = draw(*args, **kwargs)
+            canvas: Any = FigureCanvasAgg(figure)
+            canvas.draw()
+        return figure
+
+    return inside
+
+
+class Plot(Figure):
+    """A Figure that a notebook shows, whatever backend it has."""
+
+    def _repr_png_(self) -> bytes:
+        file = BytesIO()
+        self.savefig(file, format="png")
+        return file.getvalue()
+
+
+def new_figure(height: float) -> Figure:
+    """An empty Figure of the house's width and `height` inches."""
+    return Plot(figsize=(WIDTH, height), dpi=120, layout="constrained")
+
+
+def title(figure: Figure, text: str) -> None:
+    text = re.sub(r" (%|[KMG]iB)", "\N{NO-BREAK SPACE}\\1", text)
+    figure.suptitle(fill(text, TITLE_CHARACTERS, break_on_hyphens=False), x=0.01, ha="left")
+
+
+def context(figure: Figure, table: DataFrame, *more: str) -> None:
+    """A grey line below: the capture's name, the machine, the placement of threads, and `more`.
+
+    Of results without a trace the note that says what was counted instead of walks.
+    """
+    said, notes = table.attrs.get("provenance", {}), table.attrs.get("notes", [])
+    untraced = [note for note in notes if note.startswith("no trace")]
+    parts = [said["capture"].rstrip("/").rpartition("/")[2]] if "capture" in said else []
+    parts += [said["machine"]] if "machine" in said else []
+    parts += untraced or ([f"threads {said['placement']}"] if "placement" in said else [])
+    text = "; ".join([*parts, *(one for one in more if one)])
+    if text:
+        figure.supxlabel(
+            fill(text, CONTEXT_CHARACTERS, break_on_hyphens=False),
+            x=0.01,
+            ha="left",
+            fontsize=SIZE,
+            color=GREY,
+        )
+
+
+def legend_beside(axis: Axes, handles: Any = None, labels: Any = None, heading: str | None = None) -> None:
+    """A legend to the right of the axes, where it can hide nothing; a long one is above. The figure grows."""
+    if handles is None:
+        handles, labels = axis.get_legend_handles_labels()
+    beside = len(handles) <= MOST_BESIDE
+    longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
+    columns = 1 if beside else 3 if longest <= SHORT else 2
+    where: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1.005)}
+    if beside:
+        where = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.02)}
+    axis.legend(handles, labels, title=heading, ncols=columns, borderaxespad=0, alignment="left", **where)
+    high = LINE * (bool(heading) + sum(1 + label.count("\n") for label in labels) / columns)
+    figure = axis.figure
+    if isinstance(figure, Figure):
+        now = figure.get_figheight()
+        figure.set_figheight(max(now, 1.6 + high) if beside else now + high)
+
+
+def must_have(there: bool, what: str, way_out: str) -> None:
+    """UsageError for a table that has nothing to draw."""
+    if not there:
+        raise UsageError(f"nothing to draw: {what}: {way_out}")
+
+
+def node_looks(nodes: Iterable[int]) -> dict[int, tuple[str, str]]:
+    """{node: (colour, hatching)}, both where there are more than four; unknown (-1) is grey.
+
+    Beyond the eight colours that stay apart: one colour scale, dark to light, that is even in grey, too.
+    """
+    known = list(nodes)
+    many = max(known, default=0) + 1
+    scale = matplotlib.colormaps["cividis"].resampled(max(many, 2))
+    found = {}
+    for node in known:
+        colour = NODES[node % len(NODES)] if many <= len(NODES) else to_hex(scale(node))
+        found[node] = (GREY, "...") if node < 0 else (colour, HATCHES[node // 4 % len(HATCHES)])
+    return found
+
+
+def node_named(node: int) -> str:
+    return "unknown" if node < 0 else f"node {node}"
+
+
+def ink(colour: str) -> str:
+    """Black or white, whichever can be read on the colour."""
+    red, green, blue = to_rgb(colour)
+    return BLACK if 0.299 * red + 0.587 * green + 0.114 * blue > 0.45 else "#ffffff"
+
+
+def looks(count: int) -> Iterator[tuple[str, str]]:
+    """(colour, marker) for each of `count` series; no two are alike up to 105."""
+    return islice(zip(cycle(SERIES), cycle(MARKERS), strict=False), count)
+
+
+def binary_unit(most: float) -> tuple[float, str]:
+    """(bytes, name) of the unit that shows `most` bytes in few digits."""
+    for power, name in ((3, "GiB"), (2, "MiB")):
+        if most >= 2 * 1024**power:
+            return float(1024**power), name
+    return 1024.0, "KiB"

@@ -1,0 +1,205 @@
+"""How sure a study is, in plain words: what failed, what is missing, what is small, what is assumed."""
+
+from math import sqrt
+from typing import Any, NamedTuple
+
+from ...capture.check import FAILED, NOTE, PARTIAL, Finding
+from ...policies import members
+from .study import Study
+
+FEW_WALKS = 10_000
+WIDE = 0.2  # width of a speed-up's interval over its middle
+NO_GAIN = 1.005
+
+
+class Caution(NamedTuple):
+    """`weight` is "stop" (do not rely on it), "careful" or "note"; `short` fits into a sentence."""
+
+    weight: str
+    short: str
+    text: str
+
+
+def cautions(study: Study) -> list[Caution]:
+    """All there is to say, the gravest first."""
+    found = [*checks(study), *recording(study), *sample(study), *estimate(study), *assumed(study)]
+    return sorted(found, key=lambda one: ("stop", "careful", "note").index(one.weight))
+
+
+def checks(study: Study) -> list[Caution]:
+    found = []
+    for verdict, weight, word in ((FAILED, "stop", "failed"), (PARTIAL, "careful", "found data missing")):
+        some = study.with_verdict(verdict)
+        if some:
+            count = f"{len(some)} check{'s' * (len(some) > 1)} of the capture {word}"
+            found.append(Caution(weight, count, f"{count}: {'; '.join(map(said, some))}."))
+    found += [Caution("note", "", f"{said(one)}.") for one in study.with_verdict(NOTE)]
+    if study.sound:
+        found.append(
+            Caution(
+                "note", "", f"All {len(study.findings)} checks of the capture's files found nothing wrong."
+            )
+        )
+    return found
+
+
+def said(finding: Finding) -> str:
+    count = f" ({finding.wrong:,} of {finding.examined:,})" if finding.examined else ""
+    return f"{finding.name}{count}: {finding.reason}".rstrip(". ")
+
+
+def recording(study: Study) -> list[Caution]:
+    """What the way of recording leaves out."""
+    trace = study.facts.get("trace")
+    if trace is None:
+        return [
+            Caution(
+                "careful",
+                "there is no trace, so every mapped page counts alike",
+                "The capture holds no trace: every mapped page counts once for each node, and there is no "
+                "run time to estimate. Policies that depend on who touches what first are left out.",
+            )
+        ]
+    found = []
+    if study.tables is None:
+        found.append(
+            Caution(
+                "careful",
+                "the page tables are assumed",
+                "The capture holds no page tables: what the trace touches is taken as mapped in 4 KiB pages, "
+                "by tables that are made at first touch.",
+            )
+        )
+    if trace.get("sampled") is True:
+        found.append(
+            Caution(
+                "careful",
+                "the trace holds samples of the accesses",
+                "The trace holds samples, not all accesses. What a TLB would have kept between two samples "
+                "is not known, so shares of walks are worth more than their number.",
+            )
+        )
+    lost, dropped = (int(trace.get(key, 0)) for key in ("lost bytes", "dropped touches"))
+    if lost or dropped:
+        text = f"The trace is not whole: {lost:,} bytes of it were lost, {dropped:,} touches dropped."
+        found.append(Caution("careful", "parts of the trace were lost", text))
+    if "qemu" in str(trace.get("tracer", "")):
+        found.append(
+            Caution(
+                "note",
+                "",
+                "The program ran under an emulator while it was traced. Its addresses and calls are real; "
+                "how its threads took turns is that of the emulator.",
+            )
+        )
+    return found
+
+
+def sample(study: Study) -> list[Caution]:
+    walks = study.results[0].walks
+    if not study.traced or walks >= FEW_WALKS:
+        return []
+    points = 100 * 1.96 * sqrt(0.25 / max(walks, 1))
+    return [
+        Caution(
+            "careful",
+            f"only {walks:,} page walks were counted",
+            f"Only {walks:,} page walks were counted. They are exact for this trace, but little to judge the "
+            f"whole program by: were they drawn at random from it, a share of 50 % would be known to within "
+            f"{points:.1f} points. A longer trace helps.",
+        )
+    ]
+
+
+def estimate(study: Study) -> list[Caution]:
+    """How wide the speed-ups are, and who else is in the interval."""
+    if not study.timed or study.best is study.base:
+        return []
+    best, found = study.best, []
+    low, high = best["speedup_low"], best["speedup_high"]
+    if low < NO_GAIN:
+        text = f"The interval of {best['label']} ({low:.2f} to {high:.2f}) includes no gain at all."
+        found.append(Caution("careful", "the interval includes no gain at all", text))
+    elif high - low > WIDE * best["speedup"]:
+        why = (
+            "counters of one run leave open how much of a walk the processor hides. A second run with remote "
+            "page tables narrows it: ptanalyze calibrate --remote."
+            if study.calibrated
+            else "a trace tells neither how much of a walk the processor hides nor how long the program "
+            "computes between walks. Counters of one run narrow it: ptanalyze calibrate."
+        )
+        text = f"The speed-up of {best['label']} is only known to be between {low:.2f} and {high:.2f}: {why}"
+        found.append(Caution("careful", f"the interval is wide ({low:.2f} to {high:.2f})", text))
+    rivals = [row["label"] for row in study.rows if row is not best and rival(row, best, study.calibrated)]
+    if rivals:
+        text = (
+            f"Whether {best['label']} or {listed(rivals)} is faster depends on the assumptions: none has "
+            "both fewer walk cycles and less upkeep than the other."
+        )
+        return [*found, Caution("note", f"{listed(rivals, 2)} may be as good", text)]
+    text = f"Whichever assumptions hold, no other policy within the budget is faster than {best['label']}."
+    return [*found, Caution("note", "nothing else is faster under any of the assumptions", text)]
+
+
+def rival(row: dict[str, Any], best: dict[str, Any], calibrated: bool) -> bool:
+    """Whether a policy within the budget may be faster than the best under some of the assumptions.
+
+    Run time is a sum of walk cycles and upkeep (of a calibrated run: walk cycles of each dimension have a
+    weight of their own), and what the assumptions leave open is the same for both: more of each is slower.
+    """
+    walks = ("guest_walk_cycles", "host_walk_cycles") if calibrated else ("walk_cycles",)
+    more = all(row[key] >= best[key] for key in (*walks, "management_cycles"))
+    return not row["over"] and not more and bool(row["speedup_high"] > max(best["speedup_low"], NO_GAIN))
+
+
+def assumed(study: Study) -> list[Caution]:
+    captured = study.facts.get("machine", {}).get("NUMA nodes")
+    modelled = study.results[0].reads.shape[1]
+    if captured is None or captured == modelled or not study.traced:
+        return []
+    return [
+        Caution(
+            "careful",
+            f"it was recorded on {plural(captured)} and replayed on {modelled}",
+            f"The capture comes from a machine with {plural(captured)}, the replay is of one with "
+            f"{modelled}. Where threads run is an assumption: {study.results[0].placement}.",
+        )
+    ]
+
+
+def plural(nodes: int) -> str:
+    return f"{nodes} node{'s' * (nodes != 1)}"
+
+
+def listed(words: list[str], most: int = 4) -> str:
+    """ "a", "a and b", "a, b and 3 more"."""
+    shown = words[:most]
+    if len(words) > most:
+        return f"{', '.join(shown)} and {len(words) - most} more"
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
+def second_sentence(study: Study) -> str:
+    """The gravest cautions as one sentence, for below the advice."""
+    short = [one.short for one in cautions(study) if one.short][:3]
+    if not short:
+        return "How sure: nothing in the capture or in the estimate stands against it."
+    return f"How sure: {'; '.join(short)}."
+
+
+def placement_alone(study: Study) -> str:
+    """A sentence on the best policy that only places tables, where the advised one does more; else ""."""
+    if not reshapes(study.best):
+        return ""
+    found = next((row for row in study.rows if not (row["over"] or reshapes(row))), study.base)
+    if found is study.base or study.ratio(found) < NO_GAIN:
+        return f"Placement alone, with pages and paging as they are, gains nothing over {study.baseline}."
+    said = f"{study.ratio(found):.2f}" + (
+        f" ({found['speedup_low']:.2f} to {found['speedup_high']:.2f})" if study.timed else " in walk cycles"
+    )
+    return f"The best that placement alone does, with pages and paging as they are: {found['label']}, {said}."
+
+
+def reshapes(row: dict[str, Any]) -> bool:
+    """Whether a policy changes page sizes, frames or paging, too."""
+    return any(policy.reshape is not None for policy in members(str(row["policy"])))

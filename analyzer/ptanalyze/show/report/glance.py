@@ -1,0 +1,105 @@
+"""A study in a few numbers, and what was captured in a few lines."""
+
+from typing import Any, NamedTuple
+
+from ...capture.describe import PAGE_NAMES
+from .study import Study, remote_share
+
+TRACERS = "of them the tracer's"
+
+
+class Number(NamedTuple):
+    value: str
+    what: str
+    more: str
+
+
+def glance(study: Study) -> list[Number]:
+    """What a reader in a hurry takes along; all but the last under the baseline."""
+    base, result = study.base, study.results[0]
+    found = []
+    accesses = int(result.hits.sum())
+    if study.traced and accesses:
+        percent = 100 * result.walks / accesses
+        more = f"{percent:{'.2g' if percent < 10 else '.0f'}} % of {accesses:,} accesses miss the TLBs"
+        found.append(Number(f"{result.walks:,}", "page walks", more))
+    found.append(
+        Number(
+            f"{100 * base['leaf_LL_share']:.0f} %",
+            f"of {'walks' if study.traced else 'pages'} {study.local}",
+            f"leaf entries on the walker's socket, under {study.baseline}",
+        )
+    )
+    if base["dram_reads"]:
+        more = f"of {base['dram_reads']:,} page-table reads from DRAM, under {study.baseline}"
+        found.append(Number(f"{100 * remote_share(base):.0f} %", "remote", more))
+    if base["walk_cycles"]:
+        walks = base["walk_cycles"] / base["cycles_per_walk"]
+        more = f"{sum(result.price.local_walk_cycles) / walks:.0f} if every table were local"
+        found.append(Number(f"{base['cycles_per_walk']:.0f}", "cycles a walk", more))
+    best = study.best
+    if best is not base:
+        what = f"with {best['label']}"
+        more = (
+            f"estimated speed-up, {best['speedup_low']:.2f} to {best['speedup_high']:.2f}"
+            if study.timed
+            else f"walk cycles of {study.baseline} / its own"
+        )
+        found.append(Number(f"{times(study.ratio(best))}×", what, more))
+    return found
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
+
+
+def captured(study: Study) -> dict[str, str]:
+    """{what: in words} of the program, its machine, its tables, its trace, and the machine of the replay."""
+    facts, trace = study.facts, study.facts.get("trace", {})
+    sure, machine = facts.get("how sure", {}), facts.get("machine", {})
+    kernel = f"kernel {sure['kernel']}" if "kernel" in sure else None
+    found = {
+        "Program": str(trace.get("command") or sure.get("comm") or ""),
+        "Recorded": joined(sure.get("time"), kernel, sure.get("cpu")),
+    }
+    if machine:
+        found["Machine"] = (
+            f"{counted(machine['NUMA nodes'], 'NUMA node')}, {counted(machine['CPUs'], 'CPU')}, "
+            f"{machine['memory (MiB)']:,} MiB"
+        )
+    if sees := facts.get("host and guest", {}).get("guest sees NUMA"):
+        vcpus = facts.get("VM", {}).get("vCPUs")
+        found["Virtual machine"] = joined(
+            counted(vcpus, "vCPU") if vcpus else None,
+            "NUMA-oblivious: it sees one node" if sees == "no" else f"NUMA-visible: it sees {sees}",
+        )
+    for name in ("page table", "gPT", "ePT"):
+        if name in facts:
+            found[name[:1].upper() + name[1:] if " " in name else name] = tree(facts[name])
+    if trace:
+        threads = counted(trace["threads"], "thread")
+        found["Trace"] = joined(
+            f"{trace['accesses']:,} accesses by {threads} in {trace['seconds']:g} s",
+            f"{trace['instructions']:,} instructions" if trace["instructions"] else None,
+        )
+    result = study.results[0]
+    found["Replayed on"] = joined(
+        result.machine, f"{result.reads.shape[1]} nodes", f"threads {result.placement}" if trace else None
+    )
+    return {what: text for what, text in found.items() if text}
+
+
+def tree(rows: Any) -> str:
+    names = {name: name.removesuffix(" pages") for name in PAGE_NAMES.values()}
+    pages = [f"{counted(rows[name], 'page')} of {size}" for name, size in names.items() if rows.get(name)]
+    tracers = f" ({rows[TRACERS]:,} of them only for the tracer)" if rows.get(TRACERS) else ""
+    mapped = " and ".join(pages) or "nothing"
+    return f"{rows['table pages']:,} table pages{tracers} in {rows['levels']} levels; they map {mapped}"
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def joined(*parts: Any) -> str:
+    return ", ".join(str(part) for part in parts if part)

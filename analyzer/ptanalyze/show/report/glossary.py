@@ -1,0 +1,70 @@
+"""The words of the page: what each means, and the papers behind them; the texts are in glossary.toml."""
+
+import re
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+from markupsafe import Markup, escape
+
+from ...policies import policies
+
+
+class Term(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`spellings`: a pattern of how the text writes it."""
+
+    key: str
+    name: str
+    meaning: str
+    spellings: str
+
+
+class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    key: str
+    citation: str
+    link: str = ""
+
+
+class Glossary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    terms: tuple[Term, ...]
+    papers: tuple[Paper, ...]
+
+
+@cache
+def glossary() -> Glossary:
+    text = files("ptanalyze.show.report").joinpath("glossary.toml").read_bytes()
+    return msgspec.toml.decode(text, type=Glossary)
+
+
+def policy_terms() -> list[Term]:
+    """A Term for each policy there is."""
+    return [
+        Term(
+            f"policy-{name}",
+            name,
+            f"{sentence(policy.doc)} Source: {sentence(policy.source)}",
+            re.escape(name),
+        )
+        for name, policy in policies().items()
+    ]
+
+
+def sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def linked(text: str) -> Markup:
+    """HTML of a plain text: each term leads to the glossary where it comes first."""
+    known = [*policy_terms(), *glossary().terms]
+    names = "|".join(f"(?P<t{k}>{term.spellings})" for k, term in enumerate(known))
+    seen: set[str] = set()
+    parts, at = [], 0
+    for match in re.finditer(rf"(?<![\w-])(?:{names})(?![\w-])", text):
+        term = known[int(str(match.lastgroup)[1:])]
+        if term.key in seen:
+            continue
+        seen.add(term.key)
+        link = Markup('<a class="term" href="#term-{}">{}</a>').format(term.key, match[0])
+        parts += [escape(text[at : match.start()]), link]
+        at = match.end()
+    return Markup("").join([*parts, escape(text[at:])])

@@ -1,0 +1,156 @@
+"""From studies to HTML: what goes into the template, and the one file that comes out."""
+
+import hashlib
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from ...capture.describe import for_people
+from ...core.version import __version__
+from ..terminal import number
+from . import change, compared, deeper, where
+from .cautions import cautions, listed, placement_alone, second_sentence
+from .glance import captured, glance
+from .glossary import glossary, linked, policy_terms
+from .grid import Column, Grid, count, grid, word
+from .picture import Picture
+from .study import Study
+
+
+@dataclass(frozen=True)
+class Page:
+    """`command`: what to type to get the same page again."""
+
+    studies: Sequence[Study]
+    command: str
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One study with its pictures drawn; `key` is in front of all its anchors."""
+
+    key: str
+    study: Study
+    where: Sequence[Picture]
+    change: Sequence[Picture]
+    deeper: Sequence[Picture]
+
+
+def html(page: Page) -> str:
+    """The page: the same bytes for the same studies; whatever they hold is text in it, never markup."""
+    several = len(page.studies) > 1
+    chapters = [chapter(f"c{k}-" if several else "", study) for k, study in enumerate(page.studies)]
+    own = asset("report.js")
+    template = environment().get_template("report.html")
+    return str(
+        template.render(
+            page=page,
+            chapters=chapters,
+            names=listed([study.name for study in page.studies], 3),
+            script=Markup(own),
+            library=Markup(library()),
+            style=Markup(asset("report.css")),
+            script_hash=b64encode(hashlib.sha256(own.encode()).digest()).decode(),
+            terms=sorted(glossary().terms, key=lambda term: term.name.lower()),
+            policy_terms=[term for term in policy_terms() if used(term.name, page.studies)],
+            papers=glossary().papers,
+            version=__version__,
+        )
+    )
+
+
+def chapter(key: str, study: Study) -> Chapter:
+    drawn = [list(part.pictures(study)) for part in (where, change, deeper)]
+    return Chapter(key, study, *drawn)
+
+
+def environment() -> Environment:
+    found = Environment(
+        loader=PackageLoader("ptanalyze.show.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {"linked": linked, "listing": listing, "breakable": breakable}
+    found.globals |= {
+        "advice": second_sentence,
+        "placement_alone": placement_alone,
+        "cautions": cautions,
+        "captured": captured,
+        "glance": glance,
+        "where": where,
+        "change": change,
+        "compared": compared,
+    }
+    found.globals |= {
+        "check_grid": check_grid,
+        "workload_line": workload_line,
+        "notes": notes,
+        "made_with": made_with,
+    }
+    return found
+
+
+def check_grid(study: Study) -> Grid:
+    columns = {
+        "name": Column("Check", "", word),
+        "verdict": Column("Found", "", word),
+        "examined": Column("Looked at", "", count),
+        "wrong": Column("Wrong", "", count),
+        "reason": Column("Why", "", word),
+    }
+    return grid("checks", "Checks of the capture", columns, [asdict(one) for one in study.findings])
+
+
+def workload_line(study: Study) -> str:
+    return f"The workload is {study.workload}: {'; '.join(study.evidence)}."
+
+
+def made_with(study: Study) -> dict[str, str]:
+    """Versions, the machine of the replay and how threads were placed on it."""
+    attrs = study.ranked.attrs
+    found = {what: str(text) for what, text in attrs["provenance"].items()}
+    machine = attrs["machine"]
+    latencies = [
+        f"{kind} DRAM {machine[key]:.0f} ns"
+        for kind, key in (("local", "local_ns"), ("remote", "remote_ns"), ("contended", "contended_ns"))
+        if machine[key] is not None
+    ]
+    return {**found, "machine": f"{machine['name']}: {machine['ghz']:g} GHz, {', '.join(latencies)}"}
+
+
+def notes(study: Study) -> list[str]:
+    return list(study.ranked.attrs["notes"])
+
+
+def used(policy: str, studies: Sequence[Study]) -> bool:
+    names = [name for study in studies for name in (*study.refused, *(row["policy"] for row in study.rows))]
+    return any(policy in name.split("+") for name in names)
+
+
+def listing(section: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(what, value as text) of a section of facts."""
+    for what, value in for_people({"": dict(section)})[""].items():
+        yield what, value if isinstance(value, str) else number(value)
+
+
+def breakable(name: str) -> Markup:
+    """A name that may be broken after "+"."""
+    return Markup("+<wbr>").join(escape(part) for part in name.split("+"))
+
+
+def asset(name: str) -> str:
+    return files("ptanalyze.show.report").joinpath(name).read_text("utf-8")
+
+
+def library() -> str:
+    """DataTables as itables bundles it, as text that cannot end the element it stands in."""
+    text = files("itables").joinpath("html", "dt_bundle.js").read_text("utf-8")
+    return re.sub(r"<(?=/script|script|!--)", r"\\x3C", text, flags=re.IGNORECASE)

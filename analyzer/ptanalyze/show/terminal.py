@@ -1,0 +1,199 @@
+"""What a person sees on a terminal: sections and tables that fit its width; JSON on request."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from ..formats.json_text import SCHEMA, plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.table import Table
+
+Cell: TypeAlias = str | float | None
+
+WIDE = 200  # columns where there is no terminal and COLUMNS says nothing
+LONG = 24  # text is folded at this width, where most of a column is shorter at SHORT; numbers never
+SHORT = 12
+LONGEST_KEY = 32  # what tells rows apart is folded here, or where it would take half of the width
+PROSE = 48  # words of which most in a column are longer are listed when their table does not fit
+FRAME = 3  # columns that each column of a table takes beside its text; and one more on the left
+NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e[-+]?\d+)?( %)?|-", re.IGNORECASE)
+
+
+def console(stderr: bool = False) -> Console:
+    """A rich Console: colour only on a terminal and not with NO_COLOR; no terminal is as wide as COLUMNS
+    says, else WIDE. Text is text: "[heap]" is no markup."""
+    from rich.console import Console
+
+    plain_text = partial(Console, stderr=stderr, highlight=False, markup=False, emoji=False)
+    out = plain_text()
+    if not out.is_terminal:
+        columns = os.environ.get("COLUMNS", "")
+        out = plain_text(width=int(columns) if columns.isdecimal() and int(columns) else WIDE)
+    return out
+
+
+def print_json(what: str, value: object) -> None:
+    """One JSON object: {"schema": N, "what": ..., "result": value}; NumPy scalars become numbers, and what is
+    no number (NaN, infinite) null."""
+    record = {"schema": SCHEMA, "what": what, "result": plain(value)}
+    json.dump(record, sys.stdout, indent=1, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+def print_sections(sections: Mapping[str, Mapping[str, Cell]]) -> None:
+    """Two-column listings under headings: {heading: {what: value}}."""
+    out = console()
+    for heading, rows in sections.items():
+        out.print(listing(rows, heading))
+
+
+def listing(rows: Mapping[str, Cell], title: str | None = None, indent: int = 0) -> Padding:
+    from rich.padding import Padding
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for what, value in rows.items():
+        table.add_row(what, shown(value))
+    return Padding(table, (0, 0, 0, indent), expand=False)
+
+
+class Column(NamedTuple):
+    """One column: what it may be narrowed to, what it would take, and its texts; `long`: prose."""
+
+    name: str
+    least: int
+    most: int
+    words: bool
+    long: bool
+    texts: list[str]
+
+
+def print_rows(title: str, rows: Sequence[Mapping[str, Cell]], note: str = "") -> None:
+    """One table from a list of dicts, "-" where one lacks a key; numbers to the right, words to the left.
+
+    What is too wide for the console is folded where it is words; then cut into tables below each other that
+    repeat the columns which tell the rows apart; or, where there are long words, listed row by row.
+    """
+    out = console()
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    texts = [[shown(row.get(name)) for row in rows] for name in names]
+    keys = distinct(texts)
+    fold = min(LONGEST_KEY, max(out.width // 2 // keys - FRAME, SHORT))
+    columns = [column(*one, fold if k < keys else 0) for k, one in enumerate(zip(names, texts, strict=True))]
+    if room(columns, out.width) < 0 and any(one.long for one in columns[keys:]):
+        print_records(out, title, columns, keys, note)
+        return
+    if title:
+        out.print(title, style="bold")
+    for part in pieces(columns, keys, out.width):
+        out.print(grid(part, out.width))
+    if note:
+        out.print(note, style="italic")
+
+
+def column(name: str, texts: list[str], fold: int = 0) -> Column:
+    """The Column of `texts`, folded at `fold`; 0: where its texts suggest, and never within their words."""
+    from rich.cells import cell_len
+
+    words = not all(NUMBER.fullmatch(text) for text in texts)
+    sizes = sorted(map(cell_len, texts)) or [0]
+    usual, widest = sizes[len(sizes) // 2], sizes[-1]
+    word = max((cell_len(one) for text in texts for one in text.split()), default=0)
+    header = max(map(cell_len, name.split()), default=0)
+    folded = max(fold or min(max(usual, SHORT), LONG), min(word, LONGEST_KEY if fold else LONG))
+    least = max(min(widest, folded) if words else widest, header)
+    return Column(name, least, max(widest, cell_len(name)), words, words and usual > PROSE, texts)
+
+
+def distinct(texts: Sequence[Sequence[str]]) -> int:
+    """How many columns of texts, from the first on, tell all rows apart; 1 where even all do not."""
+    for count in range(1, len(texts)):
+        rows = list(zip(*texts[:count], strict=True))
+        if len(set(rows)) == len(rows):
+            return count
+    return 1
+
+
+def room(columns: Sequence[Column], width: int) -> int:
+    """What is left of `width` when each column is as narrow as it may be; negative: they do not fit."""
+    return width - 1 - sum(one.least + FRAME for one in columns)
+
+
+def pieces(columns: list[Column], keys: int, width: int) -> list[list[Column]]:
+    """Columns in as few tables as fit, none much narrower than the others, each with the key columns first.
+
+    A single column may still be too wide; it is folded.
+    """
+    parts = filled(columns, keys, width)
+    for narrower in range(width - 1, 0, -1):
+        even = filled(columns, keys, narrower)
+        if len(even) > len(parts):
+            break
+        parts = even
+    return parts
+
+
+def filled(columns: list[Column], keys: int, width: int) -> list[list[Column]]:
+    parts = [columns[:keys]]
+    for one in columns[keys:]:
+        if len(parts[-1]) > keys and room([*parts[-1], one], width) < 0:
+            parts.append(columns[:keys])
+        parts[-1] = [*parts[-1], one]
+    return parts
+
+
+def grid(columns: Sequence[Column], width: int) -> Table:
+    """A rich Table; what is left of `width` goes to the columns in proportion to what they lack."""
+    from rich.table import Table
+
+    table = Table()
+    spare = max(room(columns, width), 0)
+    lacking = max(sum(one.most - one.least for one in columns), 1)
+    for one in columns:
+        want = one.most - one.least
+        table.add_column(
+            one.name,
+            justify="left" if one.words else "right",
+            overflow="fold",
+            width=one.least + min(want, spare * want // lacking),
+        )
+    for texts in zip(*(one.texts for one in columns), strict=True):
+        table.add_row(*texts)
+    return table
+
+
+def print_records(out: Console, title: str, columns: list[Column], keys: int, note: str) -> None:
+    """Row by row: what tells it apart, then its other columns below each other."""
+    out.print(title, style="bold")
+    for texts in zip(*(one.texts for one in columns), strict=True):
+        row = dict(zip((one.name for one in columns), texts, strict=True))
+        out.print(" ".join(texts[:keys]))
+        out.print(listing({one.name: row[one.name] for one in columns[keys:]}, indent=2))
+    if note:
+        out.print(note, style="italic")
+
+
+def shown(value: Cell) -> str:
+    return value if isinstance(value, str) else number(value)
+
+
+def number(value: float | None) -> str:
+    """A number for people: thousands apart, a sensible count of digits."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.3g}" if abs(value) < 100 else f"{value:,.0f}"
+    return f"{value:,}"
