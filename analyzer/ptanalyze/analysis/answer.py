@@ -1,0 +1,53 @@
+"""What a question returns to the command line: one tidy table, its JSON, what people see, what plots draw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Cell: TypeAlias = str | float | None
+Rows: TypeAlias = Sequence[Mapping[str, Cell]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Part of an answer for people: a title, a table of rows or a listing {what: value}, lines below it."""
+
+    title: str = ""
+    rows: Rows | Mapping[str, Cell] = ()
+    lines: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer in all its forms, each made when first asked for.
+
+    what        the name of the answer in JSON
+    make_table  its tidy table, with units, notes and provenance in attrs (core.units.described)
+    make_json   its "result" in JSON: plain values, or NumPy's
+    make_view   what people see of it; None: the table itself
+    plots       {kind of plot: its table}, the default kind first
+    """
+
+    what: str
+    make_table: Callable[[], DataFrame]
+    make_json: Callable[[], object]
+    make_view: Callable[[], Iterable[Section]] | None = None
+    plots: Mapping[str, Callable[[], DataFrame]] = field(default_factory=dict)
+
+    @cached_property
+    def table(self) -> DataFrame:
+        return self.make_table()
+
+    def json(self) -> object:
+        return self.make_json()
+
+    def view(self) -> Iterable[Section]:
+        if self.make_view is not None:
+            return self.make_view()
+        return [Section(rows=self.table.to_dict("records"))]
