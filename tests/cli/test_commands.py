@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from one_line import is_one_line
-from ptanalyze.cli import COMMANDS
+from ptanalyze.cli import ENTRIES
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", ENTRIES)
 def test_every_command_explains_itself(pt, name):
     ran = pt(name, "--help")
     assert ran.code == 0

@@ -9,7 +9,7 @@ import click
 import pytest
 from pages import DOCS
 
-from ptanalyze.cli import COMMANDS
+from ptanalyze.cli import ENTRIES
 from ptanalyze.cli import ptanalyze as program
 from ptanalyze.core.bundled import bundled
 from ptanalyze.policies import policies
@@ -96,6 +96,6 @@ def test_every_command_has_a_man_page_that_is_good_roff(man):
 
 def test_the_man_page_says_what_the_help_says(man):
     whole = (man["ptanalyze.1"]).read_text().replace("\\-", "-")
-    assert all(f"\\fB{name}\\fR" in whole for name in COMMANDS)
+    assert all(f"\\fB{name}\\fR" in whole for name in ENTRIES)
     whatif = man["ptanalyze-whatif.1"].read_text().replace("\\-", "-")
     assert "--threads-to-nodes TEXT" in whatif and "-p, --policy TEXT" in whatif

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from rich.text import Text
 
 Cell: TypeAlias = str | float | None
 Rows: TypeAlias = Sequence[Mapping[str, Cell]]
@@ -20,7 +21,27 @@ class Section:
 
     title: str = ""
     rows: Rows | Mapping[str, Cell] = ()
-    lines: Sequence[str] = ()
+    lines: Sequence[str | Text] = ()
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A row of a Matrix: a value per column, None where there is none.
+
+    form  how to show numbers: "count", "share" (0 to 1, as percent), "ratio" or "mean"
+    """
+
+    name: str
+    values: Sequence[float | None]
+    form: str = "count"
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Part of an answer for people: quantities down, in groups with headings; what has them across."""
+
+    columns: Sequence[str]
+    groups: Mapping[str, Sequence[Quantity]]
 
 
 @dataclass(frozen=True)
@@ -37,7 +58,7 @@ class Answer:
     what: str
     make_table: Callable[[], DataFrame]
     make_json: Callable[[], object]
-    make_view: Callable[[], Iterable[Section]] | None = None
+    make_view: Callable[[], Iterable[Section | Matrix]] | None = None
     plots: Mapping[str, Callable[[], DataFrame]] = field(default_factory=dict)
 
     @cached_property
@@ -47,7 +68,7 @@ class Answer:
     def json(self) -> object:
         return self.make_json()
 
-    def view(self) -> Iterable[Section]:
+    def view(self) -> Iterable[Section | Matrix]:
         if self.make_view is not None:
             return self.make_view()
         return [Section(rows=self.table.to_dict("records"))]

@@ -45,12 +45,11 @@ def fragmentation_frame(found: Mapping[str, Any], provenance: Mapping[str, str])
 
 
 def whatif_frame(results: Sequence[Result], machine: Machine | None = None) -> DataFrame:
-    """One row a Result: Result.row, and held_bytes: memory beside page tables that the policy holds unused.
+    """One row a Result: Result.row.
 
     attrs["machine"]: machine_limits, if a Machine is given.
     """
-    rows = DataFrame([{**result.row(), "held_bytes": result.held_bytes} for result in results])
-    rows = numbers(rows)
+    rows = numbers(DataFrame([result.row() for result in results]))
     limits = machine_limits(machine) if machine else {}
     return described(rows, notes_of(results), provenance_of(results), machine=limits)
 
@@ -329,3 +328,9 @@ def provenance_of(results: Sequence[Result]) -> dict[str, str]:
     ]
     common = each[0].items() if each else ()
     return {key: str(value) for key, value in common if all(one.get(key) == value for one in each)}
+
+
+def facts_frame(sections: Mapping[str, Mapping[str, Any]]) -> DataFrame:
+    """A capture's facts (capture.describe) as rows: section, fact, value (numbers and words)."""
+    rows = [(title, fact, value) for title, facts in sections.items() for fact, value in facts.items()]
+    return described(DataFrame(rows, columns=["section", "fact", "value"]))

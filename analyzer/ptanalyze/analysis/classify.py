@@ -110,6 +110,8 @@ def classify(space: AddressSpace, *, weight: str = "leaf", by: str = "all") -> C
     by  "all" or "vma". Raises UsageError for another weight or grouping.
     """
     _known("weight", weight, WEIGHTS)
+    if by == "thread":
+        raise UsageError("by = thread: mapped pages have no thread; use weight = walks")
     _known("by", by, ("all", "vma"))
     from ..kernels import classify as kernels
 

@@ -54,7 +54,7 @@ def compare(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> C
         pairs = [(left[label], right[label]) for label in left if label in right]
         only = tuple(x for x in left if x not in right), tuple(x for x in right if x not in left)
     found = [one for pair in pairs for one in _row(*pair)]
-    different = tuple(one for one in found if not _equal(one.a, one.b))
+    different = tuple(one for one in found if one.a != one.b)
     return Comparison(different, len(found) - len(different), *only)
 
 
@@ -65,14 +65,10 @@ def _label(row: Mapping[str, Any]) -> str:
 def _row(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Difference]:
     label = a["policy"] if a["policy"] == b["policy"] else f"{a['policy']} / {b['policy']}"
     for key in {**a, **b}:
-        one, other = a.get(key), b.get(key)
+        one, other = (None if value != value else value for value in (a.get(key), b.get(key)))
         if key in PROSE or _number(one) or _number(other):
             yield Difference(label, key, one, other)
 
 
 def _number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _equal(a: object, b: object) -> bool:
-    return a == b or (a != a and b != b)

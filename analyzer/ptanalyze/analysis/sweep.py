@@ -11,8 +11,6 @@ from ..policies import members, parameters, speaks_to
 from .whatif import whatif
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from ..core.machine import Machine
     from ..core.progress import Progress
     from ..core.snapshot import Snapshot
@@ -116,10 +114,3 @@ def _truth(key: str, text: str | int) -> bool:
     if str(text).lower() not in known:
         raise UsageError(f"{key} = {text}: true or false")
     return known[str(text).lower()]
-
-
-def frame(points: Sequence[tuple[Mapping[str, Any], Result]]) -> DataFrame:
-    """pandas.DataFrame of [(point, Result)]: the point's columns, then the Result's row."""
-    import pandas
-
-    return pandas.DataFrame([{**point, **result.row()} for point, result in points])

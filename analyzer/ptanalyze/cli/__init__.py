@@ -1,62 +1,114 @@
-"""The command line: one file a subcommand, each imported only when it is asked for by name or help."""
+"""The command line: one file per subcommand, imported when it is asked for; the help imports none of them."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from typing import Any, NamedTuple
 
 import click
 
 from ..core.errors import PtanalyzeError
 from ..core.version import __version__
 
-# subcommand -> module of this package that defines it as `command`
-COMMANDS = {
-    "record": "record",
-    "dump": "dump",
-    "import": "import_",
-    "synth": "synth",
-    "join": "join",
-    "diff": "diff",
-    "redact": "redact",
-    "info": "info",
-    "check": "check",
-    "walk": "walk",
-    "classify": "classify",
-    "fragmentation": "fragmentation",
-    "whatif": "whatif",
-    "timeline": "timeline",
-    "sweep": "sweep",
-    "compare": "compare",
-    "advise": "advise",
-    "report": "report",
-    "calibrate": "calibrate",
-    "predict": "predict",
-    "validate": "validate",
-    "topology": "topology",
-    "policies": "policies",
-    "machines": "machines",
-    "completion": "completion",
+
+class Entry(NamedTuple):
+    """A subcommand: the module of this package that defines it as `command`, and its line in the help."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {  # heading of the help -> {subcommand: Entry}
+    "Capture": {
+        "record": Entry("record", "Run a program; record trace and page tables."),
+        "dump": Entry("dump", "Dump the page tables of a process or VM."),
+        "import": Entry("import_", "Read lackey, perf script or ptdump output."),
+        "synth": Entry("synth", "Generate a capture of a synthetic workload."),
+        "join": Entry("join", "Join a VM's host dump and guest capture."),
+        "redact": Entry("redact", "Copy a capture without identifying data."),
+    },
+    "Inspect": {
+        "info": Entry("info", "Describe a capture."),
+        "check": Entry("check", "Verify that a capture is usable."),
+        "walk": Entry("walk", "Explain one address translation."),
+        "diff": Entry("diff", "Compare the page tables of two captures."),
+        "classify": Entry("classify", "Count local and remote leaf entries."),
+        "fragmentation": Entry("fragmentation", "Measure how scattered ePT cache lines are."),
+    },
+    "Ask": {
+        "whatif": Entry("whatif", "Replay page walks under other placements."),
+        "timeline": Entry("timeline", "Show locality over time."),
+        "sweep": Entry("sweep", "Replay every combination of parameters."),
+        "compare": Entry("compare", "List the differences between two results."),
+        "advise": Entry("advise", "Rank all policies within a budget."),
+        "report": Entry("report", "Write an HTML report about captures."),
+    },
+    "Model": {
+        "policies": Entry("policies", "List placement policies and parameters."),
+        "machines": Entry("machines", "List machine models, or show one."),
+        "topology": Entry("topology", "Measure CPU and memory latencies."),
+        "calibrate": Entry("calibrate", "Fit the run-time model to perf counters."),
+        "predict": Entry("predict", "Predict run times from a calibration."),
+        "validate": Entry("validate", "Compare results with published figures."),
+        "completion": Entry("completion", "Print a shell completion script."),
+    },
 }
+ENTRIES = {name: entry for group in COMMANDS.values() for name, entry in group.items()}
 
 EPILOG = "Exit codes: 0 ok, 1 a capture failed a check, 2 wrong usage or input, 3 only partial data."
 
 
+class Unread(Exception):
+    """Whoever read our output has gone, as `head` does: no OSError, which click would make exit code 1."""
+
+
+@contextmanager
+def unread_is_no_error() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise Unread from None
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # how Rich ends then
+            raise Unread from None
+        raise
+
+
 class Commands(click.Group):
+    def make_context(self, *arguments: Any, **more: Any) -> click.Context:
+        with unread_is_no_error():
+            return super().make_context(*arguments, **more)
+
+    def invoke(self, context: click.Context) -> Any:
+        with unread_is_no_error():
+            code = super().invoke(context)
+            sys.stdout.flush()
+        return code
+
     def list_commands(self, context: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(ENTRIES)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
+        if name not in ENTRIES:
             return None
-        found: click.Command = import_module(f".{COMMANDS[name]}", __name__).command
-        return found
+        command: click.Command = import_module(f".{ENTRIES[name].module}", __name__).command
+        command.short_help = ENTRIES[name].summary
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        widest = max(map(len, ENTRIES))
+        for heading, group in COMMANDS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(widest), entry.summary) for name, entry in group.items()])
 
 
 @click.command(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="ptanalyze")
+@click.version_option(__version__, prog_name="ptanalyze", help="Show the version and exit.")
+@click.help_option("-h", "--help", help="Show this help and exit.")
 def ptanalyze() -> None:
     """Where do page walks go on a NUMA machine, and what would another page-table placement change?
 
@@ -79,8 +131,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return complain("interrupted", 130)
     except PtanalyzeError as error:
         return complain(error, error.exit_code)
-    except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the reader of our output has gone
+    except Unread:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered goes nowhere
         return 0
     except OSError as error:
         return complain(f"{error.filename or 'output'}: {error.strerror or error}", 2)

@@ -2,79 +2,110 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import complete_machines, json_option
-from .plotting import plot_option, write_plot
+from .options import complete_machines
+from .output import Output, emit, must_end_with, output_options
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..analysis.answer import Section
     from ..cost.calibration import Calibration
     from ..cost.closed_forms import Interval
 
 
 @click.command("calibrate")
-@click.option("--local", type=click.Path(), required=True, help="perf stat output, all tables local.")
-@click.option("--remote", type=click.Path(), help="perf stat output of a run with remote tables.")
 @click.option(
-    "--placement", help="Of the remote run: RR, LR, RL (gPT, ePT), RRI with load; RP, RPI if native."
+    "--local", type=click.Path(), required=True, help="perf stat output of a run with all tables local."
 )
-@click.option("--latency", type=click.Path(), help="From topology latency, mlc, or a SLIT directory.")
-@click.option("--local-ns", type=click.FloatRange(0, min_open=True), help="With a SLIT: local latency in ns.")
+@click.option(
+    "--remote", type=click.Path(), help="perf stat output of a run with remote tables. Default: none."
+)
+@click.option(
+    "--placement",
+    help="Table placement of the --remote run: RR, LR, RL (gPT, ePT), RRI with load; native RP, RPI. "
+    "Default: none.",
+)
+@click.option(
+    "--latency",
+    type=click.Path(),
+    help="Latency file from `topology latency` or mlc, or a SLIT directory. Default: the machine's.",
+)
+@click.option(
+    "--local-ns",
+    type=click.FloatRange(0, min_open=True),
+    help="Local DRAM latency in ns; needed with a SLIT. Default: none.",
+)
 @click.option(
     "-m",
     "--machine",
-    help="Machine name or file; default: the one of the reference runs.",
+    help="Machine model: a name or a TOML file. Default: the machine of the reference runs.",
     shell_complete=complete_machines,
 )
-@click.option("--native", is_flag=True, help="No virtual machine: there are no ePT counters.")
+@click.option("--native", is_flag=True, help="The run is native: there are no ePT counters.")
 @click.option(
-    "--walkers", type=click.FloatRange(0.5, 8), help="Page walkers of a hardware thread; default: found."
+    "--walkers",
+    type=click.FloatRange(0.5, 8),
+    help="Number of page walkers per hardware thread. Default: detected from the events.",
 )
-@click.option("--allow-multiplexed", is_flag=True, help="Take counters that perf scaled up from below 90 %.")
-@click.option("-o", "--output", type=click.Path(), help="Keep the calibration in this TOML file.")
 @click.option(
-    "--write-machine", type=click.Path(), help="With --latency: also write a machine file with it, FILE.toml."
+    "--allow-multiplexed", is_flag=True, help="Accept counters that perf scaled up from below 90 %."
 )
-@plot_option()
-@json_option
-def command(
-    output: str | None, write_machine: str | None, plot: str | None, as_json: bool, **options: Any
-) -> None:
+@click.option(
+    "-o",
+    "--output",
+    "calibration_file",
+    type=click.Path(),
+    callback=must_end_with("toml"),
+    metavar="FILE.toml",
+    help="Calibration file to write, for predict and whatif --calibration. Default: none.",
+)
+@click.option(
+    "--write-machine",
+    type=click.Path(),
+    callback=must_end_with("toml"),
+    metavar="FILE.toml",
+    help="Machine file to write with the --latency values. Default: none.",
+)
+@output_options(file=False)
+def command(calibration_file: str | None, write_machine: str | None, output: Output, **options: Any) -> None:
     """Calibrate the run-time law with counters of `perf stat`: human output, -x, or -j.
 
     One run with local tables gives walk cycles and bounds; a second one with any known placement gives what
     they cost, a contended one (RRI) most surely. Count cycles:u, dtlb_load_misses.walk_pending:u,
     dtlb_store_misses.walk_pending:u, ept.walk_pending:u. Then: ptanalyze predict FILE.toml
     """
+    import msgspec
+
+    from ..analysis.answer import Answer
     from ..analysis.run_time import calibrate
     from ..formats.calibration_file import write_calibration
 
-    if output is not None:
-        check_output(output)
     if write_machine is not None:
         write_machine_file(write_machine, options["machine"], options["latency"], options["local_ns"])
     calibration = calibrate(**options)
-    if output is not None:
-        write_calibration(output, calibration)
-    show(calibration, as_json)
-    if plot:
-        from ..analysis import answers as frames
-        from ..show import plots
 
-        write_plot(plot, plots.coefficients(frames.coefficients_frame(calibration)))
-    if output is not None:
-        click.echo(f"{output}: written; next: ptanalyze predict {output}", err=True)
+    def table() -> DataFrame:
+        from ..analysis.answers import coefficients_frame
 
+        return coefficients_frame(calibration)
 
-def check_output(output: str) -> None:
-    from ..core.errors import UsageError
-
-    path = Path(output)
-    if path.suffix != ".toml" or path.is_dir() or not path.parent.is_dir():
-        raise UsageError(f"-o {output}: expected FILE.toml in a directory that exists")
+    if calibration_file is not None:
+        write_calibration(calibration_file, calibration)
+    plots = {"coefficients": table}
+    emit(
+        Answer(
+            "calibration", table, lambda: msgspec.to_builtins(calibration), lambda: view(calibration), plots
+        ),
+        output,
+    )
+    if calibration_file is not None:
+        click.echo(f"{calibration_file}: written; next: ptanalyze predict {calibration_file}", err=True)
 
 
 def write_machine_file(
@@ -94,37 +125,27 @@ def write_machine_file(
     click.echo(f"{path}: written; use it with -m {path}", err=True)
 
 
-def show(calibration: Calibration, as_json: bool) -> None:
-    import msgspec
+def view(calibration: Calibration) -> Iterator[Section]:
+    from ..analysis.answer import Section
+    from ..show.terminal import number
 
-    from ..show.terminal import console, number, print_json, print_sections
-
-    if as_json:
-        print_json("calibration", msgspec.to_builtins(calibration))
-        return
     local = calibration.local
     counted = {"cycles": local.cycles, "gPT walk cycles": local.gpt, "ePT walk cycles": local.ept}
-    names = {
+    intervals = {
         "e, exposed share of walk cycles": calibration.exposed,
         "f, share of walk cycles from DRAM": calibration.dram_share,
         "gPT's part of that": calibration.gpt_part,
         "k, idle remote node": calibration.remote_stretch,
         "k, contended remote node": calibration.contended_stretch,
     }
-    print_sections(
-        {
-            "All tables local": {key: number(value) for key, value in counted.items()},
-            "low, middle, high": {key: interval(value) for key, value in names.items()},
-        }
-    )
-    out = console()
+    yield Section("All tables local", {key: number(value) for key, value in counted.items()})
+    yield Section("low, middle, high", {key: interval(value) for key, value in intervals.items()})
     for heading, lines in (
         ("identified", calibration.identified),
         ("assumed", calibration.assumed),
         ("suspicious", calibration.flags),
     ):
-        for line in lines:
-            out.print(f"{heading}: {line}")
+        yield Section(lines=[f"{heading}: {line}" for line in lines])
 
 
 def interval(value: Interval | None) -> str:

@@ -2,60 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
-from .options import capture_argument, json_option, open_or_default
-from .plotting import plot_option, write_plot
+from .options import capture_argument, open_or_default
+from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from pandas import DataFrame
+
+    from ..analysis.answer import Section
+    from ..capture.check.finding import Finding
 
 MARKS = {"ok": "green", "note": "cyan", "partial": "yellow", "failed": "red"}
 
 
 @click.command("check")
 @capture_argument
-@click.option("--live", type=click.IntRange(1), metavar="PID", help="Compare with the running VMM PID too.")
-@plot_option()
-@json_option
-def command(capture: str | None, live: int | None, plot: str | None, as_json: bool) -> int:
-    """Prove CAPTURE usable: files as sealed, tree closed, frames inside nodes, trace covered.
+@click.option(
+    "--live",
+    type=click.IntRange(1),
+    metavar="PID",
+    help="Also compare with the running VMM of this process ID. Default: the capture alone.",
+)
+@output_options()
+def command(capture: str | None, live: int | None, output: Output) -> int:
+    """Verify that CAPTURE is usable: files as sealed, tree closed, frames inside nodes, trace covered.
 
-    With --live, every page that a VM's nested tables map is held against /proc/PID/pagemap of its VMM (root).
+    With --live, every page that a VM's nested tables map is compared with /proc/PID/pagemap of its VMM
+    (root).
 
     Exit code 0 all well, 1 a check failed, 3 usable but partial.
     """
     from dataclasses import asdict
     from itertools import chain
 
+    from ..analysis.answer import Answer
     from ..capture.check import check_capture, exit_code
     from ..capture.live.check_live import check_live
-    from ..show.terminal import console, number, print_json
 
-    findings = []
-    out = console()
     opened = open_or_default(capture)
-    for finding in chain(check_capture(opened), check_live(opened.vm, live) if live else ()):
-        findings.append(finding)
-        if not as_json:
-            count = f"{number(finding.wrong)} of {number(finding.examined)} " if finding.wrong else ""
-            out.print(mark(finding.verdict), f"{finding.name:<26} {count}{finding.reason}")
-    if as_json:
-        print_json("check", [asdict(finding) for finding in findings])
-    if plot:
-        from ..analysis import answers as frames
-        from ..show import plots
+    findings = Findings(chain(check_capture(opened), check_live(opened.vm, live) if live else ()))
 
-        table = frames.findings_frame(findings)
-        table.attrs["provenance"] = {"capture": str(opened.directory)}
-        write_plot(plot, plots.checks(table))
-    return exit_code(findings)
+    def table() -> DataFrame:
+        from ..analysis.answers import findings_frame
+
+        found = findings_frame(list(findings))
+        found.attrs["provenance"] = {"capture": str(opened.directory)}
+        return found
+
+    def view() -> Iterator[Section]:
+        return map(line, findings)
+
+    emit(
+        Answer("check", table, lambda: [asdict(finding) for finding in findings], view, {"checks": table}),
+        output,
+    )
+    return exit_code(list(findings))
 
 
-def mark(verdict: str) -> Text:
+class Findings:
+    """Findings as they come, and again as often as asked for."""
+
+    def __init__(self, coming: Iterator[Finding]) -> None:
+        self.coming, self.known = coming, list[Finding]()
+
+    def __iter__(self) -> Iterator[Finding]:
+        yield from self.known
+        for finding in self.coming:
+            self.known.append(finding)
+            yield finding
+
+
+def line(finding: Finding) -> Section:
     from rich.text import Text
 
-    word = verdict.upper() if verdict == "failed" else verdict
-    return Text(f"{word:>8}", MARKS[verdict])
+    from ..analysis.answer import Section
+    from ..show.terminal import number
+
+    word = finding.verdict.upper() if finding.verdict == "failed" else finding.verdict
+    count = f"{number(finding.wrong)} of {number(finding.examined)} " if finding.wrong else ""
+    text = f" {finding.name:<26} {count}{finding.reason}"
+    return Section(lines=[Text.assemble((f"{word:>8}", MARKS[finding.verdict]), text)])

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import CaptureError
-from .options import json_option
-from .plotting import plot_option, write_plot
-from .replaying import arguments, pair_of, replay_options
+from .options import pair_of
+from .output import Output, emit, output_options
+from .replaying import arguments, replay_options
 
 if TYPE_CHECKING:
-    from ..analysis.compare import Comparison
+    from pandas import DataFrame
+
+FILES = (".json", ".csv", ".parquet")
 
 
 @click.command("compare")
@@ -20,27 +22,41 @@ if TYPE_CHECKING:
 @click.argument("b", type=click.Path())
 @click.option("--exact", is_flag=True, help="Exit with 1 if anything differs.")
 @replay_options
-@plot_option()
-@json_option
-def command(a: str, b: str, exact: bool, plot: str | None, as_json: bool, **options: Any) -> None:
-    """Differences between results A and B.
+@output_options()
+def command(a: str, b: str, exact: bool, output: Output, **options: Any) -> None:
+    """List the differences between results A and B.
 
-    A and B are what `whatif -o FILE.json` or FILE.parquet wrote, or captures to replay now, each with the
-    policy after an @ and its parameters: app@hydra,prefetch=0. Counts are integers: what differs, differs.
+    A and B are files that `whatif -o` wrote (FILE.json, FILE.csv, FILE.parquet), or captures to replay now,
+    each with the policy after an @ and its parameters: app@hydra,prefetch=0. Counts are integers, so that
+    every difference is real.
 
     Example: ptanalyze compare app@mitosis app@hydra
     """
+    from ..analysis.answer import Answer
     from ..analysis.compare import compare
+    from ..show.compare import as_record, view
 
-    found = compare(rows_of(a, options), rows_of(b, options))
-    show(found, a, b, as_json)
-    if plot:
-        from ..analysis import answers as frames
-        from ..show import plots
+    comparison = compare(rows_of(a, options), rows_of(b, options))
 
-        write_plot(plot, plots.comparison(frames.differences_frame(found), a, b))
-    if exact and not found.exact:
-        raise CaptureError(b, "quantities that differ", len(found.differences), f"from {a}")
+    def table() -> DataFrame:
+        from ..analysis.answers import differences_frame
+
+        differences = differences_frame(comparison)
+        differences.attrs["names"] = [a, b]
+        return differences
+
+    emit(
+        Answer(
+            "compare",
+            table,
+            lambda: as_record(comparison),
+            lambda: view(comparison, a, b),
+            {"comparison": table},
+        ),
+        output,
+    )
+    if exact and not comparison.exact:
+        raise CaptureError(b, "quantities that differ", len(comparison.differences), f"from {a}")
 
 
 def rows_of(source: str, options: dict[str, Any]) -> list[dict[str, Any]]:
@@ -49,7 +65,7 @@ def rows_of(source: str, options: dict[str, Any]) -> list[dict[str, Any]]:
     from ..formats.result_file import read_rows
     from ..show.progress import progress_bar
 
-    if source.endswith((".json", ".parquet")):
+    if source.endswith(FILES):
         return read_rows(source)
     directory, at, asked = source.partition("@")
     name, *settings = asked.split(",") if at else ("",)
@@ -57,38 +73,3 @@ def rows_of(source: str, options: dict[str, Any]) -> list[dict[str, Any]]:
     opened, how = arguments(directory, **options)
     with progress_bar() as progress:
         return [replay(opened, policies, progress=progress, **how).results[-1].row()]
-
-
-def show(found: Comparison, a: str, b: str, as_json: bool) -> None:
-    from ..show.terminal import console, print_json, print_rows
-
-    if as_json:
-        rows = [{**d._asdict(), "change": d.change, "ratio": d.ratio} for d in found.differences]
-        print_json("compare", {**found._asdict(), "differences": rows, "exact": found.exact})
-        return
-    if found.differences:
-        rows = [
-            {
-                "policy": d.policy,
-                "quantity": d.quantity,
-                "A": shown(d.a),
-                "B": shown(d.b),
-                "B - A": shown(d.change),
-                "B / A": "-" if d.ratio is None else f"{d.ratio:.4g}",
-            }
-            for d in found.differences
-        ]
-        print_rows(f"What differs (A = {a}, B = {b})", rows)
-    out = console()
-    out.print(f"- equal in {found.alike} quantities, different in {len(found.differences)}")
-    for label, only in (("A", found.only_a), ("B", found.only_b)):
-        if only:
-            out.print(f"- only in {label}: {'; '.join(only)}")
-
-
-def shown(value: Any) -> str:
-    from ..show.terminal import number
-
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return value if isinstance(value, str) else number(value)

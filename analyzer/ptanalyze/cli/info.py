@@ -1,28 +1,52 @@
 """`ptanalyze info`: what a capture holds."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import click
 
-from .options import capture_argument, json_option, open_or_default
-from .plotting import draw_tables, plot_option
+from .options import capture_argument, open_or_default
+from .output import Output, emit, output_options
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..formats.capture import Capture
 
 
 @click.command("info")
 @capture_argument
-@plot_option("tables", "map")
-@json_option
-def command(capture: str | None, plot: str | None, plot_kind: str, as_json: bool) -> None:
-    """Say what CAPTURE holds: its program, machine, tables, pages, threads and events.
+@output_options("tables", "map")
+def command(capture: str | None, output: Output) -> None:
+    """Describe CAPTURE: its program, machine, page tables, threads and events.
 
     Without CAPTURE: the newest capture in this directory, else the bundled sample.
     """
+    from ..analysis.answer import Answer, Section
+    from ..analysis.answers import facts_frame
     from ..capture.describe import describe, for_people
-    from ..show.terminal import print_json, print_sections
 
     opened = open_or_default(capture)
     sections = describe(opened)
-    if as_json:
-        print_json("info", sections)
-    else:
-        print_sections(for_people(sections))
-    if plot:
-        draw_tables(plot, plot_kind, opened)
+    emit(
+        Answer(
+            "info",
+            lambda: facts_frame(sections),
+            lambda: sections,
+            lambda: [Section(title, rows) for title, rows in for_people(sections).items()],
+            dict.fromkeys(("tables", "map"), lambda: table_pages(opened)),
+        ),
+        output,
+    )
+
+
+def table_pages(opened: Capture) -> DataFrame:
+    """The table pages of a process, a VM, or a VM's host side alone."""
+    from ..analysis.answers import tables_frame
+    from ..capture.vm.diff import trees
+
+    side = opened.vm if opened.has_vm and not opened.has_snapshot else opened.snapshot
+    table = tables_frame(trees(opened), len(side.topology))
+    table.attrs["provenance"] = {"capture": str(opened.directory)}
+    return table

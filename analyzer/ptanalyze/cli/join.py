@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from .plotting import plot_option, write_plot
+from .output import Output, emit, output_options
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..analysis.answer import Cell
 
 
 @click.command("join")
 @click.argument("host", type=click.Path())
 @click.argument("guest", type=click.Path())
-@click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
-@plot_option()
-def command(host: str, guest: str, output: str, plot: str | None) -> None:
+@click.option(
+    "-o", "--output", "directory", required=True, type=click.Path(), help="Capture directory to make."
+)
+@output_options(file=False)
+def command(host: str, guest: str, directory: str, output: Output) -> None:
     """Join HOST (ptanalyze dump vm, on the host) and GUEST (dump process or record, in the guest).
 
     Says how many of the guest's tables and pages the host does not map, and why. Refuses another VM's guest:
     one with more CPUs than the VM, or of which the host does not map 5% of the tables or half of the pages.
     """
-    from ..capture.vm.join import join
-    from ..show.terminal import print_rows
+    from dataclasses import asdict
 
-    fit = join(host, guest, output)
-    rows: list[dict[str, str | float | None]] = [
+    from ..analysis.answer import Answer, Section
+    from ..capture.vm.join import join
+
+    fit = join(host, guest, directory)
+    shares = {"tables": fit.tables, "pages": fit.pages}
+    rows: list[dict[str, Cell]] = [
         {
             "guest frames of": name,
             "frames": share.frames,
@@ -30,12 +42,20 @@ def command(host: str, guest: str, output: str, plot: str | None) -> None:
             "not faulted in": share.not_faulted,
             "outside every slot": share.outside,
         }
-        for name, share in (("tables", fit.tables), ("pages", fit.pages))
+        for name, share in shares.items()
     ]
-    print_rows("host and guest", rows)
-    if plot:
-        from ..analysis import answers as frames
-        from ..show import plots
 
-        write_plot(plot, plots.fit(frames.fit_frame(fit)))
-    click.echo(f"{output}: joined; next: ptanalyze classify {output}")
+    def table() -> DataFrame:
+        from ..analysis.answers import fit_frame
+
+        return fit_frame(fit)
+
+    answer = Answer(
+        "join",
+        table,
+        lambda: {name: asdict(share) for name, share in shares.items()},
+        lambda: [Section("host and guest", rows)],
+        {"fit": table},
+    )
+    emit(answer, output)
+    click.echo(f"{directory}: joined; next: ptanalyze classify {directory}", err=output.form != "table")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
 
-from .options import complete_machines, json_option
-from .plotting import plot_option, write_plot
-from .topology import show_matrices
+from .options import complete_machines
+from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..analysis.answer import Answer, Cell, Section
     from ..core.machine import Array, Cache, Machine
 
 NOT_THERE = "none"
@@ -20,70 +22,77 @@ PAGES = {"4k": "4 KiB", "2m": "2 MiB", "1g": "1 GiB"}
 
 @click.command("machines")
 @click.argument("name", required=False, shell_complete=complete_machines)
-@plot_option()
-@json_option
-def command(name: str | None, plot: str | None, as_json: bool) -> None:
-    """List the machine files, or show one with the source of every number.
+@output_options()
+def command(name: str | None, output: Output) -> None:
+    """List the machine models, or show one, NAME or a TOML file, with the source of every number.
 
     The plot is of latencies: local and remote ones of each machine, or from node to node of one.
     """
     from ..core.machine import load_machine
 
-    if name is None:
-        show_all(as_json, plot)
-    else:
-        show_one(load_machine(name), as_json, plot)
+    emit(every() if name is None else single(load_machine(name)), output)
 
 
-def show_all(as_json: bool, plot: str | None) -> None:
+def every() -> Answer:
     import msgspec
 
+    from ..analysis.answer import Answer, Section
     from ..core.machine import load_machine, machine_names
-    from ..show.terminal import print_json, print_rows
+
+    def table() -> DataFrame:
+        from ..analysis.catalogue import list_machines
+
+        return list_machines()
 
     machines = [load_machine(known) for known in machine_names()]
-    if as_json:
-        print_json("machines", [msgspec.to_builtins(machine) for machine in machines])
-    else:
-        columns = ("machine", "nodes", "CPUs a node", "what it is")
-        rows = [(m.name, m.nodes, m.cpus_per_node, m.description) for m in machines]
-        print_rows("Machines", [dict(zip(columns, row, strict=True)) for row in rows])
-    if plot:
-        from ..analysis.catalogue import list_machines
-        from ..show import plots
-
-        write_plot(plot, plots.machines(list_machines()))
+    columns = ("machine", "nodes", "CPUs per node", "what it is")
+    rows = [(m.name, m.nodes, m.cpus_per_node, m.description) for m in machines]
+    return Answer(
+        "machines",
+        table,
+        lambda: [msgspec.to_builtins(machine) for machine in machines],
+        lambda: [Section("Machines", [dict(zip(columns, row, strict=True)) for row in rows])],
+        {"machines": table},
+    )
 
 
-def show_one(machine: Machine, as_json: bool, plot: str | None) -> None:
+def single(machine: Machine) -> Answer:
     import msgspec
 
-    from ..show.terminal import print_json, print_sections
+    from ..analysis.answer import Answer
 
-    matrices = {"idle": machine.latency.idle, "contended": machine.latency.contended}
-    if as_json:
-        print_json("machine", msgspec.to_builtins(machine))
-    else:
-        print_sections(sections(machine))
-        show_matrices("ns a read from DRAM", range(machine.nodes), matrices)
-        print_sections({"sources": machine.sources})
-    if plot:
-        from ..analysis import answers as frames
-        from ..show import plots
+    def table() -> DataFrame:
+        from ..analysis.answers import latency_frame
 
-        table = frames.latency_frame(matrices, range(machine.nodes))
-        table.attrs["provenance"] = {"machine": machine.name}
-        write_plot(plot, plots.latency(table))
+        matrices = {"idle": machine.latency.idle, "contended": machine.latency.contended}
+        found = latency_frame(matrices, range(machine.nodes))
+        found.attrs["provenance"] = {"machine": machine.name}
+        return found
+
+    return Answer(
+        "machine", table, lambda: msgspec.to_builtins(machine), lambda: view(machine), {"latency": table}
+    )
 
 
-def sections(machine: Machine) -> dict[str, Mapping[str, str | float | None]]:
-    """What a machine file says, but latencies and sources."""
+def view(machine: Machine) -> Iterator[Section]:
+    from ..analysis.answer import Section
+    from ..show.matrices import matrices
+
+    for title, rows in facts(machine).items():
+        yield Section(title, rows)
+    latencies = {"idle": machine.latency.idle, "contended": machine.latency.contended}
+    yield from matrices("ns per read from DRAM", range(machine.nodes), latencies)
+    yield Section("sources", machine.sources)
+
+
+def facts(machine: Machine) -> dict[str, Mapping[str, Cell]]:
+    """What a machine file says, except latencies and sources."""
     tlb, walk = machine.tlb, machine.walk_caches
     return {
         machine.name: {
             "what it is": machine.description,
             "NUMA nodes": machine.nodes,
-            "CPUs a node": machine.cpus_per_node,
+            "CPUs per node": machine.cpus_per_node,
             "GHz": machine.ghz,
             "costs": machine.costs,
         },

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from ..core.bundled import DEFAULT_MACHINE
+from ..core.errors import UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -34,7 +37,61 @@ def complete_machines(
     return names or [CompletionItem(incomplete, type="file")]
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+class Renamed(click.Option):
+    """An option that is also taken under its former name, which neither help nor completion shows."""
+
+    def __init__(self, *arguments: Any, formerly: str, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.formerly = formerly
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        super().add_to_parser(parser, ctx)
+        parser.add_option(obj=self, opts=[self.formerly], dest=self.name, action="store", nargs=1)
+
+
+machine_option = click.option(
+    "-m",
+    "--machine",
+    default=DEFAULT_MACHINE,
+    show_default=True,
+    help="Machine model: a name that `ptanalyze machines` lists, or a TOML file.",
+    shell_complete=complete_machines,
+)
+threads_on_option = click.option(
+    "--threads-to-nodes",
+    "placement",
+    metavar="NODES",
+    default="auto",
+    show_default=True,
+    help="NUMA nodes of the threads: auto, recorded, round-robin, block, or one node per thread as 0,0,1,1.",
+)
+jobs_option = click.option(
+    "-j",
+    "--jobs",
+    "threads",
+    cls=Renamed,
+    formerly="--threads",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of CPUs to compute on; results do not depend on it.",
+)
+set_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Policy parameter, or POLICY.KEY=VALUE for one policy; repeatable. Default: as `ptanalyze policies` "
+    "lists them.",
+)
+
+
+def pair_of(setting: str) -> tuple[str, str]:
+    """(key, value) of KEY=VALUE or POLICY.KEY=VALUE."""
+    key, equals, value = setting.partition("=")
+    if not equals:
+        raise UsageError(f"--set {setting}: write KEY=VALUE or POLICY.KEY=VALUE")
+    return key, value
 
 
 def open_or_default(directory: str | None) -> Capture:

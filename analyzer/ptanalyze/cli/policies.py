@@ -2,51 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from ..core.errors import UsageError
-from .options import complete_policies, json_option
-from .plotting import plot_option, write_plot
+from .options import complete_policies
+from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..analysis.answer import Section
     from ..policies.base import Policy
 
 
 @click.command("policies")
 @click.argument("names", nargs=-1, shell_complete=complete_policies)
-@plot_option()
-@json_option
-def command(names: tuple[str, ...], plot: str | None, as_json: bool) -> None:
-    """List the placement policies: what they do, what they need, what they follow, and their parameters.
+@output_options()
+def command(names: tuple[str, ...], output: Output) -> None:
+    """List the placement policies: what they do and need, the design they model, and their parameters.
 
-    With NAMES only those. Policies that act on different things go together: -p ptemagnet+hydra.
+    With NAMES only those. Policies that act on different things combine: -p ptemagnet+hydra.
     """
+    from ..analysis.answer import Answer
     from ..policies import policies
-    from ..show.terminal import print_json
 
     known = policies()
     for name in names:
         if name not in known:
             raise UsageError(f"policy {name}: no such policy; there are: {', '.join(known)}")
     chosen = [policy for name, policy in known.items() if not names or name in names]
-    if as_json:
-        print_json("policies", [record(policy) for policy in chosen])
-    else:
-        show(chosen)
-    if plot:
-        from ..analysis.catalogue import list_policies as table
-        from ..show import plots
 
-        every = table()
-        write_plot(plot, plots.policies(every[every["policy"].isin([policy.name for policy in chosen])]))
+    def table() -> DataFrame:
+        from ..analysis.catalogue import list_policies
+
+        every = list_policies()
+        return every[every["policy"].isin([policy.name for policy in chosen])]
+
+    records = [record(policy) for policy in chosen]
+    emit(Answer("policies", table, lambda: records, lambda: view(chosen), {"policies": table}), output)
 
 
-def show(chosen: list[Policy]) -> None:
-    from ..show.terminal import print_rows
+def view(chosen: Sequence[Policy]) -> Iterator[Section]:
+    from ..analysis.answer import Section
+    from ..policies import parameters
 
-    print_rows(
+    yield Section(
         "Policies",
         [
             {
@@ -54,24 +57,24 @@ def show(chosen: list[Policy]) -> None:
                 "what it does": policy.doc,
                 "acts on": ", ".join(sorted(policy.acts_on(policy.params()))),
                 "needs": ", ".join(policy.needs) or "page tables",
-                "after": policy.source,
+                "modelled on": policy.source,
             }
             for policy in chosen
         ],
     )
     rows = [
-        {"policy": policy.name, **dict(zip(("parameter", "default", "allowed", "meaning"), row, strict=True))}
+        {
+            "policy": policy.name,
+            "parameter": name,
+            "default": str(default),
+            "allowed": allowed,
+            "meaning": doc,
+        }
         for policy in chosen
-        for row in parameter_rows(policy)
+        for name, default, allowed, doc in parameters(policy)
     ]
     if rows:
-        print_rows("Parameters (--set [POLICY.]KEY=VALUE)", rows)
-
-
-def parameter_rows(policy: Policy) -> list[tuple[str, str, str, str]]:
-    from ..policies import parameters
-
-    return [(name, str(default), allowed, doc) for name, default, allowed, doc in parameters(policy)]
+        yield Section("Parameters (--set [POLICY.]KEY=VALUE)", rows)
 
 
 def record(policy: Policy) -> dict[str, object]:

@@ -6,27 +6,45 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import json_option
-from .plotting import plot_option, write_plot
+from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..analysis.answer import Answer, Section
     from ..cost.calibration import Calibration
     from ..cost.predict import Prediction
+
+ERRORS = "|predicted / measured - 1|, workloads left out one by one; inside: share within the interval"
 
 
 @click.command("predict")
 @click.argument("calibration", type=click.Path(), required=False)
 @click.option(
-    "--local", "local_file", type=click.Path(), help="Instead of a calibration: perf stat, all local."
+    "--local",
+    "local_file",
+    type=click.Path(),
+    help="perf stat output of a run with local tables. Default: CALIBRATION is used instead.",
 )
 @click.option(
-    "--remote", "remote_file", type=click.Path(), help="perf stat output of a run with remote tables."
+    "--remote",
+    "remote_file",
+    type=click.Path(),
+    help="perf stat output of a run with remote tables. Default: none.",
 )
-@click.option("--remote-placement", help="Of the remote run.")
-@click.option("--placement", "placements", multiple=True, help="LL, RRI, RRIE ...; default: all. Repeatable.")
-@click.option("--statistics", is_flag=True, help="How well published runs are predicted, each left out.")
-@plot_option()
-@json_option
+@click.option("--remote-placement", help="Table placement of the --remote run, such as RRI. Default: none.")
+@click.option(
+    "--placement",
+    "placements",
+    multiple=True,
+    help="Table placement to predict: LL, RRI, RRIE ...; repeatable. Default: all.",
+)
+@click.option(
+    "--statistics",
+    is_flag=True,
+    help="Show the errors of predictions for published runs, each left out in turn.",
+)
+@output_options()
 def command(
     calibration: str | None,
     local_file: str | None,
@@ -34,20 +52,19 @@ def command(
     remote_placement: str | None,
     placements: tuple[str, ...],
     statistics: bool,
-    plot: str | None,
-    as_json: bool,
+    output: Output,
 ) -> None:
     """Predict run time from a CALIBRATION of `ptanalyze calibrate`, or from perf files, without a trace.
 
     Placements are those of the papers' figures: gPT then ePT, L or R, I for a loaded remote node, then what
     is repaired: E (ePT), G (gPT), M (both). Native: LP, RP, RPI, RPIM.
     """
-    from ..analysis.run_time import calibrate, predict
+    from ..analysis.run_time import calibrate
     from ..core.errors import UsageError
     from ..formats.calibration_file import read_calibration
 
     if statistics:
-        show_statistics(as_json, plot)
+        emit(errors(), output)
         return
     if calibration is not None and local_file is None:
         known = read_calibration(calibration)
@@ -55,33 +72,34 @@ def command(
         known = calibrate(local_file, remote_file, remote_placement)
     else:
         raise UsageError("predict: give either a CALIBRATION.toml or --local with perf stat output")
-    show(known, placements, as_json)
-    if plot:
-        from ..show import plots
-
-        write_plot(plot, plots.prediction(predict(known, placements or None)))
+    emit(predicted(known, placements), output)
 
 
-def show(calibration: Calibration, placements: tuple[str, ...], as_json: bool) -> None:
+def predicted(calibration: Calibration, placements: tuple[str, ...]) -> Answer:
     from dataclasses import asdict
 
-    from ..analysis.run_time import predictions
-    from ..show.terminal import console, print_json, print_rows
+    from ..analysis.answer import Answer
+    from ..analysis.run_time import predict, predictions
 
-    found = predictions(calibration, placements or None)
-    if as_json:
-        rows = [asdict(one) for one in found]
+    runs = predictions(calibration, placements or None)
+
+    def table() -> DataFrame:
+        return predict(calibration, placements or None)
+
+    def json() -> dict[str, Any]:
         notes = {"assumed": calibration.assumed, "flags": calibration.flags}
-        print_json("predict", {"name": calibration.name, "predictions": rows, **notes})
-        return
-    print_rows(
-        f"Run time of {calibration.name or 'the run'} over all tables local", [row(one) for one in found]
-    )
-    out = console()
-    for line in calibration.assumed:
-        out.print(f"assumed: {line}")
-    for line in calibration.flags:
-        out.print(f"suspicious: {line}")
+        return {"name": calibration.name, "predictions": [asdict(one) for one in runs], **notes}
+
+    return Answer("predict", table, json, lambda: [view(calibration, runs)], {"prediction": table})
+
+
+def view(calibration: Calibration, runs: list[Prediction]) -> Section:
+    from ..analysis.answer import Section
+
+    lines = [f"assumed: {line}" for line in calibration.assumed]
+    lines += [f"suspicious: {line}" for line in calibration.flags]
+    title = f"Run time of {calibration.name or 'the run'} over all tables local"
+    return Section(title, [row(one) for one in runs], lines)
 
 
 def row(one: Prediction) -> dict[str, Any]:
@@ -93,21 +111,20 @@ def row(one: Prediction) -> dict[str, Any]:
     }
 
 
-def show_statistics(as_json: bool, plot: str | None) -> None:
+def errors() -> Answer:
+    """How far predictions of published runs are off."""
+    from ..analysis.answer import Answer, Section
     from ..cost.leave_one_out import leave_one_out, summary
-    from ..show.terminal import print_json, print_rows
 
     table = summary(leave_one_out())
     rows = table.to_dict("records")
-    if as_json:
-        print_json("predict statistics", [{k: None if v != v else v for k, v in r.items()} for r in rows])
-    else:
-        note = "|predicted / measured - 1|, workloads left out one by one; inside: share within the interval"
-        print_rows("Errors of predicted run time", [percent(r) for r in rows], note)
-    if plot:
-        from ..show import plots
-
-        write_plot(plot, plots.prediction_errors(table))
+    return Answer(
+        "predict statistics",
+        lambda: table,
+        lambda: rows,
+        lambda: [Section("Errors of predicted run time", [percent(row) for row in rows], [ERRORS])],
+        {"prediction_errors": lambda: table},
+    )
 
 
 def percent(row: dict[str, Any]) -> dict[str, Any]:

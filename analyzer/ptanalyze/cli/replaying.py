@@ -7,56 +7,55 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..core.bundled import DEFAULT_MACHINE
-from ..core.errors import UsageError
 from ..core.sizes import NO_LIMIT
-from .options import complete_machines, complete_policies, open_or_default
+from .options import (
+    complete_policies,
+    jobs_option,
+    machine_option,
+    open_or_default,
+    pair_of,
+    threads_on_option,
+)
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..analysis.replayed import Replayed
     from ..formats.capture import Capture
 
 C = TypeVar("C", bound=Callable[..., Any])
 
 OPTIONS = (
-    click.option(
-        "-m",
-        "--machine",
-        default=DEFAULT_MACHINE,
-        show_default=True,
-        help="Name or TOML file.",
-        shell_complete=complete_machines,
-    ),
-    click.option(
-        "--threads-to-nodes",
-        "placement",
-        default="auto",
-        show_default=True,
-        help="recorded, round-robin, block, or nodes as 0,0,1,1.",
-    ),
-    click.option("--costs", type=click.Path(), help="Cost file instead of the machine's own."),
+    machine_option,
+    threads_on_option,
+    click.option("--costs", type=click.Path(), help="Cost file. Default: the machine's own costs."),
     click.option(
         "--calibration",
         type=click.Path(),
-        help="What `ptanalyze calibrate` wrote of a measured run: run times in its proportions.",
+        metavar="FILE.toml",
+        help="Calibration file; scales run-time estimates to that run. Default: none.",
     ),
-    click.option("--contended", is_flag=True, help="DRAM latencies under load of the interconnect."),
+    click.option("--contended", is_flag=True, help="Use loaded instead of idle DRAM latencies."),
+    jobs_option,
     click.option(
-        "--threads",
-        type=click.IntRange(1),
-        default=1,
-        show_default=True,
-        help="Threads to compute with; results do not depend on it.",
+        "--move-threads",
+        default="",
+        metavar="A:B@30%,...",
+        help="Move node A's threads to node B after 30 % of the trace, or at a time (@2.5s). "
+        "Default: no moves.",
     ),
     click.option(
-        "--move-threads", default="", metavar="A:B@30%,...", help="Threads of node A go on on B; or @2.5s."
+        "--autonuma",
+        is_flag=True,
+        help="Migrate data pages towards the nodes that access them, like Linux NUMA balancing.",
     ),
-    click.option("--autonuma", is_flag=True, help="Data follow their walkers (Linux's NUMA balancing)."),
     click.option(
         "--autonuma-set",
         "balancing",
         multiple=True,
         metavar="KEY=VALUE",
-        help="With it: delay_ms, scan_period_ms, scan_size_mb, rate_limit_mb_s, by (guest, host).",
+        help="Parameter of --autonuma: delay_ms, scan_period_ms, scan_size_mb, rate_limit_mb_s, by (guest or "
+        "host); repeatable. Default: Linux's values.",
     ),
 )
 
@@ -67,26 +66,25 @@ policy_option = click.option(
     multiple=True,
     required=True,
     shell_complete=complete_policies,
-    help="Policy to replay, or several that act on different things as A+B, with parameters of its own as "
-    "A:KEY=VALUE; give -p again to compare.",
-)
-set_option = click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Policy parameter, or POLICY.KEY=VALUE."
+    help="Policy to replay; several that act on different things as A+B, with parameters as A:KEY=VALUE; "
+    "repeatable.",
 )
 baseline_option = click.option(
-    "--baseline", default="auto", show_default=True, help="Policy the others are compared with."
+    "--baseline", default="auto", show_default=True, help="Policy that the others are compared with."
 )
 BUDGET = (
     click.option(
         "--memory",
         metavar="SIZE",
-        help="Most that extra page tables and unused pages may take: 64M, 2G, or 1% of what its tables map.",
+        help="Limit on extra page tables and unused memory: 64M, 2G, or 1% of the memory that tables map. "
+        "Default: no limit.",
     ),
     click.option(
-        "--updates", metavar="PERCENT", help="Most that extra updates of page tables may take of the run: 2%."
+        "--updates",
+        metavar="PERCENT",
+        help="Limit on extra page-table updates, in percent of the run: 2%. Default: no limit.",
     ),
 )
-csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print CSV, one row a result.")
 
 
 def replay_options(command: C) -> C:
@@ -121,14 +119,6 @@ def arguments(
     return opened, {**options, "autonuma": moving}
 
 
-def pair_of(setting: str) -> tuple[str, str]:
-    """(key, value) of KEY=VALUE or POLICY.KEY=VALUE."""
-    key, equals, value = setting.partition("=")
-    if not equals:
-        raise UsageError(f"--set {setting}: write KEY=VALUE or POLICY.KEY=VALUE")
-    return key, value
-
-
 def configured(names: Sequence[str], settings: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
     """[(name, {key: value})] from --policy, as NAME or NAME:KEY=VALUE:KEY=VALUE, and from --set."""
     from ..policies import share_settings
@@ -139,3 +129,11 @@ def configured(names: Sequence[str], settings: Sequence[str]) -> list[tuple[str,
         (name, {**values, **dict(map(pair_of, parts))})
         for name, values, parts in zip(names, shared, own, strict=True)
     ]
+
+
+def plots_of(replayed: Replayed) -> dict[str, Callable[[], DataFrame]]:
+    """{kind of plot: its table} of what was replayed."""
+    tables: dict[str, Callable[[], DataFrame]] = dict.fromkeys(
+        ("speedup", "pareto", "footprint", "roofline"), lambda: replayed.frame
+    )
+    return tables | {"locality": lambda: replayed.leaves, "reads": lambda: replayed.reads}

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.errors import UsageError
-from .options import json_option
-from .plotting import plot_option, write_plot
+from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..analysis.answer import Cell, Section
     from ..analysis.walk import Path, Step
 
 
@@ -24,52 +26,47 @@ def parse_address(context: click.Context, parameter: click.Parameter, text: str)
 @click.command("walk")
 @click.argument("capture", type=click.Path())
 @click.argument("address", callback=parse_address)
-@plot_option()
-@json_option
-def command(capture: str, address: int, plot: str | None, as_json: bool) -> int:
-    """Explain how ADDRESS is translated in CAPTURE: every table read, where it is, local for whom.
+@output_options()
+def command(capture: str, address: int, output: Output) -> int:
+    """Explain how ADDRESS is translated in CAPTURE: every table read, its node, and the nodes it is local to.
 
     Exit code 1 when the address is not mapped.
     """
     from dataclasses import asdict
 
+    from ..analysis.answer import Answer
     from ..analysis.walk import explain
     from ..formats.capture import load
-    from ..show.terminal import print_json
 
     opened = load(capture)
     nodes = [node.id for node in opened.snapshot.topology.nodes]
     if not nodes:
         raise UsageError(f"{capture}: the capture names no NUMA node; dump it again with this release")
     path = explain(opened.snapshot, address)
-    if as_json:
-        print_json("walk", asdict(path))
-    else:
-        show(path, nodes)
-    if plot:
-        from ..analysis import answers as frames
-        from ..show import plots
 
-        table = frames.walk_frame(path, nodes)
-        table.attrs["provenance"] = {"capture": str(opened.directory)}
-        write_plot(plot, plots.walk(table))
+    def table() -> DataFrame:
+        from ..analysis.answers import walk_frame
+
+        found = walk_frame(path, nodes)
+        found.attrs["provenance"] = {"capture": str(opened.directory)}
+        return found
+
+    emit(Answer("walk", table, lambda: asdict(path), lambda: [view(path, nodes)], {"walk": table}), output)
     return int(path.page_frame is None)
 
 
-def show(path: Path, nodes: list[int]) -> None:
-    from ..show.terminal import console, print_rows
+def view(path: Path, nodes: list[int]) -> Section:
+    from ..analysis.answer import Section
 
-    rows = [step_row(number, step, nodes) for number, step in enumerate(path.steps, 1)]
-    print_rows(f"{len(rows)} reads for {path.address:#x}", rows)
     if path.page_frame is None or path.page_bytes is None:
-        console().print(f"not mapped: {path.stopped}")
-        return
-    console().print(
-        f"page frame {path.page_frame:#x} on node {path.page_node}, {path.page_bytes >> 10} KiB page"
-    )
+        end = f"not mapped: {path.stopped}"
+    else:
+        end = f"page frame {path.page_frame:#x} on node {path.page_node}, {path.page_bytes >> 10} KiB page"
+    rows = [step_row(number, step, nodes) for number, step in enumerate(path.steps, 1)]
+    return Section(f"{len(rows)} reads for {path.address:#x}", rows, [end])
 
 
-def step_row(number: int, step: Step, nodes: list[int]) -> dict[str, str | float | None]:
+def step_row(number: int, step: Step, nodes: list[int]) -> dict[str, Cell]:
     local = (
         "unknown"
         if step.node < 0

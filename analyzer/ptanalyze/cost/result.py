@@ -1,16 +1,12 @@
 """What a replay under one policy counted, what it costs, and what makes it reproducible."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..kernels.replay import EVENT_KINDS, LL, RR
 from ..kernels.steps import CALLS
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 TABLE_BYTES = 4096
 HELD_FACTS = ("bloat_bytes", "unused_bytes_peak", "page_cache_bytes_unused")
@@ -227,7 +223,14 @@ class Result:
                 self.count(kind, "remote"),
             )
         row |= {f"ept_{kind}": self.count(kind, host=True) for kind in HOST_KINDS}
-        return row | self._calls() | {"aside_bytes": self.aside_pages * TABLE_BYTES}
+        return (
+            row
+            | self._calls()
+            | {
+                "aside_bytes": self.aside_pages * TABLE_BYTES,
+                "held_bytes": self.held_bytes,
+            }
+        )
 
     def _calls(self) -> dict[str, int | float | None]:
         """All system calls together; the means are None where there are none."""
@@ -264,10 +267,3 @@ class Result:
 
 def _named(events: np.ndarray) -> dict[str, Any]:
     return {kind: events[k].tolist() for k, kind in enumerate(EVENT_KINDS)}
-
-
-def frame(results: Iterable[Result]) -> "DataFrame":
-    """pandas.DataFrame of the results' rows, in their order."""
-    import pandas
-
-    return pandas.DataFrame([result.row() for result in results])

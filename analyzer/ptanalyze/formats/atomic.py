@@ -7,6 +7,8 @@ from os import PathLike
 from pathlib import Path
 from typing import IO, Any
 
+from ..core.errors import UsageError
+
 
 @contextmanager
 def atomic_write(path: str | PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
@@ -23,3 +25,18 @@ def atomic_write(path: str | PathLike[str], mode: str = "wb") -> Iterator[IO[Any
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def must_be_writable(path: str | PathLike[str], *endings: str, option: str = "") -> None:
+    """UsageError unless `path` ends with one of `endings` (none: any) and its directory is there.
+
+    To be asked before long work. option: of the command line, to name it
+    """
+    named, place = f"{option} {path}".strip(), Path(path)
+    if endings and place.suffix.removeprefix(".").lower() not in endings:
+        *most, last = [f"FILE.{ending}" for ending in endings]
+        raise UsageError(f"{named}: name it {' or '.join(filter(None, [', '.join(most), last]))}")
+    if place.is_dir():
+        raise UsageError(f"{named}: is a directory; name a file")
+    if not place.parent.is_dir():
+        raise UsageError(f"{named}: there is no directory {place.parent}; make it first")

@@ -23,3 +23,8 @@ def plain(value: object) -> Json:
     if value is None or isinstance(value, str | int | float):
         return value
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def record(what: str, value: object) -> dict[str, Json]:
+    """The object that `--json` prints: {"schema": N, "what": ..., "result": value}."""
+    return {"schema": SCHEMA, "what": what, "result": plain(value)}

@@ -1,61 +1,97 @@
-"""Results on disk: FILE.json holds everything (what `whatif --json` prints), FILE.parquet the flat rows."""
+"""Answers on disk: FILE.json holds what --json prints, FILE.csv and FILE.parquet the tidy table."""
 
+import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import CaptureError, UsageError
-from ..cost.result import Result, frame
 from .atomic import atomic_write
-from .json_text import SCHEMA, plain
+from .json_text import SCHEMA, record
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 WHAT = "whatif"
+TEXTS = ("policy", "params", "machine", "placement", "baseline")  # columns of results that are no numbers
 
 
-def must_be_writable(output: str | PathLike[str]) -> None:
-    """UsageError unless the name says which format is meant."""
-    if not str(output).endswith((".parquet", ".json")):
-        raise UsageError(
-            f"-o {output}: results are written as Parquet or JSON; name it FILE.parquet or FILE.json"
-        )
+def write_result(
+    path: str | PathLike[str], what: str, value: Callable[[], object], table: Callable[[], "DataFrame"]
+) -> None:
+    """Write an answer as its name says, FILE.json, FILE.csv or FILE.parquet: whole, 0600."""
+    with atomic_write(path) as file:
+        if str(path).endswith(".json"):
+            whole = record(what, value())
+            file.write(json.dumps(whole, indent=1, allow_nan=False).encode() + b"\n")
+        elif str(path).endswith(".csv"):
+            file.write(table().to_csv(index=False).encode())
+        else:
+            with_texts(table()).to_parquet(file)
 
 
-def write_results(output: str | PathLike[str], results: Sequence[Result]) -> None:
-    """Write [Result] to FILE.json or FILE.parquet."""
-    must_be_writable(output)
-    with atomic_write(output) as file:
-        if str(output).endswith(".parquet"):
-            frame(results).to_parquet(file)
-            return
-        whole = {"schema": SCHEMA, "what": WHAT, "result": [result.to_json() for result in results]}
-        file.write(json.dumps(plain(whole), indent=1, allow_nan=False).encode() + b"\n")
+def with_texts(table: "DataFrame") -> "DataFrame":
+    """The table, its columns of lists or of several types as text: a Parquet column has one type."""
+    mixed = [name for name in table if table[name].dtype == object and len(set(map(type, table[name]))) > 1]
+    lists = [name for name in table if any(isinstance(value, list | dict) for value in table[name])]
+    return table.assign(**{str(name): table[name].map(text) for name in dict.fromkeys([*mixed, *lists])})
+
+
+def text(value: object) -> str | None:
+    if value is None or value != value or isinstance(value, str):
+        return value if isinstance(value, str) else None
+    return json.dumps(value, default=str)
 
 
 def read_rows(path: str | PathLike[str]) -> list[dict[str, Any]]:
-    """[{column: value}] of a results file, FILE.json or FILE.parquet; CaptureError where it is neither."""
-    path = Path(path)
-    try:
-        if path.suffix == ".parquet":
-            import pandas
+    """[{column: value}] of results in FILE.json, FILE.csv or FILE.parquet; None for a number that is missing.
 
-            flat: list[dict[str, Any]] = pandas.read_parquet(path).to_dict("records")
-            return flat
-        whole = json.loads(path.read_text("utf-8"))
+    CaptureError where there are no results of `ptanalyze whatif` in it.
+    """
+    path = Path(path)
+    readers = {".parquet": _parquet_rows, ".csv": _csv_rows}
+    try:
+        rows = readers.get(path.suffix, _json_rows)(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None
     except ValueError as error:
-        raise CaptureError(
-            path, "contents", f"{str(error)[:60]!r}", "no results of `ptanalyze whatif`"
-        ) from None
+        why = f"{str(error)[:60]!r}"
+        raise CaptureError(path, "contents", why, "no results of `ptanalyze whatif`") from None
+    if not all(isinstance(row, dict) and "policy" in row and "params" in row for row in rows):
+        raise CaptureError(path, "result", "a row without a policy", "expected what `ptanalyze whatif` wrote")
+    return [{key: None if value != value else value for key, value in row.items()} for row in rows]
+
+
+def _parquet_rows(path: Path) -> list[dict[str, Any]]:
+    import pandas
+
+    rows: list[dict[str, Any]] = pandas.read_parquet(path).to_dict("records")
+    return rows
+
+
+def _csv_rows(path: Path) -> list[dict[str, Any]]:
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    if not rows:
+        raise ValueError("no rows")
+    return [{key: value if key in TEXTS else _number(value) for key, value in row.items()} for row in rows]
+
+
+def _number(value: str | None) -> float | None:
+    if not value:
+        return None
+    return int(value) if value.removeprefix("-").isdecimal() else float(value)
+
+
+def _json_rows(path: Path) -> list[dict[str, Any]]:
+    whole = json.loads(path.read_text("utf-8"))
     if not isinstance(whole, dict) or whole.get("what") != WHAT or not isinstance(whole.get("result"), list):
         raise CaptureError(path, "what", _shown(whole), "expected what `ptanalyze whatif --json` prints")
     if whole.get("schema") != SCHEMA:
         raise CaptureError(path, "schema", whole.get("schema"), f"this version reads schema {SCHEMA}")
     rows: list[dict[str, Any]] = whole["result"]
-    if not all(isinstance(row, dict) and "policy" in row for row in rows):
-        raise CaptureError(path, "result", "a row without a policy", "expected what `ptanalyze whatif` wrote")
     return rows
 
 

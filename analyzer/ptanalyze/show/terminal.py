@@ -6,18 +6,18 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..formats.json_text import SCHEMA, plain
+from ..analysis.answer import Cell, Matrix, Section
+from ..formats.json_text import record
+from .matrix import drawn
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table
-
-Cell: TypeAlias = str | float | None
 
 WIDE = 200  # columns where there is no terminal and COLUMNS says nothing
 LONG = 24  # text is folded at this width, where most of a column is shorter at SHORT; numbers never
@@ -44,16 +44,8 @@ def console(stderr: bool = False) -> Console:
 def print_json(what: str, value: object) -> None:
     """One JSON object: {"schema": N, "what": ..., "result": value}; NumPy scalars become numbers, and what is
     no number (NaN, infinite) null."""
-    record = {"schema": SCHEMA, "what": what, "result": plain(value)}
-    json.dump(record, sys.stdout, indent=1, allow_nan=False)
+    json.dump(record(what, value), sys.stdout, indent=1, allow_nan=False)
     sys.stdout.write("\n")
-
-
-def print_sections(sections: Mapping[str, Mapping[str, Cell]]) -> None:
-    """Two-column listings under headings: {heading: {what: value}}."""
-    out = console()
-    for heading, rows in sections.items():
-        out.print(listing(rows, heading))
 
 
 def listing(rows: Mapping[str, Cell], title: str | None = None, indent: int = 0) -> Padding:
@@ -79,7 +71,25 @@ class Column(NamedTuple):
     texts: list[str]
 
 
-def print_rows(title: str, rows: Sequence[Mapping[str, Cell]], note: str = "") -> None:
+def print_view(sections: Iterable[Section | Matrix]) -> None:
+    """An answer for people, section by section."""
+    out = console()
+    for section in sections:
+        if isinstance(section, Matrix):
+            for text in drawn(section, out.width):
+                out.print(text)
+            continue
+        if isinstance(section.rows, Mapping):
+            out.print(listing(section.rows, section.title or None))
+        elif section.rows:
+            print_rows(section.title, section.rows)
+        elif section.title:
+            out.print(section.title, style="bold")
+        for line in section.lines:
+            out.print(line)
+
+
+def print_rows(title: str, rows: Sequence[Mapping[str, Cell]]) -> None:
     """One table from a list of dicts, "-" where one lacks a key; numbers to the right, words to the left.
 
     What is too wide for the console is folded where it is words; then cut into tables below each other that
@@ -92,14 +102,12 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Cell]], note: str = "") -
     fold = min(LONGEST_KEY, max(out.width // 2 // keys - FRAME, SHORT))
     columns = [column(*one, fold if k < keys else 0) for k, one in enumerate(zip(names, texts, strict=True))]
     if room(columns, out.width) < 0 and any(one.long for one in columns[keys:]):
-        print_records(out, title, columns, keys, note)
+        print_records(out, title, columns, keys)
         return
     if title:
         out.print(title, style="bold")
     for part in pieces(columns, keys, out.width):
         out.print(grid(part, out.width))
-    if note:
-        out.print(note, style="italic")
 
 
 def column(name: str, texts: list[str], fold: int = 0) -> Column:
@@ -173,15 +181,13 @@ def grid(columns: Sequence[Column], width: int) -> Table:
     return table
 
 
-def print_records(out: Console, title: str, columns: list[Column], keys: int, note: str) -> None:
+def print_records(out: Console, title: str, columns: list[Column], keys: int) -> None:
     """Row by row: what tells it apart, then its other columns below each other."""
     out.print(title, style="bold")
     for texts in zip(*(one.texts for one in columns), strict=True):
         row = dict(zip((one.name for one in columns), texts, strict=True))
         out.print(" ".join(texts[:keys]))
         out.print(listing({one.name: row[one.name] for one in columns[keys:]}, indent=2))
-    if note:
-        out.print(note, style="italic")
 
 
 def shown(value: Cell) -> str:

@@ -1,49 +1,58 @@
-"""What-if results for people: one row a policy, in a few tables that fit a terminal each."""
+"""What-if results for people: a sentence, one table with policies across and quantities down, then notes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+from ..analysis.answer import Matrix, Quantity, Section
 from ..core.walks import GUEST_BIT
-from .terminal import Cell, console, number, print_rows
+from ..cost.result import Estimate, Result
+from .terminal import number
 
-if TYPE_CHECKING:
-    from ..cost.result import CallCost, Result
+BOUND = "ideal"  # a policy that nobody can have: never the best
+UPDATES = {
+    "pte_writes": "PTE writes",
+    "pte_fanout": "PTE writes fanned out",
+    "pte_copies": "PTE copies",
+    "faults": "page faults",
+    "replica_faults": "replica faults",
+    "ipis": "IPIs",
+    "ipis_remote": "IPIs, remote",
+    "ipis_saved": "IPIs saved",
+    "ept_pte_writes": "ePT writes",
+    "ept_pte_fanout": "ePT writes fanned out",
+    "ept_replica_faults": "ePT violations",
+    "ept_pte_copies": "ePT copies",
+    "vm_exits": "VM exits",
+    "tables_moved": "tables moved",
+    "ept_tables_moved": "ePT tables moved",
+}
+CALLS = {
+    "calls": "calls",
+    "entries": "entries changed",
+    "copies": "entries fanned out",
+    "ipis_local": "IPIs, local",
+    "ipis_remote": "IPIs, remote",
+    "saved_local": "IPIs saved, local",
+    "saved_remote": "IPIs saved, remote",
+}
 
 
-def print_results(results: Sequence[Result]) -> None:
-    """Locality, reads by level and node, cost and price, then what was assumed."""
+def view(results: Sequence[Result]) -> Iterator[Section | Matrix]:
+    """The best policy in a sentence, what was asked, one Matrix, then parameters and notes."""
     first = results[0]
-    rows = [{**result.row(), "label": name} for result, name in zip(results, labels(results), strict=True)]
-    nested = any(row["host_reads_per_walk"] for row in rows)
-    paid = [key for key in HOST_PRICES if any(row[key] for row in rows)]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
-    title = f"{first.machine}; threads {first.placement}; {number(first.walks)} walks{accesses}"
-    print_rows(f"Where walks go ({title})", [locality(row, nested) for row in rows])
-    by_level = [reads(row, result, nested) for row, result in zip(rows, results, strict=True)]
-    print_rows("Reads per walk, by level and by the node that serves them", by_level)
-    print_rows(f"What walks cost (speed-up over {first.baseline})", [cost(row, nested) for row in rows])
-    print_rows("Page-table memory", [memory(row, nested) for row in rows])
-    print_rows("At what price", [price(row, paid) for row in rows])
-    calls = [
-        system_call(row, one)
-        for row, result in zip(rows, results, strict=True)
-        for one in result.price.system_calls
-    ]
-    if calls:
-        print_rows(f"What system calls cost (slow-down over {first.baseline})", calls)
-    found = [fact for row, result in zip(rows, results, strict=True) for fact in facts(row, result)]
-    if found:
-        print_rows("What the policies found", found)
-    out = console()
-    for row in rows:
-        if row["params"]:
-            out.print(f"- {row['policy']}: {row['params']}")
-    for note in dict.fromkeys(
-        note for result in results for note in (*result.notes, result.price.assumptions)
-    ):
-        out.print(f"- {note}")
+    asked = f"{first.machine}; threads {first.placement}; {number(first.walks)} walks{accesses}"
+    yield Section(lines=[sentence(results), "", asked])
+    yield Matrix(labels(results), {heading: rows for heading, rows in groups(results) if rows})
+    parameters = [f"- {row['policy']}: {row['params']}" for row in rows_of(results) if row["params"]]
+    notes = (note for result in results for note in (*result.notes, result.price.assumptions))
+    yield Section(lines=["", *parameters, *(f"- {note}" for note in dict.fromkeys(notes))])
+
+
+def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
+    return [result.row() for result in results]
 
 
 def labels(results: Sequence[Result]) -> list[str]:
@@ -56,127 +65,145 @@ def labels(results: Sequence[Result]) -> list[str]:
     return found
 
 
-def facts(named: dict[str, Any], result: Result) -> list[dict[str, Cell]]:
-    """One row a number that the policy found; series are for programs."""
-    return [
-        {**label(named), "what": fact.replace("_", " "), "number": number(value)}
-        for fact, value in result.facts.items()
-        if isinstance(value, int | float)
-    ]
+def sentence(results: Sequence[Result]) -> str:
+    """Which policy is best, by how much, and how much memory it takes; or that none is."""
+    base = results[0]
+    named = dict(zip(labels(results)[1:], results[1:], strict=True))
+    if not named:
+        return f"Only {base.policy}: name another policy to compare it with."
+    real = {name: result for name, result in named.items() if result.policy != BOUND} or named
+    if base.price.speedup is None:
+        return without_run_time(base, real)
+    estimates = {name: result.price.speedup for name, result in real.items() if result.price.speedup}
+    name = max(estimates, key=lambda name: estimates[name].middle)
+    best, speedup = real[name], estimates[name]
+    if speedup.middle < 1.0005:
+        return f"No policy is faster than {base.policy}; {name} is {times(speedup, 'it')}."
+    unsure = "" if speedup.low > 1 else "; the interval includes no gain"
+    word = "Bound" if best.policy == BOUND else "Best"
+    return f"{word}: {name}, {times(speedup, base.policy)}, {takes(best, base)}{unsure}."
 
 
-def label(row: dict[str, Any]) -> dict[str, Cell]:
-    return {"policy": row["label"]}
+def times(estimate: Estimate, base: str) -> str:
+    digits = 2 if abs(estimate.middle - 1) >= 0.01 else 3
+    middle, low, high = (f"{x:.{digits}f}" for x in (estimate.middle, estimate.low, estimate.high))
+    return f"{middle} times as fast as {base} ({low} to {high})"
 
 
-def percent(share: float) -> str:
-    return f"{100 * share:.2f} %"
+def without_run_time(base: Result, others: dict[str, Result]) -> str:
+    """The same by cycles of walks, where there is no trace and so no run time."""
+    name = min(others, key=lambda name: others[name].price.walk_cycles)
+    best, before = others[name], base.price.walk_cycles
+    if best.price.walk_cycles >= before:
+        return f"No policy takes fewer walk cycles than {base.policy}."
+    less = 100 * (1 - best.price.walk_cycles / before)
+    return f"Best: {name}, {less:.1f} % fewer walk cycles than {base.policy}, {takes(best, base)}."
 
 
-def locality(row: dict[str, Any], nested: bool) -> dict[str, Cell]:
+def takes(best: Result, base: Result) -> str:
+    """Memory of page tables beside the baseline's."""
+    kinds = ("pt_bytes", "ept_bytes", "aside_bytes")
+    after, before = best.row(), base.row()
+    more = sum(after[kind] - before[kind] for kind in kinds)
+    held = best.held_bytes - base.held_bytes
+    unused = f" with {bytes_of(held)} held unused" if held > 0 else ""
+    if more < 0:
+        return f"saving {bytes_of(-more)} of page tables{unused}"
+    return f"for {bytes_of(more) if more else 'no'} more page tables{unused}"
+
+
+def bytes_of(size: int) -> str:
+    return f"{size / 2**20:,.1f} MiB" if size >= 1 << 20 else f"{size / 1024:,.0f} KiB"
+
+
+def groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Quantity]]]:
+    """(heading, its quantities), without those that are nothing under every policy."""
+    rows = rows_of(results)
+    nested = any(row["host_reads_per_walk"] for row in rows)
+    yield f"Time, compared with {results[0].baseline}", kept(time(rows, nested))
+    yield "Locality", kept(locality(rows, nested))
+    yield "Reads per walk", kept(reads(rows, results, nested))
+    yield "Memory, KiB", kept(memory(rows, nested))
+    counts = (Quantity(name, [row[key] for row in rows]) for key, name in UPDATES.items())
+    yield "Updates and interrupts", kept(counts)
+    for call in dict.fromkeys(one.call for result in results for one in result.price.system_calls):
+        yield f"System call {call}", kept(system_call(call, results))
+    yield "Other results of the policies", kept(facts(results))
+
+
+def kept(quantities: Iterable[Quantity]) -> list[Quantity]:
+    """Those that are shown as more than 0 somewhere."""
+    least = {"count": 0.5, "share": 0.00005}
+    return [one for one in quantities if any(abs(v or 0) >= least.get(one.form, 0.0005) for v in one.values)]
+
+
+def time(rows: Sequence[dict[str, Any]], nested: bool) -> Iterator[Quantity]:
+    for key, name in (("speedup", "speed-up"), ("speedup_low", "at least"), ("speedup_high", "at most")):
+        yield Quantity(name, [row[key] for row in rows], "ratio")
+    yield Quantity("cycles per walk", [row["cycles_per_walk"] for row in rows], "mean")
+    yield Quantity("walk cycles", [row["walk_cycles"] for row in rows])
+    if nested:
+        yield Quantity("walk cycles in gPT", [row["guest_walk_cycles"] for row in rows])
+        yield Quantity("walk cycles in ePT", [row["host_walk_cycles"] for row in rows])
+    yield Quantity("management cycles", [row["management_cycles"] for row in rows])
+
+
+def locality(rows: Sequence[dict[str, Any]], nested: bool) -> Iterator[Quantity]:
     """`nested`: some policy's walks have two dimensions (shadow paging has one where others have two)."""
-    classes = {name: row[f"leaf_{name}_share"] for name in ("LL", "LR", "RL", "RR")}
-    shown = {f"leaf {name}": share for name, share in classes.items()}
-    if not nested:
-        shown = {"leaf local": classes["LL"], "leaf remote": classes["RL"]}
-    remote = row["remote_dram_reads"] / max(row["dram_reads"], 1)
-    both = {"in gPT": row["guest_reads_per_walk"], "in ePT": row["host_reads_per_walk"]}
-    return {
-        **label(row),
-        **{name: percent(share) for name, share in shown.items()},
-        "reads/walk": row["reads_per_walk"],
-        **(both if nested else {}),
-        "from DRAM": row["dram_reads_per_walk"],
-        "DRAM reads remote": percent(remote),
-    }
+    names = {kind: kind for kind in ("LL", "LR", "RL", "RR")} if nested else {"LL": "local", "RL": "remote"}
+    for kind, name in names.items():
+        yield Quantity(f"leaf {name}, %", [row[f"leaf_{kind}_share"] for row in rows], "share")
+    remote = [row["remote_dram_reads"] / max(row["dram_reads"], 1) for row in rows]
+    yield Quantity("DRAM remote, %", remote, "share")
 
 
-def reads(named: dict[str, Any], result: Result, nested: bool) -> dict[str, Cell]:
-    """Reads per walk at each level of each dimension, and served by each node."""
-    walks = max(int(result.classes.sum()), 1)
-    by_bit = result.reads.sum(axis=(1, 2, 3))
-    row = label(named)
-    for level in range(5, 0, -1):
-        guest = int(by_bit[GUEST_BIT * level])
-        if guest:
-            row[f"{'gPT' if nested else 'PT'} L{level}"] = guest / walks
-    for level in range(5, 0, -1):
-        host = int(by_bit[level::GUEST_BIT].sum())
-        if host:
-            row[f"ePT L{level}"] = host / walks
-    for node, count in enumerate(result.reads.sum(axis=(0, 1, 3))):
-        row[f"node {node}"] = int(count) / walks
-    return row
+def reads(rows: Sequence[dict[str, Any]], results: Sequence[Result], nested: bool) -> Iterator[Quantity]:
+    """By dimension, by level, and by the node that serves them."""
+    yield Quantity("all", [row["reads_per_walk"] for row in rows], "mean")
+    yield Quantity("from DRAM", [row["dram_reads_per_walk"] for row in rows], "mean")
+    if nested:
+        yield Quantity("of gPT", [row["guest_reads_per_walk"] for row in rows], "mean")
+        yield Quantity("of ePT", [row["host_reads_per_walk"] for row in rows], "mean")
+    walks = [max(int(result.classes.sum()), 1) for result in results]
+    by_bit = [result.reads.sum(axis=(1, 2, 3)) for result in results]
+    for name, host in (("gPT" if nested else "PT", False), ("ePT", True)):
+        for level in range(5, 0, -1):
+            bits = slice(level, None, GUEST_BIT) if host else slice(GUEST_BIT * level, GUEST_BIT * level + 1)
+            counts = [int(of[bits].sum()) / n for of, n in zip(by_bit, walks, strict=True)]
+            yield Quantity(f"{name} level {level}", counts, "mean")
+    by_node = [result.reads.sum(axis=(0, 1, 3)) / n for result, n in zip(results, walks, strict=True)]
+    for node in range(max(map(len, by_node))):
+        served = [float(of[node]) if node < len(of) else None for of in by_node]
+        yield Quantity(f"served by node {node}", served, "mean")
 
 
-def cost(row: dict[str, Any], nested: bool) -> dict[str, Cell]:
-    """Cycles; by dimension where there are two."""
-    both = {"in gPT": row["guest_walk_cycles"], "in ePT": row["host_walk_cycles"]}
-    speedup = "-"
-    if row["speedup"] is not None:
-        speedup = f"{row['speedup']:.3f} ({row['speedup_low']:.3f} to {row['speedup_high']:.3f})"
-    return {
-        **label(row),
-        "cycles/walk": row["cycles_per_walk"],
-        "walk cycles": row["walk_cycles"],
-        **(both if nested else {}),
-        "management cycles": row["management_cycles"],
-        "estimated speed-up (interval)": speedup,
-    }
+def memory(rows: Sequence[dict[str, Any]], nested: bool) -> Iterator[Quantity]:
+    sides = {"gPT": "pt", "ePT": "ept"} if nested else {"page tables": "pt"}
+    for name, side in sides.items():
+        yield Quantity(name, [row[f"{side}_bytes"] / 1024 for row in rows])
+        yield Quantity(f"{name}, extra", [row[f"{side}_bytes_extra"] / 1024 for row in rows])
+        if side == "pt":
+            yield Quantity(f"{name}, peak", [row["pt_bytes_peak"] / 1024 for row in rows])
+    yield Quantity("not walked", [row["aside_bytes"] / 1024 for row in rows])
+    yield Quantity("held unused", [row["held_bytes"] / 1024 for row in rows])
 
 
-def memory(row: dict[str, Any], nested: bool) -> dict[str, Cell]:
-    """KiB of table pages; by dimension where there are two, and what walks no longer go through."""
-    ept = {"ePT KiB": row["ept_bytes"] >> 10, "extra ePT": row["ept_bytes_extra"] >> 10}
-    return {
-        **label(row),
-        "gPT KiB" if nested else "table KiB": row["pt_bytes"] >> 10,
-        "extra": row["pt_bytes_extra"] >> 10,
-        "peak": row["pt_bytes_peak"] >> 10,
-        **(ept if nested else {}),
-        **({"not walked KiB": row["aside_bytes"] >> 10} if row["aside_bytes"] else {}),
-    }
+def system_call(call: str, results: Sequence[Result]) -> Iterator[Quantity]:
+    """What one kind of call changes, whom it interrupts, and how long that takes."""
+    costs = [next((o for o in result.price.system_calls if o.call == call), None) for result in results]
+    for field, name in CALLS.items():
+        yield Quantity(name, [None if one is None else getattr(one, field) for one in costs])
+    yield Quantity("ns per call", [None if one is None else one.ns for one in costs], "mean")
+    yield Quantity("stolen ns per call", [None if one is None else one.stolen_ns for one in costs], "mean")
+    slower = [None if one is None else one.slowdown for one in costs]
+    if any(value not in (None, 1) for value in slower):
+        yield Quantity("slow-down", slower, "ratio")
 
 
-HOST_PRICES = {
-    "ept_pte_writes": "ePT writes",
-    "ept_pte_fanout": "ePT fanned out",
-    "ept_replica_faults": "ePT violations",
-    "ept_pte_copies": "ePT copies",
-    "vm_exits": "VM exits",
-    "tables_moved": "tables moved",
-    "ept_tables_moved": "ePT tables moved",
-}
-
-
-def price(row: dict[str, Any], paid: Sequence[str]) -> dict[str, Cell]:
-    """What keeping the tables up took; `paid`: those of HOST_PRICES that some policy paid."""
-    return {
-        **label(row),
-        "PTE writes": row["pte_writes"],
-        "fanned out": row["pte_fanout"],
-        "copies": row["pte_copies"],
-        "faults": row["faults"],
-        "replica faults": row["replica_faults"],
-        "IPIs": row["ipis"],
-        "IPIs remote": row["ipis_remote"],
-        "IPIs saved": row["ipis_saved"],
-        **{HOST_PRICES[key]: row[key] for key in paid},
-    }
-
-
-def system_call(row: dict[str, Any], one: CallCost) -> dict[str, Cell]:
-    """One kind of call: what it changes, whom it interrupts, and how long that takes."""
-    return {
-        **label(row),
-        "call": one.call,
-        "calls": one.calls,
-        "entries": one.entries,
-        "fanned out": one.copies,
-        "IPIs local": one.ipis_local,
-        "remote": one.ipis_remote,
-        "saved": one.saved_local + one.saved_remote,
-        "ns/call": one.ns,
-        "stolen ns/call": one.stolen_ns,
-        "slow-down": one.slowdown,
-    }
+def facts(results: Sequence[Result]) -> Iterator[Quantity]:
+    """Numbers that policies count by themselves; series are for programs."""
+    for fact in dict.fromkeys(fact for result in results for fact in result.facts):
+        values = [result.facts.get(fact) for result in results]
+        if all(value is None or isinstance(value, int | float) for value in values):
+            whole = all(value is None or float(value).is_integer() for value in values)
+            yield Quantity(fact.replace("_", " "), values, "count" if whole else "mean")

@@ -1,14 +1,13 @@
 """Rows for people and for programs."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
+from ..analysis.answer import Cell, Section
 from ..cost.result import Estimate
 from .published import Paper
 from .row import KINDS, Row
 from .tally import WITHIN, baselines, ratios, tally
-
-Cell: TypeAlias = str | float | None
 
 
 def flat(row: Row) -> dict[str, Cell]:
@@ -35,12 +34,18 @@ def flat(row: Row) -> dict[str, Cell]:
     }
 
 
-class Section(NamedTuple):
-    """One table for people, and lines below it."""
+def summary(found: Sequence[tuple[Paper, Sequence[Row]]]) -> dict[str, object]:
+    """Everything for programs: rows by paper, and how close they come, by paper and over all."""
+    every = [row for _, rows in found for row in rows]
+    papers = [
+        {"paper": paper.paper, "citation": paper.citation, "rows": [flat(row) for row in rows]} | counts(rows)
+        for paper, rows in found
+    ]
+    return {"papers": papers, **counts(every)}
 
-    title: str
-    rows: list[dict[str, Cell]]
-    lines: list[str]
+
+def counts(rows: Sequence[Row]) -> dict[str, object]:
+    return {"summary": tally(rows), "ratios": tally(ratios(rows)), "baselines": baselines(rows)}
 
 
 def sections(found: Sequence[tuple[Paper, list[Row]]]) -> Iterator[Section]:

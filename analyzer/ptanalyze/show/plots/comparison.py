@@ -14,11 +14,11 @@ MOST = 30  # quantities
 
 
 @styled
-def comparison(table: DataFrame, a: str = "A", b: str = "B") -> Figure:
+def comparison(table: DataFrame, a: str = "", b: str = "") -> Figure:
     """B / A of each quantity on a logarithmic axis, the largest changes on top, at most 30.
 
     Words, and quantities that are 0 in one of both, have no ratio; the line below counts them.
-    table    api.compare's; a, b: what to call the two
+    table    api.compare's; a, b: names of the two, "": as its attrs say, else A and B
     columns  policy, quantity, ratio
     """
     must_have(bool(len(table)), "nothing differs", "compare results of different policies or captures")
@@ -27,6 +27,8 @@ def comparison(table: DataFrame, a: str = "A", b: str = "B") -> Figure:
     order = np.log(rows["ratio"]).abs().sort_values(ascending=False, kind="stable").index
     rows = rows.loc[order]
     shown = rows.head(MOST).iloc[::-1]
+    known_a, known_b = table.attrs.get("names", ("A", "B"))
+    a, b = a or known_a, b or known_b
     names = names_of(shown, table["policy"].nunique() > 1)
     figure = new_figure(2.0 + rows_high(names, 0.27))
     axis = figure.subplots()

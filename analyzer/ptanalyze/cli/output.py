@@ -1,0 +1,158 @@
+"""How every command that prints a table gives it away: the options, and `emit`, which does what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import click
+
+if TYPE_CHECKING:
+    from ..analysis.answer import Answer
+
+Command: TypeAlias = Callable[..., Any]
+
+TABLES = ("json", "csv", "parquet")
+PLOTS = ("png", "svg", "pdf")
+KINDS = {  # of --plot-kind: what they show
+    "locality": "Local-Local ... Remote-Remote by socket",
+    "tables": "page tables by level and node",
+    "map": "page tables by address, level and node",
+    "speedup": "estimated speed-ups with intervals",
+    "reads": "reads by reader's and serving node",
+    "pareto": "speed-up over extra memory",
+    "footprint": "bytes of page tables",
+    "roofline": "walks per second over DRAM reads per walk",
+}
+FUNCTIONS = {
+    "tables": "table_pages",
+    "map": "page_table_map",
+}  # of show.plots, where they differ from the kind
+
+
+@dataclass(frozen=True)
+class Output:
+    """Values of `output_options`. form: "table", "json" or "csv"; kind: of plot, None for the default."""
+
+    form: str
+    file: str | None
+    plot: str | None
+    kind: str | None
+
+
+def output_options(*kinds: str, file: bool = True) -> Callable[[Command], Command]:
+    """--json, --csv, -o, --plot and, with several `kinds`, --plot-kind: the command gets them as `output`.
+
+    file  whether -o is for the table; not where -o is for something that the command makes
+    """
+
+    def add(command: Command) -> Command:
+        @wraps(command)
+        def collected(
+            *arguments: Any,
+            form: str | None,
+            plot: str | None,
+            table_file: str | None = None,
+            plot_kind: str | None = None,
+            **options: Any,
+        ) -> Any:
+            output = Output(form or "table", table_file, plot, plot_kind)
+            return command(*arguments, output=output, **options)
+
+        added: Command = collected
+        for option in reversed(declared(kinds, file)):
+            added = option(added)
+        return added
+
+    return add
+
+
+def declared(kinds: tuple[str, ...], file: bool) -> list[Callable[[Command], Command]]:
+    """The options, in the order of the help."""
+    options: list[Callable[[Command], Command]] = [
+        click.option("--json", "form", flag_value="json", help="Print JSON instead of tables for people."),
+        click.option("--csv", "form", flag_value="csv", help="Print the tidy table as CSV instead."),
+    ]
+    if file:
+        options.append(
+            click.option(
+                "-o",
+                "--output",
+                "table_file",
+                type=click.Path(),
+                callback=must_end_with(*TABLES),
+                metavar="FILE.{json,csv,parquet}",
+                help="Also write the table to a file; JSON holds what --json prints.",
+            )
+        )
+    options.append(
+        click.option(
+            "--plot",
+            type=click.Path(),
+            callback=must_end_with(*PLOTS),
+            metavar="FILE.{png,svg,pdf}",
+            help="Also draw the table as a plot file.",
+        )
+    )
+    if len(kinds) > 1:
+        meanings = "; ".join(f"{kind}: {KINDS[kind]}" for kind in kinds)
+        options.append(
+            click.option(
+                "--plot-kind",
+                type=click.Choice(kinds),
+                default=kinds[0],
+                show_default=True,
+                help=f"Kind of plot: {meanings}.",
+            )
+        )
+    return options
+
+
+def must_end_with(*endings: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """A click callback: UsageError, before anything is computed, for a file that cannot be written."""
+
+    def checked(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
+        if path is not None:
+            from ..formats.atomic import must_be_writable
+
+            must_be_writable(path, *endings, option=parameter.opts[0])
+        return path
+
+    return checked
+
+
+def emit(answer: Answer, output: Output) -> None:
+    """Write and draw what is asked for, and print the Answer even if that fails."""
+    try:
+        if output.file is not None:
+            from ..formats.result_file import write_result
+
+            write_result(output.file, answer.what, answer.json, lambda: answer.table)
+            click.echo(f"ptanalyze: wrote {output.file}", err=True)
+        if output.plot is not None:
+            draw(answer, output.plot, output.kind)
+    finally:
+        show(answer, output.form)
+
+
+def show(answer: Answer, form: str) -> None:
+    from ..show.terminal import print_json, print_view
+
+    if form == "json":
+        print_json(answer.what, answer.json())
+    elif form == "csv":
+        click.echo(answer.table.to_csv(index=False), nl=False)
+    else:
+        print_view(answer.view())
+
+
+def draw(answer: Answer, path: str, kind: str | None) -> None:
+    """Write FILE.png, FILE.svg or FILE.pdf; `kind` of answer.plots, None: its first."""
+    from ..show import plots
+
+    kind = next(iter(answer.plots)) if kind is None else kind
+    figure = getattr(plots, FUNCTIONS.get(kind, kind))(answer.plots[kind]())
+    plots.save(figure, path)
+    click.echo(f"ptanalyze: wrote {path}", err=True)

@@ -1,0 +1,65 @@
+"""Classes of leaf entries for people, and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..analysis.answer import Section
+from ..analysis.classify import Classification
+
+
+def title(weight: str, how: Mapping[str, str]) -> str:
+    """`how`: on which machine, and how threads were placed; of walks only."""
+    if weight == "walks":
+        return f"Walks of the trace on {how['machine']}, threads {how['placement']}"
+    return f"Mapped {'leaf entries, each once' if weight == 'leaf' else '4 KiB pages'}, as captured"
+
+
+def view(classes: Classification, title: str) -> Iterator[Section]:
+    without = [f"- without a class: {n:,} {why}" for why, n in classes.unresolved.items() if n]
+    rows = rows_of(classes)
+    if not rows:
+        yield Section(lines=[f"{title}: nothing to classify", *without])
+        return
+    if classes.native:
+        yield Section(title, rows, without)
+    else:
+        yield Section(title, rows)
+        yield Section("gPT and ePT locality together", together_rows(classes), without)
+
+
+def as_record(classes: Classification, title: str) -> dict[str, Any]:
+    return {
+        "title": title,
+        "weight": classes.weight,
+        "rows": classes.frame().to_dict("records"),
+        "together": [] if classes.native else together_rows(classes),
+        "unresolved": classes.unresolved,
+    }
+
+
+def together_rows(classes: Classification) -> list[dict[str, Any]]:
+    """One row per group and socket: Local-Local beside what independent and uniform placement would give."""
+    uniform = 1 / max(len(classes.nodes), 1) ** 2
+    return [
+        {
+            "of": group,
+            "seen from socket": str(socket),
+            "Local-Local": ll,
+            "if independent": independent,
+            "if uniform, 1/N^2": uniform,
+            "correlation": None if phi != phi else phi,
+        }
+        for (group, socket), (ll, independent, phi) in classes.together().items()
+    ]
+
+
+def rows_of(classes: Classification) -> list[dict[str, Any]]:
+    """One row per group and socket with the share and number of each class."""
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    for group, socket, kind, count, share in classes.frame().itertuples(index=False):
+        row = rows.setdefault((group, socket), {"of": group, "seen from socket": str(socket), "count": 0})
+        row["count"] += int(count)
+        row[kind] = f"{100 * share:.2f} %"
+    return list(rows.values())

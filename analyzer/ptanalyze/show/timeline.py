@@ -1,0 +1,51 @@
+"""Locality over time for people, and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..analysis.answer import Section
+from ..cost.result import Result
+from .whatif import labels
+
+
+def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """One row per policy and window."""
+    return [
+        {"policy": name, **row}
+        for name, result in zip(labels(results), results, strict=True)
+        for row in (result.series.rows() if result.series else ())
+    ]
+
+
+def view(results: Sequence[Result]) -> Iterator[Section]:
+    """A table per policy, then the notes."""
+    for name, result in zip(labels(results), results, strict=True):
+        windows = result.series.rows() if result.series else []
+        title = f"{name} ({result.machine}; threads {result.placement})"
+        yield Section(title, [shown(row, bool(result.host_pages)) for row in windows])
+    notes = dict.fromkeys(note for result in results for note in result.notes)
+    yield Section(lines=[f"- {note}" for note in notes])
+
+
+def shown(row: dict[str, Any], nested: bool) -> dict[str, Any]:
+    kinds = ("LL", "LR", "RL", "RR") if nested else ("LL", "RL")
+    names = kinds if nested else ("local", "remote")
+    remote = {"gPT DRAM remote": "guest_remote_share", "ePT DRAM remote": "host_remote_share"}
+    remote = remote if nested else {"DRAM remote": "guest_remote_share"}
+    return {
+        "ms": row["time_ns"] / 1e6,
+        "walks": row["walks"],
+        **{
+            f"leaf {name}": percent(row[f"leaf_{kind}_share"])
+            for name, kind in zip(names, kinds, strict=True)
+        },
+        **{name: percent(row[share]) for name, share in remote.items()},
+        "data moved": row["data_moved"],
+        "tables moved": row["tables_moved"],
+    }
+
+
+def percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
