@@ -45,7 +45,7 @@ def untraced(place):
 
 @pytest.fixture(scope="module")
 def native_studies(native):
-    return studies([native])
+    return studies([native], ptanalyze.Setup.of())
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def test_a_trace_without_page_tables_has_a_page_that_says_so(place):
 
 
 def test_a_budget_marks_what_is_over(native):
-    (study,) = studies([native], memory=4096)
+    (study,) = studies([native], ptanalyze.Setup.of(), memory=4096)
     table = change.everything(study)
     budget = [column.name for column in table.columns].index("Budget")
     over = [row[0].text for row in table.rows if row[budget].text == "over: memory"]
