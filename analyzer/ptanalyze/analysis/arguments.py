@@ -53,7 +53,7 @@ def policies_of(asked: Policies) -> list[tuple[str | Policy, dict[str, Any]]]:
 
 
 def moves_of(autonuma: bool | Settings) -> Any:
-    from ..world.data_moves import Moves, moves_from
+    from ..world.moves import Moves, moves_from
 
     return Moves() if autonuma is False else moves_from({} if autonuma is True else dict(autonuma))
 

@@ -49,7 +49,7 @@ def replay(
     costs      file or Costs instead of the machine's own; contended: DRAM latencies under load
     calibration  of a measured run (`calibrate`), or its file: run time in that run's proportions
     windows    of equal time for .timeline; move_threads: threads that go on elsewhere, as "0:1@30%";
-               autonuma: whether data follow their walkers, or how ({"delay_ms": 10}), see world.data_moves
+               autonuma: whether data follow their walkers, or how ({"delay_ms": 10}), see world.moves
     threads    to compute with; counts do not depend on it. progress: called with (done, of so many, what)
     """
     from .replayed import Replayed

@@ -16,9 +16,11 @@ from ..core.version import __version__
 from ..cost import price as cost
 from ..cost.result import Result
 from ..policies import Plan, Policy, plan_for
-from ..world.data_moves import NOTHING_MOVES, Moves, moves_notes
+from ..world.data_moves import moves_notes
+from ..world.moves import NOTHING_MOVES, Moves
 from ..world.placement import AUTO, place
-from ..world.world import Effort, World, untouched
+from ..world.site import Effort
+from ..world.world import World, untouched
 from .replay import Run, by_socket, replay, start
 from .static import static_results
 from .system_calls import system_calls
@@ -62,7 +64,7 @@ def whatif(
     threads    for the passes and the replays; counts do not depend on it
     cache_dir  directory where the walk stream is kept, None: not kept
     progress   called with (done, of so many, what): touches of the TLB filter pass, then walks replayed
-    moves      world.data_moves.Moves: how data pages move, None: by the trace's events alone
+    moves      world.moves.Moves: how data pages move, None: by the trace's events alone
     move_threads  threads that go on elsewhere, see world.thread_moves; windows: how many a Result.series has
     calibration  Calibration of a measured run (law.calibrate): run time is estimated in its proportions
     Without a trace (None) every mapped page counts once for each node; policies that depend on order refuse.

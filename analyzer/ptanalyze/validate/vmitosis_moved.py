@@ -9,7 +9,7 @@ import numpy as np
 from ..core.machine import Machine, load_costs, load_machine
 from ..cost.price import read_cycles
 from ..cost.result import Estimate, Result
-from ..world.data_moves import Moves
+from ..world.moves import Moves
 from .bench import Bench
 from .published import published
 from .row import MODELLED, Row, row
