@@ -72,7 +72,7 @@ def advise(
     calibration: Calibration | None = None,
     windows: int = 0,
 ) -> Report:
-    """Report on all policies that a captured World (whatif.captured_world) allows, within a Budget.
+    """Report on all policies that a captured World (world.captured_world) allows, within a Budget.
 
     windows  of equal time that each Result.series has
     """

@@ -44,7 +44,7 @@ class Asked:
 
     def world(self) -> World:
         """The capture on the machine, before any policy."""
-        from .whatif import captured_world
+        from ..world.captured_world import captured_world
 
         return captured_world(self.snapshot, self.trace, self.machine, **self.walking)
 

@@ -98,8 +98,8 @@ def fragmented(
 
     from ..policies import plan_for
     from ..world.address_space import address_space
+    from ..world.captured_world import captured_world
     from ..world.fragmentation import fragmentation as run
-    from .whatif import captured_world
 
     found = {"before": run(address_space(opened.snapshot, np.zeros(0, np.uint64)), by=by)}
     if settings is None:

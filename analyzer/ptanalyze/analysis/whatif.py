@@ -11,16 +11,16 @@ import numpy as np
 
 from ..core.errors import UsageError
 from ..core.machine import load_costs
-from ..core.progress import Progress, adding_up
+from ..core.progress import Progress
 from ..core.version import __version__
 from ..cost import price as cost
 from ..cost.result import Result
 from ..policies import Plan, Policy, plan_for
+from ..world.captured_world import captured_world
 from ..world.data_moves import moves_notes
-from ..world.moves import NOTHING_MOVES, Moves
-from ..world.placement import AUTO, place
-from ..world.site import Effort
-from ..world.world import World, untouched
+from ..world.moves import Moves
+from ..world.placement import AUTO
+from ..world.world import World
 from .replay import Run, by_socket, replay, start
 from .static import static_results
 from .system_calls import system_calls
@@ -83,26 +83,6 @@ def whatif(
 def baseline_of(world: World) -> str:
     """The baseline that "auto" stands for."""
     return "linux" if not world.traced or len(world.snapshot.topology) > 1 else "first-touch"
-
-
-def captured_world(
-    snapshot: Snapshot,
-    trace: Trace | None,
-    machine: Machine,
-    placement: str = AUTO,
-    threads: int = 1,
-    cache_dir: str | PathLike[str] | None = None,
-    progress: Progress = None,
-    moves: Moves | None = None,
-    move_threads: str = "",
-) -> World:
-    """The World of a capture; arguments as whatif's."""
-    if trace is None:
-        return untouched(snapshot, machine)
-    filtered = adding_up(progress, trace.touches, "filtering touches")
-    placed = place(trace, machine, placement, snapshot.topology, move_threads)
-    effort = Effort(threads, cache_dir, filtered)
-    return World(snapshot, trace, machine, placed, effort, moves=moves or NOTHING_MOVES)
 
 
 def replayed(
