@@ -13,7 +13,8 @@ from ptanalyze.kernels.replay import EVENT_KINDS
 from ptanalyze.policies import plan_for
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
-from ptanalyze.world.world import Effort, World
+from ptanalyze.world.site import Effort
+from ptanalyze.world.world import World
 from strategies import FRAMES_PER_NODE, PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
 
 HEAP = 0x1000_0000_0000

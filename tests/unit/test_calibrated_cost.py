@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
+from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.cost import price as cost
 from ptanalyze.cost.calibrate import calibrate
-from ptanalyze.cost.closed_forms import Interval, Run
+from ptanalyze.cost.closed_forms import Run
 from ptanalyze.kernels.replay import counters
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, build_trace, small_machine

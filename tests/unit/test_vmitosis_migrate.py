@@ -11,7 +11,7 @@ from ptanalyze.core.trace import Event
 from ptanalyze.cost import price as cost
 from ptanalyze.kernels.replay import LL, LR, RL, RR
 from ptanalyze.policies import find
-from ptanalyze.world.data_moves import Moves
+from ptanalyze.world.moves import Moves
 from replay_cases import HEAP
 from strategies import FRAMES_PER_NODE, PAGE, REGION, Page, build_snapshot, build_trace, small_machine
 

@@ -12,7 +12,7 @@ from ..core.machine import Costs, Machine, load_costs, load_machine
 from ..formats.calibration_file import read_calibration
 from ..formats.capture import PathLike
 from ..world.captured_world import captured_world
-from ..world.data_moves import Moves, moves_from
+from ..world.moves import Moves, moves_from
 from ..world.placement import AUTO
 
 if TYPE_CHECKING:

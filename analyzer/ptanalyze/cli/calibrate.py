@@ -11,8 +11,8 @@ from .options import complete_machines, json_option
 from .plotting import plot_option, write_plot
 
 if TYPE_CHECKING:
+    from ..core.interval import Interval
     from ..cost.calibration import Calibration
-    from ..cost.closed_forms import Interval
 
 
 @click.command("calibrate")

@@ -6,9 +6,10 @@ from ..core.machine import Machine
 from ..core.progress import Progress, adding_up
 from ..core.snapshot import Snapshot
 from ..core.trace import Trace
-from .data_moves import NOTHING_MOVES, Moves
+from .moves import NOTHING_MOVES, Moves
 from .placement import AUTO, place
-from .world import Effort, World, untouched
+from .site import Effort
+from .world import World, untouched
 
 
 def captured_world(
