@@ -99,7 +99,7 @@ def test_the_advice_and_how_sure_it_is_come_first(native, native_page):
     text = native_page.text()
     advised = ptanalyze.advise(native)
     sure = text.index("How sure: ")
-    assert text.index(advised.sentence) < sure < text.index("What was captured, and how sure it is")
+    assert text.index(advised.sentence) < sure < text.index("The capture, and how sure the results are")
     assert "page walks were counted" in text[sure : sure + 200]
     for line in (*advised.evidence, *advised.refused, *advised.frame.attrs["notes"]):
         assert line in text
