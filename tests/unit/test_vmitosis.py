@@ -17,7 +17,7 @@ from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Tree
 from ptanalyze.kernels.replay import LL, LR, PTE_FANOUT, PTE_WRITE, RL, RR
 from ptanalyze.policies import plan_for
-from ptanalyze.policies.misplaced import drawn
+from ptanalyze.policies.vmitosis_replicate import drawn
 from ptanalyze.world.world import untouched
 from replay_cases import HEAP, cases, events, reads_of, run
 from strategies import PAGE, build_snapshot, build_topology, build_trace, small_machine
@@ -155,7 +155,7 @@ NO_F = {"mode": "no-f"}
         ({"groups": "0,1"}, r"groups = 0,1: only where groups are discovered: --set mode=no-f \(mode = nv\)"),
         ({"misplaced": "0.5", "mode": "no-p"}, r"misplaced = 0.5: only where .* \(mode = no-p\)"),
         ({**NO_F, "groups": "0,1", "nodes": "0"}, "each group has a replica; leave out nodes = 0"),
-        ({**NO_F, "groups": "0+2"}, r"groups = 0\+2: '2' is no node; machine small has nodes 0\.\.1"),
+        ({**NO_F, "groups": "0+2"}, r"groups = 0\+2: '2' is no node, machine small has nodes 0\.\.1"),
         ({**NO_F, "groups": "0"}, "groups = 0: '1' is in no group"),
         ({**NO_F, "groups": "0+1,1"}, "'1' is in two"),
         ({**NO_F, "groups": "0+1,"}, "'' is no node"),
