@@ -6,14 +6,15 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from ptanalyze.analysis.replay import replay, start
+from ptanalyze.analysis.runs import replay_walks, start
 from ptanalyze.core.trace import Event
 from ptanalyze.core.walks import WalkStream
 from ptanalyze.kernels.replay import EVENT_KINDS
 from ptanalyze.policies import plan_for
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
-from ptanalyze.world.world import Effort, World
+from ptanalyze.world.site import Effort
+from ptanalyze.world.world import World
 from strategies import FRAMES_PER_NODE, PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
 
 HEAP = 0x1000_0000_0000
@@ -65,7 +66,7 @@ def run(case, name, params=None, batch=1 << 20, threads=1):
     plan = plan_for(name, params)
     world = plan.reshape(world_of(case, threads))
     done = start(plan, world)
-    replay([done], world, world.reads(batch))
+    replay_walks([done], world, world.reads(batch))
     return done
 
 

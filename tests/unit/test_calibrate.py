@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.interval import Interval
 from ptanalyze.cost.calibrate import calibrate
-from ptanalyze.cost.closed_forms import Interval, Run, placement, run_cycles
+from ptanalyze.cost.closed_forms import Run, placement, run_cycles
 from ptanalyze.cost.fit import Shared, exposed_prior
 from ptanalyze.formats.calibration_file import read_calibration, write_calibration
 from ptanalyze.formats.node_latency import NodeLatency

@@ -6,17 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.core.errors import UsageError
+from ptanalyze.core.interval import Interval, over_corners
 from ptanalyze.cost.closed_forms import (
     CONTENDED,
     LOCAL,
     ORDER,
     ORDER_NATIVE,
     REMOTE,
-    Interval,
     Run,
     added_cycles,
     exposed_share,
-    over_corners,
     placement,
     run_cycles,
     waiting_cycles,

@@ -8,6 +8,7 @@ import pytest
 
 from ptanalyze.core.bundled import bundled
 from ptanalyze.core.errors import UsageError
+from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import Costs, load_costs, load_machine, machine_names
 
 COSTS = ["hydra-haswell", "server-2020"]
@@ -146,6 +147,13 @@ def test_a_wrong_machine_file_names_file_field_and_value(tmp_path, old, new, sai
         ("low = 0.5, high = 0.9", "low = 0.9, high = 0.5", "exposed = 0.9..0.5: low must not be above high"),
         ("low = 0.5, high = 0.9", "low = -0.5, high = 0.9", "exposed.low = -0.5: must be a finite number"),
         ("low = 0.5, high = 0.9", "low = 0.5, high = 1.9", "exposed.high = 1.9: a share is at most 1"),
+        ("low = 0.5, high = 0.9", 'low = "few", high = 0.9', "exposed.low = 'few': Expected `float`"),
+        ("low = 0.5, high = 0.9", "low = 0.5", "exposed.high: missing"),
+        (
+            "low = 0.5, high = 0.9",
+            "low = 0.5, middle = 1.0, high = 0.9",
+            "exposed.middle = 1.0: not between low and high, 0.5..0.9",
+        ),
         ("\nfault_ns", "\nfalt_ns", "falt_ns: no such field"),
     ],
 )
@@ -153,6 +161,14 @@ def test_a_wrong_cost_file_names_file_field_and_value(tmp_path, old, new, said):
     path = write(tmp_path, old, new, GOOD_COSTS)
     with pytest.raises(UsageError, match=re.escape(f"{path}: {said}")):
         load_costs(load_machine(NAMES[0]), str(path))
+
+
+def test_the_middle_of_an_interval_is_half_way_unless_a_cost_file_says_where(tmp_path):
+    ends = "exposed = { low = 0.5, high = 0.9 }"
+    plain = write(tmp_path, ends, ends, GOOD_COSTS)
+    assert load_costs(load_machine(NAMES[0]), plain).exposed == Interval(0.5, 0.7, 0.9)
+    stated = write(tmp_path, ends, "exposed = { low = 0.5, middle = 0.6, high = 0.9 }", GOOD_COSTS)
+    assert load_costs(load_machine(NAMES[0]), stated).exposed == Interval(0.5, 0.6, 0.9)
 
 
 def test_what_is_no_toml_file_is_said_so(tmp_path):

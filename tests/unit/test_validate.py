@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.core.errors import UsageError
-from ptanalyze.cost.closed_forms import Interval
+from ptanalyze.core.interval import Interval
 from ptanalyze.validate import published as files
 from ptanalyze.validate.published import Figure, Paper, published
 from ptanalyze.validate.row import (

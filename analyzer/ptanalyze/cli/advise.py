@@ -8,7 +8,7 @@ import click
 
 from .options import capture_argument
 from .output import Output, emit, output_options
-from .replaying import arguments, budget_options, limits, plots_of, replay_options
+from .replaying import budget_options, capture_of, limits, plots_of, replay_options, setup_from
 
 
 @click.command("advise")
@@ -26,14 +26,14 @@ def command(
 
     Example: ptanalyze advise app --memory 1% --updates 2%
     """
+    from ..analysis.advise import advise
     from ..analysis.answer import Answer
-    from ..analysis.replays import advise
     from ..show.advise import as_record, view
     from ..show.progress import progress_bar
 
-    opened, how = arguments(capture, **options)
+    opened = capture_of(capture)
     with progress_bar() as progress:
-        advised = advise(opened, progress=progress, **limits(memory, updates), **how)
+        advised = advise(opened, setup_from(options, progress), **limits(memory, updates))
     report = advised.report
     emit(
         Answer(

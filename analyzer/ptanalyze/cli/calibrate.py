@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..analysis.answer import Section
+    from ..core.interval import Interval
     from ..cost.calibration import Calibration
-    from ..cost.closed_forms import Interval
 
 
 @click.command("calibrate")

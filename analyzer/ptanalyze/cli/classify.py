@@ -40,8 +40,8 @@ def command(
     weights: tuple[str, ...],
     by: str,
     machine: str,
-    placement: str,
-    threads: int,
+    threads_on: str,
+    jobs: int,
     output: Output,
 ) -> None:
     """Share of local and remote leaf entries of CAPTURE's page table, for an observer on each socket.
@@ -49,7 +49,8 @@ def command(
     By mapped pages as in the vMitosis paper (section 2.2, Figure 2), and weighted by the trace's TLB misses.
     """
     from ..analysis.answer import Answer
-    from ..analysis.captures import classified
+    from ..analysis.classify import classified
+    from ..analysis.setup import Setup
     from ..show.classify import as_record, title, view
     from ..show.progress import progress_bar
 
@@ -58,8 +59,9 @@ def command(
         weights = ("walks",) if by == "thread" else ("leaf", "walks") if opened.has_trace else ("leaf",)
     counted = []
     with progress_bar() as progress:
+        setup = Setup.of(machine=machine, threads_on=threads_on, jobs=jobs, progress=progress)
         for weight in weights:
-            classes, how = classified(opened, weight, by, machine, placement, threads, progress)
+            classes, how = classified(opened, weight, by, setup)
             counted.append((classes, title(weight, how)))
 
     def table() -> DataFrame:

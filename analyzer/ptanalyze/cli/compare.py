@@ -9,7 +9,7 @@ import click
 from ..core.errors import CaptureError
 from .options import pair_of
 from .output import Output, emit, output_options
-from .replaying import arguments, replay_options
+from .replaying import capture_of, replay_options, setup_from
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -33,10 +33,10 @@ def command(a: str, b: str, exact: bool, output: Output, **options: Any) -> None
     Example: ptanalyze compare app@mitosis app@hydra
     """
     from ..analysis.answer import Answer
-    from ..analysis.compare import compare
+    from ..analysis.compare import compare_rows
     from ..show.compare import as_record, view
 
-    comparison = compare(rows_of(a, options), rows_of(b, options))
+    comparison = compare_rows(rows_of(a, options), rows_of(b, options))
 
     def table() -> DataFrame:
         from ..analysis.answers import differences_frame
@@ -61,7 +61,7 @@ def command(a: str, b: str, exact: bool, output: Output, **options: Any) -> None
 
 def rows_of(source: str, options: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows of a results file, or of a capture's replay under the policy named after the @."""
-    from ..analysis.replays import replay
+    from ..analysis.whatif import replay
     from ..formats.result_file import read_rows
     from ..show.progress import progress_bar
 
@@ -70,6 +70,6 @@ def rows_of(source: str, options: dict[str, Any]) -> list[dict[str, Any]]:
     directory, at, asked = source.partition("@")
     name, *settings = asked.split(",") if at else ("",)
     policies = [(name, dict(map(pair_of, settings)))] if name else []
-    opened, how = arguments(directory, **options)
+    opened = capture_of(directory)
     with progress_bar() as progress:
-        return [replay(opened, policies, progress=progress, **how).results[-1].row()]
+        return [replay(opened, policies, setup_from(options, progress)).results[-1].row()]

@@ -43,7 +43,8 @@ def command(
     Example: ptanalyze fragmentation vm --after --set reserve_limit=4096
     """
     from ..analysis.answer import Answer
-    from ..analysis.captures import fragmented
+    from ..analysis.fragmentation import fragmented
+    from ..analysis.setup import Setup
     from ..core.errors import UsageError
     from ..show.fragmentation import as_record, view
     from ..show.progress import progress_bar
@@ -53,7 +54,7 @@ def command(
     opened = open_or_default(capture)
     chosen = dict(map(pair_of, settings)) if after else None
     with progress_bar() as progress:
-        states, shaped = fragmented(opened, by, chosen, machine, progress)
+        states, shaped = fragmented(opened, by, chosen, Setup.of(machine=machine, progress=progress))
 
     def table() -> DataFrame:
         from ..analysis.answers import fragmentation_frame

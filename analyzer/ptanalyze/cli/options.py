@@ -59,7 +59,7 @@ machine_option = click.option(
 )
 threads_on_option = click.option(
     "--threads-to-nodes",
-    "placement",
+    "threads_on",
     metavar="NODES",
     default="auto",
     show_default=True,
@@ -68,7 +68,7 @@ threads_on_option = click.option(
 jobs_option = click.option(
     "-j",
     "--jobs",
-    "threads",
+    "jobs",
     cls=Renamed,
     formerly="--threads",
     type=click.IntRange(1),

@@ -9,7 +9,7 @@ import click
 from ..core.errors import UsageError
 from .options import capture_argument, pair_of
 from .output import Output, emit, output_options
-from .replaying import arguments, baseline_option, policy_option, replay_options
+from .replaying import baseline_option, capture_of, policy_option, replay_options, setup_from
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -34,7 +34,6 @@ def command(
     capture: str | None,
     names: tuple[str, ...],
     settings: tuple[str, ...],
-    baseline: str,
     output: Output,
     **options: Any,
 ) -> None:
@@ -46,14 +45,14 @@ def command(
     Example: ptanalyze sweep app -p hydra --set prefetch=0:9 --set nodes=2,4,8
     """
     from ..analysis.answer import Answer, Section
-    from ..analysis.replays import swept
+    from ..analysis.sweep import swept
     from ..show.progress import progress_bar
     from ..show.sweep import rows
 
     grid = grid_of(settings)
-    opened, how = arguments(capture, **options)
+    opened = capture_of(capture)
     with progress_bar() as progress:
-        points = swept(opened, names, grid, baseline=baseline, progress=progress, **how)
+        points = swept(opened, names, grid, setup_from(options, progress))
 
     def table() -> DataFrame:
         from ..analysis.answers import sweep_frame

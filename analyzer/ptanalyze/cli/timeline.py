@@ -8,7 +8,7 @@ import click
 
 from .options import capture_argument, set_option
 from .output import Output, emit, output_options
-from .replaying import arguments, baseline_option, configured, policy_option, replay_options
+from .replaying import baseline_option, capture_of, configured, policy_option, replay_options, setup_from
 
 
 @click.command("timeline")
@@ -29,8 +29,6 @@ def command(
     capture: str | None,
     names: tuple[str, ...],
     settings: tuple[str, ...],
-    windows: int,
-    baseline: str,
     output: Output,
     **options: Any,
 ) -> None:
@@ -40,15 +38,14 @@ def command(
     --move-threads 0:1@30% --autonuma
     """
     from ..analysis.answer import Answer
-    from ..analysis.replays import replay
+    from ..analysis.timeline import replayed_over_time
     from ..show.progress import progress_bar
     from ..show.timeline import rows, view
 
     policies = configured(names, settings)
-    opened, how = arguments(capture, **options)
-    opened.trace  # noqa: B018 - UsageError without one
+    opened = capture_of(capture)
     with progress_bar() as progress:
-        replayed = replay(opened, policies, baseline=baseline, windows=windows, progress=progress, **how)
+        replayed = replayed_over_time(opened, policies, setup_from(options, progress))
     results = replayed.results
     emit(
         Answer(

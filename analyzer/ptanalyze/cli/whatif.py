@@ -8,7 +8,15 @@ import click
 
 from .options import capture_argument, set_option
 from .output import Output, emit, output_options
-from .replaying import arguments, baseline_option, configured, plots_of, policy_option, replay_options
+from .replaying import (
+    baseline_option,
+    capture_of,
+    configured,
+    plots_of,
+    policy_option,
+    replay_options,
+    setup_from,
+)
 
 
 @click.command("whatif")
@@ -22,7 +30,6 @@ def command(
     capture: str | None,
     names: tuple[str, ...],
     settings: tuple[str, ...],
-    baseline: str,
     output: Output,
     **options: Any,
 ) -> None:
@@ -35,14 +42,14 @@ def command(
     ptanalyze whatif vm -p ptemagnet+vmitosis-replicate
     """
     from ..analysis.answer import Answer
-    from ..analysis.replays import replay
+    from ..analysis.whatif import replay
     from ..show.progress import progress_bar
     from ..show.whatif import view
 
     policies = configured(names, settings)
-    opened, how = arguments(capture, **options)
+    opened = capture_of(capture)
     with progress_bar() as progress:
-        replayed = replay(opened, policies, baseline=baseline, progress=progress, **how)
+        replayed = replay(opened, policies, setup_from(options, progress))
     results = replayed.results
     emit(
         Answer(

@@ -1,7 +1,7 @@
 """The machine walks are replayed on: nodes, TLBs, page-walk caches, data caches, latencies."""
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, dataclass_transform
@@ -11,9 +11,11 @@ import numpy as np
 
 from .bundled import bundled
 from .errors import UsageError
+from .interval import Interval
 
 LINE_BYTES = 64
 ENTRY_BYTES = 8
+INTERVALS = ("exposed", "cycles_per_instruction")  # of Costs
 
 Matrix = tuple[tuple[float, ...], ...]
 Fault = tuple[str, object, str]  # field, value, what is wrong
@@ -128,17 +130,6 @@ class Machine(Strict):
         return msgspec.structs.replace(self, name=f"{self.name}, {nodes} nodes", nodes=nodes, latency=latency)
 
 
-class Span(Strict):
-    """A stated interval; `high` is not below `low`."""
-
-    low: float
-    high: float
-
-    @property
-    def middle(self) -> float:
-        return (self.low + self.high) / 2
-
-
 class CallCosts(Strict):
     """ns of a call that changes nothing: into the kernel and back, locks, VMAs."""
 
@@ -184,8 +175,8 @@ class Costs(Strict):
     ipi_local_ns: float  # per interrupted CPU on the initiator's socket; the initiator's
     ipi_remote_ns: float  # per interrupted CPU elsewhere; the initiator's
     ipi_handler_ns: float  # what each interrupted CPU loses
-    exposed: Span  # share of walk cycles that stalls the program
-    cycles_per_instruction: Span  # outside page walks
+    exposed: Interval  # share of walk cycles that stalls the program
+    cycles_per_instruction: Interval  # outside page walks
     instructions_per_access: float  # where the trace has no instruction counts
     sources: dict[str, str]  # of each field: "published", "derived" (and how) or "estimate"
 
@@ -202,7 +193,7 @@ def load_machine(name_or_path: str | PathLike[str]) -> Machine:
 def load_costs(machine: Machine, path: str | PathLike[str] | None = None) -> Costs:
     """Costs that a Machine names, or from the file `path`. UsageError names file, field and value."""
     file = _find("costs", path or machine.costs)
-    costs = _decode(file, Costs)
+    costs = _decode(file, Costs, _with_middles)
     for field, value, why in _cost_faults(costs):
         raise UsageError(f"{file}: {field} = {value}: {why}")
     return costs
@@ -226,9 +217,24 @@ def _find(kind: str, name: str | PathLike[str]) -> Path:
     return known[str(path)]
 
 
-def _decode(path: Path, kind: type[Read]) -> Read:
+def _with_middles(raw: dict[str, Any]) -> dict[str, Any]:
+    """A cost file may give the ends of an interval alone: its middle is half way."""
+    given = {name: raw[name] for name in INTERVALS if isinstance(raw.get(name), dict)}
+    return raw | {name: {"middle": _half_way(ends), **ends} for name, ends in given.items()}
+
+
+def _half_way(ends: dict[str, Any]) -> float:
     try:
-        raw = tomllib.loads(path.read_text("utf-8"))
+        return float((ends["low"] + ends["high"]) / 2)
+    except (KeyError, TypeError, OverflowError):
+        return 0.0  # what is wrong with the ends is said where they are checked
+
+
+def _decode(
+    path: Path, kind: type[Read], complete: Callable[[dict[str, Any]], dict[str, Any]] = dict
+) -> Read:
+    try:
+        raw = complete(tomllib.loads(path.read_text("utf-8")))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -311,21 +317,23 @@ def _cost_faults(costs: Costs) -> Iterator[Fault]:
     for name, value in _numbers(costs):
         if not 0 <= value < float("inf"):
             yield name, value, "must be a finite number, not negative"
-    for name in ("exposed", "cycles_per_instruction"):
-        span = getattr(costs, name)
-        if span.low > span.high:
-            yield name, f"{span.low}..{span.high}", "low must not be above high"
+    for name in INTERVALS:
+        low, middle, high = getattr(costs, name)
+        if low > high:
+            yield name, f"{low}..{high}", "low must not be above high"
+        elif not low <= middle <= high:
+            yield f"{name}.middle", middle, f"not between low and high, {low}..{high}"
     if costs.exposed.high > 1:
         yield "exposed.high", costs.exposed.high, "a share is at most 1"
     if costs.ipi_local_ns > costs.ipi_remote_ns:
         yield "ipi_local_ns", costs.ipi_local_ns, f"above ipi_remote_ns, {costs.ipi_remote_ns}"
 
 
-def _numbers(part: Strict, prefix: str = "") -> Iterator[tuple[str, float]]:
+def _numbers(part: Strict | Interval, prefix: str = "") -> Iterator[tuple[str, float]]:
     """Yield (dotted name, value) of every number of a struct and those within it."""
     for field in msgspec.structs.fields(type(part)):
         value = getattr(part, field.name)
-        if isinstance(value, Strict):
+        if isinstance(value, Strict | Interval):
             yield from _numbers(value, f"{prefix}{field.name}.")
         elif isinstance(value, float):
             yield prefix + field.name, value

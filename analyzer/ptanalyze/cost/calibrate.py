@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 
 from ..core.errors import UsageError
+from ..core.interval import Interval, over_corners
 from ..core.machine import load_machine
 from .calibration import Calibration
 from .closed_forms import (
     CONTENDED,
     LOCAL,
     REMOTE,
-    Interval,
     Placement,
     Run,
     exposed_share,
-    over_corners,
     waiting_cycles,
 )
 from .closed_forms import placement as placed
@@ -225,7 +224,7 @@ def _part(local: Run, native: bool, share: Interval | None) -> Interval:
     walk = local.gpt + local.ept
     least = 1 - local.ept / (share.middle * walk)
     most = local.gpt / (share.middle * walk)
-    return Interval(*(min(max(value, least), most) for value in (HALF.low, HALF.middle, HALF.high)))
+    return HALF.through(lambda value: min(max(value, least), most))
 
 
 def _exposed_of_pair(local: Run, remote: Run, prior: Interval | None) -> Interval | None:

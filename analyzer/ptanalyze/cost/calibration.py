@@ -2,7 +2,8 @@
 
 import msgspec
 
-from .closed_forms import Interval, Run
+from ..core.interval import Interval
+from .closed_forms import Run
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

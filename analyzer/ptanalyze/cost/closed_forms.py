@@ -1,4 +1,4 @@
-"""The run-time law of page-table placement: closed forms, their inverses, and intervals of them.
+"""The run-time law of page-table placement: closed forms, and their inverses.
 
     C = NW + e * (G * [1 + f_g (k_g - 1)] + E * [1 + f_e (k_e - 1)])
 
@@ -14,10 +14,8 @@ a workload over all placements. Counters of two page walkers are summed, so G + 
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import product
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -29,18 +27,6 @@ ONE_TABLE = re.compile(r"([LR])P?(I?)(?:-LD)?(?:\+?(M))?")
 ORDER = ("LL", "LR", "LRI", "RL", "RLI", "RR", "RRI", "RRIE", "RRIG", "RRIM")
 ORDER_NATIVE = ("LP", "RP", "RPI", "RPIM")
 Known = TypeVar("Known")
-
-
-class Interval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One number that is not known exactly: `middle` is the best guess, low <= middle <= high."""
-
-    low: float
-    middle: float
-    high: float
-
-    @classmethod
-    def exactly(cls, value: float) -> Self:
-        return cls(value, value, value)
 
 
 def counted(number: Known | None, what: str) -> Known:
@@ -142,11 +128,3 @@ def added_cycles(waiting: float, part_gpt: float, stretch_gpt: float, stretch_ep
 def waiting_cycles(added: float, part_gpt: float, stretch_gpt: float, stretch_ept: float = 1.0) -> float:
     """`waiting` from what a known placement added; the inverse of added_cycles."""
     return added / (part_gpt * (stretch_gpt - 1) + (1 - part_gpt) * (stretch_ept - 1))
-
-
-def over_corners(function: Callable[..., float], *intervals: Interval) -> Interval:
-    """Interval of function(number, ...): its extremes over all corners, for functions monotone in each
-    argument, and its value at the middles."""
-    corners = [function(*corner) for corner in product(*({i.low, i.high} for i in intervals))]
-    middle = function(*(i.middle for i in intervals))
-    return Interval(min(*corners, middle), middle, max(*corners, middle))

@@ -14,7 +14,8 @@ from functools import cache
 import msgspec
 import numpy as np
 
-from .closed_forms import LOCAL, Interval, Placement, Run, counted, exposed_share, placement
+from ..core.interval import Interval
+from .closed_forms import LOCAL, Placement, Run, counted, exposed_share, placement
 from .reference import LOCAL_RUN, runs
 
 WALKERS = {"thin-2D-4K": 2, "thin-1D-4K": 2, "native-thin": 1}

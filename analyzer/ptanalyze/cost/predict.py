@@ -3,17 +3,16 @@
 from dataclasses import dataclass
 
 from ..core.errors import UsageError
+from ..core.interval import Interval, over_corners
 from .calibration import Calibration
 from .closed_forms import (
     LOCAL,
     ORDER,
     ORDER_NATIVE,
     REMOTE,
-    Interval,
     Placement,
     added_cycles,
     counted,
-    over_corners,
     placement,
     waiting_cycles,
 )
@@ -38,6 +37,10 @@ class Prediction:
     cycles: tuple[float, float, float]
     seconds: tuple[float, float, float] | None
     measured: bool
+
+    @property
+    def slowdown(self) -> Interval:
+        return Interval(self.low, self.middle, self.high)
 
 
 def predict(calibration: Calibration, name: str) -> Prediction:
@@ -78,7 +81,8 @@ def predict_all(calibration: Calibration) -> list[Prediction]:
 
 
 def _times(ratios: Interval, local: float) -> tuple[float, float, float]:
-    return ratios.low * local, ratios.middle * local, ratios.high * local
+    low, middle, high = ratios.through(lambda ratio: ratio * local)
+    return low, middle, high
 
 
 def _slowdown(calibration: Calibration, where: Placement) -> Interval:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import product
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from ..core.interval import Interval, over_corners
 from ..kernels.replay import (
     FAULT,
     IPI,
@@ -35,7 +35,7 @@ from ..kernels.replay import (
 )
 from ..kernels.steps import CALLS
 from .closed_forms import counted
-from .result import CallCost, Estimate, Price
+from .result import CallCost, Price
 
 if TYPE_CHECKING:
     from ..core.machine import Costs, Machine
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from .calls import SystemCalls
 
 # run cycles of a Price by its unknowns; these at their extremes; these in the middle
-RunLaw: TypeAlias = tuple[Callable[..., float], tuple[tuple[float, ...], ...], tuple[float, ...]]
+RunLaw: TypeAlias = tuple[Callable[..., float], tuple[Interval, ...]]  # run(Price, ...) of the unknowns
 
 LEVEL_BITS = 8
 CLEARING = (
@@ -248,23 +248,21 @@ def price(
     law = _measured(base, calibration) if calibration else _assumed(instructions, costs)
     if law is None:
         return found
-    run, corners, middle = law
-    ratios = [run(base, *at) / run(found, *at) for at in (*corners, middle)]
-    speedup = Estimate(min(ratios), ratios[-1], max(ratios))
-    return replace(found, speedup=speedup, run_cycles=run(found, *middle))
+    run, unknown = law
+    speedup = over_corners(lambda *at: run(base, *at) / run(found, *at), *unknown)
+    return replace(found, speedup=speedup, run_cycles=run(found, *(each.middle for each in unknown)))
 
 
 def _assumed(instructions: float, costs: Costs) -> RunLaw | None:
     """By e and cycles an instruction; None where instructions are not known."""
     if not instructions:
         return None
-    e, cpi = costs.exposed, costs.cycles_per_instruction
+    unknown = costs.exposed, costs.cycles_per_instruction
 
     def run(priced: Price, exposed: float, cycles: float) -> float:
         return instructions * cycles + exposed * priced.walk_cycles + priced.management_cycles
 
-    corners = tuple(product((e.low, e.high), (cpi.low, cpi.high)))
-    return run, corners, (e.middle, cpi.middle)
+    return run, unknown
 
 
 def _measured(base: Price, calibration: Calibration) -> RunLaw | None:
@@ -284,7 +282,7 @@ def _measured(base: Price, calibration: Calibration) -> RunLaw | None:
         extra = (priced.management_cycles - base.management_cycles) * (gpt + ept) / simulated
         return local.cycles - exposed * (gpt + ept) + exposed * walks + extra
 
-    return run, ((e.low,), (e.high,)), (e.middle,)
+    return run, (e,)
 
 
 def assumptions(costs: Costs, contended: bool = False, calibration: Calibration | None = None) -> str:

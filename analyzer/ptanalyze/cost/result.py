@@ -5,21 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.interval import Interval
 from ..kernels.replay import EVENT_KINDS, LL, RR
 from ..kernels.steps import CALLS
 
 TABLE_BYTES = 4096
 HELD_FACTS = ("bloat_bytes", "unused_bytes_peak", "page_cache_bytes_unused")
 HOST_KINDS = ("pte_writes", "pte_fanout", "replica_faults", "pte_copies", "tables_new", "tables_moved")
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """One number of an interval: the middle of the assumptions, and their extremes."""
-
-    low: float
-    middle: float
-    high: float
 
 
 class CallCost(NamedTuple):
@@ -67,7 +59,7 @@ class Price:
     local_walk_cycles: tuple[float, float]
     dram_shares: tuple[float | None, float | None]
     management_cycles: float
-    speedup: Estimate | None
+    speedup: Interval | None
     run_cycles: float | None
     assumptions: str
     system_calls: tuple[CallCost, ...] = ()

@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 
 from ..core.errors import CaptureError, UsageError
+from ..core.interval import Interval
 from ..cost.calibration import Calibration
-from ..cost.closed_forms import Interval, Run, placement
+from ..cost.closed_forms import Run, placement
 from .atomic import atomic_write
 from .toml_text import toml
 
@@ -59,7 +60,7 @@ def _check(path: str | PathLike[str], record: Record) -> None:
         if interval is not None and not (
             low <= interval.low <= interval.middle <= interval.high <= high and interval.high < float("inf")
         ):
-            shown = f"{interval.low:g}, {interval.middle:g}, {interval.high:g}"
+            shown = ", ".join(f"{value:g}" for value in interval)
             raise CaptureError(
                 path, field, shown, f"expected low, middle, high in this order from {low:g} on"
             )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..analysis.advise import Advice, Report
 from ..analysis.answer import Cell, Section
+from ..analysis.ranking import Advice, Report
 
 
 def view(report: Report) -> Iterator[Section]:

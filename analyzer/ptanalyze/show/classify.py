@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..analysis.answer import Section
-from ..analysis.classify import Classification
+from ..analysis.leaf_classes import Classification
 
 
 def title(weight: str, how: Mapping[str, str]) -> str:

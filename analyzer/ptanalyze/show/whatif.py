@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..analysis.answer import Matrix, Quantity, Section
+from ..core.interval import Interval
 from ..core.walks import GUEST_BIT
-from ..cost.result import Estimate, Result
+from ..cost.result import Result
 from .terminal import number
 
 BOUND = "ideal"  # a policy that nobody can have: never the best
@@ -84,7 +85,7 @@ def sentence(results: Sequence[Result]) -> str:
     return f"{word}: {name}, {times(speedup, base.policy)}, {takes(best, base)}{unsure}."
 
 
-def times(estimate: Estimate, base: str) -> str:
+def times(estimate: Interval, base: str) -> str:
     digits = 2 if abs(estimate.middle - 1) >= 0.01 else 3
     middle, low, high = (f"{x:.{digits}f}" for x in (estimate.middle, estimate.low, estimate.high))
     return f"{middle} times as fast as {base} ({low} to {high})"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import cache
 
-from ..cost.result import Estimate
+from ..core.interval import Interval
 from .allocators import allocations
 from .bench import Bench
 from .locking import Work
@@ -13,7 +13,7 @@ from .servers import THREADS, guarded_store, web_server
 
 PAPER = published("hydra")
 ON = (1, 2, 4, 8)  # sockets, one thread each
-REQUEST_NS = Estimate(5000.0, 7500.0, 10000.0)  # 100 to 200 thousand requests a second of one thread
+REQUEST_NS = Interval(5000.0, 7500.0, 10000.0)  # 100 to 200 thousand requests a second of one thread
 
 malloc = cache(allocations)
 
@@ -40,7 +40,7 @@ def allocator(name: str, stateful: bool) -> Iterator[Row]:
         "from shootdowns alone, and Hydra's filter leaves out ranges over more than one leaf table (section "
         "4.2), as most of 3.3 MB are; the high end: all ranges filtered and only first pages written"
     )
-    fast = Estimate(
+    fast = Interval(
         1 / slower("hydra", ON[-1], stateful),
         1 / slower("hydra", ON[-1], stateful),
         1 / slower("all", ON[-1], stateful, touched=False),
@@ -63,14 +63,14 @@ def figure_13(bench: Bench) -> Iterator[Row]:
         "7 others of a socket are spared. What the measured one shoots down that sockets share, its "
         "description does not say; its 45 % are of shootdowns a second, 54 % of those a request"
     )
-    yield row(PAPER["web-shootdowns"], Estimate(min(saved), saved[-1], max(saved)), MODELLED, note)
+    yield row(PAPER["web-shootdowns"], Interval(min(saved), saved[-1], max(saved)), MODELLED, note)
     bound = gain(work, "hydra")
     why = (
         "what a request takes outside these calls is not given; ours is for none, where the lock on the "
         "mappings is all that counts, and falls towards 1 with more"
     )
     for end in ("least", "most"):
-        yield not_reproducible(PAPER[f"web-throughput-{end}"], why, Estimate(1.0, bound, bound))
+        yield not_reproducible(PAPER[f"web-throughput-{end}"], why, Interval(1.0, bound, bound))
     note = "nothing outside the kernel: the most that replicas can cost"
     for design, name in (("mitosis", "web-mitosis"), ("unfiltered", "web-unfiltered")):
         yield row(PAPER[name], gain(work, design), MODELLED, note)
@@ -96,21 +96,17 @@ def figure_14(bench: Bench) -> Iterator[Row]:
     )
     saved = [PAPER[f"store-saved-{end}"].value / 100 for end in ("least", "most")]
     yield row(PAPER["store-hydra"], store_gain(private, shared, *saved), MODELLED, note)
-    slow = [(own + shared["linux"].busy) / (own + shared["mitosis"].busy) for own in ends(REQUEST_NS)]
-    yield row(PAPER["store-mitosis"], Estimate(*sorted(slow)), MODELLED, note)
+    slow = [(own + shared["linux"].busy) / (own + shared["mitosis"].busy) for own in REQUEST_NS]
+    yield row(PAPER["store-mitosis"], Interval(*sorted(slow)), MODELLED, note)
 
 
-def ends(estimate: Estimate) -> tuple[float, float, float]:
-    return estimate.low, estimate.middle, estimate.high
-
-
-def store_gain(private: dict[str, Work], shared: dict[str, Work], least: float, most: float) -> Estimate:
+def store_gain(private: dict[str, Work], shared: dict[str, Work], least: float, most: float) -> Interval:
     """Throughput of Hydra over Linux when a share `least` to `most` of shootdowns is saved."""
     linux = shared["linux"].busy
 
     def at(own: float, saved: float) -> float:
         return (own + linux) / (own + (1 - saved) * shared["hydra"].busy + saved * private["hydra"].busy)
 
-    return Estimate(
+    return Interval(
         at(REQUEST_NS.high, least), at(REQUEST_NS.middle, (least + most) / 2), at(REQUEST_NS.low, most)
     )

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from ..core.interval import Interval
 from ..core.machine import load_machine
 from ..cost.reference import runs
-from ..cost.result import Estimate
 from .bench import Bench
 from .footprints import footprint, sharing
 from .loading import loading
@@ -57,9 +57,9 @@ def figure_8(bench: Bench) -> Iterator[Row]:
 
 def execution() -> Iterator[Row]:
     """Speed-ups of Canneal on 8 sockets from the public runs on 4."""
-    mitosis = Estimate(**{which: eight_sockets(name) for which, name in WIDE.items()})
+    mitosis = Interval(**{which: eight_sockets(name) for which, name in WIDE.items()})
     lazy = laziness()
-    hydra = Estimate(mitosis.low / lazy, mitosis.middle / lazy, mitosis.high / lazy)
+    hydra = mitosis.through(lambda value: value / lazy)
     note = (
         "from the public runs of Mitosis's Figure 9 on 4 sockets (interleaved, first-touch with balancing, "
         "first-touch): what remote tables add, times 7/8 and the distances of 8 sockets; which of the three "

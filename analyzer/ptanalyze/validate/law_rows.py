@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from functools import cache
 from statistics import mean
 
+from ..core.interval import Interval, over_corners
 from ..cost.calibrate import calibrate
 from ..cost.calibration import Calibration
-from ..cost.closed_forms import Interval, Run, counted, over_corners
+from ..cost.closed_forms import Run, counted
 from ..cost.fit import WALKERS, Shared, exposed_prior, shared
 from ..cost.leave_one_out import CONFIGURATION, CONSTANT, leave_one_out
-from ..cost.predict import Prediction, predict
+from ..cost.predict import predict
 from ..cost.reference import reference, run_from
 from .published import Figure
 from .row import FITTED, REPLAYED, Row, row
@@ -100,9 +101,9 @@ def slowdown(
     return row(figure, found, FITTED if config == second else kind, said, **beside)
 
 
-def predicted(family: str, prior: str, workload: str, local: str, name: str, second: str = "") -> Prediction:
-    """Prediction of the run time at the placement `name` over that of the run `local`."""
-    return predict(calibration(family, prior, workload, local, second), name)
+def predicted(family: str, prior: str, workload: str, local: str, name: str, second: str = "") -> Interval:
+    """Interval of the run time at the placement `name` over that of the run `local`."""
+    return predict(calibration(family, prior, workload, local, second), name).slowdown
 
 
 def replicated(

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from ..core.interval import Interval
 from ..core.machine import load_machine
-from ..cost.predict import Prediction
 from ..cost.reference import reference
 from .bench import Bench
 from .calls import million_entries_per_second
@@ -58,8 +58,8 @@ def huge(workload: str) -> str:
     return HUGE + SLIP if workload == "BTree" else HUGE
 
 
-def of(workload: str, local: str, placement: str, second: str = "") -> Prediction:
-    """Prediction of the run time at a placement over that of the run `local`."""
+def of(workload: str, local: str, placement: str, second: str = "") -> Interval:
+    """Interval of the run time at a placement over that of the run `local`."""
     return predicted(FAMILY, FAMILY, workload, local, placement, second)
 
 

@@ -7,8 +7,9 @@ import numpy as np
 
 from ..analysis.walk import explain
 from ..capture.synth.space import START
+from ..core.interval import Interval
 from ..core.machine import Latency, Machine, load_machine
-from ..cost.result import Estimate, Result
+from ..cost.result import Result
 from .bench import Bench
 from .law_rows import ONE_RUN, predicted
 from .published import published
@@ -59,7 +60,6 @@ def remote_reads(result: Result) -> float:
     return float(100 * remote / (local + remote))
 
 
-def gain(result: Result) -> Estimate:
-    """Estimate of the run time that is gained, in % of what is left."""
-    found = speedup(result)
-    return Estimate(*(100 * (value - 1) for value in (found.low, found.middle, found.high)))
+def gain(result: Result) -> Interval:
+    """Interval of the run time that is gained, in % of what is left."""
+    return speedup(result).through(lambda value: 100 * (value - 1))

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, TypeAlias
 
-from ..cost.result import Estimate
+from ..core.interval import Interval
 from .published import LEAST, MOST, Figure
 
 if TYPE_CHECKING:
@@ -18,25 +18,11 @@ KINDS = (REPLAYED, MODELLED, FITTED, DEFINITION, NOT_REPRODUCIBLE)
 EVIDENCE = (REPLAYED, MODELLED)
 
 
-@runtime_checkable
-class Interval(Protocol):
-    """result.Estimate, law.closed_forms.Interval, law.predict.Prediction."""
-
-    @property
-    def low(self) -> float: ...
-
-    @property
-    def middle(self) -> float: ...
-
-    @property
-    def high(self) -> float: ...
-
-
 @dataclass(frozen=True)
 class Row:
     """What stands beside a Figure.
 
-    ours  Estimate, None where we have no number
+    ours  Interval, None where we have no number
     kind  replayed: from published counts, tables or sizes; modelled: a workload made by synth from its
           published description; fitted: calibrated on this very number, which is no evidence; by
           definition: what the model takes for granted, no evidence either; not reproducible: the note
@@ -47,14 +33,14 @@ class Row:
     """
 
     figure: Figure
-    ours: Estimate | None
+    ours: Interval | None
     kind: str
     note: str = ""
     mean: float | None = None
     constant: float | None = None
 
     @property
-    def number(self) -> Estimate:
+    def number(self) -> Interval:
         """`ours`, of a row that has one."""
         assert self.ours is not None, self.figure.name
         return self.ours
@@ -100,19 +86,16 @@ def row(
 ) -> Row:
     """Row of a Figure."""
     assert kind in KINDS and figure.bound in ("", LEAST, MOST), kind
-    return Row(figure, estimate(ours), kind, note, mean, constant)
+    return Row(figure, interval(ours), kind, note, mean, constant)
 
 
 def not_reproducible(figure: Figure, why: str, ours: float | Interval | None = None) -> Row:
     """Row of a Figure that we cannot reproduce, why in a sentence; `ours` where there is a number anyway."""
     assert why, "a row that is not reproducible says why"
-    return Row(figure, None if ours is None else estimate(ours), NOT_REPRODUCIBLE, why)
+    return Row(figure, None if ours is None else interval(ours), NOT_REPRODUCIBLE, why)
 
 
-def estimate(ours: float | Interval) -> Estimate:
-    if isinstance(ours, Interval):
-        found = Estimate(float(ours.low), float(ours.middle), float(ours.high))
-    else:
-        found = Estimate(float(ours), float(ours), float(ours))
+def interval(ours: float | Interval) -> Interval:
+    found = Interval(*map(float, ours)) if isinstance(ours, Interval) else Interval.exactly(float(ours))
     assert math.isfinite(found.middle), found
     return found

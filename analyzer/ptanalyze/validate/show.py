@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..analysis.answer import Cell, Section
-from ..cost.result import Estimate
+from ..core.interval import Interval
 from .published import Paper
 from .row import KINDS, Row
 from .tally import WITHIN, baselines, ratios, tally
@@ -87,7 +87,7 @@ def plain(value: float) -> str:
     return f"{value:.4g}"
 
 
-def span(ours: Estimate | None) -> str:
+def span(ours: Interval | None) -> str:
     return "" if ours is None or ours.low == ours.high else f"{plain(ours.low)} .. {plain(ours.high)}"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..cost.result import Estimate
+from ..core.interval import Interval
 from .bench import Bench
 from .published import Figure, published
 from .row import MODELLED, Row, not_reproducible, row
@@ -69,7 +69,7 @@ def classes(workload: str, vm: str, ours: np.ndarray, other: np.ndarray, note: s
     for kind, published_share, middle, end in zip(CLASSES, known, ours, other, strict=True):
         title = f"{workload.capitalize()}, {vm.replace('numa', 'NUMA')}, {kind}, mean of the sockets"
         figure = measured(f"{workload}-{vm}-{kind}", title, published_share)
-        yield row(figure, Estimate(min(middle, end), middle, max(middle, end)), MODELLED, note)
+        yield row(figure, Interval(min(middle, end), middle, max(middle, end)), MODELLED, note)
 
 
 def measured(name: str, title: str, value: float) -> Figure:

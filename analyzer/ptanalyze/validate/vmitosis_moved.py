@@ -1,15 +1,15 @@
 """vMitosis, Figure 6: a one-socket workload over time, moved to another socket, its data after it."""
 
 from collections.abc import Iterator
-from itertools import product
 
 import msgspec
 import numpy as np
 
+from ..core.interval import Interval, over_corners
 from ..core.machine import Machine, load_costs, load_machine
 from ..cost.price import read_cycles
-from ..cost.result import Estimate, Result
-from ..world.data_moves import Moves
+from ..cost.result import Result
+from ..world.moves import Moves
 from .bench import Bench
 from .published import published
 from .row import MODELLED, Row, row
@@ -60,8 +60,8 @@ def small_caches(machine: Machine) -> Machine:
     return msgspec.structs.replace(machine, **less)
 
 
-def throughput_left(result: Result, machine: Machine, accesses: float) -> Estimate:
-    """Estimate of the throughput in the last window, in % of that in the first, by the additive law."""
+def throughput_left(result: Result, machine: Machine, accesses: float) -> Interval:
+    """Interval of the throughput in the last window, in % of that in the first, by the additive law."""
     series = result.series
     assert series is not None, "no windows were asked for"
     costs, walks = load_costs(machine), series.dram.astype(float)
@@ -75,6 +75,4 @@ def throughput_left(result: Result, machine: Machine, accesses: float) -> Estima
         first, last = (OUTSIDE * cpi + exposed * missed * (cached + waits) for waits in (before, after))
         return float(100 * first / last)
 
-    e, cpi = costs.exposed, costs.cycles_per_instruction
-    corners = [left(*corner) for corner in product((e.low, e.high), (cpi.low, cpi.high))]
-    return Estimate(min(corners), left(e.middle, cpi.middle), max(corners))
+    return over_corners(left, costs.exposed, costs.cycles_per_instruction)

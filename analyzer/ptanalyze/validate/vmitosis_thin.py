@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from ..core.interval import Interval
 from ..cost.calibrate import calibrate
 from ..cost.closed_forms import Run
-from ..cost.predict import Prediction, predict
-from ..cost.result import Estimate
+from ..cost.predict import predict
 from .bench import Bench
 from .law_rows import ONE_RUN, calibration, slowdown, took
 from .published import Figure, published
@@ -121,24 +121,24 @@ def figure_6(bench: Bench) -> Iterator[Row]:
     alone = calibrate(Run(1.0), Run(1 / known), "RRIG", native=False)
     note = "law, from the throughput of RRI+g alone: each table is waited for alike"
     for name, placement in (("restored-none", "RRI"), ("restored-ept", "RRIE")):
-        yield row(PAPER[name], inverse(predict(alone, placement)), REPLAYED, note)
-    yield row(PAPER["restored-gpt"], inverse(predict(alone, "RRIG")), FITTED, note)
+        yield row(PAPER[name], inverse(predict(alone, placement).slowdown), REPLAYED, note)
+    yield row(PAPER["restored-gpt"], inverse(predict(alone, "RRIG").slowdown), FITTED, note)
     yield row(PAPER["restored-both"], 100.0, DEFINITION, REPAIRED)
-    drop = inverse(predict(alone, "LRI"))
+    drop = inverse(predict(alone, "LRI").slowdown)
     oblivious = note + "; in the oblivious VM the gPT moves as any memory of it, so only the ePT is remote"
     yield row(PAPER["oblivious-drop"], lost(drop), REPLAYED, oblivious)
     yield row(PAPER["oblivious-restored"], 100.0, DEFINITION, REPAIRED)
     for name, placement in (("RRI", "RRI"), ("RRIG", "RRIG"), ("RRIM", "RRIM")):
         kind = {"RRI": REPLAYED, "RRIG": FITTED, "RRIM": DEFINITION}[name]
-        yield row(PAPER[f"artifact-{name}"], inverse(predict(alone, placement)), kind, note)
+        yield row(PAPER[f"artifact-{name}"], inverse(predict(alone, placement).slowdown), kind, note)
     absolute = "the law says nothing of how fast a program is, only how much slower it becomes"
     yield not_reproducible(PAPER["initial-throughput"], absolute)
 
 
-def inverse(slower: Prediction) -> Estimate:
-    """Estimate of the throughput that a slow-down leaves, in %."""
-    return Estimate(100 / slower.high, 100 / slower.middle, 100 / slower.low)
+def inverse(slower: Interval) -> Interval:
+    """Interval of the throughput that a slow-down leaves, in %."""
+    return slower.through(lambda value: 100 / value)
 
 
-def lost(kept: Estimate) -> Estimate:
-    return Estimate(100 - kept.high, 100 - kept.middle, 100 - kept.low)
+def lost(kept: Interval) -> Interval:
+    return kept.through(lambda value: 100 - value)

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
-from ..cost.result import Estimate, Result
+from ..core.interval import Interval
+from ..cost.result import Result
 from .bench import Bench
 from .law_rows import beside, misplaced, replicated, run_of, took
 from .published import published
-from .row import DEFINITION, MODELLED, REPLAYED, Interval, Row, not_reproducible, row
+from .row import DEFINITION, MODELLED, REPLAYED, Row, not_reproducible, row
 from .wide import counted, made, remote, scaled, slower, speedup
 
 PAPER = published("vmitosis")
@@ -142,9 +143,9 @@ def misplaced_replicas(bench: Bench) -> Iterator[Row]:
         yield row(PAPER[name], percent_more(slower(alone["vmitosis-replicate"])), MODELLED, note)
 
 
-def percent_more(ratio: Interval) -> Estimate:
-    """Estimate of how many % longer, from a ratio of run times."""
-    return Estimate(*(100 * (value - 1) for value in (ratio.low, ratio.middle, ratio.high)))
+def percent_more(ratio: Interval) -> Interval:
+    """Interval of how many % longer, from a ratio of run times."""
+    return ratio.through(lambda value: 100 * (value - 1))
 
 
 def remote_leaves(result: Result) -> tuple[float, float]:

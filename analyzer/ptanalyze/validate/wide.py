@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..analysis.locality import mapped_locality
+from ..analysis.classify import mapped_locality
 from ..core.bundled import bundled
-from ..cost.result import Estimate, Result
+from ..core.interval import Interval
+from ..cost.result import Result
 from ..formats.capture import Capture
 from .bench import Bench
 
@@ -71,8 +72,8 @@ def remote(shares: np.ndarray) -> tuple[float, float]:
     return rl + rr, lr + rr
 
 
-def speedup(result: Result) -> Estimate:
-    """Estimate of a Result's speed-up over its baseline."""
+def speedup(result: Result) -> Interval:
+    """Interval of a Result's speed-up over its baseline."""
     found = result.price.speedup
     assert found is not None, "a replayed trace has a run time"
     return found
@@ -85,7 +86,6 @@ def run_cycles(result: Result) -> float:
     return found
 
 
-def slower(result: Result) -> Estimate:
-    """Estimate of a Result's run time over its baseline's."""
-    found = speedup(result)
-    return Estimate(1 / found.high, 1 / found.middle, 1 / found.low)
+def slower(result: Result) -> Interval:
+    """Interval of a Result's run time over its baseline's."""
+    return speedup(result).through(lambda value: 1 / value)

@@ -13,73 +13,34 @@ a guest moves keeps its leaf table in the host: the hypervisor is taken to notic
 What a hypervisor flushes is not counted.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
-from msgspec import Meta
 
 from ..core.arrays import read_only
 from ..core.errors import UsageError
-from ..core.machine import Strict
 from ..core.trace import Event
 from ..kernels.steps import BALANCING, FLUSH, Shootdowns, Steps
 from .data_nodes import DataNodes
 from .history import History
+from .site import Site
 
 if TYPE_CHECKING:
     from ..kernels.data_moves import Schedule, State, Where
-    from .world import World
 
 BUFFER = 1 << 16
 BURST_NS = 100_000_000  # migrate_interval_millisecs of Linux before 5.0 (mm/migrate.c)
 PAGES_A_MB = 256
 
 
-class Moves(Strict):
-    """How data pages move, by default only by the trace's events; the rest are Linux's defaults."""
-
-    autonuma: bool = False
-    by: Annotated[
-        Literal["auto", "guest", "host"],
-        Meta(description="whose kernel moves data: auto is the hypervisor's for NUMA-oblivious guests"),
-    ] = "auto"
-    delay_ms: Annotated[float, Meta(ge=0, le=1e9, description="before the first scan")] = 1000.0
-    scan_period_ms: Annotated[float, Meta(gt=0, le=1e9, description="from one scan to the next")] = 1000.0
-    scan_size_mb: Annotated[float, Meta(gt=0, le=1e9, description="marked by one scan")] = 256.0
-    rate_limit_mb_s: Annotated[float, Meta(ge=0, le=1e9, description="data moved a second, 0: no limit")] = (
-        0.0
-    )
-
-
-NOTHING_MOVES = Moves()  # but what the trace's events say
-
-
-def moves_from(settings: Mapping[str, Any]) -> Moves:
-    """Moves with autonuma from {key: text}; UsageError names the key and those there are."""
-    fields = [name for name in Moves.__struct_fields__ if name != "autonuma"]
-    for key in settings:
-        if key not in fields:
-            raise UsageError(
-                f"autonuma: {key} = {settings[key]}: no such setting; it has: {', '.join(fields)}"
-            )
-    try:
-        return msgspec.convert({"autonuma": True, **settings}, Moves, strict=False)
-    except msgspec.ValidationError as error:
-        key = str(error).rpartition("`$.")[2].partition("`")[0]
-        why = str(error).partition(" - at ")[0]
-        raise UsageError(f"autonuma: {key} = {settings.get(key)}: {why}") from None
-
-
-def by_host(world: "World") -> bool:
+def by_host(site: Site) -> bool:
     """Whether the hypervisor moves data; UsageError for a native capture, which has none.
 
     Under shadow paging there is one table, whoever moves data rewrites it.
     """
-    asked, snapshot = world.moves.by, world.captured.snapshot
-    if world.snapshot.native and not snapshot.native:
+    asked, snapshot = site.moves.by, site.captured.snapshot
+    if site.snapshot.native and not snapshot.native:
         return False
     if asked == "auto":
         return not snapshot.native and bool((snapshot.facts.get("vm") or {}).get("numa_oblivious"))
@@ -88,9 +49,9 @@ def by_host(world: "World") -> bool:
     return asked == "host"
 
 
-def moves_notes(world: "World") -> list[str]:
+def moves_notes(site: Site) -> list[str]:
     """Notes on how data move, none where they do not."""
-    moves, told = world.moves, int(np.count_nonzero(world.trace.events["kind"] == Event.MOVE_PAGES))
+    moves, told = site.moves, int(np.count_nonzero(site.trace.events["kind"] == Event.MOVE_PAGES))
     found = []
     if told:
         found = [
@@ -99,9 +60,9 @@ def moves_notes(world: "World") -> list[str]:
         ]
     if not moves.autonuma:
         return found
-    who = "the hypervisor" if by_host(world) else "the kernel"
+    who = "the hypervisor" if by_host(site) else "the kernel"
     limit = f", at most {moves.rate_limit_mb_s:g} MiB/s" if moves.rate_limit_mb_s else ""
-    time = world.trace.chunks["time"]
+    time = site.trace.chunks["time"]
     lasts = (int(time.max()) - int(time.min())) / 1e6 if len(time) else 0.0
     if lasts <= moves.delay_ms:
         found.append(
@@ -116,58 +77,62 @@ def moves_notes(world: "World") -> list[str]:
     ]
 
 
-def with_data_moves(world: "World", past: History) -> History:
-    """The History `past` with the steps of all data that move; UsageError where that cannot be."""
+def data_move(site: Site, past: History) -> bool:
+    """Whether any data page moves; UsageError where the machine has no such node, or the trace no times."""
     from ..kernels.data_moves import RANGE
 
     said = past.steps.kind == RANGE
-    if not world.moves.autonuma and not said.any():
-        return past
-    _check(world, past.steps.to[said])
-    steps, flushes = _steps(world, past)
+    if not site.moves.autonuma and not said.any():
+        return False
+    _check(site, past.steps.to[said])
+    return True
+
+
+def with_data_moves(site: Site, past: History, data: DataNodes) -> History:
+    """The History `past` with the steps of all data that move; data: where they are at first."""
+    steps, flushes = _steps(site, past, data)
     at = steps.at[flushes]
-    live = np.vstack([past.shootdowns.live, *(_live(world, past, walk) for walk in at)])
+    live = np.vstack([past.shootdowns.live, *(_live(site, past, walk) for walk in at)])
     single = np.concatenate([past.shootdowns.single, np.zeros(len(at), bool)])
     return replace(past, steps=steps, shootdowns=Shootdowns(live.astype(np.int32), single))
 
 
-def _check(world: "World", targets: np.ndarray) -> None:
-    if len(targets) and targets.max() >= world.sockets:
+def _check(site: Site, targets: np.ndarray) -> None:
+    if len(targets) and targets.max() >= site.sockets:
         raise UsageError(
-            f"trace: data moved to node {targets.max()}: machine {world.machine.name} has nodes "
-            f"0..{world.sockets - 1}; use a machine with more nodes"
+            f"trace: data moved to node {targets.max()}: machine {site.machine.name} has nodes "
+            f"0..{site.sockets - 1}; use a machine with more nodes"
         )
-    time = world.trace.chunks["time"]
-    if world.moves.autonuma and len(time) > 1 and time[0] == time[-1]:
+    time = site.trace.chunks["time"]
+    if site.moves.autonuma and len(time) > 1 and time[0] == time[-1]:
         raise UsageError(
             "autonuma: the trace has no times: record one with `ptanalyze record -o DIR -- COMMAND`"
         )
 
 
-def _live(world: "World", past: History, at: int) -> list[int]:
+def _live(site: Site, past: History, at: int) -> list[int]:
     """CPUs to interrupt when the CPU that walks at walk `at` (the last one after the trace) shoots down."""
-    offset, chunk_cpu = world.stream.offset, world.placement.chunk_cpu
+    offset, chunk_cpu = site.stream.offset, site.placement.chunk_cpu
     chunk = min(int(np.searchsorted(offset, at, side="right")) - 1, len(chunk_cpu) - 1)
     return past.live.others_then(chunk, int(chunk_cpu[chunk]))
 
 
-def _steps(world: "World", past: History) -> tuple[Steps, np.ndarray]:
+def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarray]:
     """(Steps, bool[S]: FLUSHes of the schedule) with every single move."""
     from ..kernels.data_moves import MOVED, OUT, follow
 
-    stream, placement = world.stream, world.placement
-    data = world.data
-    where, schedule, state = _where(world, past), _schedule(world), _state(world, data)
+    stream, placement = site.stream, site.placement
+    where, schedule, state = _where(site, past, data), _schedule(site), _state(site, data)
     offset = np.ascontiguousarray(stream.offset, np.int64)
     chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
     out = Steps(*(np.empty(BUFFER + where.most, column.dtype) for column in past.steps))
-    events = past.steps._replace(to=(past.steps.to * _scale(past.steps, world)).astype(np.int16))
+    events = past.steps._replace(to=(past.steps.to * _scale(past.steps, site)).astype(np.int16))
     found, done = [], False
     while not done:
         state.clock[OUT] = 0
         done = follow(
-            read_only(stream.page), offset, _times(world), chunk_node, world.space.regions,
-            world.space.tables, past.rows, where, schedule, events, state, out,
+            read_only(stream.page), offset, _times(site), chunk_node, site.space.regions,
+            site.space.tables, past.rows, where, schedule, events, state, out,
         )  # fmt: skip
         found.append([column[: state.clock[OUT]].copy() for column in out])
     assert state.clock[MOVED] == 0
@@ -175,27 +140,27 @@ def _steps(world: "World", past: History) -> tuple[Steps, np.ndarray]:
     return steps, (steps.kind == FLUSH) & (steps.call == BALANCING)
 
 
-def _scale(steps: Steps, world: "World") -> np.ndarray:
+def _scale(steps: Steps, site: Site) -> np.ndarray:
     """What an event's RANGE calls a node is a socket; its first domain gets the data."""
     from ..kernels.data_moves import RANGE
 
-    return np.where(steps.kind == RANGE, world.domains, 1)
+    return np.where(steps.kind == RANGE, site.domains, 1)
 
 
-def _times(world: "World") -> np.ndarray:
+def _times(site: Site) -> np.ndarray:
     """int64[chunks + 1]: ns at each chunk's start; the last chunk takes no time."""
-    time = np.maximum.accumulate(world.trace.chunks["time"].astype(np.int64))
+    time = np.maximum.accumulate(site.trace.chunks["time"].astype(np.int64))
     return np.append(time, time[-1:])
 
 
-def _schedule(world: "World") -> "Schedule":
+def _schedule(site: Site) -> "Schedule":
     from ..kernels.data_moves import Schedule
 
-    moves = world.moves
+    moves = site.moves
     rate = moves.rate_limit_mb_s * PAGES_A_MB / 1e9
     return Schedule(
         moves.autonuma,
-        by_host(world),
+        by_host(site),
         max(round(moves.scan_period_ms * 1e6), 1),
         round(moves.delay_ms * 1e6),
         max(round(moves.scan_size_mb * PAGES_A_MB), 1),
@@ -204,13 +169,13 @@ def _schedule(world: "World") -> "Schedule":
     )
 
 
-def _where(world: "World", past: History) -> "Where":
+def _where(site: Site, past: History, data: DataNodes) -> "Where":
     from ..kernels.data_moves import Where
     from ..kernels.entries import CODES
 
-    space, data, tables = world.space, world.data, world.space.tables
+    space, tables = site.space, site.space.tables
     guest = space.snapshot.guest
-    if by_host(world):
+    if by_host(site):
         leaves = np.flatnonzero(data.host_row >= 0)
         leaves = leaves[np.argsort(data.host_row[leaves])]
         order = np.arange(len(leaves), dtype=np.int32)
@@ -236,11 +201,11 @@ def _where(world: "World", past: History) -> "Where":
     )
 
 
-def _state(world: "World", data: DataNodes) -> "State":
+def _state(site: Site, data: DataNodes) -> "State":
     from ..kernels.data_moves import NEXT_SCAN, REFILLED, State
 
     clock, credit = np.zeros(10, np.int64), np.zeros(1)
-    began = int(world.trace.chunks["time"][0]) if len(world.trace.chunks) else 0
-    schedule = _schedule(world)
+    began = int(site.trace.chunks["time"][0]) if len(site.trace.chunks) else 0
+    schedule = _schedule(site)
     clock[NEXT_SCAN], clock[REFILLED], credit[0] = began + schedule.first, began, schedule.burst
     return State(data.guest.copy(), data.host.copy(), clock, credit)

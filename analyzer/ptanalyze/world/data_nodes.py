@@ -11,10 +11,10 @@ from ..core.snapshot import UNKNOWN_NODE, Tree
 from ..kernels.steps import Rows
 from .address_space import AddressSpace
 from .history import History
+from .site import Site
 
 if TYPE_CHECKING:
     from ..kernels.data_nodes import Frames
-    from .world import World
 
 
 @dataclass(frozen=True)
@@ -33,20 +33,20 @@ class DataNodes:
     host_row: np.ndarray
 
 
-def data_nodes(world: "World", past: History) -> DataNodes:
-    """DataNodes of a World; past: its History before data moves."""
+def data_nodes(site: Site, past: History) -> DataNodes:
+    """DataNodes of a Site; past: its History before data moves."""
     from ..kernels.data_moves import NOT_MAPPED, NOWHERE, RANGE
 
-    space, rows = world.space, past.rows
-    host, host_row = _host_nodes(world, rows)
+    space, rows = site.space, past.rows
+    host, host_row = _host_nodes(site, rows)
     node = np.full((len(rows.leaf), 512), NOWHERE, np.int8)
     known = np.flatnonzero(rows.leaf < space.guest_tables)
-    node[known] = nodes_behind(world, space.snapshot.guest, rows.leaf[known], nested=not space.native)
+    node[known] = nodes_behind(site, space.snapshot.guest, rows.leaf[known], nested=not space.native)
     moved = np.zeros(node.shape, bool)
     for k in np.flatnonzero(past.steps.kind == RANGE):
         moved[past.steps.row[k], past.steps.lo[k] : past.steps.hi[k]] = True
     node[moved] = NOWHERE
-    _first_touch(world, rows, node)
+    _first_touch(site, rows, node)
     if moved.any():
         _rewind(space, rows, node, moved, host, host_row)
     mapped = np.unpackbits(past.valid.view(np.uint8), axis=1, bitorder="little").astype(bool)
@@ -54,40 +54,40 @@ def data_nodes(world: "World", past: History) -> DataNodes:
     return DataNodes(guest, host, host_row)
 
 
-def nodes_behind(world: "World", tree: Tree, tables: np.ndarray, nested: bool) -> np.ndarray:
+def nodes_behind(site: Site, tree: Tree, tables: np.ndarray, nested: bool) -> np.ndarray:
     """int8[n, 512]: node of the data behind each leaf entry of tables of a Tree, -1 unknown."""
     from ..kernels.data_nodes import read_nodes
     from ..kernels.entries import CODES
 
     out = np.empty((len(tables), 512), np.int8)
     entries, level, code = read_only(tree.entries), read_only(tree.level), CODES[tree.encoding]
-    read_nodes(entries, tables.astype(np.int64), level, code, frames(world, nested), out)
+    read_nodes(entries, tables.astype(np.int64), level, code, frames(site, nested), out)
     return out
 
 
-def count_children(world: "World", tree: Tree, skip: np.ndarray, nested: bool) -> np.ndarray:
+def count_children(site: Site, tree: Tree, skip: np.ndarray, nested: bool) -> np.ndarray:
     """int16[T, nodes]: leaf entries of each table of a Tree with data on each node; zeros where skip[t]."""
     from ..kernels.data_nodes import count_nodes
     from ..kernels.entries import CODES
 
-    counts = np.zeros((len(tree), world.nodes), np.int16)
+    counts = np.zeros((len(tree), site.nodes), np.int16)
     entries, level, code = read_only(tree.entries), read_only(tree.level), CODES[tree.encoding]
-    count_nodes(entries, level, code, frames(world, nested), skip, counts)
+    count_nodes(entries, level, code, frames(site, nested), skip, counts)
     return counts
 
 
-def frames(world: "World", nested: bool) -> "Frames":
+def frames(site: Site, nested: bool) -> "Frames":
     """kernels.data_nodes.Frames; nodes the machine lacks, and a native capture's only one, are unknown."""
     from ..kernels.data_nodes import Frames
     from ..kernels.entries import CODES
 
-    space = world.space
+    space = site.space
     topology = space.snapshot.topology
     told = not (space.native and len(topology) < 2)
     nodes = topology.nodes if told else ()
     ranges = sorted((int(a), int(b), node.id) for node in nodes for a, b in node.frames)
     start, end, node = np.array(ranges, np.int64).reshape(-1, 3).T.copy()
-    node = np.where((node >= 0) & (node < world.sockets), node * world.domains, UNKNOWN_NODE)
+    node = np.where((node >= 0) & (node < site.sockets), node * site.domains, UNKNOWN_NODE)
     if not nested:
         none = np.zeros((0, 512), np.uint64)
         behind = np.zeros(0, np.int32), read_only(none), read_only(np.zeros(0, np.uint8)), 0
@@ -98,9 +98,9 @@ def frames(world: "World", nested: bool) -> "Frames":
     return Frames(start, end, node.astype(np.int16), *behind)
 
 
-def _host_nodes(world: "World", rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+def _host_nodes(site: Site, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     """(int8[H, 512], int32[T]): the host's tables that map data or tables of the rows."""
-    space, tables = world.space, world.space.tables
+    space, tables = site.space, site.space.tables
     touched = np.zeros(len(tables.level), bool)
     if not space.native:
         touched[_host_tables(space, rows.leaf[rows.leaf < space.guest_tables])] = True
@@ -116,7 +116,7 @@ def _host_nodes(world: "World", rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     host_row[ids] = np.arange(len(ids))
     if not len(ids):
         return np.zeros((0, 512), np.int8), host_row
-    return nodes_behind(world, space.snapshot.nested, ids - space.guest_tables, nested=False), host_row
+    return nodes_behind(site, space.snapshot.nested, ids - space.guest_tables, nested=False), host_row
 
 
 def _host_tables(space: AddressSpace, leaves: np.ndarray) -> np.ndarray:
@@ -134,14 +134,14 @@ def _host_tables(space: AddressSpace, leaves: np.ndarray) -> np.ndarray:
     return np.flatnonzero(found)
 
 
-def _first_touch(world: "World", rows: Rows, node: np.ndarray) -> None:
+def _first_touch(site: Site, rows: Rows, node: np.ndarray) -> None:
     """Pages that are nowhere are where the first walk to them comes from."""
     from ..kernels.data_nodes import first_touch
 
-    stream, placement = world.stream, world.placement
+    stream, placement = site.stream, site.placement
     chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
     offset = np.ascontiguousarray(stream.offset, np.int64)
-    first_touch(read_only(stream.page), offset, chunk_node, rows.of_region, world.space.regions.slot, node)
+    first_touch(read_only(stream.page), offset, chunk_node, rows.of_region, site.space.regions.slot, node)
 
 
 def _rewind(

@@ -1,0 +1,106 @@
+"""A capture on a machine before any event is looked at: its address space, and the walks of its trace."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from ..core.machine import Machine
+from ..core.snapshot import Snapshot
+from ..core.trace import Trace
+from ..core.walks import Placement, WalkStream
+from .address_space import AddressSpace, address_space
+from .moves import NOTHING_MOVES, Moves
+from .tlb_filter import filter_trace
+
+
+class Effort(NamedTuple):
+    """How passes are made; results do not depend on it."""
+
+    threads: int = 1
+    cache_dir: str | PathLike[str] | None = None  # where walk streams are kept
+    progress: Callable[[int], None] | None = None  # called with the touches of each batch of the TLB filter
+
+
+DEFAULT_EFFORT = Effort()
+
+
+@dataclass(frozen=True)
+class Site:
+    """A Snapshot and a Trace on a Machine whose CPUs the threads were placed on.
+
+    domains  NUMA nodes of `machine` on one socket: replicas and shootdowns go by node, locality by socket
+    moves    how data pages move while the trace runs
+    origin   the Site this one was reshaped from
+    """
+
+    snapshot: Snapshot
+    trace: Trace
+    machine: Machine
+    placement: Placement
+    effort: Effort = DEFAULT_EFFORT
+    domains: int = 1
+    moves: Moves = NOTHING_MOVES
+    origin: Self | None = None
+
+    @property
+    def captured(self) -> Self:
+        """The Site before any reshaping."""
+        return self if self.origin is None else self.origin.captured
+
+    @property
+    def refiltered(self) -> bool:
+        """Whether touches miss the TLB otherwise than on the Site that this one was reshaped from."""
+        return self.traced and self.origin is not None and not self._same_touches(self.origin)
+
+    @property
+    def nodes(self) -> int:
+        return self.machine.nodes
+
+    @property
+    def sockets(self) -> int:
+        return self.machine.nodes // self.domains
+
+    @property
+    def traced(self) -> bool:
+        """Whether there is a trace at all; without one every mapped page counts once for each node."""
+        return bool(self.placement.how)
+
+    @cached_property
+    def readers(self) -> tuple[int, ...]:
+        """Sorted nodes on which threads run."""
+        return tuple(sorted(set(self.placement.cpu_node[self.placement.chunk_cpu].tolist())))
+
+    @cached_property
+    def space(self) -> AddressSpace:
+        if self.origin is not None and self.origin.snapshot is self.snapshot:
+            return self.origin.space
+        return address_space(self.snapshot, self.trace.regions)
+
+    @cached_property
+    def stream(self) -> WalkStream:
+        """WalkStream; that of the Site it was reshaped from where page sizes are the same."""
+        if not self.traced:
+            return WalkStream(
+                np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(1, np.int64), np.zeros((0, 3))
+            )
+        if self.origin is not None and self._same_touches(self.origin):
+            return self.origin.stream
+        threads, cache_dir, progress = self.effort
+        return filter_trace(
+            self.trace,
+            self.space,
+            self.placement,
+            self.machine.tlb,
+            threads=threads,
+            cache_dir=cache_dir,
+            progress=progress,
+        )
+
+    def _same_touches(self, before: "Site") -> bool:
+        same = before.trace is self.trace and before.machine.tlb == self.machine.tlb
+        same = same and before.placement.chunk_cpu is self.placement.chunk_cpu
+        return same and np.array_equal(before.space.regions.tlb_level, self.space.regions.tlb_level)
