@@ -12,7 +12,7 @@ from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
-from ptanalyze.cost.result import frame
+
 from ptanalyze.formats.snapshot_file import read_snapshot, write_snapshot
 from replay_cases import HEAP, cases
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine

@@ -67,7 +67,8 @@ class Findings:
     """Findings as they come, and again as often as asked for."""
 
     def __init__(self, coming: Iterator[Finding]) -> None:
-        self.coming, self.known = coming, list[Finding]()
+        self.coming = coming
+        self.known: list[Finding] = []
 
     def __iter__(self) -> Iterator[Finding]:
         yield from self.known
