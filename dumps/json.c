@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* snapshot.json, as analyzer/ptanalyze/formats/snapshot_file.py reads it. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
-#include "dump.h"
+#include "json.h"
+#include "output.h"
 
 const char *truth(bool value)
 {

@@ -7,7 +7,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include "file.bpf.h"
-#include "kvm.h"
+#include "kvm_shared.h"
 
 #define KNOWN __attribute__((preserve_access_index))
 #define ABSENT (~0ULL)

@@ -6,11 +6,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "vm.h"
+#include "kvm.h"
+#include "output.h"
 #include "ptdump.skel.h"
 
 #define MOST_SLOTS 65536 /* KVM_MEM_SLOTS_NUM is below it */

@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "dump.h"
+#include "output.h"
+#include "proc.h"
 
 #define STAT_PROCESSOR 39 /* proc(5) */
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */

@@ -13,7 +13,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "dump.h"
+#include "output.h"
+#include "stop.h"
 
 #define WAIT_SECONDS 2.0
 

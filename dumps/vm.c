@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* `ptdump vm`: the tables that translate a VM's memory, read like a process's, from its roots in KVM. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "json.h"
+#include "kvm.h"
+#include "output.h"
+#include "roots.h"
+#include "together.h"
 #include "vm.h"
+#include "vm_json.h"
 
 #define TRIES 50  /* to find a root, 0.1 s */
 #define SHARED 16 /* how often a shadow table may on average be reached; a hostile guest could make it 512^3 */
