@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ["dumps"]
+PARTS = ["dumps", "pintool"]
 WITHOUT_OBJECTS = {"chase", "pingpong", "pin_tool"}  # programs of one file; what `make native` does not build
 
 pytestmark = pytest.mark.native
