@@ -56,3 +56,10 @@ def test_includes_run_in_no_circle(part):
         quoted = set(re.findall(r'^#include "(\w+)\.h"', path.read_text(), re.MULTILINE))
         includes.setdefault(path.stem, set()).update(quoted - {path.stem})
     TopologicalSorter(includes).prepare()
+
+
+def test_flags_given_to_make_join_our_own():
+    command = ["make", "-n", "-B", "-C", ROOT / "dumps", "CC=cc", "CFLAGS=-O1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    compiled = [line.split() for line in done.stdout.splitlines() if line.startswith("cc ")]
+    assert compiled and all({"-O1", "-std=gnu11", "-Ibuild"} <= set(words) for words in compiled)
