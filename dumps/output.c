@@ -90,6 +90,7 @@ void output_begin(const char *path)
 		fail(EXIT_WRONG_USE, "%s: not empty; give a new directory", path);
 	for (const int *number = (const int[]){ SIGINT, SIGTERM, SIGHUP, 0 }; *number; number++)
 		signal(*number, on_signal);
+	signal(SIGXFSZ, SIG_IGN); /* beyond RLIMIT_FSIZE write() then fails with EFBIG */
 }
 
 int output_file(const char *name)

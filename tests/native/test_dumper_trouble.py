@@ -180,7 +180,6 @@ def test_an_empty_directory_is_used_and_its_files_are_private(big, tmp_path):
 
 
 def limit_files():
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
 
