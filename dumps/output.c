@@ -93,16 +93,17 @@ void output_begin(const char *path)
 	signal(SIGXFSZ, SIG_IGN); /* beyond RLIMIT_FSIZE write() then fails with EFBIG */
 }
 
+/* The name counts from when the file is ours: fail() must not remove what another ptdump made. */
 int output_file(const char *name)
 {
 	int i = output.count;
 
 	snprintf(output.names[i], sizeof(output.names[i]), "%s", name);
 	snprintf(output.temporary[i], sizeof(output.temporary[i]), "%s.tmp", name);
-	output.count = i + 1;
 	output.files[i] = openat(output.directory, output.temporary[i], O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (output.files[i] < 0)
 		fail(EXIT_WRONG_USE, "%s/%s: %s", output.path, name, strerror(errno));
+	output.count = i + 1;
 	return output.files[i];
 }
 

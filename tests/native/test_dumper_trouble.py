@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from native.dumping import PTDUMP, assert_closed, build, ptdump, running, state, wait_for
+from native.dumping import PROGRAMS, PTDUMP, assert_closed, build, ptdump, running, state, wait_for
 from ptanalyze.errors import PartialDataError, UsageError
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.recording.dump import dump_process
@@ -162,6 +162,15 @@ def test_a_directory_with_something_in_it_is_left_alone(big, tmp_path):
     (tmp_path / "mine").write_text("mine")
     assert_refused(ptdump(big, tmp_path), 2, "not empty")
     assert os.listdir(tmp_path) == ["mine"]
+
+
+def test_a_file_that_another_dump_made_first_is_left_to_it(big, tmp_path):
+    library = tmp_path / "quicker.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, PROGRAMS / "quicker.c"], check=True)
+    (tmp_path / "d").mkdir()
+    done = ptdump(big, tmp_path / "d", env={**os.environ, "LD_PRELOAD": str(library)})
+    assert_refused(done, 2, "File exists")
+    assert [path.read_text() for path in (tmp_path / "d").iterdir()] == ["theirs"]
 
 
 def test_a_name_full_of_punctuation_is_kept(programs, tmp_path):
