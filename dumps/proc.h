@@ -11,9 +11,11 @@ struct process {
 	pid_t pid;
 	uid_t uid;
 	char comm[64];
+	int pidfd; /* of the process that /proc/PID showed when it was opened; -errno of a thread's number */
 	int directory, pagemap; /* /proc/PID, /proc/PID/pagemap */
 };
 void process_open(struct process *process, pid_t pid);
+int process_signal(const struct process *process, int number);
 char process_state(int directory);
 void process_faults(const struct process *process, uint64_t *minor, uint64_t *major);
 int thread_cpu(const struct process *process, int tid);

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +72,37 @@ def test_a_process_that_was_stopped_before_stays_stopped(big, tmp_path):
         assert state(big) == "T" and read_snapshot(tmp_path / "d").facts["stopped_before"]
     finally:
         os.kill(big, signal.SIGCONT)
+
+
+def a_stranger_with_the_number_of(process):
+    """Ends the process and starts another one that gets its number."""
+    process.kill()
+    process.wait()
+    for _ in range(50):
+        Path("/proc/sys/kernel/ns_last_pid").write_text(str(process.pid - 1))
+        stranger = subprocess.Popen(["sleep", "60"])
+        if stranger.pid == process.pid:
+            return stranger
+        stranger.kill()
+        stranger.wait()
+    raise AssertionError(f"PID {process.pid} cannot be had again")
+
+
+def test_a_stranger_who_got_the_number_is_not_stopped(tmp_path):
+    process = subprocess.Popen(["sleep", "60"])
+    command = [PTDUMP, "process", str(process.pid), "-o", tmp_path / "d", "--stop"]
+    dumper = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert wait_for((tmp_path / "d").exists)  # /proc/PID is open by now, nothing is stopped yet
+    dumper.send_signal(signal.SIGSTOP)
+    stranger = a_stranger_with_the_number_of(process)
+    try:
+        dumper.send_signal(signal.SIGCONT)
+        _, said = dumper.communicate(timeout=60)
+        assert os.waitid(os.P_PID, stranger.pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG) is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+    assert dumper.returncode == 3 and "ended" in said and not (tmp_path / "d").exists()
 
 
 @pytest.mark.parametrize("bpf", [True, False])
