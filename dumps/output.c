@@ -23,6 +23,8 @@ static struct {
 	bool made;
 } output = { .directory = -1 };
 
+static void (*last_call)(void);
+
 double monotonic_seconds(void)
 {
 	struct timespec now;
@@ -44,6 +46,19 @@ static void remove_everything(void)
 	output.made = false;
 }
 
+void before_end(void (*last)(void))
+{
+	last_call = last;
+}
+
+/* Async-signal-safe. */
+static void clean_up(void)
+{
+	if (last_call)
+		last_call();
+	remove_everything();
+}
+
 void fail(int code, const char *format, ...)
 {
 	va_list arguments;
@@ -54,13 +69,13 @@ void fail(int code, const char *format, ...)
 	vfprintf(stderr, format, arguments);
 	va_end(arguments);
 	fputc('\n', stderr);
-	remove_everything();
+	clean_up();
 	exit(code);
 }
 
 static void on_signal(int number)
 {
-	remove_everything();
+	clean_up();
 	_exit(128 + number);
 }
 

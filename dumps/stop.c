@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A guardian process continues what we stopped. It waits for its pipe to close, which the kernel does when we
- * end, however we end; it has left our session and ignores what can be ignored.
+ * end, however we end; it has left our session and ignores what can be ignored. Unless we are killed we continue
+ * the process ourselves: the guardian may have been killed, or stopped.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -15,6 +16,13 @@
 #include "stop.h"
 
 #define WAIT_SECONDS 2.0
+
+static const struct process *held; /* the process that we stopped */
+
+static void let_go(void)
+{
+	process_signal(held, SIGCONT);
+}
 
 static void guard(const struct process *process, int pipe, int dumper)
 {
@@ -69,6 +77,8 @@ void stop_process(struct stop *stop, const struct process *process)
 		guard(process, ends[0], ends[1]);
 	close(ends[0]);
 	stop->pipe = ends[1];
+	held = process;
+	before_end(let_go);
 	if (process_signal(process, SIGSTOP)) {
 		if (errno == ESRCH)
 			fail(EXIT_PARTIAL, "PID %d: ended before it could be stopped; nothing was kept", process->pid);
@@ -83,6 +93,9 @@ void continue_process(struct stop *stop)
 	stop->seconds = monotonic_seconds() - stop->since;
 	if (!stop->guardian)
 		return;
+	let_go();
+	before_end(NULL);
+	kill(stop->guardian, SIGKILL);
 	close(stop->pipe);
 	waitpid(stop->guardian, NULL, 0);
 	stop->guardian = 0;

@@ -54,6 +54,17 @@ def test_the_target_goes_on_and_no_file_stays_when_the_dumper_is_interrupted(big
     assert wait_for(lambda: state(big) == "S") and not (tmp_path / "d").exists()
 
 
+@pytest.mark.parametrize("interrupt", [0, signal.SIGTERM])
+def test_the_target_goes_on_when_its_guardian_is_killed(big, tmp_path, interrupt):
+    dumper = subprocess.Popen([PTDUMP, "process", str(big), "-o", tmp_path / "d", "--stop", "--verify"])
+    assert wait_for(lambda: state(big) == "T")
+    (guardian,) = Path(f"/proc/{dumper.pid}/task/{dumper.pid}/children").read_text().split()
+    os.kill(int(guardian), signal.SIGKILL)
+    dumper.send_signal(interrupt)
+    assert dumper.wait() == (128 + interrupt if interrupt else 0)
+    assert wait_for(lambda: state(big) == "S")
+
+
 def test_the_target_goes_on_when_python_is_killed_while_it_pauses_it(big):
     code = f"import time\nfrom ptanalyze.recording.pause import paused\nwith paused({big}): time.sleep(60)"
     python = subprocess.Popen([sys.executable, "-c", code])
