@@ -38,6 +38,27 @@ def assert_refused(done, code, what):
     assert done.stderr.startswith("ptdump: ") and done.stderr.count("\n") == 1
 
 
+def guardian(dumper):
+    """PID of the process that continues the target when the dumper is killed, 0 when there is none."""
+    return int(Path(f"/proc/{dumper.pid}/task/{dumper.pid}/children").read_text() or 0)
+
+
+def held(pid, tmp_path, moment):
+    """(ptdump --stop, its directory), itself stopped at a moment that is over soon: tried until it is met."""
+    for attempt in range(50):
+        directory = tmp_path / f"d{attempt}"
+        command = [PTDUMP, "process", str(pid), "-o", directory, "--stop", "--verify", "-q"]
+        dumper = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        wait_for(lambda: state(dumper.pid) == "Z" or moment(dumper, directory))  # noqa: B023
+        dumper.send_signal(signal.SIGSTOP)
+        wait_for(lambda: state(dumper.pid) in "TZ")  # noqa: B023
+        if state(dumper.pid) == "T" and moment(dumper, directory):
+            return dumper, directory
+        dumper.kill()
+        dumper.communicate()
+    raise AssertionError("the moment was never met")
+
+
 def test_the_target_goes_on_when_the_dumper_is_killed(big, tmp_path):
     dumper = subprocess.Popen([PTDUMP, "process", str(big), "-o", tmp_path / "d", "--stop", "--verify"])
     assert wait_for(lambda: state(big) == "T")
@@ -56,12 +77,12 @@ def test_the_target_goes_on_and_no_file_stays_when_the_dumper_is_interrupted(big
 
 @pytest.mark.parametrize("interrupt", [0, signal.SIGTERM])
 def test_the_target_goes_on_when_its_guardian_is_killed(big, tmp_path, interrupt):
-    dumper = subprocess.Popen([PTDUMP, "process", str(big), "-o", tmp_path / "d", "--stop", "--verify"])
-    assert wait_for(lambda: state(big) == "T")
-    (guardian,) = Path(f"/proc/{dumper.pid}/task/{dumper.pid}/children").read_text().split()
-    os.kill(int(guardian), signal.SIGKILL)
+    dumper, _ = held(big, tmp_path, lambda dumper, _: guardian(dumper) and state(big) == "T")
+    os.kill(guardian(dumper), signal.SIGKILL)
     dumper.send_signal(interrupt)
-    assert dumper.wait() == (128 + interrupt if interrupt else 0)
+    dumper.send_signal(signal.SIGCONT)
+    dumper.communicate(timeout=60)
+    assert dumper.returncode == (128 + interrupt if interrupt else 0)
     assert wait_for(lambda: state(big) == "S")
 
 
@@ -101,10 +122,8 @@ def a_stranger_with_the_number_of(process):
 
 def test_a_stranger_who_got_the_number_is_not_stopped(tmp_path):
     process = subprocess.Popen(["sleep", "60"])
-    command = [PTDUMP, "process", str(process.pid), "-o", tmp_path / "d", "--stop"]
-    dumper = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert wait_for((tmp_path / "d").exists)  # /proc/PID is open by now, nothing is stopped yet
-    dumper.send_signal(signal.SIGSTOP)
+    # the directory exists when /proc/PID is open, the guardian when the process is about to be stopped
+    dumper, directory = held(process.pid, tmp_path, lambda dumper, at: at.exists() and not guardian(dumper))
     stranger = a_stranger_with_the_number_of(process)
     try:
         dumper.send_signal(signal.SIGCONT)
@@ -113,7 +132,7 @@ def test_a_stranger_who_got_the_number_is_not_stopped(tmp_path):
     finally:
         stranger.kill()
         stranger.wait()
-    assert dumper.returncode == 3 and "ended" in said and not (tmp_path / "d").exists()
+    assert dumper.returncode == 3 and "ended" in said and not directory.exists()
 
 
 @pytest.mark.parametrize("bpf", [True, False])
