@@ -2,7 +2,8 @@
 
 import msgspec
 
-from ptanalyze.analysis.whatif import whatif
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.machine import load_costs, load_machine
 from strategies import small_machine
 
@@ -19,7 +20,9 @@ def cold_machine():
 def ask(snapshot, *names, params=None, trace=None, machine=None):
     """[Result]: linux's, then those of the policies, all with the same parameters."""
     policies = [(name, params or {}) for name in names]
-    return whatif(
-        snapshot, trace, machine or cold_machine(), policies, costs=COSTS, placement="round-robin",
-        baseline="linux",
-    )  # fmt: skip
+    return replay_snapshot(
+        snapshot,
+        trace,
+        policies,
+        Setup.of(machine=machine or cold_machine(), costs=COSTS, threads_on="round-robin", baseline="linux"),
+    )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from ptanalyze.analysis.replay import replay, start
+from ptanalyze.analysis.runs import replay_walks, start
 from ptanalyze.core.trace import Event
 from ptanalyze.core.walks import WalkStream
 from ptanalyze.kernels.replay import EVENT_KINDS
@@ -66,7 +66,7 @@ def run(case, name, params=None, batch=1 << 20, threads=1):
     plan = plan_for(name, params)
     world = plan.reshape(world_of(case, threads))
     done = start(plan, world)
-    replay([done], world, world.reads(batch))
+    replay_walks([done], world, world.reads(batch))
     return done
 
 

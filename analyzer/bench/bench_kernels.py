@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ptanalyze.analysis.classify import classify
+from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.core.arrays import read_only
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
@@ -56,7 +56,7 @@ def rates(name, count, seconds, numpy_seconds, read_bytes, bandwidth, note):
 def bench_classify(two_dimensional, bandwidth):
     shot = snapshot(two_dimensional)
     space = address_space(shot, np.zeros(0, np.uint64))
-    classify(space)
+    classify_pages(space)
     entries, first = shot.guest.entries, len(shot.guest) - TABLES
     node = shot.guest.node
     pages = TABLES * 512
@@ -76,7 +76,7 @@ def bench_classify(two_dimensional, bandwidth):
     plain = best(numpy_nested if two_dimensional else numpy_native, 1)
     read = entries.nbytes * dimensions
     results = rates(
-        name, pages, best(lambda: classify(space)), plain, read, bandwidth, "guest PTEs, host read too"
+        name, pages, best(lambda: classify_pages(space)), plain, read, bandwidth, "guest PTEs, host read too"
     )
     return results + (bench_count_nested(space, plain, bandwidth) if two_dimensional else [])
 

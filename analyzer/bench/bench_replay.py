@@ -5,7 +5,7 @@ from statistics import median
 
 import numpy as np
 
-from ptanalyze.analysis.replay import start
+from ptanalyze.analysis.runs import start
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace

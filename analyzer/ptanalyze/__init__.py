@@ -5,9 +5,9 @@
 
 Every question of the command line is a function here that returns a tidy pandas.DataFrame; `plots` draws
 them. A capture is a directory, a Capture from `load`, or None: the newest capture here, else the bundled
-sample. A machine is a name of `list_machines`, a TOML file or a Machine. Every table has attrs with plain
-values: "units" {column: unit}, "notes" (what a reader should know, line by line), "provenance" (what makes it
-reproducible).
+sample. A machine is a name of `list_machines`, a TOML file or a Machine. A Setup holds the machine, its costs
+and all other options of a replay. Every table has attrs with plain values: "units" {column: unit}, "notes"
+(what a reader should know, line by line), "provenance" (what makes it reproducible).
 
 All functions raise core.errors.UsageError for what cannot be asked (it names the parameter and the way out),
 and core.errors.CaptureError for a damaged capture. How the numbers come about: docs/data-path.md.
@@ -19,10 +19,18 @@ from typing import TYPE_CHECKING, Any
 from .core.version import __version__
 
 if TYPE_CHECKING:
-    from .analysis.captures import classify, fragmentation, page_tables, walk
+    from .analysis.advise import advise
     from .analysis.catalogue import list_machines, list_policies
-    from .analysis.replays import advise, compare, reads, replay, sweep, timeline, whatif
+    from .analysis.classify import classify
+    from .analysis.compare import compare
+    from .analysis.fragmentation import fragmentation
+    from .analysis.page_tables import page_tables
     from .analysis.run_time import calibrate, predict
+    from .analysis.setup import Setup
+    from .analysis.sweep import sweep
+    from .analysis.timeline import timeline
+    from .analysis.walk import walk
+    from .analysis.whatif import reads, replay, whatif
     from .capture.synth.synth import synth
     from .formats.capture import load
     from .show import plots
@@ -30,18 +38,19 @@ if TYPE_CHECKING:
 
 API = {  # name -> the module that defines it, imported when the name is first asked for
     "load": "formats.capture",
-    "classify": "analysis.captures",
-    "whatif": "analysis.replays",
-    "replay": "analysis.replays",
-    "reads": "analysis.replays",
-    "timeline": "analysis.replays",
-    "sweep": "analysis.replays",
-    "compare": "analysis.replays",
-    "advise": "analysis.replays",
+    "Setup": "analysis.setup",
+    "classify": "analysis.classify",
+    "whatif": "analysis.whatif",
+    "replay": "analysis.whatif",
+    "reads": "analysis.whatif",
+    "timeline": "analysis.timeline",
+    "sweep": "analysis.sweep",
+    "compare": "analysis.compare",
+    "advise": "analysis.advise",
     "report": "show.report.write",
-    "fragmentation": "analysis.captures",
-    "walk": "analysis.captures",
-    "page_tables": "analysis.captures",
+    "fragmentation": "analysis.fragmentation",
+    "walk": "analysis.walk",
+    "page_tables": "analysis.page_tables",
     "calibrate": "analysis.run_time",
     "predict": "analysis.run_time",
     "synth": "capture.synth.synth",
@@ -50,6 +59,7 @@ API = {  # name -> the module that defines it, imported when the name is first a
     "plots": "show",
 }
 __all__ = [
+    "Setup",
     "__version__",
     "advise",
     "calibrate",

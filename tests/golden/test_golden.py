@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ptanalyze.analysis.locality import walk_locality
-from ptanalyze.analysis.whatif import whatif
+from ptanalyze.analysis.classify import walk_locality
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.bundled import bundled
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.capture import open_capture
@@ -50,11 +51,11 @@ def sample():
 
 
 def counts(capture, machine, policies, cache_dir):
-    results = whatif(
+    results = replay_snapshot(
         capture.snapshot,
         capture.trace,
-        load_machine(machine),
         [(name, {}) for name in policies],
+        Setup.of(machine=load_machine(machine)),
         cache_dir=cache_dir,
     )
     rows = [{key: result.row()[key] for key in COUNTS} for result in results]
@@ -84,7 +85,7 @@ def test_every_policy_has_a_golden_answer():
 
 
 def test_the_walks_classes_are_as_stored(sample):
-    seen, _ = walk_locality(sample, load_machine("vmitosis-cascade-lake"), by="thread")
+    seen, _ = walk_locality(sample, Setup.of(machine=load_machine("vmitosis-cascade-lake")), by="thread")
     rows = [
         [str(group), int(socket), kind, int(count)] for group, socket, kind, count, _ in seen.frame().values
     ]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ptanalyze.analysis.classify import classify
+from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.capture.check import FAILED, check_capture
 from ptanalyze.capture.vm.join import join
 from ptanalyze.core import pte as entries
@@ -144,7 +144,7 @@ def test_host_and_guest_join_into_one_capture_that_classifies_as_raw_memory_says
     for table, frames in leaf_frames(nested.inside.guest):
         behind = translate(host.tree, frames.astype(np.uint64) << np.uint64(12))[2]
         np.add.at(counts, (node[table], host.tree.node[behind]), 1)
-    found = classify(address_space(snapshot, np.zeros(0, np.uint64))).counts
+    found = classify_pages(address_space(snapshot, np.zeros(0, np.uint64))).counts
     assert (found[0] == counts).all()
 
 

@@ -9,10 +9,11 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from native.dumping import PTDUMP, assert_closed, build, ptdump, running, state, wait_for
+from native.dumping import PROGRAMS, PTDUMP, assert_closed, build, ptdump, running, state, wait_for
 from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.snapshot_file import read_snapshot
@@ -53,6 +54,17 @@ def test_the_target_goes_on_and_no_file_stays_when_the_dumper_is_interrupted(big
     assert wait_for(lambda: state(big) == "S") and not (tmp_path / "d").exists()
 
 
+@pytest.mark.parametrize("interrupt", [0, signal.SIGTERM])
+def test_the_target_goes_on_when_its_guardian_is_killed(big, tmp_path, interrupt):
+    dumper = subprocess.Popen([PTDUMP, "process", str(big), "-o", tmp_path / "d", "--stop", "--verify"])
+    assert wait_for(lambda: state(big) == "T")
+    (guardian,) = Path(f"/proc/{dumper.pid}/task/{dumper.pid}/children").read_text().split()
+    os.kill(int(guardian), signal.SIGKILL)
+    dumper.send_signal(interrupt)
+    assert dumper.wait() == (128 + interrupt if interrupt else 0)
+    assert wait_for(lambda: state(big) == "S")
+
+
 def test_the_target_goes_on_when_python_is_killed_while_it_pauses_it(big):
     code = f"import time\nfrom ptanalyze.capture.live.pause import paused\nwith paused({big}): time.sleep(60)"
     python = subprocess.Popen([sys.executable, "-c", code])
@@ -71,6 +83,37 @@ def test_a_process_that_was_stopped_before_stays_stopped(big, tmp_path):
         assert state(big) == "T" and read_snapshot(tmp_path / "d").facts["stopped_before"]
     finally:
         os.kill(big, signal.SIGCONT)
+
+
+def a_stranger_with_the_number_of(process):
+    """Ends the process and starts another one that gets its number."""
+    process.kill()
+    process.wait()
+    for _ in range(50):
+        Path("/proc/sys/kernel/ns_last_pid").write_text(str(process.pid - 1))
+        stranger = subprocess.Popen(["sleep", "60"])
+        if stranger.pid == process.pid:
+            return stranger
+        stranger.kill()
+        stranger.wait()
+    raise AssertionError(f"PID {process.pid} cannot be had again")
+
+
+def test_a_stranger_who_got_the_number_is_not_stopped(tmp_path):
+    process = subprocess.Popen(["sleep", "60"])
+    command = [PTDUMP, "process", str(process.pid), "-o", tmp_path / "d", "--stop"]
+    dumper = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert wait_for((tmp_path / "d").exists)  # /proc/PID is open by now, nothing is stopped yet
+    dumper.send_signal(signal.SIGSTOP)
+    stranger = a_stranger_with_the_number_of(process)
+    try:
+        dumper.send_signal(signal.SIGCONT)
+        _, said = dumper.communicate(timeout=60)
+        assert os.waitid(os.P_PID, stranger.pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG) is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+    assert dumper.returncode == 3 and "ended" in said and not (tmp_path / "d").exists()
 
 
 @pytest.mark.parametrize("bpf", [True, False])
@@ -164,6 +207,15 @@ def test_a_directory_with_something_in_it_is_left_alone(big, tmp_path):
     assert os.listdir(tmp_path) == ["mine"]
 
 
+def test_a_file_that_another_dump_made_first_is_left_to_it(big, tmp_path):
+    library = tmp_path / "quicker.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, PROGRAMS / "quicker.c"], check=True)
+    (tmp_path / "d").mkdir()
+    done = ptdump(big, tmp_path / "d", env={**os.environ, "LD_PRELOAD": str(library)})
+    assert_refused(done, 2, "File exists")
+    assert [path.read_text() for path in (tmp_path / "d").iterdir()] == ["theirs"]
+
+
 def test_a_name_full_of_punctuation_is_kept(programs, tmp_path):
     name = 'a"b\\ c) S'
     shutil.copy(programs / "dump_target", tmp_path / name)
@@ -180,7 +232,6 @@ def test_an_empty_directory_is_used_and_its_files_are_private(big, tmp_path):
 
 
 def limit_files():
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
 

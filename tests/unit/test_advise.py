@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given, settings
 
-from ptanalyze.analysis.advise import Budget, advise, candidates
+from ptanalyze.analysis.advise import Budget, advise_world, candidates
+from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.workload import workload
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs, load_machine
@@ -52,10 +53,10 @@ def test_sharing_is_counted_table_by_table_as_by_hand(case):
 
 def test_the_fastest_comes_first_and_what_is_over_the_budget_last():
     world = captured([(0, VAS), (1, VAS * 200)])
-    free = advise(world, Budget(), COSTS)
+    free = advise_world(world, Budget(), Setup.of(machine=world.machine, costs=COSTS))
     times = [one.result.price.speedup.middle for one in free.ranked]
     assert times == sorted(times, reverse=True) and not any(one.over for one in free.ranked)
-    poor = advise(world, Budget(bytes=0), COSTS)
+    poor = advise_world(world, Budget(bytes=0), Setup.of(machine=world.machine, costs=COSTS))
     split = [bool(one.over) for one in poor.ranked]
     assert split == sorted(split) and any(split)
     assert all(one.extra_bytes > 0 for one in poor.ranked if one.over)
@@ -64,10 +65,14 @@ def test_the_fastest_comes_first_and_what_is_over_the_budget_last():
 
 def test_the_sentence_names_the_best_policy_within_the_budget_and_why():
     world = captured([(0, VAS), (1, VAS * 200)])
-    report = advise(world, Budget(), COSTS)
+    report = advise_world(world, Budget(), Setup.of(machine=world.machine, costs=COSTS))
     assert report.ranked[0].result.policy in report.sentence
     assert "remote" in report.sentence and "\n" not in report.sentence
-    nothing = advise(captured([(0, VAS)], nodes=1), Budget(), COSTS)
+    nothing = advise_world(
+        captured([(0, VAS)], nodes=1),
+        Budget(),
+        Setup.of(machine=captured([(0, VAS)], nodes=1).machine, costs=COSTS),
+    )
     assert "stay with first-touch" in nothing.sentence
 
 
@@ -75,7 +80,9 @@ def test_what_the_capture_lacks_rules_policies_out_by_name():
     allowed, refused = candidates(captured([(0, VAS)]))
     assert "mitosis" in {plan.name for plan in allowed}
     assert "nested tables" in refused["vmitosis-replicate"]
-    report = advise(captured(None, host=[]), Budget(), COSTS)
+    report = advise_world(
+        captured(None, host=[]), Budget(), Setup.of(machine=captured(None, host=[]).machine, costs=COSTS)
+    )
     assert "hydra" in report.refused and "first-touch" in report.refused
     assert "vmitosis-replicate" in {one.result.policy for one in report.ranked}
     assert report.workload.name == "unknown"

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.analysis.whatif import whatif
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
@@ -71,7 +72,12 @@ def asked(calibration, host=None):
     pages = [(va, k) for k, va in enumerate(vas)]
     snapshot = build_snapshot(pages, host, table_nodes=(1,), vmas=[(HEAP, HEAP + 8 * PAGE, "h")])
     trace = build_trace([(0, vas)], [(0, 0, Event.ROI_START, (), 0)])
-    return whatif(snapshot, trace, small_machine(2), [("mitosis", {})], costs=COSTS, calibration=calibration)
+    return replay_snapshot(
+        snapshot,
+        trace,
+        [("mitosis", {})],
+        Setup.of(machine=small_machine(2), costs=COSTS, calibration=calibration),
+    )
 
 
 def test_the_what_if_names_the_calibrated_run():

@@ -12,7 +12,7 @@ from test_walker import every_touch_walks
 
 from naive.classify import classify as naive_classify
 from naive.classify import host_node, leaves, vma_of
-from ptanalyze.analysis.classify import Classification, classify, classify_walks
+from ptanalyze.analysis.leaf_classes import Classification, classify_pages, classify_walks
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.world.address_space import address_space
@@ -53,7 +53,7 @@ def test_every_mapped_page_is_counted_where_the_naive_translation_finds_it(data,
         for (_, guest, host), count in expected.items():
             merged[0, guest, host] += count
         expected = merged
-    result = classify(address_space(snapshot, NOWHERE), weight=weight, by=by)
+    result = classify_pages(address_space(snapshot, NOWHERE), weight=weight, by=by)
     unmapped = sum(count for (_, _, host), count in expected.items() if host == "unmapped")
     assert as_counter(result) == Counter({key: n for key, n in expected.items() if key[2] != "unmapped"})
     assert result.unresolved.get("guest leaf unmapped in the host", 0) == unmapped
@@ -127,53 +127,55 @@ def test_figure_2_of_vmitosis_uniform_placement_on_4_nodes_is_one_sixteenth_loca
     space = address_space(snapshot, NOWHERE)
     for k in range(16):
         snapshot.host.node[space.host_of[k] - space.guest_tables] = k // 4
-    result = classify(address_space(snapshot, NOWHERE))
+    result = classify_pages(address_space(snapshot, NOWHERE))
     assert result.by_class()[0].tolist() == [[1, 3, 3, 9]] * 4
     assert set(result.unresolved.values()) == {0}
 
 
 def test_a_native_leaf_is_local_to_one_socket_only():
-    result = classify(address_space(build_snapshot([(GIB, 5), (GIB + KIB4, 6)], table_nodes=[1]), NOWHERE))
+    result = classify_pages(
+        address_space(build_snapshot([(GIB, 5), (GIB + KIB4, 6)], table_nodes=[1]), NOWHERE)
+    )
     assert result.by_class()[0].tolist() == [[0, 2], [2, 0]]
 
 
 def test_a_huge_leaf_weighs_one_entry_or_its_pages():
     space = address_space(build_snapshot([(GIB, 512, 2), (8 * GIB, 1 << 18, 3)]), NOWHERE)
-    assert classify(space).counts[0, 0].sum() == 2
-    assert classify(space, weight="4k").counts[0, 0].sum() == 512 + 512 * 512
+    assert classify_pages(space).counts[0, 0].sum() == 2
+    assert classify_pages(space, weight="4k").counts[0, 0].sum() == 512 + 512 * 512
 
 
 def test_a_frame_outside_the_vms_memory_is_unmapped_not_on_node_0():
     pages = [(GIB + k * KIB4, k) for k in range(512)]
     snapshot = build_snapshot(pages, [])
     snapshot.guest.entries[3, 7] = (1 << 51) | 0x67
-    result = classify(address_space(snapshot, NOWHERE))
+    result = classify_pages(address_space(snapshot, NOWHERE))
     assert result.unresolved["guest leaf unmapped in the host"] == 1 and result.counts[0, 0].sum() == 511
 
 
 def test_numa_hint_entries_count_as_the_pages_they_map():
     pages = [Page(GIB + k * KIB4, k, protnone=k % 2 == 0) for k in range(512)]
     for host_pages in (None, []):
-        result = classify(address_space(build_snapshot(pages, host_pages), NOWHERE))
+        result = classify_pages(address_space(build_snapshot(pages, host_pages), NOWHERE))
         assert result.counts[0, 0].sum() == 512
 
 
 def test_the_tracers_own_memory_is_left_out():
     vmas = [(GIB, GIB + KIB4, "heap"), (GIB + KIB4, GIB + 3 * KIB4, "qemu", True)]
     snapshot = build_snapshot([(GIB + k * KIB4, k) for k in range(4)], vmas=vmas)
-    result = classify(address_space(snapshot, NOWHERE), by="vma")
+    result = classify_pages(address_space(snapshot, NOWHERE), by="vma")
     assert result.counts[:, 0].sum(axis=(1, 2)).tolist() == [1, 0, 1]
     assert result.groups[0] == "40000000-40001000 heap"
 
 
 def test_more_nodes_than_fit_the_quick_counters_give_the_same_counts():
     pages = [(GIB + k * KIB4, k * 3) for k in range(512)]
-    few, many = (classify(address_space(build_snapshot(pages, [], nodes=n), NOWHERE)) for n in (2, 20))
+    few, many = (classify_pages(address_space(build_snapshot(pages, [], nodes=n), NOWHERE)) for n in (2, 20))
     assert few.by_class()[0, 0].tolist() == many.by_class()[0, 0].tolist() == [512, 0, 0, 0]
 
 
 def test_the_frame_is_tidy_and_its_shares_add_up():
-    table = classify(address_space(build_snapshot([(GIB, 5)], []), NOWHERE)).frame()
+    table = classify_pages(address_space(build_snapshot([(GIB, 5)], []), NOWHERE)).frame()
     assert list(table.columns) == ["group", "socket", "class", "count", "share"]
     assert table.groupby("socket")["share"].sum().tolist() == [1.0, 1.0]
 
@@ -181,7 +183,7 @@ def test_the_frame_is_tidy_and_its_shares_add_up():
 @pytest.mark.parametrize("options", [{"weight": "walks"}, {"by": "thread"}])
 def test_an_unknown_weight_or_grouping_names_the_known_ones(options):
     with pytest.raises(UsageError, match="one of"):
-        classify(address_space(build_snapshot([(GIB, FRAMES_PER_NODE)]), NOWHERE), **options)
+        classify_pages(address_space(build_snapshot([(GIB, FRAMES_PER_NODE)]), NOWHERE), **options)
 
 
 def test_walks_by_thread_need_the_trace():

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from ptanalyze.analysis.compare import compare
-from ptanalyze.analysis.whatif import whatif
+from ptanalyze.analysis.compare import compare_rows
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.formats.result_file import must_be_writable, read_rows, write_results
@@ -19,7 +20,9 @@ SNAPSHOT = build_snapshot([(va, k) for k, va in enumerate(VAS)], vmas=[(HEAP, HE
 def results(trace_pages, *policies):
     trace = build_trace([(0, VAS), (1, VAS[:trace_pages])])
     costs = load_costs(load_machine("sapphire-rapids"))
-    return whatif(SNAPSHOT, trace, small_machine(2), [(name, {}) for name in policies], costs=costs)
+    return replay_snapshot(
+        SNAPSHOT, trace, [(name, {}) for name in policies], Setup.of(machine=small_machine(2), costs=costs)
+    )
 
 
 def rows(found):
@@ -28,26 +31,26 @@ def rows(found):
 
 def test_a_result_does_not_differ_from_itself():
     found = rows(results(9, "hydra", "mitosis"))
-    assert compare(found, found).exact
-    assert compare(found, found).alike > 3 * 40
+    assert compare_rows(found, found).exact
+    assert compare_rows(found, found).alike > 3 * 40
 
 
 def test_one_more_walk_shows_as_one_more():
-    changed = {d.quantity: d for d in compare(rows(results(9)), rows(results(10))).differences}
+    changed = {d.quantity: d for d in compare_rows(rows(results(9)), rows(results(10))).differences}
     assert changed["walks"].change == 1
     assert changed["walks"].ratio == 30 / 29
     assert "pt_bytes" not in changed
 
 
 def test_policies_that_only_one_side_has_are_named():
-    found = compare(rows(results(9, "hydra", "mitosis")), rows(results(9, "mitosis", "ideal")))
+    found = compare_rows(rows(results(9, "hydra", "mitosis")), rows(results(9, "mitosis", "ideal")))
     assert not found.exact and not found.differences
     assert found.only_b == ("ideal",) and found.only_a[0].startswith("hydra ")
 
 
 def test_two_policies_of_one_capture_are_compared_with_each_other():
     both = results(9, "hydra", "mitosis")
-    found = compare(rows(both[1:2]), rows(both[2:]))
+    found = compare_rows(rows(both[1:2]), rows(both[2:]))
     assert {d.policy for d in found.differences} == {"hydra / mitosis"}
 
 
@@ -56,7 +59,7 @@ def test_written_results_are_read_again_as_they_were(tmp_path, name):
     found = results(9, "hydra")
     write_results(tmp_path / name, found)
     assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
-    assert compare(rows(found), read_rows(tmp_path / name)).exact
+    assert compare_rows(rows(found), read_rows(tmp_path / name)).exact
 
 
 HOSTILE = {

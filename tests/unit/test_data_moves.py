@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from naive import data_moves as naive
 from naive.memory_manager import Memory
 from naive.vmitosis_migrate import Migrating
-from ptanalyze.analysis.replay import replay, start
+from ptanalyze.analysis.runs import replay_walks, start
 from ptanalyze.kernels.steps import DATA, HOST_DATA
 from ptanalyze.policies import plan_for
 from ptanalyze.world import data_moves
@@ -67,7 +67,7 @@ def world_with(case, moves):
 def run(case, moves, name, params, batch=1 << 20):
     world = world_with(case, moves)
     done = start(plan_for(name, params), world)
-    mapped = replay([done], world, world.reads(batch))
+    mapped = replay_walks([done], world, world.reads(batch))
     return done, world, mapped
 
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptanalyze.analysis.replay import by_socket
-from ptanalyze.analysis.whatif import whatif
+from ptanalyze.analysis.runs import by_socket
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
@@ -113,7 +114,9 @@ def test_results_are_by_socket_and_what_goes_on_within_one_is_local():
     trace = build_trace([(t, [HEAP]) for t in range(4)], flips)
     names = [("linux", {}), ("hydra", {}), ("hydra+domains", {}), ("domains", {})]
     machine = msgspec.structs.replace(small_machine(2), cpus_per_node=2)
-    found = whatif(snapshot, trace, machine, names, costs=COSTS, placement="0,0,1,1")
+    found = replay_snapshot(
+        snapshot, trace, names, Setup.of(machine=machine, costs=COSTS, threads_on="0,0,1,1")
+    )
     rows = [result.row() for result in found]
     assert all(result.reads.shape == (48, 2, 2, 2) for result in found)
     assert [(row["ipis_local"], row["ipis_remote"]) for row in rows] == [(3, 6)] * 4
@@ -133,4 +136,6 @@ def test_what_domains_cannot_be_is_refused():
     with pytest.raises(UsageError, match=r"per_socket = 9: .*allowed: 1\.\.8"):
         plan_for("domains", {"per_socket": 9})
     with pytest.raises(UsageError, match=r"domains: .*there is no trace"):
-        whatif(snapshot, None, small_machine(2), [("hydra+domains", {})], costs=COSTS)
+        replay_snapshot(
+            snapshot, None, [("hydra+domains", {})], Setup.of(machine=small_machine(2), costs=COSTS)
+        )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ept_layout import as_ept, converted, ept_to_npt, hardware, npt_to_ept, restored
 from naive import ept as naive
-from ptanalyze.analysis.classify import classify
+from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.capture.check.tables import check_tree
 from ptanalyze.capture.vm.join import put_together
 from ptanalyze.core import pte as bits
@@ -110,10 +110,10 @@ def test_classification_of_recorded_guests_is_the_same_on_intels_tables(recorded
     host, guest = recorded
     nowhere = np.zeros(0, np.uint64)
     snapshot = put_together(host, guest, "vm.json").snapshot
-    expected = classify(address_space(snapshot, nowhere), weight="4k")
+    expected = classify_pages(address_space(snapshot, nowhere), weight="4k")
     trees = [as_ept(host.tree), converted(host.tree, "kvm", npt_to_ept)]
     for tree in trees:
         assert [f.name for f in check_tree(tree, "ept", host.topology) if f.wrong] == []
         same = put_together(replace(host, tree=tree), guest, "vm.json").snapshot
-        found = classify(address_space(same, nowhere), weight="4k")
+        found = classify_pages(address_space(same, nowhere), weight="4k")
         assert np.array_equal(found.counts, expected.counts) and found.unresolved == expected.unresolved

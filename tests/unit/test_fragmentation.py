@@ -14,7 +14,7 @@ from naive.fragmentation import fragmentation as naive_fragmentation
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.fragmentation import fragmentation, line_runs
+from ptanalyze.world.fragmentation import line_runs, measure
 from strategies import Page, build_snapshot, snapshots
 
 GIB, MIB2, KIB4 = 1 << 30, 1 << 21, 1 << 12
@@ -25,7 +25,7 @@ def space_of(snapshot):
 
 
 def measured(pages, host_pages=(), **options):
-    return fragmentation(space_of(build_snapshot(pages, host_pages)), **options)
+    return measure(space_of(build_snapshot(pages, host_pages)), **options)
 
 
 def with_cut_lines(snapshot, draw):
@@ -58,7 +58,7 @@ def dense(draw):
 def test_every_line_is_counted_as_the_naive_translation_counts_it(data, by):
     snapshot = with_cut_lines(data.draw(snapshots(native=False) | dense()), data.draw)
     lines, unresolved = naive_fragmentation(snapshot, by == "vma")
-    found = fragmentation(space_of(snapshot), by=by)
+    found = measure(space_of(snapshot), by=by)
     counted = Counter({tuple(map(int, at)): int(found.counts[tuple(at)]) for at in np.argwhere(found.counts)})
     assert counted == lines
     assert Counter({k: int(n) for k, n in enumerate(found.unresolved) if n}) == unresolved
@@ -130,9 +130,9 @@ def test_frames_the_host_does_not_map_are_unresolved_until_the_host_fills_them()
     snapshot = build_snapshot([(GIB + k * KIB4, 8 * k) for k in range(8)], [])
     leaf = int(space_of(snapshot).host_of[0]) - len(snapshot.guest)
     snapshot.host.entries[leaf, [8, 16]] = 0
-    found = fragmentation(space_of(snapshot))
+    found = measure(space_of(snapshot))
     assert found.unresolved.tolist() == [2] and found.mean() == 6 and found.mean(full=True) is None
-    assert fragmentation(space_of(snapshot), filled=True).mean() == 8
+    assert measure(space_of(snapshot), filled=True).mean() == 8
 
 
 def test_a_line_shared_by_two_vmas_counts_in_both():
@@ -140,15 +140,15 @@ def test_a_line_shared_by_two_vmas_counts_in_both():
         [(GIB + k * KIB4, 8 * k) for k in range(8)], [],
         vmas=[(GIB, GIB + 3 * KIB4, "a"), (GIB + 3 * KIB4, GIB + MIB2, "b")],
     )  # fmt: skip
-    found = fragmentation(space_of(snapshot), by="vma")
+    found = measure(space_of(snapshot), by="vma")
     assert [row["mean"] for row in found.summary()] == [3, 5, None]
-    assert fragmentation(space_of(snapshot)).mean() == 8
+    assert measure(space_of(snapshot)).mean() == 8
 
 
 def test_the_tracers_pages_do_not_count():
     vmas = [(GIB, GIB + 3 * KIB4, "heap"), (GIB + 3 * KIB4, GIB + 5 * KIB4, "qemu", True)]
     snapshot = build_snapshot([(GIB + k * KIB4, 8 * k) for k in range(8)], [], vmas=vmas)
-    assert fragmentation(space_of(snapshot)).mean() == 6
+    assert measure(space_of(snapshot)).mean() == 6
 
 
 def test_the_frame_is_tidy_and_its_shares_add_up():
@@ -159,7 +159,7 @@ def test_the_frame_is_tidy_and_its_shares_add_up():
 
 def test_a_native_capture_has_no_ept_and_the_message_says_how_to_get_one():
     with pytest.raises(UsageError, match="dump vm"):
-        fragmentation(space_of(build_snapshot([(GIB, 5)])))
+        measure(space_of(build_snapshot([(GIB, 5)])))
 
 
 def test_an_unknown_grouping_names_the_known_ones():

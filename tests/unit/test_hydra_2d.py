@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import hydra_2d as naive
-from ptanalyze.analysis.replay import replay, start
-from ptanalyze.analysis.whatif import whatif
+from ptanalyze.analysis.runs import replay_walks, start
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.kernels.replay import LL, LR, PTE_COPY, REPLICA_FAULT, RL, RR
@@ -173,7 +174,7 @@ def test_an_entry_that_the_hypervisor_rewrites_is_written_on_the_owner_and_on_wh
     )
     vars(world)["history"] = replace(world.history, steps=steps)
     done = start(plan, world)
-    replay([done], world, world.reads())
+    replay_walks([done], world, world.reads())
     found = {key: n for key, n in events(done.counters, host=True).items() if key[0].startswith("pte_")}
     written = {key: n for key, n in found.items() if key[0] != "pte_copies"}
     assert written == {("pte_writes", 1, 0): 1, ("pte_fanout", 1, 1): 1}, "node 2 walks only later"
@@ -184,7 +185,7 @@ def test_what_it_lacks_is_named():
     with pytest.raises(UsageError, match="hydra-2d: a native capture has no host tables"):
         run(case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP])])), NAME)
     with pytest.raises(UsageError, match="hydra-2d: depends on what threads touch, and there is no trace"):
-        whatif(process.snapshot, None, small_machine(2), [(NAME, {})], costs=COSTS)
+        replay_snapshot(process.snapshot, None, [(NAME, {})], Setup.of(machine=small_machine(2), costs=COSTS))
     with pytest.raises(UsageError, match=r"hydra-2d: host_prefetch = 10: .*allowed: 0\.\.9"):
         plan_for(NAME, {"host_prefetch": "10"})
     with pytest.raises(UsageError, match="mitosis and hydra-2d both act on gPT"):

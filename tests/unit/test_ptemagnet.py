@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from naive.classify import leaves
 from naive.ptemagnet import ptemagnet as naive_ptemagnet
-from ptanalyze.analysis.whatif import whatif
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.core.trace import EVENT_DTYPE, Event
 from ptanalyze.policies import find, plan_for, ptemagnet
-from ptanalyze.world.fragmentation import fragmentation
+from ptanalyze.world.fragmentation import measure
 from ptanalyze.world.reservations import reserve
 from ptanalyze.world.world import World, untouched
 from strategies import Page, build_snapshot, build_trace, place, small_machine, snapshots, traces
@@ -149,8 +150,8 @@ def test_flags_and_hints_of_entries_stay():
 def test_full_groups_are_in_one_line_whatever_the_order_of_faults(order):
     world = touching(range(64), [3 * k + 1 for k in range(64)], order)
     shaped = ptemagnet.reshape(world, ptemagnet.Params())
-    assert fragmentation(world.space).mean() == 3
-    assert fragmentation(shaped.space, filled=True).mean() == 1
+    assert measure(world.space).mean() == 3
+    assert measure(shaped.space, filled=True).mean() == 1
     assert shaped.facts["unused_bytes_end"] == 0 and shaped.facts["reservations"] == 8
 
 
@@ -175,7 +176,7 @@ def test_one_page_in_eight_leaves_seven_times_the_pages_unused():
 def test_a_limit_of_zero_scatters_as_much_as_can_be():
     world = touching(range(8), [8 * k for k in range(8)])
     shaped = ptemagnet.reshape(world, ptemagnet.Params(reserve_limit=0))
-    assert fragmentation(shaped.space, filled=True).mean() == 8
+    assert measure(shaped.space, filled=True).mean() == 8
     assert shaped.facts["reservations"] == shaped.facts["reservations_reclaimed"] == 8
 
 
@@ -243,10 +244,12 @@ def test_with_endless_caches_each_ept_line_comes_from_dram_once():
     world = touching(range(512), [8 * k for k in range(512)], order.tolist())
     machine = small_machine(cache_lines=(1 << 14, 1 << 16), nested=False)
     names = ("linux", "ptemagnet", "vmitosis-replicate", "ptemagnet+vmitosis-replicate")
-    results = whatif(
-        world.snapshot, world.trace, machine, [(name, {}) for name in names],
-        placement="0", costs=load_costs(machine, "server-2020"),
-    )  # fmt: skip
+    results = replay_snapshot(
+        world.snapshot,
+        world.trace,
+        [(name, {}) for name in names],
+        Setup.of(machine=machine, threads_on="0", costs=load_costs(machine, "server-2020")),
+    )
     guest_bits = [8, 16, 24, 32]
     linux = results[0].reads
     for name, result, lines in zip(names, results, (512, 64, 512, 64), strict=True):

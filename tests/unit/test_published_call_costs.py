@@ -10,7 +10,7 @@ munmap; and that what Hydra's call costs does not depend on threads of other soc
 import numpy as np
 import pytest
 
-from ptanalyze.analysis.replay import replay, start
+from ptanalyze.analysis.runs import replay_walks, start
 from ptanalyze.analysis.system_calls import system_calls
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
@@ -65,7 +65,7 @@ def looped(call, policy, machine=HASWELL, pages=1, local=0, remote=0):
 
 def priced(world, policy, costs):
     done = start(plan_for(policy), world)
-    made = system_calls(world, replay([done], world, world.reads()))
+    made = system_calls(world, replay_walks([done], world, world.reads()))
     calls = cost.call_costs(done.counters, world.machine, costs, made)
     return {one.call: one for one in calls}
 

@@ -45,7 +45,7 @@ def untraced(place):
 
 @pytest.fixture(scope="module")
 def native_studies(native):
-    return studies([native])
+    return studies([native], ptanalyze.Setup.of())
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_the_advice_and_how_sure_it_is_come_first(native, native_page):
     text = native_page.text()
     advised = ptanalyze.advise(native)
     sure = text.index("How sure: ")
-    assert text.index(advised.sentence) < sure < text.index("What was captured, and how sure it is")
+    assert text.index(advised.sentence) < sure < text.index("The capture, and how sure the results are")
     assert "page walks were counted" in text[sure : sure + 200]
     for line in (*advised.evidence, *advised.refused, *advised.frame.attrs["notes"]):
         assert line in text
@@ -151,7 +151,7 @@ def test_a_trace_without_page_tables_has_a_page_that_says_so(place):
 
 
 def test_a_budget_marks_what_is_over(native):
-    (study,) = studies([native], memory=4096)
+    (study,) = studies([native], ptanalyze.Setup.of(), memory=4096)
     table = change.everything(study)
     budget = [column.name for column in table.columns].index("Budget")
     over = [row[0].text for row in table.rows if row[budget].text == "over: memory"]

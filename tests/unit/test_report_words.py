@@ -17,7 +17,7 @@ from ptanalyze.show.report.write import studies
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     place = tmp_path_factory.mktemp("words") / "native"
-    (found,) = studies([ptanalyze.synth(place, "16M", accesses=1500, init_trace=False)])
+    (found,) = studies([ptanalyze.synth(place, "16M", accesses=1500, init_trace=False)], ptanalyze.Setup.of())
     return found
 
 

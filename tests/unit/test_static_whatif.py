@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import static_whatif as naive
-from ptanalyze.analysis.whatif import whatif
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.kernels.replay import LL, LR, RL, RR
@@ -25,7 +26,7 @@ SERVERS = {  # policy: node that serves (tree, table) to a reader
 
 
 def ask(snapshot, policies, nodes=NODES):
-    return whatif(snapshot, None, small_machine(nodes), policies, costs=COSTS)
+    return replay_snapshot(snapshot, None, policies, Setup.of(machine=small_machine(nodes), costs=COSTS))
 
 
 def servers(snapshot, name):

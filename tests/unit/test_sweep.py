@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.analysis.sweep import frame, sweep, values
-from ptanalyze.analysis.whatif import whatif
+from ptanalyze.analysis.answers import sweep_frame
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.sweep import sweep_snapshot, values
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from replay_cases import HEAP
@@ -18,7 +20,9 @@ TRACE = build_trace([(0, VAS), (1, VAS), (2, VAS[:8])], threads=3)
 
 
 def swept(names, grid, **how):
-    return list(sweep(SNAPSHOT, TRACE, small_machine(2), names, grid, costs=COSTS, **how))
+    return list(
+        sweep_snapshot(SNAPSHOT, TRACE, names, grid, Setup.of(machine=small_machine(2), costs=COSTS, **how))
+    )
 
 
 def test_every_combination_is_replayed_once_with_the_baseline_at_each_size_of_the_machine():
@@ -26,13 +30,15 @@ def test_every_combination_is_replayed_once_with_the_baseline_at_each_size_of_th
     found = [(point["nodes"], r.policy, r.params.get("prefetch")) for point, r in points]
     once = [("linux", None), *(("hydra", d) for d in (0, 3, 9)), ("mitosis", None)]
     assert found == [(nodes, *one) for nodes in ("1", "2", "3") for one in once]
-    assert len(frame(points)) == 15
+    assert len(sweep_frame(points, ["prefetch", "nodes"])) == 15
 
 
 def test_a_point_of_a_sweep_is_what_the_what_if_alone_says():
     for point, result in swept(["hydra"], {"prefetch": ["0", "2"], "nodes": ["2", "3"]}):
         machine = small_machine(2).resized(int(point["nodes"]))
-        alone = whatif(SNAPSHOT, TRACE, machine, [(result.policy, result.params)], costs=COSTS)[-1]
+        alone = replay_snapshot(
+            SNAPSHOT, TRACE, [(result.policy, result.params)], Setup.of(machine=machine, costs=COSTS)
+        )[-1]
         assert alone.row() == result.row()
 
 

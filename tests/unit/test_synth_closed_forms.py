@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from ptanalyze.analysis.classify import classify
-from ptanalyze.analysis.locality import walk_locality
+from ptanalyze.analysis.classify import walk_locality
+from ptanalyze.analysis.leaf_classes import classify_pages
+from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.synth.capture import synthesize
 from ptanalyze.capture.synth.expected import fragmentation as expected_fragmentation
 from ptanalyze.capture.synth.expected import leaf_classes
@@ -17,7 +18,7 @@ from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.tables_file import enclosing_tables
 from ptanalyze.world.address_space import address_space
-from ptanalyze.world.fragmentation import fragmentation
+from ptanalyze.world.fragmentation import measure
 
 MIB = 1 << 20
 NODES = 4
@@ -37,7 +38,7 @@ def space_of(capture):
 
 def shares(capture):
     """float64[sockets, classes] of all leaf entries."""
-    seen = classify(space_of(capture)).by_class()[0]
+    seen = classify_pages(space_of(capture)).by_class()[0]
     return seen / seen.sum(axis=1, keepdims=True)
 
 
@@ -79,14 +80,14 @@ def test_two_interleaved_dimensions_are_both_local_once_in_n_squared(guest, tmp_
 
 def test_threads_that_touch_their_own_part_first_walk_locally_in_both_dimensions(tmp_path):
     _, capture = made(tmp_path, trace=True, sharing="private", accesses=20000)
-    seen, how = walk_locality(capture, load_machine("vmitosis-cascade-lake"))
+    seen, how = walk_locality(capture, Setup.of(machine=load_machine("vmitosis-cascade-lake")))
     assert how.startswith("recorded")
     local, *rest = seen.by_class()[0].T
     assert local.sum() > 64 * MIB // 4096 and not any(count.any() for count in rest)
 
 
 def metric_of(capture):
-    lines = fragmentation(space_of(capture)).counts[0].sum(axis=0)
+    lines = measure(space_of(capture)).counts[0].sum(axis=0)
     return float(lines @ np.arange(len(lines)) / lines.sum())
 
 

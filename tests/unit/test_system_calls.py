@@ -6,9 +6,10 @@ from collections import Counter
 import numpy as np
 from hypothesis import given, settings
 
-from ptanalyze.analysis.replay import replay, start
+from ptanalyze.analysis.replay import replay_world
+from ptanalyze.analysis.runs import replay_walks, start
+from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.system_calls import system_calls
-from ptanalyze.analysis.whatif import replayed
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import IPI, IPI_SAVED, PTE_WRITE
@@ -26,7 +27,7 @@ NAMES = ("linux", "mitosis", "hydra")
 
 def made_and_run(world, name):
     done = start(plan_for(name), world)
-    return system_calls(world, replay([done], world, world.reads())), done.counters.events
+    return system_calls(world, replay_walks([done], world, world.reads())), done.counters.events
 
 
 def cells(table):
@@ -97,7 +98,11 @@ def test_who_is_alone_interrupts_nobody():
 
 
 def results_of(events):
-    return replayed(unmapping(events), [plan_for(name) for name in NAMES], COSTS)
+    return replay_world(
+        unmapping(events),
+        [plan_for(name) for name in NAMES],
+        Setup.of(machine=unmapping(events).machine, costs=COSTS),
+    )
 
 
 def test_each_result_says_what_its_calls_cost_beside_the_baselines():

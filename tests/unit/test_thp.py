@@ -22,8 +22,9 @@ from naive.trees import (
     stays_small,
     summary,
 )
-from ptanalyze.analysis.replay import start
-from ptanalyze.analysis.whatif import whatif
+from ptanalyze.analysis.runs import start
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Tree
 from ptanalyze.kernels.replay import LL, RR
@@ -78,8 +79,12 @@ def test_a_cold_two_dimensional_walk_reads_g_plus_1_times_h_plus_1_less_1(layers
 def test_a_tlb_entry_spans_the_smaller_of_both_pages_and_a_note_tells_of_the_filter_pass(layers, walks):
     touched = [GIB + k * PAGE for k in range(8)]
     chunks = build_trace([(0, touched), (1, touched)])
-    _, thp = whatif(full(1, []), chunks, small_machine(2), [("thp", {"layers": layers})], costs=COSTS,
-                    placement="round-robin", baseline="linux")  # fmt: skip
+    _, thp = replay_snapshot(
+        full(1, []),
+        chunks,
+        [("thp", {"layers": layers})],
+        Setup.of(machine=small_machine(2), costs=COSTS, threads_on="round-robin", baseline="linux"),
+    )
     assert thp.walks == 2 * walks // (2 if layers == "both" else 1)
     said = "thp: page sizes change TLB reach: a filter pass of its own" in thp.notes
     assert said == (layers == "both")

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptanalyze.analysis.replay import replay, start
-from ptanalyze.analysis.whatif import whatif
+from ptanalyze.analysis.runs import replay_walks, start
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.cli import run as run_command
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs
@@ -34,7 +35,7 @@ def test_windows_add_up_to_the_whole_and_change_nothing(case, windows, batch):
     plain, cut = (start(plan_for("linux"), world_of(case)) for _ in range(2))
     for one, count in ((plain, 0), (cut, windows)):
         world = world_of(case)
-        replay([one], world, world.reads(batch), windows=count)
+        replay_walks([one], world, world.reads(batch), windows=count)
     assert all((a == b).all() for a, b in zip(plain.counters, cut.counters, strict=True))
     assert plain.series is None
     series = cut.series
@@ -46,7 +47,7 @@ def test_windows_add_up_to_the_whole_and_change_nothing(case, windows, batch):
 def test_windows_are_of_equal_time():
     process = case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP] * n) for n in (5, 1, 3, 7, 2)]))
     world, one = world_of(process), start(plan_for("linux"), world_of(process))
-    replay([one], world, world.reads(), windows=2)
+    replay_walks([one], world, world.reads(), windows=2)
     assert one.series.time_ns.tolist() == [2000, 4000]
     assert one.series.walks.tolist() == [6, 12]
 
@@ -155,10 +156,18 @@ def test_a_flat_guest_leaves_moving_to_its_hypervisor():
     snapshot = build_snapshot([(HEAP, 1)], [])
     snapshot.facts["vm"] = {"numa_oblivious": True}
     trace = build_trace([(0, [HEAP])] * 4, [(0, 0, Event.ROI_START, (), 0)])
-    result = whatif(
-        snapshot, trace, small_machine(2), [("linux", {})], costs=COSTS, placement="0",
-        move_threads="0:1@50%", moves=Moves(autonuma=True, delay_ms=0, scan_period_ms=0.001),
-    )[0]  # fmt: skip
+    result = replay_snapshot(
+        snapshot,
+        trace,
+        [("linux", {})],
+        Setup.of(
+            machine=small_machine(2),
+            costs=COSTS,
+            threads_on="0",
+            move_threads="0:1@50%",
+            autonuma=Moves(autonuma=True, delay_ms=0, scan_period_ms=0.001),
+        ),
+    )[0]
     assert result.count("tables_moved") == result.table_pages == 4
     assert any(note.startswith("the hypervisor moves data") for note in result.notes)
 

@@ -13,7 +13,7 @@ from test_vm_join import VA, host_dump, write_both
 from test_walker import passes
 
 from naive.classify import leaves
-from ptanalyze.analysis.classify import classify
+from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.analysis.walk import explain
 from ptanalyze.capture.check import FAILED, check_capture
 from ptanalyze.capture.check.tables import check_tables
@@ -117,7 +117,7 @@ def test_every_result_of_a_redacted_capture_is_the_same(tmp_path_factory, data):
     same_space(address_space(snapshot, trace.regions), address_space(shared, trace.regions))
     for weight in ("leaf", "4k"):
         one, other = (
-            classify(address_space(s, NOWHERE), weight=weight, by="vma") for s in (snapshot, shared)
+            classify_pages(address_space(s, NOWHERE), weight=weight, by="vma") for s in (snapshot, shared)
         )
         assert np.array_equal(one.counts, other.counts) and one.unresolved == other.unresolved
     for (_, one), (_, other) in zip(passes(snapshot, trace)[1], passes(shared, trace)[1], strict=True):
@@ -231,7 +231,7 @@ def test_a_real_capture_is_classified_and_checked_as_before(sample):
     leaves = snapshots[0].guest.base[snapshots[0].guest.level <= 2]
     one, other = (address_space(s, np.unique(leaves >> np.uint64(21))) for s in snapshots)
     same_space(one, other)
-    assert np.array_equal(classify(one, weight="4k").counts, classify(other, weight="4k").counts)
+    assert np.array_equal(classify_pages(one, weight="4k").counts, classify_pages(other, weight="4k").counts)
     verdicts = [{f.name: (f.examined, f.wrong, f.verdict) for f in check_tables(s)} for s in snapshots]
     verdicts[0] = {name: found for name, found in verdicts[0].items() if not name.startswith("dump: pagemap")}
     assert verdicts[0] == verdicts[1]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from naive.nested import Pointers, published_counts
-from ptanalyze.analysis.classify import classify
+from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.analysis.walk import explain
 from ptanalyze.capture.check import FAILED, check_capture
 from ptanalyze.formats.capture import open_capture
@@ -70,7 +70,7 @@ def test_counts_equal_those_of_the_published_definition(recorded, name):
         lambda f: int(snapshot.topology.node_of_frame(np.array([f]))[0]),
         sockets,
     )
-    found = classify(address_space(snapshot, np.zeros(0, np.uint64))).by_class()[0]
+    found = classify_pages(address_space(snapshot, np.zeros(0, np.uint64))).by_class()[0]
     assert found.tolist() == [[expected[s, c] for c in ("LL", "LR", "RL", "RR")] for s in sockets]
 
 

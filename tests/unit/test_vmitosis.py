@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 from naive import replay as naive
 from naive.misplaced import Misplaced
-from ptanalyze.analysis.replay import start
-from ptanalyze.analysis.whatif import whatif
+from ptanalyze.analysis.runs import start
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Tree
 from ptanalyze.kernels.replay import LL, LR, PTE_FANOUT, PTE_WRITE, RL, RR
 from ptanalyze.policies import plan_for
-from ptanalyze.policies.misplaced import drawn
+from ptanalyze.policies.vmitosis_replicate import drawn
 from ptanalyze.world.world import untouched
 from replay_cases import HEAP, cases, events, reads_of, run
 from strategies import PAGE, build_snapshot, build_topology, build_trace, small_machine
@@ -154,7 +155,7 @@ NO_F = {"mode": "no-f"}
         ({"groups": "0,1"}, r"groups = 0,1: only where groups are discovered: --set mode=no-f \(mode = nv\)"),
         ({"misplaced": "0.5", "mode": "no-p"}, r"misplaced = 0.5: only where .* \(mode = no-p\)"),
         ({**NO_F, "groups": "0,1", "nodes": "0"}, "each group has a replica; leave out nodes = 0"),
-        ({**NO_F, "groups": "0+2"}, r"groups = 0\+2: '2' is no node; machine small has nodes 0\.\.1"),
+        ({**NO_F, "groups": "0+2"}, r"groups = 0\+2: '2' is no node, machine small has nodes 0\.\.1"),
         ({**NO_F, "groups": "0"}, "groups = 0: '1' is in no group"),
         ({**NO_F, "groups": "0+1,1"}, "'1' is in two"),
         ({**NO_F, "groups": "0+1,"}, "'' is no node"),
@@ -166,7 +167,12 @@ NO_F = {"mode": "no-f"}
 def test_contradictory_modes_are_refused_in_one_line(params, why):
     snapshot = build_snapshot([(HEAP, 1)], [])
     with pytest.raises(UsageError, match=why) as caught:
-        whatif(snapshot, build_trace([(0, [HEAP])]), small_machine(2), [(NAME, params)], costs=COSTS)
+        replay_snapshot(
+            snapshot,
+            build_trace([(0, [HEAP])]),
+            [(NAME, params)],
+            Setup.of(machine=small_machine(2), costs=COSTS),
+        )
     assert "\n" not in str(caught.value)
 
 
@@ -176,8 +182,11 @@ def test_page_caches_say_what_was_reserved_for_nothing_and_what_was_missing(rese
     snapshot = build_snapshot([(HEAP, 1)], [])
     for trace in (build_trace([(0, [HEAP])]), None):
         params = {"page_cache": reserve, "mode": "no-f", "misplaced": 1.0}
-        _, done = whatif(
-            snapshot, trace, small_machine(2), [(NAME, params)], costs=COSTS, placement="round-robin"
+        _, done = replay_snapshot(
+            snapshot,
+            trace,
+            [(NAME, params)],
+            Setup.of(machine=small_machine(2), costs=COSTS, threads_on="round-robin"),
         )
         assert done.facts["gpt_page_cache_bytes_reserved"] == 2 * reserve * PAGE
         assert done.facts["gpt_page_cache_bytes_unused"] == unused * PAGE
@@ -193,20 +202,34 @@ def test_a_native_capture_is_refused_with_the_way_out():
     snapshot = build_snapshot([(HEAP, 1)])
     for trace in (None, build_trace([(0, [HEAP])])):
         with pytest.raises(UsageError, match="vmitosis-replicate: a native capture has no host tables"):
-            whatif(snapshot, trace, small_machine(2), [(NAME, {})], costs=COSTS, placement="round-robin")
+            replay_snapshot(
+                snapshot,
+                trace,
+                [(NAME, {})],
+                Setup.of(machine=small_machine(2), costs=COSTS, threads_on="round-robin"),
+            )
 
 
 def test_nodes_that_the_machine_lacks_are_named():
     snapshot = build_snapshot([(HEAP, 1)], [])
     with pytest.raises(UsageError, match=r"vmitosis-replicate: nodes = 0,7: '7' is no node, .* 0\.\.1"):
-        whatif(snapshot, None, small_machine(2), [(NAME, {"nodes": "0,7"})], costs=COSTS)
+        replay_snapshot(
+            snapshot, None, [(NAME, {"nodes": "0,7"})], Setup.of(machine=small_machine(2), costs=COSTS)
+        )
 
 
 def test_rows_split_walk_cycles_and_dram_reads_by_dimension():
     snapshot = build_snapshot([(HEAP + k * PAGE, k) for k in range(8)], [], table_nodes=(1,))
     trace = build_trace([(0, [HEAP + k * PAGE for k in range(8)])])
-    rows = [r.row() for r in whatif(snapshot, trace, small_machine(2), [(NAME, {})], costs=COSTS,
-                                    placement="round-robin")]  # fmt: skip
+    rows = [
+        r.row()
+        for r in replay_snapshot(
+            snapshot,
+            trace,
+            [(NAME, {})],
+            Setup.of(machine=small_machine(2), costs=COSTS, threads_on="round-robin"),
+        )
+    ]
     for row in rows:
         assert row["guest_walk_cycles"] + row["host_walk_cycles"] == pytest.approx(row["walk_cycles"])
         assert row["guest_dram_reads"] + row["host_dram_reads"] == row["dram_reads"]

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from ptanalyze.analysis.whatif import whatif
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs
 from ptanalyze.core.trace import Event
@@ -34,10 +35,20 @@ def passes(count, events=()):
 
 
 def results(snapshot, trace, policies, moves=None, move_threads="0:1@50%", **options):
-    return whatif(
-        snapshot, trace, small_machine(2), policies, baseline="linux", costs=COSTS, placement="0",
-        moves=moves, move_threads=move_threads, **options,
-    )  # fmt: skip
+    return replay_snapshot(
+        snapshot,
+        trace,
+        policies,
+        Setup.of(
+            machine=small_machine(2),
+            baseline="linux",
+            costs=COSTS,
+            threads_on="0",
+            autonuma=moves,
+            move_threads=move_threads,
+            **options,
+        ),
+    )
 
 
 def last(result):
@@ -130,18 +141,24 @@ def test_put_right_at_once_on_a_dump_is_a_majority_of_children():
     """Two leaf tables with data on nodes 1 and 1, one on 0; everything was made on node 0."""
     frames = [FRAMES_PER_NODE + 7, FRAMES_PER_NODE + 8, 9]
     snapshot = build_snapshot([(HEAP + k * REGION, frame) for k, frame in enumerate(frames)], nodes=2)
-    linux, right = whatif(snapshot, None, small_machine(2), [(NAME, {})], costs=COSTS)
+    linux, right = replay_snapshot(
+        snapshot, None, [(NAME, {})], Setup.of(machine=small_machine(2), costs=COSTS)
+    )
     assert linux.classes.tolist() == [[3, 0, 0, 0], [0, 0, 3, 0]]
     assert right.classes.tolist() == [[1, 0, 2, 0], [2, 0, 1, 0]]
     assert right.count("tables_moved") == 5, "two leaves, level 2 by majority, level 3 and the root with it"
-    never = whatif(snapshot, None, small_machine(2), [(NAME, {"verify": "never"})], costs=COSTS)[1]
+    never = replay_snapshot(
+        snapshot, None, [(NAME, {"verify": "never"})], Setup.of(machine=small_machine(2), costs=COSTS)
+    )[1]
     assert (never.classes == linux.classes).all() and never.count("tables_moved") == 0
 
 
 def test_put_right_at_once_in_both_dimensions():
     gpa = 1000 << 12
     snapshot = build_snapshot([(HEAP, 1000)], [Page(gpa, FRAMES_PER_NODE + 3)], nodes=2)
-    linux, right = whatif(snapshot, None, small_machine(2), [(NAME, {})], costs=COSTS)
+    linux, right = replay_snapshot(
+        snapshot, None, [(NAME, {})], Setup.of(machine=small_machine(2), costs=COSTS)
+    )
     assert linux.classes[1].tolist() == [0, 0, 0, 1] and right.classes[1].tolist() == [1, 0, 0, 0]
     assert right.count("tables_moved") == 4 and right.count("tables_moved", host=True) >= 1
 
@@ -186,8 +203,10 @@ def test_what_cannot_be_is_refused_in_a_line():
         results(thin(), passes(1), [(NAME, {"layers": "ept"})])
     one_node = build_snapshot([(HEAP, 1)], nodes=1)
     with pytest.raises(UsageError, match="all data of a capture of one node are on it"):
-        whatif(one_node, None, small_machine(2), [(NAME, {})], costs=COSTS)
+        replay_snapshot(one_node, None, [(NAME, {})], Setup.of(machine=small_machine(2), costs=COSTS))
     with pytest.raises(UsageError, match="nodes = 1: with mode = migrate the copy follows"):
         results(thin(), passes(1), [("mitosis", {"mode": "migrate", "nodes": "1"})])
     with pytest.raises(UsageError, match="depends on what threads touch"):
-        whatif(thin(), None, small_machine(2), [("mitosis", {"mode": "migrate"})], costs=COSTS)
+        replay_snapshot(
+            thin(), None, [("mitosis", {"mode": "migrate"})], Setup.of(machine=small_machine(2), costs=COSTS)
+        )

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from ptanalyze.analysis.whatif import whatif
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
@@ -29,7 +30,9 @@ def process(nodes=2):
 
 
 def ask(snapshot, trace, policies, machine=None, **options):
-    return whatif(snapshot, trace, machine or small_machine(2), policies, costs=COSTS, **options)
+    return replay_snapshot(
+        snapshot, trace, policies, Setup.of(machine=machine or small_machine(2), costs=COSTS, **options)
+    )
 
 
 def test_the_baseline_comes_first_and_is_linux_when_the_capture_has_nodes():
@@ -75,8 +78,8 @@ def test_results_do_not_depend_on_threads(case):
     if len(case.snapshot.topology) == 1 or not len(case.trace.chunks):
         return
     one, two = (
-        ask(case.snapshot, case.trace, [("hydra", {}), ("interleave", {})], case.machine, threads=n,
-            placement="round-robin")
+        ask(case.snapshot, case.trace, [("hydra", {}), ("interleave", {})], case.machine, jobs=n,
+            threads_on="round-robin")
         for n in (1, 2)
     )  # fmt: skip
     assert [r.to_json() for r in one] == [r.to_json() for r in two]
@@ -132,7 +135,7 @@ def test_without_a_trace_policies_that_depend_on_order_say_what_is_missing(name)
 def test_linux_refuses_a_machine_with_fewer_nodes_than_the_capture():
     snapshot = build_snapshot([(va, k) for k, va in enumerate(PAGES)], nodes=4, table_nodes=(3,))
     with pytest.raises(UsageError, match=r"gpt.tables: node = 3: machine small has nodes 0\.\.1"):
-        ask(snapshot, process()[1], [("linux", {})], placement="round-robin")
+        ask(snapshot, process()[1], [("linux", {})], threads_on="round-robin")
 
 
 def test_a_trace_that_was_cut_short_is_said_to_be_a_part():

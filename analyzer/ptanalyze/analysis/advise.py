@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Unpack
 
-from ..core.sizes import Budget
-from ..cost.result import TABLE_BYTES, Result
+from pandas import DataFrame
+
+from ..core.sizes import NO_LIMIT, Budget, budget
+from ..core.units import described
+from ..formats.capture import CaptureLike
 from ..policies import Plan, members, plan_for, policies
 from ..policies.base import NEEDS
-from .whatif import baseline_of, replayed
-from .workload import Workload, workload
+from .answers import whatif_frame
+from .opened import opened
+from .ranking import Report, rank, sentence
+from .replay import baseline_of, replay_world
+from .replayed import Replayed
+from .setup import Options, Setup, setup_of
+from .workload import workload
 
 if TYPE_CHECKING:
-    from ..core.machine import Costs
-    from ..core.progress import Progress
-    from ..cost.calibration import Calibration
+    from ..core.machine import Machine
     from ..world.world import World
 
 NO_CANDIDATES = {  # a bound; one that needs a node chosen by hand; what nobody does to be faster
@@ -32,56 +38,71 @@ COMBINATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Advice:
-    """One candidate: `over` says which part of the budget it exceeds, "" within it.
-
-    extra_bytes  of page tables at their peak, and of memory that the policy holds unused (facts)
-    """
-
-    result: Result
-    extra_bytes: int
-    extra_updates: float
-    over: str
-
-    @property
-    def time(self) -> float:
-        """What to sort by: less is faster."""
-        price = self.result.price
-        return -price.speedup.middle if price.speedup else price.walk_cycles + price.management_cycles
-
-
-class Report(NamedTuple):
-    """ranked: [Advice]; refused: {policy: why}; base: Result of the baseline; sentence: one line."""
-
-    ranked: list[Advice]
-    refused: dict[str, str]
-    base: Result
-    workload: Workload
-    sentence: str
-
-
 def advise(
-    world: World,
-    budget: Budget,
-    costs: Costs,
+    capture: CaptureLike = None,
+    setup: Setup | None = None,
     *,
-    contended: bool = False,
-    progress: Progress = None,
-    provenance: Mapping[str, str] | None = None,
-    calibration: Calibration | None = None,
-    windows: int = 0,
-) -> Report:
-    """Report on all policies that a captured World (world.captured_world) allows, within a Budget.
+    memory: float | str = NO_LIMIT,
+    updates: float | str = NO_LIMIT,
+    **options: Unpack[Options],
+) -> Advised:
+    """All policies that the capture allows, ranked by estimated run time within a budget.
 
-    windows  of equal time that each Result.series has
+    memory   bytes that extra page tables, and memory held unused, may take, or "64M", or "1%" of what the
+             capture's tables map
+    updates  most extra upkeep of page tables, as a share of the baseline's run, 0.02 or "2%"
+    Thin or Wide: vMitosis, section 3.4. Other arguments as of `replay`.
     """
+    how, known = setup_of(setup, options), opened(capture)
+    world = known.world(how)
+    limits = budget(memory, updates, workload(world).mapped_bytes)
+    return advised(advise_world(world, limits, how, known.provenance), how.machine)
+
+
+def advise_world(
+    world: World, budget: Budget, setup: Setup, provenance: Mapping[str, str] | None = None
+) -> Report:
+    """Report on all policies that a captured World allows, within a Budget."""
     allowed, refused = candidates(world)
     base = baseline_of(world)
     plans = sorted(allowed, key=lambda plan: plan.name != base)
-    results = replayed(world, plans, costs, contended, progress, provenance, refused, windows, calibration)
+    results = replay_world(world, plans, setup, provenance, refused)
     ranked, about = rank(results, budget), workload(world)
     return Report(ranked, refused, results[0], about, sentence(ranked, results[0], about))
+
+
+@dataclass(frozen=True)
+class Advised:
+    """frame     `whatif`'s columns, and extra_bytes, extra_updates (share of the baseline's run) and over
+                 (which part of the budget is exceeded, "" within it): best first
+    sentence     one line: what to use, how much faster, why, and what it takes
+    workload     "Thin", "Wide" or "unknown"; evidence: lines that say why
+    refused      {policy: why the capture does not allow it}
+    replayed     all tables of the same run, the baseline first
+    report       ranking.Report: what the frame is made of
+    """
+
+    frame: DataFrame
+    sentence: str
+    workload: str
+    evidence: list[str]
+    refused: dict[str, str]
+    replayed: Replayed
+    report: Report
+
+
+def advised(report: Report, machine: Machine) -> Advised:
+    """Advised of a Report."""
+    ranked = [one.result for one in report.ranked]
+    table = whatif_frame(ranked, machine)
+    for name in ("extra_bytes", "extra_updates", "over"):
+        table[name] = [getattr(one, name) for one in report.ranked]
+    attrs = {key: value for key, value in table.attrs.items() if key != "units"}
+    table = described(table, **attrs)
+    work, others = report.workload, [result for result in ranked if result is not report.base]
+    refused = dict(report.refused)
+    replayed = Replayed([report.base, *others], machine)
+    return Advised(table, report.sentence, work.name, work.evidence(), refused, replayed, report)
 
 
 def candidates(world: World) -> tuple[list[Plan], dict[str, str]]:
@@ -98,72 +119,3 @@ def candidates(world: World) -> tuple[list[Plan], dict[str, str]]:
         else:
             allowed.append(plan_for(name, settings))
     return allowed, refused
-
-
-def rank(results: Sequence[Result], budget: Budget) -> list[Advice]:
-    """[Advice] for all results (the first is the baseline): those within the budget first, fastest first."""
-    base = results[0]
-    return sorted(
-        (_advice(result, base, budget) for result in results), key=lambda one: (one.over != "", one.time)
-    )
-
-
-def _advice(result: Result, base: Result, budget: Budget) -> Advice:
-    more = result.price.management_cycles - base.price.management_cycles
-    updates = more / base.price.run_cycles if base.price.run_cycles else 0.0
-    pages = result.table_pages_peak - base.table_pages_peak + result.host_pages - base.host_pages
-    taken = (pages + result.aside_pages) * TABLE_BYTES + result.held_bytes
-    over = [
-        what
-        for what, value, limit in (("memory", taken, budget.bytes), ("updates", updates, budget.updates))
-        if value > limit
-    ]
-    return Advice(result, taken, updates, " and ".join(over))
-
-
-def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
-    """One line: what to use, how much faster, why, and what it takes."""
-    best = next(one for one in ranked if not one.over)
-    if best.result.policy == base.policy:
-        return (
-            f"{workload.name}: stay with {base.policy}; nothing within the budget is estimated to be faster."
-        )
-    speedup = best.result.price.speedup
-    faster = (
-        f"{speedup.middle:.2f}x ({speedup.low:.2f} to {speedup.high:.2f}) over {base.policy}"
-        if speedup
-        else f"fewer walk cycles than {base.policy}"
-    )
-    why = because(base, best.result)
-    return f"{WHY[workload.thin]} {best.result.policy} is estimated at {faster}: {why}; {takes(best)}."
-
-
-def takes(advice: Advice) -> str:
-    """Words for the price."""
-    mebibytes, updates = advice.extra_bytes / 2**20, 100 * advice.extra_updates
-    memory = f"takes {mebibytes:.1f} MiB more memory" if mebibytes >= 0 else f"saves {-mebibytes:.1f} MiB"
-    return f"it {memory}" + (f" and {updates:.2f} % of the run for updates" if updates >= 0.005 else "")
-
-
-def because(base: Result, result: Result) -> str:
-    """Words for what saves most: fewer walks, fewer reads a walk, fewer from DRAM, or fewer remote ones."""
-    was, now = base.row(), result.row()
-    ratio = {key: (now[key] + 1) / (was[key] + 1) for key in ("walks", "dram_reads", "remote_dram_reads")}
-    if ratio["walks"] < 0.8:
-        return f"it walks {now['walks']:,} times instead of {was['walks']:,}"
-    if now["reads_per_walk"] < 0.8 * was["reads_per_walk"]:
-        return f"a walk reads {now['reads_per_walk']:.1f} entries instead of {was['reads_per_walk']:.1f}"
-    if ratio["dram_reads"] < 0.8:
-        return f"{100 * (1 - ratio['dram_reads']):.0f} % fewer page-table reads are served by DRAM"
-    remote = [row["remote_dram_reads"] / max(row["dram_reads"], 1) for row in (was, now)]
-    return (
-        f"{100 * remote[0]:.0f} % of the page-table reads that DRAM serves are remote, with it "
-        f"{100 * remote[1]:.0f} %"
-    )
-
-
-WHY = {
-    True: "Thin: one node does nearly all walks, so one copy of the tables is enough if it is there.",
-    False: "Wide: several nodes walk, so each table is remote to most of them unless each has a copy.",
-    None: "Without a trace every node counts alike.",
-}

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+
+from ..formats.capture import PathLike
+from ..formats.result_file import read_rows
+from .answers import differences_frame
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 PROSE = ("policy", "params", "machine", "placement", "baseline")
 
@@ -41,7 +49,23 @@ class Comparison(NamedTuple):
         return not (self.differences or self.only_a or self.only_b)
 
 
-def compare(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> Comparison:
+def compare(a: DataFrame | PathLike, b: DataFrame | PathLike) -> DataFrame:
+    """What differs between two sets of results: policy, quantity, a, b, change (b - a), ratio (b / a).
+
+    a, b  tables of `whatif`, or files that `ptanalyze whatif -o` wrote. Rows are matched by policy and
+    parameters; one row each is compared whatever the policies are. attrs: "alike" (how many quantities are
+    equal), "only_a", "only_b" (policies), "exact" (nothing differs).
+    """
+    return differences_frame(compare_rows(rows_of(a), rows_of(b)))
+
+
+def rows_of(source: DataFrame | PathLike) -> list[dict[str, Any]]:
+    if not isinstance(source, (str, os.PathLike)):
+        return [{str(key): value for key, value in row.items()} for row in source.to_dict("records")]
+    return read_rows(source)
+
+
+def compare_rows(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> Comparison:
     """Comparison of two lists of rows (Result.row, or what formats.result_file.read_rows found).
 
     Rows are matched by policy and parameters; one row each is compared whatever their policies are.

@@ -1,204 +1,188 @@
-"""Replay one walk stream under several policies at once: what they share is done once a batch."""
+"""Plans replayed on one World and priced: one filter pass, one cache pass, many replays."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+import platform
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..core.walks import GUEST_BIT, Reads
-from ..cost.result import Series
-from ..kernels.faults import carry_out, mark_faults
-from ..kernels.replay import TABLE_MOVED, Counters, counters, replay_for
-from ..kernels.steps import BALANCING, DATA, HOST_DATA
-from ..policies import Plan
-from ..world.cache_pass import no_reads
+from ..core.errors import UsageError
+from ..core.progress import Progress
+from ..core.version import __version__
+from ..cost import price as cost
+from ..cost.result import Result
+from ..policies import Plan, Policy, plan_for
+from ..world.data_moves import moves_notes
+from ..world.world import World
+from .runs import Run, by_socket, replay_walks, start
+from .static import static_results
+from .system_calls import system_calls
 
 if TYPE_CHECKING:
+    from ..core.snapshot import Snapshot
+    from ..cost.calibration import Calibration
+    from ..cost.result import Price
     from ..kernels.faults import Mapped
-    from ..world.world import World
+    from .setup import Setup
 
 
-Mark: TypeAlias = tuple[np.ndarray, np.ndarray, int, int]  # classes, DRAM reads, tables moved, steps taken
+class Finished(NamedTuple):
+    """A run that has ended, the World it ran on, and what was mapped there in the end."""
+
+    run: Run
+    world: World
+    mapped: Mapped
 
 
-@dataclass
-class Run:
-    """One plan's replay: its hooks' states and what was counted so far."""
+def baseline_of(world: World) -> str:
+    """The baseline that "auto" stands for."""
+    return "linux" if not world.traced or len(world.snapshot.topology) > 1 else "first-touch"
 
-    plan: Plan
-    states: tuple[Any, Any]
-    counters: Counters
-    step: int = 0
-    marks: list[Mark] = field(default_factory=list)
-    series: Series | None = None
 
-    def replay(
-        self, world: World, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool = False
-    ) -> None:
-        history = world.history
-        loop = replay_for(self.plan.guest[0].hooks, self.plan.host[0].hooks)
-        self.step = loop(
-            world.placement.cpu_node,
-            socket_of(world),
-            reads,
-            fault,
-            world.space.tables,
-            history.rows,
-            history.steps,
-            history.shootdowns,
-            mapped,
-            *self.states,
-            self.counters,
-            first,
-            self.step,
-            last,
+def replay_world(
+    captured: World,
+    plans: Sequence[Plan],
+    setup: Setup,
+    provenance: Mapping[str, str] | None = None,
+    refused: dict[str, str] | None = None,
+) -> list[Result]:
+    """[Result] of Plans on a captured World, the first one being what the others are compared with.
+
+    refused  a dict: plans that the capture does not allow are left out, and why is added to it by their name
+    """
+    known = _complete(provenance)
+    if not captured.traced:
+        return static_results(captured, plans, setup, known, refused)
+    _must_fit(setup.calibration, captured.snapshot)
+    done: dict[int, Finished] = {}
+    for world, runs in by_world(plans, captured, refused):
+        mapped = replay_walks(runs, world, world.reads(), _ticking(setup.progress, world), setup.windows)
+        done |= {id(run.plan): Finished(run, world, mapped) for run in runs}
+    base = _price(done[id(plans[0])], None, setup)
+    kept = [plan for plan in plans if id(plan) in done]
+    return [_result(done[id(plan)], plans[0].name, base, setup, known) for plan in kept]
+
+
+def _must_fit(calibration: Calibration | None, snapshot: Snapshot) -> None:
+    """UsageError for a Calibration that cannot be of this capture's program."""
+    if calibration is None:
+        return
+    name = calibration.name or "(unnamed)"
+    if calibration.exposed is None or calibration.local.walk is None:
+        raise UsageError(
+            f"calibration {name}: has no walk cycles; calibrate with counters of page walks, or leave it out"
         )
-
-    def mark(self, domains: int) -> None:
-        """Keep what was counted so far."""
-        now = by_socket(self.counters, domains)
-        dram = now.reads[..., 1]
-        guest = dram[::GUEST_BIT].sum(axis=0)
-        moved = sum(int(events[:, TABLE_MOVED].sum()) for events in (now.events, now.host_events))
-        both = np.stack([guest, dram.sum(axis=0) - guest])
-        self.marks.append((now.classes.copy(), both, moved, self.step))
-
-    def settle(self, world: World, missing: np.ndarray) -> None:
-        """The tables that the kernel filled by itself."""
-        pages = self.counters.pages
-        part, _ = self.plan.guest
-        if part.settle:
-            pages[0] += part.settle(self.states[0], world, missing)
-        pages[1] = max(pages)
-
-    def facts(self, world: World) -> dict[str, Any]:
-        """{name: number}: what reshaping and the replay found."""
-        found, sides = dict(world.facts), (self.plan.guest, self.plan.host)
-        both = self.counters.pages, self.counters.host_pages
-        for (part, params), state, pages in zip(sides, self.states, both, strict=True):
-            found |= part.facts(state, world, params, pages) if part.facts else {}
-        return found
+    if calibration.native != snapshot.native:
+        of, is_ = ("native", "a VM's") if calibration.native else ("a VM's", "native")
+        raise UsageError(f"calibration {name}: of a run that was {of}, the capture is {is_}")
 
 
-def socket_of(world: World) -> np.ndarray:
-    """int16[nodes]: which nodes are one place."""
-    return (np.arange(world.nodes) // world.domains).astype(np.int16)
-
-
-def by_socket(counters: Counters, domains: int) -> Counters:
-    """Counters of sockets with `domains` nodes each: what happens between nodes of one socket is local."""
-
-    def folded(array: np.ndarray, axis: int) -> np.ndarray:
-        nodes = array.shape[axis] // domains
-        shape = *array.shape[:axis], nodes, domains, nodes, domains, *array.shape[axis + 2 :]
-        sums: np.ndarray = array.reshape(shape).sum(axis=(axis + 1, axis + 3))
-        return sums
-
-    return counters._replace(
-        reads=folded(counters.reads, 1),
-        events=folded(counters.events, 2),
-        host_events=folded(counters.host_events, 2),
+def _price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
+    executed, _ = cost.instructions(done.world.trace, setup.costs)
+    calls = system_calls(done.world, done.mapped)
+    return cost.price(
+        done.run.counters,
+        done.world.machine,
+        setup.costs,
+        baseline,
+        executed,
+        setup.contended,
+        calls,
+        setup.calibration,
     )
 
 
-def start(plan: Plan, world: World) -> Run:
-    """A Run of a Plan before the first walk."""
-    count = counters(world.nodes, world.sockets)
-    states: list[Any] = [None, None]
-    for side, (part, params) in enumerate((plan.guest, plan.host)):
-        states[side], pages = part.start(world, params)
-        (count.host_pages if side else count.pages)[:] = pages
-        if part.at_once:
-            part.at_once(states[side], (count.host_events if side else count.events)[BALANCING])
-    return Run(plan, (states[0], states[1]), count)
+def _complete(provenance: Mapping[str, str] | None) -> dict[str, str]:
+    return {"ptanalyze": __version__, "python": platform.python_version(), **(provenance or {})}
 
 
-def replay(
-    runs: Sequence[Run],
-    world: World,
-    batches: Iterable[tuple[slice, Reads]],
-    progress: Callable[[int], None] | None = None,
-    windows: int = 0,
-) -> Mapped:
-    """Carry all runs through `batches`, (slice of the stream, Reads) each, and the events between them.
-
-    Runs of one batch are shared out among world.effort.threads threads; counts do not depend on it.
-    `progress` is called with the number of walks done so far. With `windows` each run gets a Series of so
-    many. Returns kernels.faults.Mapped as it is in the end.
-    """
-    history, parent = world.history, world.space.tables.parent
-    mapped = history.mapped()
-    times, ends = _windows(world, windows)
-    first = step = 0
-    with ThreadPoolExecutor(max(world.effort.threads, 1)) as pool:
-
-        def everyone(reads: Reads, fault: np.ndarray, last: bool = False) -> None:
-            jobs = [pool.submit(run.replay, world, reads, fault, mapped, first, last) for run in runs]
-            for job in jobs:
-                job.result()
-
-        for reads in _pieces(batches, ends):
-            _mark(runs, world, ends, first)
-            fault = np.zeros(len(reads.page), np.uint8)
-            step = mark_faults(
-                reads.page, reads.slot, history.rows, parent, history.steps, mapped, first, step, fault
-            )
-            everyone(reads, fault)
-            first += len(reads.page)
-            if progress:
-                progress(first)
-        for late in range(step, len(history.steps.at)):
-            carry_out(late, history.rows, parent, history.steps, mapped)
-        everyone(no_reads(), np.zeros(0, np.uint8), last=True)
-    missing = np.flatnonzero(~mapped.exists[: world.space.guest_tables] & world.space.program_tables)
-    for run in runs:
-        run.settle(world, missing)
-        if windows:
-            run.series = _series(run, world, mapped, times, ends)
-    return mapped
+def _ticking(progress: Progress, world: World) -> Callable[[int], None] | None:
+    return (lambda done: progress(done, len(world.stream), "replaying walks")) if progress else None
 
 
-def _windows(world: World, windows: int) -> tuple[np.ndarray, np.ndarray]:
-    """(int64[N] ns, int64[N] walks): where windows of equal time, or without times of equal walks, end."""
-    stream, time = world.stream, world.trace.chunks["time"]
-    if not len(time) or time[0] == time[-1]:
-        ends = np.arange(1, windows + 1) * len(stream) // max(windows, 1)
-        return np.zeros(windows, np.int64), ends
-    times = np.arange(1, windows + 1) * int(time[-1] - time[0]) // max(windows, 1)
-    ends = stream.offset[np.searchsorted(time, times + time[0])]
-    ends[-1:] = len(stream)
-    return times, ends
+def planned(policies: Sequence[tuple[Policy | str, Mapping[str, Any]]], baseline: str) -> list[Plan]:
+    """[Plan]: the baseline's, then the others in their order."""
+    plans = [plan_for(policy, params) for policy, params in policies]
+    at = next((k for k, plan in enumerate(plans) if plan.name == baseline), None)
+    first = plan_for(baseline) if at is None else plans.pop(at)
+    return [first, *plans]
 
 
-def _pieces(batches: Iterable[tuple[slice, Reads]], ends: np.ndarray) -> Iterator[Reads]:
-    """Iterate Reads: the batches, cut where windows end."""
-    first = 0
-    for _, reads in batches:
-        count = len(reads.page)
-        cuts = np.unique([0, *(ends[(ends > first) & (ends < first + count)] - first), count])
-        for begin, end in itertools.pairwise(cuts.tolist()):
-            yield Reads(*(column[begin:end] for column in reads))
-        first += count
+def by_world(
+    plans: Sequence[Plan], world: World, refused: dict[str, str] | None = None
+) -> Iterator[tuple[World, list[Run]]]:
+    """Yield (World, [Run]): plans that reshape the world alike share its passes."""
+    groups: dict[Hashable, list[Plan]] = {}
+    for plan in plans:
+        groups.setdefault(plan.reshaping, []).append(plan)
+    for alike in groups.values():
+        shaped: World | None = None
+        runs = []
+        for plan in alike:
+            try:
+                shaped = shaped or plan.reshape(world)
+                plan.check(shaped)
+                runs.append(start(plan, shaped))
+            except UsageError as error:
+                if refused is None or plan is plans[0]:
+                    raise
+                refused[plan.name] = str(error)
+        if shaped and runs:
+            yield shaped, runs
 
 
-def _mark(runs: Sequence[Run], world: World, ends: np.ndarray, walk: int) -> None:
-    """Windows that end before `walk` have ended."""
-    for run in runs:
-        while len(run.marks) < len(ends) and ends[len(run.marks)] <= walk < len(world.stream):
-            run.mark(world.domains)
+def _result(done: Finished, baseline: str, base: Price, setup: Setup, provenance: dict[str, str]) -> Result:
+    run, world, mapped = done
+    space, count = world.space, by_socket(run.counters, world.domains)
+    guest = mapped.exists.copy()
+    guest[space.guest_tables : space.guest_tables + space.host_tables] = False
+    guest[: space.guest_tables] = (
+        space.program_tables
+    )  # what the trace's events freed and the snapshot has, was made again
+    return Result(
+        policy=run.plan.name,
+        params=run.plan.params,
+        machine=world.machine.name,
+        placement=world.placement.how,
+        baseline=baseline,
+        walks=len(world.stream),
+        hits=world.stream.hits.sum(axis=0),
+        reads=count.reads,
+        classes=count.classes,
+        calls=count.events,
+        host_calls=count.host_events,
+        table_pages=int(run.counters.pages[0]),
+        table_pages_peak=int(run.counters.pages[1]),
+        single_copy=int(np.count_nonzero(guest)),
+        host_pages=int(run.counters.host_pages[0]),
+        host_single_copy=space.host_tables,
+        aside_pages=world.aside_pages,
+        price=_price(done, base, setup),
+        facts=run.facts(world),
+        notes=tuple(notes(world, cost.instructions(world.trace, setup.costs)[1])),
+        provenance=provenance,
+        series=run.series,
+    )
 
 
-def _series(run: Run, world: World, mapped: Mapped, times: np.ndarray, ends: np.ndarray) -> Series:
-    while len(run.marks) < len(ends):
-        run.mark(world.domains)
-    classes, dram, moved, step = (np.array(column) for column in zip(*run.marks, strict=True))
-    kind = world.history.steps.kind
-    page = ((kind == DATA) | (kind == HOST_DATA)) & (mapped.changed > 0)
-    data = np.concatenate([[0], np.cumsum(page)])
-    classes, dram = (np.diff(column, axis=0, prepend=0) for column in (classes, dram))
-    return Series(times, classes.sum(axis=(1, 2)), classes, dram, moved, data[step])
+def notes(world: World, how: str) -> list[str]:
+    """What a reader of the results should know, one line each."""
+    space, history = world.space, world.history
+    found = [how, *world.notes, *moves_notes(world)]
+    if (ended := world.trace.facts.get("ended", "exit")) not in ("exit", "imported"):
+        found.append(f"the trace may be only part of the run; it ended by: {ended}")
+    if world.trace.facts.get("sampled"):
+        found.append("the trace holds samples of the accesses: shares mean more than numbers")
+    if len(space.snapshot.topology) == 1 and world.nodes > 1:
+        found.append("recorded on one node: as captured (linux) all tables are on node 0")
+    if space.inferred_tables:
+        found.append(f"{space.inferred_tables} table pages were gone at the snapshot: placed by first touch")
+    if history.premapped:
+        found.append(
+            f"{history.premapped} pages were mapped before the region of interest began: no demand faults"
+        )
+    if sum(space.unresolved.values()):
+        found.append(f"{sum(space.unresolved.values())} guest table pages have no known place in the host")
+    return found

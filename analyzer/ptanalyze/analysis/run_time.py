@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from ..core.errors import UsageError
 from ..formats.capture import PathLike
-from .arguments import calibration_of
+from .setup import calibration_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame

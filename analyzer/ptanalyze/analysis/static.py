@@ -14,14 +14,14 @@ from ..cost import price as cost
 from ..cost.result import Result
 from ..kernels.replay import Counters, counters
 from ..policies.base import RECORD
-from .classify import classify
-from .replay import Run, start
+from .leaf_classes import classify_pages
+from .runs import Run, start
 
 if TYPE_CHECKING:
-    from ..core.machine import Costs
     from ..policies import Plan
     from ..world.address_space import AddressSpace
     from ..world.world import World
+    from .setup import Setup
 
 NO_TRACE = "no trace: every mapped page counts once for each node, events are not known"
 
@@ -29,12 +29,11 @@ NO_TRACE = "no trace: every mapped page counts once for each node, events are no
 def static_results(
     world: World,
     plans: Sequence[Plan],
-    costs: Costs,
+    setup: Setup,
     provenance: dict[str, str],
-    contended: bool = False,
     refused: dict[str, str] | None = None,
 ) -> list[Result]:
-    """[Result] for Plans on an untouched World, as whatif.replayed: no TLB, no caches, no events.
+    """[Result] for Plans on an untouched World, as replay.replay_world: no TLB, no caches, no events.
 
     Each leaf entry of the guest is one walk from each node: one DRAM read of it, and one of the host's leaf
     entry for its first frame; pages that the host does not map are left out, and a note says how many.
@@ -43,7 +42,7 @@ def static_results(
     found = []
     for plan in plans:
         try:
-            found.append(_result(plan, world, plans[0].name, costs, provenance, contended))
+            found.append(_result(plan, world, plans[0].name, setup, provenance))
         except UsageError as error:
             if refused is None or plan is plans[0]:
                 raise
@@ -51,9 +50,7 @@ def static_results(
     return found
 
 
-def _result(
-    plan: Plan, world: World, baseline: str, costs: Costs, provenance: dict[str, str], contended: bool
-) -> Result:
+def _result(plan: Plan, world: World, baseline: str, setup: Setup, provenance: dict[str, str]) -> Result:
     world = plan.reshape(world)
     run = start(plan, world)
     count, unresolved = _count(world, _served(plan, run, world.space))
@@ -76,7 +73,7 @@ def _result(
         host_pages=host_pages,
         host_single_copy=world.space.host_tables,
         aside_pages=world.aside_pages,
-        price=cost.price(count, world.machine, costs, contended=contended),
+        price=cost.price(count, world.machine, setup.costs, contended=setup.contended),
         facts=run.facts(world),
         notes=(NO_TRACE, *world.notes, *_left_out(unresolved)),
         provenance=provenance,
@@ -107,7 +104,7 @@ def _count(world: World, server: np.ndarray) -> tuple[Counters, dict[str, int]]:
     space, nodes = world.space, world.nodes
     level = np.minimum(space.tables.level, 3).astype(np.int16)
     kinds, of_table = _distinct(np.column_stack([server, level]))
-    seen = classify(_with_nodes(space, of_table, len(kinds)))
+    seen = classify_pages(_with_nodes(space, of_table, len(kinds)))
     pages = seen.counts[0, 0]
     count = counters(nodes, world.sockets)
     for guest, host in np.argwhere(pages).tolist():

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..core.errors import UsageError
-from ..policies import members, parameters, speaks_to
-from .whatif import whatif
+from ..formats.capture import CaptureLike
+from ..policies import Policy, members, parameters, speaks_to
+from .answers import sweep_frame
+from .asked_policies import Several
+from .opened import opened
+from .setup import Options, Setup, setup_of
+from .whatif import DEFAULT, replay_snapshot
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..core.machine import Machine
-    from ..core.progress import Progress
     from ..core.snapshot import Snapshot
     from ..core.trace import Trace
     from ..cost.result import Result
@@ -23,54 +27,92 @@ MACHINE_KEYS = ("nodes", "placement", "contended")
 
 
 def sweep(
+    capture: CaptureLike = None,
+    policies: Several = DEFAULT,
+    grid: Mapping[str, Iterable[Any]] | None = None,
+    setup: Setup | None = None,
+    **options: Unpack[Options],
+) -> DataFrame:
+    """`whatif` at every combination of a grid: a column for each of its keys, then whatif's.
+
+    grid  {"prefetch": range(10), "nodes": [2, 4]}: nodes (the machine's), placement, contended, or a
+          parameter of a policy, "prefetch" or "hydra.prefetch"; default: Hydra's prefetch degrees, 0 to 9. A
+          key that a policy does not have is missing (None) in its rows.
+    Other arguments as of `replay`; windows do not count.
+    """
+    points = {key: list(values) for key, values in (grid or {"prefetch": range(10)}).items()}
+    return sweep_frame(swept(capture, policies, points, setup_of(setup, options)), list(points))
+
+
+def swept(
+    capture: CaptureLike, policies: Several, grid: Mapping[str, Sequence[Any]], setup: Setup
+) -> list[tuple[dict[str, Any], Result]]:
+    """[({key: value}, Result)] behind `sweep`."""
+    known = opened(capture)
+    names: list[str | Policy] = [policies] if isinstance(policies, (str, Policy)) else list(policies)
+    points = sweep_snapshot(
+        known.snapshot,
+        known.trace,
+        names,
+        grid,
+        setup,
+        cache_dir=known.capture.cache,
+        provenance=known.provenance,
+    )
+    return list(points)
+
+
+def sweep_snapshot(
     snapshot: Snapshot,
     trace: Trace | None,
-    machine: Machine,
-    names: Sequence[str],
+    names: Sequence[str | Policy],
     grid: Mapping[str, Sequence[Any]],
-    *,
-    progress: Progress = None,
-    **options: Any,
+    setup: Setup,
+    **kept: Any,
 ) -> Iterator[tuple[dict[str, Any], Result]]:
     """Yield ({key: value}, Result) for each policy at each point that concerns it, the baseline's included.
 
-    names    policies as "hydra" or "ptemagnet+hydra"
-    grid     {key: [value]}: nodes (of the machine), placement, contended, or a parameter of a policy, as
-             "prefetch" or "hydra.prefetch"
-    options  as whatif's
+    names  policies as "hydra" or "ptemagnet+hydra"; kept: cache_dir and provenance, as replay_snapshot's
+    grid   {key: [value]}: nodes (of the machine), placement, contended, or a parameter of a policy, as
+           "prefetch" or "hydra.prefetch"
 
-    One run of whatif a machine and placement: the walks are filtered once for all policies there.
+    One replay_snapshot per machine and placement: the walks are filtered once for all policies there.
     UsageError for a key that is neither the machine's nor any policy's.
     """
-    options = dict(options)
     outer = {key: grid[key] for key in MACHINE_KEYS if key in grid}
     inner = {key: values for key, values in grid.items() if key not in outer}
     wanted = [one for name in names for one in _points(name, inner)]
     _all_used(inner, names)
     for values in product(*outer.values()):
         point = dict(zip(outer, values, strict=True))
-        there = machine.resized(_number("nodes", point["nodes"])) if "nodes" in point else machine
-        if "placement" in point:
-            options["placement"] = point["placement"]
-        if "contended" in point:
-            options["contended"] = _truth("contended", point["contended"])
-        policies = [(name, settings) for name, settings in wanted]
-        results = whatif(snapshot, trace, there, policies, progress=progress, **options)
-        yield from ((point, result) for result in results)
+        for result in replay_snapshot(snapshot, trace, wanted, _there(setup, point), **kept):
+            yield point, result
 
 
-def _points(name: str, inner: Mapping[str, Sequence[Any]]) -> list[tuple[str, dict[str, Any]]]:
+def _there(setup: Setup, point: Mapping[str, Any]) -> Setup:
+    """The Setup at a point of the grid's machine keys."""
+    machine = setup.machine
+    if "nodes" in point:
+        machine = machine.resized(_number("nodes", point["nodes"]))
+    contended = _truth("contended", point["contended"]) if "contended" in point else setup.contended
+    threads_on = point.get("placement", setup.threads_on)
+    return replace(setup, machine=machine, contended=contended, threads_on=threads_on, windows=0)
+
+
+def _points(
+    name: str | Policy, inner: Mapping[str, Sequence[Any]]
+) -> list[tuple[str | Policy, dict[str, Any]]]:
     """[(name, settings)]: every combination of the values of parameters that the policy has."""
     own = {key: values for key, values in inner.items() if _has(name, key)}
     return [(name, dict(zip(own, values, strict=True))) for values in product(*own.values())]
 
 
-def _has(name: str, key: str) -> bool:
+def _has(name: str | Policy, key: str) -> bool:
     plain = key.rpartition(".")[2]
     return any(speaks_to(key, policy) and speaks_to(plain, policy) for policy in members(name))
 
 
-def _all_used(inner: Mapping[str, Sequence[Any]], names: Sequence[str]) -> None:
+def _all_used(inner: Mapping[str, Sequence[Any]], names: Sequence[str | Policy]) -> None:
     for key, values in inner.items():
         if not any(_has(name, key) for name in names):
             has = sorted({p[0] for name in names for policy in members(name) for p in parameters(policy)})
@@ -116,10 +158,3 @@ def _truth(key: str, text: str | int) -> bool:
     if str(text).lower() not in known:
         raise UsageError(f"{key} = {text}: true or false")
     return known[str(text).lower()]
-
-
-def frame(points: Sequence[tuple[Mapping[str, Any], Result]]) -> DataFrame:
-    """pandas.DataFrame of [(point, Result)]: the point's columns, then the Result's row."""
-    import pandas
-
-    return pandas.DataFrame([{**point, **result.row()} for point, result in points])

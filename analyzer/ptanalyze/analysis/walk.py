@@ -1,13 +1,21 @@
 """One translation, step by step: every table the hardware walker reads for an address."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ..core import pte as entries
 from ..core.errors import UsageError
 from ..core.snapshot import NO_PARENT, UNKNOWN_NODE, Snapshot, Tree
+from ..formats.capture import CaptureLike, load
+from .answers import walk_frame
+from .opened import provenance_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 PAGE_BITS = 12
 INDEX_MASK = 511
@@ -128,3 +136,16 @@ def descend(
             return None, f"the {dimension.name} table below level {level} was not dumped"
         table = child
     return None, "the walk ran past the last level"
+
+
+def walk(capture: CaptureLike, address: int) -> DataFrame:
+    """One translation: a row for each table read, in the hardware's order, with walk.Step's columns.
+
+    attrs["page"]: {"frame", "bytes", "node", "stopped"}; where the address is not mapped, frame is None and
+    stopped says why. attrs: address, and nodes, the ids of the captured machine's. Shows physical addresses.
+    """
+    opened = load(capture)
+    snapshot = opened.snapshot
+    table = walk_frame(explain(snapshot, address), [node.id for node in snapshot.topology.nodes])
+    table.attrs["provenance"] = provenance_of(opened)
+    return table

@@ -1,244 +1,96 @@
-"""What would another policy change, at what price? One filter pass, one cache pass, many replays."""
+"""What would another policy change, at what price?"""
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Unpack
 
-import numpy as np
-
-from ..core.errors import UsageError
-from ..core.machine import load_costs
-from ..core.progress import Progress
-from ..core.version import __version__
-from ..cost import price as cost
-from ..cost.result import Result
-from ..policies import Plan, Policy, plan_for
-from ..world.captured_world import captured_world
-from ..world.data_moves import moves_notes
-from ..world.moves import Moves
+from ..formats.capture import CaptureLike
 from ..world.placement import AUTO
-from ..world.world import World
-from .replay import Run, by_socket, replay, start
-from .static import static_results
-from .system_calls import system_calls
+from .asked_policies import Policies, policies_of
+from .opened import opened
+from .replay import baseline_of, planned, replay_world
+from .replayed import Replayed
+from .setup import Options, Setup, setup_of
 
 if TYPE_CHECKING:
-    from ..core.machine import Costs, Machine
+    from pandas import DataFrame
+
     from ..core.snapshot import Snapshot
     from ..core.trace import Trace
-    from ..cost.calibration import Calibration
-    from ..cost.result import Price
-    from ..kernels.faults import Mapped
+    from ..cost.result import Result
+    from ..policies import Policy
 
-Replay: TypeAlias = "tuple[Run, World, Mapped]"
-Pricing: TypeAlias = "tuple[Costs, bool, Calibration | None]"
+DEFAULT = ("mitosis", "hydra")
+
+
+def replay(
+    capture: CaptureLike = None,
+    policies: Policies = DEFAULT,
+    setup: Setup | None = None,
+    **options: Unpack[Options],
+) -> Replayed:
+    """Replay the capture's walks under policies: all tables of one run, counted once.
+
+    policies  "hydra", "ptemagnet+hydra", ("hydra", {"prefetch": 3}), or a policies.Policy of your own in a
+              name's place: one or a list of them
+    setup     machine, costs, where threads run; or its fields as keyword arguments, names and files for what
+              is in them (setup.Options): `replay("app", "hydra", machine="hydra-haswell", contended=True)`
+    """
+    how, known = setup_of(setup, options), opened(capture)
+    results = replay_snapshot(
+        known.snapshot,
+        known.trace,
+        policies_of(policies),
+        how,
+        cache_dir=known.capture.cache,
+        provenance=known.provenance,
+    )
+    return Replayed(results, how.machine)
 
 
 def whatif(
+    capture: CaptureLike = None,
+    policies: Policies = DEFAULT,
+    setup: Setup | None = None,
+    **options: Unpack[Options],
+) -> DataFrame:
+    """What policies would change and cost: a row per policy, the baseline's first. Arguments as of `replay`.
+
+    Columns: result.Result.row; shares are of walks. speedup_low, speedup and speedup_high are NaN without a
+    trace. attrs["machine"]: latencies, for plots.roofline.
+    """
+    return replay(capture, policies, setup, **options).frame
+
+
+def reads(
+    capture: CaptureLike = None,
+    policies: Policies = DEFAULT,
+    setup: Setup | None = None,
+    **options: Unpack[Options],
+) -> DataFrame:
+    """Which node reads page-table entries from which: policy, params, dimension, level, reader, server, from,
+    count. Arguments as of `replay`; details: answers.reads_frame."""
+    return replay(capture, policies, setup, **options).reads
+
+
+def replay_snapshot(
     snapshot: Snapshot,
     trace: Trace | None,
-    machine: Machine,
     policies: Sequence[tuple[Policy | str, Mapping[str, Any]]],
+    setup: Setup,
     *,
-    placement: str = AUTO,
-    baseline: str = AUTO,
-    costs: Costs | None = None,
-    contended: bool = False,
-    threads: int = 1,
     cache_dir: str | PathLike[str] | None = None,
-    progress: Progress = None,
     provenance: Mapping[str, str] | None = None,
-    moves: Moves | None = None,
-    move_threads: str = "",
-    windows: int = 0,
-    calibration: Calibration | None = None,
 ) -> list[Result]:
     """[Result]: the baseline's first, then one for each of `policies` that is not the baseline itself.
 
     policies   [(Policy, or a name as "hydra" or "ptemagnet+hydra", parameters as {key: value or text})]
-    placement  see placement.place; baseline: a policy's name, or "auto": linux when the capture has several
-               nodes or there is no trace, else first-touch (on one node every table is on node 0)
-    threads    for the passes and the replays; counts do not depend on it
     cache_dir  directory where the walk stream is kept, None: not kept
-    progress   called with (done, of so many, what): touches of the TLB filter pass, then walks replayed
-    moves      world.moves.Moves: how data pages move, None: by the trace's events alone
-    move_threads  threads that go on elsewhere, see world.thread_moves; windows: how many a Result.series has
-    calibration  Calibration of a measured run (law.calibrate): run time is estimated in its proportions
     Without a trace (None) every mapped page counts once for each node; policies that depend on order refuse.
     Raises UsageError for parameters, combinations and placements that are not possible.
     """
-    world = captured_world(
-        snapshot, trace, machine, placement, threads, cache_dir, progress, moves, move_threads
-    )
-    plans = planned(policies, baseline_of(world) if baseline == AUTO else baseline)
-    costs = costs or load_costs(machine)
-    return replayed(
-        world, plans, costs, contended, progress, provenance, windows=windows, calibration=calibration
-    )
-
-
-def baseline_of(world: World) -> str:
-    """The baseline that "auto" stands for."""
-    return "linux" if not world.traced or len(world.snapshot.topology) > 1 else "first-touch"
-
-
-def replayed(
-    captured: World,
-    plans: Sequence[Plan],
-    costs: Costs,
-    contended: bool = False,
-    progress: Progress = None,
-    provenance: Mapping[str, str] | None = None,
-    refused: dict[str, str] | None = None,
-    windows: int = 0,
-    calibration: Calibration | None = None,
-) -> list[Result]:
-    """[Result] of Plans on a captured World, the first one being what the others are compared with.
-
-    refused  a dict: plans that the capture does not allow are left out, and why is added to it by their name
-    """
-    known = _complete(provenance)
-    if not captured.traced:
-        return static_results(captured, plans, costs, known, contended, refused)
-    _must_fit(calibration, captured.snapshot)
-    done: dict[int, Replay] = {}
-    for world, runs in by_world(plans, captured, refused):
-        mapped = replay(runs, world, world.reads(), _ticking(progress, world), windows)
-        done |= {id(run.plan): (run, world, mapped) for run in runs}
-    first = done[id(plans[0])]
-    how = costs, contended, calibration
-    base = plans[0].name, _price(*first, None, *how)
-    kept = [plan for plan in plans if id(plan) in done]
-    return [_result(*done[id(plan)], base, how, known) for plan in kept]
-
-
-def _must_fit(calibration: Calibration | None, snapshot: Snapshot) -> None:
-    """UsageError for a Calibration that cannot be of this capture's program."""
-    if calibration is None:
-        return
-    name = calibration.name or "(unnamed)"
-    if calibration.exposed is None or calibration.local.walk is None:
-        raise UsageError(
-            f"calibration {name}: has no walk cycles; calibrate with counters of page walks, or leave it out"
-        )
-    if calibration.native != snapshot.native:
-        of, is_ = ("native", "a VM's") if calibration.native else ("a VM's", "native")
-        raise UsageError(f"calibration {name}: of a run that was {of}, the capture is {is_}")
-
-
-def _price(
-    run: Run,
-    world: World,
-    mapped: Mapped,
-    baseline: Price | None,
-    costs: Costs,
-    contended: bool,
-    calibration: Calibration | None,
-) -> Price:
-    executed, _ = cost.instructions(world.trace, costs)
-    made = system_calls(world, mapped)
-    return cost.price(run.counters, world.machine, costs, baseline, executed, contended, made, calibration)
-
-
-def _complete(provenance: Mapping[str, str] | None) -> dict[str, str]:
-    return {"ptanalyze": __version__, "python": platform.python_version(), **(provenance or {})}
-
-
-def _ticking(progress: Progress, world: World) -> Callable[[int], None] | None:
-    return (lambda done: progress(done, len(world.stream), "replaying walks")) if progress else None
-
-
-def planned(policies: Sequence[tuple[Policy | str, Mapping[str, Any]]], baseline: str) -> list[Plan]:
-    """[Plan]: the baseline's, then the others in their order."""
-    plans = [plan_for(policy, params) for policy, params in policies]
-    at = next((k for k, plan in enumerate(plans) if plan.name == baseline), None)
-    first = plan_for(baseline) if at is None else plans.pop(at)
-    return [first, *plans]
-
-
-def by_world(
-    plans: Sequence[Plan], world: World, refused: dict[str, str] | None = None
-) -> Iterator[tuple[World, list[Run]]]:
-    """Yield (World, [Run]): plans that reshape the world alike share its passes."""
-    groups: dict[Hashable, list[Plan]] = {}
-    for plan in plans:
-        groups.setdefault(plan.reshaping, []).append(plan)
-    for alike in groups.values():
-        shaped: World | None = None
-        runs = []
-        for plan in alike:
-            try:
-                shaped = shaped or plan.reshape(world)
-                plan.check(shaped)
-                runs.append(start(plan, shaped))
-            except UsageError as error:
-                if refused is None or plan is plans[0]:
-                    raise
-                refused[plan.name] = str(error)
-        if shaped and runs:
-            yield shaped, runs
-
-
-def _result(
-    run: Run,
-    world: World,
-    mapped: Mapped,
-    base: tuple[str, Price],
-    how: Pricing,
-    provenance: dict[str, str],
-) -> Result:
-    baseline, base_price = base
-    space, count = world.space, by_socket(run.counters, world.domains)
-    guest = mapped.exists.copy()
-    guest[space.guest_tables : space.guest_tables + space.host_tables] = False
-    guest[: space.guest_tables] = (
-        space.program_tables
-    )  # what the trace's events freed and the snapshot has, was made again
-    return Result(
-        policy=run.plan.name,
-        params=run.plan.params,
-        machine=world.machine.name,
-        placement=world.placement.how,
-        baseline=baseline,
-        walks=len(world.stream),
-        hits=world.stream.hits.sum(axis=0),
-        reads=count.reads,
-        classes=count.classes,
-        calls=count.events,
-        host_calls=count.host_events,
-        table_pages=int(run.counters.pages[0]),
-        table_pages_peak=int(run.counters.pages[1]),
-        single_copy=int(np.count_nonzero(guest)),
-        host_pages=int(run.counters.host_pages[0]),
-        host_single_copy=space.host_tables,
-        aside_pages=world.aside_pages,
-        price=_price(run, world, mapped, base_price, *how),
-        facts=run.facts(world),
-        notes=tuple(notes(world, cost.instructions(world.trace, how[0])[1])),
-        provenance=provenance,
-        series=run.series,
-    )
-
-
-def notes(world: World, how: str) -> list[str]:
-    """What a reader of the results should know, one line each."""
-    space, history = world.space, world.history
-    found = [how, *world.notes, *moves_notes(world)]
-    if (ended := world.trace.facts.get("ended", "exit")) not in ("exit", "imported"):
-        found.append(f"the trace may be only part of the run; it ended by: {ended}")
-    if world.trace.facts.get("sampled"):
-        found.append("the trace holds samples of the accesses: shares mean more than numbers")
-    if len(space.snapshot.topology) == 1 and world.nodes > 1:
-        found.append("recorded on one node: as captured (linux) all tables are on node 0")
-    if space.inferred_tables:
-        found.append(f"{space.inferred_tables} table pages were gone at the snapshot: placed by first touch")
-    if history.premapped:
-        found.append(
-            f"{history.premapped} pages were mapped before the region of interest began: no demand faults"
-        )
-    if sum(space.unresolved.values()):
-        found.append(f"{sum(space.unresolved.values())} guest table pages have no known place in the host")
-    return found
+    world = setup.world(snapshot, trace, cache_dir)
+    plans = planned(policies, baseline_of(world) if setup.baseline == AUTO else setup.baseline)
+    return replay_world(world, plans, setup, provenance)

@@ -8,10 +8,10 @@ import click
 
 from .options import capture_argument, json_option
 from .plotting import draw_results, plot_option
-from .replaying import arguments, budget_options, limits, replay_options
+from .replaying import budget_options, capture_of, limits, replay_options, setup_from
 
 if TYPE_CHECKING:
-    from ..analysis.advise import Advice, Report
+    from ..analysis.ranking import Advice, Report
 
 
 @click.command("advise")
@@ -36,12 +36,12 @@ def command(
 
     Example: ptanalyze advise app --memory 1% --updates 2%
     """
-    from ..analysis.replays import advise
+    from ..analysis.advise import advise
     from ..show.progress import progress_bar
 
-    opened, how = arguments(capture, **options)
+    opened = capture_of(capture)
     with progress_bar() as progress:
-        found = advise(opened, progress=progress, **limits(memory, updates), **how)
+        found = advise(opened, setup_from(options, progress), **limits(memory, updates))
     show_json(found.report) if as_json else show(found.report)
     if plot:
         draw_results(plot, plot_kind, found.replayed)

@@ -12,7 +12,7 @@ from .options import capture_argument, complete_machines, json_option, open_or_d
 from .plotting import draw_tables, plot_option, write_plot
 
 if TYPE_CHECKING:
-    from ..analysis.classify import Classification
+    from ..analysis.leaf_classes import Classification
 
 WEIGHTS = ("leaf", "4k", "walks")
 
@@ -36,10 +36,10 @@ WEIGHTS = ("leaf", "4k", "walks")
     shell_complete=complete_machines,
 )
 @click.option(
-    "--threads-to-nodes", "placement", default="auto", show_default=True, help="As in whatif; for walks."
+    "--threads-to-nodes", "threads_on", default="auto", show_default=True, help="As in whatif; for walks."
 )
 @click.option(
-    "--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads to compute with."
+    "--threads", "jobs", type=click.IntRange(1), default=1, show_default=True, help="Threads to compute with."
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV in tidy form.")
 @plot_option("locality", "map")
@@ -49,8 +49,8 @@ def command(
     weights: tuple[str, ...],
     by: str,
     machine: str,
-    placement: str,
-    threads: int,
+    threads_on: str,
+    jobs: int,
     as_csv: bool,
     plot: str | None,
     plot_kind: str,
@@ -60,7 +60,8 @@ def command(
 
     By mapped pages as in the vMitosis paper (section 2.2, Figure 2), and weighted by the trace's TLB misses.
     """
-    from ..analysis.captures import classified
+    from ..analysis.classify import classified
+    from ..analysis.setup import Setup
     from ..show.progress import progress_bar
 
     opened = open_or_default(capture)
@@ -71,8 +72,9 @@ def command(
         weights = ("walks",)
     found = []
     with progress_bar() as progress:
+        setup = Setup.of(machine=machine, threads_on=threads_on, jobs=jobs, progress=progress)
         for weight in weights:
-            seen, how = classified(opened, weight, by, machine, placement, threads, progress)
+            seen, how = classified(opened, weight, by, setup)
             found.append((seen, title(weight, how)))
     show(found, as_json, as_csv)
     if plot and plot_kind == "map":

@@ -9,7 +9,7 @@ import click
 from ..core.errors import CaptureError
 from .options import json_option
 from .plotting import plot_option, write_plot
-from .replaying import arguments, pair_of, replay_options
+from .replaying import capture_of, pair_of, replay_options, setup_from
 
 if TYPE_CHECKING:
     from ..analysis.compare import Comparison
@@ -30,9 +30,10 @@ def command(a: str, b: str, exact: bool, plot: str | None, as_json: bool, **opti
 
     Example: ptanalyze compare app@mitosis app@hydra
     """
-    from ..analysis.compare import compare
 
-    found = compare(rows_of(a, options), rows_of(b, options))
+    from ..analysis.compare import compare_rows
+
+    found = compare_rows(rows_of(a, options), rows_of(b, options))
     show(found, a, b, as_json)
     if plot:
         from ..analysis import answers as frames
@@ -45,7 +46,7 @@ def command(a: str, b: str, exact: bool, plot: str | None, as_json: bool, **opti
 
 def rows_of(source: str, options: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows of a results file, or of a capture's replay under the policy named after the @."""
-    from ..analysis.replays import replay
+    from ..analysis.whatif import replay
     from ..formats.result_file import read_rows
     from ..show.progress import progress_bar
 
@@ -54,9 +55,9 @@ def rows_of(source: str, options: dict[str, Any]) -> list[dict[str, Any]]:
     directory, at, asked = source.partition("@")
     name, *settings = asked.split(",") if at else ("",)
     policies = [(name, dict(map(pair_of, settings)))] if name else []
-    opened, how = arguments(directory, **options)
+    opened = capture_of(directory)
     with progress_bar() as progress:
-        return [replay(opened, policies, progress=progress, **how).results[-1].row()]
+        return [replay(opened, policies, setup_from(options, progress)).results[-1].row()]
 
 
 def show(found: Comparison, a: str, b: str, as_json: bool) -> None:

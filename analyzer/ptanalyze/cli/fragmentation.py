@@ -58,7 +58,8 @@ def command(
 
     Example: ptanalyze fragmentation vm --after --set reserve_limit=4096
     """
-    from ..analysis.captures import fragmented
+    from ..analysis.fragmentation import fragmented
+    from ..analysis.setup import Setup
     from ..core.errors import UsageError
     from ..show.progress import progress_bar
 
@@ -67,7 +68,7 @@ def command(
     opened = open_or_default(capture)
     chosen = dict(map(pair_of, settings)) if after else None
     with progress_bar() as progress:
-        found, shaped = fragmented(opened, by, chosen, machine, progress)
+        found, shaped = fragmented(opened, by, chosen, Setup.of(machine=machine, progress=progress))
     show(found, shaped, as_json, as_csv)
     if plot:
         from ..analysis import answers as frames

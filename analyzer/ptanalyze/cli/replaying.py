@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,6 +13,8 @@ from ..core.sizes import NO_LIMIT
 from .options import complete_machines, complete_policies, open_or_default
 
 if TYPE_CHECKING:
+    from ..analysis.setup import Setup
+    from ..core.progress import Progress
     from ..formats.capture import Capture
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -28,7 +30,7 @@ OPTIONS = (
     ),
     click.option(
         "--threads-to-nodes",
-        "placement",
+        "threads_on",
         default="auto",
         show_default=True,
         help="recorded, round-robin, block, or nodes as 0,0,1,1.",
@@ -42,6 +44,7 @@ OPTIONS = (
     click.option("--contended", is_flag=True, help="DRAM latencies under load of the interconnect."),
     click.option(
         "--threads",
+        "jobs",
         type=click.IntRange(1),
         default=1,
         show_default=True,
@@ -90,7 +93,7 @@ csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print CSV, one 
 
 
 def replay_options(command: C) -> C:
-    """The options of `arguments`, in their order."""
+    """The options of `setup_from`, in their order."""
     for option in reversed(OPTIONS):
         command = option(command)
     return command
@@ -104,21 +107,28 @@ def budget_options(command: C) -> C:
 
 
 def limits(memory: str | None, updates: str | None) -> dict[str, Any]:
-    """Keyword arguments of api.advise that the options of the budget stand for."""
+    """Keyword arguments of advise that the options of the budget stand for."""
     return {"memory": memory or NO_LIMIT, "updates": updates or NO_LIMIT}
 
 
-def arguments(
-    directory: str | None, *, autonuma: bool, balancing: tuple[str, ...], **options: Any
-) -> tuple[Capture, dict[str, Any]]:
-    """(Capture, the named one or the default; keyword arguments of api.replay that the options stand for)."""
+def capture_of(directory: str | None) -> Capture:
+    """The named capture or the default; says on stderr what a bare trace is taken for."""
     opened = open_or_default(directory)
     if not opened.has_snapshot:
         from ..world.bare_trace import ASSUMED
 
         click.echo(f"ptanalyze: {opened.directory}: {ASSUMED}", err=True)
-    moving = dict(map(pair_of, balancing)) if balancing else autonuma
-    return opened, {**options, "autonuma": moving}
+    return opened
+
+
+def setup_from(options: Mapping[str, Any], progress: Progress = None) -> Setup:
+    """The Setup that replay_options and --baseline stand for, by their names."""
+    from ..analysis.setup import Setup
+
+    plain = dict(options)
+    balancing = plain.pop("balancing")
+    moving = dict(map(pair_of, balancing)) if balancing else plain.pop("autonuma")
+    return Setup.of(**(plain | {"autonuma": moving, "progress": progress}))
 
 
 def pair_of(setting: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from .replaying import arguments, budget_options, limits, replay_options
+from .replaying import budget_options, capture_of, limits, replay_options, setup_from
 
 
 @click.command("report")
@@ -47,11 +47,9 @@ def command(
     from ..show.report.write import must_be_writable, studies, write
 
     must_be_writable(output)
-    asked = [arguments(one, **options) for one in captures or (None,)]
+    asked = [capture_of(one) for one in captures or (None,)]
     with progress_bar() as progress:
-        found = studies(
-            [opened for opened, _ in asked], progress=progress, **limits(memory, updates), **asked[0][1]
-        )
+        found = studies(asked, setup_from(options, progress), **limits(memory, updates))
     write(output, html(Page(found, typed(context))))
     click.echo(f"ptanalyze: wrote {output}", err=True)
     return exit_code([finding for study in found for finding in study.findings])

@@ -9,7 +9,15 @@ import click
 from ..core.errors import UsageError
 from .options import capture_argument, json_option
 from .plotting import plot_option, write_plot
-from .replaying import arguments, baseline_option, csv_option, pair_of, policy_option, replay_options
+from .replaying import (
+    baseline_option,
+    capture_of,
+    csv_option,
+    pair_of,
+    policy_option,
+    replay_options,
+    setup_from,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -38,7 +46,6 @@ def command(
     capture: str | None,
     names: tuple[str, ...],
     settings: tuple[str, ...],
-    baseline: str,
     as_csv: bool,
     output: str | None,
     plot: str | None,
@@ -52,8 +59,8 @@ def command(
 
     Example: ptanalyze sweep app -p hydra --set prefetch=0:9 --set nodes=2,4,8
     """
-    from ..analysis.replays import swept
-    from ..analysis.sweep import frame, values
+    from ..analysis.answers import sweep_frame
+    from ..analysis.sweep import swept, values
     from ..show.progress import progress_bar
     from ..show.terminal import print_json
 
@@ -64,22 +71,21 @@ def command(
         grid[key] = values(text)
     if output and not output.endswith(".parquet"):
         raise UsageError(f"-o {output}: rows are written as Parquet; name it FILE.parquet")
-    opened, how = arguments(capture, **options)
+    opened = capture_of(capture)
     with progress_bar() as progress:
-        points = swept(opened, names, grid, baseline=baseline, progress=progress, **how)
+        points = swept(opened, names, grid, setup_from(options, progress))
     if as_json:
         print_json("sweep", [{"point": point, **result.to_json()} for point, result in points])
     elif as_csv:
-        click.echo(frame(points).to_csv(index=False), nl=False)
+        click.echo(sweep_frame(points, list(grid)).to_csv(index=False), nl=False)
     else:
         show(points, list(grid))
     if output:
-        write(frame(points), output)
+        write(sweep_frame(points, list(grid)), output)
     if plot:
-        from ..analysis import answers as frames
         from ..show import plots
 
-        write_plot(plot, plots.curve(frames.sweep_frame(points, list(grid))))
+        write_plot(plot, plots.curve(sweep_frame(points, list(grid))))
 
 
 def show(points: list[tuple[dict[str, Any], Result]], swept: list[str]) -> None:

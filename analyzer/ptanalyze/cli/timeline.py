@@ -9,13 +9,14 @@ import click
 from .options import capture_argument, json_option
 from .plotting import plot_option, write_plot
 from .replaying import (
-    arguments,
     baseline_option,
+    capture_of,
     configured,
     csv_option,
     policy_option,
     replay_options,
     set_option,
+    setup_from,
 )
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ def command(
     capture: str | None,
     names: tuple[str, ...],
     settings: tuple[str, ...],
-    windows: int,
-    baseline: str,
     as_csv: bool,
     plot: str | None,
     as_json: bool,
@@ -50,14 +49,13 @@ def command(
     Example (vMitosis, Figure 6): ptanalyze timeline vm -p linux -p vmitosis-migrate -p vmitosis-replicate
     --move-threads 0:1@30% --autonuma
     """
-    from ..analysis.replays import replay
+    from ..analysis.timeline import replayed_over_time
     from ..show.progress import progress_bar
 
     policies = configured(names, settings)
-    opened, how = arguments(capture, **options)
-    opened.trace  # noqa: B018 - UsageError without one
+    opened = capture_of(capture)
     with progress_bar() as progress:
-        found = replay(opened, policies, baseline=baseline, windows=windows, progress=progress, **how)
+        found = replayed_over_time(opened, policies, setup_from(options, progress))
     show(found.results, as_json, as_csv)
     if plot:
         from ..show import plots

@@ -9,13 +9,14 @@ import click
 from .options import capture_argument, json_option
 from .plotting import draw_results, plot_option
 from .replaying import (
-    arguments,
     baseline_option,
+    capture_of,
     configured,
     csv_option,
     policy_option,
     replay_options,
     set_option,
+    setup_from,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ def command(
     capture: str | None,
     names: tuple[str, ...],
     settings: tuple[str, ...],
-    baseline: str,
     as_csv: bool,
     output: str | None,
     plot: str | None,
@@ -54,16 +54,16 @@ def command(
     Examples: ptanalyze whatif app -p mitosis -p hydra --set prefetch=0;
     ptanalyze whatif vm -p ptemagnet+vmitosis-replicate
     """
-    from ..analysis.replays import replay
+    from ..analysis.whatif import replay
     from ..formats.result_file import must_be_writable
     from ..show.progress import progress_bar
 
     policies = configured(names, settings)
     if output:
         must_be_writable(output)
-    opened, how = arguments(capture, **options)
+    opened = capture_of(capture)
     with progress_bar() as progress:
-        found = replay(opened, policies, baseline=baseline, progress=progress, **how)
+        found = replay(opened, policies, setup_from(options, progress))
     show(found.results, as_json, as_csv)
     if output:
         write(found.results, output)

@@ -15,13 +15,11 @@ from . import (
     mitosis,
     ptemagnet,
     shadow,
+    single_copy,
     thp,
-    vmitosis,
     vmitosis_migrate,
+    vmitosis_replicate,
     wasp,
-)
-from . import (
-    single_copy as replaced,
 )
 from .base import Policy, parameters, speaks_to
 from .combine import Plan, plan
@@ -41,13 +39,13 @@ __all__ = [
 
 POLICIES = (
     linux.POLICY,
-    replaced.FIRST_TOUCH,
-    replaced.INTERLEAVE,
-    replaced.BIND,
+    single_copy.FIRST_TOUCH,
+    single_copy.INTERLEAVE,
+    single_copy.BIND,
     ideal.POLICY,
     mitosis.POLICY,
     hydra.POLICY,
-    vmitosis.POLICY,
+    vmitosis_replicate.POLICY,
     vmitosis_migrate.POLICY,
     hydra_2d.POLICY,
     wasp.POLICY,

@@ -38,10 +38,10 @@ from msgspec.structs import FieldInfo
 from ..core.errors import UsageError
 from ..core.machine import Strict
 from ..core.snapshot import UNKNOWN_NODE
-from ..kernels.hooks import called_hook, hook
+from ..kernels.hooks import cached_kernel, called_hook, hook
 from ..world.world import World
 
-__all__ = ["GuestHooks", "HostHooks", "Part", "Policy", "World", "called_hook", "hook"]
+__all__ = ["GuestHooks", "HostHooks", "Part", "Policy", "World", "cached_kernel", "called_hook", "hook"]
 
 Hook: TypeAlias = Callable[..., Any]  # compiled, with the arguments above
 
@@ -113,6 +113,7 @@ class Policy(NamedTuple):
         return frozenset(name for name, part in (("gPT", self.guest), ("ePT", self.host)) if part)
 
 
+LAYERS_ACT = {"both": {"gPT", "ePT"}, "gpt": {"gPT"}, "ept": {"ePT"}}  # parameter layers -> Policy.acts
 RECORD = "record one with `ptanalyze record -o DIR -- COMMAND`"
 NEEDS: dict[
     str, tuple[Callable[[World], bool], str, str]

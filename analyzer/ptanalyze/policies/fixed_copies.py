@@ -1,12 +1,156 @@
-"""What the policies share that keep every table page in a fixed set of copies (fixed_copies_hooks.py)."""
+"""What the policies share that keep every table page in a fixed set of copies, whoever asks for it.
+
+One copy at a home node: linux, first-touch, interleave, bind, ideal. A copy on each node of a set: mitosis,
+vmitosis-replicate. The same for the guest's tables and for the host's.
+"""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from .base import Part, World, captured_nodes, guest_exists
-from .fixed_copies_hooks import FIRST_TOUCH, GUEST, HOST, INTERLEAVE, NOWHERE, State
+from ..core.machine import Machine
+from ..kernels.replay import FAULT, IPI, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW, grow
+from ..kernels.steps import CLEAR, DATA, FLUSH, FREE, HOST_DATA, MOVE, TABLE_DATA, UPDATE
+from .base import GuestHooks, HostHooks, Part, World, called_hook, captured_nodes, guest_exists, hook
+
+NOWHERE = -1
+FIRST_TOUCH, INTERLEAVE, BIND = 0, 1, 2
+
+
+class State(NamedTuple):
+    """
+    home     int16[T]      node of the single copy; NOWHERE: placed by `rule` when it is first needed
+    again    int16[T]      `home` of a table that is made again after it was freed
+    serve    int16[nodes]  reader's node -> node whose copy it reads; NOWHERE: its home
+    copies   int16[k]      nodes that hold a copy of every table; empty: only the home does
+    rule     int64[2]      FIRST_TOUCH, INTERLEAVE or BIND; next node (INTERLEAVE) or the node (BIND)
+    """
+
+    home: np.ndarray
+    again: np.ndarray
+    serve: np.ndarray
+    copies: np.ndarray
+    rule: np.ndarray
+
+
+@called_hook
+def place(state, table, node):
+    """Give a table without a home one, needed by a CPU of `node`."""
+    if state.rule[0] != FIRST_TOUCH:
+        node = state.rule[1]
+    if state.rule[0] == INTERLEAVE:
+        state.rule[1] = (state.rule[1] + 1) % state.serve.size
+    state.home[table] = node
+    return node
+
+
+@hook
+def locate(state, table, node):
+    server = state.serve[node]
+    if server < 0:
+        server = state.home[table]
+        if server < 0:
+            server = place(state, table, node)
+    return server
+
+
+@hook
+def on_walk(state, tables, leaf, row, slot, node, fault, counters):
+    if fault:
+        install(state, tables, leaf, node, np.int64(fault) - 1, counters)
+    return locate(state, leaf, node)
+
+
+@hook
+def on_nested(state, tables, table, slot, node, counters):
+    return locate(state, table, node)
+
+
+@called_hook
+def install(state, tables, leaf, node, made, counters):
+    """A demand fault: make `made` tables from the top down, then write the entry into every copy."""
+    make(state, tables, leaf, node, made, counters)
+    counters.events[FAULT, node, locate(state, leaf, node)] += 1
+    write(state, leaf, node, 1, counters.events)
+
+
+@hook
+def make(state, tables, leaf, node, made, counters):
+    for above in range(made - 1, -1, -1):
+        table = leaf
+        for _ in range(above):
+            table = tables.parent[table]
+        if state.copies.size == 0:
+            counters.events[TABLE_NEW, node, locate(state, table, node)] += 1
+        for copy in state.copies:
+            counters.events[TABLE_NEW, node, copy] += 1
+    grow(counters.pages, made * max(state.copies.size, 1))
+
+
+@hook
+def write(state, leaf, node, entries, events):
+    """Write `entries` entries of `leaf` from a CPU of `node`, in every copy."""
+    first = locate(state, leaf, node)
+    events[PTE_WRITE, node, first] += entries
+    for copy in state.copies:
+        if copy != first:
+            events[PTE_FANOUT, node, copy] += entries
+
+
+@called_hook
+def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
+    kind, node, changed = steps.kind[step], steps.node[step], mapped.changed[step]
+    if changed == 0:
+        return
+    if kind in (CLEAR, UPDATE, MOVE, DATA):
+        write(state, rows.leaf[steps.row[step]], node, changed, counters.events)
+    if kind == MOVE:
+        target = rows.leaf[steps.other[step]]
+        make(state, tables, target, node, np.int64(mapped.made[step]), counters)
+        write(state, target, node, changed, counters.events)
+    elif kind == FREE:
+        free(state, steps.other[step], node, counters)
+    elif kind == FLUSH:
+        live = shootdowns.live[steps.other[step]]
+        for there in range(live.size):
+            counters.events[IPI, node, there] += live[there]
+    elif kind == TABLE_DATA:
+        move(state, steps.other[step], steps.to[step], counters)
+
+
+@hook
+def free(state, table, node, counters):
+    if state.copies.size == 0:
+        counters.events[TABLE_FREE, node, locate(state, table, node)] += 1
+    for copy in state.copies:
+        counters.events[TABLE_FREE, node, copy] += 1
+    grow(counters.pages, -max(state.copies.size, 1))
+    state.home[table] = state.again[table]
+
+
+@hook
+def move(state, table, to, counters):
+    """The hypervisor moves the single copy, as any page of the guest; replicas stay where they belong."""
+    home = state.home[table]
+    if state.copies.size == 0 and home >= 0 and home != to:
+        counters.events[TABLE_MOVED, home, to] += 1
+        state.home[table] = to
+
+
+@called_hook
+def on_host_step(state, tables, rows, steps, mapped, counters, step):
+    kind, node = steps.kind[step], steps.node[step]
+    if mapped.changed[step] == 0:
+        return
+    if kind == HOST_DATA and steps.other[step] >= 0:
+        write(state, steps.other[step], node, 1, counters.host_events)
+    elif kind == TABLE_DATA and steps.lo[step] and tables.host_leaf[steps.other[step]] >= 0:
+        write(state, tables.host_leaf[steps.other[step]], node, 1, counters.host_events)
+
+
+GUEST = GuestHooks(locate, on_walk, on_step)
+HOST = HostHooks(locate, on_nested, on_host_step)
 
 Begin: TypeAlias = Callable[[World, Any], State]  # of a World and the policy's parameters
 
@@ -67,6 +211,13 @@ def replicas(world: World, copies: Sequence[int] | np.ndarray, serve: np.ndarray
 
 def _row(world: World, serve: np.ndarray | int) -> np.ndarray:
     return np.broadcast_to(np.asarray(serve, np.int16), (world.nodes,)).copy()
+
+
+def nearest(copies: list[int], machine: Machine) -> np.ndarray:
+    """int16[nodes]: whose replica each node's CPUs walk: their own node's, else that of least latency."""
+    latency = machine.latency_cycles()
+    near = np.array(copies)[latency[:, copies].argmin(axis=1)]
+    return np.where(np.isin(np.arange(machine.nodes), copies), np.arange(machine.nodes), near)
 
 
 def nowhere(world: World) -> np.ndarray:

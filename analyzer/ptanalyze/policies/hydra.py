@@ -1,17 +1,31 @@
 """hydra: lazy and partial replication (Gao et al., Hydra, sections 3 and 4).
 
+A node's CPUs walk that node's own tables, so upper levels are always local. A leaf entry that is not there
+yet is fetched from the owner of its VMA: one remote read, every later one local (3.2, 3.4, 4.1, 4.2).
 In a VM it acts on the guest's tables; the host's stay as captured.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Meta
 
 from ..core.machine import Strict
+from ..kernels.replay import (
+    FAULT,
+    IPI,
+    IPI_SAVED,
+    PTE_COPY,
+    PTE_FANOUT,
+    PTE_WRITE,
+    REPLICA_FAULT,
+    TABLE_FREE,
+    TABLE_NEW,
+    grow,
+)
+from ..kernels.steps import BALANCING, CLEAR, DATA, FLUSH, FREE, MOVE, SET, UPDATE, popcount, word_mask
 from ..world.history import History
-from .base import Part, Policy, World, guest_exists, owner_masks
-from .hydra_hooks import HOOKS, State
+from .base import GuestHooks, Part, Policy, World, called_hook, guest_exists, hook, owner_masks
 
 FILTERS = ("off", "single", "all", "all-or-none")
 DEGREE = (
@@ -28,6 +42,203 @@ class Params(Strict):
     prefetch: Annotated[int, Meta(ge=0, le=9, description=DEGREE)] = 9
     prefetch_on: Annotated[Literal["every", "first"], Meta(description=WHEN)] = "every"
     tlbflush: Annotated[Literal["off", "single", "all", "all-or-none"], Meta(description=FILTER)] = "single"
+
+
+ONE = np.uint64(1)
+OFF, SINGLE, ALL, ALL_OR_NONE = range(4)
+
+
+class State(NamedTuple):
+    """
+    entries    uint64[L, nodes, 8]  bit map of the entries that each node's copy of a row has
+    ring       uint64[L, nodes]     bit n of ring[row, m]: copies of nodes m and n are linked; 0: m has none
+    tables     uint64[T]            bit n: node n has this guest table page
+    vma        int32[L], mixed_row int32[L], mixed int32[M, 512], owner int16[V]: as in History
+    options    int64[3]             prefetch degree; 1: only with a table's first copy; OFF ... ALL_OR_NONE
+    sharing    uint64[2]            nodes that share a leaf table changed since the last FLUSH, by
+                                    system calls and by NUMA balancing
+    """
+
+    entries: np.ndarray
+    ring: np.ndarray
+    tables: np.ndarray
+    vma: np.ndarray
+    mixed_row: np.ndarray
+    mixed: np.ndarray
+    owner: np.ndarray
+    options: np.ndarray
+    sharing: np.ndarray
+
+
+@hook
+def locate(state, table, node):
+    return node
+
+
+@hook
+def on_walk(state, tables, leaf, row, slot, node, fault, counters):
+    if (state.entries[row, node, slot >> 6] >> np.uint64(slot & 63)) & ONE:
+        return node
+    return miss(state, tables, leaf, row, slot, node, fault, counters)
+
+
+@called_hook
+def miss(state, tables, leaf, row, slot, node, fault, counters):
+    """The node lacks the entry. Returns the owner, whose entry is read to copy it (handle_pte_fault, 4.1)."""
+    owner = owner_of(state, row, slot)
+    if fault:
+        need_table(state, tables, leaf, row, owner, node, counters)
+        state.entries[row, owner, slot >> 6] |= ONE << np.uint64(slot & 63)
+        counters.events[FAULT, node, owner] += 1
+        counters.events[PTE_WRITE, node, owner] += 1
+    else:
+        counters.events[REPLICA_FAULT, node, owner] += 1
+    if node != owner:
+        first = need_table(state, tables, leaf, row, node, node, counters)
+        counters.events[PTE_COPY, node, owner] += copy(state, row, slot, node, owner, first)
+        link(state, row, node, owner)
+    return owner
+
+
+@hook
+def owner_of(state, row, slot):
+    if state.mixed_row[row] < 0:
+        return state.owner[state.vma[row]]
+    return state.owner[state.mixed[state.mixed_row[row], slot]]
+
+
+@hook
+def need_table(state, tables, leaf, row, node, by, counters):
+    """Make sure `node` has `leaf` and what leads to it; True if it had no copy of the row."""
+    bit = ONE << np.uint64(node)
+    table = leaf
+    while table >= 0 and not state.tables[table] & bit:
+        state.tables[table] |= bit
+        counters.events[TABLE_NEW, by, node] += 1
+        grow(counters.pages, 1)
+        table = tables.parent[table]
+    first = state.ring[row, node] == 0
+    if first:
+        state.ring[row, node] = bit
+    return first
+
+
+@hook
+def copy(state, row, slot, node, owner, first):
+    """Copy the entry, and those of its aligned block of 2^degree that the owner has in this VMA."""
+    degree = state.options[0]
+    if state.options[1] and not first:
+        degree = 0
+    lo = slot >> degree << degree
+    hi = lo + (1 << degree)
+    mixed = state.mixed_row[row]
+    if mixed >= 0 and degree > 0:
+        ids = state.mixed[mixed]
+        begin = end = slot
+        while begin > lo and ids[begin - 1] == ids[slot]:
+            begin -= 1
+        while end < hi and ids[end] == ids[slot]:
+            end += 1
+        lo, hi = begin, end
+    copied = 0
+    for word in range(lo >> 6, (hi + 63) >> 6):
+        new = state.entries[row, owner, word] & word_mask(lo, hi, word) & ~state.entries[row, node, word]
+        state.entries[row, node, word] |= new
+        copied += popcount(new)
+    return copied
+
+
+@hook
+def link(state, row, node, owner):
+    """Merge the circular lists of the two copies."""
+    joined = state.ring[row, node] | state.ring[row, owner]
+    for member in range(state.ring.shape[1]):
+        if (joined >> np.uint64(member)) & ONE:
+            state.ring[row, member] = joined
+
+
+@called_hook
+def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
+    kind, row, lo, hi = steps.kind[step], steps.row[step], steps.lo[step], steps.hi[step]
+    by, node = np.int64(steps.call[step] == BALANCING), steps.node[step]
+    if kind == SET:
+        if state.mixed_row[row] < 0:
+            state.vma[row] = steps.other[step]
+        else:
+            state.mixed[state.mixed_row[row], lo:hi] = steps.other[step]
+    elif mapped.changed[step] == 0:
+        return
+    elif kind == FREE:
+        free(state, row, steps.other[step], node, counters)
+    elif kind == FLUSH:
+        shoot_down(state, steps.other[step], by, node, shootdowns, counters)
+    elif kind == DATA:
+        update(state, row, owner_of(state, row, lo), by, node, mapped.changed[step], counters)
+    elif kind in (CLEAR, UPDATE, MOVE):
+        update(state, row, steps.owner[step], by, node, mapped.changed[step], counters)
+        if kind == MOVE:
+            move(state, tables, rows, steps, mapped, counters, step)
+        if kind != UPDATE:
+            forget(state, row, lo, hi)
+
+
+@hook
+def update(state, row, owner, by, node, entries, counters):
+    """Write `entries` entries of the owner's copy and of every linked copy, whether it has them or not."""
+    counters.events[PTE_WRITE, node, owner] += entries
+    for sharer in range(state.ring.shape[1]):
+        if sharer != owner and (state.ring[row, owner] >> np.uint64(sharer)) & ONE:
+            counters.events[PTE_FANOUT, node, sharer] += entries
+    state.sharing[by] |= state.ring[row, owner]
+
+
+@hook
+def forget(state, row, lo, hi):
+    for word in range(lo >> 6, (hi + 63) >> 6):
+        mask = ~word_mask(lo, hi, word)
+        for node in range(state.entries.shape[1]):
+            state.entries[row, node, word] &= mask
+
+
+@hook
+def move(state, tables, rows, steps, mapped, counters, step):
+    """The entries' new VMA belongs to the caller's node: only its table gets them."""
+    row, target, node, lo = steps.row[step], steps.other[step], steps.node[step], steps.lo[step]
+    need_table(state, tables, rows.leaf[target], target, node, node, counters)
+    counters.events[PTE_WRITE, node, node] += mapped.changed[step]
+    for slot in range(lo, steps.hi[step]):
+        if (state.entries[row, steps.owner[step], slot >> 6] >> np.uint64(slot & 63)) & ONE:
+            there = steps.to[step] + slot - lo
+            state.entries[target, node, there >> 6] |= ONE << np.uint64(there & 63)
+
+
+@hook
+def free(state, row, table, node, counters):
+    for sharer in range(state.ring.shape[1]):
+        if (state.tables[table] >> np.uint64(sharer)) & ONE:
+            counters.events[TABLE_FREE, node, sharer] += 1
+    grow(counters.pages, -popcount(state.tables[table]))
+    state.tables[table] = 0
+    if row >= 0:
+        state.ring[row] = 0
+
+
+@hook
+def shoot_down(state, number, by, node, shootdowns, counters):
+    """Interrupt the CPUs of the sharers' nodes where the filter applies, every live one elsewhere (4.2)."""
+    mode, sharing = state.options[2], state.sharing[by]
+    state.sharing[by] = 0
+    too_wide = mode == SINGLE and not shootdowns.single[number]
+    shared = mode == ALL_OR_NONE and (sharing & ~(ONE << np.uint64(node))) != 0
+    if mode == OFF or too_wide or shared:
+        sharing = ~np.uint64(0)
+    live = shootdowns.live[number]
+    for there in range(live.size):
+        kind = IPI if (sharing >> np.uint64(there)) & ONE else IPI_SAVED
+        counters.events[kind, node, there] += live[there]
+
+
+HOOKS = GuestHooks(locate, on_walk, on_step)
 
 
 def start(world: World, params: Params) -> tuple[State, int]:

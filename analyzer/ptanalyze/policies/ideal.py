@@ -5,7 +5,7 @@ import numpy as np
 from ..core.machine import Strict
 from . import fixed_copies
 from .base import Policy, World
-from .fixed_copies_hooks import State
+from .fixed_copies import State
 
 
 def start(world: World, params: Strict) -> State:

@@ -10,19 +10,44 @@ import numpy as np
 from msgspec import Meta
 
 from ..core.errors import UsageError
-from ..core.machine import Machine, Strict
+from ..core.machine import Strict
+from ..kernels.replay import TABLE_FREE, TABLE_MOVED, grow
+from ..kernels.steps import RUN
 from . import fixed_copies
-from .base import Part, Policy, World, guest_exists
-from .fixed_copies_hooks import State
-from .mitosis_hooks import FOLLOW, HOOKS
+from .base import GuestHooks, Part, Policy, World, called_hook, guest_exists
+from .fixed_copies import State, nearest
+from .node_lists import NODES, replica_nodes
 
 MODE = "replicas at all times, or one copy that is replicated where the process goes and freed where it was"
-NODES = 'nodes that get a replica, "0,2,3"; empty: all. CPUs elsewhere walk the nearest replica'
+FOLLOW = 3  # fixed_copies.State.rule: the copy is where the process runs
 
 
 class Params(Strict):
     nodes: Annotated[str, Meta(description=NODES)] = ""
     mode: Annotated[Literal["replicate", "migrate"], Meta(description=MODE)] = "replicate"
+
+
+@called_hook
+def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
+    if steps.kind[step] != RUN:
+        fixed_copies.on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
+    elif state.rule[0] == FOLLOW:
+        follow(state, np.int64(steps.to[step]), counters)
+
+
+@called_hook
+def follow(state, to, counters):
+    """Replicate every table on `to`, switch the roots, free what was."""
+    pages, before = counters.pages[0], np.int64(state.copies[0])
+    grow(counters.pages, pages)
+    counters.events[TABLE_MOVED, before, to] += pages
+    counters.events[TABLE_FREE, to, before] += pages
+    grow(counters.pages, -pages)
+    state.copies[0] = to
+    state.serve[:] = to
+
+
+HOOKS = GuestHooks(fixed_copies.locate, fixed_copies.on_walk, on_step)
 
 
 def start(world: World, params: Params) -> tuple[State, int]:
@@ -47,25 +72,6 @@ def _state(world: World, params: Params) -> State:
 def at_rest(state: State, ids: slice) -> np.ndarray | None:
     """As Part.at_rest; where the process runs a snapshot does not say."""
     return None if state.rule[0] == FOLLOW else fixed_copies.at_rest(state, ids)
-
-
-def replica_nodes(policy: str, text: str, machine: Machine) -> list[int]:
-    """Sorted node numbers from "0,2"; UsageError names what is wrong."""
-    if not text:
-        return list(range(machine.nodes))
-    parts = [part.strip() for part in text.split(",")]
-    wrong = [part for part in parts if not part.isdecimal() or int(part) >= machine.nodes]
-    if wrong:
-        allowed = f"machine {machine.name} has nodes 0..{machine.nodes - 1}"
-        raise UsageError(f"policy {policy}: nodes = {text}: {wrong[0]!r} is no node, {allowed}")
-    return sorted({int(part) for part in parts})
-
-
-def nearest(copies: list[int], machine: Machine) -> np.ndarray:
-    """int16[nodes]: whose replica each node's CPUs walk: their own node's, else that of least latency."""
-    latency = machine.latency_cycles()
-    near = np.array(copies)[latency[:, copies].argmin(axis=1)]
-    return np.where(np.isin(np.arange(machine.nodes), copies), np.arange(machine.nodes), near)
 
 
 POLICY = Policy(

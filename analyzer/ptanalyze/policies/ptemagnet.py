@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from ..core.errors import UsageError
 from ..core.machine import Strict
-from ..world.fragmentation import fragmentation
+from ..world.fragmentation import measure
 from ..world.reservations import Reservations, reserve
 from .base import Policy, World
 
@@ -38,8 +38,8 @@ def reshape(world: World, params: Params) -> World:
         snapshot=found.snapshot,
         facts={
             **facts(found),
-            "ept_lines_per_gpt_line_before": fragmentation(world.space).mean(),
-            "ept_lines_per_gpt_line_after": fragmentation(space, filled=True).mean(),
+            "ept_lines_per_gpt_line_before": measure(world.space).mean(),
+            "ept_lines_per_gpt_line_after": measure(space, filled=True).mean(),
         },
         notes=tuple(notes(found, world)),
     )

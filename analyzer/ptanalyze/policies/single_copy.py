@@ -12,9 +12,9 @@ from msgspec import Meta
 from ..core.errors import UsageError
 from ..core.machine import Strict
 from . import fixed_copies
-from . import fixed_copies_hooks as hooks
 from .base import Part, Policy, World
-from .fixed_copies_hooks import State
+from .fixed_copies import State
+from .node_lists import nodes_of
 
 Rule: TypeAlias = tuple[int, int, int]  # State.rule, and the node of the guest's root
 LINUX = "Linux memory policies (set_mempolicy(2)): page tables follow the policy of the faulting thread"
@@ -25,18 +25,17 @@ class BindParams(Strict):
 
 
 def first_touch(world: World, params: Strict) -> Rule:
-    return hooks.FIRST_TOUCH, 0, world.history.vma_owner[0]
+    return fixed_copies.FIRST_TOUCH, 0, world.history.vma_owner[0]
 
 
 def interleave(world: World, params: Strict) -> Rule:
-    return hooks.INTERLEAVE, 0, 0
+    return fixed_copies.INTERLEAVE, 0, 0
 
 
 def bind(world: World, params: BindParams) -> Rule:
     if params.node >= world.nodes:
-        allowed = f"machine {world.machine.name} has nodes 0..{world.nodes - 1}"
-        raise UsageError(f"policy bind: node = {params.node}: {allowed}")
-    return hooks.BIND, params.node, params.node
+        raise UsageError(f"policy bind: node = {params.node}: {nodes_of(world.machine)}")
+    return fixed_copies.BIND, params.node, params.node
 
 
 def _parts(rule_of: Callable[[World, Any], Rule]) -> tuple[Part, Part]:
@@ -47,7 +46,7 @@ def _parts(rule_of: Callable[[World, Any], Rule]) -> tuple[Part, Part]:
         kind, node, root = rule_of(world, params)
         home = fixed_copies.nowhere(world)
         home[0] = root
-        after_root = (node + 1) % world.nodes if kind == hooks.INTERLEAVE else node
+        after_root = (node + 1) % world.nodes if kind == fixed_copies.INTERLEAVE else node
         return fixed_copies.one_copy(world, home, rule=(kind, after_root))
 
     def host(world: World, params: Any) -> State:

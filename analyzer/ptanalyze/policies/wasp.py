@@ -11,9 +11,9 @@ from msgspec import Meta
 from ..core.errors import UsageError
 from ..core.machine import Machine, Strict
 from . import fixed_copies
-from .base import NEEDS, Policy, World
-from .fixed_copies_hooks import State
-from .vmitosis import ACTS
+from .base import LAYERS_ACT, NEEDS, Policy, World
+from .fixed_copies import State
+from .node_lists import node_numbers, nodes_of
 
 STEER = (
     'the node whose replica each node walks, "1,1,2,3": node 0 that of node 1; auto: the node of least '
@@ -45,13 +45,11 @@ def steering(text: str, machine: Machine) -> np.ndarray:
         latency = machine.latency_cycles(contended=machine.latency.contended is not None)
         own = np.diagonal(latency)
         return np.where(own <= latency.min(axis=1), np.arange(machine.nodes), latency.argmin(axis=1))
-    parts = [part.strip() for part in text.split(",")]
-    wrong = [part for part in parts if not part.isdecimal() or int(part) >= machine.nodes]
-    if wrong or len(parts) != machine.nodes:
-        why = f"{wrong[0]!r} is no node" if wrong else f"{len(parts)} nodes for {machine.nodes}"
-        allowed = f"machine {machine.name} has nodes 0..{machine.nodes - 1}; give one for each, or auto"
-        raise UsageError(f"policy wasp: steer = {text}: {why}, {allowed}")
-    return np.array(parts, np.int16)
+    setting, hint = f"policy wasp: steer = {text}", "; give one for each, or auto"
+    steered = node_numbers(text.split(","), machine, setting, hint)
+    if len(steered) != machine.nodes:
+        raise UsageError(f"{setting}: {len(steered)} nodes for {machine.nodes}, {nodes_of(machine)}{hint}")
+    return np.array(steered, np.int16)
 
 
 POLICY = Policy(
@@ -61,5 +59,5 @@ POLICY = Policy(
     fixed_copies.host_part(start_host),
     Params,
     source="WASP, ASPLOS '24; steering by latency is this package's reading of it",
-    acts=lambda params: ACTS[params.layers],
+    acts=lambda params: LAYERS_ACT[params.layers],
 )

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..analysis.whatif import whatif
+from ..analysis.setup import Setup
+from ..analysis.whatif import replay_snapshot
 from ..capture.synth.capture import synthesize
 from ..capture.synth.parameters import Parameters
 from ..core.machine import Machine, load_machine
@@ -54,7 +55,9 @@ class Bench:
         if isinstance(machine, str):
             machine = load_machine(machine).resized(len(capture.snapshot.topology))
         trace = capture.trace if capture.has_trace else None
-        results = whatif(capture.snapshot, trace, machine, asked, **({"cache_dir": capture.cache} | how))
+        results = replay_snapshot(
+            capture.snapshot, trace, asked, Setup.of(machine=machine, **{"cache_dir": capture.cache} | how)
+        )
         names = [result.policy for result in results]
         return {
             result.policy if names.count(result.policy) == 1 else labelled(result, asked): result

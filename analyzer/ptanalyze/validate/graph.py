@@ -11,7 +11,7 @@ from ..core.machine import load_machine
 from ..cost.result import Result
 from ..formats.capture import Capture
 from ..world.address_space import address_space
-from ..world.fragmentation import Fragmentation, fragmentation
+from ..world.fragmentation import Fragmentation, measure
 from .bench import Bench
 from .designs import LINUX
 from .script import PAGE, Script
@@ -56,7 +56,7 @@ class Graph:
 
     def scattered(self, lines: float) -> Fragmentation:
         """Fragmentation of the capture."""
-        return fragmentation(address_space(self.capture(lines).snapshot, np.zeros(0, np.uint64)))
+        return measure(address_space(self.capture(lines).snapshot, np.zeros(0, np.uint64)))
 
     def replay(self, lines: float) -> dict[str, Result]:
         """{policy: Result} of the trace, as captured and with PTEMagnet."""

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from ..analysis.whatif import whatif
+from ..analysis.setup import Setup
+from ..analysis.whatif import replay_snapshot
 from ..core.machine import Costs, Machine, load_machine
 from ..core.snapshot import NO_PARENT, VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ..core.trace import (
@@ -87,14 +88,11 @@ class Script:
     ) -> dict[str, Result]:
         """As replay, with a Snapshot of the process and a Machine."""
         asked = list(designs.values())
-        results = whatif(
+        results = replay_snapshot(
             snapshot,
             self.trace(),
-            machine,
             asked,
-            placement=self.placement,
-            baseline=asked[0][0],
-            costs=costs,
+            Setup.of(machine=machine, threads_on=self.placement, baseline=asked[0][0], costs=costs),
         )
         return dict(zip(designs, results, strict=True))
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..analysis.whatif import whatif
+from ..analysis.setup import Setup
+from ..analysis.whatif import replay_snapshot
 from ..core.machine import Machine, load_machine
 from ..cost.result import Result
 from ..formats.capture import Capture
@@ -64,10 +65,13 @@ def replays(
     capture: Capture, machine: Machine, contended: bool = False, degrees: Sequence[int] = DEGREES
 ) -> dict[str | int, Result]:
     asked: list[Design] = [LINUX, MITOSIS, *(("hydra", {"prefetch": degree}) for degree in degrees)]
-    results = whatif(
-        capture.snapshot, capture.trace, machine, asked, baseline="linux", contended=contended,
+    results = replay_snapshot(
+        capture.snapshot,
+        capture.trace,
+        asked,
+        Setup.of(machine=machine, baseline="linux", contended=contended),
         cache_dir=capture.cache,
-    )  # fmt: skip
+    )
     return dict(zip(("linux", "mitosis", *degrees), results, strict=True))
 
 

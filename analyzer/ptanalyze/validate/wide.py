@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..analysis.locality import mapped_locality
+from ..analysis.classify import mapped_locality
 from ..core.bundled import bundled
 from ..core.interval import Interval
 from ..cost.result import Result

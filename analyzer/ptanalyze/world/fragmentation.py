@@ -85,7 +85,7 @@ def _metrics(row: np.ndarray) -> dict[str, float | None]:
     return dict(zip(("mean", "scattered", "fully scattered"), (float(p / total) for p in parts), strict=True))
 
 
-def fragmentation(space: AddressSpace, *, by: str = "all", filled: bool = False) -> Fragmentation:
+def measure(space: AddressSpace, *, by: str = "all", filled: bool = False) -> Fragmentation:
     """Fragmentation of a two-dimensional snapshot (AddressSpace), the tracer's VMAs left out.
 
     by      "all" or "vma"; a gPT line with pages of two VMAs counts in both, with its pages there

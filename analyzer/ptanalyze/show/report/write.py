@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
+from ...analysis.setup import Options, Setup, setup_of
 from ...core.progress import Progress
+from ...core.sizes import NO_LIMIT
 from ...formats.capture import CaptureLike, PathLike, load
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ...analysis.replayed import Advised
+    from ...analysis.advise import Advised
     from ...formats.capture import Capture
     from .study import Study
 
@@ -22,14 +25,18 @@ WINDOWS = 20  # of the picture over time
 
 
 def report(
-    captures: CaptureLike | Sequence[CaptureLike] = None, output: PathLike | None = None, **how: Any
+    captures: CaptureLike | Sequence[CaptureLike] = None,
+    output: PathLike | None = None,
+    setup: Setup | None = None,
+    *,
+    memory: float | str = NO_LIMIT,
+    updates: float | str = NO_LIMIT,
+    **options: Unpack[Options],
 ) -> str:
     """One HTML page about one capture or several, as text; with `output`, FILE.html, also written there.
 
     It holds the advice, how sure it is, where page walks go, what each policy would change and cost, and what
-    the numbers come from; its tables sort and filter. It loads nothing from anywhere.
-
-    how  arguments of `advise`
+    the numbers come from; its tables sort and filter. It is self-contained. Other arguments as of `advise`.
     """
     from .page import Page, html
 
@@ -38,19 +45,32 @@ def report(
     several = isinstance(captures, Sequence) and not isinstance(captures, str)
     asked = cast("Sequence[CaptureLike]", captures if several else [captures])
     opened = [load(one) for one in asked]
-    text = html(Page(studies(opened, **how), call(opened, output, how)))
+    limits = {"memory": memory, "updates": updates}
+    found = studies(opened, setup_of(setup, options), **limits)
+    given = {key: value for key, value in limits.items() if value != NO_LIMIT}
+    text = html(Page(found, call(opened, output, {**({"setup": setup} if setup else options), **given})))
     if output is not None:
         write(output, text)
     return text
 
 
-def studies(captures: Sequence[Capture], **how: Any) -> list[Study]:
+def studies(
+    captures: Sequence[Capture],
+    setup: Setup,
+    memory: float | str = NO_LIMIT,
+    updates: float | str = NO_LIMIT,
+) -> list[Study]:
     """A Study of each capture, replayed once; captures of one name are called by their paths."""
     names = Counter(name_of(one) for one in captures)
     called = [name_of(one) if names[name_of(one)] == 1 else str(one.directory) for one in captures]
+    several = len(captures) > 1
     return [
         study(
-            one, name, **{**how, "progress": naming(how.get("progress"), name if len(captures) > 1 else "")}
+            one,
+            name,
+            replace(setup, progress=naming(setup.progress, name if several else "")),
+            memory,
+            updates,
         )
         for one, name in zip(captures, called, strict=True)
     ]
@@ -68,10 +88,11 @@ def name_of(capture: Capture) -> str:
     return Path(capture.directory).resolve().name
 
 
-def study(capture: Capture, name: str, **how: Any) -> Study:
+def study(capture: Capture, name: str, setup: Setup, memory: float | str, updates: float | str) -> Study:
     """All that the page says of a capture; CaptureError where its files are not as they were sealed."""
-    from ...analysis.captures import fragmentation, page_tables
-    from ...analysis.replays import advise
+    from ...analysis.advise import advise
+    from ...analysis.fragmentation import fragmentation
+    from ...analysis.page_tables import page_tables
     from ...capture.check import FAILED, check_capture
     from ...capture.describe import describe
     from ...core.errors import CaptureError
@@ -81,10 +102,10 @@ def study(capture: Capture, name: str, **how: Any) -> Study:
     files = findings[0]
     if files.verdict == FAILED:
         raise CaptureError(capture.directory, "damaged files", files.wrong, files.reason)
-    found = advise(capture, windows=WINDOWS if capture.has_trace else 0, **how)
+    windowed = replace(setup, windows=WINDOWS if capture.has_trace else 0)
+    found = advise(capture, windowed, memory=memory, updates=updates)
     seen = found.replayed
     nested = capture.has_snapshot and not capture.snapshot.native
-    machine = {"machine": how["machine"]} if "machine" in how else {}
     return Study(
         name=name,
         facts=describe(capture),
@@ -101,8 +122,8 @@ def study(capture: Capture, name: str, **how: Any) -> Study:
         refused=found.refused,
         classes=classes(capture, found),
         tables=page_tables(capture) if capture.has_snapshot else None,
-        lines=fragmentation(capture, after=True, **machine) if nested else None,
-        calibrated=how.get("calibration") is not None,
+        lines=fragmentation(capture, after=True, machine=setup.machine) if nested else None,
+        calibrated=setup.calibration is not None,
     )
 
 
@@ -110,7 +131,7 @@ def classes(capture: Capture, found: Advised) -> DataFrame:
     """As of `classify`: the leaf entries of a capture of several nodes, and the baseline's walks."""
     from pandas import concat
 
-    from ...analysis.captures import classify
+    from ...analysis.classify import classify
 
     leaves = found.replayed.leaves
     base = leaves[leaves["policy"] == found.replayed.results[0].policy]

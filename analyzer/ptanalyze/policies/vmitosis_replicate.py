@@ -12,21 +12,22 @@ no-f  nobody says: groups of vCPUs are discovered from cache-line latencies, one
       had no memory left, a page of a replica is elsewhere: `misplaced`
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Meta
 
 from ..core.errors import UsageError
 from ..core.machine import Machine, Strict
-from . import fixed_copies, fixed_copies_hooks, misplaced
-from .base import Policy, World
-from .misplaced_hooks import State
-from .mitosis import NODES, nearest, replica_nodes
+from ..kernels.replay import FAULT
+from ..kernels.steps import CLEAR, DATA, MOVE, UPDATE
+from . import fixed_copies
+from .base import LAYERS_ACT, GuestHooks, Part, Policy, World, called_hook, guest_exists, hook
+from .fixed_copies import nearest
+from .node_lists import NODES, node_groups, replica_nodes
 
 NAME = "vmitosis-replicate"
 LAYERS = "what is replicated: the guest's table, the host's, or both; the other stays as captured"
-ACTS = {"both": {"gPT", "ePT"}, "gpt": {"gPT"}, "ept": {"ePT"}}
 MODE = "how the guest comes by nodes: the VM shows them, it asks the hypervisor, or it discovers groups"
 GROUPS = (
     'no-f: nodes of each discovered group, "0+1,2+3"; a group has one replica of the gPT, on its first node. '
@@ -50,7 +51,91 @@ class Params(Strict):
     page_cache: Annotated[int, Meta(ge=0, le=2**40, description=CACHE)] = 0
 
 
-def start_guest(world: World, params: Params) -> State:
+class State(NamedTuple):
+    """Replicas of the guest's tables, some of whose pages are on the wrong node (3.3.4, 4.2.2).
+
+    A misplaced table page has as many copies on the same nodes as any other, but each node's CPUs are served
+    by another node's.
+
+    here, away  fixed_copies.State  of well placed table pages and of misplaced ones: `serve` differs
+    misplaced   bool[T]
+    """
+
+    here: fixed_copies.State
+    away: fixed_copies.State
+    misplaced: np.ndarray
+
+
+@hook
+def locate(state, table, node):
+    if state.misplaced[table]:
+        return state.away.serve[node]
+    return state.here.serve[node]
+
+
+@hook
+def on_walk(state, tables, leaf, row, slot, node, fault, counters):
+    if fault:
+        install(state, tables, leaf, node, np.int64(fault) - 1, counters)
+    return locate(state, leaf, node)
+
+
+@called_hook
+def install(state, tables, leaf, node, made, counters):
+    fixed_copies.make(state.here, tables, leaf, node, made, counters)
+    counters.events[FAULT, node, locate(state, leaf, node)] += 1
+    write(state, leaf, node, 1, counters.events)
+
+
+@hook
+def write(state, table, node, entries, events):
+    if state.misplaced[table]:
+        fixed_copies.write(state.away, table, node, entries, events)
+    else:
+        fixed_copies.write(state.here, table, node, entries, events)
+
+
+@called_hook
+def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
+    kind, row, node, changed = steps.kind[step], steps.row[step], steps.node[step], mapped.changed[step]
+    if kind in (CLEAR, UPDATE, MOVE, DATA):
+        if changed:
+            write(state, rows.leaf[row], node, changed, counters.events)
+            if kind == MOVE:
+                target = rows.leaf[steps.other[step]]
+                fixed_copies.make(state.here, tables, target, node, np.int64(mapped.made[step]), counters)
+                write(state, target, node, changed, counters.events)
+    else:
+        fixed_copies.on_step(state.here, tables, rows, steps, shootdowns, mapped, counters, step)
+
+
+HOOKS = GuestHooks(locate, on_walk, on_step)
+
+
+def drawn(tables: int, share: float, seed: int) -> np.ndarray:
+    """bool[tables]: ids whose hash with `seed` is below `share` (splitmix64, Steele et al., OOPSLA 2014)."""
+    x = np.arange(1, tables + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    x ^= x >> np.uint64(31)
+    found: np.ndarray = (x >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
+    return found
+
+
+def settle(state: State, world: World, tables: np.ndarray) -> int:
+    return fixed_copies.settle(state.here, world, tables)
+
+
+def at_rest(state: State, ids: slice) -> np.ndarray:
+    return np.where(state.misplaced[ids, None], state.away.serve, state.here.serve)
+
+
+def start_guest(world: World, params: Params) -> tuple[State, int]:
+    state = _replicas(world, params)
+    return state, int(np.count_nonzero(guest_exists(world))) * len(state.here.copies)
+
+
+def _replicas(world: World, params: Params) -> State:
     """State of the hooks; UsageError for parameters that the mode or the machine does not allow."""
     _check(params)
     if params.groups:
@@ -67,11 +152,11 @@ def start_guest(world: World, params: Params) -> State:
     return State(
         fixed_copies.replicas(world, copies, serve),
         fixed_copies.replicas(world, copies, following[serve]),
-        misplaced.drawn(len(world.space.tables.level), params.misplaced, params.seed),
+        drawn(len(world.space.tables.level), params.misplaced, params.seed),
     )
 
 
-def start_host(world: World, params: Params) -> fixed_copies_hooks.State:
+def start_host(world: World, params: Params) -> fixed_copies.State:
     copies = replica_nodes(NAME, params.nodes, world.machine)
     return fixed_copies.replicas(world, copies, nearest(copies, world.machine))
 
@@ -92,24 +177,12 @@ def _check(params: Params) -> None:
 
 
 def grouped(text: str, machine: Machine) -> tuple[list[int], np.ndarray]:
-    """(first node of each group, int16[nodes]: first node of each node's group) of "0+1,2+3".
-
-    UsageError where a node is unknown, missing or in two groups.
-    """
-    groups = [[node.strip() for node in group.split("+")] for group in text.split(",")]
-    flat = [node for group in groups for node in group]
-    every = [str(node) for node in range(machine.nodes)]
-    for node in [*flat, *every]:
-        if node not in every or flat.count(node) != 1:
-            why = "is no node" if node not in every else "is in no group" if node not in flat else "is in two"
-            raise UsageError(
-                f"policy {NAME}: groups = {text}: {node!r} {why}; machine {machine.name} has nodes "
-                f"0..{machine.nodes - 1}, each to be in one group"
-            )
+    """(first node of each group, int16[nodes]: first node of each node's group) of "0+1,2+3"."""
+    groups = node_groups(NAME, text, machine)
     serve = np.zeros(machine.nodes, np.int16)
     for group in groups:
-        serve[[int(node) for node in group]] = int(group[0])
-    return [int(group[0]) for group in groups], serve
+        serve[group] = group[0]
+    return [group[0] for group in groups], serve
 
 
 def guest_facts(state: State, world: World, params: Params, pages: np.ndarray) -> dict[str, int]:
@@ -121,15 +194,11 @@ def guest_facts(state: State, world: World, params: Params, pages: np.ndarray) -
     return found
 
 
-def host_facts(
-    state: fixed_copies_hooks.State, world: World, params: Params, pages: np.ndarray
-) -> dict[str, int]:
+def host_facts(state: fixed_copies.State, world: World, params: Params, pages: np.ndarray) -> dict[str, int]:
     return _cache_facts("ept", state, params, pages)
 
 
-def _cache_facts(
-    tree: str, state: fixed_copies_hooks.State, params: Params, pages: np.ndarray
-) -> dict[str, int]:
+def _cache_facts(tree: str, state: fixed_copies.State, params: Params, pages: np.ndarray) -> dict[str, int]:
     """What all nodes' page caches hold, by the most pages that replicas took: freed ones go back (3.3.4)."""
     if not params.page_cache:
         return {}
@@ -145,10 +214,10 @@ def _cache_facts(
 POLICY = Policy(
     NAME,
     "a VM's guest and host tables replicated eagerly on every node: both dimensions of all walks local",
-    misplaced.guest_part(start_guest)._replace(facts=guest_facts),
+    Part(HOOKS, start_guest, settle, at_rest, guest_facts),
     fixed_copies.host_part(start_host)._replace(facts=host_facts),
     Params,
     source="vMitosis, sections 3.3 and 4.2.2",
     needs=("nested tables",),
-    acts=lambda params: ACTS[params.layers],
+    acts=lambda params: LAYERS_ACT[params.layers],
 )

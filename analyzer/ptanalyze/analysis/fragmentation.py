@@ -1,0 +1,55 @@
+"""How scattered over ePT cache lines a capture's gPT cache lines are, before and after reservations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Unpack
+
+import numpy as np
+
+from ..formats.capture import Capture, CaptureLike, load
+from ..policies import plan_for
+from ..world.address_space import address_space
+from ..world.fragmentation import Fragmentation, measure
+from .answers import fragmentation_frame
+from .opened import opened, provenance_of
+from .setup import Options, Settings, Setup, setup_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..world.world import World
+
+
+def fragmentation(
+    capture: CaptureLike = None,
+    *,
+    by: str = "all",
+    after: bool | Settings = False,
+    setup: Setup | None = None,
+    **options: Unpack[Options],
+) -> DataFrame:
+    """gPT cache lines by how many ePT cache lines they lead to: group, lines, ept_lines, count, share, state.
+
+    lines is "all", or "full" for those with all eight pages; ept_lines is 1 to 8; state "before" or "after".
+    after  also with PTEMagnet's allocator: True, or its parameters ({"group": 4})
+    The metric of PTEMagnet (ASPLOS '21), section 3.2.
+    attrs: "means" {state: {lines: mean}}, "facts" of the reservations. The capture is of a VM.
+    """
+    known = load(capture)
+    settings = after if isinstance(after, Mapping) else {} if after else None
+    measured, reshaped = fragmented(known, by, settings, setup_of(setup, options))
+    table = fragmentation_frame(measured, provenance_of(known))
+    table.attrs["facts"] = dict(reshaped.facts) if reshaped else {}
+    return table
+
+
+def fragmented(
+    capture: Capture, by: str, settings: Settings | None, setup: Setup
+) -> tuple[dict[str, Fragmentation], World | None]:
+    """({"before": Fragmentation}, and with settings of ptemagnet "after"; the World it made) of a capture."""
+    before = {"before": measure(address_space(capture.snapshot, np.zeros(0, np.uint64)), by=by)}
+    if settings is None:
+        return before, None
+    reshaped = plan_for("ptemagnet", dict(settings)).reshape(opened(capture).world(setup))
+    return before | {"after": measure(reshaped.space, by=by, filled=True)}, reshaped

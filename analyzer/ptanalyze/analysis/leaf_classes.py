@@ -1,0 +1,301 @@
+"""Where leaf entries are, seen from each socket: local or remote, in both dimensions of a walk.
+
+vMitosis, section 2.2, Figure 2: translate every mapped address in software and record the nodes of the
+gPT's and the ePT's leaf entry; a thread on socket s finds Local-Local, Local-Remote, Remote-Local or
+Remote-Remote, the guest first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..core import pte as bits
+from ..core.arrays import chunk_runs, read_only
+from ..core.errors import UsageError
+from ..core.snapshot import Tree
+from ..core.trace import Trace
+from ..core.walks import Placement, WalkStream
+from ..world import vma_rows
+from ..world.address_space import AddressSpace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..kernels.classify import Host
+
+WEIGHTS = ("leaf", "4k")
+MAX_NODES = 60  # classes are stored as bytes, times four
+BLOCK = 1 << 12  # huge leaves expanded at a time
+
+
+@dataclass(frozen=True)
+class Classification:
+    """Counts of leaf entries by where they are.
+
+    weight      "leaf": each guest leaf entry once (the host's is that of its first frame); "4k": each 4 KiB
+                page; "walks": each walk of a trace, seen only by the socket that walked
+    groups      names: ("all",), or VMAs, or threads
+    sockets     NUMA nodes of the observing CPUs
+    nodes       node ids of the tables
+    counts      int64[groups, sockets, N + 1, N + 1]: guest leaf's node, host leaf's node (by position in
+                `nodes`, the last: unknown); native int64[groups, sockets, N + 1, 1]
+    unresolved  what has no class, by reason
+    """
+
+    weight: str
+    native: bool
+    groups: tuple[str, ...]
+    sockets: tuple[int, ...]
+    nodes: tuple[int, ...]
+    counts: np.ndarray
+    unresolved: dict[str, int]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        words = ("Local", "Remote")
+        return words if self.native else tuple(f"{guest}-{host}" for guest in words for host in words)
+
+    def by_class(self) -> np.ndarray:
+        """int64[groups, sockets, classes]: known nodes only."""
+        nodes, known = np.array(self.nodes), self.counts[:, :, :-1]
+        local = np.equal.outer(np.array(self.sockets), nodes)
+        sides = np.stack([local, ~local], axis=1).astype(np.int64)  # [socket, side, node]
+        found: np.ndarray
+        if self.native:
+            found = np.einsum("gsnx,sin->gsi", known, sides)
+        else:
+            both = np.einsum("gsnm,sin,sjm->gsij", known[..., :-1], sides, sides)
+            found = both.reshape(*both.shape[:2], 4)
+        return found
+
+    def together(self) -> dict[tuple[str, int], tuple[float, float, float]]:
+        """{(group, socket): (LL, independent, phi)}: are a page's gPT and ePT entries local together?
+
+        LL           share of Local-Local
+        independent  what it would be if both dimensions were placed independently with the shares they have
+                     (1 / N^2 for uniform placement on N nodes, vMitosis section 2.2)
+        phi          correlation of "gPT local" and "ePT local", -1..1; nan where one of them never varies
+        """
+        found = {}
+        for group, rows in zip(self.groups, self.by_class(), strict=True):
+            for socket, (ll, lr, rl, rr) in zip(self.sockets, rows.tolist(), strict=True):
+                if total := ll + lr + rl + rr:
+                    guest, host = ll + lr, ll + rl
+                    spread = math.sqrt(guest * (total - guest) * host * (total - host))
+                    phi = (ll * rr - lr * rl) / spread if spread else math.nan
+                    found[group, socket] = ll / total, guest * host / total**2, phi
+        return found
+
+    def frame(self) -> pd.DataFrame:
+        """pandas DataFrame, tidy: group, socket, class, count, share of its group and socket."""
+        import pandas as pd
+
+        counts = self.by_class()
+        total = counts.sum(axis=2, keepdims=True)
+        share = np.divide(counts, total, out=np.zeros(counts.shape), where=total > 0)
+        names = [self.groups, self.sockets, self.classes]
+        index = pd.MultiIndex.from_product(names, names=["group", "socket", "class"])
+        table = pd.DataFrame({"count": counts.ravel(), "share": share.ravel()}, index=index)
+        return table[np.broadcast_to(total > 0, counts.shape).ravel()].reset_index()
+
+
+def classify_pages(space: AddressSpace, *, weight: str = "leaf", by: str = "all") -> Classification:
+    """Classification of every mapped page of a snapshot (AddressSpace), the tracer's VMAs left out.
+
+    by  "all" or "vma". Raises UsageError for another weight or grouping.
+    """
+    _known("weight", weight, WEIGHTS)
+    _known("by", by, ("all", "vma"))
+    from ..kernels import classify as kernels
+
+    tree, snapshot = space.snapshot.guest, space.snapshot
+    groups, group_of_vma = vma_rows.groups(snapshot, by)
+    nodes, of_table = _node_classes(space)
+    n = len(nodes)
+    table, lo, hi, row = vma_rows.segments(tree, snapshot.vmas, group_of_vma)
+    host = None if space.native else _host(space, of_table, n)
+    hist = np.zeros((len(groups), n + 1, 1 if space.native else n + 4), np.int64)
+    flat = hist.reshape(-1, hist.shape[2])
+    segments = kernels.Segments(table, lo, hi, row * (n + 1) + of_table[table])
+    if space.native:
+        mapped = np.zeros(len(table), np.int64)
+        kernels.count_mapped(read_only(tree.entries), segments, _code(tree), mapped)
+        np.add.at(flat[:, 0], segments.row, mapped)
+    else:
+        kernels.count_nested(read_only(tree.entries), segments, host, flat)
+    _add_huge_leaves(space, weight, group_of_vma, of_table, host, hist)
+    topology = tuple(node.id for node in snapshot.topology.nodes)
+    counts = np.broadcast_to(hist[:, None], (len(groups), len(topology), *hist.shape[1:]))
+    return _result(weight, space.native, groups, topology, nodes, counts, hist)
+
+
+def classify_walks(
+    space: AddressSpace,
+    stream: WalkStream,
+    placement: Placement,
+    *,
+    trace: Trace | None = None,
+    by: str = "all",
+    batch: int = 1 << 20,
+) -> Classification:
+    """Classification weighted by the walks of a WalkStream, each seen by the socket whose CPU walked.
+
+    by  "all", "vma" or "thread" (which needs the trace). Raises UsageError for another grouping.
+    """
+    _known("by", by, ("all", "vma", "thread"))
+    from ..kernels import classify as kernels
+
+    snapshot = space.snapshot
+    nodes, of_table = _node_classes(space)
+    n, sockets = len(nodes), int(placement.cpu_node.max(initial=0)) + 1
+    groups, group_of_vma = vma_rows.groups(snapshot, "vma" if by == "vma" else "all")
+    region_row, page_row = vma_rows.of_regions(space.regions.va, snapshot.vmas, group_of_vma, sockets)
+    chunk_row = placement.cpu_node[placement.chunk_cpu].astype(np.int64)
+    if by == "thread":
+        if trace is None:
+            raise UsageError("by = thread needs the trace")
+        groups = tuple(f"thread {tid}" for tid in trace.threads["tid"])
+        chunk_row += trace.chunks["thread"].astype(np.int64) * sockets
+    none = np.zeros((0, 512), np.uint64)
+    guest = read_only(none if space.native else snapshot.guest.entries)
+    host = _no_host(read_only(none)) if space.native else _host(space, of_table, n)
+    hist = np.zeros((len(groups) * sockets, n + 1, 1 if space.native else n + 4), np.int64)
+    for first, last in chunk_runs(stream.offset, batch):
+        row = np.repeat(chunk_row[first:last], np.diff(stream.offset[first : last + 1]))
+        page = read_only(stream.page[stream.offset[first] : stream.offset[last]])
+        kernels.count_walks(page, row, region_row, page_row, space.regions, of_table, guest, host, hist)
+    counts = hist.reshape(len(groups), sockets, *hist.shape[1:])
+    return _result("walks", space.native, groups, tuple(range(sockets)), nodes, counts, counts.sum(axis=1))
+
+
+def _known(what: str, value: str, choices: Collection[str]) -> None:
+    if value not in choices:
+        raise UsageError(f"{what} = {value}: one of {', '.join(choices)}")
+
+
+def _code(tree: Tree) -> int:
+    from ..kernels.entries import CODES
+
+    return CODES[tree.encoding]
+
+
+def _node_classes(space: AddressSpace) -> tuple[tuple[int, ...], np.ndarray]:
+    """(node ids, uint8[T]: position of each table's node among them, their number where it is unknown)."""
+    nodes = tuple(node.id for node in space.snapshot.topology.nodes)
+    if len(nodes) > MAX_NODES:
+        raise UsageError(f"topology: {len(nodes)} NUMA nodes, at most {MAX_NODES} are classified")
+    of_table = np.full(len(space.tables.node), len(nodes), np.uint8)
+    for position, node in enumerate(nodes):
+        of_table[space.tables.node == node] = position
+    return nodes, of_table
+
+
+def _host(space: AddressSpace, of_table: np.ndarray, n: int) -> Host:
+    """kernels.classify.Host: full host tables are known by region, those with holes on a closer look."""
+    from ..kernels import classify as kernels
+
+    tree, first = space.snapshot.nested, space.guest_tables
+    unmapped, absent, closer = n + 1, n + 2, n + 3
+    of_table = of_table[first : first + len(tree)]
+    leaves = np.flatnonzero(tree.level == 1).astype(np.int32)
+    every = kernels.Segments(
+        leaves,
+        np.zeros(len(leaves), np.int16),
+        np.full(len(leaves), 512, np.int16),
+        np.zeros(len(leaves), np.int64),
+    )
+    mapped = np.zeros(len(leaves), np.int64)
+    kernels.count_mapped(read_only(tree.entries), every, _code(tree), mapped)
+    known = of_table.copy()
+    known[leaves[mapped < 512]] = closer
+    table = np.where(space.host_of >= 0, space.host_of - first, -1).astype(np.int32)
+    of_region = np.full((1 << max(len(table) - 1, 0).bit_length()) + 1, 4 * unmapped, np.uint8)
+    of_region[: len(table)][table >= 0] = 4 * known[table[table >= 0]]
+    of_region[-1] = 4 * absent
+    return kernels.Host(
+        of_region, of_table, table, read_only(tree.entries), _code(tree), unmapped, absent, closer
+    )
+
+
+def _no_host(none: np.ndarray) -> Host:
+    from ..kernels import classify as kernels
+
+    return kernels.Host(np.zeros(2, np.uint8), np.zeros(0, np.uint8), np.zeros(0, np.int32), none, 0, 0, 0, 0)
+
+
+def _add_huge_leaves(
+    space: AddressSpace,
+    weight: str,
+    group_of_vma: np.ndarray,
+    of_table: np.ndarray,
+    host: Host | None,
+    hist: np.ndarray,
+) -> None:
+    tree, vmas = space.snapshot.guest, space.snapshot.vmas
+    for level in (2, 3):
+        for table in np.flatnonzero(tree.level == level):
+            slots = np.flatnonzero(bits.leaf(tree.entries[table], level, tree.encoding))
+            va = tree.base[table] + (slots.astype(np.uint64) << np.uint64(3 + 9 * level))
+            group = group_of_vma[vma_rows.vma_of(va, vmas)]
+            slots, group = slots[group >= 0], group[group >= 0]
+            pages = 512 ** (level - 1) if weight == "4k" else 1
+            if host is None:
+                np.add.at(hist, (group, of_table[table], 0), pages)
+                continue
+            frames = bits.frame(tree.entries[table, slots], level, tree.encoding)
+            for which, found, count in _host_classes(frames, pages, host):
+                np.add.at(hist, (group[which], of_table[table], found), count)
+
+
+def _host_classes(frames: np.ndarray, pages: int, host: Host) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    """Yield (index into frames, class, 4 KiB pages): by region, by page only where the host has holes."""
+    from ..kernels import classify as kernels
+
+    if pages == 1:
+        found = np.zeros(len(frames), np.int64)
+        kernels.classify_frames(frames, host, found)
+        yield np.arange(len(frames)), found, 1
+        return
+    region = (frames >> 9)[:, None] + np.arange(pages // 512)
+    which = np.broadcast_to(np.arange(len(frames))[:, None], region.shape).ravel()
+    region = region.ravel()
+    found = host.of_region[np.minimum(region, len(host.of_region) - 2)].astype(np.int64) >> 2
+    found[region >= len(host.table)] = host.unmapped
+    plain = found != host.closer
+    yield which[plain], found[plain], 512
+    rest, which = region[~plain], which[~plain]
+    for first in range(0, len(rest), BLOCK):
+        block = slice(first, first + BLOCK)
+        frame = ((rest[block] << 9)[:, None] + np.arange(512)).ravel()
+        found = np.zeros(len(frame), np.int64)
+        kernels.classify_frames(frame, host, found)
+        yield np.repeat(which[block], 512), found, 1
+
+
+def _result(
+    weight: str,
+    native: bool,
+    groups: tuple[str, ...],
+    sockets: tuple[int, ...],
+    nodes: tuple[int, ...],
+    counts: np.ndarray,
+    total: np.ndarray,
+) -> Classification:
+    """Classification of counts [groups, sockets, N + 1, classes]; `total` is each of its entries once."""
+    n = len(nodes)
+    if native:
+        unresolved = {"node unknown": int(total[:, n].sum())}
+        return Classification(weight, native, groups, sockets, nodes, counts, unresolved)
+    known = total[..., : n + 1]
+    unresolved = {
+        "node unknown": int(known.sum() - known[:, :n, :n].sum()),
+        "guest leaf unmapped in the host": int(total[..., n + 1].sum()),
+    }
+    if weight == "walks":
+        unresolved["guest leaf gone from the snapshot"] = int(total[..., n + 2].sum())
+    return Classification(weight, native, groups, sockets, nodes, counts[..., : n + 1], unresolved)

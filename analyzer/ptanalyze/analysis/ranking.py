@@ -1,0 +1,109 @@
+"""Results ranked by run time within a budget, and one sentence that says why the best one is best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..core.sizes import Budget
+from ..cost.result import TABLE_BYTES, Result
+from .workload import Workload
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One candidate: `over` says which part of the budget it exceeds, "" within it.
+
+    extra_bytes  of page tables at their peak, and of memory that the policy holds unused (facts)
+    """
+
+    result: Result
+    extra_bytes: int
+    extra_updates: float
+    over: str
+
+    @property
+    def time(self) -> float:
+        """What to sort by: less is faster."""
+        price = self.result.price
+        return -price.speedup.middle if price.speedup else price.walk_cycles + price.management_cycles
+
+
+class Report(NamedTuple):
+    """ranked: [Advice]; refused: {policy: why}; base: Result of the baseline; sentence: one line."""
+
+    ranked: list[Advice]
+    refused: dict[str, str]
+    base: Result
+    workload: Workload
+    sentence: str
+
+
+def rank(results: Sequence[Result], budget: Budget) -> list[Advice]:
+    """[Advice] for all results (the first is the baseline): those within the budget first, fastest first."""
+    base = results[0]
+    return sorted(
+        (_advice(result, base, budget) for result in results), key=lambda one: (one.over != "", one.time)
+    )
+
+
+def _advice(result: Result, base: Result, budget: Budget) -> Advice:
+    more = result.price.management_cycles - base.price.management_cycles
+    updates = more / base.price.run_cycles if base.price.run_cycles else 0.0
+    pages = result.table_pages_peak - base.table_pages_peak + result.host_pages - base.host_pages
+    taken = (pages + result.aside_pages) * TABLE_BYTES + result.held_bytes
+    over = [
+        what
+        for what, value, limit in (("memory", taken, budget.bytes), ("updates", updates, budget.updates))
+        if value > limit
+    ]
+    return Advice(result, taken, updates, " and ".join(over))
+
+
+def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
+    """One line: what to use, how much faster, why, and what it takes."""
+    best = next(one for one in ranked if not one.over)
+    if best.result.policy == base.policy:
+        return (
+            f"{workload.name}: stay with {base.policy}; nothing within the budget is estimated to be faster."
+        )
+    speedup = best.result.price.speedup
+    faster = (
+        f"{speedup.middle:.2f}x ({speedup.low:.2f} to {speedup.high:.2f}) over {base.policy}"
+        if speedup
+        else f"fewer walk cycles than {base.policy}"
+    )
+    why = because(base, best.result)
+    return f"{WHY[workload.thin]} {best.result.policy} is estimated at {faster}: {why}; {takes(best)}."
+
+
+def takes(advice: Advice) -> str:
+    """Words for the price."""
+    mebibytes, updates = advice.extra_bytes / 2**20, 100 * advice.extra_updates
+    memory = f"takes {mebibytes:.1f} MiB more memory" if mebibytes >= 0 else f"saves {-mebibytes:.1f} MiB"
+    return f"it {memory}" + (f" and {updates:.2f} % of the run for updates" if updates >= 0.005 else "")
+
+
+def because(base: Result, result: Result) -> str:
+    """Words for what saves most: fewer walks, fewer reads a walk, fewer from DRAM, or fewer remote ones."""
+    was, now = base.row(), result.row()
+    ratio = {key: (now[key] + 1) / (was[key] + 1) for key in ("walks", "dram_reads", "remote_dram_reads")}
+    if ratio["walks"] < 0.8:
+        return f"it walks {now['walks']:,} times instead of {was['walks']:,}"
+    if now["reads_per_walk"] < 0.8 * was["reads_per_walk"]:
+        return f"a walk reads {now['reads_per_walk']:.1f} entries instead of {was['reads_per_walk']:.1f}"
+    if ratio["dram_reads"] < 0.8:
+        return f"{100 * (1 - ratio['dram_reads']):.0f} % fewer page-table reads are served by DRAM"
+    remote = [row["remote_dram_reads"] / max(row["dram_reads"], 1) for row in (was, now)]
+    return (
+        f"{100 * remote[0]:.0f} % of the page-table reads that DRAM serves are remote, with it "
+        f"{100 * remote[1]:.0f} %"
+    )
+
+
+WHY = {
+    True: "Thin: one node does nearly all walks, so one copy of the tables is enough if it is there.",
+    False: "Wide: several nodes walk, so each table is remote to most of them unless each has a copy.",
+    None: "Without a trace every node counts alike.",
+}

@@ -1,0 +1,204 @@
+"""Replay one walk stream under several policies at once: what they share is done once a batch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ..core.walks import GUEST_BIT, Reads
+from ..cost.result import Series
+from ..kernels.faults import carry_out, mark_faults
+from ..kernels.replay import TABLE_MOVED, Counters, counters, replay_for
+from ..kernels.steps import BALANCING, DATA, HOST_DATA
+from ..policies import Plan
+from ..world.cache_pass import no_reads
+
+if TYPE_CHECKING:
+    from ..kernels.faults import Mapped
+    from ..world.world import World
+
+
+Mark: TypeAlias = tuple[np.ndarray, np.ndarray, int, int]  # classes, DRAM reads, tables moved, steps taken
+
+
+@dataclass
+class Run:
+    """One plan's replay: its hooks' states and what was counted so far."""
+
+    plan: Plan
+    states: tuple[Any, Any]
+    counters: Counters
+    step: int = 0
+    marks: list[Mark] = field(default_factory=list)
+    series: Series | None = None
+
+    def replay(
+        self, world: World, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool = False
+    ) -> None:
+        history = world.history
+        loop = replay_for(self.plan.guest[0].hooks, self.plan.host[0].hooks)
+        self.step = loop(
+            world.placement.cpu_node,
+            socket_of(world),
+            reads,
+            fault,
+            world.space.tables,
+            history.rows,
+            history.steps,
+            history.shootdowns,
+            mapped,
+            *self.states,
+            self.counters,
+            first,
+            self.step,
+            last,
+        )
+
+    def mark(self, domains: int) -> None:
+        """Keep what was counted so far."""
+        now = by_socket(self.counters, domains)
+        dram = now.reads[..., 1]
+        guest = dram[::GUEST_BIT].sum(axis=0)
+        moved = sum(int(events[:, TABLE_MOVED].sum()) for events in (now.events, now.host_events))
+        both = np.stack([guest, dram.sum(axis=0) - guest])
+        self.marks.append((now.classes.copy(), both, moved, self.step))
+
+    def settle(self, world: World, missing: np.ndarray) -> None:
+        """The tables that the kernel filled by itself."""
+        pages = self.counters.pages
+        part, _ = self.plan.guest
+        if part.settle:
+            pages[0] += part.settle(self.states[0], world, missing)
+        pages[1] = max(pages)
+
+    def facts(self, world: World) -> dict[str, Any]:
+        """{name: number}: what reshaping and the replay found."""
+        found, sides = dict(world.facts), (self.plan.guest, self.plan.host)
+        both = self.counters.pages, self.counters.host_pages
+        for (part, params), state, pages in zip(sides, self.states, both, strict=True):
+            found |= part.facts(state, world, params, pages) if part.facts else {}
+        return found
+
+
+def socket_of(world: World) -> np.ndarray:
+    """int16[nodes]: which nodes are one place."""
+    return (np.arange(world.nodes) // world.domains).astype(np.int16)
+
+
+def by_socket(counters: Counters, domains: int) -> Counters:
+    """Counters of sockets with `domains` nodes each: what happens between nodes of one socket is local."""
+
+    def folded(array: np.ndarray, axis: int) -> np.ndarray:
+        nodes = array.shape[axis] // domains
+        shape = *array.shape[:axis], nodes, domains, nodes, domains, *array.shape[axis + 2 :]
+        sums: np.ndarray = array.reshape(shape).sum(axis=(axis + 1, axis + 3))
+        return sums
+
+    return counters._replace(
+        reads=folded(counters.reads, 1),
+        events=folded(counters.events, 2),
+        host_events=folded(counters.host_events, 2),
+    )
+
+
+def start(plan: Plan, world: World) -> Run:
+    """A Run of a Plan before the first walk."""
+    count = counters(world.nodes, world.sockets)
+    states: list[Any] = [None, None]
+    for side, (part, params) in enumerate((plan.guest, plan.host)):
+        states[side], pages = part.start(world, params)
+        (count.host_pages if side else count.pages)[:] = pages
+        if part.at_once:
+            part.at_once(states[side], (count.host_events if side else count.events)[BALANCING])
+    return Run(plan, (states[0], states[1]), count)
+
+
+def replay_walks(
+    runs: Sequence[Run],
+    world: World,
+    batches: Iterable[tuple[slice, Reads]],
+    progress: Callable[[int], None] | None = None,
+    windows: int = 0,
+) -> Mapped:
+    """Carry all runs through `batches`, (slice of the stream, Reads) each, and the events between them.
+
+    Runs of one batch are shared out among world.effort.threads threads; counts do not depend on it.
+    `progress` is called with the number of walks done so far. With `windows` each run gets a Series of so
+    many. Returns kernels.faults.Mapped as it is in the end.
+    """
+    history, parent = world.history, world.space.tables.parent
+    mapped = history.mapped()
+    times, ends = _windows(world, windows)
+    first = step = 0
+    with ThreadPoolExecutor(max(world.effort.threads, 1)) as pool:
+
+        def everyone(reads: Reads, fault: np.ndarray, last: bool = False) -> None:
+            jobs = [pool.submit(run.replay, world, reads, fault, mapped, first, last) for run in runs]
+            for job in jobs:
+                job.result()
+
+        for reads in _pieces(batches, ends):
+            _mark(runs, world, ends, first)
+            fault = np.zeros(len(reads.page), np.uint8)
+            step = mark_faults(
+                reads.page, reads.slot, history.rows, parent, history.steps, mapped, first, step, fault
+            )
+            everyone(reads, fault)
+            first += len(reads.page)
+            if progress:
+                progress(first)
+        for late in range(step, len(history.steps.at)):
+            carry_out(late, history.rows, parent, history.steps, mapped)
+        everyone(no_reads(), np.zeros(0, np.uint8), last=True)
+    missing = np.flatnonzero(~mapped.exists[: world.space.guest_tables] & world.space.program_tables)
+    for run in runs:
+        run.settle(world, missing)
+        if windows:
+            run.series = _series(run, world, mapped, times, ends)
+    return mapped
+
+
+def _windows(world: World, windows: int) -> tuple[np.ndarray, np.ndarray]:
+    """(int64[N] ns, int64[N] walks): where windows of equal time, or without times of equal walks, end."""
+    stream, time = world.stream, world.trace.chunks["time"]
+    if not len(time) or time[0] == time[-1]:
+        ends = np.arange(1, windows + 1) * len(stream) // max(windows, 1)
+        return np.zeros(windows, np.int64), ends
+    times = np.arange(1, windows + 1) * int(time[-1] - time[0]) // max(windows, 1)
+    ends = stream.offset[np.searchsorted(time, times + time[0])]
+    ends[-1:] = len(stream)
+    return times, ends
+
+
+def _pieces(batches: Iterable[tuple[slice, Reads]], ends: np.ndarray) -> Iterator[Reads]:
+    """Iterate Reads: the batches, cut where windows end."""
+    first = 0
+    for _, reads in batches:
+        count = len(reads.page)
+        cuts = np.unique([0, *(ends[(ends > first) & (ends < first + count)] - first), count])
+        for begin, end in itertools.pairwise(cuts.tolist()):
+            yield Reads(*(column[begin:end] for column in reads))
+        first += count
+
+
+def _mark(runs: Sequence[Run], world: World, ends: np.ndarray, walk: int) -> None:
+    """Windows that end before `walk` have ended."""
+    for run in runs:
+        while len(run.marks) < len(ends) and ends[len(run.marks)] <= walk < len(world.stream):
+            run.mark(world.domains)
+
+
+def _series(run: Run, world: World, mapped: Mapped, times: np.ndarray, ends: np.ndarray) -> Series:
+    while len(run.marks) < len(ends):
+        run.mark(world.domains)
+    classes, dram, moved, step = (np.array(column) for column in zip(*run.marks, strict=True))
+    kind = world.history.steps.kind
+    page = ((kind == DATA) | (kind == HOST_DATA)) & (mapped.changed > 0)
+    data = np.concatenate([[0], np.cumsum(page)])
+    classes, dram = (np.diff(column, axis=0, prepend=0) for column in (classes, dram))
+    return Series(times, classes.sum(axis=(1, 2)), classes, dram, moved, data[step])

@@ -1,0 +1,145 @@
+"""What a capture is replayed on, and how: one record from the command line or Python to the kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
+
+from ..core.bundled import DEFAULT_MACHINE
+from ..core.machine import Costs, Machine, load_costs, load_machine
+from ..formats.calibration_file import read_calibration
+from ..formats.capture import PathLike
+from ..world.captured_world import captured_world
+from ..world.moves import Moves, moves_from
+from ..world.placement import AUTO
+
+if TYPE_CHECKING:
+    from ..core.progress import Progress
+    from ..core.snapshot import Snapshot
+    from ..core.trace import Trace
+    from ..cost.calibration import Calibration
+    from ..world.world import World
+
+MachineLike: TypeAlias = "PathLike | Machine"
+Settings: TypeAlias = Mapping[str, Any]
+
+
+class Options(TypedDict, total=False):
+    """A Setup as people write it: names and files may stand for what is in them.
+
+    machine       name of `list_machines`, a TOML file or a Machine; costs: a file or Costs instead of its own
+    calibration   of a measured run (`calibrate`) or its file: run time in that run's proportions
+    autonuma      whether data pages migrate towards the nodes that access them, or how ({"delay_ms": 10})
+    """
+
+    machine: MachineLike
+    costs: PathLike | Costs | None
+    threads_on: str
+    baseline: str
+    calibration: PathLike | Calibration | None
+    contended: bool
+    autonuma: bool | Settings | Moves | None
+    move_threads: str
+    windows: int
+    jobs: int
+    progress: Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What every replay is asked with; `Setup.of` makes one from names and files.
+
+    threads_on    where threads run: "auto", "recorded", "round-robin", "block" or nodes as "0,0,1,1"; see
+                  world.placement.place
+    baseline      policy that speed-ups are over; "auto": linux where the capture has several nodes or no
+                  trace, else first-touch (on one node every table is on node 0)
+    calibration   run time is estimated in the proportions of this measured run
+    contended     use loaded instead of idle DRAM latencies
+    moves         how data pages move, None: by the trace's events alone
+    move_threads  threads that move to another node while the trace runs, "0:1@30%"; see world.thread_moves
+    windows       number of equal-length time windows that each Result.series has
+    jobs          threads to compute with; counts do not depend on it
+    progress      called with (done, total, what)
+    """
+
+    machine: Machine
+    costs: Costs
+    threads_on: str = AUTO
+    baseline: str = AUTO
+    calibration: Calibration | None = None
+    contended: bool = False
+    moves: Moves | None = None
+    move_threads: str = ""
+    windows: int = 0
+    jobs: int = 1
+    progress: Progress = None
+
+    @classmethod
+    def of(cls, **options: Unpack[Options]) -> Setup:
+        """The Setup that Options describe; UsageError for latencies that the machine file lacks."""
+        machine = machine_of(options.get("machine", DEFAULT_MACHINE))
+        contended = options.get("contended", False)
+        machine.latency_cycles(contended)  # UsageError before anything is computed
+        return cls(
+            machine=machine,
+            costs=costs_of(machine, options.get("costs")),
+            threads_on=options.get("threads_on", AUTO),
+            baseline=options.get("baseline", AUTO),
+            calibration=calibration_of(options.get("calibration")),
+            contended=contended,
+            moves=moves_of(options.get("autonuma", False)),
+            move_threads=options.get("move_threads", ""),
+            windows=options.get("windows", 0),
+            jobs=options.get("jobs", 1),
+            progress=options.get("progress"),
+        )
+
+    def world(self, snapshot: Snapshot, trace: Trace | None, cache_dir: PathLike | None = None) -> World:
+        """The World of a Snapshot and a Trace on this machine, before any policy.
+
+        cache_dir  directory where the walk stream is kept, None: not kept
+        """
+        return captured_world(
+            snapshot,
+            trace,
+            self.machine,
+            threads_on=self.threads_on,
+            jobs=self.jobs,
+            cache_dir=cache_dir,
+            progress=self.progress,
+            moves=self.moves,
+            move_threads=self.move_threads,
+        )
+
+
+def setup_of(setup: Setup | None, options: Options) -> Setup:
+    """`setup`, or the one that keyword arguments describe; UsageError for both at once."""
+    if setup is None:
+        return Setup.of(**options)
+    if options:
+        raise TypeError(f"{', '.join(options)}: give either a Setup or its fields, not both")
+    return setup
+
+
+def machine_of(machine: MachineLike) -> Machine:
+    return machine if isinstance(machine, Machine) else load_machine(machine)
+
+
+def costs_of(machine: Machine, costs: PathLike | Costs | None) -> Costs:
+    return costs if isinstance(costs, Costs) else load_costs(machine, costs)
+
+
+def calibration_of(calibration: PathLike | Calibration | None) -> Calibration | None:
+    if isinstance(calibration, (str, os.PathLike)):
+        return read_calibration(calibration)
+    return calibration
+
+
+def moves_of(autonuma: bool | Settings | Moves | None) -> Moves | None:
+    if not isinstance(autonuma, (bool, Mapping)):
+        return autonuma
+    if autonuma is False:
+        return None
+    return moves_from({} if autonuma is True else dict(autonuma))

@@ -1,0 +1,40 @@
+"""Locality over time: where walks went in each window of the trace."""
+
+from __future__ import annotations
+
+from dataclasses import replace as changed
+from typing import TYPE_CHECKING, Unpack
+
+from ..formats.capture import CaptureLike, load
+from .asked_policies import Policies
+from .setup import Options, Setup, setup_of
+from .whatif import DEFAULT, replay
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from .replayed import Replayed
+
+WINDOWS = 20
+
+
+def timeline(
+    capture: CaptureLike = None,
+    policies: Policies = DEFAULT,
+    setup: Setup | None = None,
+    **options: Unpack[Options],
+) -> DataFrame:
+    """Locality over time: one row per policy and window of equal time; the capture needs a trace.
+
+    Columns: policy, params, time_ns (the window's end), walks, leaf_*_share of its walks, DRAM reads and the
+    share of remote ones by dimension, tables and data pages moved so far. Arguments as of `replay`; 20
+    windows unless the setup has another number. vMitosis, Figure 6.
+    """
+    return replayed_over_time(capture, policies, setup_of(setup, options)).timeline
+
+
+def replayed_over_time(capture: CaptureLike, policies: Policies, setup: Setup) -> Replayed:
+    """The Replayed behind `timeline`; UsageError without a trace."""
+    known = load(capture)
+    known.trace  # noqa: B018 - UsageError without one
+    return replay(known, policies, changed(setup, windows=setup.windows or WINDOWS))

@@ -1,0 +1,42 @@
+"""Policies stand in one file each, whose functions have types, except for the hooks that Numba compiles."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from ptanalyze import policies
+
+FILES = sorted(Path(policies.__file__).parent.glob("*.py"))
+COMPILED = {"hook", "called_hook", "cached_kernel"}
+
+
+def without_types(text):
+    """Names of a file's functions that lack a type and are not compiled."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef) and not COMPILED & set(map(ast.unparse, node.decorator_list)):
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            if node.returns is None or any(a.annotation is None for a in arguments if a.arg != "self"):
+                yield node.name
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_only_hooks_lack_types(path):
+    assert not list(without_types(path.read_text("utf-8")))
+
+
+def test_a_function_without_types_is_seen():
+    functions = [
+        "def bare(x): ...",
+        "def half(x: int, y) -> int: ...",
+        "@hook\ndef on_walk(x): ...",
+        "def whole() -> int: ...",
+    ]
+    text = "\n".join(functions)
+    assert list(without_types(text)) == ["bare", "half"]
+
+
+def test_each_policy_is_in_the_file_of_its_name():
+    together = {"first-touch", "interleave", "bind"}
+    names = {policy.name.replace("-", "_") for policy in policies.POLICIES if policy.name not in together}
+    assert names <= {path.stem for path in FILES}
