@@ -25,7 +25,7 @@ from ..core.arrays import read_only
 from ..core.errors import UsageError
 from ..core.machine import Strict
 from ..core.trace import Event
-from ..kernels.steps import BALANCING, FLUSH, Shootdowns, Steps
+from ..kernels.steps import BALANCING, FLUSH, Shootdowns, Steps, node_now
 from .data_nodes import DataNodes
 from .history import History
 
@@ -123,7 +123,7 @@ def with_data_moves(world: "World", past: History) -> History:
     said = past.steps.kind == RANGE
     if not world.moves.autonuma and not said.any():
         return past
-    _check(world, past.steps.to[said])
+    _check(world, node_now(past.steps, said))
     steps, flushes = _steps(world, past)
     at = steps.at[flushes]
     live = np.vstack([past.shootdowns.live, *(_live(world, past, walk) for walk in at)])
