@@ -81,7 +81,7 @@ class Rows(NamedTuple):
     leaf: np.ndarray
 
 
-view = register_jitable(inline="always")  # of a step's number in hooks, of an index array in Python
+view = register_jitable  # of a step's number in hooks, of an index array in Python
 
 
 @view
