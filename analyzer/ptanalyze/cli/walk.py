@@ -11,7 +11,7 @@ from .options import json_option
 from .plotting import plot_option, write_plot
 
 if TYPE_CHECKING:
-    from ..analysis.walk import Path, Step
+    from ..analysis.walk import Step, Translation
 
 
 def parse_address(context: click.Context, parameter: click.Parameter, text: str) -> int:
@@ -41,31 +41,32 @@ def command(capture: str, address: int, plot: str | None, as_json: bool) -> int:
     nodes = [node.id for node in opened.snapshot.topology.nodes]
     if not nodes:
         raise UsageError(f"{capture}: the capture names no NUMA node; dump it again with this release")
-    path = explain(opened.snapshot, address)
+    translation = explain(opened.snapshot, address)
     if as_json:
-        print_json("walk", asdict(path))
+        print_json("walk", asdict(translation))
     else:
-        show(path, nodes)
+        show(translation, nodes)
     if plot:
         from ..analysis import answers as frames
         from ..show import plots
 
-        table = frames.walk_frame(path, nodes)
+        table = frames.walk_frame(translation, nodes)
         table.attrs["provenance"] = {"capture": str(opened.directory)}
         write_plot(plot, plots.walk(table))
-    return int(path.page_frame is None)
+    return int(translation.page_frame is None)
 
 
-def show(path: Path, nodes: list[int]) -> None:
+def show(translation: Translation, nodes: list[int]) -> None:
     from ..show.terminal import console, print_rows
 
-    rows = [step_row(number, step, nodes) for number, step in enumerate(path.steps, 1)]
-    print_rows(f"{len(rows)} reads for {path.address:#x}", rows)
-    if path.page_frame is None or path.page_bytes is None:
-        console().print(f"not mapped: {path.stopped}")
+    rows = [step_row(number, step, nodes) for number, step in enumerate(translation.steps, 1)]
+    print_rows(f"{len(rows)} reads for {translation.address:#x}", rows)
+    if translation.page_frame is None or translation.page_bytes is None:
+        console().print(f"not mapped: {translation.stopped}")
         return
     console().print(
-        f"page frame {path.page_frame:#x} on node {path.page_node}, {path.page_bytes >> 10} KiB page"
+        f"page frame {translation.page_frame:#x} on node {translation.page_node}, "
+        f"{translation.page_bytes >> 10} KiB page"
     )
 
 
