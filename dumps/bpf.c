@@ -8,7 +8,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "dump.h"
+#include "bpf.h"
+#include "kvm_shared.h"
+#include "output.h"
 #include "ptdump.skel.h"
 
 static int keep_quiet(enum libbpf_print_level level, const char *format, va_list arguments)

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* snapshot.json, as analyzer/ptanalyze/formats/snapshot_file.py reads it. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
-#include "dump.h"
+#include "json.h"
+#include "output.h"
+
+#define COUNTED_LEVELS 3 /* mm_inc_nr_ptes, _pmds, _puds; there is none for P4D tables */
 
 const char *truth(bool value)
 {
@@ -83,17 +87,20 @@ static void put_signature(FILE *out, const char *name, const struct signature *s
 	fputs("}, ", out);
 }
 
-/* mm->pgtables_bytes counts every table but the root, and one table in reserve for each huge anonymous page. */
+/* mm->pgtables_bytes counts tables of levels 1 to 3, and one in reserve for each huge anonymous page. */
 static void put_completeness(FILE *out, const struct reading *reading)
 {
 	const struct tables *tables = &reading->tables;
-	long long counted = signed_value(&reading->after, "pgtables_bytes") / PT_TABLE_BYTES;
-	long long difference = counted - ((long long)tables->count - 1);
-	bool explained = difference >= 0 && (unsigned long long)difference <= tables->huge_leaves;
-	const char *why = !difference ? "equal; the kernel does not count the root" :
-			  explained   ? "tables deposited for huge pages; the kernel does not count the root" :
-					"not explained: tables were missed, freed or shared while reading";
+	long long counted = signed_value(&reading->after, "pgtables_bytes") / PT_TABLE_BYTES, difference = counted;
+	bool explained;
+	const char *why;
 
+	for (size_t i = 0; i < tables->count; i++)
+		difference -= tables->records[i].level <= COUNTED_LEVELS;
+	explained = difference >= 0 && (unsigned long long)difference <= tables->huge_leaves;
+	why = !difference ? "equal; the kernel counts levels 1 to 3" :
+	      explained   ? "tables deposited for huge pages; the kernel counts levels 1 to 3" :
+			    "not explained: tables were missed, freed or shared while reading";
 	fprintf(out,
 		"  \"completeness\": {\"tables\": %zu, \"counted_by_kernel\": %lld, \"huge_leaves\": %llu, "
 		"\"difference\": %lld, \"explained\": %s, \"explanation\": \"%s\"},\n",

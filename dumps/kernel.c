@@ -8,7 +8,10 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
-#include "dump.h"
+#include "kernel.h"
+#include "output.h"
+#include "proc.h"
+#include "topology.h"
 
 #define GIB (1ULL << 30)
 #define ADDRESS_BITS 0x000ffffffffff000ULL

@@ -7,7 +7,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include "file.bpf.h"
-#include "kvm.h"
+#include "kvm_shared.h"
 
 #define KNOWN __attribute__((preserve_access_index))
 #define ABSENT (~0ULL)
@@ -45,6 +45,7 @@ struct kvm_memory_slot___known {
 } KNOWN;
 struct kvm_vm_stat___known {
 	atomic64_t pages_4k, pages_2m, pages_1g;
+	u64 mmu_shadow_pages; /* since Linux 7.2, before it arch.n_used_mmu_pages */
 } KNOWN;
 struct kvm_arch___known {
 	unsigned long n_used_mmu_pages;
@@ -159,7 +160,11 @@ static __always_inline void read_notifier(struct kvm___known *kvm)
 
 static __always_inline void read_counters(struct kvm___known *kvm)
 {
-	kvm_state.shadow_tables = BPF_CORE_READ(kvm, arch.n_used_mmu_pages);
+	kvm_state.shadow_tables = ABSENT;
+	if (bpf_core_field_exists(kvm->arch.n_used_mmu_pages))
+		kvm_state.shadow_tables = BPF_CORE_READ(kvm, arch.n_used_mmu_pages);
+	else if (bpf_core_field_exists(kvm->stat.mmu_shadow_pages))
+		kvm_state.shadow_tables = BPF_CORE_READ(kvm, stat.mmu_shadow_pages);
 	kvm_state.tdp_tables = kvm_state.pages_4k = kvm_state.pages_2m = kvm_state.pages_1g = ABSENT;
 	if (bpf_core_field_exists(kvm->arch.tdp_mmu_pages) && bpf_core_field_size(kvm->arch.tdp_mmu_pages) == 8)
 		kvm_state.tdp_tables = BPF_CORE_READ(kvm, arch.tdp_mmu_pages.counter);

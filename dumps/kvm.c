@@ -6,11 +6,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "vm.h"
+#include "kvm.h"
+#include "output.h"
 #include "ptdump.skel.h"
 
 #define MOST_SLOTS 65536 /* KVM_MEM_SLOTS_NUM is below it */
@@ -27,9 +29,9 @@ static enum ptd_kvm_file kind_of(int directory, const char *number)
 	return strncmp(name, "anon_inode:kvm-vcpu", 19) ? PTD_FILE_OTHER : PTD_FILE_VCPU;
 }
 
-static void add_file(struct vm *vm, int pidfd, int number, enum ptd_kvm_file kind, const struct process *process)
+static void add_file(struct vm *vm, int number, enum ptd_kvm_file kind, const struct process *process)
 {
-	int own = syscall(SYS_pidfd_getfd, pidfd, number, 0);
+	int own = syscall(SYS_pidfd_getfd, process->pidfd, number, 0);
 
 	if (own < 0 && errno == EBADF)
 		return;
@@ -42,21 +44,20 @@ static void add_file(struct vm *vm, int pidfd, int number, enum ptd_kvm_file kin
 
 void vm_find(struct vm *vm, const struct process *process)
 {
-	int pidfd = syscall(SYS_pidfd_open, process->pid, 0);
 	int fd = openat(process->directory, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *files = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *entry;
 
-	if (pidfd < 0 || !files)
-		fail(EXIT_WRONG_USE, "PID %d: cannot list its files: %s", process->pid, strerror(errno));
+	if (process->pidfd < 0 || !files)
+		fail(EXIT_WRONG_USE, "PID %d: cannot list its files: %s", process->pid,
+		     strerror(process->pidfd < 0 ? -process->pidfd : errno));
 	while ((entry = readdir(files))) {
 		enum ptd_kvm_file kind = kind_of(fd, entry->d_name);
 
 		if (kind != PTD_FILE_OTHER)
-			add_file(vm, pidfd, atoi(entry->d_name), kind, process);
+			add_file(vm, atoi(entry->d_name), kind, process);
 	}
 	closedir(files);
-	close(pidfd);
 	if (!vm->count)
 		fail(EXIT_WRONG_USE, "PID %d (%s): not a VMM: it has no kvm-vm or kvm-vcpu file", process->pid,
 		     process->comm);

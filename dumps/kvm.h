@@ -1,63 +1,62 @@
 /* SPDX-License-Identifier: MIT */
-/* What the two halves of ptdump share about KVM. Addresses of kernel objects stay in memory, never in a file. */
+/* The VM behind a process's descriptors. */
 #ifndef KVM_H
 #define KVM_H
 
-/* SPTE_MMU_PRESENT_MASK, bit 11, and bit 0. MMIO and frozen SPTEs lack bit 11. */
-#define PTD_KVM_PRESENT 0x801ULL
-#define PTD_KVM_SPACES 2         /* KVM_MAX_NR_ADDRESS_SPACES on x86: ordinary and system management mode */
-#define PTD_KVM_PREVIOUS 3       /* KVM_MMU_NUM_PREV_ROOTS */
-#define PTD_NO_ROOT (~0ULL)      /* INVALID_PAGE */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "bpf.h"
+#include "kvm_shared.h"
+#include "proc.h"
 
-enum ptd_kvm_file { PTD_FILE_OTHER, PTD_FILE_VM, PTD_FILE_VCPU };
-
-/* Result of `kvm_file`: what one of our own descriptors is. */
-struct ptd_kvm_object {
-	unsigned long long object, kvm;
-	unsigned kind, checked; /* enum ptd_kvm_file; checked: f_op said so, not the name alone */
+struct vm_file {
+	int theirs, own; /* descriptor in the VMM, and our copy, which keeps the VM alive while we read */
+	uint64_t object, kvm;
+	enum ptd_kvm_file kind;
 };
 
-/* Offsets in this kernel's structures, 0 where it has no such member; result of `kvm_layout`. */
-struct ptd_kvm_layout {
-	unsigned page_bytes, page_private, sp_spt, sp_link;
-	unsigned roles, gfn_tree; /* whether it has them */
-	unsigned spaces;
+struct vm {
+	struct vm_file *files; /* of the VM chosen: its vCPUs, and the VM itself if the VMM kept that open */
+	size_t count;
+	uint64_t kvm;
+	bool checked; /* the files' operations are KVM's; else their names said so */
+	const char *nested_paging; /* "ept", "npt", or "none": this kernel uses shadow tables */
+	struct ptd_kvm_layout layout;
 };
 
-/* struct kvm; what may be absent is ~0. */
-struct ptd_kvm {
-	unsigned long long mm, roots; /* roots: list head of tdp_mmu_roots */
-	unsigned long long slots[PTD_KVM_SPACES], generation[PTD_KVM_SPACES];
-	unsigned slot_index[PTD_KVM_SPACES];
-	unsigned long long first_slot[PTD_KVM_SPACES];
-	unsigned long long invalidate_seq, invalidate_in_progress;
-	unsigned long long pages_4k, pages_2m, pages_1g, shadow_tables, tdp_tables;
-	long long vm_type;
-	int owner, dead, bugged, sev, sev_es;
+struct root {
+	uint64_t address;
+	unsigned level;
+	bool smm, guest_mode;
+	const char *kind, *why; /* "tdp_mmu", "legacy", "shadow"; why it was not dumped */
+	long table;
 };
 
-struct ptd_kvm_mmu {
-	unsigned long long address, root, special[3]; /* special: pae_root, pml4_root, pml5_root */
-	unsigned long long previous[PTD_KVM_PREVIOUS];
-	unsigned level, direct, smm;
+struct vcpu {
+	int number, tid, cpu;
+	uint64_t root;
 };
 
-struct ptd_kvm_vcpu {
-	unsigned long long faults, loaded; /* loaded: arch.mmu */
-	int number, tid;
-	struct ptd_kvm_mmu root_mmu, guest_mmu;
+struct slot {
+	uint64_t address, bytes, hva;
+	unsigned flags, space;
 };
 
-/* struct kvm_mmu_page of a root; `next` in the list of tdp_mmu_roots. */
-struct ptd_kvm_page {
-	unsigned long long table, next; /* address of the table page */
-	unsigned level, direct, smm, invalid, guest_mode, tdp;
+/* What belongs to one reading. */
+struct vm_view {
+	struct root *roots;
+	struct vcpu *vcpus;
+	struct slot *slots;
+	size_t root_count, vcpu_count, slot_count;
+	struct ptd_kvm state;
 };
 
-struct ptd_kvm_slot {
-	unsigned long long left, right; /* rb_node of the gfn_tree */
-	unsigned long long frame, pages, hva;
-	unsigned flags;
-};
+void vm_find(struct vm *vm, const struct process *process);
+void vm_choose(struct vm *vm, struct bpf *bpf, const struct process *process, int wanted);
+const struct ptd_kvm *vm_state(struct vm *vm, struct bpf *bpf);
+const struct ptd_kvm_vcpu *vm_vcpu(struct bpf *bpf, const struct vm_file *file);
+const char *vm_confidential(const struct ptd_kvm *state);
+void vm_slots(struct vm *vm, struct bpf *bpf, struct vm_view *view);
 
 #endif

@@ -5,12 +5,14 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#include "dump.h"
+#include "output.h"
 
 #define MAX_FILES 8
 
@@ -20,6 +22,8 @@ static struct {
 	char names[MAX_FILES][32], temporary[MAX_FILES][40];
 	bool made;
 } output = { .directory = -1 };
+
+static void (*last_call)(void);
 
 double monotonic_seconds(void)
 {
@@ -42,6 +46,19 @@ static void remove_everything(void)
 	output.made = false;
 }
 
+void before_end(void (*last)(void))
+{
+	last_call = last;
+}
+
+/* Async-signal-safe. */
+static void clean_up(void)
+{
+	if (last_call)
+		last_call();
+	remove_everything();
+}
+
 void fail(int code, const char *format, ...)
 {
 	va_list arguments;
@@ -52,13 +69,13 @@ void fail(int code, const char *format, ...)
 	vfprintf(stderr, format, arguments);
 	va_end(arguments);
 	fputc('\n', stderr);
-	remove_everything();
+	clean_up();
 	exit(code);
 }
 
 static void on_signal(int number)
 {
-	remove_everything();
+	clean_up();
 	_exit(128 + number);
 }
 
@@ -88,18 +105,20 @@ void output_begin(const char *path)
 		fail(EXIT_WRONG_USE, "%s: not empty; give a new directory", path);
 	for (const int *number = (const int[]){ SIGINT, SIGTERM, SIGHUP, 0 }; *number; number++)
 		signal(*number, on_signal);
+	signal(SIGXFSZ, SIG_IGN); /* beyond RLIMIT_FSIZE write() then fails with EFBIG */
 }
 
+/* The name counts from when the file is ours: fail() must not remove what another ptdump made. */
 int output_file(const char *name)
 {
 	int i = output.count;
 
 	snprintf(output.names[i], sizeof(output.names[i]), "%s", name);
 	snprintf(output.temporary[i], sizeof(output.temporary[i]), "%s.tmp", name);
-	output.count = i + 1;
 	output.files[i] = openat(output.directory, output.temporary[i], O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (output.files[i] < 0)
 		fail(EXIT_WRONG_USE, "%s/%s: %s", output.path, name, strerror(errno));
+	output.count = i + 1;
 	return output.files[i];
 }
 

@@ -3,10 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
-#include "dump.h"
+#include "output.h"
+#include "proc.h"
 
 #define STAT_PROCESSOR 39 /* proc(5) */
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
@@ -103,16 +106,26 @@ static void describe(struct process *process)
 	free(status);
 }
 
+/* Async-signal-safe; -1 and errno like kill(), but never another process that got the number. */
+int process_signal(const struct process *process, int number)
+{
+	return syscall(SYS_pidfd_send_signal, process->pidfd, number, NULL, 0);
+}
+
+/* The pidfd comes first: if its process has not been reaped when /proc/PID is open, both are the same. */
 void process_open(struct process *process, pid_t pid)
 {
 	char path[64], *stat;
 	unsigned flags = 0;
 
 	process->pid = pid;
+	process->pidfd = syscall(SYS_pidfd_open, pid, 0);
+	if (process->pidfd < 0)
+		process->pidfd = -errno;
 	snprintf(path, sizeof(path), "/proc/%d", pid);
 	process->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	stat = process->directory < 0 ? NULL : read_stat(process->directory);
-	if (!stat)
+	if (!stat || process->pidfd == -ESRCH || (process->pidfd >= 0 && process_signal(process, 0) && errno == ESRCH))
 		fail(EXIT_WRONG_USE, "PID %d: no such process", pid);
 	sscanf(stat, "%*c %*d %*d %*d %*d %*d %u", &flags);
 	if (stat[0] == 'Z' || stat[0] == 'X')

@@ -3,11 +3,23 @@
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include "dump.h"
+#include "bpf.h"
+#include "json.h"
+#include "kernel.h"
+#include "options.h"
+#include "output.h"
+#include "proc.h"
+#include "tables.h"
+#include "together.h"
+#include "topology.h"
+#include "verify.h"
+#include "vm.h"
+#include "walk.h"
 
 #define DEFAULT_RETRIES 3
 #define DEFAULT_MEMORY (4ULL << 30)
@@ -88,18 +100,6 @@ static void parse(struct options *options, int count, char **arguments)
 	options->memory = options->memory < most ? options->memory : most;
 }
 
-/* The end, when it is not for people; false: say it to them. */
-bool say_done(const struct description *about)
-{
-	const struct options *options = about->reader->options;
-
-	if (options->json_progress && !options->quiet)
-		printf("{\"event\": \"done\", \"tables\": %zu, \"seconds\": %.6f, \"quiet\": %s, \"retries\": %u}\n",
-		       about->reading->tables.count, about->reading->seconds, truth(about->reading->quiet),
-		       about->retries);
-	return options->quiet || options->json_progress;
-}
-
 static void summarize(const struct description *about)
 {
 	const struct tables *tables = &about->reading->tables;
@@ -114,37 +114,6 @@ static void summarize(const struct description *about)
 		printf("%llu pages compared with pagemap: %llu differ, %llu hidden by pagemap\n",
 		       (unsigned long long)about->verified->checked, (unsigned long long)about->verified->mismatched,
 		       (unsigned long long)about->verified->hidden);
-}
-
-static const char *check_types(struct tables *tables, const struct kernel *kernel)
-{
-	if (kernel->typed)
-		return "levels 1 and 2 checked as they were read (page_type)";
-	if (access("/proc/kpageflags", R_OK))
-		return "unknown: no page type in this kernel's BTF, no /proc/kpageflags";
-	tables_check_types(tables);
-	return "levels 1 and 2 checked after the walk (/proc/kpageflags)";
-}
-
-/* What must be read together, with the process held still if asked for. `verified`: NULL if not asked for. */
-void read_together(struct reader *reader, struct description *about, struct verified *verified)
-{
-	const struct options *options = reader->options;
-	struct tables *tables = &about->reading->tables;
-
-	clock_gettime(CLOCK_REALTIME, &about->started);
-	if (options->stop)
-		stop_process(&about->stop, reader->process);
-	about->retries = read_best(reader, about->reading);
-	if (!about->page_type)
-		about->page_type = check_types(tables, reader->kernel);
-	about->maps = process_read(reader->process, "maps", &about->maps_length);
-	if (verified)
-		verify_tables(verified, tables, reader->process);
-	if (!process_alive(reader->bpf, reader->process))
-		fail(EXIT_PARTIAL, "PID %d: ended while it was read; nothing was kept", reader->process->pid);
-	if (options->stop)
-		continue_process(&about->stop);
 }
 
 static void refuse_differences(const struct description *about)

@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "vm.h"
+#include "roots.h"
 #include "ptdump.skel.h"
 
 #define MOST_ROOTS 4096

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A guardian process continues what we stopped. It waits for its pipe to close, which the kernel does when we
- * end, however we end; it has left our session and ignores what can be ignored. A pidfd keeps it from ever
- * signalling a stranger that got the PID.
+ * end, however we end; it has left our session and ignores what can be ignored. Unless we are killed we continue
+ * the process ourselves: the guardian may have been killed, or stopped.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -10,19 +10,21 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "dump.h"
+#include "output.h"
+#include "stop.h"
 
 #define WAIT_SECONDS 2.0
 
-static int send(int pidfd, int number)
+static const struct process *held; /* the process that we stopped */
+
+static void let_go(void)
 {
-	return syscall(SYS_pidfd_send_signal, pidfd, number, NULL, 0);
+	process_signal(held, SIGCONT);
 }
 
-static void guard(int pidfd, int pipe, int dumper)
+static void guard(const struct process *process, int pipe, int dumper)
 {
 	char byte;
 
@@ -32,7 +34,7 @@ static void guard(int pidfd, int pipe, int dumper)
 	close(dumper);
 	while (read(pipe, &byte, 1) < 0 && errno == EINTR)
 		;
-	send(pidfd, SIGCONT);
+	process_signal(process, SIGCONT);
 	_exit(0);
 }
 
@@ -58,25 +60,30 @@ static bool every_thread_stopped(const struct process *process)
 
 void stop_process(struct stop *stop, const struct process *process)
 {
-	int ends[2], pidfd = syscall(SYS_pidfd_open, process->pid, 0);
+	int ends[2];
 
 	stop->already = strchr("Tt", process_state(process->directory));
 	stop->since = monotonic_seconds();
 	stop->stopped = stop->already;
 	if (stop->already)
 		return;
-	if (pidfd < 0 || pipe2(ends, O_CLOEXEC))
-		fail(EXIT_WRONG_USE, "PID %d: cannot be stopped: %s", process->pid, strerror(errno));
+	if (process->pidfd < 0 || pipe2(ends, O_CLOEXEC))
+		fail(EXIT_WRONG_USE, "PID %d: cannot be stopped: %s", process->pid,
+		     strerror(process->pidfd < 0 ? -process->pidfd : errno));
 	stop->guardian = fork();
 	if (stop->guardian < 0)
 		fail(EXIT_WRONG_USE, "cannot start the guardian that continues PID %d: %s", process->pid, strerror(errno));
 	if (stop->guardian == 0)
-		guard(pidfd, ends[0], ends[1]);
+		guard(process, ends[0], ends[1]);
 	close(ends[0]);
 	stop->pipe = ends[1];
-	if (send(pidfd, SIGSTOP))
+	held = process;
+	before_end(let_go);
+	if (process_signal(process, SIGSTOP)) {
+		if (errno == ESRCH)
+			fail(EXIT_PARTIAL, "PID %d: ended before it could be stopped; nothing was kept", process->pid);
 		fail(EXIT_WRONG_USE, "PID %d: cannot be stopped: %s", process->pid, strerror(errno));
-	close(pidfd);
+	}
 	while (!(stop->stopped = every_thread_stopped(process)) && monotonic_seconds() - stop->since < WAIT_SECONDS)
 		usleep(200);
 }
@@ -86,6 +93,9 @@ void continue_process(struct stop *stop)
 	stop->seconds = monotonic_seconds() - stop->since;
 	if (!stop->guardian)
 		return;
+	let_go();
+	before_end(NULL);
+	kill(stop->guardian, SIGKILL);
 	close(stop->pipe);
 	waitpid(stop->guardian, NULL, 0);
 	stop->guardian = 0;

@@ -9,7 +9,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "dump.h"
+#include "output.h"
+#include "tables.h"
 
 #define ADDRESS_BITS 0x000ffffffffff000ULL
 #define KPF_PGTABLE 26 /* include/uapi/linux/kernel-page-flags.h */

@@ -4,9 +4,11 @@
  * for blocks that several nodes share or when there are no blocks. Frames that two nodes claim belong to none.
  */
 #include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "dump.h"
+#include "topology.h"
 
 #define NODES "/sys/devices/system/node"
 

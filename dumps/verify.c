@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Every leaf against /proc/PID/pagemap, the kernel's own reading of the same tables. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "dump.h"
+#include "verify.h"
 
 #define ADDRESS_BITS 0x000ffffffffff000ULL
 #define PAGEMAP_PRESENT (1ULL << 63)

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* `ptdump vm`: the tables that translate a VM's memory, read like a process's, from its roots in KVM. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "json.h"
+#include "kvm.h"
+#include "output.h"
+#include "roots.h"
+#include "together.h"
 #include "vm.h"
+#include "vm_json.h"
 
 #define TRIES 50  /* to find a root, 0.1 s */
 #define SHARED 16 /* how often a shadow table may on average be reached; a hostile guest could make it 512^3 */
@@ -22,7 +29,8 @@ static void sign_vm(struct signature *signature, struct reader *reader, struct v
 	sign(signature, "mmu_invalidate_seq", state->invalidate_seq);
 	sign(signature, "pf_fixed", faults);
 	sign(signature, "slots_generation", state->generation[0] + state->generation[1]);
-	sign(signature, "n_used_mmu_pages", state->shadow_tables);
+	if (state->shadow_tables != ~0ULL)
+		sign(signature, "n_used_mmu_pages", state->shadow_tables);
 	if (state->tdp_tables != ~0ULL)
 		sign(signature, "tdp_mmu_pages", state->tdp_tables);
 	if (state->pages_4k == ~0ULL)
@@ -64,7 +72,8 @@ static bool read_vm(struct reader *reader, struct reading *reading)
 	}
 	for (size_t i = 0; i < view->root_count && !view->roots[i].why; i++) {
 		bool shadow = !strcmp(view->roots[i].kind, "shadow");
-		size_t most = reading->tables.count + SHARED * (view->state.shadow_tables + 4096);
+		size_t counted = view->state.shadow_tables == ~0ULL ? 0 : view->state.shadow_tables;
+		size_t most = reading->tables.count + SHARED * (counted + 4096);
 
 		view->roots[i].table = reading->tables.count;
 		walk_tree(reader, reading, view->roots[i].address, view->roots[i].level, shadow ? most : SIZE_MAX);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* vm.json, as analyzer/ptanalyze/formats/vm_file.py reads it. */
+#include <stdio.h>
 #include <string.h>
-#include "vm.h"
+#include "kvm.h"
+#include "vm_json.h"
 
 typedef unsigned long long ull;
 

@@ -4,13 +4,13 @@
  *
  * Everything runs from BPF_PROG_TEST_RUN of SEC("syscall") programs. A walk call fills up to PTD_BATCH slots of
  * an mmapable array and returns; the cursor stays in a map. Reads are bpf_probe_read_kernel: a table freed under
- * us can be stale, never fatal. What changed while it was read is flagged, see ptdump.h.
+ * us can be stale, never fatal. What changed while it was read is flagged, see shared.h.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include "file.bpf.h"
-#include "ptdump.h"
+#include "shared.h"
 
 #define PT_CHANGED 1 /* enum pt_flags of records.h, which includes a libc header */
 #define PT_TORN 2

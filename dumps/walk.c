@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Readings of page tables: each between two looks at what moves when they change, again until one is clean. */
+#include <stdio.h>
 #include <string.h>
-#include "dump.h"
+#include "output.h"
+#include "walk.h"
 
 #define PROGRESS_SECONDS 0.2
 

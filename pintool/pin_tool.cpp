@@ -11,27 +11,35 @@
 
 #include "tracer.h"
 
-static REG thread_register; /* holds the thread's ptt_thread, 0 when it is not traced */
+/* The register holds the address of the thread's slot, 0 when there is none. A slot holds NULL when its thread is not
+ * traced. A forked child cannot set a register, its fork callback's CONTEXT is read only; it can set the slot. */
+static REG slot_register;
+static ptt_thread *slots[PTT_LIVE_THREADS]; /* by Pin's number of the thread */
+
+static inline ptt_thread *thread_in(ptt_thread *const *slot) { return slot ? *slot : NULL; }
 
 /* ---- accesses: the hot path ---- */
 
-static VOID PIN_FAST_ANALYSIS_CALL access(ptt_thread *thread, ADDRINT address, UINT32 bytes, UINT32 store) {
+static VOID PIN_FAST_ANALYSIS_CALL any_access(ptt_thread **slot, ADDRINT address, UINT32 bytes, UINT32 store) {
+    ptt_thread *thread = thread_in(slot);
     if (thread && ptt_session->recording) tracer_access(thread, address, bytes, store);
 }
 
-static VOID PIN_FAST_ANALYSIS_CALL counted_access(ptt_thread *thread, ADDRINT address, UINT32 bytes, UINT32 store) {
+static VOID PIN_FAST_ANALYSIS_CALL counted_access(ptt_thread **slot, ADDRINT address, UINT32 bytes, UINT32 store) {
+    ptt_thread *thread = thread_in(slot);
     if (!thread) return;
     tracer_count(thread);
     if (ptt_session->recording) tracer_access(thread, address, bytes, store);
 }
 
-static VOID PIN_FAST_ANALYSIS_CALL block_executed(ptt_thread *thread, UINT32 instructions) {
+static VOID PIN_FAST_ANALYSIS_CALL block_executed(ptt_thread **slot, UINT32 instructions) {
+    ptt_thread *thread = thread_in(slot);
     if (thread && ptt_session->recording) thread->instructions += instructions;
 }
 
 static VOID instrument_access(INS ins, UINT32 operand, UINT32 store) {
-    AFUNPTR function = tracer_counts() ? (AFUNPTR)counted_access : (AFUNPTR)access;
-    INS_InsertPredicatedCall(ins, IPOINT_BEFORE, function, IARG_FAST_ANALYSIS_CALL, IARG_REG_VALUE, thread_register,
+    AFUNPTR function = tracer_counts() ? (AFUNPTR)counted_access : (AFUNPTR)any_access;
+    INS_InsertPredicatedCall(ins, IPOINT_BEFORE, function, IARG_FAST_ANALYSIS_CALL, IARG_REG_VALUE, slot_register,
                              IARG_MEMORYOP_EA, operand, IARG_UINT32, (UINT32)INS_MemoryOperandSize(ins, operand),
                              IARG_UINT32, store, IARG_END);
 }
@@ -40,7 +48,7 @@ static VOID instrument(TRACE trace, VOID *) {
     for (BBL block = TRACE_BblHead(trace); BBL_Valid(block); block = BBL_Next(block)) {
         if (tracer_options.writer.instructions)
             BBL_InsertCall(block, IPOINT_BEFORE, (AFUNPTR)block_executed, IARG_FAST_ANALYSIS_CALL, IARG_REG_VALUE,
-                           thread_register, IARG_UINT32, BBL_NumIns(block), IARG_END);
+                           slot_register, IARG_UINT32, BBL_NumIns(block), IARG_END);
         for (INS ins = BBL_InsHead(block); INS_Valid(ins); ins = INS_Next(ins))
             for (UINT32 operand = 0; INS_IsStandardMemop(ins) && operand < INS_MemoryOperandCount(ins); operand++) {
                 if (INS_MemoryOperandIsRead(ins, operand)) instrument_access(ins, operand, 0);
@@ -51,11 +59,13 @@ static VOID instrument(TRACE trace, VOID *) {
 
 /* ---- region of interest by symbol, and what is mapped before the first instruction ---- */
 
-static VOID roi_starts(ptt_thread *thread) {
+static VOID roi_starts(ptt_thread **slot) {
+    ptt_thread *thread = thread_in(slot);
     if (thread) tracer_roi_start(thread);
 }
 
-static VOID roi_ends(ptt_thread *thread) {
+static VOID roi_ends(ptt_thread **slot) {
+    ptt_thread *thread = thread_in(slot);
     if (thread) tracer_roi_end(thread);
 }
 
@@ -63,7 +73,7 @@ static VOID call_at(IMG image, const char *symbol, AFUNPTR function) {
     RTN routine = symbol[0] ? RTN_FindByName(image, symbol) : RTN_Invalid();
     if (!RTN_Valid(routine)) return;
     RTN_Open(routine);
-    RTN_InsertCall(routine, IPOINT_BEFORE, function, IARG_REG_VALUE, thread_register, IARG_END);
+    RTN_InsertCall(routine, IPOINT_BEFORE, function, IARG_REG_VALUE, slot_register, IARG_END);
     RTN_Close(routine);
 }
 
@@ -78,27 +88,27 @@ static VOID image_loaded(IMG image, VOID *) {
 
 /* ---- threads, forks, system calls ---- */
 
-static ptt_thread *thread_in(const CONTEXT *context) { return (ptt_thread *)PIN_GetContextReg(context, thread_register); }
+static ptt_thread **slot_in(const CONTEXT *context) { return (ptt_thread **)PIN_GetContextReg(context, slot_register); }
 
-static VOID set_thread(CONTEXT *context, ptt_thread *thread) {
-    PIN_SetContextReg(context, thread_register, (ADDRINT)thread);
+static VOID thread_starts(THREADID number, CONTEXT *context, INT32, VOID *) {
+    ptt_thread **slot = number < PTT_LIVE_THREADS ? &slots[number] : NULL;
+    if (slot) *slot = tracer_thread();
+    PIN_SetContextReg(context, slot_register, (ADDRINT)slot);
 }
 
-static VOID thread_starts(THREADID, CONTEXT *context, INT32, VOID *) { set_thread(context, tracer_thread()); }
-
 static VOID call_begins(THREADID, CONTEXT *context, SYSCALL_STANDARD standard, VOID *) {
-    ptt_thread *thread = thread_in(context);
+    ptt_thread **slot = slot_in(context), *thread = thread_in(slot);
     uint64_t arguments[4], flags;
     if (!thread) return;
     for (UINT32 i = 0; i < 4; i++) arguments[i] = PIN_GetSyscallArgument(context, standard, i);
     ADDRINT number = PIN_GetSyscallNumber(context, standard);
     if (number == __NR_clone3 && PIN_SafeCopy(&flags, (VOID *)arguments[0], sizeof flags) == sizeof flags)
         arguments[0] = flags; /* clone_args.flags comes first */
-    if (tracer_call(thread, (int64_t)number, arguments)) set_thread(context, NULL);
+    if (tracer_call(thread, (int64_t)number, arguments)) *slot = NULL;
 }
 
 static VOID call_returns(THREADID, CONTEXT *context, SYSCALL_STANDARD standard, VOID *) {
-    ptt_thread *thread = thread_in(context);
+    ptt_thread *thread = thread_in(slot_in(context));
     if (!thread) return;
     ADDRINT failed = PIN_GetSyscallErrno(context, standard);
     int64_t result = failed ? -(int64_t)failed : (int64_t)PIN_GetSyscallReturn(context, standard);
@@ -106,7 +116,10 @@ static VOID call_returns(THREADID, CONTEXT *context, SYSCALL_STANDARD standard, 
 }
 
 static VOID forked(THREADID, const CONTEXT *context, VOID *) {
-    if (tracer_is_child()) set_thread(const_cast<CONTEXT *>(context), tracer_thread());
+    if (!tracer_is_child()) return;
+    for (ptt_thread *&thread : slots) thread = NULL; /* they were the parent's */
+    ptt_thread **slot = slot_in(context);
+    if (slot) *slot = tracer_thread();
 }
 
 static VOID process_exits(INT32, VOID *) { tracer_exit(); }
@@ -142,7 +155,7 @@ int main(int argc, char *argv[]) {
         LOG("ptanalyze: wrong options, or the trace file cannot be written\n");
         return 1;
     }
-    thread_register = PIN_ClaimToolRegister();
+    slot_register = PIN_ClaimToolRegister();
     TRACE_AddInstrumentFunction(instrument, NULL);
     IMG_AddInstrumentFunction(image_loaded, NULL);
     PIN_AddThreadStartFunction(thread_starts, NULL);

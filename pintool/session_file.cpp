@@ -10,6 +10,8 @@
 #include "crc32.h"
 #include "kernel.h"
 
+struct ptt_session *ptt_session;
+
 static crc32_tables tables;
 
 uint64_t session_time() { return kernel_clock(CLOCK_MONOTONIC) - ptt_session->start_clock; }

@@ -5,7 +5,9 @@
 #ifndef PTT_SESSION_FILE_H
 #define PTT_SESSION_FILE_H
 
-#include "writer.h"
+#include <stddef.h>
+
+#include "session.h"
 
 /* ns since the session began */
 uint64_t session_time();

@@ -6,7 +6,6 @@
 #include <linux/poll.h>
 
 #include "kernel.h"
-#include "writer.h"
 
 static void close_all_but(unsigned a, unsigned b) {
     unsigned low = a < b ? a : b, high = a < b ? b : a;
@@ -15,28 +14,25 @@ static void close_all_but(unsigned a, unsigned b) {
     kernel_call(__NR_close_range, high + 1, ~0u, 0);
 }
 
-[[noreturn]] static void watch(int process, int trace_fd) {
+[[noreturn]] static void watch(int process, int fd, void (*after)()) {
     uint64_t all = ~(uint64_t)0;
     kernel_call(__NR_rt_sigprocmask, 0 /* SIG_BLOCK */, &all, 0, sizeof all);
     kernel_call(__NR_setsid);
-    close_all_but((unsigned)process, (unsigned)trace_fd);
+    close_all_but((unsigned)process, (unsigned)fd);
     pollfd ended = {process, POLLIN, 0};
     while (kernel_call(__NR_poll, &ended, 1, -1) == -EINTR) {
     }
-    ptt_session->file_lock = 0; /* whoever held them is gone */
-    for (ptt_thread &thread : ptt_session->thread) thread.lock = 0;
-    if (ptt_session->ended == PTT_FILE_LOST) ptt_session->finished = 0; /* to the program, not to us */
-    ptt_finish(PTT_SIGNAL);
+    after();
     for (;;) kernel_call(__NR_exit_group, 0);
 }
 
 /* Forked twice: the traced program must not find a child that it never started. */
-int watcher_start(int trace_fd) {
+int watcher_start(int fd, void (*after)()) {
     long process = kernel_call(__NR_pidfd_open, kernel_call(__NR_getpid), 0);
     if (process < 0) return (int)process;
     long child = kernel_call(__NR_fork);
     if (child == 0) {
-        if (kernel_call(__NR_fork) == 0) watch((int)process, trace_fd);
+        if (kernel_call(__NR_fork) == 0) watch((int)process, fd, after);
         for (;;) kernel_call(__NR_exit_group, 0);
     }
     kernel_call(__NR_close, process);

@@ -2,7 +2,7 @@
 #ifndef PTT_WATCHER_H
 #define PTT_WATCHER_H
 
-/* Starts a process that outlives this one and writes what it left in its buffers. 0, or -errno. */
-int watcher_start(int trace_fd);
+/* Starts a process that outlives this one, keeps `fd` open, and then calls `after`. 0, or -errno. */
+int watcher_start(int fd, void (*after)());
 
 #endif

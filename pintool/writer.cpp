@@ -9,8 +9,6 @@
 #include "session_file.h"
 #include "watcher.h"
 
-struct ptt_session *ptt_session;
-
 static const uint64_t NO_TOUCH = ~(uint64_t)0;
 
 /* ---- chunks ---- */
@@ -146,6 +144,15 @@ void ptt_resume(void) {
     spin_unlock(&s->file_lock);
 }
 
+/* In the watcher, when the traced process is gone, and with it whoever held a lock. */
+static void write_what_is_left() {
+    struct ptt_session *s = ptt_session;
+    s->file_lock = 0;
+    for (ptt_thread &thread : s->thread) thread.lock = 0;
+    if (s->ended == PTT_FILE_LOST) s->finished = 0; /* to the program, not to us */
+    ptt_finish(PTT_SIGNAL);
+}
+
 int ptt_open(const struct ptt_options *options) {
     long memory = kernel_call(__NR_mmap, 0, sizeof *ptt_session, PROT_READ | PROT_WRITE,
                               MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -168,7 +175,7 @@ int ptt_open(const struct ptt_options *options) {
     if (!s->options.command[0]) read_command(s->options.command, sizeof s->options.command);
     kernel_call(__NR_ftruncate, fd, PTT_HEADER_BYTES);
     write_header();
-    return watcher_start(s->fd);
+    return watcher_start(s->fd, write_what_is_left);
 }
 
 /* "DIR/NAME.ptt" and 17 -> "DIR/NAME.17.ptt" */

@@ -11,55 +11,7 @@
 #define PTT_WRITER_H
 
 #include "encode.h"
-#include "records.h"
-
-#define PTT_LIVE_THREADS 2048
-#define PTT_UNKNOWN_THREAD (~(uint64_t)0)
-
-struct ptt_options {
-    char path[1024];
-    char tracer[48];
-    char command[1024]; /* "": as /proc/self/cmdline has it, the tracer's own words included */
-    uint64_t max_bytes; /* 0: no limit */
-    int instructions;   /* 1: ptt_thread.instructions is counted */
-    int recording;      /* 1: touches count from the start, 0: from ptt_roi(1, ...) on */
-};
-
-struct ptt_thread {
-    uint64_t *top;   /* the touch being merged into; touches[0] is no touch */
-    uint64_t *limit; /* when top reaches it, ptt_push goes the slow way */
-    uint64_t instructions;
-    uint64_t time;
-    uint64_t credit; /* accesses this thread may count before it looks at the session again */
-    int lock, live;
-    int16_t cpu;
-    uint16_t index;
-    int pending; /* system call whose arguments are in `arguments`, -1 none */
-    uint64_t arguments[4];
-    uint64_t touches[1 + PTT_CHUNK_RECORDS];
-    uint8_t encoded[sizeof(struct ptt_frame) + PTT_CHUNK_RECORDS * PTT_RECORD_BYTES_MAX];
-};
-
-/* Shared with the watcher. `recording` is what every touch looks at. */
-struct ptt_session {
-    int recording;
-    int ended; /* enum ptt_ended */
-    int detail;
-    int fd, file_lock, thread_lock;
-    int finished;    /* the header says so, or the file is lost */
-    int handed_over; /* the controller was told to take its snapshot */
-    uint32_t pid;
-    uint32_t threads;  /* indices given out */
-    uint32_t starting; /* clones entered whose thread has not been seen yet */
-    uint32_t starter;  /* index of the thread that entered the newest */
-    uint64_t start_clock, start, bytes, device, inode;
-    uint64_t records, accesses, dropped, guest_base;
-    int64_t roi_credit; /* accesses until an access-counted region of interest starts or ends */
-    struct ptt_options options;
-    struct ptt_thread thread[PTT_LIVE_THREADS];
-};
-
-extern struct ptt_session *ptt_session;
+#include "session.h"
 
 /* 0, or -errno. Forks the watcher, so call it before the traced program starts. */
 int ptt_open(const struct ptt_options *options);

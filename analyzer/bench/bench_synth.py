@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from ptanalyze.capture.synth.capture import synthesize
-from ptanalyze.capture.synth.parameters import Parameters, parse_size
+from ptanalyze.capture.synth.parameters import Parameters, whole_pages
 
 ACCESSES = 4_000_000
 
@@ -25,13 +25,13 @@ def anonymous():
 
 
 def run():
-    seconds(size=parse_size("8M"), guest="visible", accesses=1)  # compiles
+    seconds(size=whole_pages("8M"), guest="visible", accesses=1)  # compiles
     before = anonymous()
-    size = parse_size("16G")
+    size = whole_pages("16G")
     tables = seconds(trace=False, size=size, guest="visible")
     kept = anonymous() - before
-    small = seconds(size=parse_size("64M"), accesses=1)
-    accesses = seconds(size=parse_size("64M"), accesses=ACCESSES) - small
+    small = seconds(size=whole_pages("64M"), accesses=1)
+    accesses = seconds(size=whole_pages("64M"), accesses=ACCESSES) - small
     native = seconds(trace=False, size=size)
     pages = size >> 12
     return [

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ptanalyze.capture.synth.capture import must_fit
-from ptanalyze.capture.synth.parameters import Parameters, parse_size
+from ptanalyze.capture.synth.parameters import Parameters, whole_pages
 from ptanalyze.capture.synth.plan import plan
 from ptanalyze.core.errors import UsageError
 
@@ -67,4 +67,4 @@ def test_a_directory_that_is_there_is_not_overwritten(pt, tmp_path):
 
 def test_a_disk_without_room_is_said_before_anything_is_written():
     with pytest.raises(UsageError, match=r"do not fit, 0 are free"):
-        must_fit(plan(Parameters(size=parse_size("1.5T"), guest="visible")), Path("/proc/self/task"))
+        must_fit(plan(Parameters(size=whole_pages("1.5T"), guest="visible")), Path("/proc/self/task"))

@@ -1,11 +1,14 @@
 """ptdump on live processes: every leaf is where /proc/PID/pagemap says, with every kind of memory."""
 
+import json
 import subprocess
 
 import numpy as np
 import pytest
 
 from native.dumping import (
+    PROGRAMS,
+    REPOSITORY,
     assert_closed,
     build,
     leaves,
@@ -127,6 +130,21 @@ def test_a_stopped_process_is_read_quietly_completely_and_said_to_be_so(dump, ta
     assert not any(facts["reading"].values()) and facts["unknown"] == [] and facts["retries"] == 0
     assert facts["pid"] == target[0] and facts["comm"] == "dump_target" and facts["method"] == "bpf"
     assert "checked" in facts["page_type"] and state(target[0]) == "S"
+
+
+@pytest.mark.parametrize(
+    ("counted", "levels", "difference"),
+    [(3, "4 3 2 1", 0), (2, "4 3 2 1", -1), (4, "5 4 3 2 1 4 3", 0), (5, "5 4 3 2 1 4 3", 1)],
+)
+def test_the_kernel_counts_tables_of_levels_1_to_3(programs, tmp_path, counted, levels, difference):
+    dumps, describe = REPOSITORY / "dumps", tmp_path / "describe"
+    objects = [path for path in (dumps / "build").glob("*.o") if path.stem.isidentifier()]
+    objects.remove(dumps / "build/ptdump.o")
+    command = ["cc", f"-I{dumps}", "-o", describe, PROGRAMS / "describe.c", *objects]
+    subprocess.run([*command, "-lbpf", "-lelf", "-lz"], check=True)
+    done = subprocess.run([describe, str(counted), *levels.split()], capture_output=True, check=True)
+    found = json.loads(done.stdout)["facts"]["completeness"]
+    assert found["difference"] == difference and found["explained"] == (difference == 0)
 
 
 def test_both_readings_of_the_topology_agree(dump):

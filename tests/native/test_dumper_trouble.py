@@ -9,10 +9,11 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from native.dumping import PTDUMP, assert_closed, build, ptdump, running, state, wait_for
+from native.dumping import PROGRAMS, PTDUMP, assert_closed, build, ptdump, running, state, wait_for
 from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.snapshot_file import read_snapshot
@@ -37,6 +38,27 @@ def assert_refused(done, code, what):
     assert done.stderr.startswith("ptdump: ") and done.stderr.count("\n") == 1
 
 
+def guardian(dumper):
+    """PID of the process that continues the target when the dumper is killed, 0 when there is none."""
+    return int(Path(f"/proc/{dumper.pid}/task/{dumper.pid}/children").read_text() or 0)
+
+
+def held(pid, tmp_path, moment):
+    """(ptdump --stop, its directory), itself stopped at a moment that is over soon: tried until it is met."""
+    for attempt in range(50):
+        directory = tmp_path / f"d{attempt}"
+        command = [PTDUMP, "process", str(pid), "-o", directory, "--stop", "--verify", "-q"]
+        dumper = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        wait_for(lambda: state(dumper.pid) == "Z" or moment(dumper, directory))  # noqa: B023
+        dumper.send_signal(signal.SIGSTOP)
+        wait_for(lambda: state(dumper.pid) in "TZ")  # noqa: B023
+        if state(dumper.pid) == "T" and moment(dumper, directory):
+            return dumper, directory
+        dumper.kill()
+        dumper.communicate()
+    raise AssertionError("the moment was never met")
+
+
 def test_the_target_goes_on_when_the_dumper_is_killed(big, tmp_path):
     dumper = subprocess.Popen([PTDUMP, "process", str(big), "-o", tmp_path / "d", "--stop", "--verify"])
     assert wait_for(lambda: state(big) == "T")
@@ -51,6 +73,17 @@ def test_the_target_goes_on_and_no_file_stays_when_the_dumper_is_interrupted(big
     dumper.send_signal(signal.SIGINT)
     assert dumper.wait() == 128 + signal.SIGINT
     assert wait_for(lambda: state(big) == "S") and not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize("interrupt", [0, signal.SIGTERM])
+def test_the_target_goes_on_when_its_guardian_is_killed(big, tmp_path, interrupt):
+    dumper, _ = held(big, tmp_path, lambda dumper, _: guardian(dumper) and state(big) == "T")
+    os.kill(guardian(dumper), signal.SIGKILL)
+    dumper.send_signal(interrupt)
+    dumper.send_signal(signal.SIGCONT)
+    dumper.communicate(timeout=60)
+    assert dumper.returncode == (128 + interrupt if interrupt else 0)
+    assert wait_for(lambda: state(big) == "S")
 
 
 def test_the_target_goes_on_when_python_is_killed_while_it_pauses_it(big):
@@ -71,6 +104,35 @@ def test_a_process_that_was_stopped_before_stays_stopped(big, tmp_path):
         assert state(big) == "T" and read_snapshot(tmp_path / "d").facts["stopped_before"]
     finally:
         os.kill(big, signal.SIGCONT)
+
+
+def a_stranger_with_the_number_of(process):
+    """Ends the process and starts another one that gets its number."""
+    process.kill()
+    process.wait()
+    for _ in range(50):
+        Path("/proc/sys/kernel/ns_last_pid").write_text(str(process.pid - 1))
+        stranger = subprocess.Popen(["sleep", "60"])
+        if stranger.pid == process.pid:
+            return stranger
+        stranger.kill()
+        stranger.wait()
+    raise AssertionError(f"PID {process.pid} cannot be had again")
+
+
+def test_a_stranger_who_got_the_number_is_not_stopped(tmp_path):
+    process = subprocess.Popen(["sleep", "60"])
+    # the directory exists when /proc/PID is open, the guardian when the process is about to be stopped
+    dumper, directory = held(process.pid, tmp_path, lambda dumper, at: at.exists() and not guardian(dumper))
+    stranger = a_stranger_with_the_number_of(process)
+    try:
+        dumper.send_signal(signal.SIGCONT)
+        _, said = dumper.communicate(timeout=60)
+        assert os.waitid(os.P_PID, stranger.pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG) is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+    assert dumper.returncode == 3 and "ended" in said and not directory.exists()
 
 
 @pytest.mark.parametrize("bpf", [True, False])
@@ -164,6 +226,15 @@ def test_a_directory_with_something_in_it_is_left_alone(big, tmp_path):
     assert os.listdir(tmp_path) == ["mine"]
 
 
+def test_a_file_that_another_dump_made_first_is_left_to_it(big, tmp_path):
+    library = tmp_path / "quicker.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, PROGRAMS / "quicker.c"], check=True)
+    (tmp_path / "d").mkdir()
+    done = ptdump(big, tmp_path / "d", env={**os.environ, "LD_PRELOAD": str(library)})
+    assert_refused(done, 2, "File exists")
+    assert [path.read_text() for path in (tmp_path / "d").iterdir()] == ["theirs"]
+
+
 def test_a_name_full_of_punctuation_is_kept(programs, tmp_path):
     name = 'a"b\\ c) S'
     shutil.copy(programs / "dump_target", tmp_path / name)
@@ -180,7 +251,6 @@ def test_an_empty_directory_is_used_and_its_files_are_private(big, tmp_path):
 
 
 def limit_files():
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
 

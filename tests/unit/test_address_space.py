@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.world.address_space import address_space, flatten, resolve
+from ptanalyze.world.address_space import address_space
 from strategies import Page, build_snapshot, slot_of, snapshots
 
 GIB, MIB2 = 1 << 30, 1 << 21
 
 
 def regions_of(snapshot, *addresses):
-    return resolve(snapshot, np.array([a >> 21 for a in addresses], np.uint64))[1]
+    return address_space(snapshot, np.array([a >> 21 for a in addresses], np.uint64)).regions
 
 
 def descend(tree, address):
@@ -83,7 +83,7 @@ def test_an_address_beyond_the_tree_still_gets_tables():
 
 def test_guest_tables_know_the_host_entry_of_their_frame():
     snapshot = build_snapshot([(GIB, 5)], [Page(0x1_0000_0000, 0, 3)], host_levels=5)
-    tables = flatten(snapshot)
+    tables = address_space(snapshot, np.zeros(0, np.uint64)).tables
     guest = len(snapshot.guest)
     host = snapshot.host
     for t in range(guest):
@@ -121,14 +121,14 @@ def test_a_parent_that_stands_after_its_child_is_refused():
     snapshot = build_snapshot([(GIB, 5)])
     snapshot.guest.parent[2] = 3
     with pytest.raises(CaptureError, match=r"gpt.tables: parent of table 2 = 3"):
-        flatten(snapshot)
+        regions_of(snapshot)
 
 
 def test_a_table_at_the_wrong_level_is_refused():
     snapshot = build_snapshot([(GIB, 5)])
     snapshot.guest.level[3] = 2
     with pytest.raises(CaptureError, match="level of table 3 = 2"):
-        flatten(snapshot)
+        regions_of(snapshot)
 
 
 def test_a_native_snapshot_has_no_nested_tables_to_ask_for():

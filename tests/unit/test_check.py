@@ -69,6 +69,31 @@ def test_what_the_dumper_recorded_about_itself_is_judged(snapshot):
     assert verdicts == {"dump: quiet": PARTIAL, "dump: pagemap agrees": FAILED, "dump: pagemap shows": "note"}
 
 
+def dumped(levels, beyond, explained):
+    """A snapshot with one huge page, of a kernel that counts `beyond` tables more than there are."""
+    snapshot = build_snapshot([(VA, 9), Page(VA + 8 * REGION, 1024, 2)], levels=levels)
+    snapshot.facts["completeness"] = {
+        "tables": len(snapshot.guest), "counted_by_kernel": 3 + beyond, "huge_leaves": 1,
+        "difference": 3 + beyond - (len(snapshot.guest) - 1), "explained": explained, "explanation": "so so",
+    }  # fmt: skip
+    return snapshot
+
+
+@pytest.mark.parametrize("levels", [4, 5])
+@pytest.mark.parametrize(("beyond", "complete"), [(-1, False), (0, True), (1, True), (2, False)])
+@pytest.mark.parametrize("explained", [True, False])
+def test_tables_are_missing_by_the_kernels_count_of_three_levels(levels, beyond, complete, explained):
+    found = [one for one in check_tables(dumped(levels, beyond, explained)) if one.name == "dump: complete"]
+    assert [one.verdict for one in found] == ["ok" if complete else PARTIAL]
+
+
+@pytest.mark.parametrize("explained", [True, False])
+def test_without_the_kernels_count_the_dumper_is_believed(explained):
+    snapshot = dumped(5, 0, explained)
+    snapshot.facts["completeness"] |= {"counted_by_kernel": None, "difference": None}
+    assert ("dump: complete" in wrong(check_tables(snapshot))) is not explained
+
+
 def test_a_trace_of_another_process_is_not_covered():
     snapshot = build_snapshot([(VA, 9)], vmas=[(VA, VA + REGION, "heap")])
     trace = build_trace([(0, [VA, 0x1000, 0x5000])])

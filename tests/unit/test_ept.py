@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ept_layout import as_ept, converted, ept_to_npt, hardware, npt_to_ept, restored
 from naive import ept as naive
 from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.capture.check.tables import check_tree
 from ptanalyze.capture.vm.join import put_together
 from ptanalyze.core import pte as bits
-from ptanalyze.formats.ept import as_ept, converted, ept_to_npt, hardware, npt_to_ept, restored
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.vm_file import read_vm
 from ptanalyze.world.address_space import address_space

@@ -3,9 +3,11 @@
 import tempfile
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ptanalyze.capture.completeness import completeness
 from ptanalyze.capture.live.pagemap import REGION, Leaves, add_huge, infer_tree, joined, to_entries
 from ptanalyze.core import pte as E
 from ptanalyze.formats.tables_file import read_tree, write_tree
@@ -77,3 +79,19 @@ def test_only_small_pages_are_joined_and_only_over_small_holes():
     ]
     assert list(joined(ranges)) == [(0, 20, False), *ranges[2:]]
     assert list(joined([])) == []
+
+
+@pytest.mark.parametrize("levels", [4, 5])
+@pytest.mark.parametrize("huge", [0, 3])
+def test_the_kernel_counts_tables_below_the_p4d_and_one_in_reserve_per_huge_page(tmp_path, levels, huge):
+    leaves = Leaves(tmp_path)
+    for base in (0, 1 << 39, 3 << 39 if levels == 4 else 3 << 48):
+        leaves.add(base, to_entries(words(np.arange(2), np.ones(2, bool)), True))
+    add_huge(leaves, 8 * REGION, to_entries(words(np.arange(512 * huge), np.ones(512 * huge, bool)), True))
+    tree = infer_tree(leaves, levels, tmp_path)
+    counted = 3 * 3 + huge  # a leaf table, a PMD and a PUD for each of the ranges, and the reserve
+    assert len(tree) == {4: 9 + 1, 5: 9 + 2 + 1}[levels]
+    exact = completeness(tree, huge, 4096 * counted)
+    assert exact["explained"] and (exact["counted_by_kernel"], exact["difference"]) == (counted, huge)
+    assert not completeness(tree, huge, 4096 * (counted + 1))["explained"]
+    assert not completeness(tree, huge, 4096 * (counted - huge - 1))["explained"]

@@ -11,7 +11,7 @@ from ptanalyze.capture.synth.expected import fragmentation as expected_fragmenta
 from ptanalyze.capture.synth.expected import leaf_classes
 from ptanalyze.capture.synth.frames import frames_of
 from ptanalyze.capture.synth.layout import lay_out
-from ptanalyze.capture.synth.parameters import Parameters, parse_size
+from ptanalyze.capture.synth.parameters import Parameters, whole_pages
 from ptanalyze.capture.synth.plan import plan as plan_of
 from ptanalyze.capture.synth.space import START
 from ptanalyze.core.machine import load_machine
@@ -110,7 +110,7 @@ def test_fragmentation_follows_its_closed_form_from_1_to_8(tmp_path):
 @pytest.mark.parametrize("levels", [4, 5])
 def test_the_table_count_of_the_paper_s_largest_workload(levels):
     """vMitosis, Table 6: 1.5 TiB of 4 KiB pages take 3 GB a dimension."""
-    regions = (START >> 21) + np.arange(parse_size("1.5T") >> 21)
+    regions = (START >> 21) + np.arange(whole_pages("1.5T") >> 21)
     layout = lay_out(regions, np.zeros(len(regions), bool), levels)
     by_level = {int(level): int(np.count_nonzero(layout.level == level)) for level in np.unique(layout.level)}
     assert by_level == {1: 786432, 2: 1536, 3: 3, 4: 1} | ({5: 1} if levels == 5 else {})
@@ -128,7 +128,7 @@ def test_only_a_remainder_has_small_pages_when_all_regions_are_huge(tmp_path):
 
 def test_a_machine_that_is_full_spills_to_the_next_node(tmp_path):
     _, capture = made(
-        tmp_path, guest="native", size=24 * MIB, nodes=2, placement="bind:0", node_memory=parse_size("16M")
+        tmp_path, guest="native", size=24 * MIB, nodes=2, placement="bind:0", node_memory=whole_pages("16M")
     )
     node = capture.snapshot.guest.node
     assert set(node.tolist()) == {0}
@@ -139,7 +139,7 @@ def test_a_machine_that_is_full_spills_to_the_next_node(tmp_path):
 
 @pytest.mark.parametrize("nodes, guest", [(4, "oblivious"), (16, "oblivious"), (60, "visible")])
 def test_the_largest_workload_fits_a_guest_by_default(nodes, guest):
-    plan = plan_of(Parameters(size=parse_size("1.5T"), nodes=nodes, guest=guest))
+    plan = plan_of(Parameters(size=whole_pages("1.5T"), nodes=nodes, guest=guest))
     frames = frames_of(plan)
     assert frames.guest * frames.guest_nodes <= 1 << 32
     assert frames.room.max() <= frames.guest and frames.room.sum() > plan.pages

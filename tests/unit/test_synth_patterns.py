@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from naive import synth as naive
 from ptanalyze.capture.synth.frames import frames_of
-from ptanalyze.capture.synth.parameters import Parameters, parse_size
+from ptanalyze.capture.synth.parameters import Parameters, whole_pages
 from ptanalyze.capture.synth.patterns import half_bits, page_source
 from ptanalyze.capture.synth.plan import plan as plan_of
 from ptanalyze.core.errors import UsageError
@@ -139,11 +139,12 @@ def test_what_is_out_of_range_or_contradicts_itself_is_refused_with_what_is_allo
     assert words in str(refused.value) and "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["", "12", "1X", "0G", "1.5K", "-1G", "infG"])
-def test_a_size_is_whole_pages_with_a_unit(text):
+@pytest.mark.parametrize("text", ["", "12", "1X", "0G", "1.5K", "-1G", "infG", "9" * 400 + "T"])
+def test_a_size_is_whole_pages(text):
     with pytest.raises(UsageError, match="give whole 4 KiB pages"):
-        parse_size(text)
+        whole_pages(text)
 
 
 def test_sizes_are_read_in_binary_units():
-    assert (parse_size("64M"), parse_size("1.5T"), parse_size("2GiB")) == (64 << 20, 3 << 39, 2 << 30)
+    assert (whole_pages("64M"), whole_pages("1.5T"), whole_pages("2GiB")) == (64 << 20, 3 << 39, 2 << 30)
+    assert whole_pages("10m") == whole_pages(" 10 MiB ") == whole_pages("10485760") == 10 << 20

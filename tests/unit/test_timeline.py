@@ -16,7 +16,7 @@ from ptanalyze.cli import run as run_command
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs
 from ptanalyze.core.trace import Event
-from ptanalyze.kernels.steps import DATA, FLUSH, RUN
+from ptanalyze.kernels.steps import DATA, FLUSH, RUN, data_page, node_before, node_now
 from ptanalyze.policies import plan_for
 from ptanalyze.world.data_moves import moves_notes
 from ptanalyze.world.mm_events import invalidations
@@ -73,8 +73,8 @@ def test_a_scan_marks_so_much_each_period_and_what_is_walked_for_elsewhere_moves
     steps = stepped(passes(8), two_pages)[1]
     data = steps.kind == DATA
     assert steps.at[data].tolist() == [33, 34, 43, 44, 53, 54, 63, 64], "walk 32 is the first after the move"
-    assert steps.lo[data].tolist() == list(range(8))
-    assert set(steps.owner[data].tolist()) == {0} and set(steps.to[data].tolist()) == {1}
+    assert data_page(steps, data)[1].tolist() == list(range(8))
+    assert set(node_before(steps, data).tolist()) == {0} and set(node_now(steps, data).tolist()) == {1}
     assert np.count_nonzero(steps.kind == FLUSH) == 4, "one a scan window, the last one when the trace ends"
 
 
@@ -106,7 +106,7 @@ def test_an_event_moves_what_it_says_and_drops_its_translations():
     world, steps = stepped(passes(2, [event]), Moves(), text="")
     assert moves_notes(world)[0].startswith("1 events moved data before the capture was taken")
     data = steps.kind == DATA
-    assert steps.lo[data].tolist() == [1, 2, 3] and set(steps.at[data].tolist()) == {8}
+    assert data_page(steps, data)[1].tolist() == [1, 2, 3] and set(steps.at[data].tolist()) == {8}
     assert np.count_nonzero(steps.kind == FLUSH) == 1
     dropped = invalidations(world.trace.events)
     assert (dropped["start"][0], dropped["end"][0]) == (HEAP + PAGE, HEAP + 4 * PAGE)
@@ -123,7 +123,12 @@ def test_the_process_runs_where_most_of_its_live_threads_do():
     steps = stepped(build_trace(chunks, exits), Moves(), cpus=4, text="0:1@50%")[1]
     runs = steps.kind == RUN
     assert list(
-        zip(steps.at[runs].tolist(), steps.owner[runs].tolist(), steps.to[runs].tolist(), strict=True)
+        zip(
+            steps.at[runs].tolist(),
+            node_before(steps, runs).tolist(),
+            node_now(steps, runs).tolist(),
+            strict=True,
+        )
     ) == [(3, 0, 1)], "two of three ran on node 0; thread 0's next chunk changes that"
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from naive.trees import by_steps, leaf_map
 from ptanalyze.core import pte as bits
 from ptanalyze.formats.tables_file import read_tree, write_tree
-from ptanalyze.world.address_space import flatten, host_index
+from ptanalyze.world.address_space import address_space, host_index
 from ptanalyze.world.trees import (
     free_frame,
     with_frame,
@@ -25,7 +25,7 @@ GIB = 1 << 30
 
 def is_sound(tree, snapshot):
     """Levels, parents and links fit; every leaf is found by following them; depth first."""
-    flatten(replace(snapshot, guest=tree, host=None))
+    address_space(replace(snapshot, guest=tree, host=None), np.zeros(0, np.uint64))
     assert [len(c) for c in (tree.entries, tree.base, tree.frame, tree.node, tree.flags)] == [len(tree)] * 5
     order = [(int(base), -int(level)) for base, level in zip(tree.base, tree.level, strict=True)]
     assert order == sorted(order)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from ptanalyze.analysis.answers import whatif_frame
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
-
 from ptanalyze.formats.snapshot_file import read_snapshot, write_snapshot
 from replay_cases import HEAP, cases
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
@@ -54,7 +54,7 @@ def test_a_policy_that_is_the_baseline_is_not_run_twice():
 
 def test_rows_are_flat_and_results_survive_json():
     found = ask(*process(), [("hydra", {"prefetch": "3"}), ("mitosis", {})])
-    table = frame(found)
+    table = whatif_frame(found)
     assert list(table["policy"]) == ["linux", "hydra", "mitosis"]
     assert table["params"][1] == "prefetch=3 prefetch_on=every tlbflush=single"
     for result in found:

@@ -213,20 +213,20 @@ def differences_frame(found: Any) -> DataFrame:
     return described(table, **rest, exact=found.exact)
 
 
-def walk_frame(path: Any, nodes: Sequence[int]) -> DataFrame:
-    """One row a read of a walk.Path, in the hardware's order, with walk.Step's columns.
+def walk_frame(translation: Any, nodes: Sequence[int]) -> DataFrame:
+    """One row a read of a walk.Translation, in the hardware's order, with walk.Step's columns.
 
     attrs: address; nodes: ids of the captured machine's; page: {"frame", "bytes", "node", "stopped"}, frame
     None and stopped a sentence where the address is not mapped. Shows physical addresses.
     """
     page = {
-        "frame": path.page_frame,
-        "bytes": path.page_bytes,
-        "node": path.page_node,
-        "stopped": path.stopped,
+        "frame": translation.page_frame,
+        "bytes": translation.page_bytes,
+        "node": translation.page_node,
+        "stopped": translation.stopped,
     }
-    table = DataFrame([vars(step) for step in path.steps])
-    return described(table, address=path.address, nodes=list(nodes), page=page)
+    table = DataFrame([vars(step) for step in translation.steps])
+    return described(table, address=translation.address, nodes=list(nodes), page=page)
 
 
 def changes_frame(found: Sequence[Any]) -> DataFrame:

@@ -78,7 +78,15 @@ class Setup:
 
     @classmethod
     def of(cls, **options: Unpack[Options]) -> Setup:
-        """The Setup that Options describe; UsageError for latencies that the machine file lacks."""
+        """The Setup that Options describe; UsageError for latencies that the machine file lacks.
+
+        TypeError for a name that is none of Options: types alone do not hold callers in Python to it.
+        """
+        if unknown := options.keys() - Options.__annotations__.keys():
+            raise TypeError(
+                f"{', '.join(sorted(unknown))}: no such option; there are: "
+                f"{', '.join(Options.__annotations__)}"
+            )
         machine = machine_of(options.get("machine", DEFAULT_MACHINE))
         contended = options.get("contended", False)
         machine.latency_cycles(contended)  # UsageError before anything is computed

@@ -5,7 +5,7 @@ import numpy as np
 from ..core.trace import Event
 from ..cost.calls import SystemCalls
 from ..kernels.faults import Mapped
-from ..kernels.steps import CALLS, FLUSH
+from ..kernels.steps import CALLS, FLUSH, shootdown
 from ..world.world import World
 
 MEMORY_CALLS = (Event.MMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK)
@@ -20,7 +20,7 @@ def system_calls(world: World, mapped: Mapped) -> SystemCalls:
     done[:begun] = False
     flushed = (steps.kind == FLUSH) & (mapped.changed > 0)
     others = np.zeros(len(steps.kind), bool)
-    others[flushed] = world.history.shootdowns.live[steps.other[flushed]].any(axis=1)
+    others[flushed] = world.history.shootdowns.live[shootdown(steps, flushed)].any(axis=1)
     return SystemCalls(
         _table(events["kind"][done], node[done], world.nodes),
         _table(steps.call[flushed], steps.node[flushed], world.nodes),

@@ -45,7 +45,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Path:
+class Translation:
     """The steps in the order of the hardware, where they end, and why when they end early."""
 
     address: int
@@ -63,8 +63,8 @@ class Leaf(NamedTuple):
     bits: int
 
 
-def explain(snapshot: Snapshot, address: int) -> Path:
-    """Path of a cold walk for a virtual address: up to 4 or 5 reads native, 24 or 35 in two dimensions."""
+def explain(snapshot: Snapshot, address: int) -> Translation:
+    """Reads of a cold walk for a virtual address: up to 4 or 5 native, 24 or 35 in two dimensions."""
     top = 1 << (PAGE_BITS + 9 * snapshot.guest.levels)
     if not 0 <= address < top:
         raise UsageError(
@@ -79,9 +79,9 @@ def explain(snapshot: Snapshot, address: int) -> Path:
         page, stopped = translated(nested, page.frame << PAGE_BITS, steps, None)
         page = page and Leaf(page.frame, min(page.bits, within))
     if page is None:
-        return Path(address, tuple(steps), None, None, UNKNOWN_NODE, stopped)
+        return Translation(address, tuple(steps), None, None, UNKNOWN_NODE, stopped)
     node = int(snapshot.topology.node_of_frame(np.array([page.frame]))[0])
-    return Path(address, tuple(steps), page.frame, 1 << page.bits, node)
+    return Translation(address, tuple(steps), page.frame, 1 << page.bits, node)
 
 
 class Dimension:

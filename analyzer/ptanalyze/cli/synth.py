@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    from ..capture.synth.parameters import parse_size
+    from ..capture.synth.parameters import whole_pages
 
-    return None if text is None else parse_size(text, parameter.opts[0])
+    return None if text is None else whole_pages(text, parameter.opts[0])
 
 
 @click.command("synth")

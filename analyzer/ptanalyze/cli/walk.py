@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..analysis.answer import Cell, Section
-    from ..analysis.walk import Path, Step
+    from ..analysis.walk import Step, Translation
 
 
 def parse_address(context: click.Context, parameter: click.Parameter, text: str) -> int:
@@ -42,28 +42,34 @@ def command(capture: str, address: int, output: Output) -> int:
     nodes = [node.id for node in opened.snapshot.topology.nodes]
     if not nodes:
         raise UsageError(f"{capture}: the capture names no NUMA node; dump it again with this release")
-    path = explain(opened.snapshot, address)
+    translation = explain(opened.snapshot, address)
 
     def table() -> DataFrame:
         from ..analysis.answers import walk_frame
 
-        found = walk_frame(path, nodes)
+        found = walk_frame(translation, nodes)
         found.attrs["provenance"] = {"capture": str(opened.directory)}
         return found
 
-    emit(Answer("walk", table, lambda: asdict(path), lambda: [view(path, nodes)], {"walk": table}), output)
-    return int(path.page_frame is None)
+    emit(
+        Answer(
+            "walk", table, lambda: asdict(translation), lambda: [view(translation, nodes)], {"walk": table}
+        ),
+        output,
+    )
+    return int(translation.page_frame is None)
 
 
-def view(path: Path, nodes: list[int]) -> Section:
+def view(translation: Translation, nodes: list[int]) -> Section:
     from ..analysis.answer import Section
 
-    if path.page_frame is None or path.page_bytes is None:
-        end = f"not mapped: {path.stopped}"
+    if translation.page_frame is None or translation.page_bytes is None:
+        end = f"not mapped: {translation.stopped}"
     else:
-        end = f"page frame {path.page_frame:#x} on node {path.page_node}, {path.page_bytes >> 10} KiB page"
-    rows = [step_row(number, step, nodes) for number, step in enumerate(path.steps, 1)]
-    return Section(f"{len(rows)} reads for {path.address:#x}", rows, [end])
+        page = f"{translation.page_bytes >> 10} KiB page"
+        end = f"page frame {translation.page_frame:#x} on node {translation.page_node}, {page}"
+    rows = [step_row(number, step, nodes) for number, step in enumerate(translation.steps, 1)]
+    return Section(f"{len(rows)} reads for {translation.address:#x}", rows, [end])
 
 
 def step_row(number: int, step: Step, nodes: list[int]) -> dict[str, Cell]:

@@ -14,7 +14,6 @@ from .errors import UsageError
 from .interval import Interval
 
 LINE_BYTES = 64
-ENTRY_BYTES = 8
 INTERVALS = ("exposed", "cycles_per_instruction")  # of Costs
 
 Matrix = tuple[tuple[float, ...], ...]

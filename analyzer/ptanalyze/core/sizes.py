@@ -1,4 +1,4 @@
-"""What one will pay for a better placement: memory and updates."""
+"""Sizes as people write them, and the limits on extra memory and updates that are given with them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,29 @@ from dataclasses import dataclass
 
 from .errors import UsageError
 
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 NO_LIMIT = float("inf")
 
 
+def parse_size(text: str) -> float | None:
+    """Bytes of "64M", "64MiB", "1.5 T" or "67108864"; None for any other text."""
+    size = SIZE.fullmatch(text.strip())
+    return float(size[1]) * UNITS.get(size[2].upper(), 1) if size else None
+
+
+def show_size(size: float) -> str:
+    """ "64M" of bytes, to four digits."""
+    for unit, one in reversed(UNITS.items()):
+        if size >= one:
+            return f"{size / one:.4g}{unit}"
+    return str(size)
+
+
 @dataclass(frozen=True)
 class Budget:
-    """What one will pay: extra bytes, and extra management cycles as a share of the baseline's run."""
+    """Limits: extra bytes, and extra management cycles as a share of the baseline's run."""
 
     bytes: float = NO_LIMIT
     updates: float = NO_LIMIT
@@ -34,8 +48,8 @@ def budget(memory: float | str, updates: float | str, mapped: int) -> Budget:
 
 def bytes_of(text: str, whole: int) -> float:
     """Bytes of "64M" or of "1%" of `whole`."""
-    if size := SIZE.fullmatch(text.strip()):
-        return float(size[1]) * UNITS[size[2].upper()]
+    if (size := parse_size(text)) is not None:
+        return size
     if percent := PERCENT.fullmatch(text.strip()):
         return float(percent[1]) / 100 * whole
     raise UsageError(f"--memory {text}: write a size as 64M or 2G, or a share as 1%")

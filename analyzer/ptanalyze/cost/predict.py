@@ -75,11 +75,6 @@ def order(calibration: Calibration) -> tuple[str, ...]:
     return ORDER_NATIVE if calibration.native else ORDER
 
 
-def predict_all(calibration: Calibration) -> list[Prediction]:
-    """[Prediction] of every placement of the calibration's kind."""
-    return [predict(calibration, name) for name in order(calibration)]
-
-
 def _times(ratios: Interval, local: float) -> tuple[float, float, float]:
     low, middle, high = ratios.through(lambda ratio: ratio * local)
     return low, middle, high

@@ -51,7 +51,7 @@ class Quiescence(Strict):
 
 
 class Completeness(Strict):
-    """Table pages found against mm->pgtables_bytes, which does not count the root."""
+    """Table pages found against mm->pgtables_bytes, which counts levels 1 to 3."""
 
     tables: int
     counted_by_kernel: int | None

@@ -8,7 +8,6 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..core.trace import SLOT_BITS, Touches, Trace
 from ..kernels import decode
 from .atomic import atomic_write
 from .trace_frames import (
@@ -28,7 +27,6 @@ from .trace_frames import (
 )
 
 RULES = "See the frame and touch encoding in pintool/records.h, format version 1."
-BATCH = 1 << 16
 CHUNK_TOUCHES = 4096
 UNKNOWN_THREAD = (1 << 64) - 1
 
@@ -163,40 +161,3 @@ class TraceWriter:
         header["crc"] = zlib.crc32(header.tobytes())
         self.file.seek(0)
         self.file.write(header.tobytes())
-
-
-def write_trace(path: str | PathLike[str], trace: Trace) -> None:
-    """Write a Trace; reading it again gives the same chunks, events, touches and regions."""
-    with trace_writer(path, **trace.facts) as writer:
-        events = iter(trace.events)
-        event = next(events, None)
-        for batch in trace.batches(BATCH):
-            page = (trace.regions[batch.page >> SLOT_BITS] << np.uint64(SLOT_BITS)).astype(np.int64)
-            page |= batch.page & ((1 << SLOT_BITS) - 1)
-            start = int(trace.chunks["first"][batch.chunks.start])
-            for number in range(batch.chunks.start, batch.chunks.stop):
-                while event is not None and event["chunk"] <= number:
-                    write_event(writer, event)
-                    event = next(events, None)
-                write_chunk(writer, trace.chunks[number], page, batch, start)
-        while event is not None:
-            write_event(writer, event)
-            event = next(events, None)
-
-
-def write_chunk(writer: TraceWriter, chunk: np.void, page: np.ndarray, batch: Touches, start: int) -> None:
-    part = slice(int(chunk["first"]) - start, int(chunk["first"] + chunk["touches"]) - start)
-    writer.chunk(
-        page[part],
-        batch.write[part],
-        batch.count[part],
-        thread=chunk["thread"],
-        cpu=chunk["cpu"],
-        time=chunk["time"],
-        instructions=chunk["instructions"],
-    )
-
-
-def write_event(writer: TraceWriter, event: np.void) -> None:
-    fields = (event[name] for name in ("kind", "a", "b", "c", "d", "result"))
-    writer.event(*fields, thread=event["thread"], cpu=event["cpu"], time=event["time"])

@@ -10,13 +10,24 @@ import numpy as np
 from numba import njit
 
 from .entries import frame, leaf
-from .steps import BALANCING, CLEAR, DATA, FLUSH, HOST_DATA, MOVE, TABLE_DATA
+from .steps import (
+    ALL,
+    BALANCING,
+    CLEAR,
+    DATA,
+    FLUSH,
+    HOST_DATA,
+    MOVE,
+    TABLE_DATA,
+    move_target,
+    node_now,
+    slot_range,
+)
 from .walker import data_frame, host_of
 
-RANGE = 10  # only here: slots lo..hi of `row` have their data on node `to` from now on
+RANGE = 10  # only here: the data of `slot_range` are on `node_now` from now on
 NOWHERE, NOT_MAPPED = -1, -2
 MARKED = 64
-ALL = -1  # Steps.hi: a guest's huge page moved, the host maps it by a whole table
 CHUNK, WALK, STEP, NEXT_SCAN, ROW, SLOT, MOVED, FLUSHES, OUT, REFILLED = range(10)
 
 
@@ -119,10 +130,11 @@ def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedul
 
 
 @njit(inline="always")
-def put(state, out, at, kind, row, lo, hi, owner, other, to, node, call):
+def put(state, out, at, kind, row, lo, hi, was, number, to, node, call):
+    """Write a step; operands as in Steps."""
     k = state.clock[OUT]
     out.at[k], out.kind[k], out.row[k], out.lo[k], out.hi[k] = at, kind, row, lo, hi
-    out.owner[k], out.other[k], out.to[k], out.node[k], out.call[k] = owner, other, to, node, call
+    out.was[k], out.number[k], out.to[k], out.node[k], out.call[k] = was, number, to, node, call
     state.clock[OUT] = k + 1
 
 
@@ -131,24 +143,25 @@ def take(regions, tables, rows, where, schedule, events, state, out):
     """Pass the next event's step on, or make what a RANGE moves of it."""
     step, guest = state.clock[STEP], state.guest
     state.clock[STEP] += 1
-    kind, row, to = events.kind[step], np.int64(events.row[step]), np.int64(events.to[step])
-    lo, hi = np.int64(events.lo[step]), np.int64(events.hi[step])
+    kind, to = events.kind[step], np.int64(node_now(events, step))
+    row, lo, hi = slot_range(events, step)
+    row, lo, hi = np.int64(row), np.int64(lo), np.int64(hi)
     if kind == RANGE:
         for slot in range(lo, hi):
             if guest[row, slot] >= 0:
                 move_by_event(step, row, slot, to, regions, tables, rows, where, schedule, events, state, out)
         return
     if kind == MOVE:
-        target = events.other[step]
+        target, first = move_target(events, step)
         for slot in range(lo, hi):
             if guest[row, slot] >= 0:
-                guest[target, to + slot - lo] = guest[row, slot]
+                guest[target, first + slot - lo] = guest[row, slot]
     if kind in (CLEAR, MOVE):
         for slot in range(lo, hi):
             if guest[row, slot] >= 0:
                 guest[row, slot] = NOWHERE
     put(
-        state, out, events.at[step], kind, row, lo, hi, events.owner[step], events.other[step], to,
+        state, out, events.at[step], kind, row, lo, hi, events.was[step], events.number[step], to,
         events.node[step], events.call[step],
     )  # fmt: skip
 

@@ -16,7 +16,12 @@ from .steps import (
     RUN,
     TABLE_DATA,
     UPDATE,
+    data_page,
+    freed_table,
+    move_target,
+    moved_table,
     popcount,
+    slot_range,
     word_mask,
 )
 
@@ -79,15 +84,16 @@ def _make(table, parent, exists):
 
 @njit(cache=True, nogil=True, _nrt=False)
 def carry_out(step, rows, parent, steps, mapped):
-    kind, row, lo, hi = steps.kind[step], steps.row[step], steps.lo[step], steps.hi[step]
-    by = np.int64(steps.call[step] == BALANCING)
+    kind, by = steps.kind[step], np.int64(steps.call[step] == BALANCING)
     if kind == FREE:
-        mapped.changed[step] = mapped.exists[steps.other[step]]
-        mapped.exists[steps.other[step]] = False
+        table = freed_table(steps, step)
+        mapped.changed[step] = mapped.exists[table]
+        mapped.exists[table] = False
     elif kind == FLUSH:
         mapped.changed[step] = mapped.pending[by] > 0
         mapped.pending[by] = 0
     elif kind in (CLEAR, UPDATE):
+        row, lo, hi = slot_range(steps, step)
         changed = 0
         for word in range(lo >> 6, (hi + 63) >> 6):
             mask = word_mask(lo, hi, word)
@@ -97,10 +103,11 @@ def carry_out(step, rows, parent, steps, mapped):
         mapped.changed[step] = changed
         mapped.pending[by] += changed
     elif kind in (DATA, HOST_DATA):
-        mapped.changed[step] = (mapped.valid[row, lo >> 6] >> np.uint64(lo & 63)) & ONE
+        row, slot = data_page(steps, step)
+        mapped.changed[step] = (mapped.valid[row, slot >> 6] >> np.uint64(slot & 63)) & ONE
         mapped.pending[by] += mapped.changed[step] if kind == DATA else 0
     elif kind == TABLE_DATA:
-        mapped.changed[step] = mapped.exists[steps.other[step]]
+        mapped.changed[step] = mapped.exists[moved_table(steps, step)]
     elif kind == MOVE:
         _move(step, rows, parent, steps, mapped)
     elif kind == RUN:
@@ -109,13 +116,14 @@ def carry_out(step, rows, parent, steps, mapped):
 
 @njit(cache=True, nogil=True, _nrt=False)
 def _move(step, rows, parent, steps, mapped):
-    row, target, lo = steps.row[step], steps.other[step], steps.lo[step]
+    row, lo, hi = slot_range(steps, step)
+    target, first = move_target(steps, step)
     changed = 0
-    for slot in range(lo, steps.hi[step]):
+    for slot in range(lo, hi):
         bit = ONE << np.uint64(slot & 63)
         if mapped.valid[row, slot >> 6] & bit:
             mapped.valid[row, slot >> 6] &= ~bit
-            there = steps.to[step] + slot - lo
+            there = first + slot - lo
             mapped.valid[target, there >> 6] |= ONE << np.uint64(there & 63)
             changed += 1
     mapped.changed[step] = changed

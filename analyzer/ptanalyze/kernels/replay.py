@@ -42,12 +42,24 @@ class Counters(NamedTuple):
     events       int64[calls, kinds, nodes, nodes]  [steps.CALLS, EVENT_KINDS, from, to] of the guest's table
     host_events  the same of the host's
     pages        int64[2]                    guest table pages now, and at most so far; host_pages: the host's
-
-    Hooks get `events` and `host_events` as int64[kinds, nodes, nodes], those of what happens just now.
     """
 
     reads: np.ndarray
     classes: np.ndarray
+    events: np.ndarray
+    host_events: np.ndarray
+    pages: np.ndarray
+    host_pages: np.ndarray
+
+
+class CallCounters(NamedTuple):
+    """What hooks count into: the events of one call (steps.CALLS), or of walks.
+
+    events       int64[kinds, nodes, nodes]  [EVENT_KINDS, from, to] of the guest's table
+    host_events  the same of the host's
+    pages        int64[2]                    as in Counters; host_pages: the host's
+    """
+
     events: np.ndarray
     host_events: np.ndarray
     pages: np.ndarray
@@ -75,15 +87,10 @@ def grow(pages, by):
 
 
 @njit(inline="always")
-def of_call(counters, call):
-    """The Counters that hooks see while `call` is carried out."""
-    return Counters(
-        counters.reads,
-        counters.classes,
-        counters.events[call],
-        counters.host_events[call],
-        counters.pages,
-        counters.host_pages,
+def call_counters(counters, call):
+    """The CallCounters of `call`, a view of Counters."""
+    return CallCounters(
+        counters.events[call], counters.host_events[call], counters.pages, counters.host_pages
     )
 
 
@@ -104,7 +111,7 @@ def replay_for(guest, host):
 
     @called_hook
     def take(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step):
-        now = of_call(counters, steps.call[step])
+        now = call_counters(counters, steps.call[step])
         on_step(guest_state, tables, rows, steps, shootdowns, mapped, now, step)
         if steps.kind[step] >= DATA:
             on_host_step(host_state, tables, rows, steps, mapped, now, step)
@@ -118,7 +125,7 @@ def replay_for(guest, host):
         hosts, host_slots, masks, drams = reads.host_leaf, reads.host_slot, reads.read, reads.dram
         parent, level, host_leaf, host_slot = tables.parent, tables.level, tables.host_leaf, tables.host_slot
         counts, classes, due, of_region = counters.reads, counters.classes, steps.at, rows.of_region
-        now = of_call(counters, 0)
+        now = call_counters(counters, 0)
         for w in range(page.size):
             while step < due.size and due[step] <= first + w:
                 take(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from .steps import CLEAR, MOVE
+from .steps import CLEAR, MOVE, move_target, slot_range
 
 NONE = -1
 SPECIAL = np.uint32(0xFFFFFFFC)  # values of Guest.frame from here on are no frames:
@@ -205,11 +205,15 @@ def carry_out(step, steps, row_base, guest):
     kind = steps.kind[step]
     if kind not in (CLEAR, MOVE):
         return
-    base = row_base[steps.row[step]]
+    row, lo, hi = slot_range(steps, step)
+    base = row_base[row]
     if base < 0:
         return
-    to = row_base[steps.other[step]] + steps.to[step] - steps.lo[step] if kind == MOVE else base
-    for slot in range(steps.lo[step], steps.hi[step]):
+    to = base
+    if kind == MOVE:
+        target, first = move_target(steps, step)
+        to = row_base[target] + first - lo
+    for slot in range(lo, hi):
         frame = guest.frame[base + slot]
         if frame in (FREE, KEPT):
             continue

@@ -4,39 +4,47 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
-SET = 0  # slots lo..hi of `row` now belong to VMA `other` (0: to none that is known)
+SET = 0  # slots now belong to another VMA (0: to none that is known)
 CLEAR = 1  # their valid entries are cleared: munmap, madvise, what an mmap lands on
 UPDATE = 2  # their valid entries are rewritten: mprotect, MADV_FREE
-MOVE = 3  # they are cleared and set again from slot `to` of row `other` on: mremap
-FREE = 4  # table `other` covers no VMA any more: free_pgtables (mm/memory.c)
-FLUSH = 5  # the event is done: TLB shootdown number `other`, if any valid entry changed
-DATA = 6  # the kernel that owns the guest's table moved the data page of slot `lo` from node `owner` to `to`
+MOVE = 3  # they are cleared and set again in another row, or elsewhere in theirs: mremap
+FREE = 4  # a table covers no VMA any more: free_pgtables (mm/memory.c)
+FLUSH = 5  # the event is done: TLB shootdown, if any valid entry changed
+DATA = 6  # the kernel that owns the guest's table moved a data page to another node
 HOST_DATA = 7  # the hypervisor did: the guest's entry stays as it is, the host's is rewritten
-TABLE_DATA = 8  # the hypervisor moved the page of guest table `other` to node `to`, as any guest memory
-RUN = 9  # most of the process's threads run on node `to` from now on, before on `owner`
+TABLE_DATA = 8  # the hypervisor moved the page of a guest table to another node, as any guest memory
+RUN = 9  # most of the process's threads run on another node from now on
 CALLS = (  # Steps.call: on whose behalf; 0 to 11 as trace.Event, 12 is the kernel's own NUMA balancing
     "walk", "thread_start", "thread_exit", "mmap", "munmap", "mprotect", "mremap", "madvise", "brk",
     "roi_start", "roi_end", "move_pages", "numa_balancing",
 )  # fmt: skip
 BALANCING = 12
+ALL = -1  # slot: every entry of the host table, which maps one huge page of the guest
 
 
 class Steps(NamedTuple):
     """S steps, sorted by `at`. A row is one leaf table that the trace touches; its slots are the 512 entries.
 
-    at     int64[S]  before walk number `at` of the stream
-    kind   uint8[S]  SET ... RUN
-    row    int32[S]  FREE: the table's row, -1 where it has none
-    lo     int16[S]  first slot; TABLE_DATA: 1 if the host's entry is rewritten for it, 0 if for another step
-    hi     int16[S]  one past the last slot; DATA, HOST_DATA, TABLE_DATA: slot of the host table that maps the
-                     page, -1: all of them
-    owner  int16[S]  CLEAR, UPDATE, MOVE: node that owns the VMA of these slots; DATA ...: node before
-    other  int32[S]  SET: VMA id; MOVE: target row; FREE, TABLE_DATA: flat table id; FLUSH: index into
-                     Shootdowns; DATA, HOST_DATA: flat id of the host table that maps the page, -1 native
-    to     int16[S]  MOVE: first slot in the target row; DATA ... RUN: node from now on
-    node   int16[S]  node of the CPU that made the system call; it owns what MOVE moves
-    call   uint8[S]  index into CALLS
+    at    int64[S]  before walk number `at` of the stream
+    kind  uint8[S]  SET ... RUN
+    row   int32[S]  of the slots; FREE: the table's, -1 where it has none
+    node  int16[S]  node of the CPU that made the system call; it owns what MOVE moves
+    call  uint8[S]  index into CALLS
+
+    Operands, int16[S] (number: int32[S]), are read by the functions below, each for the kinds it names:
+
+                   lo          hi         was          number         to
+    SET            first slot  past last               VMA id
+    CLEAR, UPDATE  first slot  past last  VMA's owner
+    MOVE           first slot  past last  VMA's owner  target row     first slot there
+    FREE                                               table
+    FLUSH                                              shootdown
+    DATA           slot        host slot  node before  host table     node now
+    HOST_DATA      slot        host slot  node before  host table     node now
+    TABLE_DATA     rewritten   host slot  node before  table          node now
+    RUN                                   node before                 node now
     """
 
     at: np.ndarray
@@ -44,8 +52,8 @@ class Steps(NamedTuple):
     row: np.ndarray
     lo: np.ndarray
     hi: np.ndarray
-    owner: np.ndarray
-    other: np.ndarray
+    was: np.ndarray
+    number: np.ndarray
     to: np.ndarray
     node: np.ndarray
     call: np.ndarray
@@ -71,6 +79,82 @@ class Rows(NamedTuple):
 
     of_region: np.ndarray
     leaf: np.ndarray
+
+
+view = register_jitable  # of a step's number in hooks, of an index array in Python
+
+
+@view
+def slot_range(steps, step):
+    """(row, first slot, one past the last) of a SET, CLEAR, UPDATE or MOVE."""
+    return steps.row[step], steps.lo[step], steps.hi[step]
+
+
+@view
+def vma_id(steps, step):
+    """VMA that the slots of a SET belong to from now on."""
+    return steps.number[step]
+
+
+@view
+def slots_owner(steps, step):
+    """Node that owns the VMA of the slots of a CLEAR, UPDATE or MOVE."""
+    return steps.was[step]
+
+
+@view
+def move_target(steps, step):
+    """(row, first slot) that a MOVE moves its slots to."""
+    return steps.number[step], steps.to[step]
+
+
+@view
+def freed_table(steps, step):
+    """Flat id of the table that a FREE frees."""
+    return steps.number[step]
+
+
+@view
+def shootdown(steps, step):
+    """Index into Shootdowns of a FLUSH."""
+    return steps.number[step]
+
+
+@view
+def data_page(steps, step):
+    """(row, slot) of the page that a DATA or HOST_DATA moved."""
+    return steps.row[step], steps.lo[step]
+
+
+@view
+def moved_table(steps, step):
+    """Flat id of the guest table whose page a TABLE_DATA moved."""
+    return steps.number[step]
+
+
+@view
+def node_before(steps, step):
+    """Node that DATA, HOST_DATA and TABLE_DATA moved a page from, or that ran the threads before a RUN."""
+    return steps.was[step]
+
+
+@view
+def node_now(steps, step):
+    """Node that DATA, HOST_DATA and TABLE_DATA moved a page to, or that runs the threads after a RUN."""
+    return steps.to[step]
+
+
+@njit(inline="always")
+def host_entry(steps, tables, step):
+    """(flat id of the host table, slot or ALL) that maps the page a DATA, HOST_DATA or TABLE_DATA moved.
+
+    The table is -1 where there is none (native), and of a TABLE_DATA whose page shares its entry with that of
+    the step before: it is rewritten once.
+    """
+    table = np.int64(steps.number[step])
+    if steps.kind[step] == TABLE_DATA:
+        table = np.int64(tables.host_leaf[table]) if steps.lo[step] else np.int64(-1)
+    return table, np.int64(steps.hi[step])
 
 
 @njit(inline="always")

@@ -11,8 +11,8 @@ locate(state, table, node) -> node
 on_walk(state, tables, leaf, row, slot, node, fault, counters) -> node
     A CPU of `node` walks through entry `slot` of `leaf`, row `row`. `fault` is 0, or 1 + the number of table
     pages that a demand fault made, `leaf` upwards. Keeps up the state, counts what the policy writes and
-    copies, and says which node serves the read of the leaf entry. Inlined: keep the common way short and
-    call the rest.
+    copies (kernels.replay.CallCounters), and says which node serves the read of the leaf entry. Inlined: keep
+    the common way short and call the rest.
 on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
     The memory manager takes one of kernels.steps' steps; mapped.changed[step] says what changed. Not inlined.
 

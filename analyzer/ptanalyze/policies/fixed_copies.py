@@ -11,7 +11,22 @@ import numpy as np
 
 from ..core.machine import Machine
 from ..kernels.replay import FAULT, IPI, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW, grow
-from ..kernels.steps import CLEAR, DATA, FLUSH, FREE, HOST_DATA, MOVE, TABLE_DATA, UPDATE
+from ..kernels.steps import (
+    CLEAR,
+    DATA,
+    FLUSH,
+    FREE,
+    HOST_DATA,
+    MOVE,
+    TABLE_DATA,
+    UPDATE,
+    freed_table,
+    host_entry,
+    move_target,
+    moved_table,
+    node_now,
+    shootdown,
+)
 from .base import GuestHooks, HostHooks, Part, World, called_hook, captured_nodes, guest_exists, hook
 
 NOWHERE = -1
@@ -106,17 +121,18 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     if kind in (CLEAR, UPDATE, MOVE, DATA):
         write(state, rows.leaf[steps.row[step]], node, changed, counters.events)
     if kind == MOVE:
-        target = rows.leaf[steps.other[step]]
+        row, _ = move_target(steps, step)
+        target = rows.leaf[row]
         make(state, tables, target, node, np.int64(mapped.made[step]), counters)
         write(state, target, node, changed, counters.events)
     elif kind == FREE:
-        free(state, steps.other[step], node, counters)
+        free(state, freed_table(steps, step), node, counters)
     elif kind == FLUSH:
-        live = shootdowns.live[steps.other[step]]
+        live = shootdowns.live[shootdown(steps, step)]
         for there in range(live.size):
             counters.events[IPI, node, there] += live[there]
     elif kind == TABLE_DATA:
-        move(state, steps.other[step], steps.to[step], counters)
+        move(state, moved_table(steps, step), node_now(steps, step), counters)
 
 
 @hook
@@ -140,13 +156,10 @@ def move(state, table, to, counters):
 
 @called_hook
 def on_host_step(state, tables, rows, steps, mapped, counters, step):
-    kind, node = steps.kind[step], steps.node[step]
-    if mapped.changed[step] == 0:
-        return
-    if kind == HOST_DATA and steps.other[step] >= 0:
-        write(state, steps.other[step], node, 1, counters.host_events)
-    elif kind == TABLE_DATA and steps.lo[step] and tables.host_leaf[steps.other[step]] >= 0:
-        write(state, tables.host_leaf[steps.other[step]], node, 1, counters.host_events)
+    if mapped.changed[step] and steps.kind[step] in (HOST_DATA, TABLE_DATA):
+        table, _ = host_entry(steps, tables, step)
+        if table >= 0:
+            write(state, table, steps.node[step], 1, counters.host_events)
 
 
 GUEST = GuestHooks(locate, on_walk, on_step)

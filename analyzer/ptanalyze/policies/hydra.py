@@ -23,7 +23,25 @@ from ..kernels.replay import (
     TABLE_NEW,
     grow,
 )
-from ..kernels.steps import BALANCING, CLEAR, DATA, FLUSH, FREE, MOVE, SET, UPDATE, popcount, word_mask
+from ..kernels.steps import (
+    BALANCING,
+    CLEAR,
+    DATA,
+    FLUSH,
+    FREE,
+    MOVE,
+    SET,
+    UPDATE,
+    data_page,
+    freed_table,
+    move_target,
+    popcount,
+    shootdown,
+    slot_range,
+    slots_owner,
+    vma_id,
+    word_mask,
+)
 from ..world.history import History
 from .base import GuestHooks, Part, Policy, World, called_hook, guest_exists, hook, owner_masks
 
@@ -159,27 +177,35 @@ def link(state, row, node, owner):
 
 @called_hook
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
-    kind, row, lo, hi = steps.kind[step], steps.row[step], steps.lo[step], steps.hi[step]
-    by, node = np.int64(steps.call[step] == BALANCING), steps.node[step]
+    kind, node, by = steps.kind[step], steps.node[step], np.int64(steps.call[step] == BALANCING)
     if kind == SET:
-        if state.mixed_row[row] < 0:
-            state.vma[row] = steps.other[step]
-        else:
-            state.mixed[state.mixed_row[row], lo:hi] = steps.other[step]
+        belong(state, steps, step)
     elif mapped.changed[step] == 0:
         return
     elif kind == FREE:
-        free(state, row, steps.other[step], node, counters)
+        free(state, steps.row[step], freed_table(steps, step), node, counters)
     elif kind == FLUSH:
-        shoot_down(state, steps.other[step], by, node, shootdowns, counters)
+        shoot_down(state, shootdown(steps, step), by, node, shootdowns, counters)
     elif kind == DATA:
-        update(state, row, owner_of(state, row, lo), by, node, mapped.changed[step], counters)
+        row, slot = data_page(steps, step)
+        update(state, row, owner_of(state, row, slot), by, node, mapped.changed[step], counters)
     elif kind in (CLEAR, UPDATE, MOVE):
-        update(state, row, steps.owner[step], by, node, mapped.changed[step], counters)
+        row, lo, hi = slot_range(steps, step)
+        update(state, row, slots_owner(steps, step), by, node, mapped.changed[step], counters)
         if kind == MOVE:
             move(state, tables, rows, steps, mapped, counters, step)
         if kind != UPDATE:
             forget(state, row, lo, hi)
+
+
+@hook
+def belong(state, steps, step):
+    """Slots now belong to another VMA."""
+    row, lo, hi = slot_range(steps, step)
+    if state.mixed_row[row] < 0:
+        state.vma[row] = vma_id(steps, step)
+    else:
+        state.mixed[state.mixed_row[row], lo:hi] = vma_id(steps, step)
 
 
 @hook
@@ -203,12 +229,14 @@ def forget(state, row, lo, hi):
 @hook
 def move(state, tables, rows, steps, mapped, counters, step):
     """The entries' new VMA belongs to the caller's node: only its table gets them."""
-    row, target, node, lo = steps.row[step], steps.other[step], steps.node[step], steps.lo[step]
+    row, lo, hi = slot_range(steps, step)
+    target, to = move_target(steps, step)
+    node, owner = steps.node[step], slots_owner(steps, step)
     need_table(state, tables, rows.leaf[target], target, node, node, counters)
     counters.events[PTE_WRITE, node, node] += mapped.changed[step]
-    for slot in range(lo, steps.hi[step]):
-        if (state.entries[row, steps.owner[step], slot >> 6] >> np.uint64(slot & 63)) & ONE:
-            there = steps.to[step] + slot - lo
+    for slot in range(lo, hi):
+        if (state.entries[row, owner, slot >> 6] >> np.uint64(slot & 63)) & ONE:
+            there = to + slot - lo
             state.entries[target, node, there >> 6] |= ONE << np.uint64(there & 63)
 
 

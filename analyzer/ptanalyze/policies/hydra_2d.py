@@ -17,7 +17,7 @@ from msgspec import Meta
 from ..core.arrays import read_only
 from ..kernels.entries import CODES, leaf
 from ..kernels.replay import PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT, TABLE_NEW, grow
-from ..kernels.steps import HOST_DATA, TABLE_DATA, popcount, word_mask
+from ..kernels.steps import HOST_DATA, TABLE_DATA, host_entry, popcount, word_mask
 from . import hydra
 from .base import LAYERS_ACT, HostHooks, Part, Policy, World, called_hook, captured_nodes, hook
 
@@ -133,13 +133,10 @@ def copy(state, row, slot, degree, node, owner):
 
 @called_hook
 def on_host_step(state, tables, rows, steps, mapped, counters, step):
-    kind, table = steps.kind[step], np.int64(-1)
-    if kind == HOST_DATA:
-        table = np.int64(steps.other[step])
-    elif kind == TABLE_DATA and steps.lo[step]:
-        table = np.int64(tables.host_leaf[steps.other[step]])
-    if table >= 0 and mapped.changed[step]:
-        update(state, table, steps.node[step], counters.host_events)
+    if mapped.changed[step] and steps.kind[step] in (HOST_DATA, TABLE_DATA):
+        table, _ = host_entry(steps, tables, step)
+        if table >= 0:
+            update(state, table, steps.node[step], counters.host_events)
 
 
 @hook

@@ -12,7 +12,7 @@ from msgspec import Meta
 from ..core.errors import UsageError
 from ..core.machine import Strict
 from ..kernels.replay import TABLE_FREE, TABLE_MOVED, grow
-from ..kernels.steps import RUN
+from ..kernels.steps import RUN, node_now
 from . import fixed_copies
 from .base import GuestHooks, Part, Policy, World, called_hook, guest_exists
 from .fixed_copies import State, nearest
@@ -32,7 +32,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     if steps.kind[step] != RUN:
         fixed_copies.on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
     elif state.rule[0] == FOLLOW:
-        follow(state, np.int64(steps.to[step]), counters)
+        follow(state, np.int64(node_now(steps, step)), counters)
 
 
 @called_hook

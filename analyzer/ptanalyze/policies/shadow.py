@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from ..core.machine import Strict
 from ..kernels.replay import VM_EXIT
-from ..kernels.steps import CLEAR, DATA, FREE, MOVE, UPDATE
+from ..kernels.steps import CLEAR, DATA, FREE, MOVE, UPDATE, freed_table, move_target
 from ..world.shadow_table import shadow_table, split_tables
 from .base import GuestHooks, Part, Policy, World, called_hook, hook
 from .fixed_copies import AS_CAPTURED
@@ -78,11 +78,12 @@ def written(split, rows, steps, mapped, step):
     if changed == 0:
         return np.int64(0)
     if kind == FREE:
-        return np.int64(not split[steps.other[step]])
+        return np.int64(not split[freed_table(steps, step)])
     if kind in (CLEAR, UPDATE, MOVE, DATA):
         entries = entries_of(split, rows.leaf[steps.row[step]], changed)
         if kind == MOVE:
-            target = rows.leaf[steps.other[step]]
+            row, _ = move_target(steps, step)
+            target = rows.leaf[row]
             entries += entries_of(split, target, changed) + np.int64(mapped.made[step])
             entries -= split[target] and mapped.made[step] > 0
         return entries

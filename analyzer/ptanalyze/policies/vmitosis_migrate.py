@@ -14,7 +14,25 @@ from msgspec import Meta
 from ..core.errors import UsageError
 from ..core.machine import Strict
 from ..kernels.replay import FAULT, IPI, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW, grow
-from ..kernels.steps import CLEAR, DATA, FLUSH, FREE, HOST_DATA, MOVE, TABLE_DATA, UPDATE
+from ..kernels.steps import (
+    ALL,
+    CLEAR,
+    DATA,
+    FLUSH,
+    FREE,
+    HOST_DATA,
+    MOVE,
+    TABLE_DATA,
+    UPDATE,
+    data_page,
+    freed_table,
+    host_entry,
+    move_target,
+    moved_table,
+    node_now,
+    shootdown,
+    slot_range,
+)
 from ..world.data_moves import by_host
 from ..world.data_nodes import count_children
 from .base import (
@@ -44,7 +62,6 @@ class Params(Strict):
 
 
 NOWHERE, NOT_MAPPED = -1, -2  # as in kernels.data_moves
-ALL = -1
 
 
 class State(NamedTuple):
@@ -123,32 +140,36 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     if kind == MOVE:
         move_entries(state, tables, rows, steps, mapped, counters, step)
     if kind in (CLEAR, MOVE):
-        clear(state, rows, steps.row[step], steps.lo[step], steps.hi[step])
+        row, lo, hi = slot_range(steps, step)
+        clear(state, rows, row, lo, hi)
     elif kind == FREE:
-        free(state, tables, steps.other[step], node, counters)
+        free(state, tables, freed_table(steps, step), node, counters)
     elif kind == FLUSH:
-        live = shootdowns.live[steps.other[step]]
+        live = shootdowns.live[shootdown(steps, step)]
         for there in range(live.size):
             counters.events[IPI, node, there] += live[there]
     elif kind == DATA:
-        leaf = np.int64(rows.leaf[steps.row[step]])
-        change(state, leaf, steps.row[step], steps.lo[step], steps.to[step])
+        row, slot = data_page(steps, step)
+        leaf = np.int64(rows.leaf[row])
+        change(state, leaf, row, slot, node_now(steps, step))
         put_right(state, tables, leaf, node, counters.events)
     elif kind == TABLE_DATA:
-        carry(state, tables, np.int64(steps.other[step]), np.int64(steps.to[step]), counters.events)
+        table, to = np.int64(moved_table(steps, step)), np.int64(node_now(steps, step))
+        carry(state, tables, table, to, counters.events)
 
 
 @hook
 def move_entries(state, tables, rows, steps, mapped, counters, step):
     """mremap: the target's table gets the entries; their data stay where they are."""
-    row, target, lo = steps.row[step], steps.other[step], np.int64(steps.lo[step])
+    row, lo, hi = slot_range(steps, step)
+    target, to = move_target(steps, step)
     leaf, node = np.int64(rows.leaf[target]), np.int64(steps.node[step])
     make(state, tables, leaf, node, np.int64(mapped.made[step]), counters)
     counters.events[PTE_WRITE, node, state.home[leaf]] += mapped.changed[step]
-    for slot in range(lo, steps.hi[step]):
+    for slot in range(np.int64(lo), hi):
         there = np.int64(state.data[row, slot])
         if there >= 0:
-            state.data[target, steps.to[step] + slot - lo] = there
+            state.data[target, to + slot - lo] = there
             state.children[leaf, there] += 1
 
 
@@ -221,14 +242,13 @@ def carry(state, tables, table, to, events):
 
 @called_hook
 def on_host_step(state, tables, rows, steps, mapped, counters, step):
-    kind, slot, to = steps.kind[step], np.int64(steps.hi[step]), np.int64(steps.to[step])
+    kind, node = steps.kind[step], np.int64(steps.node[step])
     if mapped.changed[step] == 0 or kind not in (DATA, HOST_DATA, TABLE_DATA):
         return
-    table, node = np.int64(steps.other[step]), np.int64(steps.node[step])
-    if kind == TABLE_DATA:
-        table = np.int64(tables.host_leaf[table]) if steps.lo[step] else np.int64(-1)
+    table, slot = host_entry(steps, tables, step)
     if table < 0:
         return
+    to = np.int64(node_now(steps, step))
     if kind != DATA:
         counters.host_events[PTE_WRITE, node, state.home[table]] += 1
     row = state.row[table]

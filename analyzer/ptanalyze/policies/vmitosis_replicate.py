@@ -20,7 +20,7 @@ from msgspec import Meta
 from ..core.errors import UsageError
 from ..core.machine import Machine, Strict
 from ..kernels.replay import FAULT
-from ..kernels.steps import CLEAR, DATA, MOVE, UPDATE
+from ..kernels.steps import CLEAR, DATA, MOVE, UPDATE, move_target
 from . import fixed_copies
 from .base import LAYERS_ACT, GuestHooks, Part, Policy, World, called_hook, guest_exists, hook
 from .fixed_copies import nearest
@@ -102,7 +102,8 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
         if changed:
             write(state, rows.leaf[row], node, changed, counters.events)
             if kind == MOVE:
-                target = rows.leaf[steps.other[step]]
+                into, _ = move_target(steps, step)
+                target = rows.leaf[into]
                 fixed_copies.make(state.here, tables, target, node, np.int64(mapped.made[step]), counters)
                 write(state, target, node, changed, counters.events)
     else:

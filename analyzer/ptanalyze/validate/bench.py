@@ -5,9 +5,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
-from ..analysis.setup import Setup
+from ..analysis.setup import Options, Setup
 from ..analysis.whatif import replay_snapshot
 from ..capture.synth.capture import synthesize
 from ..capture.synth.parameters import Parameters
@@ -43,21 +43,20 @@ class Bench:
         capture: Capture,
         policies: Sequence[str | Design],
         machine: str | Machine = "vmitosis-cascade-lake",
-        **how: Any,
+        **how: Unpack[Options],
     ) -> dict[str, Result]:
         """{policy: Result} of whatif on a Capture; policies  names, or (name, {parameter: value}).
 
         machine  a Machine, or the name of one, which then gets as many nodes as the capture has
-        how      keyword arguments of whatif.whatif
+        how      the rest of a Setup
         A policy that is asked for more than once is "name key=value".
         """
         asked: list[Design] = [(one, {}) if isinstance(one, str) else one for one in policies]
         if isinstance(machine, str):
             machine = load_machine(machine).resized(len(capture.snapshot.topology))
         trace = capture.trace if capture.has_trace else None
-        results = replay_snapshot(
-            capture.snapshot, trace, asked, Setup.of(machine=machine, **{"cache_dir": capture.cache} | how)
-        )
+        setup = Setup.of(machine=machine, **how)
+        results = replay_snapshot(capture.snapshot, trace, asked, setup, cache_dir=capture.cache)
         names = [result.policy for result in results]
         return {
             result.policy if names.count(result.policy) == 1 else labelled(result, asked): result

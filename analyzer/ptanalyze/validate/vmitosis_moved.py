@@ -42,8 +42,15 @@ def figure_6_modelled(bench: Bench) -> Iterator[Row]:
     )  # fmt: skip
     migrating = [("vmitosis-migrate", {"layers": layers}) for layers in ("ept", "gpt", "both")]
     moves = Moves(autonuma=True, delay_ms=350.0 * SECONDS, scan_size_mb=512.0)
-    how = {"contended": True, "move_threads": "0:1@30%", "moves": moves, "windows": WINDOWS}
-    found = bench.replay(capture, ["linux", *migrating], machine, **how)
+    found = bench.replay(
+        capture,
+        ["linux", *migrating],
+        machine,
+        contended=True,
+        move_threads="0:1@30%",
+        autonuma=moves,
+        windows=WINDOWS,
+    )
     for name, policy in AFTER.items():
         ours = throughput_left(found[policy], machine, accesses / WINDOWS)
         yield row(PAPER[name], ours, MODELLED, NOTE)

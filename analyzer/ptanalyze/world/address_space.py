@@ -60,17 +60,6 @@ def address_space(snapshot: Snapshot, region_va: np.ndarray) -> AddressSpace:
     return AddressSpace(snapshot, tables, regions, host_of, guest, host, inferred, unresolved)
 
 
-def flatten(snapshot: Snapshot) -> Tables:
-    """Tables of a snapshot: the guest's, then the host's; nothing inferred."""
-    return _flatten(snapshot, host_index(snapshot))[0]
-
-
-def resolve(snapshot: Snapshot, region_va: np.ndarray) -> tuple[Tables, Regions]:
-    """(Tables with the inferred ones, Regions) for the regions a trace touched: uint64[R], address >> 21."""
-    space = address_space(snapshot, region_va)
-    return space.tables, space.regions
-
-
 def host_index(snapshot: Snapshot) -> np.ndarray:
     """int32[D], AddressSpace.host_of. Guest-physical memory from 16 TiB up counts as outside."""
     if snapshot.host is None:

@@ -21,7 +21,7 @@ import numpy as np
 from ..core.arrays import read_only
 from ..core.errors import UsageError
 from ..core.trace import Event
-from ..kernels.steps import BALANCING, FLUSH, Shootdowns, Steps
+from ..kernels.steps import BALANCING, FLUSH, Shootdowns, Steps, node_now
 from .data_nodes import DataNodes
 from .history import History
 from .site import Site
@@ -84,7 +84,7 @@ def data_move(site: Site, past: History) -> bool:
     said = past.steps.kind == RANGE
     if not site.moves.autonuma and not said.any():
         return False
-    _check(site, past.steps.to[said])
+    _check(site, node_now(past.steps, said))
     return True
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from ..core import pte as bits
 from ..core.arrays import read_only
 from ..core.snapshot import UNKNOWN_NODE, Tree
-from ..kernels.steps import Rows
+from ..kernels.steps import Rows, slot_range
 from .address_space import AddressSpace
 from .history import History
 from .site import Site
@@ -44,7 +44,8 @@ def data_nodes(site: Site, past: History) -> DataNodes:
     node[known] = nodes_behind(site, space.snapshot.guest, rows.leaf[known], nested=not space.native)
     moved = np.zeros(node.shape, bool)
     for k in np.flatnonzero(past.steps.kind == RANGE):
-        moved[past.steps.row[k], past.steps.lo[k] : past.steps.hi[k]] = True
+        row, lo, hi = slot_range(past.steps, k)
+        moved[row, lo:hi] = True
     node[moved] = NOWHERE
     _first_touch(site, rows, node)
     if moved.any():

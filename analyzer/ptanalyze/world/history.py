@@ -12,7 +12,7 @@ from ..core.snapshot import Snapshot
 from ..core.trace import REGION_SHIFT, Event, Trace
 from ..core.walks import Placement, Regions, WalkStream
 from ..kernels.faults import Mapped
-from ..kernels.steps import Rows, Shootdowns, Steps
+from ..kernels.steps import SET, Rows, Shootdowns, Steps, slot_range
 from .address_space import AddressSpace
 from .leaf_slots import Entry, Slots
 from .live_cpus import LiveCpus
@@ -225,8 +225,8 @@ def _vma_rows(
     vma = np.full(len(rows.leaf), UNKNOWN_VMA, np.int32)
     partial = np.zeros(len(rows.leaf), bool)
     partial[rows.of_region[regions.level > 1]] = True
-    sets = steps.kind == 0
-    partial[steps.row[sets & ((steps.lo > 0) | (steps.hi < 512))]] = True
+    row, lo, hi = slot_range(steps, steps.kind == SET)
+    partial[row[(lo > 0) | (hi < 512)]] = True
     spans = [(*slots.span(start, end), vma_id) for start, end, vma_id in initial]
     for region, lo, hi, _ in spans:
         partial[rows.of_region[region[(lo > 0) | (hi < 512)]]] = True

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ptanalyze.core.trace import PAGE_SHIFT, Event
+from ..core.trace import PAGE_SHIFT, Event
 
 MAP_FIXED = 0x10
 MAP_FIXED_NOREPLACE = 0x100000
@@ -52,16 +52,6 @@ def invalidations(events: np.ndarray) -> np.ndarray:
     rows = np.concatenate(parts)
     rows = rows[rows["end"] > rows["start"]]
     return rows[np.argsort(rows["event"], kind="stable")]
-
-
-def invalidated(event: np.ndarray) -> tuple[int, int] | None:
-    """(start, end) of the bytes whose translations one event may change, or None.
-
-    For mremap with MREMAP_FIXED the range it moves away from; a brk alone does not say what it cut off: None.
-    `invalidations` knows both.
-    """
-    rows = invalidations(np.atleast_1d(event))
-    return (int(rows["start"][0]), int(rows["end"][0])) if len(rows) else None
 
 
 def _shrinking_brks(events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

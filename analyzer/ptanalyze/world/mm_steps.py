@@ -90,7 +90,7 @@ class StepWriter:
     def run(self, at: int, before: int, node: int) -> None:
         """Most live threads run on `node` from walk `at` on."""
         self._at, self._node, self._call = at, node, 0
-        self._add(RUN, owner=before, to=node)
+        self._add(RUN, was=before, to=node)
 
     def _mmap(self, a: int, b: int, c: int, d: int, result: int) -> None:
         start, end = result, result + page_up(b)
@@ -186,7 +186,7 @@ class StepWriter:
             self._clear_leftovers(self.slots.row_of_table.get(table))
         self._flush(start, end)
         for table in freed:
-            self._add(FREE, self.slots.row_of_table.get(table, -1), other=table)
+            self._add(FREE, self.slots.row_of_table.get(table, -1), number=table)
         self.set_vma(start, end, UNKNOWN_VMA)
 
     def _clear_leftovers(self, row: int | None) -> None:
@@ -243,7 +243,7 @@ class StepWriter:
     def _flush(self, start: int, end: int) -> None:
         if self._last[0] != self._at or self._last[1] not in (CLEAR, UPDATE, MOVE, RANGE):
             return
-        self._add(FLUSH, other=len(self.live))
+        self._add(FLUSH, number=len(self.live))
         self.live.append(self._live_now())
         self.single.append(start >> REGION_SHIFT == (end - 1) >> REGION_SHIFT)
 
@@ -269,10 +269,10 @@ class StepWriter:
         for region, lo, hi in self.slots.regions(start, end):
             row, slot = self.slots.row(region), self.slots.entry(region)
             if slot < 0:
-                self._add(SET, row, lo, hi, other=vma_id)
+                self._add(SET, row, lo, hi, number=vma_id)
             elif hi - lo == 512:
                 self._huge[row, slot] = vma_id
-                self._add(SET, row, slot, slot + 1, other=vma_id)
+                self._add(SET, row, slot, slot + 1, number=vma_id)
 
     def _move_small(self, start: int, end: int, shift: int, owner: int) -> None:
         """MOVE where both ends are 4 KiB entries of tables the trace touches, CLEAR elsewhere."""
@@ -294,11 +294,12 @@ class StepWriter:
             self._add(CLEAR, row, at, hi, owner)
 
     def _add(
-        self, kind: int, row: int = 0, lo: int = 0, hi: int = 0, owner: int = 0, other: int = 0, to: int = 0
+        self, kind: int, row: int = 0, lo: int = 0, hi: int = 0, was: int = 0, number: int = 0, to: int = 0
     ) -> None:
+        """Write a step; operands as in Steps."""
         if lo == hi and kind not in (FREE, FLUSH, RUN):
             return
-        self.steps.extend((self._at, kind, row, lo, hi, owner, other, to, self._node, self._call))
+        self.steps.extend((self._at, kind, row, lo, hi, was, number, to, self._node, self._call))
         self._last = self._at, kind
 
 

@@ -1,6 +1,7 @@
 """Is the dumped page table a tree, where it says it is, and complete?"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from ...core.snapshot import (
     Topology,
     Tree,
 )
+from ..completeness import beyond, explained
 from .finding import NOTE, PARTIAL, Finding, finding
 
 
@@ -171,12 +173,27 @@ def check_facts(snapshot: Snapshot) -> Iterator[Finding]:
         reason = "the process changed its page tables while they were read"
         yield finding("dump: quiet", 1, not quiescence["quiet"], reason, PARTIAL)
     if completeness := facts.get("completeness"):
-        reason = f"table pages differ from the kernel's count: {completeness['explanation']}"
-        yield finding(
-            "dump: complete", completeness["tables"], not completeness["explained"], reason, PARTIAL
-        )
+        known, why = judged(snapshot.guest, completeness)
+        reason = f"table pages differ from the kernel's count: {why}"
+        yield finding("dump: complete", completeness["tables"], not known, reason, PARTIAL)
     if verify := facts.get("verify"):
         reason = "pages differ from /proc/PID/pagemap"
         yield finding("dump: pagemap agrees", verify["checked"], verify["mismatched"], reason)
         reason = "pages are hidden by pagemap ([vvar] and other VM_PFNMAP areas)"
         yield finding("dump: pagemap shows", verify["checked"], verify["hidden"], reason, NOTE)
+
+
+def judged(tree: Tree, completeness: Mapping[str, Any]) -> tuple[bool, str]:
+    """(explained, why not), from the kernel's count; where that is unknown, as the dumper recorded it.
+
+    A dumper that took P4D tables to be counted says wrong of every process on five levels.
+    """
+    counted = completeness["counted_by_kernel"]
+    if counted is None:
+        return completeness["explained"], completeness["explanation"]
+    difference = beyond(tree, counted)
+    if completeness["explained"]:
+        why = f"by {difference}, which tables in reserve for huge pages do not explain"
+    else:
+        why = completeness["explanation"]
+    return explained(difference, completeness["huge_leaves"]), why

@@ -19,6 +19,7 @@ from ...core.snapshot import ENTRIES_PER_TABLE, INFERRED, UNKNOWN_NODE, Snapshot
 from ...formats.maps import parse_maps
 from ...formats.snapshot_file import now, write_snapshot
 from ...formats.tables_file import enclosing_tables
+from ..completeness import completeness
 from .pagemap_scan import Range, present_ranges
 from .process import check_process, five_levels, identity, signature
 from .topology import read_topology
@@ -106,7 +107,7 @@ def dump_pagemap(pid: int, directory: Path, extra: Mapping[str, Any] | None = No
         "duration_s": time.monotonic() - begun,
         "method": "pagemap",
         "quiescence": {"before": before, "after": after, "quiet": before == after},
-        "completeness": completeness(tree, leaves, after["pgtables_bytes"]),
+        "completeness": completeness(tree, len(leaves.huge), after["pgtables_bytes"]),
         "page_type": "unknown: table pages were not read",
         "node_source": source,
         **(extra or {}),
@@ -209,22 +210,6 @@ def infer_tree(leaves: Leaves, levels: int, directory: Path) -> Tree:
         flags=np.full(len(base), INFERRED, np.uint8),
         levels=levels,
     )
-
-
-def completeness(tree: Tree, leaves: Leaves, pgtables_bytes: int) -> dict[str, Any]:
-    counted = pgtables_bytes // 4096
-    difference = counted - (len(tree) - 1)
-    explained = 0 <= difference <= len(leaves.huge)
-    return {
-        "tables": len(tree),
-        "counted_by_kernel": counted,
-        "huge_leaves": len(leaves.huge),
-        "difference": difference,
-        "explained": explained,
-        "explanation": "as many tables as the leaves need, and those deposited for huge pages"
-        if explained
-        else "pagemap does not show tables that map nothing",
-    }
 
 
 def frames_visible() -> bool:

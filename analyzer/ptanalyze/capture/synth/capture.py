@@ -10,6 +10,7 @@ import numpy as np
 
 from ...core.errors import UsageError
 from ...core.progress import Progress
+from ...core.sizes import show_size
 from ...core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ...core.version import __version__
 from ...formats.atomic import atomic_write
@@ -23,7 +24,7 @@ from ...formats.vm_file import HostDump, Root, Slot, Vcpu, write_vm
 from ...kernels.synth import ADDRESS, Radix, Space
 from .frames import Frames, growth
 from .layout import Layout
-from .parameters import Parameters, show_size
+from .parameters import Parameters
 from .plan import Plan
 from .plan import plan as plan_of
 from .process import Process

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...core.errors import UsageError
+from ...core.sizes import show_size
 from ...kernels.synth import FIRST_TOUCH, INTERLEAVE
-from .parameters import refused, show_size
+from .parameters import refused
 from .plan import RANGE, Plan
 
 BLOCK = 512  # frames of a pageblock

@@ -1,13 +1,11 @@
 """What a synthetic capture is made from, as a user says it; plan.py makes numbers of it."""
 
-import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...core.errors import UsageError
+from ...core.sizes import parse_size, show_size
 
-UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT])(?:i?B)?", re.IGNORECASE)
 PAGE = 4096
 LEAST, MOST = 2 << 20, 4 << 40
 GUESTS = ("native", "visible", "oblivious")
@@ -56,20 +54,12 @@ class Parameters:
         return asdict(self)
 
 
-def parse_size(text: str, option: str = "--size") -> int:
+def whole_pages(text: str, option: str = "--size") -> int:
     """Bytes of "64M", "16G", "1.5T": whole 4 KiB pages. UsageError for anything else."""
-    match = SIZE.fullmatch(text.strip())
-    size = float(match[1]) * UNITS[match[2].upper()] if match else 0
-    if not match or size % PAGE or not size:
+    size = parse_size(text)
+    if not size or size % PAGE:
         raise UsageError(f"{option} {text}: give whole 4 KiB pages as in 64M, 16G or 1.5T")
     return int(size)
-
-
-def show_size(size: int) -> str:
-    for unit, one in reversed(UNITS.items()):
-        if size >= one:
-            return f"{size / one:.4g}{unit}"
-    return str(size)
 
 
 def check_ranges(asked: Parameters) -> None:

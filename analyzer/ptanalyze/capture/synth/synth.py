@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ...formats.capture import Capture, PathLike, load
-from .parameters import Parameters, parse_size, refused
+from .parameters import Parameters, refused, whole_pages
 
 
 def synth(directory: PathLike, size: int | str, *, trace: bool = True, **parameters: Any) -> Capture:
@@ -19,6 +19,6 @@ def synth(directory: PathLike, size: int | str, *, trace: bool = True, **paramet
     for name, value in parameters.items():
         if name not in known:
             raise refused(name, value, f"no such parameter; there are: {', '.join(known)}")
-    asked = Parameters(parse_size(size) if isinstance(size, str) else size, **parameters)
+    asked = Parameters(whole_pages(size) if isinstance(size, str) else size, **parameters)
     synthesize(asked, Path(directory), trace=trace)
     return load(directory)

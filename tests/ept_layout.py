@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.snapshot import Tree
+from ptanalyze.core.snapshot import Tree
 
 Entries = NDArray[np.uint64]
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What the BPF half and the user half of ptdump share. Numbers: every level counts from 1 (4 KiB entries). */
-#ifndef PTDUMP_H
-#define PTDUMP_H
+#ifndef SHARED_H
+#define SHARED_H
 
 #define PTD_ENTRIES 512
 #define PTD_USER_ENTRIES 256 /* of the root: the other half is the kernel's */

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* The loaded BPF object. */
+#ifndef PTDUMP_BPF_H
+#define PTDUMP_BPF_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "shared.h"
+
+struct ptdump_bpf;
+struct bpf {
+	struct ptdump_bpf *object;
+	struct ptd_walk *walk;
+	const struct ptd_page *pages;
+	const struct ptd_table *tables;
+	int walk_program;
+	bool rcu;
+};
+void bpf_open(struct bpf *bpf, bool kvm);
+void bpf_call(int program, const char *what);
+void bpf_kvm(struct bpf *bpf, const char *program, uint64_t at);
+const struct ptd_mm *bpf_locate(struct bpf *bpf, int pagemap, int memfd);
+int bpf_peek(struct bpf *bpf, uint64_t address, uint64_t *value);
+const struct ptd_page *bpf_peek_page(struct bpf *bpf, uint64_t address);
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/* What the command line asks for. */
+#ifndef OPTIONS_H
+#define OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct options {
+	bool vm; /* dump the VM of this VMM, not its own address space */
+	int vm_file; /* --vm: descriptor of the VM meant, -1 any */
+	pid_t pid;
+	const char *directory;
+	bool stop, verify, quiet, json_progress;
+	unsigned retries;
+	size_t memory; /* bytes of tables collected before they go to the disk */
+};
+
+#endif

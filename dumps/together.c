@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* What must be read together, for `process` and for `vm`, and the word at the end. */
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+#include "output.h"
+#include "together.h"
+
+static const char *check_types(struct tables *tables, const struct kernel *kernel)
+{
+	if (kernel->typed)
+		return "levels 1 and 2 checked as they were read (page_type)";
+	if (access("/proc/kpageflags", R_OK))
+		return "unknown: no page type in this kernel's BTF, no /proc/kpageflags";
+	tables_check_types(tables);
+	return "levels 1 and 2 checked after the walk (/proc/kpageflags)";
+}
+
+/* What must be read together, with the process held still if asked for. `verified`: NULL if not asked for. */
+void read_together(struct reader *reader, struct description *about, struct verified *verified)
+{
+	const struct options *options = reader->options;
+	struct tables *tables = &about->reading->tables;
+
+	clock_gettime(CLOCK_REALTIME, &about->started);
+	if (options->stop)
+		stop_process(&about->stop, reader->process);
+	about->retries = read_best(reader, about->reading);
+	if (!about->page_type)
+		about->page_type = check_types(tables, reader->kernel);
+	about->maps = process_read(reader->process, "maps", &about->maps_length);
+	if (verified)
+		verify_tables(verified, tables, reader->process);
+	if (!process_alive(reader->bpf, reader->process))
+		fail(EXIT_PARTIAL, "PID %d: ended while it was read; nothing was kept", reader->process->pid);
+	if (options->stop)
+		continue_process(&about->stop);
+}
+
+/* The end, when it is not for people; false: say it to them. */
+bool say_done(const struct description *about)
+{
+	const struct options *options = about->reader->options;
+
+	if (options->json_progress && !options->quiet)
+		printf("{\"event\": \"done\", \"tables\": %zu, \"seconds\": %.6f, \"quiet\": %s, \"retries\": %u}\n",
+		       about->reading->tables.count, about->reading->seconds, truth(about->reading->quiet),
+		       about->retries);
+	return options->quiet || options->json_progress;
+}

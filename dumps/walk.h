@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* Readings of tables, each between two looks at what moves when they change. */
+#ifndef WALK_H
+#define WALK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "bpf.h"
+#include "kernel.h"
+#include "options.h"
+#include "proc.h"
+#include "tables.h"
+
+struct signature {
+	unsigned count;
+	const char *name[12];
+	uint64_t value[12];
+};
+struct vm_view;
+struct reading {
+	struct tables tables;
+	struct signature before, after;
+	struct vm_view *vm; /* of a VM: its roots, slots and vCPUs */
+	bool quiet, pending; /* pending: a change was under way all the time */
+	double seconds;
+};
+struct reader {
+	struct bpf *bpf;
+	const struct kernel *kernel;
+	const struct process *process;
+	const struct options *options;
+	int file; /* for entries that do not fit in memory */
+	struct format format;
+	bool (*read)(struct reader *reader, struct reading *reading); /* false when the address space is gone */
+	struct vm *vm;
+};
+void sign(struct signature *signature, const char *name, uint64_t value);
+uint64_t signed_value(const struct signature *signature, const char *name);
+void walk_tree(struct reader *reader, struct reading *reading, uint64_t root, unsigned levels, size_t most);
+bool read_process(struct reader *reader, struct reading *reading);
+unsigned read_best(struct reader *reader, struct reading *readings);
+bool process_alive(struct bpf *bpf, const struct process *process);
+
+#endif

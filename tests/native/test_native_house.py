@@ -1,0 +1,65 @@
+"""Floors of the native parts: calls and includes between their files run in no circle."""
+
+import re
+import subprocess
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = ["dumps", "pintool"]
+WITHOUT_OBJECTS = {"chase", "pingpong", "pin_tool"}  # programs of one file; what `make native` does not build
+
+pytestmark = pytest.mark.native
+
+
+def sources(part):
+    found = {path for suffix in ("*.c", "*.cpp") for path in (ROOT / part).glob(suffix)}
+    return {path.stem: path for path in found if ".bpf" not in path.name}
+
+
+def symbols(part):
+    """{source: (symbols it defines, symbols it needs)}, of the objects that `make native` leaves."""
+    found = {}
+    for name in sources(part).keys() - WITHOUT_OBJECTS:
+        objects = sorted((ROOT / part / "build").glob(f"{name}.o")) or sorted(
+            (ROOT / part / "build").glob(f"{name}_api*.o")
+        )
+        assert objects, f"{part}/build has no object of {name}: run `make native`"
+        listed = subprocess.run(["nm", "-P", objects[0]], capture_output=True, text=True, check=True).stdout
+        kinds = [line.split()[:2] for line in listed.splitlines()]
+        found[name] = {n for n, kind in kinds if kind in "TDBR"}, {n for n, kind in kinds if kind == "U"}
+    return found
+
+
+def floors(part):
+    """{source: number of its floor, from the top}, as the Makefile says below "# Floors"."""
+    block = re.search(r"# Floors.*\n\w+ :?= ((?:.*\\\n)*.*)", (ROOT / part / "Makefile").read_text())[1]
+    rows = [re.sub(r"\.c\b", "", row).split() for row in block.replace("\\", "").splitlines()]
+    return {name: number for number, row in enumerate(rows) for name in row}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_file_calls_only_files_of_floors_below_its_own(part):
+    known, floor = symbols(part), floors(part)
+    calls = {a: {b for b in known if known[b][0] & needs} for a, (_, needs) in known.items()}
+    assert floor.keys() <= known.keys() and any(calls.values())
+    TopologicalSorter(calls).prepare()
+    assert not [(a, b) for a in floor for b in calls[a] if floor[b] <= floor[a]]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_includes_run_in_no_circle(part):
+    includes = {path.stem: set() for path in (ROOT / part).glob("*.h")}
+    for path in [*sources(part).values(), *(ROOT / part).glob("*.h")]:
+        quoted = set(re.findall(r'^#include "(\w+)\.h"', path.read_text(), re.MULTILINE))
+        includes.setdefault(path.stem, set()).update(quoted - {path.stem})
+    TopologicalSorter(includes).prepare()
+
+
+def test_flags_given_to_make_join_our_own():
+    command = ["make", "-n", "-B", "-C", ROOT / "dumps", "CC=cc", "CFLAGS=-O1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    compiled = [line.split() for line in done.stdout.splitlines() if line.startswith("cc ")]
+    assert compiled and all({"-O1", "-std=gnu11", "-Ibuild"} <= set(words) for words in compiled)

@@ -1,0 +1,45 @@
+"""A Trace written again as a trace.ptt."""
+
+import numpy as np
+
+from ptanalyze.core.trace import SLOT_BITS
+from ptanalyze.formats.trace_writer import trace_writer
+
+BATCH = 1 << 16
+
+
+def write_trace(path, trace):
+    """Write a Trace; reading it again gives the same chunks, events, touches and regions."""
+    with trace_writer(path, **trace.facts) as writer:
+        events = iter(trace.events)
+        event = next(events, None)
+        for batch in trace.batches(BATCH):
+            page = (trace.regions[batch.page >> SLOT_BITS] << np.uint64(SLOT_BITS)).astype(np.int64)
+            page |= batch.page & ((1 << SLOT_BITS) - 1)
+            start = int(trace.chunks["first"][batch.chunks.start])
+            for number in range(batch.chunks.start, batch.chunks.stop):
+                while event is not None and event["chunk"] <= number:
+                    write_event(writer, event)
+                    event = next(events, None)
+                write_chunk(writer, trace.chunks[number], page, batch, start)
+        while event is not None:
+            write_event(writer, event)
+            event = next(events, None)
+
+
+def write_chunk(writer, chunk, page, batch, start):
+    part = slice(int(chunk["first"]) - start, int(chunk["first"] + chunk["touches"]) - start)
+    writer.chunk(
+        page[part],
+        batch.write[part],
+        batch.count[part],
+        thread=chunk["thread"],
+        cpu=chunk["cpu"],
+        time=chunk["time"],
+        instructions=chunk["instructions"],
+    )
+
+
+def write_event(writer, event):
+    fields = (event[name] for name in ("kind", "a", "b", "c", "d", "result"))
+    writer.event(*fields, thread=event["thread"], cpu=event["cpu"], time=event["time"])

@@ -1,0 +1,34 @@
+"""Sizes as people write them, read and shown."""
+
+import pytest
+
+from ptanalyze.core.sizes import parse_size, show_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("4096", 4096),
+        ("64M", 64 << 20),
+        ("64MB", 64 << 20),
+        ("64 mib", 64 << 20),
+        ("1.5T", 3 << 39),
+        ("0", 0),
+    ],
+)
+def test_a_size_is_a_number_with_a_binary_unit_or_without_one(text, size):
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "M", "-1M", "64Q", "1e3", "1%", "0x10", "inf", "nan"])
+def test_any_other_text_is_no_size(text):
+    assert parse_size(text) is None
+
+
+def test_a_size_is_shown_in_its_largest_unit():
+    assert [show_size(size) for size in (12, 1536, 64 << 20, 3 << 39)] == ["12", "1.5K", "64M", "1.5T"]
+
+
+@pytest.mark.parametrize("size", [1 << 10, 10 << 20, 7 << 30, 4 << 40])
+def test_what_is_shown_is_read_again(size):
+    assert parse_size(show_size(size)) == size
