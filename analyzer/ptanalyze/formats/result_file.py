@@ -56,7 +56,7 @@ def read_rows(path: str | PathLike[str]) -> list[dict[str, Any]]:
         rows = readers.get(path.suffix, _json_rows)(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None
-    except ValueError as error:
+    except (ValueError, csv.Error) as error:
         why = f"{str(error)[:60]!r}"
         raise CaptureError(path, "contents", why, "no results of `ptanalyze whatif`") from None
     if not all(isinstance(row, dict) and "policy" in row and "params" in row for row in rows):
