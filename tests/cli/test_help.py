@@ -8,6 +8,7 @@ from inspect import cleandoc
 import click
 import pytest
 
+from every_command import EVERY
 from ptanalyze.capture.live import cacheline
 from ptanalyze.cli import COMMANDS, ENTRIES
 from ptanalyze.cli import ptanalyze as program
@@ -16,17 +17,6 @@ LONGEST = 45  # characters of a summary: fits 80 columns behind the longest name
 SAYS_ITS_DEFAULT = re.compile(r"\bDefault: .+\.$")
 
 
-def leaves(command=program, name=""):
-    """(name, command) of all commands and groups."""
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for child in command.list_commands(context):
-            of = command.get_command(context, child)
-            yield f"{name} {child}".strip(), of
-            yield from leaves(of, f"{name} {child}".strip())
-
-
-EVERY = dict(leaves())
 OPTIONS = {
     (name, one.opts[0]): one
     for name, command in {"": program, **EVERY}.items()

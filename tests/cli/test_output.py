@@ -9,26 +9,17 @@ import pandas
 import pytest
 
 import ptanalyze
+from every_command import EVERY, takes
 from one_line import is_one_line
 from ptanalyze.core.bundled import bundled
-from test_help import EVERY
 
 OWN_FILE = {"synth", "join", "calibrate", "topology measure", "topology latency"}  # -o is what they make
 CAPTURES = sorted(path.name for path in bundled("samples").iterdir() if path.is_dir())
-ALL = ("whatif", "-p", "mitosis", "-p", "linux")
 
 
-def options(command):
-    return {option for one in command.params for option in one.opts}
-
-
-def tables():
-    return [name for name, command in EVERY.items() if "--json" in options(command)]
-
-
-@pytest.mark.parametrize("name", tables())
+@pytest.mark.parametrize("name", [name for name, command in EVERY.items() if takes(command, "--json")])
 def test_whatever_prints_a_table_takes_all_forms_of_output(name):
-    assert {"--json", "--csv", "--plot", "-o"} <= options(EVERY[name])
+    assert all(takes(EVERY[name], option) for option in ("--json", "--csv", "--plot", "-o"))
     endings = next(one.metavar for one in EVERY[name].params if "-o" in one.opts)
     assert (endings == "FILE.{json,csv,parquet}") == (name not in OWN_FILE)
 
@@ -104,10 +95,10 @@ def sample_of(name):
 )
 def test_compare_finds_no_difference_between_the_api_and_a_file_of_the_command_line(pt, tmp_path, made):
     capture = made(pt, tmp_path)
-    table = ptanalyze.whatif(capture, ["mitosis", "linux"])
+    table = ptanalyze.whatif(capture, ["mitosis", "ideal"])
     for ending in ("json", "csv", "parquet"):
         path = tmp_path / f"file.{ending}"
-        assert pt("whatif", capture, "-p", "mitosis", "-p", "linux", "-o", path).code == 0
+        assert pt("whatif", capture, "-p", "mitosis", "-p", "ideal", "-o", path).code == 0
         compared = ptanalyze.compare(table, path)
         assert compared.attrs["exact"] and not len(compared), ending
         assert compared.attrs["alike"] > 40 * len(table)
