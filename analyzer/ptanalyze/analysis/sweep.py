@@ -7,7 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UsageError
-from ..policies import members, parameters, speaks_to
+from ..policies import has_parameter, members, parameters
 from .whatif import whatif
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ def _points(name: str, inner: Mapping[str, Sequence[Any]]) -> list[tuple[str, di
 
 
 def _has(name: str, key: str) -> bool:
-    plain = key.rpartition(".")[2]
-    return any(speaks_to(key, policy) and speaks_to(plain, policy) for policy in members(name))
+    return any(has_parameter(policy, key) for policy in members(name))
 
 
 def _all_used(inner: Mapping[str, Sequence[Any]], names: Sequence[str]) -> None:

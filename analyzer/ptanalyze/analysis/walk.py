@@ -56,7 +56,7 @@ class Leaf(NamedTuple):
 
 
 def explain(snapshot: Snapshot, address: int) -> Translation:
-    """What a cold walk reads for a virtual address: up to 4 or 5 entries native, 24 or 35 in two dimensions."""
+    """What a cold walk reads for a virtual address: up to 4 or 5 entries, 24 or 35 in two dimensions."""
     top = 1 << (PAGE_BITS + 9 * snapshot.guest.levels)
     if not 0 <= address < top:
         raise UsageError(

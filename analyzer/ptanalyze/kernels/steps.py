@@ -81,7 +81,9 @@ class Rows(NamedTuple):
     leaf: np.ndarray
 
 
-view = register_jitable  # of a step's number in hooks, of an index array in Python
+# Of a step's number in hooks, of an index array in Python. LLVM inlines them; inline="always" would have Numba
+# 0.68 do it, which then miscompiles hydra's on_step: test_golden.py sees it.
+view = register_jitable
 
 
 @view

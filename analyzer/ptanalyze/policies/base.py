@@ -176,12 +176,6 @@ def parameters(policy: Policy) -> list[tuple[str, Any, str, str]]:
     return [(f.name, f.default, *_meta(f)) for f in msgspec.structs.fields(policy.params)]
 
 
-def speaks_to(key: str, policy: Policy) -> bool:
-    """Whether the setting KEY is a parameter of the policy's, or POLICY.KEY names the policy."""
-    owner, dot, plain = key.rpartition(".")
-    return policy.name == owner if dot else plain in {name for name, *_ in parameters(policy)}
-
-
 def describe(field: FieldInfo) -> str:
     allowed, doc = _meta(field)
     return f"{doc}; allowed: {allowed}" if allowed else doc
