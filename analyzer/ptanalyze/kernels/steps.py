@@ -81,8 +81,8 @@ class Rows(NamedTuple):
     leaf: np.ndarray
 
 
-# Of a step's number in hooks, of an index array in Python. LLVM inlines them; inline="always" would have Numba
-# 0.68 do it, which then miscompiles hydra's on_step: test_golden.py sees it.
+# Of the number of a step in hooks, of an index array in Python. LLVM inlines them; with inline="always" Numba
+# 0.68 miscompiles hydra.s on_step, which test_golden.py sees.
 view = register_jitable
 
 
