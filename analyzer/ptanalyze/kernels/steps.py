@@ -82,7 +82,7 @@ class Rows(NamedTuple):
 
 
 # Of the number of a step in hooks, of an index array in Python. LLVM inlines them; with inline="always" Numba
-# 0.68 miscompiles hydra.s on_step, which test_golden.py sees.
+# 0.68 miscompiles hydra's on_step, which test_golden.py sees.
 view = register_jitable
 
 
