@@ -14,7 +14,8 @@ on_walk(state, tables, leaf, row, slot, node, fault, counters) -> node
     copies (kernels.replay.CallCounters), and says which node serves the read of the leaf entry. Inlined: keep
     the common way short and call the rest.
 on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
-    The memory manager takes one of kernels.steps' steps; mapped.changed[step] says what changed. Not inlined.
+    The memory manager takes one of kernels.steps' steps; mapped.changed[step] says how many entries changed,
+    slot_range, move_target, freed_table, ... of kernels.steps which. Not inlined.
 
 The host's, HostHooks:
 
