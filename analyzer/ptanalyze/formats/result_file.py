@@ -6,6 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from ..core.decode import Undecodable, plain_json
 from ..core.errors import CaptureError, UsageError
 from ..cost.result import Result, frame
 from .atomic import atomic_write
@@ -42,9 +43,13 @@ def read_rows(path: str | PathLike[str]) -> list[dict[str, Any]]:
 
             flat: list[dict[str, Any]] = pandas.read_parquet(path).to_dict("records")
             return flat
-        whole = json.loads(path.read_text("utf-8"))
+        whole = plain_json(path.read_bytes())
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None
+    except Undecodable as error:
+        raise CaptureError(
+            path, error.field, error.value, f"no results of `ptanalyze whatif`: {error.why}"
+        ) from None
     except ValueError as error:
         raise CaptureError(
             path, "contents", f"{str(error)[:60]!r}", "no results of `ptanalyze whatif`"
