@@ -43,6 +43,7 @@ class Bench:
         capture: Capture,
         policies: Sequence[str | Design],
         machine: str | Machine = "vmitosis-cascade-lake",
+        /,
         **how: Unpack[Options],
     ) -> dict[str, Result]:
         """{policy: Result} of whatif on a Capture; policies  names, or (name, {parameter: value}).
@@ -55,8 +56,10 @@ class Bench:
         if isinstance(machine, str):
             machine = load_machine(machine).resized(len(capture.snapshot.topology))
         trace = capture.trace if capture.has_trace else None
-        setup = Setup.of(machine=machine, **how)
-        results = replay_snapshot(capture.snapshot, trace, asked, setup, cache_dir=capture.cache)
+        options: Options = {**how, "machine": machine}
+        results = replay_snapshot(
+            capture.snapshot, trace, asked, Setup.of(**options), cache_dir=capture.cache
+        )
         names = [result.policy for result in results]
         return {
             result.policy if names.count(result.policy) == 1 else labelled(result, asked): result
