@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from .hooks import called_hook, kernel
 from .steps import (
     BALANCING,
     CLEAR,
@@ -41,7 +41,7 @@ class Mapped(NamedTuple):
     pending: np.ndarray
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def mark_faults(page, slot, rows, parent, steps, mapped, first, step, fault):
     """Mark the demand faults among walks first, first + 1, ... and carry out the steps due before them.
 
@@ -66,7 +66,7 @@ def mark_faults(page, slot, rows, parent, steps, mapped, first, step, fault):
     return step
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@called_hook
 def _make(table, parent, exists):
     """Make `table` and its missing ancestors; returns how many were missing."""
     made = 0
@@ -77,7 +77,7 @@ def _make(table, parent, exists):
     return made
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def carry_out(step, rows, parent, steps, mapped):
     kind, row, lo, hi = steps.kind[step], steps.row[step], steps.lo[step], steps.hi[step]
     by = np.int64(steps.call[step] == BALANCING)
@@ -107,7 +107,7 @@ def carry_out(step, rows, parent, steps, mapped):
         mapped.changed[step] = 1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@called_hook
 def _move(step, rows, parent, steps, mapped):
     row, target, lo = steps.row[step], steps.other[step], steps.lo[step]
     changed = 0

@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from .hooks import hook
 
 SET = 0  # slots lo..hi of `row` now belong to VMA `other` (0: to none that is known)
 CLEAR = 1  # their valid entries are cleared: munmap, madvise, what an mmap lands on
@@ -73,7 +74,7 @@ class Rows(NamedTuple):
     leaf: np.ndarray
 
 
-@njit(inline="always")
+@hook
 def word_mask(lo, hi, word):
     """uint64: the bits of slots lo..hi that fall into 64-bit word number `word` of a row."""
     first = max(lo - 64 * word, 0)
@@ -83,7 +84,7 @@ def word_mask(lo, hi, word):
     return (~np.uint64(0) >> np.uint64(64 - (last - first))) << np.uint64(first)
 
 
-@njit(inline="always")
+@hook
 def popcount(x):
     """Number of set bits of a uint64."""
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))

@@ -8,8 +8,8 @@ entry, and so on up to the root.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from ..kernels.hooks import kernel
 from ..kernels.replay import FAULT, IPI, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW, grow
 from ..kernels.steps import CLEAR, DATA, FLUSH, FREE, HOST_DATA, MOVE, TABLE_DATA, UPDATE
 from .base import GuestHooks, HostHooks, called_hook, hook
@@ -212,7 +212,7 @@ def on_host_step(state, tables, rows, steps, mapped, counters, step):
     put_right(state, tables, table, node, counters.host_events)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def add_up(tables, first, last, exists, home, count, at_once, moved, written):
     """Count the tables that each one of first..last-1 points to, children first; `at_once`: put them right.
 
