@@ -16,6 +16,8 @@ from ptanalyze.formats.trace_frames import FRAME_DTYPE, HEADER_BYTES, HEADER_DTY
 from ptanalyze.formats.trace_writer import trace_writer, write_trace
 from ptanalyze.kernels import decode
 
+pytestmark = pytest.mark.twin
+
 PAGES = st.one_of(
     st.integers(0, 12),
     st.integers(1 << 20, (1 << 20) + 3000),
