@@ -9,6 +9,7 @@ import pytest
 import ptanalyze
 from ptanalyze.cli import ptanalyze as program
 from ptanalyze.formats.json_text import SCHEMA
+from vm_samples import unpack
 
 MANUAL = Path(ptanalyze.__file__).parents[1] / "docs" / "reference" / "json.md"
 VM = "VM"  # stands for a copy of the bundled capture of a VM
@@ -35,6 +36,8 @@ EXAMPLES = {
     "validate": ["--paper", "vmitosis", "--row", "table 4"],
     "policies": [],
     "machines": [],
+    "synth": ["-o", "made", "--size", "16M", "--accesses", 1000],
+    "join": ["pair/host", "pair/guest", "-o", "joined"],
 }
 ELSEWHERE = {  # what measures the machine, and who tests its JSON
     "topology measure": "tests/native/test_pingpong.py",
@@ -68,6 +71,8 @@ def example(pt, vm_sample, tmp_path, monkeypatch):
     (tmp_path / "local.csv").write_text(COUNTERS)
     (tmp_path / "matrix.csv").write_text(MATRIX)
     monkeypatch.chdir(tmp_path)
+
+    unpack("visible-bound", tmp_path).rename(tmp_path / "pair")
 
     def call(name, *more):
         arguments = [str(one).replace(VM, str(vm_sample)) for one in EXAMPLES[name]]

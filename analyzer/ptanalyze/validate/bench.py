@@ -5,9 +5,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar
 
-from ..analysis.setup import Options, Setup
+from ..analysis.setup import Setup
 from ..analysis.whatif import replay_snapshot
 from ..capture.synth.capture import synthesize
 from ..capture.synth.parameters import Parameters
@@ -49,7 +49,7 @@ class Bench:
         """{policy: Result} of whatif on a Capture; policies  names, or (name, {parameter: value}).
 
         machine  a Machine, or the name of one, which then gets as many nodes as the capture has
-        how      the rest of a Setup
+        how      keyword arguments of Setup.of
         A policy that is asked for more than once is "name key=value".
         """
         asked: list[Design] = [(one, {}) if isinstance(one, str) else one for one in policies]
