@@ -71,7 +71,10 @@ def test_what_is_zero_under_every_policy_is_left_out(pt, sample):
 MATRIX = Matrix(
     ["linux", "vmitosis-replicate", "ptemagnet+hydra"],
     {
-        "Time": [Quantity("walk cycles", [123_456_789, 98_765_432, None]), Quantity("speed-up", [1, 1.0523, None], "ratio")],
+        "Time": [
+            Quantity("walk cycles", [123_456_789, 98_765_432, None]),
+            Quantity("speed-up", [1, 1.0523, None], "ratio"),
+        ],
         "Locality": [Quantity("leaf LL, %", [0.25, 1.0, 0.3333], "share")],
     },
 )  # fmt: skip

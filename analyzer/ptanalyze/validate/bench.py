@@ -5,9 +5,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
-from ..analysis.setup import Setup
+from ..analysis.setup import Options, Setup
 from ..analysis.whatif import replay_snapshot
 from ..capture.synth.capture import synthesize
 from ..capture.synth.parameters import Parameters
