@@ -7,6 +7,7 @@ import shutil
 
 import pandas
 import pytest
+from test_help import EVERY
 
 import ptanalyze
 from every_command import EVERY, takes

@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from numba import config, njit
 from numba.core.dispatcher import Dispatcher
 
 from ptanalyze.kernels.code_cache import CodeCache, keep_compiled
-from ptanalyze.kernels.replay import replay_for
+from ptanalyze.kernels.replay import grow, replay_for
 from ptanalyze.policies import plan_for, policies
 
 HOOKS = """
@@ -146,7 +148,21 @@ def test_every_policys_loop_can_be_kept(name):
     plan = plan_for(name, {"node": 1} if name == "bind" else {})
     loop = replay_for(plan.guest[0].hooks, plan.host[0].hooks)
     if isinstance(loop, Dispatcher):
-        assert isinstance(loop._cache, CodeCache)
+        assert isinstance(loop._cache, CodeCache) and loop._cache.text
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="about what is compiled")
+def test_what_only_compiled_code_can_call_says_so_and_does_not_end_the_process():
+    grown = np.zeros(2, np.int64)
+    grow_in_loop(grown)
+    assert grown.tolist() == [3, 3]
+    with pytest.raises(TypeError, match="grow: only compiled code can call it"):
+        grow(grown, 1)
+
+
+@njit
+def grow_in_loop(pages):
+    grow(pages, 3)
 
 
 def test_functions_that_are_not_compiled_stay_as_they_are():

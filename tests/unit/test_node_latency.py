@@ -152,7 +152,7 @@ RECORD = {
             {"contended_ns": [[120.0, 100.0], [300.0, 120.0]]},
             "contended, node 0 to 2 = 100 ns: faster than idle",
         ),
-        ({"more": 1}, "not a ptanalyze-node-latency file"),
+        ({"more": 1}, "more: no such field"),
     ],
 )
 def test_a_wrong_record_is_refused_by_name(file, change, why):

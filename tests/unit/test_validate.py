@@ -192,8 +192,8 @@ def test_a_paper_and_a_row_that_are_not_there_are_refused():
 @pytest.mark.parametrize(("text", "why"), [
     ("paper = 1", "Expected `str`"),
     ("paper = ", "Invalid value"),
-    ('paper = "P"\ntitle = "T"\ncitation = "C"\nmore = 1', "unknown field `more`"),
-    ('paper = "P"\ntitle = "T"\ncitation = "C"\nfigure = [{name = "a"}]', "missing required field"),
+    ('paper = "P"\ntitle = "T"\ncitation = "C"\nmore = 1', "more: no such field"),
+    ('paper = "P"\ntitle = "T"\ncitation = "C"\nfigure = [{name = "a"}]', r"figure\[0\].where: missing"),
 ])  # fmt: skip
 def test_a_broken_file_of_figures_is_one_line_that_names_it(tmp_path, monkeypatch, text, why):
     with_file(tmp_path, monkeypatch, text)

@@ -17,6 +17,8 @@ from ptanalyze.formats.snapshot_file import read_snapshot, write_snapshot
 from replay_cases import HEAP, cases
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 
+pytestmark = pytest.mark.twin
+
 COSTS = load_costs(load_machine("sapphire-rapids"))
 PAGES = [HEAP + k * PAGE for k in range(40)]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ..core.errors import UsageError
 from ..formats.capture import CaptureLike
-from ..policies import Policy, members, parameters, speaks_to
+from ..policies import Policy, has_parameter, members, parameters
 from .answers import sweep_frame
 from .asked_policies import Several
 from .opened import opened
@@ -108,8 +108,7 @@ def _points(
 
 
 def _has(name: str | Policy, key: str) -> bool:
-    plain = key.rpartition(".")[2]
-    return any(speaks_to(key, policy) and speaks_to(plain, policy) for policy in members(name))
+    return any(has_parameter(policy, key) for policy in members(name))
 
 
 def _all_used(inner: Mapping[str, Sequence[Any]], names: Sequence[str | Policy]) -> None:

@@ -3,6 +3,10 @@
 Exit codes: 0 all well, 1 a capture failed a check, 2 wrong usage or input, 3 the data is only partial.
 """
 
+from typing import Final
+
+NO_VALUE: Final = object()  # of a field that is not there
+
 
 class PtanalyzeError(Exception):
     """One line: where, what, and the way out. Printed without a traceback."""
@@ -20,10 +24,15 @@ class CaptureError(PtanalyzeError):
     exit_code = 1
 
     def __init__(self, file: object, field: str, value: object, why: str) -> None:
-        super().__init__(f"{file}: {field} = {value}: {why}")
+        super().__init__(f"{file}: {said(field, value, why)}")
 
 
 class PartialDataError(PtanalyzeError):
     """The data was read, but part of it is missing, e.g. the process ended while it was dumped (exit 3)."""
 
     exit_code = 3
+
+
+def said(field: str, value: object, why: str) -> str:
+    """ "field = value: why", or "field: why" where there is no value."""
+    return f"{field}: {why}" if value is NO_VALUE else f"{field} = {value}: {why}"

@@ -1,7 +1,6 @@
 """The machine walks are replayed on: nodes, TLBs, page-walk caches, data caches, latencies."""
 
-import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, dataclass_transform
@@ -10,6 +9,7 @@ import msgspec
 import numpy as np
 
 from .bundled import bundled
+from .decode import Undecodable, plain_toml, struct_of
 from .errors import UsageError
 from .interval import Interval
 
@@ -183,7 +183,7 @@ class Costs(Strict):
 def load_machine(name_or_path: str | PathLike[str]) -> Machine:
     """Machine from models/machines/NAME.toml or from a file. UsageError names file, field and value."""
     path = _find("machines", name_or_path)
-    machine = _decode(path, Machine)
+    machine = _struct(path, _plain(path), Machine)
     for field, value, why in _machine_faults(machine):
         raise UsageError(f"{path}: {field} = {value}: {why}")
     return machine
@@ -192,7 +192,7 @@ def load_machine(name_or_path: str | PathLike[str]) -> Machine:
 def load_costs(machine: Machine, path: str | PathLike[str] | None = None) -> Costs:
     """Costs that a Machine names, or from the file `path`. UsageError names file, field and value."""
     file = _find("costs", path or machine.costs)
-    costs = _decode(file, Costs, _with_middles)
+    costs = _struct(file, _with_middles(_plain(file)), Costs)
     for field, value, why in _cost_faults(costs):
         raise UsageError(f"{file}: {field} = {value}: {why}")
     return costs
@@ -229,38 +229,20 @@ def _half_way(ends: dict[str, Any]) -> float:
         return 0.0  # what is wrong with the ends is said where they are checked
 
 
-def _decode(
-    path: Path, kind: type[Read], complete: Callable[[dict[str, Any]], dict[str, Any]] = dict
-) -> Read:
+def _plain(path: Path) -> dict[str, Any]:
     try:
-        raw = complete(tomllib.loads(path.read_text("utf-8")))
+        return plain_toml(path.read_bytes())
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not a TOML file: {error}") from None
+    except Undecodable as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _struct(path: Path, plain: dict[str, Any], kind: type[Read]) -> Read:
     try:
-        return msgspec.convert(raw, kind)
-    except msgspec.ValidationError as error:
-        why, _, where = str(error).partition(" - at `")
-        field = where.rstrip("`").removeprefix("$").lstrip(".")
-        raise UsageError(f"{path}: {_with_value(raw, field, why)}") from None
-
-
-def _with_value(raw: dict[str, Any], field: str, why: str) -> str:
-    """field = value: why; an unknown key is itself the field."""
-    if "unknown field `" in why:
-        key = why.partition("unknown field `")[2].rstrip("`")
-        return f"{field + '.' if field else ''}{key}: no such field"
-    if "missing required field `" in why:
-        key = why.partition("missing required field `")[2].rstrip("`")
-        return f"{field + '.' if field else ''}{key}: missing"
-    value: Any = raw
-    for step in field.replace("[", ".").replace("]", "").split("."):
-        try:
-            value = value[int(step)] if isinstance(value, list) else value[step]
-        except (KeyError, ValueError, IndexError, TypeError):
-            return f"{field}: {why}"
-    return f"{field} = {value!r}: {why}"
+        return struct_of(plain, kind)
+    except Undecodable as error:
+        raise UsageError(f"{path}: {error}") from None
 
 
 def _machine_faults(machine: Machine) -> Iterator[Fault]:

@@ -1,11 +1,12 @@
 """Calibration files: TOML with fixed fields, written by `ptanalyze calibrate`, read strictly."""
 
-import tomllib
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from ..core.decode import Undecodable, plain_toml, struct_of
 from ..core.errors import CaptureError, UsageError
 from ..core.interval import Interval
 from ..cost.calibration import Calibration
@@ -35,20 +36,18 @@ def write_calibration(path: str | PathLike[str], calibration: Calibration) -> No
 
 def read_calibration(path: str | PathLike[str]) -> Calibration:
     """Calibration of a file; CaptureError names file, field and value of what is wrong with it."""
-    content = Path(path).read_bytes()
     try:
-        raw = tomllib.loads(content.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CaptureError(path, "contents", content[:30], f"not a TOML file: {error}") from None
+        return _checked(path, plain_toml(Path(path).read_bytes()))
+    except Undecodable as error:
+        raise error.of(path) from None
+
+
+def _checked(path: str | PathLike[str], raw: dict[str, Any]) -> Calibration:
     if raw.get("format") != FORMAT:
         raise CaptureError(path, "format", raw.get("format"), f"expected {FORMAT}")
     if raw.get("version") != VERSION:
         raise CaptureError(path, "version", raw.get("version"), f"this release reads version {VERSION}")
-    try:
-        record = msgspec.convert(raw, Record)
-    except msgspec.ValidationError as error:
-        why, _, where = str(error).partition(" - at `")
-        raise CaptureError(path, where.rstrip("`").removeprefix("$.") or "fields", "wrong", why) from None
+    record = struct_of(raw, Record)
     _check(path, record)
     return Calibration(**{field: getattr(record, field) for field in Calibration.__struct_fields__})
 

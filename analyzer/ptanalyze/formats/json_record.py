@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from ..core.decode import Undecodable, json_struct, plain_json
 from ..core.errors import CaptureError
 from .atomic import atomic_write
 
@@ -21,7 +22,6 @@ class Versioned(Protocol):
 
 
 Record = TypeVar("Record", bound=Versioned)
-Struct = TypeVar("Struct")
 
 
 def decode_record(
@@ -31,7 +31,10 @@ def decode_record(
 
     CaptureError names file, field and value where the text is no such record, foreign, or of another version.
     """
-    record = decode(path, "contents", text, kind, form)
+    try:
+        record = json_struct(text, kind, form)
+    except Undecodable as error:
+        raise error.of(path) from None
     if record.format != form:
         raise CaptureError(path, "format", record.format, f"expected {form}")
     if record.version != version:
@@ -41,16 +44,14 @@ def decode_record(
 
 def decode_facts(path: Path, facts: msgspec.Raw, kind: type[msgspec.Struct], form: str) -> dict[str, Any]:
     """The facts of a record as they are written; CaptureError where they do not fit the struct `kind`."""
-    decode(path, "facts", bytes(facts), kind, form)
-    plain: dict[str, Any] = msgspec.json.decode(facts)
-    return plain
-
-
-def decode(path: str | PathLike[str], field: str, text: bytes, kind: type[Struct], form: str) -> Struct:
+    text = bytes(facts)
     try:
-        return msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CaptureError(path, field, text[:30], f"not a {form} file: {error}") from None
+        json_struct(text, kind, form)
+        plain: dict[str, Any] = plain_json(text, form)
+    except Undecodable as error:
+        field = "facts" if error.field == "contents" else f"facts.{error.field}"
+        raise CaptureError(path, field, error.value, error.why) from None
+    return plain
 
 
 def write_record(path: str | PathLike[str], record: msgspec.Struct) -> None:

@@ -5,12 +5,12 @@ passed over. perf scales what it could not count all the time and says what perc
 the time it did count. Fields as in perf-stat(1), CSV FORMAT and JSON FORMAT.
 """
 
-import json
 import re
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 
+from ..core.decode import Undecodable, plain_json
 from ..core.errors import CaptureError
 
 Lines = list[tuple[int, str]]  # line numbers from 1, and their text
@@ -187,8 +187,8 @@ def _json(path: Path, lines: Lines) -> tuple[list[Counter], Said]:
     extra: Said = {}
     for at, line in lines:
         try:
-            cell = json.loads(line)
-        except (ValueError, RecursionError):
+            cell = plain_json(line.encode())
+        except Undecodable:
             raise CaptureError(path, f"line {at}", repr(line[:30]), "not a line of JSON") from None
         if not isinstance(cell, dict) or not cell.get("event") or "counter-value" not in cell:
             continue

@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.decode import Undecodable, plain_json
 from ..core.errors import CaptureError, UsageError
 from .atomic import atomic_write
 from .json_text import SCHEMA, record
@@ -56,6 +57,10 @@ def read_rows(path: str | PathLike[str]) -> list[dict[str, Any]]:
         rows = readers.get(path.suffix, _json_rows)(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None
+    except Undecodable as error:
+        raise CaptureError(
+            path, error.field, error.value, f"no results of `ptanalyze whatif`: {error.why}"
+        ) from None
     except (ValueError, csv.Error) as error:
         why = f"{str(error)[:60]!r}"
         raise CaptureError(path, "contents", why, "no results of `ptanalyze whatif`") from None
@@ -86,7 +91,7 @@ def _number(value: str | None) -> float | None:
 
 
 def _json_rows(path: Path) -> list[dict[str, Any]]:
-    whole = json.loads(path.read_text("utf-8"))
+    whole = plain_json(path.read_bytes())
     if not isinstance(whole, dict) or whole.get("what") != WHAT or not isinstance(whole.get("result"), list):
         raise CaptureError(path, "what", _shown(whole), "expected what `ptanalyze whatif --json` prints")
     if whole.get("schema") != SCHEMA:

@@ -21,14 +21,16 @@ from . import (
     vmitosis_replicate,
     wasp,
 )
-from .base import Policy, parameters, speaks_to
+from .base import Policy, parameters
 from .combine import Plan, plan
+from .settings import Setting, has_parameter, share_out, speaks_to
 
 __all__ = [
     "POLICIES",
     "Plan",
     "Policy",
     "find",
+    "has_parameter",
     "members",
     "parameters",
     "plan_for",
@@ -89,30 +91,18 @@ def members(name: str | Policy) -> list[Policy]:
     return sorted(found, key=lambda policy: (policy.reshape is None, rank[policy.name]))
 
 
-def share_settings(
-    names: Sequence[str | Policy], settings: Iterable[tuple[str, Any]]
-) -> list[dict[str, Any]]:
-    """[{key: value}] for each name: KEY goes to every policy that has it, POLICY.KEY to that policy.
+def share_settings(names: Sequence[str | Policy], settings: Iterable[Setting]) -> list[dict[str, Any]]:
+    """[{key: value}] for each name, as plan_for takes them: KEY goes to every policy that has it.
 
-    settings  [(key, value)]. UsageError for one that no policy asked for has.
+    UsageError for a setting that none takes.
     """
+    asked = [(k, policy) for k, name in enumerate(names) for policy in members(name)]
     shared: list[dict[str, Any]] = [{} for _ in names]
-    for key, value in settings:
-        plain = key.rpartition(".")[2]
-        takers = [
-            k for k, name in enumerate(names) if any(speaks_to(key, policy) for policy in members(name))
-        ]
-        if not takers:
-            known = {p.name: ", ".join(_keys(p)) or "none" for name in names for p in members(name)}
-            has = "; ".join(f"{name}: {keys}" for name, keys in known.items())
-            raise UsageError(f"--set {key}={value}: no policy asked for has this parameter; they have: {has}")
-        for k in takers:
-            shared[k][key if len(members(names[k])) > 1 else plain] = value
+    shares = share_out("--set", [policy for _, policy in asked], settings)
+    for (k, policy), share in zip(asked, shares, strict=True):
+        prefix = f"{policy.name}." if len(members(names[k])) > 1 else ""
+        shared[k] |= {prefix + key: value for key, value in share.items()}
     return shared
-
-
-def _keys(policy: Policy) -> list[str]:
-    return [name for name, *_ in parameters(policy)]
 
 
 def plan_for(policy: str | Policy, settings: Mapping[str, Any] | None = None) -> Plan:

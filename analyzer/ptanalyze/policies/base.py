@@ -14,7 +14,8 @@ on_walk(state, tables, leaf, row, slot, node, fault, counters) -> node
     copies (kernels.replay.CallCounters), and says which node serves the read of the leaf entry. Inlined: keep
     the common way short and call the rest.
 on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
-    The memory manager takes one of kernels.steps' steps; mapped.changed[step] says what changed. Not inlined.
+    The memory manager takes one of kernels.steps' steps; mapped.changed[step] says how many entries changed,
+    slot_range, move_target, freed_table, ... of kernels.steps which. Not inlined.
 
 The host's, HostHooks:
 
@@ -38,10 +39,10 @@ from msgspec.structs import FieldInfo
 from ..core.errors import UsageError
 from ..core.machine import Strict
 from ..core.snapshot import UNKNOWN_NODE
-from ..kernels.hooks import cached_kernel, called_hook, hook
+from ..kernels.hooks import called_hook, hook, kernel
 from ..world.world import World
 
-__all__ = ["GuestHooks", "HostHooks", "Part", "Policy", "World", "cached_kernel", "called_hook", "hook"]
+__all__ = ["GuestHooks", "HostHooks", "Part", "Policy", "World", "called_hook", "hook", "kernel"]
 
 Hook: TypeAlias = Callable[..., Any]  # compiled, with the arguments above
 
@@ -174,12 +175,6 @@ def configure(policy: Policy, settings: Mapping[str, Any]) -> msgspec.Struct:
 def parameters(policy: Policy) -> list[tuple[str, Any, str, str]]:
     """[(name, default, allowed values, meaning)] of a policy's parameters, for help texts."""
     return [(f.name, f.default, *_meta(f)) for f in msgspec.structs.fields(policy.params)]
-
-
-def speaks_to(key: str, policy: Policy) -> bool:
-    """Whether the setting KEY is a parameter of the policy's, or POLICY.KEY names the policy."""
-    owner, dot, plain = key.rpartition(".")
-    return policy.name == owner if dot else plain in {name for name, *_ in parameters(policy)}
 
 
 def describe(field: FieldInfo) -> str:

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..core.errors import UsageError
-from .base import Part, Policy, World, check_needs, parameters, speaks_to
+from .base import Part, Policy, World, check_needs
 from .fixed_copies import AS_CAPTURED
+from .settings import share_out
 
 
 class Plan(NamedTuple):
@@ -55,10 +56,7 @@ def plan(policies: Sequence[Policy], settings: Mapping[str, Any]) -> Plan:
     UsageError names two that act on the same thing, and parameters that none of them has.
     """
     name = "+".join(policy.name for policy in policies)
-    members = tuple(
-        (policy, policy.configure(mine))
-        for policy, mine in zip(policies, _shared_out(name, policies, settings), strict=True)
-    )
+    members = tuple(zip(policies, _configured(name, policies, settings), strict=True))
     taken: dict[str, str] = {}
     for policy, params in members:
         for what in sorted(policy.acts_on(params)):
@@ -85,17 +83,10 @@ def _part(members: Iterable[tuple[Policy, Any]], what: str, dimension: int) -> t
     return None, None
 
 
-def _shared_out(name: str, policies: Sequence[Policy], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """[{key: value}] for each policy: KEY goes to every one that has it, POLICY.KEY to that one."""
-    mine: list[dict[str, Any]] = [{} for _ in policies]
-    for setting, value in settings.items():
-        takers = [k for k, policy in enumerate(policies) if speaks_to(setting, policy)]
-        if not takers:
-            if len(policies) == 1:
-                mine[0][setting] = value
-                continue
-            has = "; ".join(f"{p.name}: {', '.join(q[0] for q in parameters(p)) or 'none'}" for p in policies)
-            raise UsageError(f"policy {name}: {setting} = {value}: no such parameter; they have: {has}")
-        for k in takers:
-            mine[k][setting.rpartition(".")[2]] = value
-    return mine
+def _configured(name: str, policies: Sequence[Policy], settings: Mapping[str, Any]) -> list[Any]:
+    """Parameters of each policy."""
+    if len(policies) == 1:  # a key that it lacks is its own error
+        prefix = f"{policies[0].name}."
+        return [policies[0].configure({key.removeprefix(prefix): settings[key] for key in settings})]
+    shares = share_out(f"policy {name}:", policies, settings.items())
+    return [policy.configure(share) for policy, share in zip(policies, shares, strict=True)]

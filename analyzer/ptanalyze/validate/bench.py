@@ -5,9 +5,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
-from ..analysis.setup import Setup
+from ..analysis.setup import Options, Setup
 from ..analysis.whatif import replay_snapshot
 from ..capture.synth.capture import synthesize
 from ..capture.synth.parameters import Parameters
@@ -43,7 +43,8 @@ class Bench:
         capture: Capture,
         policies: Sequence[str | Design],
         machine: str | Machine = "vmitosis-cascade-lake",
-        **how: Any,
+        /,
+        **how: Unpack[Options],
     ) -> dict[str, Result]:
         """{policy: Result} of whatif on a Capture; policies  names, or (name, {parameter: value}).
 
@@ -55,8 +56,10 @@ class Bench:
         if isinstance(machine, str):
             machine = load_machine(machine).resized(len(capture.snapshot.topology))
         trace = capture.trace if capture.has_trace else None
-        setup = Setup.of(machine=machine, **how)
-        results = replay_snapshot(capture.snapshot, trace, asked, setup, cache_dir=capture.cache)
+        options: Options = {**how, "machine": machine}
+        results = replay_snapshot(
+            capture.snapshot, trace, asked, Setup.of(**options), cache_dir=capture.cache
+        )
         names = [result.policy for result in results]
         return {
             result.policy if names.count(result.policy) == 1 else labelled(result, asked): result

@@ -1,12 +1,12 @@
 """Published figures as data (models/reference/published-PAPER.toml), each with its place in the paper."""
 
-import tomllib
 from functools import cache
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from ..core.bundled import bundled
+from ..core.decode import Undecodable, plain_toml, struct_of
 from ..core.errors import UsageError
 
 Bound: TypeAlias = Literal["", "at least", "at most"]
@@ -68,10 +68,10 @@ def published(name: str) -> Paper:
     """Paper of the bundled file published-NAME.toml; UsageError where it cannot be read."""
     path = bundled("models") / "reference" / f"published-{name}.toml"
     try:
-        found = msgspec.convert(tomllib.loads(path.read_text()), Paper)
+        found = struct_of(plain_toml(path.read_bytes()), Paper)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except Undecodable as error:
         raise UsageError(f"{path}: {error}") from None
     names = [one.name for one in found.figure]
     if twice := next((one for one in names if names.count(one) > 1), None):

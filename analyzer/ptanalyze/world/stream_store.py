@@ -13,6 +13,7 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
+from ..core.decode import plain_json
 from ..core.errors import UsageError
 from ..core.machine import Tlb
 from ..core.trace import Trace
@@ -42,7 +43,7 @@ def load(cache_dir: str | PathLike[str], name: str, chunks: int) -> WalkStream |
 
 
 def _load(directory: Path, chunks: int | None = None) -> WalkStream:
-    seal = json.loads((directory / SEAL).read_text())
+    seal = plain_json((directory / SEAL).read_bytes())
     columns = {}
     for column in COLUMNS:
         path = directory / f"{column}.npy"

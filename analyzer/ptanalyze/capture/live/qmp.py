@@ -7,6 +7,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any, Self
 
+from ...core.decode import Undecodable, plain_json
 from ...core.errors import UsageError
 from ...formats.vm_file import Slot
 
@@ -81,8 +82,8 @@ class Qmp:
         except OSError as error:
             raise UsageError(f"{self.path}: QEMU does not answer: {error.strerror or error}") from None
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
+            value = plain_json(line)
+        except Undecodable:
             value = None
         if not isinstance(value, dict):
             raise UsageError(f"{self.path}: not a QMP answer: {line[:60]!r}; is this QEMU's QMP socket?")
