@@ -16,7 +16,8 @@ from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import IPI, IPI_SAVED, PTE_WRITE
 from ptanalyze.kernels.steps import CALLS
 from ptanalyze.policies import plan_for
-from ptanalyze.show.whatif import print_results
+from ptanalyze.show.terminal import print_view
+from ptanalyze.show.whatif import view
 from replay_cases import HEAP, case, cases, world_of
 from strategies import PAGE, build_snapshot, build_trace
 
@@ -121,9 +122,11 @@ def test_each_result_says_what_its_calls_cost_beside_the_baselines():
 
 
 def test_the_terminal_says_what_calls_cost_only_where_there_are_some(capsys):
-    print_results(results_of([(2, 0, Event.MPROTECT, (HEAP, PAGE, 1), 0)]))
-    said = capsys.readouterr().out
-    assert "What system calls cost (slow-down over linux)" in said
-    assert said.count("mprotect") == len(NAMES)
-    print_results(results_of([]))
-    assert "system calls" not in capsys.readouterr().out
+    found = results_of([(2, 0, Event.MPROTECT, (HEAP, PAGE, 1), 0)])
+    print_view(view(found))
+    shown = capsys.readouterr().out
+    assert shown.count("System call mprotect") == 1
+    [times] = [line.split() for line in shown.splitlines() if line.startswith("  ns per call")]
+    assert len(times) == 3 + len(NAMES) == 3 + len(found)
+    print_view(view(results_of([])))
+    assert "System call" not in capsys.readouterr().out

@@ -41,7 +41,7 @@ def latency(table: DataFrame) -> Figure:
         axis.set_xlabel("CPU" if cpus else "serving node")
         axis.set_ylabel("CPU" if cpus else "reader's node")
     scale = ScalarMappable(Normalize(low, high), "Blues")
-    what = "ns to hand a cache line over" if cpus else "ns a read from DRAM"
+    what = "ns to hand a cache line over" if cpus else "ns per read from DRAM"
     figure.colorbar(scale, ax=axes, label=what, shrink=0.9)
     title(figure, headline(table, groups))
     said = "" if cpus and not groups else "boxes: groups of CPUs" if cpus else "boxes: local"

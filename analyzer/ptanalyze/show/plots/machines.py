@@ -33,7 +33,7 @@ def machines(table: DataFrame) -> Figure:
     for column, (name, colour, marker) in LATENCIES.items():
         axis.plot(table[column], at, marker, color=colour, markersize=9, label=name)
     axis.set_xlim(0, None)
-    axis.set_xlabel("ns a read from DRAM; right: remote / local")
+    axis.set_xlabel("ns per read from DRAM; right: remote / local")
     names = [
         f"{broken(name, WIDE)}\n{n} nodes" for name, n in zip(table["machine"], table["nodes"], strict=True)
     ]

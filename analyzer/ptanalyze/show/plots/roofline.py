@@ -1,4 +1,4 @@
-"""How fast one walker can walk: walks a second over DRAM reads a walk, below the ceilings of the machine."""
+"""How fast one walker can walk: walks per second over DRAM reads per walk, below the machine's ceilings."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ CEILINGS = {
 
 @styled
 def roofline(table: DataFrame) -> Figure:
-    """A marker a policy: DRAM reads a walk, and the walks a second of a walker that does nothing else.
+    """A marker a policy: DRAM reads per walk, and the walks per second of a walker that does nothing else.
 
     After the roofline of Williams et al. (CACM 2009). A walk's reads wait for each other, so it takes
     (reads - DRAM reads) * cached + DRAM reads * latency. The ceilings are that for the baseline's reads a
@@ -59,20 +59,22 @@ def roofline(table: DataFrame) -> Figure:
     axis.set_xlim(0, most)
     axis.set_ylim(0, None)
     axis.set_xlabel("page-table reads from DRAM, a walk")
-    axis.set_ylabel("walks a second of one walker, millions")
+    axis.set_ylabel("walks per second of one walker, millions")
     legend_beside(axis)
     title(figure, headline(base, machine))
-    context(figure, table, f"ceilings: {base['reads_per_walk']:.2f} reads a walk, as under {base['policy']}")
+    context(
+        figure, table, f"ceilings: {base['reads_per_walk']:.2f} reads per walk, as under {base['policy']}"
+    )
     return figure
 
 
 def walks_per_second(cycles: Any, machine: dict[str, Any]) -> Any:
-    """Millions, for cycles a walk."""
+    """Millions, for cycles per walk."""
     return machine["ghz"] * 1e3 / cycles
 
 
 def ceiling(reads: float, dram: Any, latency_ns: float, machine: dict[str, Any]) -> Any:
-    """Millions of walks a second with `dram` of `reads` reads a walk from DRAM."""
+    """Millions of walks per second with `dram` of `reads` reads per walk from DRAM."""
     cached = np.maximum(reads - dram, 0) * machine["cached_cycles"]
     return walks_per_second(cached + dram * latency_ns * machine["ghz"], machine)
 
@@ -95,6 +97,6 @@ def headline(base: Any, machine: dict[str, Any]) -> str:
     now = walks_per_second(base["cycles_per_walk"], machine)
     best = ceiling(base["reads_per_walk"], base["dram_reads_per_walk"], machine["local_ns"], machine)
     return (
-        f"A walker does at most {now:.1f} million walks a second under {base['policy']}, "
+        f"A walker does at most {now:.1f} million walks per second under {base['policy']}, "
         f"{best:.1f} million if all its DRAM reads were local"
     )

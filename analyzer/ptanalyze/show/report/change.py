@@ -201,7 +201,7 @@ def calls_lead(study: Study) -> str:
     return (
         "System calls that change page tables have all copies to write and other CPUs to interrupt. The "
         f"largest change: {worst['call']} takes {worst['slowdown']:.2f} times as long with "
-        f"{worst['policy']}, {worst['ns']:,.0f} ns a call."
+        f"{worst['policy']}, {worst['ns']:,.0f} ns per call."
     )
 
 
@@ -221,8 +221,8 @@ def calls(study: Study) -> Grid | None:
         "policy": Column("Policy", "", word),
         "call": Column("Call", "", word),
         "calls": Column("Calls", "", count),
-        "ns": Column("Time", "ns a call", plain),
-        "stolen_ns": Column("Stolen", "ns a call, of others", plain),
+        "ns": Column("Time", "ns per call", plain),
+        "stolen_ns": Column("Stolen", "ns per call, of others", plain),
         "slowdown": Column("Slow-down", "times", ratio),
         "entries": Column("Entries", "written", count),
         "copies": Column("Copies", "written too", count),

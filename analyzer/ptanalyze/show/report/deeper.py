@@ -92,10 +92,10 @@ def roofline(study: Study) -> Picture:
     best = ceiling(base["reads_per_walk"], base["dram_reads_per_walk"], machine["local_ns"], machine)
     how = (
         "One walker that does nothing but walk: the fewer reads go to DRAM (left) and the nearer DRAM is "
-        "(higher ceiling), the more walks a second. Ceilings are of the machine file's latencies."
+        "(higher ceiling), the more walks per second. Ceilings are of the machine file's latencies."
     )
     here = (
-        f"{now:.1f} million walks a second under {study.baseline}; {float(best):.1f} million is as far as "
+        f"{now:.1f} million walks per second under {study.baseline}; {float(best):.1f} million is as far as "
         "placement alone can get with the same reads. A policy above that ceiling reads less."
     )
     return picture("roofline", "Roofline plot", plots.roofline(study.ranked), how, here)

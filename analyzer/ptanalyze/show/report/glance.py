@@ -36,7 +36,7 @@ def glance(study: Study) -> list[Number]:
     if base["walk_cycles"]:
         walks = base["walk_cycles"] / base["cycles_per_walk"]
         more = f"{sum(result.price.local_walk_cycles) / walks:.0f} if every table were local"
-        found.append(Number(f"{base['cycles_per_walk']:.0f}", "cycles a walk", more))
+        found.append(Number(f"{base['cycles_per_walk']:.0f}", "cycles per walk", more))
     best = study.best
     if best is not base:
         what = f"with {best['label']}"
