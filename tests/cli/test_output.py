@@ -7,7 +7,6 @@ import shutil
 
 import pandas
 import pytest
-from test_help import EVERY
 
 import ptanalyze
 from every_command import EVERY, takes
