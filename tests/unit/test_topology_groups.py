@@ -169,7 +169,7 @@ def test_one_group_does_not_hide_a_contradiction():
     ("ns", "cpus", "why"),
     [
         ([[NAN, 50]], [0, 1], r"shape = \(1, 2\): must be square"),
-        ([[NAN, 50], [50, NAN]], [0, 1, 2], "one row and column for 3 CPUs"),
+        ([[NAN, 50], [50, NAN]], [0, 1, 2], r"one row and column per CPU \(3\)"),
         ([[NAN, 50], [50, NAN]], [4, 4], "CPU = 4: named twice"),
         ([[NAN]], [0], "a pair needs two"),
         (
