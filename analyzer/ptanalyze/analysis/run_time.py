@@ -40,7 +40,7 @@ def calibrate(
     allow_multiplexed  take counters that perf scaled up from below 90 % of the run
     Raises CaptureError and UsageError that name the file.
     """
-    from ..cost.calibrate import calibrate as run
+    from ..cost.calibrate import calibrate_runs
     from ..cost.closed_forms import placement as known
     from ..formats.node_latency import read_latency
     from ..formats.perf_stat import read_perf_stat
@@ -52,7 +52,7 @@ def calibrate(
     stat = read_perf_stat(local)
     files = {"local": local, "remote": remote, "latency": latency}
     try:
-        return run(
+        return calibrate_runs(
             walk_run(stat, native, allow_multiplexed),
             None if remote is None else walk_run(read_perf_stat(remote), native, allow_multiplexed),
             placement,
@@ -97,8 +97,8 @@ def predict(calibration: Calibration | PathLike, placements: Iterable[str] | Non
 
 
 def predictions(calibration: Calibration, placements: Iterable[str] | None) -> list[Prediction]:
-    """[law.predict.Prediction] behind `predict`."""
-    from ..cost.predict import order
-    from ..cost.predict import predict as run
+    """[cost.predict.Prediction] behind `predict`."""
+    from ..cost.predict import order, predict_placement
 
-    return [run(calibration, name) for name in (order(calibration) if placements is None else placements)]
+    names = order(calibration) if placements is None else placements
+    return [predict_placement(calibration, name) for name in names]

@@ -158,7 +158,7 @@ class EntryCosts(Strict):
 
 
 class Costs(Strict):
-    """Costs of page-table management, and assumptions of the run-time estimate (cost/price.py); times in ns."""
+    """Costs of page-table management, assumptions of the run-time estimate (cost/price.py); times in ns."""
 
     name: str
     description: str
