@@ -3,20 +3,34 @@
 VENV   := .venv
 PYTHON ?= python3
 PT     := $(VENV)/bin/ptanalyze
-PYTEST := $(VENV)/bin/python -m pytest
+# one process more than CPUs: the one that has the lab and the native tests mostly waits
+PYTEST := $(VENV)/bin/python -m pytest -q
+SPREAD := -n $(shell expr $$(nproc) + 1) --dist loadgroup --no-loadscope-reorder
 
-.PHONY: demo notebooks test test-compiled test-uncompiled lint native docs man deps bench lab sample clean
+# byte code is written when a module is first imported: most of what is installed never is
+QUIET  := --quiet --disable-pip-version-check --no-compile
+
+.PHONY: demo notebooks test check warm test-compiled test-uncompiled lint native docs man deps bench lab sample clean
 
 demo: $(VENV)/.installed
 	$(PT) whatif --policy hydra
 
 test: deps $(VENV)/.installed-test native lint test-compiled test-uncompiled
 
-test-compiled: $(VENV)/.installed-test
-	$(PYTEST) -q
+test-compiled: $(VENV)/.installed-test warm
+	$(PYTEST) $(SPREAD)
 
+# kernels as plain Python: what proves what they compute, nothing else
 test-uncompiled: $(VENV)/.installed-test
-	NUMBA_DISABLE_JIT=1 $(PYTEST) -q -n auto --dist loadfile tests/unit
+	NUMBA_DISABLE_JIT=1 $(PYTEST) $(SPREAD) -m twin tests/unit
+
+# for the minute between two edits
+check: $(VENV)/.installed-test lint test-uncompiled
+	$(PYTEST) tests/golden
+
+# every policy's loop compiled once, before the processes of the suite would each do so
+warm: $(VENV)/.installed-test
+	$(VENV)/bin/python tests/warm.py
 
 lint: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check analyzer tests notebooks
@@ -43,7 +57,7 @@ bench: $(VENV)/.installed-test
 	$(VENV)/bin/python -m analyzer.bench
 
 lab: deps $(VENV)/.installed-test native
-	$(PYTEST) -q tests/lab --lab=full
+	$(PYTEST) tests/lab --lab=full
 
 sample: $(VENV)/.installed native
 	dumps/samples/record.sh
@@ -57,15 +71,15 @@ $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/pip pyproject.toml
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable .
+	$(VENV)/bin/pip install $(QUIET) --editable .
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(VENV)/bin/pip install $(QUIET) --editable '.[test]'
 	touch $@
 
 $(VENV)/.installed-notebooks: $(VENV)/.installed
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[notebooks]'
+	$(VENV)/bin/pip install $(QUIET) --editable '.[notebooks]'
 	touch $@
 
 clean:

@@ -1,16 +1,41 @@
-"""In CI the property tests draw the same examples each time; new ones are looked for outside of it."""
+"""How the suite runs: what is drawn, in what order files go to the processes, and what runs in both modes.
 
+Tests marked `twin` prove what kernels compute: against a naive twin, by a property, by a closed form. They
+run compiled and again as plain Python (NUMBA_DISABLE_JIT=1), where an index out of range is an error and not
+a number; `make test` runs all others once, compiled.
+"""
+
+import gc
 import os
 import signal
+from pathlib import Path
 
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+# Of a busy machine, time says nothing. In CI the same examples are drawn each time, new ones outside of it.
+EVERYWHERE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("outside", **EVERYWHERE)
+settings.register_profile("ci", derandomize=True, **EVERYWHERE)
+settings.load_profile("ci" if os.environ.get("CI") else "outside")
 
 os.environ.pop("COLUMNS", None)  # the tests' tables are as wide as nobody says, whatever terminal they run in
+gc.set_threshold(100_000, 50, 50)  # Numba's compiler makes many objects and few cycles
 
 # A shell starts what runs in its background with Ctrl-C ignored, and so would all that tests start and stop.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+TESTS = Path(__file__).parent
+ONE_AFTER_THE_OTHER = ("lab", "native")  # each boots machines or stops processes: at most one at a time
+LONGEST = ("lab", "native", "report", "docs", "notebooks", "cli", "golden", "unit")  # first those that wait
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """A file is one group, the lab and the native tests are one together; the longest begin."""
+    for item in items:
+        folder, *_, file = item.path.relative_to(TESTS).parts
+        group = ONE_AFTER_THE_OTHER[0] if folder in ONE_AFTER_THE_OTHER else f"{folder}/{file}"
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: LONGEST.index(item.path.relative_to(TESTS).parts[0]))

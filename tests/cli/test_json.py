@@ -3,12 +3,12 @@
 import json
 from pathlib import Path
 
-import click
 import pytest
 
 import ptanalyze
-from ptanalyze.cli import ptanalyze as program
+from every_command import LEAVES, takes
 from ptanalyze.formats.json_text import SCHEMA
+from vm_samples import unpack
 
 MANUAL = Path(ptanalyze.__file__).parents[1] / "docs" / "reference" / "json.md"
 VM = "VM"  # stands for a copy of the bundled capture of a VM
@@ -35,6 +35,8 @@ EXAMPLES = {
     "validate": ["--paper", "vmitosis", "--row", "table 4"],
     "policies": [],
     "machines": [],
+    "synth": ["-o", "made", "--size", "16M", "--accesses", 1000],
+    "join": ["pair/host", "pair/guest", "-o", "joined"],
 }
 ELSEWHERE = {  # what measures the machine, and who tests its JSON
     "topology measure": "tests/native/test_pingpong.py",
@@ -43,23 +45,17 @@ ELSEWHERE = {  # what measures the machine, and who tests its JSON
 OTHER_NAMES = {"calibrate": "calibration"}
 
 
-def commands_with_json(command=program, name=""):
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for child in command.list_commands(context):
-            yield from commands_with_json(command.get_command(context, child), f"{name} {child}".strip())
-    elif any("--json" in one.opts for one in command.params):
-        yield name
+WITH_JSON = [name for name, command in LEAVES.items() if takes(command, "--json")]
 
 
 def test_every_command_with_json_has_an_example():
-    assert set(commands_with_json()) == {*EXAMPLES, *ELSEWHERE}
+    assert set(WITH_JSON) == {*EXAMPLES, *ELSEWHERE}
 
 
 def test_the_manual_has_a_row_for_every_command_with_json():
     rows = [line.split("|")[1:3] for line in MANUAL.read_text().splitlines() if line.startswith("| `")]
     listed = {command.strip(" `"): what.strip().split("`")[1] for command, what in rows}
-    assert all(listed[name] == OTHER_NAMES.get(name, name) for name in commands_with_json())
+    assert all(listed[name] == OTHER_NAMES.get(name, name) for name in WITH_JSON)
 
 
 @pytest.fixture
@@ -68,6 +64,8 @@ def example(pt, vm_sample, tmp_path, monkeypatch):
     (tmp_path / "local.csv").write_text(COUNTERS)
     (tmp_path / "matrix.csv").write_text(MATRIX)
     monkeypatch.chdir(tmp_path)
+
+    unpack("visible-bound", tmp_path).rename(tmp_path / "pair")
 
     def call(name, *more):
         arguments = [str(one).replace(VM, str(vm_sample)) for one in EXAMPLES[name]]

@@ -17,7 +17,7 @@ def test_a_machine_is_told_in_words_and_tables(pt, monkeypatch, name):
     assert f"{machine.tlb.l1_4k.entries:,} entries, {machine.tlb.l1_4k.ways} ways" in said
     assert f"{machine.llc.ways} ways, {machine.llc.cycles:g} cycles" in said
     far = max(max(row) for row in machine.latency.idle)
-    assert "ns a read from DRAM, idle" in said and f"{far:.0f}" in said
+    assert "ns per read from DRAM, idle" in said and f"{far:.0f}" in said
     monkeypatch.setenv("COLUMNS", "80")
     assert max(map(len, pt("machines", name).out.splitlines())) <= 80
     assert all(source.split()[0] in said for source in machine.sources.values())

@@ -86,7 +86,7 @@ def test_json_stays_alone_on_stdout(pt, vm_sample, tmp_path):
 
 def test_another_ending_and_a_missing_directory_are_refused_before_any_work(pt, sample, tmp_path):
     for path, why in (
-        (tmp_path / "a.gif", "FILE.png, FILE.svg, FILE.pdf"),
+        (tmp_path / "a.gif", "FILE.png, FILE.svg or FILE.pdf"),
         (tmp_path / "no" / "a.png", "directory"),
     ):
         ran = pt("whatif", sample, "-p", "hydra", "--plot", path)

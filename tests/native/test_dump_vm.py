@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -104,13 +105,20 @@ def test_a_stopped_vmm_is_read_quietly_and_goes_on(host, vm):
     assert state(vm[0]) == "S"
 
 
+def without_age(tree):
+    """The entries of present tables without the accessed bits, which the kernel clears when it ages pages."""
+    return tree.entries & ~np.uint64(1 << 5 | 1 << 8)
+
+
 def test_tables_that_do_not_fit_in_memory_are_streamed_with_the_same_result(vmm, tmp_path):
     with running(vmm, 4096, 2 * MIB) as (process, _):
+        process.send_signal(signal.SIGSTOP)
+        assert wait_for(lambda: state(process.pid) == "T")
         for name, options in (("a", ()), ("b", ("--memory", 1))):
             assert ptdump_vm(process.pid, tmp_path / name, *options).returncode == 0
         whole, streamed = read_vm(tmp_path / "a"), read_vm(tmp_path / "b")
     assert streamed.facts["streamed"] and not whole.facts["streamed"] and len(whole.tree) > 2048
-    assert np.array_equal(whole.tree.entries, streamed.tree.entries)
+    assert np.array_equal(without_age(whole.tree), without_age(streamed.tree))
     assert np.array_equal(whole.tree.frame, streamed.tree.frame)
 
 

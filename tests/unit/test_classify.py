@@ -18,6 +18,8 @@ from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.world.address_space import address_space
 from strategies import FRAMES_PER_NODE, Page, build_snapshot, build_trace, place, snapshots, traces
 
+pytestmark = pytest.mark.twin
+
 GIB, MIB2, KIB4 = 1 << 30, 1 << 21, 1 << 12
 NOWHERE = np.zeros(0, np.uint64)
 

@@ -21,6 +21,8 @@ from ptanalyze.world.world import untouched
 from replay_cases import Case, case, cases, events, reads_of, world_of
 from strategies import build_trace, small_machine, snapshots
 
+pytestmark = pytest.mark.twin
+
 EXAMPLES = 25 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
 BOTH = ("both", "gpt", "ept")
 

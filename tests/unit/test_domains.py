@@ -20,6 +20,8 @@ from ptanalyze.policies.domains import domain_of, split
 from replay_cases import HEAP, case, cases, run, world_of
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 
+pytestmark = pytest.mark.twin
+
 EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
 COSTS = load_costs(load_machine("sapphire-rapids"))
 

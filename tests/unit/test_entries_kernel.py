@@ -4,11 +4,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 
 from ptanalyze.core import pte as entries
 from ptanalyze.kernels import entries as kernel
 
+pytestmark = pytest.mark.twin
+
 ENTRY = st.integers(0, (1 << 64) - 1) | st.sampled_from([0, 1, 0x80, 0x100, 0x180, 0x800, 0x801, 7, 6])
+
+
+@njit
+def decoded(raw, level, code):
+    return kernel.mapped(raw, level, code), kernel.leaf(raw, level, code), kernel.frame(raw, level, code)
 
 
 @pytest.mark.parametrize("encoding", list(kernel.CODES))
@@ -16,8 +24,8 @@ ENTRY = st.integers(0, (1 << 64) - 1) | st.sampled_from([0, 1, 0x80, 0x100, 0x18
 @given(entry=ENTRY, level=st.integers(1, 5))
 def test_mapped_leaf_and_frame_agree_with_the_array_decoders(encoding, entry, level):
     code, raw = kernel.CODES[encoding], np.array([entry], np.uint64)
-    assert bool(kernel.mapped(raw[0], level, code)) == bool(entries.mapped(raw, level, encoding)[0])
-    is_leaf = bool(entries.leaf(raw, level, encoding)[0])
-    assert bool(kernel.leaf(raw[0], level, code)) == is_leaf
-    if is_leaf:
-        assert kernel.frame(raw[0], level, code) == entries.frame(raw, level, encoding)[0]
+    mapped, leaf, frame = decoded(raw[0], level, code)
+    assert bool(mapped) == bool(entries.mapped(raw, level, encoding)[0])
+    assert bool(leaf) == bool(entries.leaf(raw, level, encoding)[0])
+    if leaf:
+        assert frame == entries.frame(raw, level, encoding)[0]

@@ -18,6 +18,8 @@ from ptanalyze.formats.vm_file import read_vm
 from ptanalyze.world.address_space import address_space
 from vm_samples import NAMES, unpack
 
+pytestmark = pytest.mark.twin
+
 MMIO_NPT, MMIO_EPT, REMOVED = 1 << 51 | 7 | 0xFEC00 << 12, 6 | 0xFEC00 << 12 | 5 << 52, 0x5A0
 FLAG = st.integers(0, 1)
 

@@ -16,6 +16,8 @@ from ptanalyze.policies import plan_for
 from ptanalyze.world.world import World
 from strategies import build_snapshot, build_trace, place, small_machine, snapshots, traces
 
+pytestmark = pytest.mark.twin
+
 EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
 GIB = 1 << 30
 

@@ -17,6 +17,8 @@ from ptanalyze.world.address_space import address_space
 from ptanalyze.world.fragmentation import line_runs, measure
 from strategies import Page, build_snapshot, snapshots
 
+pytestmark = pytest.mark.twin
+
 GIB, MIB2, KIB4 = 1 << 30, 1 << 21, 1 << 12
 
 

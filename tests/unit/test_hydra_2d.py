@@ -20,6 +20,8 @@ from ptanalyze.policies import plan_for
 from replay_cases import HEAP, case, cases, events, reads_of, run, world_of
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 
+pytestmark = pytest.mark.twin
+
 EXAMPLES = 15 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 50
 NAME = "hydra-2d"
 GUEST = [bit for bit in range(48) if bit % 8 == 0]

@@ -9,6 +9,8 @@ from ptanalyze.kernels.replay import LL, PTE_COPY, PTE_FANOUT, REPLICA_FAULT, RL
 from replay_cases import HEAP, case, events, run
 from strategies import PAGE, REGION, build_snapshot, build_trace
 
+pytestmark = pytest.mark.twin
+
 PAGES = [HEAP + k * PAGE for k in range(40)]
 
 

@@ -10,6 +10,8 @@ from ptanalyze.formats import text_blocks
 from ptanalyze.formats.lackey import import_lackey
 from ptanalyze.formats.trace_file import read_trace
 
+pytestmark = pytest.mark.twin
+
 TEXT = b"""==12== Lackey, an example Valgrind tool
 I  04001000,3
  S 1ffeffe7e,8

@@ -1,5 +1,6 @@
 """The interval map of VMAs against a dict with one item a page; live CPUs against a recount."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,6 +8,8 @@ from naive.replay import live_cpus
 from ptanalyze.world.live_cpus import LiveCpus
 from ptanalyze.world.owners import UNKNOWN_VMA, VmaMap
 from replay_cases import cases
+
+pytestmark = pytest.mark.twin
 
 RANGE = st.tuples(st.integers(0, 20), st.integers(0, 20)).map(sorted)
 

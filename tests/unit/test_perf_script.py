@@ -8,6 +8,8 @@ from ptanalyze.core.errors import CaptureError
 from ptanalyze.formats.perf_script import import_perf_script
 from ptanalyze.formats.trace_file import read_trace
 
+pytestmark = pytest.mark.twin
+
 LAYOUTS = {
     "tid,cpu,time,addr": b"  1234 [003]  5678.123456:     7f1234567890 \n",
     "pid,tid": b"  99/1234 [003]  5678.123456:     7f1234567890 \n",

@@ -16,6 +16,8 @@ from ptanalyze.policies import POLICIES, find
 from replay_cases import HEAP, case, cases, events, run
 from strategies import PAGE, REGION, build_snapshot, build_trace
 
+pytestmark = pytest.mark.twin
+
 EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
 SINGLE_COPY = ("linux", "first-touch", "interleave", "bind", "ideal")
 

@@ -13,6 +13,8 @@ from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.kernels import ptdump_rows
 from strategies import FRAMES_PER_NODE, Page, build_topology, build_tree, frames_on, trees
 
+pytestmark = pytest.mark.twin
+
 KERNEL_HALF = 0x1234
 PAGES = [Page(0x1000, 7), Page(0x5000, 9, protnone=True), Page(0x400000, 1024, 2), Page(1 << 40, 11)]
 

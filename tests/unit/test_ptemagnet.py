@@ -22,6 +22,8 @@ from ptanalyze.world.reservations import reserve
 from ptanalyze.world.world import World, untouched
 from strategies import Page, build_snapshot, build_trace, place, small_machine, snapshots, traces
 
+pytestmark = pytest.mark.twin
+
 GIB, MIB2, KIB4 = 1 << 30, 1 << 21, 1 << 12
 NAMES = ("", "", "", "[heap]", "/lib/x", "[vdso]")
 

@@ -23,6 +23,8 @@ from ptanalyze.policies import plan_for
 from replay_cases import HEAP, case, world_of
 from strategies import PAGE, REGION, build_snapshot, build_trace
 
+pytestmark = pytest.mark.twin
+
 HASWELL = load_machine("hydra-haswell")
 CASCADE = load_machine("vmitosis-cascade-lake")
 TARGET = HEAP + (1 << 39)

@@ -13,6 +13,8 @@ from ptanalyze.kernels.replay import FAULT
 from replay_cases import HEAP, case, cases, events, reads_of, run
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace
 
+pytestmark = pytest.mark.twin
+
 EXAMPLES = 25 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
 FILTERS = ("off", "single", "all", "all-or-none")
 

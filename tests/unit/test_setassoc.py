@@ -1,15 +1,29 @@
 """The set-associative array against one OrderedDict a set."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
 from naive.setassoc import SetAssoc
-from ptanalyze.kernels.setassoc import EMPTY, bank, drop, touch
+from ptanalyze.kernels import setassoc
+from ptanalyze.kernels.setassoc import EMPTY, bank
 from ptanalyze.kernels.setrows import find, row_bank
 
+pytestmark = pytest.mark.twin
+
 STEPS = st.lists(st.tuples(st.sampled_from(["touch", "touch", "drop"]), st.integers(0, 12)), max_size=80)
+
+
+@njit
+def touch(tags, first, ways, tag):
+    return setassoc.touch(tags, first, ways, tag)
+
+
+@njit
+def drop(tags, first, ways, tag):
+    setassoc.drop(tags, first, ways, tag)
 
 
 @settings(deadline=None)

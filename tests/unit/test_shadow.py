@@ -29,6 +29,8 @@ from strategies import (
     traces,
 )
 
+pytestmark = pytest.mark.twin
+
 EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
 GIB = 1 << 30
 

@@ -14,6 +14,8 @@ from ptanalyze.kernels.replay import LL, LR, RL, RR
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, small_machine, snapshots
 
+pytestmark = pytest.mark.twin
+
 COSTS = load_costs(load_machine("sapphire-rapids"))
 NODES = 3
 SERVERS = {  # policy: node that serves (tree, table) to a reader

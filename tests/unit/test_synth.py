@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ from ptanalyze.capture.synth.space import ALL, START
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.vm_file import read_vm
+
+pytestmark = pytest.mark.twin
 
 MIB = 1 << 20
 PAGE = 4096

@@ -20,6 +20,8 @@ from ptanalyze.formats.tables_file import enclosing_tables
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.fragmentation import measure
 
+pytestmark = pytest.mark.twin
+
 MIB = 1 << 20
 NODES = 4
 

@@ -13,6 +13,8 @@ from ptanalyze.capture.synth.plan import plan as plan_of
 from ptanalyze.core.errors import UsageError
 from ptanalyze.kernels import draws as kernels
 
+pytestmark = pytest.mark.twin
+
 MIB = 1 << 20
 WORD = st.integers(0, (1 << 32) - 1)
 

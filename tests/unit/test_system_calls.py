@@ -4,6 +4,7 @@ import os
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from ptanalyze.analysis.replay import replay_world
@@ -18,6 +19,8 @@ from ptanalyze.policies import plan_for
 from ptanalyze.show.whatif import print_results
 from replay_cases import HEAP, case, cases, world_of
 from strategies import PAGE, build_snapshot, build_trace
+
+pytestmark = pytest.mark.twin
 
 EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
 MACHINE = load_machine("vmitosis-cascade-lake")

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ptanalyze.analysis.answer import Section
 from ptanalyze.formats.json_text import plain
-from ptanalyze.show.terminal import Column, column, distinct, pieces, print_json, print_rows, print_sections
+from ptanalyze.show.terminal import Column, column, distinct, pieces, print_json, print_rows, print_view
 
 WIDE_ROWS = [
     {"policy": name, **{f"quantity {k}": 1000 * k for k in range(20)}}
@@ -51,7 +52,7 @@ def test_where_there_is_room_a_table_stays_whole(capsys, monkeypatch):
 
 def test_brackets_are_text(capsys):
     print_rows("t [x]", [{"of": "[heap]"}, {"of": "[/bold]"}])
-    print_sections({"h [y]": {"w": "[stack]"}})
+    print_view([Section("h [y]", {"w": "[stack]"})])
     out = capsys.readouterr().out
     assert all(text in out for text in ("t [x]", "[heap]", "[/bold]", "h [y]", "[stack]"))
 
@@ -102,5 +103,5 @@ def test_json_has_no_number_that_json_has_not(capsys):
 
 def test_what_is_piped_has_no_colour(capsys, monkeypatch):
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    print_sections({"heading": {"what": 1}})
+    print_view([Section("heading", {"what": 1})])
     assert not re.search("\x1b", capsys.readouterr().out)

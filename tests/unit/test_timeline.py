@@ -25,6 +25,8 @@ from ptanalyze.world.thread_moves import move_threads
 from replay_cases import HEAP, case, cases, world_of
 from strategies import PAGE, REGION, Page, build_snapshot, build_trace, small_machine
 
+pytestmark = pytest.mark.twin
+
 COSTS = load_costs(None, "server-2020")
 SAMPLE = "vm-numa-visible"
 

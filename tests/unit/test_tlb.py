@@ -15,6 +15,8 @@ from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.tlb_filter import filter_trace, is_common
 from strategies import build_snapshot, build_trace, place, small_tlb, snapshots, traces
 
+pytestmark = pytest.mark.twin
+
 GIB, MIB2, KIB4 = 1 << 30, 1 << 21, 1 << 12
 
 COMMON = [

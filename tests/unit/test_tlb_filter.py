@@ -12,6 +12,8 @@ from ptanalyze.world.cache_pass import cache_pass
 from ptanalyze.world.tlb_filter import filter_trace
 from strategies import build_snapshot, build_trace, place, small_machine, small_tlb
 
+pytestmark = pytest.mark.twin
+
 GIB, KIB4 = 1 << 30, 1 << 12
 TLB = small_tlb((8, 4), (12, 3))
 

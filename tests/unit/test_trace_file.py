@@ -17,6 +17,8 @@ from ptanalyze.formats.trace_writer import trace_writer
 from ptanalyze.kernels import decode
 from trace_copy import write_trace
 
+pytestmark = pytest.mark.twin
+
 PAGES = st.one_of(
     st.integers(0, 12),
     st.integers(1 << 20, (1 << 20) + 3000),

@@ -13,6 +13,8 @@ from ptanalyze.kernels.replay import EVENT_KINDS, counters
 from ptanalyze.kernels.steps import CALLS
 from strategies import small_machine
 
+pytestmark = pytest.mark.twin
+
 COSTS = load_costs(load_machine("vmitosis-cascade-lake"))
 SMALL = small_machine(2)  # 2 GHz
 

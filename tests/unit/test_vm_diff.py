@@ -19,6 +19,8 @@ from ptanalyze.formats.capture_dir import seal
 from ptanalyze.formats.snapshot_file import write_snapshot
 from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on, trees
 
+pytestmark = pytest.mark.twin
+
 
 def positive(counts):
     return {key: count for key, count in counts.items() if count}

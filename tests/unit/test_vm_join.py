@@ -39,6 +39,8 @@ from strategies import (
     snapshots,
 )
 
+pytestmark = pytest.mark.twin
+
 VA = 0x7F00_0000_0000
 ALL = (Slot(gpa=0, bytes=1 << 44, hva=0),)
 

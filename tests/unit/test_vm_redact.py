@@ -33,6 +33,8 @@ from ptanalyze.formats.vm_file import Root, Vcpu, write_vm
 from ptanalyze.world.address_space import address_space
 from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on, snapshots, traces
 
+pytestmark = pytest.mark.twin
+
 NOWHERE = np.zeros(0, np.uint64)
 
 

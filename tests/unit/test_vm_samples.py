@@ -13,6 +13,8 @@ from ptanalyze.world.nested import Nested
 from samples import touched
 from vm_samples import NAMES, joined
 
+pytestmark = pytest.mark.twin
+
 SMALL = NAMES[1:]
 
 

@@ -22,6 +22,8 @@ from ptanalyze.world.world import untouched
 from replay_cases import HEAP, cases, events, reads_of, run
 from strategies import PAGE, build_snapshot, build_topology, build_trace, small_machine
 
+pytestmark = pytest.mark.twin
+
 EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
 COSTS = load_costs(load_machine("sapphire-rapids"))
 NAME = "vmitosis-replicate"

@@ -15,6 +15,8 @@ from ptanalyze.world.moves import Moves
 from replay_cases import HEAP
 from strategies import FRAMES_PER_NODE, PAGE, REGION, Page, build_snapshot, build_trace, small_machine
 
+pytestmark = pytest.mark.twin
+
 COSTS = load_costs(None, "server-2020")
 NAME, PAGES = "vmitosis-migrate", 40
 VAS = [HEAP + k * PAGE for k in range(PAGES)] + [HEAP + (1 << 30) + k * PAGE for k in range(PAGES)]

@@ -8,6 +8,8 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.snapshot import UNKNOWN_NODE
 from strategies import FRAMES_PER_NODE, Page, build_snapshot
 
+pytestmark = pytest.mark.twin
+
 VA = 0x7F12_3456_7000
 
 

@@ -27,6 +27,8 @@ from strategies import (
     traces,
 )
 
+pytestmark = pytest.mark.twin
+
 GIB, KIB4 = 1 << 30, 1 << 12
 
 

@@ -15,6 +15,8 @@ from ptanalyze.policies.wasp import steering
 from replay_cases import HEAP, case, cases, run
 from strategies import build_snapshot, build_trace, small_machine
 
+pytestmark = pytest.mark.twin
+
 EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
 NAME = "wasp"
 

@@ -17,6 +17,8 @@ from ptanalyze.formats.snapshot_file import read_snapshot, write_snapshot
 from replay_cases import HEAP, cases
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 
+pytestmark = pytest.mark.twin
+
 COSTS = load_costs(load_machine("sapphire-rapids"))
 PAGES = [HEAP + k * PAGE for k in range(40)]
 
@@ -29,10 +31,9 @@ def process(nodes=2):
     return snapshot, build_trace([(0, PAGES), (1, PAGES), (0, PAGES)], unmap)
 
 
-def ask(snapshot, trace, policies, machine=None, **options):
-    return replay_snapshot(
-        snapshot, trace, policies, Setup.of(machine=machine or small_machine(2), costs=COSTS, **options)
-    )
+def ask(snapshot, trace, policies, machine=None, cache_dir=None, **options):
+    setup = Setup.of(machine=machine or small_machine(2), costs=COSTS, **options)
+    return replay_snapshot(snapshot, trace, policies, setup, cache_dir=cache_dir)
 
 
 def test_the_baseline_comes_first_and_is_linux_when_the_capture_has_nodes():
@@ -88,6 +89,12 @@ def test_results_do_not_depend_on_threads(case):
 def test_a_stored_walk_stream_gives_the_same_results(tmp_path):
     found = [ask(*process(), [("hydra", {})], cache_dir=tmp_path) for _ in range(2)]
     assert [r.to_json() for r in found[0]] == [r.to_json() for r in found[1]]
+    assert list(tmp_path.iterdir()), "the second came from it"
+
+
+def test_a_name_that_is_no_option_is_refused():
+    with pytest.raises(TypeError, match="placement: no such option; there are: machine, "):
+        Setup.of(placement="block")
 
 
 def test_progress_tells_of_the_filter_pass_then_of_the_replay_and_ends_at_their_numbers():

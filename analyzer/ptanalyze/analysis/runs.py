@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -13,10 +14,12 @@ import numpy as np
 from ..core.walks import GUEST_BIT, Reads
 from ..cost.result import Series
 from ..kernels.faults import carry_out, mark_faults
+from ..kernels.first_use import compile_together
 from ..kernels.replay import TABLE_MOVED, Counters, counters, replay_for
 from ..kernels.steps import BALANCING, DATA, HOST_DATA
+from ..kernels.walker import walk
 from ..policies import Plan
-from ..world.cache_pass import no_reads
+from ..world.cache_pass import first_arguments, no_reads
 
 if TYPE_CHECKING:
     from ..kernels.faults import Mapped
@@ -40,9 +43,18 @@ class Run:
     def replay(
         self, world: World, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool = False
     ) -> None:
+        self.step = self.loop(*self.arguments(world, reads, fault, mapped, first, last))
+
+    @property
+    def loop(self) -> Any:
+        return replay_for(self.plan.guest[0].hooks, self.plan.host[0].hooks)
+
+    def arguments(
+        self, world: World, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool
+    ) -> tuple[Any, ...]:
+        """Those of the loop."""
         history = world.history
-        loop = replay_for(self.plan.guest[0].hooks, self.plan.host[0].hooks)
-        self.step = loop(
+        return (
             world.placement.cpu_node,
             socket_of(world),
             reads,
@@ -133,6 +145,7 @@ def replay_walks(
     """
     history, parent = world.history, world.space.tables.parent
     mapped = history.mapped()
+    compile_together(first_calls(runs, world, mapped))
     times, ends = _windows(world, windows)
     first = step = 0
     with ThreadPoolExecutor(max(world.effort.threads, 1)) as pool:
@@ -161,6 +174,18 @@ def replay_walks(
         if windows:
             run.series = _series(run, world, mapped, times, ends)
     return mapped
+
+
+def first_calls(
+    runs: Sequence[Run], world: World, mapped: Mapped
+) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
+    """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
+    reads, fault, history = no_reads(), np.zeros(0, np.uint8), world.history
+    yield walk, partial(first_arguments, world.space, world.placement, world.machine)
+    for run in runs:
+        yield run.loop, partial(run.arguments, world, reads, fault, mapped, 0, False)
+    rows, steps, parent = history.rows, history.steps, world.space.tables.parent
+    yield mark_faults, lambda: (reads.page, reads.slot, rows, parent, steps, mapped, 0, 0, fault)
 
 
 def _windows(world: World, windows: int) -> tuple[np.ndarray, np.ndarray]:

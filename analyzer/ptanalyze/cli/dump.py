@@ -16,13 +16,22 @@ def command() -> None:
     """Dump the page tables of a live process or VM."""
 
 
-@command.command("process")
+@command.command("process", short_help="Dump the page tables of a live process.")
 @click.argument("pid", type=click.IntRange(1))
 @click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
-@click.option("--stop", is_flag=True, help="Hold the process still while it is read; it is always continued.")
-@click.option("--retries", type=click.IntRange(0), default=None, help="Read again while it changes.")
+@click.option("--stop", is_flag=True, help="Stop the process while it is read; it is always continued.")
+@click.option(
+    "--retries",
+    type=click.IntRange(0),
+    default=None,
+    help="Number of times to read again while tables change. Default: 3.",
+)
 @click.option("--verify", is_flag=True, help="Compare every page with /proc/PID/pagemap.")
-@click.option("--bpf/--no-bpf", default=None, help="eBPF or nothing / pagemap only; default: eBPF if it can.")
+@click.option(
+    "--bpf/--no-bpf",
+    default=None,
+    help="Require eBPF, or use /proc/PID/pagemap alone. Default: eBPF where possible.",
+)
 def dump_process(
     pid: int, output: str, stop: bool, retries: int | None, verify: bool, bpf: bool | None
 ) -> None:
@@ -54,16 +63,42 @@ def dump_process(
     click.echo(f"{output}: dumped; next: ptanalyze check {output}")
 
 
-@command.command("vm")
+@command.command("vm", short_help="Dump the nested page tables of a VM.")
 @click.argument("pid", type=click.IntRange(1))
 @click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
-@click.option("--stop", is_flag=True, help="Hold the VMM still while it is read; it is always continued.")
-@click.option("--vm", "descriptor", type=click.IntRange(0), default=None, help="Which VM, by its descriptor.")
-@click.option("--retries", type=click.IntRange(0), default=None, help="Read again while it changes.")
-@click.option("--guest-tables", is_flag=True, help="Read the guest's own tables too; needs --qmp.")
-@click.option("--qmp", type=click.Path(), metavar="SOCKET", help="QEMU's QMP socket, for each vCPU's CR3.")
-@click.option("--every", type=DURATION, default=None, help="Dump again and again: 30s, 5m or 1h apart.")
-@click.option("--count", type=click.IntRange(1, 9999), default=None, help="How often: OUTPUT.0001 and on.")
+@click.option("--stop", is_flag=True, help="Stop the VMM while it is read; it is always continued.")
+@click.option(
+    "--vm",
+    "descriptor",
+    type=click.IntRange(0),
+    default=None,
+    help="File descriptor of the VM. Default: the only VM.",
+)
+@click.option(
+    "--retries",
+    type=click.IntRange(0),
+    default=None,
+    help="Number of times to read again while tables change. Default: 3.",
+)
+@click.option("--guest-tables", is_flag=True, help="Also read the guest's own tables; needs --qmp.")
+@click.option(
+    "--qmp",
+    type=click.Path(),
+    metavar="SOCKET",
+    help="QMP socket of QEMU, for each vCPU's CR3. Default: none.",
+)
+@click.option(
+    "--every",
+    type=DURATION,
+    default=None,
+    help="Time between dumps of a series: 30s, 5m or 1h. Default: one dump.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(1, 9999),
+    default=None,
+    help="Number of dumps of a series, OUTPUT.0001 and on. Default: one dump.",
+)
 def dump_vm(
     pid: int,
     output: str,

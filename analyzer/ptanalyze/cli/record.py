@@ -9,18 +9,47 @@ import click
 
 @click.command("record", context_settings={"ignore_unknown_options": True})
 @click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
-@click.option("--tracer", type=click.Choice(["qemu", "pin"]), default="qemu", show_default=True)
-@click.option("--no-dump", is_flag=True, help="Only the trace: no page tables, no root needed.")
-@click.option("--roi-start-symbol", "start_symbol", default="", help="Trace from this function on.")
-@click.option("--roi-end-symbol", "end_symbol", default="", help="Trace until this function is entered.")
+@click.option(
+    "--tracer",
+    type=click.Choice(["qemu", "pin"]),
+    default="qemu",
+    show_default=True,
+    help="Tracer to run the program under.",
+)
+@click.option("--no-dump", is_flag=True, help="Record the trace alone: no page tables, no root needed.")
+@click.option(
+    "--roi-start-symbol", "start_symbol", default="", help="Function from which to trace. Default: the start."
+)
+@click.option(
+    "--roi-end-symbol",
+    "end_symbol",
+    default="",
+    help="Function at whose entry tracing ends. Default: the end.",
+)
 @click.option("--roi-marker", "marker", is_flag=True, help="Trace between the marks of pintool/roi.h.")
-@click.option("--roi-start-access", "start_access", type=int, default=0, help="Skip so many accesses first.")
-@click.option("--roi-accesses", "accesses", type=int, default=0, help="Trace so many accesses (0: all).")
+@click.option(
+    "--roi-start-access",
+    "start_access",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Skip the first N accesses.",
+)
+@click.option(
+    "--roi-accesses",
+    "accesses",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Number of accesses to trace; 0: all.",
+)
 @click.option("--follow-fork", is_flag=True, help="Trace forked children too, each to a file of its own.")
-@click.option("--max-bytes", type=int, default=0, help="Stop tracing at this size (0: no limit).")
+@click.option(
+    "--max-bytes", type=int, default=0, show_default=True, help="Size limit of the trace in bytes; 0: none."
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(output: str, tracer: str, no_dump: bool, command: tuple[str, ...], **region: Any) -> None:
-    """Run COMMAND, trace what its threads touch, and dump its page tables at the end of the region traced.
+    """Run COMMAND, trace its threads' memory accesses, and dump its page tables at the end of the region.
 
     Without a region the whole run is traced. Write -- before COMMAND. Dumping needs root.
 

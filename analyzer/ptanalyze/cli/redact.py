@@ -9,7 +9,7 @@ import click
 @click.argument("capture", type=click.Path())
 @click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
 def command(capture: str, output: str) -> None:
-    """Write a twin of CAPTURE that gives the same results and does not tell whose it is.
+    """Copy CAPTURE without identifying data; the copy gives the same results.
 
     Page frames become ordinals of their node; paths, command lines, PIDs and times are left out. Virtual
     addresses and, of a VM, guest-physical ones stay: results depend on them.

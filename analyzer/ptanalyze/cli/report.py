@@ -6,6 +6,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from .output import must_end_with
 from .replaying import budget_options, capture_of, limits, replay_options, setup_from
 
 
@@ -15,9 +16,10 @@ from .replaying import budget_options, capture_of, limits, replay_options, setup
     "-o",
     "--output",
     type=click.Path(),
+    callback=must_end_with("html", "htm"),
     default="report.html",
     show_default=True,
-    help="The page; one that is there is replaced.",
+    help="HTML file to write; an existing file is replaced.",
 )
 @budget_options
 @replay_options
@@ -33,7 +35,7 @@ def command(
 ) -> int:
     """Write one HTML page about CAPTURE, or several side by side: advice, evidence, plots, tables to sort.
 
-    It says how sure it is, explains its words, and loads nothing from anywhere: mail it, print it, keep it.
+    The page says how sure it is, explains its words, and is self-contained: mail it, print it, keep it.
     Options are those of `ptanalyze advise`. Without CAPTURE: the newest one here, else the bundled sample.
 
     Exit code as of `ptanalyze check`: 1 if a capture failed a check, 3 if it is partial. The page is
@@ -44,9 +46,8 @@ def command(
     from ..capture.check import exit_code
     from ..show.progress import progress_bar
     from ..show.report.page import Page, html
-    from ..show.report.write import must_be_writable, studies, write
+    from ..show.report.write import studies, write
 
-    must_be_writable(output)
     asked = [capture_of(one) for one in captures or (None,)]
     with progress_bar() as progress:
         found = studies(asked, setup_from(options, progress), **limits(memory, updates))

@@ -61,7 +61,7 @@ def read_rows(path: str | PathLike[str]) -> list[dict[str, Any]]:
         raise CaptureError(
             path, error.field, error.value, f"no results of `ptanalyze whatif`: {error.why}"
         ) from None
-    except ValueError as error:
+    except (ValueError, csv.Error) as error:
         why = f"{str(error)[:60]!r}"
         raise CaptureError(path, "contents", why, "no results of `ptanalyze whatif`") from None
     if not all(isinstance(row, dict) and "policy" in row and "params" in row for row in rows):

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from .entries import ADDRESS, PROTNONE, X86, frame, leaf, mapped
+from .hooks import allocating_kernel, called_hook, hook, kernel
 
 QUICK_CLASSES = 16  # classes that count_nested keeps as 4-bit counters in one word
 NIBBLES = np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -45,7 +45,7 @@ class Host(NamedTuple):
     closer: int
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_mapped(entries, segments, code, counts):
     """counts[s] (int64[S]) = entries of segment s of uint64[T, 512] that map a 4 KiB page."""
     for s in range(len(segments.table)):
@@ -60,7 +60,7 @@ def count_mapped(entries, segments, code, counts):
         counts[s] = np.int64(n)
 
 
-@njit(cache=True, nogil=True)
+@allocating_kernel
 def count_nested(entries, segments, host, hist):
     """hist[row, class] (int64) += 1 for each x86 guest entry, by the class of its host leaf entry."""
     of_region = host.of_region
@@ -86,7 +86,7 @@ def count_nested(entries, segments, host, hist):
             hist[segments.row[s], found] += counts[found]
 
 
-@njit(inline="always")
+@hook
 def count_ordinary(run, length, of_region, inside, counts):
     """counts[class] += 1 for run[:length]. False, counts void: PROT_NONE, or a frame outside of_region.
 
@@ -112,7 +112,7 @@ def count_ordinary(run, length, of_region, inside, counts):
     return (hints & PROTNONE) == 0 and (seen & ADDRESS) >> np.uint64(21) <= inside
 
 
-@njit
+@called_hook
 def entry_class(entry, host):
     """Class of any x86 level 1 entry."""
     if not mapped(entry, 1, X86):
@@ -120,7 +120,7 @@ def entry_class(entry, host):
     return frame_class(frame(entry, 1, X86), host)
 
 
-@njit
+@called_hook
 def frame_class(number, host):
     """Class of the host leaf entry of one guest frame, its presence checked."""
     region = number >> 9
@@ -135,14 +135,14 @@ def frame_class(number, host):
     return np.int64(host.unmapped)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def classify_frames(frames, host, out):
     """out[i] (int64) = class of the host leaf entry of guest frame frames[i] (int64, >= 0)."""
     for i in range(len(frames)):
         out[i] = frame_class(frames[i], host)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_walks(page, row, region_row, page_row, regions, of_table, guest, host, hist):
     """hist[row of the walk + row of its page, class of guest leaf, class of host leaf] (int64) += 1 a walk.
 

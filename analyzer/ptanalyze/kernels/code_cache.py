@@ -1,24 +1,30 @@
-"""Keep compiled loops on disk that are put together at run time, which Numba's own cache does not recognise.
+"""Keep compiled code on disk under a key that says what the code is.
 
-Numba's key holds the pickled closure, and a compiled function in it has another identity in every process.
-Here the key is what the code says: byte code, constants, globals and closures, through all functions that
-it calls, so a changed hook is compiled anew, wherever it is written.
+Numba's own key knows the time of one source file, not of the helpers that are compiled into the code, and not
+the hooks of a loop that is put together at run time. Here it is byte code, constants, globals and closures,
+through all functions that are called: a changed helper or hook is compiled anew, wherever it is written.
 """
 
 import hashlib
+import inspect
 import sys
 from contextlib import suppress
+from functools import cache, cached_property
+from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
+import llvmlite.ir
 import numpy as np
 from numba.core import types
 from numba.core.caching import CompileResultCacheImpl, IndexDataCacheFile
 from numba.core.dispatcher import Dispatcher
+from numba.core.extending import _Intrinsic
 from numba.core.sigutils import normalize_signature
 
 KEPT = "compiled"
 PLAIN = (int, float, str, bytes, type(None), type(...), np.generic)
 NAMED = (type, BuiltinFunctionType, np.ufunc)
+WRITTEN = (llvmlite.ir.Type, llvmlite.ir.Constant)
 
 
 class NoKey(Exception):
@@ -28,11 +34,10 @@ class NoKey(Exception):
 def keep_compiled(function):
     """Let a jitted function look for its compiled code on disk, and leave it there; returns the function.
 
-    Nothing is kept of code that no file holds, nor where there is no directory to write to (RuntimeError).
+    Nothing is kept of code that no file holds, nor where there is no directory to write to.
     """
     if isinstance(function, Dispatcher):
-        with suppress(NoKey, RuntimeError):
-            function._cache = CodeCache(function)
+        function._cache = CodeCache(function)
     return function
 
 
@@ -42,17 +47,43 @@ class CodeCache:
     """
 
     def __init__(self, function):
-        self.results = CompileResultCacheImpl(function.py_func)
-        self.cache_path = self.results.locator.get_cache_path()
-        self.said = "\n".join(described(function, set()))
+        self.function = function
+
+    @cached_property
+    def results(self):
+        """Numba's own part; NoKey where no file holds the code or no directory can be written to."""
+        try:
+            return CompileResultCacheImpl(self.function.py_func)
+        except RuntimeError as error:
+            if Path(inspect.getfile(self.function.py_func)).exists():
+                say("no directory to keep compiled code in, so each run compiles; set NUMBA_CACHE_DIR")
+            raise NoKey(self.function.py_func.__qualname__) from error
+
+    @property
+    def cache_path(self):
+        """Numba's own reports name it."""
+        with suppress(NoKey):
+            return self.results.locator.get_cache_path()
+
+    @cached_property
+    def text(self):
+        """What the code says; NoKey where that is not known."""
+        return "\n".join(described(self.function, set()))
 
     def file_of(self, signature, codegen):
         """Where the code for argument types, a tuple or a Numba signature, and a CPU is, or would be."""
         arguments, _ = normalize_signature(signature)
+        folder = self.results.locator.get_cache_path()
         about = [sys.version, *map(repr, codegen.magic_tuple()), *map(str, arguments)]
         about += [text for argument in arguments for text in fields_of(argument)]
-        key = hashlib.sha256("\n".join([*about, self.said]).encode()).hexdigest()[:32]
-        return IndexDataCacheFile(self.cache_path, f"{self.results.filename_base}.{key}", key)
+        key = hashlib.sha256("\n".join([*about, self.text]).encode()).hexdigest()[:32]
+        return IndexDataCacheFile(folder, f"{self.results.filename_base}.{key}", key)
+
+    def has(self, signature, codegen):
+        """True if the code is there, or cannot be kept."""
+        with suppress(NoKey):
+            return KEPT in self.file_of(signature, codegen)._load_index()
+        return True
 
     def load_overload(self, signature, target):
         """The compiled result, or None."""
@@ -60,13 +91,27 @@ class CodeCache:
         kept = None
         with suppress(NoKey):
             kept = self.file_of(signature, target.codegen()).load(KEPT)
+            if kept is None:
+                say_compiling()
         return None if kept is None else self.results.rebuild(target, kept)
 
     def save_overload(self, signature, compiled):
         """Keep it for the next process, if its types have a key there and there is room."""
-        if self.results.check_cachable(compiled):
-            with suppress(NoKey, OSError):
+        with suppress(NoKey, OSError):
+            if self.results.check_cachable(compiled):
                 self.file_of(signature, compiled.codegen).save(KEPT, self.results.reduce(compiled))
+
+
+def say_compiling():
+    """A line for whoever waits at a terminal."""
+    if sys.stderr.isatty():
+        say("compiling (first use only)")
+
+
+@cache
+def say(line):
+    """Say it once."""
+    print(f"ptanalyze: {line}", file=sys.stderr)
 
 
 def fields_of(kind):
@@ -85,6 +130,8 @@ def described(thing, seen):
     if isinstance(thing, Dispatcher):
         yield repr(sorted(thing.targetoptions.items()))
         thing = thing.py_func
+    elif isinstance(thing, _Intrinsic):
+        thing = thing._defn
     if isinstance(thing, FunctionType):
         if thing.__module__ == "__main__":
             raise NoKey(thing.__qualname__)
@@ -103,6 +150,8 @@ def described(thing, seen):
             yield from described(one, seen)
     elif isinstance(thing, np.ndarray):
         yield f"{thing.dtype} {thing.shape} {hashlib.sha256(thing.tobytes()).hexdigest()}"
+    elif isinstance(thing, WRITTEN):
+        yield str(thing)
     elif isinstance(thing, ModuleType):
         yield thing.__name__
     elif isinstance(thing, NAMED):

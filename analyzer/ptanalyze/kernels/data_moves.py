@@ -7,9 +7,9 @@ will be on node n; NOWHERE where it is not mapped and its first touch decides.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from .entries import frame, leaf
+from .hooks import called_hook, hook, kernel
 from .steps import (
     ALL,
     BALANCING,
@@ -77,7 +77,7 @@ class State(NamedTuple):
     credit: np.ndarray
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedule, events, state, out):
     """Write steps into `out` until it is full; True when all is done. Call again with an empty `out`.
 
@@ -129,7 +129,7 @@ def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedul
     return clock[MOVED] == 0
 
 
-@njit(inline="always")
+@hook
 def put(state, out, at, kind, row, lo, hi, was, number, to, node, call):
     """Write a step; operands as in Steps."""
     k = state.clock[OUT]
@@ -138,7 +138,7 @@ def put(state, out, at, kind, row, lo, hi, was, number, to, node, call):
     state.clock[OUT] = k + 1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def take(regions, tables, rows, where, schedule, events, state, out):
     """Pass the next event's step on, or make what a RANGE moves of it."""
     step, guest = state.clock[STEP], state.guest
@@ -166,7 +166,7 @@ def take(regions, tables, rows, where, schedule, events, state, out):
     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@called_hook
 def move_by_event(step, row, slot, to, regions, tables, rows, where, schedule, events, state, out):
     at, node, call = events.at[step], events.node[step], events.call[step]
     if not schedule.by_host:
@@ -190,12 +190,12 @@ def move_by_event(step, row, slot, to, regions, tables, rows, where, schedule, e
         number = number // span * span + span
 
 
-@njit(inline="always")
+@hook
 def host_slot(host, number, tables):
     return (number >> (9 * (np.int64(tables.level[host]) - 1))) & 511
 
 
-@njit(inline="always")
+@hook
 def frames_of(table, slot, tables, where):
     """(first frame, frames) of a leaf entry in the snapshot; -1 where there is none. 512 of a 1 GiB page."""
     if table >= len(where.entries):
@@ -206,7 +206,7 @@ def frames_of(table, slot, tables, where):
     return frame(entry, level, where.code), np.int64(1) << (9 * (min(level, 2) - 1))
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def scan(w, now, node, where, schedule, state, out):
     """task_numa_work: mark the next pages that are mapped; what the last window moved is shot down first."""
     clock = state.clock
@@ -227,7 +227,7 @@ def scan(w, now, node, where, schedule, state, out):
         seen += 1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def shoot_down(w, node, where, state, out):
     number = where.shootdowns + state.clock[FLUSHES]
     put(state, out, w, FLUSH, 0, 0, 0, 0, number, 0, node, BALANCING)
@@ -235,7 +235,7 @@ def shoot_down(w, node, where, state, out):
     state.clock[MOVED] = 0
 
 
-@njit(inline="always")
+@hook
 def may_move(now, pages, schedule, state):
     """A token bucket of `burst` pages, filled at `rate`."""
     if schedule.rate == 0:
@@ -249,7 +249,7 @@ def may_move(now, pages, schedule, state):
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@called_hook
 def touch_page(w, now, row, slot, node, tables, rows, where, schedule, state, out):
     """A walk finds the page marked: the fault moves it to the walker's node (should_numa_migrate_memory)."""
     before = np.int64(state.guest[row, slot]) - MARKED
@@ -260,7 +260,7 @@ def touch_page(w, now, row, slot, node, tables, rows, where, schedule, state, ou
         state.clock[MOVED] = 1
 
 
-@njit(inline="always")
+@hook
 def move_page(at, row, slot, to, node, call, tables, rows, where, state, out):
     before = np.int64(state.guest[row, slot]) & ~MARKED
     table = np.int64(rows.leaf[row])
@@ -276,7 +276,7 @@ def move_page(at, row, slot, to, node, call, tables, rows, where, state, out):
     put(state, out, at, DATA, row, slot, behind, before, host, to, node, call)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@called_hook
 def touch_units(w, now, page, row, slot, node, regions, tables, rows, where, schedule, state, out):
     """What the host maps: the data page, then the guest's tables from the leaf upwards."""
     region, table = page >> np.uint32(9), np.int64(rows.leaf[row])
@@ -294,7 +294,7 @@ def touch_units(w, now, page, row, slot, node, regions, tables, rows, where, sch
         table = np.int64(tables.parent[table])
 
 
-@njit(inline="always")
+@hook
 def touch_unit(w, now, row, slot, host, behind, table, node, where, schedule, state, out):
     unit_row = np.int64(where.host_row[host])
     before = np.int64(state.host[unit_row, behind]) - MARKED
@@ -307,7 +307,7 @@ def touch_unit(w, now, row, slot, host, behind, table, node, where, schedule, st
             state.host[unit_row, behind] = node
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@called_hook
 def move_unit(at, unit_row, behind, row, slot, host, table, to, node, call, where, state, out):
     """One entry of the host's has its data on `to`: a page of the guest's, or its table (`table` >= 0).
 
@@ -326,7 +326,7 @@ def move_unit(at, unit_row, behind, row, slot, host, table, to, node, call, wher
         k += 1
 
 
-@njit(inline="always")
+@hook
 def first_at(keys, key):
     """Position of the first of the sorted keys that is not below `key`."""
     lo, hi = 0, keys.size

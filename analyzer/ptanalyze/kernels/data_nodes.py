@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from .entries import frame, leaf
+from .hooks import hook, kernel
 
 UNKNOWN = -1
 
@@ -26,7 +26,7 @@ class Frames(NamedTuple):
     code: int
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def read_nodes(entries, tables, level, code, frames, out):
     """out[i, k] (int8[n, 512]) = node behind entry k of table tables[i], UNKNOWN where nothing or not known.
 
@@ -40,7 +40,7 @@ def read_nodes(entries, tables, level, code, frames, out):
             out[i, k] = node
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def count_nodes(entries, level, code, frames, skip, counts):
     """counts[t, n] (int16[T, nodes]) += leaf entries of table t with data on node n, where not skip[t].
 
@@ -66,7 +66,7 @@ def count_nodes(entries, level, code, frames, skip, counts):
             counts[table, node] += seen
 
 
-@njit(inline="always")
+@hook
 def bounds(number, near, frames, nodes):
     """(first frame, one past the last, node) of the range of a frame; of it alone outside them all."""
     if near < len(frames.start) and frames.start[near] <= number < frames.end[near]:
@@ -75,7 +75,7 @@ def bounds(number, near, frames, nodes):
     return number, number + 1, np.int64(UNKNOWN)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def first_touch(page, offset, chunk_node, of_region, region_slot, node):
     """node[row, slot] (int8[L, 512]) = node of the first walk to it, where it is below 0.
 
@@ -93,7 +93,7 @@ def first_touch(page, offset, chunk_node, of_region, region_slot, node):
                 node[row, slot] = chunk_node[chunk]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def take_back(entries, code, leaves, level, host_of, host_row, moved, node, host):
     """Host entries behind the guest pages `moved` (bool[L, 512]) are on node[row, slot], where that is known.
 
@@ -122,7 +122,7 @@ def take_back(entries, code, leaves, level, host_of, host_row, moved, node, host
                     host[host_row[behind], k] = node[row, slot]
 
 
-@njit(inline="always")
+@hook
 def node_behind(entry, level, code, frames, near):
     """(node of a leaf entry's first frame, the range it is in); `near` is where the last frame was."""
     node, number = np.int64(UNKNOWN), host_frame(entry, level, code, frames)
@@ -134,7 +134,7 @@ def node_behind(entry, level, code, frames, near):
     return node, near
 
 
-@njit(inline="always")
+@hook
 def host_frame(entry, level, code, frames):
     """First frame of the host's memory behind a leaf entry, -1 where there is none."""
     if not leaf(entry, level, code):
@@ -143,7 +143,7 @@ def host_frame(entry, level, code, frames):
     return through_host(number, frames) if len(frames.level) > 0 else number
 
 
-@njit(inline="always")
+@hook
 def through_host(number, frames):
     """Host frame behind a guest frame, -1 where there is none."""
     if number >> 9 >= len(frames.host_of) or frames.host_of[number >> 9] < 0:
@@ -157,7 +157,7 @@ def through_host(number, frames):
     return frame(entry, level, frames.code) + (number & ((np.int64(1) << shift) - 1))
 
 
-@njit(inline="always")
+@hook
 def range_of(number, frames):
     """Position of the last range that starts at or below a frame, 0 if none does."""
     lo, hi = 0, len(frames.start)

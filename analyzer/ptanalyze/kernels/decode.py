@@ -1,7 +1,8 @@
 """Touches to bytes and back, and the frames around them, as pintool/records.h says."""
 
 import numpy as np
-from numba import njit
+
+from .hooks import allocating_kernel, called_hook, kernel
 
 FRAME_BYTES = 48
 FRAME_MAGIC = 0x46545450
@@ -17,7 +18,7 @@ HASH_FACTOR = 5308871583  # 2^33 / golden ratio (Knuth, TAOCP 3, 6.4); no overfl
 OK, PAST_END, BAD_LENGTH, BAD_PAGE, BAD_COUNT, BAD_SUM, MANY_REGIONS = range(7)
 
 
-@njit(cache=True)
+@called_hook
 def little_u32(data, at):
     return (
         np.int64(data[at])
@@ -27,7 +28,7 @@ def little_u32(data, at):
     )
 
 
-@njit(cache=True)
+@kernel
 def scan_frames(data, start, end, frames, offset):
     """Find the whole frames in data[start:end]; with room in `offset`, also copy their headers.
 
@@ -51,7 +52,7 @@ def scan_frames(data, start, end, frames, offset):
     return n, at
 
 
-@njit(cache=True)
+@kernel
 def number_pages(number, n, table, regions, known, page):
     """Region ids of number[:n] (page numbers), new ones from `known` on: page[i] = id << 9 | number[i] & 511.
 
@@ -77,14 +78,14 @@ def number_pages(number, n, table, regions, known, page):
     return known
 
 
-@njit(cache=True)
-def decode_touches(data, at, end, n, base_page, number, write, count):
+@called_hook
+def decode_touches(data, at, end, n, base_page, recent, number, write, count):
     """Decode one chunk's n touches from data[at:end].
 
-    number int64[>= n] page numbers, base_page added; write bool, count uint32
+    recent int64[RECENT]; number int64[>= n] page numbers, base_page added; write bool, count uint32
     Returns (accesses, OK or the reason why the chunk is damaged).
     """
-    recent = np.zeros(RECENT, np.int64)
+    recent[:] = 0
     base = np.int64(0)
     other = np.int64(0)
     spelled = np.int64(3)
@@ -142,10 +143,11 @@ def decode_touches(data, at, end, n, base_page, number, write, count):
     return total, OK if at == end else BAD_LENGTH
 
 
-@njit(cache=True)
+@kernel
 def decode_chunks(
-    data, offset, length, touches, accesses, first, last, base_page, table, regions, known, page, write, count
-):
+    data, offset, length, touches, accesses, first, last, base_page, table, regions, known, page, write,
+    count, recent, number,
+):  # fmt: skip
     """Decode chunks first..last-1 one after the other.
 
     data              uint8[bytes]   the file
@@ -155,19 +157,19 @@ def decode_chunks(
     table             int64[2^k]     see number_pages
     regions           int64[half of 2^k]  region of each id, `known` of them so far
     page, write, count  filled in order: uint32, bool, uint32, as ptanalyze.trace.Touches
+    recent, number    room: int64[RECENT], int64[touches of the longest chunk]
 
     Returns (chunk, known, error): decoded up to before `chunk`. Stops early with MANY_REGIONS when the table
     might become more than half full, or with the reason why a chunk is damaged.
     """
     out = 0
-    number = np.empty(np.int64(touches[first:last].max()), np.int64)
     for chunk in range(first, last):
         n = touches[chunk]
         if known + n > len(regions):
             return chunk, known, MANY_REGIONS
         start = offset[chunk]
         total, error = decode_touches(
-            data, start, start + length[chunk], n, base_page, number, write[out:], count[out:]
+            data, start, start + length[chunk], n, base_page, recent, number, write[out:], count[out:]
         )
         if error == OK and total != accesses[chunk]:
             error = BAD_SUM
@@ -178,7 +180,7 @@ def decode_chunks(
     return last, known, OK
 
 
-@njit(cache=True)
+@allocating_kernel
 def encode_chunk(page, write, count, out):
     """Encode one chunk's touches; the inverse of decode_chunks and the twin of pintool/encode.h.
 

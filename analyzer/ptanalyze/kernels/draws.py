@@ -1,13 +1,13 @@
 """Seeded numbers that need no memory: the n-th of a sequence, a permutation of n places."""
 
-from numba import njit
+from .hooks import kernel
 
 MASK = (1 << 32) - 1
 FACTOR = 0x45D9F3B
 ROUNDS = 4
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def draw(key, n):
     """The n-th number of a sequence of 32-bit numbers; key, n int64 in 0..2^32-1. Never beyond 63 bits."""
     x = n ^ key
@@ -18,7 +18,7 @@ def draw(key, n):
     return x
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def permute(first, n, bits, key, out):
     """out[i] (int64) = where first + i goes under a permutation of 0..n-1; n <= 4 ** bits.
 

@@ -1,7 +1,8 @@
 """`ptanalyze.entries` for one raw entry at a time, inlined into kernels."""
 
 import numpy as np
-from numba import njit
+
+from .hooks import hook
 
 X86, EPT, KVM = 0, 1, 2
 CODES = {"x86": X86, "ept": EPT, "kvm": KVM}
@@ -15,7 +16,7 @@ ADDRESS = np.uint64((1 << 52) - (1 << 12))
 NONE = np.uint64(0)
 
 
-@njit(inline="always")
+@hook
 def mapped(entry, level, code):
     """Something is behind the entry (uint64), whether or not a walker may use it."""
     if code == X86:
@@ -26,7 +27,7 @@ def mapped(entry, level, code):
     return (entry & KVM_MAPPED) != NONE
 
 
-@njit(inline="always")
+@hook
 def leaf(entry, level, code):
     """The entry maps a page of 4 KiB (level 1), 2 MiB (2) or 1 GiB (3)."""
     if level > 3 or not mapped(entry, level, code):
@@ -34,7 +35,7 @@ def leaf(entry, level, code):
     return level == 1 or (entry & HUGE) != NONE
 
 
-@njit(inline="always")
+@hook
 def frame(entry, level, code):
     """int64: page frame of a leaf entry, the first of a huge page."""
     if code == X86 and (entry & PRESENT) == NONE:

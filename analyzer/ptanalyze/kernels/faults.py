@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from .hooks import called_hook, kernel
 from .steps import (
     BALANCING,
     CLEAR,
@@ -46,7 +46,7 @@ class Mapped(NamedTuple):
     pending: np.ndarray
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def mark_faults(page, slot, rows, parent, steps, mapped, first, step, fault):
     """Mark the demand faults among walks first, first + 1, ... and carry out the steps due before them.
 
@@ -71,7 +71,7 @@ def mark_faults(page, slot, rows, parent, steps, mapped, first, step, fault):
     return step
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@called_hook
 def _make(table, parent, exists):
     """Make `table` and its missing ancestors; returns how many were missing."""
     made = 0
@@ -82,7 +82,7 @@ def _make(table, parent, exists):
     return made
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def carry_out(step, rows, parent, steps, mapped):
     kind, by = steps.kind[step], np.int64(steps.call[step] == BALANCING)
     if kind == FREE:
@@ -114,7 +114,7 @@ def carry_out(step, rows, parent, steps, mapped):
         mapped.changed[step] = 1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@called_hook
 def _move(step, rows, parent, steps, mapped):
     row, lo, hi = slot_range(steps, step)
     target, first = move_target(steps, step)

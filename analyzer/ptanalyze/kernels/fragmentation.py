@@ -6,9 +6,9 @@ Without reference counting (_nrt=False), which would be atomic and cost ten time
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from .entries import ADDRESS, PRESENT, X86, frame, mapped
+from .hooks import called_hook, hook, kernel
 
 LINE, EVERY = 8, 0xFF  # entries of 8 bytes in a cache line of 64, and the mask of all of them
 BLOCK = ADDRESS & ~np.uint64((1 << 15) - 1)  # of an entry: which aligned block of eight frames
@@ -45,7 +45,7 @@ class Host(NamedTuple):
     code: int
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def count_lines(entries, runs, host, found, hist, unresolved):
     """hist[row, pages, ePT lines] (int64[rows, 9, 9]) += 1 for each gPT line that maps a page.
 
@@ -71,7 +71,7 @@ def count_lines(entries, runs, host, found, hist, unresolved):
             unresolved[row] += present - pages
 
 
-@njit(inline="always")
+@hook
 def in_one_block(entries, table, at):
     """The eight entries from slot `at` on are present, and their frames are in one aligned block of eight."""
     differ, present, first = NOTHING, PRESENT, entries[table, at]
@@ -82,14 +82,14 @@ def in_one_block(entries, table, at):
     return present == PRESENT and differ & BLOCK == NOTHING
 
 
-@njit(inline="always")
+@hook
 def plain(entry, host):
     """The host maps all around the frame of a present entry: none of its entries need be read."""
     region = (entry & ADDRESS) >> np.uint64(21)
     return region < np.uint64(len(host.kind)) and UNMAPPED < host.kind[region] < CLOSER
 
 
-@njit(inline="always")
+@hook
 def distinct(found):
     """(lines that are there, how many different ones) of int64[8], NO_LINE where there is none."""
     pages, lines = 0, 0
@@ -102,7 +102,7 @@ def distinct(found):
     return pages, lines
 
 
-@njit(inline="always")
+@hook
 def line_of(number, host):
     """The ePT cache line with the leaf entry of guest frame `number`, its level in the low bits."""
     region = number >> 9
@@ -116,7 +116,7 @@ def line_of(number, host):
     return (number >> (9 * level - 6)) << 2 | level
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def look_closer(number, table, entries, code):
     """1 if the host's leaf table has an entry for the guest frame, else UNMAPPED."""
     return np.int64(mapped(entries[table[number >> 9], number & 511], 1, code))

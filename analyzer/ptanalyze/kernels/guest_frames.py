@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from .entries import ADDRESS, PRESENT, X86, frame, mapped
+from .hooks import kernel
 from .reserve import FREE, NONE, SPECIAL, WAITING
 
 SEVERAL, MOVABLE = 2, 3  # of `users`, below that a frame's number of pages
@@ -22,7 +22,7 @@ class Parts(NamedTuple):
     movable: np.ndarray  # bool[S]  the allocator serves its pages
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def count_users(entries, tables, users):
     """users[f] (uint8[F]) += 1, up to SEVERAL, for each entry with frame f of leaf tables (int32[n])."""
     for t in range(len(tables)):
@@ -34,7 +34,7 @@ def count_users(entries, tables, users):
                     users[number] += 1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def pick(entries, parts, pool_of, users, captured, now, kept):
     """Which pages the allocator serves: captured (uint32[P]) gets their frame, now (uint32[P]) FREE.
 
@@ -61,7 +61,7 @@ def pick(entries, parts, pool_of, users, captured, now, kept):
                 captured[base + slot], now[base + slot] = np.uint32(number), FREE
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def mark_walked(page, region_base, now):
     """Pages that are FREE and walked for become WAITING. page, region_base: as in kernels.reserve.run."""
     for i in range(len(page)):
@@ -72,7 +72,7 @@ def mark_walked(page, region_base, now):
                 now[number] = WAITING
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def rewrite(entries, table, captured, now):
     """Entries (uint64[T, 512]) of leaf tables get the frames `now`: page k << 9 | slot is in table[k].
 

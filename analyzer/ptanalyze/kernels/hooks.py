@@ -1,7 +1,44 @@
-"""How the functions that a replay loop is put together from are compiled."""
+"""How Numba compiles our functions: without counting references (_nrt=False) and without the GIL.
+
+Arguments of other types, also a literal number in place of an int64, have a function compiled once more.
+"""
 
 from numba import njit
+from numba.core.dispatcher import Dispatcher
 
-hook = njit(inline="always")
-called_hook = njit(nogil=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # not from Python
-cached_kernel = njit(cache=True, nogil=True, _nrt=False)  # from Python, before the walks
+from .code_cache import keep_compiled
+
+WITHIN = {"nogil": True, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
+def kernel(function):
+    """Compile what Python calls; it allocates nothing."""
+    return keep_compiled(njit(nogil=True, _nrt=False, no_cfunc_wrapper=True)(function))
+
+
+def allocating_kernel(function):
+    """Compile what Python calls; it may make arrays, outside its loops."""
+    return keep_compiled(njit(nogil=True, no_cfunc_wrapper=True)(function))
+
+
+def called_hook(function):
+    """Compile what only compiled code calls."""
+    return keep_compiled(not_from_python(njit(**WITHIN)(function)))
+
+
+def hook(function):
+    """Compile what only compiled code calls, into it: by LLVM, as Numba's own inlining takes much longer."""
+    return not_from_python(njit(forceinline=True, **WITHIN)(function))
+
+
+def not_from_python(function):
+    """Without a wrapper for Python, which takes long to compile, a call would end the process: refuse it."""
+
+    def refuse(*arguments, **named):
+        raise TypeError(
+            f"{function.__name__}: only compiled code can call it; put the call into a numba.njit"
+        )
+
+    if isinstance(function, Dispatcher):
+        function._compile_for_args, function._insert = refuse, lambda *overload, **how: None
+    return function

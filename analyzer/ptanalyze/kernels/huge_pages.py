@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from .entries import KVM, NONE, PRESENT, X86, frame, mapped
+from .hooks import hook, kernel
 
 UNKNOWN = -1
 
@@ -18,7 +18,7 @@ class Ranges(NamedTuple):
     node: np.ndarray  # int64[K]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def summarise(entries, tables, code, ranges, on_node, pages, raw, first):
     """Of each leaf table tables[i] (int64[n], level 1) of `entries` (uint64[T, 512]):
 
@@ -51,7 +51,7 @@ def summarise(entries, tables, code, ranges, on_node, pages, raw, first):
             slot += 1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def count_blocks(entries, tables, code, used):
     """used[f >> 9] (int64[D]) += 1 for each frame f below D << 9 that an entry of a leaf table maps."""
     for i in range(len(tables)):
@@ -63,7 +63,7 @@ def count_blocks(entries, tables, code, used):
                     used[block] += 1
 
 
-@njit(inline="always")
+@hook
 def followed(entry, code):
     """A walker follows the mapped entry (entries.present)."""
     if code == X86:
@@ -71,7 +71,7 @@ def followed(entry, code):
     return code != KVM or (entry & PRESENT) != NONE
 
 
-@njit(inline="always")
+@hook
 def range_of(number, ranges, near):
     """The last range that begins at or below a frame, 0 where none does; looked for from `near` on."""
     while near > 0 and number < ranges.start[near]:
@@ -81,7 +81,7 @@ def range_of(number, ranges, near):
     return near
 
 
-@njit(inline="always")
+@hook
 def node_at(number, ranges, at):
     if len(ranges.start) == 0 or number < ranges.start[at] or number >= ranges.end[at]:
         return np.int64(UNKNOWN)

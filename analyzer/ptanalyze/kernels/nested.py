@@ -1,11 +1,10 @@
 """How much of a guest's leaf tables lies in regions that the host maps as a whole."""
 
-from numba import njit
-
 from .entries import X86, frame, mapped
+from .hooks import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_covered(entries, tables, pages, leaves, covered):
     """leaves[i] = mapped x86 entries of leaf table tables[i] (all int64); covered[i] = those in full regions.
 

@@ -1,7 +1,8 @@
 """Text of other tracers to columns, a block of whole lines at a time."""
 
 import numpy as np
-from numba import njit
+
+from .hooks import called_hook, kernel
 
 NEWLINE, SPACE, TAB, COMMA, COLON, SLASH, DOT = 10, 32, 9, 44, 58, 47, 46
 TOO_BIG = np.int64(1 << 57)  # beyond the user half even of five levels
@@ -10,14 +11,14 @@ HEX[48:58] = np.arange(10)
 HEX[65:71] = HEX[97:103] = np.arange(10, 16)
 
 
-@njit(cache=True)
+@called_hook
 def line_end(data, at):
     while at < len(data) and data[at] != NEWLINE:
         at += 1
     return at
 
 
-@njit(cache=True)
+@called_hook
 def number(data, at, end, base):
     """(value, position after it) of a number; the position is `at` when there is none. At most TOO_BIG."""
     value = np.int64(0)
@@ -30,7 +31,7 @@ def number(data, at, end, base):
     return value, at
 
 
-@njit(cache=True)
+@kernel
 def parse_lackey(data, instructions, page, write, time):
     """Parse lines of `valgrind --tool=lackey --trace-mem=yes`: "I  addr,size", " L addr,size", S, M alike.
 
@@ -69,7 +70,7 @@ def parse_lackey(data, instructions, page, write, time):
     return n, instructions, -1
 
 
-@njit(cache=True)
+@kernel
 def parse_perf(data, tid, cpu, time, page, write):
     """Parse `perf script` lines with a thread, a time, an address and, if present, a CPU and an event.
 

@@ -1,7 +1,8 @@
 """Rows of a vMitosis page-table dump, `<levelL b="FRAME">ENTRY ENTRY ... </levelL>`, from text to words."""
 
 import numpy as np
-from numba import njit
+
+from .hooks import called_hook, kernel
 
 NUMA, EXECUTABLE, POINTER = 1 << 60, 1 << 61, 1 << 62  # prefixes n, x and p of an entry, above its number
 DIGITS = 10  # frames have 40 bits
@@ -14,7 +15,7 @@ VALUE = np.full(256, -1, np.int64)  # of a byte that is a lower-case hexadecimal
 VALUE[list(b"0123456789abcdef")] = range(16)
 
 
-@njit(cache=True, nogil=True)
+@called_hook
 def row_head(text, at, end):
     """(level, frame, position behind the head) of the row at `at`; level -1 if it is none, -2 cut short."""
     for i in range(6):
@@ -34,7 +35,7 @@ def row_head(text, at, end):
     return level, frame, at + 2
 
 
-@njit(cache=True, nogil=True)
+@called_hook
 def entry_at(text, at, end):
     """(number with prefix bits, position behind it); -1 if there is no entry, -2 cut short."""
     word, number, digits = 0, 0, 0
@@ -52,7 +53,7 @@ def entry_at(text, at, end):
     return word | number, at + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def parse_rows(text, at, end, level, frame, words):
     """Parse the rows in text[at:end] (uint8) into level[T], frame[T] and words[T, 512] (int64).
 

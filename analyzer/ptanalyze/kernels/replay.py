@@ -4,10 +4,8 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from .code_cache import keep_compiled
-from .hooks import called_hook
+from .hooks import called_hook, hook, kernel
 from .steps import CALLS, DATA
 
 ONE = np.uint64(1)
@@ -79,14 +77,14 @@ def counters(nodes, sockets=None):
     )
 
 
-@njit(inline="always")
+@hook
 def grow(pages, by):
     """Count `by` more table pages."""
     pages[0] += by
     pages[1] = max(pages[0], pages[1])
 
 
-@njit(inline="always")
+@hook
 def call_counters(counters, call):
     """The CallCounters of `call`, a view of Counters."""
     return CallCounters(
@@ -116,7 +114,7 @@ def replay_for(guest, host):
         if steps.kind[step] >= DATA:
             on_host_step(host_state, tables, rows, steps, mapped, now, step)
 
-    @njit(nogil=True, _nrt=False, no_cfunc_wrapper=True)
+    @kernel
     def replay(
         cpu_node, socket, reads, fault, tables, rows, steps, shootdowns, mapped, guest_state, host_state,
         counters, first, step, last,
@@ -177,4 +175,4 @@ def replay_for(guest, host):
             step += 1
         return step
 
-    return keep_compiled(replay)
+    return replay

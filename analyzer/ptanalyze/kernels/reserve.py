@@ -9,8 +9,8 @@ reclaimed. What the reservation was for does not change when it ends: mapped pag
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from .hooks import called_hook, hook, kernel
 from .steps import CLEAR, MOVE, move_target, slot_range
 
 NONE = -1
@@ -74,7 +74,7 @@ class Guest(NamedTuple):
     limit: int
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def run(page, region_base, captured, first, steps, row_base, step, guest, stride, series):
     """Walks first, first + 1, ... and the steps due before them; returns the first step not yet done.
 
@@ -101,13 +101,13 @@ def run(page, region_base, captured, first, steps, row_base, step, guest, stride
     return step
 
 
-@njit(inline="always")
+@hook
 def sample(series, row, walk, count):
     series[row, 0], series[row, 1] = walk, count[UNUSED]
     series[row, 2], series[row, 3] = count[LIVE], count[MAPPED]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def fault_all(captured, early, guest):
     """Map the captured pages that are FREE, by address; `early`: before the trace, WAITING becomes FREE."""
     for number in range(len(captured)):
@@ -117,7 +117,7 @@ def fault_all(captured, early, guest):
             guest.frame[number] = FREE
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def fault(page, captured, guest):
     """Map a FREE page; a reservation for it is as near as possible to its captured frame, if it has one."""
     count, group = guest.count, page >> guest.shift
@@ -146,7 +146,7 @@ def fault(page, captured, guest):
         count[PEAK], count[PEAK_MAPPED] = count[UNUSED], count[MAPPED]
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def take(captured, guest):
     """A free block, or NONE: the one of a captured frame (without one: of the last reservation), the next in
     its 2 MiB, the next of its pool, the next of any.
@@ -170,12 +170,12 @@ def take(captured, guest):
     return np.int64(NONE)
 
 
-@njit(inline="always")
+@hook
 def is_free(block, guest):
     return guest.at[block] != NONE and guest.group[block] == NONE and guest.used[block] == 0
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def reserve(block, group, guest):
     """The newest reservation: all of the block's frames, unused."""
     ends = len(guest.group)
@@ -188,7 +188,7 @@ def reserve(block, group, guest):
     guest.count[UNUSED] += np.int64(1) << guest.shift
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def end(block, guest):
     """A reservation leaves the table; its unused frames are reserved no longer."""
     older, newer = guest.older[block], guest.newer[block]
@@ -199,7 +199,7 @@ def end(block, guest):
     guest.count[UNUSED] -= (np.int64(1) << guest.shift) - guest.used[block]
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def carry_out(step, steps, row_base, guest):
     """CLEAR and MOVE change what is mapped; the other steps do not."""
     kind = steps.kind[step]
@@ -223,7 +223,7 @@ def carry_out(step, steps, row_base, guest):
             move(base + slot, to + slot, guest)
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def clear(page, guest):
     """The program frees a mapped page."""
     frame = guest.frame[page]
@@ -241,7 +241,7 @@ def clear(page, guest):
         give_back(block, guest)
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def give_back(block, guest):
     """A block that its pool had passed is the next one again."""
     k, at = guest.pool_of[block << guest.shift >> 9], guest.at[block]
@@ -252,7 +252,7 @@ def give_back(block, guest):
         guest.pool[guest.next[k]], guest.at[block] = block, guest.next[k]
 
 
-@njit(nogil=True, _nrt=False)
+@called_hook
 def move(page, target, guest):
     """mremap: the page keeps its frame, which leaves the reservation it came from with a foreign page."""
     frame = guest.frame[page]

@@ -7,7 +7,8 @@ the number of sets need not be a power of two. Banks hold arrays of several kind
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from .hooks import hook
 
 EMPTY = np.uint32(0xFFFFFFFF)
 
@@ -35,7 +36,7 @@ def bank(owners, arrays):
     return Bank(np.full(owners * stride, EMPTY, np.uint32), stride, end - sets * ways, sets, ways)
 
 
-@njit(inline="always")
+@hook
 def touch(tags, first, ways, tag):
     """True if set tags[first : first + ways] holds `tag`, now its most recent; on a miss the last goes."""
     carried = tag
@@ -50,7 +51,7 @@ def touch(tags, first, ways, tag):
     return False
 
 
-@njit(inline="always")
+@hook
 def drop(tags, first, ways, tag):
     """Remove `tag` from the set if it is there; the rest keeps its order."""
     found = False

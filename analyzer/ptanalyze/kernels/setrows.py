@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import config, njit, types
+from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from .hooks import hook
 from .setassoc import EMPTY, touch
 
 I1, I32 = ir.IntType(1), ir.IntType(32)
@@ -55,13 +56,13 @@ def _row(ways):
     return next((row for row in ROWS if 0 < ways <= row), ways)
 
 
-@njit(inline="always")
+@hook
 def find(bank, owner, array, index, tag):
     """True if `tag` was in the set that `index` falls into, now its most recent; on a miss the last goes."""
     return touch_row(bank, array, row_of(bank, owner, array, index), tag)
 
 
-@njit(inline="always")
+@hook
 def row_of(bank, owner, array, index):
     """uint64: where in `tags` the set begins that `index` falls into."""
     number, of = np.uint64(index), np.uint64(bank.sets[array])
@@ -69,7 +70,7 @@ def row_of(bank, owner, array, index):
     return np.uint64(owner * bank.stride + bank.start[array]) + number * np.uint64(bank.row[array])
 
 
-@njit(inline="always")
+@hook
 def touch_row(bank, array, first, tag):
     """setassoc.touch of the set that begins at `first`."""
     row, ways = bank.row[array], bank.ways[array]

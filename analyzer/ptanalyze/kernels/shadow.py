@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from .entries import ADDRESS, NONE, PRESENT, X86, frame, leaf
+from .hooks import hook, kernel
 
 
 class Nested(NamedTuple):
@@ -18,7 +18,7 @@ class Nested(NamedTuple):
     code: int
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def to_host_frames(entries, levels, code, nested):
     """Rewrite every leaf entry of `entries` (uint64[T, 512]) of tables of `levels` (uint8[T]) in place.
 
@@ -45,7 +45,7 @@ def to_host_frames(entries, levels, code, nested):
     return missing
 
 
-@njit(inline="always")
+@hook
 def host_frame(number, nested):
     """int64 host frame behind a guest frame, -1 where the host maps nothing."""
     if number >> 9 >= len(nested.host_of) or nested.host_of[number >> 9] < 0:

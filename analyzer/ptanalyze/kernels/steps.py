@@ -3,8 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
+
+from .hooks import hook
 
 SET = 0  # slots now belong to another VMA (0: to none that is known)
 CLEAR = 1  # their valid entries are cleared: munmap, madvise, what an mmap lands on
@@ -81,8 +82,7 @@ class Rows(NamedTuple):
     leaf: np.ndarray
 
 
-# Of the number of a step in hooks, of an index array in Python. LLVM inlines them; with inline="always" Numba
-# 0.68 miscompiles hydra's on_step, which test_golden.py sees.
+# Of the number of a step in hooks, of an index array in Python, which @hook would refuse; LLVM inlines them.
 view = register_jitable
 
 
@@ -146,7 +146,7 @@ def node_now(steps, step):
     return steps.to[step]
 
 
-@njit(inline="always")
+@hook
 def host_entry(steps, tables, step):
     """(flat id of the host table, slot or ALL) that maps the page a DATA, HOST_DATA or TABLE_DATA moved.
 
@@ -159,7 +159,7 @@ def host_entry(steps, tables, step):
     return table, np.int64(steps.hi[step])
 
 
-@njit(inline="always")
+@hook
 def word_mask(lo, hi, word):
     """uint64: the bits of slots lo..hi that fall into 64-bit word number `word` of a row."""
     first = max(lo - 64 * word, 0)
@@ -169,7 +169,7 @@ def word_mask(lo, hi, word):
     return (~np.uint64(0) >> np.uint64(64 - (last - first))) << np.uint64(first)
 
 
-@njit(inline="always")
+@hook
 def popcount(x):
     """Number of set bits of a uint64."""
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))

@@ -7,9 +7,9 @@ keeps unmovable and movable pages apart (mm/page_alloc.c, gfp_migratetype; page 
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from .draws import MASK, draw
+from .hooks import called_hook, hook, kernel
 
 FIRST_TOUCH, INTERLEAVE = -1, -2  # policies; from 0 on: the node
 MOVABLE, UNMOVABLE = 0, 1
@@ -77,7 +77,7 @@ class Space(NamedTuple):
     faults: np.ndarray
 
 
-@njit(inline="always")
+@hook
 def choose(memory, node):
     """Node that the policy asks for a page that a CPU on `node` faults in."""
     if memory.policy == FIRST_TOUCH:
@@ -88,7 +88,7 @@ def choose(memory, node):
     return draw(memory.key, memory.drawn[0] & MASK) * len(memory.block) >> 32
 
 
-@njit(inline="always")
+@hook
 def take_block(memory, node):
     """First frame of a free pageblock on `node` or the next node that has one; -1: none left."""
     nodes = len(memory.block)
@@ -100,7 +100,7 @@ def take_block(memory, node):
     return -1
 
 
-@njit(inline="always")
+@hook
 def take(memory, node, kind):
     """One frame on `node`, or the next node that has one; -1: none left."""
     if kind == MOVABLE and memory.back[node] > 0:
@@ -120,7 +120,7 @@ def take(memory, node, kind):
     return -1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@called_hook
 def topmost_missing(tree, table):
     """The highest table that is still to be made above or at `table`."""
     while tree.parent[table] >= 0 and tree.frame[tree.parent[table]] < 0:
@@ -128,7 +128,7 @@ def topmost_missing(tree, table):
     return table
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def make(tree, memory, table, node):
     """Make one table page whose parent exists; False: memory is full."""
     frame = take(memory, choose(memory, node), UNMOVABLE)
@@ -138,7 +138,7 @@ def make(tree, memory, table, node):
     return frame >= 0
 
 
-@njit(inline="always")
+@hook
 def back_frame(space, frame, node):
     """The host maps guest frame `frame`, which a vCPU on `node` touches (an EPT violation the first time)."""
     host, memory = space.host, space.host_memory
@@ -157,7 +157,7 @@ def back_frame(space, frame, node):
     return behind >= 0
 
 
-@njit(inline="always")
+@hook
 def back_all(space, first, last, node):
     done = True
     if space.nested:
@@ -166,7 +166,7 @@ def back_all(space, first, last, node):
     return done
 
 
-@njit(inline="always")
+@hook
 def corun(space, frame, node):
     """A co-runner's faults take the rest of the 8 frames (one line of ePT entries) that `frame` is in."""
     memory, end = space.memory, (frame | (GROUP - 1)) + 1
@@ -177,7 +177,7 @@ def corun(space, frame, node):
     return back_all(space, frame + 1, end, node)
 
 
-@njit(inline="always")
+@hook
 def fault(space, page, node):
     """A CPU on `node` touches a page (4 KiB, counted from the first); False: memory is full.
 
@@ -210,7 +210,7 @@ def fault(space, page, node):
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def touch(space, pages, node):
     """Fault in pages (int64[n], in order) from `node`; returns how many were, fewer when memory is full."""
     for i in range(len(pages)):
@@ -219,7 +219,7 @@ def touch(space, pages, node):
     return len(pages)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def unmap(space, first, last):
     """munmap of 4 KiB pages first..last-1: their frames are free again; what backs them in a host stays."""
     guest, memory = space.guest, space.memory

@@ -1,12 +1,12 @@
 """Data pages that a modelled kernel moves to another node; page tables stay (Linux moves none)."""
 
 import numpy as np
-from numba import njit
 
+from .hooks import called_hook, kernel
 from .synth import ADDRESS, MOVABLE, NONE, back_all, take, take_block
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def home(space, frame):
     """Node of the memory behind the guest (or native) frame."""
     if not space.nested or space.bound:
@@ -14,14 +14,14 @@ def home(space, frame):
     return behind(space, frame) // space.host_memory.span
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def behind(space, frame):
     """Host frame of a guest frame that a host maps by 4 KiB."""
     entry = space.host.entries[space.host.leaf[frame >> 9], frame & 511]
     return np.int64((entry & ADDRESS) >> np.uint64(12))
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@called_hook
 def move_one(space, region, slot, frame, target):
     """Give one entry new memory on `target`: its own kernel does (new frame), or the hypervisor, unseen."""
     guest, huge = space.guest, space.guest.huge[region]
@@ -41,7 +41,7 @@ def move_one(space, region, slot, frame, target):
     return back_all(space, new, new + pages, target)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def move_pages(space, page, last, budget, source, target, moved):
     """Look at pages from `page` on (below `last`) and move those with data on `source` to `target`.
 

@@ -11,8 +11,8 @@ fast on hits. `filter_any` takes every other shape.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from .hooks import called_hook, kernel
 from .setassoc import EMPTY, Bank, drop, touch
 
 L1_4K, L1_2M, L1_1G, L2, L2_1G, NO_ARRAY = range(6)  # arrays of State.bank
@@ -51,7 +51,7 @@ class State(NamedTuple):
     hits: np.ndarray  # int64[3]: touches that hit L1, hit L2, missed
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def filter_any(page, write, chunks, pages, shootdowns, state, out_page, out_write, misses):
     """Filter chunks of one CPU: misses[k] misses of chunk k go to out_page, out_write from chunks[k, 1] on.
 
@@ -86,7 +86,7 @@ def filter_any(page, write, chunks, pages, shootdowns, state, out_page, out_writ
         misses[k] = n - chunks[k, 1]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def filter_common(page, write, chunks, pages, shootdowns, state, out_page, out_write, misses):
     """As filter_any, for shapes that `is_common` accepts."""
     tags, _, start, sets, ways = state.bank
@@ -172,7 +172,7 @@ def filter_common(page, write, chunks, pages, shootdowns, state, out_page, out_w
     state.hits[2] += miss
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def shoot_down(chunk, pages, shootdowns, state):
     """Apply the shootdowns due before a chunk that this CPU has not seen yet."""
     k = state.done[0]
@@ -190,7 +190,7 @@ def shoot_down(chunk, pages, shootdowns, state):
     state.done[0] = k
 
 
-@njit
+@called_hook
 def drop_tag(tag, pages, state):
     """Remove one translation from both levels."""
     _, _, start, sets, ways = state.bank
@@ -207,7 +207,7 @@ def drop_tag(tag, pages, state):
                 state.tag[way], state.age[way] = EMPTY, way % ROW
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def close_gaps(page, write, first, misses):
     """Move misses[k] elements from first[k] on to the front, chunk after chunk; returns their number."""
     n = 0

@@ -10,9 +10,9 @@ paging-structure caches hold guest-physical mappings, which INVLPG leaves alone 
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from .entries import frame, leaf
+from .hooks import called_hook, hook, kernel
 from .prefetch import prefetch
 from .setassoc import EMPTY
 from .setrows import RowBank, find, row_of, touch_row
@@ -71,7 +71,7 @@ def block():
     return Block(*np.zeros((2, BLOCK), np.int64), read, found, missed, row, np.zeros((2, 8), np.int64))
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@kernel
 def walk(cpu, page, flushes, cpu_node, tables, regions, trees, caches, block, out):
     """Walk for page[i] on cpu[i], i = 0..n-1 in order.
 
@@ -82,7 +82,7 @@ def walk(cpu, page, flushes, cpu_node, tables, regions, trees, caches, block, ou
     A block of walks takes one step after the other: where they end, which entries they read, which of those
     are cached. No step depends on a later one, so that reads from memory overlap.
     """
-    flushed = 0
+    flushed = np.int64(0)
     for first in range(0, len(page), BLOCK):
         last = min(first + BLOCK, len(page))
         locate(page, first, last, tables.level, regions, trees, block, out)
@@ -90,7 +90,7 @@ def walk(cpu, page, flushes, cpu_node, tables, regions, trees, caches, block, ou
         fetch(cpu, cpu_node, first, reads, caches, block, out)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@called_hook
 def locate(page, first, last, table_level, regions, trees, block, out):
     """Where each walk ends: leaf, slot, host_leaf, host_slot of `out`, vpn and frame of `block`."""
     va, leaf, level, nested = regions.va, regions.leaf, regions.level, trees.host_levels > 0
@@ -106,7 +106,7 @@ def locate(page, first, last, table_level, regions, trees, block, out):
         locate_data(page, first, last, table_level, level, trees, block, out)
 
 
-@njit(inline="always")
+@hook
 def locate_data(page, first, last, table_level, region_level, trees, block, out):
     """The second half of locate: what the leaf entries say, now that they are on their way."""
     for i in range(first, last):
@@ -120,7 +120,7 @@ def locate_data(page, first, last, table_level, region_level, trees, block, out)
             out.host_leaf[i], out.host_slot[i] = host, host_slot
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@called_hook
 def descend(cpu, flushes, flushed, first, last, tables, trees, caches, block, out):
     """Which entries each walk reads, past the paging-structure caches: `read` of `out` and of `block`.
 
@@ -130,7 +130,7 @@ def descend(cpu, flushes, flushed, first, last, tables, trees, caches, block, ou
     pwc, chain, frames = caches.guest_pwc, block.chain[0], trees.frame
     levels, nested = trees.levels, trees.host_levels > 0
     out_leaf, out_host, out_read, out_dram = out.leaf, out.host_leaf, out.read, out.dram
-    reads = 0
+    reads = np.int64(0)
     for i in range(first, last):
         if flushed < len(flushes) and flushes[flushed] <= i:
             pwc.tags[:] = EMPTY
@@ -159,14 +159,14 @@ def descend(cpu, flushes, flushed, first, last, tables, trees, caches, block, ou
             reads += 1
             g -= 1
         if nested and out_host[i] != NO_TABLE:
-            to = i - first, c, 0, block.frame[i - first], np.int64(out_host[i])
+            to = i - first, c, np.int64(0), block.frame[i - first], np.int64(out_host[i])
             reads, bits = translate(to, reads, tables, trees, caches, block)
             read |= bits
         out_read[i], out_dram[i] = read, 0
     return flushed, reads
 
 
-@njit(inline="always")
+@hook
 def translate(to, reads, tables, trees, caches, block):
     """The nested walk to guest frame `number`, whose host leaf is in `table`: (reads so far, their bits)."""
     walk, c, g, number, table = to
@@ -190,7 +190,7 @@ def translate(to, reads, tables, trees, caches, block):
     return reads, bits
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@called_hook
 def fetch(cpu, cpu_node, first, reads, caches, block, out):
     """Which of the lines come from DRAM: `dram` of `out`."""
     for k in range(reads):
@@ -209,21 +209,21 @@ def fetch(cpu, cpu_node, first, reads, caches, block, out):
         out.dram[first + walk] |= np.uint64(not touch_row(caches.llc, 0, block.row[m], line)) << bit
 
 
-@njit(inline="always")
+@hook
 def one_read(table, index, walk, bit):
     """Element of Block.read: the entry of `table` for `index`, whose low 9 bits are the slot."""
     line = np.uint64(table << 6 | (index >> 3) & 63)  # of 64 bytes, 8 entries
     return line << np.uint64(32) | np.uint64(walk << 8 | bit)
 
 
-@njit(inline="always")
+@hook
 def parts(read):
     """(tag of the line, walk of the block, bit) of an element of Block.read."""
     walk = np.int64(read >> np.uint64(8) & np.uint64(0xFFFFFF))
     return np.uint32(read >> np.uint64(32)), walk, read & np.uint64(63)
 
 
-@njit(inline="always")
+@hook
 def data_frame(entries, table, slot, level, vpn, code):
     """int64 guest frame of the page walked for, -1 where the snapshot no longer has its entry."""
     if table >= len(entries):
@@ -234,7 +234,7 @@ def data_frame(entries, table, slot, level, vpn, code):
     return frame(entry, level, code) + (vpn & ((np.int64(1) << (9 * (level - 1))) - 1))
 
 
-@njit(inline="always")
+@hook
 def host_of(host_tables, number):
     """int64 flat id of the host table that maps a guest frame, NO_TABLE outside the VM's memory."""
     if number < 0 or number >> 9 >= len(host_tables):

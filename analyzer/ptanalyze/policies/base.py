@@ -39,10 +39,10 @@ from msgspec.structs import FieldInfo
 from ..core.errors import UsageError
 from ..core.machine import Strict
 from ..core.snapshot import UNKNOWN_NODE
-from ..kernels.hooks import cached_kernel, called_hook, hook
+from ..kernels.hooks import called_hook, hook, kernel
 from ..world.world import World
 
-__all__ = ["GuestHooks", "HostHooks", "Part", "Policy", "World", "cached_kernel", "called_hook", "hook"]
+__all__ = ["GuestHooks", "HostHooks", "Part", "Policy", "World", "called_hook", "hook", "kernel"]
 
 Hook: TypeAlias = Callable[..., Any]  # compiled, with the arguments above
 

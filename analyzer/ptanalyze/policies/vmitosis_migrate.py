@@ -42,11 +42,11 @@ from .base import (
     Part,
     Policy,
     World,
-    cached_kernel,
     called_hook,
     captured_nodes,
     guest_exists,
     hook,
+    kernel,
 )
 
 LAYERS = "whose tables migrate: the guest's (natively the only ones), the host's, or both"
@@ -261,7 +261,7 @@ def on_host_step(state, tables, rows, steps, mapped, counters, step):
     put_right(state, tables, table, node, counters.host_events)
 
 
-@cached_kernel
+@kernel
 def add_up(tables, first, last, exists, home, count, at_once, moved, written):
     """Count the tables that each one of first..last-1 points to, children first; `at_once`: put them right.
 

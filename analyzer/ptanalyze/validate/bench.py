@@ -49,7 +49,7 @@ class Bench:
         """{policy: Result} of whatif on a Capture; policies  names, or (name, {parameter: value}).
 
         machine  a Machine, or the name of one, which then gets as many nodes as the capture has
-        how      the rest of a Setup
+        how      keyword arguments of Setup.of
         A policy that is asked for more than once is "name key=value".
         """
         asked: list[Design] = [(one, {}) if isinstance(one, str) else one for one in policies]

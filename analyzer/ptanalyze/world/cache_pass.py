@@ -1,7 +1,8 @@
 """The cache pass: which entries each walk reads, and which come from DRAM. Independent of the policy."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -51,6 +52,16 @@ def cache_pass(
         where = placement.cpu_node, space.tables, space.regions
         walker.walk(reads.cpu, reads.page, flushed - begin, *where, trees, caches, block, reads)
         yield slice(first, last), reads
+
+
+def first_arguments(space: AddressSpace, placement: Placement, machine: Machine) -> tuple[Any, ...]:
+    """Arguments of the walker for no walks, of the types that cache_pass calls it with."""
+    from ..kernels import walker
+
+    reads, trees, none = no_reads(), _trees(space), np.zeros(0, np.int64)
+    caches = _caches(space, replace(placement, cpu_node=placement.cpu_node[:0]), machine)
+    where = placement.cpu_node, space.tables, space.regions
+    return reads.cpu, reads.page, none, *where, trees, caches, walker.block(), reads
 
 
 def no_reads() -> Reads:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from ...analysis.setup import Options, Setup, setup_of
 from ...core.progress import Progress
 from ...core.sizes import NO_LIMIT
+from ...formats.atomic import must_be_writable
 from ...formats.capture import CaptureLike, PathLike, load
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def report(
     from .page import Page, html
 
     if output is not None:
-        must_be_writable(output)
+        must_be_writable(output, "html", "htm")
     several = isinstance(captures, Sequence) and not isinstance(captures, str)
     asked = cast("Sequence[CaptureLike]", captures if several else [captures])
     opened = [load(one) for one in asked]
@@ -151,19 +152,6 @@ def call(captures: Sequence[Capture], output: PathLike | None, how: Mapping[str,
     parts += [repr(str(output))] if output is not None else []
     parts += [f"{key}={getattr(value, 'name', value)!r}" for key, value in how.items() if key != "progress"]
     return f"ptanalyze.report({', '.join(parts)})"
-
-
-def must_be_writable(output: PathLike) -> None:
-    """UsageError for another ending, or a directory that is not there: to be asked before long work."""
-    from ...core.errors import UsageError
-
-    path = Path(output)
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"-o {output}: a report is HTML; name it FILE.html")
-    if not path.parent.is_dir():
-        raise UsageError(f"-o {output}: there is no directory {path.parent}; make it first")
-    if path.is_dir():
-        raise UsageError(f"-o {output}: is a directory; name a file in it")
 
 
 def write(output: PathLike, text: str) -> None:

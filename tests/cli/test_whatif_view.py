@@ -1,0 +1,102 @@
+"""What `whatif` prints for people: a sentence, one table with policies across, notes."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from ptanalyze.analysis.answer import Matrix, Quantity
+from ptanalyze.analysis.whatif import replay
+from ptanalyze.core.interval import Interval
+from ptanalyze.show.matrix import drawn
+from ptanalyze.show.whatif import sentence
+
+SIX = ("mitosis", "hydra", "vmitosis-replicate", "vmitosis-migrate", "ptemagnet", "shadow")
+
+
+@pytest.fixture(scope="module")
+def results(sample):
+    return replay(sample, ["mitosis"]).results
+
+
+def sped_up(result, low, middle, high):
+    return replace(result, price=replace(result.price, speedup=Interval(low, middle, high)))
+
+
+def test_the_first_line_says_what_is_best_by_how_much_and_for_how_much_memory(results):
+    line = sentence([results[0], sped_up(results[1], 1.03, 1.052, 1.074)])
+    faster = "Best: mitosis, 1.05 times as fast as first-touch (1.03 to 1.07)"
+    assert line == f"{faster}, for 1.7 MiB more page tables."
+
+
+def test_the_first_line_says_that_nothing_gains(results):
+    line = sentence([results[0], sped_up(results[1], 0.9, 0.95, 1.0)])
+    assert line == "No policy is faster than first-touch; mitosis is 0.95 times as fast as it (0.90 to 1.00)."
+
+
+def test_the_first_line_says_when_the_interval_holds_no_gain(results):
+    line = sentence([results[0], sped_up(results[1], 0.98, 1.02, 1.05)])
+    assert line.endswith("; the interval includes no gain.")
+
+
+def test_a_policy_that_nobody_can_have_is_never_best(results):
+    bound = sped_up(replace(results[1], policy="ideal"), 1.2, 1.3, 1.4)
+    mitosis = sped_up(results[1], 1.03, 1.052, 1.074)
+    assert sentence([results[0], bound, mitosis]).startswith("Best: mitosis")
+    assert sentence([results[0], bound]).startswith("Bound: ideal, 1.30 times")
+    assert "name another policy" in sentence(results[:1])
+
+
+def test_without_a_trace_the_first_line_is_about_walk_cycles(results):
+    untimed = [replace(one, price=replace(one.price, speedup=None)) for one in results]
+    assert re.match(r"Best: mitosis, [\d.]+ % fewer walk cycles than first-touch, for 1.7", sentence(untimed))
+
+
+def test_six_policies_and_the_baseline_are_one_table_of_80_columns(pt, vm_sample, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = pt("whatif", vm_sample, *(word for name in SIX for word in ("-p", name)))
+    lines = ran.out.splitlines()
+    assert ran.code == 0 and max(map(len, lines)) <= 80
+    assert lines[0].startswith("Best: ")
+    [speedups] = [line.split() for line in lines if line.startswith("  speed-up")]
+    assert len(speedups) == 1 + 1 + len(SIX) and speedups[1] == "1.000"
+
+
+def test_what_is_zero_under_every_policy_is_left_out(pt, sample):
+    out = pt("whatif", sample, "-p", "mitosis").out
+    assert "PTE copies" not in out and "VM exits" not in out and "ePT" not in out
+    assert "PTE copies" in pt("whatif", sample, "-p", "hydra").out
+
+
+MATRIX = Matrix(
+    ["linux", "vmitosis-replicate", "ptemagnet+hydra"],
+    {
+        "Time": [
+            Quantity("walk cycles", [123_456_789, 98_765_432, None]),
+            Quantity("speed-up", [1, 1.0523, None], "ratio"),
+        ],
+        "Locality": [Quantity("leaf LL, %", [0.25, 1.0, 0.3333], "share")],
+    },
+)
+
+
+def texts(width):
+    return [line.plain for line in drawn(MATRIX, width)]
+
+
+def test_numbers_are_exact_where_there_is_room_and_short_where_there_is_none():
+    assert any("123,456,789" in line and "98,765,432" in line for line in texts(120))
+    assert any("123M" in line and "98.8M" in line for line in texts(44))
+    assert max(map(len, texts(44))) <= 44
+
+
+def test_a_name_is_broken_behind_hyphens_and_pluses():
+    head = [line.split() for line in texts(120)[:2]]
+    assert head == [["vmitosis-", "ptemagnet+"], ["linux", "replicate", "hydra"]]
+
+
+def test_what_fits_in_no_way_is_cut_into_parts_without_rows_that_have_nothing_there():
+    lines = texts(34)
+    assert max(map(len, lines)) <= 34 and lines.count("Locality") > 1
+    last = lines[len(lines) - lines[::-1].index("") :]
+    assert not any("walk cycles" in line for line in last) and "Time" not in last
