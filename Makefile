@@ -7,6 +7,9 @@ PT     := $(VENV)/bin/ptanalyze
 PYTEST := $(VENV)/bin/python -m pytest -q
 SPREAD := -n $(shell expr $$(nproc) + 1) --dist loadgroup --no-loadscope-reorder
 
+# byte code is written when a module is first imported: most of what is installed never is
+QUIET  := --quiet --disable-pip-version-check --no-compile
+
 .PHONY: demo notebooks test check warm test-compiled test-uncompiled lint native docs man deps bench lab sample clean
 
 demo: $(VENV)/.installed
@@ -68,15 +71,16 @@ $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/pip pyproject.toml
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable .
+	$(VENV)/bin/pip install $(QUIET) --editable .
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(VENV)/bin/pip install $(QUIET) --editable '.[test]'
+	$(VENV)/bin/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true  # the suite imports from many processes
 	touch $@
 
 $(VENV)/.installed-notebooks: $(VENV)/.installed
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[notebooks]'
+	$(VENV)/bin/pip install $(QUIET) --editable '.[notebooks]'
 	touch $@
 
 clean:

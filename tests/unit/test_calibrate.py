@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.interval import Interval
-from ptanalyze.cost.calibrate import calibrate
+from ptanalyze.cost.calibrate import calibrate_runs
 from ptanalyze.cost.closed_forms import Run, placement, run_cycles
 from ptanalyze.cost.fit import Shared, exposed_prior
 from ptanalyze.formats.calibration_file import read_calibration, write_calibration
@@ -46,14 +46,14 @@ def at(name, e=0.8, f=0.8, far=1.9, loaded=3.6, local=LL):
 @given(st.floats(0.5, 1.0), st.floats(0.5, 1.0))
 def test_any_remote_run_gives_e_and_f_exactly(name, e, f):
     far, loaded = 1.9, 1 + COMMON.contention.middle * 0.9
-    found = calibrate(LL, at(name, e, f, far, loaded), name, common=COMMON)
+    found = calibrate_runs(LL, at(name, e, f, far, loaded), name, common=COMMON)
     assert found.exposed.low == found.exposed.high == pytest.approx(e)
     assert found.dram_share.middle == pytest.approx(f)
     assert not found.flags
 
 
 def test_one_run_gives_bounds_of_e_and_says_what_is_assumed():
-    found = calibrate(LL, common=COMMON)
+    found = calibrate_runs(LL, common=COMMON)
     assert found.exposed.low == 0.5 and found.exposed.high == 1.0
     assert found.exposed.middle == pytest.approx(0.7 / 0.75)
     assert found.remote is None and found.placement is None
@@ -76,53 +76,53 @@ def test_two_saturated_walkers_expose_half_and_one_exposes_all_but_what_is_hidde
 def test_busy_hyperthreads_share_the_walkers_of_their_core():
     busy = Run(1000.0, 350.0, 400.0, cpus=48.0)
     alone = Run(1000.0, 350.0, 400.0, cpus=1.0)
-    assert calibrate(busy, common=COMMON).walkers == 1
-    assert calibrate(alone, common=COMMON).walkers == 2
-    assert calibrate(busy, common=COMMON, walkers=2).walkers == 2
+    assert calibrate_runs(busy, common=COMMON).walkers == 1
+    assert calibrate_runs(alone, common=COMMON).walkers == 2
+    assert calibrate_runs(busy, common=COMMON, walkers=2).walkers == 2
     ghz, seconds = 2.1e9, 10.0
     counted = Run(36 * ghz * seconds, 1e11, 1e11, seconds)
-    assert calibrate(counted, common=COMMON).walkers == pytest.approx(2 / 1.5)
+    assert calibrate_runs(counted, common=COMMON).walkers == pytest.approx(2 / 1.5)
     everywhere = Run(36 * ghz * seconds, 1e11, 1e11, seconds, cpus=192.0)
-    assert calibrate(everywhere, common=COMMON).walkers == pytest.approx(2 / 1.5)
+    assert calibrate_runs(everywhere, common=COMMON).walkers == pytest.approx(2 / 1.5)
 
 
 def test_the_reference_machine_is_known_from_its_runs_rather_than_from_its_file():
-    named = calibrate(LL, common=COMMON, machine="vmitosis-cascade-lake")
-    assert named == calibrate(LL, common=COMMON)
-    assert calibrate(LL, common=COMMON, machine="hydra-haswell") != named
+    named = calibrate_runs(LL, common=COMMON, machine="vmitosis-cascade-lake")
+    assert named == calibrate_runs(LL, common=COMMON)
+    assert calibrate_runs(LL, common=COMMON, machine="hydra-haswell") != named
 
 
 def test_latencies_that_were_measured_replace_the_fitted_ones():
     idle, loaded = np.array([[80.0, 160.0], [160.0, 80.0]]), np.array([[100.0, 320.0], [320.0, 100.0]])
-    found = calibrate(LL, latency=NodeLatency((0, 1), idle, loaded, "here"), common=COMMON)
+    found = calibrate_runs(LL, latency=NodeLatency((0, 1), idle, loaded, "here"), common=COMMON)
     assert found.remote_stretch == Interval.exactly(2.0)
     assert found.contended_stretch.middle == 4.0
-    found = calibrate(LL, latency=NodeLatency((0, 1), idle, None, "here"), common=COMMON)
+    found = calibrate_runs(LL, latency=NodeLatency((0, 1), idle, None, "here"), common=COMMON)
     assert found.contended_stretch.middle == pytest.approx(1 + 2.9)
     assert "contention as fitted" in " ".join(found.assumed)
 
 
 def test_the_measured_state_is_exact_and_the_other_one_is_not():
-    found = calibrate(LL, at("RRI"), "RRI", common=COMMON)
+    found = calibrate_runs(LL, at("RRI"), "RRI", common=COMMON)
     assert found.contended_stretch.low == found.contended_stretch.high
     assert found.remote_stretch.low < found.remote_stretch.middle < found.remote_stretch.high
 
 
 def test_a_table_is_not_waited_for_longer_than_it_is_walked():
-    found = calibrate(Run(1000.0, 700.0, 10.0), common=COMMON)
+    found = calibrate_runs(Run(1000.0, 700.0, 10.0), common=COMMON)
     assert found.gpt_part.low == pytest.approx(1 - 10 / (0.8 * 710))
-    found = calibrate(Run(1000.0, 10.0, 700.0), common=COMMON)
+    found = calibrate_runs(Run(1000.0, 10.0, 700.0), common=COMMON)
     assert found.gpt_part.high == pytest.approx(10 / (0.8 * 710))
 
 
 def test_a_native_run_has_one_table():
-    found = calibrate(Run(1000.0, 350.0, 0.0), common=COMMON)
+    found = calibrate_runs(Run(1000.0, 350.0, 0.0), common=COMMON)
     assert found.native and found.gpt_part == Interval.exactly(1.0)
-    assert calibrate(Run(1000.0, 350.0), Run(1300.0, 700.0), "RP", common=COMMON).native
+    assert calibrate_runs(Run(1000.0, 350.0), Run(1300.0, 700.0), "RP", common=COMMON).native
 
 
 def test_cycles_alone_are_enough_with_a_remote_run():
-    found = calibrate(Run(1000.0), Run(1500.0), "RR", common=COMMON)
+    found = calibrate_runs(Run(1000.0), Run(1500.0), "RR", common=COMMON)
     assert found.exposed is None and found.dram_share is None
 
 
@@ -148,7 +148,7 @@ def test_cycles_alone_are_enough_with_a_remote_run():
 )
 def test_counters_that_contradict_are_refused_by_name(local, remote, name, why):
     with pytest.raises(UsageError, match=why):
-        calibrate(local, remote, name, common=COMMON)
+        calibrate_runs(local, remote, name, common=COMMON)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_counters_that_contradict_are_refused_by_name(local, remote, name, why):
     ],
 )
 def test_what_does_not_fit_the_placement_is_flagged_by_name(remote, name, why):
-    flags = "; ".join(calibrate(LL, remote, name, common=COMMON).flags)
+    flags = "; ".join(calibrate_runs(LL, remote, name, common=COMMON).flags)
     assert re.search(why, flags), flags
 
 
@@ -171,7 +171,7 @@ def test_what_does_not_fit_the_placement_is_flagged_by_name(remote, name, why):
 )
 def test_a_machine_without_farther_nodes_is_refused(idle, why):
     with pytest.raises(UsageError, match=why):
-        calibrate(LL, latency=NodeLatency((0,), np.array(idle), None, "here"), common=COMMON)
+        calibrate_runs(LL, latency=NodeLatency((0,), np.array(idle), None, "here"), common=COMMON)
 
 
 def kept(tmp_path, calibration):
@@ -182,7 +182,7 @@ def kept(tmp_path, calibration):
 
 @pytest.mark.parametrize("name", [None, "RRI", "LR"])
 def test_a_calibration_file_gives_back_what_was_written(tmp_path, name):
-    made = calibrate(
+    made = calibrate_runs(
         LL, name and at(name), name, common=COMMON, name='a "b"\\\n\x7f é𝄞', sources={"lo cal": "x\ty"}
     )
     path = kept(tmp_path, made)
@@ -192,7 +192,7 @@ def test_a_calibration_file_gives_back_what_was_written(tmp_path, name):
 
 
 def test_a_calibration_without_walk_cycles_is_kept_too(tmp_path):
-    made = calibrate(Run(1000.0), Run(1500.0), "RR", common=COMMON)
+    made = calibrate_runs(Run(1000.0), Run(1500.0), "RR", common=COMMON)
     assert read_calibration(kept(tmp_path, made)) == made
 
 
@@ -218,7 +218,7 @@ def test_a_calibration_without_walk_cycles_is_kept_too(tmp_path):
     ],
 )
 def test_a_wrong_calibration_file_is_refused_by_field(tmp_path, old, new, why):
-    path = kept(tmp_path, calibrate(LL, at("RRI"), "RRI", common=COMMON))
+    path = kept(tmp_path, calibrate_runs(LL, at("RRI"), "RRI", common=COMMON))
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
@@ -237,7 +237,7 @@ def test_no_bytes_but_a_calibration_are_read(tmp_path_factory, content):
 
 def test_the_law_with_the_calibrated_shares_gives_the_measured_run():
     remote = at("RR", e=0.7, f=0.9)
-    found = calibrate(LL, remote, "RR", common=COMMON)
+    found = calibrate_runs(LL, remote, "RR", common=COMMON)
     e, f, k = found.exposed.middle, found.dram_share.middle, found.remote_stretch.middle
     halves = f * LL.walk / 2
     outside = LL.cycles - e * LL.walk

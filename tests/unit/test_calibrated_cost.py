@@ -12,7 +12,7 @@ from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.cost import price as cost
-from ptanalyze.cost.calibrate import calibrate
+from ptanalyze.cost.calibrate import calibrate_runs
 from ptanalyze.cost.closed_forms import Run
 from ptanalyze.kernels.replay import counters
 from replay_cases import HEAP
@@ -21,7 +21,7 @@ from strategies import PAGE, build_snapshot, build_trace, small_machine
 COSTS = load_costs(load_machine("sapphire-rapids"))
 MACHINE = small_machine(2)  # 2 GHz, 100 ns local, 200 ns remote, L2 14 and LLC 50 cycles
 NATIVE = msgspec.structs.replace(
-    calibrate(Run(1e12, 4e11, 0.0), native=True), exposed=Interval(0.5, 0.6, 0.8), name="btree"
+    calibrate_runs(Run(1e12, 4e11, 0.0), native=True), exposed=Interval(0.5, 0.6, 0.8), name="btree"
 )
 
 

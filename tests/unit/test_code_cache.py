@@ -83,18 +83,19 @@ class Program:
         (self.folder / f"{name}.py").write_text(text)
 
     def run(self):
-        environment = {**os.environ, "NUMBA_DISABLE_JIT": "0", "PYTHONDONTWRITEBYTECODE": "1"}
-        environment |= {"NUMBA_CACHE_DIR": str(self.folder / "kept")}
-        found = subprocess.run(
+        total, hits = self.ran(NUMBA_CACHE_DIR=str(self.folder / "kept")).stdout.split()
+        return int(total), bool(int(hits))
+
+    def ran(self, **environment):
+        environment |= {"NUMBA_DISABLE_JIT": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.run(
             [sys.executable, "main.py"],
             cwd=self.folder,
-            env=environment,
+            env=os.environ | environment,
             capture_output=True,
             text=True,
             check=True,
         )
-        total, hits = found.stdout.split()
-        return int(total), bool(int(hits))
 
 
 def test_the_next_process_does_not_compile(program):
@@ -134,6 +135,34 @@ def test_code_for_a_type_that_no_file_holds_is_not_kept(program):
     """A policy of a notebook may lend its state to hooks of the package."""
     program.write("main", MAIN.replace("from state import State", STATE))
     assert program.run() == program.run() == (35, False)
+
+
+def test_without_a_directory_to_write_to_it_compiles_and_says_so_in_one_line(program):
+    ran = program.ran(NUMBA_CACHE_LOCATOR_CLASSES="UserProvidedCacheLocator", NUMBA_CACHE_DIR="")
+    assert ran.stdout.split() == ["35", "0"]
+    assert ran.stderr.splitlines() == [
+        "ptanalyze: no directory to keep compiled code in, so each run compiles; set NUMBA_CACHE_DIR"
+    ]
+
+
+TOGETHER = """
+import os
+from hooks import add, plain
+from loops import loop_for
+from ptanalyze.kernels.first_use import compile_together
+from state import State
+
+os.sched_getaffinity = lambda process: {0, 1}
+loop, other = loop_for(add), loop_for(plain)
+compile_together([(loop, lambda: (State(1), 5)), (len, None), (other, lambda: (State(1), 5))])
+print(loop(State(1), 5) + other(State(1), 5), sum(loop.stats.cache_hits.values()))
+"""
+
+
+def test_what_children_compiled_side_by_side_is_found_on_disk(program):
+    program.write("main", TOGETHER)
+    program.write("hooks", HOOKS + "\n@njit\ndef plain(state, x):\n    return state.offset\n")
+    assert program.run() == (40, True)
 
 
 def test_code_that_is_gone_is_compiled_anew(program):

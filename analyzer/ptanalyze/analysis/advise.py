@@ -1,4 +1,4 @@
-"""Which placement policy to use: all that a capture allows, ranked by run time within what one will pay."""
+"""Which placement policy to use: all that a capture allows, ranked by run time within a budget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..core.machine import Machine
     from ..world.world import World
 
-NO_CANDIDATES = {  # a bound; one that needs a node chosen by hand; what nobody does to be faster
+NO_CANDIDATES = {  # a bound; a policy whose node is chosen by hand; policies not meant to be faster
     "ideal",
     "bind",
     "five-level",
@@ -48,10 +48,10 @@ def advise(
 ) -> Advised:
     """All policies that the capture allows, ranked by estimated run time within a budget.
 
-    memory   bytes that extra page tables, and memory held unused, may take, or "64M", or "1%" of what the
-             capture's tables map
-    updates  most extra upkeep of page tables, as a share of the baseline's run, 0.02 or "2%"
-    Thin or Wide: vMitosis, section 3.4. Other arguments as of `replay`.
+    memory   limit on bytes of extra page tables and memory held unused, or "64M", or "1%" of the memory that
+             the capture's tables map
+    updates  limit on extra upkeep of page tables, as a share of the baseline's run, 0.02 or "2%"
+    Thin or Wide: vMitosis, section 3.4. Other arguments as in `replay`.
     """
     how, known = setup_of(setup, options), opened(capture)
     world = known.world(how)
@@ -75,11 +75,11 @@ def advise_world(
 class Advised:
     """frame     `whatif`'s columns, and extra_bytes, extra_updates (share of the baseline's run) and over
                  (which part of the budget is exceeded, "" within it): best first
-    sentence     one line: what to use, how much faster, why, and what it takes
+    sentence     one line: the policy to use, its speed-up, the reason and the cost
     workload     "Thin", "Wide" or "unknown"; evidence: lines that say why
     refused      {policy: why the capture does not allow it}
     replayed     all tables of the same run, the baseline first
-    report       ranking.Report: what the frame is made of
+    report       ranking.Report, from which the frame is made
     """
 
     frame: DataFrame
@@ -93,10 +93,10 @@ class Advised:
 
 def advised(report: Report, machine: Machine) -> Advised:
     """Advised of a Report."""
-    ranked = [one.result for one in report.ranked]
+    ranked = [advice.result for advice in report.ranked]
     table = whatif_frame(ranked, machine)
     for name in ("extra_bytes", "extra_updates", "over"):
-        table[name] = [getattr(one, name) for one in report.ranked]
+        table[name] = [getattr(advice, name) for advice in report.ranked]
     attrs = {key: value for key, value in table.attrs.items() if key != "units"}
     table = described(table, **attrs)
     work, others = report.workload, [result for result in ranked if result is not report.base]

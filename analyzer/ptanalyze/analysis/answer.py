@@ -1,4 +1,4 @@
-"""What a question returns to the command line: one tidy table, its JSON, what people see, what plots draw."""
+"""An answer for the command line: a tidy table, its JSON, its view for people, and tables for plots."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Part of an answer for people: quantities down, in groups with headings; what has them across."""
+    """Part of an answer for people: quantities down, in groups with headings; policies or captures across."""
 
     columns: Sequence[str]
     groups: Mapping[str, Sequence[Quantity]]
@@ -51,7 +51,7 @@ class Answer:
     what        the name of the answer in JSON
     make_table  its tidy table, with units, notes and provenance in attrs (core.units.described)
     make_json   its "result" in JSON: plain values, or NumPy's
-    make_view   what people see of it; None: the table itself
+    make_view   its view for people; None: the table itself
     plots       {kind of plot: its table}, the default kind first
     """
 

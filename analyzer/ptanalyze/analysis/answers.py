@@ -26,26 +26,33 @@ OPTIONAL = (
 PAGE_SHIFT, SLOT_BITS = 12, 9
 
 
-def classes_frame(found: Sequence[Any], provenance: Mapping[str, str]) -> DataFrame:
+def classes_frame(classifications: Sequence[Any], provenance: Mapping[str, str]) -> DataFrame:
     """Rows of classify.Classifications below each other: group, socket, class, count, share, weight."""
-    table = concat([seen.frame().assign(weight=seen.weight) for seen in found], ignore_index=True)
-    notes = [f"{n} without a class: {why}" for seen in found for why, n in seen.unresolved.items() if n]
-    unresolved = {seen.weight: dict(seen.unresolved) for seen in found}
+    table = concat(
+        [classes.frame().assign(weight=classes.weight) for classes in classifications], ignore_index=True
+    )
+    notes = [
+        f"{n} without a class: {why}"
+        for classes in classifications
+        for why, n in classes.unresolved.items()
+        if n
+    ]
+    unresolved = {classes.weight: dict(classes.unresolved) for classes in classifications}
     return described(table, notes, provenance, unresolved=unresolved)
 
 
-def fragmentation_frame(found: Mapping[str, Any], provenance: Mapping[str, str]) -> DataFrame:
+def fragmentation_frame(states: Mapping[str, Any], provenance: Mapping[str, str]) -> DataFrame:
     """Rows of {state: fragmentation.Fragmentation}: group, lines, ept_lines, count, share, state.
 
     attrs["means"]: {state: {lines: mean}}, None where there is no line.
     """
-    table = concat([seen.frame().assign(state=state) for state, seen in found.items()], ignore_index=True)
-    means = {state: {"all": seen.mean(), "full": seen.mean(full=True)} for state, seen in found.items()}
+    table = concat([lines.frame().assign(state=state) for state, lines in states.items()], ignore_index=True)
+    means = {state: {"all": lines.mean(), "full": lines.mean(full=True)} for state, lines in states.items()}
     return described(table, provenance=provenance, means=means)
 
 
 def whatif_frame(results: Sequence[Result], machine: Machine | None = None) -> DataFrame:
-    """One row a Result: Result.row.
+    """One row per Result: Result.row.
 
     attrs["machine"]: machine_limits, if a Machine is given.
     """
@@ -55,24 +62,24 @@ def whatif_frame(results: Sequence[Result], machine: Machine | None = None) -> D
 
 
 def numbers(table: DataFrame) -> DataFrame:
-    """The table with NaN for None where a column may lack a number."""
+    """The table with NaN for None in columns of numbers."""
     return table.astype({name: float for name in OPTIONAL if name in table})
 
 
 def machine_limits(machine: Machine) -> dict[str, Any]:
-    """How long reads of page-table entries take: {"name", "ghz", "cached_cycles", *_ns of DRAM reads}.
+    """Latencies of page-table reads: {"name", "ghz", "cached_cycles", *_ns of DRAM reads}.
 
     Local is the mean over nodes of their own memory, remote the mean over pairs of nodes, contended the same
     under load; None where the machine has one node, or its file no contended latencies.
     """
-    found: dict[str, Any] = {"name": machine.name, "ghz": machine.ghz}
-    found["cached_cycles"] = (machine.l2.cycles + machine.llc.cycles) / 2
+    limits: dict[str, Any] = {"name": machine.name, "ghz": machine.ghz}
+    limits["cached_cycles"] = (machine.l2.cycles + machine.llc.cycles) / 2
     idle, loaded = machine.latency.idle, machine.latency.contended
-    found["local_ns"] = float(np.diagonal(np.array(idle)).mean())
+    limits["local_ns"] = float(np.diagonal(np.array(idle)).mean())
     for name, matrix in (("remote_ns", idle), ("contended_ns", loaded)):
         apart = None if matrix is None else np.array(matrix)[~np.eye(len(matrix), dtype=bool)]
-        found[name] = float(apart.mean()) if apart is not None and len(apart) else None
-    return found
+        limits[name] = float(apart.mean()) if apart is not None and len(apart) else None
+    return limits
 
 
 def reads_frame(results: Sequence[Result]) -> DataFrame:
@@ -100,17 +107,17 @@ def reads_frame(results: Sequence[Result]) -> DataFrame:
 
 
 def by_level(result: Result) -> dict[tuple[bool, int], np.ndarray]:
-    """{(host's table?, its level): int64[nodes, nodes, 2]} of what was read at all."""
-    found: dict[tuple[bool, int], np.ndarray] = {}
+    """{(host's table?, its level): int64[nodes, nodes, 2]} of all levels that were read."""
+    reads: dict[tuple[bool, int], np.ndarray] = {}
     for bit in np.flatnonzero(result.reads.any(axis=(1, 2, 3))).tolist():
         guest, host = divmod(bit, GUEST_BIT)
         key = (True, host) if host else (False, guest)
-        found[key] = found.get(key, 0) + result.reads[bit]
-    return found
+        reads[key] = reads.get(key, 0) + result.reads[bit]
+    return reads
 
 
 def leaves_frame(results: Sequence[Result]) -> DataFrame:
-    """Walks by where their leaf entries are: policy, params, socket, class, count, share (of the socket's).
+    """Walks by location of their leaf entries: policy, params, socket, class, count, share (of the socket's).
 
     The classes are vMitosis' (section 2.2, Figure 2), guest first; native: Local and Remote. A socket
     that did not walk has no rows.
@@ -139,15 +146,15 @@ def leaves_frame(results: Sequence[Result]) -> DataFrame:
 def calls_frame(results: Sequence[Result]) -> DataFrame:
     """System calls by kind: policy, params, and result.CallCost's columns; no rows without a trace."""
     rows = [
-        {"policy": result.policy, "params": params_of(result), **one._asdict()}
+        {"policy": result.policy, "params": params_of(result), **call._asdict()}
         for result in results
-        for one in result.price.system_calls
+        for call in result.price.system_calls
     ]
     return described(DataFrame(rows), notes_of(results), provenance_of(results))
 
 
 def timeline_frame(results: Sequence[Result]) -> DataFrame:
-    """One row a policy and window of time: result.Series.rows; no rows where no series was asked for."""
+    """One row per policy and window of time: result.Series.rows; no rows without series."""
     rows = [
         {"policy": result.policy, "params": params_of(result), **row}
         for result in results
@@ -161,7 +168,7 @@ def timeline_frame(results: Sequence[Result]) -> DataFrame:
 
 
 def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence[str]) -> DataFrame:
-    """One row a point and policy: a column for each swept key (missing: not its own), then Result.row."""
+    """One row per point and policy: a column for each swept key (None: not the policy's), then Result.row."""
     rows = []
     for point, result in points:
         known = {**result.params, **point}
@@ -181,10 +188,10 @@ def page_tables_frame(snapshot: Snapshot) -> DataFrame:
 
 
 def tables_frame(trees: Mapping[str, Tree], nodes: int) -> DataFrame:
-    """One row a table page, in the trees' order: dimension, level, base, span_bytes, node, tracers.
+    """One row per table page, in the trees' order: dimension, level, base, span_bytes, node, tracers.
 
-    base is the first (guest-)virtual or, of ePT, guest-physical address that the table maps; node is -1 where
-    unknown; tracers marks tables that map only what the tracer brought. There is no physical address in it.
+    base is the first (guest-)virtual or, for ePT, guest-physical address that the table maps; node is -1
+    where unknown; tracers marks tables that map only the tracer's memory. Contains no physical addresses.
     """
     parts = [columns_of(name, tree) for name, tree in trees.items()]
     table = DataFrame({key: np.concatenate([part[key] for part in parts]) for key in parts[0]})
@@ -204,17 +211,17 @@ def columns_of(name: str, tree: Tree) -> dict[str, Any]:
     }
 
 
-def differences_frame(found: Any) -> DataFrame:
-    """One row a Difference of a compare.Comparison: policy, quantity, a, b, change, ratio."""
+def differences_frame(comparison: Any) -> DataFrame:
+    """One row per Difference of a compare.Comparison: policy, quantity, a, b, change, ratio."""
     columns = ["policy", "quantity", "a", "b", "change", "ratio"]
-    rows = [(d.policy, d.quantity, d.a, d.b, d.change, d.ratio) for d in found.differences]
-    rest = {"alike": found.alike, "only_a": list(found.only_a), "only_b": list(found.only_b)}
+    rows = [(d.policy, d.quantity, d.a, d.b, d.change, d.ratio) for d in comparison.differences]
+    rest = {"alike": comparison.alike, "only_a": list(comparison.only_a), "only_b": list(comparison.only_b)}
     table = DataFrame(rows, columns=columns).astype({"change": float, "ratio": float})
-    return described(table, **rest, exact=found.exact)
+    return described(table, **rest, exact=comparison.exact)
 
 
 def walk_frame(translation: Any, nodes: Sequence[int]) -> DataFrame:
-    """One row a read of a walk.Translation, in the hardware's order, with walk.Step's columns.
+    """One row per read of a walk.Translation, in the hardware's order, with walk.Step's columns.
 
     attrs: address; nodes: ids of the captured machine's; page: {"frame", "bytes", "node", "stopped"}, frame
     None and stopped a sentence where the address is not mapped. Shows physical addresses.
@@ -229,14 +236,14 @@ def walk_frame(translation: Any, nodes: Sequence[int]) -> DataFrame:
     return described(table, address=translation.address, nodes=list(nodes), page=page)
 
 
-def changes_frame(found: Sequence[Any]) -> DataFrame:
+def changes_frame(trees: Sequence[Any]) -> DataFrame:
     """vm.diff.TreeDiffs as table pages by dimension, level, what, from_node, to_node: table_pages.
 
-    what is one of vm.diff.KINDS; a node is NaN where it says nothing (same, moved: within a node) or there is
-    none (created, gone), -1 where unknown.
+    what is a kind of vm.diff.KINDS; a node is NaN where it did not change (same, moved: within a node) or
+    does not exist (created, gone), -1 where unknown.
     """
     rows: list[tuple[Any, ...]] = []
-    for tree in found:
+    for tree in trees:
         counts = {what: n for what, n in tree.pages.items() if what[1] in ("same", "moved")}
         rows += [(tree.dimension, *what, None, None, n) for what, n in counts.items()]
         for (level, a, b), n in tree.moves.items():
@@ -247,10 +254,17 @@ def changes_frame(found: Sequence[Any]) -> DataFrame:
 
 
 def findings_frame(findings: Sequence[Any]) -> DataFrame:
-    """One row a check.Finding: check, verdict, examined, wrong, share (wrong of examined), reason."""
+    """One row per check.Finding: check, verdict, examined, wrong, share (wrong of examined), reason."""
     rows = [
-        (one.name, one.verdict, one.examined, one.wrong, one.wrong / max(one.examined, 1), one.reason)
-        for one in findings
+        (
+            finding.name,
+            finding.verdict,
+            finding.examined,
+            finding.wrong,
+            finding.wrong / max(finding.examined, 1),
+            finding.reason,
+        )
+        for finding in findings
     ]
     return described(DataFrame(rows, columns=["check", "verdict", "examined", "wrong", "share", "reason"]))
 
@@ -258,10 +272,10 @@ def findings_frame(findings: Sequence[Any]) -> DataFrame:
 def latency_frame(
     matrices: Mapping[str, Any], ids: Sequence[int], of: str = "node", groups: Sequence[Sequence[int]] = ()
 ) -> DataFrame:
-    """Square matrices of latency as rows: state, reader, server, latency_ns (NaN where not measured).
+    """Square matrices of latencies as rows: state, reader, server, latency_ns (NaN where not measured).
 
-    matrices  {state, e.g. "idle": [reader][server] in ns}, None where there is none
-    ids       what rows and columns stand for: `of` says whether nodes or CPUs; `groups` of them, if any
+    matrices  {state, e.g. "idle": [reader][server] in ns, or None}
+    ids       nodes or CPUs (`of`) of rows and columns; `groups` of them, if any
     """
     rows = [
         (state, reader, server, float(ns))
@@ -275,7 +289,7 @@ def latency_frame(
 
 
 def fit_frame(fit: Any) -> DataFrame:
-    """A vm_fit.Fit: guest frames by what (tables, pages) and outcome (mapped, not faulted in, outside)."""
+    """A vm.fit.Fit as guest frames by what (tables, pages) and outcome (mapped, not faulted in, outside)."""
     rows = [
         (what, outcome, count)
         for what, share in (("tables", fit.tables), ("pages", fit.pages))
@@ -289,9 +303,9 @@ def fit_frame(fit: Any) -> DataFrame:
 
 
 def coefficients_frame(calibration: Any) -> DataFrame:
-    """A law.calibration.Calibration as intervals: coefficient, kind (share, stretch), low, middle, high.
+    """A cost.calibration.Calibration as intervals: coefficient, kind (share, stretch), low, middle, high.
 
-    What was not counted has no row; a stretch is a latency over the local one.
+    Coefficients that were not counted have no row; a stretch is a latency over the local latency.
     """
     named = (
         ("e: share of walk cycles that adds to run time", "share", calibration.exposed),
@@ -302,12 +316,12 @@ def coefficients_frame(calibration: Any) -> DataFrame:
     )
     rows = [(name, kind, of.low, of.middle, of.high) for name, kind, of in named if of is not None]
     table = DataFrame(rows, columns=["coefficient", "kind", "low", "middle", "high"])
-    said = {"calibration": calibration.name, "machine": calibration.machine}
-    return described(table, [*calibration.assumed, *calibration.flags], said)
+    source = {"calibration": calibration.name, "machine": calibration.machine}
+    return described(table, [*calibration.assumed, *calibration.flags], source)
 
 
 def published_frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """Rows of validate.show.flat, what papers measured beside ours: a number that is not there is NaN."""
+    """Rows of validate.show.flat, published figures beside ours: a missing number is NaN."""
     names = ("published", "low", "ours", "high", "error", "configuration_mean", "constant_speed_up")
     return described(DataFrame(list(rows)).astype(dict.fromkeys(names, float)))
 
@@ -321,13 +335,18 @@ def notes_of(results: Sequence[Result]) -> list[str]:
 
 
 def provenance_of(results: Sequence[Result]) -> dict[str, str]:
-    """What all of them have in common: machine, placement, baseline, and their own provenance."""
-    each = [
-        {**one.provenance, "machine": one.machine, "placement": one.placement, "baseline": one.baseline}
-        for one in results
+    """Common provenance of all results: machine, placement, baseline, and their own provenance."""
+    sources = [
+        {
+            **result.provenance,
+            "machine": result.machine,
+            "placement": result.placement,
+            "baseline": result.baseline,
+        }
+        for result in results
     ]
-    common = each[0].items() if each else ()
-    return {key: str(value) for key, value in common if all(one.get(key) == value for one in each)}
+    common = sources[0].items() if sources else ()
+    return {key: str(value) for key, value in common if all(result.get(key) == value for result in sources)}
 
 
 def facts_frame(sections: Mapping[str, Mapping[str, Any]]) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Which policies a question is about, as people write them: one or several, with settings or without."""
+"""Policies as people write them: one or several, with settings or without."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Several: TypeAlias = "str | Policy | Sequence[str | Policy]"
 
 
 def policies_of(asked: Policies) -> list[tuple[str | Policy, dict[str, Any]]]:
-    """[(name or Policy, settings)] of one policy or several.
+    """[(name or Policy, settings)] of a policy or several.
 
     asked  "hydra", "ptemagnet+hydra", ("hydra", {"prefetch": 3}), a policies.Policy of your own in a name's
            place, or a list of them
@@ -23,4 +23,4 @@ def policies_of(asked: Policies) -> list[tuple[str | Policy, dict[str, Any]]]:
         return [(asked, {})]
     if len(asked) == 2 and isinstance(asked[0], (str, Policy)) and isinstance(asked[1], Mapping):
         return [(asked[0], dict(asked[1]))]
-    return [one for each in asked for one in policies_of(cast("PolicyLike", each))]
+    return [pair for policy in asked for pair in policies_of(cast("PolicyLike", policy))]

@@ -1,4 +1,4 @@
-"""What there is to ask about: policies and machines."""
+"""Lists of policies and machines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def list_policies() -> DataFrame:
 
 
 def list_machines() -> DataFrame:
-    """Machine files that come with the package: machine, nodes, cpus_per_node, ghz, latencies, what it is."""
+    """Bundled machine files: machine, nodes, cpus_per_node, ghz, latencies, description."""
     from pandas import DataFrame
 
     from ..core.units import described

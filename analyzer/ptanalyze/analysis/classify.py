@@ -1,4 +1,4 @@
-"""How local a capture's leaf entries are: of its mapped pages, or of the walks of its trace on a machine."""
+"""Locality of a capture's leaf entries: of its mapped pages, or of the walks of its trace on a machine."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def classify(
     setup: Setup | None = None,
     **options: Unpack[Options],
 ) -> DataFrame:
-    """How local leaf entries are, seen from each socket: group, socket, class, count, share, weight.
+    """Locality of leaf entries, seen from each socket: group, socket, class, count, share, weight.
 
     weight  "leaf": each leaf entry once, "4k": each 4 KiB page once, "walks": each TLB miss of the trace on
-            the setup's machine with threads where the setup has them
+            the setup's machine with threads where the setup places them
     by      "all", "vma" or (walks only) "thread"
     class   Local-Local ... Remote-Remote, guest first; native Local and Remote
     vMitosis (ASPLOS '21), section 2.2, Figure 2. attrs["unresolved"]: {weight: {reason: count}}.
@@ -39,7 +39,7 @@ def classify(
 
 
 def classified(capture: Capture, weight: str, by: str, setup: Setup) -> tuple[Classification, dict[str, str]]:
-    """(Classification behind `classify`; of walks also on which machine and how threads were placed)."""
+    """(Classification behind `classify`; for walks also {"machine", "placement"})."""
     if weight != "walks":
         return mapped_locality(capture, weight=weight, by=by), {}
     classes, how = walk_locality(capture, setup, by=by)
@@ -52,7 +52,7 @@ def mapped_locality(capture: Capture, *, weight: str = "leaf", by: str = "all") 
 
 
 def walk_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple[Classification, str]:
-    """(Classification, how threads were placed) of the trace's TLB misses on the setup's machine."""
+    """(Classification, placement of threads) of the trace's TLB misses on the setup's machine."""
     world = setup.world(capture.snapshot, capture.trace, capture.cache)
     classes = classify_walks(world.space, world.stream, world.placement, trace=capture.trace, by=by)
     return classes, world.placement.how

@@ -1,4 +1,4 @@
-"""What differs between two sets of results: counts are integers, so a difference is never noise."""
+"""Differences between two sets of results: counts are integers, so a difference is never noise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROSE = ("policy", "params", "machine", "placement", "baseline")
 
 
 class Difference(NamedTuple):
-    """One quantity of one policy, as results A and B have it; None where only one of them has it."""
+    """A quantity of a policy in results A and B; None where either lacks it."""
 
     policy: str
     quantity: str
@@ -36,7 +36,7 @@ class Difference(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Of policies that both have; alike: how many quantities are equal; only_a, only_b: labels."""
+    """Of policies in both; alike: number of equal quantities; only_a, only_b: labels of the others."""
 
     differences: tuple[Difference, ...]
     alike: int
@@ -45,16 +45,16 @@ class Comparison(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether A and B are equal in everything."""
+        """Whether A and B are equal in all quantities."""
         return not (self.differences or self.only_a or self.only_b)
 
 
 def compare(a: DataFrame | PathLike, b: DataFrame | PathLike) -> DataFrame:
-    """What differs between two sets of results: policy, quantity, a, b, change (b - a), ratio (b / a).
+    """Differences between two sets of results: policy, quantity, a, b, change (b - a), ratio (b / a).
 
     a, b  tables of `whatif`, or files that `ptanalyze whatif -o` wrote. Rows are matched by policy and
-    parameters; one row each is compared whatever the policies are. attrs: "alike" (how many quantities are
-    equal), "only_a", "only_b" (policies), "exact" (nothing differs).
+    parameters; two single rows are compared whatever their policies. attrs: "alike" (number of equal
+    quantities), "only_a", "only_b" (policies), "exact" (nothing differs).
     """
     return differences_frame(compare_rows(rows_of(a), rows_of(b)))
 
@@ -66,9 +66,9 @@ def rows_of(source: DataFrame | PathLike) -> list[dict[str, Any]]:
 
 
 def compare_rows(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> Comparison:
-    """Comparison of two lists of rows (Result.row, or what formats.result_file.read_rows found).
+    """Comparison of two lists of rows (Result.row, or rows of formats.result_file.read_rows).
 
-    Rows are matched by policy and parameters; one row each is compared whatever their policies are.
+    Rows are matched by policy and parameters; two single rows are compared whatever their policies.
     """
     only: tuple[tuple[str, ...], tuple[str, ...]]
     if len(a) == len(b) == 1:
@@ -77,9 +77,9 @@ def compare_rows(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]])
         left, right = ({_label(row): row for row in rows} for rows in (a, b))
         pairs = [(left[label], right[label]) for label in left if label in right]
         only = tuple(x for x in left if x not in right), tuple(x for x in right if x not in left)
-    found = [one for pair in pairs for one in _row(*pair)]
-    different = tuple(one for one in found if one.a != one.b)
-    return Comparison(different, len(found) - len(different), *only)
+    quantities = [quantity for pair in pairs for quantity in _row(*pair)]
+    different = tuple(quantity for quantity in quantities if quantity.a != quantity.b)
+    return Comparison(different, len(quantities) - len(different), *only)
 
 
 def _label(row: Mapping[str, Any]) -> str:
@@ -89,9 +89,9 @@ def _label(row: Mapping[str, Any]) -> str:
 def _row(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Difference]:
     label = a["policy"] if a["policy"] == b["policy"] else f"{a['policy']} / {b['policy']}"
     for key in {**a, **b}:
-        one, other = (None if value != value else value for value in (a.get(key), b.get(key)))
-        if key in PROSE or _number(one) or _number(other):
-            yield Difference(label, key, one, other)
+        of_a, of_b = (None if value != value else value for value in (a.get(key), b.get(key)))
+        if key in PROSE or _number(of_a) or _number(of_b):
+            yield Difference(label, key, of_a, of_b)
 
 
 def _number(value: object) -> TypeGuard[float]:

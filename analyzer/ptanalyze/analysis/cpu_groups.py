@@ -1,4 +1,4 @@
-"""Virtual NUMA groups: which CPUs share a socket, from how long cache lines take between them.
+"""Virtual NUMA groups: which CPUs share a socket, from latencies of cache-line transfers between them.
 
 Two CPUs of one socket hand a cache line over faster than CPUs of two (Panwar et al., vMitosis, 3.3.4). A
 guest that sees no NUMA nodes groups its vCPUs by that: fast within a group, slow across. A machine may have
@@ -17,8 +17,8 @@ from ..core.errors import UsageError
 
 @dataclass(frozen=True)
 class Level:
-    """A partition that the latencies support: every known pair of one group takes at most `within_ns`, every
-    known pair of two groups at least `across_ns` (None: there is only one group)."""
+    """A partition that the latencies support: every known pair within a group takes at most `within_ns`,
+    every known pair across groups at least `across_ns` (None: there is only one group)."""
 
     groups: list[tuple[int, ...]]
     within_ns: float
@@ -35,11 +35,11 @@ def groups(
 ) -> list[tuple[int, ...]]:
     """CPUs of each virtual NUMA group: sorted tuples, sorted by their first CPU.
 
-    matrix  float[n, n] in ns, row and column i for cpus[i]; nan where a pair was not measured, one of [a][b]
-            and [b][a] will do; the diagonal does not count
-    nodes   take the level with this many groups; None: the one with the fewest, at least two
-    UsageError where the matrix has no groups, or not that many (one_group_ok: without any gap all CPUs are
-    one group); CaptureError where it contradicts itself. `name` stands in front of either.
+    matrix  float[n, n] in ns, row and column i for cpus[i]; nan where a pair was not measured, [a][b] or
+            [b][a] is enough; the diagonal is ignored
+    nodes   take the level with this number of groups; None: the level with the fewest, at least two
+    UsageError where the matrix has no groups, or not `nodes` of them (one_group_ok: without any gap all CPUs
+    are one group); CaptureError where it contradicts itself. Both begin with `name`.
     """
     return level(matrix, cpus, nodes=nodes, one_group_ok=one_group_ok, name=name).groups
 
@@ -52,19 +52,19 @@ def level(
     one_group_ok: bool = False,
     name: str | PathLike[str] = "latency matrix",
 ) -> Level:
-    """The Level whose groups groups() returns."""
+    """The Level of the groups that groups() returns."""
     ns = known_pairs(matrix, cpus, name)
-    found = levels(ns, cpus, name)
-    if not found and one_group_ok:
-        found = [one_group(ns, cpus, name)]
-    if not found:
+    candidates = levels(ns, cpus, name)
+    if not candidates and one_group_ok:
+        candidates = [one_group(ns, cpus, name)]
+    if not candidates:
         raise UsageError(f"{name}: {why_no_groups(ns)}")
     if nodes is None:
-        return found[0]
-    for candidate in found:
+        return candidates[0]
+    for candidate in candidates:
         if len(candidate.groups) == nodes:
             return candidate
-    counts = ", ".join(str(len(candidate.groups)) for candidate in found)
+    counts = ", ".join(str(len(candidate.groups)) for candidate in candidates)
     raise UsageError(f"{name}: no level has {nodes} groups; there are levels with {counts}")
 
 
@@ -77,7 +77,7 @@ def levels(
     linkage). UsageError where none of them holds for every known pair, or known pairs leave groups open.
     """
     ns = known_pairs(matrix, cpus, name)
-    found: list[Level] = []
+    partitions: list[Level] = []
     broken = []
     for below, above in sorted(gaps(ns), reverse=True):
         group = linked(ns <= below)
@@ -86,14 +86,14 @@ def levels(
             broken.append((above / below, below, slow[0]))
             continue
         if open_pair := undecided(ns, group, cpus):
-            if found:
+            if partitions:
                 break  # finer levels leave the same groups open
             raise UsageError(f"{name}: {open_pair}")
-        found.append(Level(partition(group, cpus), below, above))
-    if broken and not found:
+        partitions.append(Level(partition(group, cpus), below, above))
+    if broken and not partitions:
         _, below, pair = max(broken, key=lambda gap: gap[0])
         raise UsageError(f"{name}: {contradiction(ns, cpus, below, *pair)}")
-    return found
+    return partitions
 
 
 def gaps(ns: np.ndarray) -> list[tuple[float, float]]:
@@ -115,14 +115,14 @@ def linked(close: np.ndarray) -> np.ndarray:
 
 
 def undecided(ns: np.ndarray, group: np.ndarray, cpus: Sequence[int]) -> str | None:
-    """Two groups are two only if a known pair of theirs is slow; words that name one to measure, or None."""
+    """Words that name a pair to measure, None if known pairs prove that all groups are distinct."""
     numbers = np.unique(group, return_inverse=True)[1]
     met = np.eye(numbers.max() + 1, dtype=bool)
     a, b = np.nonzero(~np.isnan(ns))
     met[numbers[a], numbers[b]] = True
-    for one, other in np.argwhere(~met)[:1]:
-        a, b = (cpus[np.flatnonzero(numbers == number)[0]] for number in (one, other))
-        return f"no known pair tells whether CPUs {a} and {b} share a group: measure that pair too"
+    for first, second in np.argwhere(~met)[:1]:
+        a, b = (cpus[np.flatnonzero(numbers == number)[0]] for number in (first, second))
+        return f"no known pair shows whether CPUs {a} and {b} share a group: measure that pair too"
     return None
 
 
@@ -142,7 +142,7 @@ def partition(group: np.ndarray, cpus: Sequence[int]) -> list[tuple[int, ...]]:
 def why_no_groups(ns: np.ndarray) -> str:
     known = ns[~np.isnan(ns)]
     if not len(known):
-        return "no pair is known, all are nan or -"
+        return "no pair is known: all are nan or -"
     if len(ns) == 2:
         return f"two CPUs are one pair ({known[0]:.4g} ns), and one pair cannot be grouped: give more CPUs"
     low, high = known.min(), known.max()
@@ -171,12 +171,12 @@ def contradiction(ns: np.ndarray, cpus: Sequence[int], below: float, a: int, b: 
 
 
 def mean_latencies(
-    matrix: np.ndarray, cpus: Sequence[int], found: Iterable[tuple[int, ...]]
+    matrix: np.ndarray, cpus: Sequence[int], members: Iterable[tuple[int, ...]]
 ) -> list[tuple[float | None, float | None]]:
-    """[(mean ns within, mean ns to other groups)] of each group in `found`; None where no pair is known."""
+    """[(mean ns within, mean ns to other groups)] of each group in `members`; None where no pair is known."""
     ns, cpus = known_pairs(matrix, cpus), list(cpus)
     means = []
-    for group in found:
+    for group in members:
         own = np.isin(cpus, group)
         means.append((mean_known(ns[np.ix_(own, own)]), mean_known(ns[np.ix_(own, ~own)])))
     return means

@@ -1,4 +1,4 @@
-"""How scattered over ePT cache lines a capture's gPT cache lines are, before and after reservations."""
+"""Fragmentation of a capture: ePT cache lines per gPT cache line, before and after reservations."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def fragmentation(
     setup: Setup | None = None,
     **options: Unpack[Options],
 ) -> DataFrame:
-    """gPT cache lines by how many ePT cache lines they lead to: group, lines, ept_lines, count, share, state.
+    """gPT cache lines by number of their ePT cache lines: group, lines, ept_lines, count, share, state.
 
-    lines is "all", or "full" for those with all eight pages; ept_lines is 1 to 8; state "before" or "after".
+    lines is "all", or "full" for lines with all eight pages; ept_lines is 1 to 8; state "before" or "after".
     after  also with PTEMagnet's allocator: True, or its parameters ({"group": 4})
     The metric of PTEMagnet (ASPLOS '21), section 3.2.
-    attrs: "means" {state: {lines: mean}}, "facts" of the reservations. The capture is of a VM.
+    attrs: "means" {state: {lines: mean}}, "facts" of the reservations. The capture must be of a VM.
     """
     known = load(capture)
     settings = after if isinstance(after, Mapping) else {} if after else None
@@ -47,7 +47,7 @@ def fragmentation(
 def fragmented(
     capture: Capture, by: str, settings: Settings | None, setup: Setup
 ) -> tuple[dict[str, Fragmentation], World | None]:
-    """({"before": Fragmentation}, and with settings of ptemagnet "after"; the World it made) of a capture."""
+    """({"before": Fragmentation}, with settings of ptemagnet also "after"; its World) of a capture."""
     before = {"before": measure(address_space(capture.snapshot, np.zeros(0, np.uint64)), by=by)}
     if settings is None:
         return before, None

@@ -1,7 +1,7 @@
-"""Where leaf entries are, seen from each socket: local or remote, in both dimensions of a walk.
+"""Location of leaf entries, seen from each socket: local or remote, in both dimensions of a walk.
 
 vMitosis, section 2.2, Figure 2: translate every mapped address in software and record the nodes of the
-gPT's and the ePT's leaf entry; a thread on socket s finds Local-Local, Local-Remote, Remote-Local or
+gPT's and the ePT's leaf entry; a thread on socket s sees Local-Local, Local-Remote, Remote-Local or
 Remote-Remote, the guest first.
 """
 
@@ -35,16 +35,16 @@ BLOCK = 1 << 12  # huge leaves expanded at a time
 
 @dataclass(frozen=True)
 class Classification:
-    """Counts of leaf entries by where they are.
+    """Counts of leaf entries by location.
 
-    weight      "leaf": each guest leaf entry once (the host's is that of its first frame); "4k": each 4 KiB
-                page; "walks": each walk of a trace, seen only by the socket that walked
+    weight      "leaf": each guest leaf entry once (with the host's entry of its first frame); "4k": each
+                4 KiB page; "walks": each walk of a trace, seen only by the socket that walked
     groups      names: ("all",), or VMAs, or threads
     sockets     NUMA nodes of the observing CPUs
     nodes       node ids of the tables
     counts      int64[groups, sockets, N + 1, N + 1]: guest leaf's node, host leaf's node (by position in
                 `nodes`, the last: unknown); native int64[groups, sockets, N + 1, 1]
-    unresolved  what has no class, by reason
+    unresolved  counts without a class, by reason
     """
 
     weight: str
@@ -65,31 +65,31 @@ class Classification:
         nodes, known = np.array(self.nodes), self.counts[:, :, :-1]
         local = np.equal.outer(np.array(self.sockets), nodes)
         sides = np.stack([local, ~local], axis=1).astype(np.int64)  # [socket, side, node]
-        found: np.ndarray
+        counts: np.ndarray
         if self.native:
-            found = np.einsum("gsnx,sin->gsi", known, sides)
+            counts = np.einsum("gsnx,sin->gsi", known, sides)
         else:
             both = np.einsum("gsnm,sin,sjm->gsij", known[..., :-1], sides, sides)
-            found = both.reshape(*both.shape[:2], 4)
-        return found
+            counts = both.reshape(*both.shape[:2], 4)
+        return counts
 
     def together(self) -> dict[tuple[str, int], tuple[float, float, float]]:
-        """{(group, socket): (LL, independent, phi)}: are a page's gPT and ePT entries local together?
+        """{(group, socket): (LL, independent, phi)}: correlation of a page's gPT and ePT locality.
 
         LL           share of Local-Local
-        independent  what it would be if both dimensions were placed independently with the shares they have
+        independent  LL if both dimensions were placed independently with their shares of local entries
                      (1 / N^2 for uniform placement on N nodes, vMitosis section 2.2)
-        phi          correlation of "gPT local" and "ePT local", -1..1; nan where one of them never varies
+        phi          correlation of "gPT local" and "ePT local", -1..1; nan where either never varies
         """
-        found = {}
+        shares = {}
         for group, rows in zip(self.groups, self.by_class(), strict=True):
             for socket, (ll, lr, rl, rr) in zip(self.sockets, rows.tolist(), strict=True):
                 if total := ll + lr + rl + rr:
                     guest, host = ll + lr, ll + rl
                     spread = math.sqrt(guest * (total - guest) * host * (total - host))
                     phi = (ll * rr - lr * rl) / spread if spread else math.nan
-                    found[group, socket] = ll / total, guest * host / total**2, phi
-        return found
+                    shares[group, socket] = ll / total, guest * host / total**2, phi
+        return shares
 
     def frame(self) -> pd.DataFrame:
         """pandas DataFrame, tidy: group, socket, class, count, share of its group and socket."""
@@ -187,7 +187,7 @@ def _code(tree: Tree) -> int:
 
 
 def _node_classes(space: AddressSpace) -> tuple[tuple[int, ...], np.ndarray]:
-    """(node ids, uint8[T]: position of each table's node among them, their number where it is unknown)."""
+    """(node ids, uint8[T]: position of each table's node among them; their number for an unknown node)."""
     nodes = tuple(node.id for node in space.snapshot.topology.nodes)
     if len(nodes) > MAX_NODES:
         raise UsageError(f"topology: {len(nodes)} NUMA nodes, at most {MAX_NODES} are classified")
@@ -198,7 +198,7 @@ def _node_classes(space: AddressSpace) -> tuple[tuple[int, ...], np.ndarray]:
 
 
 def _host(space: AddressSpace, of_table: np.ndarray, n: int) -> Host:
-    """kernels.classify.Host: full host tables are known by region, those with holes on a closer look."""
+    """kernels.classify.Host: full host tables are classified by region, tables with holes by frame."""
     from ..kernels import classify as kernels
 
     tree, first = space.snapshot.nested, space.guest_tables
@@ -250,8 +250,8 @@ def _add_huge_leaves(
                 np.add.at(hist, (group, of_table[table], 0), pages)
                 continue
             frames = bits.frame(tree.entries[table, slots], level, tree.encoding)
-            for which, found, count in _host_classes(frames, pages, host):
-                np.add.at(hist, (group[which], of_table[table], found), count)
+            for which, kind, count in _host_classes(frames, pages, host):
+                np.add.at(hist, (group[which], of_table[table], kind), count)
 
 
 def _host_classes(frames: np.ndarray, pages: int, host: Host) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
@@ -259,24 +259,24 @@ def _host_classes(frames: np.ndarray, pages: int, host: Host) -> Iterator[tuple[
     from ..kernels import classify as kernels
 
     if pages == 1:
-        found = np.zeros(len(frames), np.int64)
-        kernels.classify_frames(frames, host, found)
-        yield np.arange(len(frames)), found, 1
+        kind = np.zeros(len(frames), np.int64)
+        kernels.classify_frames(frames, host, kind)
+        yield np.arange(len(frames)), kind, 1
         return
     region = (frames >> 9)[:, None] + np.arange(pages // 512)
     which = np.broadcast_to(np.arange(len(frames))[:, None], region.shape).ravel()
     region = region.ravel()
-    found = host.of_region[np.minimum(region, len(host.of_region) - 2)].astype(np.int64) >> 2
-    found[region >= len(host.table)] = host.unmapped
-    plain = found != host.closer
-    yield which[plain], found[plain], 512
+    kind = host.of_region[np.minimum(region, len(host.of_region) - 2)].astype(np.int64) >> 2
+    kind[region >= len(host.table)] = host.unmapped
+    plain = kind != host.closer
+    yield which[plain], kind[plain], 512
     rest, which = region[~plain], which[~plain]
     for first in range(0, len(rest), BLOCK):
         block = slice(first, first + BLOCK)
         frame = ((rest[block] << 9)[:, None] + np.arange(512)).ravel()
-        found = np.zeros(len(frame), np.int64)
-        kernels.classify_frames(frame, host, found)
-        yield np.repeat(which[block], 512), found, 1
+        kind = np.zeros(len(frame), np.int64)
+        kernels.classify_frames(frame, host, kind)
+        yield np.repeat(which[block], 512), kind, 1
 
 
 def _result(
@@ -288,7 +288,7 @@ def _result(
     counts: np.ndarray,
     total: np.ndarray,
 ) -> Classification:
-    """Classification of counts [groups, sockets, N + 1, classes]; `total` is each of its entries once."""
+    """Classification of counts [groups, sockets, N + 1, classes]; `total` counts each entry once."""
     n = len(nodes)
     if native:
         unresolved = {"node unknown": int(total[:, n].sum())}

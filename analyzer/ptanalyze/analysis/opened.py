@@ -1,4 +1,4 @@
-"""A capture's nouns as the questions need them: page tables, trace or none, and where they come from."""
+"""A capture opened for a question: page tables, trace or none, and provenance."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Opened:
 
 
 def opened(capture: CaptureLike = None) -> Opened:
-    """Opened capture; a bare trace gets a snapshot without tables, and provenance that says so."""
+    """Opened capture; a bare trace gets a snapshot without tables, noted in its provenance."""
     known = load(capture)
     source = provenance_of(known)
     trace = known.trace if known.has_trace else None

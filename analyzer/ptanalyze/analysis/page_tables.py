@@ -1,4 +1,4 @@
-"""Where each table page of a capture is."""
+"""Location of each table page of a capture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results ranked by run time within a budget, and one sentence that says why the best one is best."""
+"""Results ranked by run time within a budget, and a sentence that explains the best."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .workload import Workload
 
 @dataclass(frozen=True)
 class Advice:
-    """One candidate: `over` says which part of the budget it exceeds, "" within it.
+    """A candidate: `over` names the part of the budget that it exceeds, "" within it.
 
     extra_bytes  of page tables at their peak, and of memory that the policy holds unused (facts)
     """
@@ -25,7 +25,7 @@ class Advice:
 
     @property
     def time(self) -> float:
-        """What to sort by: less is faster."""
+        """Key to sort by: less is faster."""
         price = self.result.price
         return -price.speedup.middle if price.speedup else price.walk_cycles + price.management_cycles
 
@@ -41,10 +41,11 @@ class Report(NamedTuple):
 
 
 def rank(results: Sequence[Result], budget: Budget) -> list[Advice]:
-    """[Advice] for all results (the first is the baseline): those within the budget first, fastest first."""
+    """[Advice] for all results (the first is the baseline's): within the budget first, fastest first."""
     base = results[0]
     return sorted(
-        (_advice(result, base, budget) for result in results), key=lambda one: (one.over != "", one.time)
+        (_advice(result, base, budget) for result in results),
+        key=lambda advice: (advice.over != "", advice.time),
     )
 
 
@@ -62,8 +63,8 @@ def _advice(result: Result, base: Result, budget: Budget) -> Advice:
 
 
 def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
-    """One line: what to use, how much faster, why, and what it takes."""
-    best = next(one for one in ranked if not one.over)
+    """One line: the policy to use, its speed-up, the reason and the cost."""
+    best = next(advice for advice in ranked if not advice.over)
     if best.result.policy == base.policy:
         return (
             f"{workload.name}: stay with {base.policy}; nothing within the budget is estimated to be faster."
@@ -86,7 +87,7 @@ def takes(advice: Advice) -> str:
 
 
 def because(base: Result, result: Result) -> str:
-    """Words for what saves most: fewer walks, fewer reads a walk, fewer from DRAM, or fewer remote ones."""
+    """Words for the largest saving: fewer walks, reads per walk, DRAM reads, or remote reads."""
     was, now = base.row(), result.row()
     ratio = {key: (now[key] + 1) / (was[key] + 1) for key in ("walks", "dram_reads", "remote_dram_reads")}
     if ratio["walks"] < 0.8:

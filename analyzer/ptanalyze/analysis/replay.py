@@ -1,4 +1,4 @@
-"""Plans replayed on one World and priced: one filter pass, one cache pass, many replays."""
+"""Plans replayed on a World and priced: one filter pass, one cache pass, many replays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Finished(NamedTuple):
-    """A run that has ended, the World it ran on, and what was mapped there in the end."""
+    """A run that has ended, its World, and the pages mapped at its end."""
 
     run: Run
     world: World
@@ -37,7 +37,7 @@ class Finished(NamedTuple):
 
 
 def baseline_of(world: World) -> str:
-    """The baseline that "auto" stands for."""
+    """Baseline chosen by "auto"."""
     return "linux" if not world.traced or len(world.snapshot.topology) > 1 else "first-touch"
 
 
@@ -48,9 +48,9 @@ def replay_world(
     provenance: Mapping[str, str] | None = None,
     refused: dict[str, str] | None = None,
 ) -> list[Result]:
-    """[Result] of Plans on a captured World, the first one being what the others are compared with.
+    """[Result] of Plans on a captured World; the others are compared with the first.
 
-    refused  a dict: plans that the capture does not allow are left out, and why is added to it by their name
+    refused  a dict: plans that the capture does not allow are left out, and added with the reason, by name
     """
     known = _complete(provenance)
     if not captured.traced:
@@ -113,7 +113,7 @@ def planned(policies: Sequence[tuple[Policy | str, Mapping[str, Any]]], baseline
 def by_world(
     plans: Sequence[Plan], world: World, refused: dict[str, str] | None = None
 ) -> Iterator[tuple[World, list[Run]]]:
-    """Yield (World, [Run]): plans that reshape the world alike share its passes."""
+    """Yield (World, [Run]): plans that reshape the World alike share its passes."""
     groups: dict[Hashable, list[Plan]] = {}
     for plan in plans:
         groups.setdefault(plan.reshaping, []).append(plan)
@@ -140,7 +140,7 @@ def _result(done: Finished, baseline: str, base: Price, setup: Setup, provenance
     guest[space.guest_tables : space.guest_tables + space.host_tables] = False
     guest[: space.guest_tables] = (
         space.program_tables
-    )  # what the trace's events freed and the snapshot has, was made again
+    )  # tables freed by the trace's events, yet in the snapshot, were made again
     return Result(
         policy=run.plan.name,
         params=run.plan.params,
@@ -168,21 +168,21 @@ def _result(done: Finished, baseline: str, base: Price, setup: Setup, provenance
 
 
 def notes(world: World, how: str) -> list[str]:
-    """What a reader of the results should know, one line each."""
+    """Notes for a reader of the results, one line each."""
     space, history = world.space, world.history
-    found = [how, *world.notes, *moves_notes(world)]
+    lines = [how, *world.notes, *moves_notes(world)]
     if (ended := world.trace.facts.get("ended", "exit")) not in ("exit", "imported"):
-        found.append(f"the trace may be only part of the run; it ended by: {ended}")
+        lines.append(f"the trace may be only part of the run; it ended by: {ended}")
     if world.trace.facts.get("sampled"):
-        found.append("the trace holds samples of the accesses: shares mean more than numbers")
+        lines.append("the trace holds samples of the accesses: shares mean more than numbers")
     if len(space.snapshot.topology) == 1 and world.nodes > 1:
-        found.append("recorded on one node: as captured (linux) all tables are on node 0")
+        lines.append("recorded on one node: as captured (linux) all tables are on node 0")
     if space.inferred_tables:
-        found.append(f"{space.inferred_tables} table pages were gone at the snapshot: placed by first touch")
+        lines.append(f"{space.inferred_tables} table pages were gone at the snapshot: placed by first touch")
     if history.premapped:
-        found.append(
+        lines.append(
             f"{history.premapped} pages were mapped before the region of interest began: no demand faults"
         )
     if sum(space.unresolved.values()):
-        found.append(f"{sum(space.unresolved.values())} guest table pages have no known place in the host")
-    return found
+        lines.append(f"{sum(space.unresolved.values())} guest table pages have no known place in the host")
+    return lines

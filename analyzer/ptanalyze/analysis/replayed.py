@@ -1,4 +1,4 @@
-"""All tables of one run of replays."""
+"""All tables of a run of replays."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pandas import DataFrame
 
 from ..core.machine import Machine
 from ..cost.result import Result
-from . import answers as frames
+from . import answers
 
 
 @dataclass(frozen=True)
 class Replayed:
     """Results of replays; each table is made when first asked for.
 
-    results  [result.Result], the baseline's first: integer arrays, where tables are not enough
+    results  [result.Result], the baseline's first: integer arrays behind the tables
     """
 
     results: list[Result]
@@ -24,25 +24,25 @@ class Replayed:
 
     @cached_property
     def frame(self) -> DataFrame:
-        """frames.whatif_frame: one row a policy."""
-        return frames.whatif_frame(self.results, self.machine)
+        """answers.whatif_frame: one row per policy."""
+        return answers.whatif_frame(self.results, self.machine)
 
     @cached_property
     def reads(self) -> DataFrame:
-        """frames.reads_frame: by policy, dimension, level, reader, server, and cache or DRAM."""
-        return frames.reads_frame(self.results)
+        """answers.reads_frame: by policy, dimension, level, reader, server, and cache or DRAM."""
+        return answers.reads_frame(self.results)
 
     @cached_property
     def leaves(self) -> DataFrame:
-        """frames.leaves_frame: walks by policy, socket and Local-Local ... Remote-Remote."""
-        return frames.leaves_frame(self.results)
+        """answers.leaves_frame: walks by policy, socket and Local-Local ... Remote-Remote."""
+        return answers.leaves_frame(self.results)
 
     @cached_property
     def calls(self) -> DataFrame:
-        """frames.calls_frame: by policy and kind of system call."""
-        return frames.calls_frame(self.results)
+        """answers.calls_frame: by policy and kind of system call."""
+        return answers.calls_frame(self.results)
 
     @cached_property
     def timeline(self) -> DataFrame:
-        """frames.timeline_frame: by policy and window; empty without windows."""
-        return frames.timeline_frame(self.results)
+        """answers.timeline_frame: by policy and window; empty without windows."""
+        return answers.timeline_frame(self.results)

@@ -1,4 +1,4 @@
-"""Run time from counters alone, without a trace: calibrate on one run or two, predict any placement."""
+"""Run time from counters alone, without a trace: calibrate on one or two runs, predict any placement."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def calibrate(
     walkers: float | None = None,
     allow_multiplexed: bool = False,
 ) -> Calibration:
-    """The run-time law calibrated with `perf stat` output: of a run with local tables and, better, another.
+    """Calibrate the run-time law with `perf stat` output of an all-local run and, better, a remote run.
 
     local      file of perf stat's text, -x or -j output, all tables local; remote: of a run at `placement`
     placement  as in the papers' figures: gPT then ePT, L or R, I under load ("RRI"); native "RP", "RPI"
-    machine    name or file, for latencies and CPUs; latency: what `ptanalyze topology latency` or mlc wrote,
+    machine    name or file, for latencies and CPUs; latency: output of `ptanalyze topology latency` or mlc,
                or a SLIT directory, with local_ns, the latency of local memory
-    native     whether there is one table only; also known from the placement
-    walkers    page walkers that a hardware thread has to itself, None: as the counters say
+    native     whether there is a single table; also known from the placement
+    walkers    page walkers per hardware thread, None: from the counters
     allow_multiplexed  take counters that perf scaled up from below 90 % of the run
     Raises CaptureError and UsageError that name the file.
     """
-    from ..cost.calibrate import calibrate as run
+    from ..cost.calibrate import calibrate_runs
     from ..cost.closed_forms import placement as known
     from ..formats.node_latency import read_latency
     from ..formats.perf_stat import read_perf_stat
@@ -52,7 +52,7 @@ def calibrate(
     stat = read_perf_stat(local)
     files = {"local": local, "remote": remote, "latency": latency}
     try:
-        return run(
+        return calibrate_runs(
             walk_run(stat, native, allow_multiplexed),
             None if remote is None else walk_run(read_perf_stat(remote), native, allow_multiplexed),
             placement,
@@ -73,7 +73,7 @@ def predict(calibration: Calibration | PathLike, placements: Iterable[str] | Non
     calibration  from `calibrate`, or a file that `ptanalyze calibrate -o` wrote
     placements   names, None: all of the calibration's kind
     cycles and seconds are of the middle, seconds NaN where the local run's are not known. The law and its
-    limits: law/; attrs["notes"] are what it assumes.
+    limits: cost/closed_forms.py; attrs["notes"] are its assumptions.
     """
     from pandas import DataFrame
 
@@ -82,23 +82,23 @@ def predict(calibration: Calibration | PathLike, placements: Iterable[str] | Non
     known = cast("Calibration", calibration_of(calibration))
     rows = [
         {
-            "placement": one.placement,
-            "low": one.low,
-            "middle": one.middle,
-            "high": one.high,
-            "cycles": one.cycles[1],
-            "seconds": float("nan") if one.seconds is None else one.seconds[1],
-            "measured": one.measured,
+            "placement": prediction.placement,
+            "low": prediction.low,
+            "middle": prediction.middle,
+            "high": prediction.high,
+            "cycles": prediction.cycles[1],
+            "seconds": float("nan") if prediction.seconds is None else prediction.seconds[1],
+            "measured": prediction.measured,
         }
-        for one in predictions(known, placements)
+        for prediction in predictions(known, placements)
     ]
     notes = [*known.assumed, *known.flags]
     return described(DataFrame(rows), notes, {"calibration": known.name, "machine": known.machine})
 
 
 def predictions(calibration: Calibration, placements: Iterable[str] | None) -> list[Prediction]:
-    """[law.predict.Prediction] behind `predict`."""
-    from ..cost.predict import order
-    from ..cost.predict import predict as run
+    """[cost.predict.Prediction] behind `predict`."""
+    from ..cost.predict import order, predict_placement
 
-    return [run(calibration, name) for name in (order(calibration) if placements is None else placements)]
+    names = order(calibration) if placements is None else placements
+    return [predict_placement(calibration, name) for name in names]

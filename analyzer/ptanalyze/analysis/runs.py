@@ -1,4 +1,4 @@
-"""Replay one walk stream under several policies at once: what they share is done once a batch."""
+"""Replay a walk stream under several policies at once: shared work is done once per batch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Mark: TypeAlias = tuple[np.ndarray, np.ndarray, int, int]  # classes, DRAM reads
 
 @dataclass
 class Run:
-    """One plan's replay: its hooks' states and what was counted so far."""
+    """Replay of a plan: its hooks' states and counts so far."""
 
     plan: Plan
     states: tuple[Any, Any]
@@ -72,7 +72,7 @@ class Run:
         )
 
     def mark(self, domains: int) -> None:
-        """Keep what was counted so far."""
+        """Keep the counts so far."""
         now = by_socket(self.counters, domains)
         dram = now.reads[..., 1]
         guest = dram[::GUEST_BIT].sum(axis=0)
@@ -81,7 +81,7 @@ class Run:
         self.marks.append((now.classes.copy(), both, moved, self.step))
 
     def settle(self, world: World, missing: np.ndarray) -> None:
-        """The tables that the kernel filled by itself."""
+        """Account for the tables that the kernel filled by itself."""
         pages = self.counters.pages
         part, _ = self.plan.guest
         if part.settle:
@@ -89,21 +89,21 @@ class Run:
         pages[1] = max(pages)
 
     def facts(self, world: World) -> dict[str, Any]:
-        """{name: number}: what reshaping and the replay found."""
-        found, sides = dict(world.facts), (self.plan.guest, self.plan.host)
+        """{name: number} from reshaping and the replay."""
+        facts, sides = dict(world.facts), (self.plan.guest, self.plan.host)
         both = self.counters.pages, self.counters.host_pages
         for (part, params), state, pages in zip(sides, self.states, both, strict=True):
-            found |= part.facts(state, world, params, pages) if part.facts else {}
-        return found
+            facts |= part.facts(state, world, params, pages) if part.facts else {}
+        return facts
 
 
 def socket_of(world: World) -> np.ndarray:
-    """int16[nodes]: which nodes are one place."""
+    """int16[nodes]: socket of each node."""
     return (np.arange(world.nodes) // world.domains).astype(np.int16)
 
 
 def by_socket(counters: Counters, domains: int) -> Counters:
-    """Counters of sockets with `domains` nodes each: what happens between nodes of one socket is local."""
+    """Counters of sockets with `domains` nodes each: events between nodes of the same socket are local."""
 
     def folded(array: np.ndarray, axis: int) -> np.ndarray:
         nodes = array.shape[axis] // domains
@@ -140,8 +140,8 @@ def replay_walks(
     """Carry all runs through `batches`, (slice of the stream, Reads) each, and the events between them.
 
     Runs of one batch are shared out among world.effort.threads threads; counts do not depend on it.
-    `progress` is called with the number of walks done so far. With `windows` each run gets a Series of so
-    many. Returns kernels.faults.Mapped as it is in the end.
+    `progress` is called with the number of walks done so far. With `windows` each run gets a Series of that
+    length. Returns the final kernels.faults.Mapped.
     """
     history, parent = world.history, world.space.tables.parent
     mapped = history.mapped()
@@ -189,7 +189,7 @@ def first_calls(
 
 
 def _windows(world: World, windows: int) -> tuple[np.ndarray, np.ndarray]:
-    """(int64[N] ns, int64[N] walks): where windows of equal time, or without times of equal walks, end."""
+    """(int64[N] ns, int64[N] walks): ends of windows of equal time or, without times, of equal walks."""
     stream, time = world.stream, world.trace.chunks["time"]
     if not len(time) or time[0] == time[-1]:
         ends = np.arange(1, windows + 1) * len(stream) // max(windows, 1)
@@ -212,7 +212,7 @@ def _pieces(batches: Iterable[tuple[slice, Reads]], ends: np.ndarray) -> Iterato
 
 
 def _mark(runs: Sequence[Run], world: World, ends: np.ndarray, walk: int) -> None:
-    """Windows that end before `walk` have ended."""
+    """Mark the windows that end before `walk`."""
     for run in runs:
         while len(run.marks) < len(ends) and ends[len(run.marks)] <= walk < len(world.stream):
             run.mark(world.domains)

@@ -1,4 +1,4 @@
-"""What a capture is replayed on, and how: one record from the command line or Python to the kernels."""
+"""Setup of a replay: one record from the command line or Python to the kernels."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Settings: TypeAlias = Mapping[str, Any]
 
 
 class Options(TypedDict, total=False):
-    """A Setup as people write it: names and files may stand for what is in them.
+    """A Setup as people write it: names and files may stand for their contents.
 
     machine       name of `list_machines`, a TOML file or a Machine; costs: a file or Costs instead of its own
-    calibration   of a measured run (`calibrate`) or its file: run time in that run's proportions
+    calibration   of a measured run (`calibrate`), or its file; scales run-time estimates to that run
     autonuma      whether data pages migrate towards the nodes that access them, or how ({"delay_ms": 10})
     """
 
@@ -49,18 +49,18 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What every replay is asked with; `Setup.of` makes one from names and files.
+    """Machine, placement and options of every replay; `Setup.of` makes one from names and files.
 
     threads_on    where threads run: "auto", "recorded", "round-robin", "block" or nodes as "0,0,1,1"; see
                   world.placement.place
     baseline      policy that speed-ups are over; "auto": linux where the capture has several nodes or no
                   trace, else first-touch (on one node every table is on node 0)
-    calibration   run time is estimated in the proportions of this measured run
+    calibration   scales run-time estimates to this measured run
     contended     use loaded instead of idle DRAM latencies
     moves         how data pages move, None: by the trace's events alone
     move_threads  threads that move to another node while the trace runs, "0:1@30%"; see world.thread_moves
     windows       number of equal-length time windows that each Result.series has
-    jobs          threads to compute with; counts do not depend on it
+    jobs          number of computing threads; counts do not depend on it
     progress      called with (done, total, what)
     """
 
@@ -80,7 +80,7 @@ class Setup:
     def of(cls, **options: Unpack[Options]) -> Setup:
         """The Setup that Options describe; UsageError for latencies that the machine file lacks.
 
-        TypeError for a name that is none of Options: types alone do not hold callers in Python to it.
+        TypeError for a name that is not in Options, as Python does not enforce types.
         """
         if unknown := options.keys() - Options.__annotations__.keys():
             raise TypeError(
@@ -123,7 +123,7 @@ class Setup:
 
 
 def setup_of(setup: Setup | None, options: Options) -> Setup:
-    """`setup`, or the one that keyword arguments describe; UsageError for both at once."""
+    """`setup`, or a Setup of keyword arguments; TypeError for both at once."""
     if setup is None:
         return Setup.of(**options)
     if options:

@@ -1,4 +1,4 @@
-"""Without a trace: where the leaf entries of all mapped pages are, every page once for every node."""
+"""Replay without a trace: the leaf entry of every mapped page is read once from every node."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def static_results(
     """[Result] for Plans on an untouched World, as replay.replay_world: no TLB, no caches, no events.
 
     Each leaf entry of the guest is one walk from each node: one DRAM read of it, and one of the host's leaf
-    entry for its first frame; pages that the host does not map are left out, and a note says how many.
-    UsageError for policies that depend on what threads touch, unless `refused` takes their names and why.
+    entry for its first frame; pages that the host does not map are left out, a note has their number.
+    UsageError for policies that depend on threads' accesses, unless `refused` takes their names and reasons.
     """
-    found = []
+    results = []
     for plan in plans:
         try:
-            found.append(_result(plan, world, plans[0].name, setup, provenance))
+            results.append(_result(plan, world, plans[0].name, setup, provenance))
         except UsageError as error:
             if refused is None or plan is plans[0]:
                 raise
             refused[plan.name] = str(error)
-    return found
+    return results
 
 
 def _result(plan: Plan, world: World, baseline: str, setup: Setup, provenance: dict[str, str]) -> Result:
@@ -83,7 +83,7 @@ def _result(plan: Plan, world: World, baseline: str, setup: Setup, provenance: d
 def _served(plan: Plan, run: Run, space: AddressSpace) -> np.ndarray:
     """int16[T, nodes]: node that serves each table to each reader."""
     split = space.guest_tables
-    found = []
+    servers = []
     for (part, _), state, ids in zip(
         (plan.guest, plan.host),
         run.states,
@@ -95,12 +95,12 @@ def _served(plan: Plan, run: Run, space: AddressSpace) -> np.ndarray:
             raise UsageError(
                 f"policy {plan.name}: depends on what threads touch, and there is no trace: {RECORD}"
             )
-        found.append(served)
-    return np.concatenate(found)
+        servers.append(served)
+    return np.concatenate(servers)
 
 
 def _count(world: World, server: np.ndarray) -> tuple[Counters, dict[str, int]]:
-    """(Counters, pages without a class by reason): one classification by servers and level of the tables."""
+    """(Counters, pages without a class by reason): a classification by servers and level of the tables."""
     space, nodes = world.space, world.nodes
     level = np.minimum(space.tables.level, 3).astype(np.int16)
     kinds, of_table = _distinct(np.column_stack([server, level]))
@@ -117,7 +117,7 @@ def _count(world: World, server: np.ndarray) -> tuple[Counters, dict[str, int]]:
 
 
 def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(distinct rows, which of them each row is); column by column, as numbers sort faster than rows."""
+    """(distinct rows, index into them of each row); column by column, as numbers sort faster than rows."""
     of_row = np.zeros(len(rows), np.int64)
     for column in rows.T:
         span = int(column.max(initial=0)) + 2
@@ -126,7 +126,7 @@ def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _with_nodes(space: AddressSpace, of_table: np.ndarray, nodes: int) -> AddressSpace:
-    """The AddressSpace with tables on other nodes, of another number."""
+    """The AddressSpace with tables on other nodes, `nodes` in number."""
     nowhere = np.zeros((0, 2), np.int64)
     topology = Topology(tuple(Node(node, (), nowhere) for node in range(nodes)))
     tables = space.tables._replace(node=of_table)

@@ -1,4 +1,4 @@
-"""One question at many points: every combination of machine sizes, placements and policy parameters."""
+"""A question at many points: every combination of machine sizes, placements and policy parameters."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def sweep(
 
     grid  {"prefetch": range(10), "nodes": [2, 4]}: nodes (the machine's), placement, contended, or a
           parameter of a policy, "prefetch" or "hydra.prefetch"; default: Hydra's prefetch degrees, 0 to 9. A
-          key that a policy does not have is missing (None) in its rows.
-    Other arguments as of `replay`; windows do not count.
+          key that a policy lacks is None in its rows.
+    Other arguments as in `replay`; windows are ignored.
     """
     points = {key: list(values) for key, values in (grid or {"prefetch": range(10)}).items()}
     return sweep_frame(swept(capture, policies, points, setup_of(setup, options)), list(points))
@@ -70,18 +70,18 @@ def sweep_snapshot(
     setup: Setup,
     **kept: Any,
 ) -> Iterator[tuple[dict[str, Any], Result]]:
-    """Yield ({key: value}, Result) for each policy at each point that concerns it, the baseline's included.
+    """Yield ({key: value}, Result) for each policy, including the baseline, at each of its points.
 
     names  policies as "hydra" or "ptemagnet+hydra"; kept: cache_dir and provenance, as replay_snapshot's
     grid   {key: [value]}: nodes (of the machine), placement, contended, or a parameter of a policy, as
            "prefetch" or "hydra.prefetch"
 
-    One replay_snapshot per machine and placement: the walks are filtered once for all policies there.
-    UsageError for a key that is neither the machine's nor any policy's.
+    One replay_snapshot per machine and placement: the walks are filtered once for all its policies.
+    UsageError for a key that belongs neither to the machine nor to any policy.
     """
     outer = {key: grid[key] for key in MACHINE_KEYS if key in grid}
     inner = {key: values for key, values in grid.items() if key not in outer}
-    wanted = [one for name in names for one in _points(name, inner)]
+    wanted = [policy for name in names for policy in _points(name, inner)]
     _all_used(inner, names)
     for values in product(*outer.values()):
         point = dict(zip(outer, values, strict=True))
@@ -102,7 +102,7 @@ def _there(setup: Setup, point: Mapping[str, Any]) -> Setup:
 def _points(
     name: str | Policy, inner: Mapping[str, Sequence[Any]]
 ) -> list[tuple[str | Policy, dict[str, Any]]]:
-    """[(name, settings)]: every combination of the values of parameters that the policy has."""
+    """[(name, settings)]: every combination of values of the policy's parameters."""
     own = {key: values for key, values in inner.items() if _has(name, key)}
     return [(name, dict(zip(own, values, strict=True))) for values in product(*own.values())]
 
@@ -125,7 +125,7 @@ def values(text: str) -> list[str]:
     """["0", "1", ...] from "0:9" (both ends), "0:8:2", "2,4,8"; values with commas: "0,1;2,3"."""
     if ";" in text:
         return [part.strip() for part in text.split(";") if part.strip()]
-    found: list[str] = []
+    texts: list[str] = []
     for part in text.split(","):
         bounds = part.strip().split(":")
         if len(bounds) in (2, 3) and all(_is_whole(bound) for bound in bounds):
@@ -134,12 +134,12 @@ def values(text: str) -> list[str]:
                 raise UsageError(
                     f"{part}: a range is FIRST:LAST or FIRST:LAST:STEP, upward, both ends included"
                 )
-            found += map(str, range(first, last + 1, step))
+            texts += map(str, range(first, last + 1, step))
         elif part.strip():
-            found.append(part.strip())
-    if not found:
+            texts.append(part.strip())
+    if not texts:
         raise UsageError(f"{text!r}: no value; write 0:9, 2,4,8 or 0,1;2,3")
-    return found
+    return texts
 
 
 def _is_whole(text: str) -> bool:

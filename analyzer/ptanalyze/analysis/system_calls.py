@@ -1,4 +1,4 @@
-"""How many system calls on memory a trace made, and how many of them had TLBs to flush."""
+"""Numbers of memory system calls in a trace, and of those that flushed TLBs."""
 
 import numpy as np
 
@@ -29,6 +29,6 @@ def system_calls(world: World, mapped: Mapped) -> SystemCalls:
 
 
 def _table(call: np.ndarray, node: np.ndarray, nodes: int) -> np.ndarray:
-    found = np.zeros((len(CALLS), nodes), np.int64)
-    np.add.at(found, (call, node), 1)
-    return found
+    counts = np.zeros((len(CALLS), nodes), np.int64)
+    np.add.at(counts, (call, node), 1)
+    return counts

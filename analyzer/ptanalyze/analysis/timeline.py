@@ -1,4 +1,4 @@
-"""Locality over time: where walks went in each window of the trace."""
+"""Locality over time: targets of walks in each window of the trace."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def timeline(
     """Locality over time: one row per policy and window of equal time; the capture needs a trace.
 
     Columns: policy, params, time_ns (the window's end), walks, leaf_*_share of its walks, DRAM reads and the
-    share of remote ones by dimension, tables and data pages moved so far. Arguments as of `replay`; 20
+    share of remote reads by dimension, tables and data pages moved so far. Arguments as in `replay`; 20
     windows unless the setup has another number. vMitosis, Figure 6.
     """
     return replayed_over_time(capture, policies, setup_of(setup, options)).timeline
@@ -36,5 +36,5 @@ def timeline(
 def replayed_over_time(capture: CaptureLike, policies: Policies, setup: Setup) -> Replayed:
     """The Replayed behind `timeline`; UsageError without a trace."""
     known = load(capture)
-    known.trace  # noqa: B018 - UsageError without one
+    known.trace  # noqa: B018 - UsageError without a trace
     return replay(known, policies, changed(setup, windows=setup.windows or WINDOWS))

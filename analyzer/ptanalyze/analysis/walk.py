@@ -1,4 +1,4 @@
-"""One translation, step by step: every table the hardware walker reads for an address."""
+"""A translation step by step: every table that the hardware walker reads for an address."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ INDEX_MASK = 511
 
 @dataclass(frozen=True)
 class Step:
-    """One read of a page-table entry.
+    """A read of a page-table entry.
 
     dimension  "gPT" (or "PT" on a native capture) or "ePT"
     level      level of the table read, 1 = leaf table
-    address    what is being translated in this dimension: virtual, or guest-physical for "ePT"
+    address    address translated in this dimension: virtual, or guest-physical for "ePT"
     table      frame of the table page (-1 unknown), node its NUMA node (UNKNOWN_NODE if so)
-    entry      raw entry, frame what it points at; leaf says whether it maps a page
+    entry      raw entry; frame: its target; leaf: whether it maps a page
     """
 
     dimension: str
@@ -46,7 +46,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Translation:
-    """The steps in the order of the hardware, where they end, and why when they end early."""
+    """The steps in the order of the hardware, their end, and the reason when they end early."""
 
     address: int
     steps: tuple[Step, ...]
@@ -57,7 +57,7 @@ class Translation:
 
 
 class Leaf(NamedTuple):
-    """Where a dimension's walk ends: a page frame, and how many bits of an address lie within the page."""
+    """End of a dimension's walk: a page frame, and the number of address bits within the page."""
 
     frame: int
     bits: int
@@ -85,21 +85,21 @@ def explain(snapshot: Snapshot, address: int) -> Translation:
 
 
 class Dimension:
-    """A tree with a way down: table by (level, base)."""
+    """A tree and the lookup of child tables by base address."""
 
     def __init__(self, name: str, tree: Tree) -> None:
         self.name, self.tree = name, tree
         self.root = int(np.flatnonzero(tree.parent == NO_PARENT)[0])
 
     def child(self, table: int, base: int) -> int | None:
-        found = np.flatnonzero((self.tree.parent == table) & (self.tree.base == np.uint64(base)))
-        return int(found[0]) if len(found) else None
+        tables = np.flatnonzero((self.tree.parent == table) & (self.tree.base == np.uint64(base)))
+        return int(tables[0]) if len(tables) else None
 
 
 def translated(
     dimension: Dimension, address: int, steps: list[Step], nested: Dimension | None
 ) -> tuple[Leaf | None, str]:
-    """(the frame of the address itself, even within a huge page, or None; why it stopped)."""
+    """(the frame of the address itself, even within a huge page, or None; reason of an early stop)."""
     leaf, stopped = descend(dimension, address, steps, nested)
     if leaf is None:
         return None, stopped
@@ -109,7 +109,7 @@ def translated(
 def descend(
     dimension: Dimension, address: int, steps: list[Step], nested: Dimension | None
 ) -> tuple[Leaf | None, str]:
-    """Walk one dimension from its root; with `nested`, each table's own frame is translated first."""
+    """Walk a dimension from its root; with `nested`, each table's own frame is translated first."""
     tree, table = dimension.tree, dimension.root
     for level in range(tree.levels, 0, -1):
         own, node = int(tree.frame[table]), int(tree.node[table])
@@ -139,10 +139,10 @@ def descend(
 
 
 def walk(capture: CaptureLike, address: int) -> DataFrame:
-    """One translation: a row for each table read, in the hardware's order, with walk.Step's columns.
+    """A translation: a row per table read, in the hardware's order, with walk.Step's columns.
 
     attrs["page"]: {"frame", "bytes", "node", "stopped"}; where the address is not mapped, frame is None and
-    stopped says why. attrs: address, and nodes, the ids of the captured machine's. Shows physical addresses.
+    stopped is the reason. attrs: address, and nodes, the captured machine's ids. Shows physical addresses.
     """
     opened = load(capture)
     snapshot = opened.snapshot

@@ -1,4 +1,4 @@
-"""What would another policy change, at what price?"""
+"""Effects and costs of other policies: a capture's walks replayed under each."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def replay(
     setup: Setup | None = None,
     **options: Unpack[Options],
 ) -> Replayed:
-    """Replay the capture's walks under policies: all tables of one run, counted once.
+    """Replay the capture's walks under policies: all tables of a single run.
 
-    policies  "hydra", "ptemagnet+hydra", ("hydra", {"prefetch": 3}), or a policies.Policy of your own in a
-              name's place: one or a list of them
-    setup     machine, costs, where threads run; or its fields as keyword arguments, names and files for what
-              is in them (setup.Options): `replay("app", "hydra", machine="hydra-haswell", contended=True)`
+    policies  "hydra", "ptemagnet+hydra", ("hydra", {"prefetch": 3}), or a policies.Policy of your own in
+              place of a name; or a list of these
+    setup     machine, costs, placement of threads; or its fields as keyword arguments, with names and files
+              (setup.Options): `replay("app", "hydra", machine="hydra-haswell", contended=True)`
     """
     how, known = setup_of(setup, options), opened(capture)
     results = replay_snapshot(
@@ -56,7 +56,7 @@ def whatif(
     setup: Setup | None = None,
     **options: Unpack[Options],
 ) -> DataFrame:
-    """What policies would change and cost: a row per policy, the baseline's first. Arguments as of `replay`.
+    """Effects and costs of policies: a row per policy, the baseline's first. Arguments as in `replay`.
 
     Columns: result.Result.row; shares are of walks. speedup_low, speedup and speedup_high are NaN without a
     trace. attrs["machine"]: latencies, for plots.roofline.
@@ -70,8 +70,8 @@ def reads(
     setup: Setup | None = None,
     **options: Unpack[Options],
 ) -> DataFrame:
-    """Which node reads page-table entries from which: policy, params, dimension, level, reader, server, from,
-    count. Arguments as of `replay`; details: answers.reads_frame."""
+    """Reads of page-table entries between nodes: policy, params, dimension, level, reader, server, from,
+    count. Arguments as in `replay`; details: answers.reads_frame."""
     return replay(capture, policies, setup, **options).reads
 
 
@@ -84,12 +84,12 @@ def replay_snapshot(
     cache_dir: str | PathLike[str] | None = None,
     provenance: Mapping[str, str] | None = None,
 ) -> list[Result]:
-    """[Result]: the baseline's first, then one for each of `policies` that is not the baseline itself.
+    """[Result]: the baseline's first, then those of all other `policies`.
 
     policies   [(Policy, or a name as "hydra" or "ptemagnet+hydra", parameters as {key: value or text})]
     cache_dir  directory where the walk stream is kept, None: not kept
-    Without a trace (None) every mapped page counts once for each node; policies that depend on order refuse.
-    Raises UsageError for parameters, combinations and placements that are not possible.
+    Without a trace (None) every mapped page counts once for each node; policies that depend on order are
+    refused. Raises UsageError for impossible parameters, combinations and placements.
     """
     world = setup.world(snapshot, trace, cache_dir)
     plans = planned(policies, baseline_of(world) if setup.baseline == AUTO else setup.baseline)

@@ -1,4 +1,4 @@
-"""Thin or Wide: does a program run on one socket or on several? The evidence is its walks and its memory.
+"""Thin or Wide: whether a program runs on one socket or several, judged by its walks and its memory.
 
 vMitosis (Panwar et al., sections 2 and 3.4): a Thin workload fits one socket, its page tables should follow
 it (migration); a Wide one spans sockets, each of them needs a copy (replication).
@@ -16,7 +16,7 @@ from ..core.snapshot import UNKNOWN_NODE
 if TYPE_CHECKING:
     from ..world.world import World
 
-THIN_SHARE = 0.9  # of the walks that come from one node, from which on a workload counts as Thin
+THIN_SHARE = 0.9  # smallest share of walks from one node for a workload to count as Thin
 PAGE_BYTES = 4096
 ENTRIES = 512
 
@@ -26,8 +26,8 @@ class Workload:
     """
     walks          int64[sockets]  walks by the node they came from
     tables         int64[sockets + 1]  leaf tables by the number of nodes that walked through them; [0] unused
-    mapped_bytes   mapped by the leaf tables there are, at most (each counts whole)
-    node_bytes     memory of the largest node of the captured machine, 0 where it is not known
+    mapped_bytes   upper bound of mapped memory: all leaf tables, each counted as full
+    node_bytes     memory of the largest node of the captured machine, 0 where not known
     """
 
     walks: np.ndarray
@@ -68,22 +68,22 @@ class Workload:
         """Lines for people."""
         total = int(self.walks.sum())
         if not total:
-            return ["no trace: from where the program walks is not known"]
-        found = [
+            return ["no trace: the nodes that the program walks from are not known"]
+        lines = [
             self._whence(total),
             f"{100 * self.shared:.1f} % of {int(self.tables.sum())} touched leaf tables are walked through "
             "from more than one node",
         ]
         if self.node_bytes:
-            found.append(
+            lines.append(
                 f"its leaf tables map at most {self.mapped_bytes / 2**30:.2f} GiB, the largest node has "
                 f"{self.node_bytes / 2**30:.2f} GiB"
             )
-        return found
+        return lines
 
 
 def workload(world: World) -> Workload:
-    """Workload of a captured World; without a trace only its memory is known."""
+    """Workload of a captured World; without a trace, only its memory."""
     space, tree = world.space, world.snapshot.guest
     walks = np.zeros(world.sockets, np.int64)
     tables = np.zeros(world.sockets + 1, np.int64)
@@ -100,7 +100,7 @@ def workload(world: World) -> Workload:
 
 
 def _walked_by(world: World, node_of_chunk: np.ndarray) -> np.ndarray:
-    """bool[sockets, touched leaf tables]: which nodes walk through which."""
+    """bool[sockets, touched leaf tables]: whether a node walks through a table."""
     rows, stream = world.history.rows, world.stream
     seen = np.zeros((world.sockets, len(rows.leaf)), bool)
     for chunk, node in enumerate(node_of_chunk.tolist()):

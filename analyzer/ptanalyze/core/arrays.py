@@ -1,4 +1,4 @@
-"""Views of arrays, and how long ones are cut into batches."""
+"""Read-only views of arrays, and cutting long arrays into batches."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def chunk_runs(offset: np.ndarray, batch: int) -> Iterator[tuple[int, int]]:
-    """Iterate (first, last): runs of whole chunks with at least `batch` walks each, but for the last run."""
+    """Iterate (first, last): runs of whole chunks with at least `batch` walks each, except the last run."""
     chunks, first = len(offset) - 1, 0
     while first < chunks:
         last = int(np.searchsorted(offset, offset[first] + batch))

@@ -1,4 +1,4 @@
-"""Latencies of cache-line transfers between pairs of CPUs: which are possible, and symmetric."""
+"""Latencies of cache-line transfers between pairs of CPUs: checked to be possible and symmetric."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -7,8 +7,8 @@ import numpy as np
 
 from .errors import CaptureError
 
-# Neighbours in the sorted latencies that differ by less are of one level. vMitosis, Table 4: 62 / 50 = 1.24
-# is the whole spread of the level within sockets, 125 / 62 = 2.02 the gap to the level across.
+# Neighbours in the sorted latencies that differ by less belong to the same level. vMitosis, Table 4:
+# 62 / 50 = 1.24 is the whole spread of the level within sockets, 125 / 62 = 2.02 the gap to the level across.
 GAP = 1.3
 LEAST_NS, MOST_NS = 0.1, 1e9  # below a clock cycle, above a second: no transfer of a cache line
 
@@ -17,10 +17,11 @@ def known_pairs(
     matrix: np.ndarray, cpus: Sequence[int], name: str | PathLike[str] = "latency matrix"
 ) -> np.ndarray:
     """float64[n, n], symmetric: the faster direction of each pair (interference only slows), nan where none
-    is known and on the diagonal. CaptureError names the CPUs of a pair whose latency is impossible or two."""
+    is known and on the diagonal. CaptureError names the CPUs of a pair with an impossible latency, or with
+    two different ones."""
     ns, cpus = np.array(matrix, np.float64), [int(cpu) for cpu in cpus]
     if ns.shape != (len(cpus), len(cpus)):
-        why = f"must be square, one row and column for {len(cpus)} CPUs"
+        why = f"must be square, one row and column per CPU ({len(cpus)})"
         raise CaptureError(name, "shape", ns.shape, why)
     if len(cpus) < 2:
         raise CaptureError(name, "CPUs", len(cpus), "a pair needs two")

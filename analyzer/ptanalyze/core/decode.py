@@ -1,4 +1,4 @@
-"""JSON and TOML to plain values and msgspec structs; whatever is wrong with a text is said in one line."""
+"""JSON and TOML to plain values and msgspec structs; an error is reported on one line."""
 
 import re
 import tomllib
@@ -10,8 +10,8 @@ from .errors import NO_VALUE, CaptureError, said
 
 Struct = TypeVar("Struct")
 
-LEAST, MOST = -(1 << 63), (1 << 64) - 1  # what 64 bits hold, with a sign or without
-LONG = re.compile(rb"\d{19}")  # digits that may be more than that
+LEAST, MOST = -(1 << 63), (1 << 64) - 1  # range of signed and unsigned 64-bit integers
+LONG = re.compile(rb"\d{19}")  # may be beyond that range
 SHOWN = 80  # characters of a value
 DEEPEST = 100  # tables within tables
 WRONG = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)  # ValueErrors: TOML's, Unicode's
@@ -19,7 +19,7 @@ NAMED = (("unknown field `", "no such field"), ("missing required field `", "mis
 
 
 class Undecodable(ValueError):
-    """What is wrong with a text: the `field`, its `value` (NO_VALUE: it has none) and `why`, on one line."""
+    """An error in a text: the `field`, its `value` (NO_VALUE: it has none) and `why`, on one line."""
 
     def __init__(self, field: str, value: object, why: str) -> None:
         self.field, self.value, self.why = _on_one_line(field), value, _on_one_line(why)
@@ -30,7 +30,7 @@ class Undecodable(ValueError):
 
 
 def plain_json(text: bytes, form: str = "JSON") -> Any:
-    """What a JSON text holds; Undecodable where it is none, or holds an integer of more than 64 bits."""
+    """Plain values of a JSON text; Undecodable for other text, or an integer of more than 64 bits."""
     try:
         plain = msgspec.json.decode(text)
     except WRONG as error:
@@ -41,7 +41,7 @@ def plain_json(text: bytes, form: str = "JSON") -> Any:
 
 
 def plain_toml(text: bytes) -> dict[str, Any]:
-    """What a TOML text holds; Undecodable where it is none, or holds an integer of more than 64 bits."""
+    """Plain values of a TOML text; Undecodable for other text, or an integer of more than 64 bits."""
     try:
         plain = tomllib.loads(text.decode("utf-8"))
     except WRONG as error:
@@ -51,7 +51,7 @@ def plain_toml(text: bytes) -> dict[str, Any]:
 
 
 def json_struct(text: bytes, kind: type[Struct], form: str = "JSON") -> Struct:
-    """A struct from a JSON text; Undecodable names the field and its value, or says it is no `form` file."""
+    """A struct from a JSON text; Undecodable names field and value, or says it is not a `form` file."""
     try:
         struct = msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:

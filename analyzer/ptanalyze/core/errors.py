@@ -1,15 +1,15 @@
-"""What can go wrong, as one line a person can act on, and the exit code it ends with.
+"""Errors: one line that a person can act on, and an exit code.
 
 Exit codes: 0 all well, 1 a capture failed a check, 2 wrong usage or input, 3 the data is only partial.
 """
 
 from typing import Final
 
-NO_VALUE: Final = object()  # of a field that is not there
+NO_VALUE: Final = object()  # of a missing field
 
 
 class PtanalyzeError(Exception):
-    """One line: where, what, and the way out. Printed without a traceback."""
+    """One line: where, what, and how to fix it. Printed without a traceback."""
 
     exit_code = 2
 
@@ -34,5 +34,5 @@ class PartialDataError(PtanalyzeError):
 
 
 def said(field: str, value: object, why: str) -> str:
-    """ "field = value: why", or "field: why" where there is no value."""
+    """ "field = value: why", or "field: why" without a value."""
     return f"{field}: {why}" if value is NO_VALUE else f"{field} = {value}: {why}"

@@ -1,4 +1,4 @@
-"""One number that is not known exactly: the best guess, and the ends it lies between."""
+"""A number that is not known exactly: the best guess, and its bounds."""
 
 from collections.abc import Callable, Iterator
 from itertools import product

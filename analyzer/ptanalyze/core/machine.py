@@ -1,4 +1,4 @@
-"""The machine walks are replayed on: nodes, TLBs, page-walk caches, data caches, latencies."""
+"""The simulated machine: nodes, TLBs, page-walk caches, data caches, latencies."""
 
 from collections.abc import Iterator
 from os import PathLike
@@ -17,11 +17,11 @@ LINE_BYTES = 64
 INTERVALS = ("exposed", "cycles_per_instruction")  # of Costs
 
 Matrix = tuple[tuple[float, ...], ...]
-Fault = tuple[str, object, str]  # field, value, what is wrong
+Fault = tuple[str, object, str]  # field, value, error
 Read = TypeVar("Read", bound="Strict")
 
 
-@dataclass_transform(frozen_default=True)  # what msgspec does: a struct of a frozen one is frozen
+@dataclass_transform(frozen_default=True)  # as in msgspec: a subclass of a frozen struct is frozen
 class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     pass
 
@@ -99,7 +99,7 @@ class Machine(Strict):
     llc: Cache  # per node
     latency: Latency
     costs: str  # stem of the file in models/costs/
-    sources: dict[str, str]  # what each number was taken from
+    sources: dict[str, str]  # of each number
 
     def latency_cycles(self, contended: bool = False) -> np.ndarray:
         """float64[nodes, nodes]: cycles of a DRAM read, [reader's node, serving node].
@@ -115,7 +115,7 @@ class Machine(Strict):
         return np.asarray(matrix, np.float64) * self.ghz
 
     def resized(self, nodes: int) -> "Machine":
-        """The machine with another number of nodes: its first ones, or more of them, each new pair as far
+        """The machine with another number of nodes: its first nodes, or more of them, each new pair as far
         apart as the farthest. UsageError outside 1..64."""
         if not 1 <= nodes <= 64:
             raise UsageError(f"nodes = {nodes}: a machine has 1 to 64 nodes")
@@ -148,32 +148,34 @@ class EntryCost(Strict):
 
 
 class EntryCosts(Strict):
-    """What happens to an entry, and to its page: with the flushing of the caller's own TLB."""
+    """Costs by what happens to an entry and its page, including the flush of the caller's own TLB."""
 
-    fill: EntryCost  # a page is allocated and mapped; zeroing it is the same under every policy, and left out
+    fill: (
+        EntryCost  # a page is allocated and mapped; zeroing is left out, as it is the same under every policy
+    )
     rewrite: EntryCost  # mprotect
     clear: EntryCost  # munmap: the page is freed
 
 
 class Costs(Strict):
-    """What management costs, and the assumptions of the run-time estimate (cost.py); times in ns."""
+    """Costs of page-table management, assumptions of the run-time estimate (cost/price.py); times in ns."""
 
     name: str
     description: str
     call: CallCosts
     entry: EntryCosts
-    copies_ns: float  # to begin with a further copy, once a call and copy
-    remote_entry_ns: float  # more for an entry of a first copy on another socket
+    copies_ns: float  # to start on a further copy, once per call and copy
+    remote_entry_ns: float  # extra for an entry of a first copy on another socket
     pte_copy_ns: float  # per entry copied to a replica
-    fault_ns: float  # demand fault, without the filling of its entry
-    replica_fault_ns: float  # Hydra's fault that only copies an entry, without the copying
+    fault_ns: float  # demand fault, without filling its entry
+    replica_fault_ns: float  # Hydra's fault that only copies an entry, without the copy itself
     table_ns: float  # make or free one table page
-    table_move_ns: float  # copy one whole to another node
-    vm_exit_ns: float  # into the hypervisor and back, what it does there included
-    ipi_first_ns: float  # once a shootdown that interrupts anybody; the initiator's
+    table_move_ns: float  # copy a table page to another node
+    vm_exit_ns: float  # into the hypervisor and back, including the work there
+    ipi_first_ns: float  # once per shootdown that interrupts any CPU; the initiator's
     ipi_local_ns: float  # per interrupted CPU on the initiator's socket; the initiator's
     ipi_remote_ns: float  # per interrupted CPU elsewhere; the initiator's
-    ipi_handler_ns: float  # what each interrupted CPU loses
+    ipi_handler_ns: float  # lost by each interrupted CPU
     exposed: Interval  # share of walk cycles that stalls the program
     cycles_per_instruction: Interval  # outside page walks
     instructions_per_access: float  # where the trace has no instruction counts
@@ -190,7 +192,7 @@ def load_machine(name_or_path: str | PathLike[str]) -> Machine:
 
 
 def load_costs(machine: Machine, path: str | PathLike[str] | None = None) -> Costs:
-    """Costs that a Machine names, or from the file `path`. UsageError names file, field and value."""
+    """Costs named by a Machine, or from the file `path`. UsageError names file, field and value."""
     file = _find("costs", path or machine.costs)
     costs = _struct(file, _with_middles(_plain(file)), Costs)
     for field, value, why in _cost_faults(costs):
@@ -226,7 +228,7 @@ def _half_way(ends: dict[str, Any]) -> float:
     try:
         return float((ends["low"] + ends["high"]) / 2)
     except (KeyError, TypeError, OverflowError):
-        return 0.0  # what is wrong with the ends is said where they are checked
+        return 0.0  # the ends are checked, and errors reported, elsewhere
 
 
 def _plain(path: Path) -> dict[str, Any]:
@@ -282,7 +284,7 @@ def _array_faults(field: str, array: object) -> Iterator[Fault]:
 def _latency_faults(field: str, matrix: Matrix, nodes: int, own_is_fastest: bool = True) -> Iterator[Fault]:
     if len(matrix) != nodes or any(len(row) != nodes for row in matrix):
         shape = f"{len(matrix)} rows of {sorted({len(row) for row in matrix})}"
-        yield field, shape, f"must have {nodes} rows of {nodes} numbers, one a node"
+        yield field, shape, f"must have {nodes} rows of {nodes} numbers, one per node"
         return
     for a, row in enumerate(matrix):
         for b, value in enumerate(row):
@@ -311,7 +313,7 @@ def _cost_faults(costs: Costs) -> Iterator[Fault]:
 
 
 def _numbers(part: Strict | Interval, prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Yield (dotted name, value) of every number of a struct and those within it."""
+    """Yield (dotted name, value) of every number in a struct and its nested structs."""
     for field in msgspec.structs.fields(type(part)):
         value = getattr(part, field.name)
         if isinstance(value, Strict | Interval):

@@ -1,4 +1,4 @@
-"""How long work says how far it is: a function of (done, total, what), or None for nobody."""
+"""Progress of long work: a function of (done, total, what), or None."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Progress: TypeAlias = "Callable[[int, int, str], None] | None"  # of (done, tota
 
 
 def adding_up(progress: Progress, total: int, what: str) -> Callable[[int], None] | None:
-    """A function of how much one more batch did, for a progress(done, total, what); None stays None."""
+    """A function of each batch's size that reports the sum to progress(done, total, what); None for None."""
     if progress is None:
         return None
     done = 0

@@ -1,4 +1,4 @@
-"""What raw page-table entries say, by encoding: present, mapped, leaf, frame.
+"""Decoding of raw page-table entries, by encoding: present, mapped, leaf, frame.
 
 x86   a CPU uses an entry with bit 0. Linux keeps a page mapped without it: PROT_NONE and NUMA-hint entries
       have bit 8 (_PAGE_PROTNONE) instead, a huge page being split bit 7; their frames are inverted because
@@ -38,31 +38,31 @@ def blocks(tree: Tree, levels: Iterable[int]) -> Iterator[tuple[int, NDArray[np.
 
 def present(entries: NDArray[np.uint64], encoding: str = "x86") -> NDArray[np.bool_]:
     """bool: the page walker follows the entry."""
-    found: NDArray[np.bool_]
+    follows: NDArray[np.bool_]
     if encoding == "x86":
-        found = entries & PRESENT != NONE
+        follows = entries & PRESENT != NONE
     elif encoding == "ept":
-        found = entries & EPT_ACCESS != NONE
+        follows = entries & EPT_ACCESS != NONE
     else:
-        found = entries & KVM_PRESENT == KVM_PRESENT
-    return found
+        follows = entries & KVM_PRESENT == KVM_PRESENT
+    return follows
 
 
 def inaccessible(entries: NDArray[np.uint64], level: int, encoding: str = "x86") -> NDArray[np.bool_]:
     """bool: mapped by the kernel, but the walker faults: PROT_NONE, NUMA hint, split or suspended."""
-    found: NDArray[np.bool_]
+    denied: NDArray[np.bool_]
     if encoding == "kvm":
-        found = entries & KVM_PRESENT == KVM_MAPPED
+        denied = entries & KVM_PRESENT == KVM_MAPPED
     elif encoding == "ept":
-        found = np.zeros(np.shape(entries), bool)
+        denied = np.zeros(np.shape(entries), bool)
     else:
         hints = PROTNONE | HUGE if level > 1 else PROTNONE
-        found = (entries & PRESENT == NONE) & (entries & hints != NONE)
-    return found
+        denied = (entries & PRESENT == NONE) & (entries & hints != NONE)
+    return denied
 
 
 def mapped(entries: NDArray[np.uint64], level: int, encoding: str = "x86") -> NDArray[np.bool_]:
-    """bool: something is behind the entry, whether or not a walker may use it (pte_present, pmd_present)."""
+    """bool: the entry points somewhere, whether or not a walker may use it (pte_present, pmd_present)."""
     return present(entries, encoding) | inaccessible(entries, level, encoding)
 
 

@@ -1,4 +1,4 @@
-"""Sizes as people write them, and the limits on extra memory and updates that are given with them."""
+"""Sizes as people write them ("64M"), and limits on extra memory and updates."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def parse_size(text: str) -> float | None:
 
 def show_size(size: float) -> str:
     """ "64M" of bytes, to four digits."""
-    for unit, one in reversed(UNITS.items()):
-        if size >= one:
-            return f"{size / one:.4g}{unit}"
+    for unit, factor in reversed(UNITS.items()):
+        if size >= factor:
+            return f"{size / factor:.4g}{unit}"
     return str(size)
 
 
@@ -36,7 +36,7 @@ class Budget:
 
 
 def budget(memory: float | str, updates: float | str, mapped: int) -> Budget:
-    """The Budget of numbers, or of texts: memory as "64M" or as "1%" of `mapped` bytes, updates as "2%".
+    """A Budget from numbers or texts: memory as "64M" or as "1%" of `mapped` bytes, updates as "2%".
 
     UsageError for any other text.
     """

@@ -110,7 +110,7 @@ class Snapshot:
 
     @property
     def nested(self) -> Tree:
-        """`host`, for what is asked of two dimensions only; ValueError on a native snapshot."""
+        """`host`, for questions about two dimensions only; ValueError on a native snapshot."""
         if self.host is None:
             raise ValueError("a native snapshot has no nested tables")
         return self.host

@@ -1,4 +1,4 @@
-"""What the program's threads touched, page by page, and what they asked of the memory manager."""
+"""The pages that the program's threads touched, and the memory calls that they made."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 PAGE_SHIFT = 12
-REGION_SHIFT = 21  # a region is 2 MiB: what one leaf table maps
+REGION_SHIFT = 21  # a region is 2 MiB, the range of one leaf table
 SLOT_BITS = 9
 
 

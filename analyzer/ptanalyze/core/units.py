@@ -1,4 +1,4 @@
-"""The units of the columns of the API's tables, and how a table carries them."""
+"""Units of the columns of the API's tables, and attaching them to a table."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -55,7 +55,7 @@ UNITS = {
 
 
 def unit_of(column: str) -> str:
-    """Unit of a column of numbers; "count" for what is counted and has none."""
+    """Unit of a column of numbers; "count" for counts, which have none."""
     if column in UNITS:
         return UNITS[column]
     return next((unit for end, unit in ENDS if column.endswith(end)), "count")

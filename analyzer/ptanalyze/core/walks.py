@@ -1,4 +1,4 @@
-"""The stream of TLB misses: what every policy replays, computed once per trace, TLB shape and placement."""
+"""The stream of TLB misses that every policy replays, computed once per trace, TLB shape and placement."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -44,7 +44,7 @@ class WalkStream:
 
 
 class Reads(NamedTuple):
-    """What the walker reads for each walk of a batch: the input of every policy's replay.
+    """The walker's reads for each walk of a batch: the input of every policy's replay.
 
     cpu        int32[n]   CPU that walked (Placement.cpu_node gives its node)
     page       uint32[n]  as Touches.page
@@ -69,10 +69,10 @@ class Reads(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """Flat ids: guest tables, then host tables, then inferred ones (touched, but gone from the snapshot).
+    """Flat ids: guest tables, then host tables, then inferred tables (touched, but gone from the snapshot).
 
     parent     int32[T]   -1 for roots
-    node       int16[T]   where the snapshot has it, UNKNOWN_NODE for inferred or unknown ones
+    node       int16[T]   where the snapshot has it, UNKNOWN_NODE for inferred tables or where unknown
     level      uint8[T]
     base       uint64[T]  first address mapped, bytes
     host_leaf  int32[T]   for guest tables: the host table whose leaf entry maps this table's frame; -1 native

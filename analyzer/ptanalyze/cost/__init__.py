@@ -1,1 +1,1 @@
-"""Run time by page-table placement, from counters alone: the law, its calibration, what it says, how well."""
+"""Costs of counted events, and run time by page-table placement: the law, its calibration and its errors."""

@@ -1,4 +1,4 @@
-"""From the counters of one run, or two, to a Calibration: what they identify, and what has to be assumed."""
+"""Calibration from the counters of one or two runs: identified and assumed coefficients."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 MachineName: TypeAlias = str | PathLike[str] | None
 REFERENCE_MACHINE = "vmitosis-cascade-lake"
-MOST_WALKERS = 2  # of a core, x86 from Broadwell on
-THREADS_A_CORE = 2  # hyperthreads share the page walkers of their core
-HALF = Interval(0.45, 0.5, 0.55)  # of the waiting is the gPT's
-LEAST_SHARE, MOST_SHARE = 0.5, 1.0  # bounds of f that are stated, not measured
-LOADED = 0.1  # how much more or less than assumed a contended node may stretch
+MOST_WALKERS = 2  # per core, x86 from Broadwell on
+THREADS_PER_CORE = 2  # hyperthreads share the page walkers of their core
+HALF = Interval(0.45, 0.5, 0.55)  # the gPT's part of the waiting
+LEAST_SHARE, MOST_SHARE = 0.5, 1.0  # bounds of f: stated, not measured
+LOADED = 0.1  # relative uncertainty of a contended node's stretch
 
 
 class Latencies(Protocol):
@@ -47,7 +47,7 @@ class Latencies(Protocol):
     def contended(self) -> ArrayLike | None: ...
 
 
-def calibrate(
+def calibrate_runs(
     local: Run,
     remote: Run | None = None,
     placement: str | None = None,
@@ -60,14 +60,14 @@ def calibrate(
     name: str = "",
     sources: dict[str, str] | None = None,
 ) -> Calibration:
-    """Calibration from an all-local Run and, better, a `remote` one with its tables at a known placement.
+    """Calibration from an all-local Run and, better, a `remote` Run with its tables at a known placement.
 
-    placement  its name, closed_forms.placement
-    machine    name or file of a machine, for its latencies and CPUs; None: the one of the reference runs
-    latency    NodeLatency that was measured there (formats/node_latency.py)
-    walkers    page walkers a hardware thread has to itself; None: 2, 1 where hyperthreads were busy
-    native     whether there is one table only; None: the placement says, else whether ePT walks were counted
-    common     Shared of workloads like this one; None: all reference workloads
+    placement  name of the remote run's placement, closed_forms.placement
+    machine    name or file of a machine, for its latencies and CPUs; None: that of the reference runs
+    latency    NodeLatency measured there (formats/node_latency.py)
+    walkers    page walkers per hardware thread; None: 2, or 1 where hyperthreads were busy
+    native     True for a single table; None: by the placement, else by whether ePT walks were counted
+    common     Shared of similar workloads; None: of all reference workloads
     UsageError names the run, its counter and value where counters contradict each other or the placement.
     """
     where = None if remote is None else _known(placement)
@@ -117,7 +117,7 @@ def _known(name: str | None) -> Placement:
         raise UsageError("a remote run needs its placement: one of RR, LR, RL, each with I if contended")
     where = placed(name)
     if where.all_local:
-        raise UsageError(f"placement {name}: all tables are local; a second run has to have a remote one")
+        raise UsageError(f"placement {name}: all tables are local; a second run needs a remote table")
     return where
 
 
@@ -142,19 +142,19 @@ def _native(local: Run, where: Placement | None, native: bool | None) -> bool:
 
 
 def _walkers(local: Run, machine: MachineName, walkers: float | None) -> tuple[float, str]:
-    """(page walkers a hardware thread has to itself, why)."""
+    """(page walkers per hardware thread, why)."""
     if walkers is not None:
-        return walkers, f"{walkers:g} page walkers for each hardware thread, as given"
+        return walkers, f"{walkers:g} page walkers per hardware thread, as given"
     if not local.seconds and not local.cpus:
-        return MOST_WALKERS, "two page walkers for each busy hardware thread: how many were busy is not known"
+        return MOST_WALKERS, "two page walkers per hardware thread: the number of busy threads is not known"
     model = load_machine(_machine_name(machine))
-    cores = model.cpus_per_node / THREADS_A_CORE
+    cores = model.cpus_per_node / THREADS_PER_CORE
     at_base_clock = local.seconds and local.cycles / (local.seconds * model.ghz * 1e9)
     busy = min(known for known in (local.cpus, at_base_clock) if known)  # -a counts idle CPUs, turbo cycles
-    walkers = MOST_WALKERS / min(max(busy / cores, 1), THREADS_A_CORE)
+    walkers = MOST_WALKERS / min(max(busy / cores, 1), THREADS_PER_CORE)
     walkers = min(max(walkers, (local.walk or 0) / local.cycles), MOST_WALKERS)
     return walkers, (
-        f"{busy:.3g} CPUs were busy on a node of {cores:g} cores: {walkers:.2g} page walkers for each "
+        f"{busy:.3g} CPUs were busy on a node of {cores:g} cores: {walkers:.2g} page walkers per "
         "hardware thread"
     )
 
@@ -166,10 +166,10 @@ def _machine_name(machine: MachineName) -> str:
 def _stretches(
     local: Run, machine: MachineName, latency: Latencies | None, common: Shared, where: Placement | None
 ) -> tuple[dict[str, Interval], str]:
-    """({state: Interval of k}, why); exact at the state of the measured run, to which f then refers."""
+    """({state: Interval of k}, why); exact at the state of the measured run: f is relative to it."""
     contention = common.contention_at(local.walk and local.walk / local.cycles)
     loaded: float | None
-    if latency is None and machine in (None, REFERENCE_MACHINE):  # its file has them rounded
+    if latency is None and machine in (None, REFERENCE_MACHINE):  # rounded in its file
         far, loaded = common.stretch, 1 + contention * (common.stretch - 1)
         why = f"stretch of remote walks as fitted on {', '.join(common.workloads)}"
     else:
@@ -197,9 +197,7 @@ def _stretch(latency: ArrayLike, local: ArrayLike | None = None) -> float:
     matrix = np.asarray(latency, np.float64)
     idle = matrix if local is None else np.asarray(local, np.float64)
     if len(matrix) < 2:
-        raise UsageError(
-            "latency: one node only: there is no remote latency; give a machine with two or more"
-        )
+        raise UsageError("latency: a single node has no remote latency; give a machine with two or more")
     away = ~np.eye(len(matrix), dtype=bool)
     stretch = float(matrix[away].mean() / np.diag(idle).mean())
     if stretch <= 1:
@@ -216,7 +214,7 @@ def _share(common: Shared) -> Interval:
 
 def _part(local: Run, native: bool, share: Interval | None) -> Interval:
     """The gPT's part of the waiting: a walk reads one leaf entry of each table from DRAM, so half, but no
-    table is waited for longer than it is walked."""
+    table's part exceeds its walk cycles."""
     if native:
         return Interval.exactly(1.0)
     if share is None or local.gpt is None or local.ept is None:
@@ -228,7 +226,7 @@ def _part(local: Run, native: bool, share: Interval | None) -> Interval:
 
 
 def _exposed_of_pair(local: Run, remote: Run, prior: Interval | None) -> Interval | None:
-    """Interval of e: exact where walk cycles moved, else what one run says; None where not counted."""
+    """Interval of e: exact where walk cycles changed, else the prior of one run; None where not counted."""
     if local.walk is None or remote.walk is None:
         return None
     if remote.walk <= local.walk * (1 + STILL):
@@ -268,7 +266,7 @@ def _identified(where: Placement, local: Run, remote: Run) -> list[str]:
 def _assumed(common: Shared, part: Interval) -> list[str]:
     on = ", ".join(common.workloads)
     lines = [
-        f"e from walk cycles a cycle, within its bounds; {common.walk_time:.2f} of time in walks as on {on}",
+        f"e from walk cycles per cycle, within bounds; {common.walk_time:.2f} of time in walks as on {on}",
         f"f = {common.dram_share.middle:.2f} of walk cycles wait for DRAM as on {on}; "
         f"at least {LEAST_SHARE:g} stated",
     ]

@@ -1,4 +1,4 @@
-"""What is known of one program on one machine: enough to predict its run time under any placement."""
+"""Coefficients of the run-time law for a program on a machine, to predict any placement."""
 
 import msgspec
 
@@ -7,18 +7,18 @@ from .closed_forms import Run
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Made by calibrate.calibrate, kept by formats/calibration_file.py, used by predict.predict.
+    """Made by calibrate.calibrate_runs, kept by formats/calibration_file.py, used by predict.py.
 
     local            the all-local run
     remote           a run with tables at `placement`, or None
-    walkers          page walkers that a hardware thread has to itself: bounds the walk cycles
+    walkers          page walkers per hardware thread: bounds the walk cycles
     exposed          e: share of the walk cycles that adds to run time; None where walks were not counted
     dram_share       f: share of the walk cycles that waits for DRAM, over both tables; None as above
-    gpt_part         share of that waiting which is the gPT's: 1 for a native run
+    gpt_part         the gPT's share of that waiting: 1 for a native run
     remote_stretch   k of an idle remote node
     contended_stretch  k of a remote node under load
-    identified, assumed, flags   what the runs say, what was taken for granted, what looks wrong
-    sources          where runs and latencies are from
+    identified, assumed, flags   measured by the runs, assumed, and suspicious
+    sources          files of the runs and latencies
     """
 
     name: str

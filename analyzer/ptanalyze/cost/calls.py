@@ -1,4 +1,4 @@
-"""How many system calls on memory a trace made: what their price is made of."""
+"""Numbers of memory system calls in a trace, from which their cost is computed."""
 
 from typing import NamedTuple
 
@@ -8,9 +8,9 @@ import numpy as np
 class SystemCalls(NamedTuple):
     """int64[calls, nodes] each: [steps.CALLS, node of the calling CPU], the same under every policy.
 
-    calls       that succeeded, those that changed nothing included
+    calls       successful calls, including those that changed nothing
     flushes     TLB flushes because valid entries changed
-    shootdowns  of these, while other CPUs ran threads of the process
+    shootdowns  flushes while other CPUs ran threads of the process
     """
 
     calls: np.ndarray

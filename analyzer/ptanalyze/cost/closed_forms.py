@@ -5,12 +5,12 @@
 C   cycles of the run, summed over its CPUs
 NW  cycles outside walks
 G,E cycles of walks in the guest's table (gPT) and in the nested one (ePT) with both local; native: E = 0
-e   exposed share: how much of the walk cycles adds to the run time
+e   exposed share: part of the walk cycles that adds to the run time
 f   share of the walk cycles that waits for DRAM
 k   stretch: latency of the table's node over local latency, 1 for a local table
 
-The counters of the public vMitosis runs (Panwar et al., ASPLOS 2021, figures 1 and 3) obey it with one e for
-a workload over all placements. Counters of two page walkers are summed, so G + E may exceed C.
+The counters of the public vMitosis runs (Panwar et al., ASPLOS 2021, figures 1 and 3) obey it with one e per
+workload over all placements. Counters of two page walkers are summed, so G + E may exceed C.
 """
 
 import re
@@ -30,7 +30,7 @@ Known = TypeVar("Known")
 
 
 def counted(number: Known | None, what: str) -> Known:
-    """What a counter said, or follows from it; UsageError where `what` was not counted."""
+    """A counter's number, or one derived from it; UsageError where `what` was not counted."""
     if number is None:
         raise UsageError(f"{what}: not counted; count walk cycles too (dtlb_*_misses.walk_pending)")
     return number
@@ -54,7 +54,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def walk(self) -> float | None:
-        """Walk cycles of both tables, None where one is not counted."""
+        """Walk cycles of both tables, None unless both are counted."""
         return None if self.gpt is None or self.ept is None else self.gpt + self.ept
 
 
@@ -73,25 +73,25 @@ class Placement:
 
     @property
     def state(self) -> str:
-        """What its remote tables are: REMOTE or CONTENDED; LOCAL where none is remote."""
+        """State of its remote tables: REMOTE or CONTENDED; LOCAL where none is remote."""
         return next((state for state in (self.gpt, self.ept) if state and state != LOCAL), LOCAL)
 
 
 def placement(name: str) -> Placement:
-    """Placement of a name as in the papers' figures; UsageError for any other.
+    """Placement by its name in the papers' figures; UsageError for any other name.
 
-    vMitosis, figures 1 and 3: gPT then ePT, L or R, I = interference on the remote node, then what was
-    repaired: E (ePT), G (gPT) or M (both), with or without a +. Mitosis, figure 6: LP, RP, RPI, RPI+M, with
+    vMitosis, figures 1 and 3: gPT then ePT, L or R, I = interference on the remote node, then the repaired
+    table: E (ePT), G (gPT) or M (both), with or without a +. Mitosis, figure 6: LP, RP, RPI, RPI+M, with
     or without -LD; L, R, RI for short.
     """
-    if found := TWO_TABLES.fullmatch(name):
-        far = CONTENDED if found[3] else REMOTE
-        gpt = LOCAL if found[1] == "L" or found[4] in ("G", "M") else far
-        ept = LOCAL if found[2] == "L" or found[4] in ("E", "M") else far
+    if parts := TWO_TABLES.fullmatch(name):
+        far = CONTENDED if parts[3] else REMOTE
+        gpt = LOCAL if parts[1] == "L" or parts[4] in ("G", "M") else far
+        ept = LOCAL if parts[2] == "L" or parts[4] in ("E", "M") else far
         return Placement(name, gpt, ept)
-    if found := ONE_TABLE.fullmatch(name):
-        far = CONTENDED if found[2] else REMOTE
-        return Placement(name, LOCAL if found[1] == "L" or found[3] else far, None)
+    if parts := ONE_TABLE.fullmatch(name):
+        far = CONTENDED if parts[2] else REMOTE
+        return Placement(name, LOCAL if parts[1] == "L" or parts[3] else far, None)
     if name.endswith(("RD", "RDI")):
         raise UsageError(f"placement {name}: data is remote too; the law is for local data")
     raise UsageError(f"placement {name!r}: expected one like LL, RRI, RRIE (gPT, ePT) or LP, RPI (native)")
@@ -120,11 +120,11 @@ def exposed_share(local: Run, other: Run) -> float:
 
 
 def added_cycles(waiting: float, part_gpt: float, stretch_gpt: float, stretch_ept: float = 1.0) -> float:
-    """What remote tables add to a run: C - C_LL, from `waiting` = e * (f_g G + f_e E), the cycles that the
-    all-local run waits for table entries from DRAM, of which part_gpt are the gPT's."""
+    """Cycles that remote tables add to a run: C - C_LL, from `waiting` = e * (f_g G + f_e E), the cycles that
+    the all-local run waits for table entries from DRAM, of which part_gpt are the gPT's."""
     return waiting * (part_gpt * (stretch_gpt - 1) + (1 - part_gpt) * (stretch_ept - 1))
 
 
 def waiting_cycles(added: float, part_gpt: float, stretch_gpt: float, stretch_ept: float = 1.0) -> float:
-    """`waiting` from what a known placement added; the inverse of added_cycles."""
+    """`waiting` from the cycles that a known placement added; the inverse of added_cycles."""
     return added / (part_gpt * (stretch_gpt - 1) + (1 - part_gpt) * (stretch_ept - 1))

@@ -1,10 +1,10 @@
-"""What workloads have in common, fitted on the published runs: the prior for a program with one run only.
+"""Coefficients that workloads share, fitted on the published runs: the prior for a program with a single run.
 
 The exposed share e is not free. Walks of one thread overlap at most as far as it has page walkers, so
 e >= 1 / walkers, and they cannot take longer than the run, e * (G + E) <= C. Between these bounds, a program
 that waits for DRAM at random addresses spends a fixed share of its time in walks, since a two-dimensional
 walk reads two leaf entries from DRAM and the access itself one line: about 2/3, native 1/2. That share, the
-share f of walks that is DRAM, and how much more a contended node stretches them are fitted. GUPS is bound by
+share f of walks that waits for DRAM, and the extra stretch of a contended node are fitted. GUPS is bound by
 its two walkers: its independent accesses overlap, its walks do not.
 """
 
@@ -20,22 +20,22 @@ from .reference import LOCAL_RUN, runs
 
 WALKERS = {"thin-2D-4K": 2, "thin-1D-4K": 2, "native-thin": 1}
 # Remote over local latency where the runs were made: vMitosis, see its machine file; Mitosis (Achermann et
-# al., ASPLOS 2020), 580 over 280 cycles. A scale only: f (k - 1) is what the runs show.
+# al., ASPLOS 2020), 580 over 280 cycles. A scale only: the runs determine f (k - 1).
 STRETCH = {"thin-2D-4K": 1.9, "thin-1D-4K": 1.9, "native-thin": 580 / 280}
-SATURATED = 1.05  # e within 5 % of its bound says nothing of the time spent in walks
+SATURATED = 1.05  # e within 5 % of its bound says nothing about the time spent in walks
 ONE_WALKER = "native-thin"
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """Fitted on `workloads` of one family of runs.
 
-    walk_time     share of the run time in walks, of programs that neither bound holds
-    most_exposed  e where a hardware thread has one page walker: what out-of-order execution hides
+    walk_time     share of the run time in walks, of programs limited by neither bound
+    most_exposed  e with one page walker per hardware thread: the rest is hidden by out-of-order execution
     dram_share    f, for `stretch`: remote over local latency
     contention    (k - 1) of a contended remote node over (k - 1) of an idle one, mean of the workloads
-    overlap       how much it grows with each further walk cycle a cycle: walks that overlap queue up behind
-                  each other at a loaded node; 0 with one walker
-    walk_rate     mean walk cycles a cycle of the all-local runs
+    overlap       growth of contention per walk cycle per cycle: walks that overlap queue up behind each
+                  other at a loaded node; 0 with one walker
+    walk_rate     mean walk cycles per cycle of the all-local runs
     """
 
     family: str
@@ -49,14 +49,15 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     stretch: float
 
     def contention_at(self, walk_rate: float | None) -> float:
-        """Contention of a program with so many walk cycles a cycle, None: with the mean."""
+        """Contention of a program with `walk_rate` walk cycles per cycle; None: with the mean."""
         more = 0.0 if walk_rate is None else self.overlap * (walk_rate - self.walk_rate)
         return max(self.contention.middle + more, 1.0)
 
 
 @cache
 def shared(family: str, leaving_out: str | None = None) -> Shared:
-    """Shared of all reference workloads of `family` but the one of that name (in any case, in any paper)."""
+    """Shared of all reference workloads of `family`, without those named `leaving_out` (in any case, in any
+    paper)."""
     members = _members(family, leaving_out)
     seen = {workload: _seen(family, configs) for workload, configs in members.items()}
     single = [
@@ -80,13 +81,13 @@ def shared(family: str, leaving_out: str | None = None) -> Shared:
 
 
 def _overlap(leaving_out: str | None) -> float:
-    """Slope of contention over walk cycles a cycle, one for all families of two walkers: least squares."""
+    """Slope of contention over walk cycles per cycle, least squares over all families of two walkers."""
     rates: list[float] = []
     ratios: list[float] = []
     for family in (family for family, walkers in WALKERS.items() if walkers > 1):
-        seen = [_seen(family, configs) for configs in _members(family, leaving_out).values()]
+        rows = [_seen(family, configs) for configs in _members(family, leaving_out).values()]
         for values, column in ((rates, 1), (ratios, 3)):
-            own = np.array([one[column] for one in seen])
+            own = np.array([row[column] for row in rows])
             values.extend(own - own.mean())
     return float(np.dot(rates, ratios) / np.dot(rates, rates))
 
@@ -118,7 +119,7 @@ def _walk(run: Run) -> float:
 
 
 def _misplaced(family: str, configs: Mapping[str, Run]) -> Iterator[tuple[Placement, Run, float]]:
-    """(Placement, Run, the part of the walk that is remote, each table being half of it)."""
+    """(Placement, Run, remote part of the walk, each table being half of it)."""
     for name, run in configs.items():
         where = placement(name)
         if not where.all_local:
@@ -139,7 +140,7 @@ def _spread(values: Sequence[float]) -> Interval:
 
 
 def exposed_prior(walk_per_cycle: float, walkers: float, common: Shared) -> Interval:
-    """Interval of e from an all-local run alone: walk cycles over cycles, walkers of a hardware thread."""
+    """Interval of e from an all-local run alone: walk cycles per cycle, walkers per hardware thread."""
     ceiling = min(1.0, 1 / walk_per_cycle)
     most = min(common.most_exposed.middle, ceiling)
     floor = min(1 / walkers, common.most_exposed.low, ceiling)

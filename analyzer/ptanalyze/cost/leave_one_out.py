@@ -1,6 +1,6 @@
-"""How well the law predicts workloads it was not calibrated on: leave-one-workload-out on the published runs.
+"""Errors of the law on workloads outside its calibration: leave-one-workload-out on the published runs.
 
-What is shared between workloads is fitted on the others only; a workload's name is left out of all papers.
+Shared coefficients are fitted on the other workloads only; a workload's name is left out of all papers.
 Errors are of run time relative to the workload's own all-local run, (predicted - measured) / measured.
 """
 
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .calibrate import calibrate
+from .calibrate import calibrate_runs
 from .closed_forms import Run, placement
 from .fit import WALKERS, shared
-from .predict import Prediction, predict
+from .predict import Prediction, predict_placement
 from .reference import LOCAL_RUN, runs
 
 FAMILIES = ("thin-2D-4K", "thin-1D-4K", "native-thin")
@@ -23,13 +23,13 @@ CONFIGURATION, CONSTANT = "baseline: configuration mean", "baseline: constant sp
 
 
 def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
-    """DataFrame, one row a prediction: family, method, workload, second, config, repaired, predicted,
+    """DataFrame, one row per prediction: family, method, workload, second, config, repaired, predicted,
     measured, error, inside.
 
     method    all-local run only; one remote run added (`second` is its placement); two baselines: the mean
               slow-down of the other workloads at this placement, and over all their misplaced runs
     repaired  all tables local again (+M): near 1 under every method
-    error     signed; inside: whether the measured one lies in the predicted interval, None for baselines
+    error     signed; inside: whether the measured ratio is in the predicted interval, None for baselines
     """
     rows: list[dict[str, Any]] = []
     for family in families:
@@ -45,7 +45,7 @@ def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Errors by family and method, over placements with a remote table: number, mean, median and max of
-    |error|, share inside the interval. One row for each second run too."""
+    |error|, share inside the interval. One row per second run too."""
     table = table[~table.repaired].assign(size=lambda t: t.error.abs())
     rows = []
     for (family, method), part in table.groupby(["family", "method"], sort=False):
@@ -72,7 +72,7 @@ def _line(family: str, method: str, second: str, part: pd.DataFrame) -> dict[str
 def _of_workload(family: str, workload: str, configs: Mapping[str, Run]) -> Iterator[dict[str, Any]]:
     local = configs[LOCAL_RUN[family]]
     calibrated = partial(
-        calibrate,
+        calibrate_runs,
         local,
         common=shared(family, workload),
         walkers=WALKERS[family],
@@ -80,7 +80,7 @@ def _of_workload(family: str, workload: str, configs: Mapping[str, Run]) -> Iter
     )
     only = calibrated()
     for name in _targets(family, configs):
-        yield _row(family, ONE_RUN, workload, "", name, configs, predict(only, name))
+        yield _row(family, ONE_RUN, workload, "", name, configs, predict_placement(only, name))
     for second, run in configs.items():
         where = placement(second)
         if where.all_local or where.name[-1] in "EG":
@@ -88,7 +88,7 @@ def _of_workload(family: str, workload: str, configs: Mapping[str, Run]) -> Iter
         both = calibrated(run, second)
         for name in _targets(family, configs):
             if name != second:
-                yield _row(family, TWO_RUNS, workload, second, name, configs, predict(both, name))
+                yield _row(family, TWO_RUNS, workload, second, name, configs, predict_placement(both, name))
 
 
 def _baselines(

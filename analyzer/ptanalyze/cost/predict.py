@@ -18,7 +18,7 @@ from .closed_forms import (
 )
 
 LOCAL_NAMES = ("LL", "LP", "L")
-NOISE = 0.02  # between two runs of the same: the repaired vMitosis runs (RRIM) are within it of LL
+NOISE = 0.02  # between two runs at the same placement: the repaired vMitosis runs (RRIM) are this close to LL
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Prediction:
     """Run time at `placement` over run time with all tables local: low <= middle <= high.
 
     cycles    (low, middle, high), summed over CPUs
-    seconds   the same of wall clock, None where the local run's is not known
-    measured  whether the calibration has a run of just this placement, which it then repeats
+    seconds   wall-clock time alike, None where the local run's is not known
+    measured  whether the calibration has a run at this placement, which the prediction then repeats
     """
 
     placement: str
@@ -43,10 +43,11 @@ class Prediction:
         return Interval(self.low, self.middle, self.high)
 
 
-def predict(calibration: Calibration, name: str) -> Prediction:
-    """Prediction for a placement by name (closed_forms.placement); UsageError where it is of the other kind.
+def predict_placement(calibration: Calibration, name: str) -> Prediction:
+    """Prediction for a placement by name (closed_forms.placement); UsageError for a native placement of a
+    virtual machine's run, or the reverse.
 
-    Seconds assume that what the counters leave out, such as time in the kernel, grows alike.
+    Seconds assume that time outside the counters, such as in the kernel, grows alike.
     """
     where = placement(name)
     if (where.ept is None) != calibration.native:
@@ -71,7 +72,7 @@ def predict(calibration: Calibration, name: str) -> Prediction:
 
 
 def order(calibration: Calibration) -> tuple[str, ...]:
-    """Names of all placements that predict() knows, the best first in its kind."""
+    """Names of all placements that predict_placement() knows, the best first in its kind."""
     return ORDER_NATIVE if calibration.native else ORDER
 
 
@@ -81,7 +82,7 @@ def _times(ratios: Interval, local: float) -> tuple[float, float, float]:
 
 
 def _slowdown(calibration: Calibration, where: Placement) -> Interval:
-    """Run time over the local one; it is monotone in each unknown."""
+    """Run time over the local run's; it is monotone in each unknown."""
     local = calibration.local
     stretches = (calibration.gpt_part, calibration.remote_stretch, calibration.contended_stretch)
     if calibration.remote is None or calibration.placement is None:

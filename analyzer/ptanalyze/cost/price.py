@@ -6,8 +6,8 @@ public vMitosis runs obey it with one e per workload over all placements. Neithe
 trace: both are stated intervals, and a speed-up is computed with the same e and NW for the baseline and for
 the policy. With a Calibration they are those of a measured run: e as calibrated, NW = C - e (G + E) of its
 counters, and G and E grow as the replay's walk cycles do over those of the baseline's walks with all tables
-local. M is what faults and system calls keep their callers busy, and what shootdowns take from the CPUs
-that they interrupt (docs/adr/0009-what-a-system-call-costs.md).
+local. M is the time that faults and system calls keep their callers busy, and that shootdowns take from the
+interrupted CPUs (docs/adr/0009-what-a-system-call-costs.md).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from .calibration import Calibration
     from .calls import SystemCalls
 
-# run cycles of a Price by its unknowns; these at their extremes; these in the middle
+# (run cycles of a Price, given its unknowns; Interval of each unknown)
 RunLaw: TypeAlias = tuple[Callable[..., float], tuple[Interval, ...]]  # run(Price, ...) of the unknowns
 
 LEVEL_BITS = 8
@@ -58,8 +58,7 @@ CLEARING = (
 def read_cycles(machine: Machine, contended: bool = False) -> np.ndarray:
     """float64[nodes, nodes, 2]: cycles of one read by [reader's node, serving node, 1 = from DRAM].
 
-    What does not come from DRAM comes from the reader's own L2 or LLC, wherever the table is: the mean of
-    both.
+    Reads not from DRAM come from the reader's own L2 or LLC, wherever the table is: the mean of both.
     """
     dram = machine.latency_cycles(contended)
     cached = np.full_like(dram, (machine.l2.cycles + machine.llc.cycles) / 2)
@@ -81,7 +80,7 @@ def local_walk_cycles(reads: np.ndarray, machine: Machine) -> tuple[float, float
 def dram_shares(
     reads: np.ndarray, machine: Machine, contended: bool = False
 ) -> tuple[float | None, float | None]:
-    """(guest, host) share of walk cycles that waits for DRAM, f of the law; None where there are no reads."""
+    """(guest, host) share of walk cycles that waits for DRAM, f of the law; None without reads."""
     cycles = read_cycles(machine, contended)
     dram = cycles * np.array([0.0, 1.0])
     parts = zip(_by_dimension(reads, dram), _by_dimension(reads, cycles), strict=True)
@@ -104,16 +103,16 @@ def same_socket(machine: Machine) -> np.ndarray:
 def busy_ns(
     counters: Counters, machine: Machine, costs: Costs, made: SystemCalls | None = None
 ) -> np.ndarray:
-    """float64[calls]: ns that CPUs are busy on behalf of each of CALLS, without those that they interrupt.
+    """float64[calls]: ns that CPUs are busy on behalf of each of CALLS, without the CPUs that they interrupt.
 
-    For a system call it is what all its callers wait; "walk" is faults, and what else a walk leads to.
-    made  calls.SystemCalls; without it calls cost only what they change
+    For a system call, the wait of all its callers; "walk" is faults and other work that a walk causes.
+    made  calls.SystemCalls; without it calls cost only their changes
     """
     guest, host = counters.events.astype(np.float64), counters.host_events.astype(np.float64)
     both, far = guest + host, ~same_socket(machine)
     first, copy = _entries(costs)
     faults = _total(guest, FAULT)
-    found: np.ndarray = (
+    busy: np.ndarray = (
         first * (_total(guest, PTE_WRITE) - faults)
         + copy * _total(guest, PTE_FANOUT)
         + (costs.fault_ns + costs.entry.fill.first) * faults
@@ -127,59 +126,59 @@ def busy_ns(
         + costs.table_move_ns * _total(both, TABLE_MOVED)
         + costs.ipi_local_ns * guest[:, IPI, ~far].sum(axis=1)
         + costs.ipi_remote_ns * guest[:, IPI, far].sum(axis=1)
-        + _once_a_call(guest, costs, made)
+        + _fixed_ns(guest, costs, made)
     )
-    return found
+    return busy
 
 
 def _total(events: np.ndarray, *kinds: int) -> np.ndarray:
-    """float64[calls]: events of these kinds, whomever they went to."""
-    found: np.ndarray = events[:, kinds].sum(axis=(1, 2, 3))
-    return found
+    """float64[calls]: events of these kinds, to any node."""
+    total: np.ndarray = events[:, kinds].sum(axis=(1, 2, 3))
+    return total
 
 
 def _entries(costs: Costs) -> tuple[np.ndarray, np.ndarray]:
-    """(float64[calls], float64[calls]): ns of an entry in its first copy, faults' left out, and in others."""
+    """(float64[calls], float64[calls]): ns per entry in its first copy, without faults, and in others."""
     of_call = [costs.entry.clear if call in CLEARING else costs.entry.rewrite for call in CALLS]
-    first, copy = np.array([[one.first, one.copy] for one in of_call]).T
+    first, copy = np.array([[cost.first, cost.copy] for cost in of_call]).T
     copy[CALLS.index("walk")] = costs.entry.fill.copy
     return first, copy
 
 
-def _once_a_call(events: np.ndarray, costs: Costs, made: SystemCalls | None) -> np.ndarray:
-    """float64[calls]: what a call costs however little it changes, and beginnings of copies and shootdowns.
+def _fixed_ns(events: np.ndarray, costs: Costs, made: SystemCalls | None) -> np.ndarray:
+    """float64[calls]: fixed ns of calls, of starting on a copy, and of shootdowns.
 
-    How often a copy is begun, and how often a shootdown interrupts anybody, is not counted: it is taken as
-    the least of what it cannot exceed. Exact for policies that write the same copies and interrupt the same
-    CPUs in every call; never in favour of one that spares some.
+    The numbers of copies started, and of shootdowns that interrupt any CPU, are not counted: the smallest of
+    their upper bounds is used. Exact for policies that write the same copies and interrupt the same CPUs in
+    every call; never in favour of a policy that spares some.
     """
     fanned, interrupted = events[:, PTE_FANOUT], events[:, IPI].sum(axis=2)
-    found: np.ndarray
+    ns: np.ndarray
     if made is None:
-        found = costs.copies_ns * fanned.sum(axis=(1, 2)) + costs.ipi_first_ns * interrupted.sum(axis=1)
-        return found
+        ns = costs.copies_ns * fanned.sum(axis=(1, 2)) + costs.ipi_first_ns * interrupted.sum(axis=1)
+        return ns
     base = np.array([getattr(costs.call, call, 0.0) for call in CALLS])
     flushed = made.flushes.sum(axis=1) > 0
     begun = np.where(flushed[:, None, None], np.minimum(fanned, made.flushes[:, :, None]), fanned)
     shootdowns = np.minimum(interrupted, made.shootdowns)
-    found = (
+    ns = (
         base * made.calls.sum(axis=1)
         + costs.copies_ns * begun.sum(axis=(1, 2))
         + costs.ipi_first_ns * shootdowns.sum(axis=1)
     )
-    return found
+    return ns
 
 
 def stolen_ns(counters: Counters, costs: Costs) -> np.ndarray:
     """float64[calls]: ns that interrupted CPUs lose on behalf of each of CALLS."""
-    found: np.ndarray = costs.ipi_handler_ns * counters.events[:, IPI].sum(axis=(1, 2))
-    return found
+    stolen: np.ndarray = costs.ipi_handler_ns * counters.events[:, IPI].sum(axis=(1, 2))
+    return stolen
 
 
 def management_cycles(
     counters: Counters, machine: Machine, costs: Costs, made: SystemCalls | None = None
 ) -> float:
-    """Cycles of all CPUs for faults, system calls and the shootdowns that they cause."""
+    """Cycles of all CPUs for faults, system calls and their shootdowns."""
     ns = busy_ns(counters, machine, costs, made).sum() + stolen_ns(counters, costs).sum()
     return float(ns) * machine.ghz
 
@@ -191,19 +190,19 @@ def call_costs(
     made: SystemCalls,
     baseline: Sequence[CallCost] = (),
 ) -> tuple[CallCost, ...]:
-    """(CallCost, ...): one for each kind of system call that the trace has, in the order of CALLS.
+    """(CallCost, ...): one per kind of system call in the trace, in the order of CALLS.
 
-    baseline  those of the policy to compare with
+    baseline  CallCosts of the policy to compare with
     """
     busy, stolen = busy_ns(counters, machine, costs, made), stolen_ns(counters, costs)
     near = same_socket(machine)
-    before = {one.call: one.ns for one in baseline}
-    found = []
+    before = {cost.call: cost.ns for cost in baseline}
+    priced = []
     for k in np.flatnonzero(made.calls.any(axis=1)).tolist():
         events, calls = counters.events[k], int(made.calls[k].sum())
         kinds = events.sum(axis=(1, 2)).tolist()
         ns = float(busy[k]) / calls
-        found.append(
+        priced.append(
             CallCost(
                 CALLS[k], calls, kinds[PTE_WRITE], kinds[PTE_FANOUT], kinds[TABLE_FREE],
                 int(events[IPI, near].sum()), int(events[IPI, ~near].sum()),
@@ -211,7 +210,7 @@ def call_costs(
                 ns, float(stolen[k]) / calls, ns / before[CALLS[k]] if before.get(CALLS[k]) else None,
             )
         )  # fmt: skip
-    return tuple(found)
+    return tuple(priced)
 
 
 def price(
@@ -224,7 +223,7 @@ def price(
     made: SystemCalls | None = None,
     calibration: Calibration | None = None,
 ) -> Price:
-    """Price of Counters against the baseline's Price, None: they are the baseline's own.
+    """Price of Counters against the baseline's Price; None: these are the baseline's Counters.
 
     No speed-up where neither instructions are known (0) nor a Calibration is given.
     """
@@ -232,7 +231,7 @@ def price(
     calls = (
         call_costs(counters, machine, costs, made, baseline.system_calls if baseline else ()) if made else ()
     )
-    found = Price(
+    priced = Price(
         walk_cycles=guest + host,
         guest_walk_cycles=guest,
         host_walk_cycles=host,
@@ -244,17 +243,19 @@ def price(
         assumptions=assumptions(costs, contended, calibration),
         system_calls=calls,
     )
-    base = baseline or found
+    base = baseline or priced
     law = _measured(base, calibration) if calibration else _assumed(instructions, costs)
     if law is None:
-        return found
+        return priced
     run, unknown = law
-    speedup = over_corners(lambda *at: run(base, *at) / run(found, *at), *unknown)
-    return replace(found, speedup=speedup, run_cycles=run(found, *(each.middle for each in unknown)))
+    speedup = over_corners(lambda *at: run(base, *at) / run(priced, *at), *unknown)
+    return replace(
+        priced, speedup=speedup, run_cycles=run(priced, *(interval.middle for interval in unknown))
+    )
 
 
 def _assumed(instructions: float, costs: Costs) -> RunLaw | None:
-    """By e and cycles an instruction; None where instructions are not known."""
+    """By e and cycles per instruction; None where instructions are not known."""
     if not instructions:
         return None
     unknown = costs.exposed, costs.cycles_per_instruction
@@ -266,7 +267,7 @@ def _assumed(instructions: float, costs: Costs) -> RunLaw | None:
 
 
 def _measured(base: Price, calibration: Calibration) -> RunLaw | None:
-    """By e alone: what the replay changes, in the proportions of the calibrated run; None without walks."""
+    """By e alone: the replay's changes, in the proportions of the calibrated run; None without walks."""
     local, e = calibration.local, counted(calibration.exposed, "calibration: exposed")
     gpt, ept = (counted(walk, "calibration: walk cycles") for walk in (local.gpt, local.ept))
     simulated = sum(base.local_walk_cycles)
@@ -286,7 +287,7 @@ def _measured(base: Price, calibration: Calibration) -> RunLaw | None:
 
 
 def assumptions(costs: Costs, contended: bool = False, calibration: Calibration | None = None) -> str:
-    """One line: what the run-time estimate takes for granted."""
+    """One line: assumptions of the run-time estimate."""
     if calibration is not None:
         exposed = counted(calibration.exposed, "calibration: exposed")
         return (
@@ -296,15 +297,15 @@ def assumptions(costs: Costs, contended: bool = False, calibration: Calibration 
         )
     e, cpi = costs.exposed, costs.cycles_per_instruction
     return (
-        f"{e.low:g} to {e.high:g} of walk cycles stall the program, {cpi.low:g} to {cpi.high:g} cycles an "
+        f"{e.low:g} to {e.high:g} of walk cycles stall the program, {cpi.low:g} to {cpi.high:g} cycles per "
         f"instruction outside walks, {'contended' if contended else 'idle'} latencies, costs of {costs.name}"
     )
 
 
 def instructions(trace: Trace, costs: Costs) -> tuple[float, str]:
-    """(instructions of a Trace, how they are known): counted, or from its accesses by an assumed ratio."""
+    """(instructions of a Trace, their source): counted, or from its accesses by an assumed ratio."""
     executed = int(trace.chunks["instructions"].sum())
     if executed:
         return float(executed), "instructions as counted"
     ratio = costs.instructions_per_access
-    return trace.accesses * ratio, f"instructions not counted: {ratio:g} an access assumed"
+    return trace.accesses * ratio, f"instructions not counted: {ratio:g} per access assumed"

@@ -20,8 +20,8 @@ GPT = ("dtlb_load_misses.walk_pending", "dtlb_store_misses.walk_pending")
 def reference() -> pd.DataFrame:
     """DataFrame of all rows: paper, figure, family, workload, config, quantity, value, unit, use, note.
 
-    `use` says what a row may serve for: fit (the law is calibrated on it), check (only compared with it), no;
-    `note` says why not. UsageError where a file is missing or has other columns.
+    `use` of a row: fit (the law is calibrated on it), check (only compared with it) or no; `note` says why
+    not. UsageError where a file is missing or has other columns.
     """
     return pd.concat([_read(bundled("models") / "reference" / name) for name in FILES], ignore_index=True)
 
@@ -37,14 +37,14 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 def runs(family: str, use: Iterable[str] = ("fit", "check")) -> dict[str, dict[str, Run]]:
-    """{workload: {config: Run}} of the measured runs of one family, of the all-local run and all others."""
+    """{workload: {config: Run}}: the measured runs of a family, including the all-local run."""
     rows = reference()
     rows = rows[(rows.family == family) & rows.use.isin(use)]
-    found: dict[str, dict[str, Run]] = {}
+    by_workload: dict[str, dict[str, Run]] = {}
     for (workload, config), part in rows.groupby(["workload", "config"], sort=False):
         values = dict(zip(part.quantity, part.value, strict=True))
-        found.setdefault(workload, {})[config] = run_from(values)
-    return found
+        by_workload.setdefault(workload, {})[config] = run_from(values)
+    return by_workload
 
 
 def run_from(values: Mapping[str, float]) -> Run:

@@ -1,4 +1,4 @@
-"""What a replay under one policy counted, what it costs, and what makes it reproducible."""
+"""Counts of a replay under a policy, their cost, and the provenance that makes it reproducible."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -15,13 +15,13 @@ HOST_KINDS = ("pte_writes", "pte_fanout", "replica_faults", "pte_copies", "table
 
 
 class CallCost(NamedTuple):
-    """What the system calls of one kind did to page tables, from cost.call_costs.
+    """Effects of one kind of system call on page tables, from price.call_costs.
 
     calls            successful calls from the region of interest's beginning on, the same under every policy
-    entries          entries written in first copies; copies: in further ones
+    entries          entries written in first copies; copies: in further copies
     tables_freed     table pages
     ipis_*, saved_*  CPUs interrupted, and spared, on the caller's socket and elsewhere
-    ns               a call, as its caller sees it; stolen_ns: what it takes from interrupted CPUs
+    ns               per call, as its caller sees it; stolen_ns: lost per call by interrupted CPUs
     slowdown         ns / the baseline's, None without one
     """
 
@@ -41,12 +41,12 @@ class CallCost(NamedTuple):
 
 @dataclass(frozen=True)
 class Price:
-    """From cost.price: cycles are summed over all CPUs.
+    """From price.price: cycles are summed over all CPUs.
 
     walk_cycles        all reads, at the machine's latencies
     local_walk_cycles  (guest, host) of the same reads if every table were local
     dram_shares        (guest, host) share of the walk cycles that waits for DRAM, None without reads
-    management_cycles  faults and system calls, and what their shootdowns take from others
+    management_cycles  faults and system calls, and the time lost by CPUs that they interrupt
     speedup            run time of the baseline / run time under this policy, None without a trace
     run_cycles         of the whole run, by the middle of the assumptions, None without a trace
     assumptions        one line for people
@@ -67,7 +67,7 @@ class Price:
 
 @dataclass(frozen=True)
 class Series:
-    """What was counted in each of N windows of equal time.
+    """Counts in each of N windows of equal time.
 
     time_ns       int64[N]  end of each window, from the trace's first chunk
     walks         int64[N]
@@ -85,7 +85,7 @@ class Series:
     data_moved: np.ndarray
 
     def rows(self) -> list[dict[str, int | float | None]]:
-        """[{column: value}], one a window; shares are of its walks or DRAM reads, None without any."""
+        """[{column: value}], one per window; shares are of its walks or DRAM reads, None without any."""
         return [self._row(k) for k in range(len(self.walks))]
 
     def _row(self, k: int) -> dict[str, int | float | None]:
@@ -103,17 +103,16 @@ class Series:
 
 @dataclass(frozen=True)
 class Result:
-    """Integer counts (kernels.replay.Counters says what their axes are) and their price.
+    """Integer counts (kernels.replay.Counters describes their axes) and their price.
 
     hits          int64[3]  accesses that hit the L1 TLB, the L2 TLB, or walked; zeros without a trace
-    calls         int64[calls, kinds, nodes, nodes]  what happened to the guest's tables on behalf of whom
+    calls         int64[calls, kinds, nodes, nodes]  events on the guest's tables, by their cause
     host_calls    the same of the host's
-    table_pages   guest table pages in the end, table_pages_peak at most, single_copy what one copy takes in
-    the end
+    table_pages   guest table pages in the end, table_pages_peak at most, single_copy without further copies
     host_pages    host table pages, replicas included; host_single_copy as captured
-    aside_pages   table pages that walks no longer go through
-    facts         {name: number}: what the policy found when it reshaped the capture
-    series        what happened over time, None where nobody asked
+    aside_pages   table pages kept, but no longer walked
+    facts         {name: number} of the policy when it reshaped the capture
+    series        counts over time, None unless asked for
     """
 
     policy: str
@@ -141,19 +140,19 @@ class Result:
 
     @property
     def events(self) -> np.ndarray:
-        """int64[kinds, nodes, nodes] of the guest's tables, on behalf of anybody."""
-        found: np.ndarray = self.calls.sum(axis=0)
-        return found
+        """int64[kinds, nodes, nodes] of the guest's tables, whatever the cause."""
+        total: np.ndarray = self.calls.sum(axis=0)
+        return total
 
     @property
     def host_events(self) -> np.ndarray:
         """int64[kinds, nodes, nodes] of the host's tables."""
-        found: np.ndarray = self.host_calls.sum(axis=0)
-        return found
+        total: np.ndarray = self.host_calls.sum(axis=0)
+        return total
 
     @property
     def held_bytes(self) -> int:
-        """Memory beside page tables that the policy takes and leaves unused."""
+        """Memory besides page tables that the policy reserves and leaves unused."""
         return sum(int(number) for fact, number in self.facts.items() if fact.endswith(HELD_FACTS))
 
     def count(self, kind: str, where: str = "all", host: bool = False) -> int:
@@ -226,12 +225,12 @@ class Result:
 
     def _calls(self) -> dict[str, int | float | None]:
         """All system calls together; the means are None where there are none."""
-        found = self.price.system_calls
-        calls = sum(one.calls for one in found)
+        kinds = self.price.system_calls
+        calls = sum(kind.calls for kind in kinds)
         return {
             "system_calls": calls,
-            "system_call_ns": sum(one.ns * one.calls for one in found) / calls if calls else None,
-            "system_call_stolen_ns": sum(one.stolen_ns * one.calls for one in found) / calls
+            "system_call_ns": sum(kind.ns * kind.calls for kind in kinds) / calls if calls else None,
+            "system_call_stolen_ns": sum(kind.stolen_ns * kind.calls for kind in kinds) / calls
             if calls
             else None,
         }
@@ -247,7 +246,7 @@ class Result:
             "events_by_call": {
                 call: _named(self.calls[k]) for k, call in enumerate(CALLS) if self.calls[k].any()
             },
-            "system_calls_by_kind": [one._asdict() for one in self.price.system_calls],
+            "system_calls_by_kind": [cost._asdict() for cost in self.price.system_calls],
             "facts": self.facts,
             "series": self.series.rows() if self.series else None,
             "tlb_hits_l1_l2_walked": self.hits.tolist(),

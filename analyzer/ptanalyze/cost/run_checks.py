@@ -1,4 +1,4 @@
-"""Counters that contradict each other: refused where nothing can be made of them, else flagged by name."""
+"""Counters that contradict each other: refused where they are unusable, else flagged by name."""
 
 from collections.abc import Iterator
 
@@ -6,12 +6,12 @@ from ..core.errors import UsageError
 from .closed_forms import LOCAL, Placement, Run, exposed_share
 
 NOISE = 0.02  # of run time, from run to run
-MOVED = 0.15  # a local table's walk cycles do not change that much
-STILL = 0.05  # a remote table's change more
+MOVED = 0.15  # a local table's walk cycles change less
+STILL = 0.05  # a remote table's walk cycles change more
 
 
 def check_run(which: str, run: Run, walkers: float) -> None:
-    """UsageError where a counter is no count, or walks took longer than `walkers` a hardware thread allow."""
+    """UsageError for an impossible counter, or walks longer than `walkers` per hardware thread allow."""
     if not 0 < run.cycles < float("inf"):
         raise UsageError(f"{which} run: cycles = {run.cycles:g}: expected a number above 0")
     for table in ("gpt", "ept"):
@@ -26,7 +26,7 @@ def check_run(which: str, run: Run, walkers: float) -> None:
 
 
 def check_pair(local: Run, remote: Run, where: Placement) -> None:
-    """UsageError where the run with remote tables was not the slower one."""
+    """UsageError where the run with remote tables was not slower."""
     if remote.cycles <= local.cycles:
         raise UsageError(
             f"remote run: cycles = {remote.cycles:,.0f}: not above the local run's {local.cycles:,.0f}: "
@@ -35,7 +35,7 @@ def check_pair(local: Run, remote: Run, where: Placement) -> None:
 
 
 def suspicious(local: Run, remote: Run, where: Placement) -> list[str]:
-    """[one line each] of what does not fit the placement or the law, in a pair of runs."""
+    """Lines about counters of a pair of runs that do not fit the placement or the law."""
     return [*_moved(local, remote, where), *_beyond_walks(local, remote)]
 
 

@@ -5,12 +5,12 @@ from functools import cache
 from statistics import mean
 
 from ..core.interval import Interval, over_corners
-from ..cost.calibrate import calibrate
+from ..cost.calibrate import calibrate_runs
 from ..cost.calibration import Calibration
 from ..cost.closed_forms import Run, counted
 from ..cost.fit import WALKERS, Shared, exposed_prior, shared
 from ..cost.leave_one_out import CONFIGURATION, CONSTANT, leave_one_out
-from ..cost.predict import predict
+from ..cost.predict import predict_placement
 from ..cost.reference import reference, run_from
 from .published import Figure
 from .row import FITTED, REPLAYED, Row, row
@@ -48,7 +48,7 @@ def common(prior: str, workload: str) -> Shared:
 
 def calibration(family: str, prior: str, workload: str, local: str, second: str = "") -> Calibration:
     """Calibration from the run `local` alone or with `second` too; `prior`: the family that was fitted."""
-    return calibrate(
+    return calibrate_runs(
         run_of(family, workload, local),
         run_of(family, workload, second) if second else None,
         placed(second) if second else None,
@@ -103,7 +103,7 @@ def slowdown(
 
 def predicted(family: str, prior: str, workload: str, local: str, name: str, second: str = "") -> Interval:
     """Interval of the run time at the placement `name` over that of the run `local`."""
-    return predict(calibration(family, prior, workload, local, second), name).slowdown
+    return predict_placement(calibration(family, prior, workload, local, second), name).slowdown
 
 
 def replicated(

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from ..core.interval import Interval
-from ..cost.calibrate import calibrate
+from ..cost.calibrate import calibrate_runs
 from ..cost.closed_forms import Run
-from ..cost.predict import predict
+from ..cost.predict import predict_placement
 from .bench import Bench
 from .law_rows import ONE_RUN, calibration, slowdown, took
 from .published import Figure, published
@@ -80,7 +80,7 @@ def figure_3(bench: Bench) -> Iterator[Row]:
             )
             note = REPAIRED if config == "RRIM" else ""
             yield slowdown(figure, FAMILY, FAMILY, workload, "LL", config, note=note, kind=kind)
-        gains[workload] = predict(calibration(FAMILY, FAMILY, workload, "LL"), "RRI").middle
+        gains[workload] = predict_placement(calibration(FAMILY, FAMILY, workload, "LL"), "RRI").middle
     yield row(PAPER["repaired-least"], min(gains.values()), REPLAYED, FEWER)
     yield row(PAPER["repaired-most"], gains["gups"], REPLAYED, ONE_RUN)
     yield row(PAPER["repaired-to-best"], 1.0, DEFINITION, REPAIRED)
@@ -118,19 +118,21 @@ def figure_6(bench: Bench) -> Iterator[Row]:
     all others, a half of the waiting being each table's.
     """
     known = PAPER["restored-gpt"].value / 100
-    alone = calibrate(Run(1.0), Run(1 / known), "RRIG", native=False)
+    alone = calibrate_runs(Run(1.0), Run(1 / known), "RRIG", native=False)
     note = "law, from the throughput of RRI+g alone: each table is waited for alike"
     for name, placement in (("restored-none", "RRI"), ("restored-ept", "RRIE")):
-        yield row(PAPER[name], inverse(predict(alone, placement).slowdown), REPLAYED, note)
-    yield row(PAPER["restored-gpt"], inverse(predict(alone, "RRIG").slowdown), FITTED, note)
+        yield row(PAPER[name], inverse(predict_placement(alone, placement).slowdown), REPLAYED, note)
+    yield row(PAPER["restored-gpt"], inverse(predict_placement(alone, "RRIG").slowdown), FITTED, note)
     yield row(PAPER["restored-both"], 100.0, DEFINITION, REPAIRED)
-    drop = inverse(predict(alone, "LRI").slowdown)
+    drop = inverse(predict_placement(alone, "LRI").slowdown)
     oblivious = note + "; in the oblivious VM the gPT moves as any memory of it, so only the ePT is remote"
     yield row(PAPER["oblivious-drop"], lost(drop), REPLAYED, oblivious)
     yield row(PAPER["oblivious-restored"], 100.0, DEFINITION, REPAIRED)
     for name, placement in (("RRI", "RRI"), ("RRIG", "RRIG"), ("RRIM", "RRIM")):
         kind = {"RRI": REPLAYED, "RRIG": FITTED, "RRIM": DEFINITION}[name]
-        yield row(PAPER[f"artifact-{name}"], inverse(predict(alone, placement).slowdown), kind, note)
+        yield row(
+            PAPER[f"artifact-{name}"], inverse(predict_placement(alone, placement).slowdown), kind, note
+        )
     absolute = "the law says nothing of how fast a program is, only how much slower it becomes"
     yield not_reproducible(PAPER["initial-throughput"], absolute)
 
