@@ -1,7 +1,6 @@
 """What a Figure writes and where, by the renderer that draws it."""
 
-from itertools import combinations
-
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
@@ -28,13 +27,11 @@ def undrawn(axes):
 
 def overlapping(texts):
     """Pairs of `written` texts that share more than a pixel's rim."""
-    found = []
-    for (a, one), (b, other) in combinations(texts, 2):
-        width = min(one.x1, other.x1) - max(one.x0, other.x0)
-        height = min(one.y1, other.y1) - max(one.y0, other.y0)
-        if width > 1 and height > 1:
-            found.append((a, b))
-    return found
+    x0, y0, x1, y1 = np.array([box.extents for _, box in texts]).reshape(-1, 4).T
+    width = np.minimum.outer(x1, x1) - np.maximum.outer(x0, x0)
+    height = np.minimum.outer(y1, y1) - np.maximum.outer(y0, y0)
+    pairs = np.argwhere(np.triu((width > 1) & (height > 1), 1)).tolist()
+    return [(texts[one][0], texts[other][0]) for one, other in pairs]
 
 
 def clipped(texts, whole):
