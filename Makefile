@@ -76,6 +76,7 @@ $(VENV)/.installed: $(VENV)/bin/pip pyproject.toml
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(VENV)/bin/pip install $(QUIET) --editable '.[test]'
+	$(VENV)/bin/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true  # the suite imports from many processes
 	touch $@
 
 $(VENV)/.installed-notebooks: $(VENV)/.installed

@@ -3,16 +3,14 @@
 python tests/warm.py
 """
 
-from ptanalyze.analysis.whatif import captured_world, planned, replayed
+from ptanalyze.analysis.opened import opened
+from ptanalyze.analysis.replay import planned, replay_world
+from ptanalyze.analysis.setup import Setup
 from ptanalyze.core.bundled import bundled
-from ptanalyze.core.machine import load_costs, load_machine
-from ptanalyze.formats.capture import load
 from ptanalyze.policies import policies
 
-MACHINE = load_machine("vmitosis-cascade-lake")
+SETUP = Setup.of()
 
 for sample in ("sysbench-memory", "vm-numa-visible"):
-    capture = load(bundled("samples") / sample)
     plans = planned([(name, {"node": 1} if name == "bind" else {}) for name in policies()], "linux")
-    world = captured_world(capture.snapshot, capture.trace if capture.has_trace else None, MACHINE)
-    replayed(world, plans, load_costs(MACHINE), refused={})
+    replay_world(opened(bundled("samples") / sample).world(SETUP), plans, SETUP, refused={})
