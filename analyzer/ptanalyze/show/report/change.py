@@ -19,7 +19,7 @@ def lead(study: Study) -> str:
     over = [row["label"] for row in study.rows if row["over"]]
     rest = f" Over the budget, and so no advice: {', '.join(over)}." if over else ""
     alike = (
-        "; a change of page sizes also changes how many walks there are"
+        "; a change of page sizes also changes the number of walks"
         if several_walks(study)
         else ", the walks are the same"
     )

@@ -33,7 +33,7 @@ def fragmentation(study: Study, lines: DataFrame) -> Picture:
         "state": Column("State", "", word),
         "lines": Column("gPT cache lines", "", word),
         "ept_lines": Column("ePT lines", "for each", count),
-        "count": Column("How many", "gPT lines", count),
+        "count": Column("Number", "gPT lines", count),
         "share": Column("Share", "", percent),
     }
     rows = [{str(k): v for k, v in row.items()} for row in lines.to_dict("records")]

@@ -45,8 +45,8 @@ def report(
     if output is not None:
         must_be_writable(output, "html", "htm")
     several = isinstance(captures, Sequence) and not isinstance(captures, str)
-    asked = cast("Sequence[CaptureLike]", captures if several else [captures])
-    opened = [load(capture) for capture in asked]
+    named = cast("Sequence[CaptureLike]", captures if several else [captures])
+    opened = [load(capture) for capture in named]
     limits = {"memory": memory, "updates": updates}
     studied = studies(opened, setup_of(setup, options), **limits)
     given = {key: value for key, value in limits.items() if value != NO_LIMIT}
