@@ -1,4 +1,4 @@
-"""How fast one core reads memory here and now: what every other rate is measured against."""
+"""Memory-read bandwidth of a core at this moment: the reference for every other rate."""
 
 import time
 
@@ -8,7 +8,7 @@ BYTES = 1 << 28
 
 
 def best(function, rounds=3):
-    """Seconds of the fastest of several runs: the one least disturbed."""
+    """Seconds of the fastest, least disturbed, of several runs."""
     times = []
     for _ in range(rounds):
         start = time.perf_counter()
@@ -18,7 +18,7 @@ def best(function, rounds=3):
 
 
 def read_bandwidth():
-    """Bytes a second that np.sum reads from an array of uint64 far larger than the caches of one core."""
+    """Bytes per second that np.sum reads from an array of uint64 far larger than a core's caches."""
     array = np.ones(BYTES // 8, np.uint64)
     return BYTES / best(array.sum, rounds=5)
 

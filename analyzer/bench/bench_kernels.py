@@ -40,7 +40,7 @@ def snapshot(two_dimensional):
 
 
 def rates(name, count, seconds, numpy_seconds, read_bytes, bandwidth, note):
-    """The rate in millions a second, and as ratios to NumPy and to the bandwidth."""
+    """The rate in millions per second, and as ratios to NumPy and to the bandwidth."""
     return [
         (name, count / seconds / 1e6, "M/s", note),
         (f"{name}, to NumPy", numpy_seconds / seconds, "x", ""),
@@ -108,7 +108,7 @@ def one_chunk_trace(page):
 
 
 def numpy_direct_mapped(page):
-    """What NumPy can do without a loop: a TLB of as many entries, but direct-mapped."""
+    """NumPy's version without a loop: a TLB of as many entries, but direct-mapped."""
     sets = page % np.uint32(1536)
     order = np.argsort(sets, kind="stable")
     return np.count_nonzero(page[order][1:] != page[order][:-1])
@@ -162,7 +162,7 @@ def bench_walks(two_dimensional, bandwidth):
 
 
 def numpy_leaf_lines(space, page):
-    """What NumPy can do without a loop: the leaf line of each walk, no caches."""
+    """NumPy's version without a loop: the leaf line of each walk, no caches."""
     region = page >> np.uint32(9)
     return space.regions.leaf[region].astype(np.int64) << 6 | (page & np.uint32(511)) >> np.uint32(3)
 

@@ -49,11 +49,11 @@ def run():
     for policy in (
         policy for policy in POLICIES if "nested tables" not in policy.needs and not policy.reshape
     ):
-        one = start(plan_for(policy), world)
-        replay = lambda one=one: one.replay(world, reads, fault, mapped, 0)  # noqa: E731
-        first = lambda one=one: one.replay(world, reads, cold, mapped, 0)  # noqa: E731
+        started = start(plan_for(policy), world)
+        replay = lambda started=started: started.replay(world, reads, fault, mapped, 0)  # noqa: E731
+        first = lambda started=started: started.replay(world, reads, cold, mapped, 0)  # noqa: E731
         small = reads._replace(**{name: getattr(reads, name)[:1] for name in reads._fields})
-        built = _seconds(lambda: one.replay(world, small, cold[:1], mapped, 0))  # noqa: B023
+        built = _seconds(lambda: started.replay(world, small, cold[:1], mapped, 0))  # noqa: B023
         rows.append(
             (
                 f"{policy.name}: first touches",

@@ -1,4 +1,4 @@
-"""Making a synthetic VM of 16 GiB, and what it takes of memory; the access phase alone."""
+"""Making a synthetic VM of 16 GiB: time and memory; the access phase alone."""
 
 import resource
 import tempfile
@@ -19,7 +19,7 @@ def seconds(trace=True, **options):
 
 
 def anonymous():
-    """Bytes of this process's memory that no file is behind."""
+    """Bytes of this process's anonymous memory."""
     lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
     return next(int(words[1]) << 10 for words in lines if words[0] == "RssAnon:")
 

@@ -1,4 +1,4 @@
-"""Tracing against the bare run, bytes a record, decoding and importing: medians of a few short runs."""
+"""Tracing against the bare run, bytes per record, decoding and importing: medians of a few short runs."""
 
 import subprocess
 import tempfile

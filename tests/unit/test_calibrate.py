@@ -167,7 +167,7 @@ def test_what_does_not_fit_the_placement_is_flagged_by_name(remote, name, why):
 
 
 @pytest.mark.parametrize(
-    ("idle", "why"), [([[80.0]], "one node only"), ([[80.0, 80.0], [80.0, 80.0]], "1 times as far")]
+    ("idle", "why"), [([[80.0]], "a single node"), ([[80.0, 80.0], [80.0, 80.0]], "1 times as far")]
 )
 def test_a_machine_without_farther_nodes_is_refused(idle, why):
     with pytest.raises(UsageError, match=why):

@@ -1,4 +1,4 @@
-"""Every command's help as data, read from click: what the manual and the man pages are made of."""
+"""Every command's help as data, read from click, for the manual and the man pages."""
 
 from typing import NamedTuple
 
@@ -32,14 +32,14 @@ def pages(command=ptanalyze, parent=None, name="ptanalyze"):
         paragraphs(command.help),
         [
             record
-            for one in command.get_params(context)
-            if (record := one.get_help_record(context)) and record[1]
+            for parameter in command.get_params(context)
+            if (record := parameter.get_help_record(context)) and record[1]
         ],
-        [(child, one.get_short_help_str(200)) for child, one in children],
+        [(name, child.get_short_help_str(200)) for name, child in children],
         command.epilog or "",
     )
-    for child, one in children:
-        yield from pages(one, context, child)
+    for name, child in children:
+        yield from pages(child, context, name)
 
 
 def subcommands(command, context):
@@ -47,9 +47,9 @@ def subcommands(command, context):
 
 
 def paragraphs(text):
-    """Paragraphs on a line each; one that begins with click's \\b keeps its lines."""
-    found = []
+    """Paragraphs on a line each; a paragraph that begins with click's \\b keeps its lines."""
+    blocks = []
     for paragraph in (text or "").strip().split("\n\n"):
         lines = [line.strip() for line in paragraph.strip().splitlines()]
-        found.append("\n".join(lines[1:]) if lines[0] == "\b" else " ".join(lines))
-    return found
+        blocks.append("\n".join(lines[1:]) if lines[0] == "\b" else " ".join(lines))
+    return blocks

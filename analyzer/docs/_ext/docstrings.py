@@ -17,13 +17,13 @@ def convert(lines):
 def definitions(lines):
     """A block: text up to its first `name  meaning` line, then a definition of each.
 
-    A definition goes on in deeper lines, and in the one after a full line.
+    A definition continues in deeper lines, and in the line after a full line.
     """
     out, inside, full = [], False, False
     for line in lines:
-        found = None if line.startswith(" ") else TERM.fullmatch(line)
-        if found:
-            out += ["", f"``{found['term']}``", f"    {escaped(found['meaning'])}"]
+        match = None if line.startswith(" ") else TERM.fullmatch(line)
+        if match:
+            out += ["", f"``{match['term']}``", f"    {escaped(match['meaning'])}"]
             inside = True
         elif inside and not full and not line.startswith(" "):
             out += ["", escaped(line)]
@@ -48,7 +48,7 @@ def process(app, what, name, thing, options, lines):
 
 
 def skip(app, what, name, thing, skipped, options):
-    """Fields of named tuples: the docstring of their class says what they are."""
+    """Drop fields of named tuples: the docstring of their class describes them."""
     return True if type(thing).__name__ == "_tuplegetter" else None
 
 

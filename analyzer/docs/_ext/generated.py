@@ -48,7 +48,7 @@ def policy_list():
 
 
 def files(kind):
-    """Markdown of every TOML file of models/KIND: its numbers, then where they come from."""
+    """Markdown of every TOML file of models/KIND: its numbers, then their sources."""
     parts = []
     for path in sorted((bundled("models") / kind).glob("*.toml")):
         record = tomllib.loads(path.read_text("utf-8"))
@@ -64,7 +64,7 @@ def files(kind):
 
 
 def flat(record, prefix=""):
-    """(dotted name, value) of a nested table; rows of a matrix one by one."""
+    """(dotted name, value) of a nested table; rows of a matrix are separate."""
     for name, value in record.items():
         if isinstance(value, dict):
             yield from flat(value, f"{prefix}{name}.")
@@ -86,7 +86,7 @@ def cell(text):
 
 
 def escaped(text):
-    """Text for Markdown; what is between backticks stays code."""
+    """Text for Markdown; text between backticks stays code."""
     parts = text.split("`")
     return "`".join(
         part if k % 2 else re.sub(r"([\\*_\[\]<>#^~$|])", r"\\\1", part) for k, part in enumerate(parts)

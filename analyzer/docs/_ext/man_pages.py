@@ -31,18 +31,18 @@ def man_page(page, parent):
         lines += [f".SH {escaped(head.upper())}", escaped(codes)]
     related = [parent] if parent else [f"{name}-{child}" for child, _ in page.commands]
     if related:
-        lines += [".SH SEE ALSO", ", ".join(rf"\fB{escaped(one)}\fR(1)" for one in related)]
+        lines += [".SH SEE ALSO", ", ".join(rf"\fB{escaped(name)}\fR(1)" for name in related)]
     return "\n".join(lines) + "\n"
 
 
 def listing(text):
-    """A paragraph; one of several lines keeps them."""
+    """A paragraph; a paragraph of several lines keeps them."""
     lines = [escaped(line) for line in text.splitlines()]
     return lines if len(lines) == 1 else [".nf", *lines, ".fi"]
 
 
 def escaped(text):
-    """Text as roff prints it: no escapes, no line that begins with a request."""
+    """Text that roff prints unchanged: no escapes, no line that begins with a request."""
     text = text.replace("\\", r"\e").replace("-", r"\-").replace("`", r"\(ga").replace("'", r"\(aq")
     return rf"\&{text}" if text.startswith((".", r"\(aq")) else text
 

@@ -1,4 +1,4 @@
-"""Which placement policy to use: all that a capture allows, ranked by run time within a budget."""
+"""Advice on placement policies: all that a capture allows, ranked by run time within a budget."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ Several: TypeAlias = "str | Policy | Sequence[str | Policy]"
 def policies_of(asked: Policies) -> list[tuple[str | Policy, dict[str, Any]]]:
     """[(name or Policy, settings)] of a policy or several.
 
-    asked  "hydra", "ptemagnet+hydra", ("hydra", {"prefetch": 3}), a policies.Policy of your own in a name's
-           place, or a list of them
+    asked  "hydra", "ptemagnet+hydra", ("hydra", {"prefetch": 3}), a policies.Policy of your own in
+           place of a name, or a list of these
     """
     if isinstance(asked, (str, Policy)):
         return [(asked, {})]

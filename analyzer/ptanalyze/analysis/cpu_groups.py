@@ -1,8 +1,9 @@
 """Virtual NUMA groups: which CPUs share a socket, from latencies of cache-line transfers between them.
 
-Two CPUs of one socket hand a cache line over faster than CPUs of two (Panwar et al., vMitosis, 3.3.4). A
-guest that sees no NUMA nodes groups its vCPUs by that: fast within a group, slow across. A machine may have
-more than two latencies: between hyperthreads of a core, cores of a socket, sockets. Each gap is a level.
+Two CPUs of a socket hand a cache line over faster than CPUs of different sockets (Panwar et al., vMitosis,
+3.3.4). A guest that sees no NUMA nodes groups its vCPUs by that: fast within a group, slow across. A machine
+may have more than two latencies: between hyperthreads of a core, cores of a socket, sockets. Each gap is a
+level.
 """
 
 from collections.abc import Iterable, Sequence

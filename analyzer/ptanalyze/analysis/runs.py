@@ -139,7 +139,7 @@ def replay_walks(
 ) -> Mapped:
     """Carry all runs through `batches`, (slice of the stream, Reads) each, and the events between them.
 
-    Runs of one batch are shared out among world.effort.threads threads; counts do not depend on it.
+    Runs of a batch are shared out among world.effort.threads threads; counts do not depend on it.
     `progress` is called with the number of walks done so far. With `windows` each run gets a Series of that
     length. Returns the final kernels.faults.Mapped.
     """

@@ -49,7 +49,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """Machine, placement and options of every replay; `Setup.of` makes one from names and files.
+    """Machine, placement and options of every replay; `Setup.of` takes names and files.
 
     threads_on    where threads run: "auto", "recorded", "round-robin", "block" or nodes as "0,0,1,1"; see
                   world.placement.place

@@ -134,7 +134,7 @@ def _with_nodes(space: AddressSpace, of_table: np.ndarray, nodes: int) -> Addres
 
 
 def _read(count: Counters, bit: int, kind: np.ndarray, reader: int, n: int) -> int:
-    """Count n DRAM reads of leaf entries of tables of one (servers, level); 1 if they are remote, else 0."""
+    """Count n DRAM reads of leaf entries of tables of a (servers, level); 1 if they are remote, else 0."""
     *servers, level = kind.tolist()
     count.reads[bit * level, reader, servers[reader], 1] += n
     return int(servers[reader] != reader)

@@ -1,7 +1,7 @@
 """Thin or Wide: whether a program runs on one socket or several, judged by its walks and its memory.
 
 vMitosis (Panwar et al., sections 2 and 3.4): a Thin workload fits one socket, its page tables should follow
-it (migration); a Wide one spans sockets, each of them needs a copy (replication).
+it (migration); a Wide workload spans sockets, each of which needs a copy (replication).
 """
 
 from __future__ import annotations

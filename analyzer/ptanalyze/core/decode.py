@@ -1,4 +1,4 @@
-"""JSON and TOML to plain values and msgspec structs; an error is reported on one line."""
+"""JSON and TOML to plain values and msgspec structs; errors are one line."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""Errors: one line that a person can act on, and an exit code.
+"""Errors: a line that a person can act on, and an exit code.
 
 Exit codes: 0 all well, 1 a capture failed a check, 2 wrong usage or input, 3 the data is only partial.
 """

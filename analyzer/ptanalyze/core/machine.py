@@ -141,7 +141,7 @@ class CallCosts(Strict):
 
 
 class EntryCost(Strict):
-    """ns an entry takes in the first copy of its table, and in each further one."""
+    """ns per entry in the first copy of its table, and in each further copy."""
 
     first: float
     copy: float
@@ -169,7 +169,7 @@ class Costs(Strict):
     pte_copy_ns: float  # per entry copied to a replica
     fault_ns: float  # demand fault, without filling its entry
     replica_fault_ns: float  # Hydra's fault that only copies an entry, without the copy itself
-    table_ns: float  # make or free one table page
+    table_ns: float  # make or free a table page
     table_move_ns: float  # copy a table page to another node
     vm_exit_ns: float  # into the hypervisor and back, including the work there
     ipi_first_ns: float  # once per shootdown that interrupts any CPU; the initiator's
@@ -266,7 +266,7 @@ def _machine_faults(machine: Machine) -> Iterator[Fault]:
             yield f"{field}.share", cache.share, "must be above 0, at most 1"
     yield from _latency_faults("latency.idle", machine.latency.idle, machine.nodes)
     if machine.latency.contended is not None:
-        contended = machine.latency.contended  # a loaded node's own memory may be the slower one
+        contended = machine.latency.contended  # a loaded node's own memory may be slower
         yield from _latency_faults("latency.contended", contended, machine.nodes, own_is_fastest=False)
 
 

@@ -28,7 +28,7 @@ BLOCK = 4096  # table pages read at a time: 16 MiB of entries
 
 
 def blocks(tree: Tree, levels: Iterable[int]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.uint64]]]:
-    """Yield (level, table ids int64[n], raw entries uint64[n, 512]), BLOCK tables of one level at a time."""
+    """Yield (level, table ids int64[n], raw entries uint64[n, 512]), BLOCK tables of a level at a time."""
     for level in levels:
         at_level = np.flatnonzero(tree.level == level)
         for start in range(0, len(at_level), BLOCK):

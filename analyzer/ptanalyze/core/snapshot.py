@@ -1,4 +1,4 @@
-"""Every page-table page of one address space: native, or a guest's tables over a VM's nested tables."""
+"""Every page-table page of an address space: native, or a guest's tables over a VM's nested tables."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +29,7 @@ VMA_DTYPE = np.dtype(
 
 @dataclass(frozen=True)
 class Tree:
-    """One radix page table, its T table pages in depth-first order: a parent stands before its children.
+    """A radix page table, its T table pages in depth-first order: a parent comes before its children.
 
     entries  uint64[T, 512]  raw entries, usually memory-mapped; read them through `encoding`
     base     uint64[T]       first (guest-)virtual or guest-physical address the table page maps, bytes
@@ -95,7 +95,7 @@ class Topology:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The tables of one address space. `host` is None when nothing is nested below `guest` (native)."""
+    """The tables of an address space. `host` is None when nothing is nested below `guest` (native)."""
 
     guest: Tree
     vmas: np.ndarray  # VMA_DTYPE[V], sorted by start, disjoint

@@ -17,12 +17,12 @@ class Event(IntEnum):
 
     THREAD_START = 1  # a = tid, b = parent's thread index
     THREAD_EXIT = 2
-    MMAP = 3  # a = address asked, b = length, c = prot, d = flags; result = address or -errno
+    MMAP = 3  # a = requested address, b = length, c = prot, d = flags; result = address or -errno
     MUNMAP = 4  # a = address, b = length
     MPROTECT = 5  # a = address, b = length, c = prot
     MREMAP = 6  # a = old address, b = old length, c = new length, d = flags; result = new address
     MADVISE = 7  # a = address, b = length, c = advice
-    BRK = 8  # a = asked end; result = new end
+    BRK = 8  # a = requested end; result = new end
     ROI_START = 9
     ROI_END = 10
     MOVE_PAGES = 11  # a = address, b = length, c = NUMA node their data is on from now on
@@ -71,7 +71,7 @@ class Touches:
 
     chunks  slice into Trace.chunks
     page    uint32[n]  region id << 9 | slot: Trace.regions[page >> 9] << 9 | page & 511 is the page number
-    write   bool[n]    at least one of the merged accesses was a store
+    write   bool[n]    the merged accesses include a store
     count   uint32[n]  consecutive accesses of the same page merged into this touch
     """
 
@@ -83,7 +83,7 @@ class Touches:
 
 @dataclass(frozen=True)
 class Trace:
-    """Chunks of all threads in time order; a chunk is a run of touches of one thread between two events.
+    """Chunks of all threads in time order; a chunk is a thread's run of touches between two events.
 
     regions  uint64[R]  address >> 21 of each region, in order of first touch
     batches  called with the least number of touches of a batch; decodes the trace front to back

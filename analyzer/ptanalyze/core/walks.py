@@ -10,12 +10,12 @@ GUEST_BIT = 8  # bit of a read mask: GUEST_BIT * guest level + host level (docs/
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the trace's threads run on the replaying machine.
+    """Placement of the trace's threads on the replaying machine.
 
     chunk_cpu  int32[chunks]  CPU index of each chunk; CPUs are numbered densely, one TLB each
     cpu_node   int16[cpus]    NUMA node of each CPU
     event_cpu  int32[events]  CPU index that each event happened on
-    how        one line for people: "recorded", "round-robin over 4 nodes", ...
+    how        description for people: "recorded", "round-robin over 4 nodes", ...
     """
 
     chunk_cpu: np.ndarray
@@ -88,11 +88,11 @@ class Tables(NamedTuple):
 
 
 class Regions(NamedTuple):
-    """Where the translations of each 2 MiB region touched by the trace are, by region id.
+    """Location of the translations of each 2 MiB region touched by the trace, by region id.
 
     va         uint64[R]  address >> 21
     leaf       int32[R]   flat id of the guest table that holds the region's leaf entries
-    level      uint8[R]   level of `leaf`: 1 = 4 KiB pages, 2 = one 2 MiB page, 3 = part of a 1 GiB page
+    level      uint8[R]   level of `leaf`: 1 = 4 KiB pages, 2 = a 2 MiB page, 3 = part of a 1 GiB page
     slot       int16[R]   entry within `leaf` when level > 1, else -1 (the page's own low 9 bits)
     tlb_level  uint8[R]   page size the TLB holds: the smaller of guest's and host's leaf
     """

@@ -4,7 +4,7 @@
 
 C   cycles of the run, summed over its CPUs
 NW  cycles outside walks
-G,E cycles of walks in the guest's table (gPT) and in the nested one (ePT) with both local; native: E = 0
+G,E cycles of walks in the guest's table (gPT) and in the nested table (ePT) with both local; native: E = 0
 e   exposed share: part of the walk cycles that adds to the run time
 f   share of the walk cycles that waits for DRAM
 k   stretch: latency of the table's node over local latency, 1 for a local table
@@ -30,14 +30,14 @@ Known = TypeVar("Known")
 
 
 def counted(number: Known | None, what: str) -> Known:
-    """A counter's number, or one derived from it; UsageError where `what` was not counted."""
+    """A number counted, or derived from counters; UsageError where `what` was not counted."""
     if number is None:
         raise UsageError(f"{what}: not counted; count walk cycles too (dtlb_*_misses.walk_pending)")
     return number
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Counters of one run, summed over its threads.
+    """Counters of a run, summed over its threads.
 
     cycles   core cycles
     gpt      walk cycles in the first table, None where the CPU does not count them
@@ -60,7 +60,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the gPT and the ePT are, as the workload sees them: local, remote, or contended (remote, with
+    """Locations of the gPT and the ePT as the workload sees them: local, remote, or contended (remote, with
     other load on that node). `ept` is None for a native run."""
 
     name: str
@@ -94,7 +94,7 @@ def placement(name: str) -> Placement:
         return Placement(name, LOCAL if parts[1] == "L" or parts[3] else far, None)
     if name.endswith(("RD", "RDI")):
         raise UsageError(f"placement {name}: data is remote too; the law is for local data")
-    raise UsageError(f"placement {name!r}: expected one like LL, RRI, RRIE (gPT, ePT) or LP, RPI (native)")
+    raise UsageError(f"placement {name!r}: expected a name like LL, RRI, RRIE (gPT, ePT) or LP, RPI (native)")
 
 
 def run_cycles(
@@ -114,7 +114,7 @@ def run_cycles(
 
 
 def exposed_share(local: Run, other: Run) -> float:
-    """e from two Runs of one program with tables in different places: added cycles over added walk cycles."""
+    """e from two Runs of a program with tables in different places: added cycles over added walk cycles."""
     added = counted(other.walk, "remote run: walk cycles") - counted(local.walk, "local run: walk cycles")
     return (other.cycles - local.cycles) / added
 

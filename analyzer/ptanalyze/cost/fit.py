@@ -1,6 +1,6 @@
 """Coefficients that workloads share, fitted on the published runs: the prior for a program with a single run.
 
-The exposed share e is not free. Walks of one thread overlap at most as far as it has page walkers, so
+The exposed share e is not free. A thread's walks overlap at most as far as it has page walkers, so
 e >= 1 / walkers, and they cannot take longer than the run, e * (G + E) <= C. Between these bounds, a program
 that waits for DRAM at random addresses spends a fixed share of its time in walks, since a two-dimensional
 walk reads two leaf entries from DRAM and the access itself one line: about 2/3, native 1/2. That share, the
@@ -27,12 +27,12 @@ ONE_WALKER = "native-thin"
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """Fitted on `workloads` of one family of runs.
+    """Fitted on `workloads` of a family of runs.
 
     walk_time     share of the run time in walks, of programs limited by neither bound
     most_exposed  e with one page walker per hardware thread: the rest is hidden by out-of-order execution
     dram_share    f, for `stretch`: remote over local latency
-    contention    (k - 1) of a contended remote node over (k - 1) of an idle one, mean of the workloads
+    contention    (k - 1) of a contended remote node over (k - 1) of an idle node, mean of the workloads
     overlap       growth of contention per walk cycle per cycle: walks that overlap queue up behind each
                   other at a loaded node; 0 with one walker
     walk_rate     mean walk cycles per cycle of the all-local runs

@@ -56,7 +56,7 @@ CLEARING = (
 
 
 def read_cycles(machine: Machine, contended: bool = False) -> np.ndarray:
-    """float64[nodes, nodes, 2]: cycles of one read by [reader's node, serving node, 1 = from DRAM].
+    """float64[nodes, nodes, 2]: cycles of a read by [reader's node, serving node, 1 = from DRAM].
 
     Reads not from DRAM come from the reader's own L2 or LLC, wherever the table is: the mean of both.
     """
@@ -66,7 +66,7 @@ def read_cycles(machine: Machine, contended: bool = False) -> np.ndarray:
 
 
 def walk_cycles(reads: np.ndarray, machine: Machine, contended: bool = False) -> tuple[float, float]:
-    """(guest, host) cycles of all reads; the reads of one walk depend on each other, so they add up."""
+    """(guest, host) cycles of all reads; reads of the same walk depend on each other, so they add up."""
     return _by_dimension(reads, read_cycles(machine, contended))
 
 

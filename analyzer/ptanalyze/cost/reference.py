@@ -48,7 +48,7 @@ def runs(family: str, use: Iterable[str] = ("fit", "check")) -> dict[str, dict[s
 
 
 def run_from(values: Mapping[str, float]) -> Run:
-    """Run of {quantity: value} of one configuration."""
+    """Run of a configuration's {quantity: value}."""
     if "walk_cycles" in values:
         return Run(values["cycles"], values["walk_cycles"], 0.0)
     gpt = sum(values[name] for name in GPT)

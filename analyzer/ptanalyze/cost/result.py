@@ -15,14 +15,14 @@ HOST_KINDS = ("pte_writes", "pte_fanout", "replica_faults", "pte_copies", "table
 
 
 class CallCost(NamedTuple):
-    """Effects of one kind of system call on page tables, from price.call_costs.
+    """Effects of a kind of system call on page tables, from price.call_costs.
 
     calls            successful calls from the region of interest's beginning on, the same under every policy
     entries          entries written in first copies; copies: in further copies
     tables_freed     table pages
     ipis_*, saved_*  CPUs interrupted, and spared, on the caller's socket and elsewhere
     ns               per call, as its caller sees it; stolen_ns: lost per call by interrupted CPUs
-    slowdown         ns / the baseline's, None without one
+    slowdown         ns / the baseline's, None without a baseline
     """
 
     call: str
@@ -49,7 +49,7 @@ class Price:
     management_cycles  faults and system calls, and the time lost by CPUs that they interrupt
     speedup            run time of the baseline / run time under this policy, None without a trace
     run_cycles         of the whole run, by the middle of the assumptions, None without a trace
-    assumptions        one line for people
+    assumptions        line for people
     system_calls       by kind; none without a trace
     """
 
@@ -162,7 +162,7 @@ class Result:
         return {"all": int(matrix.sum()), "local": local, "remote": int(matrix.sum()) - local}[where]
 
     def row(self) -> dict[str, Any]:
-        """{column: value}: one flat row; shares are of walks, *_bytes in bytes, *_cycles in CPU cycles."""
+        """{column: value}: a flat row; shares are of walks, *_bytes in bytes, *_cycles in CPU cycles."""
         walks = max(int(self.classes.sum()), 1)
         by_level = self.reads.sum(axis=(1, 2, 3))
         local = np.einsum("lnnd->d", self.reads)

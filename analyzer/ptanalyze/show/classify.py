@@ -1,4 +1,4 @@
-"""Classes of leaf entries for people, and for programs."""
+"""Classes of leaf entries as a view for people, and as a record for JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..analysis.leaf_classes import Classification
 
 
 def title(weight: str, how: Mapping[str, str]) -> str:
-    """`how`: on which machine, and how threads were placed; of walks only."""
+    """`how`: machine and placement of threads; for walks only."""
     if weight == "walks":
         return f"Walks of the trace on {how['machine']}, threads {how['placement']}"
     return f"Mapped {'leaf entries, each once' if weight == 'leaf' else '4 KiB pages'}, as captured"
@@ -40,7 +40,7 @@ def as_record(classes: Classification, title: str) -> dict[str, Any]:
 
 
 def together_rows(classes: Classification) -> list[dict[str, Any]]:
-    """One row per group and socket: Local-Local beside what independent and uniform placement would give."""
+    """One row per group and socket: Local-Local, and its share under independent or uniform placement."""
     uniform = 1 / max(len(classes.nodes), 1) ** 2
     return [
         {

@@ -1,4 +1,4 @@
-"""Differences between results for people, and for programs."""
+"""Differences between results as a view for people, and as a record for JSON."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .terminal import number
 
 def view(comparison: Comparison, a: str, b: str) -> Iterator[Section]:
     if comparison.differences:
-        rows = [row(one) for one in comparison.differences]
+        rows = [row(difference) for difference in comparison.differences]
         yield Section(f"Differences (A = {a}, B = {b})", rows)
     counts = f"- equal in {comparison.alike} quantities, different in {len(comparison.differences)}"
     sides = (("A", comparison.only_a), ("B", comparison.only_b))
     yield Section(lines=[counts, *(f"- only in {side}: {'; '.join(only)}" for side, only in sides if only)])
 
 
-def row(one: Difference) -> dict[str, str]:
+def row(difference: Difference) -> dict[str, str]:
     return {
-        "policy": one.policy,
-        "quantity": one.quantity,
-        "A": shown(one.a),
-        "B": shown(one.b),
-        "B - A": shown(one.change),
-        "B / A": "-" if one.ratio is None else f"{one.ratio:.4g}",
+        "policy": difference.policy,
+        "quantity": difference.quantity,
+        "A": shown(difference.a),
+        "B": shown(difference.b),
+        "B - A": shown(difference.change),
+        "B / A": "-" if difference.ratio is None else f"{difference.ratio:.4g}",
     }
 
 
@@ -37,5 +37,5 @@ def shown(value: Any) -> str:
 
 
 def as_record(comparison: Comparison) -> dict[str, Any]:
-    rows = [{**one._asdict(), "change": one.change, "ratio": one.ratio} for one in comparison.differences]
+    rows = [{**d._asdict(), "change": d.change, "ratio": d.ratio} for d in comparison.differences]
     return {**comparison._asdict(), "differences": rows, "exact": comparison.exact}

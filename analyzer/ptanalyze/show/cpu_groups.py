@@ -9,13 +9,13 @@ from ..analysis.answer import Section
 from ..capture.live.cacheline import cpu_list
 from ..formats.latency_matrix import LatencyMatrix
 
-SMALL = 16  # CPUs; the matrix of more fits no terminal
+SMALL = 16  # CPUs; a larger matrix does not fit a terminal
 
 
 def measured(
     matrix: LatencyMatrix, result: Mapping[str, Any] | None, why_not: str | None
 ) -> Iterator[Section]:
-    """The matrix where it is small, then its groups, or why there are none."""
+    """The matrix if it is small, then its groups, or the reason for having none."""
     if len(matrix.cpus) <= SMALL:
         yield Section(rows=rows(matrix))
     yield Section(lines=[why_not or ""]) if result is None else groups(result)

@@ -1,4 +1,4 @@
-"""Fragmentation for people, and for programs."""
+"""Fragmentation as a view for people, and as a record for JSON."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..world.world import World
 
 States: TypeAlias = Mapping[str, Fragmentation]  # before, after
 
-NOTHING = "no page of 4 KiB that the host maps: nothing to measure"
+NOTHING = "no 4 KiB page that the host maps: nothing to measure"
 
 
 def view(states: States, shaped: World | None) -> Iterator[Section]:
     asides_of = [f"- {line}" for line in asides(states["before"])]
     if rows := [*rows_of(states, False), *rows_of(states, True)]:
-        yield Section("ePT cache lines for each gPT cache line; full ones have all eight pages", rows)
+        yield Section("ePT cache lines per gPT cache line; full lines have all eight pages", rows)
         histograms = [*histogram_rows(states, False), *histogram_rows(states, True)]
         yield Section("Share of gPT cache lines that have 1 to 8 ePT cache lines", histograms, asides_of)
     else:
@@ -43,7 +43,7 @@ def record(seen: Fragmentation) -> dict[str, Any]:
 
 
 def rows_of(states: States, full: bool) -> list[dict[str, Any]]:
-    """One row per group that has lines: number, mean, shares; what comes after stands beside it."""
+    """One row per group that has lines: number, mean, shares; those after reservations are beside them."""
     before, *later = (seen.summary(full) for seen in states.values())
     rows = []
     for k, row in enumerate(before):
@@ -78,7 +78,7 @@ def histogram_rows(states: States, full: bool) -> list[dict[str, Any]]:
 
 
 def asides(seen: Fragmentation) -> Iterator[str]:
-    """What has no gPT line or no ePT line, one line each."""
+    """Pages without a gPT line or ePT line, one line each."""
     for size, count in zip(("2 MiB", "1 GiB"), seen.huge.sum(axis=0).tolist(), strict=True):
         if count:
             yield f"not measured: {count:,} guest leaves of {size}"
@@ -94,7 +94,7 @@ def reservation_rows(facts: Mapping[str, Any]) -> dict[str, Any]:
         "faults without a block": facts["faults_without_a_block"],
         "pages that stay": facts["pages_kept"],
         "unused, peak": f"{mib(facts['unused_bytes_peak'])}, {100 * facts['unused_share_at_peak']:.2f} % "
-        "of what was mapped then",
+        "of the memory mapped then",
         "unused, mean": mib(facts["unused_bytes_mean"]),
         "unused, end": f"{mib(facts['unused_bytes_end'])}, {100 * facts['unused_share_end']:.2f} %",
     }

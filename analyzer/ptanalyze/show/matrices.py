@@ -9,7 +9,7 @@ from ..analysis.answer import Section
 
 
 def matrices(title: str, nodes: Sequence[int], by_state: Mapping[str, Any]) -> Iterator[Section]:
-    """A table for each state of {state: [reader's node][serving node]}; none where there is no matrix."""
+    """A table per state of {state: [reader's node][serving node]} that has a matrix."""
     for state, matrix in by_state.items():
         if matrix is not None:
             rows = [

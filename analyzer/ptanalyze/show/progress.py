@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """Yields progress(done, total, what), or None where stderr is no terminal."""
+    """Yields progress(done, total, what), or None where stderr is not a terminal."""
     out = console(stderr=True)
     if not out.is_terminal:
         yield None

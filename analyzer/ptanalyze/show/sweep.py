@@ -10,7 +10,7 @@ from ..cost.result import Result
 
 
 def rows(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequence[str]) -> list[dict[str, Cell]]:
-    """One row per point and policy: its place on each axis, then locality and price."""
+    """One row per point and policy: its place on each axis, then locality and cost."""
     return [
         {"policy": result.policy, **place(axes, {**result.params, **point}), **quantities(result.row())}
         for point, result in points

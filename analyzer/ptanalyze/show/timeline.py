@@ -1,4 +1,4 @@
-"""Locality over time for people, and for programs."""
+"""Locality over time as a view for people, and as rows for JSON."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Plots of the API's tables: one function a plot, a DataFrame in, a matplotlib Figure out; nothing is shown.
+"""Plots of the API's tables: one function per plot, from a DataFrame to a matplotlib Figure, not shown.
 
-`save(figure, "plot.svg")` writes one. A Figure draws itself in a notebook. Every title is computed from the
-table and says what is to be seen; colours are Okabe's and Ito's, and nothing is told by colour alone.
-All functions raise errors.UsageError where the table has nothing to draw.
+`save(figure, "plot.svg")` writes a file. A Figure draws itself in a notebook. Every title is computed from
+the table and states its main result; colours are Okabe's and Ito's, and nothing is shown by colour alone.
+All functions raise errors.UsageError for a table with nothing to draw.
 """
 
 from .changes import changes

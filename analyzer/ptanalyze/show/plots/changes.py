@@ -1,4 +1,4 @@
-"""What became of table pages between two captures of one series: kept, moved, created, gone."""
+"""Changes of table pages between two captures of a series: kept, moved, created, gone."""
 
 import numpy as np
 import seaborn as sns
@@ -18,16 +18,16 @@ LOOKS = {  # as in vm.diff.KINDS
 }
 NAMES = {"moved": "another frame, same node", "other node": "moved to another node"}
 SIDES = ("from_node", "to_node")
-MOST_WRITTEN = 10  # nodes up to which every number is written
+MOST_WRITTEN = 10  # largest number of nodes with every number written
 NOWHERE = "none"
 
 
 @styled
 def changes(table: DataFrame) -> Figure:
-    """A bar a tree and level: share of its table pages that stayed, moved, were created or went; below, where
-    one had changed its node, from which node to which, with "none" for pages created and gone.
+    """A bar per tree and level: share of its table pages that stayed, moved, were created or went; below, if
+    any changed node, a matrix of nodes before and after, with "none" for pages created and gone.
 
-    table    of frames.changes_frame, as `ptanalyze diff` prints it
+    table    of answers.changes_frame, as `ptanalyze diff` prints it
     columns  dimension, level, what, from_node, to_node (NaN: none or the same), table_pages
     """
     must_have(bool(len(table) and table["table_pages"].sum()), "no table page", "dump page tables")
@@ -52,20 +52,20 @@ def changes(table: DataFrame) -> Figure:
 
 
 def moved(of: DataFrame) -> DataFrame:
-    """Table pages by (node before, node after), words; empty where none changed its node."""
+    """Table pages by (node before, node after), words; empty if none changed node."""
     of = of[of["what"].isin(["other node", "created", "gone"])]
     where = {
         side: of[side].map(lambda node: NOWHERE if np.isnan(node) else node_named(int(node)))
         for side in SIDES
     }
-    found = of.assign(**where).pivot_table(
+    counts = of.assign(**where).pivot_table(
         index="from_node", columns="to_node", values="table_pages", aggfunc="sum", fill_value=0
     )
-    return found.reindex(index=sorted(found.index, key=place), columns=sorted(found.columns, key=place))
+    return counts.reindex(index=sorted(counts.index, key=place), columns=sorted(counts.columns, key=place))
 
 
 def place(name: str) -> tuple[int, int]:
-    """Nodes by number, then what has none."""
+    """Sort key: nodes by number, then names without a number."""
     number = name.rpartition(" ")[2]
     return (0, int(number)) if number.isdecimal() else (1, len(name))
 
@@ -82,7 +82,7 @@ def bars(axis: Axes, counts: DataFrame) -> None:
             )  # fmt: skip
             left = [a + b for a, b in zip(left, widths, strict=True)]
     axis.set_xlim(0, 100)
-    axis.set_xlabel("% of table pages of both captures; right: how many changed")
+    axis.set_xlabel("% of table pages of both captures; right: number changed")
     rest = total - counts["same"] if "same" in counts else total
     names = [f"{name} L{level}" for name, level in counts.index]
     name_rows(axis, names, [f"{n:,} of {of:,}" for n, of in zip(rest, total, strict=True)], lines=False)

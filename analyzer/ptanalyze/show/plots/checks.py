@@ -1,4 +1,4 @@
-"""What `ptanalyze check` found: how much of what was looked at did not pass, check by check."""
+"""Results of `ptanalyze check`: share of examined items that did not pass, check by check."""
 
 from matplotlib.figure import Figure
 from pandas import DataFrame
@@ -17,11 +17,11 @@ VERDICTS = {  # colour and marker
 
 @styled
 def checks(table: DataFrame) -> Figure:
-    """A line a check that was not all well: share of what was examined that did not pass, by verdict.
+    """A line per check that was not ok: share of examined items that did not pass, by verdict.
 
-    To the right the counts. Checks of one subject that are all well share a line.
+    To the right the counts. Checks of a subject that are all ok share a line.
 
-    table    of frames.findings_frame, as `ptanalyze check` prints it
+    table    of answers.findings_frame, as `ptanalyze check` prints it
     columns  check, verdict, examined, wrong, share
     """
     must_have(bool(len(table)), "nothing was checked", "give a capture")
@@ -45,7 +45,7 @@ def checks(table: DataFrame) -> Figure:
                 clip_on=False,
             )
     axis.set_xlim(0, 100)
-    axis.set_xlabel("% of what was examined did not pass; right: how many of how many")
+    axis.set_xlabel("% of examined items that did not pass; right: their number")
     counts = [f"{w:,} of {of:,}" for w, of in zip(rows["wrong"], rows["examined"], strict=True)]
     name_rows(axis, names, counts)
     axis.tick_params(axis="y", pad=8)
@@ -56,7 +56,7 @@ def checks(table: DataFrame) -> Figure:
 
 
 def gathered(table: DataFrame) -> DataFrame:
-    """The rows, those that are ok added up by what stands before ":" in their names."""
+    """The rows; rows that are ok are summed by the part of their names before ":"."""
     subject = table["check"].str.partition(":")[0]
     same = subject.where(table["verdict"] == "ok", table["check"])
     rows = table.groupby(same, sort=False).agg(
@@ -70,5 +70,5 @@ def gathered(table: DataFrame) -> DataFrame:
 
 def headline(table: DataFrame) -> str:
     counts = table["verdict"].value_counts()
-    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if verdict in counts)
-    return f"{len(table)} check{'s' if len(table) > 1 else ''}: {said}"
+    counted = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if verdict in counts)
+    return f"{len(table)} check{'s' if len(table) > 1 else ''}: {counted}"

@@ -1,4 +1,4 @@
-"""What counters say of a program: the coefficients of the run-time law, with their intervals."""
+"""Coefficients of the run-time law from a program's counters, with their intervals."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,9 +13,9 @@ AXES = {"share": "share, 0 to 1", "stretch": "latency / latency of local memory"
 
 @styled
 def coefficients(table: DataFrame) -> Figure:
-    """A line a coefficient: middle as a dot, what is possible as a bar. Shares above, stretches k below.
+    """A line per coefficient: middle as a dot, interval as a bar. Shares above, stretches k below.
 
-    table    of frames.coefficients_frame, as `ptanalyze calibrate` prints it
+    table    of answers.coefficients_frame, as `ptanalyze calibrate` prints it
     columns  coefficient, kind, low, middle, high
     """
     must_have(bool(len(table)), "no coefficient", "count walk cycles")
@@ -50,9 +50,9 @@ def written(row: dict[str, float]) -> str:
 def headline(table: DataFrame) -> str:
     first = table.iloc[0]
     known = int((table["low"] == table["high"]).sum())
-    said = (
+    text = (
         f"{known} of {len(table)} coefficients are known exactly"
         if known
         else "No coefficient is known exactly"
     )
-    return f"{said}; {first['coefficient'].partition(':')[0]} is {written(first)}"
+    return f"{text}; {first['coefficient'].partition(':')[0]} is {written(first)}"

@@ -1,4 +1,4 @@
-"""What differs between two results, as the ratio of each quantity."""
+"""Differences between two results, as the ratio of each quantity."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,8 +17,8 @@ MOST = 30  # quantities
 def comparison(table: DataFrame, a: str = "", b: str = "") -> Figure:
     """B / A of each quantity on a logarithmic axis, the largest changes on top, at most 30.
 
-    Words, and quantities that are 0 in one of both, have no ratio; the line below counts them.
-    table    api.compare's; a, b: names of the two, "": as its attrs say, else A and B
+    Words, and quantities that are 0 in A or B, have no ratio; the line below counts them.
+    table    api.compare's; a, b: names of the results, "": from its attrs, else A and B
     columns  policy, quantity, ratio
     """
     must_have(bool(len(table)), "nothing differs", "compare results of different policies or captures")
@@ -41,9 +41,9 @@ def comparison(table: DataFrame, a: str = "", b: str = "") -> Figure:
     )
     rest = [
         f"{len(rows) - len(shown)} smaller changes" if len(rows) > MOST else "",
-        f"{len(table) - len(rows)} that have no ratio" if len(table) > len(rows) else "",
+        f"{len(table) - len(rows)} without a ratio" if len(table) > len(rows) else "",
     ]
-    left_out = " and ".join(one for one in rest if one)
+    left_out = " and ".join(part for part in rest if part)
     context(figure, table, f"not shown: {left_out}" if left_out else "")
     return figure
 

@@ -1,4 +1,4 @@
-"""A sweep as a curve: run time over one parameter, e.g. Hydra's prefetch degree, with the others as lines."""
+"""A sweep as a curve: run time over a parameter, e.g. Hydra's prefetch degree; other policies are lines."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,10 +14,10 @@ from .style import context, legend_beside, looks, must_have, new_figure, styled,
 def curve(table: DataFrame, x: str | None = None) -> Figure:
     """Run time relative to the baseline's over the swept key `x`; policies without it are horizontal lines.
 
-    Bands are what the assumptions allow. Without a trace: cycles of walks and page-table upkeep, relative.
-    table    api.sweep's; x: one of its swept keys, default the one with the most values
+    Bands are intervals by the assumptions. Without a trace: cycles of walks and page-table upkeep, relative.
+    table    api.sweep's; x: a swept key, default the key with the most values
     columns  policy, params, baseline, walks, speedup, speedup_low, speedup_high (ratios), walk_cycles,
-             management_cycles, and those that attrs["swept"] names
+             management_cycles, and the keys in attrs["swept"]
     """
     must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")
     swept = table.attrs.get("swept", [])
@@ -55,10 +55,10 @@ def timed(data: DataFrame) -> bool:
 
 
 def labels(table: DataFrame, others: list[str]) -> Series:
-    found = table["policy"].astype(str)
+    names = table["policy"].astype(str)
     for name in others:
-        found = found + ["" if isna(value) else f" {name}={shown(value)}" for value in table[name]]
-    return found
+        names = names + ["" if isna(value) else f" {name}={shown(value)}" for value in table[name]]
+    return names
 
 
 def relative(table: DataFrame) -> dict[str, Series]:
@@ -74,7 +74,7 @@ def relative(table: DataFrame) -> dict[str, Series]:
 
 
 def positions(data: DataFrame, key: str) -> dict[str, float]:
-    """{value as text: place on the axis}; adds column x to `data`: numbers where they are, words in order."""
+    """{value as text: place on the axis}; adds column x to `data`: numbers by value, words in order."""
     values = data[key].dropna()
     numbers = to_numeric(values, errors="coerce")
     if numbers.notna().all():
@@ -115,12 +115,12 @@ def headline(data: DataFrame, key: str) -> str:
         return f"No policy has {key}"
     best, base = swept.loc[swept["y"].idxmin()], data["baseline"].iloc[0]
     what = "run time" if timed(data) else "cycles"
-    said = f"{best['label']} is fastest at {key} = {shown(best[key])}: {best['y']:.3f} of {base}'s {what}"
+    text = f"{best['label']} is fastest at {key} = {shown(best[key])}: {best['y']:.3f} of {base}'s {what}"
     rest = data[data["x"].isna() & (data["policy"] != data["baseline"])]
     if len(rest):
         other = rest.loc[rest["y"].idxmin()]
-        said += f"; {other['label']}: {other['y']:.3f}"
-    return said
+        text += f"; {other['label']}: {other['y']:.3f}"
+    return text
 
 
 def shown(value: object) -> str:

@@ -1,4 +1,4 @@
-"""How much of a guest's tables and pages its host maps: do the two dumps belong together?"""
+"""Share of a guest's tables and pages that its host maps: whether two dumps belong together."""
 
 from matplotlib.figure import Figure
 from pandas import DataFrame
@@ -15,10 +15,10 @@ LOOKS = {
 
 @styled
 def fit(table: DataFrame) -> Figure:
-    """A bar for the guest's tables and one for its pages: share of frames that the host maps, and why it does
-    not map the others; to the right how many frames there are.
+    """A bar for the guest's tables and another for its pages: share of frames that the host maps, and reasons
+    for the others; to the right the number of frames.
 
-    table    of frames.fit_frame, as `ptanalyze join` prints it
+    table    of answers.fit_frame, as `ptanalyze join` prints it
     columns  what, outcome, frames
     """
     must_have(bool(len(table) and table["frames"].sum()), "no guest frame", "dump the guest again")
@@ -43,7 +43,7 @@ def fit(table: DataFrame) -> Figure:
             )
         left = [a + b for a, b in zip(left, widths, strict=True)]
     axis.set_xlim(0, 100)
-    axis.set_xlabel("% of guest frames; right: how many there are")
+    axis.set_xlabel("% of guest frames; right: their number")
     name_rows(axis, [f"guest {what}" for what in counts.index], [f"{n:,}" for n in total])
     axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=3, borderaxespad=0)
     shares = 100 * counts["mapped by the host"] / total.where(total > 0, 1)

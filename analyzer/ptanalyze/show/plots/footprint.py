@@ -1,4 +1,4 @@
-"""What page tables take under each policy: one copy, further ones, and what is kept aside."""
+"""Memory of page tables under each policy: one copy, further copies, and tables kept aside."""
 
 from matplotlib.figure import Figure
 from pandas import DataFrame
@@ -22,7 +22,7 @@ from .style import (
 
 @styled
 def footprint(table: DataFrame) -> Figure:
-    """Stacked bars of bytes, one a policy, in the table's order.
+    """Stacked bars of bytes, one per policy, in the table's order.
 
     table    api.whatif's: pt_bytes and ept_bytes in the end, *_extra (beyond one copy), and aside_bytes
     columns  policy, params, pt_bytes, pt_bytes_extra, ept_bytes, ept_bytes_extra, aside_bytes
@@ -64,7 +64,7 @@ LOOKS = {
 
 
 def parts_of(table: DataFrame) -> DataFrame:
-    """Bytes by LOOKS' keys; what a policy saves of its one copy is not drawn."""
+    """Bytes by LOOKS' keys; savings below a single copy are not drawn."""
     columns = []
     for side in ("pt", "ept"):
         extra = table[f"{side}_bytes_extra"].clip(lower=0)
@@ -78,7 +78,7 @@ def named(kind: str, nested: bool) -> str:
 
 def headline(labels: list[str], total: list[float], unit: float, name: str) -> str:
     most = max(range(len(total)), key=total.__getitem__)
-    said = f"Page tables take {total[0] / unit:,.1f} {name} with {labels[0]}"
+    text = f"Page tables take {total[0] / unit:,.1f} {name} with {labels[0]}"
     if total[most] > total[0]:
-        said += f", at most {total[most] / unit:,.1f} {name} with {labels[most]}"
-    return said
+        text += f", at most {total[most] / unit:,.1f} {name} with {labels[most]}"
+    return text

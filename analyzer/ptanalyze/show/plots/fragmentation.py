@@ -1,4 +1,4 @@
-"""Histogram of the ePT cache lines that a gPT cache line leads to: PTEMagnet (ASPLOS '21), section 3.2."""
+"""Histogram of ePT cache lines per gPT cache line: PTEMagnet (ASPLOS '21), section 3.2."""
 
 import seaborn as sns
 from matplotlib.figure import Figure
@@ -6,7 +6,7 @@ from pandas import DataFrame
 
 from .style import BLUE, ORANGE, context, legend_beside, must_have, new_figure, styled, title
 
-LINES = {"all": "all gPT cache lines", "full": "those with all eight pages"}
+LINES = {"all": "all gPT cache lines", "full": "lines with all eight pages"}
 LOOKS = {"before": (BLUE, ""), "after": (ORANGE, "///")}
 
 
@@ -14,7 +14,7 @@ LOOKS = {"before": (BLUE, ""), "after": (ORANGE, "///")}
 def fragmentation(table: DataFrame) -> Figure:
     """Share of gPT cache lines with 1 to 8 ePT cache lines, before and after, of all and of full lines.
 
-    Groups (VMAs) are added up. The metric of PTEMagnet (ASPLOS '21), section 3.2.
+    Groups (VMAs) are summed. The metric of PTEMagnet (ASPLOS '21), section 3.2.
     table    api.fragmentation's
     columns  lines, ept_lines, count, state
     """
@@ -22,7 +22,7 @@ def fragmentation(table: DataFrame) -> Figure:
     total = counts.groupby(["lines", "state"])["count"].transform("sum")
     shares = counts.assign(percent=100 * counts["count"] / total.where(total > 0))
     shown = [lines for lines in LINES if counts.loc[counts["lines"] == lines, "count"].sum()]
-    must_have(bool(shown), "no page of 4 KiB that the host maps", "dump a VM that has some")
+    must_have(bool(shown), "no 4 KiB page that the host maps", "dump a VM that has some")
     figure = new_figure(4.6)
     axes = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
     states = [state for state in LOOKS if state in set(table["state"])]
@@ -58,5 +58,5 @@ def means(of: DataFrame, states: list[str]) -> str:
 
 
 def headline(of: DataFrame, states: list[str]) -> str:
-    said = f"Neighbouring pages lead to {mean(of, states[0]):.2f} ePT cache lines on average"
-    return said + (f", to {mean(of, states[-1]):.2f} with PTEMagnet" if len(states) > 1 else "")
+    text = f"Neighbouring pages lead to {mean(of, states[0]):.2f} ePT cache lines on average"
+    return text + (f", to {mean(of, states[-1]):.2f} with PTEMagnet" if len(states) > 1 else "")

@@ -1,4 +1,4 @@
-"""Stacked bars of Local-Local ... Remote-Remote, one a socket: vMitosis (ASPLOS '21), Figure 2."""
+"""Stacked bars of Local-Local ... Remote-Remote, one per socket: vMitosis (ASPLOS '21), Figure 2."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -8,9 +8,9 @@ from .labels import broken, by_policy, step_of, usable
 from .style import CLASSES, context, legend_beside, must_have, new_figure, styled, title
 
 MOST_PANELS, COLUMNS = 20, 4
-PANELS = 6.5  # inches of all beside each other
-MOST_WRITTEN = 18  # bars beside each other up to which shares are written into them
-LEAST_WRITTEN = 9  # per cent that a written share has at least
+PANELS = 6.5  # inches, width of all panels
+MOST_WRITTEN = 18  # largest number of bars beside each other with shares written into them
+LEAST_WRITTEN = 9  # per cent, smallest share that is written
 WEIGHTS = {"leaf": "leaf entries", "4k": "4 KiB pages", "walks": "walks"}
 
 
@@ -51,12 +51,12 @@ def locality(table: DataFrame) -> Figure:
 
 
 def panels_of(table: DataFrame) -> list[tuple[str, DataFrame]]:
-    """[(name, rows)]: by policy, or by group and weight, those with the most entries first."""
+    """[(name, rows)]: by policy, or by group and weight, the most entries first."""
     if "policy" in table:
         return [(name, of) for name, of in by_policy(table) if of["count"].sum()]
     by = list(table.groupby(["weight", "group"], sort=False))
-    by.sort(key=lambda one: -one[1]["count"].sum())
-    by.sort(key=lambda one: list(WEIGHTS).index(one[0][0]))
+    by.sort(key=lambda panel: -panel[1]["count"].sum())
+    by.sort(key=lambda panel: list(WEIGHTS).index(panel[0][0]))
     weights = {weight for (weight, _), _ in by}
     groups = {group for (_, group), _ in by}
     return [(named(weight, group, len(weights) > 1, len(groups) > 1), of) for (weight, group), of in by]
@@ -98,18 +98,18 @@ def draw(axis: Axes, table: DataFrame, name: str, columns: int) -> None:
 
 
 def headline(table: DataFrame, panels: list[tuple[str, DataFrame]]) -> str:
-    """How much is local: by weight, or under the first policy and the best."""
+    """Local shares: by weight, or under the first policy and the best."""
     what = "Local" if set(table["class"]) <= {"Local", "Remote"} else "Local-Local"
     if "policy" not in table:
-        said = [f"{local_share(of):.0f} % of {WEIGHTS[w]}" for w, of in table.groupby("weight", sort=False)]
-        return f"{what} from the sockets' view: {', '.join(said)}"
+        texts = [f"{local_share(of):.0f} % of {WEIGHTS[w]}" for w, of in table.groupby("weight", sort=False)]
+        return f"{what} from the sockets' view: {', '.join(texts)}"
     shares = {name: local_share(of) for name, of in panels}
     first, *rest = shares
-    said = [f"{shares[first]:.0f} % with {first}"]
+    texts = [f"{shares[first]:.0f} % with {first}"]
     if rest:
         best = max(usable(rest), key=lambda name: shares[name])
-        said.append(f"{shares[best]:.0f} % with {best}")
-    return f"Walks with {what} leaf entries: {', '.join(said)}"
+        texts.append(f"{shares[best]:.0f} % with {best}")
+    return f"Walks with {what} leaf entries: {', '.join(texts)}"
 
 
 def local_share(table: DataFrame) -> float:

@@ -1,4 +1,4 @@
-"""How far apart memory is on each machine: local, remote, and remote under load."""
+"""Memory latencies of each machine: local, remote, and remote under load."""
 
 from matplotlib.figure import Figure
 from pandas import DataFrame
@@ -7,7 +7,7 @@ from .labels import WIDE, broken
 from .rows import name_rows
 from .style import BLACK, GREY, VERMILION, context, must_have, new_figure, styled, title
 
-LATENCIES = {  # what it is called, colour, marker
+LATENCIES = {  # name, colour, marker
     "local_ns": ("local", BLACK, "o"),
     "remote_ns": ("remote", VERMILION, "D"),
     "contended_ns": ("remote, contended", GREY, "^"),
@@ -16,7 +16,7 @@ LATENCIES = {  # what it is called, colour, marker
 
 @styled
 def machines(table: DataFrame) -> Figure:
-    """A line a machine, its latencies of a DRAM read as markers: local, remote, remote and contended.
+    """A line per machine, its latencies of a DRAM read as markers: local, remote, remote and contended.
 
     Remote is the mean of all pairs of nodes; contended, under load of the interconnect, if the file has it.
 

@@ -1,4 +1,4 @@
-"""A map of all table pages: address against level, coloured by the NUMA node they are on."""
+"""A map of all table pages: address against level, coloured by NUMA node."""
 
 from itertools import pairwise
 
@@ -14,17 +14,17 @@ from .style import context, ink, legend_beside, must_have, new_figure, node_look
 COLUMNS, ROWS, GAP_ROWS = 1400, 30, 6  # pixels: of the map, of a level, between two
 TICKS, MOST_SEPARATORS, FAR = 4, 30, 1 << 30
 MOST_NAMED = 5
-LEAST_WRITTEN = 0.025  # of the map's width, from which on a stretch of one node says which
+LEAST_WRITTEN = 0.025  # of the map's width: smallest stretch of one node that is labelled
 MOST_LISTED, MOST_TICKS = 8, 16  # nodes in a legend; beyond, names beside a scale of colours
 
 
 @styled
 def page_table_map(table: DataFrame) -> Figure:
-    """A band a level, root on top; each table is as wide as the lowest tables below it, unmapped gaps closed.
+    """A band per level, root on top; each table is as wide as its lowest tables, unmapped gaps closed.
 
-    Where several tables share a pixel, the pixel's height is divided among their nodes; numbers repeat what
-    colours say. Tables of the tracer are left out. Grey: node unknown. Works for millions of tables: they are
-    added up to pixels first.
+    Where several tables share a pixel, the pixel's height is divided among their nodes; numbers repeat the
+    colours. Tables of the tracer are left out. Grey: node unknown. Works for millions of tables: they are
+    summed into pixels first.
     table    api.page_tables'
     columns  dimension, level, base (address), node, tracers; attrs nodes
     """
@@ -44,7 +44,7 @@ def page_table_map(table: DataFrame) -> Figure:
         patches = [Patch(color=c, label=node_named(n)) for c, n in zip(colours(nodes), nodes, strict=True)]
         legend_beside(axes[0], patches, [patch.get_label() for patch in patches])
     title(figure, headline(*sides[0], table.attrs.get("nodes", len(nodes))))
-    context(figure, table, "gaps in the address space are closed; dotted lines: over 1 GiB is left out there")
+    context(figure, table, "gaps in the address space are closed; dotted lines: gaps over 1 GiB")
     return figure
 
 
@@ -58,8 +58,8 @@ def draw(axis: Axes, name: str, of: DataFrame, nodes: list[int]) -> None:
     start, end = extents(level)
     levels = range(int(level.max()), 0, -1)
     bands = []
-    for one in levels:
-        here = level == one
+    for number in levels:
+        here = level == number
         bands += [pixels(start[here], end[here], node[here], len(nodes), int(end.max()))]
         bands += [np.full((GAP_ROWS, bands[-1].shape[1]), -1)]
     image = np.ma.masked_less(np.concatenate(bands[:-1]), 0)
@@ -78,7 +78,7 @@ def draw(axis: Axes, name: str, of: DataFrame, nodes: list[int]) -> None:
     )
     axis.grid(False)
     axis.set_yticks(
-        [ROWS / 2 + k * (ROWS + GAP_ROWS) for k in range(len(levels))], [f"L{one}" for one in levels]
+        [ROWS / 2 + k * (ROWS + GAP_ROWS) for k in range(len(levels))], [f"L{number}" for number in levels]
     )
     axis.set_ylabel(f"{name} level")
     axis.set_title(f"{name}: {len(of):,} tables; leaf tables on {shares_named(of)}", loc="left")
@@ -87,7 +87,7 @@ def draw(axis: Axes, name: str, of: DataFrame, nodes: list[int]) -> None:
 
 
 def write_nodes(axis: Axes, band: np.ndarray, nodes: list[int], y: float, slots: int) -> None:
-    """The number of its node in every stretch of one node alone that is wide enough."""
+    """Write the node's number into every stretch of a single node that is wide enough."""
     same = np.where((band == band[0]).all(axis=0), band[0], -1)
     edges = np.flatnonzero(np.diff(same, prepend=-2, append=-2))
     for first, after in pairwise(edges.tolist()):
@@ -98,24 +98,25 @@ def write_nodes(axis: Axes, band: np.ndarray, nodes: list[int], y: float, slots:
 
 
 def extents(level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(start, end) of each table in slots; a table without a table below it has one. Depth-first order."""
+    """(start, end) of each table in slots, one slot per childless table. Depth-first order."""
     childless = np.append(level[1:] >= level[:-1], True)
     slot = np.append(np.cumsum(childless) - childless, childless.sum())
     end = np.zeros(len(level), np.int64)
-    for one in np.unique(level):
-        mine, next_up = np.flatnonzero(level == one), np.append(np.flatnonzero(level >= one), len(level))
+    for number in np.unique(level):
+        mine = np.flatnonzero(level == number)
+        next_up = np.append(np.flatnonzero(level >= number), len(level))
         end[mine] = slot[next_up[np.searchsorted(next_up, mine, side="right")]]
     return slot[:-1], end
 
 
 def pixels(start: np.ndarray, end: np.ndarray, node: np.ndarray, nodes: int, slots: int) -> np.ndarray:
-    """int[ROWS, columns]: which node each pixel of a band shows, -1 where there is no table."""
+    """int[ROWS, columns]: node of each pixel of a band, -1 where there is no table."""
     edges = np.linspace(0, slots, min(slots, COLUMNS) + 1)
     at = np.column_stack([start, end]).ravel()
     share = np.zeros((nodes, len(edges) - 1))
-    for one in np.unique(node):
-        covered = np.cumsum(np.column_stack([np.zeros(len(node)), (end - start) * (node == one)]).ravel())
-        share[one] = np.diff(np.interp(edges, at, covered)) / np.diff(edges)
+    for number in np.unique(node):
+        covered = np.cumsum(np.column_stack([np.zeros(len(node)), (end - start) * (node == number)]).ravel())
+        share[number] = np.diff(np.interp(edges, at, covered)) / np.diff(edges)
     filled = np.cumsum(share, axis=0)
     height = (np.arange(ROWS)[:, None, None] + 0.5) / ROWS
     shown: np.ndarray = (height >= filled[None]).sum(axis=1)
@@ -123,15 +124,15 @@ def pixels(start: np.ndarray, end: np.ndarray, node: np.ndarray, nodes: int, slo
 
 
 def addresses(axis: Axes, base: np.ndarray, level: np.ndarray, start: np.ndarray) -> None:
-    """Ticks at addresses, and dotted lines where more than 1 GiB is left out."""
+    """Ticks at addresses, and dotted lines at gaps of more than 1 GiB."""
     childless = np.append(level[1:] >= level[:-1], True)
     first, slot = base[childless].astype(np.float64), start[childless]
     ticks = np.arange(0, len(slot), -(-len(slot) // TICKS))
     axis.set_xticks(slot[ticks], [f"{int(base[childless][tick]):#x}" for tick in ticks])
     far = slot[1:][np.diff(first) > FAR]
     if len(far) <= MOST_SEPARATORS:
-        for one in far.tolist():
-            axis.axvline(one, color="black", linestyle=":", linewidth=1)
+        for place in far.tolist():
+            axis.axvline(place, color="black", linestyle=":", linewidth=1)
 
 
 def leaf_shares(of: DataFrame) -> dict[int, float]:
@@ -142,8 +143,8 @@ def leaf_shares(of: DataFrame) -> dict[int, float]:
 
 def shares_named(of: DataFrame) -> str:
     shares = leaf_shares(of)
-    said = [f"{node_named(node)}: {100 * share:.0f} %" for node, share in list(shares.items())[:MOST_NAMED]]
-    return ", ".join([*said, "..."] if len(shares) > MOST_NAMED else said)
+    texts = [f"{node_named(node)}: {100 * share:.0f} %" for node, share in list(shares.items())[:MOST_NAMED]]
+    return ", ".join([*texts, "..."] if len(shares) > MOST_NAMED else texts)
 
 
 def headline(name: str, of: DataFrame, nodes: int) -> str:

@@ -1,4 +1,4 @@
-"""Benefit against price: estimated speed-up over what a policy takes more, and the Pareto front."""
+"""Benefit against cost: estimated speed-up over a policy's extra memory, and the Pareto front."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,9 +13,9 @@ from .style import GREY, binary_unit, context, legend_beside, looks, must_have, 
 
 @styled
 def pareto(table: DataFrame) -> Figure:
-    """A marker a policy: left is less memory, up is faster; filled ones, joined by a line, are on the front.
+    """A marker per policy: left is less memory, up is faster; filled, joined markers are the front.
 
-    On the front is what no other policy beats in both; ideal is a bound and left out. Bytes are gPT at its
+    The front is all policies that no other beats in both; ideal is a bound and left out. Bytes are gPT at its
     peak, ePT, tables kept aside and memory held unused, over the baseline's. Without a trace: cycles, as in
     `speedup`.
     table    api.whatif's or Advised.frame
@@ -52,11 +52,11 @@ def priced(table: DataFrame) -> DataFrame:
 
 
 def on_front(cost: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    """bool[n]: no other is at least as good in both and better in one."""
+    """bool[n]: no other is at least as good in both and better in either."""
     no_worse = (cost[None] <= cost[:, None]) & (gain[None] >= gain[:, None])
     better = (cost[None] < cost[:, None]) | (gain[None] > gain[:, None])
-    found: np.ndarray = np.logical_not((no_worse & better).any(axis=1))
-    return found
+    unbeaten: np.ndarray = np.logical_not((no_worse & better).any(axis=1))
+    return unbeaten
 
 
 def draw(axis: Axes, rows: DataFrame, unit: float) -> None:

@@ -1,4 +1,4 @@
-"""What each policy acts on and needs: a matrix of dots."""
+"""Targets and needs of each policy: a matrix of dots."""
 
 from matplotlib.figure import Figure
 from pandas import DataFrame
@@ -11,7 +11,7 @@ SIDES = {"acts_on": ("acts on", BLUE, "o"), "needs": ("needs", ORANGE, "s")}
 
 @styled
 def policies(table: DataFrame) -> Figure:
-    """A row a policy; dots for what it acts on, squares for what it needs beside page tables.
+    """A row per policy; dots for its targets, squares for its needs besides page tables.
 
     Policies without a dot in the same column go together (A+B).
     table    api.policies'
@@ -24,7 +24,7 @@ def policies(table: DataFrame) -> Figure:
     axis = figure.subplots()
     for x, (side, word) in enumerate(columns):
         _, colour, marker = SIDES[side]
-        has = [y for y, said in enumerate(table[side]) if word in said.split(", ")]
+        has = [y for y, listed in enumerate(table[side]) if word in listed.split(", ")]
         axis.plot([x] * len(has), has, marker, color=colour, markersize=10, label=SIDES[side][0])
     axis.set_xticks(range(len(columns)), [broken(word, 16) for _, word in columns], rotation=90)
     axis.set_xlim(-0.6, len(columns) - 0.4)
@@ -40,16 +40,16 @@ def policies(table: DataFrame) -> Figure:
 
 
 def words(table: DataFrame, side: str) -> list[str]:
-    """What any policy acts on or needs, the most frequent first."""
-    found = table[side].str.split(", ").explode()
-    return [word for word in found[found != ""].value_counts().index.tolist()]
+    """Words in a column of the table, the most frequent first."""
+    listed = table[side].str.split(", ").explode()
+    return [word for word in listed[listed != ""].value_counts().index.tolist()]
 
 
 def headline(table: DataFrame) -> str:
     needy = int((table["needs"] != "").sum())
-    said = f"{len(table)} polic{'ies' if len(table) > 1 else 'y'}"
+    text = f"{len(table)} polic{'ies' if len(table) > 1 else 'y'}"
     return (
-        f"{said}, {needy} of them need{'s' * (needy == 1)} more than page tables"
+        f"{text}, {needy} of them need{'s' * (needy == 1)} more than page tables"
         if needy
-        else f"{said}: page tables are enough"
+        else f"{text}: page tables are enough"
     )

@@ -1,4 +1,4 @@
-"""Predicted run times of placements over that with all tables local, with intervals."""
+"""Predicted run times of placements over the all-local run time, with intervals."""
 
 from matplotlib.figure import Figure
 from pandas import DataFrame
@@ -8,7 +8,7 @@ from .style import BLUE, GREY, ORANGE, context, legend_beside, must_have, new_fi
 
 @styled
 def prediction(table: DataFrame) -> Figure:
-    """One line a placement, in the table's order: dot and interval; squares repeat what was measured.
+    """One line per placement, in the table's order: dot and interval; squares are measured.
 
     table    api.predict's
     columns  placement, low, middle, high (ratios), measured
@@ -34,5 +34,7 @@ def prediction(table: DataFrame) -> Figure:
     worst = table.loc[table["middle"].idxmax()]
     times = f"{worst['middle']:.2f} ({worst['low']:.2f} to {worst['high']:.2f})"
     title(figure, f"{worst['placement']} takes {times} times as long as all tables local")
-    context(figure, table, "placement: gPT then ePT, L local, R remote, I under load, then what is repaired")
+    context(
+        figure, table, "placement: gPT then ePT, L local, R remote, I under load, then the repaired table"
+    )
     return figure

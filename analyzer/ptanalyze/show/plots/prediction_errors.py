@@ -1,4 +1,4 @@
-"""How far predicted run times are from measured ones, workloads left out one by one, beside two baselines."""
+"""Errors of predicted run times, workloads left out in turn, beside two baselines."""
 
 from matplotlib.figure import Figure
 from pandas import DataFrame
@@ -7,15 +7,15 @@ from .labels import rows_high
 from .rows import name_rows
 from .style import BLUE, ORANGE, context, must_have, new_figure, styled, title
 
-BASELINE = "baseline"  # how the names of methods begin that are no predictions
+BASELINE = "baseline"  # prefix of methods that are not predictions
 
 
 @styled
 def prediction_errors(table: DataFrame) -> Figure:
-    """A line a family of runs, method and second run: up to the largest error, median and mean as markers.
+    """A line per family of runs, method and second run: up to the largest error, median and mean as markers.
 
-    An error is |predicted / measured - 1|. To the right: how many predictions there are.
-    table    of law.leave_one_out.summary, as `ptanalyze predict --statistics` prints it
+    An error is |predicted / measured - 1|. To the right: number of predictions.
+    table    of cost.leave_one_out.summary, as `ptanalyze predict --statistics` prints it
     columns  family, method, second, points, mean, median, max (shares)
     """
     must_have(bool(len(table)), "no prediction", "name a family of reference runs")
@@ -44,6 +44,6 @@ def headline(table: DataFrame) -> str:
     of = table[(table["family"] == family) & (table["second"] == "any")]
     is_baseline = of["method"].str.startswith(BASELINE)
     means = of[~is_baseline].set_index("method")["mean"]
-    said = ", ".join(f"{100 * mean:.1f} % with {method}" for method, mean in means.items())
+    text = ", ".join(f"{100 * mean:.1f} % with {method}" for method, mean in means.items())
     best = 100 * of[is_baseline]["mean"].min()
-    return f"{family}, mean error: {said}" + ("" if best != best else f"; best baseline: {best:.1f} %")
+    return f"{family}, mean error: {text}" + ("" if best != best else f"; best baseline: {best:.1f} %")

@@ -1,4 +1,4 @@
-"""Axes of ratios: logarithmic where they span too much for a linear one, with ticks in plain numbers."""
+"""Axes of ratios: logarithmic where they span too much for a linear axis, with ticks in plain numbers."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -26,7 +26,7 @@ def logarithmic(axes: Axes, side: Literal["x", "y"], ratios: list[float]) -> Non
 
 
 def subdivisions(ratios: list[float]) -> list[float]:
-    """Where ticks are within a decade: fewer, the more decades there are."""
+    """Ticks within a decade: fewer for more decades."""
     decades = np.log10(max([*ratios, 1.0])) - np.log10(min([*ratios, 1.0]))
     if decades > 3:
         return [1.0]

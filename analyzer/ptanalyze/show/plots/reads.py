@@ -1,4 +1,4 @@
-"""Heat map of reads of page-table entries: by the reader's node and the node that serves it, per policy."""
+"""Heat map of reads of page-table entries: by reader's node and serving node, per policy."""
 
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -12,14 +12,14 @@ from .labels import broken, by_policy, step_of, usable
 from .style import BLACK, context, must_have, new_figure, styled, title
 
 COLUMNS = 4
-PANELS, HIGH = 6.5, 1.8  # inches of all beside each other, and how high one is
-MOST_SEPARATE = 16  # nodes up to which white lines are between
-MOST_WRITTEN = 6  # nodes up to which every share is written
+PANELS, HIGH = 6.5, 1.8  # inches: width of all panels, height of each
+MOST_SEPARATE = 16  # largest number of nodes with white lines between them
+MOST_WRITTEN = 6  # largest number of nodes with every share written
 
 
 @styled
 def reads(table: DataFrame, source: str = "DRAM") -> Figure:
-    """Share of all reads by [reader's node, serving node], a panel a policy; the diagonal is local.
+    """Share of all reads by [reader's node, serving node], a panel per policy; the diagonal is local.
 
     table    api.reads' or Replayed.reads; source: "DRAM", "cache" or "all"
     columns  policy, params, reader, server, from, count
@@ -81,9 +81,9 @@ def headline(panels: list[tuple[str, DataFrame]], source: str) -> str:
     what = {"all": "page-table reads", "cache": "page-table reads from caches"}
     of = what.get(source, "page-table reads from DRAM")
     first, *_ = panels
-    said = f"{100 * remote(first[1]):.0f} % of {of} are remote with {first[0]}"
+    text = f"{100 * remote(first[1]):.0f} % of {of} are remote with {first[0]}"
     shares_of = dict(panels)
     best = min(usable(shares_of), key=lambda name: remote(shares_of[name]))
     if remote(shares_of[best]) < remote(first[1]) - 0.005:
-        said += f", {100 * remote(shares_of[best]):.0f} % with {best}"
-    return said
+        text += f", {100 * remote(shares_of[best]):.0f} % with {best}"
+    return text

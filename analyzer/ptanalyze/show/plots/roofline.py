@@ -1,4 +1,4 @@
-"""How fast one walker can walk: walks per second over DRAM reads per walk, below the machine's ceilings."""
+"""Roofline of a page walker: walks per second over DRAM reads per walk, below the machine's ceilings."""
 
 from typing import Any
 
@@ -30,19 +30,19 @@ CEILINGS = {
 
 @styled
 def roofline(table: DataFrame) -> Figure:
-    """A marker a policy: DRAM reads per walk, and the walks per second of a walker that does nothing else.
+    """A marker per policy: DRAM reads per walk, and walks per second of a walker that does nothing else.
 
     After the roofline of Williams et al. (CACM 2009). A walk's reads wait for each other, so it takes
-    (reads - DRAM reads) * cached + DRAM reads * latency. The ceilings are that for the baseline's reads a
+    (reads - DRAM reads) * cached + DRAM reads * latency. The ceilings are this for the baseline's reads per
     walk, with all DRAM reads local, remote, or remote under load of the interconnect, by the machine file. A
-    policy that reads less a walk (shadow) may be above them.
+    policy with fewer reads per walk (shadow) may be above them.
     table    api.whatif's, with attrs["machine"]
     columns  policy, params, baseline, walks, dram_reads_per_walk, reads_per_walk, cycles_per_walk;
              attrs machine
     """
     machine: dict[str, Any] = table.attrs.get("machine", {})
     must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")
-    must_have(bool(machine), "the table does not know its machine", "take the one of api.whatif")
+    must_have(bool(machine), "the table has no latencies of its machine", "use a table of api.whatif")
     table = table.drop_duplicates(["policy", "params"])
     x = table["dram_reads_per_walk"].to_numpy()
     y = walks_per_second(table["cycles_per_walk"].to_numpy(), machine)
@@ -58,8 +58,8 @@ def roofline(table: DataFrame) -> Figure:
         )
     axis.set_xlim(0, most)
     axis.set_ylim(0, None)
-    axis.set_xlabel("page-table reads from DRAM, a walk")
-    axis.set_ylabel("walks per second of one walker, millions")
+    axis.set_xlabel("page-table reads from DRAM per walk")
+    axis.set_ylabel("million walks per second and walker")
     legend_beside(axis)
     title(figure, headline(base, machine))
     context(

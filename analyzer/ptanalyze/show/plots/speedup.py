@@ -1,4 +1,4 @@
-"""Estimated speed-ups of policies, with the intervals that the assumptions allow."""
+"""Estimated speed-ups of policies, with intervals by the assumptions."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,7 +12,7 @@ from .style import BLUE, GREY, context, must_have, new_figure, styled, title
 
 @styled
 def speedup(table: DataFrame) -> Figure:
-    """One line a policy, fastest on top: middle of the assumptions as a dot, their extremes as a bar.
+    """One line per policy, fastest on top: middle of the assumptions as a dot, their extremes as a bar.
 
     Without a trace there is no run time: then walk cycles of the baseline over the policy's, without bars.
     table    api.whatif's
@@ -35,7 +35,7 @@ def speedup(table: DataFrame) -> Figure:
 
 
 def ranked(table: DataFrame) -> DataFrame:
-    """label, value, and low and high where there is a run time; fastest first."""
+    """label, value, with a run time also low and high; fastest first."""
     table = table.drop_duplicates(["policy", "params"])
     rows = DataFrame({"label": policy_labels(table), "value": table["speedup"]})
     if table["speedup"].notna().any():

@@ -1,4 +1,4 @@
-"""How all plots look: one palette, sizes that survive a slide and print, a title and a line of context."""
+"""Style of all plots: a palette, sizes for slides and print, a title and a line of context."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -62,7 +62,7 @@ LOOK: dict[Any, Any] = {
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """The plot in the house's look, laid out; what pyplot is set to elsewhere stays as it is."""
+    """The plot in the package's style, laid out; pyplot's settings elsewhere stay as they are."""
 
     @wraps(draw)
     def inside(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -76,7 +76,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 class Plot(Figure):
-    """A Figure that a notebook shows, whatever backend it has."""
+    """A Figure that a notebook shows with any backend."""
 
     def _repr_png_(self) -> bytes:
         file = BytesIO()
@@ -85,7 +85,7 @@ class Plot(Figure):
 
 
 def new_figure(height: float) -> Figure:
-    """An empty Figure of the house's width and `height` inches."""
+    """An empty Figure, WIDTH by `height` inches."""
     return Plot(figsize=(WIDTH, height), dpi=120, layout="constrained")
 
 
@@ -97,14 +97,14 @@ def title(figure: Figure, text: str) -> None:
 def context(figure: Figure, table: DataFrame, *more: str) -> None:
     """A grey line below: the capture's name, the machine, the placement of threads, and `more`.
 
-    Of results without a trace the note that says what was counted instead of walks.
+    For results without a trace, their note instead of the placement.
     """
-    said, notes = table.attrs.get("provenance", {}), table.attrs.get("notes", [])
+    provenance, notes = table.attrs.get("provenance", {}), table.attrs.get("notes", [])
     untraced = [note for note in notes if note.startswith("no trace")]
-    parts = [said["capture"].rstrip("/").rpartition("/")[2]] if "capture" in said else []
-    parts += [said["machine"]] if "machine" in said else []
-    parts += untraced or ([f"threads {said['placement']}"] if "placement" in said else [])
-    text = "; ".join([*parts, *(one for one in more if one)])
+    parts = [provenance["capture"].rstrip("/").rpartition("/")[2]] if "capture" in provenance else []
+    parts += [provenance["machine"]] if "machine" in provenance else []
+    parts += untraced or ([f"threads {provenance['placement']}"] if "placement" in provenance else [])
+    text = "; ".join([*parts, *(part for part in more if part)])
     if text:
         figure.supxlabel(
             fill(text, CONTEXT_CHARACTERS, break_on_hyphens=False),
@@ -116,7 +116,7 @@ def context(figure: Figure, table: DataFrame, *more: str) -> None:
 
 
 def legend_beside(axis: Axes, handles: Any = None, labels: Any = None, heading: str | None = None) -> None:
-    """A legend to the right of the axes, where it can hide nothing; a long one is above. The figure grows."""
+    """A legend to the right of the axes, where it hides nothing; long legends are above. The figure grows."""
     if handles is None:
         handles, labels = axis.get_legend_handles_labels()
     beside = len(handles) <= MOST_BESIDE
@@ -140,18 +140,18 @@ def must_have(there: bool, what: str, way_out: str) -> None:
 
 
 def node_looks(nodes: Iterable[int]) -> dict[int, tuple[str, str]]:
-    """{node: (colour, hatching)}, both where there are more than four; unknown (-1) is grey.
+    """{node: (colour, hatching)}, hatched only if there are more than four; unknown (-1) is grey.
 
-    Beyond the eight colours that stay apart: one colour scale, dark to light, that is even in grey, too.
+    Beyond eight distinct colours: a colour scale, dark to light, that is even in grey, too.
     """
     known = list(nodes)
     many = max(known, default=0) + 1
     scale = matplotlib.colormaps["cividis"].resampled(max(many, 2))
-    found = {}
+    by_node = {}
     for node in known:
         colour = NODES[node % len(NODES)] if many <= len(NODES) else to_hex(scale(node))
-        found[node] = (GREY, "...") if node < 0 else (colour, HATCHES[node // 4 % len(HATCHES)])
-    return found
+        by_node[node] = (GREY, "...") if node < 0 else (colour, HATCHES[node // 4 % len(HATCHES)])
+    return by_node
 
 
 def node_named(node: int) -> str:
@@ -165,12 +165,12 @@ def ink(colour: str) -> str:
 
 
 def looks(count: int) -> Iterator[tuple[str, str]]:
-    """(colour, marker) for each of `count` series; no two are alike up to 105."""
+    """(colour, marker) of each of `count` series; distinct up to 105."""
     return islice(zip(cycle(SERIES), cycle(MARKERS), strict=False), count)
 
 
 def binary_unit(most: float) -> tuple[float, str]:
-    """(bytes, name) of the unit that shows `most` bytes in few digits."""
+    """(bytes, name) of a binary unit that shows `most` bytes in few digits."""
     for power, name in ((3, "GiB"), (2, "MiB")):
         if most >= 2 * 1024**power:
             return float(1024**power), name

@@ -1,4 +1,4 @@
-"""How many table pages there are at each level, and on which NUMA node."""
+"""Number of table pages at each level, by NUMA node."""
 
 from matplotlib.figure import Figure
 from pandas import DataFrame
@@ -7,12 +7,12 @@ from .rows import name_rows
 from .style import context, must_have, new_figure, node_looks, node_named, styled, title
 
 COLUMNS = 6  # of the legend
-LEAST_WRITTEN = 6  # per cent from which on a share is written into its bar
+LEAST_WRITTEN = 6  # per cent, smallest share written into its bar
 
 
 @styled
 def table_pages(table: DataFrame) -> Figure:
-    """A bar a tree and level, root on top: share of its table pages on each node; their number to the right.
+    """A bar per tree and level, root on top: share of table pages on each node; their number to the right.
 
     Tables of the tracer are left out.
     table    api.page_tables'
@@ -58,10 +58,10 @@ def table_pages(table: DataFrame) -> Figure:
 
 
 def headline(counts: DataFrame) -> str:
-    """Of each tree how many pages, and where most are."""
-    said = []
+    """Number of pages of each tree, and the node with the most."""
+    texts = []
     for name, of in counts.iterrows():
         most = int(of.idxmax())
         what = "page table" if name == "PT" else name
-        said.append(f"{what}: {of.sum():,} pages, {100 * of[most] / of.sum():.0f} % on {node_named(most)}")
-    return "; ".join(said)
+        texts.append(f"{what}: {of.sum():,} pages, {100 * of[most] / of.sum():.0f} % on {node_named(most)}")
+    return "; ".join(texts)

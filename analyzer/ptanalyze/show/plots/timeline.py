@@ -1,4 +1,4 @@
-"""Locality over time, a line a policy, over the walks in each window."""
+"""Locality over time, a line per policy, over the walks in each window."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,7 +11,7 @@ from .style import DASHES, GREY, context, legend_beside, looks, must_have, new_f
 
 @styled
 def timeline(table: DataFrame) -> Figure:
-    """Share of walks whose leaf entries are all local in each window; below, how many walks there were.
+    """Share of walks whose leaf entries are all local in each window; below, number of walks.
 
     A window without walks leaves a gap. After vMitosis (ASPLOS '21), Figure 6.
     table    api.timeline's or Replayed.timeline
@@ -49,8 +49,8 @@ def nested(table: DataFrame) -> bool:
 
 def edges(of: DataFrame) -> np.ndarray:
     """Limits of the windows, ms."""
-    found: np.ndarray = np.concatenate([[0.0], of["time_ns"].to_numpy() / 1e6])
-    return found
+    limits: np.ndarray = np.concatenate([[0.0], of["time_ns"].to_numpy() / 1e6])
+    return limits
 
 
 def draw(
@@ -68,19 +68,19 @@ def draw(
         label=name,
     )
     if dashes[0] is not None:
-        line.set_dashes([one for one in dashes if one is not None])
+        line.set_dashes([dash for dash in dashes if dash is not None])
 
 
 def headline(lines: list[tuple[str, DataFrame]], what: str) -> str:
-    """Of the first policy: how much of all walks, and of single windows; of the most local one how much."""
+    """Local share of walks under the first policy, with its range, and under the most local policy."""
     name, of = lines[0]
     low, high = 100 * of["leaf_LL_share"].min(), 100 * of["leaf_LL_share"].max()
-    said = f"{name}: {mean(of):.0f} % of walks are {what} ({low:.0f} to {high:.0f} % in single windows)"
+    text = f"{name}: {mean(of):.0f} % of walks are {what} ({low:.0f} to {high:.0f} % in single windows)"
     if len(lines) > 1:
-        means = {label: mean(one) for label, one in lines[1:]}
+        means = {label: mean(rows) for label, rows in lines[1:]}
         best = max(usable(means), key=lambda label: means[label])
-        said += f"; {best}: {means[best]:.0f} %"
-    return said
+        text += f"; {best}: {means[best]:.0f} %"
+    return text
 
 
 def mean(of: DataFrame) -> float:

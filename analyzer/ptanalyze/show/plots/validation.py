@@ -1,4 +1,4 @@
-"""What papers measured beside what this package says: ours over theirs, row by row or paper by paper."""
+"""Our results over published figures, row by row or paper by paper."""
 
 from textwrap import fill
 
@@ -30,10 +30,10 @@ KINDS = {  # validate.row.KINDS: colour, marker, whether it is evidence
     "not reproducible": (VERMILION, "X", False),
 }
 BANDS = ((0.25, "#eeeeee", "within 25 %"), (0.05, "#cccccc", "within 5 %"))
-NAME = 48  # characters of a line of a row's name
-MOST_NAMED = 40  # rows that get a line each
-WIDTH = 0.03  # of ln(ratio): as close as markers may stand
-LEAST, MOST = 0.25, 4.0  # ratios beyond stand at the edge
+NAME = 48  # characters per line of a row's name
+MOST_NAMED = 40  # largest number of rows with a line each
+WIDTH = 0.03  # of ln(ratio): smallest distance of markers
+LEAST, MOST = 0.25, 4.0  # ratios beyond are drawn at the edge
 TICKS = (0.25, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3, 4)
 
 
@@ -41,14 +41,14 @@ TICKS = (0.25, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3, 4)
 def validation(table: DataFrame) -> Figure:
     """Ours / published on a logarithmic axis, with bands of 5 and 25 %; bars are our intervals.
 
-    Up to 40 rows have a line each; more are gathered by paper and kind of row, side by side where they are
-    alike. Filled markers are evidence (replayed, modelled), open ones are not. Rows without a ratio (bounds,
-    published zeros, no number of ours) are counted below; what is beyond a factor of 4 stands at the edge.
-    table    of frames.published_frame, as `ptanalyze validate` prints it
+    Up to 40 rows have a line each; more are grouped by paper and kind of row, similar ratios side by side.
+    Filled markers are evidence (replayed, modelled), open markers are not. Rows without a ratio (bounds,
+    published zeros, no number of ours) are counted below; ratios beyond a factor of 4 are at the edge.
+    table    of answers.published_frame, as `ptanalyze validate` prints it
     columns  paper, where, quantity, published, bound, low, ours, high, error (share), holds, kind
     """
     rows = ratios(table)
-    must_have(bool(len(rows)), "no row has a ratio", "see the table for bounds and why others have none")
+    must_have(bool(len(rows)), "no row has a ratio", "see the table for bounds, and reasons of the others")
     named = len(rows) <= MOST_NAMED
     names, at, rows = listed(rows) if named else gathered(rows)
     figure = new_figure(2.4 + (0.19 if named else 0.34) * (at[-1] + 1))
@@ -65,7 +65,7 @@ def validation(table: DataFrame) -> Figure:
 
 
 def ratios(table: DataFrame) -> DataFrame:
-    """Rows that have one: ratio, and low and high of ours over published; those of a paper together."""
+    """Rows with a ratio, and low and high of ours over published; rows of a paper are together."""
     there = (table["bound"] == "") & table["ours"].notna() & (table["published"] > 0) & (table["ours"] > 0)
     rows = table[there]
     over = {name: rows[column] / rows["published"] for name, column in COLUMNS.items()}
@@ -78,13 +78,13 @@ COLUMNS = {"ratio": "ours", "least": "low", "most": "high"}
 
 
 def listed(rows: DataFrame) -> tuple[list[str], list[float], DataFrame]:
-    """([what each row is called], [where, in lines of text], the rows with y)."""
+    """([name of each row], [its place, in lines of text], the rows with y)."""
     several = rows["paper"].nunique() > 1
-    said = [
+    texts = [
         f"{paper + ', ' if several else ''}{where}: {quantity}".replace(" %", "\N{NO-BREAK SPACE}%")
         for paper, where, quantity in zip(rows["paper"], rows["where"], rows["quantity"], strict=True)
     ]
-    names = [fill(one, NAME, break_on_hyphens=False) for one in said]
+    names = [fill(text, NAME, break_on_hyphens=False) for text in texts]
     high = np.array([1.5 + name.count("\n") for name in names])
     at = (np.cumsum(high) - high / 2).tolist()
     return names, at, rows.assign(y=at)
@@ -96,13 +96,13 @@ def gathered(rows: DataFrame) -> tuple[list[str], list[float], DataFrame]:
     papers = list(dict.fromkeys(rows["paper"]))
     lines = sorted(
         set(zip(rows["paper"], rows["kind"], strict=True)),
-        key=lambda one: (papers.index(one[0]), kinds.index(one[1])),
+        key=lambda pair: (papers.index(pair[0]), kinds.index(pair[1])),
     )
     place = np.round(np.log(rows["ratio"].clip(LEAST, MOST)) / WIDTH)
     beside = rows.groupby(["paper", "kind", place]).cumcount()
     size = rows.groupby(["paper", "kind", place])["ratio"].transform("size")
     side = (beside - (size - 1) / 2) * np.minimum(0.12, 0.7 / size)
-    at = [lines.index(one) for one in zip(rows["paper"], rows["kind"], strict=True)]
+    at = [lines.index(pair) for pair in zip(rows["paper"], rows["kind"], strict=True)]
     counts = rows.groupby(["paper", "kind"]).size()
     names = [f"{paper}: {kind} ({counts[paper, kind]})" for paper, kind in lines]
     return names, [float(k) for k in range(len(names))], rows.assign(y=at + side)
@@ -136,15 +136,15 @@ def left_out(table: DataFrame, rows: DataFrame) -> str:
     kept = f"{int((bounds == True).sum())} of {len(bounds)} published bounds hold" if len(bounds) else ""  # noqa: E712
     rest = len(table) - len(rows) - len(bounds)
     edge = int((~rows["ratio"].between(LEAST, MOST)).sum())
-    said = (kept, f"{rest} without a ratio" if rest else "", f"{edge} beyond the edge" if edge else "")
-    return "; ".join(one for one in said if one)
+    texts = (kept, f"{rest} without a ratio" if rest else "", f"{edge} beyond the edge" if edge else "")
+    return "; ".join(text for text in texts if text)
 
 
 def headline(table: DataFrame) -> str:
-    """How close the rows that are evidence come, as validate.tally counts them."""
+    """Errors of the rows that are evidence, as validate.tally counts them."""
     evidence = table[table["kind"].map(lambda kind: KINDS[kind][2]) & (table["bound"] == "")]
     if not len(evidence):
         return f"{len(table)} rows, none of them evidence"
     errors = evidence["error"].abs()
-    said = f"{len(evidence)} replayed and modelled rows: median error {100 * errors.median():.1f} %"
-    return f"{said}, {100 * (errors <= 0.25).mean():.0f} % of them within 25 %"
+    text = f"{len(evidence)} replayed and modelled rows: median error {100 * errors.median():.1f} %"
+    return f"{text}, {100 * (errors <= 0.25).mean():.0f} % of them within 25 %"

@@ -1,4 +1,4 @@
-"""One translation as the walker makes it, a cell a read; in two dimensions as in vMitosis, Figure 1."""
+"""A translation as the walker makes it, a cell per read; in two dimensions as in vMitosis, Figure 1."""
 
 from collections import Counter
 
@@ -27,9 +27,9 @@ CELL = 0.45  # inches, height
 
 @styled
 def walk(table: DataFrame) -> Figure:
-    """A cell a read, numbered in the hardware's order and coloured by the node of the table that is read.
+    """A cell per read, numbered in the hardware's order and coloured by the node of the table that is read.
 
-    Beside it: how many of the reads are local and how many remote for a CPU on each node.
+    Beside it: numbers of local and remote reads for a CPU on each node.
 
     Native: one row. In two dimensions (vMitosis, Figure 1) a column is one address that the host translates:
     the frames of the gPT from its root on, then the page; rows are the ePT's levels, the lowest is the gPT.
@@ -57,20 +57,20 @@ def walk(table: DataFrame) -> Figure:
 
 
 def placed(table: DataFrame) -> list[tuple[int, tuple[str, int]]]:
-    """(column, (dimension, level)) of each read; all of the gPT are of level 0, one row."""
+    """(column, (dimension, level)) of each read; the gPT's levels are 0, so that they share a row."""
     native = set(table["dimension"]) == {"PT"}
-    found, column = [], 0
+    cells, column = [], 0
     for dimension, level in zip(table["dimension"], table["level"], strict=True):
         if dimension == "ePT":
-            found.append((column, ("ePT", int(level))))
+            cells.append((column, ("ePT", int(level))))
         else:
-            found.append((column, ("PT" if native else "gPT", 0)))
+            cells.append((column, ("PT" if native else "gPT", 0)))
             column += 1
-    return found
+    return cells
 
 
 def heads(table: DataFrame) -> list[str]:
-    """What each column is: the gPT's or page table's level, then the page where the host translates it."""
+    """Name of each column: the gPT's or page table's level, then the page if the host translates it."""
     guest = [f"L{level}" for level in table.loc[table["dimension"] != "ePT", "level"]]
     last = table.iloc[-1]
     if last["dimension"] != "ePT":
@@ -123,7 +123,7 @@ def draw(
         [k + 0.5 for k in range(len(rows))],
         [f"ePT L{level}" if name == "ePT" else name for name, level in rows],
     )
-    axis.set_xlabel("what the host translates: gPT tables, page" if nested else "level")
+    axis.set_xlabel("translated by the host: gPT tables, page" if nested else "level")
     axis.tick_params(length=0)
     axis.grid(False)
 
@@ -131,7 +131,7 @@ def draw(
 def ordered(
     cells: list[tuple[int, tuple[str, int]]], middles: list[tuple[float, float]]
 ) -> list[list[tuple[float, float]]]:
-    """Places of the cells to be joined: a column's from above, or the one row's."""
+    """Places of the cells to be joined: a column's from above, or the single row's."""
     if len({row for _, row in cells}) == 1:
         return [middles]
     return [
@@ -141,7 +141,7 @@ def ordered(
 
 
 def draw_sums(axis: Axes, table: DataFrame, nodes: list[int]) -> None:
-    """Reads by what they are to a CPU on each node."""
+    """Local and remote reads for a CPU on each node."""
     reads = Counter(table["node"].tolist())
     parts = {
         "local": [reads[node] for node in nodes],
@@ -176,5 +176,5 @@ def headline(table: DataFrame, nodes: list[int]) -> str:
     local = Counter(table["node"].tolist())
     remote = {node: len(table) - local[-1] - local[node] for node in nodes}
     least, most = min(remote, key=remote.__getitem__), max(remote, key=remote.__getitem__)
-    said = f"{reads} for {address}: {remote[least]} remote for a CPU on {node_named(least)}"
-    return said if remote[least] == remote[most] else f"{said}, {remote[most]} on {node_named(most)}"
+    text = f"{reads} for {address}: {remote[least]} remote for a CPU on {node_named(least)}"
+    return text if remote[least] == remote[most] else f"{text}, {remote[most]} on {node_named(most)}"

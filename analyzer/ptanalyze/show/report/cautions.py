@@ -1,4 +1,4 @@
-"""How sure a study is, in plain words: what failed, what is missing, what is small, what is assumed."""
+"""Cautions about a study, in plain words: failed checks, missing data, small samples, assumptions."""
 
 from math import sqrt
 from typing import Any, NamedTuple
@@ -21,26 +21,26 @@ class Caution(NamedTuple):
 
 
 def cautions(study: Study) -> list[Caution]:
-    """All there is to say, the gravest first."""
-    found = [*checks(study), *recording(study), *sample(study), *estimate(study), *assumed(study)]
-    return sorted(found, key=lambda one: ("stop", "careful", "note").index(one.weight))
+    """All cautions, the gravest first."""
+    every = [*checks(study), *recording(study), *sample(study), *estimate(study), *assumed(study)]
+    return sorted(every, key=lambda caution: ("stop", "careful", "note").index(caution.weight))
 
 
 def checks(study: Study) -> list[Caution]:
-    found = []
+    lines = []
     for verdict, weight, word in ((FAILED, "stop", "failed"), (PARTIAL, "careful", "found data missing")):
         some = study.with_verdict(verdict)
         if some:
             count = f"{len(some)} check{'s' * (len(some) > 1)} of the capture {word}"
-            found.append(Caution(weight, count, f"{count}: {'; '.join(map(said, some))}."))
-    found += [Caution("note", "", f"{said(one)}.") for one in study.with_verdict(NOTE)]
+            lines.append(Caution(weight, count, f"{count}: {'; '.join(map(said, some))}."))
+    lines += [Caution("note", "", f"{said(finding)}.") for finding in study.with_verdict(NOTE)]
     if study.sound:
-        found.append(
+        lines.append(
             Caution(
                 "note", "", f"All {len(study.findings)} checks of the capture's files found nothing wrong."
             )
         )
-    return found
+    return lines
 
 
 def said(finding: Finding) -> str:
@@ -49,7 +49,7 @@ def said(finding: Finding) -> str:
 
 
 def recording(study: Study) -> list[Caution]:
-    """What the way of recording leaves out."""
+    """Data that the way of recording leaves out."""
     trace = study.facts.get("trace")
     if trace is None:
         return [
@@ -57,34 +57,34 @@ def recording(study: Study) -> list[Caution]:
                 "careful",
                 "there is no trace, so every mapped page counts alike",
                 "The capture holds no trace: every mapped page counts once for each node, and there is no "
-                "run time to estimate. Policies that depend on who touches what first are left out.",
+                "run time to estimate. Policies that depend on the order of accesses are left out.",
             )
         ]
-    found = []
+    lines = []
     if study.tables is None:
-        found.append(
+        lines.append(
             Caution(
                 "careful",
                 "the page tables are assumed",
-                "The capture holds no page tables: what the trace touches is taken as mapped in 4 KiB pages, "
-                "by tables that are made at first touch.",
+                "The capture holds no page tables: the memory that the trace touches is taken as mapped in "
+                "4 KiB pages, by tables that are made at first touch.",
             )
         )
     if trace.get("sampled") is True:
-        found.append(
+        lines.append(
             Caution(
                 "careful",
                 "the trace holds samples of the accesses",
-                "The trace holds samples, not all accesses. What a TLB would have kept between two samples "
-                "is not known, so shares of walks are worth more than their number.",
+                "The trace holds samples, not all accesses. The contents of a TLB between two samples are "
+                "not known, so shares of walks are worth more than their number.",
             )
         )
     lost, dropped = (int(trace.get(key, 0)) for key in ("lost bytes", "dropped touches"))
     if lost or dropped:
         text = f"The trace is not whole: {lost:,} bytes of it were lost, {dropped:,} touches dropped."
-        found.append(Caution("careful", "parts of the trace were lost", text))
+        lines.append(Caution("careful", "parts of the trace were lost", text))
     if "qemu" in str(trace.get("tracer", "")):
-        found.append(
+        lines.append(
             Caution(
                 "note",
                 "",
@@ -92,7 +92,7 @@ def recording(study: Study) -> list[Caution]:
                 "how its threads took turns is that of the emulator.",
             )
         )
-    return found
+    return lines
 
 
 def sample(study: Study) -> list[Caution]:
@@ -112,40 +112,40 @@ def sample(study: Study) -> list[Caution]:
 
 
 def estimate(study: Study) -> list[Caution]:
-    """How wide the speed-ups are, and who else is in the interval."""
+    """Widths of the speed-ups' intervals, and rivals within them."""
     if not study.timed or study.best is study.base:
         return []
-    best, found = study.best, []
+    best, lines = study.best, []
     low, high = best["speedup_low"], best["speedup_high"]
     if low < NO_GAIN:
         text = f"The interval of {best['label']} ({low:.2f} to {high:.2f}) includes no gain at all."
-        found.append(Caution("careful", "the interval includes no gain at all", text))
+        lines.append(Caution("careful", "the interval includes no gain at all", text))
     elif high - low > WIDE * best["speedup"]:
         why = (
-            "counters of one run leave open how much of a walk the processor hides. A second run with remote "
-            "page tables narrows it: ptanalyze calibrate --remote."
+            "counters of one run do not show how much of a walk the processor hides. A second run with "
+            "remote page tables narrows it: ptanalyze calibrate --remote."
             if study.calibrated
-            else "a trace tells neither how much of a walk the processor hides nor how long the program "
+            else "a trace shows neither how much of a walk the processor hides nor how long the program "
             "computes between walks. Counters of one run narrow it: ptanalyze calibrate."
         )
         text = f"The speed-up of {best['label']} is only known to be between {low:.2f} and {high:.2f}: {why}"
-        found.append(Caution("careful", f"the interval is wide ({low:.2f} to {high:.2f})", text))
+        lines.append(Caution("careful", f"the interval is wide ({low:.2f} to {high:.2f})", text))
     rivals = [row["label"] for row in study.rows if row is not best and rival(row, best, study.calibrated)]
     if rivals:
         text = (
             f"Whether {best['label']} or {listed(rivals)} is faster depends on the assumptions: none has "
             "both fewer walk cycles and less upkeep than the other."
         )
-        return [*found, Caution("note", f"{listed(rivals, 2)} may be as good", text)]
+        return [*lines, Caution("note", f"{listed(rivals, 2)} may be as good", text)]
     text = f"Whichever assumptions hold, no other policy within the budget is faster than {best['label']}."
-    return [*found, Caution("note", "nothing else is faster under any of the assumptions", text)]
+    return [*lines, Caution("note", "nothing else is faster under any of the assumptions", text)]
 
 
 def rival(row: dict[str, Any], best: dict[str, Any], calibrated: bool) -> bool:
     """Whether a policy within the budget may be faster than the best under some of the assumptions.
 
     Run time is a sum of walk cycles and upkeep (of a calibrated run: walk cycles of each dimension have a
-    weight of their own), and what the assumptions leave open is the same for both: more of each is slower.
+    weight of their own) with the same unknown weights for both policies: more of each is slower.
     """
     walks = ("guest_walk_cycles", "host_walk_cycles") if calibrated else ("walk_cycles",)
     more = all(row[key] >= best[key] for key in (*walks, "management_cycles"))
@@ -181,23 +181,23 @@ def listed(words: list[str], most: int = 4) -> str:
 
 def second_sentence(study: Study) -> str:
     """The gravest cautions as one sentence, for below the advice."""
-    short = [one.short for one in cautions(study) if one.short][:3]
+    short = [caution.short for caution in cautions(study) if caution.short][:3]
     if not short:
         return "How sure: nothing in the capture or in the estimate stands against it."
     return f"How sure: {'; '.join(short)}."
 
 
 def placement_alone(study: Study) -> str:
-    """A sentence on the best policy that only places tables, where the advised one does more; else ""."""
+    """A sentence on the best policy that only places tables, where the advised policy does more; else ""."""
     if not reshapes(study.best):
         return ""
-    found = next((row for row in study.rows if not (row["over"] or reshapes(row))), study.base)
-    if found is study.base or study.ratio(found) < NO_GAIN:
+    best = next((best for best in study.rows if not (best["over"] or reshapes(best))), study.base)
+    if best is study.base or study.ratio(best) < NO_GAIN:
         return f"Placement alone, with pages and paging as they are, gains nothing over {study.baseline}."
-    said = f"{study.ratio(found):.2f}" + (
-        f" ({found['speedup_low']:.2f} to {found['speedup_high']:.2f})" if study.timed else " in walk cycles"
+    speedup = f"{study.ratio(best):.2f}" + (
+        f" ({best['speedup_low']:.2f} to {best['speedup_high']:.2f})" if study.timed else " in walk cycles"
     )
-    return f"The best that placement alone does, with pages and paging as they are: {found['label']}, {said}."
+    return f"Best by placement alone, with pages and paging as they are: {best['label']}, {speedup}."
 
 
 def reshapes(row: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""What each policy would change and what it costs: one table of all, and pictures."""
+"""Effects and costs of each policy: a table of all, and pictures."""
 
 from collections.abc import Iterator
 
@@ -17,16 +17,16 @@ MOVES = ("tables_moved", "ept_tables_moved")
 
 def lead(study: Study) -> str:
     over = [row["label"] for row in study.rows if row["over"]]
-    said = f" Over the budget, and so no advice: {', '.join(over)}." if over else ""
+    rest = f" Over the budget, and so no advice: {', '.join(over)}." if over else ""
     alike = (
-        "; a change of page sizes also changes how many walks there are"
+        "; a change of page sizes also changes the number of walks"
         if several_walks(study)
         else ", the walks are the same"
     )
     return (
-        f"What differs between policies is where tables are and what keeping them there costs{alike}. "
-        f"Speed-ups are over {study.baseline}; memory is what a policy takes more at its peak; upkeep is its "
-        f"extra work as a share of the run.{said}"
+        f"Policies differ in where tables are and in the cost of keeping them there{alike}. "
+        f"Speed-ups are over {study.baseline}; memory is a policy's extra memory at its peak; upkeep is its "
+        f"extra work as a share of the run.{rest}"
     )
 
 
@@ -35,7 +35,7 @@ def several_walks(study: Study) -> bool:
 
 
 def everything(study: Study) -> Grid:
-    """The full table: a row a policy, in the order of the advice."""
+    """The full table: a row per policy, in the order of the advice."""
     rows = [
         {
             **row,
@@ -81,7 +81,7 @@ def everything(study: Study) -> Grid:
 
 
 def wanted(key: str, rows: list[dict[str, object]]) -> bool:
-    """Whether a column says anything: counts that are 0 everywhere do not, nor a budget that nobody set."""
+    """Whether a column is informative: not if counts are 0 everywhere, nor without a budget."""
     if key in ("copies", "moved", "ipis", "writes"):
         return any(row[key] for row in rows)
     return key != "budget" or any(row["over"] for row in rows)
@@ -122,8 +122,8 @@ def pareto(study: Study) -> Picture:
     rows = priced(study.ranked)
     front = rows[rows["front"]].sort_values("bytes")["label"].tolist()
     how = (
-        "Up is faster, left takes less memory. Filled markers, joined by the line, are those that no other "
-        "policy beats in both."
+        "Up is faster, left takes less memory. Filled markers, joined by the line, are policies that no "
+        "other policy beats in both."
     )
     here = (
         f"{front[0]} is best in both: nothing is faster, nothing takes less."
@@ -145,7 +145,7 @@ def footprint(study: Study) -> Picture:
         )
     else:
         here += "No policy takes more."
-    how = "Bytes of table pages in the end, one bar a policy; hatched parts are copies."
+    how = "Bytes of table pages in the end, one bar per policy; hatched parts are copies."
     columns = {
         "label": Column("Policy", "", word),
         "pt_bytes": Column("gPT" if study.nested else "Tables", "MiB", mebibytes),
@@ -163,7 +163,7 @@ def footprint(study: Study) -> Picture:
 
 def locality(study: Study) -> Picture:
     how = (
-        f"As in the first figure, but one panel a policy: the more green, the more walks end in entries on "
+        f"As in the first figure, but one panel per policy: the more green, the more walks end in entries on "
         f"the walker's own socket ({study.local})."
     )
     here = f"{study.baseline}: {100 * study.base['leaf_LL_share']:.0f} % {study.local}"
@@ -180,7 +180,7 @@ def locality(study: Study) -> Picture:
 
 
 def slowdowns(study: Study) -> Grid | None:
-    """A row a policy, a column a system call: how many times as long a call takes."""
+    """A row per policy, a column per system call: time of a call over its time under the baseline."""
     if not len(study.calls):
         return None
     kinds = list(dict.fromkeys(study.calls["call"]))
@@ -207,14 +207,14 @@ def calls_lead(study: Study) -> str:
 
 def refusals(study: Study) -> dict[str, str]:
     """{why: names of the policies}."""
-    found: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     for policy, why in study.refused.items():
-        found.setdefault(why, []).append(policy)
-    return {why: ", ".join(names) for why, names in found.items()}
+        by_reason.setdefault(why, []).append(policy)
+    return {why: ", ".join(names) for why, names in by_reason.items()}
 
 
 def calls(study: Study) -> Grid | None:
-    """All of it: what calls of each kind did, a row a policy and kind."""
+    """Effects of system calls of each kind, a row per policy and kind."""
     if not len(study.calls):
         return None
     columns = {
@@ -236,7 +236,7 @@ def calls(study: Study) -> Grid | None:
 
 
 def parameters(study: Study) -> Grid | None:
-    """What policies were set to, where they can be set at all."""
+    """Settings of the policies that have any."""
     rows = [row for row in study.rows if row["params"]]
     columns = {"label": Column("Policy", "", word), "params": Column("Parameters", "", word)}
-    return grid("parameters", "What each policy was set to", columns, rows) if rows else None
+    return grid("parameters", "Settings of each policy", columns, rows) if rows else None

@@ -17,12 +17,12 @@ def lead(studies: Sequence[Study]) -> str:
     if len(set(advised.values())) == 1:
         all_of = "both" if len(studies) == 2 else f"all {len(studies)}"
         return f"The advice is the same for {all_of} captures: {next(iter(advised.values()))}."
-    said = "; ".join(f"{name}: {label}" for name, label in advised.items())
-    return f"The advice differs. {said}."
+    advice = "; ".join(f"{name}: {label}" for name, label in advised.items())
+    return f"The advice differs. {advice}."
 
 
 def side_by_side(studies: Sequence[Study]) -> Grid:
-    """A row a capture: what it is, where its walks go, what is advised."""
+    """A row per capture: facts, locality of its walks, advice."""
     columns = {
         "name": Column("Capture", "", word),
         "nodes": Column("Replayed on", "", word),
@@ -57,22 +57,22 @@ def side_by_side(studies: Sequence[Study]) -> Grid:
 
 
 def by_policy(studies: Sequence[Study]) -> Grid:
-    """A row a policy, a column a capture: the speed-up over that capture's baseline."""
+    """A row per policy, a column per capture: the speed-up over that capture's baseline."""
     columns = {"label": Column("Policy", "", word)}
     columns |= {
         str(k): Column(study.name, f"over {study.baseline}", ratio) for k, study in enumerate(studies)
     }
-    found: dict[str, dict[str, Any]] = {}
+    by_label: dict[str, dict[str, Any]] = {}
     for k, study in enumerate(studies):
         for row in study.rows:
-            found.setdefault(row["label"], {"label": row["label"]})[str(k)] = study.ratio(row)
-    rows = sorted(found.values(), key=lambda row: -row.get("0", 0))
+            by_label.setdefault(row["label"], {"label": row["label"]})[str(k)] = study.ratio(row)
+    rows = sorted(by_label.values(), key=lambda row: -row.get("0", 0))
     caption = "Estimated speed-up of each policy, by capture; a dash: the capture does not allow it"
     return grid("speed-ups", caption, columns, rows, interactive=True)
 
 
 def pictures(studies: Sequence[Study]) -> Iterator[Picture]:
-    """One of native captures and one of VMs, whose classes differ, where there are several of a kind."""
+    """A picture of native captures and another of VMs, as their classes differ, for several of a kind."""
     for nested in (False, True):
         alike = [study for study in studies if study.nested is nested and study.leaves["count"].sum()]
         if len(alike) > 1:
@@ -81,10 +81,10 @@ def pictures(studies: Sequence[Study]) -> Iterator[Picture]:
 
 def locality(studies: Sequence[Study]) -> Picture:
     parts = [study.of(study.leaves, study.baseline).assign(policy=study.name, params="") for study in studies]
-    said = [f"{study.name}: {100 * study.base['leaf_LL_share']:.0f} %" for study in studies]
+    shares = [f"{study.name}: {100 * study.base['leaf_LL_share']:.0f} %" for study in studies]
     how = (
-        "A panel a capture, a bar a socket, each under its own baseline. Green is the share of walks whose "
-        "leaf entries are on the walker's socket."
+        "A panel per capture, a bar per socket, each under its own baseline. Green is the share of walks "
+        "whose leaf entries are on the walker's socket."
     )
     key = f"locality-{'vm' if studies[0].nested else 'native'}"
-    return picture(key, "Stacked bars", plots.locality(concat(parts)), how, f"{'; '.join(said)}.")
+    return picture(key, "Stacked bars", plots.locality(concat(parts)), how, f"{'; '.join(shares)}.")

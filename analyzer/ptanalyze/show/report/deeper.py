@@ -1,4 +1,4 @@
-"""What only some captures have: fragmentation of a VM, locality over time, the ceilings of a walker."""
+"""Pictures for some captures only: fragmentation of a VM, locality over time, ceilings of a walker."""
 
 from collections.abc import Iterator
 
@@ -24,20 +24,20 @@ def fragmentation(study: Study, lines: DataFrame) -> Picture:
     means = lines.attrs["means"]
     how = (
         "Eight neighbouring pages share a cache line of the gPT. Their ePT entries may share one line too "
-        "(1, left) or lie in eight (right): then each page of the eight costs a walk another cache line."
+        "(1, left) or lie in eight (right): then each of the eight pages costs a walk another cache line."
     )
-    here = f"On average {means['before']['all']:.2f} ePT cache lines for each of the gPT"
+    here = f"On average {means['before']['all']:.2f} ePT cache lines per gPT cache line"
     if "after" in means and means["after"]["all"] is not None:
         here += f"; {means['after']['all']:.2f} if the guest reserved aligned groups of frames (PTEMagnet)"
     columns = {
         "state": Column("State", "", word),
         "lines": Column("gPT cache lines", "", word),
         "ept_lines": Column("ePT lines", "for each", count),
-        "count": Column("How many", "gPT lines", count),
+        "count": Column("Number", "gPT lines", count),
         "share": Column("Share", "", percent),
     }
     rows = [{str(k): v for k, v in row.items()} for row in lines.to_dict("records")]
-    data = grid("fragmentation-data", "Histogram of ePT cache lines for each gPT cache line", columns, rows)
+    data = grid("fragmentation-data", "Histogram of ePT cache lines per gPT cache line", columns, rows)
     return picture("fragmentation", "Histogram", plots.fragmentation(lines), how, f"{here}.", data)
 
 
@@ -46,7 +46,7 @@ def has_time(table: DataFrame) -> bool:
 
 
 def shown_over_time(study: Study) -> DataFrame:
-    """The baseline, the advised and the next best policies: more lines cannot be told apart."""
+    """The baseline, the advised and the next best policies: more lines cannot be distinguished."""
     names = [study.baseline, study.best["policy"], *(row["policy"] for row in study.rows if not row["over"])]
     return study.timeline[study.timeline["policy"].isin(list(dict.fromkeys(names))[:5])]
 
@@ -56,8 +56,8 @@ def timeline(study: Study) -> Picture:
     base = study.of(table, study.baseline)
     shares = 100 * base["leaf_LL_share"].dropna()
     how = (
-        f"Time goes to the right. Above, the share of walks that are {study.local}, a line a policy (at most "
-        "five); below, how many walks there were: where there are few, lines jump."
+        f"Time goes to the right. Above, the share of walks that are {study.local}, a line per policy (at "
+        "most five); below, the number of walks: where there are few, lines jump."
     )
     here = (
         f"Under {study.baseline} {shares.min():.0f} to {shares.max():.0f} % of walks are {study.local}, by "
@@ -91,7 +91,7 @@ def roofline(study: Study) -> Picture:
     now = float(walks_per_second(base["cycles_per_walk"], machine))
     best = ceiling(base["reads_per_walk"], base["dram_reads_per_walk"], machine["local_ns"], machine)
     how = (
-        "One walker that does nothing but walk: the fewer reads go to DRAM (left) and the nearer DRAM is "
+        "A walker that does nothing but walk: the fewer reads go to DRAM (left) and the nearer DRAM is "
         "(higher ceiling), the more walks per second. Ceilings are of the machine file's latencies."
     )
     here = (

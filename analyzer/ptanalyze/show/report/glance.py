@@ -1,4 +1,4 @@
-"""A study in a few numbers, and what was captured in a few lines."""
+"""A study in a few numbers, and its capture in a few lines."""
 
 from typing import Any, NamedTuple
 
@@ -15,15 +15,15 @@ class Number(NamedTuple):
 
 
 def glance(study: Study) -> list[Number]:
-    """What a reader in a hurry takes along; all but the last under the baseline."""
+    """Key numbers for a reader in a hurry; all but the last are of the baseline."""
     base, result = study.base, study.results[0]
-    found = []
+    numbers = []
     accesses = int(result.hits.sum())
     if study.traced and accesses:
         percent = 100 * result.walks / accesses
         more = f"{percent:{'.2g' if percent < 10 else '.0f'}} % of {accesses:,} accesses miss the TLBs"
-        found.append(Number(f"{result.walks:,}", "page walks", more))
-    found.append(
+        numbers.append(Number(f"{result.walks:,}", "page walks", more))
+    numbers.append(
         Number(
             f"{100 * base['leaf_LL_share']:.0f} %",
             f"of {'walks' if study.traced else 'pages'} {study.local}",
@@ -32,11 +32,11 @@ def glance(study: Study) -> list[Number]:
     )
     if base["dram_reads"]:
         more = f"of {base['dram_reads']:,} page-table reads from DRAM, under {study.baseline}"
-        found.append(Number(f"{100 * remote_share(base):.0f} %", "remote", more))
+        numbers.append(Number(f"{100 * remote_share(base):.0f} %", "remote", more))
     if base["walk_cycles"]:
         walks = base["walk_cycles"] / base["cycles_per_walk"]
         more = f"{sum(result.price.local_walk_cycles) / walks:.0f} if every table were local"
-        found.append(Number(f"{base['cycles_per_walk']:.0f}", "cycles per walk", more))
+        numbers.append(Number(f"{base['cycles_per_walk']:.0f}", "cycles per walk", more))
     best = study.best
     if best is not base:
         what = f"with {best['label']}"
@@ -45,8 +45,8 @@ def glance(study: Study) -> list[Number]:
             if study.timed
             else f"walk cycles of {study.baseline} / its own"
         )
-        found.append(Number(f"{times(study.ratio(best))}×", what, more))
-    return found
+        numbers.append(Number(f"{times(study.ratio(best))}×", what, more))
+    return numbers
 
 
 def times(ratio: float) -> str:
@@ -54,39 +54,39 @@ def times(ratio: float) -> str:
 
 
 def captured(study: Study) -> dict[str, str]:
-    """{what: in words} of the program, its machine, its tables, its trace, and the machine of the replay."""
+    """{what: in words} of the program, its machine, tables and trace, and the machine of the replay."""
     facts, trace = study.facts, study.facts.get("trace", {})
     sure, machine = facts.get("how sure", {}), facts.get("machine", {})
     kernel = f"kernel {sure['kernel']}" if "kernel" in sure else None
-    found = {
+    lines = {
         "Program": str(trace.get("command") or sure.get("comm") or ""),
         "Recorded": joined(sure.get("time"), kernel, sure.get("cpu")),
     }
     if machine:
-        found["Machine"] = (
+        lines["Machine"] = (
             f"{counted(machine['NUMA nodes'], 'NUMA node')}, {counted(machine['CPUs'], 'CPU')}, "
             f"{machine['memory (MiB)']:,} MiB"
         )
     if sees := facts.get("host and guest", {}).get("guest sees NUMA"):
         vcpus = facts.get("VM", {}).get("vCPUs")
-        found["Virtual machine"] = joined(
+        lines["Virtual machine"] = joined(
             counted(vcpus, "vCPU") if vcpus else None,
             "NUMA-oblivious: it sees one node" if sees == "no" else f"NUMA-visible: it sees {sees}",
         )
     for name in ("page table", "gPT", "ePT"):
         if name in facts:
-            found[name[:1].upper() + name[1:] if " " in name else name] = tree(facts[name])
+            lines[name[:1].upper() + name[1:] if " " in name else name] = tree(facts[name])
     if trace:
         threads = counted(trace["threads"], "thread")
-        found["Trace"] = joined(
+        lines["Trace"] = joined(
             f"{trace['accesses']:,} accesses by {threads} in {trace['seconds']:g} s",
             f"{trace['instructions']:,} instructions" if trace["instructions"] else None,
         )
     result = study.results[0]
-    found["Replayed on"] = joined(
+    lines["Replayed on"] = joined(
         result.machine, f"{result.reads.shape[1]} nodes", f"threads {result.placement}" if trace else None
     )
-    return {what: text for what, text in found.items() if text}
+    return {what: text for what, text in lines.items() if text}
 
 
 def tree(rows: Any) -> str:

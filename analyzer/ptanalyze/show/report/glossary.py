@@ -1,4 +1,4 @@
-"""The words of the page: what each means, and the papers behind them; the texts are in glossary.toml."""
+"""Glossary of the page, and the papers behind it; the texts are in glossary.toml."""
 
 import re
 from functools import cache
@@ -11,7 +11,7 @@ from ...policies import policies
 
 
 class Term(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`spellings`: a pattern of how the text writes it."""
+    """`spellings`: a pattern that matches the term in texts."""
 
     key: str
     name: str
@@ -37,7 +37,7 @@ def glossary() -> Glossary:
 
 
 def policy_terms() -> list[Term]:
-    """A Term for each policy there is."""
+    """A Term per policy."""
     return [
         Term(
             f"policy-{name}",
@@ -54,7 +54,7 @@ def sentence(text: str) -> str:
 
 
 def linked(text: str) -> Markup:
-    """HTML of a plain text: each term leads to the glossary where it comes first."""
+    """HTML of a plain text: the first occurrence of each term is a link to the glossary."""
     known = [*policy_terms(), *glossary().terms]
     names = "|".join(f"(?P<t{k}>{term.spellings})" for k, term in enumerate(known))
     seen: set[str] = set()

@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 from ..terminal import number
 
 NOTHING = "–"
-LEAST = -1e300  # what is missing sorts below all numbers
+LEAST = -1e300  # missing values sort below all numbers
 
 
 class Cell(NamedTuple):
-    """`order` is what to sort by, None for words."""
+    """`order` is the key to sort by, None for words."""
 
     text: str
     order: float | None = None
 
 
 class Column(NamedTuple):
-    """`hint` says below the name what is counted; `cell` makes the Cell of a value."""
+    """`hint`, below the name, is the unit; `cell` makes the Cell of a value."""
 
     name: str
     hint: str
@@ -45,7 +45,7 @@ class Grid:
 def grid(
     key: str, caption: str, columns: Mapping[str, Column], rows: Iterable[Mapping[str, Any]], **more: Any
 ) -> Grid:
-    """Grid of dicts: their keys are those of `columns`; what a row lacks is a dash."""
+    """Grid of dicts: their keys are those of `columns`; missing values are dashes."""
     cells = [[made(column, row.get(name)) for name, column in columns.items()] for row in rows]
     return Grid(key, caption, list(columns.values()), cells, **more)
 
@@ -64,7 +64,7 @@ def count(value: Any) -> Cell:
 
 
 def plain(value: Any) -> Cell:
-    """Any number, with a sensible count of digits."""
+    """Any number, with a sensible number of digits."""
     return Cell(number(value), float(value))
 
 

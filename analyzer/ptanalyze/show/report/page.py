@@ -1,4 +1,4 @@
-"""From studies to HTML: what goes into the template, and the one file that comes out."""
+"""From studies to HTML: the template's values, and a single file."""
 
 import hashlib
 import re
@@ -25,7 +25,7 @@ from .study import Study
 
 @dataclass(frozen=True)
 class Page:
-    """`command`: what to type to get the same page again."""
+    """`command`: the call that makes the same page again."""
 
     studies: Sequence[Study]
     command: str
@@ -33,7 +33,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Chapter:
-    """One study with its pictures drawn; `key` is in front of all its anchors."""
+    """A study with its pictures drawn; `key` prefixes all its anchors."""
 
     key: str
     study: Study
@@ -43,7 +43,7 @@ class Chapter:
 
 
 def html(page: Page) -> str:
-    """The page: the same bytes for the same studies; whatever they hold is text in it, never markup."""
+    """The page: the same bytes for the same studies; their contents are text, never markup."""
     several = len(page.studies) > 1
     chapters = [chapter(f"c{k}-" if several else "", study) for k, study in enumerate(page.studies)]
     own = asset("report.js")
@@ -71,15 +71,15 @@ def chapter(key: str, study: Study) -> Chapter:
 
 
 def environment() -> Environment:
-    found = Environment(
+    jinja = Environment(
         loader=PackageLoader("ptanalyze.show.report", "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {"linked": linked, "listing": listing, "breakable": breakable}
-    found.globals |= {
+    jinja.filters |= {"linked": linked, "listing": listing, "breakable": breakable}
+    jinja.globals |= {
         "advice": second_sentence,
         "placement_alone": placement_alone,
         "cautions": cautions,
@@ -89,13 +89,13 @@ def environment() -> Environment:
         "change": change,
         "compared": compared,
     }
-    found.globals |= {
+    jinja.globals |= {
         "check_grid": check_grid,
         "workload_line": workload_line,
         "notes": notes,
         "made_with": made_with,
     }
-    return found
+    return jinja
 
 
 def check_grid(study: Study) -> Grid:
@@ -106,7 +106,7 @@ def check_grid(study: Study) -> Grid:
         "wrong": Column("Wrong", "", count),
         "reason": Column("Why", "", word),
     }
-    return grid("checks", "Checks of the capture", columns, [asdict(one) for one in study.findings])
+    return grid("checks", "Checks of the capture", columns, [asdict(finding) for finding in study.findings])
 
 
 def workload_line(study: Study) -> str:
@@ -114,16 +114,16 @@ def workload_line(study: Study) -> str:
 
 
 def made_with(study: Study) -> dict[str, str]:
-    """Versions, the machine of the replay and how threads were placed on it."""
+    """Versions, the machine of the replay and the placement of threads on it."""
     attrs = study.ranked.attrs
-    found = {what: str(text) for what, text in attrs["provenance"].items()}
+    facts = {what: str(text) for what, text in attrs["provenance"].items()}
     machine = attrs["machine"]
     latencies = [
         f"{kind} DRAM {machine[key]:.0f} ns"
         for kind, key in (("local", "local_ns"), ("remote", "remote_ns"), ("contended", "contended_ns"))
         if machine[key] is not None
     ]
-    return {**found, "machine": f"{machine['name']}: {machine['ghz']:g} GHz, {', '.join(latencies)}"}
+    return {**facts, "machine": f"{machine['name']}: {machine['ghz']:g} GHz, {', '.join(latencies)}"}
 
 
 def notes(study: Study) -> list[str]:
@@ -142,7 +142,7 @@ def listing(section: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def breakable(name: str) -> Markup:
-    """A name that may be broken after "+"."""
+    """A name with line breaks allowed after "+"."""
     return Markup("+<wbr>").join(escape(part) for part in name.split("+"))
 
 
@@ -151,6 +151,6 @@ def asset(name: str) -> str:
 
 
 def library() -> str:
-    """DataTables as itables bundles it, as text that cannot end the element it stands in."""
+    """DataTables as bundled by itables, as text that cannot end its HTML element."""
     text = files("itables").joinpath("html", "dt_bundle.js").read_text("utf-8")
     return re.sub(r"<(?=/script|script|!--)", r"\\x3C", text, flags=re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""A plot as an image inside the page, with words for those who read it and for those who cannot see it."""
+"""A plot as an image inside the page, with a description and an alternative text."""
 
 import re
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from matplotlib.figure import Figure
 from ..plots.files import NO_DATE, SETTINGS
 from .grid import Grid
 
-# glyphs as outlines: an image finds no fonts of the page's, and widths must be those that were laid out
+# glyphs as outlines: an image cannot use the page's fonts, and widths must stay as laid out
 OUTLINES = {**SETTINGS, "svg.fonttype": "path"}
-PLAIN = " ;,/?:@&=+$!~*'()<>[]{}|`^"  # what an attribute in double quotes may hold as it is
-CSS_PIXELS = 96  # an inch
+PLAIN = " ;,/?:@&=+$!~*'()<>[]{}|`^"  # allowed unescaped in a double-quoted attribute
+CSS_PIXELS = 96  # per inch
 
 
 @dataclass(frozen=True)
 class Picture:
     """
     key     unique within a chapter
-    how     how to read it; here: what it shows of this capture, with numbers from the data
-    alt     what a reader who cannot see it is told
+    how     how to read it; here: its result for this capture, with numbers from the data
+    alt     alternative text
     source  data: URI; width and height in CSS pixels
-    grid    its data as a table, None where the page has them elsewhere
+    grid    its data as a table, None if the page has them elsewhere
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""All that is known of one capture when its part of the page is written."""
+"""All data of a capture for its part of the page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from ..plots.labels import policy_labels
 class Study:
     """
     name           of the capture
-    facts          {section: {what: value}} of info.describe
-    findings       of check.check_capture
+    facts          {section: {what: value}} of capture.describe
+    findings       of capture.check
     results        [Result], the baseline's first
-    ranked         api.advise's frame: a row a policy, best first, those over the budget last
-    reads, leaves, calls, timeline  as in api.answers.Replayed
-    sentence, workload, evidence, refused  as in api.answers.Advised
-    classes        api.classify's, leaf entries and walks below each other; None without page tables
-    tables         api.page_tables'; None without them
-    lines          api.fragmentation's, before and after; None for what is no VM
-    calibrated     whether run times are in the proportions of a measured run
+    ranked         advise's frame: a row per policy, best first, policies over the budget last
+    reads, leaves, calls, timeline  as in analysis.replayed.Replayed
+    sentence, workload, evidence, refused  as in analysis.advise.Advised
+    classes        classify's, leaf entries and walks below each other; None without page tables
+    tables         page_tables'; None without page tables
+    lines          fragmentation's, before and after; None for a native capture
+    calibrated     whether run times are scaled to a measured run
     """
 
     name: str
@@ -48,7 +48,7 @@ class Study:
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """`ranked`, a dict a policy, and "label": its name, with parameters where the name is not enough."""
+        """`ranked`, a dict per policy, and "label": its name, with parameters if the name is not enough."""
         labelled = self.ranked.assign(label=policy_labels(self.ranked))
         return [{str(key): value for key, value in row.items()} for row in labelled.to_dict("records")]
 
@@ -82,21 +82,21 @@ class Study:
 
     @property
     def local(self) -> str:
-        """What a leaf entry, or a pair of them, is called that costs no trip to another node."""
+        """Name of the class of walks whose leaf entries are all local."""
         return "Local-Local" if self.nested else "Local"
 
     def of(self, table: DataFrame, policy: str) -> DataFrame:
-        """Rows of a policy; what the table says of itself stays."""
+        """Rows of a policy; the table's attrs stay."""
         return table[table["policy"] == policy]
 
     def ratio(self, row: Mapping[str, Any]) -> float:
-        """How many times as fast as the baseline; without run times, walk cycles instead."""
+        """Speed-up over the baseline; without run times, ratio of walk cycles."""
         if self.timed:
             return float(row["speedup"])
         return float(self.base["walk_cycles"] / row["walk_cycles"]) if row["walk_cycles"] else 1.0
 
     def with_verdict(self, verdict: str) -> list[Finding]:
-        return [one for one in self.findings if one.verdict == verdict]
+        return [finding for finding in self.findings if finding.verdict == verdict]
 
     @property
     def sound(self) -> bool:
@@ -105,5 +105,5 @@ class Study:
 
 
 def remote_share(row: Mapping[str, Any] | Series) -> float:
-    """Of the page-table reads that DRAM serves, the share from another node."""
+    """Share of page-table reads from DRAM that another node serves."""
     return float(row["remote_dram_reads"] / row["dram_reads"]) if row["dram_reads"] else 0.0

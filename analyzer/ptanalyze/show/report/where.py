@@ -1,4 +1,4 @@
-"""Where walks go now: pictures and tables of what was captured and of its walks under the baseline."""
+"""Where walks go now: pictures and tables of the capture and of its walks under the baseline."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,9 +28,9 @@ def lead(study: Study) -> str:
         else "Each walk goes through one page table"
     )
     if study.tables is None:
-        shown = "No tables were captured: shown is what first touch would make of them"
+        shown = "No tables were captured: shown is their placement by first touch"
     elif study.baseline == "linux":
-        shown = "Shown is what was captured: where the tables are, and from where they are read"
+        shown = "Shown are the captured tables: their nodes, and the nodes that read them"
     else:
         shown = (
             f"Walks are shown under the baseline, {study.baseline}, as the recording machine had one node; "
@@ -53,9 +53,9 @@ def locality(study: Study, classes: DataFrame) -> Picture:
         f"One bar for each socket, as a CPU there sees it. {both if len(weights) > 1 else ''}Green is the "
         f"share for which {pair} in the socket's own memory."
     )
-    said = [f"{local_share(classes[classes['weight'] == w]):.0f} % of {WEIGHTS[w]}" for w in weights]
+    shares = [f"{local_share(classes[classes['weight'] == w]):.0f} % of {WEIGHTS[w]}" for w in weights]
     here = (
-        f"{' and '.join(said)} are {study.local}. Tables strewn evenly over {nodes} nodes would give "
+        f"{' and '.join(shares)} are {study.local}. Tables spread evenly over {nodes} nodes would give "
         f"{even:.0f} %."
     )
     return picture("locality", "Stacked bars", plots.locality(classes), how, here, classes_grid(classes))
@@ -84,7 +84,7 @@ def reads(study: Study) -> Picture:
     if apart.sum():
         reader, server = apart.idxmax()
         here += (
-            f"; the busiest way is that of CPUs of node {reader} to tables on node {server}, "
+            f"; most of them from CPUs of node {reader} to tables on node {server}, "
             f"{100 * apart.max() / total:.0f} % of all"
         )
     shown = contrasted(study)
@@ -93,7 +93,7 @@ def reads(study: Study) -> Picture:
         here += f". For comparison: {', '.join(others)}"
     how = (
         "A row for each node whose CPUs walk, a column for each node whose memory answers. Boxes on the "
-        "diagonal are local. Only reads that caches did not answer are in it; shares are of the policy's own."
+        "diagonal are local. Reads answered by caches are left out; shares are of the policy's own reads."
     )
     names = [row["policy"] for row in shown]
     table = concat([study.of(study.reads, name) for name in names])
@@ -109,7 +109,7 @@ def reads(study: Study) -> Picture:
 
 
 def contrasted(study: Study) -> list[dict[str, Any]]:
-    """Rows of the baseline, of the advised policy, and of the one with the fewest remote reads."""
+    """Rows of the baseline, of the advised policy, and of the policy with the fewest remote reads."""
     nearest = min(study.rows, key=remote_share)
     rows = {row["label"]: row for row in (study.base, study.best, nearest)}
     return list(rows.values())
@@ -120,16 +120,16 @@ def page_tables(study: Study, tables: DataFrame) -> Picture:
     named = "guest-virtual, below guest-physical" if study.nested else "virtual"
     how = (
         f"Every table page as captured, the root on top, over the {named} addresses that it maps; the colour "
-        "is the node that the page is on."
+        "is the page's node."
     )
     counts = own.groupby(["dimension", "level", "node"], observed=True).size()
     nodes = sorted({int(node) for node in own["node"]})
-    said = []
+    texts = []
     for dimension, of in own.groupby("dimension", observed=True, sort=False):
         most = of["node"].value_counts()
         name = dimension if study.nested else "table"
-        said.append(f"{most.iloc[0]:,} of {len(of):,} {name} pages are on {node_name(most.index[0])}")
-    order = sorted({(d, lvl) for d, lvl, _ in counts.index}, key=lambda one: (one[0] == "ePT", -one[1]))
+        texts.append(f"{most.iloc[0]:,} of {len(of):,} {name} pages are on {node_name(most.index[0])}")
+    order = sorted({(d, lvl) for d, lvl, _ in counts.index}, key=lambda row: (row[0] == "ePT", -row[1]))
     columns = {"dimension": Column("Table", "", word), "level": Column("Level", "1: leaf", count)}
     columns |= {str(node): Column(node_name(node).capitalize(), "table pages", count) for node in nodes}
     rows = [
@@ -142,19 +142,19 @@ def page_tables(study: Study, tables: DataFrame) -> Picture:
     ]
     data = grid("map-data", "Table pages by level and node", columns, rows)
     figure = plots.page_table_map(tables)
-    return picture("map", "Map of page tables", figure, how, f"{'; '.join(said)}.", data)
+    return picture("map", "Map of page tables", figure, how, f"{'; '.join(texts)}.", data)
 
 
 def node_name(node: int) -> str:
     return "an unknown node" if node < 0 else f"node {node}"
 
 
-def reads_a_walk(value: float) -> Cell:
+def reads_per_walk(value: float) -> Cell:
     return Cell(f"{value:.3f}" if value >= 0.0005 else "< 0.001", value)
 
 
 def by_level(study: Study) -> Grid | None:
-    """What a walk under the baseline reads at each level, and how much of it is from DRAM and from afar."""
+    """Reads per walk under the baseline at each level, and shares from DRAM and from other nodes."""
     walks = study.base["walks"] or study.results[0].classes.sum()
     rows = []
     for (dimension, level), of in study.of(study.reads, study.baseline).groupby(
@@ -175,9 +175,9 @@ def by_level(study: Study) -> Grid | None:
             )
     columns = {
         "level": Column("Level", "L1: leaf", word),
-        "walk": Column("Reads a walk", "", reads_a_walk),
+        "walk": Column("Reads per walk", "", reads_per_walk),
         "dram": Column("Served by DRAM", "share of its reads", percent),
         "remote": Column("Remote", "share of those", percent),
     }
-    caption = f"What a walk reads under {study.baseline}, level by level"
+    caption = f"Reads per walk under {study.baseline}, level by level"
     return grid("by-level", caption, columns, rows) if rows else None

@@ -1,4 +1,4 @@
-"""One HTML page about captures: everything found of them, in words, tables and figures."""
+"""An HTML page about captures, in words, tables and figures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...formats.capture import Capture
     from .study import Study
 
-WINDOWS = 20  # of the picture over time
+WINDOWS = 20  # in the picture over time
 
 
 def report(
@@ -34,22 +34,23 @@ def report(
     updates: float | str = NO_LIMIT,
     **options: Unpack[Options],
 ) -> str:
-    """One HTML page about one capture or several, as text; with `output`, FILE.html, also written there.
+    """An HTML page about one or several captures, as text; with `output`, FILE.html, also written there.
 
-    It holds the advice, how sure it is, where page walks go, what each policy would change and cost, and what
-    the numbers come from; its tables sort and filter. It is self-contained. Other arguments as of `advise`.
+    It holds the advice, its cautions, the locality of page walks, effects and costs of each policy, and
+    the provenance of the numbers; its tables sort and filter. It is self-contained. Other arguments as in
+    `advise`.
     """
     from .page import Page, html
 
     if output is not None:
         must_be_writable(output, "html", "htm")
     several = isinstance(captures, Sequence) and not isinstance(captures, str)
-    asked = cast("Sequence[CaptureLike]", captures if several else [captures])
-    opened = [load(one) for one in asked]
+    named = cast("Sequence[CaptureLike]", captures if several else [captures])
+    opened = [load(capture) for capture in named]
     limits = {"memory": memory, "updates": updates}
-    found = studies(opened, setup_of(setup, options), **limits)
+    studied = studies(opened, setup_of(setup, options), **limits)
     given = {key: value for key, value in limits.items() if value != NO_LIMIT}
-    text = html(Page(found, call(opened, output, {**({"setup": setup} if setup else options), **given})))
+    text = html(Page(studied, call(opened, output, {**({"setup": setup} if setup else options), **given})))
     if output is not None:
         write(output, text)
     return text
@@ -61,24 +62,26 @@ def studies(
     memory: float | str = NO_LIMIT,
     updates: float | str = NO_LIMIT,
 ) -> list[Study]:
-    """A Study of each capture, replayed once; captures of one name are called by their paths."""
-    names = Counter(name_of(one) for one in captures)
-    called = [name_of(one) if names[name_of(one)] == 1 else str(one.directory) for one in captures]
+    """A Study of each capture, replayed once; captures of the same name are named by their paths."""
+    names = Counter(name_of(capture) for capture in captures)
+    called = [
+        name_of(capture) if names[name_of(capture)] == 1 else str(capture.directory) for capture in captures
+    ]
     several = len(captures) > 1
     return [
         study(
-            one,
+            capture,
             name,
             replace(setup, progress=naming(setup.progress, name if several else "")),
             memory,
             updates,
         )
-        for one, name in zip(captures, called, strict=True)
+        for capture, name in zip(captures, called, strict=True)
     ]
 
 
 def naming(progress: Progress, name: str) -> Progress:
-    """Progress whose bars say of which capture they are."""
+    """Progress whose bars begin with the capture's name."""
     if progress is None:
         return None
     tell = progress
@@ -90,7 +93,7 @@ def name_of(capture: Capture) -> str:
 
 
 def study(capture: Capture, name: str, setup: Setup, memory: float | str, updates: float | str) -> Study:
-    """All that the page says of a capture; CaptureError where its files are not as they were sealed."""
+    """Study of a capture; CaptureError where its files are not as they were sealed."""
     from ...analysis.advise import advise
     from ...analysis.fragmentation import fragmentation
     from ...analysis.page_tables import page_tables
@@ -104,38 +107,38 @@ def study(capture: Capture, name: str, setup: Setup, memory: float | str, update
     if files.verdict == FAILED:
         raise CaptureError(capture.directory, "damaged files", files.wrong, files.reason)
     windowed = replace(setup, windows=WINDOWS if capture.has_trace else 0)
-    found = advise(capture, windowed, memory=memory, updates=updates)
-    seen = found.replayed
+    advised = advise(capture, windowed, memory=memory, updates=updates)
+    replayed = advised.replayed
     nested = capture.has_snapshot and not capture.snapshot.native
     return Study(
         name=name,
         facts=describe(capture),
         findings=findings,
-        results=seen.results,
-        ranked=found.frame,
-        reads=seen.reads,
-        leaves=seen.leaves,
-        calls=seen.calls,
-        timeline=seen.timeline,
-        sentence=found.sentence,
-        workload=found.workload,
-        evidence=found.evidence,
-        refused=found.refused,
-        classes=classes(capture, found),
+        results=replayed.results,
+        ranked=advised.frame,
+        reads=replayed.reads,
+        leaves=replayed.leaves,
+        calls=replayed.calls,
+        timeline=replayed.timeline,
+        sentence=advised.sentence,
+        workload=advised.workload,
+        evidence=advised.evidence,
+        refused=advised.refused,
+        classes=classes(capture, advised),
         tables=page_tables(capture) if capture.has_snapshot else None,
         lines=fragmentation(capture, after=True, machine=setup.machine) if nested else None,
         calibrated=setup.calibration is not None,
     )
 
 
-def classes(capture: Capture, found: Advised) -> DataFrame:
-    """As of `classify`: the leaf entries of a capture of several nodes, and the baseline's walks."""
+def classes(capture: Capture, advised: Advised) -> DataFrame:
+    """As `classify`: the leaf entries of a capture of several nodes, and the baseline's walks."""
     from pandas import concat
 
     from ...analysis.classify import classify
 
-    leaves = found.replayed.leaves
-    base = leaves[leaves["policy"] == found.replayed.results[0].policy]
+    leaves = advised.replayed.leaves
+    base = leaves[leaves["policy"] == advised.replayed.results[0].policy]
     walks = base.drop(columns=["policy", "params"]).assign(group="all", weight="walks")
     if not capture.has_snapshot or len(capture.snapshot.topology) < 2:
         return walks
@@ -146,8 +149,8 @@ def classes(capture: Capture, found: Advised) -> DataFrame:
 
 
 def call(captures: Sequence[Capture], output: PathLike | None, how: Mapping[str, Any]) -> str:
-    """What to type in Python to get the page again."""
-    shown = [str(one.directory) for one in captures]
+    """The Python call that makes the page again."""
+    shown = [str(capture.directory) for capture in captures]
     parts = [repr(shown[0] if len(shown) == 1 else shown)]
     parts += [repr(str(output))] if output is not None else []
     parts += [f"{key}={getattr(value, 'name', value)!r}" for key, value in how.items() if key != "progress"]
