@@ -1,4 +1,4 @@
-"""Where modelled workloads are made and replayed: a temporary directory that holds each capture once."""
+"""Makes and replays modelled workloads; a temporary directory holds each capture once."""
 
 import shutil
 import tempfile
@@ -30,7 +30,7 @@ class Bench:
         return quick if self.quick else full
 
     def capture(self, trace: bool = True, **parameters: Any) -> Capture:
-        """Capture of synth.Parameters, made when first asked for."""
+        """Capture of synth.Parameters, made on first use."""
         asked = Parameters(**parameters), trace
         if asked not in self._captures:
             out = self.directory / f"{len(self._captures)}"
@@ -48,11 +48,11 @@ class Bench:
     ) -> dict[str, Result]:
         """{policy: Result} of whatif on a Capture; policies  names, or (name, {parameter: value}).
 
-        machine  a Machine, or the name of one, which then gets as many nodes as the capture has
+        machine  a Machine, or a name; a named machine is resized to the capture's nodes
         how      the rest of a Setup
-        A policy that is asked for more than once is "name key=value".
+        A policy that is given more than once is "name key=value".
         """
-        asked: list[Design] = [(one, {}) if isinstance(one, str) else one for one in policies]
+        asked: list[Design] = [(policy, {}) if isinstance(policy, str) else policy for policy in policies]
         if isinstance(machine, str):
             machine = load_machine(machine).resized(len(capture.snapshot.topology))
         trace = capture.trace if capture.has_trace else None
@@ -67,14 +67,14 @@ class Bench:
         }
 
     def clear(self) -> None:
-        """Captures of one paper are not those of the next: their room is freed."""
+        """Deletes all captures, as the next paper uses others."""
         self._captures.clear()
         shutil.rmtree(self.directory)
         self.directory.mkdir()
 
 
 def labelled(result: Result, asked: Sequence[Design]) -> str:
-    """ "name key=value" of one of several results of a policy: the parameters that were asked for."""
+    """ "name key=value" of a result among several of its policy: the parameters that were given."""
     wanted = {key for name, params in asked if name == result.policy for key in params}
     said = [f"{key}={value}" for key, value in result.params.items() if key in wanted]
     return " ".join([result.policy, *said])

@@ -85,5 +85,5 @@ def figure_10(bench: Bench) -> Iterator[Row]:
 
 
 def over_linux(call: str, design: str, pages: int = 1) -> float:
-    found = replayed(call, pages)
-    return found[design] / found["linux"]
+    ns = replayed(call, pages)
+    return ns[design] / ns["linux"]
