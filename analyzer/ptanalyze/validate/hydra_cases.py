@@ -61,7 +61,7 @@ def figure_13(bench: Bench) -> Iterator[Row]:
     note = (
         "32 threads on 4 sockets, buffers of 3 pages (assumed) touched by their own thread only: all but the "
         "7 others of a socket are spared. What the measured one shoots down that sockets share, its "
-        "description does not say; its 45 % are of shootdowns a second, 54 % of those a request"
+        "description does not say; its 45 % are of shootdowns per second, 54 % of those per request"
     )
     yield row(PAPER["web-shootdowns"], Interval(min(saved), saved[-1], max(saved)), MODELLED, note)
     bound = gain(work, "hydra")
@@ -91,7 +91,7 @@ def figure_14(bench: Bench) -> Iterator[Row]:
     for end in ("least", "most"):
         yield not_reproducible(PAPER[f"store-saved-{end}"], why)
     note = (
-        "two mprotects a request, the published share of shootdowns saved (50 to 96 %), and 5 to 10 us for "
+        "two mprotects per request, the published share of shootdowns saved (50 to 96 %), and 5 to 10 us for "
         "the rest of a request, an estimate"
     )
     saved = [PAPER[f"store-saved-{end}"].value / 100 for end in ("least", "most")]

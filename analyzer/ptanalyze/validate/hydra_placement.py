@@ -35,8 +35,8 @@ def figure_7(bench: Bench) -> Iterator[Row]:
     """A single thread and its data move; page tables were made where it started."""
     ns = migrated(bench)
     note = (
-        "random reads, 64 a page, of 256 MiB with caches scaled as for 128 GiB; contended latencies, all of "
-        "it exposed"
+        "random reads, 64 per page, of 256 MiB with caches scaled as for 128 GiB; contended latencies, all "
+        "exposed"
     )
     yield row(PAPER["migrated-linux"], ns["linux"] / ns["mitosis"], MODELLED, note)
     yield row(PAPER["migrated-hydra"], ns[0] / ns[9], MODELLED, note)
@@ -47,7 +47,7 @@ def figure_8(bench: Bench) -> Iterator[Row]:
     """Loading and execution of Canneal."""
     ns = loading()
     note = (
-        "one thread faults every page in; 0.4 us of zeroing a page, nothing of the program's own, which "
+        "one thread faults every page in; 0.4 us of zeroing per page, nothing of the program's own, which "
         "would bring it nearer to 1"
     )
     yield row(PAPER["loading-mitosis"], ns["mitosis"] / ns["linux"], MODELLED, note)
@@ -67,7 +67,7 @@ def execution() -> Iterator[Row]:
     )
     yield row(PAPER["execution-mitosis"], mitosis, REPLAYED, note)
     yield row(PAPER["execution-hydra"], hydra, REPLAYED, note)
-    note = "faults that copy entries, by Table 4's footprint, in 5 minutes of one thread a socket"
+    note = "faults that copy entries, by Table 4's footprint, in 5 minutes of one thread per socket"
     yield row(PAPER["execution-lazy"], lazy, MODELLED, note)
 
 

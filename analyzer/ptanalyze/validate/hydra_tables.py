@@ -34,7 +34,7 @@ def table_4(bench: Bench) -> Iterator[Row]:
 
 def overheads() -> Iterator[Row]:
     results = footprint(PROGRAMS["Canneal"], 0)
-    note = "8 bytes of leaf entry a page of 4 KiB, and what leads to it"
+    note = "8 bytes of leaf entry per page of 4 KiB, and the tables above it"
     for design in ("linux", "mitosis"):
         share = 100 * gib(results[design]) / PROGRAMS["Canneal"]
         yield row(PAPER[f"overhead-{design}"], share, REPLAYED, note)

@@ -32,7 +32,9 @@ def poster(bench: Bench) -> Iterator[Row]:
     yield row(PAPER["multi-threaded"], gain(wide["mitosis"]), MODELLED, scaled(bench))
     thin = made(bench, "native", threads=1, nodes=SOCKETS)
     moved = bench.replay(thin, [("bind", {"node": 1}), "mitosis"], haswell(), baseline="bind")
-    alone = scaled(bench).replace("one thread a socket", "one thread") + "; its page tables on another socket"
+    alone = (
+        scaled(bench).replace("one thread per socket", "one thread") + "; its page tables on another socket"
+    )
     yield row(PAPER["single-threaded"], gain(moved["mitosis"]), MODELLED, alone)
     yield row(
         PAPER["gups"], predicted("native-thin", "native-thin", "GUPS", "LP-LD", "RPI-LD"), REPLAYED, ONE_RUN

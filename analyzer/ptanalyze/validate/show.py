@@ -34,12 +34,12 @@ def flat(row: Row) -> dict[str, Cell]:
     }
 
 
-def summary(found: Sequence[tuple[Paper, Sequence[Row]]]) -> dict[str, object]:
+def summary(results: Sequence[tuple[Paper, Sequence[Row]]]) -> dict[str, object]:
     """Everything for programs: rows by paper, and their errors, by paper and over all."""
-    every = [row for _, rows in found for row in rows]
+    every = [row for _, rows in results for row in rows]
     papers = [
         {"paper": paper.paper, "citation": paper.citation, "rows": [flat(row) for row in rows]} | counts(rows)
-        for paper, rows in found
+        for paper, rows in results
     ]
     return {"papers": papers, **counts(every)}
 
@@ -48,14 +48,14 @@ def counts(rows: Sequence[Row]) -> dict[str, object]:
     return {"summary": tally(rows), "ratios": tally(ratios(rows)), "baselines": baselines(rows)}
 
 
-def sections(found: Sequence[tuple[Paper, list[Row]]]) -> Iterator[Section]:
+def sections(results: Sequence[tuple[Paper, list[Row]]]) -> Iterator[Section]:
     """A table per paper with its notes, and errors of the rows: by paper and over all."""
-    for paper, rows in found:
+    for paper, rows in results:
         notes = list(dict.fromkeys(row.note for row in rows if row.note))
         lines = [*(f"({number}) {note}" for number, note in enumerate(notes, 1)), ""]
         yield Section(f"{paper.paper}: {paper.citation}", [shown(row, notes) for row in rows], lines)
-    every = [row for _, rows in found for row in rows]
-    named = [(paper.paper, rows) for paper, rows in found]
+    every = [row for _, rows in results for row in rows]
+    named = [(paper.paper, rows) for paper, rows in results]
     if len(named) > 1:
         named.append(("all", every))
     yield Section("Rows by kind of evidence", [kinds(*paper_rows) for paper_rows in named], [])
@@ -119,13 +119,13 @@ def parts(name: str, rows: list[Row]) -> list[tuple[str, list[Row]]]:
     return [(name, rows)] + [(f"{name}, in x", some) for some in [ratios(rows)] if some]
 
 
-def compared(one: dict[str, Any]) -> dict[str, Cell]:
-    return {"who": one["who"], "rows": one["rows"]} | errors(one)
+def compared(baseline: dict[str, Any]) -> dict[str, Cell]:
+    return {"who": baseline["who"], "rows": baseline["rows"]} | errors(baseline)
 
 
-def errors(found: dict[str, Any]) -> dict[str, Cell]:
+def errors(counted: dict[str, Any]) -> dict[str, Cell]:
     names = ("mean", "median", "max")
-    return {f"{n} error": share(found[f"{n}_error"]) for n in names}
+    return {f"{n} error": share(counted[f"{n}_error"]) for n in names}
 
 
 def share(value: float | None) -> str:

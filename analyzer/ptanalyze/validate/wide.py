@@ -41,8 +41,8 @@ def scaled(bench: Bench) -> str:
     """A sentence on the workload of `made`."""
     size, accesses = bench.size(32, 16), bench.size("4,000,000", "200,000")
     return (
-        f"made by synth: {size} GiB instead of 1.3 TiB, one thread a socket, {accesses} accesses at uniform "
-        "addresses, each with a DRAM read of its data"
+        f"made by synth: {size} GiB instead of 1.3 TiB, one thread per socket, {accesses} accesses at "
+        "uniform addresses, each with a DRAM read of its data"
     )
 
 
