@@ -45,7 +45,7 @@ class Capture:
 
     @cached_property
     def vm(self) -> HostDump:
-        """What the host knows of the VM (HostDump); UsageError if it is not a capture of a VM."""
+        """The VM as its host sees it (HostDump); UsageError if it is not a capture of a VM."""
         if not self.has_vm:
             raise UsageError(
                 f"{self.directory}: not a capture of a VM; make one with `ptanalyze dump vm PID`"
