@@ -123,7 +123,7 @@ def test_results_are_by_socket_and_what_goes_on_within_one_is_local():
     assert all(result.reads.shape == (48, 2, 2, 2) for result in found)
     assert [(row["ipis_local"], row["ipis_remote"]) for row in rows] == [(3, 6)] * 4
     assert [row["pt_bytes"] // PAGE for row in rows] == [4, 8, 16, 4]
-    assert "2 domains a socket" in rows[2]["placement"]
+    assert "2 domains per socket" in rows[2]["placement"]
     linux, domains = rows[0], rows[3]
     assert {k: v for k, v in linux.items() if k not in ("policy", "params", "placement")} == {
         k: v for k, v in domains.items() if k not in ("policy", "params", "placement")

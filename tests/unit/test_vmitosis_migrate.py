@@ -204,7 +204,7 @@ def test_what_cannot_be_is_refused_in_a_line():
     with pytest.raises(UsageError, match="layers = ept: a native capture has no host tables"):
         results(thin(), passes(1), [(NAME, {"layers": "ept"})])
     one_node = build_snapshot([(HEAP, 1)], nodes=1)
-    with pytest.raises(UsageError, match="all data of a capture of one node are on it"):
+    with pytest.raises(UsageError, match="all data of a single-node capture are on that node"):
         replay_snapshot(one_node, None, [(NAME, {})], Setup.of(machine=small_machine(2), costs=COSTS))
     with pytest.raises(UsageError, match="nodes = 1: with mode = migrate the copy follows"):
         results(thin(), passes(1), [("mitosis", {"mode": "migrate", "nodes": "1"})])

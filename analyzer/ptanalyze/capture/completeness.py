@@ -15,12 +15,12 @@ def beyond(tree: Tree, counted: int) -> int:
 
 
 def explained(difference: int, huge_leaves: int) -> bool:
-    """Whether the difference can be the tables in reserve, one for each huge anonymous page."""
+    """Whether the difference can be the tables in reserve, a table per huge anonymous page."""
     return 0 <= difference <= huge_leaves
 
 
 def completeness(tree: Tree, huge_leaves: int, pgtables_bytes: int) -> dict[str, Any]:
-    """snapshot_file.Completeness, as a dict, of a tree that was inferred from the leaves pagemap shows."""
+    """snapshot_file.Completeness, as a dict, of a tree that was inferred from the leaves in pagemap."""
     counted = pgtables_bytes // 4096
     difference = beyond(tree, counted)
     known = explained(difference, huge_leaves)

@@ -1,4 +1,4 @@
-"""What is in a capture, in plain numbers."""
+"""The contents of a capture, in plain numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGE_NAMES = {1: "4 KiB pages", 2: "2 MiB pages", 3: "1 GiB pages"}
 
 
 def describe(capture: Capture) -> dict[str, Rows]:
-    """{section: {what: value}} with integers and strings only."""
+    """{section: {quantity: value}} with integers and strings only."""
     said = capture.manifest.provenance.items()
     plain = {key: value for key, value in said if isinstance(value, (str, int, float))}
     sections: dict[str, Rows] = {}
@@ -61,7 +61,7 @@ def unchanged(value: Any) -> Any:
 
 
 def date(since_1970: float) -> str:
-    """Of seconds, or of the nanoseconds that a trace's header has."""
+    """ISO 8601 of seconds, or of nanoseconds as in a trace's header."""
     seconds = since_1970 / 1e9 if since_1970 > 1e12 else since_1970
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
@@ -95,10 +95,10 @@ def describe_tree(tree: Tree) -> Rows:
 
 def leaves_by_level(tree: Tree) -> dict[int, int]:
     """{level: mapped leaf entries}."""
-    found: dict[int, int] = {}
+    leaves: dict[int, int] = {}
     for level, _, raw in blocks(tree, range(1, 4)):
-        found[level] = found.get(level, 0) + int(np.count_nonzero(entries.leaf(raw, level, tree.encoding)))
-    return found
+        leaves[level] = leaves.get(level, 0) + int(np.count_nonzero(entries.leaf(raw, level, tree.encoding)))
+    return leaves
 
 
 def describe_vm(host: HostDump) -> Rows:
@@ -117,7 +117,7 @@ def describe_vm(host: HostDump) -> Rows:
 
 
 def describe_join(facts: dict[str, Any]) -> Rows:
-    """What `ptanalyze join` found about the two sides of a VM capture."""
+    """Facts of `ptanalyze join` about both sides of a VM capture."""
     rows: Rows = {}
     for what in ("tables", "pages"):
         if share := facts.get("fit", {}).get(what):
@@ -131,7 +131,7 @@ def describe_join(facts: dict[str, Any]) -> Rows:
 
 
 def describe_facts(recorded: dict[str, Any]) -> Rows:
-    """The dumper's own facts; of lists of words the words, of longer records how many there are."""
+    """The dumper's own facts; lists of words joined, other lists as their length."""
     facts: Rows = {}
     for key, value in recorded.items():
         if isinstance(value, (str, int, float)):

@@ -1,4 +1,4 @@
-"""Captures made from what other tools wrote."""
+"""Captures made from files of other tools."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ def vmitosis(source: Source, inside: Path, nested: Source | None = None) -> str:
 
 
 def dump_directory(source: Source, inside: Path) -> str:
-    """What `ptdump process PID -o DIR` wrote where no Python was, for example inside a guest."""
+    """Output of `ptdump process PID -o DIR` on a machine without Python, for example inside a guest."""
     read_snapshot(source)
     for file in Path(source).iterdir():
         if file.is_file():
@@ -52,7 +52,7 @@ def import_capture(form: str, source: Source, out: Source, nested: Source | None
     """Make the capture directory `out` from `source`, written in the foreign format `form` (FORMATS).
 
     nested  the VM's nested table beside it, vmitosis only
-    UsageError for formats and files that are not there, CaptureError for damaged ones; nothing is left then.
+    UsageError for unknown formats and missing files, CaptureError for damaged ones; nothing is left then.
     """
     read, _ = FORMATS[form]
     if nested is not None and read is not vmitosis:

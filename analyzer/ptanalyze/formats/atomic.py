@@ -30,7 +30,7 @@ def atomic_write(path: str | PathLike[str], mode: str = "wb") -> Iterator[IO[Any
 def must_be_writable(path: str | PathLike[str], *endings: str, option: str = "") -> None:
     """UsageError unless `path` ends with one of `endings` (none: any) and its directory is there.
 
-    To be asked before long work. option: of the command line, to name it
+    Call it before long work. option: the command-line option that the message names
     """
     named, place = f"{option} {path}".strip(), Path(path)
     if endings and place.suffix.removeprefix(".").lower() not in endings:

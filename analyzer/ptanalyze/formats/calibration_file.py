@@ -35,7 +35,7 @@ def write_calibration(path: str | PathLike[str], calibration: Calibration) -> No
 
 
 def read_calibration(path: str | PathLike[str]) -> Calibration:
-    """Calibration of a file; CaptureError names file, field and value of what is wrong with it."""
+    """Calibration of a file; CaptureError names file, field and value where it is damaged."""
     try:
         return _checked(path, plain_toml(Path(path).read_bytes()))
     except Undecodable as error:

@@ -1,4 +1,4 @@
-"""Opening a capture: the directory, its manifest, and the nouns in it, each read when first asked for."""
+"""Opening a capture: the directory, its manifest, and the nouns in it, each read on first use."""
 
 import hashlib
 import os
@@ -45,10 +45,10 @@ class Capture:
 
     @cached_property
     def vm(self) -> HostDump:
-        """What the host knows of the VM (HostDump); UsageError if this is no capture of one."""
+        """The VM as its host sees it (HostDump); UsageError if it is not a capture of a VM."""
         if not self.has_vm:
             raise UsageError(
-                f"{self.directory}: is no capture of a VM; make one with `ptanalyze dump vm PID`"
+                f"{self.directory}: not a capture of a VM; make one with `ptanalyze dump vm PID`"
             )
         return read_vm(self.directory)
 
@@ -76,7 +76,7 @@ class Capture:
                 f"{self.directory}: holds no trace; record one with `ptanalyze record -o DIR -- COMMAND`"
             )
         self._must_be_whole()
-        from .trace_file import read_trace  # brings Numba, which who looks at tables does without
+        from .trace_file import read_trace  # imports Numba; reading page tables does not need it
 
         return read_trace(self.directory / TRACE)
 
@@ -91,7 +91,7 @@ class Capture:
 
     @cached_property
     def cache(self) -> Path:
-        """Directory for data derived from this capture: inside it if it is the user's, else their cache."""
+        """Directory for data derived from this capture: inside the user's captures, else in their cache."""
         inside = self.directory / ".cache"
         own = self.directory.resolve().parent != bundled("samples").resolve()
         if own and os.access(self.directory, os.W_OK):
@@ -129,7 +129,7 @@ def bundled_samples() -> dict[str, Path]:
 
 
 def default_capture(where: PathLike = ".") -> tuple[Capture, str]:
-    """(Capture, one line saying which): the newest capture in `where`, else the bundled sample."""
+    """(Capture, a line that says which): the newest capture in `where`, else the bundled sample."""
     manifests = [path for path in Path(where).glob(f"*/{MANIFEST}") if path.is_file()]
     if manifests:
         newest = max(manifests, key=lambda path: path.stat().st_mtime)
@@ -140,7 +140,7 @@ def default_capture(where: PathLike = ".") -> tuple[Capture, str]:
 
 
 def load(capture: CaptureLike = None) -> Capture:
-    """The Capture in a directory; .snapshot and .trace are read when first asked for.
+    """The Capture in a directory; .snapshot and .trace are read on first use.
 
     capture  a directory; where there is none of that name, a bundled sample: "sysbench-memory",
              "vm-numa-visible" or "vm-numa-oblivious"; None: the newest capture here, else the first sample

@@ -1,4 +1,4 @@
-"""A capture directory and its manifest `capture.json`: what is in it, and whether it is as it was written."""
+"""A capture directory and its manifest `capture.json`: its contents, and whether they are as written."""
 
 import os
 import shutil
@@ -77,7 +77,7 @@ def file_sum(path: Path) -> File:
 
 
 def read_manifest(directory: str | PathLike[str]) -> Manifest:
-    """Manifest of a capture directory; UsageError if it is none, CaptureError if it is damaged or too new."""
+    """Manifest of a capture directory; UsageError if there is none, CaptureError if damaged or too new."""
     path = Path(directory) / MANIFEST
     try:
         text = path.read_bytes()
@@ -102,8 +102,8 @@ def damaged_files(directory: str | PathLike[str], manifest: Manifest) -> Iterato
         if not path.is_file():
             yield name, "missing"
             continue
-        found = file_sum(path)
-        if found.bytes != sealed.bytes:
-            yield name, f"{found.bytes} bytes, sealed with {sealed.bytes}"
-        elif found.crc32 != sealed.crc32:
-            yield name, f"CRC-32 {found.crc32:08x}, sealed with {sealed.crc32:08x}"
+        now = file_sum(path)
+        if now.bytes != sealed.bytes:
+            yield name, f"{now.bytes} bytes, sealed with {sealed.bytes}"
+        elif now.crc32 != sealed.crc32:
+            yield name, f"CRC-32 {now.crc32:08x}, sealed with {sealed.crc32:08x}"

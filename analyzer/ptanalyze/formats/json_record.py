@@ -12,7 +12,7 @@ from .atomic import atomic_write
 
 
 class Versioned(Protocol):
-    """A msgspec struct that says what it is."""
+    """A msgspec struct with the name and version of its format."""
 
     @property
     def format(self) -> str: ...
@@ -29,7 +29,7 @@ def decode_record(
 ) -> Record:
     """A struct of type `kind` from the bytes of file `path`.
 
-    CaptureError names file, field and value where the text is no such record, foreign, or of another version.
+    CaptureError names file, field and value where the text is damaged, foreign or of another version.
     """
     try:
         record = json_struct(text, kind, form)
@@ -43,7 +43,7 @@ def decode_record(
 
 
 def decode_facts(path: Path, facts: msgspec.Raw, kind: type[msgspec.Struct], form: str) -> dict[str, Any]:
-    """The facts of a record as they are written; CaptureError where they do not fit the struct `kind`."""
+    """The facts of a record as written; CaptureError where they do not fit the struct `kind`."""
     text = bytes(facts)
     try:
         json_struct(text, kind, form)

@@ -1,4 +1,4 @@
-"""What an answer is as JSON: plain values only, and the schema that says how they are arranged."""
+"""Answers as JSON: plain values only, and the version of their schema."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SCHEMA = 1
 
 
 def plain(value: object) -> Json:
-    """`value` as JSON has it: dicts, lists, strings, finite numbers. TypeError for what has no such form."""
+    """`value` as dicts, lists, strings and finite numbers (else null); TypeError for other types."""
     if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if hasattr(value, "tolist"):
         return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""Import what `valgrind --tool=lackey --trace-mem=yes` printed."""
+"""Import the output of `valgrind --tool=lackey --trace-mem=yes`."""
 
 from os import PathLike
 from typing import IO
@@ -21,7 +21,7 @@ def import_lackey(source: str | PathLike[str] | IO[bytes], out: str | PathLike[s
 
     Valgrind runs one thread at a time and lackey does not say which: it all becomes thread 0. It has no clock
     either: an instruction counts as a nanosecond. Instruction fetches are counted, not traced.
-    CaptureError names the first line that is none of lackey's; `out` is not made then.
+    CaptureError names the first line that lackey did not print; `out` is not made then.
     """
     instructions = 0
     facts = {"tracer": "valgrind lackey, 1 ns = 1 instruction", "instructions": True}

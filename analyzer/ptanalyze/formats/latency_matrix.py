@@ -1,8 +1,8 @@
 """Cache-line transfer latencies between CPUs: JSON from `ptanalyze topology measure`, or a plain table.
 
-A plain table is UTF-8 text, cells apart by commas, tabs or blanks (the first of these that it has); lines
-that begin with # do not count. `-`, `nan` or nothing stands for a pair that was not measured and on the
-diagonal. Rows may be missing, the other direction of a pair stands for it. The first line and column name the
+A plain table is UTF-8 text, cells separated by commas, tabs or blanks (the first of these that it has); lines
+that begin with # are skipped. `-`, `nan` or nothing stands for a pair that was not measured and for the
+diagonal. A missing row is filled from the other direction of its pairs. The first line and column name the
 CPUs, as in vMitosis, Table 4, if the corner is empty, a word or left out; else CPUs are 0, 1, 2...
 """
 
@@ -29,7 +29,7 @@ CPU = re.compile(r"\d{1,9}", re.ASCII)
 
 @dataclass(frozen=True)
 class LatencyMatrix:
-    """One row and column a CPU, symmetric, nan where unknown and on the diagonal.
+    """One row and column per CPU, symmetric, nan where unknown and on the diagonal.
 
     ns      float64[n, n]: one-way transfer
     spread  float64[n, n]: median over minimum of the repetitions, or None
@@ -51,7 +51,7 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`ns` and `spread`: one row a CPU, one value a column, null where unknown and on the diagonal."""
+    """`ns` and `spread`: a row per CPU, a value per column, null where unknown and on the diagonal."""
 
     format: str
     version: int
@@ -62,7 +62,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def read_matrix(path: str | PathLike[str]) -> LatencyMatrix:
-    """LatencyMatrix of a file in either form. CaptureError names file, field and value of what is wrong."""
+    """LatencyMatrix of a file in either form; CaptureError names file, field and value."""
     content = Path(path).read_bytes()
     if content.lstrip()[:1] == b"{":
         return read_record(path, content)
@@ -112,7 +112,7 @@ def square(
     widths = {len(row) for row in rows} or {0}
     if len(rows) != len(cpus) or widths != {len(cpus)}:
         shape = f"{len(rows)} rows of {'/'.join(map(str, sorted(widths)))}"
-        raise CaptureError(path, field, shape, f"expected {len(cpus)} rows of {len(cpus)}, one a CPU")
+        raise CaptureError(path, field, shape, f"expected {len(cpus)} rows of {len(cpus)}, one per CPU")
     return np.array(rows, np.float64).reshape(len(cpus), len(cpus))
 
 

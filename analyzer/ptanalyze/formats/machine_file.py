@@ -1,4 +1,4 @@
-"""A machine file written: a known machine with latencies that were measured on another one."""
+"""Writes machine files: a known machine with latencies that were measured on another."""
 
 from os import PathLike
 from pathlib import Path
@@ -14,9 +14,9 @@ from .toml_text import toml
 
 
 def with_latency(machine: Machine, measured: NodeLatency, name: str) -> Machine:
-    """Machine of as many nodes as a NodeLatency has, with its latencies; both directions of a pair averaged.
+    """Machine with the nodes and latencies of a NodeLatency; both directions of a pair averaged.
 
-    Without latencies under load there are none. UsageError where the numbers are no machine's.
+    No latencies under load where none were measured. UsageError where a remote node is nearer than the local.
     """
     sized = machine.resized(len(measured.nodes))
     idle = _both_ways(measured.idle)

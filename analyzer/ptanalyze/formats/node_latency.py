@@ -1,6 +1,6 @@
 """Latencies of DRAM between NUMA nodes: JSON of `ptanalyze topology latency`, Intel MLC's text, or ACPI SLIT.
 
-MLC: what `mlc --latency_matrix` prints, or all that `mlc` prints; rows are the reader's node. SLIT: a
+MLC: the output of `mlc --latency_matrix`, or all that `mlc` prints; rows are the reader's node. SLIT: a
 directory such as /sys/devices/system/node with node*/distance; only relative, 10 = local (ACPI, 5.2.17), so
 it needs the local latency in ns. Neither knows latencies under load.
 """
@@ -23,7 +23,7 @@ FORMAT, VERSION = "ptanalyze-node-latency", 1
 MOST_BYTES = 1 << 20
 MOST_NODES = 1024  # MAX_NUMNODES of x86, arch/x86/Kconfig
 ASYMMETRIC = 0.10  # directions of a pair that differ more are named
-QUIETER = 0.05  # a loaded node may seem that much faster than an idle one: noise
+QUIETER = 0.05  # noise: a loaded node may seem this much faster than an idle node
 SLIT_LOCAL = 10
 MLC_TITLE = re.compile(r"\s*Measuring idle .*latencies", re.IGNORECASE)
 MLC_HEAD = re.compile(r"\s*Numa node((?:\s+\d{1,4})+)\s*", re.IGNORECASE | re.ASCII)
@@ -37,8 +37,8 @@ class NodeLatency:
     nodes      numbers of the nodes, in the order of rows and columns
     idle       float64[n, n]
     contended  float64[n, n]: with other threads streaming on the serving node, None where not measured
-    source     one line: how it is known
-    flags      what looks odd, by name
+    source     a line: how the latencies are known
+    flags      oddities, a line each
     """
 
     nodes: tuple[int, ...]
@@ -99,7 +99,7 @@ def _rows(matrix: np.ndarray) -> tuple[tuple[float, ...], ...]:
 def checked(
     path: str | PathLike[str], nodes: Sequence[int], idle_rows: Rows, contended_rows: Rows | None, source: str
 ) -> NodeLatency:
-    """NodeLatency of rows of numbers; CaptureError names the pair that cannot be."""
+    """NodeLatency of rows of numbers; CaptureError names the impossible pair."""
     if len(set(nodes)) < len(nodes) or not all(0 <= node < MOST_NODES for node in nodes):
         raise CaptureError(
             path, "nodes", list(nodes), f"expected different numbers from 0 to {MOST_NODES - 1}"
@@ -164,9 +164,9 @@ def _mlc(path: Path, text: str) -> NodeLatency:
         why = f"neither {FORMAT} nor what `mlc --latency_matrix` prints (Measuring idle latencies ...)"
         raise CaptureError(path, "contents", repr(text[:30]), why)
     heads = (
-        (at, found)
+        (at, match)
         for at, line in enumerate(lines[start : start + 5], start)
-        if (found := MLC_HEAD.fullmatch(line))
+        if (match := MLC_HEAD.fullmatch(line))
     )
     head, names = next(heads, (start, None))
     if names is None:
@@ -176,10 +176,10 @@ def _mlc(path: Path, text: str) -> NodeLatency:
     nodes = [int(cell) for cell in names[1].split()]
     rows = {}
     for at in range(head + 1, len(lines)):
-        found = MLC_ROW.fullmatch(lines[at])
-        if not found:
+        match = MLC_ROW.fullmatch(lines[at])
+        if not match:
             break
-        rows[int(found[1])] = [_cell(path, at, cell) for cell in found[2].split()]
+        rows[int(match[1])] = [_cell(path, at, cell) for cell in match[2].split()]
     for node in nodes:
         if node not in rows:
             why = "no row: a node without CPUs, or the text was cut; keep only nodes with CPUs and memory"

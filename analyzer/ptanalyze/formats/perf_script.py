@@ -20,8 +20,8 @@ def import_perf_script(source: str | PathLike[str] | IO[bytes], out: str | PathL
 
     perf samples: the trace holds a fraction of all accesses, and facts["sampled"] says so. Samples are
     grouped by thread within a block of text; chunks keep the times of their first samples. Samples without
-    an address (0) or with a kernel address are left out. CaptureError names the first line that lacks one of
-    the fields.
+    an address (0) or with a kernel address are left out. CaptureError names the first line that lacks a
+    field.
     """
     threads: dict[int, int] = {}
     start = None

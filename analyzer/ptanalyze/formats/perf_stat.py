@@ -1,8 +1,8 @@
 """Output of `perf stat`: text for people, `-x` separated values, or `-j` JSON lines, of one run in total.
 
-Text may be grouped and marked as in any locale (1,234 1.234 1 234 1'234); lines that are no counter are
-passed over. perf scales what it could not count all the time and says what percentage of
-the time it did count. Fields as in perf-stat(1), CSV FORMAT and JSON FORMAT.
+Text may be grouped and marked as in any locale (1,234 1.234 1 234 1'234); lines without a counter are
+skipped. perf scales counters that were not running all the time and says for which percentage of
+the time they were. Fields as in perf-stat(1), CSV FORMAT and JSON FORMAT.
 """
 
 import re
@@ -14,7 +14,7 @@ from ..core.decode import Undecodable, plain_json
 from ..core.errors import CaptureError
 
 Lines = list[tuple[int, str]]  # line numbers from 1, and their text
-Said = dict[str, float | None]  # what is said beside counters: seconds, cpus
+Said = dict[str, float | None]  # beside the counters: seconds, cpus
 
 MOST_BYTES = 1 << 24
 ONE_RUN = "give the totals of one run (no -I, -A, --per-...)"
@@ -59,20 +59,20 @@ class PerfStat:
 
 
 def read_perf_stat(path: str | PathLike[str]) -> PerfStat:
-    """PerfStat of a file in any of the three forms; CaptureError where it is none."""
+    """PerfStat of a file in any of the three forms; CaptureError where it is not one."""
     path = Path(path)
     with path.open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES or b"\0" in content:
         raise CaptureError(path, "contents", content[:30], "not the output of perf stat")
     lines = content.decode("utf-8", "replace").splitlines()
-    found = [(at, line) for at, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
-    if found and found[0][1].lstrip().startswith("{"):
-        rows, extra = _json(path, found)
-    elif separator := _separator(found):
-        rows, extra = _separated(found, separator)
+    kept = [(at, line) for at, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
+    if kept and kept[0][1].lstrip().startswith("{"):
+        rows, extra = _json(path, kept)
+    elif separator := _separator(kept):
+        rows, extra = _separated(kept, separator)
     else:
-        rows, extra = _text(found)
+        rows, extra = _text(kept)
     if not rows:
         start = repr(lines[0][:30] if lines else "")
         raise CaptureError(path, "contents", start, f"no counter of perf stat in it: {ONE_RUN}")
@@ -119,18 +119,18 @@ def _text(lines: Lines) -> tuple[list[Counter], Said]:
     for at, line in lines:
         if elapsed := ELAPSED.fullmatch(line):
             extra["seconds"] = _decimal(elapsed["value"])
-        elif (found := LINE.fullmatch(line)) and found["event"] != "seconds":
-            rest = found["rest"] or ""
+        elif (match := LINE.fullmatch(line)) and match["event"] != "seconds":
+            rest = match["rest"] or ""
             share = RUNNING.search(rest)
             if busy := UTILIZED.search(rest):
                 extra["cpus"] = _decimal(busy[1])
-            text = found["value"]
-            if found["unit"]:
+            text = match["value"]
+            if match["unit"]:
                 value: float | None = _decimal(text)
             else:  # whatever groups its digits by three
                 value = float(re.sub(GAP, "", text)) if re.fullmatch(COUNT, text) else None
             running = _decimal(share[1]) if share else 100.0
-            rows.append(_counter(at, found["event"], text, value, running, found["unit"] or ""))
+            rows.append(_counter(at, match["event"], text, value, running, match["unit"] or ""))
     return rows, extra
 
 
@@ -150,7 +150,7 @@ def _counter(
 
 
 def _decimal(text: str) -> float:
-    """A number whose last mark, if it is a point or comma, is the decimal one."""
+    """A number whose last mark, if it is a point or comma, is its decimal mark."""
     whole, mark, part = text.replace(",", ".").rpartition(".")
     whole, part = (re.sub(r"\D", "", whole), part) if mark else (part, "")
     return float(f"{re.sub(GAP, '', whole) or 0}.{re.sub(GAP, '', part) or 0}")
@@ -159,9 +159,9 @@ def _decimal(text: str) -> float:
 def _separator(lines: Lines) -> str | None:
     """The mark of -x: the character before a known event and after a count, where there is nothing else."""
     for _, line in lines:
-        found = re.match(r"(?:\s*[\d.]+|\s*<not \w+>)([,;|:\t!@^])[^\d\s,;|:\t!@^]*\1[A-Za-z]", line)
-        if found:
-            return found[1]
+        match = re.match(r"(?:\s*[\d.]+|\s*<not \w+>)([,;|:\t!@^])[^\d\s,;|:\t!@^]*\1[A-Za-z]", line)
+        if match:
+            return match[1]
     return None
 
 
@@ -182,7 +182,7 @@ def _separated(lines: Lines, mark: str) -> tuple[list[Counter], Said]:
 
 
 def _json(path: Path, lines: Lines) -> tuple[list[Counter], Said]:
-    """One JSON object a line, perf-stat(1), JSON FORMAT."""
+    """A JSON object per line, perf-stat(1), JSON FORMAT."""
     rows: list[Counter] = []
     extra: Said = {}
     for at, line in lines:

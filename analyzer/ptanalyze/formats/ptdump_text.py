@@ -1,9 +1,9 @@
 """Importer of the text dumps of the Mitosis and vMitosis page-table dumper (`dodump` over /proc/ptdump).
 
-A file holds `<numamap>` (lines "node first last", bytes) and `<ptdump process= count=>` blocks of one line a
+A file holds `<numamap>` (lines "node first last", bytes) and `<ptdump process= count=>` blocks, a line per
 table, the root level first: the table's frame and 512 numbers, 0 or a frame (level 2: "p" and the frame of a
-table, else a frame of 2 MiB). "x" marks executable leaves, "n" ones that are not present but have bit 8 (NUMA
-hints). Levels 1-4 only. Other flag bits, VMAs, CPUs, distances it has not; 1 GiB leaves read as pointers.
+table, else a frame of 2 MiB). "x" marks executable leaves, "n" leaves with bit 8 that are not present (NUMA
+hints). Levels 1-4 only. It has no other flag bits, VMAs, CPUs or distances; 1 GiB leaves read as pointers.
 """
 
 import mmap
@@ -70,7 +70,7 @@ def import_ptdump(
 def read_dump(
     path: str | PathLike[str], which: int, encoding: str, spill: str
 ) -> tuple[Tree, Topology, int, dict[str, int]]:
-    """(Tree, Topology, PID, what was repaired) of one dump in `path`; entries live in a file in `spill`."""
+    """(Tree, Topology, PID, counts of repairs) of a dump in `path`; entries live in a file in `spill`."""
     path = Path(path)
     try:
         with open(path, "rb") as file:
@@ -158,10 +158,10 @@ def read_rows(
 
 
 def to_entries(words: np.ndarray, level: int, encoding: str, topology: Topology) -> tuple[np.ndarray, int]:
-    """(raw entries, how many inverted frames were found) of the words of tables of one level.
+    """(raw entries, number of inverted frames) from the words of tables of one level.
 
     Kernels with the L1TF mitigation invert the frame of an entry that is not present, older ones do not; the
-    text does not say which wrote it: a frame outside every node, its complement inside one, was inverted.
+    text does not say which wrote it: a frame outside every node whose complement is on a node was inverted.
     """
     empty = words == 0
     number = words & np.uint64(ptdump_rows.NUMA - 1)

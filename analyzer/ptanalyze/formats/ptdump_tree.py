@@ -1,4 +1,4 @@
-"""A dump's tables, known only by frame and level, put together: who points to whom, at which address."""
+"""Tables of a dump, known only by frame and level, assembled: which points to which, at which address."""
 
 from pathlib import Path
 
@@ -29,13 +29,13 @@ def assemble(
     if encoding == "x86":
         entries[roots[0], USER_SLOTS:] = 0
     repaired = {"leaves_1g": 0, "dropped_pointers": 0, "dropped_tables": 0}
-    found, bases = [roots], [np.zeros(1, np.int64)]
+    tables, bases = [roots], [np.zeros(1, np.int64)]
     parents, below = roots, bases[0]
     for height in range(LEVELS, 1, -1):
         parents, below = children(parents, below, height, level, frames, entries, encoding, repaired)
-        found.append(parents)
+        tables.append(parents)
         bases.append(below)
-    index, base = np.concatenate(found), np.concatenate(bases)
+    index, base = np.concatenate(tables), np.concatenate(bases)
     repaired["dropped_tables"] = len(level) - len(index)
     sort = np.lexsort((-level[index], base))
     order, base = index[sort], base[sort]
@@ -81,7 +81,7 @@ def table_nodes(guest: Tree, host: Tree | None, topology: Topology) -> np.ndarra
     """int16[T]: NUMA node of each guest table's frame, through the host tree if there is one."""
     if host is None:
         return topology.node_of_frame(guest.frame)
-    found = np.full(len(guest), UNKNOWN_NODE, np.int64)
+    backing = np.full(len(guest), UNKNOWN_NODE, np.int64)
     address = guest.frame << 12
     for level in (3, 2, 1):
         span = 1 << (3 + 9 * level)
@@ -94,5 +94,5 @@ def table_nodes(guest: Tree, host: Tree | None, topology: Topology) -> np.ndarra
         entry = host.entries[at[place], (address // span) & 511]
         hit = inside & leaf(entry, level, host.encoding)
         offset = (address % span) >> 12
-        found = np.where(hit, frame(entry, level, host.encoding) + offset, found)
-    return topology.node_of_frame(found)
+        backing = np.where(hit, frame(entry, level, host.encoding) + offset, backing)
+    return topology.node_of_frame(backing)

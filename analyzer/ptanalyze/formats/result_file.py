@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 WHAT = "whatif"
-TEXTS = ("policy", "params", "machine", "placement", "baseline")  # columns of results that are no numbers
+TEXTS = ("policy", "params", "machine", "placement", "baseline")  # columns of results that hold text
 
 
 def write_result(
     path: str | PathLike[str], what: str, value: Callable[[], object], table: Callable[[], "DataFrame"]
 ) -> None:
-    """Write an answer as its name says, FILE.json, FILE.csv or FILE.parquet: whole, 0600."""
+    """Write an answer in the format of its name, FILE.json, FILE.csv or FILE.parquet: whole, 0600."""
     with atomic_write(path) as file:
         if str(path).endswith(".json"):
             whole = record(what, value())

@@ -21,13 +21,13 @@ FORMAT = "ptanalyze-snapshot"
 VERSION = 1
 
 
-@dataclass_transform(frozen_default=True)  # what msgspec does: a struct of a frozen one is frozen
+@dataclass_transform(frozen_default=True)  # as in msgspec: a struct derived from a frozen struct is frozen
 class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     pass
 
 
 class NodeRecord(Strict):
-    """One NUMA node: `frames` are half-open ranges of page frames."""
+    """A NUMA node: `frames` are half-open ranges of page frames."""
 
     id: int
     cpus: tuple[int, ...]
@@ -36,7 +36,7 @@ class NodeRecord(Strict):
 
 
 class Signature(Strict):
-    """What moves when an address space changes; null where the kernel does not have it."""
+    """Counters that move when an address space changes; null where the kernel has none."""
 
     minflt: int
     majflt: int
@@ -51,7 +51,7 @@ class Quiescence(Strict):
 
 
 class Completeness(Strict):
-    """Table pages found against mm->pgtables_bytes, which counts levels 1 to 3."""
+    """Table pages read compared with mm->pgtables_bytes, which counts levels 1 to 3."""
 
     tables: int
     counted_by_kernel: int | None
@@ -116,7 +116,7 @@ class SnapshotRecord(Strict):
 def read_snapshot(directory: str | PathLike[str]) -> Snapshot:
     """Snapshot of `directory`: snapshot.json, maps, gpt.* and, for a VM, ept.*.
 
-    CaptureError names file, field and value of what is damaged; UsageError what is missing.
+    CaptureError names file, field and value where it is damaged; UsageError names a missing file.
     """
     directory = Path(directory)
     path = directory / FILE

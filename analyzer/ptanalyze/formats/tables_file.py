@@ -1,4 +1,4 @@
-"""`NAME.tables` and `NAME.entries`: one page table on disk, as dumps/records.h describes it."""
+"""`NAME.tables` and `NAME.entries`: a page table on disk, as dumps/records.h describes it."""
 
 import os
 from os import PathLike
@@ -57,8 +57,8 @@ ENTRIES_WORDS = (
 def read_tree(directory: str | PathLike[str], name: str = "gpt") -> Tree:
     """Tree of `name`.tables and `name`.entries in `directory`; entries stay a read-only memory map.
 
-    Whatever a walker indexes with (parents, levels, addresses) is validated: CaptureError names file, field
-    and value; UsageError if a file is missing. Entries are not looked at.
+    The columns a walker indexes with (parents, levels, addresses) are validated: CaptureError names file,
+    field and value; UsageError if a file is missing. Entries are not validated.
     """
     tables, entries = Path(directory) / f"{name}.tables", Path(directory) / f"{name}.entries"
     header = read_header(tables, TABLES_MAGIC, HEADER_DTYPE.itemsize, TABLE_DTYPE.itemsize)
@@ -100,7 +100,7 @@ def header_of(tree: Tree, magic: bytes, header_bytes: int, record_bytes: int, wo
 
 
 def read_header(path: Path, magic: bytes, header_bytes: int, record_bytes: int) -> np.void:
-    """The header of `path`, a HEADER_DTYPE scalar, validated against what it must be and the file's size."""
+    """The header of `path`, a HEADER_DTYPE scalar, validated against the format and the file's size."""
     try:
         with open(path, "rb") as file:
             raw = file.read(HEADER_DTYPE.itemsize)
@@ -143,7 +143,7 @@ def validate(path: Path, records: np.ndarray, levels: int) -> None:
     )
     expected = enclosing_tables(level, levels)
     reject(path, "parent", parent, parent != expected, "not the table before it one level up")
-    span = np.int64(1) << (3 + 9 * level)  # bytes one entry maps
+    span = np.int64(1) << (3 + 9 * level)  # bytes per entry
     reject(
         path,
         "base",
@@ -158,7 +158,7 @@ def validate(path: Path, records: np.ndarray, levels: int) -> None:
 
 
 def enclosing_tables(level: np.ndarray, levels: int) -> np.ndarray:
-    """int64[T]: the last table before each one that stands one level higher, NO_PARENT for roots."""
+    """int64[T]: the last table one level higher before each table, NO_PARENT for roots."""
     index = np.arange(len(level))
     expected = np.full(len(level), -2)
     expected[level == levels] = NO_PARENT

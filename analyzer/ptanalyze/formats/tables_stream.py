@@ -1,4 +1,4 @@
-"""`NAME.entries` filled in place, in any order, by a writer who knows how many tables there can be."""
+"""`NAME.entries` filled in place, in any order, by a writer that knows the largest number of tables."""
 
 import os
 from os import PathLike
@@ -16,7 +16,7 @@ BLOCK = 4096  # tables moved at a time: 16 MiB
 def reserve_entries(directory: str | PathLike[str], name: str, room: int) -> np.ndarray:
     """uint64[room, 512], all zero: the writable map of a new, sparse `name`.entries (0600).
 
-    The directory must not be in use yet (capture_dir.new_capture); close_entries makes a whole file of it.
+    The directory must not be in use yet (capture_dir.new_capture); close_entries completes the file.
     """
     path = Path(directory) / f"{name}.entries"
     fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)

@@ -1,4 +1,4 @@
-"""TOML as this package writes it: plain values, lists, and tables of them; what is None is left out."""
+"""TOML as this package writes it: plain values, lists, and tables of them; None is left out."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -20,7 +20,7 @@ DAMAGE = {
 
 
 class TraceDecoder:
-    """Decodes chunks in order; the regions found once are kept for every later pass.
+    """Decodes chunks in order; the regions of the first pass are kept for later passes.
 
     data    uint8[bytes], the file
     chunks  CHUNK_DTYPE[n]; payload, length int64[n]: where each chunk's touches are in the file

@@ -17,7 +17,7 @@ def read_trace(path: str | PathLike[str]) -> Trace:
 
     A file cut short (a crash, a copy that stopped) is a shorter trace: facts["lost_bytes"] says by how much.
     One pass decodes everything to check it and to number the regions; batches() decodes again, in batches.
-    Memory: 68 bytes a chunk, 100 an event, 32-64 a region, and a batch.
+    Memory: 68 bytes per chunk, 100 per event, 32-64 per region, and a batch.
     """
     path = Path(path)
     data = map_file(path)
@@ -88,7 +88,7 @@ def add_base(events: np.ndarray, guest_base: int) -> None:
 
 
 def make_threads(frames: np.ndarray, events: np.ndarray) -> np.ndarray:
-    """One row a thread index seen anywhere; what no event says stays unknown (-1)."""
+    """A row per thread index in the trace; fields that no event sets stay unknown (-1)."""
     threads = np.zeros(int(frames["thread"].max(initial=0)) + 1, THREAD_DTYPE)
     threads["tid"] = threads["parent"] = threads["end"] = -1
     for event in events[events["kind"] == Event.THREAD_START]:

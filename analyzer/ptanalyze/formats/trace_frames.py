@@ -145,8 +145,8 @@ def count_good(data: np.ndarray, frames: np.ndarray, offset: np.ndarray) -> int:
     view = data.data
     columns = zip(offset.tolist(), frames["bytes"].tolist(), frames["crc"].tolist(), strict=True)
     for i, (at, length, crc) in enumerate(columns):
-        found = zlib.crc32(b"\0\0\0\0", zlib.crc32(view[at : at + 4]))
-        found = zlib.crc32(view[at + 8 : at + decode.FRAME_BYTES + length], found)
-        if found != crc:
+        sum_ = zlib.crc32(b"\0\0\0\0", zlib.crc32(view[at : at + 4]))
+        sum_ = zlib.crc32(view[at + 8 : at + decode.FRAME_BYTES + length], sum_)
+        if sum_ != crc:
             return i
     return len(frames)

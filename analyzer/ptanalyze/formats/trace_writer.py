@@ -1,4 +1,4 @@
-"""Write trace.ptt from Python: what importers and tests make is what the native writer makes."""
+"""Write trace.ptt from Python, for importers and tests, in the format of the native writer."""
 
 import zlib
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ class TraceWriter:
         time: int = 0,
         instructions: int = 0,
     ) -> None:
-        """Append one chunk: page int64[n] (page numbers), write bool[n], count int64[n] (1 to 2^18 - 1)."""
+        """Append a chunk: page int64[n] (page numbers), write bool[n], count int64[n] (1 to 2^18 - 1)."""
         out = np.empty(len(page) * decode.RECORD_BYTES_MAX, np.uint8)
         count = np.ascontiguousarray(count, np.int64)
         page, write = np.ascontiguousarray(page, np.int64), np.ascontiguousarray(write, np.bool_)
@@ -78,7 +78,7 @@ class TraceWriter:
         cpu: np.ndarray | None = None,
         instructions: np.ndarray | None = None,
     ) -> None:
-        """Append one thread's accesses, merged and cut into chunks.
+        """Append accesses of a thread, merged and cut into chunks.
 
         page int64[n], write bool[n], time int64[n] (ns); cpu int[n]; instructions int64[n]: executed up to
         each access, from a start of the caller's choice.
@@ -117,7 +117,7 @@ class TraceWriter:
         cpu: int = -1,
         time: int = 0,
     ) -> None:
-        """Append one event (ptanalyze.trace.Event)."""
+        """Append an event (core.trace.Event)."""
         payload = np.array((kind, 0, a, b, c, d, result), PAYLOAD_DTYPE)
         self.frame(payload.tobytes(), EVENT, thread, cpu, time, 0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""`vm.json` and the nested table beside it: what `ptdump vm PID -o DIR` writes about a VM on its host.
+"""`vm.json` and the nested table beside it: the output of `ptdump vm PID -o DIR`, a VM seen from its host.
 
 DIR holds ept.tables and ept.entries (formats/tables_file.py; base = guest-physical address, several roots may
 follow one another, each with its tables, depth first), maps (of the VMM, byte for byte) and vm.json:
@@ -38,17 +38,17 @@ TOP = 1 << 52  # guest-physical addresses end below it
 
 
 class Slot(Strict):
-    """One KVM memory slot: guest-physical `gpa` is the VMM's virtual `hva`; in bytes, whole pages."""
+    """A KVM memory slot: guest-physical `gpa` is the VMM's virtual `hva`; in bytes, whole pages."""
 
     gpa: int
     bytes: int
     hva: int
     flags: int = 0  # KVM_MEM_* of linux/kvm.h
-    space: int = 0  # KVM address space: 1 is what the guest sees in system management mode
+    space: int = 0  # KVM address space: 1 is the guest's system management mode
 
 
 class Vcpu(Strict):
-    """One vCPU thread: the CPU and NUMA node it was on, the frame of the root it walks; null unknown."""
+    """A vCPU thread: the CPU and NUMA node it was on, the frame of the root it walks; null unknown."""
 
     tid: int
     cpu: int | None = None
@@ -57,7 +57,7 @@ class Vcpu(Strict):
 
 
 class Root(Strict):
-    """One root of nested tables. `table`: its index in ept.tables, null when it was not dumped (say why)."""
+    """A root of nested tables. `table`: its index in ept.tables, null when it was not dumped (say why)."""
 
     frame: int
     kind: Literal["tdp_mmu", "legacy", "shadow"]  # shadow: maps guest-virtual, not guest-physical addresses
@@ -68,7 +68,7 @@ class Root(Strict):
 
 
 class Quiescence(Strict):
-    """What moves when KVM changes its tables, e.g. {"mmu_notifier_seq": 9, "tdp_mmu_pages": 130}."""
+    """Counters that move when KVM changes its tables, e.g. {"mmu_notifier_seq": 9, "tdp_mmu_pages": 130}."""
 
     before: dict[str, int]
     after: dict[str, int]
@@ -107,7 +107,7 @@ class VmRecord(Strict):
 
 @dataclass(frozen=True)
 class HostDump:
-    """What the host knows of a VM: nested tables, memory slots, vCPUs, roots; topology is the host's."""
+    """A VM as the host sees it: nested tables, memory slots, vCPUs, roots; topology is the host's."""
 
     tree: Tree
     topology: Topology
@@ -118,8 +118,8 @@ class HostDump:
 
 
 def read_vm(directory: str | PathLike[str]) -> HostDump:
-    """HostDump of `directory`. CaptureError names file, field and value of what is damaged; UsageError what
-    is missing."""
+    """HostDump of `directory`. CaptureError names file, field and value where it is damaged; UsageError names
+    a missing file."""
     path = Path(directory) / FILE
     record = decode_record(path, read_bytes(path), VmRecord, FORMAT, VERSION)
     facts = decode_facts(path, record.facts, Facts, FORMAT)
@@ -158,17 +158,17 @@ def check_slots(path: Path, slots: Iterable[Slot]) -> None:
         if slot.gpa < 0 or slot.bytes <= 0 or slot.gpa + slot.bytes > TOP or not 0 <= slot.hva < 1 << 64:
             raise CaptureError(path, "slot", slot, "empty or out of range")
     ordered = sorted(slots, key=lambda slot: (slot.space, slot.gpa))
-    for one, other in pairwise(ordered):
-        if one.space == other.space and one.gpa + one.bytes > other.gpa:
-            raise CaptureError(path, "slot", other, "overlaps the slot before it")
+    for before, after in pairwise(ordered):
+        if before.space == after.space and before.gpa + before.bytes > after.gpa:
+            raise CaptureError(path, "slot", after, "overlaps the slot before it")
 
 
 def check_roots(path: Path, roots: Sequence[Root], tree: Tree) -> None:
     """CaptureError unless the dumped roots are exactly the tables without a parent."""
     tables = [root.table for root in roots if root.table is not None]
-    found = np.flatnonzero(tree.parent == NO_PARENT).tolist()
-    if sorted(tables) != found:
-        raise CaptureError(path, "roots", tables, f"{NAME}.tables has its roots at {found[:8]}")
+    parentless = np.flatnonzero(tree.parent == NO_PARENT).tolist()
+    if sorted(tables) != parentless:
+        raise CaptureError(path, "roots", tables, f"{NAME}.tables has its roots at {parentless[:8]}")
     for root in roots:
         if root.table is not None and int(tree.frame[root.table]) != root.frame:
             why = f"{NAME}.tables says {int(tree.frame[root.table])}"

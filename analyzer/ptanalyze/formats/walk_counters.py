@@ -5,10 +5,10 @@ Walk cycles (Intel SDM, volume 3, performance-monitoring events; the kernel's to
 dtlb_{load,store}_misses.walk_pending   Skylake on: per cycle and busy walker; nested walks not included
 ept.walk_pending                        the same of nested walks
 dtlb_{load,store}_misses.walk_duration  before Skylake: cycles of the walker, nested walks not told apart
-dtlb_{load,store}_misses.walk_active    cycles with at least one walker busy: not used, overlap is lost
+dtlb_{load,store}_misses.walk_active    cycles with any walker busy: not used, overlap is lost
 
 AMD counts walks (ls_l1_d_tlb_miss.*_l2_miss, ls_tablewalker.*, bp_l1_tlb_miss_l2_tlb_miss.*), not their
-cycles: such a run has cycles only, and a second run with remote tables has to say what walks cost.
+cycles: such a run has cycles only, and a second run with remote tables has to tell the cost of walks.
 """
 
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ def read_run(path: str | PathLike[str], native: bool = False, allow_multiplexed:
 
 
 def one_walker(stat: PerfStat) -> bool:
-    """Whether the counters are those of CPUs with one page walker (walk_duration; Broadwell has two)."""
+    """Whether the counters are those of CPUs with a single page walker (walk_duration; Broadwell has two)."""
     names = {name for name, _ in stat.counters}
     return bool(names & {*DURATION}) and not names & {*PENDING}
 

@@ -1,4 +1,4 @@
-"""Where leaf entries are, counted: of every mapped page of a snapshot, or of every walk of a trace."""
+"""Nodes of leaf entries, counted over the mapped pages of a snapshot or the walks of a trace."""
 
 from typing import NamedTuple
 
@@ -7,14 +7,14 @@ import numpy as np
 from .entries import ADDRESS, PROTNONE, X86, frame, leaf, mapped
 from .hooks import allocating_kernel, called_hook, hook, kernel
 
-QUICK_CLASSES = 16  # classes that count_nested keeps as 4-bit counters in one word
+QUICK_CLASSES = 16  # classes that count_nested keeps as 4-bit counters in a word
 NIBBLES = np.uint64(0x0F0F0F0F0F0F0F0F)
-GROUP, BLOCK = 8, 128  # entries until 4-bit counters spill into 8-bit ones, and those into the histogram
+GROUP, BLOCK = 8, 128  # entries until 4-bit counters spill into 8-bit counters, and those into the histogram
 ONE, BYTE, EVERY_BIT = np.uint64(1), np.uint64(255), np.uint64((1 << 64) - 1)
 
 
 class Segments(NamedTuple):
-    """S runs of entries lo..hi-1 of one leaf table (level 1), and the row of the result they go to."""
+    """S runs of entries lo..hi-1 of a leaf table (level 1), and their row of the result."""
 
     table: np.ndarray  # int32[S]
     lo: np.ndarray  # int16[S]
@@ -82,8 +82,8 @@ def count_nested(entries, segments, host, hist):
             for i in range(quick):
                 if of_region[run[i] >> np.uint64(21) & inside] >> 2 == host.closer and run[i] & ONE:
                     counts[entry_class(run[i], host)] += 1
-        for found in range(host.closer):
-            hist[segments.row[s], found] += counts[found]
+        for kind in range(host.closer):
+            hist[segments.row[s], kind] += counts[kind]
 
 
 @hook
@@ -122,13 +122,13 @@ def entry_class(entry, host):
 
 @called_hook
 def frame_class(number, host):
-    """Class of the host leaf entry of one guest frame, its presence checked."""
+    """Class of the host leaf entry of a guest frame, its presence checked."""
     region = number >> 9
     if region >= len(host.table) or host.table[region] < 0:
         return np.int64(host.unmapped)
-    found = np.int64(host.of_region[region]) >> 2
-    if found != host.closer:
-        return found
+    kind = np.int64(host.of_region[region]) >> 2
+    if kind != host.closer:
+        return kind
     table = host.table[region]
     if mapped(host.entries[table, number & 511], 1, host.code):
         return np.int64(host.of_table[table])
@@ -144,10 +144,10 @@ def classify_frames(frames, host, out):
 
 @kernel
 def count_walks(page, row, region_row, page_row, regions, of_table, guest, host, hist):
-    """hist[row of the walk + row of its page, class of guest leaf, class of host leaf] (int64) += 1 a walk.
+    """hist[row of the walk + row of its page, class of guest leaf, class of host leaf] (int64) += 1 per walk.
 
-    row         int64[n]       by walk: what its CPU and thread add to the row
-    region_row  int64[R]       by region: what its VMA adds; -1 leaves it out; -2 - k: page_row[k] by slot
+    row         int64[n]       by walk: added to the row for its CPU and thread
+    region_row  int64[R]       by region: added for its VMA; -1 leaves it out; -2 - k: page_row[k] by slot
     page_row    int64[k, 512]
     of_table    uint8[T]       class of the node of each table
     guest       uint64[G, 512] entries of the guest tables (2D); length 0: native, the class of the host
@@ -162,12 +162,12 @@ def count_walks(page, row, region_row, page_row, regions, of_table, guest, host,
         if of_page < 0:
             continue
         table, level = np.int64(leaf_table[region]), np.int64(leaf_level[region])
-        found = np.int64(0)
+        kind = np.int64(0)
         if len(guest) > 0:
-            found = np.int64(host.absent)
+            kind = np.int64(host.absent)
             if table < len(guest):
                 entry = guest[table, np.int64(leaf_slot[region]) if level > 1 else slot]
                 if leaf(entry, level, X86):
                     within = (np.int64(va[region]) << 9 | slot) & ((np.int64(1) << (9 * (level - 1))) - 1)
-                    found = frame_class(frame(entry, level, X86) + within, host)
-        hist[row[i] + of_page, of_table[table], found] += 1
+                    kind = frame_class(frame(entry, level, X86) + within, host)
+        hist[row[i] + of_page, of_table[table], kind] += 1

@@ -1,4 +1,4 @@
-"""Data pages that move to other nodes: the walks followed once, what moves becomes steps for every replay.
+"""Data pages that move to other nodes: a pass over the walks turns moves into steps for every replay.
 
 A page is int8: its node, MARKED added where the scan has marked it; NOT_MAPPED - n where it is not mapped and
 will be on node n; NOWHERE where it is not mapped and its first touch decides.
@@ -32,7 +32,7 @@ CHUNK, WALK, STEP, NEXT_SCAN, ROW, SLOT, MOVED, FLUSHES, OUT, REFILLED = range(1
 
 
 class Schedule(NamedTuple):
-    """period, first  ns; scan  4 KiB pages marked at a time; rate  pages a ns, 0: no limit; burst  pages"""
+    """period, first  ns; scan  4 KiB pages marked at a time; rate  pages per ns, 0: no limit; burst  pages"""
 
     on: bool
     by_host: bool
@@ -44,16 +44,16 @@ class Schedule(NamedTuple):
 
 
 class Where(NamedTuple):
-    """What does not change.
+    """Constants of the pass.
 
     entries     uint64[G, 512] of the guest tables; code, their encoding; host_of as in AddressSpace
-    order       int32[...]  rows of what is scanned (the guest's, or the host's), by address
-    pages       int64[...]  4 KiB pages of one slot of each of these rows
-    host_row    int32[T]    row of each host table, -1: it maps nothing that is touched
+    order       int32[...]  rows to scan (the guest's, or the host's), by address
+    pages       int64[...]  4 KiB pages per slot of each of these rows
+    host_row    int32[T]    row of each host table, -1: it maps no touched page
     unit        int64[K]    sorted: host row << 9 | slot that maps each guest table of a known place
-    table       int32[K]    which one
+    table       int32[K]    that guest table
     shootdowns  number of the first FLUSH made here
-    most        steps that one walk or event makes at most
+    most        the most steps of a walk or event
     """
 
     entries: np.ndarray
@@ -82,7 +82,7 @@ def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedul
     """Write steps into `out` until it is full; True when all is done. Call again with an empty `out`.
 
     page, offset  as WalkStream; time int64[chunks + 1] ns; chunk_node int16[chunks]
-    events        Steps with RANGEs; all others are passed on
+    events        Steps with RANGEs; other kinds are passed on
     out           Steps; state.clock[OUT] of them are filled
     """
     clock, room = state.clock, out.at.size - where.most
@@ -140,7 +140,7 @@ def put(state, out, at, kind, row, lo, hi, was, number, to, node, call):
 
 @kernel
 def take(regions, tables, rows, where, schedule, events, state, out):
-    """Pass the next event's step on, or make what a RANGE moves of it."""
+    """Pass the next event's step on, or turn a RANGE into moves."""
     step, guest = state.clock[STEP], state.guest
     state.clock[STEP] += 1
     kind, to = events.kind[step], np.int64(node_now(events, step))
@@ -208,7 +208,7 @@ def frames_of(table, slot, tables, where):
 
 @kernel
 def scan(w, now, node, where, schedule, state, out):
-    """task_numa_work: mark the next pages that are mapped; what the last window moved is shot down first."""
+    """task_numa_work: mark the next mapped pages; moves of the last window are shot down first."""
     clock = state.clock
     clock[NEXT_SCAN] = now + schedule.period
     if clock[MOVED]:
@@ -278,7 +278,7 @@ def move_page(at, row, slot, to, node, call, tables, rows, where, state, out):
 
 @called_hook
 def touch_units(w, now, page, row, slot, node, regions, tables, rows, where, schedule, state, out):
-    """What the host maps: the data page, then the guest's tables from the leaf upwards."""
+    """Touch units of the host: the data page, then the guest's tables from the leaf upwards."""
     region, table = page >> np.uint32(9), np.int64(rows.leaf[row])
     vpn = np.int64(regions.va[region]) << 9 | np.int64(page) & 511
     number = data_frame(where.entries, table, slot, np.int64(tables.level[table]), vpn, where.code)
@@ -309,7 +309,7 @@ def touch_unit(w, now, row, slot, host, behind, table, node, where, schedule, st
 
 @called_hook
 def move_unit(at, unit_row, behind, row, slot, host, table, to, node, call, where, state, out):
-    """One entry of the host's has its data on `to`: a page of the guest's, or its table (`table` >= 0).
+    """An entry of the host's has its data on `to`: a page of the guest's, or its table (`table` >= 0).
 
     Guest tables that share the host's page go with it; the host's entry is written once.
     """

@@ -11,7 +11,7 @@ UNKNOWN = -1
 
 
 class Frames(NamedTuple):
-    """Which node a frame is on. start, end int64[K], node int16[K]: half-open ranges, sorted, disjoint.
+    """Nodes of frames. start, end int64[K], node int16[K]: half-open ranges, sorted, disjoint.
 
     For guest frames: host_of int32[D] as in AddressSpace with host tables counted from 0, entries
     uint64[H, 512], level uint8[H] and code of the host tree; D is 0 where frames are the host's own.
@@ -28,7 +28,7 @@ class Frames(NamedTuple):
 
 @kernel
 def read_nodes(entries, tables, level, code, frames, out):
-    """out[i, k] (int8[n, 512]) = node behind entry k of table tables[i], UNKNOWN where nothing or not known.
+    """out[i, k] (int8[n, 512]) = node behind entry k of table tables[i], or UNKNOWN.
 
     entries uint64[T, 512], level uint8[T], code of the tree whose tables are read
     """
@@ -44,7 +44,7 @@ def read_nodes(entries, tables, level, code, frames, out):
 def count_nodes(entries, level, code, frames, skip, counts):
     """counts[t, n] (int16[T, nodes]) += leaf entries of table t with data on node n, where not skip[t].
 
-    Neighbours mostly have their data in one range of frames: they are counted together.
+    Neighbours mostly have their data in a single range of frames: they are counted together.
     """
     near, low, high, node = 0, np.int64(0), np.int64(0), np.int64(UNKNOWN)
     for table in range(len(level)):
@@ -68,7 +68,7 @@ def count_nodes(entries, level, code, frames, skip, counts):
 
 @hook
 def bounds(number, near, frames, nodes):
-    """(first frame, one past the last, node) of the range of a frame; of it alone outside them all."""
+    """(first frame, one past the last, node) of the range of a frame; outside all, of the frame alone."""
     if near < len(frames.start) and frames.start[near] <= number < frames.end[near]:
         node = np.int64(frames.node[near])
         return frames.start[near], frames.end[near], node if node < nodes else np.int64(UNKNOWN)
@@ -124,7 +124,7 @@ def take_back(entries, code, leaves, level, host_of, host_row, moved, node, host
 
 @hook
 def node_behind(entry, level, code, frames, near):
-    """(node of a leaf entry's first frame, the range it is in); `near` is where the last frame was."""
+    """(node of a leaf entry's first frame, its range); `near`: range of the previous frame."""
     node, number = np.int64(UNKNOWN), host_frame(entry, level, code, frames)
     if number >= 0 and len(frames.start) > 0:
         if number < frames.start[near] or number >= frames.end[near]:

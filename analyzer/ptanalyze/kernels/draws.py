@@ -20,7 +20,7 @@ def draw(key, n):
 
 @kernel
 def permute(first, n, bits, key, out):
-    """out[i] (int64) = where first + i goes under a permutation of 0..n-1; n <= 4 ** bits.
+    """out[i] (int64) = the image of first + i under a permutation of 0..n-1; n <= 4 ** bits.
 
     A Feistel network on 2 * bits bits, walked until it is back below n (Black and Rogaway, 2002).
     """

@@ -1,4 +1,4 @@
-"""`ptanalyze.entries` for one raw entry at a time, inlined into kernels."""
+"""`core.pte` for a single raw entry, inlined into kernels."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Which guest frames the 4 KiB pages of a snapshot use, and other ones for them."""
+"""Guest frames of the 4 KiB pages of a snapshot, and new frames for them."""
 
 from typing import NamedTuple
 
@@ -36,7 +36,7 @@ def count_users(entries, tables, users):
 
 @kernel
 def pick(entries, parts, pool_of, users, captured, now, kept):
-    """Which pages the allocator serves: captured (uint32[P]) gets their frame, now (uint32[P]) FREE.
+    """Pick the pages that the allocator serves: captured (uint32[P]) gets their frame, now (uint32[P]) FREE.
 
     Pages that are not mapped get FREE where the allocator would serve them. users[f] becomes MOVABLE.
     kept  int64[3]  mapped pages that stay: of other VMAs, whose frame others use too, unmapped in the host

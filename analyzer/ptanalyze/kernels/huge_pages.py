@@ -1,4 +1,4 @@
-"""What 2 MiB of small pages are, taken together: how many, their flags, near which frame, on which node."""
+"""Summaries of 2 MiB of small pages: their number, flags, frame and node."""
 
 from typing import NamedTuple
 
@@ -23,9 +23,9 @@ def summarise(entries, tables, code, ranges, on_node, pages, raw, first):
     """Of each leaf table tables[i] (int64[n], level 1) of `entries` (uint64[T, 512]):
 
     pages[i]  int64   mapped pages
-    raw[i]    uint64  the first entry that a walker follows, else the first that is mapped
-    first[i]  int64   frame of the first mapped page on the node that most are on, the lowest of equals
-    on_node   int64[largest node + 2], room for counting; without ranges all frames are on one node
+    raw[i]    uint64  the first entry that a walker follows, else the first mapped entry
+    first[i]  int64   frame of the first mapped page on the node of most of them, the lowest of equals
+    on_node   int64[largest node + 2], room for counting; without ranges all frames are on the same node
     """
     for i in range(len(tables)):
         run = entries[tables[i]]
@@ -73,7 +73,7 @@ def followed(entry, code):
 
 @hook
 def range_of(number, ranges, near):
-    """The last range that begins at or below a frame, 0 where none does; looked for from `near` on."""
+    """The last range that begins at or below a frame, 0 where none does; searched from `near` on."""
     while near > 0 and number < ranges.start[near]:
         near -= 1
     while near + 1 < len(ranges.start) and number >= ranges.start[near + 1]:

@@ -1,4 +1,4 @@
-"""How much of a guest's leaf tables lies in regions that the host maps as a whole."""
+"""Share of a guest's leaf tables in regions that the host maps as a whole."""
 
 from .entries import X86, frame, mapped
 from .hooks import kernel
@@ -9,7 +9,7 @@ def count_covered(entries, tables, pages, leaves, covered):
     """leaves[i] = mapped x86 entries of leaf table tables[i] (all int64); covered[i] = those in full regions.
 
     entries  uint64[T, 512]
-    pages    uint16[D]  by guest frame >> 9: how many of the region's 512 pages the host maps
+    pages    uint16[D]  by guest frame >> 9: number of the region's 512 pages that the host maps
     """
     for i in range(len(tables)):
         run = entries[tables[i]]

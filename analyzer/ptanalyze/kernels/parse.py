@@ -36,8 +36,8 @@ def parse_lackey(data, instructions, page, write, time):
     """Parse lines of `valgrind --tool=lackey --trace-mem=yes`: "I  addr,size", " L addr,size", S, M alike.
 
     data  uint8[bytes] of whole lines; instructions: "I" lines so far
-    page int64, write bool, time int64 (instructions so far): a row an access, room for 4 a line; M is a load
-    and a store; an access across a page border is one row in each page.
+    page int64, write bool, time int64 (instructions so far): a row per access, room for 4 per line; M is a
+    load and a store; an access across a page border has a row for each page.
     Returns (rows, instructions, position of the first line that is neither this nor valgrind's own, or -1).
     """
     n = 0
@@ -75,8 +75,8 @@ def parse_perf(data, tid, cpu, time, page, write):
     """Parse `perf script` lines with a thread, a time, an address and, if present, a CPU and an event.
 
     A line: anything, TID or PID/TID, [CPU], SECONDS.FRACTION: then, after an optional period and event name
-    that ends in a colon, the address in hexadecimal. An event with "store" in its name is a store. What
-    follows an address is a number again (an instruction's address comes before its symbol), else the
+    that ends in a colon, the address in hexadecimal. An event with "store" in its name is a store. An
+    address is followed by another number (an instruction's address comes before its symbol), else the
     address was the instruction's itself.
     tid, cpu (-1 unknown), time (ns), page int64 (0: no address, or the kernel's); write bool.
     Returns (rows, position of the first bad line or -1).
@@ -91,7 +91,7 @@ def parse_perf(data, tid, cpu, time, page, write):
         if end == start or data[start] == 35:
             continue
         word = start
-        state = 0  # 0: before the time, 1: after it, 2: address found, 3: and a number after it
+        state = 0  # 0: before the time, 1: after it, 2: after the address, 3: after another number
         thread, on = np.int64(-1), np.int64(-1)
         store = False
         while word < end:
@@ -117,7 +117,7 @@ def parse_perf(data, tid, cpu, time, page, write):
                             fraction *= 10
                         time[n] = value * 1000000000 + fraction
                         state = 1
-            elif data[after - 1] == COLON:  # the event; what stood before it was the period
+            elif data[after - 1] == COLON:  # the event; the word before it was the period
                 state = 1
                 for i in range(word, after - 4):
                     if data[i] == 115 and data[i + 1] == 116 and data[i + 2] == 111 and data[i + 3] == 114:

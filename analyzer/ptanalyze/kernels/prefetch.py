@@ -1,4 +1,4 @@
-"""Ask for memory before it is needed: independent misses of a loop overlap, whatever the loop does next."""
+"""Ask for memory before it is needed: independent misses of a loop overlap."""
 
 from llvmlite import ir
 from numba import config, types

@@ -17,7 +17,7 @@ VALUE[list(b"0123456789abcdef")] = range(16)
 
 @called_hook
 def row_head(text, at, end):
-    """(level, frame, position behind the head) of the row at `at`; level -1 if it is none, -2 cut short."""
+    """(level, frame, position behind the head) of the row at `at`; level -1 if it is no row, -2 cut short."""
     for i in range(6):
         if at + i >= end or text[at + i] != ROW[i]:
             return -1, 0, at
@@ -57,7 +57,7 @@ def entry_at(text, at, end):
 def parse_rows(text, at, end, level, frame, words):
     """Parse the rows in text[at:end] (uint8) into level[T], frame[T] and words[T, 512] (int64).
 
-    Lines that are no rows are passed over. Returns (rows, position, OK or what is wrong at that position).
+    Lines that are no rows are skipped. Returns (rows, position, OK or the error at that position).
     """
     rows = 0
     while at < end:

@@ -1,4 +1,4 @@
-"""The replay loop: which node serves each read of each walk under a policy. It counts; cost.py prices."""
+"""The replay loop: the node that serves each read of each walk under a policy. It counts; cost prices."""
 
 from functools import cache
 from typing import NamedTuple
@@ -51,7 +51,7 @@ class Counters(NamedTuple):
 
 
 class CallCounters(NamedTuple):
-    """What hooks count into: the events of one call (steps.CALLS), or of walks.
+    """Counters of hooks: the events of a call (steps.CALLS), or of walks.
 
     events       int64[kinds, nodes, nodes]  [EVENT_KINDS, from, to] of the guest's table
     host_events  the same of the host's
@@ -102,7 +102,7 @@ def replay_for(guest, host):
     host_state, counters, first, step, last): replays walks first, first + 1, ... of the stream and the steps
     due before them, if `last` those after them too; returns the next step.
 
-    socket  int16[nodes]: nodes of one number are one place as to what is local
+    socket  int16[nodes]: nodes of the same number are local to each other
     """
     locate, on_walk, on_step = guest
     host_locate, on_nested, on_host_step = host

@@ -2,8 +2,8 @@
 
 Page p is entry p & 511 of leaf table p >> 9 (level 1; the order of tables is the caller's); group g is the
 aligned run of pages g << shift ... and a block an aligned run of as many guest frames. A reservation gives
-one block to one group, until all its pages are mapped, the program has freed all that were, or it is
-reclaimed. What the reservation was for does not change when it ends: mapped pages keep their frames.
+a block to a group, until all its pages are mapped, the program has freed all mapped pages, or it is
+reclaimed. Mapped pages keep their frames when the reservation ends.
 """
 
 from typing import NamedTuple
@@ -17,19 +17,19 @@ NONE = -1
 SPECIAL = np.uint32(0xFFFFFFFC)  # values of Guest.frame from here on are no frames:
 WAITING = np.uint32(0xFFFFFFFC)  # not mapped; a walk will fault it in
 FREE = np.uint32(0xFFFFFFFD)  # not mapped
-SINGLE = np.uint32(0xFFFFFFFE)  # mapped though no block was left: its frame is found in the end
+SINGLE = np.uint32(0xFFFFFFFE)  # mapped though no block was left: it gets its frame in the end
 KEPT = np.uint32(0xFFFFFFFF)  # not this allocator's: keeps the frame it was captured with
 
 COUNTS = (
     "reservations",  # made, ever
     "reclaimed",  # released with unused frames because there were too many
     "split",  # released because mremap moved one of their pages away
-    "served",  # faults that found a reservation
-    "fallbacks",  # faults that found no block left
+    "served",  # faults in a reservation
+    "fallbacks",  # faults without a block left
     "live",  # reservations now
     "unused",  # reserved frames that no page uses, now
     "mapped",  # pages mapped now
-    "peak",  # most unused frames, ever
+    "peak",  # the most unused frames, ever
     "peak_mapped",  # pages mapped when it was last reached
     "unused_walks",  # unused frames, summed over walks
 )
@@ -39,7 +39,7 @@ RESERVATIONS, RECLAIMED, SPLIT, SERVED, FALLBACKS, LIVE, UNUSED, MAPPED, PEAK, P
 
 
 class Guest(NamedTuple):
-    """The allocator's state, for P pages, B blocks, N of them to give out, in K pools (one a node).
+    """The allocator's state, for P pages, B blocks, N of them to give out, in K pools (one per node).
 
     frame        uint32[P]  frame of each mapped page, or FREE ... KEPT
     block        int32[P >> shift]  block reserved for a group, NONE
@@ -148,8 +148,8 @@ def fault(page, captured, guest):
 
 @called_hook
 def take(captured, guest):
-    """A free block, or NONE: the one of a captured frame (without one: of the last reservation), the next in
-    its 2 MiB, the next of its pool, the next of any.
+    """A free block, or NONE: that of the captured frame (without: of the last reservation), the next in its
+    2 MiB, the next of its pool, the next of any.
     """
     near = np.int64(captured) >> guest.shift if captured < SPECIAL else guest.last[0]
     blocks = 512 >> guest.shift
@@ -201,7 +201,7 @@ def end(block, guest):
 
 @called_hook
 def carry_out(step, steps, row_base, guest):
-    """CLEAR and MOVE change what is mapped; the other steps do not."""
+    """CLEAR and MOVE change mapped pages; the other steps do not."""
     kind = steps.kind[step]
     if kind not in (CLEAR, MOVE):
         return
@@ -243,7 +243,7 @@ def clear(page, guest):
 
 @called_hook
 def give_back(block, guest):
-    """A block that its pool had passed is the next one again."""
+    """A block that its pool had passed is the next again."""
     k, at = guest.pool_of[block << guest.shift >> 9], guest.at[block]
     if at < guest.next[k]:
         guest.next[k] -= 1

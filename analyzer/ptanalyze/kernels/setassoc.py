@@ -1,6 +1,6 @@
-"""One set-associative array with true LRU: TLBs, page-walk caches, the nested TLB and data caches are all it.
+"""A set-associative array with true LRU, for TLBs, page-walk caches, the nested TLB and data caches.
 
-A set is a row of 32-bit tags, the most recently used first, EMPTY ones last. The caller chooses the set, so
+A set is a row of 32-bit tags, the most recently used first, EMPTY tags last. The caller chooses the set, so
 the number of sets need not be a power of two. Banks hold arrays of several kinds for several owners.
 """
 
@@ -14,7 +14,7 @@ EMPTY = np.uint32(0xFFFFFFFF)
 
 
 class Bank(NamedTuple):
-    """Arrays 0..k-1 of each owner, one after the other.
+    """Arrays 0..k-1 of each owner, in order.
 
     tags    uint32[owners * stride]  set s of array k of owner o starts at o * stride + start[k] + s * ways[k]
     start, sets, ways  int64[k]      an array that the machine lacks has ways 0: everything misses it
@@ -28,7 +28,7 @@ class Bank(NamedTuple):
 
 
 def bank(owners, arrays):
-    """An empty Bank; `arrays` are (sets, ways), or None for one that does not exist."""
+    """An empty Bank; `arrays` are (sets, ways), or None for a missing array."""
     sets = np.array([array[0] if array else 1 for array in arrays], np.int64)
     ways = np.array([array[1] if array else 0 for array in arrays], np.int64)
     end = np.cumsum(sets * ways)
@@ -54,8 +54,8 @@ def touch(tags, first, ways, tag):
 @hook
 def drop(tags, first, ways, tag):
     """Remove `tag` from the set if it is there; the rest keeps its order."""
-    found = False
+    passed = False
     for way in range(first, first + ways):
-        found = found or tags[way] == tag
-        if found:
+        passed = passed or tags[way] == tag
+        if passed:
             tags[way] = tags[way + 1] if way + 1 < first + ways else EMPTY

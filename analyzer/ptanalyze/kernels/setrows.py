@@ -1,8 +1,8 @@
-"""Set-associative arrays with true LRU whose sets are touched as one vector: what walks hit or miss.
+"""Set-associative arrays with true LRU whose sets are touched as a vector: the caches of walks.
 
 As in setassoc, a set holds the most recently used tag first. Here each begins on a row of 4 or 16 tags, EMPTY
 beyond its ways, so that a few vector instructions find a tag and shift the others: no branch depends on where
-the tag was. Sets of more than 16 ways, rare for what holds page-table entries, go tag by tag.
+the tag was. Sets of more than 16 ways, rare among caches of page-table entries, go tag by tag.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ ROWS = 4, 16
 
 
 class RowBank(NamedTuple):
-    """Arrays 0..k-1 of each owner, one after the other.
+    """Arrays 0..k-1 of each owner, in order.
 
     tags    uint32[owners * stride]  set s of array k of owner o starts at o * stride + start[k] + s * row[k]
     start, sets, ways, row  int64[k] an array that the machine lacks has ways 0: everything misses it
@@ -36,7 +36,7 @@ class RowBank(NamedTuple):
 
 
 def row_bank(owners, arrays):
-    """An empty RowBank; `arrays` are (sets, ways), or None for one that does not exist."""
+    """An empty RowBank; `arrays` are (sets, ways), or None for a missing array."""
     sets = np.array([array[0] if array else 1 for array in arrays], np.int64)
     ways = np.array([array[1] if array else 0 for array in arrays], np.int64)
     row = np.array([_row(way) for way in ways.tolist()], np.int64)
@@ -58,13 +58,13 @@ def _row(ways):
 
 @hook
 def find(bank, owner, array, index, tag):
-    """True if `tag` was in the set that `index` falls into, now its most recent; on a miss the last goes."""
+    """True if `tag` was in the set of `index`, now its most recent; on a miss the last goes."""
     return touch_row(bank, array, row_of(bank, owner, array, index), tag)
 
 
 @hook
 def row_of(bank, owner, array, index):
-    """uint64: where in `tags` the set begins that `index` falls into."""
+    """uint64: first position in `tags` of the set of `index`."""
     number, of = np.uint64(index), np.uint64(bank.sets[array])
     number = number & (of - np.uint64(1)) if of & (of - np.uint64(1)) == 0 else number % of
     return np.uint64(owner * bank.stride + bank.start[array]) + number * np.uint64(bank.row[array])
@@ -82,7 +82,7 @@ def touch_row(bank, array, first, tag):
 
 
 def touch_vector(row):
-    """setassoc.touch for sets that begin on a row of so many tags; 0 < ways <= row."""
+    """setassoc.touch for sets that begin on a row of `row` tags; 0 < ways <= row."""
 
     @intrinsic
     def touch_row(context, tags, first, ways, tag):
@@ -92,7 +92,7 @@ def touch_vector(row):
 
 
 def _touch_row(row):
-    """Code generator: the lanes up to where the tag is, or the last way, move up by one; the tag goes first.
+    """Code generator: the lanes up to the tag, or the last way, move up by one; the tag goes first.
 
     Which lanes move is a mask from memory: of a comparison LLVM would make a masked store, whose bytes no
     later load can have before they are in the cache.

@@ -22,7 +22,7 @@ class Nested(NamedTuple):
 def to_host_frames(entries, levels, code, nested):
     """Rewrite every leaf entry of `entries` (uint64[T, 512]) of tables of `levels` (uint8[T]) in place.
 
-    Those that the host does not map become 0; returns how many 4 KiB pages they mapped.
+    Entries that the host does not map become 0; returns the number of 4 KiB pages they mapped.
     """
     missing = 0
     for table in range(len(levels)):

@@ -1,4 +1,4 @@
-"""Page faults of a modelled kernel, one by one: which frames they take and which entries they write.
+"""Page faults of a modelled kernel, one by one: the frames they take and the entries they write.
 
 Frames come from pageblocks of 2 MiB in ascending order, page tables and data from different blocks, as Linux
 keeps unmovable and movable pages apart (mm/page_alloc.c, gfp_migratetype; page tables are GFP_PGTABLE_USER).
@@ -19,11 +19,11 @@ GROUP = 8  # entries of a cache line
 
 
 class Memory(NamedTuple):
-    """Page frames of one machine (host or guest) of N nodes, node n having frames n * span ... .
+    """Page frames of a machine (host or guest) of N nodes, node n having frames n * span ... .
 
-    block  int64[N]     next free pageblock (frame >> 9); end  int64[N]  one past the last
+    block  int64[N]     next free pageblock (frame >> 9); end  int64[N]  past the last
     fill   int64[N, 2]  next frame for movable, unmovable pages; a multiple of 512: their block is used up
-    freed  int64[N, K]  movable frames given back, the last one is used first; back  int64[N]  how many
+    freed  int64[N, K]  movable frames given back, the last is used first; back  int64[N]  their number
     drawn  int64[1]     nodes drawn so far
     policy int64        FIRST_TOUCH, INTERLEAVE or the node; key  int64  of its draws
     """
@@ -59,10 +59,10 @@ class Radix(NamedTuple):
 
 
 class Space(NamedTuple):
-    """guest: the process's table and its memory (native: of the machine itself); host: the nested one.
+    """guest: the process's table and its memory (native: of the machine itself); host: the nested table.
 
     nested   there is a host; bound  guest node n's memory is host node n's
-    corun    of 2^32 faults, how many are followed by a co-runner's that takes the rest of the 8 frames
+    corun    number of 2^32 faults after which a co-runner takes the rest of the 8 frames
     key      int64, of those draws; faults  int64[1], 4 KiB faults so far
     """
 
@@ -90,7 +90,7 @@ def choose(memory, node):
 
 @hook
 def take_block(memory, node):
-    """First frame of a free pageblock on `node` or the next node that has one; -1: none left."""
+    """First frame of a free pageblock on `node` or the next node with any; -1: none left."""
     nodes = len(memory.block)
     for near in range(node, node + nodes):
         near = near - nodes if near >= nodes else near
@@ -102,7 +102,7 @@ def take_block(memory, node):
 
 @hook
 def take(memory, node, kind):
-    """One frame on `node`, or the next node that has one; -1: none left."""
+    """A frame on `node`, or the next node with any; -1: none left."""
     if kind == MOVABLE and memory.back[node] > 0:
         memory.back[node] -= 1
         return memory.freed[node, memory.back[node]]
@@ -130,7 +130,7 @@ def topmost_missing(tree, table):
 
 @kernel
 def make(tree, memory, table, node):
-    """Make one table page whose parent exists; False: memory is full."""
+    """Make a table page whose parent exists; False: memory is full."""
     frame = take(memory, choose(memory, node), UNMOVABLE)
     tree.frame[table] = frame
     if frame >= 0 and tree.parent[table] >= 0:
@@ -168,7 +168,7 @@ def back_all(space, first, last, node):
 
 @hook
 def corun(space, frame, node):
-    """A co-runner's faults take the rest of the 8 frames (one line of ePT entries) that `frame` is in."""
+    """A co-runner's faults take the rest of the 8 frames (a line of ePT entries) that `frame` is in."""
     memory, end = space.memory, (frame | (GROUP - 1)) + 1
     home = frame // memory.span
     if memory.fill[home, MOVABLE] != frame + 1:
@@ -212,7 +212,7 @@ def fault(space, page, node):
 
 @kernel
 def touch(space, pages, node):
-    """Fault in pages (int64[n], in order) from `node`; returns how many were, fewer when memory is full."""
+    """Fault in pages (int64[n], in order) from `node`; returns their number, fewer when memory is full."""
     for i in range(len(pages)):
         if not fault(space, pages[i], node):
             return i
@@ -221,7 +221,7 @@ def touch(space, pages, node):
 
 @kernel
 def unmap(space, first, last):
-    """munmap of 4 KiB pages first..last-1: their frames are free again; what backs them in a host stays."""
+    """munmap of 4 KiB pages first..last-1: their frames are free again; host frames behind them stay."""
     guest, memory = space.guest, space.memory
     for page in range(first, last):
         table = guest.leaf[page >> 9]

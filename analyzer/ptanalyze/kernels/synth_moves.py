@@ -23,7 +23,7 @@ def behind(space, frame):
 
 @called_hook
 def move_one(space, region, slot, frame, target):
-    """Give one entry new memory on `target`: its own kernel does (new frame), or the hypervisor, unseen."""
+    """Give an entry new memory on `target`: its own kernel does (new frame), or the hypervisor, unseen."""
     guest, huge = space.guest, space.guest.huge[region]
     pages = 512 if huge else 1
     if space.nested and not space.bound:
@@ -43,11 +43,11 @@ def move_one(space, region, slot, frame, target):
 
 @kernel
 def move_pages(space, page, last, budget, source, target, moved):
-    """Look at pages from `page` on (below `last`) and move those with data on `source` to `target`.
+    """Go through pages from `page` on (below `last`) and move those with data on `source` to `target`.
 
     moved  int64[>= budget + 511], filled: the 4 KiB pages that moved, in address order; at most `budget` and
     the rest of a huge page
-    Returns (next page to look at, pages moved); -1 for the page when memory is full.
+    Returns (next page, pages moved); -1 for the page when memory is full.
     """
     done = 0
     while page < last and done < budget:

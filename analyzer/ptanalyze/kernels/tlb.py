@@ -1,6 +1,6 @@
 """Touches in, TLB misses out: split first-level arrays by page size over a second level, true LRU, per CPU.
 
-The set is always the one that the real page number selects. Tags are dense page numbers (region id << 9 |
+The set is always that of the real page number. Tags are dense page numbers (region id << 9 |
 slot; a huge page's tag is its first touched region's, slot 0): no region has entries of two sizes, so that
 tags of several sizes may share an array. `filter_common` takes the shape of most x86 cores, where 4 KiB
 pages have 4-way first-level sets and at most 512 sets, a power of two, at both levels: the low bits of a
@@ -16,12 +16,12 @@ from .hooks import called_hook, kernel
 from .setassoc import EMPTY, Bank, drop, touch
 
 L1_4K, L1_2M, L1_1G, L2, L2_1G, NO_ARRAY = range(6)  # arrays of State.bank
-ROW = 16  # ways of a second-level set in filter_common, padded: one cache line of tags
+ROW = 16  # ways of a second-level set in filter_common, padded: a cache line of tags
 PAD = np.uint32(0xFFFFFFFF)  # age of a way that does not exist: never the oldest
 
 
 class Pages(NamedTuple):
-    """What page a touch falls into, by region id."""
+    """Page sizes of regions, by region id."""
 
     va: np.ndarray  # uint64[R]  address >> 21
     size: np.ndarray  # uint8[R]  1, 2, 3: 4 KiB, 2 MiB, 1 GiB
@@ -39,9 +39,9 @@ class Shootdowns(NamedTuple):
 
 
 class State(NamedTuple):
-    """The TLB of one CPU."""
+    """The TLB of a CPU."""
 
-    bank: Bank  # one owner, arrays L1_4K ... NO_ARRAY
+    bank: Bank  # a single owner, arrays L1_4K ... NO_ARRAY
     level2: np.ndarray  # int64[4]: array of the bank behind pages of size 1, 2, 3
     tag: np.ndarray  # uint32[sets * ROW], filter_common only
     age: np.ndarray  # uint32[sets * ROW], filter_common only: time of last use * ROW + way, time 0: empty
@@ -53,7 +53,7 @@ class State(NamedTuple):
 
 @kernel
 def filter_any(page, write, chunks, pages, shootdowns, state, out_page, out_write, misses):
-    """Filter chunks of one CPU: misses[k] misses of chunk k go to out_page, out_write from chunks[k, 1] on.
+    """Filter chunks of a CPU: misses[k] misses of chunk k go to out_page, out_write from chunks[k, 1] on.
 
     page, write  uint32[n], bool[n]: a run of the trace; chunks  int64[m, 3]: number, first touch, touches
     of each
@@ -192,7 +192,7 @@ def shoot_down(chunk, pages, shootdowns, state):
 
 @called_hook
 def drop_tag(tag, pages, state):
-    """Remove one translation from both levels."""
+    """Remove a translation from both levels."""
     _, _, start, sets, ways = state.bank
     region = np.int64(tag) >> 9
     s = np.int64(pages.size[region])

@@ -1,9 +1,9 @@
-"""The page walker: one for every tree, native or two-dimensional, any number of levels, any leaf sizes.
+"""The page walker, for every tree: native or two-dimensional, any number of levels, any leaf sizes.
 
 For each walk it marks the table entries that the hardware reads, and those of them that come from DRAM.
-Page-walk caches hold non-leaf entries by prefix of the address, one array a level (array L of a bank knows
-tables of level L: 1 is the PDE cache). What a two-dimensional walk caches for the guest is the combined
-mapping: a hit also spares the nested walk to that guest table. The nested TLB and the host's own
+Page-walk caches hold non-leaf entries by prefix of the address, an array per level (array L of a bank knows
+tables of level L: 1 is the PDE cache). A two-dimensional walk caches the combined mapping for the
+guest: a hit also spares the nested walk to that guest table. The nested TLB and the host's own
 paging-structure caches hold guest-physical mappings, which INVLPG leaves alone (Intel SDM 3C, 29.4).
 """
 
@@ -19,12 +19,12 @@ from .setrows import RowBank, find, row_of, touch_row
 
 NO_TABLE = -1
 BLOCK = 512  # walks that take each step together
-READS = 35  # at most, by one walk
+READS = 35  # at most, per walk
 ONE = np.uint64(1)
 
 
 class Caches(NamedTuple):
-    """What walks hit or miss. The arrays of guest_pwc and host_pwc go by level of the table they lead to."""
+    """Caches of walks. The arrays of guest_pwc and host_pwc go by level of the table they lead to."""
 
     guest_pwc: RowBank  # per CPU
     host_pwc: RowBank  # per CPU
@@ -34,14 +34,14 @@ class Caches(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Room for what BLOCK walks look at: written and read again by the three steps of `walk`.
+    """Scratch space of BLOCK walks, written and read again by the three steps of `walk`.
 
-    vpn, frame  int64[BLOCK]  page number walked for, and its guest frame: -1 native or where there is none
+    vpn, frame  int64[BLOCK]  page number walked for, and its guest frame: -1 native or unmapped
     read        uint64[BLOCK * READS]  entries read, in order: tag of the line << 32 | walk << 8 | bit
     found       bool[BLOCK * READS]    whether the CPU's L2 had the line
-    missed      uint64[BLOCK * READS]  those of `read` that it had not
-    row         uint64[BLOCK * READS]  where their sets begin in the LLC
-    chain       int64[2, 8]   tables on the way of one walk, by level: the guest's, the host's
+    missed      uint64[BLOCK * READS]  elements of `read` that it had not
+    row         uint64[BLOCK * READS]  start of their sets in the LLC
+    chain       int64[2, 8]   tables on the way of a walk, by level: the guest's, the host's
     """
 
     vpn: np.ndarray
@@ -79,8 +79,8 @@ def walk(cpu, page, flushes, cpu_node, tables, regions, trees, caches, block, ou
     flushes  int64[k], sorted: before walk flushes[j] every CPU drops its guest paging-structure caches
     block    Block
 
-    A block of walks takes one step after the other: where they end, which entries they read, which of those
-    are cached. No step depends on a later one, so that reads from memory overlap.
+    A block of walks takes three steps: where walks end, which entries they read, and which of these are
+    cached. No step depends on a later one, so that reads from memory overlap.
     """
     flushed = np.int64(0)
     for first in range(0, len(page), BLOCK):
@@ -108,7 +108,7 @@ def locate(page, first, last, table_level, regions, trees, block, out):
 
 @hook
 def locate_data(page, first, last, table_level, region_level, trees, block, out):
-    """The second half of locate: what the leaf entries say, now that they are on their way."""
+    """The second half of locate: decode the leaf entries, prefetched by now."""
     for i in range(first, last):
         level = np.int64(region_level[page[i] >> np.uint32(9)])
         table, slot, vpn = np.int64(out.leaf[i]), np.int64(out.slot[i]), block.vpn[i - first]

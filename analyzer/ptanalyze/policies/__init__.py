@@ -51,7 +51,7 @@ POLICIES = (
     vmitosis_migrate.POLICY,
     hydra_2d.POLICY,
     wasp.POLICY,
-    # what reshapes the world, in the order in which it does
+    # policies that reshape the world, in their order
     thp.POLICY,
     ptemagnet.POLICY,
     five_level.POLICY,
@@ -61,18 +61,18 @@ POLICIES = (
 
 
 def policies() -> dict[str, Policy]:
-    """{name: Policy}: ours first; an entry point that loads to a Policy adds one, but replaces none."""
+    """{name: Policy}: ours first; an entry point that loads a Policy adds it, but replaces none."""
     known = {policy.name: policy for policy in POLICIES}
     for point in entry_points(group="ptanalyze.policies"):
-        found = point.load()
-        if not isinstance(found, Policy):
+        outside = point.load()
+        if not isinstance(outside, Policy):
             raise UsageError(f"entry point {point.name} = {point.value}: not a ptanalyze.policies.Policy")
-        known.setdefault(found.name, found)
+        known.setdefault(outside.name, outside)
     return known
 
 
 def find(name: str) -> Policy:
-    """The Policy of that name; UsageError lists the names there are."""
+    """The Policy of that name; UsageError lists the known names."""
     known = policies()
     if name not in known:
         raise UsageError(f"policy {name}: no such policy; there are: {', '.join(known)}")
@@ -80,15 +80,15 @@ def find(name: str) -> Policy:
 
 
 def members(name: str | Policy) -> list[Policy]:
-    """[Policy] of "a" or "a+b", in one order whatever the order asked for: what reshapes the world first.
+    """[Policy] of "a" or "a+b", in a fixed order: those that reshape the world first.
 
     A Policy, known by name or not, is its own only member.
     """
     if isinstance(name, Policy):
         return [name]
     rank = {known: k for k, known in enumerate(policies())}
-    found = [find(part.strip()) for part in name.split("+")]
-    return sorted(found, key=lambda policy: (policy.reshape is None, rank[policy.name]))
+    parts = [find(part.strip()) for part in name.split("+")]
+    return sorted(parts, key=lambda policy: (policy.reshape is None, rank[policy.name]))
 
 
 def share_settings(names: Sequence[str | Policy], settings: Iterable[Setting]) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""What a placement policy is: a name, typed parameters, and what it does to each dimension of the walks.
+"""The contract of placement policies: a name, typed parameters, and a Part for each dimension of the walks.
 
 The walks, their demand faults, and the steps of the memory manager are the same under every policy
-(docs/data-path.md). What differs are the tables: a Part says it for one dimension, in a state and three
+(docs/data-path.md). Only the tables differ: a Part describes a dimension by a state and three
 Numba functions that never allocate.
 
 The guest's (or, native, the only) table, GuestHooks:
@@ -14,7 +14,7 @@ on_walk(state, tables, leaf, row, slot, node, fault, counters) -> node
     copies (kernels.replay.CallCounters), and says which node serves the read of the leaf entry. Inlined: keep
     the common way short and call the rest.
 on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
-    The memory manager takes one of kernels.steps' steps; mapped.changed[step] says how many entries changed,
+    The memory manager takes one of kernels.steps' steps; mapped.changed[step] is the number of entries changed,
     slot_range, move_target, freed_table, ... of kernels.steps which. Not inlined.
 
 The host's, HostHooks:
@@ -60,16 +60,16 @@ class HostHooks(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One dimension's tables under a policy. Its state and its params are of types of the policy's own.
+    """Tables of a dimension under a policy. Its state and its params are of types of the policy's own.
 
     start(world, params) -> (state of the hooks, table pages it starts with)
-    settle(state, world, tables) -> table pages: how many pages it takes to make `tables` (flat ids), which
+    settle(state, world, tables) -> table pages: number of pages needed to make `tables` (flat ids), which
     the snapshot has though the trace's events had freed them: the kernel filled them on the program's behalf.
     at_rest(state, ids) -> int16[k, nodes]: node that serves each table of the slice `ids` to each reader
     before anything is touched, or None where that depends on it. Without at_rest the policy needs a trace.
-    facts(state, world, params, pages) -> {name: number}: what the replay found, for the Result; `pages` as in
+    facts(state, world, params, pages) -> {name: number} of the replay, for the Result; `pages` as in
     Counters.
-    at_once(state, events): counts into int64[kinds, nodes, nodes] what is done before the first walk.
+    at_once(state, events): counts operations before the first walk into int64[kinds, nodes, nodes].
     """
 
     hooks: GuestHooks | HostHooks
@@ -84,9 +84,9 @@ class Policy(NamedTuple):
     """`guest` and `host` are what the policy does in each dimension, None: as captured.
 
     source   the paper and section it follows
-    needs    names of NEEDS, without which it refuses
-    reshape  (world, params) -> World: what it changes before anything is replayed
-    acts     (params) -> what it acts on, a set of names; two policies that share one do not go together.
+    needs    names of NEEDS, all required
+    reshape  (world, params) -> World, before anything is replayed
+    acts     (params) -> names of what it acts on; policies that share a name do not go together.
              "gPT" and "ePT" also say which of its parts take effect. None: those of its parts
     over_guest  (Part, its params, params) -> (Part, its params) put over what another policy does to the
              guest's table, (None, None) where none does
@@ -104,11 +104,11 @@ class Policy(NamedTuple):
     over_guest: Callable[[Part | None, Any, Any], tuple[Part, Any]] | None = None
 
     def configure(self, settings: Mapping[str, Any]) -> msgspec.Struct:
-        """Parameters from {key: text or value}; UsageError names the key and what is allowed."""
+        """Parameters from {key: text or value}; UsageError names the key and the allowed values."""
         return configure(self, settings)
 
     def acts_on(self, params: msgspec.Struct) -> frozenset[str]:
-        """What the policy acts on with these parameters."""
+        """Names of what the policy acts on with these parameters."""
         if self.acts is not None:
             return frozenset(self.acts(params))
         return frozenset(name for name, part in (("gPT", self.guest), ("ePT", self.host)) if part)
@@ -118,12 +118,12 @@ LAYERS_ACT = {"both": {"gPT", "ePT"}, "gpt": {"gPT"}, "ept": {"ePT"}}  # paramet
 RECORD = "record one with `ptanalyze record -o DIR -- COMMAND`"
 NEEDS: dict[
     str, tuple[Callable[[World], bool], str, str]
-] = {  # what -> (is it there?, what it is called, how to get it)
+] = {  # need -> (is it met?, the gap in words, how to fill it)
     "trace": (lambda world: world.traced, "depends on what threads touch, and there is no trace", RECORD),
     "events": (
         lambda world: len(world.trace.events) > 0,
         "depends on memory-management events, and the trace has none",
-        "record with `ptanalyze record` (what Valgrind or perf write holds none)",
+        "record with `ptanalyze record` (traces of Valgrind or perf hold none)",
     ),
     "nested tables": (
         lambda world: not world.snapshot.native,
@@ -132,7 +132,7 @@ NEEDS: dict[
     ),
     "data nodes": (
         lambda world: world.traced or not world.snapshot.native or len(world.snapshot.topology) > 1,
-        "all data of a capture of one node are on it, and there is no trace that says who touches them",
+        "all data of a single-node capture are on that node, and no trace tells which threads touch them",
         RECORD + ", or dump on a machine with several nodes",
     ),
     "VMAs": (
@@ -144,7 +144,7 @@ NEEDS: dict[
 
 
 def check_needs(policy: Policy, world: World) -> None:
-    """UsageError names the first thing that the policy needs and the capture lacks, and how to get it."""
+    """UsageError names the first need of the policy that the capture lacks, and how to get it."""
     for need in policy.needs:
         there, what, how = NEEDS[need]
         if not there(world):
@@ -195,28 +195,28 @@ def _meta(field: FieldInfo) -> tuple[str, str]:
 
 
 def captured_nodes(world: World, dimension: int) -> np.ndarray:
-    """int16: nodes of the guest's (0) or host's (1) tables as captured. UsageError where one is not known.
+    """int16: nodes of the guest's (0) or host's (1) tables as captured. UsageError where a node is unknown.
 
-    Of several nodes on one socket it is the first.
+    Of several nodes on a socket it is the first.
     """
     space = world.space
     split = space.guest_tables
     part = slice(0, split) if dimension == 0 else slice(split, split + space.host_tables)
-    found: np.ndarray = space.tables.node[part]
+    sockets: np.ndarray = space.tables.node[part]
     file = "ept.tables" if dimension else "gpt.tables"
-    unknown = int(np.count_nonzero(found == UNKNOWN_NODE))
+    unknown = int(np.count_nonzero(sockets == UNKNOWN_NODE))
     if unknown:
         raise UsageError(
-            f"{file}: node unknown for {unknown} of {len(found)} table pages: dump with `ptanalyze "
+            f"{file}: node unknown for {unknown} of {len(sockets)} table pages: dump with `ptanalyze "
             "dump process` as root (BPF) to learn them, or use a policy that re-places tables: first-touch, "
             "interleave, mitosis"
         )
-    if len(found) and found.max() >= world.sockets:
+    if len(sockets) and sockets.max() >= world.sockets:
         raise UsageError(
-            f"{file}: node = {found.max()}: machine {world.machine.name} has nodes 0..{world.sockets - 1}; "
+            f"{file}: node = {sockets.max()}: machine {world.machine.name} has nodes 0..{world.sockets - 1}; "
             "use a machine with more nodes, or first-touch"
         )
-    nodes: np.ndarray = found * np.int16(world.domains)
+    nodes: np.ndarray = sockets * np.int16(world.domains)
     return nodes
 
 

@@ -1,4 +1,4 @@
-"""Which policy acts on what: one name, or several joined by "+", resolved to a Plan for the replay."""
+"""A policy, or several joined by "+", resolved to a Plan for the replay."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,13 +31,13 @@ class Plan(NamedTuple):
 
     @property
     def reshaping(self) -> tuple[tuple[str, bytes], ...]:
-        """Hashable: plans of which it is equal are replayed on the same World."""
+        """Cache key: plans with equal keys share a World."""
         return tuple(
             (policy.name, msgspec.json.encode(params)) for policy, params in self.members if policy.reshape
         )
 
     def reshape(self, world: World) -> World:
-        """The World after all members' reshaping; UsageError where one needs what the capture lacks."""
+        """The World after all members' reshaping; UsageError where the capture lacks a need of a policy."""
         self.check(world)
         for policy, params in self.members:
             if policy.reshape:
@@ -45,7 +45,7 @@ class Plan(NamedTuple):
         return world
 
     def check(self, world: World) -> None:
-        """UsageError where a member needs what the capture lacks that the World came from."""
+        """UsageError where the capture behind the World lacks a need of a member."""
         for policy, _ in self.members:
             check_needs(policy, world.captured)
 
@@ -53,7 +53,7 @@ class Plan(NamedTuple):
 def plan(policies: Sequence[Policy], settings: Mapping[str, Any]) -> Plan:
     """Plan of policies that act on different things; settings: {key or policy.key: value}.
 
-    UsageError names two that act on the same thing, and parameters that none of them has.
+    UsageError names policies that act on the same thing, and parameters that none of them has.
     """
     name = "+".join(policy.name for policy in policies)
     members = tuple(zip(policies, _configured(name, policies, settings), strict=True))
@@ -75,7 +75,7 @@ def plan(policies: Sequence[Policy], settings: Mapping[str, Any]) -> Plan:
 
 
 def _part(members: Iterable[tuple[Policy, Any]], what: str, dimension: int) -> tuple[Part | None, Any]:
-    """The Part of the member that acts on `what`, and its parameters; (None, None) where none does."""
+    """(Part, parameters) of the member that acts on `what`; (None, None) where none does."""
     for policy, params in members:
         part = (policy.guest, policy.host)[dimension]
         if part is not None and what in policy.acts_on(params):

@@ -1,4 +1,4 @@
-"""domains: parts of a socket that replicate and shoot down as nodes do (Hydra, section 6, an outlook).
+"""domains: parts of a socket that replicate and shoot down like nodes (Hydra, section 6, an outlook).
 
 Where parameters of other policies name nodes, they name domains then: those of socket s are s * per_socket
 and up. Results are by socket.
@@ -24,7 +24,7 @@ class Params(Strict):
 
 
 def reshape(world: World, params: Params) -> World:
-    """The World in which every domain is a node; what was captured on a socket is on its first domain."""
+    """The World in which every domain is a node; tables captured on a socket are on its first domain."""
     k, sockets = params.per_socket, world.machine.nodes
     if k * sockets > MOST:
         raise UsageError(
@@ -34,13 +34,13 @@ def reshape(world: World, params: Params) -> World:
         return world
     placed = world.placement
     placement = replace(
-        placed, cpu_node=domain_of(placed.cpu_node, k), how=f"{placed.how}, {k} domains a socket"
+        placed, cpu_node=domain_of(placed.cpu_node, k), how=f"{placed.how}, {k} domains per socket"
     )
     return world.reshaped(machine=split(world.machine, k), placement=placement, domains=k)
 
 
 def split(machine: Machine, k: int) -> Machine:
-    """The Machine with k nodes a socket: within one, the latency is the local one."""
+    """The Machine with k nodes per socket, among which the latency is the local latency."""
     latency = {
         name: matrix and tuple(map(tuple, np.kron(matrix, np.ones((k, k))).tolist()))
         for name, matrix in msgspec.structs.asdict(machine.latency).items()
@@ -54,11 +54,11 @@ def split(machine: Machine, k: int) -> Machine:
 
 
 def domain_of(socket: np.ndarray, k: int) -> np.ndarray:
-    """int16[cpus]: domain of each CPU, from its socket: those of one in k blocks, as even as can be."""
+    """int16[cpus]: domain of each CPU: the CPUs of its socket are in k blocks, as even as can be."""
     domain = np.zeros(len(socket), np.int16)
-    for one in np.unique(socket):
-        mine = np.flatnonzero(socket == one)
-        domain[mine] = one * k + np.arange(len(mine)) * k // len(mine)
+    for number in np.unique(socket):
+        mine = np.flatnonzero(socket == number)
+        domain[mine] = number * k + np.arange(len(mine)) * k // len(mine)
     return domain
 
 

@@ -1,6 +1,6 @@
 """five-level: page tables of five levels, as of Linux with CONFIG_X86_5LEVEL and of 5-level EPT.
 
-A table above the root, of which one entry is used: cold walks read more (vMitosis, section 1: 24 -> 35).
+A table above the root with a single used entry: cold walks read more (vMitosis, section 1: 24 -> 35).
 """
 
 from dataclasses import replace
@@ -22,7 +22,7 @@ class Params(Strict):
 
 
 def reshape(world: World, params: Params) -> World:
-    """The World with a root above the roots; in a VM the guest's new one is in a frame beside the old one."""
+    """The World with a root above the roots; in a VM the guest's new root is in a frame beside the old."""
     snapshot = world.snapshot
     notes: list[str] = []
     if params.layers == "ept":

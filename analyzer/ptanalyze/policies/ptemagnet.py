@@ -1,7 +1,7 @@
 """ptemagnet: the guest reserves aligned groups of frames (Margaritov et al., ASPLOS 2021).
 
-It moves no table and writes no entry more: what changes is in which cache line of the ePT the host has the
-leaf entries of neighbouring pages. So it goes together with every policy that places tables.
+It moves no table and writes no more entries: only the cache lines of the ePT with the leaf entries of
+neighbouring pages change. So it goes together with every policy that places tables.
 """
 
 from collections.abc import Iterator
@@ -28,62 +28,62 @@ class Params(Strict):
 
 
 def reshape(world: World, params: Params) -> World:
-    """The World with other guest frames; facts say what was reserved and how scattered ePT entries are."""
+    """The World with other guest frames; facts tell reservations and the scatter of ePT entries."""
     if params.group not in SIZES:
         sizes = ", ".join(map(str, SIZES))
         raise UsageError(f"policy ptemagnet: group = {params.group}: one of {sizes}")
-    found = reserve(world, params.group, params.reserve_limit)
-    space = replace(world.space, snapshot=found.snapshot)
+    groups = reserve(world, params.group, params.reserve_limit)
+    space = replace(world.space, snapshot=groups.snapshot)
     return world.reshaped(
-        snapshot=found.snapshot,
+        snapshot=groups.snapshot,
         facts={
-            **facts(found),
+            **facts(groups),
             "ept_lines_per_gpt_line_before": measure(world.space).mean(),
             "ept_lines_per_gpt_line_after": measure(space, filled=True).mean(),
         },
-        notes=tuple(notes(found, world)),
+        notes=tuple(notes(groups, world)),
     )
 
 
-def facts(found: Reservations) -> dict[str, Any]:
+def facts(groups: Reservations) -> dict[str, Any]:
     """{name: number} of Reservations: made and ended, and unused reserved memory (section 6.2)."""
-    counts, walks = found.counts, max(found.walks, 1)
+    counts, walks = groups.counts, max(groups.walks, 1)
     return {
         "reservations": counts["reservations"],
         "reservations_reclaimed": counts["reclaimed"],
         "reservations_split_by_mremap": counts["split"],
         "faults_served_from_a_reservation": counts["served"],
         "faults_without_a_block": counts["fallbacks"],
-        "pages_kept": sum(found.kept.values()),
+        "pages_kept": sum(groups.kept.values()),
         "unused_bytes_peak": counts["peak"] * PAGE_BYTES,
         "unused_share_at_peak": counts["peak"] / max(counts["peak_mapped"], 1),
         "unused_bytes_mean": counts["unused_walks"] / walks * PAGE_BYTES,
         "unused_bytes_end": counts["unused"] * PAGE_BYTES,
         "unused_share_end": counts["unused"] / max(counts["mapped"], 1),
         "unused_series": {
-            "walk": found.series[:, 0].tolist(),
-            "unused_pages": found.series[:, 1].tolist(),
-            "live_reservations": found.series[:, 2].tolist(),
-            "mapped_pages": found.series[:, 3].tolist(),
+            "walk": groups.series[:, 0].tolist(),
+            "unused_pages": groups.series[:, 1].tolist(),
+            "live_reservations": groups.series[:, 2].tolist(),
+            "mapped_pages": groups.series[:, 3].tolist(),
         },
     }
 
 
-def notes(found: Reservations, world: World) -> Iterator[str]:
-    """What a reader of the results should know, one line each."""
+def notes(groups: Reservations, world: World) -> Iterator[str]:
+    """Notes for a reader of the results, a line each."""
     if not world.traced:
         yield "ptemagnet: no trace: pages fault by address, and what fewer cache lines save is not known"
-    elif found.early:
-        yield f"ptemagnet: {found.early} pages that no walk faults in were mapped first, by address"
-    if found.late:
-        yield f"ptemagnet: {found.late} pages that the trace's events had freed were mapped last, by address"
+    elif groups.early:
+        yield f"ptemagnet: {groups.early} pages that no walk faults in were mapped first, by address"
+    if groups.late:
+        yield f"ptemagnet: {groups.late} pages that the trace's events had freed were mapped last, by address"
     if not len(world.snapshot.vmas):
         yield "ptemagnet: the capture has no VMAs (maps); all pages are taken as anonymous memory"
-    kept = [f"{pages} {reason}" for reason, pages in found.kept.items() if pages]
+    kept = [f"{pages} {reason}" for reason, pages in groups.kept.items() if pages]
     if kept:
         yield f"ptemagnet: pages that keep their frames: {', '.join(kept)}"
-    if found.counts["fallbacks"]:
-        yield f"ptemagnet: {found.counts['fallbacks']} faults found no block of frames left"
+    if groups.counts["fallbacks"]:
+        yield f"ptemagnet: {groups.counts['fallbacks']} faults found no block of frames left"
     if world.traced:
         yield "ptemagnet: forks are not in traces; copies on write would get frames of their own"
 

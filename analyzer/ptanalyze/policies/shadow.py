@@ -3,10 +3,10 @@
 Walks read one dimension. The price: the hypervisor write-protects the guest's own table, so that each entry
 written there is a VM exit, which writes the shadow entry too. The guest's table stays (Result.aside_pages).
 
-What is counted where: `pte_writes`, `faults`, `tables_new`, ... are the shadow table's; `vm_exits` are
+Counts: `pte_writes`, `faults`, `tables_new`, ... are the shadow table's; `vm_exits` are
 entries written in the guest's own, one for each page mapped, changed or unmapped and one for each table
-linked or unlinked; those writes are counted nowhere else. Of a guest's huge page that the shadow table maps
-by small ones, the guest writes one entry; each further small page that is touched is an exit, as a fault of
+linked or unlinked; those writes are counted nowhere else. For a guest's huge page that the shadow table maps
+by small pages, the guest writes one entry; each further small page that is touched is an exit, as a fault of
 the hypervisor's.
 
 Another policy that acts on "gPT" then acts on the shadow table: shadow+mitosis, shadow+hydra.
@@ -40,7 +40,7 @@ class Params(Strict):
 class State(NamedTuple):
     """
     inner  the state of the policy that acts on the shadow table
-    split  bool[T]  tables that stand for one huge leaf of the guest
+    split  bool[T]  tables that stand for a huge leaf of the guest
     """
 
     inner: Any
@@ -49,7 +49,7 @@ class State(NamedTuple):
 
 @cache
 def trapping(hooks: GuestHooks) -> GuestHooks:
-    """GuestHooks that do what `hooks` do, and count the VM exits of it."""
+    """GuestHooks that do the same as `hooks` and count VM exits."""
     inner_locate, inner_walk, inner_step = hooks
 
     @hook
@@ -96,7 +96,7 @@ def entries_of(split, table, changed):
 
 
 def over_guest(part: Part | None, params: Any, mine: Params) -> tuple[Part, Any]:
-    """(Part, its parameters) of the shadow table: that of the policy that acts on it, else its own place."""
+    """(Part, its parameters) of the shadow table: those of the policy that acts on it, else of `place`."""
     place, _ = BY_FIRST_TOUCH if mine.place == "first-touch" else AS_CAPTURED
     acting = part or place
 
@@ -119,15 +119,15 @@ def _split(world: World) -> np.ndarray:
 
 
 def reshape(world: World, params: Params) -> World:
-    """The World with one dimension; facts say what its table lacks and has more than the guest's."""
-    found = shadow_table(world.space)
+    """The World with a single dimension; facts compare its table with the guest's."""
+    table = shadow_table(world.space)
     notes = []
-    if found.unmapped:
-        notes.append(f"shadow: {found.unmapped} pages of the guest that the host does not map are not mapped")
+    if table.unmapped:
+        notes.append(f"shadow: {table.unmapped} pages of the guest that the host does not map are not mapped")
     return world.reshaped(
-        snapshot=found.snapshot,
+        snapshot=table.snapshot,
         aside_pages=int(np.count_nonzero(world.space.program_tables)),
-        facts={"shadow_tables_of_split_pages": found.split_tables, "shadow_pages_unmapped": found.unmapped},
+        facts={"shadow_tables_of_split_pages": table.split_tables, "shadow_pages_unmapped": table.unmapped},
         notes=tuple(notes),
     )
 

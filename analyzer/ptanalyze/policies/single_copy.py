@@ -1,4 +1,4 @@
-"""first-touch, interleave, bind: one copy of each table page, placed anew in the order of first use.
+"""first-touch, interleave, bind: a single copy of each table page, placed anew in the order of first use.
 
 Both dimensions are re-placed: a guest's table by the demand fault that makes it, a host's by the first walk
 that reads it.
@@ -39,7 +39,7 @@ def bind(world: World, params: BindParams) -> Rule:
 
 
 def _parts(rule_of: Callable[[World, Any], Rule]) -> tuple[Part, Part]:
-    """The guest's and the host's, whose tables go where rule_of(world, params) says."""
+    """The guest's and the host's Part, with tables placed by rule_of(world, params)."""
 
     def guest(world: World, params: Any) -> State:
         """The root existed before the first walk: it is on node `root`, everything else follows `rule`."""

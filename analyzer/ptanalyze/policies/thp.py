@@ -1,7 +1,7 @@
 """thp: 2 MiB pages wherever memory is anonymous, in the guest, in the host, or in both.
 
 It changes page sizes, no placement, so it goes together with every policy that places tables. vMitosis
-(section 4.1) measures them with all memory contiguous, and with the guest's fragmented over a host's that is
+(section 4.1) measures them with all memory contiguous, and with a fragmented guest over a host that is
 not: fragmentation=0.5 host_fragmentation=0.
 """
 
@@ -34,7 +34,7 @@ class Params(Strict):
 
 
 def reshape(world: World, params: Params) -> World:
-    """The World with larger pages; facts say how many regions, and what they waste."""
+    """The World with larger pages; facts tell the number of regions and wasted memory."""
     snapshot = world.snapshot
     facts: dict[str, int] = {}
     notes: list[str] = []
@@ -42,40 +42,40 @@ def reshape(world: World, params: Params) -> World:
         check_needs(POLICY._replace(needs=("nested tables",)), world)
     if params.layers != "ept":
         check_needs(POLICY._replace(needs=("VMAs",)), world)
-        found = huge_pages.promote_guest(world.space, params.min_pages, params.fragmentation, params.seed)
-        snapshot = replace(snapshot, guest=found.tree) if found.regions else snapshot
-        facts |= facts_of(found, "")
-        notes += list(guest_notes(found, world))
+        huge = huge_pages.promote_guest(world.space, params.min_pages, params.fragmentation, params.seed)
+        snapshot = replace(snapshot, guest=huge.tree) if huge.regions else snapshot
+        facts |= facts_of(huge, "")
+        notes += list(guest_notes(huge, world))
     if params.layers != "gpt" and not world.snapshot.native:
         share = params.fragmentation if params.host_fragmentation < 0 else params.host_fragmentation
-        found = huge_pages.promote_host(snapshot, params.host_min_pages, share, params.seed)
-        snapshot = replace(snapshot, host=found.tree) if found.regions else snapshot
-        facts |= facts_of(found, "ept_")
+        huge = huge_pages.promote_host(snapshot, params.host_min_pages, share, params.seed)
+        snapshot = replace(snapshot, host=huge.tree) if huge.regions else snapshot
+        facts |= facts_of(huge, "ept_")
     shaped = world.reshaped(snapshot=snapshot, facts=facts, notes=tuple(notes))
     if shaped.refiltered:
         return shaped.noted("thp: page sizes change TLB reach: a filter pass of its own")
     return shaped
 
 
-def facts_of(found: huge_pages.Promoted, prefix: str) -> dict[str, int]:
+def facts_of(huge: huge_pages.Promoted, prefix: str) -> dict[str, int]:
     """{name: number} of Promoted pages."""
     return {
-        f"{prefix}regions_promoted": found.regions,
-        f"{prefix}regions_left_by_fragmentation": found.fragmented,
-        f"{prefix}regions_without_a_block": found.without_block,
-        f"{prefix}bloat_bytes": found.bloat_pages * PAGE_BYTES,
-        f"{prefix}table_pages_saved": found.regions,
+        f"{prefix}regions_promoted": huge.regions,
+        f"{prefix}regions_left_by_fragmentation": huge.fragmented,
+        f"{prefix}regions_without_a_block": huge.without_block,
+        f"{prefix}bloat_bytes": huge.bloat_pages * PAGE_BYTES,
+        f"{prefix}table_pages_saved": huge.regions,
     }
 
 
-def guest_notes(found: huge_pages.Promoted, world: World) -> Iterator[str]:
-    """What a reader of the results should know, one line each."""
+def guest_notes(huge: huge_pages.Promoted, world: World) -> Iterator[str]:
+    """Notes for a reader of the results, a line each."""
     space = world.space
     gone = int((space.regions.leaf >= space.guest_tables + space.host_tables).sum())
     if gone:
         yield f"thp: {gone} touched regions were gone at the snapshot: they stay 4 KiB"
-    if found.without_block:
-        yield f"thp: {found.without_block} regions stay 4 KiB: no free aligned block of guest memory is known"
+    if huge.without_block:
+        yield f"thp: {huge.without_block} regions stay 4 KiB: no free aligned block of guest memory is known"
 
 
 POLICY = Policy(

@@ -1,9 +1,9 @@
-"""vmitosis-migrate: one copy of each table page, on the node that most of its entries point to.
+"""vmitosis-migrate: a single copy of each table page, on the node of most of its entries' targets.
 
 Panwar et al., vMitosis, section 3.2. In each dimension that it acts on, table pages follow the data that a
 NUMA-balancing kernel moves, the leaves first (3.2.1). In a NUMA-oblivious VM the guest's tables are ordinary
 memory to the hypervisor and move as such (3.2.2): there only the host's are looked after. Moving a page takes
-a few microseconds under a write lock (3.2.3) and one entry of its parent.
+a few microseconds under a write lock (3.2.3) and rewrites an entry of its parent.
 """
 
 from typing import Annotated, Literal, NamedTuple
@@ -206,7 +206,7 @@ def change(state, table, row, slot, to):
 
 @hook
 def put_right(state, tables, table, node, events):
-    """Move `table` to the node that most of its entries point to, then look at its parent."""
+    """Move `table` to the node that most of its entries point to, then check its parent."""
     while table >= 0:
         home = np.int64(state.home[table])
         best = most(state.children, table, home)
@@ -220,7 +220,7 @@ def put_right(state, tables, table, node, events):
 
 @hook
 def most(count, table, home):
-    """The node that most entries of `table` point to: `home` unless there are more on another one."""
+    """The node that most entries of `table` point to: `home` unless another node has more."""
     best = home
     for other in range(count.shape[1]):
         if count[table, other] > count[table, best]:
@@ -263,7 +263,7 @@ def on_host_step(state, tables, rows, steps, mapped, counters, step):
 
 @kernel
 def add_up(tables, first, last, exists, home, count, at_once, moved, written):
-    """Count the tables that each one of first..last-1 points to, children first; `at_once`: put them right.
+    """Count the child tables of each table first..last-1, children first; `at_once`: put them right.
 
     exists bool[T]; home int16[T], count int16[T, nodes] with the data entries; changed. moved int64[nodes,
     nodes], written int64[nodes]: tables moved from and to, parents' entries written by node of the parent.
@@ -321,8 +321,8 @@ def start_host(world: World, params: Params) -> tuple[State, int]:
         count[mine] = count_children(world, space.snapshot.nested, world.data.host_row[mine] >= 0, False)
         rows = np.flatnonzero(world.data.host_row >= 0)
         for node in range(world.nodes):
-            found = np.count_nonzero(world.data.host == node, axis=1)
-            count[rows, node] = found[world.data.host_row[rows]]
+            on_node = np.count_nonzero(world.data.host == node, axis=1)
+            count[rows, node] = on_node[world.data.host_row[rows]]
     data = world.data.host.copy()
     state = _state(world, home, count, data, exists, (split, split + tables), params.verify == "start")
     return state, tables

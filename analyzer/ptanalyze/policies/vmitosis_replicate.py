@@ -2,12 +2,12 @@
 
 The hypervisor keeps a replica of every ePT page on each node, written under the same lock as the master. The
 host's tables are taken as fully built: a trace holds no ePT violations, so writes to ePT replicas are not
-counted, their pages are. The guest replicates its gPT as Mitosis does. How it comes by nodes is its mode:
+counted, their pages are. The guest replicates its gPT as Mitosis does. The mode is its way to learn nodes:
 
 nv    the VM shows them (3.3.2)
 no-p  it shows none; hypercalls say on which node each vCPU runs and pin the replicas' pages there (3.3.3):
       every replica is where it belongs, as with nv
-no-f  nobody says: groups of vCPUs are discovered from cache-line latencies, one vCPU of each touches the
+no-f  not told: groups of vCPUs are discovered from cache-line latencies, a vCPU of each touches the
       pages of its group's replica first, and the host's local allocation places them (3.3.4). Where a node
       had no memory left, a page of a replica is elsewhere: `misplaced`
 """
@@ -119,8 +119,8 @@ def drawn(tables: int, share: float, seed: int) -> np.ndarray:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
     x ^= x >> np.uint64(31)
-    found: np.ndarray = (x >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
-    return found
+    chosen: np.ndarray = (x >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
+    return chosen
 
 
 def settle(state: State, world: World, tables: np.ndarray) -> int:
@@ -187,12 +187,12 @@ def grouped(text: str, machine: Machine) -> tuple[list[int], np.ndarray]:
 
 
 def guest_facts(state: State, world: World, params: Params, pages: np.ndarray) -> dict[str, int]:
-    """Facts of the guest's page caches, and how many of its table pages have misplaced replicas."""
-    found = _cache_facts("gpt", state.here, params, pages)
+    """Facts of the guest's page caches, and the number of its table pages with misplaced replicas."""
+    facts = _cache_facts("gpt", state.here, params, pages)
     if params.misplaced:
         away = state.misplaced[: world.space.guest_tables] & world.space.program_tables
-        found["gpt_tables_misplaced"] = int(np.count_nonzero(away))
-    return found
+        facts["gpt_tables_misplaced"] = int(np.count_nonzero(away))
+    return facts
 
 
 def host_facts(state: fixed_copies.State, world: World, params: Params, pages: np.ndarray) -> dict[str, int]:
@@ -200,7 +200,7 @@ def host_facts(state: fixed_copies.State, world: World, params: Params, pages: n
 
 
 def _cache_facts(tree: str, state: fixed_copies.State, params: Params, pages: np.ndarray) -> dict[str, int]:
-    """What all nodes' page caches hold, by the most pages that replicas took: freed ones go back (3.3.4)."""
+    """Bytes of all nodes' page caches, by the peak of replica pages: freed pages go back (3.3.4)."""
     if not params.page_cache:
         return {}
     copies = len(state.copies)

@@ -40,7 +40,7 @@ def start_host(world: World, params: Params) -> State:
 
 
 def steering(text: str, machine: Machine) -> np.ndarray:
-    """int16[nodes]: whose replica each node's CPUs walk. UsageError names what is wrong in `text`."""
+    """int16[nodes]: whose replica each node's CPUs walk. UsageError names the wrong part of `text`."""
     if text == "auto":
         latency = machine.latency_cycles(contended=machine.latency.contended is not None)
         own = np.diagonal(latency)

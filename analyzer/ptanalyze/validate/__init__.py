@@ -1,1 +1,1 @@
-"""What the papers measured beside what this package says of it: one file a paper, a function a figure."""
+"""Published figures beside this package's: a file per paper, a function per figure."""

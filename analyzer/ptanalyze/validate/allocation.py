@@ -20,5 +20,5 @@ def unused_bytes(bench: Bench) -> int:
             script.touch(thread, START // PAGE + thread * part + page)
     machine = load_machine("ptemagnet-broadwell").resized(1)
     designs: dict[str, Design] = {"linux": LINUX, "ptemagnet": ("ptemagnet", {})}
-    found = script.replay_on(capture.snapshot, designs, machine)
-    return int(found["ptemagnet"].facts["unused_bytes_peak"])
+    results = script.replay_on(capture.snapshot, designs, machine)
+    return int(results["ptemagnet"].facts["unused_bytes_peak"])

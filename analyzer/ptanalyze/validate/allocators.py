@@ -18,7 +18,7 @@ TOP = 1 << 34  # page number below which the kernel maps, downwards
 
 
 class Holes:
-    """Where the kernel maps next: the highest hole that is large enough (vm_unmapped_area, top down)."""
+    """The kernel maps into the highest hole that is large enough (vm_unmapped_area, top down)."""
 
     def __init__(self) -> None:
         self.holes = [(0, TOP)]
@@ -44,7 +44,7 @@ class Holes:
 def allocations(
     sockets: int, stateful: bool, touched: bool = True, live: int = LIVE, units: int = UNITS
 ) -> dict[str, Work]:
-    """{design: Work} an allocation, with one thread on each of `sockets` sockets.
+    """{design: Work} per allocation, with a thread on each of `sockets` sockets.
 
     touched  every page of a segment is written, otherwise only its first
     """

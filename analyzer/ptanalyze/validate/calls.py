@@ -1,4 +1,4 @@
-"""What a system call of a micro-benchmark costs, from counts of what it changes."""
+"""Cost of a system call of a micro-benchmark, from counts of its changes."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ ZEROING_NS = 400  # of a page, in a fill that the paper timed: an estimate, 10 G
 
 
 def million_entries_per_second(machine: Machine, call: str, entries: int, copies: int) -> float:
-    """Entries changed, in millions a second, by one call over `entries` 4 KiB pages under `copies` tables.
+    """Entries changed, in millions per second, by a call over `entries` 4 KiB pages under `copies` tables.
 
     call  "mmap" (populated, its pages zeroed), "mprotect" or "munmap", as the micro-benchmark of vMitosis,
     section 4.4; a mapping of one page leaves its table page in place

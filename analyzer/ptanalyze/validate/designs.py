@@ -1,4 +1,4 @@
-"""The designs that the Hydra paper compares, as policies; Linux is what the others are compared with."""
+"""The designs that the Hydra paper compares, as policies; Linux is the baseline."""
 
 from typing import Any, TypeAlias
 

@@ -8,15 +8,15 @@ from .script import Script
 
 SOCKETS = 8
 GIB, TABLE = 1 << 30, 1 << 12
-REGIONS = 512  # leaf tables a GiB
-START = 1 << 34  # page number, aligned to what an upper table maps
+REGIONS = 512  # leaf tables per GiB
+START = 1 << 34  # page number, aligned to the range of an upper table
 
 
 def footprint(gigabytes: int, shared: float) -> dict[str, Result]:
-    """{design: Result} of a process whose main thread maps and fills `gigabytes`, one page a leaf table.
+    """{design: Result} of a process whose main thread maps and fills `gigabytes`, a page per leaf table.
 
     shared  part of the leaf tables that each of the other sockets touches too, evenly spread: the size of
-            page tables depends on which leaf tables a socket touches, not on how often or where
+            page tables depends on the leaf tables that a socket touches, not on how often or where
     """
     script, leaves = Script(range(SOCKETS)), gigabytes * REGIONS
     pages = START + 512 * np.arange(leaves)
@@ -33,9 +33,9 @@ def spread(pages: np.ndarray, share: float) -> np.ndarray:
     return pages[np.arange(count) * len(pages) // count]
 
 
-def sharing(one: float, hydra: float) -> float:
-    """Part of the leaf tables that each other socket has, from the bytes of one copy and under Hydra."""
-    return (hydra / one - 1) / (SOCKETS - 1)
+def sharing(single: float, hydra: float) -> float:
+    """Part of the leaf tables that each other socket has, from the bytes of a single copy and under Hydra."""
+    return (hydra / single - 1) / (SOCKETS - 1)
 
 
 def gib(result: Result) -> float:

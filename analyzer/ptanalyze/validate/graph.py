@@ -18,12 +18,12 @@ from .script import PAGE, Script
 from .traversal import scaled
 
 DATASET = 16 << 30  # bytes, published
-SCALE = 8  # the modelled dataset and the caches are so many times smaller
+SCALE = 8  # the modelled dataset and the caches are this much smaller
 THREADS = 8  # published
-RUN = 12  # neighbouring pages of a stream: fitted, ptemagnet.py says on what
+RUN = 12  # neighbouring pages of a stream: fitted, see ptemagnet.py
 SKEW = 0.6  # of the popularity of places where streams begin: assumed
 TURN, TURNS = 4096, 32  # pages of a turn; turns of each thread
-ALONE, BESIDE_OBJDET, BESIDE_STRESS = 2.8, 3.4, 6.8  # ePT lines a gPT line, published
+ALONE, BESIDE_OBJDET, BESIDE_STRESS = 2.8, 3.4, 6.8  # ePT lines per gPT line, published
 
 
 def corunner(lines: float) -> float:
@@ -39,7 +39,7 @@ def corunner(lines: float) -> float:
 
 
 class Graph:
-    """Captures, and one trace over them all, on a Bench; machine ptemagnet-broadwell, one socket, scaled."""
+    """Captures, and the same trace over them, on a Bench; machine ptemagnet-broadwell, one socket, scaled."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench, self.pages = bench, bench.size(DATASET, DATASET >> 6) // SCALE // PAGE

@@ -12,7 +12,7 @@ from .row import DEFINITION, FITTED, MODELLED, Row, row
 from .spinning import ALONE, CROWDED, calls
 
 PAPER = published("hydra")
-SPINNING = "35 spinning threads a socket, where the figures may end; cost file hydra-haswell"
+SPINNING = "35 spinning threads per socket, where the figures may end; cost file hydra-haswell"
 FIT = "hydra-haswell is derived from this number (ADR 9)"
 NONE = "nobody shares a table page and nobody runs elsewhere: what Linux does"
 SLOWER_CALL = 3  # section 1: mprotect of Linux 6.5.7 takes about 3 times as long as that of 4.17
@@ -85,5 +85,5 @@ def figure_10(bench: Bench) -> Iterator[Row]:
 
 
 def over_linux(call: str, design: str, pages: int = 1) -> float:
-    found = replayed(call, pages)
-    return found[design] / found["linux"]
+    ns = replayed(call, pages)
+    return ns[design] / ns["linux"]

@@ -12,19 +12,19 @@ from .row import MODELLED, Row, not_reproducible, row
 from .servers import THREADS, guarded_store, web_server
 
 PAPER = published("hydra")
-ON = (1, 2, 4, 8)  # sockets, one thread each
-REQUEST_NS = Interval(5000.0, 7500.0, 10000.0)  # 100 to 200 thousand requests a second of one thread
+ON = (1, 2, 4, 8)  # sockets, a thread each
+REQUEST_NS = Interval(5000.0, 7500.0, 10000.0)  # 100 to 200 thousand requests per second and thread
 
 malloc = cache(allocations)
 
 
 def figure_11(bench: Bench) -> Iterator[Row]:
-    """malloc and free of one segment."""
+    """malloc and free of a segment."""
     yield from allocator("stateless", stateful=False)
 
 
 def figure_12(bench: Bench) -> Iterator[Row]:
-    """malloc and free while 256 segments a thread live."""
+    """malloc and free while 256 segments per thread live."""
     yield from allocator("stateful", stateful=True)
 
 
@@ -49,19 +49,19 @@ def allocator(name: str, stateful: bool) -> Iterator[Row]:
 
 
 def slower(design: str, sockets: int, stateful: bool, touched: bool = True) -> float:
-    found = malloc(sockets, stateful, touched)
-    return found[design].ns(sockets) / found["linux"].ns(sockets)
+    work = malloc(sockets, stateful, touched)
+    return work[design].ns(sockets) / work["linux"].ns(sockets)
 
 
 def figure_13(bench: Bench) -> Iterator[Row]:
     """Web server: map, write and unmap a buffer with every request."""
-    found = {threads: web_server(threads) for threads in THREADS}
-    work = {name: one[0] for name, one in found[THREADS[-1]].items()}
-    saved = [100 * (1 - one["hydra"][1] / one["linux"][1]) for one in found.values()]
+    by_threads = {threads: web_server(threads) for threads in THREADS}
+    work = {name: designs[0] for name, designs in by_threads[THREADS[-1]].items()}
+    saved = [100 * (1 - designs["hydra"][1] / designs["linux"][1]) for designs in by_threads.values()]
     note = (
         "32 threads on 4 sockets, buffers of 3 pages (assumed) touched by their own thread only: all but the "
         "7 others of a socket are spared. What the measured one shoots down that sockets share, its "
-        "description does not say; its 45 % are of shootdowns a second, 54 % of those a request"
+        "description does not say; its 45 % are of shootdowns per second, 54 % of those per request"
     )
     yield row(PAPER["web-shootdowns"], Interval(min(saved), saved[-1], max(saved)), MODELLED, note)
     bound = gain(work, "hydra")
@@ -91,7 +91,7 @@ def figure_14(bench: Bench) -> Iterator[Row]:
     for end in ("least", "most"):
         yield not_reproducible(PAPER[f"store-saved-{end}"], why)
     note = (
-        "two mprotects a request, the published share of shootdowns saved (50 to 96 %), and 5 to 10 us for "
+        "two mprotects per request, the published share of shootdowns saved (50 to 96 %), and 5 to 10 us for "
         "the rest of a request, an estimate"
     )
     saved = [PAPER[f"store-saved-{end}"].value / 100 for end in ("least", "most")]

@@ -15,43 +15,43 @@ from .traversal import migrated, traversal
 PAPER = published("hydra")
 WIDE = {"low": "I", "middle": "F-A", "high": "F"}  # Mitosis, Figure 9: configurations without and with +M
 FOUR_SOCKETS = 0.75 * (580 / 280 - 1)  # remote share times stretch: 280 cycles local, 580 remote (Mitosis)
-CANNEAL, ENTRIES = 110, 512  # GB, Table 3; leaf tables a GiB
+CANNEAL, ENTRIES = 110, 512  # GB, Table 3; leaf tables per GiB
 TABLE_4_HYDRA = PAPER["canneal-hydra"].value  # GB
 EXECUTION = 300.0  # s, section 5.5
 
 
 def figure_6(bench: Bench) -> Iterator[Row]:
-    """1 GB filled on one node, read once in random order on another."""
-    found, pages = traversal(bench)
+    """1 GB filled on a node, read once in random order on another."""
+    ns, pages = traversal(bench)
     size = f"{pages >> 8} MiB on machine hydra-haswell"
     note = f"{size}; every access waits for its walk, its data and its faults"
-    yield row(PAPER["traversal-9"], found[9] / found["mitosis"], MODELLED, note)
-    yield row(PAPER["traversal-0"], found[0] / found["mitosis"], MODELLED, note)
-    longer = sum(found[degree] > found[degree - 1] for degree in range(1, 10))
+    yield row(PAPER["traversal-9"], ns[9] / ns["mitosis"], MODELLED, note)
+    yield row(PAPER["traversal-0"], ns[0] / ns["mitosis"], MODELLED, note)
+    longer = sum(ns[degree] > ns[degree - 1] for degree in range(1, 10))
     yield row(PAPER["traversal-monotone"], longer, MODELLED, note)
 
 
 def figure_7(bench: Bench) -> Iterator[Row]:
     """A single thread and its data move; page tables were made where it started."""
-    found = migrated(bench)
+    ns = migrated(bench)
     note = (
-        "random reads, 64 a page, of 256 MiB with caches scaled as for 128 GiB; contended latencies, all of "
-        "it exposed"
+        "random reads, 64 per page, of 256 MiB with caches scaled as for 128 GiB; contended latencies, all "
+        "exposed"
     )
-    yield row(PAPER["migrated-linux"], found["linux"] / found["mitosis"], MODELLED, note)
-    yield row(PAPER["migrated-hydra"], found[0] / found[9], MODELLED, note)
-    yield row(PAPER["migrated-prefetching"], found[9] / found["mitosis"], MODELLED, note)
+    yield row(PAPER["migrated-linux"], ns["linux"] / ns["mitosis"], MODELLED, note)
+    yield row(PAPER["migrated-hydra"], ns[0] / ns[9], MODELLED, note)
+    yield row(PAPER["migrated-prefetching"], ns[9] / ns["mitosis"], MODELLED, note)
 
 
 def figure_8(bench: Bench) -> Iterator[Row]:
     """Loading and execution of Canneal."""
-    found = loading()
+    ns = loading()
     note = (
-        "one thread faults every page in; 0.4 us of zeroing a page, nothing of the program's own, which "
+        "one thread faults every page in; 0.4 us of zeroing per page, nothing of the program's own, which "
         "would bring it nearer to 1"
     )
-    yield row(PAPER["loading-mitosis"], found["mitosis"] / found["linux"], MODELLED, note)
-    yield row(PAPER["loading-hydra"], found["hydra"] / found["linux"], MODELLED, note)
+    yield row(PAPER["loading-mitosis"], ns["mitosis"] / ns["linux"], MODELLED, note)
+    yield row(PAPER["loading-hydra"], ns["hydra"] / ns["linux"], MODELLED, note)
     yield from execution()
 
 
@@ -67,7 +67,7 @@ def execution() -> Iterator[Row]:
     )
     yield row(PAPER["execution-mitosis"], mitosis, REPLAYED, note)
     yield row(PAPER["execution-hydra"], hydra, REPLAYED, note)
-    note = "faults that copy entries, by Table 4's footprint, in 5 minutes of one thread a socket"
+    note = "faults that copy entries, by Table 4's footprint, in 5 minutes of one thread per socket"
     yield row(PAPER["execution-lazy"], lazy, MODELLED, note)
 
 
@@ -81,8 +81,8 @@ def eight_sockets(name: str) -> float:
 
 
 def laziness() -> float:
-    """Run time of Hydra over that of Mitosis: what copying entries takes of the threads' time."""
+    """Run time of Hydra over that of Mitosis: 1 plus the share of the threads' time that copies entries."""
     machine = load_machine("hydra-haswell")
-    found = footprint(CANNEAL, sharing(CANNEAL / ENTRIES, TABLE_4_HYDRA))
-    lazy = found["hydra"].price.management_cycles - found["linux"].price.management_cycles
+    results = footprint(CANNEAL, sharing(CANNEAL / ENTRIES, TABLE_4_HYDRA))
+    lazy = results["hydra"].price.management_cycles - results["linux"].price.management_cycles
     return 1 + lazy / (EXECUTION * machine.nodes * machine.ghz * 1e9)

@@ -1,4 +1,4 @@
-"""Hydra, Table 4 and what it says of footprints elsewhere."""
+"""Hydra, Table 4 and its other statements on footprints."""
 
 from collections.abc import Iterator
 
@@ -19,24 +19,24 @@ def table_4(bench: Bench) -> Iterator[Row]:
         name = program.lower()
         published_bytes = PAPER[f"{name}-hydra"].value
         share = 1.0 if program in EVERYTHING else sharing(gigabytes / ENTRIES, published_bytes)
-        found = footprint(gigabytes, share)
+        results = footprint(gigabytes, share)
         note = "sizes of Table 3, all mapped by 4 KiB pages, GB as 2^30 bytes"
-        yield row(PAPER[f"{name}-linux"], gib(found["linux"]), REPLAYED, note)
-        yield row(PAPER[f"{name}-mitosis"], gib(found["mitosis"]), REPLAYED, note)
+        yield row(PAPER[f"{name}-linux"], gib(results["linux"]), REPLAYED, note)
+        yield row(PAPER[f"{name}-mitosis"], gib(results["mitosis"]), REPLAYED, note)
         if program in EVERYTHING:
             note = "every socket touches every leaf table, as section 5.2 says"
-            yield row(PAPER[f"{name}-hydra"], gib(found["hydra"]), MODELLED, note)
+            yield row(PAPER[f"{name}-hydra"], gib(results["hydra"]), MODELLED, note)
         else:
             note = f"sharing fitted on this: each other socket touches {100 * share:.1f} % of leaf tables"
-            yield row(PAPER[f"{name}-hydra"], gib(found["hydra"]), FITTED, note)
+            yield row(PAPER[f"{name}-hydra"], gib(results["hydra"]), FITTED, note)
     yield from overheads()
 
 
 def overheads() -> Iterator[Row]:
-    found = footprint(PROGRAMS["Canneal"], 0)
-    note = "8 bytes of leaf entry a page of 4 KiB, and what leads to it"
+    results = footprint(PROGRAMS["Canneal"], 0)
+    note = "8 bytes of leaf entry per page of 4 KiB, and the tables above it"
     for design in ("linux", "mitosis"):
-        share = 100 * gib(found[design]) / PROGRAMS["Canneal"]
+        share = 100 * gib(results[design]) / PROGRAMS["Canneal"]
         yield row(PAPER[f"overhead-{design}"], share, REPLAYED, note)
 
 

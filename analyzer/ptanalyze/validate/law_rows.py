@@ -1,4 +1,4 @@
-"""The run-time law on published counters: a workload's own runs are left out of what is fitted."""
+"""The run-time law on published counters: a workload's own runs are left out of the fit."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -29,7 +29,7 @@ def run_of(family: str, workload: str, config: str) -> Run:
 
 
 def took(family: str, workload: str, config: str) -> float:
-    """Run time of a published configuration: seconds, or cycles where there are only those."""
+    """Run time of a published configuration: seconds, or cycles where there are no seconds."""
     values = values_of(family, workload, config)
     return values["run_time"] if "run_time" in values else values["cycles"]
 
@@ -42,7 +42,7 @@ def values_of(family: str, workload: str, config: str) -> dict[str, float]:
 
 @cache
 def common(prior: str, workload: str) -> Shared:
-    """What the other workloads of the family `prior` have in common."""
+    """Parameters fitted on the other workloads of the family `prior`."""
     return shared(prior, workload)
 
 
@@ -59,19 +59,19 @@ def calibration(family: str, prior: str, workload: str, local: str, second: str 
 
 
 def placed(config: str) -> str:
-    """A configuration's name without what the law does not know of: T, TF (huge pages)."""
+    """A configuration's name without parts unknown to the law: T, TF (huge pages)."""
     return config.removeprefix("TF").removeprefix("T")
 
 
 @cache
 def baselines(family: str) -> dict[tuple[str, str], dict[str, float]]:
-    """{(workload, config): {mean, constant}}: what the two baselines say, from the other workloads."""
+    """{(workload, config): {mean, constant}}: predictions of the two baselines, from the other workloads."""
     table = leave_one_out((family,))
-    found: dict[tuple[str, str], dict[str, float]] = {}
+    ratios: dict[tuple[str, str], dict[str, float]] = {}
     for key, method in (("mean", CONFIGURATION), ("constant", CONSTANT)):
         for line in table[table.method == method].itertuples():
-            found.setdefault((line.workload, line.config), {})[key] = line.predicted
-    return found
+            ratios.setdefault((line.workload, line.config), {})[key] = line.predicted
+    return ratios
 
 
 def beside(measured: Mapping[tuple[str, str], float], workload: str, config: str) -> dict[str, float]:
@@ -95,10 +95,10 @@ def slowdown(
     kind: str = REPLAYED,
 ) -> Row:
     """Row of the run time at `config` over that at `local`; fitted where config is the second run itself."""
-    found = predicted(family, prior, workload, local, placed(config), second)
+    ratio = predicted(family, prior, workload, local, placed(config), second)
     beside = baselines(family).get((workload, config), {}) if family == prior else {}
     said = "; ".join(filter(None, (note, TWO_RUNS if second else ONE_RUN)))
-    return row(figure, found, FITTED if config == second else kind, said, **beside)
+    return row(figure, ratio, FITTED if config == second else kind, said, **beside)
 
 
 def predicted(family: str, prior: str, workload: str, local: str, name: str, second: str = "") -> Interval:
@@ -136,7 +136,7 @@ def gone(walk: float, stretch: float, remote: float) -> float:
 
 
 def misplaced(run: Run, remote_gpt: float, prior: str, workload: str, walkers: float) -> Interval:
-    """Interval of the slow-down where all of the gPT becomes remote, and the ePT stays where it is."""
+    """Interval of the slow-down where all of the gPT becomes remote and the ePT stays."""
     known, (gpt, ept) = common(prior, workload), walks(run)
 
     def slower(exposed: float, share: float) -> float:

@@ -1,4 +1,4 @@
-"""Setting data up: one thread touches every page first (Hydra, section 5.5, the loading phase)."""
+"""Setting data up: a single thread touches every page first (Hydra, section 5.5, the loading phase)."""
 
 import numpy as np
 
@@ -11,12 +11,12 @@ START, PAGES = 1 << 30, 1 << 14  # page number, 64 MiB
 
 
 def loading(pages: int = PAGES) -> dict[str, float]:
-    """{design: ns a page}: its fault with zeroing, its share of table pages, nothing of the program's own."""
+    """{design: ns per page}: its fault with zeroing and share of table pages, nothing of the program's."""
     script = Script([0])
     script.mmap(0, START - 1, 1 + pages)
     script.touch(0, START - 1)
     script.mark()
     script.touch(0, START + np.arange(pages))
-    found = script.before_and_after({"linux": LINUX, "mitosis": MITOSIS, "hydra": HYDRA})
+    results = script.before_and_after({"linux": LINUX, "mitosis": MITOSIS, "hydra": HYDRA})
     ghz = load_machine("hydra-haswell").ghz
-    return {name: work(*both, pages, ghz).busy for name, both in found.items()}
+    return {name: work(*both, pages, ghz).busy for name, both in results.items()}

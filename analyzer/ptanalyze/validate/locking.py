@@ -1,4 +1,4 @@
-"""What a workload of system calls takes when all threads of a process share one lock on its mappings."""
+"""Time of a workload of system calls whose threads share a lock on the mappings of their process."""
 
 from typing import NamedTuple
 
@@ -9,14 +9,14 @@ WRITERS = ("mmap", "munmap", "mprotect")  # of mmap_sem, in Linux 4.17 for all o
 
 
 class Work(NamedTuple):
-    """ns a unit of work (an allocation and its freeing, a request): `busy` of one thread, of which `locked`
+    """ns per unit of work (an allocation and its freeing, a request): `busy` in a thread, of which `locked`
     while no other thread of the process may map, unmap or fault."""
 
     busy: float
     locked: float
 
     def ns(self, threads: int, own: float = 0.0) -> float:
-        """Time between two units of all threads together; own  ns a unit outside the kernel.
+        """Time between two units of all threads together; own  ns per unit outside the kernel.
 
         Threads work side by side until the lock is always held: the bound of a closed queueing network.
         """
@@ -24,9 +24,9 @@ class Work(NamedTuple):
 
 
 def work(before: Result, after: Result, units: int, ghz: float) -> Work:
-    """Work of threads that did `units` units between two Results of one process and one policy.
+    """Work of threads that did `units` units between two Results of the same process and policy.
 
-    What shootdowns take from interrupted threads is in `busy`: they would have been doing units of their own.
+    `busy` includes the time that shootdowns take from interrupted threads, which would have done other units.
     """
     faults = after.count("faults") - before.count("faults")
     busy = (spent(after) - spent(before)) / ghz + ZEROING_NS * faults
@@ -34,10 +34,10 @@ def work(before: Result, after: Result, units: int, ghz: float) -> Work:
 
 
 def spent(result: Result) -> float:
-    """Cycles that page tables took of all CPUs: management, and walks."""
+    """Cycles of all CPUs for page tables: management and walks."""
     return result.price.management_cycles + result.price.walk_cycles
 
 
 def held(result: Result) -> float:
     """ns that the lock was held for writing."""
-    return sum(one.ns * one.calls for one in result.price.system_calls if one.call in WRITERS)
+    return sum(call.ns * call.calls for call in result.price.system_calls if call.call in WRITERS)

@@ -29,7 +29,7 @@ def measured(
 ) -> Figure:
     """Figure: run time at a configuration over that at `local`, from the artifact.
 
-    known  the run that ours is predicted from, else `local`; second: another one, or ""
+    known  the run from which ours is predicted, else `local`; second: another run, or ""
     """
     ratio = took(family, workload, config) / took(family, workload, local)
     title = f"{workload}, {config} over {local}, from {' and '.join(filter(None, (known or local, second)))}"
@@ -54,7 +54,7 @@ def figure_6(bench: Bench) -> Iterator[Row]:
 
 
 def huge(workload: str) -> str:
-    """Why the law is not for 2 MiB pages, of a workload."""
+    """The reason why the law does not cover 2 MiB pages, for a workload."""
     return HUGE + SLIP if workload == "BTree" else HUGE
 
 
@@ -107,22 +107,22 @@ def figure_10(bench: Bench) -> Iterator[Row]:
 
 
 def table_5(bench: Bench) -> Iterator[Row]:
-    """System calls with four replicas over those with one table, by a cost file made from vMitosis."""
+    """System calls with four replicas over those with a single table, by a cost file made from vMitosis."""
     machine = load_machine("vmitosis-cascade-lake")
     note = "cost file server-2020, made from another machine's calls (vMitosis, Table 5); ratios only"
     shared = "mappings of shared memory neither zero nor free pages; the cost file is for anonymous memory"
     for call, ours in (("MAP", "mmap"), ("PROTECT", "mprotect"), ("UNMAP", "munmap")):
         for pages in (1, 2048, 1 << 20):
-            one, four = (million_entries_per_second(machine, ours, pages, copies) for copies in (1, 4))
-            yield row(call_ratio(call, pages), one / four, REPLAYED, note)
+            single, copied = (million_entries_per_second(machine, ours, pages, copies) for copies in (1, 4))
+            yield row(call_ratio(call, pages), single / copied, REPLAYED, note)
             if call == "PROTECT":
-                yield row(call_ratio(f"{call}_SHARED", pages), one / four, REPLAYED, note)
+                yield row(call_ratio(f"{call}_SHARED", pages), single / copied, REPLAYED, note)
             else:
-                yield not_reproducible(call_ratio(f"{call}_SHARED", pages), shared, one / four)
+                yield not_reproducible(call_ratio(f"{call}_SHARED", pages), shared, single / copied)
 
 
 def call_ratio(call: str, pages: int) -> Figure:
-    """Figure: mean cycles of a call over that many pages with replicas over those without."""
+    """Figure: mean cycles of a call over `pages` pages with replicas, over those without."""
     rows = reference()
     rows = rows[(rows.family == CALLS) & (rows.workload == call) & (rows.quantity == "avg")]
     without, replicas = (

@@ -31,9 +31,11 @@ def poster(bench: Bench) -> Iterator[Row]:
         yield row(PAPER[name], away, MODELLED, scaled(bench))
     yield row(PAPER["multi-threaded"], gain(wide["mitosis"]), MODELLED, scaled(bench))
     thin = made(bench, "native", threads=1, nodes=SOCKETS)
-    found = bench.replay(thin, [("bind", {"node": 1}), "mitosis"], haswell(), baseline="bind")
-    alone = scaled(bench).replace("one thread a socket", "one thread") + "; its page tables on another socket"
-    yield row(PAPER["single-threaded"], gain(found["mitosis"]), MODELLED, alone)
+    moved = bench.replay(thin, [("bind", {"node": 1}), "mitosis"], haswell(), baseline="bind")
+    alone = (
+        scaled(bench).replace("one thread per socket", "one thread") + "; its page tables on another socket"
+    )
+    yield row(PAPER["single-threaded"], gain(moved["mitosis"]), MODELLED, alone)
     yield row(
         PAPER["gups"], predicted("native-thin", "native-thin", "GUPS", "LP-LD", "RPI-LD"), REPLAYED, ONE_RUN
     )
@@ -61,5 +63,5 @@ def remote_reads(result: Result) -> float:
 
 
 def gain(result: Result) -> Interval:
-    """Interval of the run time that is gained, in % of what is left."""
+    """Interval of the run time gained, in % of the run time left."""
     return speedup(result).through(lambda value: 100 * (value - 1))

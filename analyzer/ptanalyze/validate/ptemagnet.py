@@ -27,7 +27,7 @@ graph = cache(Graph)
 
 
 def section_3(bench: Bench) -> Iterator[Row]:
-    """How scattered pagerank's neighbours are."""
+    """Scatter of pagerank's neighbours."""
     alone, stress = (graph(bench).scattered(lines) for lines in (ALONE, BESIDE_STRESS))
     yield row(PAPER["scattered-alone"], lines_of(alone), FITTED, SCATTERED)
     yield row(PAPER["scattered-stress"], lines_of(stress), FITTED, SCATTERED)
@@ -38,9 +38,9 @@ def section_3(bench: Bench) -> Iterator[Row]:
         "8 leaves 4.8 on average for the others"
     )
     yield row(PAPER["regions-at-8"], 100 * histogram[-1] / histogram.sum(), MODELLED, note)
-    found = counts(bench, BESIDE_STRESS)
+    reads = counts(bench, BESIDE_STRESS)
     note = f"the length of runs, {RUN} pages, is chosen so that this follows"
-    ours = found["host_dram_reads"] / found["guest_dram_reads"]
+    ours = reads["host_dram_reads"] / reads["guest_dram_reads"]
     yield row(PAPER["host-over-guest"], ours, FITTED, note)
 
 
@@ -103,16 +103,16 @@ def figure_7(bench: Bench) -> Iterator[Row]:
 
 
 def section_6(bench: Bench) -> Iterator[Row]:
-    """What reservations cost."""
+    """Cost of reservations."""
     note = "8 threads fill their parts page by page in turn, which needs no size: unused pages over 16 GB"
     yield row(PAPER["unused"], 100 * unused_bytes(bench) / DATASET, MODELLED, note)
     why = "the cost model has one price of a fault and no buddy allocator to call less often"
     yield not_reproducible(PAPER["allocation"], why, 1.0)
 
 
-def lines_of(found: Fragmentation) -> float:
-    """Mean of ePT lines a gPT line, of a capture that has pages."""
-    mean = found.mean()
+def lines_of(scattered: Fragmentation) -> float:
+    """Mean of ePT lines per gPT line, of a capture that has pages."""
+    mean = scattered.mean()
     assert mean is not None
     return mean
 
@@ -126,7 +126,7 @@ def repaired(bench: Bench) -> float:
 
 
 def exposed() -> float:
-    """Walk cycles that add to the run time, of the run time alone, as Table 1 has both changes."""
+    """Share of the run time alone that is walk cycles, from both changes of Table 1."""
     return (PAPER["time"].value - 1) / (PAPER["walk-cycles"].value - 1)
 
 

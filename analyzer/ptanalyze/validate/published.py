@@ -16,12 +16,12 @@ MOST: Bound = "at most"
 
 
 class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One published number.
+    """A published number.
 
     name   unique within its paper
     where  figure, table or section
     unit   "x" (ratio), "%" (points of a share), "reads", "bytes", ...
-    bound  "" where the paper gives a number, "at least" or "at most" where it says more or fewer than that
+    bound  "" where the paper gives a number, "at least" or "at most" where it says more or fewer
     read   how it was taken: from text or table, off a figure, or from the public artifact of the paper
     """
 
@@ -36,7 +36,7 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A paper's figures: `paper` is its short name, `citation` what a reader finds it by."""
+    """A paper's figures: `paper` is its short name, `citation` its full reference."""
 
     paper: str
     title: str
@@ -45,9 +45,9 @@ class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     def __getitem__(self, name: str) -> Figure:
         """The Figure of that name; UsageError where there is none."""
-        for one in self.figure:
-            if one.name == name:
-                return one
+        for figure in self.figure:
+            if figure.name == name:
+                return figure
         raise UsageError(f"{self.paper}: no published figure is named {name!r}")
 
     def measured(self, name: str, where: str, quantity: str, unit: str, value: float) -> Figure:
@@ -68,13 +68,13 @@ def published(name: str) -> Paper:
     """Paper of the bundled file published-NAME.toml; UsageError where it cannot be read."""
     path = bundled("models") / "reference" / f"published-{name}.toml"
     try:
-        found = struct_of(plain_toml(path.read_bytes()), Paper)
+        paper = struct_of(plain_toml(path.read_bytes()), Paper)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     except Undecodable as error:
         raise UsageError(f"{path}: {error}") from None
-    names = [one.name for one in found.figure]
-    if twice := next((one for one in names if names.count(one) > 1), None):
+    names = [figure.name for figure in paper.figure]
+    if twice := next((figure for figure in names if names.count(figure) > 1), None):
         raise UsageError(f"{path}: figure {twice!r}: named twice")
-    figures = tuple(msgspec.structs.replace(one, paper=found.paper) for one in found.figure)
-    return msgspec.structs.replace(found, figure=figures)
+    figures = tuple(msgspec.structs.replace(figure, paper=paper.paper) for figure in paper.figure)
+    return msgspec.structs.replace(paper, figure=figures)

@@ -1,4 +1,4 @@
-"""One row: a published number, ours, and what kind of evidence it is."""
+"""A row: a published number, ours, and its kind of evidence."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -20,16 +20,16 @@ EVIDENCE = (REPLAYED, MODELLED)
 
 @dataclass(frozen=True)
 class Row:
-    """What stands beside a Figure.
+    """Our number beside a Figure.
 
     ours  Interval, None where we have no number
     kind  replayed: from published counts, tables or sizes; modelled: a workload made by synth from its
           published description; fitted: calibrated on this very number, which is no evidence; by
-          definition: what the model takes for granted, no evidence either; not reproducible: the note
+          definition: an assumption of the model, no evidence either; not reproducible: the note
           says why
-    note  what was assumed or scaled down, in a sentence
-    mean, constant  what two baselines say of the same number, None where they make no sense: the mean of
-          this configuration over other workloads, and one speed-up for every workload and configuration
+    note  assumptions and scaling, in a sentence
+    mean, constant  predictions of two baselines, None where they make no sense: the mean of this
+          configuration over other workloads, and a single speed-up for all workloads and configurations
     """
 
     figure: Figure
@@ -41,7 +41,7 @@ class Row:
 
     @property
     def number(self) -> Interval:
-        """`ours`, of a row that has one."""
+        """`ours`, of a row with a number."""
         assert self.ours is not None, self.figure.name
         return self.ours
 
@@ -66,7 +66,7 @@ class Row:
         return self.kind in EVIDENCE
 
 
-Rows: TypeAlias = "Callable[[Bench], Iterator[Row]]"  # of one figure or table
+Rows: TypeAlias = "Callable[[Bench], Iterator[Row]]"  # of a figure or table
 
 
 def relative(ours: float, published: float) -> float | None:
@@ -90,12 +90,12 @@ def row(
 
 
 def not_reproducible(figure: Figure, why: str, ours: float | Interval | None = None) -> Row:
-    """Row of a Figure that we cannot reproduce, why in a sentence; `ours` where there is a number anyway."""
+    """Row of a Figure that we cannot reproduce; `why`: a sentence; `ours` where there is a number anyway."""
     assert why, "a row that is not reproducible says why"
     return Row(figure, None if ours is None else interval(ours), NOT_REPRODUCIBLE, why)
 
 
 def interval(ours: float | Interval) -> Interval:
-    found = Interval(*map(float, ours)) if isinstance(ours, Interval) else Interval.exactly(float(ours))
-    assert math.isfinite(found.middle), found
-    return found
+    known = Interval(*map(float, ours)) if isinstance(ours, Interval) else Interval.exactly(float(ours))
+    assert math.isfinite(known.middle), known
+    return known

@@ -1,4 +1,4 @@
-"""Every row of every paper, or those that were asked for."""
+"""Rows of all papers, or a selection."""
 
 import re
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ PLACE = re.compile(r"(figure|table) \d+", re.IGNORECASE)
 def validate(
     papers: Sequence[str] = (), wanted: str = "", quick: bool = False, progress: Progress = None
 ) -> list[tuple[Paper, list[Row]]]:
-    """[(Paper, [Row])], one a paper.
+    """[(Paper, [Row])], an item per paper.
 
     papers    names of PAPERS, all where empty
     wanted    keep rows whose place or quantity has this text, in any case
-    progress  called with (done, of so many, what): figures
-    Raises UsageError for a paper that is not there, and where no row has the wanted text.
+    progress  called with (done, total, "figures")
+    Raises UsageError for an unknown paper, and where no row has the wanted text.
     """
     for name in papers:
         if name not in PAPERS:
             raise UsageError(f"--paper {name}: choose from {', '.join(PAPERS)}")
     jobs = [(name, title, run) for name in papers or PAPERS for title, run in figures(name, wanted)]
-    found: dict[str, list[Row]] = {}
+    rows_of: dict[str, list[Row]] = {}
     before = None
     with bench(quick) as workshop:
         for done, (name, _, run) in enumerate(jobs):
@@ -38,8 +38,8 @@ def validate(
             if name != before:
                 workshop.clear()
             before = name
-            found.setdefault(name, []).extend(row for row in run(workshop) if has(row, wanted))
-    kept = [(published(name), rows) for name, rows in found.items() if rows]
+            rows_of.setdefault(name, []).extend(row for row in run(workshop) if has(row, wanted))
+    kept = [(published(name), rows) for name, rows in rows_of.items() if rows]
     if not kept:
         raise UsageError(
             f"--row {wanted}: no row has that in its place or quantity; see `ptanalyze validate`"
@@ -51,12 +51,12 @@ def figures(name: str, wanted: str = "") -> list[tuple[str, Rows]]:
     """[(title, function)] of a paper: those of a wanted "Figure 2" or "Table 5", else all."""
     every: list[tuple[str, Rows]] = list(import_module(f".{PAPERS[name]}", __package__).FIGURES.items())
     place = PLACE.match(wanted)
-    return [one for one in every if place and alike(one[0], place)] or every
+    return [figure for figure in every if place and alike(figure[0], place)] or every
 
 
 def alike(title: str, place: re.Match[str]) -> bool:
-    found = PLACE.match(title)
-    return found is not None and found[0].casefold() == place[0].casefold()
+    match = PLACE.match(title)
+    return match is not None and match[0].casefold() == place[0].casefold()
 
 
 def has(row: Row, wanted: str) -> bool:

@@ -1,7 +1,7 @@
-"""A process told call by call: what its threads map, touch, protect and unmap, as Snapshot and Trace.
+"""A process scripted call by call (map, touch, protect, unmap), as Snapshot and Trace.
 
 Traced from the start, its tables need not be in a Snapshot: they are made by the first touch. Time does not
-pass: nothing that reads it is validated this way.
+pass: nothing that depends on it is validated this way.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -47,7 +47,7 @@ class Script:
         return ",".join(map(str, self.node))
 
     def touch(self, thread: int, pages: ArrayLike, write: bool = True) -> None:
-        """pages  int[n], page numbers (address >> 12), one access each."""
+        """pages  int[n], page numbers (address >> 12), an access each."""
         self._chunks.append((thread, np.atleast_1d(np.asarray(pages, np.int64)), write))
 
     def mmap(self, thread: int, page: int, pages: int) -> None:
@@ -60,11 +60,11 @@ class Script:
         self._event(thread, Event.MPROTECT, page << PAGE_SHIFT, pages << PAGE_SHIFT, prot)
 
     def premapped(self) -> None:
-        """What is touched from now on was mapped before: with a Snapshot that has it."""
+        """Pages touched from now on were mapped before: use a Snapshot that has them."""
         self._event(0, Event.ROI_START)
 
     def mark(self) -> None:
-        """What comes from now on is what before_and_after tells apart."""
+        """The point at which before_and_after splits the script."""
         self._marked = len(self._chunks), len(self._events)
 
     def _event(
@@ -97,14 +97,14 @@ class Script:
         return dict(zip(designs, results, strict=True))
 
     def before_and_after(self, designs: Mapping[str, Design]) -> dict[str, tuple[Result, Result]]:
-        """{name: (Result of what came before the mark, Result of everything)}."""
+        """{name: (Result of the part before the mark, Result of everything)}."""
         begun = Script(self.node)
         begun._chunks, begun._events = self._chunks[: self._marked[0]], self._events[: self._marked[1]]
         before, after = begun.replay(designs), self.replay(designs)
         return {name: (before[name], after[name]) for name in designs}
 
     def trace(self) -> Trace:
-        """Trace of what was told so far."""
+        """Trace of the script so far."""
         chunks = np.zeros(len(self._chunks), CHUNK_DTYPE)
         chunks["touches"] = chunks["accesses"] = [len(pages) for _, pages, _ in self._chunks]
         chunks["first"] = np.cumsum(chunks["touches"]) - chunks["touches"]
@@ -126,22 +126,22 @@ class Script:
 
 
 def root() -> Tree:
-    def one(value: int, kind: DTypeLike) -> np.ndarray:
+    def column(value: int, kind: DTypeLike) -> np.ndarray:
         return np.array([value], kind)
 
     entries = np.zeros((1, 512), np.uint64)
-    columns = one(0, np.uint64), one(1, np.int64), one(NO_PARENT, np.int32), one(0, np.int16)
-    return Tree(entries, *columns, one(LEVELS, np.uint8), one(0, np.uint8), LEVELS)
+    columns = column(0, np.uint64), column(1, np.int64), column(NO_PARENT, np.int32), column(0, np.int16)
+    return Tree(entries, *columns, column(LEVELS, np.uint8), column(0, np.uint8), LEVELS)
 
 
 def numbered(pages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(uint64[R] regions in order of first touch, uint32[n] pages as in Touches) of page numbers int64[n]."""
-    found, first, which = np.unique(pages >> SLOT_BITS, return_index=True, return_inverse=True)
+    regions, first, which = np.unique(pages >> SLOT_BITS, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    number = np.empty(len(found), np.int64)
-    number[order] = np.arange(len(found))
+    number = np.empty(len(regions), np.int64)
+    number[order] = np.arange(len(regions))
     dense = number[which.ravel()] << SLOT_BITS | pages & ((1 << SLOT_BITS) - 1)
-    return found[order].astype(np.uint64), dense.astype(np.uint32)
+    return regions[order].astype(np.uint64), dense.astype(np.uint32)
 
 
 def whole(chunks: np.ndarray, page: np.ndarray, write: np.ndarray, least: int) -> Iterator[Touches]:

@@ -7,16 +7,16 @@ from .designs import DESIGNS
 from .locking import Work, work
 from .script import Script
 
-SOCKETS = 4  # that the threads are spread over
+SOCKETS = 4  # with threads
 ROUNDS = 4
 PAGES = 3  # of a web page's buffer: assumed
 BASE, REGION = 1 << 22, 512  # pages
-KEPT = 256  # pages from a buffer to its thread's page that stays
+KEPT = 256  # pages from a buffer to the page of its thread that stays
 THREADS = (4, 8, 16, 32)
 
 
 def web_server(threads: int) -> dict[str, tuple[Work, float]]:
-    """{design: (Work, IPIs)} a request: each thread maps a buffer, writes and unmaps it (section 5.6.3).
+    """{design: (Work, IPIs)} per request: each thread maps a buffer, writes and unmaps it (section 5.6.3).
 
     Buffers of all threads lie side by side, in a leaf table where each has a page that stays mapped.
     """
@@ -41,7 +41,7 @@ def web_server(threads: int) -> dict[str, tuple[Work, float]]:
 
 
 def guarded_store(shared: bool) -> dict[str, Work]:
-    """{design: Work} a request of a store whose process has two threads on two sockets (section 5.6.4).
+    """{design: Work} per request of a store whose process has two threads on two sockets (section 5.6.4).
 
     Data are made accessible and inaccessible again around each critical section.
     shared  both threads have touched the data's leaf tables, otherwise only the thread itself

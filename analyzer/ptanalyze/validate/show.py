@@ -11,17 +11,17 @@ from .tally import WITHIN, baselines, ratios, tally
 
 
 def flat(row: Row) -> dict[str, Cell]:
-    """{column: value}: one flat row; error is a share with its sign, None where there is none."""
-    one, ours = row.figure, row.ours
+    """{column: value}: a flat row; error is a signed share, None without a published or own number."""
+    figure, ours = row.figure, row.ours
     return {
-        "paper": one.paper,
-        "name": one.name,
-        "where": one.where,
-        "quantity": one.quantity,
-        "unit": one.unit,
-        "bound": one.bound,
-        "published": one.value,
-        "read": one.read,
+        "paper": figure.paper,
+        "name": figure.name,
+        "where": figure.where,
+        "quantity": figure.quantity,
+        "unit": figure.unit,
+        "bound": figure.bound,
+        "published": figure.value,
+        "read": figure.read,
         "low": None if ours is None else ours.low,
         "ours": None if ours is None else ours.middle,
         "high": None if ours is None else ours.high,
@@ -34,12 +34,12 @@ def flat(row: Row) -> dict[str, Cell]:
     }
 
 
-def summary(found: Sequence[tuple[Paper, Sequence[Row]]]) -> dict[str, object]:
-    """Everything for programs: rows by paper, and how close they come, by paper and over all."""
-    every = [row for _, rows in found for row in rows]
+def summary(results: Sequence[tuple[Paper, Sequence[Row]]]) -> dict[str, object]:
+    """Everything for programs: rows by paper, and their errors, by paper and over all."""
+    every = [row for _, rows in results for row in rows]
     papers = [
         {"paper": paper.paper, "citation": paper.citation, "rows": [flat(row) for row in rows]} | counts(rows)
-        for paper, rows in found
+        for paper, rows in results
     ]
     return {"papers": papers, **counts(every)}
 
@@ -48,30 +48,30 @@ def counts(rows: Sequence[Row]) -> dict[str, object]:
     return {"summary": tally(rows), "ratios": tally(ratios(rows)), "baselines": baselines(rows)}
 
 
-def sections(found: Sequence[tuple[Paper, list[Row]]]) -> Iterator[Section]:
-    """A table per paper with its notes, and how close rows come: by paper and over all."""
-    for paper, rows in found:
+def sections(results: Sequence[tuple[Paper, list[Row]]]) -> Iterator[Section]:
+    """A table per paper with its notes, and errors of the rows: by paper and over all."""
+    for paper, rows in results:
         notes = list(dict.fromkeys(row.note for row in rows if row.note))
         lines = [*(f"({number}) {note}" for number, note in enumerate(notes, 1)), ""]
         yield Section(f"{paper.paper}: {paper.citation}", [shown(row, notes) for row in rows], lines)
-    every = [row for _, rows in found for row in rows]
-    named = [(paper.paper, rows) for paper, rows in found]
+    every = [row for _, rows in results for row in rows]
+    named = [(paper.paper, rows) for paper, rows in results]
     if len(named) > 1:
         named.append(("all", every))
-    yield Section("What the rows are", [kinds(*one) for one in named], [])
-    title = "How close the replayed and modelled ones come; in x: ratios of time alone"
-    yield Section(title, [close(*one) for name, rows in named for one in parts(name, rows)], [])
-    beside = [{"paper": name, **compared(one)} for name, rows in named for one in baselines(rows)]
+    yield Section("Rows by kind of evidence", [kinds(*paper_rows) for paper_rows in named], [])
+    title = "Errors of the replayed and modelled rows; in x: ratios of time alone"
+    yield Section(title, [close(*part) for name, rows in named for part in parts(name, rows)], [])
+    beside = [{"paper": name, **compared(judged)} for name, rows in named for judged in baselines(rows)]
     if beside:
         yield Section("Beside two baselines, on the rows that have them", beside, [])
 
 
 def shown(row: Row, notes: list[str]) -> dict[str, Cell]:
-    one = row.figure
+    figure = row.figure
     return {
-        "where": one.where,
-        "quantity": one.quantity,
-        "published": f"{one.bound} {plain(one.value)} {one.unit}".strip(),
+        "where": figure.where,
+        "quantity": figure.quantity,
+        "published": f"{figure.bound} {plain(figure.value)} {figure.unit}".strip(),
         "ours": "-" if row.ours is None else plain(row.ours.middle),
         "from .. to": span(row.ours),
         "error": verdict(row),
@@ -98,20 +98,20 @@ def verdict(row: Row) -> str:
 
 
 def kinds(name: str, rows: Sequence[Row]) -> dict[str, Cell]:
-    found = tally(rows)
+    counted = tally(rows)
     missed = {
-        "median error of not reproducible": share(found["missed_median_error"]),
-        "their bounds held": f"{found['missed_bounds_held']} of {found['missed_bounds']}",
+        "median error of not reproducible": share(counted["missed_median_error"]),
+        "their bounds held": f"{counted['missed_bounds_held']} of {counted['missed_bounds']}",
     }
-    return {"paper": name, "rows": found["rows"]} | {kind: found[kind] for kind in KINDS} | missed
+    return {"paper": name, "rows": counted["rows"]} | {kind: counted[kind] for kind in KINDS} | missed
 
 
 def close(name: str, rows: Sequence[Row]) -> dict[str, Cell]:
-    found = tally(rows)
-    within = {f"within {s:.0%}": found[f"within_{100 * s:.0f}"] for s in WITHIN}
-    inside = {"inside interval": f"{found['inside']} of {found['intervals']}"}
-    held = {"bounds held": f"{found['bounds_held']} of {found['bounds']}"}
-    return {"paper": name, "judged": found["judged"]} | within | errors(found) | inside | held
+    counted = tally(rows)
+    within = {f"within {s:.0%}": counted[f"within_{100 * s:.0f}"] for s in WITHIN}
+    inside = {"inside interval": f"{counted['inside']} of {counted['intervals']}"}
+    held = {"bounds held": f"{counted['bounds_held']} of {counted['bounds']}"}
+    return {"paper": name, "judged": counted["judged"]} | within | errors(counted) | inside | held
 
 
 def parts(name: str, rows: list[Row]) -> list[tuple[str, list[Row]]]:
@@ -119,13 +119,13 @@ def parts(name: str, rows: list[Row]) -> list[tuple[str, list[Row]]]:
     return [(name, rows)] + [(f"{name}, in x", some) for some in [ratios(rows)] if some]
 
 
-def compared(one: dict[str, Any]) -> dict[str, Cell]:
-    return {"who": one["who"], "rows": one["rows"]} | errors(one)
+def compared(baseline: dict[str, Any]) -> dict[str, Cell]:
+    return {"who": baseline["who"], "rows": baseline["rows"]} | errors(baseline)
 
 
-def errors(found: dict[str, Any]) -> dict[str, Cell]:
+def errors(counted: dict[str, Any]) -> dict[str, Cell]:
     names = ("mean", "median", "max")
-    return {f"{n} error": share(found[f"{n}_error"]) for n in names}
+    return {f"{n} error": share(counted[f"{n}_error"]) for n in names}
 
 
 def share(value: float | None) -> str:

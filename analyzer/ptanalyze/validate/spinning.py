@@ -1,4 +1,4 @@
-"""One thread calls mprotect or munmap again and again while others spin (Hydra, section 5.6.1)."""
+"""A thread calls mprotect or munmap again and again while others spin (Hydra, section 5.6.1)."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ SOCKETS = 8
 def calls(
     call: str, pages: int = 1, spinning: tuple[int, int] = ALONE, costs: Costs | None = None
 ) -> dict[str, float]:
-    """{design: ns of a call}, one that changes `pages` entries of 4 KiB pages.
+    """{design: ns per call}, of a call that changes `pages` entries of 4 KiB pages.
 
     call  "mmap", "mprotect" or "munmap". A neighbour in the same leaf table keeps it from being freed; every
     thread has a page of its own, in a leaf table of its own.
@@ -31,12 +31,12 @@ def calls(
     script.touch(0, TARGET + REGION - 1)
     for _ in range(LOOPS):
         loop(script, call, pages)
-    found = script.replay(DESIGNS, costs=costs)
-    return {name: ns_of(result, call) for name, result in found.items()}
+    results = script.replay(DESIGNS, costs=costs)
+    return {name: ns_of(result, call) for name, result in results.items()}
 
 
 def loop(script: Script, call: str, pages: int) -> None:
-    """The range is mapped before and after; but for mmap it has entries when the call comes."""
+    """The range is mapped before and after; except for mmap it has entries at the call."""
     if call != "mmap":
         script.touch(0, TARGET + np.arange(pages))
     if call == "mprotect":
@@ -47,5 +47,5 @@ def loop(script: Script, call: str, pages: int) -> None:
 
 
 def ns_of(result: Result, call: str) -> float:
-    (found,) = (one for one in result.price.system_calls if one.call == call)
-    return found.ns
+    (ns,) = (cost.ns for cost in result.price.system_calls if cost.call == call)
+    return ns

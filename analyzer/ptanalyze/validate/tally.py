@@ -1,4 +1,4 @@
-"""How close rows come: fitted ones are counted and never judged."""
+"""Errors of rows, summed up: fitted rows are counted and never judged."""
 
 from collections.abc import Callable, Sequence
 from statistics import mean, median
@@ -10,35 +10,38 @@ WITHIN = (0.05, 0.10, 0.25)
 
 
 def tally(rows: Sequence[Row]) -> dict[str, Any]:
-    """{what: count or share} of Rows.
+    """{quantity: count or share} of Rows.
 
-    rows, and one count a kind; judged: rows that are evidence and not bounds; within_5, within_10, within_25:
-    how many of those; no_error: judged rows without a relative error (published 0), within nothing;
+    rows, and a count per kind; judged: rows that are evidence and not bounds; within_5, within_10, within_25:
+    number of those; no_error: judged rows without a relative error (published 0), within nothing;
     mean_error, median_error, max_error: of the absolute errors, None without any; bounds, bounds_held: of
     evidence; intervals, inside: judged rows whose number is an interval, and those that hold the published
-    one; missed, missed_median_error, missed_bounds, missed_bounds_held: of rows that are not reproducible
+    number; missed, missed_median_error, missed_bounds, missed_bounds_held: of rows that are not reproducible
     and yet have a number
     """
     judged = [row for row in rows if row.evidence and not row.figure.bound]
     errors = [abs(row.error) for row in judged if row.error is not None]
     bounds = [row.holds for row in rows if row.evidence and row.holds is not None]
-    found: dict[str, Any] = {"rows": len(rows)}
-    found |= {kind: sum(row.kind == kind for row in rows) for kind in KINDS}
-    found |= {"judged": len(judged), "no_error": len(judged) - len(errors)}
-    found |= {f"within_{share:.0%}".rstrip("%"): sum(e <= share for e in errors) for share in WITHIN}
-    found |= spread(errors) | {"bounds": len(bounds), "bounds_held": sum(bounds)}
+    counted: dict[str, Any] = {"rows": len(rows)}
+    counted |= {kind: sum(row.kind == kind for row in rows) for kind in KINDS}
+    counted |= {"judged": len(judged), "no_error": len(judged) - len(errors)}
+    counted |= {f"within_{share:.0%}".rstrip("%"): sum(e <= share for e in errors) for share in WITHIN}
+    counted |= spread(errors) | {"bounds": len(bounds), "bounds_held": sum(bounds)}
     spans = [row for row in judged if row.number.low < row.number.high]
     inside = sum(row.number.low <= row.figure.value <= row.number.high for row in spans)
-    found |= {"intervals": len(spans), "inside": inside}
-    return found | missed([row for row in rows if row.kind == NOT_REPRODUCIBLE])
+    counted |= {"intervals": len(spans), "inside": inside}
+    return counted | missed([row for row in rows if row.kind == NOT_REPRODUCIBLE])
 
 
 def missed(rows: Sequence[Row]) -> dict[str, Any]:
-    """The part of tally that is about rows that are not reproducible, yet have a number."""
+    """Tally of the rows that are not reproducible, yet have a number."""
     errors = [abs(row.error) for row in rows if row.error is not None]
     bounds = [row.holds for row in rows if row.holds is not None]
-    found: dict[str, Any] = {"missed": len(errors), "missed_median_error": median(errors) if errors else None}
-    return found | {"missed_bounds": len(bounds), "missed_bounds_held": sum(bounds)}
+    counted: dict[str, Any] = {
+        "missed": len(errors),
+        "missed_median_error": median(errors) if errors else None,
+    }
+    return counted | {"missed_bounds": len(bounds), "missed_bounds_held": sum(bounds)}
 
 
 def ratios(rows: Sequence[Row]) -> list[Row]:
@@ -61,8 +64,8 @@ def baselines(rows: Sequence[Row]) -> list[dict[str, Any]]:
         if row.evidence and row.error is not None and row.figure.value
         if row.mean is not None and row.constant is not None
     ]
-    found: list[dict[str, Any]] = []
+    compared: list[dict[str, Any]] = []
     for k, who in enumerate(("ours", "configuration mean", "constant speed-up") if same else ()):
         errors = [abs(said[k] - value) / abs(value) for value, said in same]
-        found.append({"who": who, "rows": len(same)} | spread(errors))
-    return found
+        compared.append({"who": who, "rows": len(same)} | spread(errors))
+    return compared

@@ -1,4 +1,4 @@
-"""A thread of another node than the one that filled memory walks through it (Hydra, sections 5.3 and 5.4)."""
+"""A thread on another node than that which filled memory walks through it (Hydra, sections 5.3 and 5.4)."""
 
 from collections.abc import Sequence
 
@@ -29,16 +29,16 @@ def traversal(bench: Bench, size: int = GIB) -> tuple[dict[str | int, float], in
     )  # fmt: skip
     machine, pages = load_machine("hydra-haswell"), bench.size(size, size >> 5) >> 12
     data = machine.latency.idle[1][MAIN]
-    found = replays(capture, machine)
-    return {name: waiting(result, machine) + pages * data for name, result in found.items()}, pages
+    results = replays(capture, machine)
+    return {name: waiting(result, machine) + pages * data for name, result in results.items()}, pages
 
 
 def migrated(
     bench: Bench, contended: bool = True, size: int = GIB >> 2, visits: int = 64
 ) -> dict[str | int, float]:
-    """{design: ns an access}: the thread and its data have moved to node 1, the tables were made on node 0.
+    """{design: ns per access}: the thread and its data have moved to node 1, the tables were made on node 0.
 
-    visits  accesses a page, evenly at random. Caches are scaled to the dataset as 45 MB are to 128 GiB, so
+    visits  accesses per page, evenly at random. Caches are scaled to the dataset as 45 MB are to 128 GiB, so
             that page tables do not fit into them; other programs load the links to node 0.
     """
     pages = bench.size(size, size >> 3) >> 12
@@ -48,15 +48,15 @@ def migrated(
     )  # fmt: skip
     machine = scaled(load_machine("hydra-haswell"), (pages << 12) / (128 * GIB))
     data = machine.latency.idle[1][1]
-    found = replays(capture, machine, contended, (0, 9))
-    return {name: waiting(result, machine) / (visits * pages) + data for name, result in found.items()}
+    results = replays(capture, machine, contended, (0, 9))
+    return {name: waiting(result, machine) / (visits * pages) + data for name, result in results.items()}
 
 
 def scaled(machine: Machine, factor: float) -> Machine:
     """The machine with caches of `factor` times their size."""
     caches = {
-        name: msgspec.structs.replace(one, bytes=int(one.bytes * factor))
-        for name, one in (("l2", machine.l2), ("llc", machine.llc))
+        name: msgspec.structs.replace(cache, bytes=int(cache.bytes * factor))
+        for name, cache in (("l2", machine.l2), ("llc", machine.llc))
     }
     return msgspec.structs.replace(machine, **caches)
 
@@ -76,5 +76,5 @@ def replays(
 
 
 def waiting(result: Result, machine: Machine) -> float:
-    """ns that walks and page tables take, all exposed."""
+    """ns of walks and page tables, all exposed."""
     return (result.price.walk_cycles + result.price.management_cycles) / machine.ghz

@@ -34,8 +34,8 @@ OBLIVIOUS = (
 def figure_2(bench: Bench) -> Iterator[Row]:
     """Classes of leaf entries."""
     even = made(bench, "visible", trace=False, placement="interleave", host_placement="interleave")
-    found = 100 * shares(even)
-    middle = found.mean(axis=0)
+    percent = 100 * shares(even)
+    middle = percent.mean(axis=0)
     note = "made by synth, both tables interleaved: the paper's expectation rests on even distributions"
     for name, value in zip(EXPECTED, middle, strict=True):
         yield row(PAPER[name], value, MODELLED, note)
@@ -57,14 +57,14 @@ def figure_2(bench: Bench) -> Iterator[Row]:
 
 def oblivious(even: np.ndarray) -> Iterator[Row]:
     for workload in ("canneal", "graph500"):
-        for one in classes(workload, "numa-oblivious", even, even, OBLIVIOUS):
-            yield not_reproducible(one.figure, OBLIVIOUS, one.ours)
+        for visible in classes(workload, "numa-oblivious", even, even, OBLIVIOUS):
+            yield not_reproducible(visible.figure, OBLIVIOUS, visible.ours)
     yield not_reproducible(PAPER["oblivious-local-local"], OBLIVIOUS, even[0])
     yield not_reproducible(PAPER["oblivious-one-remote"], OBLIVIOUS, 100 - even[0])
 
 
 def classes(workload: str, vm: str, ours: np.ndarray, other: np.ndarray, note: str) -> Iterator[Row]:
-    """A row a class: the mean over sockets, as published in counts; the interval reaches to `other`."""
+    """A row per class: the mean over sockets, as published in counts; the interval reaches to `other`."""
     known = 100 * counted(workload, vm).mean(axis=0)
     for kind, published_share, middle, end in zip(CLASSES, known, ours, other, strict=True):
         title = f"{workload.capitalize()}, {vm.replace('numa', 'NUMA')}, {kind}, mean of the sockets"

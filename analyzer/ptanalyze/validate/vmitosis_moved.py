@@ -17,7 +17,7 @@ from .wide import OUTSIDE
 
 PAPER = published("vmitosis")
 MIB, SECONDS, WINDOWS, SMALLER = 1 << 20, 100, 10, 120
-# published: policy whose steady state it is
+# published figure: the policy of its steady state
 AFTER = {
     "restored-none": "linux",
     "restored-ept": "vmitosis-migrate layers=ept",
@@ -32,7 +32,7 @@ NOTE = (
 
 
 def figure_6_modelled(bench: Bench) -> Iterator[Row]:
-    """Throughput once data have followed, by what follows with them; left out of quick runs."""
+    """Throughput once data have followed, by the tables that follow; left out of quick runs."""
     if bench.quick:
         return
     machine, accesses = small_caches(load_machine("vmitosis-cascade-lake")), 800_000
@@ -42,7 +42,7 @@ def figure_6_modelled(bench: Bench) -> Iterator[Row]:
     )  # fmt: skip
     migrating = [("vmitosis-migrate", {"layers": layers}) for layers in ("ept", "gpt", "both")]
     moves = Moves(autonuma=True, delay_ms=350.0 * SECONDS, scan_size_mb=512.0)
-    found = bench.replay(
+    results = bench.replay(
         capture,
         ["linux", *migrating],
         machine,
@@ -52,12 +52,12 @@ def figure_6_modelled(bench: Bench) -> Iterator[Row]:
         windows=WINDOWS,
     )
     for name, policy in AFTER.items():
-        ours = throughput_left(found[policy], machine, accesses / WINDOWS)
+        ours = throughput_left(results[policy], machine, accesses / WINDOWS)
         yield row(PAPER[name], ours, MODELLED, NOTE)
 
 
 def small_caches(machine: Machine) -> Machine:
-    """A Machine whose data caches are as much smaller as the workload is."""
+    """A Machine with data caches scaled down like the workload."""
     less = {}
     for name in ("l2", "llc"):
         cache = getattr(machine, name)

@@ -1,4 +1,4 @@
-"""vMitosis, section 5.2: shadow paging, and section 4.4: what migration costs where nothing moves."""
+"""vMitosis, section 5.2: shadow paging, and section 4.4: the cost of migration where nothing moves."""
 
 from collections.abc import Iterator
 
@@ -15,10 +15,10 @@ SIZES = ("4KiB", "4MiB", "4GiB")
 
 
 def shadow(bench: Bench) -> Iterator[Row]:
-    """One table instead of two: walks, initialization, and programs that change their tables."""
-    found = bench.replay(made(bench, "visible"), ["linux", "shadow+mitosis"])
+    """A single table instead of two: walks, initialization, and programs that change their tables."""
+    results = bench.replay(made(bench, "visible"), ["linux", "shadow+mitosis"])
     note = f"{scaled(bench)}; shadow tables replicated, against two tables with a single copy each"
-    yield row(PAPER["shadow-best"], speedup(found["shadow+mitosis"]), MODELLED, note)
+    yield row(PAPER["shadow-best"], speedup(results["shadow+mitosis"]), MODELLED, note)
     before, after = initializations(bench)
     note = (
         "made by synth: first touches of 256 MiB by 4 threads, priced with the zeroing of their pages; the "
@@ -35,10 +35,10 @@ def initializations(bench: Bench) -> tuple[float, float]:
     """(cycles under linux, under shadow) of first touches alone."""
     size = 256 * MIB
     capture = bench.capture(size=size, guest="visible", init_trace=True, accesses=1, threads=4)
-    found = bench.replay(capture, ["linux", "shadow"])
+    results = bench.replay(capture, ["linux", "shadow"])
     machine = load_machine("vmitosis-cascade-lake")
     zeroing = size // 4096 * ZEROING_NS * machine.ghz
-    linux, shadow = (run_cycles(found[name]) + zeroing for name in ("linux", "shadow"))
+    linux, shadow = (run_cycles(results[name]) + zeroing for name in ("linux", "shadow"))
     return linux, shadow
 
 
@@ -48,8 +48,10 @@ def changing(bench: Bench, policies: list[str]) -> dict[str, dict[str, float]]:
         size=64 * MIB, guest="visible", threads=1, nodes=4, accesses=200_000, mprotect_every=1000,
         munmap_every=1000,
     )  # fmt: skip
-    found = bench.replay(capture, policies)
-    return {name: {one.call: one.ns for one in result.price.system_calls} for name, result in found.items()}
+    results = bench.replay(capture, policies)
+    return {
+        name: {call.call: call.ns for call in result.price.system_calls} for name, result in results.items()
+    }
 
 
 def migration(bench: Bench) -> Iterator[Row]:

@@ -20,7 +20,7 @@ PAPER = published("vmitosis")
 SOCKETS = [(0, 4, 8), (1, 5, 9), (2, 6, 10), (3, 7, 11)]
 PAGE, GIB, MIB, WORKLOAD = 4096, 1 << 30, 1 << 20, 3 << 39  # 1.5 TiB
 ENTRIES = {"4KiB": 1, "4MiB": 1 << 10, "4GiB": 1 << 20}
-# ADR 9: what models/costs/server-2020.toml was made from
+# ADR 9: the cells from which models/costs/server-2020.toml was made
 FITTED_LINUX = {(call, size) for call in ("mmap", "mprotect", "munmap") for size in ("4KiB", "4GiB")}
 FITTED_COPIES = {("mprotect", "4KiB"), *((call, "4GiB") for call in ("mmap", "mprotect", "munmap"))}
 
@@ -28,10 +28,10 @@ FITTED_COPIES = {("mprotect", "4KiB"), *((call, "4GiB") for call in ("mmap", "mp
 def table_4(bench: Bench) -> Iterator[Row]:
     """Groups from the published latencies of 12 of the 192 vCPUs."""
     matrix = read_matrix(bundled("models") / "reference" / "vmitosis-table-4.tsv")
-    found = groups(matrix.ns, matrix.cpus)
-    named = sum(len(group) for group in found if group in SOCKETS)
+    by_latency = groups(matrix.ns, matrix.cpus)
+    named = sum(len(group) for group in by_latency if group in SOCKETS)
     note = "the published matrix is input, the groups are not"
-    yield row(PAPER["groups"], len(found), REPLAYED, note)
+    yield row(PAPER["groups"], len(by_latency), REPLAYED, note)
     yield row(PAPER["grouped"], named, REPLAYED, note)
 
 
@@ -41,15 +41,15 @@ def table_5(bench: Bench) -> Iterator[Row]:
     note = "cost file server-2020; ADR 9 says which cells it was made from"
     for size, entries in ENTRIES.items():
         for call in ("mmap", "mprotect", "munmap"):
-            one, four = (million_entries_per_second(machine, call, entries, copies) for copies in (1, 4))
+            single, copied = (million_entries_per_second(machine, call, entries, copies) for copies in (1, 4))
             kind = FITTED if (call, size) in FITTED_LINUX else REPLAYED
-            yield row(PAPER[f"{call}-{size}-linux"], one, kind, note)
+            yield row(PAPER[f"{call}-{size}-linux"], single, kind, note)
             kind = FITTED if (call, size) in FITTED_COPIES else REPLAYED
-            yield row(PAPER[f"{call}-{size}-replication"], four, kind, note)
+            yield row(PAPER[f"{call}-{size}-replication"], copied, kind, note)
 
 
 def table_6(bench: Bench) -> Iterator[Row]:
-    """Bytes of all tables that map 1.5 TiB, upper levels included, times what the policy makes of each."""
+    """Bytes of all tables that map 1.5 TiB, upper levels included, times the policy's copies of each."""
     small, huge = table_bytes(WORKLOAD), table_bytes(WORKLOAD, huge=True)
     note = "every table page of 1.5 TiB laid out, upper levels included; copies as the policy makes them"
     made = copies_made(bench)
@@ -68,15 +68,15 @@ def table_6(bench: Bench) -> Iterator[Row]:
 
 
 def copies_made(bench: Bench) -> dict[int, tuple[float, float]]:
-    """{replicas: (copies of a gPT page, of an ePT page)} that vmitosis-replicate makes on so many nodes."""
+    """{replicas: (copies of a gPT page, of an ePT page)} that vmitosis-replicate makes on as many nodes."""
     capture = bench.capture(trace=False, size=8 << 20, guest="visible")
     nodes = {1: "0", 2: "0,1", 4: "0,1,2,3"}
     policies = [("vmitosis-replicate", {"nodes": some}) for some in nodes.values()]
-    found = bench.replay(capture, ["linux", *policies])
-    made = {copies: found[f"vmitosis-replicate nodes={some}"] for copies, some in nodes.items()}
+    results = bench.replay(capture, ["linux", *policies])
+    made = {copies: results[f"vmitosis-replicate nodes={some}"] for copies, some in nodes.items()}
     return {
-        copies: (one.table_pages / one.single_copy, one.host_pages / one.host_single_copy)
-        for copies, one in made.items()
+        copies: (result.table_pages / result.single_copy, result.host_pages / result.host_single_copy)
+        for copies, result in made.items()
     }
 
 
@@ -86,7 +86,7 @@ def table_bytes(size: int, huge: bool = False) -> int:
 
 
 def cold_walks(bench: Bench) -> Iterator[Row]:
-    """Reads of a walk that finds nothing in any cache, step by step through made page tables."""
+    """Reads of a walk with empty caches, step by step through made page tables."""
     note = "one address of a made capture, walked with empty caches"
     for levels in (4, 5):
         capture = bench.capture(trace=False, size=4 << 20, guest="visible", levels=levels, threads=1)

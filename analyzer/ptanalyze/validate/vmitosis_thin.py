@@ -39,7 +39,7 @@ def measured(
     where: str = "Figure 1, section 2.1",
     second: str = "",
 ) -> Figure:
-    """Figure: run time at a configuration over the local one, from the artifact."""
+    """Figure: run time at a configuration over the local run time, from the artifact."""
     known = f"{local} and {second}" if second else local
     title = f"{WORKLOADS[workload]}, {config} over {local}, from {known}"
     ratio = took(family, workload, config) / took(family, workload, local)
@@ -50,27 +50,27 @@ def measured(
 
 def figure_1(bench: Bench) -> Iterator[Row]:
     """Slow-downs; once from the all-local run alone, once with RR added."""
-    found = {}
+    middles = {}
     for workload in WORKLOADS:
         for config in FIGURE_1:
-            one = slowdown(measured(workload, config), FAMILY, FAMILY, workload, "LL", config)
-            found[workload, config] = one.number.middle
-            yield one
+            slowed = slowdown(measured(workload, config), FAMILY, FAMILY, workload, "LL", config)
+            middles[workload, config] = slowed.number.middle
+            yield slowed
         for config in FIGURE_1:
             figure = measured(workload, config, second=SECOND)
             yield slowdown(figure, FAMILY, FAMILY, workload, "LL", config, SECOND)
-    one_remote = [value for (_, config), value in found.items() if config in ("LR", "RL")]
-    worst = [value for (_, config), value in found.items() if config == "RRI"]
+    one_remote = [value for (_, config), value in middles.items() if config in ("LR", "RL")]
+    worst = [value for (_, config), value in middles.items() if config == "RRI"]
     yield row(PAPER["one-remote-least"], min(one_remote), REPLAYED, FEWER)
     yield row(PAPER["one-remote-most"], max(one_remote), REPLAYED, FEWER)
     yield row(PAPER["contended-least"], min(worst), REPLAYED, FEWER)
-    yield row(PAPER["contended-most"], found["gups", "RRI"], REPLAYED, ONE_RUN)
+    yield row(PAPER["contended-most"], middles["gups", "RRI"], REPLAYED, ONE_RUN)
     halves = "the law takes half of the waiting to be the gPT's, because the paper says so here"
     yield row(PAPER["remote-gpt-over-ept"], 1.0, DEFINITION, halves)
 
 
 def figure_3(bench: Bench) -> Iterator[Row]:
-    """What migrating one table or both repairs: 4 KiB pages, THP, and THP in a fragmented guest."""
+    """Repair by migrating either table or both: 4 KiB pages, THP, and THP in a fragmented guest."""
     where, gains = "Figure 3, section 4.1", {}
     for workload in WORKLOADS:
         for config in FIGURE_3:
@@ -106,16 +106,16 @@ def with_huge_pages(where: str) -> Iterator[Row]:
 def huge(figure: Figure, family: str, workload: str, local: str, config: str) -> Row:
     """Row of a run with THP: in a fragmented guest most pages are small, and the law is for those."""
     if family == "thin-2D-THP":
-        found = slowdown(figure, family, FAMILY, workload, local, config)
-        return not_reproducible(figure, HUGE_NOTE, found.ours)
+        predicted = slowdown(figure, family, FAMILY, workload, local, config)
+        return not_reproducible(figure, HUGE_NOTE, predicted.ours)
     return slowdown(figure, family, FAMILY, workload, local, config, note=FRAGMENTED_NOTE)
 
 
 def figure_6(bench: Bench) -> Iterator[Row]:
-    """Memcached before and after it moved: the law from what one of the repaired configurations shows.
+    """Memcached before and after it moved: the law, from a single repaired configuration.
 
-    Throughput is the reciprocal of run time. RRI+g leaves the ePT remote; from its throughput alone follow
-    all others, a half of the waiting being each table's.
+    Throughput is the reciprocal of run time. RRI+g leaves the ePT remote; all others follow
+    from its throughput alone, each table having half of the waiting.
     """
     known = PAPER["restored-gpt"].value / 100
     alone = calibrate_runs(Run(1.0), Run(1 / known), "RRIG", native=False)

@@ -12,12 +12,12 @@ from .wide import counted, made, remote, scaled, slower, speedup
 
 PAPER = published("vmitosis")
 WORKLOADS = ("graph500", "canneal")
-PAIRS = {  # family: runs without replicas, and what their names have more with them
+PAIRS = {  # family: runs without replicas, and the suffix of those with
     "wide-NV-4K": (("F", "M"), ("FA", "M"), ("I", "M")),
     "wide-NV-THP": (("TF", "M"), ("TFA", "M"), ("TI", "M")),
     "wide-NO-4K": (("OF", "MP"), ("OF", "MF")),
 }
-PRIOR, WALKERS = "thin-2D-4K", 1  # all hyperthreads are busy: one page walker each
+PRIOR, WALKERS = "thin-2D-4K", 1  # all hyperthreads are busy: a page walker each
 QUARTERS = (0.75, 0.75)
 ODD = (
     "3 of 4, taken; but Graph500's gPT walk cycles do not change with replicas under FA and I, as if that "
@@ -36,11 +36,11 @@ def figure_4(bench: Bench) -> Iterator[Row]:
         for config in ("F", "FA", "I"):
             known = remote(counted(workload, "numa-visible")) if config == "F" else QUARTERS
             counts = "as counted for Figure 2" if config == "F" else ODD
-            one = law_row(
+            gain = law_row(
                 "wide-NV-4K", workload, config, "M", known, LAW.format(counts), "Figure 4, section 4.2.1 (4a)"
             )
-            gains[workload, config] = one.number.middle
-            yield one
+            gains[workload, config] = gain.number.middle
+            yield gain
     note = "predicted for Graph500 and Canneal alone; counters of the other two are not at hand"
     yield row(PAPER["visible-least"], min(gains.values()), REPLAYED, note)
     yield row(PAPER["visible-most"], max(gains.values()), REPLAYED, note)
@@ -51,9 +51,9 @@ def figure_4(bench: Bench) -> Iterator[Row]:
 
 
 def modelled_gains(bench: Bench) -> Iterator[Row]:
-    """The same of a modelled workload, whose counters nobody measured."""
-    found = bench.replay(made(bench, "visible"), ["linux", "vmitosis-replicate"])
-    ours = speedup(found["vmitosis-replicate"])
+    """The same of a modelled workload without measured counters."""
+    results = bench.replay(made(bench, "visible"), ["linux", "vmitosis-replicate"])
+    ours = speedup(results["vmitosis-replicate"])
     for name, end in (("visible-least", "least"), ("visible-most", "most")):
         yield row(PAPER[name], ours, MODELLED, f"{scaled(bench)}; {end} of the paper's workloads")
 
@@ -64,8 +64,8 @@ def huge_pages_visible() -> Iterator[Row]:
     for workload in WORKLOADS:
         for config in ("TF", "TFA", "TI"):
             said = note + "; three runs of it differ by 27 %" * ((workload, config) == ("canneal", "TF"))
-            one = law_row("wide-NV-THP", workload, config, "M", QUARTERS, said, where)
-            yield not_reproducible(one.figure, said, one.ours)
+            gain = law_row("wide-NV-THP", workload, config, "M", QUARTERS, said, where)
+            yield not_reproducible(gain.figure, said, gain.ours)
     for name, config in (("thp-canneal-balanced", "TFA"), ("thp-canneal-interleaved", "TI")):
         ours = replicated(run_of("wide-NV-THP", "canneal", config), *QUARTERS, PRIOR, "canneal", WALKERS)
         yield not_reproducible(PAPER[name], note, ours)
@@ -99,16 +99,16 @@ def figure_5(bench: Bench) -> Iterator[Row]:
         known = remote(counted(workload, "numa-oblivious"))
         for suffix in ("MP", "MF"):
             note = LAW.format("as counted for Figure 2")
-            one = law_row("wide-NO-4K", workload, "OF", suffix, known, note, where)
-            gains[workload] = one.number.middle
-            yield one
+            gain = law_row("wide-NO-4K", workload, "OF", suffix, known, note, where)
+            gains[workload] = gain.number.middle
+            yield gain
     few = "predicted for Graph500 and Canneal alone; counters of the other two are not at hand"
     yield row(PAPER["oblivious-least"], min(gains.values()), REPLAYED, few)
     yield row(PAPER["oblivious-most"], gains["graph500"], REPLAYED, few)
-    found = bench.replay(
+    results = bench.replay(
         made(bench, "oblivious", host_placement="interleave"), ["linux", "vmitosis-replicate"]
     )
-    yield row(PAPER["oblivious-least"], speedup(found["vmitosis-replicate"]), MODELLED, scaled(bench))
+    yield row(PAPER["oblivious-least"], speedup(results["vmitosis-replicate"]), MODELLED, scaled(bench))
     same = "both variants put the same replicas on the same nodes, once the groups are found (Table 4)"
     yield row(PAPER["pv-over-fv"], 1.0, DEFINITION, same)
     huge = "the law was fitted on 4 KiB pages: 2 MiB pages' tables mostly fit the caches, so f is far smaller"
@@ -144,7 +144,7 @@ def misplaced_replicas(bench: Bench) -> Iterator[Row]:
 
 
 def percent_more(ratio: Interval) -> Interval:
-    """Interval of how many % longer, from a ratio of run times."""
+    """Interval of the extra run time in %, from a ratio of run times."""
     return ratio.through(lambda value: 100 * (value - 1))
 
 

@@ -18,13 +18,13 @@ SOCKETS = 4
 GIB, BLOCK = 1 << 30, 1 << 21
 # Canneal, 1 : 100: 380 GB, of which one socket holds 350: one part of 12 spills to the next socket
 CANNEAL = {"size": 1900 * BLOCK, "threads": 12, "threads_to_nodes": ",".join("0" * 11 + "1")}
-# instructions an access: outside walks it takes one DRAM read of its data, 281 cycles in the mean over the
-# nodes of vmitosis-cascade-lake, at 1.25 cycles an instruction, the middle of its cost file
+# instructions per access: outside walks it takes a DRAM read of its data, 281 cycles in the mean over the
+# nodes of vmitosis-cascade-lake, at 1.25 cycles per instruction, the middle of its cost file
 OUTSIDE = 225
 
 
 def made(bench: Bench, guest: str, trace: bool = True, **more: Any) -> Capture:
-    """Capture of a workload that all sockets share, of a size whose tables no cache holds."""
+    """Capture of a workload that all sockets share, of a size whose tables fit no cache."""
     size = bench.size(32 * GIB, 16 * GIB)
     accesses = bench.size(4_000_000, 200_000)
     asked: dict[str, Any] = {
@@ -38,11 +38,11 @@ def made(bench: Bench, guest: str, trace: bool = True, **more: Any) -> Capture:
 
 
 def scaled(bench: Bench) -> str:
-    """A sentence on what `made` is."""
+    """A sentence on the workload of `made`."""
     size, accesses = bench.size(32, 16), bench.size("4,000,000", "200,000")
     return (
-        f"made by synth: {size} GiB instead of 1.3 TiB, one thread a socket, {accesses} accesses at uniform "
-        "addresses, each with a DRAM read of its data"
+        f"made by synth: {size} GiB instead of 1.3 TiB, one thread per socket, {accesses} accesses at "
+        "uniform addresses, each with a DRAM read of its data"
     )
 
 
@@ -62,8 +62,8 @@ def counted(workload: str, vm: str) -> np.ndarray:
 
 def of_each(counts: np.ndarray) -> np.ndarray:
     """float64[sockets, 4]: shares of counts of each socket."""
-    found: np.ndarray = counts / counts.sum(axis=1, keepdims=True)
-    return found
+    shares: np.ndarray = counts / counts.sum(axis=1, keepdims=True)
+    return shares
 
 
 def remote(shares: np.ndarray) -> tuple[float, float]:
@@ -74,16 +74,16 @@ def remote(shares: np.ndarray) -> tuple[float, float]:
 
 def speedup(result: Result) -> Interval:
     """Interval of a Result's speed-up over its baseline."""
-    found = result.price.speedup
-    assert found is not None, "a replayed trace has a run time"
-    return found
+    gained = result.price.speedup
+    assert gained is not None, "a replayed trace has a run time"
+    return gained
 
 
 def run_cycles(result: Result) -> float:
     """Cycles of a Result's whole run."""
-    found = result.price.run_cycles
-    assert found is not None, "a replayed trace has a run time"
-    return found
+    cycles = result.price.run_cycles
+    assert cycles is not None, "a replayed trace has a run time"
+    return cycles
 
 
 def slower(result: Result) -> Interval:

@@ -1,1 +1,1 @@
-"""What a policy is tried on: an address space, its walks, and what its memory manager did."""
+"""The input of policies: an address space, its walks, and the steps of its memory manager."""

@@ -1,4 +1,4 @@
-"""Flat table ids over both dimensions of a snapshot, and where each region a trace touched is translated."""
+"""Flat table ids over both dimensions of a snapshot, and the leaf tables of a trace's regions."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from ..core.walks import Regions, Tables
 
 SLOTS = np.uint64(511)
 PAGE_BITS = 12
-MAX_GUEST_REGIONS = (1 << 23) - 1  # 16 TiB of guest-physical memory: frames fit 32-bit tags, one is EMPTY
+MAX_GUEST_REGIONS = (1 << 23) - 1  # 16 TiB of guest-physical memory: frames fit 32-bit tags beside EMPTY
 NO_TABLE = -1
 
 
@@ -41,16 +41,16 @@ class AddressSpace:
 
     @property
     def program_tables(self) -> np.ndarray:
-        """bool[guest_tables]: table pages that are the program's, not only its tracer's."""
-        found: np.ndarray = self.snapshot.guest.flags & EMULATOR == 0
-        return found
+        """bool[guest_tables]: table pages of the program, not only of its tracer."""
+        program: np.ndarray = self.snapshot.guest.flags & EMULATOR == 0
+        return program
 
 
 def address_space(snapshot: Snapshot, region_va: np.ndarray) -> AddressSpace:
     """AddressSpace of a snapshot for a trace that touched `region_va` (uint64[R], address >> 21).
 
     Regions without a leaf table (unmapped again, or never faulted in) get inferred tables below their deepest
-    existing ancestor. Raises CaptureError where the tables are no tree.
+    existing ancestor. Raises CaptureError where the tables are not a tree.
     """
     host_of = host_index(snapshot)
     flat, unresolved = _flatten(snapshot, host_of)
@@ -65,12 +65,12 @@ def host_index(snapshot: Snapshot) -> np.ndarray:
     if snapshot.host is None:
         return np.zeros(0, np.int32)
     tree, first = snapshot.host, len(snapshot.guest)
-    found = [_huge_leaves(tree, level) for level in (3, 2)]
+    leaves = [_huge_leaves(tree, level) for level in (3, 2)]
     small = np.flatnonzero(tree.level == 1)
-    found.append((small, tree.base[small] >> np.uint64(21), 1))
-    size = max((int(region.max()) + span for _, region, span in found if len(region)), default=0)
+    leaves.append((small, tree.base[small] >> np.uint64(21), 1))
+    size = max((int(region.max()) + span for _, region, span in leaves if len(region)), default=0)
     host_of = np.full(min(size, MAX_GUEST_REGIONS), NO_TABLE, np.int32)
-    for table, region, span in found:
+    for table, region, span in leaves:
         inside = region < np.uint64(len(host_of))
         for k in range(span):
             at = region[inside] + np.uint64(k)
@@ -124,7 +124,7 @@ def _flatten(snapshot: Snapshot, host_of: np.ndarray) -> tuple[Tables, dict[str,
 
 
 def _must_be_tree(tree: Tree, file: str) -> None:
-    """Kernels follow parents without looking: each must stand before its children, one level above."""
+    """Kernels follow parents unchecked: each must precede its children, one level above them."""
     parent, ids = tree.parent.astype(np.int64), np.arange(len(tree))
     root = parent == NO_PARENT
     wrong = ~root & ((parent < 0) | (parent >= ids))
@@ -143,7 +143,7 @@ def _must_be_tree(tree: Tree, file: str) -> None:
 
 
 def _resolve(snapshot: Snapshot, flat: Tables, host_of: np.ndarray, va: np.ndarray) -> tuple[Tables, Regions]:
-    """Descend for all regions at once, level by level; hang inferred tables where the tree ends."""
+    """Descend for all regions at once, level by level; add inferred tables where the tree ends."""
     tree = snapshot.guest
     index = _ByBase(tree)
     leaf, level = index.find(1, va), np.ones(len(va), np.uint8)
@@ -173,8 +173,8 @@ def _tlb_level(level: np.ndarray, first_frame: np.ndarray, tables: Tables, host_
     table = np.full(len(level), NO_TABLE)
     table[inside] = host_of[region[inside]]
     host_level = np.where(table == NO_TABLE, 1, tables.level[table])
-    found: np.ndarray = np.minimum(level, host_level).astype(np.uint8)
-    return found
+    smaller: np.ndarray = np.minimum(level, host_level).astype(np.uint8)
+    return smaller
 
 
 def _infer(index: "_ByBase", va: np.ndarray, next_id: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -200,7 +200,7 @@ def _append(flat: Tables, made: list[tuple[np.ndarray, np.ndarray, np.ndarray]])
 
 
 class _ByBase:
-    """Finds the table of a level that maps a region: ids sorted by base, one pair of arrays a level."""
+    """Finds the table of a level that maps a region: ids sorted by base, a pair of arrays per level."""
 
     def __init__(self, tree: Tree) -> None:
         self.levels = tree.levels

@@ -1,4 +1,4 @@
-"""Page tables for a trace that came without any: none is known, so all are inferred from what it touches."""
+"""Page tables for a trace without any: all are inferred from the pages it touches."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from ..core.snapshot import INFERRED, NO_PARENT, UNKNOWN_NODE, VMA_DTYPE, Node, 
 from ..core.trace import Trace
 
 ASSUMED = "no page tables were captured: 4 KiB pages, tables placed by first touch, one owner for all memory"
-FOUR_LEVELS = np.uint64(1 << (48 - 21))  # 2 MiB regions below what four levels map
+FOUR_LEVELS = np.uint64(1 << (48 - 21))  # 2 MiB regions that four levels map
 
 
 def bare_snapshot(trace: Trace) -> Snapshot:
@@ -22,5 +22,5 @@ def bare_snapshot(trace: Trace) -> Snapshot:
         np.full(1, INFERRED, np.uint8),
         levels,
     )
-    one = Topology((Node(0, (), np.zeros((0, 2), np.int64)),))
-    return Snapshot(root, np.zeros(0, VMA_DTYPE), (), one, facts={"assumed": ASSUMED})
+    topology = Topology((Node(0, (), np.zeros((0, 2), np.int64)),))
+    return Snapshot(root, np.zeros(0, VMA_DTYPE), (), topology, facts={"assumed": ASSUMED})

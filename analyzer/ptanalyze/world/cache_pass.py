@@ -1,4 +1,4 @@
-"""The cache pass: which entries each walk reads, and which come from DRAM. Independent of the policy."""
+"""The cache pass: the entries that each walk reads, in caches or DRAM. Independent of the policy."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +16,7 @@ from .mm_events import invalidations
 if TYPE_CHECKING:
     from ..kernels import walker
 
-MAX_TABLES = (1 << 26) - 1  # tags of lines are 32 bits, table << 6 | line; one value stands for EMPTY
+MAX_TABLES = (1 << 26) - 1  # tags of lines are 32 bits, table << 6 | line; EMPTY is a value, too
 
 
 def cache_pass(
@@ -28,14 +28,14 @@ def cache_pass(
     events: np.ndarray | None = None,
     batch: int = 1 << 17,
 ) -> Iterator[tuple[slice, Reads]]:
-    """Iterate (chunks, Reads): the walks of a run of whole chunks, about `batch` of them or one chunk's.
+    """Iterate (chunks, Reads): the walks of a run of whole chunks, about `batch` walks or a single chunk.
 
     chunks  slice of the trace's chunks; row r is walk r + stream.offset[chunks.start]
-    events  Trace.events: each that changes translations drops the paging-structure caches of every CPU
+    events  Trace.events: each event that changes translations drops the paging-structure caches of every CPU
 
-    Walks run one after the other in the order of the trace, and all caches keep their contents between
+    Walks run in the order of the trace, and all caches keep their contents between
     batches, so results do not depend on `batch`. Data pages whose guest frame leads nowhere have host_leaf -1
-    and no nested reads. Memory: about 40 bytes a walk of one batch. UsageError for more than 64 Mi tables.
+    and no nested reads. Memory: about 40 bytes per walk of a batch. UsageError for more than 64 Mi tables.
     """
     from ..kernels import walker
 
@@ -107,7 +107,7 @@ def _caches(space: AddressSpace, placement: Placement, machine: Machine) -> "wal
 
 
 def shape(array: Array | None) -> tuple[int, int] | None:
-    """(sets, ways) of an array, None of one that the machine lacks."""
+    """(sets, ways) of an array, None if the machine lacks it."""
     return (array.sets, array.ways) if array else None
 
 

@@ -23,10 +23,10 @@ def captured_world(
     moves: Moves | None = None,
     move_threads: str = "",
 ) -> World:
-    """The World of a Snapshot and a Trace; without a trace (None) nothing was touched and nothing happened.
+    """The World of a Snapshot and a Trace; without a trace (None) no page is touched and no event happens.
 
-    threads_on    where threads run, see placement.place; move_threads: who moves later, see thread_moves
-    jobs          threads to compute with; counts do not depend on it
+    threads_on    node of each thread, see placement.place; move_threads: later moves, see thread_moves
+    jobs          threads for computing; counts do not depend on it
     cache_dir     directory where the walk stream is kept, None: not kept
     progress      called with (done, total, what) by the TLB filter pass
     moves         how data pages move, None: by the trace's events alone

@@ -1,16 +1,16 @@
-"""How data pages move between nodes while the trace runs: its events say so, or a stated schedule does.
+"""Moves of data pages between nodes while the trace runs: by its events, or by a stated schedule.
 
 The schedule is modelled on Linux's automatic NUMA balancing (kernel/sched/fair.c): every scan period the next
 `scan_size_mb` of the mapped pages that the trace touches are marked (task_numa_work, in address order, over
-and over), and a marked page that is next walked for from another node moves there
+and over), and a marked page moves to the node of the next walk to it
 (should_numa_migrate_memory, without its second look at shared pages), within the rate limit. Periods are of
 the trace's time and do not adapt; marking itself costs nothing. The hypervisor's balancing (by = host) does
-the same to what its own tables map, in the order of guest-physical addresses; a guest's table pages are
+the same to the pages of its own tables, in the order of guest-physical addresses; a guest's table pages are
 ordinary memory to it and move when they are walked through (vMitosis, section 3.2.2).
 
 The stream of walks is not changed by the schedule's moves (those of events drop TLB entries), and a page that
-a guest moves keeps its leaf table in the host: the hypervisor is taken to notice at once where its data are.
-What a hypervisor flushes is not counted.
+a guest moves keeps its leaf table in the host: the hypervisor is taken to follow its data at once.
+Flushes of a hypervisor are not counted.
 """
 
 from dataclasses import replace
@@ -35,9 +35,9 @@ PAGES_A_MB = 256
 
 
 def by_host(site: Site) -> bool:
-    """Whether the hypervisor moves data; UsageError for a native capture, which has none.
+    """Whether the hypervisor moves data; UsageError for a native capture, which has no hypervisor.
 
-    Under shadow paging there is one table, whoever moves data rewrites it.
+    Under shadow paging there is a single table, rewritten whoever moves data.
     """
     asked, snapshot = site.moves.by, site.captured.snapshot
     if site.snapshot.native and not snapshot.native:
@@ -50,27 +50,27 @@ def by_host(site: Site) -> bool:
 
 
 def moves_notes(site: Site) -> list[str]:
-    """Notes on how data move, none where they do not."""
+    """Notes on moves of data, none without moves."""
     moves, told = site.moves, int(np.count_nonzero(site.trace.events["kind"] == Event.MOVE_PAGES))
-    found = []
+    notes = []
     if told:
-        found = [
+        notes = [
             f"{told} events moved data before the capture was taken: such pages begin where they are first "
             "touched"
         ]
     if not moves.autonuma:
-        return found
+        return notes
     who = "the hypervisor" if by_host(site) else "the kernel"
     limit = f", at most {moves.rate_limit_mb_s:g} MiB/s" if moves.rate_limit_mb_s else ""
     time = site.trace.chunks["time"]
     lasts = (int(time.max()) - int(time.min())) / 1e6 if len(time) else 0.0
     if lasts <= moves.delay_ms:
-        found.append(
+        notes.append(
             f"autonuma: the trace lasts {lasts:g} ms and marking begins after {moves.delay_ms:g} ms: no data "
             "moves; give a smaller delay_ms and scan_period_ms"
         )
     return [
-        *found,
+        *notes,
         f"{who} moves data to the node of their next walk: {moves.scan_size_mb:g} MiB marked every "
         f"{moves.scan_period_ms:g} ms from {moves.delay_ms:g} ms on{limit}; marking costs nothing, TLB "
         "misses stay as they were",
@@ -111,7 +111,7 @@ def _check(site: Site, targets: np.ndarray) -> None:
 
 
 def _live(site: Site, past: History, at: int) -> list[int]:
-    """CPUs to interrupt when the CPU that walks at walk `at` (the last one after the trace) shoots down."""
+    """CPUs to interrupt when the CPU that walks at walk `at` (the last CPU after the trace) shoots down."""
     offset, chunk_cpu = site.stream.offset, site.placement.chunk_cpu
     chunk = min(int(np.searchsorted(offset, at, side="right")) - 1, len(chunk_cpu) - 1)
     return past.live.others_then(chunk, int(chunk_cpu[chunk]))
@@ -127,21 +127,21 @@ def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarra
     chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
     out = Steps(*(np.empty(BUFFER + where.most, column.dtype) for column in past.steps))
     events = past.steps._replace(to=(past.steps.to * _scale(past.steps, site)).astype(np.int16))
-    found, done = [], False
+    parts, done = [], False
     while not done:
         state.clock[OUT] = 0
         done = follow(
             read_only(stream.page), offset, _times(site), chunk_node, site.space.regions,
             site.space.tables, past.rows, where, schedule, events, state, out,
         )  # fmt: skip
-        found.append([column[: state.clock[OUT]].copy() for column in out])
+        parts.append([column[: state.clock[OUT]].copy() for column in out])
     assert state.clock[MOVED] == 0
-    steps = Steps(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    steps = Steps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     return steps, (steps.kind == FLUSH) & (steps.call == BALANCING)
 
 
 def _scale(steps: Steps, site: Site) -> np.ndarray:
-    """What an event's RANGE calls a node is a socket; its first domain gets the data."""
+    """Domains per node of a step: an event's RANGE names a socket, whose first domain gets the data."""
     from ..kernels.data_moves import RANGE
 
     return np.where(steps.kind == RANGE, site.domains, 1)

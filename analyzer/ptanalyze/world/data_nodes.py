@@ -1,4 +1,4 @@
-"""Which node the data are on: of the pages that the trace touches, and by table of those it does not."""
+"""Nodes of the data: by page where the trace touches them, by table elsewhere."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DataNodes:
-    """Where data pages are when the trace begins, as kernels.data_moves has it: int8 by row and slot.
+    """Nodes of data pages when the trace begins, as in kernels.data_moves: int8 by row and slot.
 
-    guest     int8[L, 512]  by row (kernels.steps.Rows) and slot: as captured; pages of a native capture of
-                            one node, and those that an event of the trace moved before the capture was
-                            taken, are where they are first touched
+    guest     int8[L, 512]  by row (kernels.steps.Rows) and slot: as captured; pages of a native capture
+                            with a single node, and pages that an event of the trace moved before the
+                            capture was taken, are where they are first touched
     host      int8[H, 512]  of the host's leaf entries, by host_row; NOWHERE where nothing is mapped
     host_row  int32[T]      row of each host table that maps something of these, else -1
     """
@@ -122,7 +122,7 @@ def _host_nodes(site: Site, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
 
 def _host_tables(space: AddressSpace, leaves: np.ndarray) -> np.ndarray:
     """Flat ids of the host tables behind the pages of guest tables `leaves`."""
-    tree, found = space.snapshot.guest, np.zeros(len(space.tables.level), bool)
+    tree, behind = space.snapshot.guest, np.zeros(len(space.tables.level), bool)
     for begin in range(0, len(leaves), bits.BLOCK):
         at = leaves[begin : begin + bits.BLOCK]
         for level in np.unique(tree.level[at]).tolist():
@@ -131,8 +131,8 @@ def _host_tables(space: AddressSpace, leaves: np.ndarray) -> np.ndarray:
             regions = bits.frame(raw, level, tree.encoding)[:, None] >> 9
             regions = np.unique(regions + np.arange(512 ** max(level - 2, 0)))
             host = space.host_of[regions[(regions >= 0) & (regions < len(space.host_of))]]
-            found[host[host >= 0]] = True
-    return np.flatnonzero(found)
+            behind[host[host >= 0]] = True
+    return np.flatnonzero(behind)
 
 
 def _first_touch(site: Site, rows: Rows, node: np.ndarray) -> None:
@@ -153,7 +153,7 @@ def _rewind(
     host: np.ndarray,
     host_row: np.ndarray,
 ) -> None:
-    """What an event moved, the host's entries are taken back to with the guest's pages."""
+    """Take the host's entries of pages that events moved back to the nodes of the guest's pages."""
     from ..kernels.data_nodes import take_back
     from ..kernels.entries import CODES
 

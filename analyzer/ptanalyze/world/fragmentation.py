@@ -1,8 +1,8 @@
-"""How scattered over ePT cache lines the neighbours of one gPT cache line are.
+"""Scatter of the neighbours in a gPT cache line over ePT cache lines.
 
 PTEMagnet, section 3.2: a cache line of the guest's leaf table holds the gPTEs of eight neighbouring pages.
 The walks to these pages read as many cache lines of ePT leaf entries as their guest frames are scattered
-over: 1 where all are in one aligned block of eight frames, 8 at worst. The metric is the mean over all lines.
+over: 1 where all are in an aligned block of eight frames, 8 at worst. The metric is the mean over all lines.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LINE = 8  # entries of 8 bytes in a cache line of 64
 
 @dataclass(frozen=True)
 class Fragmentation:
-    """gPT cache lines of leaf tables (4 KiB pages), by how many ePT cache lines their pages lead to.
+    """gPT cache lines of leaf tables (4 KiB pages), by the number of ePT cache lines of their pages.
 
     groups      names: ("all",), or VMAs
     counts      int64[groups, 9, 9]: lines by [pages mapped in both dimensions, distinct ePT lines]
@@ -43,12 +43,12 @@ class Fragmentation:
     unresolved: np.ndarray
 
     def histogram(self, full: bool = False) -> np.ndarray:
-        """int64[groups, 8]: gPT lines with 1, 2, ... 8 ePT lines; `full`: only those with all eight pages."""
+        """int64[groups, 8]: gPT lines with 1, 2, ... 8 ePT lines; `full`: only lines with all eight pages."""
         chosen = self.counts[:, LINE] if full else self.counts.sum(axis=1)
         return chosen[:, 1:]
 
     def summary(self, full: bool = False) -> list[dict[str, Any]]:
-        """[dict by group]: of, gPT lines, mean, and the shares with more than one and with eight ePT lines.
+        """[dict by group]: of, gPT lines, mean, and the shares with several and with eight ePT lines.
 
         Mean and shares are None where there is no line.
         """
@@ -115,7 +115,7 @@ def measure(space: AddressSpace, *, by: str = "all", filled: bool = False) -> Fr
 def line_runs(table: np.ndarray, lo: np.ndarray, hi: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, ...]:
     """Segments of leaf tables (vma_rows.segments) as columns of kernels.fragmentation.Runs.
 
-    Lines that segments begin or end within become runs of one line, merged where they belong to one row.
+    Lines that segments begin or end within become runs of a single line, merged within a row.
     """
     lo, hi = lo.astype(np.int64), hi.astype(np.int64)
     up, down = -(-lo // LINE) * LINE, hi // LINE * LINE
@@ -161,7 +161,7 @@ def _host(space: AddressSpace, filled: bool) -> Host:
 
 
 def _huge_leaves(tree: Tree, vmas: np.ndarray, group_of_vma: np.ndarray, groups: int) -> np.ndarray:
-    """int64[groups, 2]: guest leaves of 2 MiB and 1 GiB."""
+    """int64[groups, 2]: counts of guest leaves of 2 MiB and 1 GiB."""
     counts = np.zeros((groups, 2), np.int64)
     for level, ids, raw in bits.blocks(tree, (2, 3)):
         which, slot = np.nonzero(bits.leaf(raw, level, tree.encoding))

@@ -1,4 +1,4 @@
-"""The 4 KiB pages that another allocator of the guest could serve, and the frames it could give them."""
+"""The 4 KiB pages that another guest allocator could serve, and the frames for them."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ANONYMOUS = ("[heap]", "[stack", "[anon")  # and no name at all
 MOVABLE, STAYING = 0, 1  # groups of VMAs
-BLOCKS = 1 << 18  # looked at together
+BLOCKS = 1 << 18  # per block of work
 REASONS = ("in file-backed, shared or special VMAs", "of a frame with several users", "unmapped in the host")
 
 
@@ -24,11 +24,11 @@ class GuestPages:
     """Pages of leaf tables, numbered by address: table k, in order of its base, has pages k << 9 and up.
 
     table     int32[L]      flat id of each leaf table: the snapshot's, and those the trace touched
-    base      int64[T]      number of the first page of each flat id, -1 of tables that are none of these
-    captured  uint32[L<<9]  frame of each mapped page that may get another, else kernels.reserve.FREE
+    base      int64[T]      number of the first page of each flat id, -1 for other tables
+    captured  uint32[L<<9]  frame of each mapped page that may get another frame, else kernels.reserve.FREE
     now       uint32[L<<9]  kernels.reserve.FREE where the allocator serves a page, else KEPT
     users     uint8[D<<9]   by guest frame, as in kernels.guest_frames
-    pool_of   uint8[D]      host node (position among those there are) with the ePT leaf entries of each 2 MiB
+    pool_of   uint8[D]      host node (its rank) with the ePT leaf entries of each 2 MiB
                             of guest memory: reservations keep it, so that only cache lines change
     kept      {reason: pages of the program that stay}
     """
@@ -45,7 +45,7 @@ class GuestPages:
 def guest_pages(space: AddressSpace) -> GuestPages:
     """GuestPages of a two-dimensional AddressSpace.
 
-    Pages stay where they are if they are no anonymous private memory (names of VMAs, as in maps), if others
+    Pages stay where they are if they are not anonymous private memory (names of VMAs, as in maps), if others
     use their frame too (the zero page, merged pages), or if the host does not map them. The tracer's stay.
     """
     from ..kernels import guest_frames
@@ -65,7 +65,7 @@ def guest_pages(space: AddressSpace) -> GuestPages:
 
 
 def free_blocks(pages: GuestPages, shift: int) -> np.ndarray:
-    """int32[n], ascending: blocks of 1 << shift frames that the host maps and no page uses that must stay."""
+    """int32[n], ascending: blocks of 1 << shift frames that the host maps and that no staying page uses."""
     from ..kernels.guest_frames import MOVABLE, NO_POOL
 
     free = np.repeat(pages.pool_of != NO_POOL, 512 >> shift)
@@ -96,7 +96,7 @@ def _pools(space: AddressSpace) -> np.ndarray:
 
 
 def _users(space: AddressSpace) -> np.ndarray:
-    """uint8[D << 9]: pages of 4 KiB by guest frame, up to SEVERAL; tables and huge pages count as that."""
+    """uint8[D << 9]: pages of 4 KiB by guest frame, up to SEVERAL; tables and huge pages count as SEVERAL."""
     from ..kernels import guest_frames
 
     tree = space.snapshot.guest
@@ -112,7 +112,7 @@ def _users(space: AddressSpace) -> np.ndarray:
 
 
 def _parts(space: AddressSpace, base: np.ndarray) -> "Parts":
-    """kernels.guest_frames.Parts: the program's pages, by whether their VMA's are served."""
+    """kernels.guest_frames.Parts: the program's pages, and whether their VMA is served."""
     from ..kernels.guest_frames import Parts
 
     snapshot = space.snapshot

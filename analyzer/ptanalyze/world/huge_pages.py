@@ -1,4 +1,4 @@
-"""Regions of 2 MiB that one huge leaf could map instead of a leaf table, and what promoting them takes."""
+"""Regions of 2 MiB that a huge leaf could map instead of a leaf table, and their promotion."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,8 +22,8 @@ PAGES = 512
 
 class Promoted(NamedTuple):
     """
-    tree           with huge leaves; the one that came in if nothing was promoted
-    regions        promoted: so many table pages are gone
+    tree           with huge leaves; the input tree if nothing was promoted
+    regions        promoted: as many table pages are gone
     fragmented     regions that stay 4 KiB for want of contiguous memory, by choice
     without_block  regions that stay 4 KiB as no aligned block of guest frames was left
     bloat_pages    4 KiB pages that the huge pages map and nobody had mapped
@@ -39,8 +39,8 @@ class Promoted(NamedTuple):
 class Candidates(NamedTuple):
     """Leaf tables that could become a huge leaf, by address.
 
-    table  int64[k]; pages int64[k]: mapped ones; raw uint64[k]: the entry whose flags a huge leaf gets;
-    frame  int64[k]: the frame near which a huge one is looked for
+    table  int64[k]; pages int64[k]: number of mapped pages; raw uint64[k]: the entry that gives a huge leaf
+    its flags; frame  int64[k]: the frame near which the huge page is placed
     """
 
     table: np.ndarray
@@ -57,20 +57,19 @@ def promote_guest(space: AddressSpace, min_pages: int, fragmentation: float, see
 
     fragmentation  share of these that stay as they are, drawn by `seed` and the region's address
 
-    The huge page takes the block of 512 guest frames around the region's first one; if others use frames of
-    that, or the host maps nothing there, the next one of which that is not so, preferably one that the host
-    maps as a whole. Natively, frames only say the node: it is that of most of the region's pages, as in
-    promote_host.
+    The huge page takes the block of 512 guest frames around the region's first frame; if others use frames of
+    that block, or the host maps nothing there, the next usable block, preferably one that the host maps as a
+    whole. Natively, frames only tell the node: that of most of the region's pages, as in promote_host.
     """
     tree = space.snapshot.guest
     allowed = one_anonymous_vma(space.snapshot, tree.base)
-    found = candidates(tree, min_pages, allowed, space.snapshot.topology if space.native else None)
-    kept = _whole(tree.base[found.table], fragmentation, seed, 0)
-    chosen = found.only(kept)
+    eligible = candidates(tree, min_pages, allowed, space.snapshot.topology if space.native else None)
+    kept = _whole(tree.base[eligible.table], fragmentation, seed, 0)
+    chosen = eligible.only(kept)
     if space.native:
-        return _promoted(tree, chosen, chosen.frame >> 9, len(found.table))
+        return _promoted(tree, chosen, chosen.frame >> 9, len(eligible.table))
     block = _blocks(space, chosen)
-    return _promoted(tree, chosen, block, len(found.table))
+    return _promoted(tree, chosen, block, len(eligible.table))
 
 
 def promote_host(snapshot: Snapshot, min_pages: int, fragmentation: float, seed: int) -> Promoted:
@@ -79,20 +78,20 @@ def promote_host(snapshot: Snapshot, min_pages: int, fragmentation: float, seed:
     The huge page is on the node of most of its pages: the aligned block around the first frame there.
     """
     tree = snapshot.nested
-    found = candidates(tree, min_pages, True, snapshot.topology)
-    chosen = found.only(_whole(tree.base[found.table], fragmentation, seed, 1))
-    return _promoted(tree, chosen, chosen.frame >> 9, len(found.table))
+    eligible = candidates(tree, min_pages, True, snapshot.topology)
+    chosen = eligible.only(_whole(tree.base[eligible.table], fragmentation, seed, 1))
+    return _promoted(tree, chosen, chosen.frame >> 9, len(eligible.table))
 
 
 def one_anonymous_vma(snapshot: Snapshot, bases: np.ndarray) -> np.ndarray:
-    """bool[n]: one anonymous private VMA of the program's holds all 2 MiB from each base (uint64[n]) on."""
+    """bool[n]: an anonymous private VMA of the program holds all 2 MiB from each base (uint64[n]) on."""
     vmas = snapshot.vmas
     names = np.array([name == "" or name.startswith(ANONYMOUS) for name in snapshot.vma_names], bool)
     good = np.append(names & ~vmas["shared"] & ~vmas["emulator"], False)
     vma = vma_of(bases, vmas)
     end = np.append(vmas["end"], np.uint64(0))[vma]
-    found: np.ndarray = good[vma] & (end >= bases + REGION_BYTES)
-    return found
+    inside: np.ndarray = good[vma] & (end >= bases + REGION_BYTES)
+    return inside
 
 
 def candidates(
@@ -101,7 +100,7 @@ def candidates(
     """Candidates among the leaf tables with `min_pages` (at least 1) mapped pages.
 
     allowed   bool[T], or True for all
-    topology  frame: the first on the node that most of a region's pages are on; None: the first
+    topology  frame: the first on the node of most of a region's pages; None: the first
     """
     from ..kernels.entries import CODES
     from ..kernels.huge_pages import summarise
@@ -120,12 +119,12 @@ def _ranges(topology: Topology | None) -> "Ranges":
     from ..kernels.huge_pages import Ranges
 
     nodes = topology.nodes if topology else ()
-    found = sorted((int(a), int(b), node.id) for node in nodes for a, b in node.frames)
-    return Ranges(*np.array(found, np.int64).reshape(-1, 3).T.copy())
+    ranges = sorted((int(a), int(b), node.id) for node in nodes for a, b in node.frames)
+    return Ranges(*np.array(ranges, np.int64).reshape(-1, 3).T.copy())
 
 
 def _whole(bases: np.ndarray, fragmentation: float, seed: int, dimension: int) -> np.ndarray:
-    """bool[n]: regions that memory is found for: a hash of their number stays below 1 - fragmentation.
+    """bool[n]: regions for which there is memory: a hash of their number stays below 1 - fragmentation.
 
     Regions that stay 4 KiB at one fragmentation do at every higher one. splitmix64 (Steele et al., 2014).
     """
@@ -134,8 +133,8 @@ def _whole(bases: np.ndarray, fragmentation: float, seed: int, dimension: int) -
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
     z = z ^ (z >> np.uint64(31))
-    found: np.ndarray = (z >> np.uint64(11)).astype(np.float64) / 2**53 >= fragmentation
-    return found
+    whole: np.ndarray = (z >> np.uint64(11)).astype(np.float64) / 2**53 >= fragmentation
+    return whole
 
 
 def _promoted(tree: Tree, chosen: Candidates, block: np.ndarray, eligible: int) -> Promoted:
@@ -151,10 +150,10 @@ def _promoted(tree: Tree, chosen: Candidates, block: np.ndarray, eligible: int) 
 
 
 def _blocks(space: AddressSpace, chosen: Candidates) -> np.ndarray:
-    """int64[k]: a block of 512 guest frames for each of Candidates that nobody else uses, -1 for none.
+    """int64[k]: an unused block of 512 guest frames for each of Candidates, -1 for none.
 
-    Pages that stay keep their frames. So do those of regions that find no block: they are taken out, and the
-    others look again.
+    Pages that stay keep their frames. So do pages of regions without a block: these are taken out, and the
+    search is repeated for the others.
     """
     tree, block = space.snapshot.guest, np.zeros(len(chosen.table), np.int64)
     others = np.ones(len(tree), bool)
@@ -175,7 +174,7 @@ def _blocks(space: AddressSpace, chosen: Candidates) -> np.ndarray:
 
 
 def _in_use(tree: Tree, tables: np.ndarray, blocks: int) -> np.ndarray:
-    """int64[blocks]: leaves of `tables` (bool[T]), and these, that are in each block of 512 frames."""
+    """int64[blocks]: leaves of `tables` (bool[T]), and these tables, in each block of 512 frames."""
     from ..kernels.entries import CODES
     from ..kernels.huge_pages import count_blocks
 
@@ -193,19 +192,19 @@ def _in_use(tree: Tree, tables: np.ndarray, blocks: int) -> np.ndarray:
 
 
 def _host_pages(space: AddressSpace) -> np.ndarray:
-    """int64[D]: how many pages of each block of 512 guest frames the host maps."""
+    """int64[D]: number of pages of each block of 512 guest frames that the host maps."""
     host = space.snapshot.nested
     pages = np.where(np.append(host.level, 1) == 1, 0, PAGES)
-    found = candidates(host, 1, True)
-    pages[found.table] = found.pages
+    tables = candidates(host, 1, True)
+    pages[tables.table] = tables.pages
     return pages[np.where(space.host_of >= 0, space.host_of - space.guest_tables, len(host))]
 
 
 def nearest_free(home: np.ndarray, *pools: np.ndarray) -> np.ndarray:
-    """int64[k]: a block for each home out of `pools` (sorted, disjoint), no two the same, -1 for none left.
+    """int64[k]: a different block for each home out of `pools` (sorted, disjoint), -1 where none is left.
 
-    Its own if it is free and no home before it is the same. The others, in the order of the homes, get the
-    next above that is left in the first pool, past its end the lowest; and so on with the next pool.
+    A home gets its own block if that is free and no earlier home is the same. The others, in the order of the
+    homes, get the next higher block left in the first pool, past its end the lowest; then from the next pool.
     """
     given = np.full(len(home), -1, np.int64)
     _, first = np.unique(home, return_index=True)

@@ -1,4 +1,4 @@
-"""On how many CPUs of each node a process runs a live thread: whom a TLB shootdown has to interrupt."""
+"""Number of CPUs of each node with a live thread of a process: the targets of a TLB shootdown."""
 
 from bisect import bisect_right
 
@@ -12,9 +12,9 @@ class LiveCpus:
     """Follows the trace's threads; `advance` in event order. Linux keeps this as mm_cpumask.
 
     A thread lives from its THREAD_START event (from the beginning without one) to its THREAD_EXIT, on the
-    CPU of its latest chunk (of its first one before that).
+    CPU of its latest chunk (of its first chunk before that).
 
-    home  node on which most live threads run; another one needs more of them to take over
+    home  node on which most live threads run; another node needs more of them to take over
     runs  [(chunk, home before, home from its first walk on)] since they were last taken away
     """
 
@@ -67,7 +67,7 @@ class LiveCpus:
         return counts
 
     def _move_until(self, chunk: int | None) -> None:
-        """Move the threads that do so before `chunk`; all of them for None."""
+        """Make the thread moves before `chunk`; all of them for None."""
         while self._next < len(self._moves):
             at, mover, target = self._moves[self._next]
             if chunk is not None and at >= chunk:

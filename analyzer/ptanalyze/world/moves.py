@@ -1,4 +1,4 @@
-"""Settings of how data pages move between nodes while the trace runs; world.data_moves says what they do."""
+"""Settings for moves of data pages between nodes while the trace runs; see world.data_moves."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -11,7 +11,7 @@ from ..core.machine import Strict
 
 
 class Moves(Strict):
-    """How data pages move, by default only by the trace's events; the rest are Linux's defaults."""
+    """Moves of data pages, by default only by the trace's events; the rest are Linux's defaults."""
 
     autonuma: bool = False
     by: Annotated[
@@ -20,17 +20,17 @@ class Moves(Strict):
     ] = "auto"
     delay_ms: Annotated[float, Meta(ge=0, le=1e9, description="before the first scan")] = 1000.0
     scan_period_ms: Annotated[float, Meta(gt=0, le=1e9, description="from one scan to the next")] = 1000.0
-    scan_size_mb: Annotated[float, Meta(gt=0, le=1e9, description="marked by one scan")] = 256.0
-    rate_limit_mb_s: Annotated[float, Meta(ge=0, le=1e9, description="data moved a second, 0: no limit")] = (
-        0.0
-    )
+    scan_size_mb: Annotated[float, Meta(gt=0, le=1e9, description="marked per scan")] = 256.0
+    rate_limit_mb_s: Annotated[
+        float, Meta(ge=0, le=1e9, description="data moved per second, 0: no limit")
+    ] = 0.0
 
 
-NOTHING_MOVES = Moves()  # but what the trace's events say
+NOTHING_MOVES = Moves()  # except by the trace's events
 
 
 def moves_from(settings: Mapping[str, Any]) -> Moves:
-    """Moves with autonuma from {key: text}; UsageError names the key and those there are."""
+    """Moves with autonuma from {key: text}; UsageError names an unknown key and the known keys."""
     fields = [name for name in Moves.__struct_fields__ if name != "autonuma"]
     for key in settings:
         if key not in fields:

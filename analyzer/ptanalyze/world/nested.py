@@ -10,16 +10,16 @@ PAGES = 512  # 4 KiB pages of a region
 
 
 class Nested:
-    """The host tree of a two-dimensional Snapshot; of several roots the last one that maps a region counts.
+    """The host tree of a two-dimensional Snapshot; of several roots the last that maps a region counts.
 
     table   int32[D]   by guest frame >> 9: host table with the leaf entry, NO_TABLE where there is none
-    mapped  uint16[D]  by guest frame >> 9: how many of its 512 pages the host maps
+    mapped  uint16[D]  by guest frame >> 9: number of its 512 pages that the host maps
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.tree = snapshot.nested
-        found = host_index(snapshot)
-        self.table = np.where(found == NO_TABLE, NO_TABLE, found - len(snapshot.guest))
+        tables = host_index(snapshot)
+        self.table = np.where(tables == NO_TABLE, NO_TABLE, tables - len(snapshot.guest))
         per_table = np.full(len(self.tree), PAGES, np.uint16)
         leaves = np.flatnonzero(self.tree.level == 1)
         per_table[leaves] = leaf_counts(self.tree, leaves)

@@ -1,4 +1,4 @@
-"""Where the trace's threads run on the replaying machine."""
+"""Placement of the trace's threads on the replaying machine."""
 
 import numpy as np
 
@@ -25,9 +25,8 @@ def place(
     recorded     each chunk on the node of the CPU it was recorded on
     round-robin  thread i on node i mod nodes; block: the first threads on node 0, the next on node 1, ...
     Each thread gets a CPU of its own while its node has some left; then CPUs are shared, and `how` says so.
-    moves        threads that go on elsewhere, as "0:1@30%" (thread_moves.move_threads)
-    Raises UsageError for nodes and CPUs that the machine does not have, and for recorded CPUs that are not
-    known.
+    moves        threads that move later, as "0:1@30%" (thread_moves.move_threads)
+    Raises UsageError for nodes and CPUs that the machine lacks, and for unknown recorded CPUs.
     """
     if how == AUTO:
         several = topology is not None and len(topology) > 1
@@ -41,7 +40,7 @@ def _told(trace: Trace, machine: Machine, how: str) -> Placement:
     nodes, said = _nodes(how, threads, machine)
     cpu, cpu_node, shared = _cpus(nodes, machine.cpus_per_node)
     if shared:
-        said += f", {shared} threads share a CPU ({machine.cpus_per_node} a node)"
+        said += f", {shared} threads share a CPU ({machine.cpus_per_node} per node)"
     return Placement(cpu[trace.chunks["thread"]], cpu_node, cpu[trace.events["thread"]], said)
 
 
@@ -76,7 +75,7 @@ def _recorded(trace: Trace, machine: Machine, topology: Topology | None) -> Plac
 
 
 def _events_cpus(trace: Trace, node_of: np.ndarray, machine: Machine) -> tuple[np.ndarray, np.ndarray]:
-    """(int64[events] recorded CPU, bool[events] whether it is one that the machine has)."""
+    """(int64[events] recorded CPU, bool[events] whether the machine has it)."""
     cpu = trace.events["cpu"].astype(np.int64)
     known = (cpu >= 0) & (cpu < len(node_of))
     node = node_of[cpu[known]]
@@ -85,7 +84,7 @@ def _events_cpus(trace: Trace, node_of: np.ndarray, machine: Machine) -> tuple[n
 
 
 def _nodes(how: str, threads: int, machine: Machine) -> tuple[np.ndarray, str]:
-    """(node of each thread, one line for people)."""
+    """(node of each thread, a line for people)."""
     order = np.arange(threads)
     if how == ROUND_ROBIN:
         return order % machine.nodes, f"round-robin over {machine.nodes} nodes"
@@ -115,7 +114,7 @@ def _node(text: str, how: str, machine: Machine) -> int:
 
 
 def _cpus(nodes: np.ndarray, cpus_per_node: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """(int32[threads] CPU of each thread, int16[cpus] node of each CPU, threads that share one)."""
+    """(int32[threads] CPU of each thread, int16[cpus] node of each CPU, threads that share a CPU)."""
     known: dict[tuple[int, int], int] = {}
     cpu_node: list[int] = []
     cpu: list[int] = []

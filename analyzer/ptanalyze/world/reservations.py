@@ -1,6 +1,6 @@
 """PTEMagnet's allocator in the place of the guest's: the same faults, other guest frames.
 
-PTEMagnet, section 4. Which frames it hands out, and why: docs/adr/0007.
+PTEMagnet, section 4. The choice of frames is explained in docs/adr/0007.
 """
 
 from dataclasses import dataclass, replace
@@ -24,12 +24,12 @@ BATCH = 1 << 22  # walks at a time
 
 @dataclass(frozen=True)
 class Reservations:
-    """What the allocator did.
+    """Outcome of the allocator.
 
     snapshot  the guest's leaf entries with the frames it gave, all else as it was
     counts    {kernels.reserve.COUNTS: number}, at the end of the trace
     kept      {reason: pages of the program that keep their frames}
-    early     pages it mapped before the trace, in address order: those no walk faults in
+    early     pages it mapped before the trace, in address order: pages that no walk faults in
     late      pages it mapped after the trace: the trace's events had freed them, the snapshot has them
     walks     of the trace
     series    int64[S, 4]: walk, unused reserved frames, live reservations, pages mapped
@@ -50,52 +50,52 @@ def reserve(world: World, pages: int = 8, limit: int = -1) -> Reservations:
     pages  of a group: a power of two, 2..512
     limit  unused reserved frames above which reservations are released, oldest first; -1: no limit
     Memory: about 9 bytes for each entry of the guest's leaf tables and 20 for each block of guest memory;
-    entries that change, in memory-mapped ones the 4 KiB around them.
+    entries that change; with memory-mapped entries, the 4 KiB around them.
     """
     from ..kernels import guest_frames
     from ..kernels import reserve as kernels
 
     shift = pages.bit_length() - 1
-    found = guest_pages(world.space)
-    region_base, steps, row_base = _touched(world, found)
+    own = guest_pages(world.space)
+    region_base, steps, row_base = _touched(world, own)
     walks = _batches(world.stream.page)
     for page in walks:
-        guest_frames.mark_walked(page, region_base, found.now)
-    _mapped_before(world, found, row_base)
-    guest = _guest(found, shift, limit)
-    kernels.fault_all(found.captured, True, guest)
+        guest_frames.mark_walked(page, region_base, own.now)
+    _mapped_before(world, own, row_base)
+    guest = _guest(own, shift, limit)
+    kernels.fault_all(own.captured, True, guest)
     early, first, step = int(guest.count[kernels.MAPPED]), 0, 0
     stride = -(-max(len(world.stream), 1) // POINTS)
     series = np.zeros((-(-len(world.stream) // stride), 4), np.int64)
     for page in walks:
         step = kernels.run(
-            page, region_base, found.captured, first, steps, row_base, step, guest, stride, series
+            page, region_base, own.captured, first, steps, row_base, step, guest, stride, series
         )
         first += len(page)
     counts = dict(zip(kernels.COUNTS, guest.count.tolist(), strict=True))
-    kernels.fault_all(found.captured, False, guest)
+    kernels.fault_all(own.captured, False, guest)
     late = int(guest.count[kernels.MAPPED]) - counts["mapped"]
-    _find_singles(found)
-    snapshot = _with_frames(world.snapshot, found)
-    return Reservations(snapshot, counts, found.kept, early, late, len(world.stream), series)
+    _find_singles(own)
+    snapshot = _with_frames(world.snapshot, own)
+    return Reservations(snapshot, counts, own.kept, early, late, len(world.stream), series)
 
 
 def _batches(page: np.ndarray) -> list[np.ndarray]:
     return [read_only(page[first : first + BATCH]) for first in range(0, len(page), BATCH)]
 
 
-def _touched(world: World, found: GuestPages) -> tuple[np.ndarray, Steps, np.ndarray]:
-    """(region_base, Steps, row_base) of kernels.reserve.run; nothing of them without a trace."""
+def _touched(world: World, pages: GuestPages) -> tuple[np.ndarray, Steps, np.ndarray]:
+    """(region_base, Steps, row_base) of kernels.reserve.run; empty without a trace."""
     regions = world.space.regions
-    region_base = np.where(regions.level == 1, found.base[regions.leaf], -1)
+    region_base = np.where(regions.level == 1, pages.base[regions.leaf], -1)
     if not world.traced:
         none = Steps(*(np.zeros(0, np.int64) for _ in Steps._fields))
         return region_base, none, np.zeros(0, np.int64)
-    return region_base, world.history.steps, found.base[world.history.rows.leaf]
+    return region_base, world.history.steps, pages.base[world.history.rows.leaf]
 
 
-def _mapped_before(world: World, found: GuestPages, row_base: np.ndarray) -> None:
-    """What was mapped before the region of interest began waits for no walk."""
+def _mapped_before(world: World, pages: GuestPages, row_base: np.ndarray) -> None:
+    """Pages mapped before the region of interest began wait for no walk."""
     from ..kernels.reserve import FREE, WAITING
 
     if not world.traced or not world.history.premapped:
@@ -103,26 +103,26 @@ def _mapped_before(world: World, found: GuestPages, row_base: np.ndarray) -> Non
     rows = np.flatnonzero((row_base >= 0) & world.history.valid.any(axis=1))
     for row in rows.tolist():
         valid = np.unpackbits(world.history.valid[row].view(np.uint8), bitorder="little").astype(bool)
-        now = found.now[row_base[row] : row_base[row] + 512]
+        now = pages.now[row_base[row] : row_base[row] + 512]
         now[valid & (now == WAITING)] = FREE
 
 
-def _guest(found: GuestPages, shift: int, limit: int) -> "Guest":
+def _guest(pages: GuestPages, shift: int, limit: int) -> "Guest":
     """kernels.reserve.Guest with nothing mapped; pools by address."""
     from ..kernels import reserve as kernels
     from ..kernels.guest_frames import NO_POOL
 
-    blocks, free = len(found.users) >> shift, free_blocks(found, shift)
-    which = found.pool_of[free.astype(np.int64) << shift >> 9]
-    pools = int(found.pool_of[found.pool_of != NO_POOL].max(initial=0)) + 1
+    blocks, free = len(pages.users) >> shift, free_blocks(pages, shift)
+    which = pages.pool_of[free.astype(np.int64) << shift >> 9]
+    pools = int(pages.pool_of[pages.pool_of != NO_POOL].max(initial=0)) + 1
     first = np.concatenate([[0], np.cumsum(np.bincount(which, minlength=pools))]).astype(np.int64)
     pool = free[np.argsort(which, kind="stable")]
     at = np.full(blocks, kernels.NONE, np.int32)
     at[pool] = np.arange(len(pool))
-    lowest = np.argmax(found.pool_of != NO_POOL) << 9 >> shift
+    lowest = np.argmax(pages.pool_of != NO_POOL) << 9 >> shift
     return kernels.Guest(
-        frame=found.now,
-        block=np.full(len(found.now) >> shift, kernels.NONE, np.int32),
+        frame=pages.now,
+        block=np.full(len(pages.now) >> shift, kernels.NONE, np.int32),
         group=np.full(blocks, kernels.NONE, np.int32),
         used=np.zeros(blocks, np.int16),
         older=np.full(blocks + 1, blocks, np.int32),
@@ -131,7 +131,7 @@ def _guest(found: GuestPages, shift: int, limit: int) -> "Guest":
         at=at,
         first=first,
         next=first[:-1].copy(),
-        pool_of=found.pool_of,
+        pool_of=pages.pool_of,
         count=np.zeros(len(kernels.COUNTS), np.int64),
         last=np.array([lowest], np.int64),
         shift=shift,
@@ -139,35 +139,35 @@ def _guest(found: GuestPages, shift: int, limit: int) -> "Guest":
     )
 
 
-def _find_singles(found: GuestPages) -> None:
-    """Pages that found no block: the frame they were captured with, else one that nobody has now.
+def _find_singles(pages: GuestPages) -> None:
+    """Give pages without a block the frame they were captured with, else a free frame.
 
-    There is one: as many frames were taken from captured pages as there are such pages.
+    There is enough: as many frames were taken from captured pages as there are such pages.
     """
     from ..kernels.guest_frames import MOVABLE
     from ..kernels.reserve import SINGLE, SPECIAL
 
-    mapped = found.captured < SPECIAL
-    pending = np.flatnonzero(mapped & (found.now == SINGLE))
+    mapped = pages.captured < SPECIAL
+    pending = np.flatnonzero(mapped & (pages.now == SINGLE))
     if not len(pending):
         return
-    taken = np.zeros(len(found.users), bool)
-    taken[found.now[mapped & (found.now < SPECIAL)]] = True
-    own = found.captured[pending]
+    taken = np.zeros(len(pages.users), bool)
+    taken[pages.now[mapped & (pages.now < SPECIAL)]] = True
+    own = pages.captured[pending]
     again = ~taken[own]
     taken[own[again]] = True
-    left = np.flatnonzero((found.users == MOVABLE) & ~taken)
-    found.now[pending[again]] = own[again]
-    found.now[pending[~again]] = left[: np.count_nonzero(~again)]
+    left = np.flatnonzero((pages.users == MOVABLE) & ~taken)
+    pages.now[pending[again]] = own[again]
+    pages.now[pending[~again]] = left[: np.count_nonzero(~again)]
 
 
-def _with_frames(snapshot: Snapshot, found: GuestPages) -> Snapshot:
+def _with_frames(snapshot: Snapshot, pages: GuestPages) -> Snapshot:
     from ..kernels.guest_frames import rewrite
 
     entries = _own_copy(snapshot.guest.entries)
-    mine = found.table < len(snapshot.guest)
-    pages = np.repeat(mine, 512)
-    rewrite(entries, found.table[mine], found.captured[pages], found.now[pages])
+    mine = pages.table < len(snapshot.guest)
+    chosen = np.repeat(mine, 512)
+    rewrite(entries, pages.table[mine], pages.captured[chosen], pages.now[chosen])
     return replace(snapshot, guest=replace(snapshot.guest, entries=entries))
 
 

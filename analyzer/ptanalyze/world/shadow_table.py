@@ -1,4 +1,4 @@
-"""The table that a hypervisor without nested paging keeps: guest-virtual to host-physical, in one tree."""
+"""The table of a hypervisor without nested paging: guest-virtual to host-physical, in a single tree."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from .trees import with_small_leaves
 class ShadowTable(NamedTuple):
     """
     snapshot      the shadow tree as the only one
-    split_tables  table pages that stand for one huge leaf of the guest
+    split_tables  table pages that stand for a huge leaf of the guest
     unmapped      4 KiB pages of the guest that the host does not map: the shadow table lacks them
     """
 
@@ -27,7 +27,7 @@ class ShadowTable(NamedTuple):
 def shadow_table(space: AddressSpace) -> ShadowTable:
     """ShadowTable of a two-dimensional AddressSpace.
 
-    It has the guest's shape, but a leaf is the smaller of the guest's and the host's, as what the TLB holds
+    It has the guest's shape, but a leaf is the smaller of the guest's and the host's, as in the TLB
     (Linux: kvm_mmu_hugepage_adjust in arch/x86/kvm/mmu/mmu.c). A table page is on the node of the guest's
     that it stands for, in an unknown frame. Memory: 4 KiB for each of its table pages, twice that while
     leaves are split.
@@ -46,15 +46,15 @@ def shadow_table(space: AddressSpace) -> ShadowTable:
 def split_tables(space: AddressSpace, shadow: AddressSpace) -> np.ndarray:
     """bool[T]: tables of the AddressSpace `shadow` that stand for a huge leaf of the guest in `space`."""
     own, tree = space.snapshot.guest, shadow.snapshot.guest
-    found = np.zeros(len(shadow.tables.level), bool)
+    split = np.zeros(len(shadow.tables.level), bool)
     for level in (1, 2):
         mine = np.flatnonzero(tree.level == level)
-        found[mine] = ~np.isin(tree.base[mine], own.base[own.level == level])
-    return found
+        split[mine] = ~np.isin(tree.base[mine], own.base[own.level == level])
+    return split
 
 
 def _to_split(tree: Tree, space: AddressSpace, level: int) -> tuple[np.ndarray, np.ndarray]:
-    """(tables, slots) of the leaves of a level of which the host maps a part by smaller ones."""
+    """(tables, slots) of the leaves of a level that the host maps partly by smaller leaves."""
     tables, slots = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for _, ids, raw in bits.blocks(tree, (level,)):
         row, slot = np.nonzero(bits.leaf(raw, level, tree.encoding))
@@ -74,7 +74,7 @@ def _host_levels(space: AddressSpace, regions: np.ndarray) -> np.ndarray:
 
 
 def _to_host_frames(tree: Tree, space: AddressSpace) -> tuple[np.ndarray, int]:
-    """(uint64[T, 512] entries with the host frames behind them, 4 KiB pages without one)."""
+    """(uint64[T, 512] entries with the host frames behind them, 4 KiB pages without a host frame)."""
     from ..kernels.entries import CODES
     from ..kernels.shadow import Nested, to_host_frames
 

@@ -1,4 +1,4 @@
-"""A capture on a machine before any event is looked at: its address space, and the walks of its trace."""
+"""A capture on a machine before any event is examined: its address space, and the walks of its trace."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from .tlb_filter import filter_trace
 
 
 class Effort(NamedTuple):
-    """How passes are made; results do not depend on it."""
+    """Settings of passes; results do not depend on them."""
 
     threads: int = 1
     cache_dir: str | PathLike[str] | None = None  # where walk streams are kept
@@ -33,8 +33,8 @@ class Site:
     """A Snapshot and a Trace on a Machine whose CPUs the threads were placed on.
 
     domains  NUMA nodes of `machine` on one socket: replicas and shootdowns go by node, locality by socket
-    moves    how data pages move while the trace runs
-    origin   the Site this one was reshaped from
+    moves    moves of data pages while the trace runs
+    origin   the Site from which this was reshaped
     """
 
     snapshot: Snapshot
@@ -53,7 +53,7 @@ class Site:
 
     @property
     def refiltered(self) -> bool:
-        """Whether touches miss the TLB otherwise than on the Site that this one was reshaped from."""
+        """Whether TLB misses differ from those of the Site from which this was reshaped."""
         return self.traced and self.origin is not None and not self._same_touches(self.origin)
 
     @property
@@ -82,7 +82,7 @@ class Site:
 
     @cached_property
     def stream(self) -> WalkStream:
-        """WalkStream; that of the Site it was reshaped from where page sizes are the same."""
+        """WalkStream; that of the original Site where page sizes are the same."""
         if not self.traced:
             return WalkStream(
                 np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(1, np.int64), np.zeros((0, 3))

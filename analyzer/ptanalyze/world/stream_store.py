@@ -1,4 +1,4 @@
-"""Walk streams on disk: one directory a stream, sealed last, memory-mapped when used."""
+"""Walk streams on disk: a directory per stream, sealed last, memory-mapped when used."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ SEAL = "seal.json"
 
 
 def key(trace: Trace, placement: Placement, tlb: Tlb, tlb_level: np.ndarray) -> str:
-    """Name of the stream of a trace on TLBs of one shape, with threads placed and pages sized so."""
+    """Name of the stream of a trace on TLBs of this shape, with this placement and these page sizes."""
     digest = hashlib.sha256(b"walk stream %d " % VERSION)
     for array in (trace.chunks, trace.events, trace.regions, placement.chunk_cpu, tlb_level):
         digest.update(str((array.dtype.str, array.shape)).encode() + np.ascontiguousarray(array).tobytes())
@@ -87,7 +87,7 @@ class Writer:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def append(self, page: np.ndarray, write: np.ndarray, misses: np.ndarray) -> None:
-        """Walks of the next chunks: uint32[n], bool[n], and how many belong to each chunk."""
+        """Walks of the next chunks: uint32[n], bool[n], and their number by chunk."""
         try:
             self.files["page"].write(page.data)
             self.files["write"].write(write.data)
@@ -124,7 +124,7 @@ class Writer:
         return open(os.open(self.directory / name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "w+b")
 
     def _header(self, file: BinaryIO, column: str, length: int) -> None:
-        """The .npy header; NumPy pads it, so that one for another length has the same size."""
+        """The .npy header; NumPy pads it, so that its size does not depend on the length."""
         file.seek(0)
         header = {"descr": np.dtype(COLUMNS[column]).str, "fortran_order": False, "shape": (length,)}
         np.lib.format.write_array_header_1_0(file, header)

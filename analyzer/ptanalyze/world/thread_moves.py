@@ -1,4 +1,4 @@
-"""Threads that go on on another node: what runs on node A from a point of the trace on runs on B."""
+"""Threads that move: from a point of the trace on, the threads of node A run on node B."""
 
 import re
 from dataclasses import replace
@@ -17,8 +17,8 @@ HOW = "write FROM:TO@SHARE% of the trace's touches or FROM:TO@SECONDS s, as 0:1@
 def move_threads(placement: Placement, trace: Trace, machine: Machine, moves: str) -> Placement:
     """Placement after moves as "0:1@30%,1:2@60%"; '@2.5s' counts from the trace's first chunk.
 
-    From the first chunk at or after that point on, whatever ran on node A runs on B: every CPU of A has one
-    of its own on B while B has some left, then they are shared. UsageError names what cannot be.
+    From the first chunk at or after that point on, all threads of node A run on B: every CPU of A gets a CPU
+    of its own on B while B has some left, then they are shared. UsageError names an impossible move.
     """
     chunk_cpu, event_cpu = placement.chunk_cpu.copy(), np.array(placement.event_cpu, np.int32)
     cpu_node, how = placement.cpu_node.tolist(), placement.how
@@ -40,24 +40,24 @@ def move_threads(placement: Placement, trace: Trace, machine: Machine, moves: st
 
 
 def latest_cpu(trace: Trace, chunk_cpu: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """int32[events]: CPU of the latest chunk before each event of its thread, of its first one before that.
+    """int32[events]: CPU of the latest chunk of an event's thread before it, else of the thread's first.
 
     otherwise  int32[events]: for threads without chunks
     """
-    found = np.array(otherwise, np.int32)
+    cpu = np.array(otherwise, np.int32)
     for thread in np.unique(trace.events["thread"]).tolist():
         chunks = np.flatnonzero(trace.chunks["thread"] == thread)
         if len(chunks):
             mine = np.flatnonzero(trace.events["thread"] == thread)
             at = np.searchsorted(chunks, trace.events["chunk"][mine]) - 1
-            found[mine] = chunk_cpu[chunks[np.maximum(at, 0)]]
-    return found
+            cpu[mine] = chunk_cpu[chunks[np.maximum(at, 0)]]
+    return cpu
 
 
 def _in_order(moves: str, trace: Trace, machine: Machine) -> list[tuple[int, int, int, str]]:
     """[(first chunk after the move, source, target, text)], as they happen."""
-    found = [_parsed(part.strip(), trace, machine) for part in moves.split(",")]
-    return sorted(found, key=lambda move: move[0])
+    parsed = [_parsed(part.strip(), trace, machine) for part in moves.split(",")]
+    return sorted(parsed, key=lambda move: move[0])
 
 
 def _parsed(text: str, trace: Trace, machine: Machine) -> tuple[int, int, int, str]:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ..kernels import tlb as kernels
 
 FLUSH_CEILING = 33  # pages; longer ranges flush everything: tlb_single_page_flush_ceiling, arch/x86/mm/tlb.c
-MAX_REGIONS = (1 << 23) - 1  # dense page numbers have 32 bits, one value stands for an empty way
-MAX_COMMON_SETS = 1 << SLOT_BITS  # more would look at bits that differ between dense and real page numbers
+MAX_REGIONS = (1 << 23) - 1  # dense page numbers have 32 bits, a value is left for empty ways
+MAX_COMMON_SETS = 1 << SLOT_BITS  # more would use bits that differ between dense and real page numbers
 BLOCK = 1 << 16  # shootdowns that are turned into tags at a time
 
 
@@ -41,8 +41,8 @@ def filter_trace(
 
     Each event that changes translations drops them from the TLB of every CPU, as Linux's shootdowns do;
     ranges over 33 pages of 4 KiB flush it. Results do not depend on `threads` or `batch`. With `cache_dir`
-    the stream is stored there and found again by trace, placement, TLB shape and page sizes; without, it
-    lives in an unlinked temporary file. Memory: about 12 bytes a touch of one batch. `progress` is called
+    the stream is stored there, by trace, placement, TLB shape and page sizes; without, it
+    lives in an unlinked temporary file. Memory: about 12 bytes per touch of a batch. `progress` is called
     with the touches of each batch. Raises UsageError (too many regions, cache not writable), CaptureError
     (pages outside the regions).
     """
@@ -50,9 +50,9 @@ def filter_trace(
     if len(regions.va) > MAX_REGIONS:
         raise UsageError(f"trace: {len(regions.va)} regions of 2 MiB, at most {MAX_REGIONS} can be filtered")
     key = stream_store.key(trace, placement, tlb, regions.tlb_level)
-    found = stream_store.load(cache_dir, key, len(trace.chunks)) if cache_dir else None
-    if found:
-        return found
+    stored = stream_store.load(cache_dir, key, len(trace.chunks)) if cache_dir else None
+    if stored:
+        return stored
     with stream_store.Writer(cache_dir, key) as writer:
         hits = _filter(trace, regions, placement, tlb, threads, batch, writer, progress)
         return writer.seal(hits)
@@ -82,9 +82,9 @@ def _filter(
                 raise CaptureError(
                     "trace", "page", int(touches.page.max()), f"beyond its {len(regions.va)} regions"
                 )
-            one_cpu = _Batch(trace, touches, kernel, pages, shootdowns, states)
-            list(pool.map(one_cpu.run, *_by_cpu(placement.chunk_cpu[touches.chunks])))
-            writer.append(*one_cpu.walks())
+            batched = _Batch(trace, touches, kernel, pages, shootdowns, states)
+            list(pool.map(batched.run, *_by_cpu(placement.chunk_cpu[touches.chunks])))
+            writer.append(*batched.walks())
             if progress:
                 progress(len(touches.page))
     hits = np.array([state.hits for state in states], np.int64).reshape(cpus, 3)
@@ -94,7 +94,7 @@ def _filter(
 
 
 class _Batch:
-    """One batch: CPUs write a chunk's misses to where its touches are; then the gaps are closed."""
+    """A batch: CPUs write a chunk's misses in the place of its touches; then the gaps are closed."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class _Batch:
         self.misses = np.zeros(len(number), np.int64)
 
     def run(self, cpu: int, mine: np.ndarray) -> None:
-        """Filter the chunks at positions `mine`, all of one CPU."""
+        """Filter the chunks at positions `mine`, all of the same CPU."""
         state, misses = self.states[cpu], np.zeros(len(mine), np.int64)
         _make_room(state, len(self.page))
         self.kernel(self.page, self.write, self.chunks[mine], *self.tables, state, *self.out, misses)

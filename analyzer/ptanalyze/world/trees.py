@@ -1,4 +1,4 @@
-"""Page tables cut and grown: Tree in, Tree out; the Tree that came in stays as it was.
+"""Page tables cut and grown: Tree in, Tree out; the input Tree stays unchanged.
 
 Memory: 4 KiB of copied entries for each table page that is kept, unless a function says otherwise. Entries of
 a capture stay in their file.
@@ -54,10 +54,10 @@ def with_huge_leaves(tree: Tree, tables: np.ndarray, leaves: np.ndarray) -> Tree
 
 
 def with_root_above(tree: Tree, frame: int = -1) -> Tree:
-    """The Tree one level higher: a new root, in page frame `frame`, on the node of the old one.
+    """The Tree, a level higher: a new root, in page frame `frame`, on the node of the old one.
 
     A tree whose entries are a whole capture file, as recorded, takes no memory but the new root's: the file
-    is mapped again from one page earlier, where its header gives way to the new root.
+    is mapped again from a page earlier, where the new root replaces its header.
     """
     root = int(np.flatnonzero(tree.parent == NO_PARENT)[0])
     row = np.zeros(512, np.uint64)
@@ -85,9 +85,9 @@ def _rows_after(row: np.ndarray, entries: np.ndarray) -> np.ndarray:
 
 
 def mapped_again(entries: np.ndarray, rows_before: int = 0) -> np.ndarray | None:
-    """A private mapping, to be written to, of the file that entries are mapped from, some rows earlier.
+    """A private, writable mapping of the file behind `entries`, from `rows_before` rows earlier.
 
-    None where they are not the whole of a read-only mapping, or nothing is so much earlier in the file.
+    None where they are not a whole read-only mapping, or the file does not begin that early.
     """
     if not (isinstance(entries, np.memmap) and isinstance(entries.base, mmap) and entries.mode == "r"):
         return None
@@ -99,10 +99,10 @@ def mapped_again(entries: np.ndarray, rows_before: int = 0) -> np.ndarray | None
 
 
 def free_frame(tree: Tree, host_of: np.ndarray) -> int:
-    """A page frame for one more table of a guest's tree, near its root's, -1 where that is not known.
+    """A page frame for another table of a guest's tree, near its root's, -1 where that is not known.
 
-    No table page of the tree is in it, and it lies where the host maps memory (AddressSpace.host_of). Whether
-    a data page is in it is not looked at.
+    No table page of the tree is in it, and it lies where the host maps memory (AddressSpace.host_of). Data
+    pages are not considered.
     """
     root = int(tree.frame[np.flatnonzero(tree.parent == NO_PARENT)[0]])
     if root < 0:
@@ -117,10 +117,10 @@ def free_frame(tree: Tree, host_of: np.ndarray) -> int:
 
 
 def with_small_leaves(tree: Tree, tables: np.ndarray, slots: np.ndarray) -> Tree:
-    """The Tree in which huge leaves of one level give way to tables of 512 leaves one level lower.
+    """The Tree with tables of 512 leaves in place of huge leaves of a level.
 
-    tables, slots  int64[k]: where those leaves are. The new tables are on the nodes of those that lead to
-    them, in unknown frames.
+    tables, slots  int64[k]: the places of those leaves. The new tables are on the nodes of their parents,
+    in unknown frames.
     """
     (level,) = np.unique(tree.level[tables]).tolist()
     base = tree.base[tables] + (slots.astype(np.uint64) << np.uint64(3 + 9 * level))

@@ -1,4 +1,4 @@
-"""Which VMA leaf entries belong to: rows of a result by VMA, the tracer's own VMAs left out."""
+"""The VMAs of leaf entries: rows of a result by VMA, the tracer's own VMAs left out."""
 
 import numpy as np
 
@@ -25,7 +25,7 @@ def groups(snapshot: Snapshot, by: str) -> tuple[tuple[str, ...], np.ndarray]:
 
 
 def vma_of(addresses: np.ndarray, vmas: np.ndarray) -> np.ndarray:
-    """int64: index of the VMA each address (uint64) lies in, len(vmas) for none."""
+    """int64: index of the VMA around each address (uint64), len(vmas) for none."""
     if not len(vmas):
         return np.zeros(len(addresses), np.int64)
     at = np.searchsorted(vmas["start"], addresses, side="right") - 1

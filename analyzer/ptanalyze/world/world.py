@@ -1,4 +1,4 @@
-"""What a policy is tried on: a capture on a machine, and the passes over it, made when first asked for."""
+"""The input of policies: a capture on a machine, and the passes over it, made on first use."""
 
 from collections.abc import Iterator
 from copy import copy
@@ -21,10 +21,10 @@ from .site import Site
 
 @dataclass(frozen=True)
 class World(Site):
-    """A Site and what happens on it: the memory manager's history, and the entries that walks read.
+    """A Site, its memory manager's history, and the entries that walks read.
 
-    facts        what reshaping found, for the Result: {name: number}
-    notes        what a reader of the results should know, one line each
+    facts        of reshaping, for the Result: {name: number}
+    notes        for a reader of the results, a line each
     aside_pages  table pages that walks no longer go through: a guest's own under shadow paging
     """
 
@@ -35,7 +35,7 @@ class World(Site):
     def reshaped(
         self, *, facts: dict[str, Any] | None = None, notes: tuple[str, ...] = (), **changes: Any
     ) -> Self:
-        """The World with other fields; facts and notes are added to those there are."""
+        """The World with other fields; facts and notes are added."""
         facts, notes = {**self.facts, **(facts or {})}, (*self.notes, *notes)
         return replace(self, facts=facts, notes=notes, origin=self, **changes)
 
@@ -57,7 +57,7 @@ class World(Site):
 
     @cached_property
     def data(self) -> DataNodes:
-        """DataNodes: where the data are when the trace begins."""
+        """DataNodes: nodes of the data when the trace begins."""
         return data_nodes(self, self._past)
 
     def reads(self, batch: int = 1 << 20) -> Iterator[tuple[slice, Reads]]:
@@ -69,7 +69,7 @@ class World(Site):
 
 
 def untouched(snapshot: Snapshot, machine: Machine) -> World:
-    """The World of a snapshot in which nothing was touched and nothing happened."""
+    """The World of a snapshot without touches and events."""
     none = np.zeros(0, np.int32)
     trace = Trace(
         np.zeros(0, CHUNK_DTYPE), np.zeros(0, EVENT_DTYPE), np.zeros(0, THREAD_DTYPE), np.zeros(0, np.uint64),

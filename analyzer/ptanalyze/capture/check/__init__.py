@@ -1,4 +1,4 @@
-"""Proving a capture usable: every finding has a name, a number and a reason."""
+"""Checks that a capture is usable: every finding has a name, a number and a reason."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["FAILED", "NOTE", "OK", "PARTIAL", "Finding", "check_capture", "exit_
 
 
 def check_capture(capture: Capture) -> Iterator[Finding]:
-    """Yield a Finding for everything there is to check in a capture, files first.
+    """Yield a Finding for each check of a capture, files first.
 
-    Damaged files end the list: what they hold cannot be trusted.
+    Damaged files end the list: their contents cannot be trusted.
     """
     damaged = list(damaged_files(capture.directory, capture.manifest))
     files = len(capture.manifest.files)

@@ -1,4 +1,4 @@
-"""One thing that was checked: how many were looked at, how many were wrong, and what that means."""
+"""The result of a check: the numbers examined and wrong, and a verdict."""
 
 from dataclasses import dataclass
 from typing import SupportsInt

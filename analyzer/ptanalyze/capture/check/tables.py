@@ -1,4 +1,4 @@
-"""Is the dumped page table a tree, where it says it is, and complete?"""
+"""Checks that a dumped page table is a tree, agrees with itself, and is complete."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -34,7 +34,7 @@ def check_tables(snapshot: Snapshot) -> list[Finding]:
 
 
 def check_tree(tree: Tree, name: str, topology: Topology | None) -> Iterator[Finding]:
-    """The tree is closed: children where their parents' entries point, no table twice below one root."""
+    """The tree is closed: children where their parents' entries point, no table twice below a root."""
     below = np.flatnonzero(tree.parent != NO_PARENT)
     parent, child_base = tree.parent[below], tree.base[below]
     known = tree.flags & INFERRED == 0
@@ -100,13 +100,13 @@ def check_tree(tree: Tree, name: str, topology: Topology | None) -> Iterator[Fin
 
 
 def repeated(*columns: np.ndarray) -> int:
-    """How many rows of `columns` stand there more than once, the first of each not counted."""
+    """Number of rows of `columns` that repeat an earlier row."""
     rows = np.stack([column.astype(np.uint64) for column in columns], axis=1)
     return len(rows) - len(np.unique(rows, axis=0))
 
 
 def broken_links(tree: Tree, tables: np.ndarray, slot: np.ndarray) -> int:
-    """How many of `tables` are not what entry `slot` of their parent points at."""
+    """Number of `tables` at which entry `slot` of their parent does not point."""
     broken = 0
     for level in np.unique(tree.level[tables]):
         at = tree.level[tables] == level
@@ -119,7 +119,7 @@ def broken_links(tree: Tree, tables: np.ndarray, slot: np.ndarray) -> int:
 
 
 def missing_children(tree: Tree) -> tuple[int, int]:
-    """(entries of upper tables that point to a table, how many of those tables are missing)."""
+    """(entries of upper tables that point to a table, number of those tables that are missing)."""
     children = np.bincount(tree.parent[tree.parent != NO_PARENT], minlength=len(tree))
     examined = missing = 0
     for level, ids, raw in blocks(tree, range(2, tree.levels + 1)):
@@ -167,7 +167,7 @@ def leaf_pages(tree: Tree) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def check_facts(snapshot: Snapshot) -> Iterator[Finding]:
-    """What the dumper recorded about its own reading: quiescence, completeness, the pagemap cross-check."""
+    """Findings from the dumper's own facts: quiescence, completeness, the pagemap cross-check."""
     facts = snapshot.facts
     if quiescence := facts.get("quiescence"):
         reason = "the process changed its page tables while they were read"
@@ -186,7 +186,7 @@ def check_facts(snapshot: Snapshot) -> Iterator[Finding]:
 def judged(tree: Tree, completeness: Mapping[str, Any]) -> tuple[bool, str]:
     """(explained, why not), from the kernel's count; where that is unknown, as the dumper recorded it.
 
-    A dumper that took P4D tables to be counted says wrong of every process on five levels.
+    A dumper that takes P4D tables to be counted is wrong about every process on five levels.
     """
     counted = completeness["counted_by_kernel"]
     if counted is None:

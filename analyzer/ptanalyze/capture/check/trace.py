@@ -1,4 +1,4 @@
-"""Does the trace hold together, and does it belong to the page tables beside it?"""
+"""Checks that a trace is consistent and fits the page tables beside it."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ GUARD = np.uint64(1 << 21)  # stacks grow: a touch this close below a VMA is the
 
 
 def check_trace(trace: Trace, snapshot: Snapshot | None = None) -> Iterator[Finding]:
-    """Findings about the trace alone and, with a snapshot, about how well the two fit."""
+    """Findings about the trace alone and, with a snapshot, about how well both fit."""
     yield finding("trace: touches", 1, trace.touches == 0, "the trace holds no touches at all")
     time = trace.chunks["time"]
     yield finding("trace: in order", len(time), np.count_nonzero(np.diff(time) < 0), "chunks go back in time")
@@ -60,7 +60,7 @@ def check_trace(trace: Trace, snapshot: Snapshot | None = None) -> Iterator[Find
 
 
 def how_it_ended(trace: Trace) -> Finding:
-    """A trace that was cut short is usable, and says so."""
+    """A trace that was cut short is usable, and reported as such."""
     ended = trace.facts.get("ended", "unknown")
     whole = ended in ("exit", "roi", "imported")
     return Finding(
@@ -73,7 +73,7 @@ def how_it_ended(trace: Trace) -> Finding:
 
 
 def mapped_ranges(trace: Trace, snapshot: Snapshot) -> np.ndarray:
-    """uint64[n, 2]: what was mapped at the snapshot or by an event of the trace, disjoint and sorted."""
+    """uint64[n, 2]: ranges mapped at the snapshot or by an event of the trace, disjoint and sorted."""
     ranges = [(int(vma["start"]), int(vma["end"])) for vma in snapshot.vmas]
     for event in trace.events:
         start, length = int(event["result"]), 0
@@ -104,10 +104,10 @@ def addresses(trace: Trace, pages: np.ndarray) -> np.ndarray:
 
 
 def inside(address: np.ndarray, ranges: np.ndarray) -> np.ndarray:
-    """bool[n]: the address lies in one of the sorted disjoint ranges, or within GUARD below one."""
+    """bool[n]: the address lies in a range (sorted, disjoint), or within GUARD below it."""
     if not len(ranges):
         return np.zeros(len(address), bool)
     at = np.searchsorted(ranges[:, 1], address, side="right")
-    found = at < len(ranges)
-    found[found] = address[found] + GUARD >= ranges[at[found], 0]
-    return found
+    held = at < len(ranges)
+    held[held] = address[held] + GUARD >= ranges[at[held], 0]
+    return held

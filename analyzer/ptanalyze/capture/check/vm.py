@@ -1,4 +1,4 @@
-"""Do the nested tables stay within the VM's memory slots, and do a joined capture's two sides fit?"""
+"""Checks that nested tables stay within the VM's memory slots and that both sides of a joined capture fit."""
 
 from collections.abc import Iterable, Iterator
 
@@ -47,7 +47,7 @@ def check_memory(host: HostDump) -> Iterator[Finding]:
 
 
 def outside_slots(host: HostDump, roots: Iterable[Root]) -> tuple[int, int]:
-    """(leaf entries below ordinary roots, how many begin outside every slot)."""
+    """(leaf entries below ordinary roots, number of those that begin outside every slot)."""
     tree, inside = host.tree, Slots(host.slots)
     ordinary = [root.table for root in roots if root.table is not None and not root.smm]
     root_of = np.flatnonzero(tree.parent == NO_PARENT)[np.cumsum(tree.parent == NO_PARENT) - 1]
@@ -65,8 +65,8 @@ def check_joined(snapshot: Snapshot, host: HostDump) -> Iterator[Finding]:
     """Findings about a joined capture: are the guest's tables and pages in the host's nested tables?"""
     yield from check_memory(host)
     nested, guest = Nested(snapshot), snapshot.guest
-    found = fit(guest, nested, Slots(host.slots), snapshot.topology, host.vcpus)
-    for what, share, verdict in (("tables", found.tables, PARTIAL), ("pages", found.pages, NOTE)):
+    covered = fit(guest, nested, Slots(host.slots), snapshot.topology, host.vcpus)
+    for what, share, verdict in (("tables", covered.tables, PARTIAL), ("pages", covered.pages, NOTE)):
         reason = f"are not mapped by the host: {share.not_faulted} not faulted in, {share.outside} in no slot"
         yield finding(f"vm: {what} in ept", share.frames, share.missing, f"guest {what} {reason}", verdict)
     node = snapshot.topology.node_of_frame(nested.host_frames(guest.frame))

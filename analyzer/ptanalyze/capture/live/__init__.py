@@ -1,1 +1,1 @@
-"""Capture: everything that looks at a live process, or runs one."""
+"""Capture from live processes: dumps, traces and measurements."""

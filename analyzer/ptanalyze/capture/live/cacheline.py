@@ -1,4 +1,4 @@
-"""Measure what a cache line takes between every two CPUs, with dumps/pingpong.c."""
+"""Measure cache-line transfer latencies between all pairs of CPUs, with dumps/pingpong.c."""
 
 import os
 import platform
@@ -19,11 +19,11 @@ from .native import native
 from .process import cpu_lines
 
 TOOL = "ptpingpong"
-ROUNDS = 1000  # round trips a repetition: 0.1 to 0.3 ms
+ROUNDS = 1000  # round trips per repetition: 0.1 to 0.3 ms
 REPEAT = 7
-PATIENCE = 60.0  # seconds for one pair; a busy CPU takes milliseconds
-PAIR_SECONDS = 1.2e-3  # of one repetition beside its round trips: WARM_UP_NS of dumps/pingpong.c, two threads
-TRANSFER_SECONDS = 1e-7  # about what one takes
+PATIENCE = 60.0  # seconds per pair; a busy CPU takes milliseconds
+PAIR_SECONDS = 1.2e-3  # per repetition beside its round trips: WARM_UP_NS of dumps/pingpong.c, two threads
+TRANSFER_SECONDS = 1e-7  # of a transfer, about
 NOISY = 1.3  # a median this much above the minimum: the pair was disturbed most of the time
 
 
@@ -34,11 +34,11 @@ def measure(
     repeat: int = REPEAT,
     progress: Progress = None,
 ) -> LatencyMatrix:
-    """LatencyMatrix of the CPUs, numbers that this process may run on; None: all of those.
+    """LatencyMatrix of the CPUs, by number; None: all on which this process may run.
 
     Each pair is measured `repeat` times, in passes over all pairs, each in another order; kept is the
     minimum, since interference only slows. progress(done, total, what) or None.
-    UsageError: fewer than two CPUs, one that may not be used, the native tool missing or without an answer.
+    UsageError: fewer than two CPUs, a CPU that may not be used, the native tool missing or not answering.
     """
     cpus = usable(cpus)
     pairs = list(combinations(range(len(cpus)), 2))
@@ -59,12 +59,12 @@ def measure(
 
 
 def seconds(count: int, rounds: int, repeat: int) -> float:
-    """About how long measure() takes for so many CPUs."""
+    """Approximate duration of measure() for `count` CPUs."""
     return count * (count - 1) / 2 * repeat * (PAIR_SECONDS + 2 * rounds * TRANSFER_SECONDS)
 
 
 def usable(cpus: Iterable[int] | None = None) -> tuple[int, ...]:
-    """Sorted tuple of the CPUs, None: all that this process may run on; UsageError names one it may not."""
+    """Sorted tuple of the CPUs, None: all on which this process may run; UsageError names another."""
     allowed = os.sched_getaffinity(0)
     cpus = tuple(sorted(allowed if cpus is None else set(cpus)))
     for cpu in cpus:
@@ -76,7 +76,7 @@ def usable(cpus: Iterable[int] | None = None) -> tuple[int, ...]:
 
 
 def parse_cpu_list(text: str) -> set[int]:
-    """Set of CPU numbers from a list such as "0-7,9"; UsageError says what is no such list."""
+    """Set of CPU numbers from a list such as "0-7,9"; UsageError if malformed."""
     cpus: set[int] = set()
     for part in text.split(","):
         span = re.fullmatch(r"\s*(\d{1,6})(?:-(\d{1,6}))?\s*", part, re.ASCII)
@@ -99,7 +99,7 @@ def cpu_list(cpus: Iterable[int]) -> str:
 
 @contextmanager
 def player(rounds: int) -> Iterator[Callable[[int, int], float]]:
-    """play(a, b): ns of one transfer between two CPUs. In a process group of its own: Ctrl-C is ours."""
+    """play(a, b): ns per transfer between two CPUs. In a process group of its own: Ctrl-C is ours."""
     argv, pipe = [str(native(TOOL)), str(rounds)], subprocess.PIPE
     with subprocess.Popen(argv, bufsize=0, process_group=0, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         try:
@@ -111,7 +111,7 @@ def player(rounds: int) -> Iterator[Callable[[int, int], float]]:
 
 def play(process: subprocess.Popen[bytes], a: int, b: int) -> float:
     assert process.stdin and process.stdout and process.stderr
-    with suppress(BrokenPipeError):  # it has ended, which the answer says too
+    with suppress(BrokenPipeError):  # the tool has ended: the missing answer tells
         process.stdin.write(f"{a} {b}\n".encode())
     if not select.select([process.stdout], [], [], PATIENCE)[0]:
         raise UsageError(f"CPUs {a} and {b}: no answer in {PATIENCE:g} s: is one of them kept busy?")
@@ -124,7 +124,7 @@ def play(process: subprocess.Popen[bytes], a: int, b: int) -> float:
 
 
 def both_ways(count: int, pairs: Sequence[tuple[int, int]], values: np.ndarray) -> np.ndarray:
-    """float64[count, count], symmetric, nan on the diagonal, from one value a pair."""
+    """float64[count, count], symmetric, nan on the diagonal, from a value per pair."""
     matrix = np.full((count, count), np.nan)
     a, b = np.array(pairs).T
     matrix[a, b] = matrix[b, a] = values
@@ -135,8 +135,8 @@ def noisy_pairs(matrix: LatencyMatrix) -> list[tuple[int, int, float]]:
     """[(CPU, CPU, spread)] of the pairs that were disturbed most of the time."""
     if matrix.spread is None:
         return []
-    found = np.argwhere(np.triu(np.nan_to_num(matrix.spread), 1) >= NOISY)
-    return [(matrix.cpus[a], matrix.cpus[b], float(matrix.spread[a, b])) for a, b in found]
+    noisy = np.argwhere(np.triu(np.nan_to_num(matrix.spread), 1) >= NOISY)
+    return [(matrix.cpus[a], matrix.cpus[b], float(matrix.spread[a, b])) for a, b in noisy]
 
 
 def cpu_model() -> str:

@@ -1,7 +1,7 @@
-"""Hold a dump of a VM's nested tables against the /proc/PID/pagemap of the running VMM.
+"""Compare a dump of a VM's nested tables with the /proc/PID/pagemap of the running VMM.
 
 A nested leaf maps a guest-physical page to a host frame; a memory slot maps the same page to the VMM's
-virtual memory, behind which pagemap tells the frame. They must agree: this is how a user proves a dump on
+virtual memory, for which pagemap gives the frame. They must agree: so a user can verify a dump on
 hardware that its authors did not have (Intel EPT).
 """
 
@@ -25,7 +25,7 @@ from .process import check_process
 
 FRAME = np.uint64((1 << 55) - 1)
 PRESENT = np.uint64(1 << 63)
-PAGES = 512  # 4 KiB pages looked at together: 2 MiB of guest-physical addresses
+PAGES = 512  # 4 KiB pages compared together: 2 MiB of guest-physical addresses
 STALE = 0.01  # share of pages that may have changed since the dump before the dump itself is doubted
 GUEST_MEMFD = 4  # KVM_MEM_GUEST_MEMFD: private memory is not in the VMM's address space
 
@@ -62,7 +62,7 @@ def check_live(host: HostDump, pid: int) -> Iterator[Finding]:
 
 
 def findings(counts: Counter[int]) -> Iterator[Finding]:
-    """Yield a Finding for the agreement, and one for each reason that occurred."""
+    """Yield a Finding for the agreement, and another per reason that occurred."""
     total = sum(counts.values())
     if not total:
         yield Finding("live: pages as in pagemap", 0, 0, PARTIAL, "the nested tables map nothing")
@@ -125,7 +125,7 @@ def regions(tree: Tree, root: int) -> Iterator[tuple[int, np.ndarray, bool]]:
 def compare(
     base: int, frames: np.ndarray, huge: bool, slots: "Slots", pagemap: "Pagemap", zero: int
 ) -> Counter[int]:
-    """Counter of verdicts about the pages of one region."""
+    """Counter of verdicts about the pages of a region."""
     address = base + np.arange(PAGES, dtype=np.int64) * 4096
     verdict = np.full(PAGES, OUTSIDE)
     for first, last, start, private in slots.overlaps(base, base + PAGES * 4096):
@@ -141,14 +141,14 @@ def compare(
 
 
 class Slots:
-    """Memory slots of one KVM address space, by guest-physical address."""
+    """Memory slots of a KVM address space, by guest-physical address."""
 
     def __init__(self, slots: Iterable[Slot], space: int) -> None:
         self.slots = sorted((s for s in slots if s.space == space), key=lambda s: s.gpa)
         self.ends = [slot.gpa + slot.bytes for slot in self.slots]
 
     def overlaps(self, first: int, last: int) -> Iterator[tuple[int, int, int, bool]]:
-        """Yield (first, last, virtual address of first, may be private) of what lies in slots."""
+        """Yield (first, last, virtual address of first, may be private) of the parts in slots."""
         for slot in self.slots[bisect_right(self.ends, first) :]:
             if slot.gpa >= last:
                 return

@@ -29,7 +29,7 @@ def dump_process(
     """Write the page tables of process `pid` into `directory`, made if need be; returns lines for people.
 
     stop     hold the process still while it is read
-    retries  read again up to so often while it changes (eBPF only)
+    retries  read again at most this often while it changes (eBPF only)
     verify   compare every leaf with /proc/PID/pagemap (eBPF only)
     bpf      True: eBPF or nothing; False: pagemap only; None: eBPF, else pagemap
 
@@ -53,7 +53,7 @@ def dump_process(
 
 
 def make_directory(directory: Path) -> bool:
-    """Whether it had to be made. UsageError where a dump is, or no directory can be."""
+    """Whether it had to be made. UsageError if it holds a dump or cannot be made."""
     try:
         directory.mkdir(mode=0o700)
         return True

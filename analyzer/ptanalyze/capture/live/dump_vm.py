@@ -28,7 +28,7 @@ def dump_vm(
     """Dump the VM of the VMM process `pid` into the new capture `out` (kind "vm-host"); lines for people.
 
     stop     hold the VMM, and with it the guest, still while its tables are read
-    retries  read again up to so often while they change
+    retries  read again at most this often while they change
     vm       the VM's file descriptor in the VMM, needed only if that holds several VMs
     qmp      QEMU's QMP socket: read the guest's own tables too, into captures OUT/cr3-FRAME
 
@@ -64,8 +64,8 @@ def dump_vm_series(
 ) -> Iterator[tuple[Path, list[str]]]:
     """Yield (capture, lines) of `count` dumps, OUT.0001 and on, started `every` seconds after one another.
 
-    Each capture is whole when it is yielded. PartialDataError if the VM goes away before the last one; a dump
-    that takes longer than `every` delays the next one, and none is left out. Options as of dump_vm.
+    Each capture is whole when it is yielded. PartialDataError if the VM goes away before the last dump; a
+    dump that takes longer than `every` delays the next, and none is left out. Options as of dump_vm.
     """
     captures = [Path(f"{out}.{number:04d}") for number in range(1, count + 1)]
     for capture in captures:

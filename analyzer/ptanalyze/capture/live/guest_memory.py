@@ -40,7 +40,7 @@ class GuestMemory:
         if gpa + n > end:
             return None
         try:
-            found = os.pread(self.file, n, hva + gpa - start)
+            content = os.pread(self.file, n, hva + gpa - start)
         except (OSError, OverflowError):
             return None
-        return found if len(found) == n else None
+        return content if len(content) == n else None

@@ -1,4 +1,4 @@
-"""A guest's page tables read from outside, through its physical memory: untrusted, whatever they hold.
+"""A guest's page tables read from outside, through its physical memory: untrusted.
 
 Levels strictly decrease, every frame is visited once, and tables and entries followed are limited; so
 self-maps, loops, frames beyond memory and garbage cost bounded time and memory and leave a closed tree.
@@ -20,14 +20,14 @@ Row: TypeAlias = tuple[int, int, int, int]  # base, frame, parent, level
 
 PAGE = 4096
 MAX_TABLES = 1 << 20  # 4 GiB of tables: enough for 2 TiB in 4 KiB pages
-FOLLOWED_PER_TABLE = 4  # entries followed, as a multiple of the most tables: bounds what loops can cost
+FOLLOWED_PER_TABLE = 4  # entries followed, as a multiple of the most tables: bounds the cost of loops
 USER_SLOTS = 256  # of the root; the other half is the kernel's
 SELF_MAP, SEEN, BEYOND, LIMIT = "points to a table above it", "seen before", "beyond memory", "over the limit"
 
 
 @dataclass(frozen=True)
 class GuestTables:
-    """One address space of a guest, found through its root.
+    """An address space of a guest, read from its root.
 
     tree     the user half; nodes are unknown, entries that lead to no dumped table are zero
     kernel   {level: tables} of the kernel half, counted only
@@ -66,7 +66,7 @@ def read_table(read: Read, frame: int) -> np.ndarray | None:
 
 
 class Reader:
-    """Depth-first reading of one half of an address space into `spill`, an open file; None only counts."""
+    """Depth-first reading of half an address space into `spill`, an open file; None only counts."""
 
     def __init__(self, read: Read, limit: int, spill: IO[bytes] | None) -> None:
         self.read, self.limit, self.spill = read, limit, spill
@@ -77,7 +77,7 @@ class Reader:
         self.dropped: Counter[str] = Counter()
 
     def visit(self, frame: int, level: int, base: int, parent: int, slots: slice = slice(None)) -> str:
-        """Read the table and all below it; why not, "" if all went well."""
+        """Read the table and all below it; the reason for a refusal, else ""."""
         why = self.refusal(frame)
         raw = None if why else read_table(self.read, frame)
         if raw is None:

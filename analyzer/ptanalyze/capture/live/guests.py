@@ -1,4 +1,4 @@
-"""Guest page tables without anyone inside: each vCPU's CR3, followed through the VMM's memory."""
+"""Guest page tables without help from the guest: each vCPU's CR3, followed through the VMM's memory."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ UNKNOWN = ("vmas", "cpus", "topology")
 
 @dataclass(frozen=True)
 class Space:
-    """One address space of the guest: its root's frame, levels, the vCPUs that had it, a pair under PTI?"""
+    """An address space of the guest: its root's frame, levels, the vCPUs that had it, a pair under PTI?"""
 
     root: int
     levels: int
@@ -44,13 +44,13 @@ def dump_guest_tables(
     stop: bool = False,
     limit: int = MAX_TABLES,
 ) -> tuple[list[Path], list[str]]:
-    """Write one sealed capture cr3-FRAME/ for each address space of the guest into the existing `directory`.
+    """Write a sealed capture cr3-FRAME/ for each address space of the guest into the existing `directory`.
 
     pid     of the VMM; socket: its QMP socket
     slots   (Slot, ...) of the VM, e.g. from vm.json; None asks QEMU's monitor
     stop    hold the VMM still while tables are read; it is always continued
 
-    Returns ([directories], [lines for people]). Address spaces without a user half are told, not written.
+    Returns ([directories], [lines for people]). Address spaces without a user half are not written.
     UsageError if QEMU or its memory cannot be read, or if no vCPU is in 64-bit mode.
     """
     with Qmp(socket) as qmp:
@@ -62,24 +62,24 @@ def dump_guest_tables(
         spaces, left_out = address_spaces(memory.read, cpus)
         lines += left_out
         for space in spaces:
-            found = read_guest_tables(memory.read, space.root, space.levels, limit)
+            tables = read_guest_tables(memory.read, space.root, space.levels, limit)
             name = f"root {space.root:#x} of vCPU {', '.join(map(str, space.vcpus))}"
-            if found is None:
+            if tables is None:
                 lines.append(f"{name}: gone before it was read")
                 continue
-            if len(found.tree) == 1 and not found.tree.entries.any():
+            if len(tables.tree) == 1 and not tables.tree.entries.any():
                 lines.append(f"{name}: nothing in the user half; the kernel's own")
                 continue
             place = Path(directory) / f"cr3-{space.root:x}"
-            write_guest(place, space, found, pid, stop)
+            write_guest(place, space, tables, pid, stop)
             made.append(place)
-            lines.append(f"{name}: {len(found.tree)} tables{' (PTI)' if space.pti else ''}")
-            lines += [f"{name}: {count} entries not followed: {why}" for why, count in found.dropped.items()]
+            lines.append(f"{name}: {len(tables.tree)} tables{' (PTI)' if space.pti else ''}")
+            lines += [f"{name}: {count} entries not followed: {why}" for why, count in tables.dropped.items()]
     return made, lines
 
 
 def address_spaces(read: Read, cpus: Iterable[Registers]) -> tuple[list[Space], list[str]]:
-    """([Space], lines about vCPUs left out): one for each root, the two of a process under PTI made one."""
+    """([Space], lines about vCPUs left out): a Space per root, both roots of a process under PTI merged."""
     roots: dict[tuple[int, int, bool], list[int]] = {}
     left_out: list[str] = []
     for cpu in cpus:
@@ -101,8 +101,8 @@ def address_spaces(read: Read, cpus: Iterable[Registers]) -> tuple[list[Space], 
 
 
 def is_pti_pair(read: Read, root: int) -> bool:
-    """Linux under page-table isolation has two roots side by side that differ in bit 12 of CR3: the even one
-    the kernel's, the odd one the user's (arch/x86/mm/pti.c); their user halves point to the same tables."""
+    """Linux under page-table isolation has two roots side by side that differ in bit 12 of CR3: even
+    the kernel's, odd the user's (arch/x86/mm/pti.c); their user halves point to the same tables."""
     halves = [half for frame in (root & ~1, root | 1) if (half := read_table(read, frame)) is not None]
     if len(halves) < 2:
         return False
@@ -110,8 +110,8 @@ def is_pti_pair(read: Read, root: int) -> bool:
     return bool(bits.present(kernel).any() and np.array_equal(kernel, user))
 
 
-def write_guest(place: Path, space: Space, found: GuestTables, pid: int, stopped: bool) -> None:
-    """The capture of one address space, sealed; `place` is made."""
+def write_guest(place: Path, space: Space, tables: GuestTables, pid: int, stopped: bool) -> None:
+    """The capture of an address space, sealed; `place` is made."""
     facts = {
         "method": "qmp",
         "time": now(),
@@ -120,11 +120,11 @@ def write_guest(place: Path, space: Space, found: GuestTables, pid: int, stopped
         "cr3_frame": space.root,
         "vcpus": list(space.vcpus),
         "page_table_isolation": space.pti,
-        "kernel_tables": {str(level): count for level, count in found.kernel.items()},
-        "not_followed": found.dropped,
+        "kernel_tables": {str(level): count for level, count in tables.kernel.items()},
+        "not_followed": tables.dropped,
         "unknown": [*UNKNOWN],
     }
     place.mkdir(mode=0o700)
-    snapshot = Snapshot(found.tree, np.zeros(0, VMA_DTYPE), (), Topology(()), None, facts)
+    snapshot = Snapshot(tables.tree, np.zeros(0, VMA_DTYPE), (), Topology(()), None, facts)
     write_snapshot(place, snapshot)
     seal(place, "process", {"vmm_pid": pid, "cr3_frame": space.root, "time": facts["time"]})

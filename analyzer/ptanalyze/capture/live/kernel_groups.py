@@ -1,4 +1,4 @@
-"""What the kernel of this machine says its CPUs share: nodes, sockets, caches, cores."""
+"""Groups of CPUs that share a node, socket, cache or core, according to this machine's kernel."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,9 +17,9 @@ Groups: TypeAlias = list[tuple[int, ...]]
 
 
 def kernel_groups(cpus: Sequence[int], system: Path = SYSTEM) -> dict[str, Groups]:
-    """{"NUMA nodes" or what else CPUs share: groups of these CPUs as vcpu_groups.groups has them}
+    """{"NUMA nodes" or another shared resource: groups of these CPUs, as in vcpu_groups.groups}
 
-    What the kernel does not show is left out. UsageError when it does not know one of the CPUs.
+    Resources that the kernel does not show are left out. UsageError for a CPU that it does not know.
     """
     for cpu in cpus:
         if not (system / f"cpu/cpu{cpu}").is_dir():
@@ -40,5 +40,5 @@ def restricted(paths: Iterable[Path], cpus: Sequence[int]) -> Groups:
 
 
 def mirrored(groups: Groups, kernel: Mapping[str, Groups]) -> list[str]:
-    """Kinds whose groups are these groups."""
+    """Kinds with exactly these groups."""
     return [kind for kind, own in kernel.items() if own == groups]

@@ -23,27 +23,27 @@ HOW = {
 
 
 def native(name: str) -> Path:
-    """Path of a native tool; UsageError that says how to get it when it is nowhere."""
+    """Path of a native tool; UsageError that says how to get it if it is missing."""
     extra = os.environ.get("PTANALYZE_NATIVE")
     places = [Path(extra)] if extra else []
     places += [CHECKOUT / place for place in BUILT_IN]
     for place in places:
         if (place / name).is_file():
             return place / name
-    if found := shutil.which(name):
-        return Path(found)
+    if path := shutil.which(name):
+        return Path(path)
     raise UsageError(
         f"{name}: not found; {HOW.get(name, 'install it')}, or set PTANALYZE_NATIVE to its directory"
     )
 
 
 def qemu_version(qemu: Path) -> tuple[int, int]:
-    """(major, minor) of qemu-x86_64; UsageError when it does not say."""
+    """(major, minor) of qemu-x86_64; UsageError if it does not tell."""
     text = subprocess.run([qemu, "--version"], capture_output=True, text=True, check=False).stdout
-    found = re.search(r"version (\d+)\.(\d+)", text)
-    if not found:
+    match = re.search(r"version (\d+)\.(\d+)", text)
+    if not match:
         raise UsageError(f"{qemu}: --version says {text[:60]!r}, no version of QEMU")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def qemu_plugin(qemu: Path) -> Path:

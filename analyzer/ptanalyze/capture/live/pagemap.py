@@ -1,6 +1,6 @@
 """A snapshot from /proc/PID/pagemap alone: leaves as the kernel shows them, tables above them inferred.
 
-What pagemap does not tell is left unknown and named in the facts: frames and nodes of table pages, flags of
+Unknown, because pagemap lacks it, and named in the facts: frames and nodes of table pages, flags of
 entries, tables that map nothing; without the PAGEMAP_SCAN ioctl (Linux 6.7) also the size of leaves.
 """
 
@@ -29,7 +29,7 @@ PAGEMAP_FRAME = np.uint64((1 << 55) - 1)
 USER = np.uint64(4)
 SHIFT = np.uint64(12)
 REGION = 1 << 21
-BLOCK = 256 * REGION  # address range of one read: 1 MiB of pagemap
+BLOCK = 256 * REGION  # address range per read: 1 MiB of pagemap
 HOLE = 2 * REGION
 USER_HALF = 1 << 56
 UNKNOWN = ("table frame", "table node", "entry flags", "empty tables", "leaves of 1 GiB (shown as 2 MiB)")
@@ -45,7 +45,7 @@ class Leaves:
         self.row = np.zeros((0, ENTRIES_PER_TABLE), np.uint64)  # of the last region: more of it may follow
 
     def add(self, start: int, entries: np.ndarray) -> None:
-        """Entries uint64[n] of the 4 KiB pages from `start` on; zero where nothing is mapped."""
+        """Add entries uint64[n] of the 4 KiB pages from `start` on; zero where nothing is mapped."""
         here = np.flatnonzero(entries)
         if not len(here):
             return
@@ -137,7 +137,7 @@ def read_leaves(pagemap: int, vmas: np.ndarray, directory: Path) -> tuple[Leaves
 
 
 def joined(ranges: Iterable[Range]) -> Iterator[Range]:
-    """The ranges, those of small pages joined over holes that cost less to read than another call."""
+    """The ranges, those of small pages joined over holes that are cheaper to read than another call."""
     last = None
     for start, end, huge in ranges:
         if last and not huge and not last[2] and start - last[1] <= HOLE:
@@ -158,7 +158,7 @@ def read_block(pagemap: int, start: int, count: int) -> np.ndarray:
 
 
 def to_entries(seen: np.ndarray, accessible: bool) -> np.ndarray:
-    """x86 entries that say what pagemap's words say; PROT_NONE areas get inverted, not present ones."""
+    """x86 entries from pagemap's words; entries of PROT_NONE areas are inverted and not present."""
     address = (seen & PAGEMAP_FRAME) << SHIFT
     present = seen & PAGEMAP_PRESENT != 0
     entries = address | PRESENT | USER if accessible else ~address & ((1 << 52) - (1 << 12)) | PROTNONE
@@ -213,7 +213,7 @@ def infer_tree(leaves: Leaves, levels: int, directory: Path) -> Tree:
 
 
 def frames_visible() -> bool:
-    """This process may see page frame numbers (CAP_SYS_ADMIN), by asking for one of its own pages."""
+    """Whether this process may see page frame numbers (CAP_SYS_ADMIN), tried on a page of its own."""
     page = np.ones(8192, np.uint8)
     with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
         seen = read_block(pagemap.fileno(), page.ctypes.data & -4096, 1)[0]

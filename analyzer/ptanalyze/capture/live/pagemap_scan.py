@@ -12,7 +12,7 @@ PAGEMAP_SCAN = 3 << 30 | 96 << 16 | ord("f") << 8 | 16  # _IOWR('f', 16, struct 
 PAGE_IS_PRESENT = 1 << 3
 PAGE_IS_HUGE = 1 << 6
 REGION_DTYPE = np.dtype([("start", np.uint64), ("end", np.uint64), ("categories", np.uint64)])
-REGIONS = 4096  # ranges one call returns at most
+REGIONS = 4096  # the most ranges per call
 Range: TypeAlias = tuple[int, int, bool | None]
 
 

@@ -1,4 +1,4 @@
-"""Hold a process still, and let it go again whatever becomes of us; as dumps/stop.c does for ptdump."""
+"""Stop a process, and continue it even if we are killed; as dumps/stop.c does for ptdump."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What /proc says about a process and its machine: the facts of a snapshot, twin of dumps/proc.c."""
+"""Facts of a snapshot about its process and machine, from /proc; twin of dumps/proc.c."""
 
 import platform
 from pathlib import Path
@@ -21,7 +21,7 @@ def check_process(proc: Path, pid: int) -> None:
 
 
 def signature(proc: Path) -> dict[str, int]:
-    """What moves when the address space changes: faults, and bytes of tables (VmPTE of /proc/PID/status)."""
+    """Counters that move with the address space: faults, bytes of tables (VmPTE of /proc/PID/status)."""
     fields = (proc / "stat").read_text().rpartition(") ")[2].split()
     status = (proc / "status").read_text()
     kib = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmPTE:")), None)

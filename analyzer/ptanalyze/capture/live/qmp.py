@@ -1,4 +1,4 @@
-"""QEMU's machine protocol, as much as reading a guest from outside needs. Nothing here changes the guest."""
+"""QEMU's machine protocol, the part needed to read a guest from outside. Nothing here changes the guest."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from ...core.errors import UsageError
 from ...formats.vm_file import Slot
 
 TIMEOUT_S = 30
-MOST_BYTES = 1 << 26  # of one answer
+MOST_BYTES = 1 << 26  # of an answer
 MOST_VCPUS = 4096
 REGISTER = re.compile(r"\b(CR0|CR3|CR4|EFER)=([0-9a-fA-F]{1,16})\b")
 FLAT_VIEW = re.compile(r"^FlatView #\d+\n(.*?)(?=^FlatView|\Z)", re.M | re.S)
@@ -22,7 +22,7 @@ HOST_ADDRESS = re.compile(r"is (0x[0-9a-f]{1,16})\b")
 
 @dataclass(frozen=True)
 class Registers:
-    """Control registers of one vCPU, and its thread in the VMM."""
+    """Control registers of a vCPU, and its thread in the VMM."""
 
     vcpu: int
     tid: int
@@ -44,7 +44,7 @@ class Registers:
 
 
 class Qmp:
-    """A connection to QEMU's QMP socket. UsageError, naming the socket, for whatever goes wrong."""
+    """A connection to QEMU's QMP socket. UsageError, naming the socket, for every failure."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
@@ -90,7 +90,7 @@ class Qmp:
         return value
 
     def execute(self, command: str, **arguments: Any) -> Any:
-        """What `command` returns; events that come before it are skipped."""
+        """The return value of `command`; events before it are skipped."""
         request = {"execute": command, **({"arguments": arguments} if arguments else {})}
         try:
             self.socket.sendall(json.dumps(request).encode() + b"\n")
@@ -118,7 +118,7 @@ def registers(qmp: Qmp) -> list[Registers]:
     cpus = qmp.execute("query-cpus-fast")
     if not isinstance(cpus, list) or not 0 < len(cpus) <= MOST_VCPUS:
         raise UsageError(f"{qmp.path}: query-cpus-fast names no vCPUs")
-    found = []
+    vcpus = []
     for cpu in cpus:
         try:
             number, tid = int(cpu["cpu-index"]), int(cpu["thread-id"])
@@ -129,20 +129,20 @@ def registers(qmp: Qmp) -> list[Registers]:
             raise UsageError(
                 f"{qmp.path}: info registers of vCPU {number} shows no CR0, CR3, CR4 and EFER; is it x86?"
             )
-        found.append(Registers(number, tid, *(int(said[name], 16) for name in ("CR0", "CR3", "CR4", "EFER"))))
-    return sorted(found, key=lambda one: one.vcpu)
+        vcpus.append(Registers(number, tid, *(int(said[name], 16) for name in ("CR0", "CR3", "CR4", "EFER"))))
+    return sorted(vcpus, key=lambda vcpu: vcpu.vcpu)
 
 
 def slots_of(qmp: Qmp) -> tuple[Slot, ...]:
     """(Slot, ...) of the guest's memory and where QEMU has it, from the monitor: also without KVM."""
     text = qmp.monitor("info mtree -f").replace("\r", "")
     views = [view for view in FLAT_VIEW.findall(text) if re.search(r'^ AS "memory"', view, re.M)]
-    found = []
+    slots = []
     for first, last, _ in RAM.findall(views[0] if views else ""):
         start, end = int(first, 16), int(last, 16) + 1
         said = HOST_ADDRESS.search(qmp.monitor(f"gpa2hva {start:#x}"))
         if said and not start % 4096 and not end % 4096 and start < end:
-            found.append(Slot(gpa=start, bytes=end - start, hva=int(said[1], 16)))
-    if not found:
+            slots.append(Slot(gpa=start, bytes=end - start, hva=int(said[1], 16)))
+    if not slots:
         raise UsageError(f"{qmp.path}: the monitor shows no guest memory (info mtree -f, gpa2hva)")
-    return tuple(found)
+    return tuple(slots)

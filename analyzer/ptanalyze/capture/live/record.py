@@ -38,12 +38,12 @@ Process: TypeAlias = "subprocess.Popen[bytes]"
 
 @dataclass
 class Recording:
-    """What record() did. `exit_status` as of Popen: negative is the signal that killed the program."""
+    """Outcome of record(). `exit_status` as of Popen: negative is the signal that killed the program."""
 
     directory: Path
     exit_status: int
     snapshot: bool = False
-    held: str = ""  # what the page tables were read at: "roi_end", "exit" or "interrupt"
+    held: str = ""  # when the page tables were read: "roi_end", "exit" or "interrupt"
     interrupted: bool = False
     problems: list[str] = field(default_factory=list)
 
@@ -100,13 +100,13 @@ def listening() -> Iterator[socket.socket]:
 
 
 def start(argv: list[str]) -> Process:
-    """In a process group of its own: Ctrl-C is ours, so that the page tables can be read first."""
+    """Start it in a process group of its own: Ctrl-C is ours, so that the page tables can be read first."""
     stdin = subprocess.DEVNULL if os.isatty(0) else None
     return subprocess.Popen(argv, stdin=stdin, process_group=0)
 
 
 def end(process: Process) -> None:
-    """Leave no target behind: only reached with a live one when something failed."""
+    """Leave no target behind: it is alive only after a failure."""
     if process.poll() is None:
         process.send_signal(signal.SIGCONT)
         process.kill()
@@ -153,7 +153,7 @@ def wait_or_serve(
 def serve(
     process: Process, listener: socket.socket, dumper: Path | None, directory: Path, recording: Recording
 ) -> None:
-    """One tracer stands still at its hand-over until the connection gets an answer, or is closed."""
+    """A tracer stands still at its hand-over until the connection gets an answer, or is closed."""
     connection, _ = listener.accept()
     with connection:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -192,7 +192,7 @@ def wait_for_writers(directory: Path) -> None:
 
 
 def finish(directory: Path, recording: Recording, command: list[str], tracer: str, started: float) -> None:
-    """Check that the trace can be read, say whose memory is whose, write record.json and seal the capture."""
+    """Check that the trace can be read, mark the tracer's memory, write record.json and seal the capture."""
     try:
         trace = read_trace(directory / TRACE)
     except CaptureError as error:

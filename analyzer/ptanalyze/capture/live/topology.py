@@ -18,7 +18,7 @@ Listed: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...]]  # node, its CP
 
 
 def read_topology() -> tuple[Topology, str]:
-    """(Topology, one line saying where its frame ranges are from)."""
+    """(Topology, a line that names the source of its frame ranges)."""
     zones = parse_zones(Path("/proc/zoneinfo").read_text())
     ids = sorted(int(path.name[4:]) for path in NODES.glob("node[0-9]*"))
     if not ids:

@@ -1,4 +1,4 @@
-"""Command lines that run a program under a tracer, and what can be traced at all."""
+"""Command lines that run a program under a tracer, and the check that it can be traced."""
 
 import shutil
 import struct
@@ -16,7 +16,7 @@ Pairs: TypeAlias = Sequence[tuple[str, object]]  # the tracer's own options
 
 @dataclass(frozen=True)
 class Options:
-    """What to trace. Region of interest: from the entry of `start_symbol`, or the PTT_ROI_BEGIN marker, or
+    """Options of tracing. Region of interest: from the entry of `start_symbol`, or the PTT_ROI_BEGIN marker, or
     after `start_access` accesses; to the entry of `end_symbol`, or PTT_ROI_END, or for `accesses` accesses.
     max_bytes  size limit of the trace file, 0 none"""
 
@@ -51,26 +51,26 @@ class Options:
 def find_program(command: Sequence[str]) -> str:
     """Path of the command's program; UsageError unless it is a 64-bit x86-64 executable."""
     name = command[0]
-    found = shutil.which(name)
-    if not found:
+    path = shutil.which(name)
+    if not path:
         raise UsageError(f"{name}: no such program, or not executable")
     try:
-        with open(found, "rb") as file:
+        with open(path, "rb") as file:
             head = file.read(20)
     except OSError as error:
-        raise UsageError(f"{found}: {error.strerror}; the tracer must be able to read it") from None
+        raise UsageError(f"{path}: {error.strerror}; the tracer must be able to read it") from None
     if head[:2] == b"#!":
         raise UsageError(
-            f"{found}: a script; name its interpreter and it in the command: INTERPRETER {name} ..."
+            f"{path}: a script; name its interpreter and it in the command: INTERPRETER {name} ..."
         )
     if head[:4] != b"\x7fELF" or len(head) < 20:
-        raise UsageError(f"{found}: no ELF executable; only x86-64 Linux programs can be traced")
+        raise UsageError(f"{path}: no ELF executable; only x86-64 Linux programs can be traced")
     machine = struct.unpack_from("<H", head, 18)[0]
     if head[4] != 2 or machine != X86_64:
         bits = 64 if head[4] == 2 else 32
         why = f"a {bits}-bit program for ELF machine {machine}; only 64-bit x86-64 programs can be traced"
-        raise UsageError(f"{found}: {why}")
-    return found
+        raise UsageError(f"{path}: {why}")
+    return path
 
 
 def qemu_command(program: str, command: Sequence[str], options: Pairs) -> list[str]:

@@ -1,1 +1,1 @@
-"""Captures of workloads that nobody ran: page tables and trace by an explicit model of allocation."""
+"""Captures of synthetic workloads: page tables and trace by an explicit model of allocation."""

@@ -1,4 +1,4 @@
-"""A synthetic capture as a directory: what a dumper and a tracer would have written."""
+"""A synthetic capture as a directory, as a dumper and a tracer would write it."""
 
 import os
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ SLACK = 1.05  # upper tables, the trace
 
 @dataclass(frozen=True)
 class Made:
-    """What was made: tables by level of each dimension, table pages by node, accesses traced."""
+    """Sizes of a capture: tables by level of each dimension, table pages by node, accesses traced."""
 
     guest: dict[int, int]
     host: dict[int, int] | None
@@ -73,7 +73,7 @@ def synthesize(
 
 
 def must_fit(plan: Plan, directory: Path) -> None:
-    """UsageError where the disk has no room: a map of a full disk's file would end in a signal."""
+    """UsageError where the disk has no room: a mapped file on a full disk would end in a signal."""
     room = os.statvfs(directory)
     free = room.f_bavail * room.f_frsize
     tables = float(np.count_nonzero(~plan.huge))
@@ -131,7 +131,7 @@ def topology_of(plan: Plan, frames: int) -> Topology:
 
 
 def guest_topology(plan: Plan, frames: Frames) -> Topology:
-    """What the guest itself sees: a node for each of the host's, or one for all."""
+    """Topology as the guest sees it: a node per host node, or one for all."""
     return Topology(
         tuple(node_of(plan, n, frames.guest, frames.guest_nodes) for n in range(frames.guest_nodes))
     )
@@ -175,7 +175,7 @@ def write_tree(directory: Path, name: str, radix: Radix, tree: Tree) -> None:
 
 
 def vm_facts(plan: Plan, space: Space, seen: Topology) -> dict[str, Any]:
-    """As `ptanalyze join` would say it of both sides."""
+    """Facts of both sides, as of `ptanalyze join`."""
     node = seen.node_of_frame(space.guest.frame[space.guest.frame >= 0])
     return {
         "seconds_apart": None,

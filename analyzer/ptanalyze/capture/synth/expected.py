@@ -1,4 +1,4 @@
-"""What a synthetic capture must add up to, where a closed form exists."""
+"""Expected results of a synthetic capture, where a closed form exists."""
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from .plan import Plan
 def leaf_classes(plan: Plan) -> dict[str, np.ndarray] | None:
     """{class: float64[nodes]}: expected share of leaf entries by class, seen from each socket; None: no form.
 
-    First touch puts leaf tables where the threads are whose part they map; interleaving draws nodes evenly;
-    two dimensions of which one does not follow the threads are independent: a share of a socket's own gPT
+    First touch puts leaf tables on the nodes of the threads that own the mapped part; interleaving draws
+    nodes evenly; two dimensions are independent unless both follow the threads: a share of a socket's own gPT
     times a share of its own ePT (vMitosis, section 2.2: 1/N^2). Huge leaves lie in tables that span 1 GiB,
     which several threads may share: no form.
     """
@@ -52,7 +52,7 @@ def spread(plan: Plan, policy: int) -> np.ndarray:
 def fragmentation(plan: Plan) -> float | None:
     """PTEMagnet's metric (section 3.2): lines of ePT entries behind a line of gPT entries; None: no form.
 
-    A page shares its line with the one before it unless it begins 8 frames of its own: 1 + 7 p, with p from
+    A page shares its line with the page before it unless it begins 8 frames of its own: 1 + 7 p, with p from
     frames.new_group. Without a co-runner groups stay aligned: 1.
     """
     plain = plan.policy != INTERLEAVE and plan.asked.munmap_every is None and plan.data is None

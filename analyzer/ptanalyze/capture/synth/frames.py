@@ -1,4 +1,4 @@
-"""How much memory the nodes of the modelled machine, and of its VM, have."""
+"""Memory sizes of the nodes of the modelled machine and of its VM."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,8 @@ from .plan import RANGE, Plan
 
 BLOCK = 512  # frames of a pageblock
 PAGE = 4096
-HYPERVISOR = 16  # one of so many parts of a host node is not the VM's
-GUEST_TOP = 1 << 32  # guest frames end below 16 TiB: the analysis counts what lies above as outside
+HYPERVISOR = 16  # a host node has this many parts, of which one is not the VM's
+GUEST_TOP = 1 << 32  # guest frames end below 16 TiB: the analysis counts higher frames as outside
 MOST_FREED = 1 << 24
 MARGIN = 1.02
 

@@ -1,4 +1,4 @@
-"""What a synthetic capture is made from, as a user says it; plan.py makes numbers of it."""
+"""Parameters of a synthetic capture, as a user gives them; plan.py turns them into numbers."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

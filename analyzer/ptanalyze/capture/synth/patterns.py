@@ -1,4 +1,4 @@
-"""Which page a thread touches next, in blocks."""
+"""The sequence of pages that a thread touches, in blocks."""
 
 from collections.abc import Callable
 from math import gcd
@@ -78,13 +78,13 @@ class Random:
     def ranks(self, u: np.ndarray, span: np.ndarray) -> np.ndarray:
         """int64[n] from u float64[n] in [0, 1): 0 is the most popular."""
         if self.exponent == 0:
-            found: np.ndarray = (u * span).astype(np.int64)
+            drawn: np.ndarray = (u * span).astype(np.int64)
         elif self.exponent == 1:
-            found = np.power(span + 1.0, u).astype(np.int64) - 1
+            drawn = np.power(span + 1.0, u).astype(np.int64) - 1
         else:
             power = 1 - self.exponent
-            found = np.power((np.power(span + 1.0, power) - 1) * u + 1, 1 / power).astype(np.int64) - 1
-        return found
+            drawn = np.power((np.power(span + 1.0, power) - 1) * u + 1, 1 / power).astype(np.int64) - 1
+        return drawn
 
 
 def coprime(span: int) -> int:

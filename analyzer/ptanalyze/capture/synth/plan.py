@@ -1,4 +1,4 @@
-"""Parameters made numbers, contradictions refused."""
+"""Parameters turned into numbers; contradictions are refused."""
 
 from dataclasses import dataclass
 
@@ -24,8 +24,8 @@ class Plan:
     anywhere  share of accesses that do not keep to the thread's own part
     pattern   its name; exponent  of zipf, else 0
     active    threads that take part in the access phase
-    move      (after how many accesses, source, target) or None
-    data      (after how many accesses, pages a million accesses) or None
+    move      (number of accesses before it, source, target) or None
+    data      (number of accesses before it, pages per million accesses) or None
     """
 
     asked: Parameters
@@ -52,12 +52,12 @@ class Plan:
         return self.asked.guest != "native"
 
     def rng(self, *stream: int) -> np.random.Generator:
-        """A NumPy generator of its own for each purpose, so that one option does not shift the others."""
+        """A NumPy generator of its own for each purpose, so that no option shifts the others."""
         return np.random.default_rng([self.asked.seed, *stream])
 
 
 def plan(asked: Parameters) -> Plan:
-    """Plan of Parameters; UsageError naming option, value and what is allowed."""
+    """Plan of Parameters; UsageError naming option, value and the allowed values."""
     check_ranges(asked)
     pages = asked.size // PAGE
     count = asked.nodes if asked.threads is None else asked.threads
@@ -73,14 +73,14 @@ def plan(asked: Parameters) -> Plan:
     policy = policy_of("placement", asked.placement, asked.nodes)
     traced = pages <= TRACED_INIT if asked.init_trace is None else asked.init_trace
     host_policy = policy_of("host_placement", asked.host_placement or "first-touch", asked.nodes)
-    found = Plan(
+    made = Plan(
         asked, pages, huge_regions(asked, pages), threads, 0 if asked.guest == "oblivious" else policy,
         host_policy, anywhere, pattern, exponent, active, accesses, traced,
         move and (int(move[2] * accesses), *move[:2]), moved_data(asked, accesses),
     )  # fmt: skip
-    if asked.munmap_every is not None and found.huge[: pages >> 9].all():
+    if asked.munmap_every is not None and made.huge[: pages >> 9].all():
         raise refused("munmap_every", asked.munmap_every, "--thp leaves no 4 KiB pages to unmap")
-    return found
+    return made
 
 
 def huge_regions(asked: Parameters, pages: int) -> np.ndarray:
@@ -102,7 +102,7 @@ def policy_of(name: str, text: str, nodes: int) -> int:
 
 
 def pattern_of(asked: Parameters, threads: int) -> tuple[str, float, int | None]:
-    """(name, zipf's exponent or 0, the one thread of once or None: every thread)."""
+    """(name, zipf's exponent or 0, the only thread of once or None: every thread)."""
     name, _, argument = asked.pattern.partition(":")
     try:
         if asked.pattern in ("uniform", "sequential", "once"):
@@ -136,7 +136,7 @@ def sharing_of(asked: Parameters, pattern: str, thread: int | None) -> float:
 def accesses_of(
     asked: Parameters, pattern: str, thread: int | None, threads: Threads, anywhere: float
 ) -> int:
-    """`once` says itself how many: all pages a thread, or each thread its own."""
+    """Number of accesses; `once` fixes it: all pages per thread, or each thread's own."""
     if pattern != "once":
         return ACCESSES if asked.accesses is None else asked.accesses
     if asked.accesses is not None:
@@ -156,7 +156,7 @@ def moved_threads(asked: Parameters) -> tuple[int, int, float] | None:
 
 
 def moved_data(asked: Parameters, accesses: int) -> tuple[int, float] | None:
-    """(accesses before, pages a million accesses) of --move-data T:RATE, or None."""
+    """(accesses before, pages per million accesses) of --move-data T:RATE, or None."""
     if asked.move_data is None:
         return None
     if asked.move is None:
@@ -165,16 +165,16 @@ def moved_data(asked: Parameters, accesses: int) -> tuple[int, float] | None:
         raise refused("move_data", asked.move_data, "not with --host-thp in an oblivious guest")
     fraction, rate = fields("move_data", asked.move_data, "T:RATE", 2)
     if not 0 < rate <= 1e6:
-        raise refused("move_data", asked.move_data, "RATE above 0, at most 1e6 pages a million accesses")
+        raise refused("move_data", asked.move_data, "RATE above 0, at most 1e6 pages per million accesses")
     return int(fraction * accesses), rate
 
 
 def fields(name: str, text: str, form: str, count: int) -> list[float]:
     """The numbers of a text like 0.5:0:1; the first is a fraction of the access phase."""
     try:
-        found = [float(part) for part in text.split(":")]
+        numbers = [float(part) for part in text.split(":")]
     except ValueError:
-        found = []
-    if len(found) != count or not 0 <= found[0] <= 1:
+        numbers = []
+    if len(numbers) != count or not 0 <= numbers[0] <= 1:
         raise refused(name, text, f"{form}, T a fraction of the access phase, 0 to 1")
-    return found
+    return numbers

@@ -15,12 +15,12 @@ from .plan import RANGE, Plan
 from .recorder import ANONYMOUS, FIXED, PAGE_SHIFT, READ, READ_WRITE, Recorder
 from .space import START, State
 
-TURN = 4096  # pages that a thread touches before the next one has its turn: one chunk of the trace
-SHOWN = 1 << 20  # pages or accesses between two looks at the progress bar
+TURN = 4096  # pages that a thread touches before the next has its turn: a chunk of the trace
+SHOWN = 1 << 20  # pages or accesses between two updates of the progress bar
 
 
 def now_and_then(progress: Progress, total: int, what: str) -> Callable[[int], None]:
-    """A function of how much one more turn did, for a progress(done, total, what) or None."""
+    """A function that adds a turn's pages or accesses to a progress(done, total, what) or None."""
     done = shown = 0
 
     def show(turn: int) -> None:
@@ -34,7 +34,7 @@ def now_and_then(progress: Progress, total: int, what: str) -> Callable[[int], N
 
 
 class Process:
-    """Runs a Plan over a State; `recorder` hears of everything that the trace is to hold."""
+    """Runs a Plan over a State; `recorder` gets everything that belongs in the trace."""
 
     def __init__(self, plan: Plan, state: State, recorder: Recorder) -> None:
         self.plan, self.state, self.recorder = plan, state, recorder
@@ -44,7 +44,7 @@ class Process:
         self.cursor, self.credit = 0, 0.0
 
     def run(self, progress: Progress = None) -> None:
-        """All of it. UsageError when the machine's memory is full."""
+        """The whole run. UsageError when the machine's memory is full."""
         self.recorder.begin()
         show = now_and_then(progress, self.plan.pages, "pages faulted in")
         for thread, pages in self.first_touches():
@@ -105,7 +105,7 @@ class Process:
         return min([self.plan.accesses, *stops])
 
     def happen(self, done: int, thread: int) -> None:
-        """What is due after `done` accesses, asked for by the thread whose turn it was."""
+        """Do what is due after `done` accesses, in the thread whose turn it was."""
         asked = self.plan.asked
         if asked.mprotect_every is not None and done % asked.mprotect_every == 0:
             self.mprotect(thread)

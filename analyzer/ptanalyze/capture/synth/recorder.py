@@ -1,4 +1,4 @@
-"""What the modelled process does, as frames of a trace: one clock, one CPU a thread."""
+"""Actions of the modelled process as frames of a trace: one clock, one CPU per thread."""
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class Recorder:
             )
 
     def chunk(self, thread: int, pages: np.ndarray, write: np.ndarray) -> None:
-        """One turn of a thread: pages int64[n] counted from the dataset's first, write bool[n]."""
+        """A turn of a thread: pages int64[n] counted from the dataset's first, write bool[n]."""
         if self.writer is not None:
             first = np.flatnonzero(np.diff(pages, prepend=-1))
             self.writer.chunk(

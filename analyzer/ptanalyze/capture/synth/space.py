@@ -11,7 +11,9 @@ from .frames import BLOCK, Frames, frames_of
 from .layout import Layout, lay_out
 from .plan import Plan
 
-START = 1 << 46  # first byte of the dataset: aligned to 512 GiB, below what a 4-level kernel hands out
+START = (
+    1 << 46
+)  # first byte of the dataset: aligned to 512 GiB, below the addresses that a 4-level kernel hands out
 X86 = (0x67, 0x8000000000000067, 0x80000000000000E7)  # present, writable, user, accessed, dirty; NX; PS
 EPT = (0x107, 0x377, 0x3F7)  # read, write, execute, accessed; write-back, ignore PAT, dirty; bit 7
 ALL = 1 << 32
@@ -19,7 +21,7 @@ ALL = 1 << 32
 
 @dataclass(frozen=True)
 class State:
-    """space: what kernels change; guest, host: Layouts of all tables there may be (host None: native)."""
+    """space: changed by the kernels; guest, host: Layouts of all tables there may be (host None: native)."""
 
     space: Space
     frames: Frames

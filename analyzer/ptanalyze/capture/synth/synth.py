@@ -13,7 +13,7 @@ def synth(directory: PathLike, size: int | str, *, trace: bool = True, **paramet
     size        of the dataset: bytes, or "64M"
     parameters  of synth.parameters.Parameters (`ptanalyze synth --help` says what they mean)
     """
-    from .capture import synthesize  # brings Numba, which `import ptanalyze` does without
+    from .capture import synthesize  # imports Numba; `import ptanalyze` does not need it
 
     known = Parameters.__dataclass_fields__
     for name, value in parameters.items():

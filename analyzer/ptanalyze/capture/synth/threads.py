@@ -1,4 +1,4 @@
-"""Which thread runs where, and which part of the dataset is its own."""
+"""The CPU, node and part of the dataset of each thread."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from .parameters import Parameters, refused
 
 @dataclass(frozen=True)
 class Threads:
-    """T threads, one CPU each; CPU numbers are those of the machine, or of the VM (vCPUs).
+    """T threads, a CPU each; CPU numbers are those of the machine, or of the VM (vCPUs).
 
     node      int16[T]      at first
     cpu       int16[T]      at first; moved_cpu  int16[T]  after the move, the same where a thread stays
@@ -30,12 +30,12 @@ class Threads:
 def threads_of(asked: Parameters, count: int, pages: int, move: tuple[int, int, float] | None) -> Threads:
     """Threads of Parameters; move  (source, target, when) nodes or None.
 
-    UsageError for nodes that are not there, and for more threads than there are 2 MiB regions.
+    UsageError for unknown nodes, and for more threads than there are 2 MiB regions.
     """
     node = spread(asked.threads_to_nodes, count, asked.nodes)
     regions = pages >> 9
     if count > regions:
-        raise refused("threads", count, f"at most {regions}, one a 2 MiB region of the dataset")
+        raise refused("threads", count, f"at most {regions}, one per 2 MiB region of the dataset")
     part = (np.arange(count + 1) * regions // count) << 9
     part[-1] = pages
     later = node if move is None else np.where(node == move[0], move[1], node)
@@ -55,11 +55,11 @@ def threads_of(asked: Parameters, count: int, pages: int, move: tuple[int, int, 
 
 def places(nodes: np.ndarray, used: np.ndarray) -> np.ndarray:
     """int64[n]: for each of `nodes` the next free place on it; `used` (int64[N]) counts them."""
-    found = np.zeros(len(nodes), np.int64)
+    places_on = np.zeros(len(nodes), np.int64)
     for i, node in enumerate(nodes.tolist()):
-        found[i] = used[node]
+        places_on[i] = used[node]
         used[node] += 1
-    return found
+    return places_on
 
 
 def spread(how: str, count: int, nodes: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Two captures of one series compared: which table pages moved, came and went, which leaf entries changed."""
+"""Two captures of a series compared: table pages moved, created and gone, leaf entries changed."""
 
 from dataclasses import dataclass, field
 
@@ -19,13 +19,13 @@ KINDS = ("same", "moved", "other node", "created", "gone")
 
 @dataclass(frozen=True)
 class TreeDiff:
-    """What became of one tree.
+    """Changes of a tree.
 
     pages    {(level, kind): table pages}; KINDS: same place and frame; another frame on the same node;
              another node (of known ones); only in the second capture; only in the first
     moves    {(level, node before, node after): table pages} of those on another node, created (None before)
              or gone (None after)
-    entries  {(level, what): leaf entries} of tables in both: "appeared", "vanished", "other frame" or
+    entries  {(level, change): leaf entries} of tables in both: "appeared", "vanished", "other frame" or
              "other flags"; the hardware's accessed and dirty bits do not count
     """
 
@@ -40,7 +40,7 @@ class TreeDiff:
         return sum(count for (_, kind), count in self.pages.items() if kind != "same")
 
     def rows(self) -> list[dict[str, str | int]]:
-        """A dict a level, for people and JSON."""
+        """A dict per level, for people and JSON."""
         levels = sorted({level for level, _ in self.pages}, reverse=True)
         words = ("appeared", "vanished", "other frame", "other flags")
         return [
@@ -74,7 +74,7 @@ def node_name(node: int | None) -> str:
 def diff(one: Capture, other: Capture) -> list[TreeDiff]:
     """[TreeDiff] from Capture `one` to Capture `other`: of a process, a VM, or a VM's host side.
 
-    UsageError where their kinds, levels or encodings differ: they are not of one series.
+    UsageError where their kinds, levels or encodings differ: they are not of the same series.
     """
     first, second = trees(one), trees(other)
     if first.keys() != second.keys():
@@ -92,37 +92,37 @@ def trees(capture: Capture) -> dict[str, Tree]:
     return {"ePT": capture.vm.tree}
 
 
-def diff_trees(name: str, one: Tree, other: Tree) -> TreeDiff:
-    """TreeDiff of two Trees; memory for their table records and a block of entries at a time."""
+def diff_trees(name: str, first: Tree, second: Tree) -> TreeDiff:
+    """TreeDiff of two Trees; memory: their table records and a block of entries."""
     for what in ("levels", "encoding"):
-        if getattr(one, what) != getattr(other, what):
-            before, after = getattr(one, what), getattr(other, what)
+        if getattr(first, what) != getattr(second, what):
+            before, after = getattr(first, what), getattr(second, what)
             raise UsageError(f"{name}: {what} {before} became {after}: these are not of one series")
     pages: Counts = {}
     moves: Moves = {}
     changes: Counts = {}
-    for level in range(other.levels, 0, -1):
-        a, b, gone, created = pair(one, other, level)
-        same_frame = (one.frame[a] == other.frame[b]) & (one.frame[a] >= 0)
-        before, after = one.node[a], other.node[b]
+    for level in range(second.levels, 0, -1):
+        a, b, gone, created = pair(first, second, level)
+        same_frame = (first.frame[a] == second.frame[b]) & (first.frame[a] >= 0)
+        before, after = first.node[a], second.node[b]
         known = (before != UNKNOWN_NODE) & (after != UNKNOWN_NODE)
         other_node = ~same_frame & known & (before != after)
-        unknown = (one.frame[a] < 0) & (other.frame[b] < 0)
+        unknown = (first.frame[a] < 0) & (second.frame[b] < 0)
         same = same_frame | unknown
         counts = (same.sum(), (~same & ~other_node).sum(), other_node.sum(), len(created), len(gone))
         pages |= {(level, kind): int(n) for kind, n in zip(KINDS, counts, strict=True)}
         tally(moves, level, before[other_node], after[other_node])
-        tally(moves, level, np.full(len(created), ABSENT), other.node[created])
-        tally(moves, level, one.node[gone], np.full(len(gone), ABSENT))
+        tally(moves, level, np.full(len(created), ABSENT), second.node[created])
+        tally(moves, level, first.node[gone], np.full(len(gone), ABSENT))
         if level <= 3:
-            changes |= {(level, what): n for what, n in leaf_changes(one, other, level, a, b).items()}
+            changes |= {(level, what): n for what, n in leaf_changes(first, second, level, a, b).items()}
     return TreeDiff(name, pages, moves, changes)
 
 
-def pair(one: Tree, other: Tree, level: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(in one, in other, only in one, only in other): tables of `level` by their root and first address."""
-    first, second = np.flatnonzero(one.level == level), np.flatnonzero(other.level == level)
-    keys = place(one)[first], place(other)[second]
+def pair(before: Tree, after: Tree, level: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(in both: first, second; only first, only second): tables of `level` by root and address."""
+    first, second = np.flatnonzero(before.level == level), np.flatnonzero(after.level == level)
+    keys = place(before)[first], place(after)[second]
     _, a, b = np.intersect1d(keys[0], keys[1], assume_unique=True, return_indices=True)
     return first[a], second[b], np.delete(first, a), np.delete(second, b)
 
@@ -141,23 +141,23 @@ def tally(moves: Moves, level: int, before: np.ndarray, after: np.ndarray) -> No
         moves[level, None if a == ABSENT else a, None if b == ABSENT else b] = count
 
 
-def leaf_changes(one: Tree, other: Tree, level: int, a: np.ndarray, b: np.ndarray) -> dict[str, int]:
-    """{what: leaf entries} over the pairs of tables a[i], b[i]."""
-    found = dict.fromkeys(("appeared", "vanished", "other frame", "other flags"), 0)
-    ignored = used_bits(one.encoding)
+def leaf_changes(first: Tree, second: Tree, level: int, a: np.ndarray, b: np.ndarray) -> dict[str, int]:
+    """{change: leaf entries} over the pairs of tables a[i], b[i]."""
+    changes = dict.fromkeys(("appeared", "vanished", "other frame", "other flags"), 0)
+    ignored = used_bits(first.encoding)
     for start in range(0, len(a), BLOCK):
-        old, new = one.entries[a[start : start + BLOCK]], other.entries[b[start : start + BLOCK]]
+        old, new = first.entries[a[start : start + BLOCK]], second.entries[b[start : start + BLOCK]]
         differ = (old & ~ignored) != (new & ~ignored)
         old, new = old[differ], new[differ]
-        was, is_now = (bits.leaf(raw, level, one.encoding) for raw in (old, new))
-        found["appeared"] += int((~was & is_now).sum())
-        found["vanished"] += int((was & ~is_now).sum())
+        was, is_now = (bits.leaf(raw, level, first.encoding) for raw in (old, new))
+        changes["appeared"] += int((~was & is_now).sum())
+        changes["vanished"] += int((was & ~is_now).sum())
         both = was & is_now
-        frames = [bits.frame(raw[both], level, one.encoding) for raw in (old, new)]
+        frames = [bits.frame(raw[both], level, first.encoding) for raw in (old, new)]
         moved = int((frames[0] != frames[1]).sum())
-        found["other frame"] += moved
-        found["other flags"] += int(both.sum()) - moved
-    return found
+        changes["other frame"] += moved
+        changes["other flags"] += int(both.sum()) - moved
+    return changes
 
 
 def used_bits(encoding: str) -> np.uint64:

@@ -1,4 +1,4 @@
-"""Do a guest's tables and a host's nested tables belong to one VM? Counted; refused beyond stated limits."""
+"""Whether a guest's tables and a host's nested tables belong to the same VM: counted, with stated limits."""
 
 from collections.abc import Iterable, Sized
 from dataclasses import asdict, dataclass
@@ -14,13 +14,13 @@ from ...formats.vm_file import Slot
 from ...world.nested import Nested
 
 TABLES_LIMIT = 0.05  # share of guest tables that the host may not map: the guest walks them all the time
-PAGES_LIMIT = 0.50  # of mapped guest pages: the host may have swapped or reclaimed idle ones
-REGIONS = 4096  # 2 MiB regions looked at page by page at once
+PAGES_LIMIT = 0.50  # of mapped guest pages: the host may have swapped or reclaimed idle pages
+REGIONS = 4096  # 2 MiB regions counted page by page at a time
 
 
 @dataclass(frozen=True)
 class Share:
-    """Guest frames: all of them, those the host maps, and why it does not map the others.
+    """Guest frames: all, those the host maps, and the others by reason.
 
     not_faulted  inside a memory slot: never touched since the VM started, swapped, or unmapped for a while
     outside      in no memory slot: a device's registers, or memory of another VM
@@ -87,7 +87,7 @@ def count_pages(guest: Tree, nested: Nested, slots: Slots) -> Share:
 
 
 def small_pages(guest: Tree, nested: Nested, slots: Slots) -> np.ndarray:
-    """int64[4] as in Share; entries are looked at one by one only in tables that the host does not cover."""
+    """int64[4] as in Share; single entries are examined only in tables that the host does not cover."""
     from ...kernels.nested import count_covered
 
     tables = np.flatnonzero(guest.level == 1)
@@ -98,8 +98,8 @@ def small_pages(guest: Tree, nested: Nested, slots: Slots) -> np.ndarray:
     rest = tables[~whole]
     for first in range(0, len(rest), REGIONS):
         raw = guest.entries[rest[first : first + REGIONS]]
-        found = share(bits.frame(raw[bits.leaf(raw, 1)], 1), nested, slots)
-        total += [found.frames, found.mapped, found.not_faulted, found.outside]
+        part = share(bits.frame(raw[bits.leaf(raw, 1)], 1), nested, slots)
+        total += [part.frames, part.mapped, part.not_faulted, part.outside]
     return total
 
 
@@ -111,8 +111,8 @@ def huge_pages(frames: np.ndarray, level: int, nested: Nested, slots: Slots) -> 
     rest = regions[~full]
     for first in range(0, len(rest), REGIONS):
         pages = ((rest[first : first + REGIONS] << 9)[:, None] + np.arange(512)).ravel()
-        found = share(pages, nested, slots)
-        total += [0, found.mapped, found.not_faulted, found.outside]
+        part = share(pages, nested, slots)
+        total += [0, part.mapped, part.not_faulted, part.outside]
     return total
 
 

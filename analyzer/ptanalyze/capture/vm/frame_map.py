@@ -1,9 +1,9 @@
-"""Page frames renumbered node by node, in order, keeping what results depend on.
+"""Page frames renumbered node by node, in order, keeping everything that results depend on.
 
 Frames move in units: the aligned 1 GiB around a 1 GiB page, else an aligned 2 MiB region. A unit keeps its
 inner order, so huge pages stay whole and aligned; units of a node keep theirs. A node's units stand at the
 start of a new range as long as the node's memory; units that no single node owns follow after all nodes, and
-the new topology divides them as the old one did. What lies between and beside units is forgotten.
+the new topology divides them as the old one did. Frames between units are forgotten.
 """
 
 from dataclasses import dataclass, replace
@@ -23,14 +23,14 @@ MOST_FRAMES = 1 << 40
 
 @dataclass(frozen=True)
 class FrameMap:
-    """start int64[U]: first frame of each unit, sorted; new int64[U]: its new one; topology: the new one."""
+    """start, new int64[U]: old (sorted) and new first frame of each unit; topology: with new ranges."""
 
     start: np.ndarray
     new: np.ndarray
     topology: Topology
 
     def frames(self, frames: np.ndarray) -> np.ndarray:
-        """int64: new number of each frame that was found when the map was made; -1 (unknown) stays."""
+        """int64: new number of each frame that the mapped tree names; -1 (unknown) stays."""
         frames = np.asarray(frames, np.int64)
         if not len(self.start):
             return np.full(frames.shape, -1)
@@ -52,7 +52,7 @@ class FrameMap:
 
 
 def address_mask(level: int, leaves: bool) -> np.uint64:
-    """The bits of an entry that hold its frame: a huge page's low ones are something else (bit 12: PAT)."""
+    """The bits of an entry that hold its frame: a huge page's low bits are flags (bit 12: PAT)."""
     low = 3 + 9 * level if leaves else 12
     return np.uint64((1 << 52) - (1 << low))
 
@@ -108,7 +108,7 @@ def units_of(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
 
 
 def owners(start: np.ndarray, size: np.ndarray, topology: Topology) -> np.ndarray:
-    """int64[U]: the node that owns all frames of each unit, MIXED where that is no single one."""
+    """int64[U]: the node that owns all frames of each unit, MIXED where there is no single owner."""
     ranges = sorted((int(a), int(b)) for node in topology.nodes for a, b in node.frames)
     ends = np.array([b for _, b in ranges], np.int64)
     owner = topology.node_of_frame(start).astype(np.int64)
@@ -125,7 +125,7 @@ def straddling(start: np.ndarray, size: np.ndarray, topology: Topology) -> np.nd
 
 
 def parts(start: int, size: int, topology: Topology) -> Ranges:
-    """[(first, one past the last, node)] of what nodes own of one unit."""
+    """[(first, one past the last, node)] of the parts of a unit that nodes own."""
     end = start + size
     cut = [(max(a, start), min(b, end), node.id) for node in topology.nodes for a, b in node.frames]
     return [(int(a), int(b), node) for a, b, node in cut if a < b]

@@ -1,4 +1,4 @@
-"""One VM capture from what the host and the guest recorded of it."""
+"""A VM capture joined from the host's capture and the guest's."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ from .fit import Fit, Slots, fit, refuse_strangers
 
 @dataclass(frozen=True)
 class Joined:
-    """The Snapshot of a VM, its HostDump (one root left), how well both fit, and other facts."""
+    """The Snapshot of a VM, its HostDump (a single root left), how well both fit, and other facts."""
 
     snapshot: Snapshot
     host: HostDump
@@ -35,8 +35,8 @@ def join(host_dir: str | PathLike[str], guest_dir: str | PathLike[str], out: str
     """Make the VM capture `out` from a host's dump of a VM and its guest's capture; returns the Fit.
 
     The nodes of guest tables become those of the host frames behind them; the topology is the host's, with
-    the guest's CPUs (vCPU i is the guest's CPU i) on the nodes their threads ran on. What the guest itself
-    said is kept under facts["vm"]. Entries are linked or copied as they are.
+    the guest's CPUs (vCPU i is the guest's CPU i) on the nodes their threads ran on. The guest's own
+    statements are kept under facts["vm"]. Entries are linked or copied as they are.
 
     UsageError for directories that are no such dumps, CaptureError if they are damaged, if no root maps
     guest-physical addresses, or if the two do not belong together (limits in vm_fit.py).
@@ -81,7 +81,7 @@ def put_together(whole: HostDump, guest: Snapshot, file: Path) -> Joined:
 
 
 def one_root(host: HostDump, file: Path) -> HostDump:
-    """HostDump with the tables of one root: the one that most vCPUs walk, the largest of equals."""
+    """HostDump with the tables of a single root: that which most vCPUs walk, the largest of equals."""
     starts = np.flatnonzero(host.tree.parent == NO_PARENT)
     ends = dict(zip(starts.tolist(), [*starts[1:].tolist(), len(host.tree)], strict=True))
     usable = [
@@ -111,7 +111,7 @@ def replace_root(root: Root, table: int | None, why: str) -> Root:
 
 
 def cut(tree: Tree, first: int, last: int) -> Tree:
-    """Tables first..last-1, one whole root: the same Tree if that is all of it."""
+    """Tables first..last-1, a whole root: the same Tree if that is all of it."""
     if (first, last) == (0, len(tree)):
         return tree
     part = slice(first, last)
@@ -139,7 +139,7 @@ def topology_for_guest_cpus(host: HostDump) -> Topology:
 
 
 def vm_facts(host: HostDump, guest: Snapshot, fits: Fit) -> dict[str, Any]:
-    """What the joined capture keeps of either side beside its tables."""
+    """Facts of either side that the joined capture keeps."""
     opinion = guest.guest.node
     return {
         "fit": fits.facts(),

@@ -98,7 +98,7 @@ def renumber(tree: Tree, renumbered: FrameMap, inside: Path) -> Tree:
 
 
 def forget(tree: Tree, inside: Path) -> Tree:
-    """A guest's tree: guest-physical addresses stay, what maps nothing is cleared."""
+    """A guest's tree: guest-physical addresses stay, entries that map nothing are cleared."""
     return rewritten(tree, tree.frame, inside, only_mapped)
 
 
