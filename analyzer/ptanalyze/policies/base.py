@@ -14,7 +14,7 @@ on_walk(state, tables, leaf, row, slot, node, fault, counters) -> node
     copies (kernels.replay.CallCounters), and says which node serves the read of the leaf entry. Inlined: keep
     the common way short and call the rest.
 on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
-    The memory manager takes one of kernels.steps' steps; mapped.changed[step] is the number of entries changed,
+    The memory manager takes a step of kernels.steps; mapped.changed[step] is the number of changed entries,
     slot_range, move_target, freed_table, ... of kernels.steps which. Not inlined.
 
 The host's, HostHooks:

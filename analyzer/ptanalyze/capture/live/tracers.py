@@ -16,7 +16,7 @@ Pairs: TypeAlias = Sequence[tuple[str, object]]  # the tracer's own options
 
 @dataclass(frozen=True)
 class Options:
-    """Options of tracing. Region of interest: from the entry of `start_symbol`, or the PTT_ROI_BEGIN marker, or
+    """Options of tracing. Region of interest: from the entry of `start_symbol`, or PTT_ROI_BEGIN, or
     after `start_access` accesses; to the entry of `end_symbol`, or PTT_ROI_END, or for `accesses` accesses.
     max_bytes  size limit of the trace file, 0 none"""
 
