@@ -24,8 +24,9 @@ test-compiled: $(VENV)/.installed-test warm
 test-uncompiled: $(VENV)/.installed-test
 	NUMBA_DISABLE_JIT=1 $(PYTEST) $(SPREAD) -m twin tests/unit
 
-# for the minute between two edits
-check: $(VENV)/.installed-test lint test-uncompiled
+# for the minute between two edits: 20 examples of each property
+check: $(VENV)/.installed-test lint
+	NUMBA_DISABLE_JIT=1 $(PYTEST) $(SPREAD) --hypothesis-profile quick -m twin tests/unit
 	$(PYTEST) tests/golden
 
 # every policy's loop compiled once, before the processes of the suite would each do so
