@@ -16,7 +16,14 @@ FILTERS = {
     "b_four_cpus": ("off", "single", "single", "single"),  # it knows 0 and 1; it went on with 1
 }
 REASONS = {
-    "not yet": "the replay's own: to be mended",
+    "unmapping is not filtered": "A interrupts everyone for munmap and MADV_DONTNEED: its choice",
+    "unmapping by level 2": "B spares nodes without the level-2 table for munmap, mremap's too: its choice",
+    "owner of a table": "a table's owner made it; the paper's example and 4.17 go by VMA",
+    "merging on node 0": "A merges adjacent mappings of node 0 only: its bug",
+    "one flush for a move": "A flushes once for all leaf tables that mremap moves, B and Linux once for each",
+    "owner left out": "A's all-or-none leaves the owner's CPUs with old entries: its bug",
+    "4 KiB entries": "B's counters know entries of 4 KiB pages only",
+    "zero page": "writing a page that was only read faults again: not in the replay (docs: model)",
 }
 
 

@@ -7,10 +7,10 @@ from numba import njit
 
 SET = 0  # slots lo..hi of `row` now belong to VMA `other` (0: to none that is known)
 CLEAR = 1  # their valid entries are cleared: munmap, madvise, what an mmap lands on
-UPDATE = 2  # their valid entries are rewritten: mprotect, MADV_FREE
+UPDATE = 2  # their valid entries are cleared and set to something else: mprotect, MADV_FREE, MADV_COLD
 MOVE = 3  # they are cleared and set again from slot `to` of row `other` on: mremap
 FREE = 4  # table `other` covers no VMA any more: free_pgtables (mm/memory.c)
-FLUSH = 5  # the event is done: TLB shootdown number `other`, if any valid entry changed
+FLUSH = 5  # TLB shootdown number `other`, if any valid entry changed or table went since the last
 DATA = 6  # the kernel that owns the guest's table moved the data page of slot `lo` from node `owner` to `to`
 HOST_DATA = 7  # the hypervisor did: the guest's entry stays as it is, the host's is rewritten
 TABLE_DATA = 8  # the hypervisor moved the page of guest table `other` to node `to`, as any guest memory
@@ -35,7 +35,7 @@ class Steps(NamedTuple):
     other  int32[S]  SET: VMA id; MOVE: target row; FREE, TABLE_DATA: flat table id; FLUSH: index into
                      Shootdowns; DATA, HOST_DATA: flat id of the host table that maps the page, -1 native
     to     int16[S]  MOVE: first slot in the target row; DATA ... RUN: node from now on
-    node   int16[S]  node of the CPU that made the system call; it owns what MOVE moves
+    node   int16[S]  node of the CPU that made the system call
     call   uint8[S]  index into CALLS
     """
 
@@ -56,10 +56,12 @@ class Shootdowns(NamedTuple):
 
     live    int32[F, nodes]  CPUs of each node that run a live thread, the calling CPU left out
     single  bool[F]          the range lies within one leaf table page
+    kernel  bool[F]          it unmaps, or the range and the byte after it lie within one leaf table page
     """
 
     live: np.ndarray
     single: np.ndarray
+    kernel: np.ndarray
 
 
 class Rows(NamedTuple):
@@ -71,6 +73,12 @@ class Rows(NamedTuple):
 
     of_region: np.ndarray
     leaf: np.ndarray
+
+
+@njit(inline="always")
+def stores(kind):
+    """How often a step of this kind writes an entry: UPDATE clears it before it sets it (mm/mprotect.c)."""
+    return 2 if kind == UPDATE else 1
 
 
 @njit(inline="always")

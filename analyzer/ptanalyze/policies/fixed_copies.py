@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.machine import Machine
 from ..kernels.replay import FAULT, IPI, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW, grow
-from ..kernels.steps import CLEAR, DATA, FLUSH, FREE, HOST_DATA, MOVE, TABLE_DATA, UPDATE
+from ..kernels.steps import CLEAR, DATA, FLUSH, FREE, HOST_DATA, MOVE, TABLE_DATA, UPDATE, stores
 from .base import GuestHooks, HostHooks, Part, World, called_hook, captured_nodes, guest_exists, hook
 
 NOWHERE = -1
@@ -104,7 +104,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     if changed == 0:
         return
     if kind in (CLEAR, UPDATE, MOVE, DATA):
-        write(state, rows.leaf[steps.row[step]], node, changed, counters.events)
+        write(state, rows.leaf[steps.row[step]], node, stores(kind) * changed, counters.events)
     if kind == MOVE:
         target = rows.leaf[steps.other[step]]
         make(state, tables, target, node, np.int64(mapped.made[step]), counters)

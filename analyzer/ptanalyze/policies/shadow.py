@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from ..core.machine import Strict
 from ..kernels.replay import VM_EXIT
-from ..kernels.steps import CLEAR, DATA, FREE, MOVE, UPDATE
+from ..kernels.steps import CLEAR, DATA, FREE, MOVE, UPDATE, stores
 from ..world.shadow_table import shadow_table, split_tables
 from .base import GuestHooks, Part, Policy, World, called_hook, hook
 from .fixed_copies import AS_CAPTURED
@@ -80,7 +80,7 @@ def written(split, rows, steps, mapped, step):
     if kind == FREE:
         return np.int64(not split[steps.other[step]])
     if kind in (CLEAR, UPDATE, MOVE, DATA):
-        entries = entries_of(split, rows.leaf[steps.row[step]], changed)
+        entries = stores(kind) * entries_of(split, rows.leaf[steps.row[step]], changed)
         if kind == MOVE:
             target = rows.leaf[steps.other[step]]
             entries += entries_of(split, target, changed) + np.int64(mapped.made[step])

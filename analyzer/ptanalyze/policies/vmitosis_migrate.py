@@ -14,7 +14,7 @@ from msgspec import Meta
 from ..core.errors import UsageError
 from ..core.machine import Strict
 from ..kernels.replay import FAULT, IPI, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW, grow
-from ..kernels.steps import CLEAR, DATA, FLUSH, FREE, HOST_DATA, MOVE, TABLE_DATA, UPDATE
+from ..kernels.steps import CLEAR, DATA, FLUSH, FREE, HOST_DATA, MOVE, TABLE_DATA, UPDATE, stores
 from ..world.data_moves import by_host
 from ..world.data_nodes import count_children
 from .base import (
@@ -119,7 +119,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     if changed == 0:
         return
     if kind in (CLEAR, UPDATE, MOVE, DATA):
-        counters.events[PTE_WRITE, node, state.home[rows.leaf[steps.row[step]]]] += changed
+        counters.events[PTE_WRITE, node, state.home[rows.leaf[steps.row[step]]]] += stores(kind) * changed
     if kind == MOVE:
         move_entries(state, tables, rows, steps, mapped, counters, step)
     if kind in (CLEAR, MOVE):
