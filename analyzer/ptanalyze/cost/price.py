@@ -53,6 +53,9 @@ CLEARING = (
     "madvise",
     "brk",
 )  # calls that clear the entries they change; others rewrite them
+STORES = np.array(
+    [2.0 if call == "mprotect" else 1.0 for call in CALLS]
+)  # of each entry; prices are of entries
 
 
 def read_cycles(machine: Machine, contended: bool = False) -> np.ndarray:
@@ -114,10 +117,10 @@ def busy_ns(
     first, copy = _entries(costs)
     faults = _total(guest, FAULT)
     found: np.ndarray = (
-        first * (_total(guest, PTE_WRITE) - faults)
-        + copy * _total(guest, PTE_FANOUT)
+        first * (_total(guest, PTE_WRITE) / STORES - faults)
+        + copy * _total(guest, PTE_FANOUT) / STORES
         + (costs.fault_ns + costs.entry.fill.first) * faults
-        + costs.remote_entry_ns * guest[:, PTE_WRITE, far].sum(axis=1)
+        + costs.remote_entry_ns * guest[:, PTE_WRITE, far].sum(axis=1) / STORES
         + costs.entry.rewrite.first * _total(host, PTE_WRITE)
         + costs.entry.rewrite.copy * _total(host, PTE_FANOUT)
         + costs.pte_copy_ns * _total(both, PTE_COPY)
@@ -153,7 +156,7 @@ def _once_a_call(events: np.ndarray, costs: Costs, made: SystemCalls | None) -> 
     the least of what it cannot exceed. Exact for policies that write the same copies and interrupt the same
     CPUs in every call; never in favour of one that spares some.
     """
-    fanned, interrupted = events[:, PTE_FANOUT], events[:, IPI].sum(axis=2)
+    fanned, interrupted = events[:, PTE_FANOUT] / STORES[:, None, None], events[:, IPI].sum(axis=2)
     found: np.ndarray
     if made is None:
         found = costs.copies_ns * fanned.sum(axis=(1, 2)) + costs.ipi_first_ns * interrupted.sum(axis=1)

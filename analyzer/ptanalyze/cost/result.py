@@ -22,7 +22,7 @@ class CallCost(NamedTuple):
     """What the system calls of one kind did to page tables, from cost.call_costs.
 
     calls            successful calls from the region of interest's beginning on, the same under every policy
-    entries          entries written in first copies; copies: in further ones
+    entries          stores to entries in first copies, two for each that mprotect changes; copies: in further
     tables_freed     table pages
     ipis_*, saved_*  CPUs interrupted, and spared, on the caller's socket and elsewhere
     ns               a call, as its caller sees it; stolen_ns: what it takes from interrupted CPUs
