@@ -6,6 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from naive import policies as naive
+from naive.memory_manager import Memory
+from naive.replay import event_now
 from ptanalyze.analysis.runs import replay_walks, start
 from ptanalyze.core.trace import Event
 from ptanalyze.core.walks import Reads
@@ -138,15 +141,48 @@ def held(state, space):
     return tables, entries
 
 
-def observed(scenario, params, threads):
-    """What the replay does: per step what `compared` gives of the kernel's."""
-    process, seen = scripted(scenario, threads), []
+def seen_by_replay(process, params):
+    """[(events so far, tables, entries)] before the first operation and after each, as `held` gives them."""
+    seen = []
 
     def done(run):
         seen.append((events(run.counters), *held(run.states[0], process.space)))
 
     replayed(process, "hydra", params, done)
-    found, k = [], 0
+    return seen
+
+
+def seen_by_twin(process, params):
+    """The same of the naive twin."""
+    memory = Memory(process.snapshot, process.trace, process.space, process.placement, None)
+    memory.last, number, found = [], 0, []
+    memory.policy = twin = naive.Hydra(memory, process.space, NODES, **params)
+    chunks, region = process.trace.chunks, process.space.regions.va
+    own, base = OWN - BASE >> 12, BASE >> 12
+    for k in range(len(chunks)):
+        while number < len(process.trace.events) and process.trace.events["chunk"][number] <= k:
+            event_now(memory, process.trace, process.placement, number, NODES)
+            number += 1
+        node = int(process.placement.cpu_node[process.placement.chunk_cpu[k]])
+        for touched in process.stream.page[process.stream.offset[k] : process.stream.offset[k + 1]].tolist():
+            page = int(region[touched >> 9]) << 9 | touched & 511
+            twin.walk(page, node, memory.fault(page, node))
+        twin.check()
+        tables, entries = [{} for _ in range(NODES)], [set() for _ in range(NODES)]
+        for (level, table), n in twin.has:
+            page = (table << 9 * level) - base if level < 4 else 0
+            if page < own:
+                tables[n].setdefault(str(level), set()).add(page)
+        for (level, entry), nodes in twin.copies.items():
+            for n in nodes if (entry << 9 * (level - 1)) - base < own else ():
+                entries[n].add((entry << 9 * (level - 1)) - base)
+        found.append((dict(+twin.events), tables, entries))
+    return found[int(chunks["thread"].max()) :]
+
+
+def observed(scenario, params, threads, model):
+    """What a model does: per step what `measured` gives of the kernel."""
+    seen, found, k = model(scripted(scenario, threads), params), [], 0
     for step in scenario["steps"]:
         k += "op" in step
         now, tables, entries = seen[k]
@@ -195,11 +231,11 @@ def measured(scenario):
     return found
 
 
-def differences(scenario, params, threads):
+def differences(scenario, params, threads, model=seen_by_replay):
     """(quantities compared, {(step, quantity): (kernel, replay)} of those that differ)."""
     compared, found = 0, {}
     for step, real, ours in zip(
-        scenario["steps"], measured(scenario), observed(scenario, params, threads), strict=True
+        scenario["steps"], measured(scenario), observed(scenario, params, threads, model), strict=True
     ):
         compared += len(real)
         name = step.get("op") or f"check {step['check']}"

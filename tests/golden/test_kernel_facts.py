@@ -1,4 +1,4 @@
-"""The replay of hydra against what two real kernels did, operation by operation and node by node.
+"""The replay of hydra, and its twin, against what two real kernels did, operation by operation.
 
 Differences are listed in kernel/differences.csv, each with a reason from REASONS; a difference that
 is not listed fails, and so does one that is listed and gone.
@@ -8,7 +8,7 @@ import csv
 
 import pytest
 
-from kernel_scripts import FACTS, differences, facts
+from kernel_scripts import FACTS, differences, facts, seen_by_replay, seen_by_twin
 
 FILTERS = {
     "a_four_cpus": ("off", "single", "all", "all-or-none"),
@@ -34,14 +34,15 @@ def listed(kernel):
     return {(row["scenario"], row["step"], row["quantity"]) for row in rows}
 
 
+@pytest.mark.parametrize("model", [seen_by_replay, seen_by_twin])
 @pytest.mark.parametrize("kernel", FILTERS)
-def test_the_replay_does_what_the_kernel_did_but_for_the_differences_listed(kernel):
+def test_the_replay_and_its_twin_do_what_the_kernel_did_but_for_the_differences_listed(kernel, model):
     found, compared = set(), 0
     for scenario in facts(kernel):
         params = {"prefetch": scenario["order"], "prefetch_on": "every"}
         params["tlbflush"] = FILTERS[kernel][scenario["tlbflush_opt"]]
         threads = 8 if kernel == "a_eight_cpus" else 4
-        count, differ = differences(scenario, params, threads)
+        count, differ = differences(scenario, params, threads, model)
         compared += count
         found |= {(scenario["name"], *at) for at in differ}
     assert compared > 350
