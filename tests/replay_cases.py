@@ -13,6 +13,7 @@ from ptanalyze.kernels.replay import EVENT_KINDS
 from ptanalyze.policies import plan_for
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
+from ptanalyze.world.passed_regions import regions_with_passed
 from ptanalyze.world.site import Effort
 from ptanalyze.world.world import World
 from strategies import FRAMES_PER_NODE, PAGE, REGION, Page, build_snapshot, build_trace, place, small_machine
@@ -43,7 +44,8 @@ def case(snapshot, trace, nodes=2, cpus=None, machine=None):
     write = np.concatenate([t.write for t in touches]) if touches else np.zeros(0, bool)
     offset = np.concatenate([[0], np.cumsum(trace.chunks["touches"])])
     stream = WalkStream(page, write, offset, np.zeros((len(placement.cpu_node), 3), np.int64))
-    return Case(snapshot, trace, machine, placement, address_space(snapshot, trace.regions), stream)
+    space = address_space(snapshot, regions_with_passed(trace))
+    return Case(snapshot, trace, machine, placement, space, stream)
 
 
 def reads_of(case, batch=1 << 20):
@@ -101,6 +103,8 @@ def memory_events(draw, chunks, threads, moving=0):
             arguments, result = (where,), where
         elif kind == Event.MOVE_PAGES:
             arguments = (where >> 21 << 21, length, draw(st.integers(0, moving - 1)))
+        elif kind == Event.MPROTECT:
+            arguments = (where, length, draw(st.sampled_from([1, 3])))
         else:
             arguments = (where, length, advice)
         result = -22 if draw(st.integers(0, 9)) == 0 else result

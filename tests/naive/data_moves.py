@@ -355,7 +355,7 @@ def shoot(data, policy, trace, placement, chunk, nodes):
     here = int(placement.cpu_node[cpu])
     counts[here] = max(counts[here] - 1, 0)
     policy.by = 1
-    policy.shoot([], False, here, [counts[n] for n in range(nodes)])
+    policy.shoot(0, 1 << 47, here, [counts[n] for n in range(nodes)])
     policy.by, data.moved = 0, False
 
 

@@ -30,8 +30,8 @@ class LazyHost:
         owner = self.owner[table]
         if node == owner or node in self.copies.get((table, slot), ()):
             return node
-        if self.degree == 9 and node in self.linked[table]:
-            return node  # it has the whole table, and what was not mapped at the dump came to all copies
+        if node in self.linked[table] and not self.maps(table, slot):
+            return node  # it was mapped after the dump, and that went to every linked copy
         self.events["replica_faults", node, owner] += 1
         for up in self.path(table):
             if (up, node) not in self.has:

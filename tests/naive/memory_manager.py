@@ -2,9 +2,11 @@
 
 from ptanalyze.core.trace import Event
 
-TOP = 1 << 63
+TOP, MIB2 = 1 << 63, 1 << 21
 CLEARING = {4, 9, 21, 24, 100, 101, 102}
 UPDATING = {8, 20, 25}
+ANONYMOUS_PRIVATE, GROWS_DOWN = 0x22, 0x100
+TELLS_APART = 0x46000  # MAP_LOCKED, MAP_NORESERVE, MAP_HUGETLB are flags of the VMA too
 
 
 def up(length):
@@ -15,7 +17,7 @@ class Deaf:
     """A policy that is not told yet, or data that nobody follows."""
 
     def __getattr__(self, name):
-        return lambda *_: None
+        return lambda *_, **__: None
 
 
 def made(events):
@@ -61,7 +63,7 @@ class Memory:
             int(placement.chunk_cpu[k]) for k in range(len(trace.chunks)) if trace.chunks["thread"][k] == 0
         ]
         self.main = int(placement.cpu_node[main[0]]) if main else 0
-        self.owner_of_lineage, self.pieces = [], []
+        self.owner_of_lineage, self.kind_of_lineage, self.pieces = [], [], []
         for vma in snapshot.vmas:
             self.pieces.append(
                 (int(vma["start"]), int(vma["end"]), self.new_lineage(self.main), int(vma["prot"]))
@@ -105,9 +107,20 @@ class Memory:
         }
         return {e for e in known - later if self.vma.get(e) is not None}
 
-    def new_lineage(self, owner):
+    def new_lineage(self, owner, kind=None):
         self.owner_of_lineage.append(owner)
+        self.kind_of_lineage.append(kind)
         return len(self.owner_of_lineage) - 1
+
+    def joined(self, start, end, prot, flags, node):
+        """Lineage of what mmap makes: that of the neighbour below, else above, whose VMA can just grow."""
+        anonymous = flags & ANONYMOUS_PRIVATE == ANONYMOUS_PRIVATE and not flags & GROWS_DOWN
+        kind = (node, flags & TELLS_APART) if anonymous else None
+        for touches in (lambda p: p[1] == start, lambda p: p[0] == end):
+            for piece in self.pieces:
+                if touches(piece) and kind and piece[3] == prot and self.kind_of_lineage[piece[2]] == kind:
+                    return piece[2]
+        return self.new_lineage(node, kind)
 
     def without_created(self, trace):
         for start, end in made(trace.events):
@@ -189,15 +202,17 @@ class Memory:
         if kind == Event.MMAP and result > 0:
             self.take(result, result + up(b), node, "clear")
             self.cut(result, result + up(b))
-            self.shoot(result, result + up(b), node, live)
-            self.add(result, result + up(b), (self.new_lineage(node), c))
+            self.shoot(result, result + up(b), node, live, unmapping=True)
+            lineage = self.joined(result, result + up(b), c, d, node)
+            self.add(result, result + up(b), (lineage, c))
         elif kind == Event.MUNMAP:
             self.unmap(a, a + up(b), node, live)
         elif kind == Event.MPROTECT:
             pieces = self.cut(a, a + up(b))
-            for entry, whole in list(self.entries(a, a + up(b))) if pieces else []:
-                at = entry[1] << 12
-                if entry[0] > 1 or any(lo <= at < hi for lo, hi, _, _ in pieces):
+            others = [(lo, hi) for lo, hi, _, prot in pieces if prot != c]
+            for entry, whole in list(self.entries(a, a + up(b))):
+                at, end = (number << (3 + 9 * entry[0]) for number in (entry[1], entry[1] + 1))
+                if any(lo < end and at < hi for lo, hi in others):
                     self.take_one(entry, whole, node, "update")
             self.shoot(a, a + up(b), node, live)
             for lo, hi, lineage, _ in pieces:
@@ -223,28 +238,34 @@ class Memory:
             if new > old and below:
                 self.take(source + old, source + new, node, "clear")
                 self.cut(source + old, source + new)
-                self.shoot(source + old, source + new, node, live)
+                self.shoot(source + old, source + new, node, live, unmapping=True)
                 self.add(source + old, source + new, below[0][2:])
             return
         self.take(target, target + new, node, "clear")
         self.cut(target, target + new)
-        for entry, whole in list(self.entries(source, source + old)):
-            page = entry[1]
-            to = page + (target - source) // 4096
-            inside = entry[0] == 1 and (page << 12) < source + min(old, new)
-            if inside and self.region_level.get(to >> 9) == 1:
-                self.move(page, to, node)
-            else:
-                self.take_one(entry, whole, node, "clear")
-        pieces = self.cut(source, source + old)
-        lineage = self.new_lineage(node)
-        self.pieces.append((target, target + new, lineage, pieces[0][3] if pieces else 3))
+        self.shoot(target, target + new, node, live, unmapping=True)
+        if new < old:
+            self.unmap(source + new, source + old, node, live)
+            old = new
+        here = [p for p in self.pieces if p[0] <= source < p[1]]
+        lineage = self.new_lineage(self.owner_of_lineage[here[0][2]] if here else self.main)
+        self.add(target, target + new, (lineage, here[0][3] if here else 3))
+        for start, end in extents(source, old, target):
+            for page in range(start >> 12, end >> 12):
+                if self.region_level.get(page >> 9) == 1:
+                    to = page + (target - source) // 4096
+                    if self.region_level.get(to >> 9) == 1:
+                        self.move(page, to, node)
+                    else:
+                        self.take_one((1, page), True, node, "clear")
+            self.shoot(start, end, node, live)
+        for entry, whole in [e for e in self.entries(source, source + old) if e[0][0] > 1]:
+            self.take_one(entry, whole, node, "clear")
         if flags & 4:
-            self.pieces += pieces
             self.shoot(source, source + old, node, live)
         else:
+            self.cut(source, source + old)
             self.leave(source, source + old, node, live)
-        self.set_vma(target, target + new, (lineage, pieces[0][3] if pieces else 3))
 
     def move(self, page, to, node):
         if (1, page) not in self.valid:
@@ -269,7 +290,7 @@ class Memory:
         vma = heap[0][2:] if heap else (self.new_lineage(node), 3)
         self.take(before, end, node, "clear")
         self.cut(before, end)
-        self.shoot(before, end, node, live)
+        self.shoot(before, end, node, live, unmapping=True)
         self.add(before, end, vma)
 
     def unmap(self, start, end, node, live):
@@ -292,17 +313,18 @@ class Memory:
         for entry in sorted(self.valid):
             if (entry[0], entry[1] >> 9) in freed:
                 self.take_one(entry, True, node, "clear")
-        self.shoot(start, end, node, live)
-        for table in freed:
-            if table in self.exists:
-                self.policy.free(table, node)
-                self.exists.discard(table)
+        there = [table for table in freed if table in self.exists]
+        for table in there:
+            self.policy.free(table, node)
+            self.exists.discard(table)
+        self.shoot(start, end, node, live, unmapping=True, freed=there)
         self.set_vma(start, end, None)
 
     def add(self, start, end, vma):
         if end > start:
             self.pieces.append((start, end, *vma))
-            self.set_vma(start, end, vma)
+            whole = next(p for p in merged(self.pieces) if p[0] <= start < p[1])
+            self.set_vma(max(whole[0], start - MIB2), min(whole[1], end + MIB2), vma)
 
     def take(self, start, end, node, what):
         for entry, whole in list(self.entries(start, end)):
@@ -311,17 +333,28 @@ class Memory:
     def take_one(self, entry, whole, node, what):
         if entry not in self.valid:
             return
-        self.policy.changing([entry], node)
+        goes = what == "clear" and whole  # a huge page of which a part goes is split: cleared and set
+        self.policy.changing([entry], node, stores=1 if goes else 2)
         self.changed.append(entry)
-        if what == "clear" and whole:
+        if goes:
             self.policy.clear(entry)
             self.valid.discard(entry)
             self.data.gone(entry)
 
-    def shoot(self, start, end, node, live):
-        if self.changed:
-            self.policy.shoot(self.changed, start >> 21 == (end - 1) >> 21, node, live)
+    def shoot(self, start, end, node, live, unmapping=False, freed=()):
+        """One flush of the TLBs, if an entry changed or a table went."""
+        if self.changed or freed:
+            self.policy.shoot(start, end, node, live, unmapping)
         self.changed = []
+
+
+def extents(source, length, target):
+    """(start, end) of what mremap moves at a time: within one leaf table, of both old and new."""
+    at = source
+    while at < source + length:
+        room = min(MIB2 - at % MIB2, MIB2 - (at - source + target) % MIB2)
+        yield at, min(at + room, source + length)
+        at += room
 
 
 def present(tree):

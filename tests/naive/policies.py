@@ -68,12 +68,12 @@ class Fixed:
                 self.events["tables_new", node, there] += 1
         self.grow(len(made) * max(len(self.replicas), 1))
 
-    def write(self, table, node):
+    def write(self, table, node, stores=1):
         first = self.where(table, node)
-        self.events["pte_writes", node, first] += 1
+        self.events["pte_writes", node, first] += stores
         for there in self.replicas:
             if there != first:
-                self.events["pte_fanout", node, there] += 1
+                self.events["pte_fanout", node, there] += stores
 
     def walk(self, page, node, made):
         leaf = self.memory.chain(page)[0]
@@ -86,9 +86,10 @@ class Fixed:
     def table_of(self, entry):
         return entry[0], entry[1] >> 9
 
-    def changing(self, entries, node):
+    def changing(self, entries, node, stores=1):
+        """stores: 1 clears it, or replaces it; 2 clears it and sets it to something else (mprotect)"""
         for entry in entries:
-            self.write(self.table_of(entry), node)
+            self.write(self.table_of(entry), node, stores)
 
     def clear(self, entry):
         pass
@@ -119,7 +120,7 @@ class Fixed:
         if table in self.captured:
             self.home[table] = self.captured[table]
 
-    def shoot(self, entries, single, node, live):
+    def shoot(self, start, end, node, live, unmapping=False):
         for there, count in enumerate(live):
             self.events["ipis", node, there] += count
 
@@ -128,7 +129,7 @@ class Fixed:
 
 
 class Hydra:
-    def __init__(self, memory, space, nodes, prefetch=9, prefetch_on="every", tlbflush="single"):
+    def __init__(self, memory, space, nodes, prefetch=9, prefetch_on="first", tlbflush="munmap-all"):
         self.memory, self.nodes, self.events = memory, nodes, Counter()
         self.degree, self.on, self.filter = prefetch, prefetch_on, tlbflush
         self.by, self.pending, self.held = 0, {0: set(), 1: set()}, {0: set(), 1: set()}
@@ -191,9 +192,8 @@ class Hydra:
             return node
         if made is not None:
             self.own(entry, owner, node)
-            self.copies[entry] = {owner}
             self.events["faults", node, owner] += 1
-            self.events["pte_writes", node, owner] += 1
+            self.store(entry, node)
         else:
             self.events["replica_faults", node, owner] += 1
         if node != owner:
@@ -222,23 +222,29 @@ class Hydra:
     def sharers(self, entry):
         return self.ring((entry[0], entry[1] >> 9), self.memory.owner(entry))
 
-    def changing(self, entries, node):
+    def store(self, entry, node, stores=1, stays=True):
+        """set_pte and its like: the owner's copy, and those linked to it; all have the entry then."""
+        owner, sharers = self.memory.owner(entry), self.sharers(entry)
+        self.events["pte_writes", node, owner] += stores
+        for there in sharers - {owner}:
+            self.events["pte_fanout", node, there] += stores
+        if stays:
+            self.copies[entry] = set(sharers)
+
+    def changing(self, entries, node, stores=1):
         for entry in entries:
-            owner, sharers = self.memory.owner(entry), self.sharers(entry)
+            sharers = self.sharers(entry)
             assert self.copies[entry] <= sharers, "a node with a copy is not linked to the owner"
-            self.events["pte_writes", node, owner] += 1
-            for there in sharers - {owner}:
-                self.events["pte_fanout", node, there] += 1
-            self.pending[self.by] |= sharers
             self.held[self.by] |= self.copies[entry]
+            self.pending[self.by] |= sharers
+            self.store(entry, node, stores, stays=stores == 2)
 
     def clear(self, entry):
         del self.copies[entry]
 
     def moved(self, entry, made, node):
-        self.own(entry, node, node)
-        self.copies[entry] = {node}
-        self.events["pte_writes", node, node] += 1
+        self.own(entry, self.memory.owner(entry), node)
+        self.store(entry, node)
 
     def free(self, table, node):
         for there in range(self.nodes):
@@ -246,14 +252,16 @@ class Hydra:
                 self.has.discard((table, there))
                 self.events["tables_freed", node, there] += 1
                 self.grow(-1)
+                self.pending[self.by].add(there)
         self.rings.pop(table, None)
 
-    def shoot(self, entries, single, node, live):
+    def shoot(self, start, end, node, live, unmapping=False):
         sharing, held = self.pending[self.by], self.held[self.by]
         self.pending[self.by], self.held[self.by] = set(), set()
         filtered = {
             "off": False,
-            "single": single,
+            "single": start >> 21 == (end - 1) >> 21,
+            "munmap-all": unmapping or start >> 21 == end >> 21,
             "all": True,
             "all-or-none": not sharing - {node},
         }[self.filter]
@@ -264,6 +272,7 @@ class Hydra:
 
     def data(self, entry, to, node):
         self.changing([entry], node)
+        self.copies[entry] = set(self.sharers(entry))
 
     def host_data(self, table, slot, to, node):
         pass

@@ -142,12 +142,13 @@ def test_hydra_takes_at_least_one_copy_and_at_most_mitosis(case):
 @given(cases(native=True))
 def test_wider_shootdown_filters_send_fewer_ipis_and_account_for_all(case):
     sent = {}
-    for name in ("off", "single", "all", "all-or-none"):
+    for name in ("off", "single", "munmap-all", "all", "all-or-none"):
         done = events(run(case, "hydra", {"tlbflush": name}).counters)
         sent[name] = sum(n for key, n in done.items() if key[0] == "ipis")
         saved = sum(n for key, n in done.items() if key[0] == "ipis_saved")
         assert sent[name] + saved == sent["off"]
     assert sent["all"] <= sent["single"] <= sent["off"]
+    assert sent["all"] <= sent["munmap-all"] <= sent["off"]
     assert sent["all"] <= sent["all-or-none"] <= sent["off"]
 
 
@@ -234,7 +235,7 @@ def test_an_unknown_parameter_names_the_allowed_ones():
     [
         ("hydra", "prefetch", "10", "0..9"),
         ("hydra", "prefetch", "many", "0..9"),
-        ("hydra", "tlbflush", "sometimes", "all, all-or-none, off, single"),
+        ("hydra", "tlbflush", "sometimes", "all, all-or-none, munmap-all, off, single"),
         ("bind", "node", "-1", "0 or more"),
     ],
 )

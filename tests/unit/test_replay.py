@@ -16,7 +16,7 @@ from strategies import PAGE, REGION, Page, build_snapshot, build_trace
 pytestmark = pytest.mark.twin
 
 EXAMPLES = 25 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
-FILTERS = ("off", "single", "all", "all-or-none")
+FILTERS = ("off", "single", "munmap-all", "all", "all-or-none")
 
 hydra = st.fixed_dictionaries(
     {

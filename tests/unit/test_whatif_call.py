@@ -57,7 +57,7 @@ def test_rows_are_flat_and_results_survive_json():
     found = ask(*process(), [("hydra", {"prefetch": "3"}), ("mitosis", {})])
     table = whatif_frame(found)
     assert list(table["policy"]) == ["linux", "hydra", "mitosis"]
-    assert table["params"][1] == "prefetch=3 prefetch_on=every tlbflush=single"
+    assert table["params"][1] == "prefetch=3 prefetch_on=first tlbflush=munmap-all"
     for result in found:
         assert all(value is None or isinstance(value, str | int | float) for value in result.row().values())
         again = json.loads(json.dumps(result.to_json()))

@@ -53,6 +53,9 @@ CLEARING = (
     "madvise",
     "brk",
 )  # calls that clear the entries they change; others rewrite them
+STORES = np.array(
+    [2.0 if call == "mprotect" else 1.0 for call in CALLS]
+)  # of each entry; prices are of entries
 
 
 def read_cycles(machine: Machine, contended: bool = False) -> np.ndarray:
@@ -113,10 +116,10 @@ def busy_ns(
     first, copy = _entries(costs)
     faults = _total(guest, FAULT)
     busy: np.ndarray = (
-        first * (_total(guest, PTE_WRITE) - faults)
-        + copy * _total(guest, PTE_FANOUT)
+        first * (_total(guest, PTE_WRITE) / STORES - faults)
+        + copy * _total(guest, PTE_FANOUT) / STORES
         + (costs.fault_ns + costs.entry.fill.first) * faults
-        + costs.remote_entry_ns * guest[:, PTE_WRITE, far].sum(axis=1)
+        + costs.remote_entry_ns * guest[:, PTE_WRITE, far].sum(axis=1) / STORES
         + costs.entry.rewrite.first * _total(host, PTE_WRITE)
         + costs.entry.rewrite.copy * _total(host, PTE_FANOUT)
         + costs.pte_copy_ns * _total(both, PTE_COPY)
@@ -152,7 +155,7 @@ def _fixed_ns(events: np.ndarray, costs: Costs, made: SystemCalls | None) -> np.
     their upper bounds is used. Exact for policies that write the same copies and interrupt the same CPUs in
     every call; never in favour of a policy that spares some.
     """
-    fanned, interrupted = events[:, PTE_FANOUT], events[:, IPI].sum(axis=2)
+    fanned, interrupted = events[:, PTE_FANOUT] / STORES[:, None, None], events[:, IPI].sum(axis=2)
     ns: np.ndarray
     if made is None:
         ns = costs.copies_ns * fanned.sum(axis=(1, 2)) + costs.ipi_first_ns * interrupted.sum(axis=1)

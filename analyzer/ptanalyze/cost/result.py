@@ -18,7 +18,7 @@ class CallCost(NamedTuple):
     """Effects of a kind of system call on page tables, from price.call_costs.
 
     calls            successful calls from the region of interest's beginning on, the same under every policy
-    entries          entries written in first copies; copies: in further copies
+    entries          stores to entries in first copies, two for each that mprotect changes; copies: in further
     tables_freed     table pages
     ipis_*, saved_*  CPUs interrupted, and spared, on the caller's socket and elsewhere
     ns               per call, as its caller sees it; stolen_ns: lost per call by interrupted CPUs

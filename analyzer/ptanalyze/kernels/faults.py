@@ -36,7 +36,8 @@ class Mapped(NamedTuple):
     changed  int32[S]      valid entries each step changed; DATA, HOST_DATA: 1 if the page was mapped; FREE,
                            TABLE_DATA: 1 if the table existed; FLUSH: 1 if needed; RUN: 1
     made     uint8[S]      table pages a MOVE had to make for its target
-    pending  int64[2]      valid entries changed since the last FLUSH: by system calls, by NUMA balancing
+    pending  int64[2]      valid entries changed, and tables freed, since the last FLUSH: by system calls, by
+                           NUMA balancing
     """
 
     valid: np.ndarray
@@ -89,6 +90,7 @@ def carry_out(step, rows, parent, steps, mapped):
         table = freed_table(steps, step)
         mapped.changed[step] = mapped.exists[table]
         mapped.exists[table] = False
+        mapped.pending[by] += mapped.changed[step]
     elif kind == FLUSH:
         mapped.changed[step] = mapped.pending[by] > 0
         mapped.pending[by] = 0

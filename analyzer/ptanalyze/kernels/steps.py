@@ -9,10 +9,10 @@ from .hooks import hook
 
 SET = 0  # slots now belong to another VMA (0: to none that is known)
 CLEAR = 1  # their valid entries are cleared: munmap, madvise, what an mmap lands on
-UPDATE = 2  # their valid entries are rewritten: mprotect, MADV_FREE
+UPDATE = 2  # their valid entries are cleared and set to something else: mprotect, MADV_FREE, MADV_COLD
 MOVE = 3  # they are cleared and set again in another row, or elsewhere in theirs: mremap
 FREE = 4  # a table covers no VMA any more: free_pgtables (mm/memory.c)
-FLUSH = 5  # the event is done: TLB shootdown, if any valid entry changed
+FLUSH = 5  # TLB shootdown, if any valid entry changed or table went since the last
 DATA = 6  # the kernel that owns the guest's table moved a data page to another node
 HOST_DATA = 7  # the hypervisor did: the guest's entry stays as it is, the host's is rewritten
 TABLE_DATA = 8  # the hypervisor moved the page of a guest table to another node, as any guest memory
@@ -31,7 +31,7 @@ class Steps(NamedTuple):
     at    int64[S]  before walk number `at` of the stream
     kind  uint8[S]  SET ... RUN
     row   int32[S]  of the slots; FREE: the table's, -1 where it has none
-    node  int16[S]  node of the CPU that made the system call; it owns what MOVE moves
+    node  int16[S]  node of the CPU that made the system call
     call  uint8[S]  index into CALLS
 
     Operands, int16[S] (number: int32[S]), are read by the functions below, each for the kinds it names:
@@ -65,10 +65,12 @@ class Shootdowns(NamedTuple):
 
     live    int32[F, nodes]  CPUs of each node that run a live thread, the calling CPU left out
     single  bool[F]          the range lies within one leaf table page
+    kernel  bool[F]          it unmaps, or the range and the byte after it lie within one leaf table page
     """
 
     live: np.ndarray
     single: np.ndarray
+    kernel: np.ndarray
 
 
 class Rows(NamedTuple):
@@ -157,6 +159,12 @@ def host_entry(steps, tables, step):
     if steps.kind[step] == TABLE_DATA:
         table = np.int64(tables.host_leaf[table]) if steps.lo[step] else np.int64(-1)
     return table, np.int64(steps.hi[step])
+
+
+@hook
+def stores(kind):
+    """Number of stores per entry of a step: UPDATE clears it before it sets it (mm/mprotect.c)."""
+    return 2 if kind == UPDATE else 1
 
 
 @hook

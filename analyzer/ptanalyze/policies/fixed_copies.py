@@ -26,6 +26,7 @@ from ..kernels.steps import (
     moved_table,
     node_now,
     shootdown,
+    stores,
 )
 from .base import GuestHooks, HostHooks, Part, World, called_hook, captured_nodes, guest_exists, hook
 
@@ -119,7 +120,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     if changed == 0:
         return
     if kind in (CLEAR, UPDATE, MOVE, DATA):
-        write(state, rows.leaf[steps.row[step]], node, changed, counters.events)
+        write(state, rows.leaf[steps.row[step]], node, stores(kind) * changed, counters.events)
     if kind == MOVE:
         row, _ = move_target(steps, step)
         target = rows.leaf[row]

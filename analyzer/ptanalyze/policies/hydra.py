@@ -5,7 +5,7 @@ yet is fetched from the owner of its VMA: one remote read, every later one local
 In a VM it acts on the guest's tables; the host's stay as captured.
 """
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from msgspec import Meta
@@ -39,31 +39,36 @@ from ..kernels.steps import (
     shootdown,
     slot_range,
     slots_owner,
+    stores,
     vma_id,
     word_mask,
 )
 from ..world.history import History
 from .base import GuestHooks, Part, Policy, World, called_hook, guest_exists, hook, owner_masks
 
-FILTERS = ("off", "single", "all", "all-or-none")
+FILTERS = ("off", "single", "munmap-all", "all", "all-or-none")
 DEGREE = (
     "a copied entry brings along the aligned block of 2^degree entries, within its table page and VMA (3.4)"
 )
 WHEN = "prefetch with every copied entry (3.4), or only with the first of a table page (4.1)"
 FILTER = (
     "which shootdowns spare CPUs on nodes that share no leaf table of the range: none; those of ranges "
-    "within one leaf table page (4.2); all; or all, but everyone as soon as another node shares one"
+    "within one leaf table page (4.2); munmap's, and others' of ranges that end before that page does "
+    "(the paper's kernel); all; or all, but everyone as soon as another node shares one"
 )
+
+
+Filter: TypeAlias = Literal["off", "single", "munmap-all", "all", "all-or-none"]
 
 
 class Params(Strict):
     prefetch: Annotated[int, Meta(ge=0, le=9, description=DEGREE)] = 9
-    prefetch_on: Annotated[Literal["every", "first"], Meta(description=WHEN)] = "every"
-    tlbflush: Annotated[Literal["off", "single", "all", "all-or-none"], Meta(description=FILTER)] = "single"
+    prefetch_on: Annotated[Literal["every", "first"], Meta(description=WHEN)] = "first"
+    tlbflush: Annotated[Filter, Meta(description=FILTER)] = "munmap-all"
 
 
 ONE = np.uint64(1)
-OFF, SINGLE, ALL, ALL_OR_NONE = range(4)
+OFF, SINGLE, MUNMAP_ALL, ALL, ALL_OR_NONE = range(5)
 
 
 class State(NamedTuple):
@@ -73,8 +78,8 @@ class State(NamedTuple):
     tables     uint64[T]            bit n: node n has this guest table page
     vma        int32[L], mixed_row int32[L], mixed int32[M, 512], owner int16[V]: as in History
     options    int64[3]             prefetch degree; 1: only with a table's first copy; OFF ... ALL_OR_NONE
-    sharing    uint64[2]            nodes that share a leaf table changed since the last FLUSH, by
-                                    system calls and by NUMA balancing
+    sharing    uint64[2]            nodes that share a leaf table changed, or had a table freed, since the
+                                    last FLUSH, by system calls and by NUMA balancing
     """
 
     entries: np.ndarray
@@ -106,9 +111,10 @@ def miss(state, tables, leaf, row, slot, node, fault, counters):
     owner = owner_of(state, row, slot)
     if fault:
         need_table(state, tables, leaf, row, owner, node, counters)
-        state.entries[row, owner, slot >> 6] |= ONE << np.uint64(slot & 63)
         counters.events[FAULT, node, owner] += 1
-        counters.events[PTE_WRITE, node, owner] += 1
+        write(state, row, owner, node, 1, counters)
+        state.entries[row, owner, slot >> 6] |= ONE << np.uint64(slot & 63)
+        spread(state, row, owner, slot, slot + 1)
     else:
         counters.events[REPLICA_FAULT, node, owner] += 1
     if node != owner:
@@ -183,18 +189,25 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     elif mapped.changed[step] == 0:
         return
     elif kind == FREE:
-        free(state, steps.row[step], freed_table(steps, step), node, counters)
+        free(state, steps.row[step], freed_table(steps, step), by, node, counters)
     elif kind == FLUSH:
         shoot_down(state, shootdown(steps, step), by, node, shootdowns, counters)
     elif kind == DATA:
         row, slot = data_page(steps, step)
-        update(state, row, owner_of(state, row, slot), by, node, mapped.changed[step], counters)
+        owner = owner_of(state, row, slot)
+        write(state, row, owner, node, mapped.changed[step], counters)
+        state.sharing[by] |= state.ring[row, owner]
+        spread(state, row, owner, slot, slot + 1)
     elif kind in (CLEAR, UPDATE, MOVE):
         row, lo, hi = slot_range(steps, step)
-        update(state, row, slots_owner(steps, step), by, node, mapped.changed[step], counters)
+        owner = slots_owner(steps, step)
+        write(state, row, owner, node, stores(kind) * mapped.changed[step], counters)
+        state.sharing[by] |= state.ring[row, owner]
         if kind == MOVE:
             move(state, tables, rows, steps, mapped, counters, step)
-        if kind != UPDATE:
+        if kind == UPDATE:
+            spread(state, row, owner, lo, hi)
+        else:
             forget(state, row, lo, hi)
 
 
@@ -209,13 +222,22 @@ def belong(state, steps, step):
 
 
 @hook
-def update(state, row, owner, by, node, entries, counters):
+def write(state, row, owner, node, entries, counters):
     """Write `entries` entries of the owner's copy and of every linked copy, whether it has them or not."""
     counters.events[PTE_WRITE, node, owner] += entries
     for sharer in range(state.ring.shape[1]):
         if sharer != owner and (state.ring[row, owner] >> np.uint64(sharer)) & ONE:
             counters.events[PTE_FANOUT, node, sharer] += entries
-    state.sharing[by] |= state.ring[row, owner]
+
+
+@hook
+def spread(state, row, owner, lo, hi):
+    """Slots lo..hi were written in every linked copy: all have what the owner has (4.1)."""
+    for word in range(lo >> 6, (hi + 63) >> 6):
+        new = state.entries[row, owner, word] & word_mask(lo, hi, word)
+        for sharer in range(state.ring.shape[1]):
+            if (state.ring[row, owner] >> np.uint64(sharer)) & ONE:
+                state.entries[row, sharer, word] |= new
 
 
 @hook
@@ -228,24 +250,27 @@ def forget(state, row, lo, hi):
 
 @hook
 def move(state, tables, rows, steps, mapped, counters, step):
-    """The entries' new VMA belongs to the caller's node: only its table gets them."""
+    """The entries' new VMA has the old one's owner: its table gets them, and all that are linked to it."""
     row, lo, hi = slot_range(steps, step)
     target, to = move_target(steps, step)
-    node, owner = steps.node[step], slots_owner(steps, step)
-    need_table(state, tables, rows.leaf[target], target, node, node, counters)
-    counters.events[PTE_WRITE, node, node] += mapped.changed[step]
+    node, before = steps.node[step], slots_owner(steps, step)
+    owner = owner_of(state, target, to)
+    need_table(state, tables, rows.leaf[target], target, owner, node, counters)
+    write(state, target, owner, node, mapped.changed[step], counters)
     for slot in range(lo, hi):
-        if (state.entries[row, owner, slot >> 6] >> np.uint64(slot & 63)) & ONE:
+        if (state.entries[row, before, slot >> 6] >> np.uint64(slot & 63)) & ONE:
             there = to + slot - lo
-            state.entries[target, node, there >> 6] |= ONE << np.uint64(there & 63)
+            state.entries[target, owner, there >> 6] |= ONE << np.uint64(there & 63)
+    spread(state, target, owner, to, to + hi - lo)
 
 
 @hook
-def free(state, row, table, node, counters):
+def free(state, row, table, by, node, counters):
     for sharer in range(state.ring.shape[1]):
         if (state.tables[table] >> np.uint64(sharer)) & ONE:
             counters.events[TABLE_FREE, node, sharer] += 1
     grow(counters.pages, -popcount(state.tables[table]))
+    state.sharing[by] |= state.tables[table]
     state.tables[table] = 0
     if row >= 0:
         state.ring[row] = 0
@@ -257,6 +282,7 @@ def shoot_down(state, number, by, node, shootdowns, counters):
     mode, sharing = state.options[2], state.sharing[by]
     state.sharing[by] = 0
     too_wide = mode == SINGLE and not shootdowns.single[number]
+    too_wide = too_wide or (mode == MUNMAP_ALL and not shootdowns.kernel[number])
     shared = mode == ALL_OR_NONE and (sharing & ~(ONE << np.uint64(node))) != 0
     if mode == OFF or too_wide or shared:
         sharing = ~np.uint64(0)

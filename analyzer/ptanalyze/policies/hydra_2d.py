@@ -74,9 +74,15 @@ def on_walk(state, tables, table, slot, node, counters):
 
 @called_hook
 def use(state, tables, table, slot, node, counters):
-    """Node that serves an entry of a table that `node` may have only in part."""
-    row = np.int64(state.row[table])
-    if row >= 0 and (state.entries[row, node, slot >> 6] >> np.uint64(slot & 63)) & ONE:
+    """Node that serves an entry of a table that `node` may have only in part.
+
+    What was not mapped at the dump came later, and then to every linked copy.
+    """
+    row, word, bit = np.int64(state.row[table]), slot >> 6, ONE << np.uint64(slot & 63)
+    if row >= 0 and (state.entries[row, node, word] & bit):
+        return node
+    linked = (state.sharers[table] >> np.uint64(node)) & ONE
+    if row >= 0 and linked and not state.entries[row, state.owner[table], word] & bit:
         return node
     return violate(state, tables, table, slot, node, counters)
 

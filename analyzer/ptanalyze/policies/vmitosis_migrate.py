@@ -32,6 +32,7 @@ from ..kernels.steps import (
     node_now,
     shootdown,
     slot_range,
+    stores,
 )
 from ..world.data_moves import by_host
 from ..world.data_nodes import count_children
@@ -136,7 +137,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     if changed == 0:
         return
     if kind in (CLEAR, UPDATE, MOVE, DATA):
-        counters.events[PTE_WRITE, node, state.home[rows.leaf[steps.row[step]]]] += changed
+        counters.events[PTE_WRITE, node, state.home[rows.leaf[steps.row[step]]]] += stores(kind) * changed
     if kind == MOVE:
         move_entries(state, tables, rows, steps, mapped, counters, step)
     if kind in (CLEAR, MOVE):

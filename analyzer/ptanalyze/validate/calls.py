@@ -20,7 +20,8 @@ def million_entries_per_second(machine: Machine, call: str, entries: int, copies
     count, tables, costs = counters(machine.nodes), entries // 512, load_costs(machine)
     at = CALLS.index("walk" if call == "mmap" else call)
     for node in range(copies):
-        count.events[at, PTE_FANOUT if node else PTE_WRITE, 0, node] = entries
+        stores = 2 * entries if call == "mprotect" else entries
+        count.events[at, PTE_FANOUT if node else PTE_WRITE, 0, node] = stores
         if call != "mprotect":
             count.events[at, TABLE_NEW if call == "mmap" else TABLE_FREE, 0, node] = tables
     made = SystemCalls(*(np.zeros((len(CALLS), machine.nodes), np.int64) for _ in range(3)))

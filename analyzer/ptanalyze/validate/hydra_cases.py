@@ -37,8 +37,8 @@ def allocator(name: str, stateful: bool) -> Iterator[Row]:
     yield row(PAPER[f"{name}-least"], min(ratios.values()), MODELLED, note)
     yield row(PAPER[f"{name}-most"], max(ratios.values()), MODELLED, note)
     note = (
-        "from shootdowns alone, and Hydra's filter leaves out ranges over more than one leaf table (section "
-        "4.2), as most of 3.3 MB are; the high end: all ranges filtered and only first pages written"
+        "from shootdowns alone; the evaluated kernel filters munmap over all leaf tables, though section 4.2 "
+        "leaves out ranges over more than one, as most of 3.3 MB are; the high end: only first pages written"
     )
     fast = Interval(
         1 / slower("hydra", ON[-1], stateful),

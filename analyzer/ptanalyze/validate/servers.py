@@ -51,6 +51,7 @@ def guarded_store(shared: bool) -> dict[str, Work]:
         script.mmap(thread, BASE + thread * REGION, REGION)
         for other in (thread, 1 - thread) if shared else (thread,):
             script.touch(other, BASE + thread * REGION + np.arange(REGION))
+        script.mprotect(thread, BASE + thread * REGION, REGION)
     script.mark()
     for slot in range(ROUNDS):
         for thread in (0, 1):

@@ -5,7 +5,7 @@ import numpy as np
 from ..core.machine import Costs
 from ..cost.result import Result
 from .designs import DESIGNS
-from .script import Script
+from .script import READ, READ_WRITE, Script
 
 TARGET, SPIN = 1 << 21, 1 << 22  # page numbers
 REGION = 512  # pages
@@ -29,18 +29,21 @@ def calls(
         script.touch(thread, SPIN + REGION * thread)
     script.mmap(0, TARGET, REGION)
     script.touch(0, TARGET + REGION - 1)
-    for _ in range(LOOPS):
-        loop(script, call, pages)
+    for turn in range(LOOPS):
+        loop(script, call, pages, turn)
     results = script.replay(DESIGNS, costs=costs)
     return {name: ns_of(result, call) for name, result in results.items()}
 
 
-def loop(script: Script, call: str, pages: int) -> None:
-    """The range is mapped before and after; except for mmap it has entries at the call."""
+def loop(script: Script, call: str, pages: int, turn: int) -> None:
+    """The range is mapped before and after; except for mmap it has entries at the call.
+
+    mprotect makes it read-only and writable by turns, so that each call changes something.
+    """
     if call != "mmap":
         script.touch(0, TARGET + np.arange(pages))
     if call == "mprotect":
-        script.mprotect(0, TARGET, pages)
+        script.mprotect(0, TARGET, pages, prot=READ_WRITE if turn % 2 else READ)
         return
     script.munmap(0, TARGET, pages)
     script.mmap(0, TARGET, pages)

@@ -93,8 +93,8 @@ def with_data_moves(site: Site, past: History, data: DataNodes) -> History:
     steps, flushes = _steps(site, past, data)
     at = steps.at[flushes]
     live = np.vstack([past.shootdowns.live, *(_live(site, past, walk) for walk in at)])
-    single = np.concatenate([past.shootdowns.single, np.zeros(len(at), bool)])
-    return replace(past, steps=steps, shootdowns=Shootdowns(live.astype(np.int32), single))
+    single, kernel = (np.append(column, np.zeros(len(at), bool)) for column in past.shootdowns[1:])
+    return replace(past, steps=steps, shootdowns=Shootdowns(live.astype(np.int32), single, kernel))
 
 
 def _check(site: Site, targets: np.ndarray) -> None:

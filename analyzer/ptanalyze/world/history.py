@@ -210,7 +210,7 @@ def _arrays(writer: StepWriter, nodes: int) -> tuple[Steps, Shootdowns]:
     types = (np.int64, np.uint8, np.int32, *(np.int16,) * 3, np.int32, np.int16, np.int16, np.uint8)
     steps = Steps(*(np.ascontiguousarray(c, t) for c, t in zip(columns, types, strict=True)))
     live = np.array(writer.live, np.int32).reshape(-1, nodes)
-    return steps, Shootdowns(live, np.array(writer.single, bool))
+    return steps, Shootdowns(live, np.array(writer.single, bool), np.array(writer.kernel, bool))
 
 
 def _vma_rows(

@@ -29,6 +29,8 @@ ADVICE_THAT_CLEARS = {
     101,
     102,
 }  # DONTNEED, REMOVE, PAGEOUT, ... (asm-generic/mman-common.h)
+ANONYMOUS_PRIVATE, MAP_GROWSDOWN = 0x22, 0x100
+VMA_FLAGS = 0x46000  # MAP_LOCKED, MAP_NORESERVE, MAP_HUGETLB: VMAs with different ones do not merge
 ADVICE_THAT_UPDATES = {8, 20, 25}  # FREE, COLD, COLLAPSE
 
 
@@ -60,6 +62,7 @@ class StepWriter:
         self.steps = array("q")  # the columns of Steps, row by row
         self.live: list[list[int]] = []
         self.single: list[bool] = []
+        self.kernel: list[bool] = []
         self._last = -1, -1  # what the last step was: before which walk, of which kind
         self._huge = huge
         self._alive = np.ones(len(self.tables.level), bool)  # tables that may exist: not freed since a walk
@@ -97,7 +100,7 @@ class StepWriter:
         if start <= 0:
             return
         self._clear(self.vmas.carve(start, end), start, end)
-        self._new(start, end, self.vmas.lineage(self._node), c)
+        self._new(start, end, self.vmas.joined(start, end, c, self._node, kind_of(d)), c)
 
     def _munmap(self, a: int, b: int, c: int, d: int, result: int) -> None:
         self._unmap(a, a + page_up(b))
@@ -106,8 +109,11 @@ class StepWriter:
         start, end = a, a + page_up(b)
         carved = self.vmas.carve(start, end)
         pieces = [(lo, hi, piece) for lo, hi, piece in carved if piece is not None]
-        if pieces:
-            self._change(UPDATE, pieces, start, end)
+        others = [(lo, hi) for lo, hi, piece in pieces if piece.prot != c]
+        for lo, hi, piece in pieces:
+            if piece.prot != c:
+                self._change_small(UPDATE, lo, hi, self.vmas.owner_of(piece))
+        self._change_huge(UPDATE, start, end, others)
         self._flush(start, end)
         for lo, hi, piece in pieces:
             self._new(lo, hi, piece.lineage, c)
@@ -124,25 +130,27 @@ class StepWriter:
             self._new(a + old, a + new, piece.lineage, piece.prot)
 
     def _move(self, source: int, old: int, target: int, new: int, keep: bool) -> None:
-        self._clear(self.vmas.carve(target, target + new), target, target + new, flush=False)
+        """mremap to somewhere else: entries go there, one leaf table at a time, each with its own flush."""
+        self._clear(self.vmas.carve(target, target + new), target, target + new)
+        if new < old:
+            self._unmap(source + new, source + old)
+        old = min(old, new)
+        mine = self.vmas.at(source)
+        lineage, prot = self.vmas.lineage(self.vmas.owner_of(mine)), 3 if mine is None else mine.prot
+        self._new(target, target + new, lineage, prot)
         pieces = self.vmas.carve(source, source + old)
-        moved = min(old, new)
-        for lo, hi, piece in pieces:
-            owner = self.vmas.owner_of(piece)
-            self._move_small(lo, min(hi, source + moved), target - source, owner)
-            self._change_small(CLEAR, max(lo, source + moved), hi, owner)
+        for start, end in extents(source, old, target):
+            for lo, hi, piece in pieces:
+                owner = self.vmas.owner_of(piece)
+                self._move_small(max(lo, start), min(hi, end), target - source, owner)
+            self._flush(start, end)
         self._change_huge(CLEAR, source, source + old)
-        known = [(lo, hi, piece) for lo, hi, piece in pieces if piece is not None]
-        prot = known[0][2].prot if known else 3
-        lineage = self.vmas.lineage(self._node)
-        self.vmas.put(target, target + new, lineage, prot)
-        if keep:
-            for lo, hi, piece in known:
+        if not keep:
+            return self._leave(source, source + old)
+        for lo, hi, piece in pieces:
+            if piece is not None:
                 self.vmas.put(lo, hi, piece.lineage, piece.prot)
-            self._flush(source, source + old)
-        else:
-            self._leave(source, source + old)
-        self.set_vma(target, target + new, self.vmas.id(lineage, prot))
+        self._flush(source, source + old)
 
     def _madvise(self, a: int, b: int, c: int, d: int, result: int) -> None:
         kind = CLEAR if c in ADVICE_THAT_CLEARS else UPDATE if c in ADVICE_THAT_UPDATES else None
@@ -184,9 +192,9 @@ class StepWriter:
         freed = self._freed(start, end)
         for table in freed:
             self._clear_leftovers(self.slots.row_of_table.get(table))
-        self._flush(start, end)
         for table in freed:
             self._add(FREE, self.slots.row_of_table.get(table, -1), number=table)
+        self._flush(start, end, unmaps=True)
         self.set_vma(start, end, UNKNOWN_VMA)
 
     def _clear_leftovers(self, row: int | None) -> None:
@@ -233,19 +241,21 @@ class StepWriter:
     def _clear(self, pieces: Sequence[Carved], start: int, end: int, flush: bool = True) -> None:
         self._change(CLEAR, pieces, start, end)
         if flush:
-            self._flush(start, end)
+            self._flush(start, end, unmaps=True)
 
     def _new(self, start: int, end: int, lineage: int, prot: int) -> None:
         if end > start:
             self.vmas.put(start, end, lineage, prot)
-            self.set_vma(start, end, self.vmas.id(lineage, prot))
+            around = self.vmas.around(start, end, lineage, prot, reach=1 << REGION_SHIFT)
+            self.set_vma(*around, self.vmas.id(lineage, prot))
 
-    def _flush(self, start: int, end: int) -> None:
-        if self._last[0] != self._at or self._last[1] not in (CLEAR, UPDATE, MOVE, RANGE):
+    def _flush(self, start: int, end: int, unmaps: bool = False) -> None:
+        if self._last[0] != self._at or self._last[1] not in (CLEAR, UPDATE, MOVE, RANGE, FREE):
             return
         self._add(FLUSH, number=len(self.live))
         self.live.append(self._live_now())
         self.single.append(start >> REGION_SHIFT == (end - 1) >> REGION_SHIFT)
+        self.kernel.append(unmaps or start >> REGION_SHIFT == end >> REGION_SHIFT)
 
     def _change(self, kind: int, pieces: Sequence[Carved], start: int, end: int) -> None:
         for lo, hi, piece in pieces:
@@ -257,10 +267,15 @@ class StepWriter:
             if self.slots.entry(region) < 0:
                 self._add(kind, self.slots.row(region), lo, hi, owner)
 
-    def _change_huge(self, kind: int, start: int, end: int) -> None:
+    def _change_huge(
+        self, kind: int, start: int, end: int, within: Sequence[tuple[int, int]] | None = None
+    ) -> None:
+        """within  only the entries that overlap one of these ranges; None: all"""
         for region, lo, hi in self.slots.regions(start, end):
             row, slot = self.slots.row(region), self.slots.entry(region)
-            if slot >= 0:
+            base = self.slots.va(region) << REGION_SHIFT
+            here = within is None or any(a < base + (1 << REGION_SHIFT) and base < b for a, b in within)
+            if slot >= 0 and here:
                 owner = self.vmas.owner[self._huge.get((row, slot), UNKNOWN_VMA)]
                 self._add(kind if hi - lo == 512 else UPDATE, row, slot, slot + 1, owner)
 
@@ -301,6 +316,22 @@ class StepWriter:
             return
         self.steps.extend((self._at, kind, row, lo, hi, was, number, to, self._node, self._call))
         self._last = self._at, kind
+
+
+def extents(source: int, length: int, target: int) -> Iterator[tuple[int, int]]:
+    """Iterate (start, end): parts of what mremap moves, in one leaf table before and in one after."""
+    at, table = source, 1 << REGION_SHIFT
+    while at < source + length:
+        room = table - max(at % table, (at - source + target) % table)
+        yield at, min(at + room, source + length)
+        at += room
+
+
+def kind_of(flags: int) -> int | None:
+    """What of mmap's flags two mappings must share to be one VMA; None: one that never merges."""
+    if flags & ANONYMOUS_PRIVATE != ANONYMOUS_PRIVATE or flags & MAP_GROWSDOWN:
+        return None
+    return flags & VMA_FLAGS
 
 
 def page_up(length: int) -> int:

@@ -1,9 +1,10 @@
 """Which node owns each VMA: an interval map that the trace's memory-management events change over time.
 
 Hydra (section 3.2) gives every VMA an owner: the node of the thread that asked for it. VMAs older than the
-trace belong to the main thread's node. What munmap, mprotect and mremap split keeps its owner; VMAs of
-separate calls are never merged, the heap that brk grows is one VMA, and undoing an mprotect merges what it
-had split.
+trace belong to the main thread's node. What munmap and mprotect split and mremap moves keeps its owner
+(copy_vma in mm/mmap.c). An anonymous mapping side by side with one of the same owner, protection and flags is
+one VMA with it (can_vma_merge_after and _before, which in Hydra's kernels compare owners too); what mremap
+moved never is. The heap that brk grows is one VMA, and undoing an mprotect merges what it had split.
 """
 
 from bisect import bisect_left, bisect_right
@@ -31,12 +32,40 @@ class VmaMap:
         self.pieces: list[Piece] = []
         self.owner = [unknown_owner]
         self._lineage_owner: list[int] = []
+        self._lineage_kind: list[int | None] = []
         self._ids: dict[tuple[int, int], int] = {}
 
-    def lineage(self, owner: int) -> int:
-        """A new VMA's lineage, owned by node `owner`."""
+    def lineage(self, owner: int, kind: int | None = None) -> int:
+        """A new VMA's lineage, owned by node `owner`; kind: flags it shares to merge, None: it never does."""
         self._lineage_owner.append(owner)
+        self._lineage_kind.append(kind)
         return len(self._lineage_owner) - 1
+
+    def joined(self, start: int, end: int, prot: int, owner: int, kind: int | None) -> int:
+        """Lineage of a mapping where nothing is: of the VMA before or after it if they merge, else a new one.
+
+        Between two that it would merge with it joins the lower one: both were used, and by then they have
+        anonymous memory of their own, which does not merge (is_mergeable_anon_vma).
+        """
+        for near in (self.at(start - 1) if start else None, self.at(end)):
+            if near is None or kind is None or near.prot != prot:
+                continue
+            if (self._lineage_owner[near.lineage], self._lineage_kind[near.lineage]) == (owner, kind):
+                return near.lineage
+        return self.lineage(owner, kind)
+
+    def around(self, start: int, end: int, lineage: int, prot: int, reach: int) -> tuple[int, int]:
+        """(start, end) of the piece and its neighbours of its VMA, at most `reach` bytes to each side."""
+        low, high = start, end
+        while low > start - reach and self._is(low - 1, lineage, prot):
+            low = self.pieces[self._span(low - 1, low)[0]].start
+        while high < end + reach and self._is(high, lineage, prot):
+            high = self.pieces[self._span(high, high + 1)[0]].end
+        return max(low, start - reach), min(high, end + reach)
+
+    def _is(self, address: int, lineage: int, prot: int) -> bool:
+        piece = self.at(address) if address >= 0 else None
+        return piece is not None and (piece.lineage, piece.prot) == (lineage, prot)
 
     def id(self, lineage: int, prot: int) -> int:
         """VMA id of the pieces with this lineage and protection."""

@@ -14,6 +14,7 @@ from ..core.trace import Trace
 from ..core.walks import Placement, WalkStream
 from .address_space import AddressSpace, address_space
 from .moves import NOTHING_MOVES, Moves
+from .passed_regions import regions_with_passed
 from .tlb_filter import filter_trace
 
 
@@ -78,7 +79,7 @@ class Site:
     def space(self) -> AddressSpace:
         if self.origin is not None and self.origin.snapshot is self.snapshot:
             return self.origin.space
-        return address_space(self.snapshot, self.trace.regions)
+        return address_space(self.snapshot, regions_with_passed(self.trace))
 
     @cached_property
     def stream(self) -> WalkStream:
