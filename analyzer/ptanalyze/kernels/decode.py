@@ -1,4 +1,4 @@
-"""Touches to bytes and back, and the frames around them, as pintool/records.h says."""
+"""Touches to bytes and back, and the frames around them, in the format of pintool/records.h."""
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def scan_frames(data, start, end, frames, offset):
     data    uint8[bytes]
     frames  uint8[n, 48]  filled with the frame headers
     offset  int64[n]      filled with the position of each frame; length 0: only count
-    Returns (frames found, end of the last one): short of `end` where the rest is no whole frame.
+    Returns (number of frames, end of the last frame): short of `end` where the rest is no whole frame.
     """
     n = 0
     at = start
@@ -80,7 +80,7 @@ def number_pages(number, n, table, regions, known, page):
 
 @called_hook
 def decode_touches(data, at, end, n, base_page, recent, number, write, count):
-    """Decode one chunk's n touches from data[at:end].
+    """Decode a chunk's n touches from data[at:end].
 
     recent int64[RECENT]; number int64[>= n] page numbers, base_page added; write bool, count uint32
     Returns (accesses, OK or the reason why the chunk is damaged).
@@ -148,11 +148,11 @@ def decode_chunks(
     data, offset, length, touches, accesses, first, last, base_page, table, regions, known, page, write,
     count, recent, number,
 ):  # fmt: skip
-    """Decode chunks first..last-1 one after the other.
+    """Decode chunks first..last-1 in order.
 
     data              uint8[bytes]   the file
     offset, length    int64[chunks]  payload of each chunk
-    touches, accesses int64[chunks]  what each chunk is to decode to
+    touches, accesses int64[chunks]  expected counts of each chunk
     base_page         int64          added to every page (the header's guest_base >> 12)
     table             int64[2^k]     see number_pages
     regions           int64[half of 2^k]  region of each id, `known` of them so far
@@ -182,7 +182,7 @@ def decode_chunks(
 
 @allocating_kernel
 def encode_chunk(page, write, count, out):
-    """Encode one chunk's touches; the inverse of decode_chunks and the twin of pintool/encode.h.
+    """Encode a chunk's touches; the inverse of decode_chunks and the twin of pintool/encode.h.
 
     page int64[n] (below 2^45), write bool[n], count int64[n] (1..COUNT_MAX), out uint8[>= 10 n].
     Returns the number of bytes written.

@@ -1,4 +1,4 @@
-"""How many cache lines of ePT leaf entries the eight gPTEs of one gPT cache line lead to.
+"""Number of cache lines of ePT leaf entries for the eight gPTEs of a gPT cache line.
 
 Without reference counting (_nrt=False), which would be atomic and cost ten times the rest.
 """
@@ -11,14 +11,14 @@ from .entries import ADDRESS, PRESENT, X86, frame, mapped
 from .hooks import called_hook, hook, kernel
 
 LINE, EVERY = 8, 0xFF  # entries of 8 bytes in a cache line of 64, and the mask of all of them
-BLOCK = ADDRESS & ~np.uint64((1 << 15) - 1)  # of an entry: which aligned block of eight frames
+BLOCK = ADDRESS & ~np.uint64((1 << 15) - 1)  # of an entry: its aligned block of eight frames
 NOTHING = np.uint64(0)
 NO_LINE = np.int64(-1)
 UNMAPPED, CLOSER = 0, 4  # of Host.kind
 
 
 class Runs(NamedTuple):
-    """Runs of gPT cache lines of leaf tables (level 1), and the row of the result they go to.
+    """Runs of gPT cache lines of leaf tables (level 1), and their row of the result.
 
     A line that belongs to several rows is a run of its own in each, with the slots that count in `mask`.
     """
@@ -31,7 +31,7 @@ class Runs(NamedTuple):
 
 
 class Host(NamedTuple):
-    """Where guest frames have their ePT leaf entry, by frame >> 9.
+    """Places of the ePT leaf entries of guest frames, by frame >> 9.
 
     kind     uint8[D]  UNMAPPED, 1..3 the level of the leaf entry, or CLOSER: level 1, its entry must be read
     table    int32[D]  host table (counted from 0) with the leaf entries, -1 none
@@ -46,12 +46,12 @@ class Host(NamedTuple):
 
 
 @kernel
-def count_lines(entries, runs, host, found, hist, unresolved):
+def count_lines(entries, runs, host, line_at, hist, unresolved):
     """hist[row, pages, ePT lines] (int64[rows, 9, 9]) += 1 for each gPT line that maps a page.
 
     entries     uint64[T, 512], x86
     pages       gPTEs of the line whose frame the host maps; those of others: unresolved[row] (int64[rows])
-    found       int64[8], room to work in
+    line_at     int64[8], scratch space
     """
     for r in range(len(runs.table)):
         table, mask, row = runs.table[r], np.int64(runs.mask[r]), runs.row[r]
@@ -62,18 +62,18 @@ def count_lines(entries, runs, host, found, hist, unresolved):
             present = 0
             for k in range(LINE):
                 entry = entries[table, at + k]
-                found[k] = NO_LINE
+                line_at[k] = NO_LINE
                 if (mask >> k) & 1 and mapped(entry, 1, X86):
                     present += 1
-                    found[k] = line_of(frame(entry, 1, X86), host)
-            pages, lines = distinct(found)
+                    line_at[k] = line_of(frame(entry, 1, X86), host)
+            pages, lines = distinct(line_at)
             hist[row, pages, lines] += pages > 0
             unresolved[row] += present - pages
 
 
 @hook
 def in_one_block(entries, table, at):
-    """The eight entries from slot `at` on are present, and their frames are in one aligned block of eight."""
+    """The eight entries from slot `at` on are present, and their frames are in an aligned block of eight."""
     differ, present, first = NOTHING, PRESENT, entries[table, at]
     for k in range(LINE):
         entry = entries[table, at + k]
@@ -90,14 +90,14 @@ def plain(entry, host):
 
 
 @hook
-def distinct(found):
-    """(lines that are there, how many different ones) of int64[8], NO_LINE where there is none."""
+def distinct(line_at):
+    """(number of lines, of different lines) of int64[8], NO_LINE where there is none."""
     pages, lines = 0, 0
     for k in range(LINE):
-        new = found[k] != NO_LINE
+        new = line_at[k] != NO_LINE
         pages += new
         for j in range(k):
-            new &= found[j] != found[k]
+            new &= line_at[j] != line_at[k]
         lines += new
     return pages, lines
 
