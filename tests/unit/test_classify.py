@@ -182,9 +182,16 @@ def test_the_frame_is_tidy_and_its_shares_add_up():
     assert table.groupby("socket")["share"].sum().tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("options", [{"weight": "walks"}, {"by": "thread"}])
-def test_an_unknown_weight_or_grouping_names_the_known_ones(options):
-    with pytest.raises(UsageError, match="one of"):
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"weight": "walks"}, "weight = walks: one of leaf, 4k"),
+        ({"by": "pid"}, "by = pid: one of all, vma"),
+        ({"by": "thread"}, "by = thread: mapped pages have no thread; use weight = walks"),
+    ],
+)
+def test_an_unknown_weight_or_grouping_names_the_known_ones(options, why):
+    with pytest.raises(UsageError, match=why):
         classify_pages(address_space(build_snapshot([(GIB, FRAMES_PER_NODE)]), NOWHERE), **options)
 
 

@@ -426,6 +426,6 @@ def test_svg_text_is_text(few, tmp_path):
 
 def test_another_ending_names_those_there_are(few, tmp_path):
     for name in ("a.gif", "a", "png"):
-        with pytest.raises(UsageError, match=r"FILE\.png, FILE\.svg, FILE\.pdf"):
+        with pytest.raises(UsageError, match=r"FILE\.png, FILE\.svg or FILE\.pdf"):
             plots.save(plots.speedup(few.frame), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
