@@ -15,7 +15,10 @@ from .runs import Run, boot
 from .touched import arguments, read_log, translate
 
 HOST = Machine(fast=True, cpu=SVM_CPU, options="nokaslr numa_balancing=disable quiet")
-LIMIT, TRIES = 170, 4  # TCG's SVM loses a vCPU now and then: a lost run is tried again, a wrong one is not
+LIMIT, TRIES = (
+    900,
+    4,
+)  # seconds: a machine that hangs panics long before; TCG's SVM loses a vCPU now and then: a lost run is tried again, a wrong one is not
 TOUCHER_BASE = 1 << 40
 
 

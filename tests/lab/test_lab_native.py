@@ -16,7 +16,7 @@ from .touched import DEFAULT, Region, arguments, bind, interleave
 BASE = 1 << 40
 FIXED_DIRECT_MAP = {4: 0xFFFF888000000000, 5: 0xFF11000000000000}  # Documentation/x86/x86_64/mm.rst
 FIXED_TEXT = 0xFFFFFFFF81000000
-LIMIT = 120
+LIMIT = 600  # seconds: the end of a machine that hangs, however busy this one is
 EVERYWHERE = [
     Region("4k", bind(2), bind(3)),
     Region("4k", bind(0), bind(1), cpu=3, mib=256, step=(1 << 20) + 4096),
