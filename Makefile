@@ -5,7 +5,7 @@ PYTHON ?= python3
 PT     := $(VENV)/bin/ptanalyze
 # one process more than CPUs: the one that has the lab and the native tests mostly waits
 PYTEST := $(VENV)/bin/python -m pytest -q
-SPREAD := -n $(shell expr $$(nproc) + 1) --dist loadgroup --no-loadscope-reorder
+SPREAD := -n $(shell expr $$(nproc) + 1) --dist loadscope --no-loadscope-reorder
 
 # byte code is written when a module is first imported: most of what is installed never is
 QUIET  := --quiet --disable-pip-version-check --no-compile

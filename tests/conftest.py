@@ -10,7 +10,6 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, settings
 
 # Of a busy machine, time says nothing. In CI the same examples are drawn each time, new ones outside of it.
@@ -32,11 +31,18 @@ ONE_AFTER_THE_OTHER = ("lab", "native")  # each boots machines or stops processe
 LONGEST = ("lab", "native", "report", "docs", "notebooks", "cli", "golden", "unit")  # first those that wait
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """A file is one group, the lab and the native tests are one together; the longest begin."""
-    for item in items:
-        folder, *_, file = item.path.relative_to(TESTS).parts
-        group = ONE_AFTER_THE_OTHER[0] if folder in ONE_AFTER_THE_OTHER else f"{folder}/{file}"
-        item.add_marker(pytest.mark.xdist_group(group))
+    """The longest begin."""
     items.sort(key=lambda item: LONGEST.index(item.path.relative_to(TESTS).parts[0]))
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """A file goes to one process, and so do the lab and the native tests together."""
+    from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            path = nodeid.partition("::")[0]
+            return "lab" if path.split("/")[1] in ONE_AFTER_THE_OTHER else path
+
+    return ByFile(config, log)

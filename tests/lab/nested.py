@@ -17,9 +17,6 @@ from .touched import arguments, read_log, translate
 HOST = Machine(fast=True, cpu=SVM_CPU, options="nokaslr numa_balancing=disable quiet")
 LIMIT = 900  # seconds: the end of a machine that hangs, however busy this one is
 TRIES = 4  # TCG's SVM loses a vCPU now and then: a lost run is tried again, a wrong one is not
-    900,
-    4,
-)  # seconds: a machine that hangs panics long before; TCG's SVM loses a vCPU now and then: a lost run is tried again, a wrong one is not
 TOUCHER_BASE = 1 << 40
 
 
