@@ -98,4 +98,4 @@ def test_the_man_page_says_what_the_help_says(man):
     whole = (man["ptanalyze.1"]).read_text().replace("\\-", "-")
     assert all(f"\\fB{name}\\fR" in whole for name in ENTRIES)
     whatif = man["ptanalyze-whatif.1"].read_text().replace("\\-", "-")
-    assert "--threads-to-nodes TEXT" in whatif and "-p, --policy TEXT" in whatif
+    assert "--threads-to-nodes NODES" in whatif and "-p, --policy TEXT" in whatif

@@ -15,7 +15,11 @@ def test_the_wheel_carries_template_style_script_and_glossary(tmp_path):
     subprocess.run(build, cwd=PACKAGE.parents[1], check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        inside = {name for name in archive.namelist() if name.startswith("ptanalyze/report/")}
-    here = {f"ptanalyze/report/{path.name}" for path in (PACKAGE / "report").iterdir() if path.is_file()}
+        inside = {name for name in archive.namelist() if name.startswith("ptanalyze/show/report/")}
+    here = {
+        f"ptanalyze/show/report/{path.name}"
+        for path in (PACKAGE / "show" / "report").iterdir()
+        if path.is_file()
+    }
     assert inside == here
     assert {Path(name).suffix for name in inside} == {".py", ".html", ".css", ".js", ".toml"}
