@@ -206,8 +206,8 @@ def test_a_pair_that_does_not_answer_is_given_up(tool, monkeypatch):
         (["--cpus", "0-8191"], "this process may only run on"),
         (["--cpus", str(PAIR[0])], "a pair needs two"),
         (["--cpus", "all"], "expected a list such as 0-7,9"),
-        (["-o", "/nonexistent/t.json"], "no file can be made there"),
-        (["-o", "/tmp"], "no file can be made there"),
+        (["-o", "/nonexistent/t.json"], "there is no directory /nonexistent; make it first"),
+        (["-o", "/tmp"], "is a directory; name a file"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_in_one_line(options, why):
