@@ -8,7 +8,7 @@ import pytest
 from ptanalyze import policies
 
 FILES = sorted(Path(policies.__file__).parent.glob("*.py"))
-COMPILED = {"hook", "called_hook", "cached_kernel"}
+COMPILED = {"hook", "called_hook", "kernel"}
 
 
 def without_types(text):
