@@ -10,7 +10,7 @@ SPREAD := -n $(shell expr $$(nproc) + 1) --dist loadscope --no-loadscope-reorder
 # byte code is written when a module is first imported: most of what is installed never is
 QUIET  := --quiet --disable-pip-version-check --no-compile
 
-.PHONY: demo notebooks test check warm test-compiled test-uncompiled lint native docs man deps bench lab sample clean
+.PHONY: demo notebooks test check check-twins check-golden warm test-compiled test-uncompiled lint native docs man deps bench lab sample clean
 
 demo: $(VENV)/.installed
 	$(PT) whatif --policy hydra
@@ -24,9 +24,14 @@ test-compiled: $(VENV)/.installed-test warm
 test-uncompiled: $(VENV)/.installed-test
 	NUMBA_DISABLE_JIT=1 $(PYTEST) $(SPREAD) -m twin tests/unit
 
-# for the minute between two edits: 20 examples of each property
-check: $(VENV)/.installed-test lint
-	NUMBA_DISABLE_JIT=1 $(PYTEST) $(SPREAD) --hypothesis-profile quick -m twin tests/unit
+# for the minute between two edits, its parts beside each other: 5 examples of each property
+check: $(VENV)/.installed-test
+	$(MAKE) --no-print-directory -j 3 --output-sync=target lint check-twins check-golden
+
+check-twins: $(VENV)/.installed-test
+	NUMBA_DISABLE_JIT=1 $(PYTEST) -n 2 --dist loadscope --hypothesis-profile quick -m twin tests/unit
+
+check-golden: $(VENV)/.installed-test
 	$(PYTEST) tests/golden
 
 # every policy's loop compiled once, before the processes of the suite would each do so

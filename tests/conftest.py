@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 EVERYWHERE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("outside", **EVERYWHERE)
 settings.register_profile("ci", derandomize=True, **EVERYWHERE)
-settings.register_profile("quick", max_examples=20, **EVERYWHERE)  # make check
+settings.register_profile("quick", max_examples=5, **EVERYWHERE)  # make check
 settings.load_profile("ci" if os.environ.get("CI") else "outside")
 
 os.environ.pop("COLUMNS", None)  # the tests' tables are as wide as nobody says, whatever terminal they run in
