@@ -15,7 +15,7 @@ def curve(table: DataFrame, x: str | None = None) -> Figure:
     """Run time relative to the baseline's over the swept key `x`; policies without it are horizontal lines.
 
     Bands are intervals by the assumptions. Without a trace: cycles of walks and page-table upkeep, relative.
-    table    api.sweep's; x: a swept key, default the key with the most values
+    table    ptanalyze.sweep's; x: a swept key, default the key with the most values
     columns  policy, params, baseline, walks, speedup, speedup_low, speedup_high (ratios), walk_cycles,
              management_cycles, and the keys in attrs["swept"]
     """

@@ -24,7 +24,7 @@ from .style import (
 def footprint(table: DataFrame) -> Figure:
     """Stacked bars of bytes, one per policy, in the table's order.
 
-    table    api.whatif's: pt_bytes and ept_bytes in the end, *_extra (beyond one copy), and aside_bytes
+    table    ptanalyze.whatif's: pt_bytes and ept_bytes in the end, *_extra (beyond one copy), and aside_bytes
     columns  policy, params, pt_bytes, pt_bytes_extra, ept_bytes, ept_bytes_extra, aside_bytes
     """
     must_have(bool(len(table)), "no policy", "name one")

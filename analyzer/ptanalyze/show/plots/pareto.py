@@ -18,7 +18,7 @@ def pareto(table: DataFrame) -> Figure:
     The front is all policies that no other beats in both; ideal is a bound and left out. Bytes are gPT at its
     peak, ePT, tables kept aside and memory held unused, over the baseline's. Without a trace: cycles, as in
     `speedup`.
-    table    api.whatif's or Advised.frame
+    table    ptanalyze.whatif's or Advised.frame
     columns  policy, params, baseline, walks, speedup, speedup_low, speedup_high (ratios), walk_cycles,
              pt_bytes_peak, ept_bytes, aside_bytes, held_bytes
     """

@@ -36,13 +36,13 @@ def roofline(table: DataFrame) -> Figure:
     (reads - DRAM reads) * cached + DRAM reads * latency. The ceilings are this for the baseline's reads per
     walk, with all DRAM reads local, remote, or remote under load of the interconnect, by the machine file. A
     policy with fewer reads per walk (shadow) may be above them.
-    table    api.whatif's, with attrs["machine"]
+    table    ptanalyze.whatif's, with attrs["machine"]
     columns  policy, params, baseline, walks, dram_reads_per_walk, reads_per_walk, cycles_per_walk;
              attrs machine
     """
     machine: dict[str, Any] = table.attrs.get("machine", {})
     must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")
-    must_have(bool(machine), "the table has no latencies of its machine", "use a table of api.whatif")
+    must_have(bool(machine), "the table has no latencies of its machine", "use a table of ptanalyze.whatif")
     table = table.drop_duplicates(["policy", "params"])
     x = table["dram_reads_per_walk"].to_numpy()
     y = walks_per_second(table["cycles_per_walk"].to_numpy(), machine)

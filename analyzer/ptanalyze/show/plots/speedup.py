@@ -15,7 +15,7 @@ def speedup(table: DataFrame) -> Figure:
     """One line per policy, fastest on top: middle of the assumptions as a dot, their extremes as a bar.
 
     Without a trace there is no run time: then walk cycles of the baseline over the policy's, without bars.
-    table    api.whatif's
+    table    ptanalyze.whatif's
     columns  policy, params, baseline, walks, speedup, speedup_low, speedup_high (ratios), walk_cycles
     """
     must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")
