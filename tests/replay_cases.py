@@ -113,6 +113,8 @@ def memory_events(draw, chunks, threads, moving=0):
         )
     if draw(st.booleans()):
         found.append((0, 0, Event.ROI_START, (), 0))
+    if draw(st.booleans()):
+        found.append((draw(st.integers(0, chunks)), 0, Event.ROI_END, (), 0))
     return sorted(found, key=lambda event: event[0])
 
 

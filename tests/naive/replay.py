@@ -53,7 +53,7 @@ def replay(name, params, snapshot, trace, space, placement, reads, machine, ever
     done = memory.began
     offset = np.concatenate([[0], np.cumsum(trace.chunks["touches"])])
     for w in range(len(reads.page) + 1):
-        while done < len(trace.events) and offset[trace.events["chunk"][done]] <= w:
+        while done < memory.ended and offset[trace.events["chunk"][done]] <= w:
             event_now(memory, trace, placement, done, nodes)
             done += 1
             if every_step and name == "hydra":
@@ -76,7 +76,7 @@ def last_vmas(snapshot, trace, space, placement, nodes):
     """[(start, end, owner node)] when the trace has ended."""
 
     memory = Memory(snapshot, trace, space, placement, Deaf())
-    for number in range(memory.began, len(trace.events)):
+    for number in range(memory.began, memory.ended):
         event_now(memory, trace, placement, number, nodes)
     return [(lo, hi, memory.owner_of_lineage[lineage]) for lo, hi, lineage, _ in memory.pieces]
 

@@ -15,6 +15,7 @@ from ..cost import price as cost
 from ..cost.result import Result
 from ..policies import Plan, Policy, plan_for
 from ..world.data_moves import moves_notes
+from ..world.region_of_interest import region_of_interest
 from ..world.world import World
 from .runs import Run, by_socket, replay_walks, start
 from .static import static_results
@@ -170,7 +171,7 @@ def _result(done: Finished, baseline: str, base: Price, setup: Setup, provenance
 def notes(world: World, how: str) -> list[str]:
     """Notes for a reader of the results, one line each."""
     space, history = world.space, world.history
-    lines = [how, *world.notes, *moves_notes(world)]
+    lines = [how, *world.notes, *region_of_interest(world.trace.events).notes, *moves_notes(world)]
     if (ended := world.trace.facts.get("ended", "exit")) not in ("exit", "imported"):
         lines.append(f"the trace may be only part of the run; it ended by: {ended}")
     if world.trace.facts.get("sampled"):

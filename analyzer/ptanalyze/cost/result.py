@@ -17,7 +17,7 @@ HOST_KINDS = ("pte_writes", "pte_fanout", "replica_faults", "pte_copies", "table
 class CallCost(NamedTuple):
     """Effects of a kind of system call on page tables, from price.call_costs.
 
-    calls            successful calls from the region of interest's beginning on, the same under every policy
+    calls            successful calls in the region of interest, the same under every policy
     entries          stores to entries in first copies, two for each that mprotect changes; copies: in further
     tables_freed     table pages
     ipis_*, saved_*  CPUs interrupted, and spared, on the caller's socket and elsewhere
