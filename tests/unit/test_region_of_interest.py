@@ -5,12 +5,14 @@ import pytest
 
 from ptanalyze.analysis.replay import replay_world
 from ptanalyze.analysis.setup import Setup
+from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import EVENT_DTYPE, Event
 from ptanalyze.policies import plan_for
 from ptanalyze.world.region_of_interest import region_of_interest
 from replay_cases import HEAP, case, world_of
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 
+COSTS = load_costs(load_machine("vmitosis-cascade-lake"))
 BEGIN, END, CALL = Event.ROI_START, Event.ROI_END, Event.MUNMAP
 
 
@@ -45,7 +47,7 @@ def results(*events):
     chunks = [(0, [HEAP, HEAP + PAGE]), (1, [HEAP])]
     world = world_of(case(snapshot, build_trace(chunks, [(0, 0, BEGIN, (), 0), *events], 2), 2))
     plans = [plan_for(name) for name in ("linux", "mitosis", "hydra")]
-    return replay_world(world, plans, Setup.of(machine=small_machine(2)))
+    return replay_world(world, plans, Setup.of(machine=small_machine(2), costs=COSTS))
 
 
 def test_teardown_after_the_region_changes_no_count_and_no_price():
