@@ -59,7 +59,7 @@ def reads_of(case, batch=1 << 20):
 def world_of(case, threads=1):
     """The World of a Case: every touch is a walk, whatever the TLB."""
     world = World(case.snapshot, case.trace, case.machine, case.placement, Effort(threads))
-    vars(world).update(space=case.space, stream=case.stream)
+    vars(world).update(space=case.space, stream=case.stream, again_stream=case.stream)
     return world
 
 

@@ -1,7 +1,7 @@
 """The memory manager's side of a trace, ready for replay: what was mapped at first, and every later step."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -107,6 +107,20 @@ def history(
     exists = _existing(space, rows, valid)
     owner = np.array(vmas.owner, np.int16)
     return History(steps, shootdowns, rows, owner, vma, mixed_row, mixed, valid, exists, last, home, live)
+
+
+def once_more(past: History, stream: WalkStream, again: WalkStream, chunk: int) -> History:
+    """History of a trace's chunks from `chunk` on when they run once more, from the state they ended in.
+
+    past    of the whole trace, whose walks are `stream`; again: walks of the second run
+    The same calls are made before the same chunks. What they find mapped is another matter: memory that was
+    mapped in the first run and not unmapped is still there, and faults no more.
+    """
+    steps = past.steps
+    kept = steps.at >= stream.offset[chunk]
+    at = again.offset[np.searchsorted(stream.offset, steps.at[kept])]
+    columns = dict(zip(Steps._fields, (column[kept] for column in steps), strict=True))
+    return replace(past, steps=Steps(**{**columns, "at": at.astype(np.int64)}))
 
 
 def _main_node(trace: Trace, placement: Placement) -> int:
