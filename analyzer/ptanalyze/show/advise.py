@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import isfinite
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..analysis.answer import Cell, Section
 from ..analysis.ranking import Advice, Report
-from .whatif import duration
+from ..core.sizes import show_duration
 
 
 def view(report: Report) -> Iterator[Section]:
@@ -27,8 +26,8 @@ def row_of(advice: Advice) -> dict[str, Cell]:
         "estimated speed-up": f"{speedup.middle:.3f} ({speedup.low:.3f} to {speedup.high:.3f})"
         if speedup
         else "-",
-        f"over {duration(advice.horizon)}": "-" if advice.gain is None else f"{advice.gain:.3f}",
-        "earned back after": _earned(advice),
+        f"over {show_duration(advice.horizon)}": "-" if advice.gain is None else f"{advice.gain:.3f}",
+        "earned back after": earned(row),
         "cycles/walk": row["cycles_per_walk"],
         "leaf LL": f"{100 * row['leaf_LL_share']:.1f} %",
         "remote DRAM reads": row["remote_dram_reads"],
@@ -38,11 +37,10 @@ def row_of(advice: Advice) -> dict[str, Cell]:
     }
 
 
-def _earned(advice: Advice) -> str:
-    seconds = advice.result.once.pays_back_seconds
-    if seconds is None:
-        return "-"
-    return duration(seconds.middle) if isfinite(seconds.middle) else "never"
+def earned(row: Mapping[str, Any]) -> str:
+    """When a policy's one-time cost is earned back, of a Result.row: "2.5 s", "at once", "never", "-"."""
+    seconds = row["pays_back_seconds"]
+    return show_duration(seconds) if row["pays_back"] == "later" and seconds else row["pays_back"] or "-"
 
 
 def as_record(report: Report) -> dict[str, Any]:
