@@ -12,7 +12,7 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.trace import Event
 from ptanalyze.cost import price as cost
 from ptanalyze.kernels.replay import EVENT_KINDS, LL, PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT, RL
-from ptanalyze.policies import POLICIES, find
+from ptanalyze.policies import find, policies
 from replay_cases import HEAP, case, cases, events, run
 from strategies import PAGE, REGION, build_snapshot, build_trace
 
@@ -62,7 +62,7 @@ def test_a_single_copy_takes_the_same_pages_and_writes_wherever_it_is(case):
 
 def possible(case):
     """Names of the policies that a case can be replayed under as it is, with the same reads."""
-    able = [p for p in POLICIES if "nested tables" not in p.needs or not case.snapshot.native]
+    able = [p for p in policies().values() if "nested tables" not in p.needs or not case.snapshot.native]
     return [p.name for p in able if p.reshape is None]
 
 

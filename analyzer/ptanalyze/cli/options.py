@@ -19,10 +19,10 @@ capture_argument = click.argument("capture", required=False, type=click.Path())
 
 def complete_policies(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names for the shell's completion; of A+B the last."""
-    from ..policies import policies
+    from ..policies import names
 
     before, plus, begun = incomplete.rpartition("+")
-    return [before + plus + name for name in policies() if name.startswith(begun)]
+    return [before + plus + name for name in names() if name.startswith(begun)]
 
 
 def complete_machines(
