@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,10 @@ from ..core.progress import Progress
 from ..core.version import __version__
 from ..cost import price as cost
 from ..cost.result import Result
+from ..kernels.first_use import compile_beside
+from ..kernels.walker import walk
 from ..policies import Plan, Policy, plan_for
+from ..world.cache_pass import first_arguments
 from ..world.data_moves import moves_notes
 from ..world.world import World
 from .runs import Run, by_socket, replay_walks, start
@@ -56,6 +60,7 @@ def replay_world(
     if not captured.traced:
         return static_results(captured, plans, setup, known, refused)
     _must_fit(setup.calibration, captured.snapshot)
+    compile_beside([(walk, partial(first_arguments, captured.space, captured.placement, captured.machine))])
     done: dict[int, Finished] = {}
     for world, runs in by_world(plans, captured, refused):
         mapped = replay_walks(runs, world, world.reads(), _ticking(setup.progress, world), setup.windows)
