@@ -23,7 +23,9 @@ def installed(tmp_path_factory):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(out / "site")
     for code in PACKAGE.rglob("*.nb[ic]"):  # what this checkout compiled; of code that differs, none is taken
-        shutil.copy(code, out / "site" / "ptanalyze" / code.relative_to(PACKAGE))
+        there = out / "site" / "ptanalyze" / code.relative_to(PACKAGE)
+        there.parent.mkdir(exist_ok=True)
+        shutil.copy(code, there)
     return out / "site"
 
 
