@@ -95,7 +95,7 @@ def pair_of(setting: str) -> tuple[str, str]:
 
 
 def open_or_default(directory: str | None) -> Capture:
-    """The named capture, or the newest one here, or a bundled sample; says on stderr which it took."""
+    """The named capture, or the newest here, or a bundled sample; says on stderr which it took."""
     from ..formats.capture import default_capture, open_capture
 
     if directory is not None:
