@@ -188,7 +188,7 @@ def command(directory: str, trace: bool, output: Output, **asked: Any) -> None:
 
 
 def table_rows(made: Made) -> list[dict[str, Any]]:
-    """One row a dimension: tables by level and node, bytes."""
+    """A row per dimension: tables by level and node, bytes."""
     sides = [("page table" if made.host is None else "gPT", made.guest, made.guest_nodes)]
     if made.host is not None and made.host_nodes is not None:
         sides.append(("ePT", made.host, made.host_nodes))

@@ -9,11 +9,13 @@ from ..analysis.answer import Cell, Section
 from ..analysis.ranking import Advice, Report
 from ..core.sizes import show_duration
 
+LL = "- LL: share of walks that are Local-Local, without a VM: local"
+
 
 def view(report: Report) -> Iterator[Section]:
     refused = [f"- not for this capture: {name}: {why}" for name, why in report.refused.items()]
     ranked = [row_of(advice) for advice in report.ranked]
-    yield Section("Policies, fastest first, those over the budget last", ranked, refused)
+    yield Section("Policies, fastest first, those over the budget last", ranked, [LL, *refused])
     notes = dict.fromkeys((*report.base.notes, report.base.price.assumptions))
     lines = [f"- {line}" for line in (*report.workload.evidence(), *notes)]
     yield Section(f"\n{report.workload.name} workload", (), [*lines, f"\n{report.sentence}"])
@@ -29,7 +31,7 @@ def row_of(advice: Advice) -> dict[str, Cell]:
         f"over {show_duration(advice.horizon)}": "-" if advice.gain is None else f"{advice.gain:.3f}",
         "earned back after": earned(row),
         "cycles/walk": row["cycles_per_walk"],
-        "leaf LL": f"{100 * row['leaf_LL_share']:.1f} %",
+        "LL": f"{100 * row['leaf_LL_share']:.1f} %",
         "remote DRAM reads": row["remote_dram_reads"],
         "extra memory KiB": advice.extra_bytes >> 10,
         "extra updates": f"{100 * advice.extra_updates + 0:z.2f} %",

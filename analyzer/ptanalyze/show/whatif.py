@@ -184,9 +184,11 @@ def time(rows: Sequence[dict[str, Any]], nested: bool) -> Iterator[Quantity]:
 
 def locality(rows: Sequence[dict[str, Any]], nested: bool) -> Iterator[Quantity]:
     """`nested`: some policy's walks have two dimensions (shadow paging has one where others have two)."""
-    names = {kind: kind for kind in ("LL", "LR", "RL", "RR")} if nested else {"LL": "local", "RL": "remote"}
+    names = {"LL": "leaf local", "RL": "leaf remote"}
+    if nested:
+        names = {"LL": "Local-Local (LL)", "LR": "LR", "RL": "RL", "RR": "RR"}
     for kind, name in names.items():
-        yield Quantity(f"leaf {name}, %", [row[f"leaf_{kind}_share"] for row in rows], "share")
+        yield Quantity(f"{name}, %", [row[f"leaf_{kind}_share"] for row in rows], "share")
     remote = [row["remote_dram_reads"] / max(row["dram_reads"], 1) for row in rows]
     yield Quantity("DRAM remote, %", remote, "share")
 
