@@ -144,7 +144,7 @@ def search(graph, first, last, done, pages, wrote):
 
 @kernel
 def dependencies(graph, first, last, done, pages, wrote):
-    """Brandes backward: a vertex reads paths and dependencies of its successors, writes its own, its score."""
+    """Brandes backward: a vertex reads paths and dependencies of its successors, writes its own and score."""
     at, base = 0, graph.base
     while at + MOST <= len(pages):
         u, at = found(graph, first + done % (last - first), pages, wrote, at)

@@ -29,6 +29,7 @@ OWN = {
 
 # a kernel: (data, first, last, done, pages, wrote) -> (pieces done, accesses filled)
 Fill: TypeAlias = "Callable[..., Any]"
+BACKWARD: Fill = kernels.dependencies
 FILLS: dict[str, Fill] = {
     "pr": kernels.page_rank,
     "cc": kernels.components,
@@ -129,7 +130,7 @@ class Shaped:
     @property
     def kernel(self) -> Fill:
         if self.shape.kind == "bc" and self.made >= self.half:
-            return kernels.dependencies
+            return BACKWARD
         return FILLS[self.shape.kind]
 
 
