@@ -21,7 +21,7 @@ def costs_of(name):
 
 
 def per_entry(rows, ghz, fixed):
-    """ns per copied entry: a fault's time without what it takes for itself, over the entries that it copies."""
+    """ns per copied entry: what a fault takes beyond `fixed` ns, over the entries that it copies."""
     each = (rows.entries_copied / rows.events).median()
     return (rows.remote_fault_cycles.median() / ghz - fixed) / each
 
