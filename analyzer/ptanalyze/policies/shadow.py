@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from ..core.machine import Strict
 from ..kernels.replay import VM_EXIT
-from ..kernels.steps import CLEAR, DATA, FREE, MOVE, UPDATE, freed_table, move_target, stores
+from ..kernels.steps import CLEAR, DATA, FREE, HINT, MOVE, UPDATE, freed_table, move_target, stores
 from ..world.shadow_table import shadow_table, split_tables
 from .base import GuestHooks, Part, Policy, World, called_hook, hook
 from .fixed_copies import AS_CAPTURED
@@ -79,7 +79,7 @@ def written(split, rows, steps, mapped, step):
         return np.int64(0)
     if kind == FREE:
         return np.int64(not split[freed_table(steps, step)])
-    if kind in (CLEAR, UPDATE, MOVE, DATA):
+    if kind in (CLEAR, UPDATE, MOVE, DATA, HINT):
         entries = stores(kind) * entries_of(split, rows.leaf[steps.row[step]], changed)
         if kind == MOVE:
             row, _ = move_target(steps, step)
