@@ -1,4 +1,4 @@
-"""Marking pages for NUMA hinting faults rewrites entries: in every replica, by VM exits under shadow paging."""
+"""Marking pages for NUMA hints rewrites entries: in every replica, by a VM exit each under shadow paging."""
 
 import numpy as np
 import pytest

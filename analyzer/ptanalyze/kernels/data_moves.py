@@ -209,7 +209,7 @@ def frames_of(table, slot, tables, where):
 
 @kernel
 def scan(w, now, node, where, schedule, state, out):
-    """task_numa_work: mark the next mapped pages, and shoot down these marks and the moves of the last window.
+    """task_numa_work: mark the next mapped pages; shoot down these marks and the moves of the last window.
 
     A guest's (or native) kernel rewrites the entry of each page that was not marked; a hypervisor's marks are
     not counted.
