@@ -7,8 +7,8 @@ and over), and a marked page moves to the node of the next walk to it
 the trace's time and do not adapt. Marking rewrites the entry, in every copy that a policy keeps, and so does
 the fault that finds the page on its node (HINT steps); the fault itself, the same under every policy, is not
 counted. The hypervisor's balancing (by = host) does the same to the pages of its own tables, in the order of
-guest-physical addresses; a guest's table pages are ordinary memory to it and move when they are walked through
-(vMitosis, section 3.2.2).
+guest-physical addresses; a guest's table pages are ordinary memory to it and move when they are walked
+through (vMitosis, section 3.2.2).
 
 The stream of walks is not changed by the schedule's moves (those of events drop TLB entries), and a page that
 a guest moves keeps its leaf table in the host: the hypervisor is taken to follow its data at once.
