@@ -26,7 +26,7 @@ def figure_6(bench: Bench) -> Iterator[Row]:
     size = f"{pages >> 8} MiB on machine hydra-haswell"
     note = (
         f"{size}; every access waits for its walk, its data and its faults; an entry that this lone thread "
-        "copies costs what the link takes (1.5 ns); the interval reaches to the measured price of many threads"
+        "copies costs what the link takes (1.5 ns); the interval reaches to what many threads at once pay"
     )
     for degree in (9, 0):
         ours, most = lone[degree] / lone["mitosis"], many[degree] / many["mitosis"]
