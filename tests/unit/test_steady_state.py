@@ -204,3 +204,10 @@ def test_a_one_time_cost_is_earned_back_when_the_savings_reach_it():
     assert pays_back(0.0, linux.price, price, law).middle == 0
     assert pays_back(-1.0, linux.price, linux.price, law).middle == 0
     assert math.isinf(pays_back(1.0, price, linux.price, law).middle)
+
+
+def test_a_region_whose_lines_the_caches_hold_is_said_to_be_short():
+    short, *_ = results([(0, ALL), (1, ALL)])
+    assert any("the caches hold what a short region reads" in note for note in short.notes)
+    again, *_ = results([(0, ALL), (1, ALL)] * 40)
+    assert not any("short region" in note for note in again.notes)
