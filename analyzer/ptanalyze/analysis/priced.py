@@ -182,7 +182,7 @@ def _short_region(done: Finished) -> str:
     if first < DRAM_MATTERS or still > first / 2:
         return ""
     return (
-        f"{100 * first:.0f} % of the page-table reads came from DRAM in the first run, {100 * still:.0f} % in "
+        f"{100 * first:.0f} % of the table reads came from DRAM in the first run, {100 * still:.0f} % in "
         "the further run: the caches hold what a short region reads; a longer one tells what they hold of "
         "the program's"
     )

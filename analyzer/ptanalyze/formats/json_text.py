@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | float | None"
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def plain(value: object) -> Json:
