@@ -165,6 +165,32 @@ def test_what_children_compiled_side_by_side_is_found_on_disk(program):
     assert program.run() == (40, True)
 
 
+NAMES = """
+import os
+import sys
+from hooks import add
+from loops import loop_for
+from state import State
+
+child = os.fork()
+loop = loop_for(add)
+loop(State(1), 5)
+code, = loop.overloads.values()
+print(code.fndesc.mangled_name)
+sys.stdout.flush()
+if child:
+    os.waitpid(child, 0)
+"""
+
+
+def test_no_two_processes_give_two_functions_one_name(program, tmp_path):
+    """A process that finds both on disk would run the code of the first for both."""
+    program.write("main", NAMES)
+    runs = [program.ran(NUMBA_CACHE_DIR=str(tmp_path / name)).stdout.split() for name in ("one", "other")]
+    names = [name for run in runs for name in run]
+    assert len(names) == len(set(names)) == 4 and all("loop" in name for name in names)
+
+
 def test_code_that_is_gone_is_compiled_anew(program):
     program.run()
     for file in (program.folder / "kept").rglob("*.nbc"):
