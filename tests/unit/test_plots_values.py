@@ -17,7 +17,7 @@ from ptanalyze.show.plots.pareto import on_front, priced
 from ptanalyze.show.plots.style import CLASSES, NODES, SERIES
 
 MANY = [
-    "linux", "first-touch", "interleave", "ideal", "mitosis", "wasp", "domains", "five-level", "thp",
+    "linux", "first-touch", "interleave", "ideal", "mitosis", "steering", "domains", "five-level", "thp",
     "vmitosis-migrate", "vmitosis-replicate", "hydra-2d", "shadow", "ptemagnet+vmitosis-replicate",
     ("hydra", {"prefetch": 0}), ("hydra", {"prefetch": 3}), ("hydra+vmitosis-replicate", {"layers": "ept"}),
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..core.errors import UsageError
+from ..core.errors import RefusedError, UsageError
 from ..core.progress import Progress
 from ..core.version import __version__
 from ..cost import price as cost
@@ -16,6 +16,7 @@ from ..cost.result import Result
 from ..policies import Plan, Policy, plan_for
 from ..world.data_moves import moves_notes
 from ..world.world import World
+from .refusals import label
 from .runs import Run, by_socket, replay_walks, start
 from .static import static_results
 from .system_calls import system_calls
@@ -125,10 +126,10 @@ def by_world(
                 shaped = shaped or plan.reshape(world)
                 plan.check(shaped)
                 runs.append(start(plan, shaped))
-            except UsageError as error:
+            except RefusedError as error:
                 if refused is None or plan is plans[0]:
                     raise
-                refused[plan.name] = str(error)
+                refused[label(plan, plans)] = error.why
         if shaped and runs:
             yield shaped, runs
 

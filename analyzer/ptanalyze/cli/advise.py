@@ -42,6 +42,7 @@ def command(
             lambda: as_record(report),
             lambda: view(report),
             plots_of(advised.replayed),
+            advised.refused,
         ),
         output,
     )

@@ -16,10 +16,10 @@ from . import (
     ptemagnet,
     shadow,
     single_copy,
+    steering,
     thp,
     vmitosis_migrate,
     vmitosis_replicate,
-    wasp,
 )
 from .base import Policy, parameters
 from .combine import Plan, plan
@@ -50,7 +50,7 @@ POLICIES = (
     vmitosis_replicate.POLICY,
     vmitosis_migrate.POLICY,
     hydra_2d.POLICY,
-    wasp.POLICY,
+    steering.POLICY,
     # policies that reshape the world, in their order
     thp.POLICY,
     ptemagnet.POLICY,

@@ -79,5 +79,6 @@ POLICY = Policy(
     "eager, full replicas on every node: all reads local, every entry written everywhere; a VM's guest only",
     guest=Part(HOOKS, start, fixed_copies.settle, at_rest),
     params=Params,
+    needs=("node numbers",),
     source="Mitosis, ASPLOS '20; a guest's tables only where the VM sees the nodes (vMitosis, Table 1)",
 )

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from ..core.machine import Strict
 from ..world import huge_pages
-from .base import Policy, World, check_needs
+from .base import Policy, World
 
 PAGE_BYTES = 4096
 LAYERS = "whose pages: the guest's (or, native, the only ones), the host's, or both"
@@ -38,10 +38,7 @@ def reshape(world: World, params: Params) -> World:
     snapshot = world.snapshot
     facts: dict[str, int] = {}
     notes: list[str] = []
-    if params.layers == "ept":
-        check_needs(POLICY._replace(needs=("nested tables",)), world)
     if params.layers != "ept":
-        check_needs(POLICY._replace(needs=("VMAs",)), world)
         huge = huge_pages.promote_guest(world.space, params.min_pages, params.fragmentation, params.seed)
         snapshot = replace(snapshot, guest=huge.tree) if huge.regions else snapshot
         facts |= facts_of(huge, "")
@@ -85,4 +82,5 @@ POLICY = Policy(
     source="Linux transparent huge pages (khugepaged, mm/khugepaged.c); vMitosis, sections 4.1 and 5.1",
     reshape=reshape,
     acts=lambda params: ACTS[params.layers],
+    needs_with=lambda params: ("nested tables",) if params.layers == "ept" else ("VMAs",),
 )

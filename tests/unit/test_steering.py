@@ -1,4 +1,4 @@
-"""WASP's steering: Mitosis, but for which replica a node's CPUs walk."""
+"""Steering: Mitosis, but for which replica a node's CPUs walk."""
 
 import os
 
@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import Latency
 from ptanalyze.kernels.replay import EVENT_KINDS, FAULT, LL, LR, PTE_FANOUT, PTE_WRITE
-from ptanalyze.policies.wasp import steering
+from ptanalyze.policies.steering import steering
 from replay_cases import HEAP, case, cases, run
 from strategies import build_snapshot, build_trace, small_machine
 
 pytestmark = pytest.mark.twin
 
 EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
-NAME = "wasp"
+NAME = "steering"
 
 
 def text(steer):
@@ -98,5 +98,5 @@ def test_what_is_no_steering_is_refused(steer, why):
 @pytest.mark.parametrize("layers", ["ept", "both"])
 def test_a_native_capture_has_no_nested_table_to_steer(layers):
     process = case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP])]))
-    with pytest.raises(UsageError, match=f"wasp: layers = {layers}: a native capture has no host tables"):
+    with pytest.raises(UsageError, match="steering: a native capture has no host tables"):
         run(process, NAME, {"layers": layers})

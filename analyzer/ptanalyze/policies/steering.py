@@ -1,6 +1,6 @@
-"""wasp: Mitosis with steering: a node's CPUs may walk another node's replica (Qu and Yu, WASP, ASPLOS 2024).
+"""steering: Mitosis's replicas, but a node's CPUs may walk another node's (Qu and Yu, WASP, ASPLOS 2024).
 
-WASP's own decision, replicas on or off by performance counters, is a whole run's: compare linux with this.
+The replicas are there at all times; WASP itself switches them on and off (wasp.py).
 """
 
 from typing import Annotated, Literal
@@ -11,7 +11,7 @@ from msgspec import Meta
 from ..core.errors import UsageError
 from ..core.machine import Machine, Strict
 from . import fixed_copies
-from .base import LAYERS_ACT, NEEDS, Policy, World
+from .base import LAYERS_ACT, Policy, World, nodes_in_guest
 from .fixed_copies import State
 from .node_lists import node_numbers, nodes_of
 
@@ -32,20 +32,18 @@ def start(world: World, params: Params) -> State:
     return fixed_copies.replicas(world, every, steering(params.steer, world.machine))
 
 
-def start_host(world: World, params: Params) -> State:
-    if world.snapshot.native:
-        _, what, how = NEEDS["nested tables"]
-        raise UsageError(f"policy wasp: layers = {params.layers}: {what}: {how}")
-    return start(world, params)
+def needs(params: Params) -> tuple[str, ...]:
+    nested = () if params.layers == "gpt" else ("nested tables",)
+    return (*nested, *nodes_in_guest(params))
 
 
-def steering(text: str, machine: Machine) -> np.ndarray:
+def steering(text: str, machine: Machine, policy: str = "steering") -> np.ndarray:
     """int16[nodes]: whose replica each node's CPUs walk. UsageError names the wrong part of `text`."""
     if text == "auto":
         latency = machine.latency_cycles(contended=machine.latency.contended is not None)
         own = np.diagonal(latency)
         return np.where(own <= latency.min(axis=1), np.arange(machine.nodes), latency.argmin(axis=1))
-    setting, hint = f"policy wasp: steer = {text}", "; give one for each, or auto"
+    setting, hint = f"policy {policy}: steer = {text}", "; give one for each, or auto"
     steered = node_numbers(text.split(","), machine, setting, hint)
     if len(steered) != machine.nodes:
         raise UsageError(f"{setting}: {len(steered)} nodes for {machine.nodes}, {nodes_of(machine)}{hint}")
@@ -53,11 +51,12 @@ def steering(text: str, machine: Machine) -> np.ndarray:
 
 
 POLICY = Policy(
-    "wasp",
+    "steering",
     "replicas as mitosis's, and a steering matrix: which node's replica the CPUs of each node walk",
     fixed_copies.guest_part(start),
-    fixed_copies.host_part(start_host),
+    fixed_copies.host_part(start),
     Params,
-    source="WASP, ASPLOS '24; steering by latency is this package's reading of it",
+    source="the steering matrix of WASP, ASPLOS '24, without its switching",
     acts=lambda params: LAYERS_ACT[params.layers],
+    needs_with=needs,
 )
