@@ -162,7 +162,7 @@ def _result(done: Finished, baseline: str, base: Price, setup: Setup, provenance
         aside_pages=world.aside_pages,
         price=_price(done, base, setup),
         facts=run.facts(world),
-        notes=tuple(notes(world, cost.instructions(world.trace, setup.costs)[1])),
+        notes=(*notes(world, cost.instructions(world.trace, setup.costs)[1]), *run.plan.notes),
         provenance=provenance,
         series=run.series,
     )

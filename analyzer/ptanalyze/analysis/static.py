@@ -76,7 +76,7 @@ def _result(plan: Plan, world: World, baseline: str, setup: Setup, provenance: d
         aside_pages=world.aside_pages,
         price=cost.price(count, world.machine, setup.costs, contended=setup.contended),
         facts=run.facts(world),
-        notes=(NO_TRACE, *world.notes, *_left_out(unresolved)),
+        notes=(NO_TRACE, *world.notes, *_left_out(unresolved), *plan.notes),
         provenance=provenance,
     )
 

@@ -85,6 +85,7 @@ class Policy(NamedTuple):
 
     source   the paper and section it follows
     needs    names of NEEDS, all required
+    note     what a reader of its results must know, a line
     needs_with  (params) -> names of NEEDS that these parameters require besides
     reshape  (world, params) -> World, before anything is replayed
     acts     (params) -> names of what it acts on; policies that share a name do not go together.
@@ -104,6 +105,7 @@ class Policy(NamedTuple):
     acts: Callable[[Any], Collection[str]] | None = None
     over_guest: Callable[[Part | None, Any, Any], tuple[Part, Any]] | None = None
     needs_with: Callable[[Any], Collection[str]] | None = None
+    note: str = ""
 
     def configure(self, settings: Mapping[str, Any]) -> msgspec.Struct:
         """Parameters from {key: text or value}; UsageError names the key and the allowed values."""

@@ -30,6 +30,11 @@ class Plan(NamedTuple):
         }
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Policy.note of the members that have one."""
+        return tuple(policy.note for policy, _ in self.members if policy.note)
+
+    @property
     def reshaping(self) -> tuple[tuple[str, bytes], ...]:
         """Cache key: plans with equal keys share a World."""
         return tuple(

@@ -11,7 +11,7 @@ from ..core.walks import GUEST_BIT
 from ..cost.result import Result
 from .terminal import number
 
-BOUND = "ideal"  # a policy that nobody can have: never the best
+BOUND = "ideal"  # of locality; a policy that nobody can have: never the best
 UPDATES = {
     "pte_writes": "PTE writes",
     "pte_fanout": "PTE writes fanned out",
@@ -81,7 +81,7 @@ def sentence(results: Sequence[Result]) -> str:
     if speedup.middle < 1.0005:
         return f"No policy is faster than {base.policy}; {name} is {times(speedup, 'it')}."
     unsure = "" if speedup.low > 1 else "; the interval includes no gain"
-    word = "Bound" if best.policy == BOUND else "Best"
+    word = "Bound of locality" if best.policy == BOUND else "Best"
     return f"{word}: {name}, {times(speedup, base.policy)}, {takes(best, base)}{unsure}."
 
 
