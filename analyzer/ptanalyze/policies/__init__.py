@@ -20,6 +20,7 @@ from . import (
     thp,
     vmitosis_migrate,
     vmitosis_replicate,
+    wasp,
 )
 from .base import Policy, parameters
 from .combine import Plan, plan
@@ -51,6 +52,7 @@ POLICIES = (
     vmitosis_migrate.POLICY,
     hydra_2d.POLICY,
     steering.POLICY,
+    wasp.POLICY,
     # policies that reshape the world, in their order
     thp.POLICY,
     ptemagnet.POLICY,

@@ -71,6 +71,8 @@ class Part(NamedTuple):
     Counters.
     at_once(state, world, events): counts what it takes to get from the captured tables to the policy's
     before the first walk, into int64[kinds, nodes, nodes].
+    between(state, events, pages): changes the tables once, between the trace and its further run, counted
+    into int64[kinds, nodes, nodes] and `pages` as in Counters.
     """
 
     hooks: GuestHooks | HostHooks
@@ -79,6 +81,7 @@ class Part(NamedTuple):
     at_rest: Callable[[Any, slice], np.ndarray | None] | None = None
     facts: Callable[[Any, World, Any, np.ndarray], dict[str, Any]] | None = None
     at_once: Callable[[Any, World, np.ndarray], None] | None = None
+    between: Callable[[Any, np.ndarray, np.ndarray], None] | None = None
 
 
 class Policy(NamedTuple):
@@ -86,6 +89,7 @@ class Policy(NamedTuple):
 
     source   the paper and section it follows
     needs    names of NEEDS, all required
+    elsewhere  {parameter: policy that has it}, of parameters that people may look for here
     note     what a reader of its results must know, a line
     needs_with  (params) -> names of NEEDS that these parameters require besides
     reshape  (world, params) -> World, before anything is replayed
@@ -106,6 +110,7 @@ class Policy(NamedTuple):
     acts: Callable[[Any], Collection[str]] | None = None
     over_guest: Callable[[Part | None, Any, Any], tuple[Part, Any]] | None = None
     needs_with: Callable[[Any], Collection[str]] | None = None
+    elsewhere: Mapping[str, str] | None = None
     note: str = ""
 
     def configure(self, settings: Mapping[str, Any]) -> msgspec.Struct:
@@ -180,6 +185,7 @@ def configure(policy: Policy, settings: Mapping[str, Any]) -> msgspec.Struct:
             allowed = ", ".join(fields) or "none"
             raise UsageError(
                 f"policy {policy.name}: {key} = {settings[key]}: no such parameter; it has: {allowed}"
+                f"{hint(policy, key)}"
             )
     try:
         return msgspec.convert(settings, policy.params, strict=False)
@@ -192,6 +198,12 @@ def configure(policy: Policy, settings: Mapping[str, Any]) -> msgspec.Struct:
         raise UsageError(
             f"policy {policy.name}: {key} = {settings[key]}: {why} ({describe(fields[key])})"
         ) from None
+
+
+def hint(policy: Policy, key: str) -> str:
+    """ "; policy P has it" where another policy has this parameter, else ""."""
+    there = (policy.elsewhere or {}).get(key)
+    return f"; policy {there} has it" if there else ""
 
 
 def parameters(policy: Policy) -> list[tuple[str, Any, str, str]]:

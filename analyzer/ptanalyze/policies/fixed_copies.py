@@ -77,7 +77,7 @@ def place(state, table, node):
 
 
 @view
-def in_turn(rule, placed, nodes):
+def in_turn(rule: int, placed: Any, nodes: int) -> Any:
     """Node of the table after `placed` others: round-robin; SKIPPING leaves a node out after each round."""
     return (placed + placed // nodes if rule == SKIPPING else placed) % nodes
 
