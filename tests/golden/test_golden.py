@@ -21,13 +21,13 @@ from ptanalyze.policies import POLICIES
 HERE = Path(__file__).parent
 NATIVE = (
     "linux", "first-touch", "interleave", "bind", "ideal", "mitosis", "hydra", "vmitosis-migrate", "steering",
-    "thp", "five-level", "domains+hydra",
+    "wasp", "thp", "five-level", "domains+hydra",
 )  # fmt: skip
 NESTED = (
     *NATIVE[:-2], "vmitosis-replicate", "hydra-2d", "ptemagnet", "five-level", "shadow", "shadow+mitosis",
     "thp+ptemagnet+vmitosis-replicate", "domains+hydra",
 )  # fmt: skip
-NEED_NODES = ("mitosis", "hydra", "steering", "hydra-2d", "domains+hydra")  # in the guest
+NEED_NODES = ("mitosis", "hydra", "steering", "wasp", "hydra-2d", "domains+hydra")  # in the guest
 MACHINES = ("vmitosis-cascade-lake", "hydra-haswell")
 COUNTS = (
     "policy", "params", "walks", "dram_reads", "remote_dram_reads", "remote_reads", "pt_bytes",
@@ -57,7 +57,7 @@ def counts(capture, machine, policies, cache_dir, refused=None):
         capture.snapshot,
         capture.trace,
         [(name, told if "vmitosis-replicate" in name else {}) for name in policies],
-        Setup.of(machine=load_machine(machine)),
+        Setup.of(machine=load_machine(machine), cold=True),
         cache_dir=cache_dir,
         refused=refused,
     )

@@ -16,7 +16,7 @@ from ptanalyze.analysis.setup import Setup
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
-from ptanalyze.cost.once import NEVER, pays_back
+from ptanalyze.cost.payback import NEVER, pays_back
 from ptanalyze.kernels.replay import FAULT, PTE_COPY, REPLICA_FAULT, TABLE_NEW
 from ptanalyze.policies import plan_for
 from ptanalyze.world.site import Effort

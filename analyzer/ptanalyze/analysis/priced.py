@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..cost import price as cost
-from ..cost.once import Once, pays_back
+from ..cost.once import Once
+from ..cost.payback import pays_back
 from ..cost.result import Result
 from ..world.data_moves import moves_notes
 from ..world.region_of_interest import region_of_interest

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..core.sizes import Budget
-from ..cost.once import over_horizon
+from ..cost.payback import over_horizon
 from ..cost.result import TABLE_BYTES, Result
 from .workload import Workload
 

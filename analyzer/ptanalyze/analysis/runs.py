@@ -82,7 +82,8 @@ class Run:
         now = by_socket(self.counters, domains)
         dram = now.reads[..., 1]
         guest = dram[::GUEST_BIT].sum(axis=0)
-        moved = sum(int(events[:, TABLE_MOVED].sum()) for events in (now.events, now.host_events))
+        so_far = now.events, now.host_events, self.before.events, self.before.host_events
+        moved = sum(int(events[:, TABLE_MOVED].sum()) for events in so_far)
         both = np.stack([guest, dram.sum(axis=0) - guest])
         self.marks.append((now.classes.copy(), both, moved, self.step))
 

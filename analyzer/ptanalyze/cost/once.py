@@ -1,25 +1,13 @@
-"""What a policy costs once, and when that is earned back.
-
-A run of the region costs W walk cycles and M management cycles again and again (Price); getting to the
-policy's tables and touching memory for the first time costs O once. Over n runs a policy takes O + n C cycles
-(C: price.price), so that it has paid for itself after n = (O - O_base) / (C_base - C) runs.
-"""
+"""What a policy costs once: getting to its tables, and touching memory for the first time."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.interval import Interval, over_corners
-
-if TYPE_CHECKING:
-    from .price import RunLaw
-    from .result import Price
-
-NEVER = math.inf
+from ..core.interval import Interval
 
 
 @dataclass(frozen=True)
@@ -54,6 +42,14 @@ class Once:
         return int((self.host_events if host else self.events)[kind].sum())
 
     @property
+    def when(self) -> str | None:
+        """When the cost is earned back, in a word: "at once", "later", "never"; None where unknown."""
+        if self.pays_back is None:
+            return None
+        runs = self.pays_back.middle
+        return "at once" if not runs else "later" if math.isfinite(runs) else "never"
+
+    @property
     def pays_back_walks(self) -> Interval | None:
         """Walks until it has paid for itself."""
         return self.pays_back and self.pays_back.through(lambda runs: runs * self.run_walks)
@@ -65,25 +61,3 @@ class Once:
             return None
         seconds = self.run_seconds
         return self.pays_back.through(lambda runs: runs * seconds)
-
-
-def pays_back(extra: float, base: Price, price: Price, law: RunLaw) -> Interval:
-    """Runs until `extra` cycles are earned back, over all assumptions of the law: 0 at once, NEVER."""
-    run, unknown = law
-
-    def runs(*at: float) -> float:
-        paid = replace(price, management_cycles=price.management_cycles + extra)
-        extra_cycles = run(paid, *at) - run(price, *at)
-        saved = run(base, *at) - run(price, *at)
-        if extra <= 0 and saved >= 0:
-            return 0.0
-        return extra_cycles / saved if saved > 0 else NEVER
-
-    return over_corners(runs, *unknown)
-
-
-def over_horizon(once: Once, seconds: float) -> float | None:
-    """Cycles of a policy while the baseline runs for `seconds`: once, and all runs; None if unknown."""
-    if once.run_cycles is None or not once.run_seconds:
-        return None
-    return once.cycles + once.run_cycles * seconds / once.run_seconds

@@ -278,8 +278,8 @@ def region_cycles(price: Price, law: RunLaw) -> float:
     run, unknown = law
     middles = [interval.middle for interval in unknown]
     whole = run(price, *middles)
-    more = replace(price, management_cycles=price.management_cycles + 1)
-    return whole / (run(more, *middles) - whole)
+    more = replace(price, management_cycles=price.management_cycles + whole)
+    return whole * whole / (run(more, *middles) - whole) if whole else 0.0
 
 
 def copying_ns(pages: int, costs: Costs) -> float:

@@ -228,14 +228,15 @@ class Result:
             }
         )
 
-    def _once(self) -> dict[str, float | None]:
-        """What happens once; pays_back_* are infinite where it is never earned back."""
+    def _once(self) -> dict[str, float | str | None]:
+        """What happens once; pays_back_* are None where it is never earned back, or that is not known."""
         once = self.once
         walks, seconds, traced = once.pays_back_walks, once.pays_back_seconds, once.traced_speedup
         return {
             "once_cycles": once.cycles,
-            "pays_back_walks": walks.middle if walks else None,
-            "pays_back_seconds": seconds.middle if seconds else None,
+            "pays_back": once.when,
+            "pays_back_walks": walks.middle if walks and isfinite(walks.middle) else None,
+            "pays_back_seconds": seconds.middle if seconds and isfinite(seconds.middle) else None,
             "traced_speedup": traced.middle if traced else None,
         }
 

@@ -9,6 +9,7 @@ from typing import Any
 from ..analysis.answer import Matrix, Quantity, Section
 from ..core.interval import Interval
 from ..core.walks import GUEST_BIT
+from ..cost.payback import NEVER
 from ..cost.result import Result
 from ..kernels.replay import EVENT_KINDS
 from .terminal import number
@@ -31,6 +32,7 @@ UPDATES = {
     "tables_moved": "tables moved",
     "ept_tables_moved": "ePT tables moved",
 }
+EARNED = (("pays_back_walks", "walks", "count"), ("pays_back_seconds", "s", "mean"))
 ONCE = {
     "faults": "page faults",
     "replica_faults": "replica faults",
@@ -177,8 +179,9 @@ def time(rows: Sequence[dict[str, Any]], nested: bool) -> Iterator[Quantity]:
     for key, name in (("speedup", "speed-up"), ("speedup_low", "at least"), ("speedup_high", "at most")):
         yield Quantity(name, [row[key] for row in rows], "ratio")
     yield Quantity("one-time cycles", [row["once_cycles"] for row in rows])
-    yield Quantity("earned back after, walks", [row["pays_back_walks"] for row in rows])
-    yield Quantity("earned back after, s", [row["pays_back_seconds"] for row in rows], "mean")
+    for key, name, form in EARNED:
+        after = [NEVER if row["pays_back"] == "never" else row[key] for row in rows]
+        yield Quantity(f"earned back after, {name}", after, form)
     yield Quantity("speed-up as traced", [row["traced_speedup"] for row in rows], "ratio")
     yield Quantity("cycles per walk", [row["cycles_per_walk"] for row in rows], "mean")
     yield Quantity("walk cycles", [row["walk_cycles"] for row in rows])

@@ -87,6 +87,8 @@ class TlbFilter:
             return stored
         if not self.states:
             self._first(None)
+        if self.progress:
+            self.progress(int(self.trace.chunks["touches"][:begin].sum()))
         with stream_store.Writer(self.cache_dir, name) as writer:
             writer.append(np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(begin, np.int64))
             return writer.seal(self._filter(writer, begin))
