@@ -46,7 +46,7 @@ def sampled(draw, native=True):
     rate, miss = draw(st.sampled_from([0.0, 1e6, 3e6])), draw(st.sampled_from([0.0, 0.01, 0.4]))
     own = {
         "interval_ms": interval * US, "hysteresis_ms": hysteresis * US, "accesses_per_second": rate,
-        "misses_per_access": miss,
+        "misses_per_access": miss, "slowdown": 1,
     }  # fmt: skip
     twins = {"interval": interval * 1000, "hysteresis": hysteresis * 1000, "mar": rate / 1e9, "miss": miss}
     return drawn, own, twins
@@ -72,7 +72,7 @@ def two_nodes(chunks, accesses, events=(), nodes=2, **more):
     return timed(drawn, 1000 * np.arange(len(chunks)), accesses)
 
 
-FAST = {"interval_ms": US, "hysteresis_ms": US}
+FAST = {"interval_ms": US, "hysteresis_ms": US, "slowdown": 1}
 
 
 def test_it_starts_without_replicas_and_has_them_after_two_samples_above():
@@ -128,13 +128,20 @@ def test_a_run_that_is_too_short_to_decide_in_has_its_replicas_when_it_goes_on()
         drawn = two_nodes([(k % 2, VAS) for k in range(8)], accesses)
         world = world_of(drawn)
         vars(world)["steady"] = world.steady._replace(chunk=0)
-        done, *_ = twice(world, NAME)
+        done, *_ = twice(world, NAME, {"slowdown": 1})
         assert done.first.classes[1, 2] == 80, "it ends long before the daemon's first sample"
         assert done.counters.classes[1, 2] == (0 if there else 80)
         assert done.first.pages.tolist() == ([8, 8] if there else [4, 4])
         assert not done.counters.events[:, [TABLE_NEW, PTE_COPY, IPI]].any(), "copying is no part of it"
         copied = done.first.events[:, PTE_COPY].sum()
         assert copied == (20 + 3 if there else 0)
+
+
+def test_a_trace_of_unknown_slowdown_says_nothing_of_the_access_rate():
+    rare = two_nodes([(k % 2, VAS) for k in range(8)], [20] * 8)
+    never = FAST | {"accesses_per_second": 1e15}
+    assert run(rare, NAME, never | {"slowdown": 0}).states[0].at.tolist() == [40]
+    assert run(rare, NAME, never).states[0].at.tolist() == []
 
 
 def test_without_times_only_the_misses_decide():

@@ -12,6 +12,9 @@ on   pgtable_repl_enable: the main thread copies each table page to every other 
 off  pgtable_repl_disable: one interrupt to go back to the first root, and the replicas are freed. What stays
      is the first root's own tree, which phase 2 of the copying has linked to the pages on its node
 
+A tracer slows a program down, so that the times of a trace say little about its access rate; at full speed a
+program that computes makes some hundred million accesses per second. Without `slowdown` only misses decide.
+
 Not priced: the other threads stand still while the main thread copies (SIGSTOP); each CPU's TLB is empty
 after a switch; the daemon's own work, and its cache of free pages (empty unless it is told to fill it).
 """
@@ -35,7 +38,10 @@ LOADS = "accesses per second, of all threads, above which replicas may pay (wasp
 MISSES = "TLB misses per access above which they may (THR_DTLB)"
 INTERVAL = "time between two samples (UPDATE_INTERVAL_MS)"
 HYSTERESIS = "how long both must be above, or not, before replicas are switched (HYSTERESIS_MS)"
-SLOWDOWN = "how many times slower than at full speed the trace was recorded: its times are divided by it"
+SLOWDOWN = (
+    "how many times slower than at full speed the trace was recorded: its times are divided by it; 0: not "
+    "known, the access rate is taken to be high enough and the times to be true"
+)
 
 
 class Params(Strict):
@@ -43,11 +49,12 @@ class Params(Strict):
     misses_per_access: Annotated[float, Meta(ge=0, le=1, description=MISSES)] = 0.01
     interval_ms: Annotated[float, Meta(ge=1e-6, le=1e9, description=INTERVAL)] = 1000.0
     hysteresis_ms: Annotated[float, Meta(ge=0, le=1e9, description=HYSTERESIS)] = 1000.0
-    slowdown: Annotated[float, Meta(ge=1, le=1e6, description=SLOWDOWN)] = 1.0
+    slowdown: Annotated[float, Meta(ge=0, le=1e6, description=SLOWDOWN)] = 0.0
 
 
 ON, NEXT, WALK, STEADY = range(4)  # of State.now
 NS_PER_MS, NS_PER_S = 1e6, 1e9
+ANY_RATE = -1.0  # of Thresholds.accesses
 ONCE_ON, TWICE_BY_DAEMON, ONCE_OFF = 1, 2, 1  # interrupts of each CPU
 
 
@@ -168,14 +175,7 @@ def switch(state, number, events, pages):
 
 
 def start(world: World, params: Params) -> tuple[State, int]:
-    clock = NS_PER_MS * params.slowdown
-    limits = Thresholds(
-        params.interval_ms * clock,
-        params.hysteresis_ms * clock,
-        params.accesses_per_second / NS_PER_S / params.slowdown,
-        params.misses_per_access,
-    )
-    done = decisions(world, limits)
+    done = decisions(world, limits_of(params))
     exists = guest_exists(world)
     cpus, main = _who(world, done)
     seen = [done.accesses_per_ns * NS_PER_S * params.slowdown, done.misses_per_access]
@@ -191,6 +191,14 @@ def start(world: World, params: Params) -> tuple[State, int]:
         np.array(seen),
     )
     return state, int(np.count_nonzero(exists))
+
+
+def limits_of(params: Params) -> Thresholds:
+    """Thresholds on the clock of the trace."""
+    slower = params.slowdown or 1.0
+    rate = params.accesses_per_second / NS_PER_S / slower if params.slowdown else ANY_RATE
+    interval, hysteresis = (ms * NS_PER_MS * slower for ms in (params.interval_ms, params.hysteresis_ms))
+    return Thresholds(interval, hysteresis, rate, params.misses_per_access)
 
 
 def _linux(world: World) -> fixed_copies.State:
@@ -231,12 +239,12 @@ def between(state: State, events: np.ndarray, pages: np.ndarray) -> None:
 
 
 def facts(state: State, world: World, params: Any, pages: np.ndarray) -> dict[str, float | None]:
-    """Facts of the daemon's indicators in the steady part; the rate is None where the trace has no times."""
+    """Facts of the daemon's indicators in the steady part; the rate is None where nothing tells it."""
     rate, misses = state.seen.tolist()
     return {
         "wasp_switches_in_trace": len(state.at),
         "wasp_replicas_in_steady_state": int(state.now[STEADY]),
-        "wasp_accesses_per_second": None if np.isnan(rate) else rate,
+        "wasp_accesses_per_second": rate if rate > 0 else None,
         "wasp_misses_per_access": misses,
     }
 

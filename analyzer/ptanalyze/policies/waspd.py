@@ -22,7 +22,7 @@ NS = 1e9
 
 
 class Thresholds(NamedTuple):
-    """interval, hysteresis: in ns of the trace's clock; accesses: per ns of it; misses: per access."""
+    """interval, hysteresis: ns of the trace's clock; accesses: per ns of it, below 0 any; misses: per access."""
 
     interval: float
     hysteresis: float
