@@ -21,6 +21,8 @@ from ptanalyze.policies.waspd import Thresholds, decisions, switches
 from replay_cases import HEAP, case, cases, run, world_of
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 
+pytestmark = pytest.mark.twin
+
 EXAMPLES = 20 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
 NAME, US = "wasp", 1e-3
 VAS = [HEAP + k * PAGE for k in range(20)]
@@ -52,7 +54,6 @@ def sampled(draw, native=True):
     return drawn, own, twins
 
 
-@pytest.mark.twin
 @settings(max_examples=3 * EXAMPLES, deadline=None)
 @given(drawn=st.booleans().flatmap(sampled), batch=st.sampled_from([1, 3, 1 << 20]))
 def test_it_counts_what_a_twin_written_from_the_port_counts(drawn, batch):

@@ -22,7 +22,11 @@ NS = 1e9
 
 
 class Thresholds(NamedTuple):
-    """interval, hysteresis: ns of the trace's clock; accesses: per ns of it, below 0 any; misses: per access."""
+    """
+    interval, hysteresis  ns of the trace's clock
+    accesses              per ns of it; negative: any rate will do
+    misses                per access
+    """
 
     interval: float
     hysteresis: float
