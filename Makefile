@@ -3,9 +3,12 @@
 VENV   := .venv
 PYTHON ?= python3
 PT     := $(VENV)/bin/ptanalyze
-# one process more than CPUs: the one that has the lab and the native tests mostly waits
 PYTEST := $(VENV)/bin/python -m pytest -q
-SPREAD := -n $(shell expr $$(nproc) + 1) --dist loadscope --no-loadscope-reorder
+FILES  := --dist loadscope --no-loadscope-reorder
+# one process more than CPUs: the one that has the lab and the native tests mostly waits
+SPREAD := -n $(shell expr $$(nproc) + 1) $(FILES)
+# only these files: each process imports all files that it is given
+TWINS  := $(shell grep -lE '^(pytestmark = |@)pytest.mark.twin' tests/unit/*.py)
 
 # byte code is written when a module is first imported: most of what is installed never is
 QUIET  := --quiet --disable-pip-version-check --no-compile
@@ -22,14 +25,14 @@ test-compiled: $(VENV)/.installed-test warm
 
 # kernels as plain Python: what proves what they compute, nothing else
 test-uncompiled: $(VENV)/.installed-test
-	NUMBA_DISABLE_JIT=1 $(PYTEST) $(SPREAD) -m twin tests/unit
+	NUMBA_DISABLE_JIT=1 $(PYTEST) -n $(shell nproc) $(FILES) -m twin $(TWINS)
 
 # for the minute between two edits, its parts beside each other: 5 examples of each property
 check: $(VENV)/.installed-test
 	$(MAKE) --no-print-directory -j 3 --output-sync=target lint check-twins check-golden
 
 check-twins: $(VENV)/.installed-test
-	NUMBA_DISABLE_JIT=1 $(PYTEST) -n 2 --dist loadscope --hypothesis-profile quick -m twin tests/unit
+	NUMBA_DISABLE_JIT=1 $(PYTEST) -n 2 $(FILES) --hypothesis-profile quick -m twin $(TWINS)
 
 check-golden: $(VENV)/.installed-test
 	$(PYTEST) tests/golden

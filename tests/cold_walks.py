@@ -20,9 +20,7 @@ def cold_machine():
 def ask(snapshot, *names, params=None, trace=None, machine=None):
     """[Result]: linux's, then those of the policies, all with the same parameters."""
     policies = [(name, params or {}) for name in names]
-    return replay_snapshot(
-        snapshot,
-        trace,
-        policies,
-        Setup.of(machine=machine or cold_machine(), costs=COSTS, threads_on="round-robin", baseline="linux"),
+    setup = Setup.of(
+        machine=machine or cold_machine(), costs=COSTS, threads_on="round-robin", baseline="linux", cold=True
     )
+    return replay_snapshot(snapshot, trace, policies, setup)

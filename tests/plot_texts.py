@@ -8,11 +8,18 @@ from matplotlib.text import Text
 def written(figure):
     """[(text, bounding box in pixels)] of everything that is drawn; ticks outside of an axis are not."""
     canvas = FigureCanvasAgg(figure)
-    canvas.draw()
+    figure.draw_without_rendering()
     hidden = {id(text) for axes in figure.axes for text in undrawn(axes)}
     texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
     renderer = canvas.get_renderer()
     return [(t.get_text(), t.get_window_extent(renderer)) for t in texts if id(t) not in hidden]
+
+
+def words(figure):
+    """Texts of a plot, which is laid out already: without drawing it again."""
+    hidden = {id(text) for axes in figure.axes for text in undrawn(axes)}
+    texts = [text for text in figure.findobj(Text) if text.get_visible() and id(text) not in hidden]
+    return [text.get_text() for text in texts if text.get_text().strip()]
 
 
 def undrawn(axes):

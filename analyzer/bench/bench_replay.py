@@ -11,7 +11,7 @@ from ptanalyze.core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
 from ptanalyze.core.walks import WalkStream
 from ptanalyze.kernels.faults import mark_faults
-from ptanalyze.policies import POLICIES, plan_for
+from ptanalyze.policies import plan_for, policies
 from ptanalyze.world.placement import place
 from ptanalyze.world.world import World
 
@@ -47,7 +47,7 @@ def run():
     bandwidth, read_bytes = read_bandwidth(), sum(column.nbytes for column in reads)
     plain = _median(lambda: _numpy_linux(reads, space.tables, placement.cpu_node))
     for policy in (
-        policy for policy in POLICIES if "nested tables" not in policy.needs and not policy.reshape
+        policy for policy in policies().values() if "nested tables" not in policy.needs and not policy.reshape
     ):
         started = start(plan_for(policy), world)
         replay = lambda started=started: started.replay(world, reads, fault, mapped, 0)  # noqa: E731

@@ -202,7 +202,11 @@ class Data:
         self.credit -= pages
         return True
 
-    def scan(self, now):
+    def hint(self, entry, node):
+        """change_prot_numa and do_numa_page set the entry again, in every copy; the data stay."""
+        self.memory.policy.hint(entry, node)
+
+    def scan(self, now, node):
         self.next_scan = now + max(round(self.moves.scan_period_ms * 1e6), 1)
         budget, places = max(round(self.moves.scan_size_mb * 256), 1), 512 * len(self.order)
         for _ in range(places):
@@ -211,6 +215,9 @@ class Data:
             table, slot = self.order[self.cursor // 512], self.cursor % 512
             key = (table, slot) if self.by_host else self.entry(table, slot)
             if key in (self.host if self.by_host else self.node):
+                if not self.by_host and key not in self.marked:
+                    self.hint(key, node)
+                    self.moved = True
                 self.marked.add(key)
                 budget -= 512 ** (int(self.tables.level[table]) - 1)
             self.cursor = (self.cursor + 1) % places
@@ -225,6 +232,8 @@ class Data:
                 if self.node[entry] != node and self.may_move(now, 512 ** (entry[0] - 1)):
                     self.move_page(entry, node, node)
                     self.moved = True
+                else:
+                    self.hint(entry, node)
             return
         frame = self.frame(flat, entry[1] & 511)
         inside = page % 512 ** (entry[0] - 1)
@@ -336,9 +345,11 @@ def one_chunk(memory, data, policy, case, reads, chunk, w, out, classes):
     for k in range(count):
         now = start + (end - start) // count * k
         if data.moves.autonuma and now >= data.next_scan:
+            policy.by = 1
+            data.scan(now, node)
+            policy.by = 0
             if data.moved:
                 shoot(data, policy, trace, placement, chunk, case.machine.nodes)
-            data.scan(now)
         one_walk(memory, policy, case.space, placement, reads, w, out, classes)
         region = int(reads.page[w]) >> 9
         page = int(case.space.regions.va[region]) << 9 | int(reads.page[w]) & 511

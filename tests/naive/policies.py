@@ -104,6 +104,9 @@ class Fixed:
         """Entry's data moved to node `to`, its kernel did it on a CPU of `node`."""
         self.changing([entry], node)
 
+    def hint(self, entry, node):
+        self.changing([entry], node)
+
     def host_data(self, table, slot, to, node):
         self.host_events["pte_writes", node, self.where_host(table, node)] += 1
 
@@ -275,6 +278,9 @@ class Hydra:
     def data(self, entry, to, node):
         self.changing([entry], node)
         self.copies[entry] = set(self.sharers(entry))
+
+    def hint(self, entry, node):
+        self.data(entry, None, node)
 
     def host_data(self, table, slot, to, node):
         pass

@@ -1,6 +1,7 @@
 """The wheel works away from the checkout: machines, costs and the sample travel with it."""
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "analyzer" / "ptanalyze"
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +22,10 @@ def installed(tmp_path_factory):
     (wheel,) = out.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(out / "site")
+    for code in PACKAGE.rglob("*.nb[ic]"):  # what this checkout compiled; of code that differs, none is taken
+        there = out / "site" / "ptanalyze" / code.relative_to(PACKAGE)
+        there.parent.mkdir(exist_ok=True)
+        shutil.copy(code, there)
     return out / "site"
 
 

@@ -3,26 +3,18 @@
 import base64
 import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
-
-import ptanalyze
 
 BROWSER, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
 DESKTOP, PHONE = (1280, 900), (375, 700)
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    """A file: URL of a report of two small captures with odd names, one with system calls, one a VM."""
-    place = tmp_path_factory.mktemp("browser")
-    small = {"accesses": 1500, "init_trace": False}
-    native = ptanalyze.synth(place / "a <script>alert(1)<&script>", "16M", mprotect_every=500, **small)
-    vm = ptanalyze.synth(place / ("vm" + "-of-a-long-name" * 6), "16M", guest="visible", **small)
-    ptanalyze.report([native, vm], place / "report.html")
-    return (place / "report.html").as_uri()
+@pytest.fixture(scope="session")
+def page(all_file):
+    """URL of a report of captures with odd names, two with system calls, one a VM."""
+    return all_file.as_uri()
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +111,9 @@ def test_a_click_or_a_key_on_a_heading_sorts(browser, page):
     until(browser, lambda: column(browser, "c0-policies", "Policy") == sorted(given))
 
 
-def test_numbers_sort_by_value_and_what_is_missing_is_least(browser, page):
+def test_numbers_sort_by_value_and_what_is_missing_is_least(browser, page, native):
     opened(browser, page)
-    shown = lambda: column(browser, "speed-ups", "a <script>")  # noqa: E731
+    shown = lambda: column(browser, "speed-ups", str(native.directory))  # noqa: E731
     (at,) = [k for k, one in enumerate(column(browser, "speed-ups", "Policy")) if one == "vmitosis-replicate"]
     assert shown()[at] == "–"
     values = sorted(float(text) for text in shown() if text != "–")
@@ -220,10 +212,8 @@ def test_it_prints_as_several_pages_of_paper_without_controls(browser, page):
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
-def test_the_bundled_vms_page_works_too(browser, tmp_path):
-    capture = shutil.copytree(ptanalyze.load("vm-numa-visible").directory, tmp_path / "vm")
-    ptanalyze.report(capture, tmp_path / "vm.html")
-    opened(browser, (tmp_path / "vm.html").as_uri(), PHONE)
+def test_the_bundled_vms_page_works_too(browser, bundled_vm_file):
+    opened(browser, bundled_vm_file.as_uri(), PHONE)
     assert browser.get_log("browser") == []
     assert browser.execute_script("return document.documentElement.scrollWidth") == PHONE[0]
     assert len(column(browser, "policies", "Policy")) > 10

@@ -11,8 +11,14 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import Costs, load_costs, load_machine, machine_names
 
-COSTS = ["hydra-haswell", "server-2020"]
-NAMES = ["hydra-haswell", "ptemagnet-broadwell", "sapphire-rapids", "vmitosis-cascade-lake"]
+COSTS = ["epyc-7543", "hydra-haswell", "server-2020"]
+NAMES = [
+    "epyc-7543-16-nodes",
+    "hydra-haswell",
+    "ptemagnet-broadwell",
+    "sapphire-rapids",
+    "vmitosis-cascade-lake",
+]
 GOOD = (bundled("models") / "machines" / "ptemagnet-broadwell.toml").read_text()
 GOOD_COSTS = (bundled("models") / "costs" / "server-2020.toml").read_text()
 
@@ -182,13 +188,17 @@ def test_what_is_no_toml_file_is_said_so(tmp_path):
 def test_a_missing_file_and_an_unknown_name_are_told_apart(tmp_path):
     with pytest.raises(UsageError, match="No such file"):
         load_machine(str(tmp_path / "none.toml"))
-    with pytest.raises(UsageError, match="machine pentium: unknown; there are: hydra-haswell, "):
+    with pytest.raises(
+        UsageError, match="machine pentium: unknown; there are: epyc-7543-16-nodes, hydra-haswell, "
+    ):
         load_machine("pentium")
 
 
 def test_costs_of_an_unknown_name_are_refused(tmp_path):
     path = write(tmp_path, 'costs = "server-2020"', 'costs = "free"')
-    with pytest.raises(UsageError, match="cost free: unknown; there are: hydra-haswell, server-2020"):
+    with pytest.raises(
+        UsageError, match="cost free: unknown; there are: epyc-7543, hydra-haswell, server-2020"
+    ):
         load_costs(load_machine(str(path)))
 
 

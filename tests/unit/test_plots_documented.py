@@ -6,7 +6,7 @@ import re
 import pytest
 
 import ptanalyze
-from plot_texts import written
+from plot_texts import words
 from ptanalyze.analysis import answers as frames
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.vm.diff import diff
@@ -65,20 +65,14 @@ def tables(tmp_path_factory):
 def test_the_columns_that_a_plot_names_are_all_that_it_needs(tables, name):
     draw, table = getattr(plots, name), tables[name]
     told = inspect.getdoc(draw).partition("\ncolumns  ")[2]
-    words = set(re.findall(r"\w+", told)) | set(table.attrs.get("swept", ()))
-    columns = [column for column in table.columns if column in words]
+    named = set(re.findall(r"\w+", told)) | set(table.attrs.get("swept", ()))
+    columns = [column for column in table.columns if column in named]
     alone = table[columns]
     alone.attrs = table.attrs
-    assert columns and [text for text, _ in written(draw(alone))] == [
-        text for text, _ in written(draw(table))
-    ]
+    assert columns and words(draw(alone)) == words(draw(table))
 
 
 @pytest.mark.parametrize("name", ["latency", "walk", "roofline", "page_table_map", "timeline"])
 def test_the_attrs_that_a_plot_names_are_there(tables, name):
     told = inspect.getdoc(getattr(plots, name)).partition("attrs ")[2]
     assert set(re.findall(r"\w+", told)) <= set(tables[name].attrs)
-
-
-def texts(figure):
-    return [text for text, _ in written(figure)]

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import ptanalyze
-from plot_texts import readable, written
+from plot_texts import readable, words
 from ptanalyze.analysis import answers as frames
 from ptanalyze.analysis.walk import explain
 from ptanalyze.capture.check import check_capture
@@ -20,7 +20,7 @@ VA = 0x7F12_3456_7000
 
 
 def texts(figure):
-    return [text.replace("\N{NO-BREAK SPACE}", " ").replace("\n", " ") for text, _ in written(figure)]
+    return [text.replace("\N{NO-BREAK SPACE}", " ").replace("\n", " ") for text in words(figure)]
 
 
 @pytest.fixture(scope="module")

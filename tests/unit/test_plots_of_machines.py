@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import ptanalyze
-from plot_texts import readable, written
+from plot_texts import readable, words
 from ptanalyze.analysis import answers as frames
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine, machine_names
@@ -16,7 +16,7 @@ from ptanalyze.validate.show import flat
 
 
 def texts(figure):
-    return [text.replace("\N{NO-BREAK SPACE}", " ").replace("\n", " ") for text, _ in written(figure)]
+    return [text.replace("\N{NO-BREAK SPACE}", " ").replace("\n", " ") for text in words(figure)]
 
 
 def latency_of(machine):

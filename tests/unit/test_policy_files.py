@@ -1,6 +1,8 @@
 """Policies stand in one file each, whose functions have types, except for the hooks that Numba compiles."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,5 +40,19 @@ def test_a_function_without_types_is_seen():
 
 def test_each_policy_is_in_the_file_of_its_name():
     together = {"first-touch", "interleave", "bind"}
-    names = {policy.name.replace("-", "_") for policy in policies.POLICIES if policy.name not in together}
-    assert names <= {path.stem for path in FILES}
+    for name, place in policies.POLICIES.items():
+        assert place.partition(".")[0] == ("single_copy" if name in together else name.replace("-", "_"))
+        assert policies.find(name).name == name
+
+
+def test_a_policy_is_imported_when_its_name_is_looked_up():
+    code = "import sys; from ptanalyze import policies; policies.{}; print(*sys.modules)"
+    nothing, hydra = (modules(code.format(call)) for call in ("names()", "find('hydra')"))
+    assert not {"numba", "ptanalyze.policies.base", "ptanalyze.policies.hydra"} & nothing
+    assert "ptanalyze.policies.hydra" in hydra
+    assert not {"ptanalyze.policies.mitosis", "ptanalyze.policies.thp"} & hydra
+
+
+def modules(code):
+    """Names that another process prints."""
+    return set(subprocess.check_output([sys.executable, "-c", code], text=True).split())

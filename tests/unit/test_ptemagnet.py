@@ -250,7 +250,7 @@ def test_with_endless_caches_each_ept_line_comes_from_dram_once():
         world.snapshot,
         world.trace,
         [(name, {}) for name in names],
-        Setup.of(machine=machine, threads_on="0", costs=load_costs(machine, "server-2020")),
+        Setup.of(cold=True, machine=machine, threads_on="0", costs=load_costs(machine, "server-2020")),
     )
     guest_bits = [8, 16, 24, 32]
     linux = results[0].reads

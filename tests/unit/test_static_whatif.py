@@ -28,7 +28,9 @@ SERVERS = {  # policy: node that serves (tree, table) to a reader
 
 
 def ask(snapshot, policies, nodes=NODES):
-    return replay_snapshot(snapshot, None, policies, Setup.of(machine=small_machine(nodes), costs=COSTS))
+    return replay_snapshot(
+        snapshot, None, policies, Setup.of(cold=True, machine=small_machine(nodes), costs=COSTS)
+    )
 
 
 def servers(snapshot, name):

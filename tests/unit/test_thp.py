@@ -85,7 +85,9 @@ def test_a_tlb_entry_spans_the_smaller_of_both_pages_and_a_note_tells_of_the_fil
         full(1, []),
         chunks,
         [("thp", {"layers": layers})],
-        Setup.of(machine=small_machine(2), costs=COSTS, threads_on="round-robin", baseline="linux"),
+        Setup.of(
+            cold=True, machine=small_machine(2), costs=COSTS, threads_on="round-robin", baseline="linux"
+        ),
     )
     assert thp.walks == 2 * walks // (2 if layers == "both" else 1)
     said = "thp: page sizes change TLB reach: a filter pass of its own" in thp.notes

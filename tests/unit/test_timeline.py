@@ -1,8 +1,4 @@
-"""What happens over time: windows of a replay, the NUMA-balancing schedule, and the command for them."""
-
-import csv
-import io
-import json
+"""What happens over time: windows of a replay, and the NUMA-balancing schedule."""
 
 import numpy as np
 import pytest
@@ -12,7 +8,6 @@ from hypothesis import strategies as st
 from ptanalyze.analysis.runs import replay_walks, start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.cli import run as run_command
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs
 from ptanalyze.core.trace import Event
@@ -28,7 +23,6 @@ from strategies import PAGE, REGION, Page, build_snapshot, build_trace, small_ma
 pytestmark = pytest.mark.twin
 
 COSTS = load_costs(None, "server-2020")
-SAMPLE = "vm-numa-visible"
 
 
 @settings(max_examples=30, deadline=None)
@@ -77,7 +71,7 @@ def test_a_scan_marks_so_much_each_period_and_what_is_walked_for_elsewhere_moves
     assert steps.at[data].tolist() == [33, 34, 43, 44, 53, 54, 63, 64], "walk 32 is the first after the move"
     assert data_page(steps, data)[1].tolist() == list(range(8))
     assert set(node_before(steps, data).tolist()) == {0} and set(node_now(steps, data).tolist()) == {1}
-    assert np.count_nonzero(steps.kind == FLUSH) == 4, "one a scan window, the last one when the trace ends"
+    assert np.count_nonzero(steps.kind == FLUSH) == 5, "one per scan for its marks, one when the trace ends"
 
 
 def test_a_huge_page_takes_its_size_of_a_scan_and_moves_as_one():
@@ -179,65 +173,6 @@ def test_a_flat_guest_leaves_moving_to_its_hypervisor():
     assert any(note.startswith("the hypervisor moves data") for note in result.notes)
 
 
-def command(capfd, *arguments):
-    capfd.readouterr()
-    code = run_command(["timeline", *map(str, arguments)])
-    return code, *capfd.readouterr()
-
-
-@pytest.fixture
-def vm(tmp_path):
-    import shutil
-
-    from ptanalyze.core.bundled import bundled
-
-    return shutil.copytree(bundled("samples") / SAMPLE, tmp_path / "vm")
-
-
-def test_the_command_shows_the_windows_of_every_policy(capfd, vm, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    moved = ("--threads-to-nodes", "main=0,rest=0", "--move-threads", "0:1@30%",
-             "--autonuma-set", "delay_ms=0", "--autonuma-set", "scan_period_ms=5")  # fmt: skip
-    code, out, _ = command(
-        capfd, vm, "-p", "linux", "-p", "vmitosis-migrate:layers=ept", "-p", "vmitosis-replicate", *moved,
-        "--windows", 5, "--json",
-    )  # fmt: skip
-    rows = json.loads(out)["result"]
-    assert code == 0 and len(rows) == 15
-    linux, migrate, ready = rows[:5], rows[5:10], rows[10:]
-    assert migrate[0]["policy"] == "vmitosis-migrate"
-    assert [r["walks"] for r in linux] == [r["walks"] for r in migrate] == [r["walks"] for r in ready]
-    assert {r["leaf_LL_share"] for r in ready} == {1.0}
-    assert linux[-1]["data_moved"] > 0 and linux[-1]["tables_moved"] == 0 < migrate[-1]["tables_moved"]
-    code, out, _ = command(capfd, vm, "-p", "linux", *moved, "--windows", 3)
-    assert code == 0 and "then 0:1@30%" in out and "tables moved" in out and "the kernel moves data" in out
-    code, out, _ = command(capfd, vm, "-p", "linux", *moved, "--windows", 3, "--csv")
-    assert [row["policy"] for row in csv.DictReader(io.StringIO(out))] == ["linux"] * 3
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("-p", "linux:x=1"), "x = 1: no such parameter"),
-        (("-p", "vmitosis-migrate:layers"), "write KEY=VALUE"),
-        (("-p", "linux", "--move-threads", "0-1"), "move-threads = 0-1"),
-        (("-p", "linux", "--autonuma-set", "by=me"), "by = me"),
-    ],
-)
-def test_the_command_refuses_in_one_line(capfd, vm, arguments, said):
-    code, _, err = command(capfd, vm, *arguments)
-    assert code == 2 and said in err and err.count("\n") == 1
-
-
-def test_without_a_trace_there_is_no_time(capfd, vm):
-    manifest = json.loads((vm / "capture.json").read_text())
-    (vm / "trace.ptt").unlink()
-    del manifest["files"]["trace.ptt"]
-    (vm / "capture.json").write_text(json.dumps(manifest))
-    code, _, err = command(capfd, vm, "-p", "linux")
-    assert code == 2 and "holds no trace" in err and "ptanalyze record" in err
-
-
 def test_a_trace_too_short_for_the_schedule_says_so():
     trace = build_trace([(0, [HEAP]), (1, [HEAP])])
     lasts = np.ptp(trace.chunks["time"]) / 1e6
@@ -246,12 +181,3 @@ def test_a_trace_too_short_for_the_schedule_says_so():
     assert any("no data moves; give a smaller delay_ms" in note for note in moves_notes(world))
     world, _ = stepped(trace, soon)
     assert not any("no data moves" in note for note in moves_notes(world))
-
-
-def test_two_of_one_policy_are_told_apart_by_what_differs(capfd, vm):
-    _, out, _ = command(
-        capfd, vm, "-p", "vmitosis-migrate:layers=ept", "-p", "vmitosis-migrate", "--baseline", "linux",
-        "--windows", 1, "--json",
-    )  # fmt: skip
-    found = [row["policy"] for row in json.loads(out)["result"]]
-    assert found == ["linux", "vmitosis-migrate layers=ept", "vmitosis-migrate layers=both"]

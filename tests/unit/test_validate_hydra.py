@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.validate import hydra_calls, hydra_placement, hydra_tables
 from ptanalyze.validate.allocators import TOP, Holes, allocations
@@ -17,7 +18,7 @@ from ptanalyze.validate.row import DEFINITION, FITTED
 from ptanalyze.validate.script import Script
 from ptanalyze.validate.servers import guarded_store, web_server
 from ptanalyze.validate.spinning import calls
-from ptanalyze.validate.traversal import DEGREES, traversal
+from ptanalyze.validate.traversal import DEGREES, alone, traversal
 
 PAGES = st.lists(st.integers(0, 1 << 35), min_size=1, max_size=6)
 
@@ -123,13 +124,23 @@ def test_only_what_a_paper_says_of_its_sharing_is_modelled():
 
 
 def test_the_prefetch_curve_falls_and_ends_within_5_percent_of_mitosis():
+    """For a lone thread, as in the paper's figure: its copies cost what the link takes."""
     with bench(quick=True) as workshop:
-        found, pages = traversal(workshop)
+        found, pages = traversal(workshop, costs=alone())
     curve = [found[degree] for degree in DEGREES]
     assert curve == sorted(curve, reverse=True)
     assert found[9] == pytest.approx(found["mitosis"], rel=0.05)
     spared = pages - pages // 512  # faults that only copy an entry, of 600 ns and the reading of its line
     assert 600 * spared < curve[0] - curve[9] < (600 + 320) * spared
+
+
+def test_at_the_measured_price_of_many_threads_what_is_left_is_the_copying_of_every_entry():
+    with bench(quick=True) as workshop:
+        (many, pages), (lone, _) = traversal(workshop), traversal(workshop, costs=alone())
+    costs = load_costs(load_machine("hydra-haswell"))
+    for degree in DEGREES:
+        assert many[degree] - lone[degree] == pytest.approx(pages * (costs.pte_copy_ns - 1.5))
+    assert many["mitosis"] == lone["mitosis"]
 
 
 def test_a_server_of_n_threads_interrupts_all_others_or_those_of_its_socket():

@@ -229,7 +229,7 @@ def test_rows_split_walk_cycles_and_dram_reads_by_dimension():
             snapshot,
             trace,
             [(NAME, {})],
-            Setup.of(machine=small_machine(2), costs=COSTS, threads_on="round-robin"),
+            Setup.of(machine=small_machine(2), costs=COSTS, threads_on="round-robin", cold=True),
         )
     ]
     for row in rows:

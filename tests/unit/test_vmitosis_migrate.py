@@ -9,7 +9,7 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs
 from ptanalyze.core.trace import Event
 from ptanalyze.cost import price as cost
-from ptanalyze.kernels.replay import LL, LR, RL, RR
+from ptanalyze.kernels.replay import LL, LR, RL, RR, TABLE_MOVED
 from ptanalyze.policies import find
 from ptanalyze.world.moves import Moves
 from replay_cases import HEAP
@@ -48,6 +48,7 @@ def results(snapshot, trace, policies, moves=None, move_threads="0:1@50%", **opt
             threads_on="0",
             autonuma=moves,
             move_threads=move_threads,
+            cold=True,
             **options,
         ),
     )
@@ -148,11 +149,11 @@ def test_put_right_at_once_on_a_dump_is_a_majority_of_children():
     )
     assert linux.classes.tolist() == [[3, 0, 0, 0], [0, 0, 3, 0]]
     assert right.classes.tolist() == [[1, 0, 2, 0], [2, 0, 1, 0]]
-    assert right.count("tables_moved") == 5, "two leaves, level 2 by majority, level 3 and the root with it"
+    assert right.once.count(TABLE_MOVED) == 5, "two leaves, level 2 by majority, level 3 and the root with it"
     never = replay_snapshot(
         snapshot, None, [(NAME, {"verify": "never"})], Setup.of(machine=small_machine(2), costs=COSTS)
     )[1]
-    assert (never.classes == linux.classes).all() and never.count("tables_moved") == 0
+    assert (never.classes == linux.classes).all() and never.once.count(TABLE_MOVED) == 0
 
 
 def test_put_right_at_once_in_both_dimensions():
@@ -162,7 +163,7 @@ def test_put_right_at_once_in_both_dimensions():
         snapshot, None, [(NAME, {})], Setup.of(machine=small_machine(2), costs=COSTS)
     )
     assert linux.classes[1].tolist() == [0, 0, 0, 1] and right.classes[1].tolist() == [1, 0, 0, 0]
-    assert right.count("tables_moved") == 4 and right.count("tables_moved", host=True) >= 1
+    assert right.once.count(TABLE_MOVED) == 4 and right.once.count(TABLE_MOVED, host=True) >= 1
 
 
 def test_mitosis_migrates_by_replicating_everything_and_freeing_what_was():

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import RefusedError, UsageError
 from ..core.progress import Progress
 from ..core.version import __version__
+from ..kernels.first_use import compile_beside
+from ..kernels.walker import walk
 from ..policies import Plan, Policy, plan_for
+from ..world.cache_pass import first_arguments
 from ..world.world import World
 from .priced import Finished, priced
 from .refusals import label
@@ -43,6 +47,7 @@ def replay_world(
     if not captured.traced:
         return static_results(captured, plans, setup, known, refused)
     _must_fit(setup.calibration, captured.snapshot)
+    compile_beside([(walk, partial(first_arguments, captured.space, captured.placement, captured.machine))])
     done: dict[int, Finished] = {}
     for world, runs in by_world(plans, captured, refused):
         done |= {id(run.plan): finished for run, finished in _replayed(world, runs, setup)}

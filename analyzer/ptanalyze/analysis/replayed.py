@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-
-from pandas import DataFrame
+from typing import TYPE_CHECKING
 
 from ..core.machine import Machine
 from ..cost.result import Result
-from . import answers
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """Results of replays; each table is made when first asked for.
+    """Results of replays; each table is made, and pandas imported, when first asked for.
 
     results  [result.Result], the baseline's first: integer arrays behind the tables
     refused  {policy: why the capture does not allow it}
@@ -28,24 +29,34 @@ class Replayed:
     @cached_property
     def frame(self) -> DataFrame:
         """answers.whatif_frame: one row per policy."""
+        from . import answers
+
         return answers.whatif_frame(self.results, self.machine)
 
     @cached_property
     def reads(self) -> DataFrame:
         """answers.reads_frame: by policy, dimension, level, reader, server, and cache or DRAM."""
+        from . import answers
+
         return answers.reads_frame(self.results)
 
     @cached_property
     def leaves(self) -> DataFrame:
         """answers.leaves_frame: walks by policy, socket and Local-Local ... Remote-Remote."""
+        from . import answers
+
         return answers.leaves_frame(self.results)
 
     @cached_property
     def calls(self) -> DataFrame:
         """answers.calls_frame: by policy and kind of system call."""
+        from . import answers
+
         return answers.calls_frame(self.results)
 
     @cached_property
     def timeline(self) -> DataFrame:
         """answers.timeline_frame: by policy and window; empty without windows."""
+        from . import answers
+
         return answers.timeline_frame(self.results)

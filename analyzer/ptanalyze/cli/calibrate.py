@@ -76,8 +76,8 @@ if TYPE_CHECKING:
 def command(calibration_file: str | None, write_machine: str | None, output: Output, **options: Any) -> None:
     """Calibrate the run-time law with counters of `perf stat`: human output, -x, or -j.
 
-    One run with local tables gives walk cycles and bounds; a second one with any known placement gives what
-    they cost, a contended one (RRI) most surely. Count cycles:u, dtlb_load_misses.walk_pending:u,
+    A run with local tables gives walk cycles and bounds; a second run with any known placement gives what
+    they cost, most precisely with contended tables (RRI). Count cycles:u, dtlb_load_misses.walk_pending:u,
     dtlb_store_misses.walk_pending:u, ept.walk_pending:u. Then: ptanalyze predict FILE.toml
     """
     import msgspec

@@ -25,7 +25,7 @@ def command(host: str, guest: str, directory: str, output: Output) -> None:
     """Join HOST (ptanalyze dump vm, on the host) and GUEST (dump process or record, in the guest).
 
     Says how many of the guest's tables and pages the host does not map, and why. Refuses another VM's guest:
-    one with more CPUs than the VM, or of which the host does not map 5% of the tables or half of the pages.
+    more CPUs than the VM has, or 5% of the tables or half of the pages not mapped by the host.
     """
     from dataclasses import asdict
 

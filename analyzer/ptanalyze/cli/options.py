@@ -19,10 +19,10 @@ capture_argument = click.argument("capture", required=False, type=click.Path())
 
 def complete_policies(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names for the shell's completion; of A+B the last."""
-    from ..policies import policies
+    from ..policies import names
 
     before, plus, begun = incomplete.rpartition("+")
-    return [before + plus + name for name in policies() if name.startswith(begun)]
+    return [before + plus + name for name in names() if name.startswith(begun)]
 
 
 def complete_machines(
@@ -95,7 +95,7 @@ def pair_of(setting: str) -> tuple[str, str]:
 
 
 def open_or_default(directory: str | None) -> Capture:
-    """The named capture, or the newest one here, or a bundled sample; says on stderr which it took."""
+    """The named capture, or the newest here, or a bundled sample; says on stderr which it took."""
     from ..formats.capture import default_capture, open_capture
 
     if directory is not None:

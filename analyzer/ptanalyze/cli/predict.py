@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..cost.calibration import Calibration
     from ..cost.predict import Prediction
 
-ERRORS = "|predicted / measured - 1|, workloads left out one by one; inside: share within the interval"
+ERRORS = "|predicted / measured - 1|, each workload left out in turn; inside: share within the interval"
 
 
 @click.command("predict")

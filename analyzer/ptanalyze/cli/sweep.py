@@ -39,14 +39,16 @@ def command(
 ) -> None:
     """Replay CAPTURE under every combination of parameters, nodes and placements.
 
-    Every --set names one axis; a policy takes part in the axes that are its own. `nodes` is the machine's
-    number of nodes (mitosis.nodes is the policy's). Walks are filtered once per machine and placement.
+    Each --set is an axis; a policy varies along the axes that are its own parameters. `nodes` is the
+    machine's number of nodes (mitosis.nodes is the policy's). Walks are filtered once per machine and
+    placement.
 
     Example: ptanalyze sweep app -p hydra --set prefetch=0:9 --set nodes=2,4,8
     """
     from ..analysis.answer import Answer, Section
     from ..analysis.refusals import lines_of
     from ..analysis.sweep import swept
+    from ..show.advise import LL
     from ..show.progress import progress_bar
     from ..show.sweep import rows
 
@@ -66,7 +68,7 @@ def command(
             "sweep",
             table,
             lambda: [{"point": point, **result.to_json()} for point, result in points],
-            lambda: [Section(f"{len(points)} points", rows(points, list(grid)), lines_of(refused))],
+            lambda: [Section(f"{len(points)} points", rows(points, list(grid)), [LL, *lines_of(refused)])],
             {"curve": table},
             refused,
         ),

@@ -26,7 +26,9 @@ def size(context: click.Context, parameter: click.Parameter, text: str | None) -
 @click.option(
     "-o", "--output", "directory", required=True, type=click.Path(), help="Capture directory to make."
 )
-@click.option("--size", required=True, callback=size, help="Size of the dataset: 64M, 16G, 1.5T.")
+@click.option(
+    "--size", callback=size, help="Size of the dataset: 64M, 16G, 1.5T. Default: that of the pattern's graph."
+)
 @click.option("--nodes", type=int, default=4, show_default=True, help="Number of the host's NUMA nodes.")
 @click.option("--node-memory", callback=size, help="Memory of each node, such as 64G. Default: enough.")
 @click.option(
@@ -99,7 +101,8 @@ def size(context: click.Context, parameter: click.Parameter, text: str | None) -
     default="uniform",
     show_default=True,
     help="Access pattern: uniform, zipf:S, sequential, once, once:THREAD (every page once, by that thread "
-    "alone).",
+    "alone), pr:GRAPH, cc:GRAPH, bc:GRAPH (kernels of GAP; GRAPH as kron27 or uni27: 2^27 vertices), "
+    "btree, btree:FAN (lookups), anneal (swaps of elements).",
 )
 @click.option(
     "--sharing",
@@ -109,7 +112,9 @@ def size(context: click.Context, parameter: click.Parameter, text: str | None) -
     "anywhere.",
 )
 @click.option(
-    "--writes", type=float, default=0.3, show_default=True, help="Share of accesses (0 to 1) that write."
+    "--writes",
+    type=float,
+    help="Share of accesses (0 to 1) that write. Default: 0.3, or the pattern's own where it has a shape.",
 )
 @click.option(
     "--mprotect-every",
@@ -188,7 +193,7 @@ def command(directory: str, trace: bool, output: Output, **asked: Any) -> None:
 
 
 def table_rows(made: Made) -> list[dict[str, Any]]:
-    """One row a dimension: tables by level and node, bytes."""
+    """A row per dimension: tables by level and node, bytes."""
     sides = [("page table" if made.host is None else "gPT", made.guest, made.guest_nodes)]
     if made.host is not None and made.host_nodes is not None:
         sides.append(("ePT", made.host, made.host_nodes))

@@ -158,7 +158,7 @@ def latency_command(latency_file: str | None, mebibytes: int | None, bursts: int
         output,
     )
     if len(latency.nodes) == 1 and output.form == "table":
-        click.echo("one NUMA node: there is no remote memory here, its latency cannot be measured")
+        click.echo("this machine has a single NUMA node: no remote memory, so no latency to measure")
     for flag in latency.flags if output.form == "table" else ():
         click.echo(f"ptanalyze: {flag}", err=True)
     if latency_file is not None:
@@ -184,7 +184,7 @@ def latency_command(latency_file: str | None, mebibytes: int | None, bursts: int
 def groups_command(
     file: str, nodes: int | None, one_group_ok: bool, compare_with_kernel: bool, output: Output
 ) -> None:
-    """Virtual NUMA groups of a latency matrix FILE: one that `measure` wrote, or a plain table.
+    """Virtual NUMA groups of a latency matrix FILE, as `measure` writes it or as a plain table.
 
     A table is text, cells separated by commas, tabs or blanks, `-` where a pair was not measured. The first
     line and first column name the CPUs if the corner is empty or a word. Rows, or one triangle, may be

@@ -59,3 +59,13 @@ def share_of(text: str) -> float:
     if percent := PERCENT.fullmatch(text.strip()):
         return float(percent[1]) / 100
     raise UsageError(f"--updates {text}: write a share of the run as 2%")
+
+
+def show_duration(seconds: float) -> str:
+    """Time for people: at once, 35 ms, 2.5 s, 12 min, 3.1 h."""
+    if not seconds:
+        return "at once"
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{1e3 * seconds:.3g} ms"

@@ -16,6 +16,7 @@ from .steps import (
     CLEAR,
     DATA,
     FLUSH,
+    HINT,
     HOST_DATA,
     MOVE,
     TABLE_DATA,
@@ -208,16 +209,21 @@ def frames_of(table, slot, tables, where):
 
 @kernel
 def scan(w, now, node, where, schedule, state, out):
-    """task_numa_work: mark the next mapped pages; moves of the last window are shot down first."""
+    """task_numa_work: mark the next mapped pages; shoot down these marks and the moves of the last window.
+
+    A guest's (or native) kernel rewrites the entry of each page that was not marked; a hypervisor's marks are
+    not counted.
+    """
     clock = state.clock
     clock[NEXT_SCAN] = now + schedule.period
-    if clock[MOVED]:
-        shoot_down(w, node, where, state, out)
     pages = state.host if schedule.by_host else state.guest
     budget, seen, most = schedule.scan, np.int64(0), 512 * where.order.size
     while budget > 0 and seen < most:
         row, slot = where.order[clock[ROW]], clock[SLOT]
         if pages[row, slot] >= 0:
+            if not schedule.by_host and pages[row, slot] < MARKED:
+                put(state, out, w, HINT, row, slot, 0, 0, 0, 0, node, BALANCING)
+                clock[MOVED] = 1
             pages[row, slot] |= MARKED
             budget -= where.pages[row]
         clock[SLOT] += 1
@@ -225,6 +231,8 @@ def scan(w, now, node, where, schedule, state, out):
             clock[SLOT] = 0
             clock[ROW] = (clock[ROW] + 1) % where.order.size
         seen += 1
+    if clock[MOVED]:
+        shoot_down(w, node, where, state, out)
 
 
 @kernel
@@ -251,13 +259,16 @@ def may_move(now, pages, schedule, state):
 
 @called_hook
 def touch_page(w, now, row, slot, node, tables, rows, where, schedule, state, out):
-    """A walk finds the page marked: the fault moves it to the walker's node (should_numa_migrate_memory)."""
+    """A walk finds the page marked: the fault moves it to the walker's node (should_numa_migrate_memory), or
+    restores the entry where it is (do_numa_page)."""
     before = np.int64(state.guest[row, slot]) - MARKED
     state.guest[row, slot] = before
     if before != node and may_move(now, where.pages[row], schedule, state):
         move_page(w + 1, row, slot, node, node, BALANCING, tables, rows, where, state, out)
         state.guest[row, slot] = node
         state.clock[MOVED] = 1
+    else:
+        put(state, out, w + 1, HINT, row, slot, 0, 0, 0, 0, node, BALANCING)
 
 
 @hook

@@ -1,6 +1,6 @@
 """Seeded numbers that need no memory: the n-th of a sequence, a permutation of n places."""
 
-from .hooks import kernel
+from .hooks import hook, kernel
 
 MASK = (1 << 32) - 1
 FACTOR = 0x45D9F3B
@@ -18,20 +18,25 @@ def draw(key, n):
     return x
 
 
-@kernel
-def permute(first, n, bits, key, out):
-    """out[i] (int64) = the image of first + i under a permutation of 0..n-1; n <= 4 ** bits.
+@hook
+def permuted(x, n, bits, key):
+    """The image of x under a permutation of 0..n-1; n <= 4 ** bits.
 
     A Feistel network on 2 * bits bits, walked until it is back below n (Black and Rogaway, 2002).
     """
     half = (1 << bits) - 1
+    inside = False
+    while not inside:
+        left, right = x >> bits, x & half
+        for turn in range(ROUNDS):
+            left, right = right, left ^ (draw(key ^ turn, right) & half)
+        x = left << bits | right
+        inside = x < n
+    return x
+
+
+@kernel
+def permute(first, n, bits, key, out):
+    """out[i] (int64) = the image of first + i under a permutation of 0..n-1; n <= 4 ** bits."""
     for i in range(len(out)):
-        x = first + i
-        inside = False
-        while not inside:
-            left, right = x >> bits, x & half
-            for turn in range(ROUNDS):
-                left, right = right, left ^ (draw(key ^ turn, right) & half)
-            x = left << bits | right
-            inside = x < n
-        out[i] = x
+        out[i] = permuted(first + i, n, bits, key)

@@ -11,6 +11,7 @@ from .steps import (
     DATA,
     FLUSH,
     FREE,
+    HINT,
     HOST_DATA,
     MOVE,
     RUN,
@@ -33,8 +34,8 @@ class Mapped(NamedTuple):
 
     valid    uint64[L, 8]  bit map of the valid entries of each row
     exists   bool[T]       the table page exists on some node
-    changed  int32[S]      valid entries each step changed; DATA, HOST_DATA: 1 if the page was mapped; FREE,
-                           TABLE_DATA: 1 if the table existed; FLUSH: 1 if needed; RUN: 1
+    changed  int32[S]      valid entries each step changed; DATA, HOST_DATA, HINT: 1 if the page was mapped;
+                           FREE, TABLE_DATA: 1 if the table existed; FLUSH: 1 if needed; RUN: 1
     made     uint8[S]      table pages a MOVE had to make for its target
     pending  int64[2]      valid entries changed, and tables freed, since the last FLUSH: by system calls, by
                            NUMA balancing
@@ -104,10 +105,10 @@ def carry_out(step, rows, parent, steps, mapped):
                 mapped.valid[row, word] &= ~mask
         mapped.changed[step] = changed
         mapped.pending[by] += changed
-    elif kind in (DATA, HOST_DATA):
+    elif kind in (DATA, HOST_DATA, HINT):
         row, slot = data_page(steps, step)
         mapped.changed[step] = (mapped.valid[row, slot >> 6] >> np.uint64(slot & 63)) & ONE
-        mapped.pending[by] += mapped.changed[step] if kind == DATA else 0
+        mapped.pending[by] += 0 if kind == HOST_DATA else mapped.changed[step]
     elif kind == TABLE_DATA:
         mapped.changed[step] = mapped.exists[moved_table(steps, step)]
     elif kind == MOVE:

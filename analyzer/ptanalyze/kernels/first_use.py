@@ -11,6 +11,7 @@ from numba.core.dispatcher import Dispatcher
 from .code_cache import CodeCache, say_compiling
 
 MOST = 255  # functions: their numbers are bytes
+beside = {}  # PID of a child of compile_beside -> its functions
 
 
 def compile_together(calls):
@@ -18,23 +19,46 @@ def compile_together(calls):
 
     calls  (function, what returns its arguments) each
 
-    Children leave the code on disk, where the call then finds it. With one CPU, or nowhere to leave code,
-    nothing happens here and each call compiles what it lacks.
+    Children leave the code on disk, where the call then finds it; those of compile_beside are waited for.
+    With one CPU, or nowhere to leave code, nothing happens here and each call compiles what it lacks.
     """
+    begun = {function for functions in beside.values() for function in functions}
+    missing = lacking((function, arguments) for function, arguments in calls if function not in begun)
+    children = min(len(os.sched_getaffinity(0)), len(missing))
+    running = in_children(missing, children) if children > 1 or beside else []
+    for child in [*running, *beside]:
+        os.waitpid(child, 0)
+    beside.clear()
+
+
+def compile_beside(calls):
+    """Begin to compile the functions of `calls` in a child; compile_together is to follow.
+
+    With one CPU, or nowhere to leave code, nothing happens.
+    """
+    missing = lacking(calls)
+    if missing and len(os.sched_getaffinity(0)) > 1:
+        (child,) = in_children(missing, 1)
+        beside[child] = [function for function, _ in missing]
+
+
+def lacking(calls):
+    """[(function, types of its arguments)] of those that were never compiled."""
     new = [(function, arguments) for function, arguments in calls if uncompiled(function)]
     typed = [(function, tuple(map(typeof, arguments()))) for function, arguments in new]
-    missing = [(function, types) for function, types in typed if not kept(function, types)][:MOST]
-    children = min(len(os.sched_getaffinity(0)), len(missing))
-    if children < 2:
-        return
-    say_compiling()
+    return [(function, types) for function, types in typed if not kept(function, types)][:MOST]
+
+
+def in_children(missing, children):
+    """[PID] of children that share the functions out among themselves."""
+    if missing:
+        say_compiling()
     numbers, end = os.pipe()
     os.write(end, bytes(range(len(missing))))
     os.close(end)
     running = [in_child(missing, numbers) for _ in range(children)]
     os.close(numbers)
-    for child in running:
-        os.waitpid(child, 0)
+    return running
 
 
 def uncompiled(function):

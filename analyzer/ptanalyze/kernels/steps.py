@@ -17,6 +17,7 @@ DATA = 6  # the kernel that owns the guest's table moved a data page to another 
 HOST_DATA = 7  # the hypervisor did: the guest's entry stays as it is, the host's is rewritten
 TABLE_DATA = 8  # the hypervisor moved the page of a guest table to another node, as any guest memory
 RUN = 9  # most of the process's threads run on another node from now on
+HINT = 11  # NUMA balancing marked an entry (change_prot_numa), or the hinting fault restored it
 CALLS = (  # Steps.call: on whose behalf; 0 to 11 as trace.Event, 12 is the kernel's own NUMA balancing
     "walk", "thread_start", "thread_exit", "mmap", "munmap", "mprotect", "mremap", "madvise", "brk",
     "roi_start", "roi_end", "move_pages", "numa_balancing",
@@ -29,7 +30,7 @@ class Steps(NamedTuple):
     """S steps, sorted by `at`. A row is one leaf table that the trace touches; its slots are the 512 entries.
 
     at    int64[S]  before walk number `at` of the stream
-    kind  uint8[S]  SET ... RUN
+    kind  uint8[S]  SET ... HINT
     row   int32[S]  of the slots; FREE: the table's, -1 where it has none
     node  int16[S]  node of the CPU that made the system call
     call  uint8[S]  index into CALLS
@@ -46,6 +47,7 @@ class Steps(NamedTuple):
     HOST_DATA      slot        host slot  node before  host table     node now
     TABLE_DATA     rewritten   host slot  node before  table          node now
     RUN                                   node before                 node now
+    HINT           slot
     """
 
     at: np.ndarray
@@ -126,7 +128,7 @@ def shootdown(steps, step):
 
 @view
 def data_page(steps, step):
-    """(row, slot) of the page that a DATA or HOST_DATA moved."""
+    """(row, slot) of the page that a DATA or HOST_DATA moved, or a HINT marked or restored."""
     return steps.row[step], steps.lo[step]
 
 

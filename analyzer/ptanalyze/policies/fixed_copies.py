@@ -26,6 +26,7 @@ from ..kernels.steps import (
     DATA,
     FLUSH,
     FREE,
+    HINT,
     HOST_DATA,
     MOVE,
     TABLE_DATA,
@@ -140,7 +141,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, node, changed = steps.kind[step], steps.node[step], mapped.changed[step]
     if changed == 0:
         return
-    if kind in (CLEAR, UPDATE, MOVE, DATA):
+    if kind in (CLEAR, UPDATE, MOVE, DATA, HINT):
         write(state, rows.leaf[steps.row[step]], node, stores(kind) * changed, counters.events)
     if kind == MOVE:
         row, _ = move_target(steps, step)

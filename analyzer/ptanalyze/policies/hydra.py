@@ -29,6 +29,7 @@ from ..kernels.steps import (
     DATA,
     FLUSH,
     FREE,
+    HINT,
     MOVE,
     SET,
     UPDATE,
@@ -192,7 +193,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
         free(state, steps.row[step], freed_table(steps, step), by, node, counters)
     elif kind == FLUSH:
         shoot_down(state, shootdown(steps, step), by, node, shootdowns, counters)
-    elif kind == DATA:
+    elif kind in (DATA, HINT):
         row, slot = data_page(steps, step)
         owner = owner_of(state, row, slot)
         write(state, row, owner, node, mapped.changed[step], counters)

@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from ..core.machine import Strict
 from ..kernels.replay import PTE_WRITE, TABLE_NEW, VM_EXIT
-from ..kernels.steps import CLEAR, DATA, FREE, MOVE, UPDATE, freed_table, move_target, stores
+from ..kernels.steps import CLEAR, DATA, FREE, HINT, MOVE, UPDATE, freed_table, move_target, stores
 from ..world.present_entries import present_entries
 from ..world.shadow_table import shadow_table, split_tables
 from .base import GuestHooks, Part, Policy, World, called_hook, guest_exists, hook
@@ -80,7 +80,7 @@ def written(split, rows, steps, mapped, step):
         return np.int64(0)
     if kind == FREE:
         return np.int64(not split[freed_table(steps, step)])
-    if kind in (CLEAR, UPDATE, MOVE, DATA):
+    if kind in (CLEAR, UPDATE, MOVE, DATA, HINT):
         entries = stores(kind) * entries_of(split, rows.leaf[steps.row[step]], changed)
         if kind == MOVE:
             row, _ = move_target(steps, step)

@@ -19,6 +19,7 @@ from ..kernels.steps import (
     DATA,
     FLUSH,
     FREE,
+    HINT,
     HOST_DATA,
     MOVE,
     TABLE_DATA,
@@ -135,7 +136,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, node, changed = steps.kind[step], np.int64(steps.node[step]), mapped.changed[step]
     if changed == 0:
         return
-    if kind in (CLEAR, UPDATE, MOVE, DATA):
+    if kind in (CLEAR, UPDATE, MOVE, DATA, HINT):
         counters.events[PTE_WRITE, node, state.home[rows.leaf[steps.row[step]]]] += stores(kind) * changed
     if kind == MOVE:
         move_entries(state, tables, rows, steps, mapped, counters, step)

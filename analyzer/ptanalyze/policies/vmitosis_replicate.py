@@ -20,7 +20,7 @@ from msgspec import Meta
 from ..core.errors import UsageError
 from ..core.machine import Machine, Strict
 from ..kernels.replay import FAULT
-from ..kernels.steps import CLEAR, DATA, MOVE, UPDATE, move_target, stores
+from ..kernels.steps import CLEAR, DATA, HINT, MOVE, UPDATE, move_target, stores
 from . import fixed_copies
 from .base import LAYERS_ACT, GuestHooks, Part, Policy, World, called_hook, guest_exists, hook, nodes_in_guest
 from .fixed_copies import nearest
@@ -98,7 +98,7 @@ def write(state, table, node, entries, events):
 @called_hook
 def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
     kind, row, node, changed = steps.kind[step], steps.row[step], steps.node[step], mapped.changed[step]
-    if kind in (CLEAR, UPDATE, MOVE, DATA):
+    if kind in (CLEAR, UPDATE, MOVE, DATA, HINT):
         if changed:
             write(state, rows.leaf[row], node, stores(kind) * changed, counters.events)
             if kind == MOVE:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import isfinite
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..analysis.answer import Cell, Section
 from ..analysis.ranking import Advice, Report
-from .whatif import duration
+from ..core.sizes import show_duration
+
+LL = "- LL: share of walks that are Local-Local, without a VM: local"
 
 
 def view(report: Report) -> Iterator[Section]:
     refused = [f"- not for this capture: {name}: {why}" for name, why in report.refused.items()]
     ranked = [row_of(advice) for advice in report.ranked]
-    yield Section("Policies, fastest first, those over the budget last", ranked, refused)
+    yield Section("Policies, fastest first, those over the budget last", ranked, [LL, *refused])
     notes = dict.fromkeys((*report.base.notes, report.base.price.assumptions))
     lines = [f"- {line}" for line in (*report.workload.evidence(), *notes)]
     yield Section(f"\n{report.workload.name} workload", (), [*lines, f"\n{report.sentence}"])
@@ -27,10 +28,10 @@ def row_of(advice: Advice) -> dict[str, Cell]:
         "estimated speed-up": f"{speedup.middle:.3f} ({speedup.low:.3f} to {speedup.high:.3f})"
         if speedup
         else "-",
-        f"over {duration(advice.horizon)}": "-" if advice.gain is None else f"{advice.gain:.3f}",
-        "earned back after": _earned(advice),
+        f"over {show_duration(advice.horizon)}": "-" if advice.gain is None else f"{advice.gain:.3f}",
+        "earned back after": earned(row),
         "cycles/walk": row["cycles_per_walk"],
-        "leaf LL": f"{100 * row['leaf_LL_share']:.1f} %",
+        "LL": f"{100 * row['leaf_LL_share']:.1f} %",
         "remote DRAM reads": row["remote_dram_reads"],
         "extra memory KiB": advice.extra_bytes >> 10,
         "extra updates": f"{100 * advice.extra_updates + 0:z.2f} %",
@@ -38,11 +39,10 @@ def row_of(advice: Advice) -> dict[str, Cell]:
     }
 
 
-def _earned(advice: Advice) -> str:
-    seconds = advice.result.once.pays_back_seconds
-    if seconds is None:
-        return "-"
-    return duration(seconds.middle) if isfinite(seconds.middle) else "never"
+def earned(row: Mapping[str, Any]) -> str:
+    """When a policy's one-time cost is earned back, of a Result.row: "2.5 s", "at once", "never", "-"."""
+    seconds = row["pays_back_seconds"]
+    return show_duration(seconds) if row["pays_back"] == "later" and seconds else row["pays_back"] or "-"
 
 
 def as_record(report: Report) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def place(axes: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Cell]:
 
 def quantities(row: Mapping[str, Any]) -> dict[str, Cell]:
     return {
-        "leaf LL": f"{100 * row['leaf_LL_share']:.2f} %",
+        "LL": f"{100 * row['leaf_LL_share']:.2f} %",
         "DRAM reads": row["dram_reads"],
         "remote": row["remote_dram_reads"],
         "cycles/walk": row["cycles_per_walk"],

@@ -9,6 +9,8 @@ from ..analysis.answer import Section
 from ..cost.result import Result
 from .whatif import labels
 
+CLASSES = "- LL: share of walks that are Local-Local (gPT, then ePT); LR, RL and RR alike"
+
 
 def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
     """One row per policy and window."""
@@ -26,7 +28,8 @@ def view(results: Sequence[Result]) -> Iterator[Section]:
         title = f"{name} ({result.machine}; threads {result.placement})"
         yield Section(title, [shown(row, bool(result.host_pages)) for row in windows])
     notes = dict.fromkeys(note for result in results for note in result.notes)
-    yield Section(lines=[f"- {note}" for note in notes])
+    nested = any(result.host_pages for result in results)
+    yield Section(lines=[*([CLASSES] if nested else []), *(f"- {note}" for note in notes)])
 
 
 def shown(row: dict[str, Any], nested: bool) -> dict[str, Any]:
@@ -37,10 +40,7 @@ def shown(row: dict[str, Any], nested: bool) -> dict[str, Any]:
     return {
         "ms": row["time_ns"] / 1e6,
         "walks": row["walks"],
-        **{
-            f"leaf {name}": percent(row[f"leaf_{kind}_share"])
-            for name, kind in zip(names, kinds, strict=True)
-        },
+        **{name: percent(row[f"leaf_{kind}_share"]) for name, kind in zip(names, kinds, strict=True)},
         **{name: percent(row[share]) for name, share in remote.items()},
         "data moved": row["data_moved"],
         "tables moved": row["tables_moved"],

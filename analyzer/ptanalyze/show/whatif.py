@@ -8,6 +8,7 @@ from typing import Any
 
 from ..analysis.answer import Matrix, Quantity, Section
 from ..core.interval import Interval
+from ..core.sizes import show_duration
 from ..core.walks import GUEST_BIT
 from ..cost.payback import NEVER
 from ..cost.result import Result
@@ -108,17 +109,7 @@ def earned_back(result: Result) -> str:
         return ", at no one-time cost"
     if isinf(seconds.middle):
         return "; its one-time cost is never earned back"
-    return f"; its one-time cost is earned back after {duration(seconds.middle)}"
-
-
-def duration(seconds: float) -> str:
-    """Time for people: at once, 35 ms, 2.5 s, 12 min, 3.1 h."""
-    if not seconds:
-        return "at once"
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{1e3 * seconds:.3g} ms"
+    return f"; its one-time cost is earned back after {show_duration(seconds.middle)}"
 
 
 def times(estimate: Interval, base: str) -> str:
@@ -193,9 +184,11 @@ def time(rows: Sequence[dict[str, Any]], nested: bool) -> Iterator[Quantity]:
 
 def locality(rows: Sequence[dict[str, Any]], nested: bool) -> Iterator[Quantity]:
     """`nested`: some policy's walks have two dimensions (shadow paging has one where others have two)."""
-    names = {kind: kind for kind in ("LL", "LR", "RL", "RR")} if nested else {"LL": "local", "RL": "remote"}
+    names = {"LL": "leaf local", "RL": "leaf remote"}
+    if nested:
+        names = {"LL": "Local-Local (LL)", "LR": "LR", "RL": "RL", "RR": "RR"}
     for kind, name in names.items():
-        yield Quantity(f"leaf {name}, %", [row[f"leaf_{kind}_share"] for row in rows], "share")
+        yield Quantity(f"{name}, %", [row[f"leaf_{kind}_share"] for row in rows], "share")
     remote = [row["remote_dram_reads"] / max(row["dram_reads"], 1) for row in rows]
     yield Quantity("DRAM remote, %", remote, "share")
 

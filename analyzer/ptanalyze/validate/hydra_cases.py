@@ -8,7 +8,7 @@ from .allocators import allocations
 from .bench import Bench
 from .locking import Work
 from .published import published
-from .row import MODELLED, Row, not_reproducible, row
+from .row import FITTED, MODELLED, Row, not_reproducible, row
 from .servers import THREADS, guarded_store, web_server
 
 PAPER = published("hydra")
@@ -95,7 +95,7 @@ def figure_14(bench: Bench) -> Iterator[Row]:
         "the rest of a request, an estimate"
     )
     saved = [PAPER[f"store-saved-{end}"].value / 100 for end in ("least", "most")]
-    yield row(PAPER["store-hydra"], store_gain(private, shared, *saved), MODELLED, note)
+    yield row(PAPER["store-hydra"], store_gain(private, shared, *saved), FITTED, note)
     slow = [(own + shared["linux"].busy) / (own + shared["mitosis"].busy) for own in REQUEST_NS]
     yield row(PAPER["store-mitosis"], Interval(*sorted(slow)), MODELLED, note)
 

@@ -24,11 +24,11 @@ def poster(bench: Bench) -> Iterator[Row]:
     cold = "one address of a made capture, walked with empty caches"
     for name, guest in (("reads", "native"), ("reads-nested", "visible")):
         capture = bench.capture(trace=False, size=4 << 20, guest=guest, threads=1)
-        yield row(PAPER[name], len(explain(capture.snapshot, START).steps), REPLAYED, cold)
+        yield row(PAPER[name], len(explain(capture.snapshot, START).steps), DEFINITION, cold)
     wide = bench.replay(made(bench, "native"), ["linux", "mitosis"], haswell())
     away = remote_reads(wide["linux"])
     for name in ("remote-share", "remote-most"):
-        yield row(PAPER[name], away, MODELLED, scaled(bench))
+        yield row(PAPER[name], away, DEFINITION, scaled(bench))
     yield row(PAPER["multi-threaded"], gain(wide["mitosis"]), MODELLED, scaled(bench))
     thin = made(bench, "native", threads=1, nodes=SOCKETS)
     moved = bench.replay(thin, [("bind", {"node": 1}), "mitosis"], haswell(), baseline="bind")

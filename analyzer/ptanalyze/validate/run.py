@@ -11,7 +11,7 @@ from .published import Paper, published
 from .row import Row, Rows
 
 # paper -> module of this package that has its FIGURES: {figure or table: function(bench) that yields Rows}
-PAPERS = {"vmitosis": "vmitosis", "mitosis": "mitosis", "hydra": "hydra", "ptemagnet": "ptemagnet"}
+PAPERS = {name: name for name in ("vmitosis", "mitosis", "hydra", "ptemagnet", "ports")}
 PLACE = re.compile(r"(figure|table) \d+", re.IGNORECASE)
 
 

@@ -26,6 +26,8 @@ def flat(row: Row) -> dict[str, Cell]:
         "ours": None if ours is None else ours.middle,
         "high": None if ours is None else ours.high,
         "error": row.error,
+        "effect_error": row.effect_error,
+        "judged": row.counts,
         "holds": row.holds,
         "kind": row.kind,
         "configuration_mean": row.mean,
@@ -59,7 +61,7 @@ def sections(results: Sequence[tuple[Paper, list[Row]]]) -> Iterator[Section]:
     if len(named) > 1:
         named.append(("all", every))
     yield Section("Rows by kind of evidence", [kinds(*paper_rows) for paper_rows in named], [])
-    title = "Errors of the replayed and modelled rows; in x: ratios of time alone"
+    title = "Errors of the effect (a ratio less 1), of predictions that could have failed; in x: ratios alone"
     yield Section(title, [close(*part) for name, rows in named for part in parts(name, rows)], [])
     beside = [{"paper": name, **compared(judged)} for name, rows in named for judged in baselines(rows)]
     if beside:
@@ -99,19 +101,18 @@ def verdict(row: Row) -> str:
 
 def kinds(name: str, rows: Sequence[Row]) -> dict[str, Cell]:
     counted = tally(rows)
-    missed = {
-        "median error of not reproducible": share(counted["missed_median_error"]),
-        "their bounds held": f"{counted['missed_bounds_held']} of {counted['missed_bounds']}",
-    }
-    return {"paper": name, "rows": counted["rows"]} | {kind: counted[kind] for kind in KINDS} | missed
+    return {"paper": name, "rows": counted["rows"]} | {kind: counted[kind] for kind in KINDS}
 
 
 def close(name: str, rows: Sequence[Row]) -> dict[str, Cell]:
     counted = tally(rows)
     within = {f"within {s:.0%}": counted[f"within_{100 * s:.0f}"] for s in WITHIN}
-    inside = {"inside interval": f"{counted['inside']} of {counted['intervals']}"}
-    held = {"bounds held": f"{counted['bounds_held']} of {counted['bounds']}"}
-    return {"paper": name, "judged": counted["judged"]} | within | errors(counted) | inside | held
+    inside = {
+        "inside interval": f"{counted['inside']} of {counted['intervals']}",
+        "its median width": share(counted["width"]),
+        "median error as a ratio": share(counted["ratio_median_error"]),
+    }
+    return {"paper": name, "judged": counted["judged"]} | within | errors(counted) | inside
 
 
 def parts(name: str, rows: list[Row]) -> list[tuple[str, list[Row]]]:

@@ -6,7 +6,7 @@ import msgspec
 
 from ..analysis.setup import Setup
 from ..analysis.whatif import replay_snapshot
-from ..core.machine import Machine, load_machine
+from ..core.machine import Costs, Machine, load_costs, load_machine
 from ..cost.result import Result
 from ..formats.capture import Capture
 from .bench import Bench
@@ -17,11 +17,23 @@ DEGREES = tuple(range(10))
 MAIN = 0
 
 
-def traversal(bench: Bench, size: int = GIB) -> tuple[dict[str | int, float], int]:
+def alone() -> Costs:
+    """hydra-haswell's costs for a thread that faults alone: a copied entry costs its part of a line.
+
+    512 entries are 64 lines in order at about 5 GB/s. The file's price is that of many threads at once.
+    """
+    costs = load_costs(load_machine("hydra-haswell"))
+    return msgspec.structs.replace(costs, pte_copy_ns=1.5)
+
+
+def traversal(
+    bench: Bench, size: int = GIB, costs: Costs | None = None
+) -> tuple[dict[str | int, float], int]:
     """({design: ns}, pages): each page once, in random order, from node 1; filled and mapped from node 0.
 
     Nothing hides behind anything else: every access waits for its walk, for its data from node 0, and for the
     faults that copy entries. Designs are "mitosis" and 0 ... 9, Hydra's degree of prefetching.
+    costs  None: the machine's
     """
     capture = bench.capture(
         size=bench.size(size, size >> 5), nodes=8, threads=2, threads_to_nodes="0,1", init="single",
@@ -29,7 +41,7 @@ def traversal(bench: Bench, size: int = GIB) -> tuple[dict[str | int, float], in
     )  # fmt: skip
     machine, pages = load_machine("hydra-haswell"), bench.size(size, size >> 5) >> 12
     data = machine.latency.idle[1][MAIN]
-    results = replays(capture, machine)
+    results = replays(capture, machine, costs=costs)
     return {name: waiting(result, machine) + pages * data for name, result in results.items()}, pages
 
 
@@ -62,14 +74,18 @@ def scaled(machine: Machine, factor: float) -> Machine:
 
 
 def replays(
-    capture: Capture, machine: Machine, contended: bool = False, degrees: Sequence[int] = DEGREES
+    capture: Capture,
+    machine: Machine,
+    contended: bool = False,
+    degrees: Sequence[int] = DEGREES,
+    costs: Costs | None = None,
 ) -> dict[str | int, Result]:
     asked: list[Design] = [LINUX, MITOSIS, *(("hydra", {"prefetch": degree}) for degree in degrees)]
     results = replay_snapshot(
         capture.snapshot,
         capture.trace,
         asked,
-        Setup.of(machine=machine, baseline="linux", contended=contended),
+        Setup.of(machine=machine, baseline="linux", contended=contended, costs=costs),
         cache_dir=capture.cache,
     )
     return dict(zip(("linux", "mitosis", *degrees), results, strict=True))

@@ -6,7 +6,7 @@ from ..core.machine import load_machine
 from .bench import Bench
 from .calls import ZEROING_NS
 from .published import published
-from .row import MODELLED, Row, row
+from .row import DEFINITION, MODELLED, Row, row
 from .wide import made, run_cycles, scaled, speedup
 
 PAPER = published("vmitosis")
@@ -63,4 +63,4 @@ def migration(bench: Bench) -> Iterator[Row]:
     for size in SIZES:
         for call in ("mmap", "mprotect", "munmap"):
             ratio = calls["linux"][call] / calls["vmitosis-migrate"][call]
-            yield row(PAPER[f"{call}-{size}-migration"], ratio, MODELLED, note)
+            yield row(PAPER[f"{call}-{size}-migration"], ratio, DEFINITION, note)

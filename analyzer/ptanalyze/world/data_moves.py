@@ -4,13 +4,15 @@ The schedule is modelled on Linux's automatic NUMA balancing (kernel/sched/fair.
 `scan_size_mb` of the mapped pages that the trace touches are marked (task_numa_work, in address order, over
 and over), and a marked page moves to the node of the next walk to it
 (should_numa_migrate_memory, without its second look at shared pages), within the rate limit. Periods are of
-the trace's time and do not adapt; marking itself costs nothing. The hypervisor's balancing (by = host) does
-the same to the pages of its own tables, in the order of guest-physical addresses; a guest's table pages are
-ordinary memory to it and move when they are walked through (vMitosis, section 3.2.2).
+the trace's time and do not adapt. Marking rewrites the entry, in every copy that a policy keeps, and so does
+the fault that finds the page on its node (HINT steps); the fault itself, the same under every policy, is not
+counted. The hypervisor's balancing (by = host) does the same to the pages of its own tables, in the order of
+guest-physical addresses; a guest's table pages are ordinary memory to it and move when they are walked
+through (vMitosis, section 3.2.2).
 
 The stream of walks is not changed by the schedule's moves (those of events drop TLB entries), and a page that
 a guest moves keeps its leaf table in the host: the hypervisor is taken to follow its data at once.
-Flushes of a hypervisor are not counted.
+Marks and flushes of a hypervisor are not counted.
 """
 
 from dataclasses import replace
@@ -62,6 +64,7 @@ def moves_notes(site: Site) -> list[str]:
         return notes
     who = "the hypervisor" if by_host(site) else "the kernel"
     limit = f", at most {moves.rate_limit_mb_s:g} MiB/s" if moves.rate_limit_mb_s else ""
+    marks = "its marks cost nothing" if by_host(site) else "a mark rewrites an entry in every copy"
     time = site.trace.chunks["time"]
     lasts = (int(time.max()) - int(time.min())) / 1e6 if len(time) else 0.0
     if lasts <= moves.delay_ms:
@@ -72,8 +75,8 @@ def moves_notes(site: Site) -> list[str]:
     return [
         *notes,
         f"{who} moves data to the node of their next walk: {moves.scan_size_mb:g} MiB marked every "
-        f"{moves.scan_period_ms:g} ms from {moves.delay_ms:g} ms on{limit}; marking costs nothing, TLB "
-        "misses stay as they were",
+        f"{moves.scan_period_ms:g} ms from {moves.delay_ms:g} ms on{limit}; {marks}, TLB misses stay as they "
+        "were",
     ]
 
 
@@ -199,8 +202,15 @@ def _where(site: Site, past: History, data: DataNodes) -> "Where":
         unit[by_unit],
         mine[by_unit].astype(np.int32),
         len(past.shootdowns.single),
-        2 * (1024 + len(mine)),
+        2 * (1024 + len(mine)) + _marks(site, len(order)),
     )
+
+
+def _marks(site: Site, rows: int) -> int:
+    """The most pages that a scan of the guest's (or native) kernel marks."""
+    if not site.moves.autonuma or by_host(site):
+        return 0
+    return min(_schedule(site).scan, 512 * rows)
 
 
 def _state(site: Site, data: DataNodes) -> "State":

@@ -57,6 +57,7 @@ def synthesize(
     nothing is left then.
     """
     plan = plan_of(asked)
+    asked = plan.asked
     with new_capture(out) as inside:
         must_fit(plan, inside)
         state = new_state(plan, inside)

@@ -18,12 +18,14 @@ class Parameters:
     """Sizes in bytes, shares in 0..1; None: left to the model (plan.py says how).
 
     placement, host_placement  "first-touch", "interleave" or "bind:NODE"
-    pattern   "uniform", "zipf:S", "sequential", "once" or "once:THREAD"
+    size      None: as the pattern's graph has
+    pattern   "uniform", "zipf:S", "sequential", "once", "once:THREAD", or a shape of shapes.py: "pr:kron27"
+    writes    share of the accesses; None: 0.3, or as the shape has
     sharing   "shared", "private", or the share of accesses that go anywhere
     move      "T:A:B"; move_data  "T:RATE"
     """
 
-    size: int
+    size: int | None = None
     nodes: int = 4
     node_memory: int | None = None
     levels: int = 4
@@ -41,7 +43,7 @@ class Parameters:
     accesses: int | None = None
     pattern: str = "uniform"
     sharing: str = "shared"
-    writes: float = 0.3
+    writes: float | None = None
     mprotect_every: int | None = None
     munmap_every: int | None = None
     move: str | None = None
@@ -84,8 +86,9 @@ def check_ranges(asked: Parameters) -> None:
     for name, choices in words.items():
         if getattr(asked, name) not in choices:
             raise refused(name, getattr(asked, name), f"one of {', '.join(map(str, choices))}")
-    if not LEAST <= asked.size <= MOST or asked.size % PAGE:
-        raise refused("size", show_size(asked.size), f"{show_size(LEAST)} to {show_size(MOST)}, whole pages")
+    size = asked.size or 0
+    if not LEAST <= size <= MOST or size % PAGE:
+        raise refused("size", show_size(size), f"{show_size(LEAST)} to {show_size(MOST)}, whole pages")
     for name, most in (("instructions_per_access", 1e6), ("rate", 1e12)):
         if not 0 < getattr(asked, name) <= most:
             raise refused(name, getattr(asked, name), f"above 0, at most {most:g}")

@@ -7,12 +7,18 @@ import numpy as np
 
 from ...kernels.draws import permute
 from .plan import Plan
+from .shapes import Shaped, part_of
 
+PAGE_SHIFT = 12
 GOLDEN = 0.6180339887498949
 
 
 def page_source(plan: Plan, thread: int) -> Callable[[int], np.ndarray]:
     """A function n -> int64[<= n]: the next pages (counted from 0) of a thread; fewer when it is done."""
+    if plan.shape is not None:
+        size, threads = plan.pages << PAGE_SHIFT, len(plan.threads)
+        key = int(plan.rng(13).integers(0, 1 << 32))
+        return Shaped(plan.shape, size, key, part_of(plan.shape, thread, threads), plan.accesses // threads)
     first, last = plan.threads.part[thread : thread + 2].tolist()
     low, high = (0, plan.pages) if plan.anywhere else (first, last)
     if plan.pattern == "sequential":
@@ -20,6 +26,13 @@ def page_source(plan: Plan, thread: int) -> Callable[[int], np.ndarray]:
     if plan.pattern == "once":
         return Once(low, high, int(plan.rng(11, thread).integers(0, 1 << 32)))
     return Random(plan.rng(10, thread), first, last, plan.pages, plan.anywhere, plan.exponent)
+
+
+def written(
+    source: Callable[[int], np.ndarray], pages: np.ndarray, plan: Plan, rng: np.random.Generator
+) -> np.ndarray:
+    """bool[n]: which of the last pages of a source are written."""
+    return source.wrote if isinstance(source, Shaped) else rng.random(len(pages)) < plan.writes
 
 
 class Sequential:

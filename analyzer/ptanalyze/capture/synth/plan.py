@@ -1,18 +1,20 @@
 """Parameters turned into numbers; contradictions are refused."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...kernels.synth import FIRST_TOUCH, INTERLEAVE
 from .parameters import PAGE, Parameters, check_ranges, refused
+from .shapes import KINDS, Shape, shape_of, size_of
 from .threads import Threads, threads_of
 
 TRACED_INIT = 4 << 20  # pages: an init phase of more is not traced unless asked for
 ACCESSES = 1 << 20
 RANGE = 16  # pages that an mprotect or munmap of the access phase covers
 PLACEMENTS = "first-touch, interleave, or bind:NODE"
-PATTERNS = "uniform, zipf:S (S above 0, at most 8), sequential, once, or once:THREAD"
+PATTERNS = f"uniform, zipf:S (S above 0, at most 8), sequential, once, once:THREAD, {KINDS}"
+WRITES = 0.3
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,8 @@ class Plan:
     huge      bool[regions]  the (guest) kernel maps the region by one 2 MiB page
     policy, host_policy      FIRST_TOUCH, INTERLEAVE or a node (kernels/synth.py)
     anywhere  share of accesses that do not keep to the thread's own part
-    pattern   its name; exponent  of zipf, else 0
+    pattern   its name; exponent  of zipf, else 0; shape  of patterns that say what the dataset holds
+    writes    share of accesses that write, but for shapes
     active    threads that take part in the access phase
     move      (number of accesses before it, source, target) or None
     data      (number of accesses before it, pages per million accesses) or None
@@ -42,6 +45,8 @@ class Plan:
     init_traced: bool
     move: tuple[int, int, int] | None
     data: tuple[int, float] | None
+    shape: Shape | None
+    writes: float
 
     @property
     def regions(self) -> int:
@@ -58,17 +63,22 @@ class Plan:
 
 def plan(asked: Parameters) -> Plan:
     """Plan of Parameters; UsageError naming option, value and the allowed values."""
+    shape = shape_of(asked.pattern)
+    size = size_of(shape, asked.pattern, asked.size)
+    asked = replace(asked, size=size)
     check_ranges(asked)
-    pages = asked.size // PAGE
+    pages = size // PAGE
     count = asked.nodes if asked.threads is None else asked.threads
     move = moved_threads(asked)
     threads = threads_of(asked, count, pages, move)
     if asked.guest == "oblivious" and asked.placement not in ("first-touch", "bind:0"):
         allowed = "the guest sees one node; say where the host puts its memory with --host-placement"
         raise refused("placement", asked.placement, allowed)
-    pattern, exponent, only = pattern_of(asked, count)
+    pattern, exponent, only = (shape.kind, 0.0, None) if shape else pattern_of(asked, count)
     active = tuple(range(count)) if only is None else (only,)
     anywhere = sharing_of(asked, pattern, only)
+    if shape:
+        check_shape(asked)
     accesses = accesses_of(asked, pattern, only, threads, anywhere)
     policy = policy_of("placement", asked.placement, asked.nodes)
     traced = pages <= TRACED_INIT if asked.init_trace is None else asked.init_trace
@@ -76,7 +86,8 @@ def plan(asked: Parameters) -> Plan:
     made = Plan(
         asked, pages, huge_regions(asked, pages), threads, 0 if asked.guest == "oblivious" else policy,
         host_policy, anywhere, pattern, exponent, active, accesses, traced,
-        move and (int(move[2] * accesses), *move[:2]), moved_data(asked, accesses),
+        move and (int(move[2] * accesses), *move[:2]), moved_data(asked, accesses), shape,
+        WRITES if asked.writes is None else asked.writes,
     )  # fmt: skip
     if asked.munmap_every is not None and made.huge[: pages >> 9].all():
         raise refused("munmap_every", asked.munmap_every, "--thp leaves no 4 KiB pages to unmap")
@@ -114,6 +125,18 @@ def pattern_of(asked: Parameters, threads: int) -> tuple[str, float, int | None]
     except ValueError:
         pass
     raise refused("pattern", asked.pattern, f"{PATTERNS}, THREAD of 0..{threads - 1}")
+
+
+def check_shape(asked: Parameters) -> None:
+    """UsageError for what a shape says itself."""
+    if asked.sharing != "shared":
+        raise refused(
+            "sharing", asked.sharing, f"shared with --pattern {asked.pattern}, which shares its data"
+        )
+    if asked.writes is not None:
+        raise refused(
+            "writes", asked.writes, f"leave it out: --pattern {asked.pattern} has writes of its own"
+        )
 
 
 def sharing_of(asked: Parameters, pattern: str, thread: int | None) -> float:

@@ -10,7 +10,7 @@ from ...core.trace import Event
 from ...kernels.synth import touch, unmap
 from ...kernels.synth_moves import move_pages
 from .frames import full
-from .patterns import page_source
+from .patterns import page_source, written
 from .plan import RANGE, Plan
 from .recorder import ANONYMOUS, FIXED, PAGE_SHIFT, READ, READ_WRITE, Recorder
 from .space import START, State
@@ -89,7 +89,8 @@ class Process:
                 continue
             if self.plan.asked.munmap_every is not None:
                 self.fault(pages, thread)
-            self.recorder.chunk(thread, pages, writes.random(len(pages)) < self.plan.asked.writes)
+            wrote = written(sources[thread], pages, self.plan, writes)
+            self.recorder.chunk(thread, pages, wrote)
             done += len(pages)
             self.happen(done, thread)
             self.move_data(done, len(pages))

@@ -7,10 +7,12 @@ from ...formats.capture import Capture, PathLike, load
 from .parameters import Parameters, refused, whole_pages
 
 
-def synth(directory: PathLike, size: int | str, *, trace: bool = True, **parameters: Any) -> Capture:
+def synth(
+    directory: PathLike, size: int | str | None = None, *, trace: bool = True, **parameters: Any
+) -> Capture:
     """Make the capture of a synthetic workload in a new directory, and load it.
 
-    size        of the dataset: bytes, or "64M"
+    size        of the dataset: bytes, or "64M"; None: that of the graph that `pattern` names
     parameters  of synth.parameters.Parameters (`ptanalyze synth --help` says what they mean)
     """
     from .capture import synthesize  # imports Numba; `import ptanalyze` does not need it

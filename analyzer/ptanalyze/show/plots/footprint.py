@@ -27,7 +27,7 @@ def footprint(table: DataFrame) -> Figure:
     table    ptanalyze.whatif's: pt_bytes and ept_bytes in the end, *_extra (beyond one copy), and aside_bytes
     columns  policy, params, pt_bytes, pt_bytes_extra, ept_bytes, ept_bytes_extra, aside_bytes
     """
-    must_have(bool(len(table)), "no policy", "name one")
+    must_have(bool(len(table)), "no policy", "name a policy")
     table = table.drop_duplicates(["policy", "params"])
     parts = parts_of(table)
     total = parts.sum(axis=1)

@@ -57,6 +57,7 @@ def draw(axis: Axes, of: DataFrame, low: float, high: float, panels: int) -> Non
     sns.heatmap(
         of, ax=axis, vmin=low, vmax=high, cmap="Blues", annot=written, fmt=".0f", cbar=False,
         square=panels > 1, linewidths=0.5 if len(of) <= MOST_LABELS else 0, linecolor="white",
+        xticklabels=False, yticklabels=False,
     )  # fmt: skip
     step = -(-len(of) * panels // MOST_LABELS)
     ticks = np.arange(0, len(of), step)

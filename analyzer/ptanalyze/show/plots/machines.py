@@ -23,7 +23,7 @@ def machines(table: DataFrame) -> Figure:
     table    api.machines'
     columns  machine, nodes, local_ns, remote_ns, contended_ns
     """
-    must_have(bool(len(table)), "no machine", "name one")
+    must_have(bool(len(table)), "no machine", "name a machine")
     figure = new_figure(1.9 + 0.5 * len(table))
     axis = figure.subplots()
     at = range(len(table))

@@ -17,7 +17,7 @@ def policies(table: DataFrame) -> Figure:
     table    api.policies'
     columns  policy, acts_on, needs
     """
-    must_have(bool(len(table)), "no policy", "name one")
+    must_have(bool(len(table)), "no policy", "name a policy")
     columns = [(side, word) for side in SIDES for word in words(table, side)]
     names = [broken(name, WIDE) for name in table["policy"]]
     figure = new_figure(2.8 + rows_high(names))

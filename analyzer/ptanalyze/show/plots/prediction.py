@@ -13,7 +13,7 @@ def prediction(table: DataFrame) -> Figure:
     table    api.predict's
     columns  placement, low, middle, high (ratios), measured
     """
-    must_have(bool(len(table)), "no placement", "name one")
+    must_have(bool(len(table)), "no placement", "name a placement")
     figure = new_figure(2.0 + 0.32 * len(table))
     axis = figure.subplots()
     at = range(len(table))

@@ -68,8 +68,9 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     def inside(*args: P.args, **kwargs: P.kwargs) -> Figure:
         with matplotlib.rc_context(LOOK):
             figure = draw(*args, **kwargs)
-            canvas: Any = FigureCanvasAgg(figure)
-            canvas.draw()
+            FigureCanvasAgg(figure)
+            if engine := figure.get_layout_engine():
+                engine.execute(figure)
         return figure
 
     return inside

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from .. import plots
+from ..advise import earned
 from ..plots.pareto import priced
 from .cautions import listed
 from .grid import Column, Grid, count, grid, interval, mebibytes, percent, plain, ratio, word
@@ -25,7 +26,8 @@ def lead(study: Study) -> str:
     )
     return (
         f"Policies differ in where tables are and in the cost of keeping them there{alike}. "
-        f"Speed-ups are over {study.baseline}; memory is a policy's extra memory at its peak; upkeep is its "
+        f"Speed-ups are over {study.baseline}, of a further run with everything touched and copied; what "
+        f"happens once is a column of its own. Memory is a policy's extra memory at its peak; upkeep is its "
         f"extra work as a share of the run.{rest}"
     )
 
@@ -45,6 +47,7 @@ def everything(study: Study) -> Grid:
             "writes": sum(row[key] for key in WRITES),
             "copies": sum(row[key] for key in COPIES),
             "moved": sum(row[key] for key in MOVES),
+            "earned": earned(row),
             "budget": f"over: {row['over']}" if row["over"] else "within",
         }
         for row in study.rows
@@ -65,6 +68,8 @@ def everything(study: Study) -> Grid:
         "copies": Column("Copies", "entries", count),
         "moved": Column("Moved", "tables", count),
         "ipis": Column("IPIs", "CPUs interrupted", count),
+        "once_cycles": Column("Once", "cycles", count),
+        "earned": Column("Earned back", "after", word),
         "budget": Column("Budget", "", word),
     }
     used = {key: column for key, column in columns.items() if wanted(key, rows)}
@@ -82,7 +87,9 @@ def everything(study: Study) -> Grid:
 
 def wanted(key: str, rows: list[dict[str, object]]) -> bool:
     """Whether a column is informative: not if counts are 0 everywhere, nor without a budget."""
-    if key in ("copies", "moved", "ipis", "writes"):
+    if key == "earned":
+        return any(row[key] != "-" for row in rows)
+    if key in ("copies", "moved", "ipis", "writes", "once_cycles"):
         return any(row[key] for row in rows)
     return key != "budget" or any(row["over"] for row in rows)
 

@@ -36,6 +36,7 @@ def glossary() -> Glossary:
     return msgspec.toml.decode(text, type=Glossary)
 
 
+@cache
 def policy_terms() -> list[Term]:
     """A Term per policy."""
     return [

@@ -101,7 +101,7 @@ def environment() -> Environment:
 def check_grid(study: Study) -> Grid:
     columns = {
         "name": Column("Check", "", word),
-        "verdict": Column("Found", "", word),
+        "verdict": Column("Verdict", "", word),
         "examined": Column("Looked at", "", count),
         "wrong": Column("Wrong", "", count),
         "reason": Column("Why", "", word),

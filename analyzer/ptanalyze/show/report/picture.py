@@ -46,7 +46,7 @@ def picture(key: str, kind: str, figure: Figure, how: str, here: str, grid: Grid
 
 def data_uri(figure: Figure) -> str:
     file = BytesIO()
-    figure.set_layout_engine("none")  # it is laid out already
+    figure.set_layout_engine(None)  # it is laid out already
     with matplotlib.rc_context(OUTLINES):
         figure.savefig(file, format="svg", metadata=NO_DATE["svg"])
     return "data:image/svg+xml," + quote(smaller(file.getvalue().decode()), safe=PLAIN.replace('"', ""))

@@ -13,11 +13,12 @@ from ptanalyze.show.report.grid import LEAST, Column, grid, mebibytes, percent, 
 from ptanalyze.show.report.picture import smaller
 from ptanalyze.show.report.write import studies
 
+SMALL = {"accesses": 1500, "init_trace": False}
+
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    place = tmp_path_factory.mktemp("words") / "native"
-    (found,) = studies([ptanalyze.synth(place, "16M", accesses=1500, init_trace=False)], ptanalyze.Setup.of())
+def study(place):
+    (found,) = studies([ptanalyze.synth(place / "words", "16M", **SMALL)], ptanalyze.Setup.of())
     return found
 
 

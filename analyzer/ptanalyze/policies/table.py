@@ -1,0 +1,34 @@
+"""Where the placement policies are: a table, so that a name is known without importing what it stands for."""
+
+from importlib.metadata import EntryPoints, entry_points
+
+POLICIES = {  # name -> its file, and the name of its Policy there
+    "linux": "linux.POLICY",
+    "first-touch": "single_copy.FIRST_TOUCH",
+    "interleave": "single_copy.INTERLEAVE",
+    "bind": "single_copy.BIND",
+    "ideal": "ideal.POLICY",
+    "mitosis": "mitosis.POLICY",
+    "hydra": "hydra.POLICY",
+    "vmitosis-replicate": "vmitosis_replicate.POLICY",
+    "vmitosis-migrate": "vmitosis_migrate.POLICY",
+    "hydra-2d": "hydra_2d.POLICY",
+    "steering": "steering.POLICY",
+    "wasp": "wasp.POLICY",
+    # policies that reshape the world, in their order
+    "thp": "thp.POLICY",
+    "ptemagnet": "ptemagnet.POLICY",
+    "five-level": "five_level.POLICY",
+    "shadow": "shadow.POLICY",
+    "domains": "domains.POLICY",
+}
+
+
+def names() -> list[str]:
+    """Names of all policies, outside ones as their entry points call them; none is imported."""
+    return [*dict.fromkeys([*POLICIES, *outside_points().names])]
+
+
+def outside_points() -> EntryPoints:
+    """Entry points of policies in other packages."""
+    return entry_points(group="ptanalyze.policies")

@@ -1,0 +1,95 @@
+"""Kernels of GAP on 16 nodes under Linux, Mitosis and Hydra: the step between 2^27 and 2^30 vertices."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pandas as pd
+
+from ..core.bundled import bundled
+from ..core.interval import Interval
+from ..core.machine import load_machine
+from ..cost.result import Result
+from .bench import Bench
+from .published import published
+from .row import MODELLED, Row, row
+from .wide import speedup
+
+PAPER = published("ports")
+MACHINE = "epyc-7543-16-nodes"
+GRAPHS = tuple(f"{kind}{scale}" for kind in ("kron", "uni") for scale in range(27, 31))
+QUICK = ("kron27",)
+POLICIES = ("mitosis", "hydra")
+DATA = {0: "data by first touch", 1: "interleaved data"}
+BASELINE = {0: "linux", 1: "interleave"}
+# accesses that read data at a random place, of all accesses (kernels/shapes.py): each waits for DRAM
+RANDOM = {"pr": 32 / 67, "bc": 0.45, "cc": 1 / 5}
+INSTRUCTIONS_PER_CYCLE = 1 / 1.25  # the middle of the cost files
+THREADS: dict[str, Any] = {"threads": 4, "threads_to_nodes": "2,6,10,14"}  # half of them on node 0's socket
+NOTE = (
+    "made by synth at full size, one thread on 4 of 16 nodes, {accesses:,} accesses, each random one with "
+    "a DRAM read of its data; by first touch all tables are on node 0, as if one thread had loaded the graph "
+    "(assumed); idle latencies, the interval reaches to contended ones: the measured runs have 128 threads"
+)
+
+
+def page_rank(bench: Bench) -> Iterator[Row]:
+    return kernel(bench, "pr")
+
+
+def betweenness(bench: Bench) -> Iterator[Row]:
+    return kernel(bench, "bc")
+
+
+def components(bench: Bench) -> Iterator[Row]:
+    return kernel(bench, "cc")
+
+
+def kernel(bench: Bench, name: str) -> Iterator[Row]:
+    """Speed-ups over one copy of the tables, by graph, placement of the data and policy."""
+    seconds, accesses = measured(), bench.size(2_500_000, 40_000)
+    for graph in QUICK if bench.quick else GRAPHS:
+        ours = predicted(bench, name, graph, accesses)
+        for data, placed in DATA.items():
+            for policy in POLICIES:
+                known = seconds[name, "linux", graph, data] / seconds[name, policy, graph, data]
+                title = f"{name}, {graph}, {placed}: speed-up of {policy.capitalize()}"
+                figure = PAPER.measured(f"{name}-{graph}-{data}-{policy}", name, title, "x", known)
+                yield row(figure, ours[policy, data], MODELLED, NOTE.format(accesses=accesses))
+
+
+@cache
+def measured() -> dict[tuple[str, str, str, int], float]:
+    """{(kernel, policy, graph, 1: interleaved data): seconds per trial, median of the runs}."""
+    runs = pd.read_csv(bundled("models") / "reference" / "ports-epyc-runs.csv")
+    known = runs.groupby(["benchmark", "policy", "input", "interleaved_data"])["trial_seconds"].median()
+    return {key: float(value) for key, value in known.items()}
+
+
+def predicted(bench: Bench, name: str, graph: str, accesses: int) -> dict[tuple[str, int], Interval]:
+    """{(policy, 1: interleaved data): Interval of the speed-up}: from idle latencies to contended ones."""
+    machine = load_machine(MACHINE)
+    waiting = machine.latency_cycles().mean() * INSTRUCTIONS_PER_CYCLE * RANDOM[name]
+    capture = bench.capture(
+        pattern=f"{name}:{graph}", nodes=machine.nodes, placement="bind:0", accesses=accesses,
+        init_trace=False, instructions_per_access=round(waiting), **THREADS,
+    )  # fmt: skip
+    asked = ["linux", "interleave", *POLICIES]
+    idle, loaded = (bench.replay(capture, asked, machine, contended=load) for load in (False, True))
+    bench.clear()  # 300 MB of tables
+    return {
+        (policy, data): between(idle, loaded, policy, base)
+        for policy in POLICIES
+        for data, base in BASELINE.items()
+    }
+
+
+def between(idle: dict[str, Result], loaded: dict[str, Result], policy: str, base: str) -> Interval:
+    low, high = (over(results, policy, base) for results in (idle, loaded))
+    return Interval(min(low.low, high.low), low.middle, max(low.high, high.high))
+
+
+def over(results: dict[str, Result], policy: str, base: str) -> Interval:
+    """Speed-up over another baseline, the same assumptions on both sides."""
+    one, other = speedup(results[policy]), speedup(results[base])
+    return Interval(*(a / b for a, b in zip(one, other, strict=True)))

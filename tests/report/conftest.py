@@ -1,0 +1,87 @@
+"""Pages that several files look at; each is made once."""
+
+import shutil
+
+import pytest
+
+import ptanalyze
+from ptanalyze.core.bundled import bundled
+from ptanalyze.show.report.write import studies
+from report_page import ReportPage
+
+SMALL = {"accesses": 1500, "init_trace": False}
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("report")
+
+
+@pytest.fixture(scope="session")
+def native(place):
+    """A capture with system calls, and with a name that is markup."""
+    return ptanalyze.synth(place / "a <script>alert(1)<&script>", "16M", mprotect_every=500, **SMALL)
+
+
+@pytest.fixture(scope="session")
+def vm(place):
+    """A capture of a VM, with a long name."""
+    name = "vm" + "-of-a-long-name" * 6
+    return ptanalyze.synth(place / name, "16M", guest="visible", fragmentation=0.3, **SMALL)
+
+
+@pytest.fixture(scope="session")
+def twin(native, place):
+    """The first capture again, elsewhere."""
+    elsewhere = place / "elsewhere" / native.directory.name
+    return ptanalyze.load(shutil.copytree(native.directory, elsewhere))
+
+
+@pytest.fixture(scope="session")
+def untraced(place):
+    return ptanalyze.synth(place / "untraced", 16 << 20, trace=False)
+
+
+@pytest.fixture(scope="session")
+def native_study(native):
+    (study,) = studies([native], ptanalyze.Setup.of())
+    return study
+
+
+@pytest.fixture(scope="session")
+def native_file(native, place):
+    """(file that was another before, what `report` returned)."""
+    path = place / "written" / "page.html"
+    path.parent.mkdir()
+    path.write_text("old")
+    return path, ptanalyze.report(native, path)
+
+
+@pytest.fixture(scope="session")
+def all_file(native, vm, twin, place):
+    """A file: the report of three captures."""
+    ptanalyze.report([native, vm, twin], place / "all.html")
+    return place / "all.html"
+
+
+@pytest.fixture(scope="session")
+def bundled_vm_file(place):
+    """A file: the report of the bundled VM."""
+    capture = shutil.copytree(bundled("samples") / "vm-numa-visible", place / "vm-numa-visible")
+    ptanalyze.report(capture, place / "vm.html")
+    return place / "vm.html"
+
+
+@pytest.fixture(scope="session")
+def native_page(native_file):
+    return ReportPage(native_file[1])
+
+
+@pytest.fixture(scope="session")
+def untraced_page(untraced):
+    return ReportPage(ptanalyze.report(untraced))
+
+
+@pytest.fixture(scope="session")
+def all_page(all_file):
+    return ReportPage(all_file.read_text("utf-8"))

@@ -1,0 +1,88 @@
+"""Every plot of replays can be read, whatever stands on it: few policies, thirty, long names, many nodes."""
+
+import pandas as pd
+import pytest
+from matplotlib import pyplot
+
+import ptanalyze
+from plot_texts import clipped, overlapping, readable, written
+from ptanalyze.core.machine import load_machine
+from ptanalyze.show import plots
+
+SMALL = {"accesses": 4000, "mprotect_every": 500, "init_trace": False}
+TABLES = {
+    plots.speedup: "frame",
+    plots.pareto: "frame",
+    plots.footprint: "frame",
+    plots.roofline: "frame",
+    plots.reads: "reads",
+    plots.locality: "leaves",
+    plots.timeline: "timeline",
+}
+LONG = [f"policy-{k}-of-a-long-name+another-policy-of-a-long-name" for k in range(29)]
+
+
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory):
+    vm = ptanalyze.synth(tmp_path_factory.mktemp("plots") / "vm", "16M", guest="visible", threads=4, **SMALL)
+    return ptanalyze.replay(vm, ["linux", "mitosis", "hydra"], windows=5)
+
+
+def only(table, *policies):
+    chosen = table[table["policy"].isin(policies)]
+    chosen.attrs = table.attrs
+    return chosen
+
+
+def called(table, names):
+    """The baseline's rows, and mitosis's under each of these names."""
+    copies = [only(table, "mitosis").assign(policy=name) for name in names]
+    more = pd.concat([only(table, "linux"), *copies], ignore_index=True)
+    more.attrs = table.attrs
+    return more
+
+
+def test_overlaps_clipping_and_hidden_ticks_are_found():
+    figure = pyplot.Figure(figsize=(4, 3))
+    axes = figure.subplots()
+    axes.set_xticks([0, 5], ["inside", "outside"])
+    axes.set_xlim(0, 1)
+    figure.text(0.5, 0.6, "one above")
+    figure.text(0.5, 0.6, "the other")
+    figure.text(0.95, 0.2, "too long for it")
+    found = written(figure)
+    assert overlapping(found) == [("one above", "the other")]
+    assert clipped(found, figure.bbox) == ["too long for it"]
+    assert "inside" in [text for text, _ in found] and "outside" not in [text for text, _ in found]
+
+
+@pytest.mark.parametrize("draw", TABLES)
+def test_three_policies_one_alone_and_thirty_whose_names_take_two_lines_are_readable(draw, replayed):
+    table = getattr(replayed, TABLES[draw])
+    assert readable(draw(table)) and readable(draw(only(table, "linux")))
+    thirty = called(table, LONG)
+    assert thirty["policy"].nunique() == 30
+    assert readable(draw(thirty))
+
+
+def test_sixty_nodes_are_readable(tmp_path_factory):
+    place, how = tmp_path_factory.mktemp("plots") / "sixty", {"guest": "visible", "placement": "interleave"}
+    capture = ptanalyze.synth(place, "128M", nodes=60, threads=60, accesses=12000, init_trace=False, **how)
+    machine = load_machine("hydra-haswell").resized(60)
+    replayed = ptanalyze.replay(capture, ["mitosis"], machine=machine)
+    one = replayed.leaves[replayed.leaves["policy"] == "linux"]
+    assert readable(plots.locality(replayed.leaves)) and readable(plots.locality(one))
+    alone = replayed.reads[replayed.reads["policy"] == "mitosis"]
+    assert readable(plots.reads(replayed.reads)) and readable(plots.reads(alone))
+    pages = ptanalyze.page_tables(capture)
+    assert readable(plots.page_table_map(pages)) and readable(plots.table_pages(pages))
+
+
+def test_eight_nodes_are_readable(tmp_path_factory):
+    place = tmp_path_factory.mktemp("plots") / "eight"
+    capture = ptanalyze.synth(place, "16M", nodes=8, threads=8, placement="interleave", **SMALL)
+    replayed = ptanalyze.replay(capture, ["linux", "mitosis", "hydra"], machine="hydra-haswell")
+    one = replayed.leaves[replayed.leaves["policy"] == "linux"]
+    assert readable(plots.locality(replayed.leaves)) and readable(plots.locality(one))
+    assert readable(plots.reads(replayed.reads))
+    assert readable(plots.page_table_map(ptanalyze.page_tables(capture)))

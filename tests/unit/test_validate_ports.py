@@ -1,0 +1,70 @@
+"""Rows on ports of Mitosis and Hydra: what they compare, and that nothing measured goes into our number."""
+
+import pytest
+
+from ptanalyze.core.interval import Interval
+from ptanalyze.validate import ports_epyc, ports_orders
+from ptanalyze.validate.bench import bench
+from ptanalyze.validate.ports import FIGURES
+from ptanalyze.validate.row import MODELLED, NOT_REPRODUCIBLE
+
+
+@pytest.fixture(scope="module")
+def rows():
+    with bench(quick=True) as workshop:
+        return {title: list(run(workshop)) for title, run in FIGURES.items()}
+
+
+def test_every_kernel_has_a_row_per_graph_placement_and_policy(rows):
+    for kernel in ("pr", "bc", "cc"):
+        assert len(rows[kernel]) == len(ports_epyc.QUICK) * 2 * 2
+        assert all(one.kind == MODELLED and one.ours.low <= one.ours.middle for one in rows[kernel])
+    assert len(ports_epyc.GRAPHS) == 8 and {"kron27", "uni30"} < set(ports_epyc.GRAPHS)
+
+
+def test_the_measured_speed_up_is_the_ratio_of_the_trials_of_the_same_placement():
+    seconds = ports_epyc.measured()
+    step = [
+        seconds["pr", "linux", graph, 1] / seconds["pr", "mitosis", graph, 1]
+        for graph in ("kron27", "kron30")
+    ]
+    assert step == [pytest.approx(1.002, abs=0.001), pytest.approx(2.367, abs=0.001)]
+
+
+def test_predictions_do_not_change_with_what_was_measured(monkeypatch):
+    def predicted():
+        with bench(quick=True) as workshop:
+            return ports_epyc.predicted(workshop, "cc", "uni17", 20_000)
+
+    ours = predicted()
+    monkeypatch.setattr(ports_epyc, "measured", dict)
+    assert predicted() == ours
+
+
+def test_local_tables_are_never_slower_than_remote_ones_without_a_charge():
+    with bench(quick=True) as workshop:
+        for data in (0, 1):
+            gain = ports_epyc.predicted(workshop, "pr", "uni20", 40_000)["mitosis", data]
+            assert isinstance(gain, Interval) and 1 <= gain.low < gain.high
+
+
+def test_prefetching_a_table_page_halves_the_faults_of_a_b_tree_with_every_degree(rows):
+    events = {
+        one.figure.name: one.ours.middle
+        for one in rows["orders"]
+        if one.figure.name.startswith("btree-events")
+    }
+    assert events["btree-events-6"] / events["btree-events-3"] == pytest.approx(1 / 8, rel=0.01)
+    assert events["btree-events-9"] / events["btree-events-6"] == pytest.approx(1 / 8, rel=0.01)
+
+
+def test_histories_of_8_nodes_have_every_degree_and_as_many_entries_at_each():
+    counts = ports_orders.histories("btree")
+    assert counts.index.tolist() == list(range(10))
+    assert counts.entries_copied.max() / counts.entries_copied.min() < 1.001
+    assert counts.events[9] == pytest.approx(333_704, abs=30)
+
+
+def test_what_the_graph_kernels_of_the_histories_do_besides_is_said(rows):
+    graphs = [one for one in rows["orders"] if one.figure.name.split("-")[0] in ports_orders.GRAPHS]
+    assert graphs and all(one.kind == NOT_REPRODUCIBLE and "building" in one.note for one in graphs)
