@@ -38,8 +38,10 @@ class Fixed:
 
     def pick(self, node, side="guest"):
         if self.rule == "interleave":
+            rounds, turn = divmod(self.next[side], self.nodes)
             self.next[side] += 1
-            return (self.next[side] - 1) % self.nodes
+            first = rounds if side == "host" else 0
+            return (first + turn) % self.nodes
         return node if self.rule in (None, "first") else self.rule
 
     def where(self, table, node):

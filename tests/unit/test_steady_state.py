@@ -77,7 +77,7 @@ def test_a_further_run_counts_what_a_twin_counts_that_goes_on(name, data, native
 
 
 @pytest.mark.parametrize(
-    "name", ["linux", "first-touch", "interleave", "mitosis", "hydra", "vmitosis-migrate"]
+    "name", ["linux", "first-touch", "interleave", "mitosis", "hydra", "vmitosis-migrate", "wasp"]
 )
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(data=st.data())

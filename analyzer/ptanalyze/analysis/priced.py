@@ -94,7 +94,7 @@ def _result(
         price=price,
         once=_once(done, first, price, base, setup),
         facts=run.facts(world),
-        notes=tuple(notes(done, cost.instructions(world.trace, setup.costs)[1])),
+        notes=(*notes(done, cost.instructions(world.trace, setup.costs)[1]), *run.plan.notes),
         provenance=provenance,
         series=run.series,
     )

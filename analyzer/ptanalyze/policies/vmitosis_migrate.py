@@ -11,7 +11,6 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from msgspec import Meta
 
-from ..core.errors import UsageError
 from ..core.machine import Strict
 from ..kernels.replay import FAULT, IPI, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW, grow
 from ..kernels.steps import (
@@ -309,10 +308,6 @@ def start_guest(world: World, params: Params) -> tuple[State, int]:
 
 def start_host(world: World, params: Params) -> tuple[State, int]:
     space = world.space
-    if space.native and params.layers == "ept":
-        raise UsageError(
-            "policy vmitosis-migrate: layers = ept: a native capture has no host tables; use gpt or both"
-        )
     split, tables = space.guest_tables, space.host_tables
     total = len(space.tables.level)
     home, count = np.full(total, NOWHERE, np.int16), np.zeros((total, world.nodes), np.int16)
@@ -369,4 +364,5 @@ POLICY = Policy(
     source="vMitosis, section 3.2",
     needs=("data nodes",),
     acts=lambda params: LAYERS_ACT[params.layers],
+    needs_with=lambda params: ("nested tables",) if params.layers == "ept" else (),
 )
