@@ -1,4 +1,4 @@
-"""Who touched memory first, before the region of interest: the plugin against a program that does known things."""
+"""Who touched memory first, before the region of interest: the plugin against a program known in detail."""
 
 import pytest
 
