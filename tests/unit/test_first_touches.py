@@ -160,17 +160,18 @@ def test_tables_that_never_migrate_are_where_first_touch_has_them_on_a_capture_o
     assert events(still.counters) == events(placed.counters)
 
 
-def late(*before_region, touches=((1, [HEAP]),), topology=1):
+def late(*before_region, touches=((1, [HEAP]),), nested=False):
     """A page that the main thread on node 0 mapped before the region of interest, then touched on node 1."""
-    snapshot = build_snapshot([(HEAP, 1)], nodes=topology, vmas=[(HEAP, HEAP + REGION, "m")])
+    host = [] if nested else None
+    snapshot = build_snapshot([(HEAP, 1)], host, nodes=1 + nested, vmas=[(HEAP, HEAP + REGION, "")])
     mapped = (0, 0, Event.MMAP, (0, REGION, 3, 0x22), HEAP)
     told = [mapped, *((0, thread, Event.FIRST_TOUCH, (where,), 0) for thread, where in before_region)]
     return case(snapshot, build_trace(touches, [*told, (0, 0, Event.ROI_START, (), 0)], 2), 2)
 
 
-def served(one, name, params=None):
-    """{node: walks of node 1's CPUs whose leaf entry it served}."""
-    reads = run(one, name, params).counters.reads[8, 1].sum(axis=1)
+def served(one, name, params=None, bit=8):
+    """{node: walks of node 1's CPUs whose entry of that bit of a read mask it served}; 8: of level 1."""
+    reads = run(one, name, params).counters.reads[bit, 1].sum(axis=1)
     return {node: int(count) for node, count in enumerate(reads) if count}
 
 
@@ -190,6 +191,18 @@ def test_data_pull_a_table_to_where_they_were_touched():
     one = late((1, HEAP))
     assert served(one, "vmitosis-migrate") == {1: 1}
     assert served(late(), "vmitosis-migrate") == {0: 1}
+
+
+def test_a_huge_page_promoted_from_it_and_a_shadow_table_of_it_begin_there_too():
+    assert served(late((1, HEAP)), "thp+first-touch", bit=16) == {1: 1}
+    assert served(late(), "thp+first-touch", bit=16) == {0: 1}
+    assert served(late((1, HEAP), nested=True), "shadow") == {1: 1}
+    assert served(late(nested=True), "shadow") == {0: 1}
+
+
+def test_so_do_the_host_s_tables_of_a_guest():
+    for node, one in ((1, late((1, HEAP), nested=True)), (0, late(nested=True))):
+        assert served(one, "first-touch", bit=1) == {node: 1}
 
 
 def test_what_interleave_and_bind_place_does_not_depend_on_first_touches():
