@@ -175,6 +175,8 @@ def place_pages(site: Site, past: History, node: np.ndarray) -> None:
     of_huge = row[~small], regions.slot[~small], toucher[~small]
     for begin in range(0, len(by_row), ROWS_AT_ONCE):
         rows = np.arange(begin, min(begin + ROWS_AT_ONCE, len(by_row)))
+        if not (past.valid[rows].any() and (node[rows] == NOWHERE).any()):
+            continue
         mapped = np.unpackbits(past.valid[rows].view(np.uint8), axis=1, bitorder="little").astype(bool)
         there = owners(past, rows)
         touched = by_row[rows] != NOWHERE
@@ -186,5 +188,5 @@ def place_pages(site: Site, past: History, node: np.ndarray) -> None:
 
 def first_touch_notes(site: Site, past: History) -> list[str]:
     """A note where memory was mapped before the region of interest and nobody noted who touched it first."""
-    noted = bool((site.trace.events["kind"] == Event.FIRST_TOUCH).any())
+    noted = (site.trace.events["kind"] == Event.FIRST_TOUCH).any()
     return [WITHOUT] if past.premapped and not noted else []
