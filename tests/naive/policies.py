@@ -32,8 +32,11 @@ class Fixed:
             ids = range(space.guest_tables, space.guest_tables + space.host_tables)
             self.host = {t: int(tables.node[t]) for t in ids}
         self.home = dict(self.captured)
-        if rule is not None:
-            self.home[memory.root] = memory.main if rule == "first" else self.pick(0)
+        if rule == "first":
+            self.home = {table: memory.touched.table(table) for table in memory.exists}
+            self.host = memory.touched.hosts(space)
+        elif rule is not None:
+            self.home[memory.root] = self.pick(0)
         self.pages = self.peak = len(memory.exists) * max(len(replicas), 1)
 
     def pick(self, node, side="guest"):

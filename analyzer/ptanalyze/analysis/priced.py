@@ -216,6 +216,7 @@ def notes(done: Finished, how: str) -> list[str]:
         lines.append(
             f"{history.premapped} pages were mapped before the region of interest began: no demand faults"
         )
+    lines += world.first_touch_notes
     if sum(space.unresolved.values()):
         lines.append(f"{sum(space.unresolved.values())} guest table pages have no known place in the host")
     return lines

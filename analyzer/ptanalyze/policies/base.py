@@ -40,6 +40,7 @@ from ..core.errors import RefusedError, UsageError
 from ..core.machine import Strict
 from ..core.snapshot import UNKNOWN_NODE
 from ..kernels.hooks import called_hook, hook, kernel
+from ..world.first_touches import placed_by_touch
 from ..world.world import World
 
 __all__ = ["GuestHooks", "HostHooks", "Part", "Policy", "World", "called_hook", "hook", "kernel"]
@@ -252,6 +253,20 @@ def captured_nodes(world: World, dimension: int) -> np.ndarray:
         )
     nodes: np.ndarray = sockets * np.int16(world.domains)
     return nodes
+
+
+def guest_homes(world: World) -> tuple[np.ndarray, np.ndarray]:
+    """(int16[T] node of each guest table at the start, the same when it is made again), -1: of who needs it.
+
+    As captured, but by first touch where a capture of a single node says nothing of a machine with several:
+    then this is where the policy first-touch has them too. UsageError as captured_nodes.
+    """
+    home = np.full(len(world.space.tables.level), UNKNOWN_NODE, np.int16)
+    if placed_by_touch(world):
+        home[0] = world.first_homes[0]
+        return world.first_homes.copy(), home
+    home[: world.space.guest_tables] = captured_nodes(world, 0)
+    return home, home.copy()
 
 
 def owner_masks(world: World, ids: np.ndarray) -> np.ndarray:

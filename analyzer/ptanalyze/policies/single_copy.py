@@ -1,7 +1,8 @@
 """first-touch, interleave, bind: a single copy of each table page, placed anew in the order of first use.
 
 Both dimensions are re-placed: a guest's table by the demand fault that makes it, a host's by the first walk
-that reads it.
+that reads it. What was mapped before the region of interest is under first-touch where it was touched then
+(world.first_touches); interleave and bind place it as they place all else, when it is first needed.
 
 interleave: a kernel's round robin also gives turns to data pages, 512 for each leaf table, so that the turns
 of the guest's and the host's tables have nothing to do with each other. Here only tables take turns, and a
@@ -28,10 +29,6 @@ LINUX = "Linux memory policies (set_mempolicy(2)): page tables follow the policy
 
 class BindParams(Strict):
     node: Annotated[int, Meta(ge=0, description="the node that gets every table page")] = 0
-
-
-def first_touch(world: World, params: Strict) -> Rule:
-    return fixed_copies.FIRST_TOUCH, 0, world.history.vma_owner[0]
 
 
 def interleave(world: World, params: Strict) -> Rule:
@@ -63,7 +60,19 @@ def _parts(rule_of: Callable[[World, Any], Rule]) -> tuple[Part, Part]:
     return fixed_copies.guest_part(guest), fixed_copies.host_part(host)
 
 
-BY_FIRST_TOUCH = _parts(first_touch)
+def _guest_by_first_touch(world: World, params: Strict) -> State:
+    """What was mapped before the region of interest is where it was first touched; the rest is to come."""
+    home = world.first_homes
+    again = fixed_copies.nowhere(world)
+    again[0] = home[0]
+    return fixed_copies.one_copy(world, home.copy())._replace(again=again)
+
+
+def _host_by_first_touch(world: World, params: Strict) -> State:
+    return fixed_copies.one_copy(world, world.host_first_homes.copy())
+
+
+BY_FIRST_TOUCH = fixed_copies.guest_part(_guest_by_first_touch), fixed_copies.host_part(_host_by_first_touch)
 FIRST_TOUCH = Policy(
     "first-touch",
     "one copy, on the node of the CPU that first needs the table page",

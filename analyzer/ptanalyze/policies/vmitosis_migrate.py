@@ -46,6 +46,7 @@ from .base import (
     called_hook,
     captured_nodes,
     guest_exists,
+    guest_homes,
     hook,
     kernel,
 )
@@ -291,8 +292,7 @@ def start_guest(world: World, params: Params) -> tuple[State, int]:
     space, past = world.space, world.history
     split, total = space.guest_tables, len(space.tables.level)
     exists = guest_exists(world)
-    home = np.full(total, NOWHERE, np.int16)
-    home[:split] = captured_nodes(world, 0)
+    home, again = guest_homes(world)
     touched = np.zeros(total, bool)
     touched[past.rows.leaf] = True
     count = np.zeros((total, world.nodes), np.int16)
@@ -302,7 +302,7 @@ def start_guest(world: World, params: Params) -> tuple[State, int]:
     for node in range(world.nodes):
         count[past.rows.leaf, node] = np.count_nonzero(data == node, axis=1)
     at_once = params.verify == "start" and not by_host(world)
-    state = _state(world, home, count, data, exists, (0, split), at_once)
+    state = _state(world, home, count, data, exists, (0, split), at_once)._replace(again=again)
     return state, int(np.count_nonzero(exists))
 
 
