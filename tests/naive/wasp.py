@@ -61,6 +61,9 @@ class Wasp:
             level = int(tables.level[t])
             self.home[level, int(tables.base[t]) >> (12 + 9 * level)] = int(tables.node[t])
         self.again = dict(self.home)
+        if len(snapshot.topology) == 1:  # a capture of one node does not say where tables would be
+            self.home = {table: memory.touched.table(table) for table in memory.exists}
+            self.again = {memory.root: memory.main}
         for t in range(space.guest_tables, space.guest_tables + space.host_tables):
             self.host[t] = int(tables.node[t])
         for level, number in present(snapshot.guest):
