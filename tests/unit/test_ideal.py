@@ -16,7 +16,7 @@ def test_a_result_of_ideal_says_what_it_does_not_bound_and_others_do_not(tmp_pat
 
 
 def test_huge_pages_are_faster_than_the_bound_of_locality(tmp_path):
-    made = ptanalyze.synth(tmp_path / "c", "64M", threads=2, nodes=2, accesses=40_000, init_trace=False)
-    table = ptanalyze.whatif(made, ["ideal", "thp"], baseline="linux").set_index("policy")
+    made = ptanalyze.synth(tmp_path / "c", "32M", threads=2, nodes=2, accesses=10_000, init_trace=False)
+    table = ptanalyze.whatif(made, ["ideal", "thp"], baseline="linux", cold=True).set_index("policy")
     assert table["remote_dram_reads"]["ideal"] == 0
     assert table["walk_cycles"]["thp"] < table["walk_cycles"]["ideal"] < table["walk_cycles"]["linux"]
