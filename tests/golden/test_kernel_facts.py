@@ -42,7 +42,7 @@ def test_the_replay_and_its_twin_do_what_the_kernel_did_but_for_the_differences_
         params = {"prefetch": scenario["order"], "prefetch_on": "every"}
         params["tlbflush"] = FILTERS[kernel][scenario["tlbflush_opt"]]
         threads = 8 if kernel == "a_eight_cpus" else 4
-        count, differ = differences(scenario, params, threads, model)
+        count, differ = differences(scenario, "hydra", params, threads, model)
         compared += count
         found |= {(scenario["name"], *at) for at in differ}
     assert compared > 350
