@@ -24,7 +24,7 @@ def operations(scenario):
 
 def of_a_forked(step):
     """Whether a step is of a process that another one forked."""
-    return "of" in step or ("op" in step and step["op"].split()[0] != "exit" and actor(step["op"]) >= FORKED)
+    return "of" in step or ("op" in step and actor(step["op"]) >= FORKED)
 
 
 def actor(line):

@@ -201,7 +201,7 @@ def measured(scenario, policy="hydra"):
                 fanout = k["pte_pages"] - k["pte_writes"]
                 rows |= {"pte_copies": k["copied"], "pte_writes": k["pte_writes"], "pte_fanout": fanout}
                 if policy == "mitosis":
-                    rows |= {"pte_copies": 0, "pte_fanout": fanout + k["copied"]}
+                    rows |= {"pte_copies": 0, "pte_fanout": fanout + k["copied"] + k["eager"]}
                 rows |= {"ipis": k["ipis_sent"], "ipis_saved": k["ipis_saved"]}
         found.append(rows)
     return found

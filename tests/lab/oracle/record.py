@@ -17,8 +17,9 @@ from .tables import check
 
 GUEST = Path(__file__).parent / "guest"
 OPERATION = re.compile(r"@OP r=(-?\d+) faults=(\d+) ipis=([\d,]+) stats=([\d,]*) \| (.*)")
-COUNTS = ("master", "replica", "copied", "copies", "pte_writes", "pte_pages", "ipis_sent", "ipis_saved")
-KEPT = ("copied", "pte_writes", "pte_pages", "ipis_sent", "ipis_saved")
+COUNTS = ["master", "replica", "copied", "copies", "pte_writes", "pte_pages", "ipis_sent", "ipis_saved"]
+COUNTS += ["eager"]  # entries copied eagerly; not all kernels count them
+LEFT_OUT = ("master", "replica", "copies")
 TROUBLE = ("@BAD", "@DIED", "BUG", "Oops", "panic", "WARN")
 
 
@@ -40,8 +41,8 @@ def operation(text):
     if int(result):
         step["result"] = int(result)
     if counts:
-        values = dict(zip(COUNTS, map(int, counts.split(",")), strict=True))
-        step["counted"] = {name: values[name] for name in KEPT}
+        values = dict(zip(COUNTS, map(int, counts.split(",")), strict=False))
+        step["counted"] = {name: value for name, value in values.items() if name not in LEFT_OUT}
     return step
 
 

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-// Rows of /proc/hydra/status; of PTE writes it has two numbers, writes and pages.
+// Rows of /proc/hydra/status; of PTE writes it has two numbers, writes and pages. Not all kernels have the last.
 static const char *const rows[] = {
-    "Master faults", "Replica faults", "PTE entries copied (4KB)", "PTE copy faults", "\n    PTE ",
-    "Total shootdowns (with optimization)", "Shootdowns saved by node-scoping",
+    "Master faults", "Replica faults", "PTE entries copied (4KB)", "PTE copy faults", "\n    PTE   ",
+    "Total shootdowns (with optimization)", "Shootdowns saved by node-scoping", "PTE entries copied eagerly",
 };
 enum { ROWS = sizeof rows / sizeof *rows, TWO_NUMBERS = 4 };
 static int interrupts, status;
@@ -39,16 +39,18 @@ static char *record_of(char *text, pid_t pid) {
     return text;
 }
 
+// How many numbers there are.
 static int count_of_process(long *numbers, pid_t pid) {
     char *record = record_of(contents(status), pid);
-    for (int row = 0, k = 0; record && row < ROWS; row++) {
+    int k = 0;
+    for (int row = 0; record && row < ROWS; row++) {
         char *at = strstr(record, rows[row]);
-        if (!at) return 0;
+        if (!at) break;
         at += strlen(rows[row]);
         numbers[k++] = strtol(at, &at, 10);
         if (row == TWO_NUMBERS) numbers[k++] = strtol(at, &at, 10);
     }
-    return record != 0;
+    return k;
 }
 
 void count(struct counts *c, pid_t pid) {

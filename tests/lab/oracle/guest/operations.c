@@ -67,14 +67,11 @@ static long fork_as(int actor, int number) {
     return done_or_errno(a->pid < 0);
 }
 
-// Use once what every operation uses: the program, the actor's stack, the shared memory of the others.
-static long settle(int actor) {
+// Use once what every operation uses, here and now: the program, and what is shared.
+static long settle(void) {
     extern char __executable_start[], end[];
-    char *stack = w->stack[actor] + STACK / 2;
     for (volatile char *page = __executable_start; page < end; page += 4096) (void)*page;
-    for (volatile char *page = stack; page < stack + STACK / 2; page += 4096) *page = *page;
-    for (volatile char *page = (char *)w; page < w->stack[0]; page += 4096) *page = *page;
-    for (volatile char *page = w->script; page < (char *)(w + 1); page += 4096) *page = *page;
+    for (volatile char *page = (char *)w; page < (char *)(w + 1); page += 4096) (void)*page;
     return 0;
 }
 
@@ -97,7 +94,7 @@ long act(int actor, struct op *o) {
     case SPAWN: start(o->page, o->pages); return 0;
     case MOVE: return move(actor, o->page);
     case FORK: return fork_as(actor, o->page);
-    case SETTLE: return settle(actor);
+    case SETTLE: return settle();
     case CHECK: check(actor); return 0;
     default: return -EINVAL;
     }

@@ -5,7 +5,7 @@
 
 #include <sys/types.h>
 
-enum { ACTORS = 24, CPUS = 16, COUNTS = 8, STACK = 1 << 17 };
+enum { ACTORS = 24, CPUS = 16, COUNTS = 9, STACK = 1 << 17 };
 enum kind { READ, WRITE, MAP, FILE_MAP, UNMAP, PROT, DONTNEED, HUGE, REMAP, SPAWN, MOVE, FORK, EXIT, CHECK, KINDS, SETTLE };
 enum { WRITABLE = 1, SHARED = 2, FILLED = 4 };
 
@@ -28,7 +28,7 @@ struct actor {
 // What happened so far, by all counters that there are.
 struct counts {
     long ipis[CPUS], of_process[COUNTS];
-    int known;  // whether the kernel counts per process
+    int known;  // numbers that the kernel has of a process
 };
 
 struct world {
