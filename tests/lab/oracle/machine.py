@@ -54,8 +54,10 @@ class Running:
         self.qmp.flush()
         while True:
             answer = json.loads(self.qmp.readline())
-            if "return" in answer or "error" in answer:
-                return answer.get("return", answer)
+            if "error" in answer:
+                raise RuntimeError(f"QEMU: {what}: {answer['error']['desc']}")
+            if "return" in answer:
+                return answer["return"]
 
     def lines(self):
         """Iterate the lines of the console until the machine is off."""
@@ -68,9 +70,11 @@ class Running:
     def stopped(self):
         """Frame of the root table of each CPU, while it is stopped."""
         self.ask("stop")
-        registers = self.ask("human-monitor-command", **{"command-line": "info registers -a"})
-        yield [int(cr3, 16) >> 12 for cr3 in re.findall(r"CR3=([0-9a-f]+)", registers)]
-        self.ask("cont")
+        try:
+            registers = self.ask("human-monitor-command", **{"command-line": "info registers -a"})
+            yield [int(cr3, 16) >> 12 for cr3 in re.findall(r"CR3=([0-9a-f]+)", registers)]
+        finally:
+            self.ask("cont")
 
     def go_on(self):
         self.console.sendall(b"g\n")

@@ -74,16 +74,23 @@ class Recorder:
             self.machine.go_on()
 
     def of_child(self, name, cpu, actor):
-        """A forked process is on `cpu`, perhaps not running at this moment."""
-        for _ in range(200):
-            with self.machine.stopped() as roots:
-                if roots[cpu] not in self.roots:
-                    break
-            time.sleep(0.02)
-        self.child = [*self.child, roots[cpu]][-NODES:] if cpu else [roots[cpu]]
+        """Actor, a forked process, is on `cpu`, perhaps not running at this moment."""
+        root = next((root for root in self.roots_on(cpu) if root not in self.roots), None)
+        if root is None:
+            raise RuntimeError(f"check {name}: actor {actor} never ran on CPU {cpu}")
+        self.child = [*self.child, root] if cpu else [root]
         if cpu == len(self.roots) - 1:
             with self.machine.stopped():
-                self.now.append({"check": name, "of": [actor], **check(self.machine.ram, self.child)})
+                found = check(self.machine.ram, self.child[:NODES])
+            self.now.append({"check": name, "of": [actor], **found})
+
+    def roots_on(self, cpu):
+        """Iterate the root in use on a CPU, time and again."""
+        for _ in range(200):
+            with self.machine.stopped() as roots:
+                found = roots[cpu]
+            yield found
+            time.sleep(0.02)
 
 
 def written(found):
