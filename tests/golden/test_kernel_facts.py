@@ -20,7 +20,8 @@ FILTERS = {  # of hydra; the other kernels replicate as mitosis does
     "b_four_cpus": ("off", "single", "single", "single"),  # it knows 0 and 1; it went on with 1
     "c_operations": ("off", "single"),
 }
-KERNELS = (*FILTERS, "eager_four_cpus", "eager_operations", "wasp_four_cpus", "wasp_operations")
+KERNELS = (*FILTERS, "eager_four_cpus", "eager_operations")
+KERNELS += ("wasp_four_cpus", "wasp_eight_cpus", "wasp_operations")
 REASONS = {  # with the function and commit it comes from; A, B and C are the kernels of kernel/README.md
     "unmapping is not filtered": "A interrupts everyone for munmap and MADV_DONTNEED: its choice",
     "unmapping by level 2": "B and C spare nodes without the level-2 table for munmap, and for mremap: "
@@ -67,7 +68,7 @@ def test_the_replay_and_its_twin_do_what_the_kernel_did_but_for_the_differences_
     found, compared = set(), 0
     for scenario in facts(kernel):
         policy, params = replayed_as(kernel, scenario)
-        threads = 8 if kernel == "a_eight_cpus" else 4
+        threads = 8 if "eight" in kernel else 4
         count, differ = differences(scenario, policy, params, threads, model)
         compared += count
         found |= {(scenario["name"], *at) for at in differ}
