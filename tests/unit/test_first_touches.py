@@ -21,7 +21,7 @@ from unit.test_replay import assert_as_naive
 
 pytestmark = pytest.mark.twin
 
-EXAMPLES = 25 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 100
+EXAMPLES = 25 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 50
 FAR = (*REGIONS, HEAP + 2 * REGION, HEAP + (1 << 30) + REGION)
 WHERE = st.sampled_from(FAR)
 
