@@ -20,7 +20,7 @@ from ptanalyze.cost.payback import NEVER, pays_back
 from ptanalyze.kernels.replay import FAULT, PTE_COPY, REPLICA_FAULT, TABLE_NEW
 from ptanalyze.policies import plan_for
 from ptanalyze.world.site import Effort
-from ptanalyze.world.steady_part import first_touches, steady_part
+from ptanalyze.world.steady_part import first_walks, steady_part
 from ptanalyze.world.world import World
 from replay_cases import HEAP, case, cases, events, world_of
 from strategies import PAGE, build_snapshot, build_trace, place, small_machine
@@ -140,7 +140,7 @@ def test_the_steady_part_of_a_whole_run_begins_when_its_pages_are_touched():
     world = world_of(
         case(build_snapshot([(va, k) for k, va in enumerate(pages)], nodes=2), build_trace(chunks), 2)
     )
-    assert first_touches(world.stream, world.space.regions).tolist() == [25, 25, 0, 0]
+    assert first_walks(world.stream, world.space.regions).tolist() == [25, 25, 0, 0]
     assert (world.steady.chunk, world.steady.walks) == (2, 100)
     assert "last 100 of 150 walks" in world.steady.note
 

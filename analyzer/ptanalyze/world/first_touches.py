@@ -17,6 +17,7 @@ from ..core.trace import REGION_SHIFT, Event, Trace
 from ..core.walks import Placement
 from .address_space import AddressSpace
 from .history import History
+from .region_of_interest import region_of_interest
 from .site import Site
 
 NOWHERE = -1
@@ -76,8 +77,7 @@ def placed_by_touch(site: Site) -> bool:
 
 def first_touches(trace: Trace, placement: Placement) -> FirstTouches:
     """FirstTouches of a Trace whose threads run as placed; none where the trace has no region of interest."""
-    started = np.flatnonzero(trace.events["kind"] == Event.ROI_START)
-    events = trace.events[: started[0] if len(started) else 0]
+    events = trace.events[: region_of_interest(trace.events).first]
     touches = np.flatnonzero(events["kind"] == Event.FIRST_TOUCH)[::-1]
     region, latest = np.unique(events["a"][touches] >> np.uint64(REGION_SHIFT), return_index=True)
     order = touches[latest]
