@@ -20,16 +20,23 @@ static inline ptt_thread *thread_in(ptt_thread *const *slot) { return slot ? *sl
 
 /* ---- accesses: the hot path ---- */
 
+static inline VOID on_access(ptt_thread *thread, ADDRINT address, UINT32 bytes, UINT32 store) {
+    if (ptt_session->recording)
+        tracer_access(thread, address, bytes, store);
+    else if (ptt_session->waiting && tracer_may_be_first(address))
+        tracer_first(thread, address, bytes);
+}
+
 static VOID PIN_FAST_ANALYSIS_CALL any_access(ptt_thread **slot, ADDRINT address, UINT32 bytes, UINT32 store) {
     ptt_thread *thread = thread_in(slot);
-    if (thread && ptt_session->recording) tracer_access(thread, address, bytes, store);
+    if (thread) on_access(thread, address, bytes, store);
 }
 
 static VOID PIN_FAST_ANALYSIS_CALL counted_access(ptt_thread **slot, ADDRINT address, UINT32 bytes, UINT32 store) {
     ptt_thread *thread = thread_in(slot);
     if (!thread) return;
     tracer_count(thread);
-    if (ptt_session->recording) tracer_access(thread, address, bytes, store);
+    on_access(thread, address, bytes, store);
 }
 
 static VOID PIN_FAST_ANALYSIS_CALL block_executed(ptt_thread **slot, UINT32 instructions) {

@@ -37,18 +37,40 @@ static inline uint64_t bytes_of(qemu_plugin_meminfo_t info, uint64_t address) {
     return (address & 4095) <= 4096 - 64 ? 1 : 1ull << qemu_plugin_mem_size_shift(info);
 }
 
+/* Out of line, so that any_access saves no registers for what it mostly does not do. */
+[[gnu::noinline]] static void record(struct ptt_thread *thread, qemu_plugin_meminfo_t info, uint64_t address) {
+    tracer_access(thread, address, bytes_of(info, address), qemu_plugin_mem_is_store(info));
+}
+
+[[gnu::noinline]] static void record_first(struct ptt_thread *thread, qemu_plugin_meminfo_t info, uint64_t address) {
+    tracer_first(thread, address, bytes_of(info, address));
+}
+
+static inline void on_access(struct ptt_thread *thread, qemu_plugin_meminfo_t info, uint64_t address) {
+    if (ptt_session->recording)
+        record(thread, info, address);
+    else if (ptt_session->waiting && tracer_may_be_first(address))
+        record_first(thread, info, address);
+}
+
+[[gnu::noinline]] static void new_thread_s_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address) {
+    struct ptt_thread *thread = new_thread(vcpu);
+    if (thread) on_access(thread, info, address);
+}
+
 static void any_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {
-    struct ptt_thread *thread = thread_of(vcpu);
-    if (thread && ptt_session->recording)
-        tracer_access(thread, address, bytes_of(info, address), qemu_plugin_mem_is_store(info));
+    struct ptt_thread *thread = vcpu < PTT_LIVE_THREADS ? threads[vcpu] : nullptr;
+    if (__builtin_expect(thread != nullptr, 1))
+        on_access(thread, info, address);
+    else
+        new_thread_s_access(vcpu, info, address);
 }
 
 static void counted_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {
     struct ptt_thread *thread = thread_of(vcpu);
     if (!thread) return;
     tracer_count(thread);
-    if (ptt_session->recording)
-        tracer_access(thread, address, bytes_of(info, address), qemu_plugin_mem_is_store(info));
+    on_access(thread, info, address);
 }
 
 static void block_executed(unsigned vcpu, void *instructions) {

@@ -47,8 +47,8 @@
     "payload bytes, u32 touches, u16 kind (1 chunk, 2 event), u16 thread, i16 cpu, u16 0, u64 time (ns since "  \
     "the start), u64 accesses, u64 instructions (0 unknown); crc: CRC-32 of frame (crc 0) and payload. "        \
     "Event: u32 kind (1 thread start, 2 thread exit, 3 mmap, 4 munmap, 5 mprotect, 6 mremap, 7 madvise, 8 brk, " \
-    "9 roi start, 10 roi end, 11 data pages moved), u32 0, u64 a, b, c, d, i64 result. Chunk: touches, state "  \
-    "reset at its start. "                                                                                     \
+    "9 roi start, 10 roi end, 11 data pages moved, 12 first touch of 2 MiB before the roi), u32 0, u64 a, b, c, " \
+    "d, i64 result. Chunk: touches, state reset at its start. "                                                \
     "Touch: byte 0: bit 0 store, bits 1-2 count (0, 1: 1, 2; 3: LEB128 of count - 3 follows the page; 2: as "  \
     "the last LEB128 said, at first 3), bits 3-4 "                                                             \
     "class, bits 5-7 p. Class 0: p < 6 the p-th most recent page; p = 6 bases change places, 4 bytes of "       \
@@ -83,6 +83,8 @@ enum ptt_event_kind {
     PTT_ROI_START = 9, /* touches are recorded from here */
     PTT_ROI_STOP = 10, /* ... to here */
     PTT_MOVE_PAGES = 11, /* a = address, b = length, c = NUMA node the data is on from now on */
+    PTT_FIRST_TOUCH = 12, /* a = address of a 2 MiB region: the thread was the first to touch it, or had a call fill
+                             it, before the region of interest; again after it was unmapped as a whole */
 };
 
 struct ptt_header {

@@ -9,6 +9,9 @@
 
 #define PTT_LIVE_THREADS 2048
 #define PTT_UNKNOWN_THREAD (~(uint64_t)0)
+#define PTT_REGION_SHIFT 21 /* a region is 2 MiB, the range of one leaf table */
+#define PTT_WIDEST 64         /* bytes of an access */
+#define PTT_REGIONS ((uint64_t)1 << 26) /* of the 47-bit addresses of a program */
 
 struct ptt_options {
     char path[1024];
@@ -37,6 +40,7 @@ struct ptt_thread {
 /* Shared with the watcher. `recording` is what every touch looks at. */
 struct ptt_session {
     int recording;
+    int waiting; /* the region of interest has not begun: first touches are noted */
     int ended; /* enum ptt_ended */
     int detail;
     int fd, file_lock, thread_lock;
@@ -54,5 +58,9 @@ struct ptt_session {
 };
 
 extern struct ptt_session *ptt_session;
+
+/* A bit for each region that was touched while `waiting`. Private memory: a forked child has a copy of its own, as it
+ * has copies of the tables, which fork made. */
+extern uint64_t *ptt_touched;
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "tracer.h"
 
+#include <linux/mman.h>
+
 #include "control.h"
 #include "kernel.h"
 #include "roi.h"
@@ -9,6 +11,8 @@ struct tracer_options tracer_options;
 
 static const uint64_t CLONE_THREAD_FLAG = 0x10000;
 static const uint64_t CREDIT = 1024;
+static const uint64_t REGION = (uint64_t)1 << PTT_REGION_SHIFT;
+static const uint64_t POPULATE_READ = 22, POPULATE_WRITE = 23; /* advice; newer than the headers of Pin kits */
 static const uint64_t CHUNK_AGE = 10000000; /* ns: a system call that may have slept this long ends a chunk */
 
 static int following = 1;           /* 0 in forked children that are not followed */
@@ -152,6 +156,28 @@ static void record_call(struct ptt_thread *thread, event_kind event, int64_t res
     ptt_record_event(thread, event.kind, a[0], a[1], a[2], a[3], result);
 }
 
+void tracer_first(struct ptt_thread *thread, uint64_t address, uint64_t bytes) {
+    ptt_first_touch(thread, address >> PTT_REGION_SHIFT);
+    ptt_first_touch(thread, (address + bytes - 1) >> PTT_REGION_SHIFT);
+}
+
+/* Page tables that a call itself fills (mm_populate) or moves entries into (move_page_tables) are this thread's. */
+static void fill(struct ptt_thread *thread, uint64_t start, uint64_t bytes) {
+    for (uint64_t at = start; ptt_session->waiting && at < start + bytes; at = (at | (REGION - 1)) + 1)
+        ptt_first_touch(thread, at >> PTT_REGION_SHIFT);
+}
+
+static void fill_by_call(struct ptt_thread *thread, uint32_t kind, int64_t result) {
+    const uint64_t *a = thread->arguments;
+    bool advised = kind == PTT_MADVISE && (a[2] == POPULATE_READ || a[2] == POPULATE_WRITE);
+    if (kind == PTT_MREMAP && (uint64_t)result != a[0]) {
+        ptt_forget(a[0], a[1]);
+        fill(thread, (uint64_t)result, a[1] < a[2] ? a[1] : a[2]);
+    } else if (advised || (kind == PTT_MMAP && a[3] & (MAP_POPULATE | MAP_LOCKED))) {
+        fill(thread, advised ? a[0] : (uint64_t)result, a[1]);
+    }
+}
+
 void tracer_exit(void) {
     if (!ptt_session || ptt_session->finished) return;
     hand_over("exit");
@@ -162,6 +188,12 @@ int tracer_call(struct ptt_thread *thread, int64_t call, const uint64_t *argumen
     thread->pending = (int)call;
     for (int i = 0; i < 4; i++) thread->arguments[i] = arguments[i];
     switch (call) {
+        case __NR_munmap: /* before the call: afterwards others may have mapped and touched the same */
+            ptt_forget(arguments[0], arguments[1]);
+            break;
+        case __NR_mmap:
+            if (arguments[3] & MAP_FIXED) ptt_forget(arguments[0], arguments[1]);
+            break;
         case PTT_ROI_BEGIN_CALL:
             if (tracer_options.marker) tracer_roi_start(thread);
             break;
@@ -191,7 +223,10 @@ int tracer_call(struct ptt_thread *thread, int64_t call, const uint64_t *argumen
 
 void tracer_return(struct ptt_thread *thread, int64_t call, int64_t result) {
     event_kind event = event_of(call);
-    if (thread->pending == (int)call && event.kind) record_call(thread, event, result);
+    if (thread->pending == (int)call && event.kind) {
+        record_call(thread, event, result);
+        if (result >= 0) fill_by_call(thread, event.kind, result);
+    }
     bool failed_clone = (call == __NR_clone || call == __NR_clone3) && result < 0;
     if (failed_clone && (thread->arguments[0] & CLONE_THREAD_FLAG))
         __atomic_sub_fetch(&ptt_session->starting, 1, __ATOMIC_RELEASE);

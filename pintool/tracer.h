@@ -60,4 +60,12 @@ static inline void tracer_access(struct ptt_thread *thread, uint64_t address, ui
     if (__builtin_expect(last != page, 0)) ptt_touch(thread, last, store);
 }
 
+/* While the session is waiting: whether tracer_first must look at an access, as it may be the first to a region. */
+static inline int tracer_may_be_first(uint64_t address) {
+    const uint64_t within = ((uint64_t)1 << PTT_REGION_SHIFT) - 1;
+    return ptt_untouched(address >> PTT_REGION_SHIFT) || (address & within) > within - PTT_WIDEST;
+}
+
+void tracer_first(struct ptt_thread *thread, uint64_t address, uint64_t bytes);
+
 #endif

@@ -11,6 +11,8 @@
 
 static const uint64_t NO_TOUCH = ~(uint64_t)0;
 
+uint64_t *ptt_touched;
+
 /* ---- chunks ---- */
 
 static void empty(struct ptt_thread *thread) {
@@ -109,8 +111,38 @@ void ptt_thread_exit(struct ptt_thread *thread) {
 void ptt_roi(struct ptt_thread *thread, int inside) {
     struct ptt_session *s = ptt_session;
     if (s->recording == inside || s->ended) return;
+    s->waiting = 0;
     s->recording = inside;
     ptt_record_event(thread, inside ? PTT_ROI_START : PTT_ROI_STOP, 0, 0, 0, 0, 0);
+}
+
+/* ---- first touches before the region of interest ---- */
+
+void ptt_first_touch(struct ptt_thread *thread, uint64_t region) {
+    uint64_t bit = (uint64_t)1 << (region & 63);
+    if (!ptt_session->waiting || ptt_session->finished || !ptt_untouched(region)) return;
+    if (__atomic_fetch_or(&ptt_touched[region >> 6], bit, __ATOMIC_RELAXED) & bit) return;
+    ptt_record_event(thread, PTT_FIRST_TOUCH, region << PTT_REGION_SHIFT, 0, 0, 0, 0);
+}
+
+void ptt_forget(uint64_t address, uint64_t bytes) {
+    uint64_t first = (address + ((uint64_t)1 << PTT_REGION_SHIFT) - 1) >> PTT_REGION_SHIFT;
+    uint64_t end = (address + bytes) >> PTT_REGION_SHIFT;
+    if (!ptt_session->waiting || address + bytes < address) return;
+    for (uint64_t region = first; region < end && region < PTT_REGIONS; region++)
+        if (ptt_touched[region >> 6])
+            __atomic_fetch_and(&ptt_touched[region >> 6], ~((uint64_t)1 << (region & 63)), __ATOMIC_RELAXED);
+}
+
+/* Whether the session waits for its region of interest, and has memory for what happens until then. */
+static int begin_waiting() {
+    long memory = (long)ptt_touched;
+    if (!memory)
+        memory = kernel_call(__NR_mmap, 0, PTT_REGIONS / 8, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory < 0 && memory > -4096) return 0;
+    ptt_touched = (uint64_t *)memory;
+    return 1;
 }
 
 /* ---- beginning and end ---- */
@@ -168,6 +200,7 @@ int ptt_open(const struct ptt_options *options) {
     s->inode = file.st_ino;
     s->options = *options;
     s->recording = options->recording;
+    s->waiting = !options->recording && begin_waiting();
     s->pid = (uint32_t)kernel_call(__NR_getpid);
     s->start_clock = kernel_clock(CLOCK_MONOTONIC);
     s->start = kernel_clock(CLOCK_REALTIME);
@@ -196,6 +229,7 @@ int ptt_forked(int follow) {
     if (!ptt_session) return 0;
     struct ptt_options options = ptt_session->options;
     options.recording = ptt_session->recording;
+    int waiting = ptt_session->waiting;
     uint64_t guest_base = ptt_session->guest_base;
     if (file_is_ours()) kernel_call(__NR_close, ptt_session->fd);
     kernel_call(__NR_munmap, ptt_session, sizeof *ptt_session);
@@ -203,6 +237,9 @@ int ptt_forked(int follow) {
     if (!follow) return 0;
     child_path(options.path, sizeof options.path, (uint32_t)kernel_call(__NR_getpid));
     int failed = ptt_open(&options);
-    if (ptt_session) ptt_session->guest_base = guest_base;
+    if (ptt_session) {
+        ptt_session->guest_base = guest_base;
+        ptt_session->waiting &= waiting;
+    }
     return failed;
 }

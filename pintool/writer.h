@@ -37,8 +37,17 @@ void ptt_flush(struct ptt_thread *thread, uint64_t age);
 void ptt_finish(int ended);
 void ptt_resume(void);
 
-/* Slow half of ptt_touch. */
+/* The regions that lie in these bytes as a whole count as untouched again. */
+void ptt_forget(uint64_t address, uint64_t bytes);
+
+/* Slow halves of ptt_touch and of what is done with an untouched region. */
 void ptt_push(struct ptt_thread *thread, uint64_t touch);
+void ptt_first_touch(struct ptt_thread *thread, uint64_t region);
+
+/* Whether a region is still untouched, while the session is waiting. */
+static inline int ptt_untouched(uint64_t region) {
+    return region < PTT_REGIONS && !(ptt_touched[region >> 6] >> (region & 63) & 1);
+}
 
 static inline void ptt_touch(struct ptt_thread *thread, uint64_t page, uint64_t store) {
     uint64_t top = *thread->top;

@@ -27,7 +27,11 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
-ONE_AFTER_THE_OTHER = ("lab", "native")  # each boots machines or stops processes: at most one at a time
+TOGETHER = {  # directories whose files go to one process
+    "lab": "lab",  # each boots machines or stops processes: at most one at a time
+    "native": "lab",
+    "report": "report",  # they look at the same pages
+}
 LONGEST = ("lab", "native", "report", "docs", "notebooks", "cli", "golden", "unit")  # first those that wait
 
 
@@ -37,12 +41,12 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_xdist_make_scheduler(config, log):
-    """A file goes to one process, and so do the lab and the native tests together."""
+    """A file goes to one process; some go there together."""
     from xdist.scheduler.loadscope import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             path = nodeid.partition("::")[0]
-            return "lab" if path.split("/")[1] in ONE_AFTER_THE_OTHER else path
+            return TOGETHER.get(path.split("/")[1], path)
 
     return ByFile(config, log)

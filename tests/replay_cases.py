@@ -111,6 +111,9 @@ def memory_events(draw, chunks, threads, moving=0):
         found.append(
             (draw(st.integers(0, chunks)), draw(st.integers(0, threads - 1)), kind, arguments, result)
         )
+    for _ in range(draw(st.integers(0, 5))):
+        who, where = draw(st.integers(0, threads - 1)), draw(st.sampled_from(REGIONS))
+        found.insert(draw(st.integers(0, len(found))), (0, who, Event.FIRST_TOUCH, (where,), 0))
     if draw(st.booleans()):
         found.append((0, 0, Event.ROI_START, (), 0))
     if draw(st.booleans()):
@@ -157,8 +160,10 @@ def cases(draw, native=True, moving=False):
     host_pages = None if native else []
     if moving:
         pages, host_pages = _spread(draw, pages, native, nodes)
+    captured_on = draw(st.sampled_from([1, nodes])) if native else nodes
+    spread = [node % captured_on for node in spread]
     snapshot = build_snapshot(
-        pages, host_pages, nodes=nodes, table_nodes=spread, host_table_nodes=spread, vmas=vmas
+        pages, host_pages, nodes=captured_on, table_nodes=spread, host_table_nodes=spread, vmas=vmas
     )
     where = st.one_of(st.sampled_from(mapped[:3]), st.sampled_from(mapped), WHERE) if moving else WHERE
     touched = st.lists(st.tuples(where, st.booleans()), max_size=8)

@@ -119,7 +119,8 @@ def test_walk_reads_both_tables(pt, vm):
     assert [step["level"] for step in walk["steps"] if step["dimension"] == "gPT"] == [4, 3, 2, 1]
 
 
-def test_whatif_replicates_either_dimension_or_both(pt, vm):
+def test_whatif_replicates_either_dimension_or_both(pt, vms):
+    vm = vms[VISIBLE]
     policies = ("linux", "mitosis", "hydra", "vmitosis-replicate")
     found = result(pt("whatif", vm, "--json", *(word for name in policies for word in ("-p", name))))
     linux, mitosis, hydra, both = found

@@ -80,7 +80,7 @@ def example(pt, vm_sample, tmp_path, monkeypatch):
 def test_json_is_one_object_with_schema_what_and_result(example, name):
     whole = json.loads(example(name, "--json"), parse_constant=pytest.fail)
     assert list(whole) == ["schema", "what", "result"]
-    assert whole["schema"] == SCHEMA == 1
+    assert whole["schema"] == SCHEMA == 2
     assert whole["what"] == OTHER_NAMES.get(name, name)
     assert whole["result"]
 

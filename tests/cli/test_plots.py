@@ -14,15 +14,18 @@ from ptanalyze.show import plots
 
 NATIVE = ["linux", "interleave", "mitosis", "hydra", ("hydra", {"prefetch": 0}), "thp", "ideal"]
 NESTED = [
-    "linux", "first-touch", "interleave", "ideal", "mitosis", "wasp", "domains", "five-level", "thp", "hydra",
+    "linux", "first-touch", "interleave", "ideal", "mitosis", "steering", "domains", "five-level", "thp",
+    "hydra",
     "vmitosis-migrate", "vmitosis-replicate", "hydra-2d", "shadow", "ptemagnet", "ptemagnet+hydra",
     "ptemagnet+vmitosis-replicate", ("hydra+vmitosis-replicate", {"layers": "ept"}),
 ]  # fmt: skip
 SAMPLES = {
     "sysbench-memory": NATIVE,
     "vm-numa-visible": NESTED,
-    "vm-numa-oblivious": ["linux", "mitosis", "hydra", "vmitosis-replicate"],
+    "vm-numa-oblivious": ["linux", "vmitosis-migrate", ("vmitosis-replicate", {"mode": "no-f"}), "shadow"],
 }
+BY_PREFETCH = ("mitosis", "hydra"), {"prefetch": [0, 3, 9], "nodes": [4, 8]}
+SWEPT = {"vm-numa-oblivious": (("interleave", "vmitosis-migrate"), {"nodes": [4, 8, 12]})}
 
 
 @pytest.fixture(scope="module", params=SAMPLES)
@@ -56,11 +59,12 @@ def test_plots_of_a_capture_are_readable(seen):
 
 def test_curves_and_comparisons_are_readable(seen):
     capture, replayed = seen
-    points = ptanalyze.sweep(capture, ["mitosis", "hydra"], {"prefetch": [0, 3, 9], "nodes": [4, 8]})
+    points = ptanalyze.sweep(capture, *SWEPT.get(capture.name, BY_PREFETCH))
     assert readable(plots.curve(points)) and readable(plots.curve(points, "nodes"))
     frame = replayed.frame.set_index("policy", drop=False)
-    changed = ptanalyze.compare(frame.loc[["mitosis"]], frame.loc[["linux"]])
-    assert readable(plots.comparison(changed, f"{capture.name}@mitosis", f"{capture.name}@linux"))
+    other = replayed.results[-1].policy
+    changed = ptanalyze.compare(frame.loc[[other]], frame.loc[["linux"]])
+    assert readable(plots.comparison(changed, f"{capture.name}@{other}", f"{capture.name}@linux"))
 
 
 def drawn(ran, path):

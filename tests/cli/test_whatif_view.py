@@ -80,7 +80,7 @@ def test_a_policy_that_nobody_can_have_is_never_best(results):
     bound = sped_up(replace(results[1], policy="ideal"), 1.2, 1.3, 1.4)
     mitosis = sped_up(results[1], 1.03, 1.052, 1.074)
     assert sentence([results[0], bound, mitosis]).startswith("Best: mitosis")
-    assert sentence([results[0], bound]).startswith("Bound: ideal, 1.30 times")
+    assert sentence([results[0], bound]).startswith("Bound of locality: ideal, 1.30 times")
     assert "name another policy" in sentence(results[:1])
 
 

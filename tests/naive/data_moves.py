@@ -6,6 +6,7 @@ import numpy as np
 
 from ptanalyze.core.trace import Event
 
+from .first_touches import Touched
 from .memory_manager import TOP, Memory, up
 from .replay import last_vmas, live_cpus, make, one_walk
 from .walker import leaf_frame
@@ -88,6 +89,10 @@ class Data:
             node = None if entry in said else self.captured(frame)
             if node is not None:
                 self.first[entry] = node
+        touched = Touched(self.memory, self.case.trace, self.case.placement)
+        for entry in self.memory.valid:
+            if entry not in self.first:
+                self.first[entry] = touched.page(entry)
         for page, node in walks(self.case):
             self.first.setdefault(self.memory.entry(page), node)
         for entry in said & set(self.first):
@@ -304,7 +309,8 @@ def replay(name, params, case, reads, moves, by_host):
     trace, placement, space, nodes = case.trace, case.placement, case.space, case.machine.nodes
     memory = Memory(case.snapshot, trace, space, placement, None)
     data = Data(memory, case, moves, by_host)
-    memory.last = last_vmas(case.snapshot, trace, space, placement, nodes) if name == "hydra" else []
+    memory.last = last_vmas(case.snapshot, trace, space, placement, nodes)
+    memory.touched = Touched(memory, trace, placement)
     majority = Majority(trace, placement)
     for number in range(memory.began):
         majority.event(number)

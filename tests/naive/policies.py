@@ -32,14 +32,19 @@ class Fixed:
             ids = range(space.guest_tables, space.guest_tables + space.host_tables)
             self.host = {t: int(tables.node[t]) for t in ids}
         self.home = dict(self.captured)
-        if rule is not None:
-            self.home[memory.root] = memory.main if rule == "first" else self.pick(0)
+        if rule == "first":
+            self.home = {table: memory.touched.table(table) for table in memory.exists}
+            self.host = memory.touched.hosts(space)
+        elif rule is not None:
+            self.home[memory.root] = self.pick(0)
         self.pages = self.peak = len(memory.exists) * max(len(replicas), 1)
 
     def pick(self, node, side="guest"):
         if self.rule == "interleave":
+            rounds, turn = divmod(self.next[side], self.nodes)
             self.next[side] += 1
-            return (self.next[side] - 1) % self.nodes
+            first = rounds if side == "host" else 0
+            return (first + turn) % self.nodes
         return node if self.rule in (None, "first") else self.rule
 
     def where(self, table, node):

@@ -6,6 +6,7 @@ import numpy as np
 
 from ptanalyze.core.trace import Event
 
+from .first_touches import Touched
 from .memory_manager import Deaf, Memory
 from .policies import Fixed, Hydra
 from .vmitosis_migrate import Following, Migrating
@@ -45,9 +46,8 @@ def replay(name, params, snapshot, trace, space, placement, reads, machine, ever
     """
     nodes = machine.nodes
     memory = Memory(snapshot, trace, space, placement, None)
-    memory.last = []
-    if name == "hydra":
-        memory.last = last_vmas(snapshot, trace, space, placement, nodes)
+    memory.last = last_vmas(snapshot, trace, space, placement, nodes)
+    memory.touched = Touched(memory, trace, placement)
     policy = make(name, params, memory, space, machine)
     memory.policy = policy
     for whole in (reads, again):

@@ -9,6 +9,9 @@ from .walker import leaf_frame
 class Migrating(Fixed):
     def __init__(self, memory, space, nodes, data, layers="both", verify="start"):
         super().__init__(memory, space, nodes, captured=True)
+        if space.native and len(data.case.snapshot.topology) == 1:
+            self.captured = {}
+            self.home = {table: memory.touched.table(table) for table in memory.exists}
         self.space, self.tables, self.known = space, space.tables, data
         self.guest = layers != "ept"
         self.layers, self.child = layers, dict(data.node)

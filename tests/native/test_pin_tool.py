@@ -5,7 +5,9 @@ import subprocess
 import pytest
 
 from native.tracing import ROOT, wait_written
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.core.trace import Event
+from ptanalyze.formats.trace_file import read_events, read_trace
+from ptanalyze.formats.trace_frames import CHUNK, map_file, read_frames, read_header
 
 pytestmark = pytest.mark.native
 WRITER = ("tracer", "writer", "session_file", "watcher", "control")
@@ -38,4 +40,21 @@ def test_a_forked_child_goes_on_traced_only_when_followed(tool, tmp_path, follow
     child, status = done.stdout.split()
     assert status == "0" and pages(tmp_path / "t.ptt") == {100, 101}
     assert (tmp_path / f"t.{child}.ptt").exists() == (follow == "on")
-    assert follow == "off" or pages(tmp_path / f"t.{child}.ptt") == {102}
+    assert follow == "off" or pages(tmp_path / f"t.{child}.ptt") == {102, 512 + 102}
+
+
+def first_touches(path):
+    """Addresses of the FIRST_TOUCH events of a trace that may have no touches."""
+    wait_written(path)
+    data = map_file(path)
+    frames, offset, _ = read_frames(path, data, read_header(path, data))
+    events, _ = read_events(path, data, frames, offset, frames["kind"] == CHUNK, 0)
+    return events["a"][events["kind"] == Event.FIRST_TOUCH].tolist()
+
+
+def test_a_forked_child_inherits_the_tables_that_fork_copied_and_with_them_what_was_touched(tool, tmp_path):
+    command = [tool, "-out", tmp_path / "t.ptt", "-follow_fork", "on", "-roi_marker", "on"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    child, _ = done.stdout.split()
+    assert first_touches(tmp_path / "t.ptt") == [0]
+    assert first_touches(tmp_path / f"t.{child}.ptt") == [1 << 21]

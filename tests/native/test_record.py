@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from native import tracing
+from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.live.record import record
 from ptanalyze.capture.live.tracers import Options
 from ptanalyze.core.errors import PartialDataError, UsageError
+from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture_dir import damaged_files, read_manifest
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.trace_file import read_trace
@@ -63,6 +65,21 @@ def test_every_page_touched_before_the_snapshot_is_mapped_in_it(known, tmp_path,
     assert known in program and known not in emulator
     assert list(damaged_files(tmp_path / "c", read_manifest(tmp_path / "c"))) == []
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "c").iterdir()} == {0o600}
+
+
+def test_page_tables_made_before_the_region_of_interest_are_with_the_thread_that_touched_them(tmp_path):
+    tracing.build_plugin()
+    program = tracing.build(tmp_path, "first_touches")
+    record([program], tmp_path / "c", options=Options(marker=True))
+    snapshot, trace = read_snapshot(tmp_path / "c"), read_trace(tmp_path / "c" / "trace.ptt")
+    world = Setup.of(threads_on="main=0,rest=1").world(snapshot, trace)
+    touched = trace.events[trace.events["kind"] == Event.FIRST_TOUCH]
+    first = int(touched["a"][touched["thread"] == 4].min()) - (3 << 21)  # its store lies in regions 3 and 4
+    tables, homes = world.space.tables, {}
+    for table in np.flatnonzero(tables.level == 1):
+        homes[(int(tables.base[table]) - first) >> 21] = int(world.first_homes[table])
+    assert [homes[region] for region in range(10)] == [0, 1, 1, 1, 1, 1, 1, 0, 1, 0]
+    assert world.first_touch_notes == []
 
 
 def test_without_page_tables_a_trace_alone_is_a_capture(known, tmp_path):

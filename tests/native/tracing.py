@@ -9,12 +9,12 @@ from ptanalyze.capture.live.tracers import qemu_command
 from ptanalyze.formats.trace_file import read_trace
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = ROOT / "tests/native/programs/known.c"
+PROGRAMS = ROOT / "tests/native/programs"
 PAGES = 64
 
 
 def build(directory, name="known", flags=("-O1", "-pthread")):
-    subprocess.run(["gcc", *flags, "-o", directory / name, PROGRAM], check=True)
+    subprocess.run(["gcc", *flags, "-o", directory / name, PROGRAMS / f"{name}.c"], check=True)
     return str(directory / name)
 
 

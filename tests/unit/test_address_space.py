@@ -9,8 +9,6 @@ from ptanalyze.core.errors import CaptureError
 from ptanalyze.world.address_space import address_space
 from strategies import Page, build_snapshot, slot_of, snapshots
 
-pytestmark = pytest.mark.twin
-
 GIB, MIB2 = 1 << 30, 1 << 21
 
 

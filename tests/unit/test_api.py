@@ -236,7 +236,7 @@ def test_advice_is_ranked_with_a_sentence_and_a_budget_moves_what_is_over(native
     speedups = free.frame["speedup"].tolist()
     assert speedups == sorted(speedups, reverse=True)
     assert free.frame["policy"][0] in free.sentence and free.workload in ("Thin", "Wide")
-    assert "nested tables" in free.refused["vmitosis-replicate"] and free.evidence
+    assert "no host tables" in free.refused["vmitosis-replicate"] and free.evidence
     poor = ptanalyze.advise(native, memory=4096).frame
     assert poor.loc[poor["policy"] == "mitosis", "over"].tolist() == ["memory"]
     assert free.frame.attrs["units"]["extra_bytes"] == "bytes" and free.frame.attrs["machine"]
@@ -280,7 +280,7 @@ def test_page_tables_are_the_snapshots_without_physical_addresses(vm):
 
 def test_policies_and_machines_are_listed(native):
     listed = ptanalyze.list_policies().set_index("policy")
-    assert "prefetch=" in listed["parameters"]["hydra"] and listed["needs"]["hydra"] == "trace"
+    assert "prefetch=" in listed["parameters"]["hydra"] and listed["needs"]["hydra"] == "trace, node numbers"
     machines = ptanalyze.list_machines().set_index("machine")
     assert machines["remote_ns"]["vmitosis-cascade-lake"] == 152
     named = ptanalyze.whatif(native, "linux", machine="hydra-haswell")

@@ -174,6 +174,32 @@ def test_what_children_compiled_side_by_side_is_found_on_disk(program):
     assert program.run() == (40, True)
 
 
+NAMES = """
+import os
+import sys
+from hooks import add
+from loops import loop_for
+from state import State
+
+child = os.fork()
+loop = loop_for(add)
+loop(State(1), 5)
+code, = loop.overloads.values()
+print(code.fndesc.mangled_name)
+sys.stdout.flush()
+if child:
+    os.waitpid(child, 0)
+"""
+
+
+def test_no_two_processes_give_two_functions_one_name(program, tmp_path):
+    """A process that finds both on disk would run the code of the first for both."""
+    program.write("main", NAMES)
+    runs = [program.ran(NUMBA_CACHE_DIR=str(tmp_path / name)).stdout.split() for name in ("one", "other")]
+    names = [name for run in runs for name in run]
+    assert len(names) == len(set(names)) == 4 and all("loop" in name for name in names)
+
+
 BESIDE = TOGETHER.replace("import compile_together", "import compile_beside, compile_together").replace(
     "compile_together([", "compile_beside([(loop, lambda: (State(1), 5))])\ncompile_together([", 1
 )

@@ -66,12 +66,12 @@ def test_written_results_are_read_again_as_they_were(tmp_path, name):
 
 
 HOSTILE = {
-    "cut": b'{"schema": 1, "what": "whatif", "result": [{"pol',
+    "cut": b'{"schema": 2, "what": "whatif", "result": [{"pol',
     "binary": b"\x80\x81\x82\x00",
     "list": b"[]",
-    "other": json.dumps({"schema": 1, "what": "check", "result": []}).encode(),
+    "other": json.dumps({"schema": 2, "what": "check", "result": []}).encode(),
     "newer": json.dumps({"schema": 99, "what": "whatif", "result": []}).encode(),
-    "no policy": json.dumps({"schema": 1, "what": "whatif", "result": [{}]}).encode(),
+    "no policy": json.dumps({"schema": 2, "what": "whatif", "result": [{}]}).encode(),
 }
 
 

@@ -6,7 +6,6 @@ import pytest
 from ptanalyze.core.bundled import bundled
 from ptanalyze.core.machine import load_costs
 
-ZEROING_NS = 400  # of a page: an estimate, 10 GB/s
 XEON, EPYC = (4, 2.2), (16, 2.8)  # nodes, GHz of the cycles counted
 
 
@@ -54,7 +53,7 @@ def test_a_local_fault_on_the_epyc_takes_as_long_as_in_its_histories():
     nodes, ghz = EPYC
     rows, costs = histories(nodes), costs_of("epyc-7543")
     measured = rows[~rows.interleaved].local_fault_cycles.median() / ghz
-    assert costs.fault_ns + costs.entry.fill.first + ZEROING_NS == pytest.approx(measured, abs=0.1)
+    assert costs.fault_ns + costs.entry.fill.first + costs.zero_ns == pytest.approx(measured, abs=0.1)
 
 
 def test_most_entries_that_hydra_propagates_are_never_used():

@@ -11,8 +11,6 @@ from ptanalyze.core.trace import Event
 from ptanalyze.world.placement import place
 from strategies import build_topology, build_trace, small_machine
 
-pytestmark = pytest.mark.twin
-
 
 def trace_of(threads, cpus=None):
     trace = build_trace([(t, [0x1000]) for t in range(threads)], [(0, threads - 1, Event.MUNMAP, (0, 0), 0)])

@@ -28,13 +28,18 @@ hydra = st.fixed_dictionaries(
 
 
 def assert_as_naive(case, name, params, every_step=False, batch=1 << 20):
+    assert_same_as(case, name, name, params, batch, every_step)
+
+
+def assert_same_as(case, twin, name, params, batch=1 << 20, every_step=False):
+    """twin: name of the twin, or what makes it."""
     reads = reads_of(case)
     whole = reads[0][1] if reads else None
     assert len(reads) <= 1
     if whole is None:
         return
     found, classes, happened, pages = naive.replay(
-        name, params, case.snapshot, case.trace, case.space, case.placement, whole, case.machine, every_step
+        twin, params, case.snapshot, case.trace, case.space, case.placement, whole, case.machine, every_step
     )
     done = run(case, name, params, batch).counters
     assert events(done) == happened

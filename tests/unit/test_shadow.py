@@ -163,7 +163,9 @@ def test_a_replicated_shadow_table_is_all_local_and_written_everywhere():
     assert mitosis.count("vm_exits") == shadow.count("vm_exits")
 
 
-@pytest.mark.parametrize("name", ["mitosis", "hydra", "vmitosis-replicate", "vmitosis-migrate", "wasp"])
+@pytest.mark.parametrize(
+    "name", ["mitosis", "hydra", "vmitosis-replicate", "vmitosis-migrate", "steering", "wasp"]
+)
 def test_policies_of_the_guests_table_act_on_the_shadow_table(name):
     snapshot, trace = process()
     params = {"layers": "gpt"} if name.startswith("vmitosis") else {}

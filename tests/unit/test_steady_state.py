@@ -20,7 +20,7 @@ from ptanalyze.cost.payback import NEVER, pays_back
 from ptanalyze.kernels.replay import FAULT, PTE_COPY, REPLICA_FAULT, TABLE_NEW
 from ptanalyze.policies import plan_for
 from ptanalyze.world.site import Effort
-from ptanalyze.world.steady_part import first_touches, steady_part
+from ptanalyze.world.steady_part import first_walks, steady_part
 from ptanalyze.world.world import World
 from replay_cases import HEAP, case, cases, events, world_of
 from strategies import PAGE, build_snapshot, build_trace, place, small_machine
@@ -77,7 +77,7 @@ def test_a_further_run_counts_what_a_twin_counts_that_goes_on(name, data, native
 
 
 @pytest.mark.parametrize(
-    "name", ["linux", "first-touch", "interleave", "mitosis", "hydra", "vmitosis-migrate"]
+    "name", ["linux", "first-touch", "interleave", "mitosis", "hydra", "vmitosis-migrate", "wasp"]
 )
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(data=st.data())
@@ -140,7 +140,7 @@ def test_the_steady_part_of_a_whole_run_begins_when_its_pages_are_touched():
     world = world_of(
         case(build_snapshot([(va, k) for k, va in enumerate(pages)], nodes=2), build_trace(chunks), 2)
     )
-    assert first_touches(world.stream, world.space.regions).tolist() == [25, 25, 0, 0]
+    assert first_walks(world.stream, world.space.regions).tolist() == [25, 25, 0, 0]
     assert (world.steady.chunk, world.steady.walks) == (2, 100)
     assert "last 100 of 150 walks" in world.steady.note
 
@@ -204,3 +204,10 @@ def test_a_one_time_cost_is_earned_back_when_the_savings_reach_it():
     assert pays_back(0.0, linux.price, price, law).middle == 0
     assert pays_back(-1.0, linux.price, linux.price, law).middle == 0
     assert math.isinf(pays_back(1.0, price, linux.price, law).middle)
+
+
+def test_a_region_whose_lines_the_caches_hold_is_said_to_be_short():
+    short, *_ = results([(0, ALL), (1, ALL)])
+    assert any("the caches hold what a short region reads" in note for note in short.notes)
+    again, *_ = results([(0, ALL), (1, ALL)] * 40)
+    assert not any("short region" in note for note in again.notes)

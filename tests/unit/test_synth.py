@@ -146,6 +146,21 @@ def test_an_init_phase_that_is_not_traced_leaves_the_same_tables(parameters):
         assert kinds.count(Event.ROI_START) == 1
         assert begun.trace.accesses == parameters.accesses
         assert traced.trace.accesses == parameters.accesses + parameters.size // PAGE
+        noted = begun.trace.events[begun.trace.events["kind"] == Event.FIRST_TOUCH]
+        assert list(zip((noted["a"] >> np.uint64(21)).tolist(), noted["thread"].tolist(), strict=True)) == [
+            *first_touchers(traced.trace).items()
+        ]
+        assert (noted["chunk"] == 0).all() and kinds.index(Event.ROI_START) > len(noted)
+
+
+def first_touchers(trace):
+    """{address >> 21: thread of the first touch}, in that order."""
+    found = {}
+    for batch in trace.batches(1):
+        thread = int(trace.chunks["thread"][batch.chunks][0])
+        for region in (batch.page >> 9).tolist():
+            found.setdefault(int(trace.regions[region]), thread)
+    return found
 
 
 @settings(deadline=None, max_examples=5)

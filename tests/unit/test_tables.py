@@ -93,7 +93,7 @@ def test_json_has_no_number_that_json_has_not(capsys):
     value = {"nan": float("nan"), "array": np.array([1.5, np.inf]), "int": np.int64(3), "tuple": (True, None)}
     print_json("x", value)
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
-        "schema": 1,
+        "schema": 2,
         "what": "x",
         "result": {"nan": None, "array": [1.5, None], "int": 3, "tuple": [True, None]},
     }

@@ -20,8 +20,6 @@ from ptanalyze.core.cpu_pairs import GAP, known_pairs
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.latency_matrix import parse_table
 
-pytestmark = pytest.mark.twin
-
 NAN = np.nan
 
 

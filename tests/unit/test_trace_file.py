@@ -249,10 +249,11 @@ def test_a_guest_base_is_added_to_pages_and_events(tmp_path):
         writer.event(Event.MMAP, 0, 4096, result=5 << 12)
         writer.event(Event.MUNMAP, 5 << 12, 4096)
         writer.event(Event.MMAP, 0, 4096, result=-12)
+        writer.event(Event.FIRST_TOUCH, 2 << 21)
     data = (tmp_path / "t.ptt").read_bytes()
     header = np.frombuffer(data[:HEADER_BYTES], HEADER_DTYPE).copy()
     header["guest_base"] = 1 << 30
     trace = read_bytes(tmp_path, resealed(header) + data[HEADER_BYTES:])
     assert touches_of(trace) == [(5 + (1 << 18), True, 1)]
-    assert trace.events["result"].tolist() == [(5 << 12) + (1 << 30), 0, -12]
-    assert trace.events["a"].tolist() == [0, (5 << 12) + (1 << 30), 0]
+    assert trace.events["result"].tolist() == [(5 << 12) + (1 << 30), 0, -12, 0]
+    assert trace.events["a"].tolist() == [0, (5 << 12) + (1 << 30), 0, (2 << 21) + (1 << 30)]

@@ -70,7 +70,7 @@ def test_an_entry_costs_what_the_call_does_to_it_and_more_on_another_socket(call
 
 def test_a_fault_costs_itself_and_the_filling_of_its_entry_in_every_copy():
     entry, one = COSTS.entry.fill, counted(faults=LOCAL, pte_writes=LOCAL)
-    assert busy(one) == COSTS.fault_ns + entry.first
+    assert busy(one) == COSTS.fault_ns + COSTS.zero_ns + entry.first
     replicated = counted(faults=LOCAL, pte_writes=LOCAL, pte_fanout=REMOTE)
     assert busy(replicated) == busy(one) + entry.copy + COSTS.copies_ns
     relinked = counted(faults=LOCAL, pte_writes=2 * LOCAL)

@@ -18,8 +18,6 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.tables_file import read_tree, write_tree
 from strategies import Page, build_tree, trees
 
-pytestmark = pytest.mark.twin
-
 TABLE, HUGE = 0x67, 0xE7
 VA = 0x7F00_0000_0000
 MANY = st.sampled_from([0, 1, 2, 255, 256, 300, 511])

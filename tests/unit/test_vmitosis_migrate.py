@@ -202,7 +202,7 @@ def test_unknown_parameters_name_the_allowed_ones(params, said):
 
 
 def test_what_cannot_be_is_refused_in_a_line():
-    with pytest.raises(UsageError, match="layers = ept: a native capture has no host tables"):
+    with pytest.raises(UsageError, match="vmitosis-migrate: a native capture has no host tables"):
         results(thin(), passes(1), [(NAME, {"layers": "ept"})])
     one_node = build_snapshot([(HEAP, 1)], nodes=1)
     with pytest.raises(UsageError, match="all data of a single-node capture are on that node"):

@@ -1,102 +1,184 @@
-"""WASP's steering: Mitosis, but for which replica a node's CPUs walk."""
+"""WASP: replicas that a daemon switches on and off by its indicators."""
 
 import os
+from dataclasses import replace
 
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_replay import assert_same_as
+from test_steady_state import twice
 
-from ptanalyze.core.errors import UsageError
+import ptanalyze
+from naive.wasp import Wasp
+from ptanalyze.core.errors import RefusedError, UsageError
 from ptanalyze.core.machine import Latency
-from ptanalyze.kernels.replay import EVENT_KINDS, FAULT, LL, LR, PTE_FANOUT, PTE_WRITE
-from ptanalyze.policies.wasp import steering
-from replay_cases import HEAP, case, cases, run
-from strategies import build_snapshot, build_trace, small_machine
+from ptanalyze.kernels.replay import IPI, PTE_COPY, PTE_FANOUT, TABLE_FREE, TABLE_NEW
+from ptanalyze.policies import find
+from ptanalyze.policies.waspd import Thresholds, decisions, switches
+from replay_cases import HEAP, case, cases, run, world_of
+from strategies import PAGE, build_snapshot, build_trace, small_machine
 
 pytestmark = pytest.mark.twin
 
-EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
-NAME = "wasp"
+EXAMPLES = 20 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 60
+NAME, US = "wasp", 1e-3
+VAS = [HEAP + k * PAGE for k in range(20)]
 
 
-def text(steer):
-    return ",".join(map(str, steer))
+def timed(drawn, times, accesses):
+    """The case with other times and numbers of accesses of its chunks."""
+    chunks = drawn.trace.chunks.copy()
+    chunks["time"], chunks["accesses"] = times, accesses
+    return drawn._replace(trace=replace(drawn.trace, chunks=chunks))
 
 
-def machine(idle, contended=None):
-    return msgspec.structs.replace(small_machine(len(idle)), latency=Latency(idle=idle, contended=contended))
+@st.composite
+def sampled(draw, native=True):
+    """(case whose chunks take time and have more accesses than walks, parameters, those of the twin)."""
+    drawn = draw(cases(native))
+    count = len(drawn.trace.chunks)
+    steps = draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    many = draw(st.lists(st.sampled_from([1, 1, 3, 200]), min_size=count, max_size=count))
+    walks = drawn.trace.chunks["touches"]
+    drawn = timed(drawn, 1000 * np.cumsum(steps), walks * np.array(many, np.int64) if count else walks)
+    interval, hysteresis = draw(st.sampled_from([1, 2, 3])), draw(st.sampled_from([0, 1, 2, 3]))
+    rate, miss = draw(st.sampled_from([0.0, 1e6, 3e6])), draw(st.sampled_from([0.0, 0.01, 0.4]))
+    own = {
+        "interval_ms": interval * US, "hysteresis_ms": hysteresis * US, "accesses_per_second": rate,
+        "misses_per_access": miss, "slowdown": 1,
+    }  # fmt: skip
+    twins = {"interval": interval * 1000, "hysteresis": hysteresis * 1000, "mar": rate / 1e9, "miss": miss}
+    return drawn, own, twins
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(st.booleans().flatmap(cases))
-def test_each_node_on_its_own_replica_is_mitosis(case):
-    mitosis = run(case, "mitosis").counters
-    for steer in (text(range(case.machine.nodes)), "auto"):
-        found = run(case, NAME, {"steer": steer}).counters
-        assert all((one == other).all() for one, other in zip(mitosis, found, strict=True))
+@settings(max_examples=3 * EXAMPLES, deadline=None)
+@given(drawn=st.booleans().flatmap(sampled), batch=st.sampled_from([1, 3, 1 << 20]))
+def test_it_counts_what_a_twin_written_from_the_port_counts(drawn, batch):
+    one, params, twins = drawn
+
+    def made(memory, space, machine):
+        return Wasp(memory, space, machine, one.snapshot, one.trace, one.placement, twins)
+
+    assert_same_as(one, made, NAME, params, batch)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(st.booleans().flatmap(cases), st.data())
-def test_steering_moves_reads_and_first_writes_to_the_replica_asked_for_and_nothing_else(case, data):
-    nodes = case.machine.nodes
-    steer = data.draw(st.lists(st.integers(0, nodes - 1), min_size=nodes, max_size=nodes))
-    mitosis, found = run(case, "mitosis").counters, run(case, NAME, {"steer": text(steer)}).counters
-    every, own = np.arange(nodes), mitosis.reads[0::8, np.arange(nodes), np.arange(nodes)]
-    assert (found.reads[0::8, every, steer] == own).all()
-    assert found.reads[0::8].sum() == own.sum()
-    assert (found.reads[1::8] == mitosis.reads[1::8]).all()
-    for kind in (PTE_WRITE, FAULT):
-        first = mitosis.events[:, kind, every, every]
-        assert (found.events[:, kind, every, steer] == first).all()
-        assert found.events[:, kind].sum() == first.sum()
-    assert (found.events[:, PTE_FANOUT].sum(axis=2) == mitosis.events[:, PTE_FANOUT].sum(axis=2)).all()
-    others = [k for k in range(len(EVENT_KINDS)) if k not in (PTE_WRITE, FAULT, PTE_FANOUT)]
-    assert (found.events[:, others] == mitosis.events[:, others]).all()
-    assert (found.pages == mitosis.pages).all()
+def two_nodes(chunks, accesses, events=(), nodes=2, **more):
+    """A case whose chunk k runs from microsecond k on, with so many accesses."""
+    vmas = [(HEAP, HEAP + PAGE * 20, "heap")]
+    snapshot = build_snapshot([(va, k) for k, va in enumerate(VAS)], nodes=nodes, vmas=vmas)
+    drawn = case(snapshot, build_trace(chunks, events), nodes, **more)
+    return timed(drawn, 1000 * np.arange(len(chunks)), accesses)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(cases(native=False))
-def test_in_a_vm_it_steers_both_dimensions_where_asked(case):
-    nodes = case.machine.nodes
-    everywhere = text([0] * nodes)
-    both = run(case, NAME, {"steer": everywhere, "layers": "both"}).counters
-    assert both.reads.sum() == both.reads[:, :, 0].sum()
-    assert both.host_pages[0] == nodes * case.space.host_tables
-    assert both.classes[0, [LL]].sum() == both.classes[0].sum()
-    local = run(case, NAME, {"layers": "ept"}).counters
-    assert (local.reads[0::8] == run(case, "linux").counters.reads[0::8]).all()
-    assert local.classes[:, LR].sum() == 0
+FAST = {"interval_ms": US, "hysteresis_ms": US, "slowdown": 1}
 
 
-def test_auto_goes_where_latency_is_least_and_stays_where_it_is_no_less():
-    flat = ((100, 200, 300), (200, 100, 300), (300, 300, 100))
-    assert steering("auto", machine(flat)).tolist() == [0, 1, 2]
-    loaded = ((500, 400, 450), (400, 100, 300), (450, 300, 300))
-    assert steering("auto", machine(flat, loaded)).tolist() == [1, 1, 2]
+def test_it_starts_without_replicas_and_has_them_after_two_samples_above():
+    busy = two_nodes([(k % 2, VAS) for k in range(8)], [1000] * 8)
+    found, linux, mitosis = (run(busy, *asked).counters for asked in ((NAME, FAST), ("linux",), ("mitosis",)))
+    assert found.classes.sum() == 160
+    remote = found.classes[1, 2], linux.classes[1, 2], mitosis.classes[1, 2]
+    assert remote == (20, 80, 0), "on before the third chunk: of node 1's four only the first is remote"
+    assert found.events[:, PTE_FANOUT].sum() == 0 < found.events[:, PTE_COPY].sum()
+    assert found.events[:, TABLE_NEW].sum() - linux.events[:, TABLE_NEW].sum() == 4
+    assert found.pages.tolist() == mitosis.pages.tolist() == [8, 8]
 
 
 @pytest.mark.parametrize(
-    ("steer", "why"),
-    [
-        ("0,2", r"steer = 0,2: '2' is no node, machine small has nodes 0\.\.1"),
-        ("0", "steer = 0: 1 nodes for 2"),
-        ("0,1,1", "3 nodes for 2"),
-        ("", "'' is no node"),
-        ("automatic", "'automatic' is no node"),
-    ],
+    ("accesses", "why"), [([10_000] * 8, "0.2 % miss"), ([1000, 10_000] * 4, "never two samples in a row")]
 )
-def test_what_is_no_steering_is_refused(steer, why):
-    process = case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP])]))
-    with pytest.raises(UsageError, match=why):
-        run(process, NAME, {"steer": steer})
+def test_it_stays_off_where_an_indicator_is_not_above_for_as_long_as_it_takes(accesses, why):
+    idle = two_nodes([(k % 2, VAS) for k in range(8)], accesses)
+    assert (run(idle, NAME, FAST).counters.events == run(idle, "linux").counters.events).all(), why
 
 
-@pytest.mark.parametrize("layers", ["ept", "both"])
-def test_a_native_capture_has_no_nested_table_to_steer(layers):
-    process = case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP])]))
-    with pytest.raises(UsageError, match=f"wasp: layers = {layers}: a native capture has no host tables"):
-        run(process, NAME, {"layers": layers})
+def test_rare_accesses_keep_it_off_however_many_miss():
+    """20 accesses per microsecond are 20 million per second: not more than that."""
+    rare = two_nodes([(k % 2, VAS) for k in range(8)], [20] * 8)
+    off, on = (run(rare, NAME, FAST | {"accesses_per_second": rate}).counters for rate in (20e6, 19e6))
+    assert (off.events == run(rare, "linux").counters.events).all()
+    assert on.events[:, TABLE_NEW].sum() == off.events[:, TABLE_NEW].sum() + 4
+
+
+def test_switched_off_all_tables_are_on_the_roots_node():
+    calm = [1000] * 4 + [100_000] * 6
+    done = run(two_nodes([(1, VAS)] * 10, calm, cpus=2, nodes=2), NAME, FAST)
+    state, counted = done.states[0], done.counters
+    assert len(state.at) == 2 and not state.now[0]
+    assert counted.events[:, TABLE_FREE].sum() == 4 and counted.pages.tolist() == [4, 8]
+    assert set(state.off.home[state.exists].tolist()) == {int(state.off.home[0])}
+
+
+def test_three_interrupts_switch_it_on_and_one_off():
+    calm = two_nodes([(k % 2, VAS) for k in range(10)], [1000] * 4 + [100_000] * 6)
+    shots = run(calm, NAME, FAST).counters.events[:, IPI].sum(axis=0)
+    assert shots.tolist() == [[2, 3 + 1], [0, 0]], "the daemon's two reach the main thread's CPU too"
+
+
+def test_a_slow_recording_is_sampled_as_the_program_would_be():
+    slow = two_nodes([(k % 2, VAS) for k in range(8)], [1000] * 8)
+    at = run(slow, NAME, FAST | {"slowdown": 2}).states[0].at.tolist()
+    assert at == [80] and run(slow, NAME, FAST).states[0].at.tolist() == [40]
+
+
+def test_a_run_that_is_too_short_to_decide_in_has_its_replicas_when_it_goes_on():
+    for accesses, there in (([1000] * 8, True), ([10_000] * 8, False)):
+        drawn = two_nodes([(k % 2, VAS) for k in range(8)], accesses)
+        world = world_of(drawn)
+        vars(world)["steady"] = world.steady._replace(chunk=0)
+        done, *_ = twice(world, NAME, {"slowdown": 1})
+        assert done.first.classes[1, 2] == 80, "it ends long before the daemon's first sample"
+        assert done.counters.classes[1, 2] == (0 if there else 80)
+        assert done.first.pages.tolist() == ([8, 8] if there else [4, 4])
+        assert not done.counters.events[:, [TABLE_NEW, PTE_COPY, IPI]].any(), "copying is no part of it"
+        copied = done.first.events[:, PTE_COPY].sum()
+        assert copied == (20 + 3 if there else 0)
+
+
+def test_a_trace_of_unknown_slowdown_says_nothing_of_the_access_rate():
+    rare = two_nodes([(k % 2, VAS) for k in range(8)], [20] * 8)
+    never = FAST | {"accesses_per_second": 1e15}
+    assert run(rare, NAME, never | {"slowdown": 0}).states[0].at.tolist() == [40]
+    assert run(rare, NAME, never).states[0].at.tolist() == []
+
+
+def test_without_times_only_the_misses_decide():
+    drawn = two_nodes([(k % 2, VAS) for k in range(8)], [1000] * 8)
+    found = decisions(world_of(timed(drawn, 5, [1000] * 8)), Thresholds(1e9, 1e9, 1e9, 0.01))
+    assert found.steady and np.isnan(found.accesses_per_ns) and len(found.chunk) == 0
+
+
+def test_it_walks_the_replica_of_least_latency():
+    loaded = Latency(idle=((100, 200), (200, 100)), contended=((500, 400), (400, 100)))
+    machine = msgspec.structs.replace(small_machine(2), latency=loaded)
+    found = run(two_nodes([(k % 2, VAS) for k in range(8)], [1000] * 8, machine=machine), NAME, FAST).counters
+    assert found.classes[0].tolist()[2] == 60, "node 0's CPUs walk node 1's replica, once there is one"
+
+
+def test_a_switch_needs_samples_on_one_side_for_the_whole_hysteresis():
+    limits = Thresholds(10, 20, 0, 0)
+    assert switches(np.array([1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 1], bool), limits) == [6, 9]
+    assert switches(np.array([1, 0, 1], bool), limits._replace(hysteresis=0)) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("key", "value"), [("steer", "1,0"), ("layers", "both")])
+def test_the_matrix_alone_is_called_steering(key, value):
+    with pytest.raises(UsageError, match=f"policy wasp: {key} = .*; policy steering has it"):
+        find(NAME).configure({key: value})
+    from ptanalyze.policies import share_settings
+
+    with pytest.raises(UsageError, match=f"{key}={value}: .*policy steering has it"):
+        share_settings([NAME], [(key, value)])
+
+
+def test_too_many_samples_are_refused_and_an_oblivious_guest_is(tmp_path):
+    drawn = two_nodes([(0, VAS)] * 3, [100] * 3)
+    with pytest.raises(UsageError, match=r"policy wasp: interval_ms = 1e-06: .* at most 1000000"):
+        run(timed(drawn, [0, 10**7, 10**7], [1, 1, 1]), NAME, {"interval_ms": 1e-6})
+    vm = ptanalyze.synth(tmp_path / "vm", "8M", guest="oblivious", accesses=100)
+    with pytest.raises(UsageError, match=r"NUMA-oblivious"):
+        ptanalyze.whatif(vm, NAME)
+    assert issubclass(RefusedError, UsageError)

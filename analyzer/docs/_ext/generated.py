@@ -38,7 +38,9 @@ def policy_list():
     for policy in policies().values():
         acts = ", ".join(sorted(policy.acts_on(policy.params())))
         parts.append(f"(policy-{policy.name})=\n## {policy.name}\n\n{escaped(capital(policy.doc))}.\n")
-        parts.append(f"Acts on\n: {acts}\n\nNeeds\n: {', '.join(policy.needs) or 'page tables'}\n")
+        parts.append(
+            f"Acts on\n: {acts}\n\nNeeds\n: {', '.join(policy.needed(policy.params())) or 'page tables'}\n"
+        )
         parts.append(f"After\n: {escaped(policy.source)}\n")
         rows = [[f"`{name}`", f"`{default}`" if str(default) else "", allowed, doc]
                 for name, default, allowed, doc in parameters(policy)]  # fmt: skip

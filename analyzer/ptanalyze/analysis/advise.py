@@ -11,8 +11,7 @@ from pandas import DataFrame
 from ..core.sizes import NO_LIMIT, Budget, budget
 from ..core.units import described
 from ..formats.capture import CaptureLike
-from ..policies import Plan, members, plan_for, policies
-from ..policies.base import NEEDS
+from ..policies import Plan, plan_for, policies
 from .answers import whatif_frame
 from .opened import opened
 from .ranking import HOUR, Report, rank, sentence
@@ -31,6 +30,7 @@ NO_CANDIDATES = {  # a bound; a policy whose node is chosen by hand; policies no
     "five-level",
     "domains",
 }
+REPLICATE = "vmitosis-replicate"  # its mode is how the guest comes by node numbers
 COMBINATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("hydra+vmitosis-replicate", {"layers": "ept"}),
     ("ptemagnet+vmitosis-replicate", {}),
@@ -70,9 +70,8 @@ def advise_world(
     horizon: float = HOUR,
 ) -> Report:
     """Report on all policies that a captured World allows, within a Budget."""
-    allowed, refused = candidates(world)
-    base = baseline_of(world)
-    plans = sorted(allowed, key=lambda plan: plan.name != base)
+    base, refused = baseline_of(world), dict[str, str]()
+    plans = sorted(candidates(world), key=lambda plan: plan.name != base)
     results = replay_world(world, plans, setup, provenance, refused)
     ranked, about = rank(results, budget, horizon), workload(world)
     return Report(ranked, refused, results[0], about, sentence(ranked, results[0], about))
@@ -113,17 +112,9 @@ def advised(report: Report, machine: Machine) -> Advised:
     return Advised(table, report.sentence, work.name, work.evidence(), refused, replayed, report)
 
 
-def candidates(world: World) -> tuple[list[Plan], dict[str, str]]:
-    """([Plan] that the capture allows, {name: why not})."""
-    known = policies()
+def candidates(world: World) -> list[Plan]:
+    """[Plan] to compare, those that the capture will refuse included."""
+    known, told = policies(), {"mode": "no-p"} if world.snapshot.numa_oblivious else {}
     names: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in known if name not in NO_CANDIDATES]
     names += [(name, s) for name, s in COMBINATIONS if all(part in known for part in name.split("+"))]
-    allowed: list[Plan] = []
-    refused: dict[str, str] = {}
-    for name, settings in names:
-        lacking = [need for policy in members(name) for need in policy.needs if not NEEDS[need][0](world)]
-        if lacking:
-            refused[name] = f"the capture lacks: {', '.join(dict.fromkeys(lacking))}"
-        else:
-            allowed.append(plan_for(name, settings))
-    return allowed, refused
+    return [plan_for(name, settings | (told if REPLICATE in name else {})) for name, settings in names]

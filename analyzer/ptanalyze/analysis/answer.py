@@ -53,6 +53,7 @@ class Answer:
     make_json   its "result" in JSON: plain values, or NumPy's
     make_view   its view for people; None: the table itself
     plots       {kind of plot: its table}, the default kind first
+    refused     {policy: why the capture does not allow it}; a view says it by itself
     """
 
     what: str
@@ -60,6 +61,7 @@ class Answer:
     make_json: Callable[[], object]
     make_view: Callable[[], Iterable[Section | Matrix]] | None = None
     plots: Mapping[str, Callable[[], DataFrame]] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def table(self) -> DataFrame:

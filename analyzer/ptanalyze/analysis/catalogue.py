@@ -23,7 +23,7 @@ def list_policies() -> DataFrame:
             "policy": policy.name,
             "doc": policy.doc,
             "acts_on": ", ".join(sorted(policy.acts_on(policy.params()))),
-            "needs": ", ".join(policy.needs),
+            "needs": ", ".join(policy.needed(policy.params())),
             "source": policy.source,
             "parameters": ", ".join(f"{name}={default}" for name, default, *_ in parameters(policy)),
         }

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from .setup import Setup
 
 
+DRAM_MATTERS = 0.05  # share of the reads: less is of no importance
+
+
 class Finished(NamedTuple):
     """A run that has ended, its World, and the pages mapped at its end.
 
@@ -91,7 +94,7 @@ def _result(
         price=price,
         once=_once(done, first, price, base, setup),
         facts=run.facts(world),
-        notes=tuple(notes(done, cost.instructions(world.trace, setup.costs)[1])),
+        notes=(*notes(done, cost.instructions(world.trace, setup.costs)[1]), *run.plan.notes),
         provenance=provenance,
         series=run.series,
     )
@@ -173,6 +176,22 @@ def _once_events(done: Finished) -> tuple[np.ndarray, np.ndarray]:
     return own, host
 
 
+def _short_region(done: Finished) -> str:
+    """A note where the caches hold what the region reads, as it is short: the program may read more."""
+    first, still = (_dram_share(counters.reads) for counters in (done.first, done.run.counters))
+    if first < DRAM_MATTERS or still > first / 2:
+        return ""
+    return (
+        f"{100 * first:.0f} % of the table reads came from DRAM in the first run, {100 * still:.0f} % in "
+        "the further run: the caches hold what a short region reads; a longer one tells what they hold of "
+        "the program's"
+    )
+
+
+def _dram_share(reads: np.ndarray) -> float:
+    return float(reads[..., 1].sum() / max(reads.sum(), 1))
+
+
 def notes(done: Finished, how: str) -> list[str]:
     """Notes for a reader of the results, one line each."""
     world = done.world
@@ -183,8 +202,8 @@ def notes(done: Finished, how: str) -> list[str]:
         if done.warm
         else "as traced: TLBs and caches empty at first, everything touched first within the run"
     )
-    if done.warm and world.steady.note:
-        lines.append(world.steady.note)
+    if done.warm:
+        lines += [note for note in (world.steady.note, _short_region(done)) if note]
     if (ended := world.trace.facts.get("ended", "exit")) not in ("exit", "imported"):
         lines.append(f"the trace may be only part of the run; it ended by: {ended}")
     if world.trace.facts.get("sampled"):
@@ -197,6 +216,7 @@ def notes(done: Finished, how: str) -> list[str]:
         lines.append(
             f"{history.premapped} pages were mapped before the region of interest began: no demand faults"
         )
+    lines += world.first_touch_notes
     if sum(space.unresolved.values()):
         lines.append(f"{sum(space.unresolved.values())} guest table pages have no known place in the host")
     return lines

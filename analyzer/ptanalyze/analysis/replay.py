@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import UsageError
+from ..core.errors import RefusedError, UsageError
 from ..core.progress import Progress
 from ..core.version import __version__
 from ..kernels.first_use import compile_beside
@@ -16,6 +16,7 @@ from ..policies import Plan, Policy, plan_for
 from ..world.cache_pass import first_arguments
 from ..world.world import World
 from .priced import Finished, priced
+from .refusals import label
 from .runs import Run, replay_again, replay_walks, start
 from .static import static_results
 
@@ -113,9 +114,9 @@ def by_world(
                 shaped = shaped or plan.reshape(world)
                 plan.check(shaped)
                 runs.append(start(plan, shaped))
-            except UsageError as error:
+            except RefusedError as error:
                 if refused is None or plan is plans[0]:
                     raise
-                refused[plan.name] = str(error)
+                refused[label(plan, plans)] = error.why
         if shaped and runs:
             yield shaped, runs

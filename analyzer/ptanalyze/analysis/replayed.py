@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,10 +19,12 @@ class Replayed:
     """Results of replays; each table is made, and pandas imported, when first asked for.
 
     results  [result.Result], the baseline's first: integer arrays behind the tables
+    refused  {policy: why the capture does not allow it}
     """
 
     results: list[Result]
     machine: Machine
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def frame(self) -> DataFrame:

@@ -88,7 +88,12 @@ class Run:
         self.marks.append((now.classes.copy(), both, moved, self.step))
 
     def begin_again(self) -> None:
-        """Count anew, with the tables there are."""
+        """Let the policy do what it does between two runs; then count anew, with the tables there are."""
+        for side, (part, _) in enumerate((self.plan.guest, self.plan.host)):
+            count = self.counters
+            if part.between:
+                happened = (count.host_events if side else count.events)[BALANCING]
+                part.between(self.states[side], happened, count.host_pages if side else count.pages)
         self.first, self.step = self.counters, 0
         nodes, sockets = self.counters.reads.shape[1], len(self.counters.classes)
         self.counters = counters(nodes, sockets)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.errors import UsageError
+from ..core.errors import RefusedError
 from ..core.snapshot import Node, Topology
 from ..cost import price as cost
 from ..cost.once import Once
@@ -16,6 +16,7 @@ from ..cost.result import Result
 from ..kernels.replay import Counters, counters
 from ..policies.base import RECORD
 from .leaf_classes import classify_pages
+from .refusals import label
 from .runs import Run, start
 
 if TYPE_CHECKING:
@@ -38,16 +39,16 @@ def static_results(
 
     Each leaf entry of the guest is one walk from each node: one DRAM read of it, and one of the host's leaf
     entry for its first frame; pages that the host does not map are left out, a note has their number.
-    UsageError for policies that depend on threads' accesses, unless `refused` takes their names and reasons.
+    RefusedError for policies that depend on threads' accesses, unless `refused` takes names and reasons.
     """
     results = []
     for plan in plans:
         try:
             results.append(_result(plan, world, plans[0].name, setup, provenance))
-        except UsageError as error:
+        except RefusedError as error:
             if refused is None or plan is plans[0]:
                 raise
-            refused[plan.name] = str(error)
+            refused[label(plan, plans)] = error.why
     return results
 
 
@@ -77,7 +78,7 @@ def _result(plan: Plan, world: World, baseline: str, setup: Setup, provenance: d
         price=cost.price(count, world.machine, setup.costs, contended=setup.contended),
         once=_once(run, world, setup),
         facts=run.facts(world),
-        notes=(NO_TRACE, *world.notes, *_left_out(unresolved)),
+        notes=(NO_TRACE, *world.notes, *_left_out(unresolved), *plan.notes),
         provenance=provenance,
     )
 
@@ -103,9 +104,7 @@ def _served(plan: Plan, run: Run, space: AddressSpace) -> np.ndarray:
     ):
         served = part.at_rest(state, ids) if part.at_rest else None
         if served is None:
-            raise UsageError(
-                f"policy {plan.name}: depends on what threads touch, and there is no trace: {RECORD}"
-            )
+            raise RefusedError(f"depends on what threads touch, and there is no trace: {RECORD}", plan.name)
         servers.append(served)
     return np.concatenate(servers)
 

@@ -45,9 +45,13 @@ def sweep(
 
 
 def swept(
-    capture: CaptureLike, policies: Several, grid: Mapping[str, Sequence[Any]], setup: Setup
+    capture: CaptureLike,
+    policies: Several,
+    grid: Mapping[str, Sequence[Any]],
+    setup: Setup,
+    refused: dict[str, str] | None = None,
 ) -> list[tuple[dict[str, Any], Result]]:
-    """[({key: value}, Result)] behind `sweep`."""
+    """[({key: value}, Result)] behind `sweep`; refused: {} gets policies that the capture does not allow."""
     known = opened(capture)
     names: list[str | Policy] = [policies] if isinstance(policies, (str, Policy)) else list(policies)
     points = sweep_snapshot(
@@ -58,6 +62,7 @@ def swept(
         setup,
         cache_dir=known.capture.cache,
         provenance=known.provenance,
+        refused={} if refused is None else refused,
     )
     return list(points)
 
@@ -72,7 +77,8 @@ def sweep_snapshot(
 ) -> Iterator[tuple[dict[str, Any], Result]]:
     """Yield ({key: value}, Result) for each policy, including the baseline, at each of its points.
 
-    names  policies as "hydra" or "ptemagnet+hydra"; kept: cache_dir and provenance, as replay_snapshot's
+    names  policies as "hydra" or "ptemagnet+hydra"; kept: cache_dir, provenance and refused, as
+           replay_snapshot's
     grid   {key: [value]}: nodes (of the machine), placement, contended, or a parameter of a policy, as
            "prefetch" or "hydra.prefetch"
 

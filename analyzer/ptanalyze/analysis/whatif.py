@@ -10,6 +10,7 @@ from ..formats.capture import CaptureLike
 from ..world.placement import AUTO
 from .asked_policies import Policies, policies_of
 from .opened import opened
+from .refusals import told
 from .replay import baseline_of, planned, replay_world
 from .replayed import Replayed
 from .setup import Options, Setup, setup_of
@@ -39,6 +40,7 @@ def replay(
               (setup.Options): `replay("app", "hydra", machine="hydra-haswell", contended=True)`
     """
     how, known = setup_of(setup, options), opened(capture)
+    refused: dict[str, str] = {}
     results = replay_snapshot(
         known.snapshot,
         known.trace,
@@ -46,8 +48,9 @@ def replay(
         how,
         cache_dir=known.capture.cache,
         provenance=known.provenance,
+        refused=refused,
     )
-    return Replayed(results, how.machine)
+    return Replayed(results, how.machine, refused)
 
 
 def whatif(
@@ -83,14 +86,19 @@ def replay_snapshot(
     *,
     cache_dir: str | PathLike[str] | None = None,
     provenance: Mapping[str, str] | None = None,
+    refused: dict[str, str] | None = None,
 ) -> list[Result]:
     """[Result]: the baseline's first, then those of all other `policies`.
 
     policies   [(Policy, or a name as "hydra" or "ptemagnet+hydra", parameters as {key: value or text})]
     cache_dir  directory where the walk stream is kept, None: not kept
+    refused    {}: policies that the capture does not allow are left out, added with the reason, by name, and
+               noted in the results; None: RefusedError for the first
     Without a trace (None) every mapped page counts once for each node; policies that depend on order are
-    refused. Raises UsageError for impossible parameters, combinations and placements.
+    refused. Raises UsageError for impossible parameters, combinations and placements, and where all policies
+    are refused.
     """
     world = setup.world(snapshot, trace, cache_dir)
     plans = planned(policies, baseline_of(world) if setup.baseline == AUTO else setup.baseline)
-    return replay_world(world, plans, setup, provenance)
+    results = replay_world(world, plans, setup, provenance, refused)
+    return told(results, refused or {}, len(results) - len(plans) + len(policies))

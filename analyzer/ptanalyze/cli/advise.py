@@ -55,6 +55,7 @@ def command(
             lambda: as_record(report),
             lambda: view(report),
             plots_of(advised.replayed),
+            advised.refused,
         ),
         output,
     )

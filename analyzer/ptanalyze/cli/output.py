@@ -129,7 +129,7 @@ def emit(answer: Answer, output: Output) -> None:
         if output.file is not None:
             from ..formats.result_file import write_result
 
-            write_result(output.file, answer.what, answer.json, lambda: answer.table)
+            write_result(output.file, answer.what, answer.json, lambda: answer.table, answer.refused)
             click.echo(f"ptanalyze: wrote {output.file}", err=True)
         if output.plot is not None:
             draw(answer, output.plot, output.kind)
@@ -141,8 +141,10 @@ def show(answer: Answer, form: str) -> None:
     from ..show.terminal import print_json, print_view
 
     if form == "json":
-        print_json(answer.what, answer.json())
+        print_json(answer.what, answer.json(), answer.refused)
     elif form == "csv":
+        for policy, why in answer.refused.items():
+            click.echo(f"ptanalyze: policy {policy}: {why}", err=True)
         click.echo(answer.table.to_csv(index=False), nl=False)
     else:
         print_view(answer.view())

@@ -56,7 +56,7 @@ def view(chosen: Sequence[Policy]) -> Iterator[Section]:
                 "policy": policy.name,
                 "what it does": policy.doc,
                 "acts on": ", ".join(sorted(policy.acts_on(policy.params()))),
-                "needs": ", ".join(policy.needs) or "page tables",
+                "needs": ", ".join(policy.needed(policy.params())) or "page tables",
                 "modelled on": policy.source,
             }
             for policy in chosen
@@ -84,7 +84,7 @@ def record(policy: Policy) -> dict[str, object]:
         "name": policy.name,
         "doc": policy.doc,
         "source": policy.source,
-        "needs": list(policy.needs),
+        "needs": list(policy.needed(policy.params())),
         "acts_on": sorted(policy.acts_on(policy.params())),
         "reshapes": policy.reshape is not None,
         "parameters": parameters(policy),

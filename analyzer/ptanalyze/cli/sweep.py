@@ -46,6 +46,7 @@ def command(
     Example: ptanalyze sweep app -p hydra --set prefetch=0:9 --set nodes=2,4,8
     """
     from ..analysis.answer import Answer, Section
+    from ..analysis.refusals import lines_of
     from ..analysis.sweep import swept
     from ..show.advise import LL
     from ..show.progress import progress_bar
@@ -53,8 +54,9 @@ def command(
 
     grid = grid_of(settings)
     opened = capture_of(capture)
+    refused: dict[str, str] = {}
     with progress_bar() as progress:
-        points = swept(opened, names, grid, setup_from(options, progress))
+        points = swept(opened, names, grid, setup_from(options, progress), refused)
 
     def table() -> DataFrame:
         from ..analysis.answers import sweep_frame
@@ -66,8 +68,9 @@ def command(
             "sweep",
             table,
             lambda: [{"point": point, **result.to_json()} for point, result in points],
-            lambda: [Section(f"{len(points)} points", rows(points, list(grid)), [LL])],
+            lambda: [Section(f"{len(points)} points", rows(points, list(grid)), [LL, *lines_of(refused)])],
             {"curve": table},
+            refused,
         ),
         output,
     )

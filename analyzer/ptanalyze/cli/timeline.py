@@ -54,6 +54,7 @@ def command(
             lambda: rows(results),
             lambda: view(results),
             {"timeline": lambda: replayed.timeline},
+            replayed.refused,
         ),
         output,
     )

@@ -58,6 +58,7 @@ def command(
             lambda: [result.to_json() for result in results],
             lambda: view(results),
             plots_of(replayed),
+            replayed.refused,
         ),
         output,
     )

@@ -18,6 +18,17 @@ class UsageError(PtanalyzeError):
     """The command, a parameter or a machine file is wrong (exit 2)."""
 
 
+class RefusedError(UsageError):
+    """A policy cannot run on this capture; a comparison goes on with the others (exit 2 if none is left).
+
+    why  what the capture lacks, and the way out
+    """
+
+    def __init__(self, why: str, policy: str = "") -> None:
+        super().__init__(f"policy {policy}: {why}" if policy else why)
+        self.why = why
+
+
 class CaptureError(PtanalyzeError):
     """A capture file is damaged, foreign or contradicts itself (exit 1)."""
 

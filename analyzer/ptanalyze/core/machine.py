@@ -167,7 +167,8 @@ class Costs(Strict):
     copies_ns: float  # to start on a further copy, once per call and copy
     remote_entry_ns: float  # extra for an entry of a first copy on another socket
     pte_copy_ns: float  # per entry copied to a replica
-    fault_ns: float  # demand fault, without filling its entry
+    fault_ns: float  # demand fault, without filling its entry and zeroing its page
+    zero_ns: float  # zero a page of 4 KiB
     replica_fault_ns: float  # Hydra's fault that only copies an entry, without the copy itself
     table_ns: float  # make or free a table page
     table_move_ns: float  # copy a table page to another node

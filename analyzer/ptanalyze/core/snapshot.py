@@ -109,6 +109,11 @@ class Snapshot:
         return self.host is None
 
     @property
+    def numa_oblivious(self) -> bool:
+        """Whether this is a VM whose guest sees a single node, whatever its host has."""
+        return not self.native and bool((self.facts.get("vm") or {}).get("numa_oblivious"))
+
+    @property
     def nested(self) -> Tree:
         """`host`, for questions about two dimensions only; ValueError on a native snapshot."""
         if self.host is None:

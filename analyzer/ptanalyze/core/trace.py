@@ -26,6 +26,7 @@ class Event(IntEnum):
     ROI_START = 9
     ROI_END = 10
     MOVE_PAGES = 11  # a = address, b = length, c = NUMA node their data is on from now on
+    FIRST_TOUCH = 12  # a = address of a 2 MiB region that the thread was the first to touch before ROI_START
 
 
 CHUNK_DTYPE = np.dtype(

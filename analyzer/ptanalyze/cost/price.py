@@ -118,7 +118,7 @@ def busy_ns(
     busy: np.ndarray = (
         first * (_total(guest, PTE_WRITE) / STORES - faults)
         + copy * _total(guest, PTE_FANOUT) / STORES
-        + (costs.fault_ns + costs.entry.fill.first) * faults
+        + (costs.fault_ns + costs.zero_ns + costs.entry.fill.first) * faults
         + costs.remote_entry_ns * guest[:, PTE_WRITE, far].sum(axis=1) / STORES
         + costs.entry.rewrite.first * _total(host, PTE_WRITE)
         + costs.entry.rewrite.copy * _total(host, PTE_FANOUT)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TypeAlias
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | float | None"
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def plain(value: object) -> Json:
@@ -25,6 +26,10 @@ def plain(value: object) -> Json:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def record(what: str, value: object) -> dict[str, Json]:
-    """The object that `--json` prints: {"schema": N, "what": ..., "result": value}."""
-    return {"schema": SCHEMA, "what": what, "result": plain(value)}
+def record(what: str, value: object, refused: Mapping[str, str]) -> dict[str, Json]:
+    """The object that `--json` prints: {"schema": N, "what": ..., "result": value}.
+
+    refused  {policy: why the capture does not allow it}: a field of its own if there is any
+    """
+    said: dict[str, Json] = {"refused": plain(dict(refused))} if refused else {}
+    return {"schema": SCHEMA, "what": what, **said, "result": plain(value)}

@@ -2,9 +2,10 @@
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..core.decode import Undecodable, plain_json
@@ -16,16 +17,21 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 WHAT = "whatif"
+NOTHING: Mapping[str, str] = MappingProxyType({})
 TEXTS = ("policy", "params", "machine", "placement", "baseline")  # columns of results that hold text
 
 
 def write_result(
-    path: str | PathLike[str], what: str, value: Callable[[], object], table: Callable[[], "DataFrame"]
+    path: str | PathLike[str],
+    what: str,
+    value: Callable[[], object],
+    table: Callable[[], "DataFrame"],
+    refused: Mapping[str, str] = NOTHING,
 ) -> None:
     """Write an answer in the format of its name, FILE.json, FILE.csv or FILE.parquet: whole, 0600."""
     with atomic_write(path) as file:
         if str(path).endswith(".json"):
-            whole = record(what, value())
+            whole = record(what, value(), refused)
             file.write(json.dumps(whole, indent=1, allow_nan=False).encode() + b"\n")
         elif str(path).endswith(".csv"):
             file.write(table().to_csv(index=False).encode())

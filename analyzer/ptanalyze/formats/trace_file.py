@@ -82,6 +82,7 @@ def read_events(
 def add_base(events: np.ndarray, guest_base: int) -> None:
     if guest_base:
         moved = (events["kind"] >= Event.MMAP) & (events["kind"] <= Event.BRK)
+        moved |= events["kind"] == Event.FIRST_TOUCH
         events["a"][moved & (events["a"] != 0)] += np.uint64(guest_base)
         placed = np.isin(events["kind"], (Event.MMAP, Event.MREMAP, Event.BRK)) & (events["result"] > 0)
         events["result"][placed] += guest_base

@@ -3,10 +3,16 @@
 Numba's own key knows the time of one source file, not of the helpers that are compiled into the code, and not
 the hooks of a loop that is put together at run time. Here it is byte code, constants, globals and closures,
 through all functions that are called: a changed helper or hook is compiled anew, wherever it is written.
+
+Compiled functions call each other by name. Numba makes names unique by a number that each process counts
+from 1. A process that found the code of two others could have two functions of one name, and ran the first
+for both. Here each process, and each child, counts from a random number.
 """
 
 import hashlib
 import inspect
+import itertools
+import os
 import sys
 from contextlib import suppress
 from functools import cache, cached_property
@@ -16,15 +22,26 @@ from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 import llvmlite.ir
 import numpy as np
 from numba.core import types
+from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import CompileResultCacheImpl, IndexDataCacheFile
 from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 from numba.core.sigutils import normalize_signature
 
 KEPT = "compiled"
+NAMING = "counted from a random number"  # code that was kept before has other names
 PLAIN = (int, float, str, bytes, type(None), type(...), np.generic)
 NAMED = (type, BuiltinFunctionType, np.ufunc)
 WRITTEN = (llvmlite.ir.Type, llvmlite.ir.Constant)
+
+
+def count_from_random():
+    """Give this process numbers for the names of its functions that no other process has."""
+    FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(8), "big"))
+
+
+count_from_random()
+os.register_at_fork(after_in_child=count_from_random)
 
 
 class NoKey(Exception):
@@ -74,7 +91,7 @@ class CodeCache:
         """Where the code for argument types, a tuple or a Numba signature, and a CPU is, or would be."""
         arguments, _ = normalize_signature(signature)
         folder = self.results.locator.get_cache_path()
-        about = [sys.version, *map(repr, codegen.magic_tuple()), *map(str, arguments)]
+        about = [NAMING, sys.version, *map(repr, codegen.magic_tuple()), *map(str, arguments)]
         about += [text for argument in arguments for text in fields_of(argument)]
         key = hashlib.sha256("\n".join([*about, self.text]).encode()).hexdigest()[:32]
         return IndexDataCacheFile(folder, f"{self.results.filename_base}.{key}", key)

@@ -18,11 +18,11 @@ HOST_DATA = 7  # the hypervisor did: the guest's entry stays as it is, the host'
 TABLE_DATA = 8  # the hypervisor moved the page of a guest table to another node, as any guest memory
 RUN = 9  # most of the process's threads run on another node from now on
 HINT = 11  # NUMA balancing marked an entry (change_prot_numa), or the hinting fault restored it
-CALLS = (  # Steps.call: on whose behalf; 0 to 11 as trace.Event, 12 is the kernel's own NUMA balancing
+CALLS = (  # Steps.call: on whose behalf; 0 to 12 as trace.Event, 13 is the kernel's own NUMA balancing
     "walk", "thread_start", "thread_exit", "mmap", "munmap", "mprotect", "mremap", "madvise", "brk",
-    "roi_start", "roi_end", "move_pages", "numa_balancing",
+    "roi_start", "roi_end", "move_pages", "first_touch", "numa_balancing",
 )  # fmt: skip
-BALANCING = 12
+BALANCING = 13
 ALL = -1  # slot: every entry of the host table, which maps one huge page of the guest
 
 

@@ -36,10 +36,11 @@ import msgspec
 import numpy as np
 from msgspec.structs import FieldInfo
 
-from ..core.errors import UsageError
+from ..core.errors import RefusedError, UsageError
 from ..core.machine import Strict
 from ..core.snapshot import UNKNOWN_NODE
 from ..kernels.hooks import called_hook, hook, kernel
+from ..world.first_touches import placed_by_touch
 from ..world.world import World
 
 __all__ = ["GuestHooks", "HostHooks", "Part", "Policy", "World", "called_hook", "hook", "kernel"]
@@ -71,6 +72,8 @@ class Part(NamedTuple):
     Counters.
     at_once(state, world, events): counts what it takes to get from the captured tables to the policy's
     before the first walk, into int64[kinds, nodes, nodes].
+    between(state, events, pages): changes the tables once, between the trace and its further run, counted
+    into int64[kinds, nodes, nodes] and `pages` as in Counters.
     """
 
     hooks: GuestHooks | HostHooks
@@ -79,6 +82,7 @@ class Part(NamedTuple):
     at_rest: Callable[[Any, slice], np.ndarray | None] | None = None
     facts: Callable[[Any, World, Any, np.ndarray], dict[str, Any]] | None = None
     at_once: Callable[[Any, World, np.ndarray], None] | None = None
+    between: Callable[[Any, np.ndarray, np.ndarray], None] | None = None
 
 
 class Policy(NamedTuple):
@@ -86,6 +90,9 @@ class Policy(NamedTuple):
 
     source   the paper and section it follows
     needs    names of NEEDS, all required
+    elsewhere  {parameter: policy that has it}, of parameters that people may look for here
+    note     what a reader of its results must know, a line
+    needs_with  (params) -> names of NEEDS that these parameters require besides
     reshape  (world, params) -> World, before anything is replayed
     acts     (params) -> names of what it acts on; policies that share a name do not go together.
              "gPT" and "ePT" also say which of its parts take effect. None: those of its parts
@@ -103,10 +110,17 @@ class Policy(NamedTuple):
     reshape: Callable[[World, Any], World] | None = None
     acts: Callable[[Any], Collection[str]] | None = None
     over_guest: Callable[[Part | None, Any, Any], tuple[Part, Any]] | None = None
+    needs_with: Callable[[Any], Collection[str]] | None = None
+    elsewhere: Mapping[str, str] | None = None
+    note: str = ""
 
     def configure(self, settings: Mapping[str, Any]) -> msgspec.Struct:
         """Parameters from {key: text or value}; UsageError names the key and the allowed values."""
         return configure(self, settings)
+
+    def needed(self, params: msgspec.Struct) -> tuple[str, ...]:
+        """Names of NEEDS that the policy has with these parameters."""
+        return (*self.needs, *(self.needs_with(params) if self.needs_with else ()))
 
     def acts_on(self, params: msgspec.Struct) -> frozenset[str]:
         """Names of what the policy acts on with these parameters."""
@@ -131,6 +145,11 @@ NEEDS: dict[
         "a native capture has no host tables (ept.tables)",
         "dump the VM with `ptanalyze dump vm` and `ptanalyze join` it with the guest's capture",
     ),
+    "node numbers": (
+        lambda world: not world.snapshot.numa_oblivious,
+        "the guest's kernel needs node numbers, and this VM shows it none (NUMA-oblivious)",
+        "use vmitosis-replicate:mode=no-p (the guest asks the hypervisor) or mode=no-f (it discovers groups)",
+    ),
     "data nodes": (
         lambda world: world.traced or not world.snapshot.native or len(world.snapshot.topology) > 1,
         "all data of a single-node capture are on that node, and no trace tells which threads touch them",
@@ -144,12 +163,20 @@ NEEDS: dict[
 }
 
 
-def check_needs(policy: Policy, world: World) -> None:
-    """UsageError names the first need of the policy that the capture lacks, and how to get it."""
-    for need in policy.needs:
+def nodes_in_guest(params: Any) -> Collection[str]:
+    """Policy.needs_with of a policy whose parameter `layers` says whether the guest's kernel takes part."""
+    return ("node numbers",) if "gPT" in LAYERS_ACT[params.layers] else ()
+
+
+def check_needs(policy: Policy, params: Any, world: World, by_guest: bool = True) -> None:
+    """RefusedError names the first need of the policy that the capture lacks, and the way out.
+
+    by_guest  False: the hypervisor, which knows the nodes, keeps the table that the policy acts on
+    """
+    for need in policy.needed(params):
         there, what, how = NEEDS[need]
-        if not there(world):
-            raise UsageError(f"policy {policy.name}: {what}: {how}")
+        if not there(world) and (by_guest or need != "node numbers"):
+            raise RefusedError(f"{what}: {how}", policy.name)
 
 
 def configure(policy: Policy, settings: Mapping[str, Any]) -> msgspec.Struct:
@@ -159,6 +186,7 @@ def configure(policy: Policy, settings: Mapping[str, Any]) -> msgspec.Struct:
             allowed = ", ".join(fields) or "none"
             raise UsageError(
                 f"policy {policy.name}: {key} = {settings[key]}: no such parameter; it has: {allowed}"
+                f"{hint(policy, key)}"
             )
     try:
         return msgspec.convert(settings, policy.params, strict=False)
@@ -171,6 +199,12 @@ def configure(policy: Policy, settings: Mapping[str, Any]) -> msgspec.Struct:
         raise UsageError(
             f"policy {policy.name}: {key} = {settings[key]}: {why} ({describe(fields[key])})"
         ) from None
+
+
+def hint(policy: Policy, key: str) -> str:
+    """ "; policy P has it" where another policy has this parameter, else ""."""
+    there = (policy.elsewhere or {}).get(key)
+    return f"; policy {there} has it" if there else ""
 
 
 def parameters(policy: Policy) -> list[tuple[str, Any, str, str]]:
@@ -196,7 +230,7 @@ def _meta(field: FieldInfo) -> tuple[str, str]:
 
 
 def captured_nodes(world: World, dimension: int) -> np.ndarray:
-    """int16: nodes of the guest's (0) or host's (1) tables as captured. UsageError where a node is unknown.
+    """int16: nodes of the guest's (0) or host's (1) tables as captured. RefusedError where a node is unknown.
 
     Of several nodes on a socket it is the first.
     """
@@ -207,18 +241,32 @@ def captured_nodes(world: World, dimension: int) -> np.ndarray:
     file = "ept.tables" if dimension else "gpt.tables"
     unknown = int(np.count_nonzero(sockets == UNKNOWN_NODE))
     if unknown:
-        raise UsageError(
+        raise RefusedError(
             f"{file}: node unknown for {unknown} of {len(sockets)} table pages: dump with `ptanalyze "
             "dump process` as root (BPF) to learn them, or use a policy that re-places tables: first-touch, "
             "interleave, mitosis"
         )
     if len(sockets) and sockets.max() >= world.sockets:
-        raise UsageError(
+        raise RefusedError(
             f"{file}: node = {sockets.max()}: machine {world.machine.name} has nodes 0..{world.sockets - 1}; "
             "use a machine with more nodes, or first-touch"
         )
     nodes: np.ndarray = sockets * np.int16(world.domains)
     return nodes
+
+
+def guest_homes(world: World) -> tuple[np.ndarray, np.ndarray]:
+    """(int16[T] node of each guest table at the start, the same when it is made again), -1: of who needs it.
+
+    As captured, but by first touch where a capture of a single node says nothing of a machine with several:
+    then this is where the policy first-touch has them too. UsageError as captured_nodes.
+    """
+    home = np.full(len(world.space.tables.level), UNKNOWN_NODE, np.int16)
+    if placed_by_touch(world):
+        home[0] = world.first_homes[0]
+        return world.first_homes.copy(), home
+    home[: world.space.guest_tables] = captured_nodes(world, 0)
+    return home, home.copy()
 
 
 def owner_masks(world: World, ids: np.ndarray) -> np.ndarray:

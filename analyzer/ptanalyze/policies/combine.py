@@ -30,6 +30,11 @@ class Plan(NamedTuple):
         }
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Policy.note of the members that have one."""
+        return tuple(policy.note for policy, _ in self.members if policy.note)
+
+    @property
     def reshaping(self) -> tuple[tuple[str, bytes], ...]:
         """Cache key: plans with equal keys share a World."""
         return tuple(
@@ -37,7 +42,7 @@ class Plan(NamedTuple):
         )
 
     def reshape(self, world: World) -> World:
-        """The World after all members' reshaping; UsageError where the capture lacks a need of a policy."""
+        """The World after all members' reshaping; RefusedError where the capture lacks a need of a policy."""
         self.check(world)
         for policy, params in self.members:
             if policy.reshape:
@@ -45,9 +50,10 @@ class Plan(NamedTuple):
         return world
 
     def check(self, world: World) -> None:
-        """UsageError where the capture behind the World lacks a need of a member."""
-        for policy, _ in self.members:
-            check_needs(policy, world.captured)
+        """RefusedError where the capture behind the World lacks a need of a member."""
+        by_guest = not any(policy.over_guest for policy, _ in self.members)
+        for policy, params in self.members:
+            check_needs(policy, params, world.captured, by_guest)
 
 
 def plan(policies: Sequence[Policy], settings: Mapping[str, Any]) -> Plan:

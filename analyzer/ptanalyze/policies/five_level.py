@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from ..core.machine import Strict
 from ..world.trees import MAX_LEVELS, free_frame, with_root_above
-from .base import Policy, World, check_needs
+from .base import Policy, World
 
 LAYERS = "which table gets a fifth level: the guest's (or, native, the only one), the host's, or both"
 ACTS = {"gpt": {"levels of gPT"}, "ept": {"levels of ePT"}}
@@ -25,8 +25,6 @@ def reshape(world: World, params: Params) -> World:
     """The World with a root above the roots; in a VM the guest's new root is in a frame beside the old."""
     snapshot = world.snapshot
     notes: list[str] = []
-    if params.layers == "ept":
-        check_needs(POLICY._replace(needs=("nested tables",)), world)
     if params.layers != "ept":
         if snapshot.guest.levels < MAX_LEVELS:
             frame = -1 if snapshot.native else free_frame(snapshot.guest, world.space.host_of)
@@ -48,4 +46,5 @@ POLICY = Policy(
     source="Intel 5-Level Paging and 5-Level EPT, white paper 335252; vMitosis, section 1",
     reshape=reshape,
     acts=lambda params: ACTS[params.layers],
+    needs_with=lambda params: ("nested tables",) if params.layers == "ept" else (),
 )

@@ -38,12 +38,13 @@ from ..kernels.steps import (
     node_now,
     shootdown,
     stores,
+    view,
 )
 from ..world.present_entries import present_entries
 from .base import GuestHooks, HostHooks, Part, World, called_hook, captured_nodes, guest_exists, hook
 
 NOWHERE = -1
-FIRST_TOUCH, INTERLEAVE, BIND = 0, 1, 2
+FIRST_TOUCH, INTERLEAVE, BIND, FOLLOW, SKIPPING = range(5)  # FOLLOW: mitosis.follow
 
 
 class State(NamedTuple):
@@ -52,7 +53,8 @@ class State(NamedTuple):
     again    int16[T]      `home` of a table that is made again after it was freed
     serve    int16[nodes]  reader's node -> node whose copy it reads; NOWHERE: its home
     copies   int16[k]      nodes that hold a copy of every table; empty: only the home does
-    rule     int64[2]      FIRST_TOUCH, INTERLEAVE or BIND; next node (INTERLEAVE) or the node (BIND)
+    rule     int64[2]      FIRST_TOUCH, INTERLEAVE, BIND or SKIPPING; tables placed so far (INTERLEAVE and
+                           SKIPPING) or the node (BIND)
     """
 
     home: np.ndarray
@@ -65,12 +67,20 @@ class State(NamedTuple):
 @called_hook
 def place(state, table, node):
     """Give a table without a home one, needed by a CPU of `node`."""
-    if state.rule[0] != FIRST_TOUCH:
+    rule = state.rule[0]
+    if rule == BIND:
         node = state.rule[1]
-    if state.rule[0] == INTERLEAVE:
-        state.rule[1] = (state.rule[1] + 1) % state.serve.size
+    elif rule != FIRST_TOUCH:
+        node = in_turn(rule, state.rule[1], state.serve.size)
+        state.rule[1] += 1
     state.home[table] = node
     return node
+
+
+@view
+def in_turn(rule: int, placed: Any, nodes: int) -> Any:
+    """Node of the table after `placed` others: round-robin; SKIPPING leaves a node out after each round."""
+    return (placed + placed // nodes if rule == SKIPPING else placed) % nodes
 
 
 @hook
@@ -193,7 +203,7 @@ def at_rest(state: State, ids: slice) -> np.ndarray | None:
         return np.broadcast_to(state.serve, (len(home), nodes))
     if (home < 0).any() and rule == FIRST_TOUCH:
         return None
-    turn = np.arange(len(home)) % nodes if rule == INTERLEAVE else node
+    turn = in_turn(rule, np.arange(len(home)), nodes) if rule in (INTERLEAVE, SKIPPING) else node
     home = np.where(home < 0, turn, home).astype(np.int16)
     return np.where(state.serve < 0, home[:, None], state.serve).astype(np.int16)
 

@@ -367,5 +367,5 @@ POLICY = Policy(
     guest=Part(HOOKS, start, settle),
     params=Params,
     source="Hydra, ATC '24, sections 3 and 4",
-    needs=("trace",),
+    needs=("trace", "node numbers"),
 )

@@ -19,7 +19,17 @@ from ..kernels.entries import CODES, leaf
 from ..kernels.replay import PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT, TABLE_NEW, grow
 from ..kernels.steps import HOST_DATA, TABLE_DATA, host_entry, popcount, word_mask
 from . import hydra
-from .base import LAYERS_ACT, HostHooks, Part, Policy, World, called_hook, captured_nodes, hook
+from .base import (
+    LAYERS_ACT,
+    HostHooks,
+    Part,
+    Policy,
+    World,
+    called_hook,
+    captured_nodes,
+    hook,
+    nodes_in_guest,
+)
 
 LAYERS = "what is copied lazily: the guest's table, the host's, or both; the other stays as captured"
 HOST_DEGREE = "as prefetch, of the host's entries, within their table page"
@@ -204,4 +214,5 @@ POLICY = Policy(
     source="Hydra, ATC '24, sections 3, 4 and (an outlook) 6",
     needs=("trace", "nested tables"),
     acts=lambda params: LAYERS_ACT[params.layers],
+    needs_with=nodes_in_guest,
 )

@@ -1,4 +1,9 @@
-"""ideal: every read is local at the price of a single copy. No machine does this; it bounds the gain."""
+"""ideal: every read is local at the price of a single copy. No machine does this.
+
+It bounds locality: of the same reads no placement has fewer remote ones, nor, where a node's own memory is
+the fastest, fewer walk cycles. It does not bound the run time of policies that read less (thp, shadow,
+ptemagnet) or interrupt fewer CPUs (hydra).
+"""
 
 import numpy as np
 
@@ -13,10 +18,15 @@ def start(world: World, params: Strict) -> State:
     return fixed_copies.one_copy(world, home, serve=np.arange(world.nodes))
 
 
+NOTE = (
+    "ideal bounds locality only: every table read from DRAM is local, at the price of one copy; policies "
+    "that read less (thp, shadow, ptemagnet) or interrupt fewer CPUs (hydra) can be faster"
+)
 POLICY = Policy(
     "ideal",
-    "every read local: the bound that no policy beats",
+    "every table read local at the price of one copy: bounds locality, not caching, page sizes or interrupts",
     fixed_copies.guest_part(start),
     fixed_copies.host_part(start),
-    source="a bound, not a system",
+    source="a bound of locality, not a system",
+    note=NOTE,
 )

@@ -15,11 +15,10 @@ from ..kernels.replay import TABLE_FREE, TABLE_MOVED, grow
 from ..kernels.steps import RUN, node_now
 from . import fixed_copies
 from .base import GuestHooks, Part, Policy, World, called_hook, guest_exists
-from .fixed_copies import State, nearest
+from .fixed_copies import FOLLOW, State, nearest
 from .node_lists import NODES, replica_nodes
 
 MODE = "replicas at all times, or one copy that is replicated where the process goes and freed where it was"
-FOLLOW = 3  # fixed_copies.State.rule: the copy is where the process runs
 
 
 class Params(Strict):
@@ -79,5 +78,6 @@ POLICY = Policy(
     "eager, full replicas on every node: all reads local, every entry written everywhere; a VM's guest only",
     guest=Part(HOOKS, start, fixed_copies.settle, at_rest, at_once=fixed_copies.copy_guest),
     params=Params,
+    needs=("node numbers",),
     source="Mitosis, ASPLOS '20; a guest's tables only where the VM sees the nodes (vMitosis, Table 1)",
 )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from ..core.errors import UsageError
-from .base import Policy, parameters
+from .base import Policy, hint, parameters
 
 Setting: TypeAlias = tuple[str, Any]  # KEY or POLICY.KEY, and its value as text or typed
 
@@ -17,8 +17,9 @@ def share_out(where: str, policies: Sequence[Policy], settings: Iterable[Setting
         if not takers:
             known = {policy.name: ", ".join(keys_of(policy)) or "none" for policy in policies}
             has = "; ".join(f"{name}: {names}" for name, names in known.items())
+            other = "".join(dict.fromkeys(hint(policy, key) for policy in policies))
             raise UsageError(
-                f"{where} {key}={value}: no policy asked for has this parameter; they have: {has}"
+                f"{where} {key}={value}: no policy asked for has this parameter; they have: {has}{other}"
             )
         for k in takers:
             shares[k][plain(key)] = value

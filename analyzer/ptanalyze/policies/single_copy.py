@@ -1,7 +1,14 @@
 """first-touch, interleave, bind: a single copy of each table page, placed anew in the order of first use.
 
 Both dimensions are re-placed: a guest's table by the demand fault that makes it, a host's by the first walk
-that reads it.
+that reads it. What was mapped before the region of interest is under first-touch where it was touched then
+(world.first_touches); interleave and bind place it as they place all else, when it is first needed.
+
+interleave: a kernel's round robin also gives turns to data pages, 512 for each leaf table, so that the turns
+of the guest's and the host's tables have nothing to do with each other. Here only tables take turns, and a
+new guest table comes with a new host table: with one order for both, a table and its host's would be together
+on a node always, or never. So the host's round robin starts each round a node later than the last: of N * N
+tables that are first used in pairs, each pair of nodes has one. A native capture has the plain round robin.
 """
 
 from collections.abc import Callable
@@ -24,10 +31,6 @@ class BindParams(Strict):
     node: Annotated[int, Meta(ge=0, description="the node that gets every table page")] = 0
 
 
-def first_touch(world: World, params: Strict) -> Rule:
-    return fixed_copies.FIRST_TOUCH, 0, world.history.vma_owner[0]
-
-
 def interleave(world: World, params: Strict) -> Rule:
     return fixed_copies.INTERLEAVE, 0, 0
 
@@ -46,17 +49,30 @@ def _parts(rule_of: Callable[[World, Any], Rule]) -> tuple[Part, Part]:
         kind, node, root = rule_of(world, params)
         home = fixed_copies.nowhere(world)
         home[0] = root
-        after_root = (node + 1) % world.nodes if kind == fixed_copies.INTERLEAVE else node
+        after_root = 1 if kind == fixed_copies.INTERLEAVE else node
         return fixed_copies.one_copy(world, home, rule=(kind, after_root))
 
     def host(world: World, params: Any) -> State:
         kind, node, _ = rule_of(world, params)
+        kind = fixed_copies.SKIPPING if kind == fixed_copies.INTERLEAVE else kind
         return fixed_copies.one_copy(world, fixed_copies.nowhere(world), rule=(kind, node))
 
     return fixed_copies.guest_part(guest), fixed_copies.host_part(host)
 
 
-BY_FIRST_TOUCH = _parts(first_touch)
+def _guest_by_first_touch(world: World, params: Strict) -> State:
+    """What was mapped before the region of interest is where it was first touched; the rest is to come."""
+    home = world.first_homes
+    again = fixed_copies.nowhere(world)
+    again[0] = home[0]
+    return fixed_copies.one_copy(world, home.copy())._replace(again=again)
+
+
+def _host_by_first_touch(world: World, params: Strict) -> State:
+    return fixed_copies.one_copy(world, world.host_first_homes.copy())
+
+
+BY_FIRST_TOUCH = fixed_copies.guest_part(_guest_by_first_touch), fixed_copies.host_part(_host_by_first_touch)
 FIRST_TOUCH = Policy(
     "first-touch",
     "one copy, on the node of the CPU that first needs the table page",
@@ -66,7 +82,7 @@ FIRST_TOUCH = Policy(
 )
 INTERLEAVE = Policy(
     "interleave",
-    "one copy, round-robin over all nodes in the order of first use",
+    "one copy, round-robin over all nodes in the order of first use, the host's independent of the guest's",
     *_parts(interleave),
     source=LINUX,
 )

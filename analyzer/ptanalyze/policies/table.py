@@ -13,6 +13,7 @@ POLICIES = {  # name -> its file, and the name of its Policy there
     "vmitosis-replicate": "vmitosis_replicate.POLICY",
     "vmitosis-migrate": "vmitosis_migrate.POLICY",
     "hydra-2d": "hydra_2d.POLICY",
+    "steering": "steering.POLICY",
     "wasp": "wasp.POLICY",
     # policies that reshape the world, in their order
     "thp": "thp.POLICY",

@@ -14,7 +14,7 @@ from msgspec import Meta
 from ..core.machine import Strict
 from ..world import huge_pages
 from ..world.region_of_interest import region_of_interest
-from .base import Policy, World, check_needs
+from .base import Policy, World
 
 PAGE_BYTES, PAGES = 4096, 512
 LAYERS = "whose pages: the guest's (or, native, the only ones), the host's, or both"
@@ -39,10 +39,7 @@ def reshape(world: World, params: Params) -> World:
     snapshot = world.snapshot
     facts: dict[str, int] = {}
     notes: list[str] = []
-    if params.layers == "ept":
-        check_needs(POLICY._replace(needs=("nested tables",)), world)
     if params.layers != "ept":
-        check_needs(POLICY._replace(needs=("VMAs",)), world)
         huge = huge_pages.promote_guest(world.space, params.min_pages, params.fragmentation, params.seed)
         snapshot = replace(snapshot, guest=huge.tree) if huge.regions else snapshot
         facts |= facts_of(huge, "")
@@ -91,4 +88,5 @@ POLICY = Policy(
     source="Linux transparent huge pages (khugepaged, mm/khugepaged.c); vMitosis, sections 4.1 and 5.1",
     reshape=reshape,
     acts=lambda params: ACTS[params.layers],
+    needs_with=lambda params: ("nested tables",) if params.layers == "ept" else ("VMAs",),
 )

@@ -11,7 +11,6 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from msgspec import Meta
 
-from ..core.errors import UsageError
 from ..core.machine import Strict
 from ..kernels.replay import FAULT, IPI, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW, grow
 from ..kernels.steps import (
@@ -47,6 +46,7 @@ from .base import (
     called_hook,
     captured_nodes,
     guest_exists,
+    guest_homes,
     hook,
     kernel,
 )
@@ -292,8 +292,7 @@ def start_guest(world: World, params: Params) -> tuple[State, int]:
     space, past = world.space, world.history
     split, total = space.guest_tables, len(space.tables.level)
     exists = guest_exists(world)
-    home = np.full(total, NOWHERE, np.int16)
-    home[:split] = captured_nodes(world, 0)
+    home, again = guest_homes(world)
     touched = np.zeros(total, bool)
     touched[past.rows.leaf] = True
     count = np.zeros((total, world.nodes), np.int16)
@@ -303,16 +302,12 @@ def start_guest(world: World, params: Params) -> tuple[State, int]:
     for node in range(world.nodes):
         count[past.rows.leaf, node] = np.count_nonzero(data == node, axis=1)
     at_once = params.verify == "start" and not by_host(world)
-    state = _state(world, home, count, data, exists, (0, split), at_once)
+    state = _state(world, home, count, data, exists, (0, split), at_once)._replace(again=again)
     return state, int(np.count_nonzero(exists))
 
 
 def start_host(world: World, params: Params) -> tuple[State, int]:
     space = world.space
-    if space.native and params.layers == "ept":
-        raise UsageError(
-            "policy vmitosis-migrate: layers = ept: a native capture has no host tables; use gpt or both"
-        )
     split, tables = space.guest_tables, space.host_tables
     total = len(space.tables.level)
     home, count = np.full(total, NOWHERE, np.int16), np.zeros((total, world.nodes), np.int16)
@@ -369,4 +364,5 @@ POLICY = Policy(
     source="vMitosis, section 3.2",
     needs=("data nodes",),
     acts=lambda params: LAYERS_ACT[params.layers],
+    needs_with=lambda params: ("nested tables",) if params.layers == "ept" else (),
 )

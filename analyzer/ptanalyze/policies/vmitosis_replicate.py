@@ -22,7 +22,7 @@ from ..core.machine import Machine, Strict
 from ..kernels.replay import FAULT
 from ..kernels.steps import CLEAR, DATA, HINT, MOVE, UPDATE, move_target, stores
 from . import fixed_copies
-from .base import LAYERS_ACT, GuestHooks, Part, Policy, World, called_hook, guest_exists, hook
+from .base import LAYERS_ACT, GuestHooks, Part, Policy, World, called_hook, guest_exists, hook, nodes_in_guest
 from .fixed_copies import nearest
 from .node_lists import NODES, node_groups, replica_nodes
 
@@ -226,4 +226,5 @@ POLICY = Policy(
     source="vMitosis, sections 3.3 and 4.2.2",
     needs=("nested tables",),
     acts=lambda params: LAYERS_ACT[params.layers],
+    needs_with=lambda params: nodes_in_guest(params) if params.mode == "nv" else (),
 )

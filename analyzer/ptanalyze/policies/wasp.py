@@ -1,63 +1,260 @@
-"""wasp: Mitosis with steering: a node's CPUs may walk another node's replica (Qu and Yu, WASP, ASPLOS 2024).
+"""wasp: Mitosis's replicas, switched on and off by performance counters (Qu and Yu, WASP, ASPLOS 2024).
 
-WASP's own decision, replicas on or off by performance counters, is a whole run's: compare linux with this.
+After the public port: waspd.c of WASP-daemon (commit e93634b) decides (waspd.py); the kernel of
+WASP-linux-7.0.0 (commit d0b9a1a6a) copies and frees, arch/x86/mm/mitosis_lifecycle.c:
+
+off  one copy, where Linux puts it: as captured, or by first touch where the capture has one node
+on   pgtable_repl_enable: the main thread copies each table page to every other node, and all CPUs that run
+     the process are interrupted three times: to take their node's root (pgtable_repl_force_steering_switch),
+     to flush their TLBs (prctl in kernel/sys.c), and for the steering matrix (PR_SET_PGTABLE_REPL_STEERING).
+     Then every entry is written to every copy, and each node walks the replica of least latency (waspd.c,
+     compute_steering_matrix; of equal ones its own)
+off  pgtable_repl_disable: one interrupt to go back to the first root, and the replicas are freed. What stays
+     is the first root's own tree, which phase 2 of the copying has linked to the pages on its node
+
+A tracer slows a program down, so that the times of a trace say little about its access rate; at full speed a
+program that computes makes some hundred million accesses per second. Without `slowdown` only misses decide.
+
+Not priced: the other threads stand still while the main thread copies (SIGSTOP); each CPU's TLB is empty
+after a switch; the daemon's own work, and its cache of free pages (empty unless it is told to fill it).
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from msgspec import Meta
 
-from ..core.errors import UsageError
-from ..core.machine import Machine, Strict
+from ..core.machine import Strict
+from ..kernels.replay import IPI, PTE_COPY, TABLE_FREE, TABLE_NEW, grow
+from ..kernels.steps import CLEAR, FREE, MOVE, freed_table, move_target
+from ..world.present_entries import present_entries
 from . import fixed_copies
-from .base import LAYERS_ACT, NEEDS, Policy, World
-from .fixed_copies import State
-from .node_lists import node_numbers, nodes_of
+from .base import GuestHooks, Part, Policy, World, called_hook, guest_exists, hook, kernel
+from .single_copy import BY_FIRST_TOUCH
+from .steering import steering
+from .waspd import Decisions, Thresholds, decisions
 
-STEER = (
-    'the node whose replica each node walks, "1,1,2,3": node 0 that of node 1; auto: the node of least '
-    "latency, under load where the machine file knows it, its own unless that is slower"
+LOADS = "accesses per second, of all threads, above which replicas may pay (waspd.c, THR_MAR)"
+MISSES = "TLB misses per access above which they may (THR_DTLB)"
+INTERVAL = "time between two samples (UPDATE_INTERVAL_MS)"
+HYSTERESIS = "how long both must be above, or not, before replicas are switched (HYSTERESIS_MS)"
+SLOWDOWN = (
+    "how many times slower than at full speed the trace was recorded: its times are divided by it; 0: not "
+    "known, the access rate is taken to be high enough and the times to be true"
 )
-LAYERS = "what is replicated: the guest's table (or, native, the only one), a VM's nested table, or both"
 
 
 class Params(Strict):
-    steer: Annotated[str, Meta(description=STEER)] = "auto"
-    layers: Annotated[Literal["gpt", "ept", "both"], Meta(description=LAYERS)] = "gpt"
+    accesses_per_second: Annotated[float, Meta(ge=0, le=1e15, description=LOADS)] = 10e6
+    misses_per_access: Annotated[float, Meta(ge=0, le=1, description=MISSES)] = 0.01
+    interval_ms: Annotated[float, Meta(ge=1e-6, le=1e9, description=INTERVAL)] = 1000.0
+    hysteresis_ms: Annotated[float, Meta(ge=0, le=1e9, description=HYSTERESIS)] = 1000.0
+    slowdown: Annotated[float, Meta(ge=0, le=1e6, description=SLOWDOWN)] = 0.0
 
 
-def start(world: World, params: Params) -> State:
-    every = np.arange(world.nodes)
-    return fixed_copies.replicas(world, every, steering(params.steer, world.machine))
+ON, NEXT, WALK, STEADY = range(4)  # of State.now
+NS_PER_MS, NS_PER_S = 1e6, 1e9
+ANY_RATE = -1.0  # of Thresholds.accesses
+ONCE_ON, TWICE_BY_DAEMON, ONCE_OFF = 1, 2, 1  # interrupts of each CPU
 
 
-def start_host(world: World, params: Params) -> State:
-    if world.snapshot.native:
-        _, what, how = NEEDS["nested tables"]
-        raise UsageError(f"policy wasp: layers = {params.layers}: {what}: {how}")
-    return start(world, params)
+class State(NamedTuple):
+    """
+    off      fixed_copies.State  of the single copy; while replicas are there, homes after they are freed
+    many     fixed_copies.State  of the replicas
+    exists   bool[T]             guest tables that exist; entries  int64[T]: present entries of each
+    at       int64[S]            walk before which the replicas are switched: on, off, on, ...
+    cpus     int64[S + 1, nodes] other CPUs that run the process then, the last row: after the trace
+    main     int16[S + 1]        node of the main thread, which does the work
+    now      int64[4]            1: replicas are there; next switch; walks so far; 1: there when it goes on
+    seen     float64[2]          accesses per second and misses per access of the steady part
+    """
+
+    off: fixed_copies.State
+    many: fixed_copies.State
+    exists: np.ndarray
+    entries: np.ndarray
+    at: np.ndarray
+    cpus: np.ndarray
+    main: np.ndarray
+    now: np.ndarray
+    seen: np.ndarray
 
 
-def steering(text: str, machine: Machine) -> np.ndarray:
-    """int16[nodes]: whose replica each node's CPUs walk. UsageError names the wrong part of `text`."""
-    if text == "auto":
-        latency = machine.latency_cycles(contended=machine.latency.contended is not None)
-        own = np.diagonal(latency)
-        return np.where(own <= latency.min(axis=1), np.arange(machine.nodes), latency.argmin(axis=1))
-    setting, hint = f"policy wasp: steer = {text}", "; give one for each, or auto"
-    steered = node_numbers(text.split(","), machine, setting, hint)
-    if len(steered) != machine.nodes:
-        raise UsageError(f"{setting}: {len(steered)} nodes for {machine.nodes}, {nodes_of(machine)}{hint}")
-    return np.array(steered, np.int16)
+@hook
+def locate(state, table, node):
+    if state.now[ON]:
+        return state.many.serve[node]
+    return fixed_copies.locate(state.off, table, node)
+
+
+@hook
+def on_walk(state, tables, leaf, row, slot, node, fault, counters):
+    while state.now[NEXT] < state.at.size and state.at[state.now[NEXT]] == state.now[WALK]:
+        switch(state, state.now[NEXT], counters.events, counters.pages)
+        state.now[NEXT] += 1
+    state.now[WALK] += 1
+    if fault:
+        install(state, tables, leaf, node, np.int64(fault) - 1, counters)
+    return locate(state, leaf, node)
+
+
+@called_hook
+def install(state, tables, leaf, node, made, counters):
+    if state.now[ON]:
+        fixed_copies.install(state.many, tables, leaf, node, made, counters)
+    else:
+        fixed_copies.install(state.off, tables, leaf, node, made, counters)
+    keep(state, tables, leaf, made, 1)
+
+
+@called_hook
+def keep(state, tables, leaf, made, entries):
+    """Remember `made` new tables from `leaf` upwards and `entries` more entries of `leaf`."""
+    state.entries[leaf] += entries
+    table = np.int64(leaf)
+    for _ in range(made):
+        state.exists[table] = True
+        if state.now[ON]:
+            state.off.home[table] = state.off.home[0]
+        table = np.int64(tables.parent[table])
+        state.entries[table] += 1
+
+
+@called_hook
+def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
+    kind, changed = steps.kind[step], np.int64(mapped.changed[step])
+    if state.now[ON]:
+        fixed_copies.on_step(state.many, tables, rows, steps, shootdowns, mapped, counters, step)
+    else:
+        fixed_copies.on_step(state.off, tables, rows, steps, shootdowns, mapped, counters, step)
+    if changed == 0:
+        return
+    if kind in (CLEAR, MOVE):
+        state.entries[rows.leaf[steps.row[step]]] -= changed
+    if kind == MOVE:
+        row, _ = move_target(steps, step)
+        keep(state, tables, rows.leaf[row], np.int64(mapped.made[step]), changed)
+    elif kind == FREE:
+        table = freed_table(steps, step)
+        state.exists[table] = False
+        state.off.home[table] = state.off.again[table]
+        state.entries[table] = 0
+        if tables.parent[table] >= 0:
+            state.entries[tables.parent[table]] -= 1
+
+
+@kernel
+def switch(state, number, events, pages):
+    """Switch number `number`: the main thread copies all tables to all nodes, or frees the copies."""
+    main, nodes, existing = np.int64(state.main[number]), state.many.copies.size, 0
+    root = fixed_copies.locate(state.off, np.int64(0), main)
+    kind = TABLE_FREE if state.now[ON] else TABLE_NEW
+    for table in range(state.exists.size):
+        if not state.exists[table]:
+            continue
+        existing += 1
+        home = np.int64(state.off.home[table])
+        home = root if home < 0 else home
+        for there in range(nodes):
+            if there != home:
+                events[kind, main, there] += 1
+        if not state.now[ON]:
+            events[PTE_COPY, main, home] += (nodes - 1) * state.entries[table]
+        state.off.home[table] = root
+    for there in range(nodes):
+        events[IPI, main, there] += state.cpus[number, there]
+    if state.now[ON]:
+        grow(pages, -existing * (nodes - 1))
+    else:
+        for there in range(nodes):
+            events[IPI, main, there] += TWICE_BY_DAEMON * state.cpus[number, there]
+        events[IPI, main, main] += TWICE_BY_DAEMON  # the daemon interrupts the main thread's CPU too
+        grow(pages, existing * (nodes - 1))
+    state.now[ON] = 1 - state.now[ON]
+
+
+def start(world: World, params: Params) -> tuple[State, int]:
+    done = decisions(world, limits_of(params))
+    exists = guest_exists(world)
+    cpus, main = _who(world, done)
+    seen = [done.accesses_per_ns * NS_PER_S * params.slowdown, done.misses_per_access]
+    state = State(
+        _linux(world),
+        fixed_copies.replicas(world, np.arange(world.nodes), steering("auto", world.machine)),
+        exists,
+        np.where(exists, present_entries(world), 0),
+        world.stream.offset[done.chunk],
+        cpus,
+        main,
+        np.array([0, 0, 0, done.steady], np.int64),
+        np.array(seen),
+    )
+    return state, int(np.count_nonzero(exists))
+
+
+def limits_of(params: Params) -> Thresholds:
+    """Thresholds on the clock of the trace."""
+    slower = params.slowdown or 1.0
+    rate = params.accesses_per_second / NS_PER_S / slower if params.slowdown else ANY_RATE
+    interval, hysteresis = (ms * NS_PER_MS * slower for ms in (params.interval_ms, params.hysteresis_ms))
+    return Thresholds(interval, hysteresis, rate, params.misses_per_access)
+
+
+def _linux(world: World) -> fixed_copies.State:
+    """The single copy as `linux` has it, or `first-touch` where the capture has one node."""
+    if len(world.snapshot.topology) > 1:
+        return fixed_copies.captured_guest(world)
+    state: fixed_copies.State = BY_FIRST_TOUCH[0].start(world, None)[0]
+    return state
+
+
+def _who(world: World, done: Decisions) -> tuple[np.ndarray, np.ndarray]:
+    """(State.cpus, State.main) at each switch and after the trace."""
+    last = max(len(world.trace.chunks) - 1, 0)
+    mine = np.flatnonzero(world.trace.chunks["thread"] == 0)
+    cpus, main = np.zeros((len(done.chunk) + 1, world.nodes), np.int64), []
+    for row, chunk in enumerate([*done.chunk.tolist(), last]):
+        own = mine[max(np.searchsorted(mine, chunk, side="right") - 1, 0)] if len(mine) else min(chunk, last)
+        cpu = int(world.placement.chunk_cpu[own]) if len(world.placement.chunk_cpu) else 0
+        others = world.history.live.others_then(chunk, cpu)
+        cpus[row, : len(others)] = others
+        main.append(int(world.placement.cpu_node[cpu]))
+    return cpus, np.array(main, np.int16)
+
+
+def settle(state: State, world: World, tables: np.ndarray) -> int:
+    """As Part.settle. What these tables hold is not known: they are copied as if empty."""
+    state.exists[tables] = True
+    if state.now[ON]:
+        state.off.home[tables] = state.off.home[0]
+    return len(tables) * (len(state.many.copies) if state.now[ON] else 1)
+
+
+def between(state: State, events: np.ndarray, pages: np.ndarray) -> None:
+    """Part.between: the daemon's decision once the program has gone on for longer than the hysteresis."""
+    if bool(state.now[ON]) != bool(state.now[STEADY]):
+        switch(state, np.int64(len(state.at)), events, pages)
+    state.now[NEXT] = len(state.at)
+
+
+def facts(state: State, world: World, params: Any, pages: np.ndarray) -> dict[str, float | None]:
+    """Facts of the daemon's indicators in the steady part; the rate is None where nothing tells it."""
+    rate, misses = state.seen.tolist()
+    return {
+        "wasp_switches_in_trace": len(state.at),
+        "wasp_replicas_in_steady_state": int(state.now[STEADY]),
+        "wasp_accesses_per_second": rate if rate > 0 else None,
+        "wasp_misses_per_access": misses,
+    }
 
 
 POLICY = Policy(
     "wasp",
-    "replicas as mitosis's, and a steering matrix: which node's replica the CPUs of each node walk",
-    fixed_copies.guest_part(start),
-    fixed_copies.host_part(start_host),
-    Params,
-    source="WASP, ASPLOS '24; steering by latency is this package's reading of it",
-    acts=lambda params: LAYERS_ACT[params.layers],
+    "replicas as mitosis's and the steering matrix, switched on and off by access rate and TLB misses",
+    guest=Part(GuestHooks(locate, on_walk, on_step), start, settle, facts=facts, between=between),
+    params=Params,
+    source="WASP, ASPLOS '24, as its public port does: waspd.c (e93634b), WASP-linux-7.0.0 (d0b9a1a6a)",
+    needs=("trace", "node numbers"),
+    elsewhere={"steer": "steering", "layers": "steering"},
 )

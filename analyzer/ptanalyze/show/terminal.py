@@ -41,10 +41,10 @@ def console(stderr: bool = False) -> Console:
     return out
 
 
-def print_json(what: str, value: object) -> None:
-    """One JSON object: {"schema": N, "what": ..., "result": value}; NumPy scalars become numbers, and what is
-    no number (NaN, infinite) null."""
-    json.dump(record(what, value), sys.stdout, indent=1, allow_nan=False)
+def print_json(what: str, value: object, refused: Mapping[str, str]) -> None:
+    """One JSON object, as json_text.record; NumPy scalars become numbers, and what is no number (NaN,
+    infinite) null."""
+    json.dump(record(what, value, refused), sys.stdout, indent=1, allow_nan=False)
     sys.stdout.write("\n")
 
 

@@ -15,7 +15,7 @@ from ..cost.result import Result
 from ..kernels.replay import EVENT_KINDS
 from .terminal import number
 
-BOUND = "ideal"  # a policy that nobody can have: never the best
+BOUND = "ideal"  # of locality; a policy that nobody can have: never the best
 UPDATES = {
     "pte_writes": "PTE writes",
     "pte_fanout": "PTE writes fanned out",
@@ -97,7 +97,7 @@ def sentence(results: Sequence[Result]) -> str:
     if speedup.middle < 1.0005:
         return f"No policy is faster than {base.policy}{warm}; {name} is {times(speedup, 'it')}."
     unsure = "" if speedup.low > 1 else "; the interval includes no gain"
-    word = "Bound" if best.policy == BOUND else "Best"
+    word = "Bound of locality" if best.policy == BOUND else "Best"
     faster = f"{word}: {name}, {times(speedup, base.policy)}{warm}"
     return f"{faster}, {takes(best, base)}{costs_once(best, base)}{unsure}."
 

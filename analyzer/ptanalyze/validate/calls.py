@@ -8,8 +8,6 @@ from ..cost.calls import SystemCalls
 from ..kernels.replay import FAULT, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_NEW, counters
 from ..kernels.steps import CALLS
 
-ZEROING_NS = 400  # of a page, in a fill that the paper timed: an estimate, 10 GB/s (docs/adr/0009)
-
 
 def million_entries_per_second(machine: Machine, call: str, entries: int, copies: int) -> float:
     """Entries changed, in millions per second, by a call over `entries` 4 KiB pages under `copies` tables.
@@ -30,4 +28,4 @@ def million_entries_per_second(machine: Machine, call: str, entries: int, copies
     if call == "mmap":  # faults that never trap, and zero their pages
         count.events[at, FAULT, 0, 0] = populated = entries
     ns = float(cost.busy_ns(count, machine, costs, made).sum())
-    return 1e3 * entries / (ns + (ZEROING_NS - costs.fault_ns) * populated)
+    return 1e3 * entries / (ns - costs.fault_ns * populated)

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from ..cost.result import Result
 
-ZEROING_NS = 400  # of a page: an estimate, 10 GB/s (docs/adr/0009), the same under every policy
 WRITERS = ("mmap", "munmap", "mprotect")  # of mmap_sem, in Linux 4.17 for all of the call
 
 
@@ -28,8 +27,7 @@ def work(before: Result, after: Result, units: int, ghz: float) -> Work:
 
     `busy` includes the time that shootdowns take from interrupted threads, which would have done other units.
     """
-    faults = after.count("faults") - before.count("faults")
-    busy = (spent(after) - spent(before)) / ghz + ZEROING_NS * faults
+    busy = (spent(after) - spent(before)) / ghz
     return Work(busy / units, (held(after) - held(before)) / units)
 
 

@@ -92,7 +92,9 @@ class Script:
             snapshot,
             self.trace(),
             asked,
-            Setup.of(machine=machine, threads_on=self.placement, baseline=asked[0][0], costs=costs),
+            Setup.of(
+                machine=machine, threads_on=self.placement, baseline=asked[0][0], costs=costs, cold=True
+            ),
         )
         return dict(zip(designs, results, strict=True))
 

@@ -85,7 +85,7 @@ def replays(
         capture.snapshot,
         capture.trace,
         asked,
-        Setup.of(machine=machine, baseline="linux", contended=contended, costs=costs),
+        Setup.of(machine=machine, baseline="linux", contended=contended, cold=True, costs=costs),
         cache_dir=capture.cache,
     )
     return dict(zip(("linux", "mitosis", *degrees), results, strict=True))

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-from ..core.machine import load_machine
 from .bench import Bench
-from .calls import ZEROING_NS
 from .published import published
 from .row import DEFINITION, MODELLED, Row, row
 from .wide import made, run_cycles, scaled, speedup
@@ -35,10 +33,8 @@ def initializations(bench: Bench) -> tuple[float, float]:
     """(cycles under linux, under shadow) of first touches alone."""
     size = 256 * MIB
     capture = bench.capture(size=size, guest="visible", init_trace=True, accesses=1, threads=4)
-    results = bench.replay(capture, ["linux", "shadow"])
-    machine = load_machine("vmitosis-cascade-lake")
-    zeroing = size // 4096 * ZEROING_NS * machine.ghz
-    linux, shadow = (run_cycles(results[name]) + zeroing for name in ("linux", "shadow"))
+    results = bench.replay(capture, ["linux", "shadow"], cold=True)
+    linux, shadow = (run_cycles(results[name]) for name in ("linux", "shadow"))
     return linux, shadow
 
 
@@ -48,7 +44,7 @@ def changing(bench: Bench, policies: list[str]) -> dict[str, dict[str, float]]:
         size=64 * MIB, guest="visible", threads=1, nodes=4, accesses=200_000, mprotect_every=1000,
         munmap_every=1000,
     )  # fmt: skip
-    results = bench.replay(capture, policies)
+    results = bench.replay(capture, policies, cold=True)
     return {
         name: {call.call: call.ns for call in result.price.system_calls} for name, result in results.items()
     }

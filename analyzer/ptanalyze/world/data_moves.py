@@ -45,7 +45,7 @@ def by_host(site: Site) -> bool:
     if site.snapshot.native and not snapshot.native:
         return False
     if asked == "auto":
-        return not snapshot.native and bool((snapshot.facts.get("vm") or {}).get("numa_oblivious"))
+        return snapshot.numa_oblivious
     if asked == "host" and snapshot.native:
         raise UsageError("moves by = host: a native capture has no hypervisor; by = guest is its own kernel")
     return asked == "host"

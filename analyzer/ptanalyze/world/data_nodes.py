@@ -10,6 +10,7 @@ from ..core.arrays import read_only
 from ..core.snapshot import UNKNOWN_NODE, Tree
 from ..kernels.steps import Rows, slot_range
 from .address_space import AddressSpace
+from .first_touches import place_pages, single_node
 from .history import History
 from .site import Site
 
@@ -23,7 +24,8 @@ class DataNodes:
 
     guest     int8[L, 512]  by row (kernels.steps.Rows) and slot: as captured; pages of a native capture
                             with a single node, and pages that an event of the trace moved before the
-                            capture was taken, are where they are first touched
+                            capture was taken, are where they are first touched: mapped before the region
+                            of interest, as first_touches.place_pages has them, else by their first walk
     host      int8[H, 512]  of the host's leaf entries, by host_row; NOWHERE where nothing is mapped
     host_row  int32[T]      row of each host table that maps something of these, else -1
     """
@@ -47,6 +49,7 @@ def data_nodes(site: Site, past: History) -> DataNodes:
         row, lo, hi = slot_range(past.steps, k)
         moved[row, lo:hi] = True
     node[moved] = NOWHERE
+    place_pages(site, past, node)
     _first_touch(site, rows, node)
     if moved.any():
         _rewind(space, rows, node, moved, host, host_row)
@@ -84,8 +87,7 @@ def frames(site: Site, nested: bool) -> "Frames":
 
     space = site.space
     topology = space.snapshot.topology
-    told = not (space.native and len(topology) < 2)
-    nodes = topology.nodes if told else ()
+    nodes = () if single_node(space) else topology.nodes
     ranges = sorted((int(a), int(b), node.id) for node in nodes for a, b in node.frames)
     start, end, node = np.array(ranges, np.int64).reshape(-1, 3).T.copy()
     node = np.where((node >= 0) & (node < site.sockets), node * site.domains, UNKNOWN_NODE)

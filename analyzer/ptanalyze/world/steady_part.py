@@ -29,7 +29,7 @@ def steady_part(trace: Trace, stream: WalkStream, regions: Regions) -> SteadyPar
     walks = len(stream)
     if not walks or region_of_interest(trace.events).begin is not None:
         return SteadyPart(0, walks, "")
-    touched = np.cumsum(first_touches(stream, regions))
+    touched = np.cumsum(first_walks(stream, regions))
     pages = int(touched[-1]) if len(touched) else 0
     chunk = int(np.searchsorted(touched, pages - int(pages * (1 - FIRST_TOUCHES)))) + 1 if pages else 0
     left = walks - int(stream.offset[min(chunk, len(touched))])
@@ -46,7 +46,7 @@ def steady_part(trace: Trace, stream: WalkStream, regions: Regions) -> SteadyPar
     return SteadyPart(chunk, left, note)
 
 
-def first_touches(stream: WalkStream, regions: Regions) -> np.ndarray:
+def first_walks(stream: WalkStream, regions: Regions) -> np.ndarray:
     """int64[chunks]: walks of each chunk that are the first to their page, of whatever size."""
     seen = np.zeros(len(regions.va) << SLOT_BITS, bool)
     counts = np.zeros(len(stream.offset) - 1, np.int64)

@@ -15,7 +15,9 @@ from ..core.walks import Placement, Reads
 from .cache_pass import cache_pass, empty_caches
 from .data_moves import data_move, with_data_moves
 from .data_nodes import DataNodes, data_nodes
+from .first_touches import first_touch_notes, table_homes
 from .history import History, history, once_more
+from .host_touches import host_homes
 from .site import Site
 
 if TYPE_CHECKING:
@@ -81,6 +83,21 @@ class World(Site):
         if data is not None:
             passes["data"] = data
         return then
+
+    @cached_property
+    def first_homes(self) -> np.ndarray:
+        """int16[T]: node of each guest table that exists at the start under first touch; others -1."""
+        return table_homes(self, self._past)
+
+    @cached_property
+    def host_first_homes(self) -> np.ndarray:
+        """int16[T]: the same of each host table that the guest's mapped memory needs at the start."""
+        return host_homes(self, self._past, self.first_homes)
+
+    @property
+    def first_touch_notes(self) -> list[str]:
+        """Notes on what is not known of first touches, a line each."""
+        return first_touch_notes(self, self._past)
 
     def caches(self) -> "Caches":
         """Empty caches, for `reads`."""

@@ -51,6 +51,8 @@ class Process:
             self.fault(pages, thread)
             if self.plan.init_traced:
                 self.recorder.chunk(thread, pages, np.ones(len(pages), bool))
+            else:
+                self.recorder.first_touches(thread, pages)
             show(len(pages))
         if not self.plan.init_traced:
             self.recorder.event(Event.ROI_START, 0)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...core.trace import Event
+from ...core.trace import REGION_SHIFT, Event
 from ...formats.trace_writer import UNKNOWN_THREAD, TraceWriter
 from .plan import Plan
 from .space import START
@@ -22,6 +22,7 @@ class Recorder:
         self.cpu = plan.threads.cpu.tolist()
         self.accesses = 0
         self.ns = 1e9 / (plan.asked.rate * len(plan.threads))
+        self.untouched = np.ones((plan.pages + 511) >> 9, bool)
 
     def begin(self) -> None:
         """Threads start; the first maps the dataset, or each its part (the owners of Hydra's VMAs)."""
@@ -61,6 +62,13 @@ class Recorder:
                 instructions=round(len(pages) * self.plan.asked.instructions_per_access),
             )
         self.accesses += len(pages)
+
+    def first_touches(self, thread: int, pages: np.ndarray) -> None:
+        """What a tracer notes of touches before the region of interest; pages as in `chunk`."""
+        regions = np.unique(pages >> 9)
+        for region in regions[self.untouched[regions]].tolist():
+            self.event(Event.FIRST_TOUCH, thread, START + (region << REGION_SHIFT))
+        self.untouched[regions] = False
 
     def time(self) -> int:
         return int(self.accesses * self.ns)

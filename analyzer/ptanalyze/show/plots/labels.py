@@ -6,7 +6,7 @@ from textwrap import fill
 from pandas import DataFrame, Series
 
 WIDE = 32  # characters per line where a label has room
-BOUNDS = ("ideal",)  # not implementable
+BOUNDS = ("ideal",)  # of locality; not implementable
 
 
 def policy_labels(table: DataFrame) -> Series:

@@ -1,0 +1,53 @@
+"""Every comparison names the policies that the capture does not allow, in all its forms, and goes on."""
+
+import json
+import shutil
+
+import pytest
+
+from ptanalyze.core.bundled import bundled
+
+COMPARISONS = {
+    "whatif": (),
+    "timeline": ("--windows", "3"),
+    "sweep": ("--set", "placement=round-robin"),
+}
+BOTH = ("-p", "hydra", "-p", "vmitosis-replicate:mode=no-p")
+
+
+@pytest.fixture(scope="module")
+def oblivious(tmp_path_factory):
+    copy = tmp_path_factory.mktemp("captures") / "oblivious"
+    return shutil.copytree(bundled("samples") / "vm-numa-oblivious", copy)
+
+
+def policies_of(command):
+    return ("-p", "hydra", "-p", "linux") if command == "sweep" else BOTH
+
+
+@pytest.mark.parametrize("command", COMPARISONS)
+def test_a_refused_policy_is_named_in_a_line_and_the_others_compared(pt, oblivious, command):
+    asked = (command, oblivious, *policies_of(command), *COMPARISONS[command])
+    people, machine, table = pt(*asked), pt(*asked, "--json"), pt(*asked, "--csv")
+    assert (people.code, machine.code, table.code) == (0, 0, 0)
+    assert people.out.count("policy hydra: ") == 1
+    whole = json.loads(machine.out)
+    assert list(whole["refused"]) == ["hydra"] and "NUMA-oblivious" in whole["refused"]["hydra"]
+    assert {row["policy"] for row in whole["result"]} == {*policies_of(command)[3].split(":")[:1], "linux"}
+    assert table.err.count("ptanalyze: policy hydra: ") == 1 and "hydra" not in table.out
+
+
+@pytest.mark.parametrize("command", COMPARISONS)
+def test_nothing_left_to_compare_is_an_error_of_one_line(pt, oblivious, command):
+    ran = pt(command, oblivious, "-p", "hydra", "-p", "mitosis", *COMPARISONS[command])
+    assert ran.code == 2 and ran.out == "" and "mode=no-p" in ran.err and ran.err.count("\n") == 1
+
+
+def test_advice_for_an_oblivious_guest_replicates_without_its_help_and_says_what_it_cannot(pt, oblivious):
+    result = json.loads(pt("advise", oblivious, "--json").out)["result"]
+    ranked = {row["policy"]: row for row in result["ranked"]}
+    assert "mode=no-p" in ranked["vmitosis-replicate"]["params"]
+    for name in ("mitosis", "steering", "hydra", "hydra-2d", "hydra+vmitosis-replicate"):
+        assert "NUMA-oblivious" in result["refused"][name] and name not in ranked
+    view = pt("advise", oblivious).out
+    assert view.count("hydra-2d") == 1
