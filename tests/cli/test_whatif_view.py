@@ -84,8 +84,9 @@ def test_a_policy_that_nobody_can_have_is_never_best(results):
     assert "name another policy" in sentence(results[:1])
 
 
-def test_without_a_trace_the_first_line_is_about_walk_cycles(results):
-    untimed = [replace(one, price=replace(one.price, speedup=None)) for one in results]
+def test_without_a_trace_the_first_line_is_about_walk_cycles(sample):
+    cold = replay(sample, ["mitosis"], cold=True).results  # warm, all it walks is in the caches
+    untimed = [replace(one, price=replace(one.price, speedup=None)) for one in cold]
     assert re.match(r"Best: mitosis, [\d.]+ % fewer walk cycles than first-touch, for 1.7", sentence(untimed))
 
 
@@ -95,14 +96,14 @@ def test_six_policies_and_the_baseline_are_one_table_of_80_columns(pt, vm_sample
     lines = ran.out.splitlines()
     assert ran.code == 0 and max(map(len, lines)) <= 80
     assert lines[0].startswith("Best: ")
-    [speedups] = [line.split() for line in lines if line.startswith("  speed-up")]
+    [speedups] = [line.split() for line in lines if re.match(r"  speed-up +\d", line)]
     assert len(speedups) == 1 + 1 + len(SIX) and speedups[1] == "1.000"
 
 
 def test_what_is_zero_under_every_policy_is_left_out(pt, sample):
     out = pt("whatif", sample, "-p", "mitosis").out
-    assert "PTE copies" not in out and "VM exits" not in out and "ePT" not in out
-    assert "PTE copies" in pt("whatif", sample, "-p", "hydra").out
+    assert "replica faults" not in out and "VM exits" not in out and "ePT" not in out
+    assert "replica faults" in pt("whatif", sample, "-p", "hydra").out
 
 
 MATRIX = Matrix(
