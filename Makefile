@@ -69,6 +69,7 @@ lab: deps $(VENV)/.installed-test native
 	$(PYTEST) tests/lab --lab=full
 
 sample: $(VENV)/.installed native
+	dumps/samples/record_lookup.sh
 	dumps/samples/record.sh
 	$(VENV)/bin/python dumps/samples/record_vm.py
 

@@ -118,7 +118,7 @@ def test_results_are_written_as_parquet(pt, sample, tmp_path):
 def test_without_a_capture_the_newest_here_is_taken_else_the_sample(pt, sample, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert "no capture here, so the bundled sample: sysbench-memory" in pt("info").err
+    assert "no capture here, so the bundled sample: lookup" in pt("info").err
     monkeypatch.chdir(sample.parent)
     assert "newest capture here: sample" in pt("info").err
 

@@ -20,6 +20,7 @@ NESTED = [
     "ptemagnet+vmitosis-replicate", ("hydra+vmitosis-replicate", {"layers": "ept"}),
 ]  # fmt: skip
 SAMPLES = {
+    "lookup": ["linux", "mitosis", "hydra"],
     "sysbench-memory": NATIVE,
     "vm-numa-visible": NESTED,
     "vm-numa-oblivious": ["linux", "vmitosis-migrate", ("vmitosis-replicate", {"mode": "no-f"}), "shadow"],

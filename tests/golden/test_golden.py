@@ -1,6 +1,6 @@
-"""The bundled capture's counts, to the last integer, under every policy.
+"""The bundled captures' counts, to the last integer, under every policy.
 
-They are facts of the capture and the model, not of the machine that computes them. When the model changes on
+They are facts of the captures and the model, not of the machine that computes them. When the model changes on
 purpose, run with GOLDEN=write, read the difference, and say in the commit why it changed.
 """
 
@@ -13,9 +13,10 @@ import pytest
 from ptanalyze.analysis.classify import walk_locality
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.bundled import DEFAULT_SAMPLE, bundled
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.capture import open_capture
+from ptanalyze.kernels.replay import EVENT_KINDS
 from ptanalyze.policies import POLICIES
 
 HERE = Path(__file__).parent
@@ -28,6 +29,7 @@ NESTED = (
     "thp+ptemagnet+vmitosis-replicate", "domains+hydra",
 )  # fmt: skip
 NEED_NODES = ("mitosis", "hydra", "steering", "wasp", "hydra-2d", "domains+hydra")  # in the guest
+WARM = ("linux", "first-touch", "mitosis", "hydra")
 MACHINES = ("vmitosis-cascade-lake", "hydra-haswell")
 COUNTS = (
     "policy", "params", "walks", "dram_reads", "remote_dram_reads", "remote_reads", "pt_bytes",
@@ -52,23 +54,30 @@ def sample():
 
 
 def counts(capture, machine, policies, cache_dir, refused=None):
+    """Of the run as traced."""
+    return [stored(one) for one in replayed(capture, machine, policies, cache_dir, refused, cold=True)]
+
+
+def replayed(capture, machine, policies, cache_dir, refused=None, cold=False):
     told = {"mode": "no-p"} if capture.snapshot.numa_oblivious else {}
-    results = replay_snapshot(
+    return replay_snapshot(
         capture.snapshot,
         capture.trace,
         [(name, told if "vmitosis-replicate" in name else {}) for name in policies],
-        Setup.of(machine=load_machine(machine), cold=True),
+        Setup.of(machine=load_machine(machine), cold=cold),
         cache_dir=cache_dir,
         refused=refused,
     )
-    rows = [{key: result.row()[key] for key in COUNTS} for result in results]
-    for row, result in zip(rows, results, strict=True):
-        row["tlb"] = result.hits.tolist()
-        row["classes"] = result.classes.tolist()
-        row["reads_by_bit"] = {
-            str(bit): int(count) for bit, count in enumerate(result.reads.sum(axis=(1, 2, 3))) if count
-        }
-    return rows
+
+
+def stored(result):
+    by_bit = enumerate(result.reads.sum(axis=(1, 2, 3)))
+    return {
+        **{key: result.row()[key] for key in COUNTS},
+        "tlb": result.hits.tolist(),
+        "classes": result.classes.tolist(),
+        "reads_by_bit": {str(bit): int(count) for bit, count in by_bit if count},
+    }
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -81,6 +90,15 @@ def test_counts_of_a_vm_under_every_policy_are_as_stored(vm, refused, tmp_path):
     capture, said = open_capture(bundled("samples") / vm), {}
     agree(f"whatif-{vm}", counts(capture, MACHINES[0], NESTED, tmp_path, said))
     assert set(said) == set(refused)
+
+
+def test_counts_of_the_default_sample_when_warm_and_once_are_as_stored(tmp_path):
+    capture = open_capture(bundled("samples") / DEFAULT_SAMPLE)
+    found = []
+    for result in replayed(capture, MACHINES[0], WARM, tmp_path):
+        counted = {kind: result.once.count(k) for k, kind in enumerate(EVENT_KINDS)}
+        found.append({**stored(result), "once": {kind: count for kind, count in counted.items() if count}})
+    agree(f"whatif-{DEFAULT_SAMPLE}-warm", found)
 
 
 def test_every_policy_has_a_golden_answer():

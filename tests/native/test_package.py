@@ -39,7 +39,7 @@ def ptanalyze(site, where, *arguments):
 def test_the_wheel_answers_the_main_question_on_the_bundled_sample(installed, tmp_path):
     done = ptanalyze(installed, tmp_path, "whatif", "--policy", "hydra")
     assert done.returncode == 0, done.stderr
-    assert "no capture here, so the bundled sample: sysbench-memory" in done.stderr
+    assert "no capture here, so the bundled sample: lookup" in done.stderr
     assert "hydra" in done.stdout and "first-touch" in done.stdout
 
 

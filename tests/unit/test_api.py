@@ -105,13 +105,13 @@ def test_load_takes_a_directory_a_capture_or_nothing(native, tmp_path, monkeypat
     assert ptanalyze.load(str(native.directory)).directory == native.directory
     monkeypatch.chdir(native.directory.parent)
     assert ptanalyze.load().directory.resolve() == native.directory.resolve()
-    with pytest.raises(UsageError, match=r"no such capture.* samples: sysbench-memory, vm-numa-"):
+    with pytest.raises(UsageError, match=r"no such capture.* samples: lookup, sysbench-memory, vm-numa-"):
         ptanalyze.load(tmp_path / "nothing")
 
 
 def test_a_bundled_sample_is_loaded_by_its_name_unless_a_directory_has_it(native, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("sysbench-memory", "vm-numa-visible", "vm-numa-oblivious"):
+    for name in ("lookup", "sysbench-memory", "vm-numa-visible", "vm-numa-oblivious"):
         assert ptanalyze.load(name).directory == bundled("samples") / name
     for name in ("samples/vm-numa-visible", "..", ""):
         with pytest.raises(UsageError):

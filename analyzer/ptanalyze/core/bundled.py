@@ -1,10 +1,11 @@
-"""Data that travels with the package: machine and cost files, and the sample capture."""
+"""Data that travels with the package: machine and cost files, and the sample captures."""
 
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = PACKAGE.parents[1]
 DEFAULT_MACHINE = "vmitosis-cascade-lake"
+DEFAULT_SAMPLE = "lookup"  # placement matters when it is warm: dumps/samples/README.md
 
 
 def bundled(kind: str) -> Path:

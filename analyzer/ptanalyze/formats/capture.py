@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
-from ..core.bundled import bundled
+from ..core.bundled import DEFAULT_SAMPLE, bundled
 from ..core.errors import CaptureError, UsageError
 from ..core.snapshot import Snapshot
 from ..core.trace import Trace
@@ -134,16 +134,17 @@ def default_capture(where: PathLike = ".") -> tuple[Capture, str]:
     if manifests:
         newest = max(manifests, key=lambda path: path.stat().st_mtime)
         return open_capture(newest.parent), f"newest capture here: {newest.parent}"
-    for name, sample in bundled_samples().items():
-        return open_capture(sample), f"no capture here, so the bundled sample: {name}"
-    raise UsageError(f"no capture in {Path(where).resolve()} and no bundled sample; record one first")
+    sample = bundled_samples().get(DEFAULT_SAMPLE)
+    if sample is None:
+        raise UsageError(f"no capture in {Path(where).resolve()} and no bundled sample; record one first")
+    return open_capture(sample), f"no capture here, so the bundled sample: {DEFAULT_SAMPLE}"
 
 
 def load(capture: CaptureLike = None) -> Capture:
     """The Capture in a directory; .snapshot and .trace are read on first use.
 
-    capture  a directory; where there is none of that name, a bundled sample: "sysbench-memory",
-             "vm-numa-visible" or "vm-numa-oblivious"; None: the newest capture here, else the first sample
+    capture  a directory; where there is none of that name, a bundled sample: "lookup", "sysbench-memory",
+             "vm-numa-visible" or "vm-numa-oblivious"; None: the newest capture here, else "lookup"
     """
     if isinstance(capture, Capture):
         return capture

@@ -82,7 +82,7 @@ def labels(results: Sequence[Result]) -> list[str]:
 
 
 def sentence(results: Sequence[Result]) -> str:
-    """Which policy is best, by how much, and how much memory it takes; or that none is."""
+    """Which policy is best, by how much, what it takes, and when that is earned back; or that none is."""
     base = results[0]
     named = dict(zip(labels(results)[1:], results[1:], strict=True))
     if not named:
@@ -93,23 +93,34 @@ def sentence(results: Sequence[Result]) -> str:
     estimates = {name: result.price.speedup for name, result in real.items() if result.price.speedup}
     name = max(estimates, key=lambda name: estimates[name].middle)
     best, speedup = real[name], estimates[name]
+    warm = "" if best.once.pays_back is None else " when warm"
     if speedup.middle < 1.0005:
-        return f"No policy is faster than {base.policy}; {name} is {times(speedup, 'it')}."
+        return f"No policy is faster than {base.policy}{warm}; {name} is {times(speedup, 'it')}."
     unsure = "" if speedup.low > 1 else "; the interval includes no gain"
     word = "Bound of locality" if best.policy == BOUND else "Best"
-    return f"{word}: {name}, {times(speedup, base.policy)}, {takes(best, base)}{earned_back(best)}{unsure}."
+    faster = f"{word}: {name}, {times(speedup, base.policy)}{warm}"
+    return f"{faster}, {takes(best, base)}{costs_once(best, base)}{unsure}."
 
 
-def earned_back(result: Result) -> str:
-    """When its one-time cost is earned back, "" where that is not known."""
-    seconds = result.once.pays_back_seconds
+def costs_once(best: Result, base: Result) -> str:
+    """One-time cost beyond the baseline's, and when it is earned back; "" where that is not known."""
+    seconds = best.once.pays_back_seconds
     if seconds is None:
         return ""
     if not seconds.middle:
         return ", at no one-time cost"
-    if isinf(seconds.middle):
-        return "; its one-time cost is never earned back"
-    return f"; its one-time cost is earned back after {show_duration(seconds.middle)}"
+    earned = (
+        "never earned back" if isinf(seconds.middle) else f"earned back after {show_duration(seconds.middle)}"
+    )
+    return f"; it costs {cycles(best.once.cycles - base.once.cycles)} once, {earned}"
+
+
+def cycles(count: float) -> str:
+    """Cycles to three digits: 54.9 million cycles."""
+    for word, size in (("billion", 1e9), ("million", 1e6), ("thousand", 1e3)):
+        if count >= size:
+            return f"{count / size:,.3g} {word} cycles"
+    return f"{count:.0f} cycles"
 
 
 def times(estimate: Interval, base: str) -> str:
