@@ -38,7 +38,20 @@ def keep_compiled(function):
     """
     if isinstance(function, Dispatcher):
         function._cache = CodeCache(function)
+        if function.py_func.__closure__:
+            name_apart(function)
     return function
+
+
+def name_apart(function):
+    """Name a function that is put together at run time after what it is made of.
+
+    Numba's symbols say its name and its number in the process that compiled it. Two processes give two loops
+    the same number, and the linker takes whichever of them a third process loads first for both.
+    """
+    with suppress(NoKey):
+        made_of = hashlib.sha256(function._cache.text.encode()).hexdigest()[:16]
+        function.py_func.__qualname__ += f".{made_of}"
 
 
 class CodeCache:
