@@ -59,7 +59,7 @@ def reads_of(case, batch=1 << 20):
 def world_of(case, threads=1):
     """The World of a Case: every touch is a walk, whatever the TLB."""
     world = World(case.snapshot, case.trace, case.machine, case.placement, Effort(threads))
-    vars(world).update(space=case.space, stream=case.stream)
+    vars(world).update(space=case.space, stream=case.stream, again_stream=case.stream)
     return world
 
 
@@ -113,6 +113,8 @@ def memory_events(draw, chunks, threads, moving=0):
         )
     if draw(st.booleans()):
         found.append((0, 0, Event.ROI_START, (), 0))
+    if draw(st.booleans()):
+        found.append((draw(st.integers(0, chunks)), 0, Event.ROI_END, (), 0))
     return sorted(found, key=lambda event: event[0])
 
 

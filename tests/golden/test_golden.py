@@ -55,7 +55,7 @@ def counts(capture, machine, policies, cache_dir):
         capture.snapshot,
         capture.trace,
         [(name, {}) for name in policies],
-        Setup.of(machine=load_machine(machine)),
+        Setup.of(machine=load_machine(machine), cold=True),
         cache_dir=cache_dir,
     )
     rows = [{key: result.row()[key] for key in COUNTS} for result in results]

@@ -100,7 +100,7 @@ class Data:
 
     def said(self):
         """Pages that events say move."""
-        for event in self.case.trace.events[self.memory.began :]:
+        for event in self.case.trace.events[self.memory.began : self.memory.ended]:
             a, b = int(event["a"]), int(event["b"])
             if event["kind"] == Event.MOVE_PAGES and event["result"] >= 0 and a < TOP and b < TOP:
                 yield from (entry for entry, _ in self.memory.entries(a, a + up(b)))
@@ -321,7 +321,8 @@ def replay(name, params, case, reads, moves, by_host):
             run(to) if to is not None else None
             cpu = int(placement.event_cpu[number])
             live = live_cpus(trace, placement, number, cpu, nodes)
-            memory.happen(trace.events[number], int(placement.cpu_node[cpu]), live)
+            if number < memory.ended:
+                memory.happen(trace.events[number], int(placement.cpu_node[cpu]), live)
             number += 1
         if chunk == len(trace.chunks):
             break

@@ -76,6 +76,8 @@ class Memory:
         self.exists, self.untouched = set(), set()
         roi = [k for k, event in enumerate(trace.events) if event["kind"] == Event.ROI_START]
         self.began = roi[0] if roi else 0
+        ends = [k for k, event in enumerate(trace.events) if event["kind"] == Event.ROI_END]
+        self.ended = ends[-1] if ends and ends[-1] > max(roi, default=-1) else len(trace.events)
         if roi:
             self.valid = self.mapped_before(snapshot, trace, placement)
         touched = {table for va in self.region_level for table in self.chain(va << 9)}

@@ -37,9 +37,10 @@ def live_cpus(trace, placement, number, cpu, nodes):
     return [counts[n] for n in range(nodes)]
 
 
-def replay(name, params, snapshot, trace, space, placement, reads, machine, every_step=False):
+def replay(name, params, snapshot, trace, space, placement, reads, machine, every_step=False, again=None):
     """(reads, classes, events as {(kind, from, to): count}, [pages, peak]) of a policy.
 
+    again  the reads of a further run over the same memory: what is counted then, and not before
     name  of the policy, or what makes its twin: called with (memory, space, machine)
     """
     nodes = machine.nodes
@@ -49,21 +50,30 @@ def replay(name, params, snapshot, trace, space, placement, reads, machine, ever
         memory.last = last_vmas(snapshot, trace, space, placement, nodes)
     policy = make(name, params, memory, space, machine)
     memory.policy = policy
+    for whole in (reads, again):
+        if whole is not None:
+            policy.events = Counter()
+            out, classes = walks(memory, policy, trace, space, placement, whole, nodes, every_step)
+    policy.settle({t for t in memory.snapshot_tables if t not in memory.exists})
+    return out, classes, +policy.events, [policy.pages, policy.peak]
+
+
+def walks(memory, policy, trace, space, placement, reads, nodes, every_step):
+    """(reads, classes) of all walks, with the events between them."""
     out, classes = Counter(), Counter()
     done = memory.began
     offset = np.concatenate([[0], np.cumsum(trace.chunks["touches"])])
     for w in range(len(reads.page) + 1):
-        while done < len(trace.events) and offset[trace.events["chunk"][done]] <= w:
+        while done < memory.ended and offset[trace.events["chunk"][done]] <= w:
             event_now(memory, trace, placement, done, nodes)
             done += 1
-            if every_step and name == "hydra":
+            if every_step and hasattr(policy, "check"):
                 policy.check()
         if w < len(reads.page):
             one_walk(memory, policy, space, placement, reads, w, out, classes)
-            if every_step and name == "hydra":
+            if every_step and hasattr(policy, "check"):
                 policy.check()
-    policy.settle({t for t in memory.snapshot_tables if t not in memory.exists})
-    return out, classes, +policy.events, [policy.pages, policy.peak]
+    return out, classes
 
 
 def event_now(memory, trace, placement, number, nodes):
@@ -76,7 +86,7 @@ def last_vmas(snapshot, trace, space, placement, nodes):
     """[(start, end, owner node)] when the trace has ended."""
 
     memory = Memory(snapshot, trace, space, placement, Deaf())
-    for number in range(memory.began, len(trace.events)):
+    for number in range(memory.began, memory.ended):
         event_now(memory, trace, placement, number, nodes)
     return [(lo, hi, memory.owner_of_lineage[lineage]) for lo, hi, lineage, _ in memory.pieces]
 

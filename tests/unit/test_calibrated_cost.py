@@ -76,7 +76,7 @@ def asked(calibration, host=None):
         snapshot,
         trace,
         [("mitosis", {})],
-        Setup.of(machine=small_machine(2), costs=COSTS, calibration=calibration),
+        Setup.of(machine=small_machine(2), costs=COSTS, cold=True, calibration=calibration),
     )
 
 

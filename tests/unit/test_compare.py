@@ -21,9 +21,8 @@ SNAPSHOT = build_snapshot([(va, k) for k, va in enumerate(VAS)], vmas=[(HEAP, HE
 def results(trace_pages, *policies):
     trace = build_trace([(0, VAS), (1, VAS[:trace_pages])])
     costs = load_costs(load_machine("sapphire-rapids"))
-    return replay_snapshot(
-        SNAPSHOT, trace, [(name, {}) for name in policies], Setup.of(machine=small_machine(2), costs=costs)
-    )
+    setup = Setup.of(machine=small_machine(2), costs=costs, cold=True)
+    return replay_snapshot(SNAPSHOT, trace, [(name, {}) for name in policies], setup)
 
 
 def rows(found):

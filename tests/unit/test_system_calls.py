@@ -42,8 +42,12 @@ def cells(table):
 def by_hand(case):
     """{(call, node): count}, event by event."""
     found, rows = Counter(), list(zip(case.trace.events, case.placement.event_cpu, strict=True))
-    begins = [k for k, (event, _) in enumerate(rows) if event["kind"] == Event.ROI_START]
-    for event, cpu in rows[begins[0] if begins else 0 :]:
+    begins, ends = (
+        [k for k, (event, _) in enumerate(rows) if event["kind"] == kind]
+        for kind in (Event.ROI_START, Event.ROI_END)
+    )
+    last = ends[-1] if ends and ends[-1] > max(begins, default=-1) else len(rows)
+    for event, cpu in rows[begins[0] if begins else 0 : last]:
         name = Event(event["kind"]).name.lower()
         if name in ("mmap", "munmap", "mprotect", "mremap", "madvise", "brk") and event["result"] >= 0:
             found[name, int(case.placement.cpu_node[cpu])] += 1

@@ -100,11 +100,12 @@ def test_a_name_that_is_no_option_is_refused():
 def test_progress_tells_of_the_filter_pass_then_of_the_replay_and_ends_at_their_numbers():
     ends, (snapshot, trace) = {}, process()
     found = ask(snapshot, trace, [("hydra", {})], progress=lambda *now: ends.update({now[2]: now[:2]}))
-    walks = found[0].walks
-    touches = trace.touches
+    touches, walks = trace.touches, found[0].walks
     assert list(ends.items()) == [
         ("filtering touches", (touches, touches)),
-        ("replaying walks", (walks, walks)),
+        ("replaying walks", (120, 120)),
+        ("filtering touches again", (touches, touches)),
+        ("replaying walks again", (walks, walks)),
     ]
 
 

@@ -15,7 +15,7 @@ from ..policies import Plan, members, plan_for, policies
 from ..policies.base import NEEDS
 from .answers import whatif_frame
 from .opened import opened
-from .ranking import Report, rank, sentence
+from .ranking import HOUR, Report, rank, sentence
 from .replay import baseline_of, replay_world
 from .replayed import Replayed
 from .setup import Options, Setup, setup_of
@@ -44,6 +44,7 @@ def advise(
     *,
     memory: float | str = NO_LIMIT,
     updates: float | str = NO_LIMIT,
+    horizon: float = HOUR,
     **options: Unpack[Options],
 ) -> Advised:
     """All policies that the capture allows, ranked by estimated run time within a budget.
@@ -51,30 +52,37 @@ def advise(
     memory   limit on bytes of extra page tables and memory held unused, or "64M", or "1%" of the memory that
              the capture's tables map
     updates  limit on extra upkeep of page tables, as a share of the baseline's run, 0.02 or "2%"
+    horizon  seconds of the baseline's run at the region's rate: run times are compared after that, what a
+             policy costs once included
     Thin or Wide: vMitosis, section 3.4. Other arguments as in `replay`.
     """
     how, known = setup_of(setup, options), opened(capture)
     world = known.world(how)
     limits = budget(memory, updates, workload(world).mapped_bytes)
-    return advised(advise_world(world, limits, how, known.provenance), how.machine)
+    return advised(advise_world(world, limits, how, known.provenance, horizon), how.machine)
 
 
 def advise_world(
-    world: World, budget: Budget, setup: Setup, provenance: Mapping[str, str] | None = None
+    world: World,
+    budget: Budget,
+    setup: Setup,
+    provenance: Mapping[str, str] | None = None,
+    horizon: float = HOUR,
 ) -> Report:
     """Report on all policies that a captured World allows, within a Budget."""
     allowed, refused = candidates(world)
     base = baseline_of(world)
     plans = sorted(allowed, key=lambda plan: plan.name != base)
     results = replay_world(world, plans, setup, provenance, refused)
-    ranked, about = rank(results, budget), workload(world)
+    ranked, about = rank(results, budget, horizon), workload(world)
     return Report(ranked, refused, results[0], about, sentence(ranked, results[0], about))
 
 
 @dataclass(frozen=True)
 class Advised:
-    """frame     `whatif`'s columns, and extra_bytes, extra_updates (share of the baseline's run) and over
-                 (which part of the budget is exceeded, "" within it): best first
+    """frame     `whatif`'s columns, and extra_bytes, extra_updates (share of the baseline's run), over
+                 (which part of the budget is exceeded, "" within it) and gain (speed-up over the horizon,
+                 one-time costs included): best first
     sentence     one line: the policy to use, its speed-up, the reason and the cost
     workload     "Thin", "Wide" or "unknown"; evidence: lines that say why
     refused      {policy: why the capture does not allow it}
@@ -95,7 +103,7 @@ def advised(report: Report, machine: Machine) -> Advised:
     """Advised of a Report."""
     ranked = [advice.result for advice in report.ranked]
     table = whatif_frame(ranked, machine)
-    for name in ("extra_bytes", "extra_updates", "over"):
+    for name in ("extra_bytes", "extra_updates", "over", "gain"):
         table[name] = [getattr(advice, name) for advice in report.ranked]
     attrs = {key: value for key, value in table.attrs.items() if key != "units"}
     table = described(table, **attrs)

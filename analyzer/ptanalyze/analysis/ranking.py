@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..core.sizes import Budget
+from ..cost.payback import over_horizon
 from ..cost.result import TABLE_BYTES, Result
 from .workload import Workload
+
+HOUR = 3600.0
 
 
 @dataclass(frozen=True)
@@ -16,17 +19,24 @@ class Advice:
     """A candidate: `over` names the part of the budget that it exceeds, "" within it.
 
     extra_bytes  of page tables at their peak, and of memory that the policy holds unused (facts)
+    horizon      seconds of the baseline's run that it is ranked by
+    gain         the baseline's run time over the horizon / the policy's, one-time costs included; None where
+                 that is not known
     """
 
     result: Result
     extra_bytes: int
     extra_updates: float
     over: str
+    horizon: float
+    gain: float | None
 
     @property
     def time(self) -> float:
         """Key to sort by: less is faster."""
         price = self.result.price
+        if self.gain is not None:
+            return -self.gain
         return -price.speedup.middle if price.speedup else price.walk_cycles + price.management_cycles
 
 
@@ -40,16 +50,19 @@ class Report(NamedTuple):
     sentence: str
 
 
-def rank(results: Sequence[Result], budget: Budget) -> list[Advice]:
-    """[Advice] for all results (the first is the baseline's): within the budget first, fastest first."""
+def rank(results: Sequence[Result], budget: Budget, horizon: float = HOUR) -> list[Advice]:
+    """[Advice] for all results (the first is the baseline's): within the budget first, fastest first.
+
+    horizon  seconds that the baseline goes on as in the region, after which run times are compared
+    """
     base = results[0]
     return sorted(
-        (_advice(result, base, budget) for result in results),
+        (_advice(result, base, budget, horizon) for result in results),
         key=lambda advice: (advice.over != "", advice.time),
     )
 
 
-def _advice(result: Result, base: Result, budget: Budget) -> Advice:
+def _advice(result: Result, base: Result, budget: Budget, horizon: float) -> Advice:
     more = result.price.management_cycles - base.price.management_cycles
     updates = more / base.price.run_cycles if base.price.run_cycles else 0.0
     pages = result.table_pages_peak - base.table_pages_peak + result.host_pages - base.host_pages
@@ -59,7 +72,9 @@ def _advice(result: Result, base: Result, budget: Budget) -> Advice:
         for what, value, limit in (("memory", taken, budget.bytes), ("updates", updates, budget.updates))
         if value > limit
     ]
-    return Advice(result, taken, updates, " and ".join(over))
+    before, after = (over_horizon(one.once, horizon) for one in (base, result))
+    gain = before / after if before and after else None
+    return Advice(result, taken, updates, " and ".join(over), horizon, gain)
 
 
 def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:

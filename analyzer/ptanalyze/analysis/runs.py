@@ -31,11 +31,17 @@ Mark: TypeAlias = tuple[np.ndarray, np.ndarray, int, int]  # classes, DRAM reads
 
 @dataclass
 class Run:
-    """Replay of a plan: its hooks' states and counts so far."""
+    """Replay of a plan: its hooks' states and counts so far.
+
+    before  what the policy does before the first walk, to get from the captured state to its own
+    first   counts of the first run, once the second has begun
+    """
 
     plan: Plan
     states: tuple[Any, Any]
     counters: Counters
+    before: Counters
+    first: Counters | None = None
     step: int = 0
     marks: list[Mark] = field(default_factory=list)
     series: Series | None = None
@@ -76,9 +82,17 @@ class Run:
         now = by_socket(self.counters, domains)
         dram = now.reads[..., 1]
         guest = dram[::GUEST_BIT].sum(axis=0)
-        moved = sum(int(events[:, TABLE_MOVED].sum()) for events in (now.events, now.host_events))
+        so_far = now.events, now.host_events, self.before.events, self.before.host_events
+        moved = sum(int(events[:, TABLE_MOVED].sum()) for events in so_far)
         both = np.stack([guest, dram.sum(axis=0) - guest])
         self.marks.append((now.classes.copy(), both, moved, self.step))
+
+    def begin_again(self) -> None:
+        """Count anew, with the tables there are."""
+        self.first, self.step = self.counters, 0
+        nodes, sockets = self.counters.reads.shape[1], len(self.counters.classes)
+        self.counters = counters(nodes, sockets)
+        self.counters.pages[:], self.counters.host_pages[:] = self.first.pages, self.first.host_pages
 
     def settle(self, world: World, missing: np.ndarray) -> None:
         """Account for the tables that the kernel filled by itself."""
@@ -120,14 +134,14 @@ def by_socket(counters: Counters, domains: int) -> Counters:
 
 def start(plan: Plan, world: World) -> Run:
     """A Run of a Plan before the first walk."""
-    count = counters(world.nodes, world.sockets)
+    count, before = (counters(world.nodes, world.sockets) for _ in range(2))
     states: list[Any] = [None, None]
     for side, (part, params) in enumerate((plan.guest, plan.host)):
         states[side], pages = part.start(world, params)
         (count.host_pages if side else count.pages)[:] = pages
         if part.at_once:
-            part.at_once(states[side], (count.host_events if side else count.events)[BALANCING])
-    return Run(plan, (states[0], states[1]), count)
+            part.at_once(states[side], world, (before.host_events if side else before.events)[BALANCING])
+    return Run(plan, (states[0], states[1]), count, before)
 
 
 def replay_walks(
@@ -143,10 +157,52 @@ def replay_walks(
     `progress` is called with the number of walks done so far. With `windows` each run gets a Series of that
     length. Returns the final kernels.faults.Mapped.
     """
-    history, parent = world.history, world.space.tables.parent
-    mapped = history.mapped()
+    mapped = world.history.mapped()
     compile_together(first_calls(runs, world, mapped))
     times, ends = _windows(world, windows)
+    _carry(runs, world, batches, mapped, progress, ends)
+    missing = np.flatnonzero(~mapped.exists[: world.space.guest_tables] & world.space.program_tables)
+    for run in runs:
+        run.settle(world, missing)
+        if windows:
+            run.series = _series(run, world, mapped, times, ends)
+    return mapped
+
+
+def replay_again(
+    runs: Sequence[Run],
+    again: World,
+    batches: Iterable[tuple[slice, Reads]],
+    mapped: Mapped,
+    progress: Callable[[int], None] | None = None,
+) -> Mapped:
+    """Carry all runs through World.again, from the states in which `replay_walks` left them.
+
+    mapped  as replay_walks returned it. Run.counters begin anew; Run.first are those of the first run.
+    """
+    for run in runs:
+        run.begin_again()
+    steps = len(again.history.steps.at)
+    now = mapped._replace(
+        valid=mapped.valid.copy(),
+        exists=mapped.exists.copy(),
+        changed=np.zeros(steps, np.int32),
+        made=np.zeros(steps, np.uint8),
+    )
+    _carry(runs, again, batches, now, progress, np.zeros(0, np.int64))
+    return now
+
+
+def _carry(
+    runs: Sequence[Run],
+    world: World,
+    batches: Iterable[tuple[slice, Reads]],
+    mapped: Mapped,
+    progress: Callable[[int], None] | None,
+    ends: np.ndarray,
+) -> None:
+    """Carry runs through all walks and steps of a World; ends: of windows, where they mark their counts."""
+    history, parent = world.history, world.space.tables.parent
     first = step = 0
     with ThreadPoolExecutor(max(world.effort.threads, 1)) as pool:
 
@@ -168,12 +224,6 @@ def replay_walks(
         for late in range(step, len(history.steps.at)):
             carry_out(late, history.rows, parent, history.steps, mapped)
         everyone(no_reads(), np.zeros(0, np.uint8), last=True)
-    missing = np.flatnonzero(~mapped.exists[: world.space.guest_tables] & world.space.program_tables)
-    for run in runs:
-        run.settle(world, missing)
-        if windows:
-            run.series = _series(run, world, mapped, times, ends)
-    return mapped
 
 
 def first_calls(

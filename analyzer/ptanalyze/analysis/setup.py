@@ -43,6 +43,7 @@ class Options(TypedDict, total=False):
     autonuma: bool | Settings | Moves | None
     move_threads: str
     windows: int
+    cold: bool
     jobs: int
     progress: Progress
 
@@ -60,6 +61,8 @@ class Setup:
     moves         how data pages move, None: by the trace's events alone
     move_threads  threads that move to another node while the trace runs, "0:1@30%"; see world.thread_moves
     windows       number of equal-length time windows that each Result.series has
+    cold          count the first run, TLBs and caches empty at first and everything touched first within it,
+                  instead of a further run with warm ones
     jobs          number of computing threads; counts do not depend on it
     progress      called with (done, total, what)
     """
@@ -73,8 +76,14 @@ class Setup:
     moves: Moves | None = None
     move_threads: str = ""
     windows: int = 0
+    cold: bool = False
     jobs: int = 1
     progress: Progress = None
+
+    @property
+    def as_traced(self) -> bool:
+        """Whether the run is counted as traced: asked for, or threads move while it runs."""
+        return self.cold or bool(self.move_threads)
 
     @classmethod
     def of(cls, **options: Unpack[Options]) -> Setup:
@@ -100,6 +109,7 @@ class Setup:
             moves=moves_of(options.get("autonuma", False)),
             move_threads=options.get("move_threads", ""),
             windows=options.get("windows", 0),
+            cold=options.get("cold", False),
             jobs=options.get("jobs", 1),
             progress=options.get("progress"),
         )

@@ -11,6 +11,7 @@ import numpy as np
 from ..core.errors import UsageError
 from ..core.snapshot import Node, Topology
 from ..cost import price as cost
+from ..cost.once import Once
 from ..cost.result import Result
 from ..kernels.replay import Counters, counters
 from ..policies.base import RECORD
@@ -74,10 +75,20 @@ def _result(plan: Plan, world: World, baseline: str, setup: Setup, provenance: d
         host_single_copy=world.space.host_tables,
         aside_pages=world.aside_pages,
         price=cost.price(count, world.machine, setup.costs, contended=setup.contended),
+        once=_once(run, world, setup),
         facts=run.facts(world),
         notes=(NO_TRACE, *world.notes, *_left_out(unresolved)),
         provenance=provenance,
     )
+
+
+def _once(run: Run, world: World, setup: Setup) -> Once:
+    """What it takes to get from the captured tables to the policy's; when it pays is not known."""
+    before, machine = run.before, world.machine
+    cycles = cost.management_cycles(before, machine, setup.costs)
+    cycles += cost.copying_ns(world.data_copied, setup.costs) * machine.ghz
+    own, host = before.events.sum(axis=0), before.host_events.sum(axis=0)
+    return Once(own, host, world.data_copied, cycles, None, 0, None, None, None)
 
 
 def _served(plan: Plan, run: Run, space: AddressSpace) -> np.ndarray:

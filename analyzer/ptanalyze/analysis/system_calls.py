@@ -6,18 +6,20 @@ from ..core.trace import Event
 from ..cost.calls import SystemCalls
 from ..kernels.faults import Mapped
 from ..kernels.steps import CALLS, FLUSH, shootdown
+from ..world.region_of_interest import region_of_interest
 from ..world.world import World
 
 MEMORY_CALLS = (Event.MMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK)
 
 
-def system_calls(world: World, mapped: Mapped) -> SystemCalls:
-    """SystemCalls of a World, from the region of interest on; `mapped` as kernels.faults left it."""
+def system_calls(world: World, mapped: Mapped, first: int = 0) -> SystemCalls:
+    """SystemCalls of a World's region of interest from chunk `first` on; mapped: of kernels.faults."""
     events, steps = world.trace.events, world.history.steps
-    begun = int(np.argmax(events["kind"] == Event.ROI_START)) if len(events) else 0
+    region = region_of_interest(events)
     node = world.placement.cpu_node[world.placement.event_cpu]
     done = np.isin(events["kind"], MEMORY_CALLS) & (events["result"] >= 0)
-    done[:begun] = False
+    done[: region.first] = done[region.end :] = False
+    done &= events["chunk"] >= first
     flushed = (steps.kind == FLUSH) & (mapped.changed > 0)
     others = np.zeros(len(steps.kind), bool)
     others[flushed] = world.history.shootdowns.live[shootdown(steps, flushed)].any(axis=1)

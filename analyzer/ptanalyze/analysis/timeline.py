@@ -28,7 +28,7 @@ def timeline(
 
     Columns: policy, params, time_ns (the window's end), walks, leaf_*_share of its walks, DRAM reads and the
     share of remote reads by dimension, tables and data pages moved so far. Arguments as in `replay`; 20
-    windows unless the setup has another number. vMitosis, Figure 6.
+    windows unless the setup has another number; of the run as traced (Setup.cold). vMitosis, Figure 6.
     """
     return replayed_over_time(capture, policies, setup_of(setup, options)).timeline
 
@@ -37,4 +37,4 @@ def replayed_over_time(capture: CaptureLike, policies: Policies, setup: Setup) -
     """The Replayed behind `timeline`; UsageError without a trace."""
     known = load(capture)
     known.trace  # noqa: B018 - UsageError without a trace
-    return replay(known, policies, changed(setup, windows=setup.windows or WINDOWS))
+    return replay(known, policies, changed(setup, windows=setup.windows or WINDOWS, cold=True))

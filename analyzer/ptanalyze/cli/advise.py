@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from .durations import DURATION
 from .options import capture_argument
 from .output import Output, emit, output_options
 from .replaying import budget_options, capture_of, limits, plots_of, replay_options, setup_from
@@ -14,10 +15,22 @@ from .replaying import budget_options, capture_of, limits, plots_of, replay_opti
 @click.command("advise")
 @capture_argument
 @budget_options
+@click.option(
+    "--horizon",
+    type=DURATION,
+    default="1h",
+    show_default=True,
+    help="Compare run times after this time at the region's rate, one-time costs included: 10s, 5m, 24h.",
+)
 @replay_options
 @output_options("pareto", "speedup", "locality", "reads", "footprint", "roofline")
 def command(
-    capture: str | None, memory: str | None, updates: str | None, output: Output, **options: Any
+    capture: str | None,
+    memory: str | None,
+    updates: str | None,
+    horizon: float,
+    output: Output,
+    **options: Any,
 ) -> None:
     """Rank all policies that CAPTURE allows by estimated run time, within a budget, and say why.
 
@@ -33,7 +46,7 @@ def command(
 
     opened = capture_of(capture)
     with progress_bar() as progress:
-        advised = advise(opened, setup_from(options, progress), **limits(memory, updates))
+        advised = advise(opened, setup_from(options, progress), **limits(memory, updates), horizon=horizon)
     report = advised.report
     emit(
         Answer(

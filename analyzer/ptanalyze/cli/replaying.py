@@ -37,6 +37,11 @@ OPTIONS = (
         metavar="FILE.toml",
         help="Calibration file; scales run-time estimates to that run. Default: none.",
     ),
+    click.option(
+        "--cold",
+        is_flag=True,
+        help="Count the run as traced, caches empty at first, instead of its steady state.",
+    ),
     click.option("--contended", is_flag=True, help="Use loaded instead of idle DRAM latencies."),
     jobs_option,
     click.option(

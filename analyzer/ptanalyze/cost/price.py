@@ -225,9 +225,11 @@ def price(
     contended: bool = False,
     made: SystemCalls | None = None,
     calibration: Calibration | None = None,
+    copied: int = 0,
 ) -> Price:
     """Price of Counters against the baseline's Price; None: these are the baseline's Counters.
 
+    copied  data pages of 4 KiB copied besides
     No speed-up where neither instructions are known (0) nor a Calibration is given.
     """
     guest, host = walk_cycles(counters.reads, machine, contended)
@@ -240,14 +242,15 @@ def price(
         host_walk_cycles=host,
         local_walk_cycles=local_walk_cycles(counters.reads, machine),
         dram_shares=dram_shares(counters.reads, machine, contended),
-        management_cycles=management_cycles(counters, machine, costs, made),
+        management_cycles=management_cycles(counters, machine, costs, made)
+        + copying_ns(copied, costs) * machine.ghz,
         speedup=None,
         run_cycles=None,
         assumptions=assumptions(costs, contended, calibration),
         system_calls=calls,
     )
     base = baseline or priced
-    law = _measured(base, calibration) if calibration else _assumed(instructions, costs)
+    law = run_law(base, costs, instructions, calibration)
     if law is None:
         return priced
     run, unknown = law
@@ -255,6 +258,33 @@ def price(
     return replace(
         priced, speedup=speedup, run_cycles=run(priced, *(interval.middle for interval in unknown))
     )
+
+
+def run_law(
+    base: Price, costs: Costs, instructions: float, calibration: Calibration | None = None
+) -> RunLaw | None:
+    """Run cycles as a function of a Price and of what is not known; None where nothing is known.
+
+    base  the baseline's Price, whose run a Calibration is taken to be of
+    """
+    return _measured(base, calibration) if calibration else _assumed(instructions, costs)
+
+
+def region_cycles(price: Price, law: RunLaw) -> float:
+    """Run cycles of a Price by the middle of the assumptions, in cycles of the region that was replayed.
+
+    A calibrated law gives those of the measured run, of which the region stands for a part.
+    """
+    run, unknown = law
+    middles = [interval.middle for interval in unknown]
+    whole = run(price, *middles)
+    more = replace(price, management_cycles=price.management_cycles + whole)
+    return whole * whole / (run(more, *middles) - whole) if whole else 0.0
+
+
+def copying_ns(pages: int, costs: Costs) -> float:
+    """ns to copy data pages of 4 KiB to another place, each with its entry: as for a table page."""
+    return pages * costs.table_move_ns
 
 
 def _assumed(instructions: float, costs: Costs) -> RunLaw | None:
@@ -305,10 +335,12 @@ def assumptions(costs: Costs, contended: bool = False, calibration: Calibration 
     )
 
 
-def instructions(trace: Trace, costs: Costs) -> tuple[float, str]:
-    """(instructions of a Trace, their source): counted, or from its accesses by an assumed ratio."""
-    executed = int(trace.chunks["instructions"].sum())
+def instructions(trace: Trace, costs: Costs, first: int = 0) -> tuple[float, str]:
+    """(instructions of a Trace from chunk `first` on, their source): counted, or from its accesses by an
+    assumed ratio."""
+    chunks = trace.chunks[first:]
+    executed = int(chunks["instructions"].sum())
     if executed:
         return float(executed), "instructions as counted"
     ratio = costs.instructions_per_access
-    return trace.accesses * ratio, f"instructions not counted: {ratio:g} per access assumed"
+    return float(chunks["accesses"].sum()) * ratio, f"instructions not counted: {ratio:g} per access assumed"

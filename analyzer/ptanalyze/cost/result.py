@@ -1,6 +1,7 @@
 """Counts of a replay under a policy, their cost, and the provenance that makes it reproducible."""
 
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from ..core.interval import Interval
 from ..kernels.replay import EVENT_KINDS, LL, RR
 from ..kernels.steps import CALLS
+from .once import Once
 
 TABLE_BYTES = 4096
 HELD_FACTS = ("bloat_bytes", "unused_bytes_peak", "page_cache_bytes_unused")
@@ -17,7 +19,7 @@ HOST_KINDS = ("pte_writes", "pte_fanout", "replica_faults", "pte_copies", "table
 class CallCost(NamedTuple):
     """Effects of a kind of system call on page tables, from price.call_costs.
 
-    calls            successful calls from the region of interest's beginning on, the same under every policy
+    calls            successful calls in the region of interest, the same under every policy
     entries          stores to entries in first copies, two for each that mprotect changes; copies: in further
     tables_freed     table pages
     ipis_*, saved_*  CPUs interrupted, and spared, on the caller's socket and elsewhere
@@ -110,6 +112,7 @@ class Result:
     host_calls    the same of the host's
     table_pages   guest table pages in the end, table_pages_peak at most, single_copy without further copies
     host_pages    host table pages, replicas included; host_single_copy as captured
+    once          what happens once, and when it is earned back
     aside_pages   table pages kept, but no longer walked
     facts         {name: number} of the policy when it reshaped the capture
     series        counts over time, None unless asked for
@@ -132,6 +135,7 @@ class Result:
     host_pages: int
     host_single_copy: int
     price: Price
+    once: Once
     aside_pages: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -199,6 +203,7 @@ class Result:
         speedup = self.price.speedup
         for name in ("low", "middle", "high"):
             row["speedup" if name == "middle" else f"speedup_{name}"] = getattr(speedup, name, None)
+        row |= self._once()
         row |= {
             "pt_bytes": self.table_pages * TABLE_BYTES,
             "pt_bytes_extra": (self.table_pages - self.single_copy) * TABLE_BYTES,
@@ -222,6 +227,18 @@ class Result:
                 "held_bytes": self.held_bytes,
             }
         )
+
+    def _once(self) -> dict[str, float | str | None]:
+        """What happens once; pays_back_* are None where it is never earned back, or that is not known."""
+        once = self.once
+        walks, seconds, traced = once.pays_back_walks, once.pays_back_seconds, once.traced_speedup
+        return {
+            "once_cycles": once.cycles,
+            "pays_back": once.when,
+            "pays_back_walks": walks.middle if walks and isfinite(walks.middle) else None,
+            "pays_back_seconds": seconds.middle if seconds and isfinite(seconds.middle) else None,
+            "traced_speedup": traced.middle if traced else None,
+        }
 
     def _calls(self) -> dict[str, int | float | None]:
         """All system calls together; the means are None where there are none."""
@@ -247,6 +264,14 @@ class Result:
                 call: _named(self.calls[k]) for k, call in enumerate(CALLS) if self.calls[k].any()
             },
             "system_calls_by_kind": [cost._asdict() for cost in self.price.system_calls],
+            "once": {
+                "events_from_to": _named(self.once.events),
+                "host_events_from_to": _named(self.once.host_events),
+                "data_pages_copied": self.once.data_copied,
+                "pays_back_walks": _bounds(self.once.pays_back_walks),
+                "pays_back_seconds": _bounds(self.once.pays_back_seconds),
+                "traced_speedup": _bounds(self.once.traced_speedup),
+            },
             "facts": self.facts,
             "series": self.series.rows() if self.series else None,
             "tlb_hits_l1_l2_walked": self.hits.tolist(),
@@ -254,6 +279,14 @@ class Result:
             "notes": list(self.notes),
             "provenance": dict(self.provenance),
         }
+
+
+def _bounds(interval: Interval | None) -> dict[str, float | str] | None:
+    """{"low": number, ...}; "never" for what is infinite."""
+    if interval is None:
+        return None
+    names = ("low", "middle", "high")
+    return {name: value if isfinite(value) else "never" for name, value in zip(names, interval, strict=True)}
 
 
 def _named(events: np.ndarray) -> dict[str, Any]:

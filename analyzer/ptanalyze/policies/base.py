@@ -69,7 +69,8 @@ class Part(NamedTuple):
     before anything is touched, or None where that depends on it. Without at_rest the policy needs a trace.
     facts(state, world, params, pages) -> {name: number} of the replay, for the Result; `pages` as in
     Counters.
-    at_once(state, events): counts operations before the first walk into int64[kinds, nodes, nodes].
+    at_once(state, world, events): counts what it takes to get from the captured tables to the policy's
+    before the first walk, into int64[kinds, nodes, nodes].
     """
 
     hooks: GuestHooks | HostHooks
@@ -77,7 +78,7 @@ class Part(NamedTuple):
     settle: Callable[[Any, World, np.ndarray], int] | None = None
     at_rest: Callable[[Any, slice], np.ndarray | None] | None = None
     facts: Callable[[Any, World, Any, np.ndarray], dict[str, Any]] | None = None
-    at_once: Callable[[Any, np.ndarray], None] | None = None
+    at_once: Callable[[Any, World, np.ndarray], None] | None = None
 
 
 class Policy(NamedTuple):

@@ -10,7 +10,17 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..core.machine import Machine
-from ..kernels.replay import FAULT, IPI, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW, grow
+from ..kernels.replay import (
+    FAULT,
+    IPI,
+    PTE_COPY,
+    PTE_FANOUT,
+    PTE_WRITE,
+    TABLE_FREE,
+    TABLE_MOVED,
+    TABLE_NEW,
+    grow,
+)
 from ..kernels.steps import (
     CLEAR,
     DATA,
@@ -29,6 +39,7 @@ from ..kernels.steps import (
     shootdown,
     stores,
 )
+from ..world.present_entries import present_entries
 from .base import GuestHooks, HostHooks, Part, World, called_hook, captured_nodes, guest_exists, hook
 
 NOWHERE = -1
@@ -187,6 +198,32 @@ def at_rest(state: State, ids: slice) -> np.ndarray | None:
     return np.where(state.serve < 0, home[:, None], state.serve).astype(np.int16)
 
 
+def copy_guest(state: State, world: World, events: np.ndarray) -> None:
+    """Part.at_once: replicas of the guest's tables that exist when the trace begins."""
+    space = world.space
+    exists = guest_exists(world)
+    _copy(state, world, np.flatnonzero(exists[: space.guest_tables]), events)
+
+
+def copy_host(state: State, world: World, events: np.ndarray) -> None:
+    """Part.at_once: replicas of all captured tables of the host."""
+    first = world.space.guest_tables
+    _copy(state, world, np.arange(first, first + world.space.host_tables), events)
+
+
+def _copy(state: State, world: World, tables: np.ndarray, events: np.ndarray) -> None:
+    """Count pages and entries of the copies of `tables` (flat ids) on nodes that have none as captured."""
+    if not len(state.copies) or not len(tables):
+        return
+    entries = present_entries(world)[tables]
+    socket = world.space.tables.node[tables]
+    home = np.where(socket < 0, state.copies[0], np.maximum(socket, 0) * world.domains)
+    for copy in state.copies.tolist():
+        new = home != copy
+        events[TABLE_NEW, copy, copy] += np.count_nonzero(new)
+        np.add.at(events[PTE_COPY, copy], home[new], entries[new])
+
+
 def guest_part(begin: Begin) -> Part:
     """Part of the guest's tables; begin(world, params) -> State."""
 
@@ -194,7 +231,7 @@ def guest_part(begin: Begin) -> Part:
         state = begin(world, params)
         return state, int(np.count_nonzero(guest_exists(world))) * max(len(state.copies), 1)
 
-    return Part(GUEST, start, settle, at_rest)
+    return Part(GUEST, start, settle, at_rest, at_once=copy_guest)
 
 
 def host_part(begin: Begin) -> Part:
@@ -204,7 +241,7 @@ def host_part(begin: Begin) -> Part:
         state = begin(world, params)
         return state, world.space.host_tables * max(len(state.copies), 1)
 
-    return Part(HOST, start, at_rest=at_rest)
+    return Part(HOST, start, at_rest=at_rest, at_once=copy_host)
 
 
 def one_copy(

@@ -77,7 +77,7 @@ def at_rest(state: State, ids: slice) -> np.ndarray | None:
 POLICY = Policy(
     "mitosis",
     "eager, full replicas on every node: all reads local, every entry written everywhere; a VM's guest only",
-    guest=Part(HOOKS, start, fixed_copies.settle, at_rest),
+    guest=Part(HOOKS, start, fixed_copies.settle, at_rest, at_once=fixed_copies.copy_guest),
     params=Params,
     source="Mitosis, ASPLOS '20; a guest's tables only where the VM sees the nodes (vMitosis, Table 1)",
 )

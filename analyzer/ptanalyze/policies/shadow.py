@@ -20,10 +20,11 @@ import numpy as np
 from msgspec import Meta
 
 from ..core.machine import Strict
-from ..kernels.replay import VM_EXIT
+from ..kernels.replay import PTE_WRITE, TABLE_NEW, VM_EXIT
 from ..kernels.steps import CLEAR, DATA, FREE, HINT, MOVE, UPDATE, freed_table, move_target, stores
+from ..world.present_entries import present_entries
 from ..world.shadow_table import shadow_table, split_tables
-from .base import GuestHooks, Part, Policy, World, called_hook, hook
+from .base import GuestHooks, Part, Policy, World, called_hook, guest_exists, hook
 from .fixed_copies import AS_CAPTURED
 from .single_copy import BY_FIRST_TOUCH
 
@@ -107,7 +108,25 @@ def over_guest(part: Part | None, params: Any, mine: Params) -> tuple[Part, Any]
     def inner(ask: Callable[..., Any] | None) -> Callable[..., Any] | None:
         return ask and (lambda state, *others: ask(state.inner, *others))
 
-    return Part(trapping(acting.hooks), start, *(inner(ask) for ask in acting[2:])), params
+    def at_once(state: State, world: World, events: np.ndarray) -> None:
+        """Every mapped page traps once as its entry is built, after the switch to shadow paging."""
+        _build(world, events)
+        if acting.at_once:
+            acting.at_once(state.inner, world, events)
+
+    part = Part(trapping(acting.hooks), start, *(inner(ask) for ask in acting[2:]))
+    return part._replace(at_once=at_once), params
+
+
+def _build(world: World, events: np.ndarray) -> None:
+    """Count the shadow table's pages and entries that are there when the trace begins, and their exits."""
+    exists = np.flatnonzero(guest_exists(world))
+    entries = present_entries(world)[exists]
+    pages, small = len(exists), int(entries[world.space.tables.level[exists] == 1].sum())
+    node = world.history.home
+    events[TABLE_NEW, node, node] += pages
+    events[PTE_WRITE, node, node] += int(entries.sum())
+    events[VM_EXIT, node, node] += small
 
 
 def _split(world: World) -> np.ndarray:

@@ -13,9 +13,10 @@ from msgspec import Meta
 
 from ..core.machine import Strict
 from ..world import huge_pages
+from ..world.region_of_interest import region_of_interest
 from .base import Policy, World, check_needs
 
-PAGE_BYTES = 4096
+PAGE_BYTES, PAGES = 4096, 512
 LAYERS = "whose pages: the guest's (or, native, the only ones), the host's, or both"
 FRAGMENTATION = "share of the regions that could be huge and stay 4 KiB: no contiguous memory for them"
 HOST = "the same for the host's memory; -1: as the guest's"
@@ -51,7 +52,12 @@ def reshape(world: World, params: Params) -> World:
         huge = huge_pages.promote_host(snapshot, params.host_min_pages, share, params.seed)
         snapshot = replace(snapshot, host=huge.tree) if huge.regions else snapshot
         facts |= facts_of(huge, "ept_")
-    shaped = world.reshaped(snapshot=snapshot, facts=facts, notes=tuple(notes))
+    copied = PAGES * sum(count for name, count in facts.items() if name.endswith("regions_promoted"))
+    if world.traced and region_of_interest(world.trace.events).begin is None:
+        copied = 0  # whole pages are faulted in: there are no small ones to collapse
+    shaped = world.reshaped(
+        snapshot=snapshot, facts=facts, notes=tuple(notes), data_copied=world.data_copied + copied
+    )
     if shaped.refiltered:
         return shaped.noted("thp: page sizes change TLB reach: a filter pass of its own")
     return shaped

@@ -345,7 +345,7 @@ def _state(
     return State(home, again, count, data, world.data.host_row, moved, written)
 
 
-def at_once(state: State, events: np.ndarray) -> None:
+def at_once(state: State, world: World, events: np.ndarray) -> None:
     """Part.at_once: the tables put right; their parents' entries are written on the parents' nodes."""
     events[TABLE_MOVED] += state.moved
     events[PTE_WRITE][np.diag_indices(len(state.written))] += state.written

@@ -157,6 +157,11 @@ def _replicas(world: World, params: Params) -> State:
     )
 
 
+def copy_guest(state: State, world: World, events: np.ndarray) -> None:
+    """Part.at_once of the replicas that are where they belong."""
+    fixed_copies.copy_guest(state.here, world, events)
+
+
 def start_host(world: World, params: Params) -> fixed_copies.State:
     copies = replica_nodes(NAME, params.nodes, world.machine)
     return fixed_copies.replicas(world, copies, nearest(copies, world.machine))
@@ -215,7 +220,7 @@ def _cache_facts(tree: str, state: fixed_copies.State, params: Params, pages: np
 POLICY = Policy(
     NAME,
     "a VM's guest and host tables replicated eagerly on every node: both dimensions of all walks local",
-    Part(HOOKS, start_guest, settle, at_rest, guest_facts),
+    Part(HOOKS, start_guest, settle, at_rest, guest_facts, copy_guest),
     fixed_copies.host_part(start_host)._replace(facts=host_facts),
     Params,
     source="vMitosis, sections 3.3 and 4.2.2",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isfinite
 from typing import Any
 
 from ..analysis.answer import Cell, Section
 from ..analysis.ranking import Advice, Report
+from .whatif import duration
 
 
 def view(report: Report) -> Iterator[Section]:
@@ -25,6 +27,8 @@ def row_of(advice: Advice) -> dict[str, Cell]:
         "estimated speed-up": f"{speedup.middle:.3f} ({speedup.low:.3f} to {speedup.high:.3f})"
         if speedup
         else "-",
+        f"over {duration(advice.horizon)}": "-" if advice.gain is None else f"{advice.gain:.3f}",
+        "earned back after": _earned(advice),
         "cycles/walk": row["cycles_per_walk"],
         "leaf LL": f"{100 * row['leaf_LL_share']:.1f} %",
         "remote DRAM reads": row["remote_dram_reads"],
@@ -32,6 +36,13 @@ def row_of(advice: Advice) -> dict[str, Cell]:
         "extra updates": f"{100 * advice.extra_updates + 0:z.2f} %",
         "budget": f"over: {advice.over}" if advice.over else "within",
     }
+
+
+def _earned(advice: Advice) -> str:
+    seconds = advice.result.once.pays_back_seconds
+    if seconds is None:
+        return "-"
+    return duration(seconds.middle) if isfinite(seconds.middle) else "never"
 
 
 def as_record(report: Report) -> dict[str, Any]:
@@ -45,6 +56,8 @@ def as_record(report: Report) -> dict[str, Any]:
                 "extra_bytes": advice.extra_bytes,
                 "extra_updates": advice.extra_updates,
                 "over": advice.over,
+                "horizon_seconds": advice.horizon,
+                "gain": advice.gain,
             }
             for advice in report.ranked
         ],

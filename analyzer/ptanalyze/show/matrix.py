@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import isinf
 from textwrap import wrap
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -122,8 +123,8 @@ def broken(name: str, width: int) -> list[str]:
 
 
 def full(value: float | None, form: str) -> str:
-    if value is None:
-        return "-"
+    if value is None or isinf(value):
+        return "-" if value is None else "never"
     if form == "count":
         return f"{value:,.0f}"
     if form == "share":
@@ -133,8 +134,8 @@ def full(value: float | None, form: str) -> str:
 
 def short(value: float | None, form: str) -> str:
     """The same in at most six characters."""
-    if value is None:
-        return "-"
+    if value is None or isinf(value):
+        return "-" if value is None else "never"
     if form == "share":
         return f"{100 * value:.1f}"
     for size, unit in UNITS if abs(value) >= 9999.5 else ():

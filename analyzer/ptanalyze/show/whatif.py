@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import isinf
 from typing import Any
 
 from ..analysis.answer import Matrix, Quantity, Section
 from ..core.interval import Interval
 from ..core.walks import GUEST_BIT
+from ..cost.payback import NEVER
 from ..cost.result import Result
+from ..kernels.replay import EVENT_KINDS
 from .terminal import number
 
 BOUND = "ideal"  # a policy that nobody can have: never the best
@@ -28,6 +31,17 @@ UPDATES = {
     "vm_exits": "VM exits",
     "tables_moved": "tables moved",
     "ept_tables_moved": "ePT tables moved",
+}
+EARNED = (("pays_back_walks", "walks", "count"), ("pays_back_seconds", "s", "mean"))
+ONCE = {
+    "faults": "page faults",
+    "replica_faults": "replica faults",
+    "pte_writes": "PTE writes",
+    "pte_fanout": "PTE writes fanned out",
+    "pte_copies": "PTE copies",
+    "tables_new": "tables made",
+    "tables_moved": "tables moved",
+    "vm_exits": "VM exits",
 }
 CALLS = {
     "calls": "calls",
@@ -82,7 +96,29 @@ def sentence(results: Sequence[Result]) -> str:
         return f"No policy is faster than {base.policy}; {name} is {times(speedup, 'it')}."
     unsure = "" if speedup.low > 1 else "; the interval includes no gain"
     word = "Bound" if best.policy == BOUND else "Best"
-    return f"{word}: {name}, {times(speedup, base.policy)}, {takes(best, base)}{unsure}."
+    return f"{word}: {name}, {times(speedup, base.policy)}, {takes(best, base)}{earned_back(best)}{unsure}."
+
+
+def earned_back(result: Result) -> str:
+    """When its one-time cost is earned back, "" where that is not known."""
+    seconds = result.once.pays_back_seconds
+    if seconds is None:
+        return ""
+    if not seconds.middle:
+        return ", at no one-time cost"
+    if isinf(seconds.middle):
+        return "; its one-time cost is never earned back"
+    return f"; its one-time cost is earned back after {duration(seconds.middle)}"
+
+
+def duration(seconds: float) -> str:
+    """Time for people: at once, 35 ms, 2.5 s, 12 min, 3.1 h."""
+    if not seconds:
+        return "at once"
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{1e3 * seconds:.3g} ms"
 
 
 def times(estimate: Interval, base: str) -> str:
@@ -127,6 +163,7 @@ def groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Quantity]]]:
     yield "Memory, KiB", kept(memory(rows, nested))
     counts = (Quantity(name, [row[key] for row in rows]) for key, name in UPDATES.items())
     yield "Updates and interrupts", kept(counts)
+    yield "Once", kept(once(results))
     for call in dict.fromkeys(one.call for result in results for one in result.price.system_calls):
         yield f"System call {call}", kept(system_call(call, results))
     yield "Other results of the policies", kept(facts(results))
@@ -141,6 +178,11 @@ def kept(quantities: Iterable[Quantity]) -> list[Quantity]:
 def time(rows: Sequence[dict[str, Any]], nested: bool) -> Iterator[Quantity]:
     for key, name in (("speedup", "speed-up"), ("speedup_low", "at least"), ("speedup_high", "at most")):
         yield Quantity(name, [row[key] for row in rows], "ratio")
+    yield Quantity("one-time cycles", [row["once_cycles"] for row in rows])
+    for key, name, form in EARNED:
+        after = [NEVER if row["pays_back"] == "never" else row[key] for row in rows]
+        yield Quantity(f"earned back after, {name}", after, form)
+    yield Quantity("speed-up as traced", [row["traced_speedup"] for row in rows], "ratio")
     yield Quantity("cycles per walk", [row["cycles_per_walk"] for row in rows], "mean")
     yield Quantity("walk cycles", [row["walk_cycles"] for row in rows])
     if nested:
@@ -187,6 +229,15 @@ def memory(rows: Sequence[dict[str, Any]], nested: bool) -> Iterator[Quantity]:
             yield Quantity(f"{name}, peak", [row["pt_bytes_peak"] / 1024 for row in rows])
     yield Quantity("not walked", [row["aside_bytes"] / 1024 for row in rows])
     yield Quantity("held unused", [row["held_bytes"] / 1024 for row in rows])
+
+
+def once(results: Sequence[Result]) -> Iterator[Quantity]:
+    """What happens once: to get to the policy's tables, and where memory is touched for the first time."""
+    for kind, name in enumerate(EVENT_KINDS):
+        if name in ONCE:
+            yield Quantity(ONCE[name], [result.once.count(kind) for result in results])
+            yield Quantity(f"ePT: {ONCE[name]}", [result.once.count(kind, host=True) for result in results])
+    yield Quantity("data pages copied", [result.once.data_copied for result in results])
 
 
 def system_call(call: str, results: Sequence[Result]) -> Iterator[Quantity]:

@@ -27,11 +27,14 @@ def cache_pass(
     *,
     events: np.ndarray | None = None,
     batch: int = 1 << 17,
+    caches: "walker.Caches | None" = None,
 ) -> Iterator[tuple[slice, Reads]]:
     """Iterate (chunks, Reads): the walks of a run of whole chunks, about `batch` walks or a single chunk.
 
     chunks  slice of the trace's chunks; row r is walk r + stream.offset[chunks.start]
     events  Trace.events: each event that changes translations drops the paging-structure caches of every CPU
+
+    caches  their contents, which change; None: empty_caches, forgotten afterwards
 
     Walks run in the order of the trace, and all caches keep their contents between
     batches, so results do not depend on `batch`. Data pages whose guest frame leads nowhere have host_leaf -1
@@ -41,7 +44,7 @@ def cache_pass(
 
     if len(space.tables.level) > MAX_TABLES:
         raise UsageError(f"snapshot: {len(space.tables.level)} page-table pages, at most {MAX_TABLES}")
-    trees, caches = _trees(space), _caches(space, placement, machine)
+    trees, caches = _trees(space), caches or empty_caches(space, placement, machine)
     flush_walk, block = _flushes(stream, events), walker.block()
     for first, last in chunk_runs(stream.offset, batch):
         begin, end = int(stream.offset[first]), int(stream.offset[last])
@@ -59,7 +62,7 @@ def first_arguments(space: AddressSpace, placement: Placement, machine: Machine)
     from ..kernels import walker
 
     reads, trees, none = no_reads(), _trees(space), np.zeros(0, np.int64)
-    caches = _caches(space, replace(placement, cpu_node=placement.cpu_node[:0]), machine)
+    caches = empty_caches(space, replace(placement, cpu_node=placement.cpu_node[:0]), machine)
     where = placement.cpu_node, space.tables, space.regions
     return reads.cpu, reads.page, none, *where, trees, caches, walker.block(), reads
 
@@ -90,7 +93,8 @@ def _trees(space: AddressSpace) -> "walker.Trees":
     )
 
 
-def _caches(space: AddressSpace, placement: Placement, machine: Machine) -> "walker.Caches":
+def empty_caches(space: AddressSpace, placement: Placement, machine: Machine) -> "walker.Caches":
+    """Paging-structure caches of each CPU, and what L2s and LLCs hold of page tables."""
     from ..kernels import walker
     from ..kernels.setrows import row_bank
 

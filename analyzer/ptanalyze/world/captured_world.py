@@ -34,6 +34,7 @@ def captured_world(
     if trace is None:
         return untouched(snapshot, machine)
     filtered = adding_up(progress, trace.touches, "filtering touches")
+    again = adding_up(progress, trace.touches, "filtering touches again")
     placed = place(trace, machine, threads_on, snapshot.topology, move_threads)
-    effort = Effort(jobs, cache_dir, filtered)
+    effort = Effort(jobs, cache_dir, filtered, again)
     return World(snapshot, trace, machine, placed, effort, moves=moves or NOTHING_MOVES)

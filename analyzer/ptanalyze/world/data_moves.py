@@ -91,13 +91,14 @@ def data_move(site: Site, past: History) -> bool:
     return True
 
 
-def with_data_moves(site: Site, past: History, data: DataNodes) -> History:
-    """The History `past` with the steps of all data that move; data: where they are at first."""
-    steps, flushes = _steps(site, past, data)
+def with_data_moves(site: Site, past: History, data: DataNodes) -> tuple[History, DataNodes]:
+    """(the History `past` with the steps of all data that move, where they are then); data: at first."""
+    steps, flushes, after = _steps(site, past, data)
     at = steps.at[flushes]
     live = np.vstack([past.shootdowns.live, *(_live(site, past, walk) for walk in at)])
     single, kernel = (np.append(column, np.zeros(len(at), bool)) for column in past.shootdowns[1:])
-    return replace(past, steps=steps, shootdowns=Shootdowns(live.astype(np.int32), single, kernel))
+    moved = replace(past, steps=steps, shootdowns=Shootdowns(live.astype(np.int32), single, kernel))
+    return moved, after
 
 
 def _check(site: Site, targets: np.ndarray) -> None:
@@ -120,8 +121,8 @@ def _live(site: Site, past: History, at: int) -> list[int]:
     return past.live.others_then(chunk, int(chunk_cpu[chunk]))
 
 
-def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarray]:
-    """(Steps, bool[S]: FLUSHes of the schedule) with every single move."""
+def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarray, DataNodes]:
+    """(Steps with every single move, bool[S]: FLUSHes of the schedule, DataNodes in the end)."""
     from ..kernels.data_moves import MOVED, OUT, follow
 
     stream, placement = site.stream, site.placement
@@ -140,7 +141,8 @@ def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarra
         parts.append([column[: state.clock[OUT]].copy() for column in out])
     assert state.clock[MOVED] == 0
     steps = Steps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    return steps, (steps.kind == FLUSH) & (steps.call == BALANCING)
+    after = replace(data, guest=state.guest, host=state.host)
+    return steps, (steps.kind == FLUSH) & (steps.call == BALANCING), after
 
 
 def _scale(steps: Steps, site: Site) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The memory manager's side of a trace, ready for replay: what was mapped at first, and every later step."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -18,6 +18,7 @@ from .leaf_slots import Entry, Slots
 from .live_cpus import LiveCpus
 from .mm_steps import StepWriter, page_up
 from .owners import UNKNOWN_VMA, VmaMap
+from .region_of_interest import region_of_interest
 
 ROWS_AT_ONCE = 4096
 Span: TypeAlias = tuple[int, int, int]  # start, end, VMA id
@@ -79,6 +80,7 @@ def history(
     A trace with a region of interest (a ROI_START event) found pages mapped: an entry that is present in the
     snapshot, lies in a VMA there was when the region began, and in nothing that was mapped later counts as
     mapped before. Any other trace began with its process: whatever it touches first is a demand fault.
+    Events before the region only tell who mapped what; events after it are left out.
     """
     tables, regions = space.tables, space.regions
     leaf, of_region = np.unique(regions.leaf, return_inverse=True)
@@ -86,25 +88,39 @@ def history(
     slots = Slots(regions, rows)
     vmas = _older_vmas(snapshot, trace, _main_node(trace, placement))
     writer, live = StepWriter(vmas, slots, tables), LiveCpus(trace, placement)
-    began = _region_of_interest(trace.events)
+    region = region_of_interest(trace.events)
     happen = partial(_replay_events, writer, live, trace, placement, stream)
-    happen(0, began or 0)
+    happen(0, region.first)
     initial, home = _whole(vmas), live.home
     huge = _huge_entries(initial, slots)
     writer.begin(dict(huge))
-    happen(began or 0, len(trace.events))
-    live.finish()
+    happen(region.first, region.end)
+    _follow_threads(live, trace, placement, region.end)
     _take_runs(writer, live, stream)
     steps, shootdowns = _arrays(writer, int(placement.cpu_node.max(initial=0)) + 1)
     vma, mixed_row, mixed = _vma_rows(slots, initial, huge, steps, regions, rows)
     valid = np.zeros((len(leaf), 8), np.uint64)
-    if began is not None:
+    if region.begin is not None:
         valid = _premapped(snapshot, space, rows, vma, mixed_row, mixed)
-        _forget_what_was_mapped_later(valid, trace.events[began:], slots)
+        _forget_what_was_mapped_later(valid, trace.events[region.begin :], slots)
     last = _last(vmas)
     exists = _existing(space, rows, valid)
     owner = np.array(vmas.owner, np.int16)
     return History(steps, shootdowns, rows, owner, vma, mixed_row, mixed, valid, exists, last, home, live)
+
+
+def once_more(past: History, stream: WalkStream, again: WalkStream, chunk: int) -> History:
+    """History of a trace's chunks from `chunk` on when they run once more, from the state they ended in.
+
+    past    of the whole trace, whose walks are `stream`; again: walks of the second run
+    The same calls are made before the same chunks. What they find mapped is another matter: memory that was
+    mapped in the first run and not unmapped is still there, and faults no more.
+    """
+    steps = past.steps
+    kept = steps.at >= stream.offset[chunk]
+    at = again.offset[np.searchsorted(stream.offset, steps.at[kept])]
+    columns = dict(zip(Steps._fields, (column[kept] for column in steps), strict=True))
+    return replace(past, steps=Steps(**{**columns, "at": at.astype(np.int64)}))
 
 
 def _main_node(trace: Trace, placement: Placement) -> int:
@@ -163,12 +179,6 @@ def _made(events: np.ndarray) -> Iterator[tuple[int, int]]:
             brk = page_up(result)
 
 
-def _region_of_interest(events: np.ndarray) -> int | None:
-    """Index of the event that begins the region of interest, None where the whole run was traced."""
-    found = np.flatnonzero(events["kind"] == Event.ROI_START)
-    return int(found[0]) if len(found) else None
-
-
 def _forget_what_was_mapped_later(valid: np.ndarray, events: np.ndarray, slots: Slots) -> None:
     for start, end in _made(events):
         for region, lo, hi in slots.regions(start, end):
@@ -197,6 +207,14 @@ def _replay_events(
             writer.walked(stream.page[walked:at])
             walked = at
         writer.event(at, node, partial(live.others, cpu), (*arguments, kind))
+
+
+def _follow_threads(live: LiveCpus, trace: Trace, placement: Placement, first: int) -> None:
+    """Of events from `first` on, only threads that start, exit and move are followed."""
+    rows = (trace.events[name][first:].tolist() for name in ("chunk", "kind", "thread"))
+    for chunk, kind, thread, cpu in zip(*rows, placement.event_cpu[first:].tolist(), strict=True):
+        live.advance(chunk, kind, thread, cpu)
+    live.finish()
 
 
 def _take_runs(writer: StepWriter, live: LiveCpus, stream: WalkStream) -> None:

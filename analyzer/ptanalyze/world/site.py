@@ -15,7 +15,8 @@ from ..core.walks import Placement, WalkStream
 from .address_space import AddressSpace, address_space
 from .moves import NOTHING_MOVES, Moves
 from .passed_regions import regions_with_passed
-from .tlb_filter import filter_trace
+from .steady_part import SteadyPart, steady_part
+from .tlb_filter import TlbFilter
 
 
 class Effort(NamedTuple):
@@ -24,6 +25,7 @@ class Effort(NamedTuple):
     threads: int = 1
     cache_dir: str | PathLike[str] | None = None  # where walk streams are kept
     progress: Callable[[int], None] | None = None  # called with the touches of each batch of the TLB filter
+    again: Callable[[int], None] | None = None  # the same when the steady part is filtered once more
 
 
 DEFAULT_EFFORT = Effort()
@@ -90,16 +92,26 @@ class Site:
             )
         if self.origin is not None and self._same_touches(self.origin):
             return self.origin.stream
-        threads, cache_dir, progress = self.effort
-        return filter_trace(
-            self.trace,
-            self.space,
-            self.placement,
-            self.machine.tlb,
-            threads=threads,
-            cache_dir=cache_dir,
-            progress=progress,
-        )
+        return self._filter.first()
+
+    @cached_property
+    def again_stream(self) -> WalkStream:
+        """WalkStream of the steady part once more, with the TLBs as the stream left them."""
+        if self.origin is not None and self._same_touches(self.origin):
+            return self.origin.again_stream
+        self._filter.progress = self.effort.again
+        return self._filter.again(self.steady.chunk)
+
+    @cached_property
+    def steady(self) -> SteadyPart:
+        """The part of the trace that `again_stream` is of."""
+        return steady_part(self.trace, self.stream, self.space.regions)
+
+    @cached_property
+    def _filter(self) -> TlbFilter:
+        threads, cache_dir, progress, _ = self.effort
+        where = self.trace, self.space, self.placement, self.machine.tlb
+        return TlbFilter(*where, threads=threads, cache_dir=cache_dir, progress=progress)
 
     def _same_touches(self, before: "Site") -> bool:
         same = before.trace is self.trace and before.machine.tlb == self.machine.tlb

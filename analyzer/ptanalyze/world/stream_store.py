@@ -22,6 +22,7 @@ from ..core.walks import Placement, WalkStream
 VERSION = 1
 COLUMNS = {"page": np.uint32, "write": np.bool_, "offset": np.int64, "hits": np.int64}
 SEAL = "seal.json"
+AGAIN = "-again"  # ends the name of a stream of the steady part once more
 
 
 def key(trace: Trace, placement: Placement, tlb: Tlb, tlb_level: np.ndarray) -> str:

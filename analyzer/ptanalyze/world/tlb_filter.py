@@ -1,6 +1,10 @@
-"""The TLB filter: a trace in, the walks that miss every TLB level out. Independent of the policy."""
+"""The TLB filter: a trace in, the walks that miss every TLB level out. Independent of the policy.
 
-from collections.abc import Callable
+It can be run twice over a trace: the first time with empty TLBs, then over its steady part once more with the
+TLBs as the first time left them.
+"""
+
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -46,51 +50,105 @@ def filter_trace(
     with the touches of each batch. Raises UsageError (too many regions, cache not writable), CaptureError
     (pages outside the regions).
     """
-    regions = space.regions
-    if len(regions.va) > MAX_REGIONS:
-        raise UsageError(f"trace: {len(regions.va)} regions of 2 MiB, at most {MAX_REGIONS} can be filtered")
-    key = stream_store.key(trace, placement, tlb, regions.tlb_level)
-    stored = stream_store.load(cache_dir, key, len(trace.chunks)) if cache_dir else None
-    if stored:
-        return stored
-    with stream_store.Writer(cache_dir, key) as writer:
-        hits = _filter(trace, regions, placement, tlb, threads, batch, writer, progress)
-        return writer.seal(hits)
+    return TlbFilter(trace, space, placement, tlb, threads, cache_dir, batch, progress).first()
 
 
-def _filter(
-    trace: Trace,
-    regions: Regions,
-    placement: Placement,
-    tlb: Tlb,
-    threads: int,
-    batch: int,
-    writer: stream_store.Writer,
-    progress: Callable[[int], None] | None,
-) -> np.ndarray:
-    """Filter batch by batch into `writer`; int64[cpus, 3] as WalkStream.hits."""
-    from ..kernels import tlb as kernels
+class TlbFilter:
+    """A TLB filter of a trace; arguments as of `filter_trace`."""
 
-    cpus = len(placement.cpu_node)
-    pages = _pages(regions)
-    shootdowns = _shootdowns(trace.events, pages)
-    states = [_state(tlb) for _ in range(cpus)]
-    kernel = kernels.filter_common if is_common(tlb) else kernels.filter_any
-    with ThreadPoolExecutor(threads) as pool:
-        for touches in trace.batches(batch):
-            if len(touches.page) and int(touches.page.max()) >> SLOT_BITS >= len(regions.va):
-                raise CaptureError(
-                    "trace", "page", int(touches.page.max()), f"beyond its {len(regions.va)} regions"
-                )
-            batched = _Batch(trace, touches, kernel, pages, shootdowns, states)
-            list(pool.map(batched.run, *_by_cpu(placement.chunk_cpu[touches.chunks])))
-            writer.append(*batched.walks())
-            if progress:
-                progress(len(touches.page))
-    hits = np.array([state.hits for state in states], np.int64).reshape(cpus, 3)
-    merged = trace.chunks["accesses"] - trace.chunks["touches"]
-    np.add.at(hits[:, 0], placement.chunk_cpu, merged)
-    return hits
+    def __init__(
+        self,
+        trace: Trace,
+        space: AddressSpace,
+        placement: Placement,
+        tlb: Tlb,
+        threads: int = 1,
+        cache_dir: str | PathLike[str] | None = None,
+        batch: int = 1 << 20,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.trace, self.space, self.placement, self.tlb = trace, space, placement, tlb
+        self.threads, self.cache_dir, self.batch, self.progress = threads, cache_dir, batch, progress
+        self.states: list[kernels.State] = []
+
+    def first(self) -> WalkStream:
+        """WalkStream of the whole trace, all TLBs empty at first."""
+        key = self._key()
+        return self._load(key) or self._first(key)
+
+    def again(self, begin: int) -> WalkStream:
+        """WalkStream of the chunks from `begin` on, run once more; chunks before have no walks.
+
+        All TLBs begin as the whole trace left them.
+        """
+        name = self._key() + stream_store.AGAIN
+        stored = self._load(name)
+        if stored:
+            return stored
+        if not self.states:
+            self._first(None)
+        if self.progress:
+            self.progress(int(self.trace.chunks["touches"][:begin].sum()))
+        with stream_store.Writer(self.cache_dir, name) as writer:
+            writer.append(np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(begin, np.int64))
+            return writer.seal(self._filter(writer, begin))
+
+    def _key(self) -> str:
+        regions = self.space.regions
+        if len(regions.va) > MAX_REGIONS:
+            raise UsageError(
+                f"trace: {len(regions.va)} regions of 2 MiB, at most {MAX_REGIONS} can be filtered"
+            )
+        return stream_store.key(self.trace, self.placement, self.tlb, regions.tlb_level)
+
+    def _load(self, key: str) -> WalkStream | None:
+        return stream_store.load(self.cache_dir, key, len(self.trace.chunks)) if self.cache_dir else None
+
+    def _first(self, key: str | None) -> WalkStream:
+        """Filter the whole trace; key: name to store the stream under, None: it is not stored."""
+        self.states = [_state(self.tlb) for _ in range(len(self.placement.cpu_node))]
+        with stream_store.Writer(self.cache_dir if key else None, key or "") as writer:
+            return writer.seal(self._filter(writer, 0))
+
+    def _filter(self, writer: stream_store.Writer, begin: int) -> np.ndarray:
+        """Filter chunks from `begin` on, batch by batch, into `writer`; int64[cpus, 3] as WalkStream.hits."""
+        from ..kernels import tlb as kernels
+
+        trace, placement = self.trace, self.placement
+        pages = _pages(self.space.regions)
+        shootdowns = _shootdowns(trace.events, pages)
+        for state in self.states:
+            state.done[0], state.hits[:] = np.searchsorted(shootdowns.chunk, begin), 0
+        kernel = kernels.filter_common if is_common(self.tlb) else kernels.filter_any
+        with ThreadPoolExecutor(self.threads) as pool:
+            for touches in _from(trace, begin, self.batch):
+                self._must_be_known(touches)
+                batched = _Batch(trace, touches, kernel, pages, shootdowns, self.states)
+                list(pool.map(batched.run, *_by_cpu(placement.chunk_cpu[touches.chunks])))
+                writer.append(*batched.walks())
+                if self.progress:
+                    self.progress(len(touches.page))
+        hits = np.array([state.hits for state in self.states], np.int64).reshape(len(self.states), 3)
+        merged = trace.chunks["accesses"][begin:] - trace.chunks["touches"][begin:]
+        np.add.at(hits[:, 0], placement.chunk_cpu[begin:], merged)
+        return hits
+
+    def _must_be_known(self, touches: Touches) -> None:
+        known = len(self.space.regions.va)
+        if len(touches.page) and int(touches.page.max()) >> SLOT_BITS >= known:
+            raise CaptureError("trace", "page", int(touches.page.max()), f"beyond its {known} regions")
+
+
+def _from(trace: Trace, begin: int, batch: int) -> Iterator[Touches]:
+    """Iterate Touches of the chunks from `begin` on."""
+    for touches in trace.batches(batch):
+        first, last = touches.chunks.start, touches.chunks.stop
+        if first >= begin:
+            yield touches
+        elif last > begin:
+            at = int(trace.chunks["touches"][first:begin].sum())
+            rest = (column[at:] for column in (touches.page, touches.write, touches.count))
+            yield Touches(slice(begin, last), *rest)
 
 
 class _Batch:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -12,11 +12,14 @@ from ..core.machine import Machine
 from ..core.snapshot import Snapshot
 from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
 from ..core.walks import Placement, Reads
-from .cache_pass import cache_pass
+from .cache_pass import cache_pass, empty_caches
 from .data_moves import data_move, with_data_moves
 from .data_nodes import DataNodes, data_nodes
-from .history import History, history
+from .history import History, history, once_more
 from .site import Site
+
+if TYPE_CHECKING:
+    from ..kernels.walker import Caches
 
 
 @dataclass(frozen=True)
@@ -26,11 +29,13 @@ class World(Site):
     facts        of reshaping, for the Result: {name: number}
     notes        for a reader of the results, a line each
     aside_pages  table pages that walks no longer go through: a guest's own under shadow paging
+    data_copied  data pages of 4 KiB that the reshaping copies once, when the trace begins
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     aside_pages: int = 0
+    data_copied: int = 0
 
     def reshaped(
         self, *, facts: dict[str, Any] | None = None, notes: tuple[str, ...] = (), **changes: Any
@@ -51,21 +56,48 @@ class World(Site):
         return history(self.snapshot, self.trace, self.space, self.placement, self.stream)
 
     @cached_property
-    def history(self) -> History:
+    def _moved(self) -> tuple[History, DataNodes | None]:
+        """(History with all data that move, where they are in the end or None if none moves)."""
         past = self._past
-        return with_data_moves(self, past, self.data) if data_move(self, past) else past
+        return with_data_moves(self, past, self.data) if data_move(self, past) else (past, None)
+
+    @cached_property
+    def history(self) -> History:
+        return self._moved[0]
 
     @cached_property
     def data(self) -> DataNodes:
         """DataNodes: nodes of the data when the trace begins."""
         return data_nodes(self, self._past)
 
-    def reads(self, batch: int = 1 << 20) -> Iterator[tuple[slice, Reads]]:
-        """Iterate (chunks, Reads): the cache pass, made anew each time."""
-        sockets = replace(self.placement, cpu_node=(self.placement.cpu_node // self.domains).astype(np.int16))
-        return cache_pass(
-            self.space, sockets, self.machine, self.stream, events=self.trace.events, batch=batch
-        )
+    def again(self) -> Self:
+        """The steady part of the trace once more: walks with warm TLBs, data where they were in the end."""
+        then, (_, data) = copy(self), self._moved
+        passes = vars(then)
+        passes["stream"] = self.again_stream
+        passes["_past"] = once_more(self._past, self.stream, self.again_stream, self.steady.chunk)
+        passes.pop("_moved")
+        passes.pop("history", None)
+        if data is not None:
+            passes["data"] = data
+        return then
+
+    def caches(self) -> "Caches":
+        """Empty caches, for `reads`."""
+        return empty_caches(self.space, self._on_sockets, self.machine)
+
+    def reads(self, batch: int = 1 << 20, caches: "Caches | None" = None) -> Iterator[tuple[slice, Reads]]:
+        """Iterate (chunks, Reads): the cache pass, made anew each time.
+
+        caches  what they hold from an earlier pass, which changes; None: nothing
+        """
+        where = self.space, self._on_sockets, self.machine, self.stream
+        return cache_pass(*where, events=self.trace.events, batch=batch, caches=caches)
+
+    @property
+    def _on_sockets(self) -> Placement:
+        """Of nodes on one socket, whose cores share caches, there is only the socket."""
+        return replace(self.placement, cpu_node=(self.placement.cpu_node // self.domains).astype(np.int16))
 
 
 def untouched(snapshot: Snapshot, machine: Machine) -> World:

@@ -1,0 +1,202 @@
+"""Finished runs priced: the steady state of a region, what happens once, and notes for a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..cost import price as cost
+from ..cost.once import Once
+from ..cost.payback import pays_back
+from ..cost.result import Result
+from ..world.data_moves import moves_notes
+from ..world.region_of_interest import region_of_interest
+from ..world.world import World
+from .runs import Run, by_socket
+from .system_calls import system_calls
+
+if TYPE_CHECKING:
+    from ..cost.calls import SystemCalls
+    from ..cost.result import Price
+    from ..kernels.faults import Mapped
+    from ..kernels.replay import Counters
+    from .setup import Setup
+
+
+class Finished(NamedTuple):
+    """A run that has ended, its World, and the pages mapped at its end.
+
+    again, still  the World of the further run, and what it found mapped; those of the first where it was cold
+    """
+
+    run: Run
+    world: World
+    mapped: Mapped
+    again: World
+    still: Mapped
+
+    @property
+    def first(self) -> Counters:
+        """Counts of the first run."""
+        return self.run.first or self.run.counters
+
+    @property
+    def warm(self) -> bool:
+        return self.run.first is not None
+
+    @property
+    def chunk(self) -> int:
+        """First chunk of what is counted."""
+        return self.world.steady.chunk if self.warm else 0
+
+
+def priced(done: Sequence[Finished], setup: Setup, provenance: dict[str, str]) -> list[Result]:
+    """[Result]; the others are compared with the first."""
+    base = _price(done[0], None, setup)
+    traced = _traced(done[0], None, setup)
+    return [_result(one, done[0], (base, traced), setup, provenance) for one in done]
+
+
+def _result(
+    done: Finished, first: Finished, base: tuple[Price, Price], setup: Setup, provenance: dict[str, str]
+) -> Result:
+    run, world, mapped = done.run, done.world, done.mapped
+    space, count = world.space, by_socket(run.counters, world.domains)
+    guest = mapped.exists.copy()
+    guest[space.guest_tables : space.guest_tables + space.host_tables] = False
+    guest[: space.guest_tables] = (
+        space.program_tables
+    )  # tables freed by the trace's events, yet in the snapshot, were made again
+    price = _price(done, base[0], setup)
+    return Result(
+        policy=run.plan.name,
+        params=run.plan.params,
+        machine=world.machine.name,
+        placement=world.placement.how,
+        baseline=first.run.plan.name,
+        walks=len(done.again.stream),
+        hits=done.again.stream.hits.sum(axis=0),
+        reads=count.reads,
+        classes=count.classes,
+        calls=count.events,
+        host_calls=count.host_events,
+        table_pages=int(done.first.pages[0]),
+        table_pages_peak=int(done.first.pages[1]),
+        single_copy=int(np.count_nonzero(guest)),
+        host_pages=int(run.counters.host_pages[0]),
+        host_single_copy=space.host_tables,
+        aside_pages=world.aside_pages,
+        price=price,
+        once=_once(done, first, price, base, setup),
+        facts=run.facts(world),
+        notes=tuple(notes(done, cost.instructions(world.trace, setup.costs)[1])),
+        provenance=provenance,
+        series=run.series,
+    )
+
+
+def _price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
+    """Of the run that is counted."""
+    executed, _ = cost.instructions(done.world.trace, setup.costs, done.chunk)
+    made = system_calls(done.again, done.still, done.chunk)
+    return _priced(done, done.run.counters, made, baseline, setup, executed)
+
+
+def _traced(done: Finished, baseline: Price | None, setup: Setup) -> Price:
+    """Of the first run, with everything that is done before it."""
+    executed, _ = cost.instructions(done.world.trace, setup.costs)
+    first, before = done.first, done.run.before
+    whole = first._replace(
+        events=first.events + before.events, host_events=first.host_events + before.host_events
+    )
+    made = system_calls(done.world, done.mapped)
+    return _priced(done, whole, made, baseline, setup, executed, done.world.data_copied)
+
+
+def _priced(
+    done: Finished,
+    counters: Counters,
+    made: SystemCalls,
+    baseline: Price | None,
+    setup: Setup,
+    executed: float,
+    copied: int = 0,
+) -> Price:
+    how = setup.contended, made, setup.calibration, copied
+    return cost.price(counters, done.world.machine, setup.costs, baseline, executed, *how)
+
+
+def _once(done: Finished, first: Finished, price: Price, bases: tuple[Price, Price], setup: Setup) -> Once:
+    """bases: the baseline's Prices of the counted run and of the run as traced."""
+    base, base_traced = bases
+    traced = base_traced if done is first else _traced(done, base_traced, setup)
+    cycles, pays, run_cycles, seconds = _before(done, setup), None, None, None
+    if done.warm:
+        cycles = max(traced.management_cycles - price.management_cycles, 0.0)
+        more = cycles - max(base_traced.management_cycles - base.management_cycles, 0.0)
+        executed, _ = cost.instructions(done.world.trace, setup.costs, done.chunk)
+        law = cost.run_law(base, setup.costs, executed, setup.calibration)
+        if law is not None:
+            pays = None if done is first else pays_back(more, base, price, law)
+            run_cycles = cost.region_cycles(price, law)
+            seconds = cost.region_cycles(base, law) / _hertz(done)
+    return Once(
+        *_once_events(done), done.world.data_copied, cycles, pays, len(done.again.stream), run_cycles,
+        seconds, traced.speedup,
+    )  # fmt: skip
+
+
+def _before(done: Finished, setup: Setup) -> float:
+    """Cycles of everything that is done before the first run."""
+    machine = done.world.machine
+    spent = cost.management_cycles(done.run.before, machine, setup.costs)
+    return spent + cost.copying_ns(done.world.data_copied, setup.costs) * machine.ghz
+
+
+def _hertz(done: Finished) -> float:
+    """Cycles per second of all CPUs that walk in the counted run."""
+    cpus = len(np.unique(done.world.placement.chunk_cpu[done.chunk :]))
+    return cpus * done.world.machine.ghz * 1e9
+
+
+def _once_events(done: Finished) -> tuple[np.ndarray, np.ndarray]:
+    """(int64[kinds, nodes, nodes], of the host): before the first run, and in it beyond the further run."""
+    domains, run = done.world.domains, done.run
+    before = by_socket(run.before, domains)
+    own, host = before.events.sum(axis=0), before.host_events.sum(axis=0)
+    if done.warm:
+        first, still = by_socket(done.first, domains), by_socket(run.counters, domains)
+        own = own + np.maximum(first.events.sum(axis=0) - still.events.sum(axis=0), 0)
+        host = host + np.maximum(first.host_events.sum(axis=0) - still.host_events.sum(axis=0), 0)
+    return own, host
+
+
+def notes(done: Finished, how: str) -> list[str]:
+    """Notes for a reader of the results, one line each."""
+    world = done.world
+    space, history = world.space, world.history
+    lines = [how, *world.notes, *region_of_interest(world.trace.events).notes, *moves_notes(world)]
+    lines.append(
+        "steady state: a further run with warm TLBs and caches, everything touched before"
+        if done.warm
+        else "as traced: TLBs and caches empty at first, everything touched first within the run"
+    )
+    if done.warm and world.steady.note:
+        lines.append(world.steady.note)
+    if (ended := world.trace.facts.get("ended", "exit")) not in ("exit", "imported"):
+        lines.append(f"the trace may be only part of the run; it ended by: {ended}")
+    if world.trace.facts.get("sampled"):
+        lines.append("the trace holds samples of the accesses: shares mean more than numbers")
+    if len(space.snapshot.topology) == 1 and world.nodes > 1:
+        lines.append("recorded on one node: as captured (linux) all tables are on node 0")
+    if space.inferred_tables:
+        lines.append(f"{space.inferred_tables} table pages were gone at the snapshot: placed by first touch")
+    if history.premapped:
+        lines.append(
+            f"{history.premapped} pages were mapped before the region of interest began: no demand faults"
+        )
+    if sum(space.unresolved.values()):
+        lines.append(f"{sum(space.unresolved.values())} guest table pages have no known place in the host")
+    return lines

@@ -1,0 +1,62 @@
+"""The part of a trace whose walks would go on: not a program's start, where everything is touched first."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..core.trace import SLOT_BITS, Trace
+from ..core.walks import Regions, WalkStream
+from .region_of_interest import region_of_interest
+
+FIRST_TOUCHES = 0.999  # of the pages: the share that is touched before the steady part of a whole run begins
+SHARE = 0.1  # of the walks: less than that is no steady part
+BLOCK = 1 << 22  # walks that are looked at together
+
+
+class SteadyPart(NamedTuple):
+    """chunk: its first; walks: of the first run from there on; note: for people, "" for a region."""
+
+    chunk: int
+    walks: int
+    note: str
+
+
+def steady_part(trace: Trace, stream: WalkStream, regions: Regions) -> SteadyPart:
+    """SteadyPart of a trace: its region of interest; of a whole run, what follows once its pages are touched.
+
+    A run that touches new pages until its end has no such part: the whole run stands for it.
+    """
+    walks = len(stream)
+    if not walks or region_of_interest(trace.events).begin is not None:
+        return SteadyPart(0, walks, "")
+    touched = np.cumsum(first_touches(stream, regions))
+    pages = int(touched[-1]) if len(touched) else 0
+    chunk = int(np.searchsorted(touched, pages - int(pages * (1 - FIRST_TOUCHES)))) + 1 if pages else 0
+    left = walks - int(stream.offset[min(chunk, len(touched))])
+    if left < SHARE * walks or not left:
+        note = (
+            "the trace is of the whole run, which touches new pages until it ends: its steady state is that "
+            "of the run repeated, first touches left out"
+        )
+        return SteadyPart(0, walks, note)
+    note = (
+        f"the trace is of the whole run: its steady state is that of its last {left:,} of {walks:,} walks, "
+        f"when {100 * FIRST_TOUCHES:g} % of its pages had been touched"
+    )
+    return SteadyPart(chunk, left, note)
+
+
+def first_touches(stream: WalkStream, regions: Regions) -> np.ndarray:
+    """int64[chunks]: walks of each chunk that are the first to their page, of whatever size."""
+    seen = np.zeros(len(regions.va) << SLOT_BITS, bool)
+    counts = np.zeros(len(stream.offset) - 1, np.int64)
+    for begin in range(0, len(stream), BLOCK):
+        page = stream.page[begin : begin + BLOCK].astype(np.int64)
+        region = page >> SLOT_BITS
+        page = np.where(regions.level[region] > 1, region << SLOT_BITS, page)
+        new = np.flatnonzero(~seen[page])
+        _, first = np.unique(page[new], return_index=True)
+        seen[page[new]] = True
+        at = np.searchsorted(stream.offset, begin + new[first], side="right") - 1
+        counts += np.bincount(at, minlength=len(counts))
+    return counts

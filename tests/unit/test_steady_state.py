@@ -1,0 +1,206 @@
+"""The further run, with TLBs, caches, memory and tables as the first left them; and what happens once."""
+
+import math
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from naive import replay as naive
+from naive.tlb import NaiveTlb
+from ptanalyze.analysis.replay import replay_world
+from ptanalyze.analysis.runs import replay_again, replay_walks, start
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.core.interval import Interval
+from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.core.trace import Event
+from ptanalyze.cost.payback import NEVER, pays_back
+from ptanalyze.kernels.replay import FAULT, PTE_COPY, REPLICA_FAULT, TABLE_NEW
+from ptanalyze.policies import plan_for
+from ptanalyze.world.site import Effort
+from ptanalyze.world.steady_part import first_touches, steady_part
+from ptanalyze.world.world import World
+from replay_cases import HEAP, case, cases, events, world_of
+from strategies import PAGE, build_snapshot, build_trace, place, small_machine
+
+pytestmark = pytest.mark.twin
+
+EXAMPLES = 15 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
+COSTS = load_costs(load_machine("vmitosis-cascade-lake"))
+GONE = (Event.MUNMAP, Event.MADVISE, Event.THREAD_EXIT, Event.ROI_START, Event.ROI_END)
+BEGIN = (0, 0, Event.ROI_START, (), 0)
+
+
+def twice(world, name, params=None):
+    """(Run, Reads of the first run, of the second) of one policy."""
+    plan, caches = plan_for(name, params), world.caches()
+    run = start(plan, world)
+    reads = [list(world.reads(caches=caches))]
+    mapped = replay_walks([run], world, reads[0])
+    again = world.again()
+    reads.append(list(again.reads(caches=caches)))
+    replay_again([run], again, reads[1], mapped)
+    return run, *reads
+
+
+@pytest.mark.parametrize("name", ["linux", "first-touch", "mitosis", "hydra"])
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(data=st.data(), native=st.booleans())
+def test_a_further_run_counts_what_a_twin_counts_that_goes_on(name, data, native):
+    """Of calls that take memory away: after others, the twin would find what they mapped before."""
+    drawn = data.draw(cases(native))
+    kept = np.isin(drawn.trace.events["kind"], GONE)
+    drawn = drawn._replace(
+        trace=type(drawn.trace)(
+            drawn.trace.chunks, drawn.trace.events[kept], drawn.trace.threads, drawn.trace.regions,
+            drawn.trace.batches, drawn.trace.facts,
+        ),
+        placement=type(drawn.placement)(
+            drawn.placement.chunk_cpu, drawn.placement.cpu_node, drawn.placement.event_cpu[kept], "here"
+        ),
+    )  # fmt: skip
+    world = world_of(drawn)
+    vars(world)["steady"] = steady_part(drawn.trace, drawn.stream, drawn.space.regions)._replace(chunk=0)
+    run, first, second = twice(world, name)
+    if not first:
+        return
+    counted, classes, happened, _ = naive.replay(
+        name, {}, drawn.snapshot, drawn.trace, drawn.space, drawn.placement, first[0][1], drawn.machine,
+        again=second[0][1],
+    )  # fmt: skip
+    done = run.counters
+    assert events(done) == happened
+    assert {tuple(at.tolist()): int(done.reads[tuple(at)]) for at in np.argwhere(done.reads)} == counted
+    assert {tuple(at.tolist()): int(done.classes[tuple(at)]) for at in np.argwhere(done.classes)} == classes
+
+
+@pytest.mark.parametrize(
+    "name", ["linux", "first-touch", "interleave", "mitosis", "hydra", "vmitosis-migrate"]
+)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(data=st.data())
+def test_without_calls_a_further_run_makes_and_copies_nothing(name, data):
+    drawn = data.draw(cases(native=True, moving=name == "vmitosis-migrate"))
+    if np.isin(drawn.trace.events["kind"], range(Event.MMAP, Event.ROI_START)).any():
+        return
+    if (drawn.trace.events["kind"] == Event.MOVE_PAGES).any():
+        return
+    run, *_ = twice(world_of(drawn), name)
+    assert not run.counters.events.any()
+    assert run.counters.pages.tolist() == [run.first.pages[0], run.first.pages[1]]
+
+
+def real_world(trace, snapshot, nodes=2, machine=None):
+    """A World whose TLBs are the machine's."""
+    placement = place(trace, nodes, nodes)
+    return World(snapshot, trace, machine or small_machine(nodes), placement, Effort(1))
+
+
+def naive_again(world):
+    """[page] that miss when a twin's TLBs go through the trace twice, the second time."""
+    tlbs = [NaiveTlb(world.machine.tlb) for _ in world.placement.cpu_node]
+    for _ in range(2):
+        missed = []
+        for touches in world.trace.batches(1):
+            chunks = range(touches.chunks.start, touches.chunks.stop)
+            cpus = np.repeat(world.placement.chunk_cpu[chunks], world.trace.chunks["touches"][chunks])
+            for page, cpu in zip(touches.page.tolist(), cpus.tolist(), strict=True):
+                number = int(world.space.regions.va[page >> 9]) << 9 | page & 511
+                if tlbs[cpu].touch(number, 1) == 2:
+                    missed.append(page)
+    return missed
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(seed=st.integers(0, 999), many=st.integers(1, 60), cached=st.booleans())
+def test_tlbs_are_as_the_first_run_left_them(tmp_path_factory, seed, many, cached):
+    rng = np.random.default_rng(seed)
+    chunks = [
+        (int(t), [HEAP + PAGE * int(k) for k in rng.zipf(1.3, 30) % many]) for t in rng.integers(0, 2, 6)
+    ]
+    snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(many)], nodes=2)
+    world = real_world(build_trace(chunks, [BEGIN], 2), snapshot)
+    if cached:
+        directory = tmp_path_factory.mktemp("walks")
+        for _ in range(2):
+            world = World(
+                *(world.snapshot, world.trace, world.machine, world.placement), Effort(1, directory)
+            )
+            assert world.again_stream.page.tolist() == naive_again(world)
+    assert world.again_stream.page.tolist() == naive_again(world)
+    assert world.again_stream.hits.sum() == world.trace.accesses
+    assert world.again_stream.hits[:, 2].sum() == len(world.again_stream)
+
+
+def test_the_steady_part_of_a_whole_run_begins_when_its_pages_are_touched():
+    pages = [HEAP + k * PAGE for k in range(50)]
+    chunks = [(0, pages[:25]), (0, pages[25:]), (1, pages), (0, pages)]
+    world = world_of(
+        case(build_snapshot([(va, k) for k, va in enumerate(pages)], nodes=2), build_trace(chunks), 2)
+    )
+    assert first_touches(world.stream, world.space.regions).tolist() == [25, 25, 0, 0]
+    assert (world.steady.chunk, world.steady.walks) == (2, 100)
+    assert "last 100 of 150 walks" in world.steady.note
+
+
+def test_a_run_that_grows_until_it_ends_has_no_steady_part():
+    pages = [HEAP + k * PAGE for k in range(50)]
+    chunks = [(0, pages[k : k + 10]) for k in range(0, 50, 10)]
+    world = world_of(
+        case(build_snapshot([(va, k) for k, va in enumerate(pages)], nodes=2), build_trace(chunks), 2)
+    )
+    assert world.steady.chunk == 0 and "until it ends" in world.steady.note
+
+
+def results(chunks, happen=(), names=("mitosis", "hydra"), pages=32, **options):
+    """Of threads on two nodes, with every page mapped before the region."""
+    snapshot = build_snapshot([(HEAP + k * PAGE, 1000 + k) for k in range(pages)], nodes=2)
+    world = world_of(case(snapshot, build_trace(chunks, [BEGIN, *happen], 2), 2))
+    plans = [plan_for(name) for name in ("linux", *names)]
+    return replay_world(world, plans, Setup.of(machine=small_machine(2), costs=COSTS, **options))
+
+
+ALL = [HEAP + k * PAGE for k in range(32)]
+
+
+def test_getting_to_replicas_is_paid_once_by_eager_and_by_lazy_policies_alike():
+    linux, mitosis, hydra = results([(0, ALL), (1, ALL)])
+    for policy in (mitosis, hydra):
+        assert policy.count("pte_copies") == policy.count("replica_faults") == policy.count("tables_new") == 0
+        assert policy.once.cycles > 0
+    assert mitosis.once.count(TABLE_NEW) == 4 and hydra.once.count(TABLE_NEW) == 3  # each node has its root
+    assert linux.once.cycles == 0
+    assert mitosis.once.count(PTE_COPY) == 32 + 3  # and an entry of each upper table
+    assert hydra.once.count(PTE_COPY) == 32 and hydra.once.count(REPLICA_FAULT) == 1
+    assert mitosis.price.walk_cycles == hydra.price.walk_cycles
+
+
+def test_what_the_regions_calls_take_away_faults_again_and_again():
+    unmap = [(1, 0, Event.MADVISE, (HEAP, 8 * PAGE, 4), 0)]
+    linux, *_ = results([(0, ALL), (0, ALL)], unmap)
+    assert linux.count("faults") == 8 and linux.once.count(FAULT) == 0
+
+
+def test_cold_counts_the_run_as_traced():
+    cold, warm = (results([(0, ALL), (1, ALL)], cold=c) for c in (True, False))
+    assert cold[2].count("pte_copies") == warm[2].once.count(PTE_COPY) == 32
+    assert cold[2].once.count(PTE_COPY) == 0 and cold[2].once.pays_back is None
+    assert cold[1].once.count(PTE_COPY) == 35
+    assert cold[0].row()["dram_reads"] > 0 == warm[0].row()["dram_reads"]
+
+
+def test_a_one_time_cost_is_earned_back_when_the_savings_reach_it():
+    linux, _, hydra = results([(0, ALL), (1, ALL)])
+    run = lambda price, e: e * price.walk_cycles + price.management_cycles  # noqa: E731
+    law = run, (Interval(0.5, 0.75, 1.0),)
+    saved = linux.price.walk_cycles - hydra.price.walk_cycles
+    if saved <= 0:
+        assert pays_back(100.0, linux.price, hydra.price, law).middle == NEVER
+    price = type(linux.price)(**{**vars(linux.price), "walk_cycles": linux.price.walk_cycles - 400.0})
+    found = pays_back(1200.0, linux.price, price, law)
+    assert tuple(found) == pytest.approx((3.0, 4.0, 6.0))
+    assert pays_back(0.0, linux.price, price, law).middle == 0
+    assert pays_back(-1.0, linux.price, linux.price, law).middle == 0
+    assert math.isinf(pays_back(1.0, price, linux.price, law).middle)
