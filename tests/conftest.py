@@ -13,10 +13,11 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 
 # Of a busy machine, time says nothing. In CI the same examples are drawn each time, new ones outside of it.
+QUICK = 5
 EVERYWHERE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("outside", **EVERYWHERE)
 settings.register_profile("ci", derandomize=True, **EVERYWHERE)
-settings.register_profile("quick", max_examples=5, **EVERYWHERE)  # make check
+settings.register_profile("quick", max_examples=QUICK, **EVERYWHERE)  # make check
 settings.load_profile("ci" if os.environ.get("CI") else "outside")
 
 os.environ.pop("COLUMNS", None)  # the tests' tables are as wide as nobody says, whatever terminal they run in
@@ -35,8 +36,12 @@ TOGETHER = {  # directories whose files go to one process
 LONGEST = ("lab", "native", "report", "docs", "notebooks", "cli", "golden", "unit")  # first those that wait
 
 
-def pytest_collection_modifyitems(items):
-    """The longest begin."""
+def pytest_collection_modifyitems(config, items):
+    """The longest begin. In make check every property has few examples, also one that asks for more."""
+    if config.getoption("--hypothesis-profile", None) == "quick":
+        for item in items:
+            if asked := getattr(item.function, "_hypothesis_internal_use_settings", None):
+                item.function._hypothesis_internal_use_settings = settings(asked, max_examples=QUICK)
     items.sort(key=lambda item: LONGEST.index(item.path.relative_to(TESTS).parts[0]))
 
 

@@ -38,7 +38,7 @@ def twice(world, name, params=None):
     plan, caches = plan_for(name, params), world.caches()
     run = start(plan, world)
     reads = [list(world.reads(caches=caches))]
-    mapped = replay_walks([run], world, reads[0])
+    mapped = replay_walks([run], world, reads[0], more=True)
     again = world.again()
     reads.append(list(again.reads(caches=caches)))
     replay_again([run], again, reads[1], mapped)

@@ -59,9 +59,10 @@ def _replayed(world: World, runs: list[Run], setup: Setup) -> Iterator[tuple[Run
     """Yield (Run, Finished): the trace replayed under each Plan, and once more unless `setup` is cold."""
     caches = world.caches()
     tick = _ticking(setup.progress, len(world.stream), "replaying walks")
-    mapped = replay_walks(runs, world, world.reads(caches=caches), tick, setup.windows)
+    reads, warm = world.reads(caches=caches), not setup.as_traced
+    mapped = replay_walks(runs, world, reads, tick, setup.windows, more=warm)
     again, still = world, mapped
-    if not setup.as_traced:
+    if warm:
         again = world.again()
         tick = _ticking(setup.progress, len(again.stream), "replaying walks again")
         still = replay_again(runs, again, again.reads(caches=caches), mapped, tick)

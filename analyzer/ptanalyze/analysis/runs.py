@@ -101,7 +101,7 @@ class Run:
 
     def settle(self, world: World, missing: np.ndarray) -> None:
         """Account for the tables that the kernel filled by itself."""
-        pages = self.counters.pages
+        pages = (self.first or self.counters).pages
         part, _ = self.plan.guest
         if part.settle:
             pages[0] += part.settle(self.states[0], world, missing)
@@ -155,8 +155,11 @@ def replay_walks(
     batches: Iterable[tuple[slice, Reads]],
     progress: Callable[[int], None] | None = None,
     windows: int = 0,
+    more: bool = False,
 ) -> Mapped:
     """Carry all runs through `batches`, (slice of the stream, Reads) each, and the events between them.
+
+    more  replay_again follows, which then accounts for the tables that the kernel filled by itself
 
     Runs of a batch are shared out among world.effort.threads threads; counts do not depend on it.
     `progress` is called with the number of walks done so far. With `windows` each run gets a Series of that
@@ -166,12 +169,19 @@ def replay_walks(
     compile_together(first_calls(runs, world, mapped))
     times, ends = _windows(world, windows)
     _carry(runs, world, batches, mapped, progress, ends)
+    if windows:
+        for run in runs:
+            run.series = _series(run, world, mapped, times, ends)
+    if not more:
+        _settle(runs, world, mapped)
+    return mapped
+
+
+def _settle(runs: Sequence[Run], world: World, mapped: Mapped) -> None:
+    """Account for the tables that are in the snapshot, although the trace's events freed them."""
     missing = np.flatnonzero(~mapped.exists[: world.space.guest_tables] & world.space.program_tables)
     for run in runs:
         run.settle(world, missing)
-        if windows:
-            run.series = _series(run, world, mapped, times, ends)
-    return mapped
 
 
 def replay_again(
@@ -195,6 +205,7 @@ def replay_again(
         made=np.zeros(steps, np.uint8),
     )
     _carry(runs, again, batches, now, progress, np.zeros(0, np.int64))
+    _settle(runs, again, mapped)
     return now
 
 

@@ -75,7 +75,7 @@ def counted(bench: Bench, pattern: str, size: int | None) -> pd.DataFrame:
     )  # fmt: skip
     degrees = (LEAST, *BETWEEN)
     asked: list[Design] = [("hydra", {"prefetch": degree, "prefetch_on": "every"}) for degree in degrees]
-    results = bench.replay(capture, ["linux", *asked], "hydra-haswell")
+    results = bench.replay(capture, ["linux", *asked], "hydra-haswell", cold=True)
     return pd.DataFrame(
         [events(results[f"hydra prefetch={degree} prefetch_on=every"]) for degree in degrees],
         index=list(degrees),
