@@ -1,0 +1,58 @@
+"""The bundled sample `lookup` is what its script records."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from native import tracing
+from ptanalyze.core.bundled import DEFAULT_SAMPLE, bundled
+from ptanalyze.formats.capture import open_capture
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 and not os.environ.get("CI"), reason="reading page tables needs root"
+)
+STORE_PAGES = 170_003 * 8  # 32 KiB per slot
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory):
+    tracing.build_plugin()
+    subprocess.run(["make", "-s", "-C", tracing.ROOT / "dumps"], check=True)
+    out = tmp_path_factory.mktemp("samples") / "lookup"
+    path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    script = tracing.ROOT / "dumps/samples/record_lookup.sh"
+    subprocess.run([script, out], check=True, env={**os.environ, **path})
+    return open_capture(out)
+
+
+def looked_up(capture):
+    """Counter of (thread, page within the store) over all touches of the store."""
+    [store] = [vma for vma in capture.snapshot.vmas if vma["end"] - vma["start"] >= STORE_PAGES << 12]
+    first, found = int(store["start"]) >> 12, Counter()
+    trace = capture.trace
+    for batch in trace.batches(1 << 16):
+        chunks = trace.chunks[batch.chunks]
+        threads = np.repeat(chunks["thread"], chunks["touches"])
+        pages = (trace.regions[batch.page >> 9].astype("int64") << 9 | (batch.page & 511)) - first
+        inside = (pages >= 0) & (pages < STORE_PAGES)
+        found.update(zip(threads[inside].tolist(), pages[inside].tolist(), strict=True))
+    return found
+
+
+def test_recorded_again_each_thread_looks_up_the_same_slots_as_often(again):
+    bundled_one = open_capture(bundled("samples") / DEFAULT_SAMPLE)
+    seen, stored = looked_up(again), looked_up(bundled_one)
+    assert len({thread for thread, _ in stored}) == 4 and all(page % 8 == 0 for _, page in stored)
+    assert set(stored.values()) == {2}, "each slot in each of two rounds"
+    assert seen == stored
+
+
+def test_recorded_again_the_store_has_as_many_leaf_tables(again):
+    bundled_one = open_capture(bundled("samples") / DEFAULT_SAMPLE)
+    leaves = [int((one.snapshot.guest.level == 1).sum()) for one in (again, bundled_one)]
+    assert abs(leaves[0] - leaves[1]) < 50  # libraries and the tracer lie elsewhere each time
