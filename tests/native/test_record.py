@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +122,38 @@ def test_ctrl_c_leaves_a_whole_capture_up_to_that_moment(known, tmp_path, handov
     assert said.split() == [*(["interrupt"] if handover else []), "True", str(-signal.SIGINT)]
     assert read_trace(tmp_path / "c" / "trace.ptt").facts["ended"] == "signal"
     assert read_manifest(tmp_path / "c").kind == ("process" if handover else "trace")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_whoever_ends_the_recorder_ends_the_program(known, tmp_path, number):
+    argv = [sys.executable, "-m", "ptanalyze", "record", "-o", str(tmp_path / "c"), "--no-dump", "--", known]
+    process = subprocess.Popen([*argv, "forever"], stdout=subprocess.PIPE, text=True, env=environment())
+    assert process.stdout.readline().startswith("0x")
+    assert len(running(tmp_path)) >= 1
+    process.send_signal(number)
+    process.wait(30)
+    for _ in range(300):
+        if not running(tmp_path):
+            break
+        time.sleep(0.1)
+    assert not running(tmp_path)
+    if number == signal.SIGKILL:
+        assert process.returncode == -number
+        return
+    assert process.returncode == 128 + number
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+    assert read_trace(tmp_path / "c" / "trace.ptt").facts["ended"] == "signal"
+
+
+def running(directory):
+    """PIDs of tracers that write into a directory."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (place / "cmdline").read_bytes()
+            if b"libpt_qemu" in words and bytes(directory) in words:
+                found.append(place.name)
+    return found
 
 
 def environment():

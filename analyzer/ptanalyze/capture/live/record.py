@@ -1,6 +1,7 @@
 """Record a command: its trace, and its page tables at the end of the region of interest, in one capture."""
 
 import contextlib
+import ctypes
 import fcntl
 import json
 import os
@@ -30,6 +31,7 @@ from .native import native
 from .tracers import TRACERS, Options, find_program
 
 RECORD = "record.json"
+PR_SET_PDEATHSIG = 1
 NOTED = 1000  # characters of the command line that the trace itself keeps
 GRACE = 5.0  # seconds a program has to end after SIGINT, before SIGKILL
 
@@ -100,9 +102,15 @@ def listening() -> Iterator[socket.socket]:
 
 
 def start(argv: list[str]) -> Process:
-    """Start it in a process group of its own: Ctrl-C is ours, so that the page tables can be read first."""
+    """Start it in a process group of its own: Ctrl-C is ours, so that the page tables can be read first.
+
+    It is killed when we are (prctl(2), PR_SET_PDEATHSIG): nobody else would end it.
+    """
     stdin = subprocess.DEVNULL if os.isatty(0) else None
-    return subprocess.Popen(argv, stdin=stdin, process_group=0)
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    return subprocess.Popen(
+        argv, stdin=stdin, process_group=0, preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    )
 
 
 def end(process: Process) -> None:
