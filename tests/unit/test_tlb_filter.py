@@ -1,6 +1,8 @@
 """The filter around the kernels: threads, batches, the stored stream."""
 
+import json
 import os
+import zlib
 
 import numpy as np
 import pytest
@@ -144,3 +146,44 @@ def test_a_memory_mapped_stream_feeds_the_cache_pass(tmp_path):
     reads = [reads for _, reads in cache_pass(space, placement, small_machine(), stream, batch=1000)]
     assert np.array_equal(np.concatenate([r.page for r in reads]), stream.page)
     assert all((r.read & np.uint64(1 << 8)).all() for r in reads)  # every walk reads its leaf entry
+
+
+def forged(directory, name, change):
+    """A stored stream whose column was changed by somebody who made the checksums fit."""
+    column = np.array(np.load(directory / f"{name}.npy"))
+    np.save(directory / f"{name}.npy", change(column))
+    seal = json.loads((directory / "seal.json").read_text())
+    seal[name] = zlib.crc32((directory / f"{name}.npy").read_bytes())
+    (directory / "seal.json").write_text(json.dumps(seal))
+
+
+def raised(by):
+    """A function that adds to the middle element of a column."""
+
+    def change(column):
+        column[len(column) // 2] += by
+        return column
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("page", raised(np.uint32(1 << 31))),
+        ("page", lambda column: column[:-1]),
+        ("page", lambda column: column.astype(np.int64)),
+        ("offset", raised(1 << 40)),
+        ("offset", raised(-1000)),
+        ("offset", lambda column: np.append(column, column[-1])),
+        ("write", lambda column: np.append(column, True)),
+        ("hits", lambda column: column[:, :2]),
+    ],
+)
+def test_a_stored_stream_that_was_forged_is_computed_again(case, tmp_path, name, change):
+    stream = filter_trace(*case, TLB, cache_dir=tmp_path)
+    expected = [np.array(getattr(stream, column)) for column in ("page", "write", "offset", "hits")]
+    (directory,) = tmp_path.iterdir()
+    forged(directory, name, change)
+    again = filter_trace(*case, TLB, cache_dir=tmp_path)
+    assert all(map(np.array_equal, (again.page, again.write, again.offset, again.hits), expected))

@@ -16,7 +16,7 @@ import numpy as np
 from ..core.decode import plain_json
 from ..core.errors import UsageError
 from ..core.machine import Tlb
-from ..core.trace import Trace
+from ..core.trace import SLOT_BITS, Trace
 from ..core.walks import Placement, WalkStream
 
 VERSION = 1
@@ -35,15 +35,31 @@ def key(trace: Trace, placement: Placement, tlb: Tlb, tlb_level: np.ndarray) -> 
     return digest.hexdigest()[:32]
 
 
-def load(cache_dir: str | PathLike[str], name: str, chunks: int) -> WalkStream | None:
-    """WalkStream stored under `name`, or None where there is none or it is damaged."""
+def load(cache_dir: str | PathLike[str], name: str, chunks: int, regions: int) -> WalkStream | None:
+    """WalkStream stored under `name`, or None where there is none, it is damaged, or of another trace.
+
+    chunks, regions  of the trace. The directory travels with captures, and so do its checksums: what kernels
+    use as an index is looked at.
+    """
     try:
-        return _load(Path(cache_dir) / f"walks-{name}", chunks)
+        stream = _load(Path(cache_dir) / f"walks-{name}")
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    return stream if _fits(stream, chunks, regions) else None
 
 
-def _load(directory: Path, chunks: int | None = None) -> WalkStream:
+def _fits(stream: WalkStream, chunks: int, regions: int) -> bool:
+    """Whether every page is in a region, and chunks and walks are those of the columns."""
+    page, write, offset, hits = (np.asarray(getattr(stream, name)) for name in COLUMNS)
+    if [column.ndim for column in (page, write, offset, hits)] != [1, 1, 1, 2]:
+        return False
+    kinds = [column.dtype for column in (page, write, offset, hits)] == list(map(np.dtype, COLUMNS.values()))
+    whole = len(offset) == chunks + 1 and offset[0] == 0 and offset[-1] == len(page) == len(write)
+    known = not len(page) or int(page.max()) >> SLOT_BITS < regions
+    return kinds and bool(whole) and known and bool((np.diff(offset) >= 0).all()) and hits.shape[1] == 3
+
+
+def _load(directory: Path) -> WalkStream:
     seal = plain_json((directory / SEAL).read_bytes())
     columns = {}
     for column in COLUMNS:
@@ -51,8 +67,6 @@ def _load(directory: Path, chunks: int | None = None) -> WalkStream:
         if _crc(path) != seal[column]:
             raise ValueError(f"{path} is damaged")
         columns[column] = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None)
-    if chunks is not None and len(columns["offset"]) != chunks + 1:
-        raise ValueError("of another trace")
     return WalkStream(**columns)
 
 

@@ -102,7 +102,9 @@ class TlbFilter:
         return stream_store.key(self.trace, self.placement, self.tlb, regions.tlb_level)
 
     def _load(self, key: str) -> WalkStream | None:
-        return stream_store.load(self.cache_dir, key, len(self.trace.chunks)) if self.cache_dir else None
+        if not self.cache_dir:
+            return None
+        return stream_store.load(self.cache_dir, key, len(self.trace.chunks), len(self.space.regions.va))
 
     def _first(self, key: str | None) -> WalkStream:
         """Filter the whole trace; key: name to store the stream under, None: it is not stored."""
