@@ -94,10 +94,10 @@ class Program:
         total, hits = self.ran(NUMBA_CACHE_DIR=str(self.folder / "kept")).stdout.split()
         return int(total), bool(int(hits))
 
-    def ran(self, **environment):
+    def ran(self, *arguments, **environment):
         environment |= {"NUMBA_DISABLE_JIT": "0", "PYTHONDONTWRITEBYTECODE": "1"}
         return subprocess.run(
-            [sys.executable, "main.py"],
+            [sys.executable, "main.py", *arguments],
             cwd=self.folder,
             env=os.environ | environment,
             capture_output=True,
@@ -210,6 +210,61 @@ def test_what_a_child_began_to_compile_beside_us_is_waited_for(program):
     program.write("hooks", HOOKS + "\n@njit\ndef plain(state, x):\n    return state.offset\n")
     total, hits, files = program.ran(NUMBA_CACHE_DIR=str(program.folder / "kept")).stdout.split()
     assert (total, hits, files) == ("40", "1", "2")
+
+
+STEPS = """
+from ptanalyze.kernels.hooks import called_hook, kernel
+
+def steps_for(hook):
+    @called_hook
+    def step(state, x):  # too long to be inlined
+        total = x
+MUCH
+        return total
+
+    @kernel
+    def steps(state, n):
+        total = 0
+        for x in range(n):
+            total += step(state, x) + step(state, total) + step(state, n) + step(state, n - x)
+        return total
+
+    return steps
+"""
+MUCH = "\n".join(
+    f"        if total % {k} == 1:\n            total = total * {k} + hook(state, total ^ {k})"
+    for k in range(2, 80)
+)
+TWO_HOOKS = """
+from numba import njit
+
+@njit
+def one(state, x):
+    return state.offset + x
+
+@njit
+def two(state, x):
+    return state.offset - x
+"""
+ASKED = """
+import sys
+import hooks
+from state import State
+from steps import steps_for
+
+print(*(steps_for(getattr(hooks, name))(State(1), 5) for name in sys.argv[1:]))
+"""
+
+
+def test_loops_that_two_processes_compiled_stay_apart_in_a_third(program):
+    """Both loops, and the steps they call, have the same names and the same numbers."""
+    program.write("steps", STEPS.replace("MUCH", MUCH))
+    program.write("main", ASKED)
+    program.write("hooks", TWO_HOOKS)
+    kept = {"NUMBA_CACHE_DIR": str(program.folder / "kept")}
+    asked = [["one"], ["two"], ["one", "two"], ["two", "one"]]
+    one, other, both, turned = (program.ran(*names, **kept).stdout.split() for names in asked)
+    assert one != other and both == one + other and turned == other + one
 
 
 def test_code_that_is_gone_is_compiled_anew(program):

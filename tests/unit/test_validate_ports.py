@@ -2,7 +2,6 @@
 
 import pytest
 
-from ptanalyze.core.interval import Interval
 from ptanalyze.validate import ports_epyc, ports_orders
 from ptanalyze.validate.bench import bench
 from ptanalyze.validate.ports import FIGURES
@@ -41,11 +40,14 @@ def test_predictions_do_not_change_with_what_was_measured(monkeypatch):
     assert predicted() == ours
 
 
-def test_local_tables_are_never_slower_than_remote_ones_without_a_charge():
+def test_local_tables_gain_where_the_lines_that_random_reads_need_outgrow_the_caches():
     with bench(quick=True) as workshop:
-        for data in (0, 1):
-            gain = ports_epyc.predicted(workshop, "pr", "uni20", 40_000)["mitosis", data]
-            assert isinstance(gain, Interval) and 1 <= gain.low < gain.high
+        small = ports_epyc.predicted(workshop, "bc", "uni20", 40_000)
+        large = ports_epyc.predicted(workshop, "bc", "uni28", 2_500_000)
+    for data in (0, 1):
+        assert small["mitosis", data].high == pytest.approx(1, abs=0.005)
+        assert 1.01 < large["mitosis", data].low < large["mitosis", data].high
+        assert large["hydra", data].middle == pytest.approx(large["mitosis", data].middle, rel=0.01)
 
 
 def test_prefetching_a_table_page_halves_the_faults_of_a_b_tree_with_every_degree(rows):
