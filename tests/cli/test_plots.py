@@ -9,7 +9,7 @@ import pytest
 import ptanalyze
 from one_line import is_one_line
 from plot_texts import readable
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.bundled import DEFAULT_SAMPLE, bundled
 from ptanalyze.show import plots
 
 NATIVE = ["linux", "interleave", "mitosis", "hydra", ("hydra", {"prefetch": 0}), "thp", "ideal"]
@@ -31,10 +31,12 @@ SWEPT = {"vm-numa-oblivious": (("interleave", "vmitosis-migrate"), {"nodes": [4,
 
 @pytest.fixture(scope="module", params=SAMPLES)
 def seen(request, tmp_path_factory):
-    """(a copy of the capture, its replays)."""
+    """(a copy of the capture, its replays): as traced, where all that is walked fits the caches."""
     copy = tmp_path_factory.mktemp("plots") / request.param
     shutil.copytree(bundled("samples") / request.param, copy)
-    return copy, ptanalyze.replay(copy, SAMPLES[request.param], windows=20)
+    return copy, ptanalyze.replay(
+        copy, SAMPLES[request.param], windows=20, cold=request.param != DEFAULT_SAMPLE
+    )
 
 
 def test_plots_of_replays_are_readable(seen):
@@ -79,7 +81,7 @@ def drawn(ran, path):
 def test_every_kind_of_a_replays_plot_is_drawn(pt, vm_sample, tmp_path):
     for kind in ("speedup", "locality", "reads", "pareto", "footprint", "roofline"):
         path = tmp_path / f"{kind}.svg"
-        asked = ("whatif", vm_sample, "-p", "mitosis", "--plot", path, "--plot-kind", kind)
+        asked = ("whatif", vm_sample, "-p", "mitosis", "--cold", "--plot", path, "--plot-kind", kind)
         assert drawn(pt(*asked), path)
     assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 6
 
