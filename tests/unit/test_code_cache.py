@@ -179,9 +179,12 @@ import os
 import sys
 from hooks import add
 from loops import loop_for
+from numba import config
 from state import State
 
 child = os.fork()
+if not child:  # or it finds what its parent has kept by then
+    config.CACHE_DIR += "-child"
 loop = loop_for(add)
 loop(State(1), 5)
 code, = loop.overloads.values()

@@ -81,6 +81,9 @@ def assert_as_naive(case, moves, name, params, batch=1 << 20):
     found = naive.replay(name, params, case, reads[0][1], moves, host_moves)
     done, world, mapped = run(case, moves, name, params, batch)
     count = done.counters
+    if name == "vmitosis-migrate":  # the twin puts tables right as it begins
+        all_in = (getattr(count, side) + getattr(done.before, side) for side in ("events", "host_events"))
+        count = count._replace(**dict(zip(("events", "host_events"), all_in, strict=True)))
     kind = world.history.steps.kind
     assert np.count_nonzero(mapped.changed[(kind == DATA) | (kind == HOST_DATA)]) == found[5]
     assert events(count) == found[2]
@@ -137,5 +140,5 @@ def test_put_right_at_once_every_table_is_on_the_node_of_most_of_its_children(sn
     home, host_home = (state.home for state in run.states)
     assert [twin.home[data.key(t)] for t in range(split)] == home[:split].tolist()
     assert [twin.host[t] for t in sorted(twin.host)] == host_home[split:].tolist()[: len(twin.host)]
-    assert events(run.counters) == +twin.events
-    assert events(run.counters, host=True) == +twin.host_events
+    assert events(run.before) == +twin.events
+    assert events(run.before, host=True) == +twin.host_events
