@@ -25,7 +25,7 @@ def captures(tmp_path_factory):
     """Copies of the bundled captures for all pages, so that each is filtered once."""
     copies = tmp_path_factory.mktemp("docs") / "samples"
     copies.mkdir()
-    for sample in ("sysbench-memory", "vm-numa-visible", "vm-numa-oblivious"):
+    for sample in ("lookup", "sysbench-memory", "vm-numa-visible", "vm-numa-oblivious"):
         copied = copies / sample
         copied.mkdir()
         for file in (bundled("samples") / sample).iterdir():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 WHAT = "whatif"
 NOTHING: Mapping[str, str] = MappingProxyType({})
-TEXTS = ("policy", "params", "machine", "placement", "baseline")  # columns of results that hold text
+TEXTS = ("policy", "params", "machine", "placement", "baseline", "pays_back")  # columns of text
 
 
 def write_result(
