@@ -13,7 +13,7 @@ def result_of(ran):
 
 
 def test_a_sweep_prints_a_row_a_point_and_its_axes(pt, sample):
-    ran = pt("sweep", sample, "-p", "hydra", "--set", "prefetch=0,9", "--set", "nodes=2,4", "--csv")
+    ran = pt("sweep", sample, "-p", "hydra", "--set", "prefetch=0,9", "--set", "nodes=2,4", "--cold", "--csv")
     rows = list(csv.DictReader(io.StringIO(ran.out)))
     assert [(row["nodes"], row["policy"]) for row in rows] == [
         (nodes, policy) for nodes in ("2", "4") for policy in ("first-touch", "hydra", "hydra")
@@ -31,7 +31,7 @@ def test_an_axis_given_twice_and_one_without_values_are_refused(pt, sample):
 
 
 def test_compare_finds_what_differs_between_policies_of_one_capture(pt, sample):
-    found = result_of(pt("compare", f"{sample}@mitosis", f"{sample}@hydra,prefetch=0", "--json"))
+    found = result_of(pt("compare", f"{sample}@mitosis", f"{sample}@hydra,prefetch=0", "--cold", "--json"))
     changed = {row["quantity"]: row for row in found["differences"]}
     assert changed["pte_copies"]["a"] == 0 < changed["pte_copies"]["b"]
     assert changed["pte_copies"]["change"] == changed["pte_copies"]["b"]
@@ -55,9 +55,9 @@ def test_advice_ranks_and_ends_in_a_sentence(pt, sample):
     report = result_of(pt("advise", sample, "--json"))
     assert report["workload"] == "Wide"
     assert report["ranked"][0]["policy"] in report["sentence"]
-    speedups = [row["speedup"] for row in report["ranked"]]
-    assert speedups == sorted(speedups, reverse=True)
-    assert "nested tables" in report["refused"]["vmitosis-replicate"]
+    gains = [row["gain"] for row in report["ranked"]]
+    assert gains == sorted(gains, reverse=True)
+    assert "no host tables" in report["refused"]["vmitosis-replicate"]
     poor = result_of(pt("advise", sample, "--memory", "64K", "--json"))
     assert [row["over"] for row in poor["ranked"] if row["policy"] == "mitosis"] == ["memory"]
     assert poor["ranked"][0]["policy"] != "mitosis"
@@ -71,7 +71,10 @@ def test_a_budget_that_is_none_is_refused_by_its_option(pt, sample):
 
 def test_policies_says_what_each_needs_and_follows(pt):
     listed = {row["name"]: row for row in result_of(pt("policies", "--json"))}
-    assert listed["hydra"]["needs"] == ["trace"] and "sections 3 and 4" in listed["hydra"]["source"]
+    assert (
+        listed["hydra"]["needs"] == ["trace", "node numbers"]
+        and "sections 3 and 4" in listed["hydra"]["source"]
+    )
     assert listed["vmitosis-replicate"]["acts_on"] == ["ePT", "gPT"]
     assert all(row["source"] for row in listed.values())
     one = pt("policies", "hydra").out
@@ -96,7 +99,7 @@ def test_a_calibrated_run_narrows_the_estimate(pt, sample, tmp_path):
     perf.write_text("".join(f"{int(n)},,{name}:u,100,100.00,,\n" for name, n in counters.items()))
     made = pt("calibrate", "--local", perf, "--native", "-o", tmp_path / "app.toml")
     assert made.code == 0, made.err
-    ask = "whatif", sample, "-p", "mitosis", "--json"
+    ask = "whatif", sample, "-p", "mitosis", "--cold", "--json"
     plain = result_of(pt(*ask))[1]
     measured = result_of(pt(*ask, "--calibration", tmp_path / "app.toml"))[1]
     assert "the calibrated run" in measured["assumptions"] and measured["speedup"] > 1

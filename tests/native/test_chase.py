@@ -91,7 +91,7 @@ def test_all_pairs_of_nodes_are_measured_and_kept(tool, tmp_path, capfd):
     shown = capfd.readouterr()
     found = read_latency(path)
     assert found.nodes == tuple(usable_nodes()) and np.isfinite(found.idle).all()
-    assert ("one NUMA node" in shown.out) == (len(found.nodes) == 1)
+    assert ("a single NUMA node" in shown.out) == (len(found.nodes) == 1)
     assert run(["topology", "latency", "--json", "--mebibytes", "16", "--bursts", "5"]) == 0
     result = json.loads(capfd.readouterr().out)["result"]
     assert result["nodes"] == list(found.nodes) and len(result["idle_ns"]) == len(found.nodes)

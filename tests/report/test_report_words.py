@@ -18,7 +18,7 @@ SMALL = {"accesses": 1500, "init_trace": False}
 
 @pytest.fixture(scope="module")
 def study(place):
-    (found,) = studies([ptanalyze.synth(place / "words", "16M", **SMALL)], ptanalyze.Setup.of())
+    (found,) = studies([ptanalyze.synth(place / "words", "16M", **SMALL)], ptanalyze.Setup.of(cold=True))
     return found
 
 

@@ -25,7 +25,7 @@ def tables(tmp_path_factory):
     """{plot: a table for it}"""
     place = tmp_path_factory.mktemp("documented")
     vm = ptanalyze.synth(place / "vm", "64M", guest="visible", accesses=40000)
-    found = ptanalyze.replay(vm, ["linux", "mitosis", "hydra"], windows=3)
+    found = ptanalyze.replay(vm, ["linux", "mitosis", "hydra"], windows=3, cold=True)
     pages = ptanalyze.page_tables(vm)
     machine = load_machine("hydra-haswell")
     counters = place / "perf.csv"

@@ -25,7 +25,7 @@ LONG = [f"policy-{k}-of-a-long-name+another-policy-of-a-long-name" for k in rang
 @pytest.fixture(scope="module")
 def replayed(tmp_path_factory):
     vm = ptanalyze.synth(tmp_path_factory.mktemp("plots") / "vm", "16M", guest="visible", threads=4, **SMALL)
-    return ptanalyze.replay(vm, ["linux", "mitosis", "hydra"], windows=5)
+    return ptanalyze.replay(vm, ["linux", "mitosis", "hydra"], windows=5, cold=True)
 
 
 def only(table, *policies):
@@ -69,7 +69,7 @@ def test_sixty_nodes_are_readable(tmp_path_factory):
     place, how = tmp_path_factory.mktemp("plots") / "sixty", {"guest": "visible", "placement": "interleave"}
     capture = ptanalyze.synth(place, "128M", nodes=60, threads=60, accesses=12000, init_trace=False, **how)
     machine = load_machine("hydra-haswell").resized(60)
-    replayed = ptanalyze.replay(capture, ["mitosis"], machine=machine)
+    replayed = ptanalyze.replay(capture, ["mitosis"], machine=machine, cold=True)
     one = replayed.leaves[replayed.leaves["policy"] == "linux"]
     assert readable(plots.locality(replayed.leaves)) and readable(plots.locality(one))
     alone = replayed.reads[replayed.reads["policy"] == "mitosis"]
@@ -81,7 +81,7 @@ def test_sixty_nodes_are_readable(tmp_path_factory):
 def test_eight_nodes_are_readable(tmp_path_factory):
     place = tmp_path_factory.mktemp("plots") / "eight"
     capture = ptanalyze.synth(place, "16M", nodes=8, threads=8, placement="interleave", **SMALL)
-    replayed = ptanalyze.replay(capture, ["linux", "mitosis", "hydra"], machine="hydra-haswell")
+    replayed = ptanalyze.replay(capture, ["linux", "mitosis", "hydra"], machine="hydra-haswell", cold=True)
     one = replayed.leaves[replayed.leaves["policy"] == "linux"]
     assert readable(plots.locality(replayed.leaves)) and readable(plots.locality(one))
     assert readable(plots.reads(replayed.reads))

@@ -44,12 +44,12 @@ def native(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def many(vm):
-    return ptanalyze.replay(vm, MANY, windows=5)
+    return ptanalyze.replay(vm, MANY, windows=5, cold=True)
 
 
 @pytest.fixture(scope="module")
 def few(native):
-    return ptanalyze.replay(native, ["mitosis", "hydra"], windows=5)
+    return ptanalyze.replay(native, ["mitosis", "hydra"], windows=5, cold=True)
 
 
 @pytest.fixture(scope="module")

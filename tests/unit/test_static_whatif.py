@@ -21,10 +21,12 @@ NODES = 3
 SERVERS = {  # policy: node that serves (tree, table) to a reader
     "linux": lambda tree, table, reader: int(tree.node[table]),
     "interleave": lambda tree, table, reader: table % NODES,
+    "interleave after the guest's": lambda tree, table, reader: (table + table // NODES) % NODES,
     "bind": lambda tree, table, reader: 0,
     "ideal": lambda tree, table, reader: reader,
     "vmitosis-replicate": lambda tree, table, reader: reader,
 }
+POLICIES = ["linux", "interleave", "bind", "ideal", "vmitosis-replicate", "mitosis"]
 
 
 def ask(snapshot, policies, nodes=NODES):
@@ -35,7 +37,7 @@ def ask(snapshot, policies, nodes=NODES):
 
 def servers(snapshot, name):
     """(guest_server, host_server) for the twin; mitosis acts on the guest only."""
-    outer = "linux" if name == "mitosis" else name
+    outer = {"mitosis": "linux", "interleave": "interleave after the guest's"}.get(name, name)
     inner = "ideal" if name == "mitosis" else name
     return (
         lambda table, reader: SERVERS[inner](snapshot.guest, table, reader),
@@ -44,7 +46,7 @@ def servers(snapshot, name):
 
 
 @settings(max_examples=60, deadline=None)
-@given(snapshots(nodes=NODES), st.sampled_from([*SERVERS, "mitosis"]))
+@given(snapshots(nodes=NODES), st.sampled_from(POLICIES))
 def test_every_mapped_page_is_counted_once_for_each_node_as_the_twin_counts_it(snapshot, name):
     if snapshot.native and name == "vmitosis-replicate":
         return

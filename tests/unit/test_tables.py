@@ -91,7 +91,7 @@ def test_json_has_no_number_that_json_has_not(capsys):
     import numpy as np
 
     value = {"nan": float("nan"), "array": np.array([1.5, np.inf]), "int": np.int64(3), "tuple": (True, None)}
-    print_json("x", value)
+    print_json("x", value, {})
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
         "schema": 2,
         "what": "x",
