@@ -12,7 +12,7 @@ from ptanalyze.core.trace import Event
 from ptanalyze.world import tlb_filter
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.mm_events import invalidations
-from ptanalyze.world.tlb_filter import filter_trace, is_common
+from ptanalyze.world.tlb_filter import TlbFilter, is_common
 from strategies import build_snapshot, build_trace, place, small_tlb, snapshots, traces
 
 pytestmark = pytest.mark.twin
@@ -60,7 +60,7 @@ def naive_filter(trace, space, placement, tlb):
 
 def agrees_with_naive(snapshot, trace, tlb, **options):
     space, placement = address_space(snapshot, trace.regions), place(trace, 2, 2)
-    stream = filter_trace(trace, space, placement, tlb, **options)
+    stream = TlbFilter(trace, space, placement, tlb, **options).first()
     walks, counts, hits = naive_filter(trace, space, placement, tlb)
     assert list(zip(stream.page.tolist(), stream.write.tolist(), strict=True)) == walks
     assert np.diff(stream.offset).tolist() == counts
@@ -100,7 +100,7 @@ def test_a_sweep_within_reach_misses_once_and_one_beyond_reach_always(tlb):
     space = lambda trace: address_space(build_snapshot([(GIB, 5)]), trace.regions)  # noqa: E731
     for pages, expected in ((16, 16), (20, 60)):
         trace = build_trace(sweep(pages))
-        assert len(filter_trace(trace, space(trace), place(trace, 1, 1), tlb)) == expected
+        assert len(TlbFilter(trace, space(trace), place(trace, 1, 1), tlb).first()) == expected
 
 
 @pytest.mark.parametrize("tlb", [COMMON[0], OTHER[0]])

@@ -11,10 +11,15 @@ from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.trace import Touches
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
-from ptanalyze.world.tlb_filter import filter_trace
+from ptanalyze.world.tlb_filter import TlbFilter
 from strategies import build_snapshot, build_trace, place, small_machine, small_tlb
 
 pytestmark = pytest.mark.twin
+
+
+def filter_trace(*where, **how):
+    return TlbFilter(*where, **how).first()
+
 
 GIB, KIB4 = 1 << 30, 1 << 12
 TLB = small_tlb((8, 4), (12, 3))

@@ -30,31 +30,16 @@ MAX_COMMON_SETS = 1 << SLOT_BITS  # more would use bits that differ between dens
 BLOCK = 1 << 16  # shootdowns that are turned into tags at a time
 
 
-def filter_trace(
-    trace: Trace,
-    space: AddressSpace,
-    placement: Placement,
-    tlb: Tlb,
-    *,
-    threads: int = 1,
-    cache_dir: str | PathLike[str] | None = None,
-    batch: int = 1 << 20,
-    progress: Callable[[int], None] | None = None,
-) -> WalkStream:
-    """WalkStream of a trace on the TLBs (machine.Tlb) of the CPUs that `placement` puts its threads on.
+class TlbFilter:
+    """A trace on the TLBs (machine.Tlb) of the CPUs that `placement` puts its threads on.
 
     Each event that changes translations drops them from the TLB of every CPU, as Linux's shootdowns do;
     ranges over 33 pages of 4 KiB flush it. Results do not depend on `threads` or `batch`. With `cache_dir`
-    the stream is stored there, by trace, placement, TLB shape and page sizes; without, it
-    lives in an unlinked temporary file. Memory: about 12 bytes per touch of a batch. `progress` is called
-    with the touches of each batch. Raises UsageError (too many regions, cache not writable), CaptureError
+    streams are stored there, by trace, placement, TLB shape and page sizes; without, they live in unlinked
+    temporary files. Memory: about 12 bytes per touch of a batch. `progress` is called with the touches of
+    each batch. `first` and `again` raise UsageError (too many regions, cache not writable) and CaptureError
     (pages outside the regions).
     """
-    return TlbFilter(trace, space, placement, tlb, threads, cache_dir, batch, progress).first()
-
-
-class TlbFilter:
-    """A TLB filter of a trace; arguments as of `filter_trace`."""
 
     def __init__(
         self,
