@@ -1,5 +1,6 @@
 """record(): the trace and the page tables of one run agree, and no failure leaves half a capture."""
 
+import json
 import os
 import signal
 import subprocess
@@ -143,6 +144,13 @@ def test_whoever_ends_the_recorder_ends_the_program(known, tmp_path, number):
     assert process.returncode == 128 + number
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
     assert read_trace(tmp_path / "c" / "trace.ptt").facts["ended"] == "signal"
+
+
+def test_an_argument_that_is_no_utf_8_is_passed_on_and_kept_as_an_escape(known, tmp_path):
+    record([known, "threads", "2", os.fsdecode(b"\xff")], tmp_path / "c", dump=False)
+    kept = json.loads((tmp_path / "c" / "record.json").read_text())
+    assert kept["command"][-1] == "\\xff"
+    assert read_trace(tmp_path / "c" / "trace.ptt").facts["ended"] == "exit"
 
 
 def running(directory):

@@ -74,7 +74,7 @@ def record(
         with listening() as listener:
             place: list[tuple[str, object]] = [
                 ("out", (directory / TRACE).resolve()),
-                ("command", shlex.join(words)[:NOTED]),
+                ("command", shlex.join(map(readable, words))[:NOTED]),
             ]
             if dump:
                 place += [("control", listener.getsockname()), ("control_timeout", control_timeout)]
@@ -86,10 +86,15 @@ def record(
                 end(process)
         recording.exit_status = process.returncode
         wait_for_writers(directory)
-        finish(directory, recording, words, tracer, started)
+        finish(directory, recording, [readable(word) for word in words], tracer, started)
     if recording.problems:
         raise PartialDataError(f"{out}: {'; '.join(recording.problems)}")
     return recording
+
+
+def readable(word: str) -> str:
+    """An argument as text; bytes that are no UTF-8 as \\xff."""
+    return os.fsencode(word).decode("utf-8", "backslashreplace")
 
 
 @contextlib.contextmanager
