@@ -310,6 +310,13 @@ def test_nothing_to_draw_is_one_line_that_says_what_is_missing(many, vm, untrace
         assert "\n" not in str(error.value)
 
 
+def test_a_policy_that_walks_no_more_has_no_marker(few):
+    table = few.frame.copy()
+    table.loc[table["policy"] == "hydra", ["walks", "cycles_per_walk"]] = 0
+    shown = {line.get_label() for line in plots.roofline(table).axes[0].get_lines()}
+    assert "mitosis" in shown and "hydra" not in shown
+
+
 def test_what_colours_tell_hatching_and_grey_tell_too():
     def grey(colour):
         return np.dot(to_rgb(colour), [0.299, 0.587, 0.114])

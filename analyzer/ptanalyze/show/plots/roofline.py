@@ -35,15 +35,17 @@ def roofline(table: DataFrame) -> Figure:
     After the roofline of Williams et al. (CACM 2009). A walk's reads wait for each other, so it takes
     (reads - DRAM reads) * cached + DRAM reads * latency. The ceilings are this for the baseline's reads per
     walk, with all DRAM reads local, remote, or remote under load of the interconnect, by the machine file. A
-    policy with fewer reads per walk (shadow) may be above them.
+    policy with fewer reads per walk (shadow) may be above them; one that walks no more has no marker.
     table    ptanalyze.whatif's, with attrs["machine"]
     columns  policy, params, baseline, walks, dram_reads_per_walk, reads_per_walk, cycles_per_walk;
              attrs machine
     """
     machine: dict[str, Any] = table.attrs.get("machine", {})
-    must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")
+    walked = table["policy"][table["walks"] > 0].isin(table["baseline"])
+    must_have(bool(walked.any()), "the baseline does not walk", "lengthen the trace")
     must_have(bool(machine), "the table has no latencies of its machine", "use a table of ptanalyze.whatif")
     table = table.drop_duplicates(["policy", "params"])
+    table = table[table["walks"] > 0]
     x = table["dram_reads_per_walk"].to_numpy()
     y = walks_per_second(table["cycles_per_walk"].to_numpy(), machine)
     figure = new_figure(5.0)
