@@ -4,7 +4,6 @@ import numpy as np
 
 from ..core.pte import blocks, leaf
 from ..core.snapshot import Tree
-from .huge_pages import candidates
 from .world import World
 
 
@@ -31,8 +30,6 @@ def present_entries(world: World) -> np.ndarray:
 def leaf_entries(tree: Tree) -> np.ndarray:
     """int64[T]: entries of each table of a Tree that map pages, of whatever size."""
     counts = np.zeros(len(tree), np.int64)
-    small = candidates(tree, 1, True)
-    counts[small.table] = small.pages
-    for level, ids, raw in blocks(tree, (2, 3)):
+    for level, ids, raw in blocks(tree, (1, 2, 3)):
         counts[ids] = leaf(raw, level, tree.encoding).sum(axis=1)
     return counts
