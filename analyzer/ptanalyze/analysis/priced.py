@@ -135,7 +135,7 @@ def _once(done: Finished, first: Finished, price: Price, bases: tuple[Price, Pri
     """bases: the baseline's Prices of the counted run and of the run as traced."""
     base, base_traced = bases
     traced = base_traced if done is first else _traced(done, base_traced, setup)
-    cycles, pays, run_cycles, seconds = _before(done, setup), None, None, None
+    cycles, pays, run_cycles, seconds = cycles_before(done.run, done.world, setup), None, None, None
     if done.warm:
         cycles = max(traced.management_cycles - price.management_cycles, 0.0)
         more = cycles - max(base_traced.management_cycles - base.management_cycles, 0.0)
@@ -151,11 +151,10 @@ def _once(done: Finished, first: Finished, price: Price, bases: tuple[Price, Pri
     )  # fmt: skip
 
 
-def _before(done: Finished, setup: Setup) -> float:
-    """Cycles of everything that is done before the first run."""
-    machine = done.world.machine
-    spent = cost.management_cycles(done.run.before, machine, setup.costs)
-    return spent + cost.copying_ns(done.world.data_copied, setup.costs) * machine.ghz
+def cycles_before(run: Run, world: World, setup: Setup) -> float:
+    """Cycles of everything that is done before the first walk."""
+    spent = cost.management_cycles(run.before, world.machine, setup.costs)
+    return spent + cost.copying_ns(world.data_copied, setup.costs) * world.machine.ghz
 
 
 def _hertz(done: Finished) -> float:

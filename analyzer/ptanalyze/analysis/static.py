@@ -16,6 +16,7 @@ from ..cost.result import Result
 from ..kernels.replay import Counters, counters
 from ..policies.base import RECORD
 from .leaf_classes import classify_pages
+from .priced import cycles_before
 from .refusals import label
 from .runs import Run, start
 
@@ -85,11 +86,9 @@ def _result(plan: Plan, world: World, baseline: str, setup: Setup, provenance: d
 
 def _once(run: Run, world: World, setup: Setup) -> Once:
     """What it takes to get from the captured tables to the policy's; when it pays is not known."""
-    before, machine = run.before, world.machine
-    cycles = cost.management_cycles(before, machine, setup.costs)
-    cycles += cost.copying_ns(world.data_copied, setup.costs) * machine.ghz
-    own, host = before.events.sum(axis=0), before.host_events.sum(axis=0)
-    return Once(own, host, world.data_copied, cycles, None, 0, None, None, None)
+    own, host = run.before.events.sum(axis=0), run.before.host_events.sum(axis=0)
+    spent = cycles_before(run, world, setup)
+    return Once(own, host, world.data_copied, spent, None, 0, None, None, None)
 
 
 def _served(plan: Plan, run: Run, space: AddressSpace) -> np.ndarray:

@@ -40,7 +40,6 @@ from ..kernels.steps import (
     stores,
     view,
 )
-from ..world.present_entries import present_entries
 from .base import GuestHooks, HostHooks, Part, World, called_hook, captured_nodes, guest_exists, hook
 
 NOWHERE = -1
@@ -225,7 +224,7 @@ def _copy(state: State, world: World, tables: np.ndarray, events: np.ndarray) ->
     """Count pages and entries of the copies of `tables` (flat ids) on nodes that have none as captured."""
     if not len(state.copies) or not len(tables):
         return
-    entries = present_entries(world)[tables]
+    entries = world.entries[tables]
     socket = world.space.tables.node[tables]
     home = np.where(socket < 0, state.copies[0], np.maximum(socket, 0) * world.domains)
     for copy in state.copies.tolist():

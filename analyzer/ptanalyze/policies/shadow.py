@@ -22,7 +22,6 @@ from msgspec import Meta
 from ..core.machine import Strict
 from ..kernels.replay import PTE_WRITE, TABLE_NEW, VM_EXIT
 from ..kernels.steps import CLEAR, DATA, FREE, HINT, MOVE, UPDATE, freed_table, move_target, stores
-from ..world.present_entries import present_entries
 from ..world.shadow_table import shadow_table, split_tables
 from .base import GuestHooks, Part, Policy, World, called_hook, guest_exists, hook
 from .fixed_copies import AS_CAPTURED
@@ -121,7 +120,7 @@ def over_guest(part: Part | None, params: Any, mine: Params) -> tuple[Part, Any]
 def _build(world: World, events: np.ndarray) -> None:
     """Count the shadow table's pages and entries that are there when the trace begins, and their exits."""
     exists = np.flatnonzero(guest_exists(world))
-    entries = present_entries(world)[exists]
+    entries = world.entries[exists]
     pages, small = len(exists), int(entries[world.space.tables.level[exists] == 1].sum())
     node = world.history.home
     events[TABLE_NEW, node, node] += pages

@@ -27,7 +27,6 @@ from msgspec import Meta
 from ..core.machine import Strict
 from ..kernels.replay import IPI, PTE_COPY, TABLE_FREE, TABLE_NEW, grow
 from ..kernels.steps import CLEAR, FREE, MOVE, freed_table, move_target
-from ..world.present_entries import present_entries
 from . import fixed_copies
 from .base import GuestHooks, Part, Policy, World, called_hook, guest_exists, hook, kernel
 from .single_copy import BY_FIRST_TOUCH
@@ -183,7 +182,7 @@ def start(world: World, params: Params) -> tuple[State, int]:
         _linux(world),
         fixed_copies.replicas(world, np.arange(world.nodes), steering("auto", world.machine)),
         exists,
-        np.where(exists, present_entries(world), 0),
+        np.where(exists, world.entries, 0),
         world.stream.offset[done.chunk],
         cpus,
         main,

@@ -4,16 +4,17 @@ import numpy as np
 
 from ..core.pte import blocks, leaf
 from ..core.snapshot import Tree
-from .world import World
+from .history import History
+from .site import Site
 
 
-def present_entries(world: World) -> np.ndarray:
+def present_entries(site: Site, past: History) -> np.ndarray:
     """int64[T], by flat id: present entries of each table page when the trace begins, 0 where there is none.
 
     Leaf tables that the trace touches as the history has them; others, and the host's, as captured. Upper
     tables hold an entry for each table below.
     """
-    space, past = world.space, world.history
+    space = site.space
     entries = np.zeros(len(space.tables.level), np.int64)
     exists = past.exists.copy()
     entries[: space.guest_tables] = leaf_entries(space.snapshot.guest)

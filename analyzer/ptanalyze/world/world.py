@@ -18,6 +18,7 @@ from .data_nodes import DataNodes, data_nodes
 from .first_touches import first_touch_notes, table_homes
 from .history import History, history, once_more
 from .host_touches import host_homes
+from .present_entries import present_entries
 from .site import Site
 
 if TYPE_CHECKING:
@@ -83,6 +84,11 @@ class World(Site):
         if data is not None:
             passes["data"] = data
         return then
+
+    @cached_property
+    def entries(self) -> np.ndarray:
+        """int64[T]: present_entries when the trace begins, for all policies that copy tables."""
+        return present_entries(self, self._past)
 
     @cached_property
     def first_homes(self) -> np.ndarray:
