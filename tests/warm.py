@@ -1,4 +1,4 @@
-"""Compile every policy's loop once, on all CPUs, before the processes of the suite would each do so.
+"""Compile every policy's loops once, on all CPUs, before the processes of the suite would each do so.
 
 python tests/warm.py
 """
@@ -9,8 +9,10 @@ from ptanalyze.analysis.setup import Setup
 from ptanalyze.core.bundled import bundled
 from ptanalyze.policies import policies
 
-SETUP = Setup.of()
+# without steps, and with the steps of a thread that moves
+SETUPS = Setup.of(), Setup.of(move_threads="0:1@50%")
 
 for sample in ("sysbench-memory", "vm-numa-visible"):
     plans = planned([(name, {"node": 1} if name == "bind" else {}) for name in policies()], "linux")
-    replay_world(opened(bundled("samples") / sample).world(SETUP), plans, SETUP, refused={})
+    for setup in SETUPS:
+        replay_world(opened(bundled("samples") / sample).world(setup), plans, setup, refused={})

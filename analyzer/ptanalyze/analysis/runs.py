@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core.walks import GUEST_BIT, Reads
 from ..cost.result import Series
-from ..kernels.faults import carry_out, mark_faults
+from ..kernels.faults import carry_out, marking
 from ..kernels.first_use import compile_together
 from ..kernels.replay import TABLE_MOVED, Counters, counters, replay_for
 from ..kernels.steps import BALANCING, DATA, HOST_DATA
@@ -49,11 +49,10 @@ class Run:
     def replay(
         self, world: World, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool = False
     ) -> None:
-        self.step = self.loop(*self.arguments(world, reads, fault, mapped, first, last))
+        self.step = self.loop(world)(*self.arguments(world, reads, fault, mapped, first, last))
 
-    @property
-    def loop(self) -> Any:
-        return replay_for(self.plan.guest[0].hooks, self.plan.host[0].hooks)
+    def loop(self, world: World) -> Any:
+        return replay_for(self.plan.guest[0].hooks, self.plan.host[0].hooks, any_steps(world))
 
     def arguments(
         self, world: World, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool
@@ -114,6 +113,10 @@ class Run:
         for (part, params), state, pages in zip(sides, self.states, both, strict=True):
             facts |= part.facts(state, world, params, pages) if part.facts else {}
         return facts
+
+
+def any_steps(world: World) -> bool:
+    return len(world.history.steps.at) > 0
 
 
 def socket_of(world: World) -> np.ndarray:
@@ -219,6 +222,7 @@ def _carry(
 ) -> None:
     """Carry runs through all walks and steps of a World; ends: of windows, where they mark their counts."""
     history, parent = world.history, world.space.tables.parent
+    mark_faults = marking(any_steps(world))
     first = step = 0
     with ThreadPoolExecutor(max(world.effort.threads, 1)) as pool:
 
@@ -249,9 +253,12 @@ def first_calls(
     reads, fault, history = no_reads(), np.zeros(0, np.uint8), world.history
     yield walk, partial(first_arguments, world.space, world.placement, world.machine)
     for run in runs:
-        yield run.loop, partial(run.arguments, world, reads, fault, mapped, 0, False)
+        yield run.loop(world), partial(run.arguments, world, reads, fault, mapped, 0, False)
     rows, steps, parent = history.rows, history.steps, world.space.tables.parent
-    yield mark_faults, lambda: (reads.page, reads.slot, rows, parent, steps, mapped, 0, 0, fault)
+    yield (
+        marking(any_steps(world)),
+        lambda: (reads.page, reads.slot, rows, parent, steps, mapped, 0, 0, fault),
+    )
 
 
 def _windows(world: World, windows: int) -> tuple[np.ndarray, np.ndarray]:

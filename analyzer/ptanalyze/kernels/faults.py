@@ -1,10 +1,11 @@
 """Which walks are demand faults and what each step changes: the same under every policy, so found once."""
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
-from .hooks import called_hook, kernel
+from .hooks import called_hook, hook, kernel
 from .steps import (
     BALANCING,
     CLEAR,
@@ -46,31 +47,6 @@ class Mapped(NamedTuple):
     changed: np.ndarray
     made: np.ndarray
     pending: np.ndarray
-
-
-@kernel
-def mark_faults(page, slot, rows, parent, steps, mapped, first, step, fault):
-    """Mark the demand faults among walks first, first + 1, ... and carry out the steps due before them.
-
-    page   uint32[n], slot int16[n]  as in Reads
-    parent int32[T]
-    step   first step not yet done
-    fault  uint8[n], filled: 0 the page was mapped; k + 1: it was not, and k table pages had to be made,
-           from the leaf table upwards (handle_mm_fault in mm/memory.c)
-    Returns the first step that is still to be done. Changes `mapped`.
-    """
-    for w in range(page.size):
-        while step < steps.at.size and steps.at[step] <= first + w:
-            carry_out(step, rows, parent, steps, mapped)
-            step += 1
-        row, entry = rows.of_region[page[w] >> np.uint32(9)], slot[w]
-        bit = ONE << np.uint64(entry & 63)
-        if mapped.valid[row, entry >> 6] & bit:
-            fault[w] = 0
-        else:
-            mapped.valid[row, entry >> 6] |= bit
-            fault[w] = 1 + _make(rows.leaf[row], parent, mapped.exists)
-    return step
 
 
 @called_hook
@@ -133,3 +109,45 @@ def _move(step, rows, parent, steps, mapped):
     mapped.pending[0] += changed
     if changed:
         mapped.made[step] = _make(rows.leaf[target], parent, mapped.exists)
+
+
+@cache
+def marking(any_steps=True):
+    """The kernel that marks demand faults.
+
+    any_steps  False: `steps` is empty, and nothing is compiled for steps
+
+    Returns mark_faults(page, slot, rows, parent, steps, mapped, first, step, fault): marks the demand faults
+    among walks first, first + 1, ... and carries out the steps due before them.
+
+    page   uint32[n], slot int16[n]  as in Reads
+    parent int32[T]
+    step   first step not yet done
+    fault  uint8[n], filled: 0 the page was mapped; k + 1: it was not, and k table pages had to be made,
+           from the leaf table upwards (handle_mm_fault in mm/memory.c)
+
+    It returns the first step that is still to be done, and changes `mapped`.
+    """
+    carry = carry_out if any_steps else carry_none
+
+    @kernel
+    def mark_faults(page, slot, rows, parent, steps, mapped, first, step, fault):
+        for w in range(page.size):
+            while step < steps.at.size and steps.at[step] <= first + w:
+                carry(step, rows, parent, steps, mapped)
+                step += 1
+            row, entry = rows.of_region[page[w] >> np.uint32(9)], slot[w]
+            bit = ONE << np.uint64(entry & 63)
+            if mapped.valid[row, entry >> 6] & bit:
+                fault[w] = 0
+            else:
+                mapped.valid[row, entry >> 6] |= bit
+                fault[w] = 1 + _make(rows.leaf[row], parent, mapped.exists)
+        return step
+
+    return mark_faults
+
+
+@hook
+def carry_none(step, rows, parent, steps, mapped):
+    """For a trace without steps."""

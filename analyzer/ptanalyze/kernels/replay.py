@@ -92,9 +92,16 @@ def call_counters(counters, call):
     )
 
 
+@hook
+def take_none(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step):
+    """For a trace without steps: the hooks for steps are half of what there is to compile."""
+
+
 @cache
-def replay_for(guest, host):
+def replay_for(guest, host, any_steps=True):
     """Compile the loop for the hooks of both dimensions (policies.base: GuestHooks, HostHooks).
+
+    any_steps  False: `steps` is empty, and nothing is compiled for steps
 
     _nrt=False: no reference counts, which cost 20 times as much as the replay; nothing here allocates.
 
@@ -108,11 +115,13 @@ def replay_for(guest, host):
     host_locate, on_nested, on_host_step = host
 
     @called_hook
-    def take(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step):
+    def take_one(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step):
         now = call_counters(counters, steps.call[step])
         on_step(guest_state, tables, rows, steps, shootdowns, mapped, now, step)
         if steps.kind[step] >= DATA:
             on_host_step(host_state, tables, rows, steps, mapped, now, step)
+
+    take = take_one if any_steps else take_none
 
     @kernel
     def replay(
