@@ -15,9 +15,9 @@
 
 #define WORKERS 4
 #define SLOT_BYTES 32768
-#define SLOTS 170003 /* prime: key * step % SLOTS passes through all keys from 1 on, if step ... */
+#define SLOTS 340007 /* prime: key * step % SLOTS passes through all keys from 1 on, if step ... */
 
-static const uint64_t steps[] = {48279, 141644}; /* ... is a primitive root of it; one per round */
+static const uint64_t steps[] = {97144, 283339}; /* ... is a primitive root of it; one per round */
 #define ROUNDS (sizeof steps / sizeof *steps)
 #define LOOKUPS ((uintmax_t)WORKERS * ROUNDS * (SLOTS - 1))
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..core.cache_share import cache_note
+from ..core.interval import Interval
 from ..cost import price as cost
 from ..cost.once import Once
 from ..cost.payback import pays_back
@@ -55,15 +58,38 @@ class Finished(NamedTuple):
         return self.world.steady.chunk if self.warm else 0
 
 
-def priced(done: Sequence[Finished], setup: Setup, provenance: dict[str, str]) -> list[Result]:
-    """[Result]; the others are compared with the first."""
-    base = _price(done[0], None, setup)
-    traced = _traced(done[0], None, setup)
-    return [_result(one, done[0], (base, traced), setup, provenance) for one in done]
+def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[str, str]) -> list[Result]:
+    """[Result]; the others are compared with the first.
+
+    done  of each plan the run on the machine as it is, then those at other shares of the caches, which widen
+          the speed-up's interval
+    """
+    shares = list(zip(*done, strict=True))
+    bases = [_price(runs[0], None, setup) for runs in shares]
+    prices = [[_price(run, base, setup) for run in runs] for runs, base in zip(shares, bases, strict=True)]
+    traced, first = _traced(done[0][0], None, setup), shares[0]
+    return [
+        _result(one, first[0], _over_shares(of_one), (bases[0], traced), setup, provenance)
+        for one, of_one in zip(first, zip(*prices, strict=True), strict=True)
+    ]
+
+
+def _over_shares(prices: Sequence[Price]) -> Price:
+    """The first Price; its speed-up's interval covers those of the others."""
+    speedups = [price.speedup for price in prices if price.speedup is not None]
+    if not speedups:
+        return prices[0]
+    low, high = min(one.low for one in speedups), max(one.high for one in speedups)
+    return replace(prices[0], speedup=Interval(low, speedups[0].middle, high))
 
 
 def _result(
-    done: Finished, first: Finished, base: tuple[Price, Price], setup: Setup, provenance: dict[str, str]
+    done: Finished,
+    first: Finished,
+    price: Price,
+    base: tuple[Price, Price],
+    setup: Setup,
+    provenance: dict[str, str],
 ) -> Result:
     run, world, mapped = done.run, done.world, done.mapped
     space, count = world.space, by_socket(run.counters, world.domains)
@@ -72,7 +98,6 @@ def _result(
     guest[: space.guest_tables] = (
         space.program_tables
     )  # tables freed by the trace's events, yet in the snapshot, were made again
-    price = _price(done, base[0], setup)
     return Result(
         policy=run.plan.name,
         params=run.plan.params,
@@ -203,6 +228,8 @@ def notes(done: Finished, how: str) -> list[str]:
     )
     if done.warm:
         lines += [note for note in (world.steady.note, _short_region(done)) if note]
+    if note := cache_note(world.machine):
+        lines.append(note)
     if (ended := world.trace.facts.get("ended", "exit")) not in ("exit", "imported"):
         lines.append(f"the trace may be only part of the run; it ended by: {ended}")
     if world.trace.facts.get("sampled"):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..core.cache_share import at_other_shares
 from ..core.errors import RefusedError, UsageError
 from ..core.progress import Progress
 from ..core.version import __version__
@@ -21,6 +22,7 @@ from .runs import Run, replay_again, replay_walks, start
 from .static import static_results
 
 if TYPE_CHECKING:
+    from ..core.machine import Machine
     from ..core.snapshot import Snapshot
     from ..cost.calibration import Calibration
     from ..cost.result import Result
@@ -48,11 +50,20 @@ def replay_world(
         return static_results(captured, plans, setup, known, refused)
     _must_fit(setup.calibration, captured.snapshot)
     compile_beside([(walk, partial(first_arguments, captured.space, captured.placement, captured.machine))])
-    done: dict[int, Finished] = {}
+    done: dict[int, list[Finished]] = {}
     for world, runs in by_world(plans, captured, refused):
-        done |= {id(run.plan): finished for run, finished in _replayed(world, runs, setup)}
-    kept = [done[id(plan)] for plan in plans if id(plan) in done]
-    return priced(kept, setup, known)
+        done |= {id(run.plan): [finished] for run, finished in _replayed(world, runs, setup)}
+        for machine in at_other_shares(world.machine):
+            for run, finished in _replayed(*_on(machine, world, runs), setup):
+                run.states = None, None
+                done[id(run.plan)].append(finished)
+    return priced([done[id(plan)] for plan in plans if id(plan) in done], setup, known)
+
+
+def _on(machine: Machine, world: World, runs: list[Run]) -> tuple[World, list[Run]]:
+    """(World, [Run]): the same anew, on a machine that differs in its data caches alone."""
+    other = world.on(machine)
+    return other, [start(run.plan, other) for run in runs]
 
 
 def _replayed(world: World, runs: list[Run], setup: Setup) -> Iterator[tuple[Run, Finished]]:

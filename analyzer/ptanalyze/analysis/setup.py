@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 from ..core.bundled import DEFAULT_MACHINE
+from ..core.cache_share import sharing
 from ..core.machine import Costs, Machine, load_costs, load_machine
 from ..formats.calibration_file import read_calibration
 from ..formats.capture import PathLike
@@ -30,12 +31,14 @@ class Options(TypedDict, total=False):
     """A Setup as people write it: names and files may stand for their contents.
 
     machine       name of `list_machines`, a TOML file or a Machine; costs: a file or Costs instead of its own
+    cache_share   share of the LLC left to page tables, "0.25", or its bounds, "0.1:0.5"; None: the machine's
     calibration   of a measured run (`calibrate`), or its file; scales run-time estimates to that run
     autonuma      whether data pages migrate towards the nodes that access them, or how ({"delay_ms": 10})
     """
 
     machine: MachineLike
     costs: PathLike | Costs | None
+    cache_share: str | float | None
     threads_on: str
     baseline: str
     calibration: PathLike | Calibration | None
@@ -97,6 +100,8 @@ class Setup:
                 f"{', '.join(Options.__annotations__)}"
             )
         machine = machine_of(options.get("machine", DEFAULT_MACHINE))
+        if (share := options.get("cache_share")) is not None:
+            machine = sharing(machine, str(share))
         contended = options.get("contended", False)
         machine.latency_cycles(contended)  # UsageError before anything is computed
         return cls(

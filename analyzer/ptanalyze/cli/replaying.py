@@ -32,6 +32,12 @@ OPTIONS = (
     threads_on_option,
     click.option("--costs", type=click.Path(), help="Cost file. Default: the machine's own costs."),
     click.option(
+        "--cache-share",
+        metavar="SHARE",
+        help="Share of the LLC that holds page-table lines, 0.25, or its bounds, 0.1:0.5, which intervals "
+        "cover. Default: the machine's.",
+    ),
+    click.option(
         "--calibration",
         type=click.Path(),
         metavar="FILE.toml",

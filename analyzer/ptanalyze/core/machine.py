@@ -59,12 +59,16 @@ class WalkCaches(Strict):
 
 
 class Cache(Strict):
-    """A data cache as page-table entries see it: `share` of its `bytes` holds page-table lines."""
+    """A data cache as page-table entries see it: `share` of its `bytes` holds page-table lines.
+
+    shares  least and most that the share may be, where it is an estimate
+    """
 
     bytes: int
     ways: int
     share: float
     cycles: float
+    shares: tuple[float, float] | None = None
 
     @property
     def lines(self) -> int:
@@ -265,6 +269,13 @@ def _machine_faults(machine: Machine) -> Iterator[Fault]:
                 yield f"{field}.{name}", getattr(cache, name), "must be a finite number above 0"
         if not 0 < cache.share <= 1:
             yield f"{field}.share", cache.share, "must be above 0, at most 1"
+    if machine.l2.shares is not None:
+        yield "l2.shares", list(machine.l2.shares), "only the LLC's share has bounds: leave it out"
+    if machine.llc.shares is not None:
+        low, high = machine.llc.shares
+        if not 0 < low <= machine.llc.share <= high <= 1:
+            bounds = f"must be bounds of llc.share, {machine.llc.share}, above 0 and at most 1"
+            yield "llc.shares", list(machine.llc.shares), bounds
     yield from _latency_faults("latency.idle", machine.latency.idle, machine.nodes)
     if machine.latency.contended is not None:
         contended = machine.latency.contended  # a loaded node's own memory may be slower
