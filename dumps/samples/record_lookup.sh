@@ -1,6 +1,6 @@
 #!/bin/sh
 # Records the sample `lookup` again: lookups in a key-value store that one thread filled (lookup.c), four threads.
-# Traced are one lookup of every key by each thread. Takes some seconds and 700 MB of memory.
+# Traced are one lookup of every key by each thread. Takes some seconds and 1.4 GB of memory.
 # Needs root, a C compiler, qemu-user and the native tools (make native). Usage: dumps/samples/record_lookup.sh [DIR]
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

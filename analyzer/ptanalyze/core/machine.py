@@ -14,7 +14,7 @@ from .errors import UsageError
 from .interval import Interval
 
 LINE_BYTES = 64
-INTERVALS = ("exposed", "cycles_per_instruction")  # of Costs
+INTERVALS = ("exposed", "cycles_per_instruction", "data_exposed")  # of Costs
 
 Matrix = tuple[tuple[float, ...], ...]
 Fault = tuple[str, object, str]  # field, value, error
@@ -182,7 +182,8 @@ class Costs(Strict):
     ipi_remote_ns: float  # per interrupted CPU elsewhere; the initiator's
     ipi_handler_ns: float  # lost by each interrupted CPU
     exposed: Interval  # share of walk cycles that stalls the program
-    cycles_per_instruction: Interval  # outside page walks
+    cycles_per_instruction: Interval  # outside page walks and waits for the data of walks
+    data_exposed: Interval  # waits for the node's own DRAM per walk, for the data walked for
     instructions_per_access: float  # where the trace has no instruction counts
     sources: dict[str, str]  # of each field: "published", "derived" (and how) or "estimate"
 
@@ -318,8 +319,9 @@ def _cost_faults(costs: Costs) -> Iterator[Fault]:
             yield name, f"{low}..{high}", "low must not be above high"
         elif not low <= middle <= high:
             yield f"{name}.middle", middle, f"not between low and high, {low}..{high}"
-    if costs.exposed.high > 1:
-        yield "exposed.high", costs.exposed.high, "a share is at most 1"
+    for name in ("exposed", "data_exposed"):
+        if getattr(costs, name).high > 1:
+            yield f"{name}.high", getattr(costs, name).high, "a share is at most 1"
     if costs.ipi_local_ns > costs.ipi_remote_ns:
         yield "ipi_local_ns", costs.ipi_local_ns, f"above ipi_remote_ns, {costs.ipi_remote_ns}"
 

@@ -3,11 +3,13 @@
 The run-time law is additive, C = NW + e W + M: NW cycles outside walks, W walk cycles, e the share of them
 that stalls the program, M the kernel's work on page tables, all summed over the CPUs. The counters of the
 public vMitosis runs obey it with one e per workload over all placements. Neither e nor NW can be read off a
-trace: both are stated intervals, and a speed-up is computed with the same e and NW for the baseline and for
-the policy. With a Calibration they are those of a measured run: e as calibrated, NW = C - e (G + E) of its
-counters, and G and E grow as the replay's walk cycles do over those of the baseline's walks with all tables
-local. M is the time that faults and system calls keep their callers busy, and that shootdowns take from the
-interrupted CPUs (docs/adr/0009-what-a-system-call-costs.md).
+trace: e is a stated interval, and so are the two parts of NW, cycles per instruction and waits for data. A
+page that is not in the TLB is seldom in the data caches: each walk of the baseline is followed by up to one
+wait for the node's own DRAM (GUPS needs 3.8 cycles per instruction). A speed-up is computed with the same e
+and NW for the baseline and for the policy. With a Calibration they are those of a measured run: e as
+calibrated, NW = C - e (G + E) of its counters, and G and E grow as the replay's walk cycles do over those of
+the baseline's walks with all tables local. M is the time that faults and system calls keep their callers
+busy, and that shootdowns take from the interrupted CPUs (docs/adr/0009-what-a-system-call-costs.md).
 """
 
 from __future__ import annotations
@@ -78,6 +80,11 @@ def local_walk_cycles(reads: np.ndarray, machine: Machine) -> tuple[float, float
     cycles = read_cycles(machine)
     own = np.broadcast_to(cycles[np.arange(machine.nodes), np.arange(machine.nodes)][:, None], cycles.shape)
     return _by_dimension(reads, own)
+
+
+def data_cycles(classes: np.ndarray, machine: Machine) -> float:
+    """Cycles of one read of own DRAM per walk; classes as in Counters."""
+    return float(classes.sum() * machine.latency_cycles().diagonal().mean())
 
 
 def dram_shares(
@@ -241,6 +248,7 @@ def price(
         guest_walk_cycles=guest,
         host_walk_cycles=host,
         local_walk_cycles=local_walk_cycles(counters.reads, machine),
+        data_cycles=data_cycles(counters.classes, machine),
         dram_shares=dram_shares(counters.reads, machine, contended),
         management_cycles=management_cycles(counters, machine, costs, made)
         + copying_ns(copied, costs) * machine.ghz,
@@ -267,7 +275,7 @@ def run_law(
 
     base  the baseline's Price, whose run a Calibration is taken to be of
     """
-    return _measured(base, calibration) if calibration else _assumed(instructions, costs)
+    return _measured(base, calibration) if calibration else _assumed(base, instructions, costs)
 
 
 def region_cycles(price: Price, law: RunLaw) -> float:
@@ -287,14 +295,15 @@ def copying_ns(pages: int, costs: Costs) -> float:
     return pages * costs.table_move_ns
 
 
-def _assumed(instructions: float, costs: Costs) -> RunLaw | None:
-    """By e and cycles per instruction; None where instructions are not known."""
+def _assumed(base: Price, instructions: float, costs: Costs) -> RunLaw | None:
+    """By e, cycles per instruction and waits for data; None where instructions are not known."""
     if not instructions:
         return None
-    unknown = costs.exposed, costs.cycles_per_instruction
+    unknown = costs.exposed, costs.cycles_per_instruction, costs.data_exposed
 
-    def run(priced: Price, exposed: float, cycles: float) -> float:
-        return instructions * cycles + exposed * priced.walk_cycles + priced.management_cycles
+    def run(priced: Price, exposed: float, cycles: float, waits: float) -> float:
+        outside = instructions * cycles + waits * base.data_cycles
+        return outside + exposed * priced.walk_cycles + priced.management_cycles
 
     return run, unknown
 
@@ -328,10 +337,11 @@ def assumptions(costs: Costs, contended: bool = False, calibration: Calibration 
             f"are those of the calibrated run {calibration.name or '(unnamed)'}, walk cycles grow as the "
             f"replay's do; {'contended' if contended else 'idle'} latencies, costs of {costs.name}"
         )
-    e, cpi = costs.exposed, costs.cycles_per_instruction
+    e, cpi, data = costs.exposed, costs.cycles_per_instruction, costs.data_exposed
     return (
-        f"{e.low:g} to {e.high:g} of walk cycles stall the program, {cpi.low:g} to {cpi.high:g} cycles per "
-        f"instruction outside walks, {'contended' if contended else 'idle'} latencies, costs of {costs.name}"
+        f"{e.low:g} to {e.high:g} of walk cycles stall the program; outside walks {cpi.low:g} to "
+        f"{cpi.high:g} cycles per instruction and {data.low:g} to {data.high:g} waits for DRAM per walk; "
+        f"{'contended' if contended else 'idle'} latencies, costs of {costs.name}"
     )
 
 

@@ -47,6 +47,7 @@ class Price:
 
     walk_cycles        all reads, at the machine's latencies
     local_walk_cycles  (guest, host) of the same reads if every table were local
+    data_cycles        of one read of own DRAM per walk, for its data
     dram_shares        (guest, host) share of the walk cycles that waits for DRAM, None without reads
     management_cycles  faults and system calls, and the time lost by CPUs that they interrupt
     speedup            run time of the baseline / run time under this policy, None without a trace
@@ -59,6 +60,7 @@ class Price:
     guest_walk_cycles: float
     host_walk_cycles: float
     local_walk_cycles: tuple[float, float]
+    data_cycles: float
     dram_shares: tuple[float | None, float | None]
     management_cycles: float
     speedup: Interval | None
