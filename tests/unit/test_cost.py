@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.cost import price as cost
-from ptanalyze.kernels.replay import counters
+from ptanalyze.kernels.replay import LL, RL, counters
 from strategies import build_trace, small_machine
 
 COSTS = load_costs(load_machine("vmitosis-cascade-lake"))
@@ -28,6 +28,7 @@ def test_guest_and_host_reads_are_told_apart_by_their_bits():
 def reads(local, remote):
     count = counters(2)
     count.reads[8, 0, 0, 1], count.reads[8, 0, 1, 1] = local, remote
+    count.classes[0, LL], count.classes[0, RL] = local, remote
     return count
 
 
@@ -35,10 +36,21 @@ def test_the_speed_up_follows_the_additive_law_at_each_end():
     base, new = reads(0, 1000), reads(1000, 0)
     before = cost.price(base, MACHINE, COSTS)
     found = cost.price(new, MACHINE, COSTS, before, instructions=100_000).speedup
-    law = lambda e, cpi: (100_000 * cpi + e * 400_000) / (100_000 * cpi + e * 200_000)  # noqa: E731
-    assert found.high == pytest.approx(law(0.9, 0.5))
-    assert found.low == pytest.approx(law(0.5, 2.0))
-    assert found.middle == pytest.approx(law(0.7, 1.25))
+
+    def law(e, cpi, waits):
+        outside = 100_000 * cpi + waits * 1000 * 200
+        return (outside + e * 400_000) / (outside + e * 200_000)
+
+    assert found.high == pytest.approx(law(0.9, 0.5, 0))
+    assert found.low == pytest.approx(law(0.5, 2.0, 1))
+    assert found.middle == pytest.approx(law(0.7, 1.25, 0.5))
+
+
+def test_fewer_walks_wait_for_their_data_as_the_baselines_do():
+    """Data are read whether or not the TLB holds their page: huge pages do not spare the waits."""
+    before = cost.price(reads(1000, 0), MACHINE, COSTS)
+    none = cost.price(counters(2), MACHINE, COSTS, before, instructions=100_000).speedup
+    assert none.low == pytest.approx((200_000 + 200_000 + 0.5 * 200_000) / (200_000 + 200_000))
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(1, 10**12))
