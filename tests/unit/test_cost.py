@@ -1,11 +1,15 @@
 """Prices: closed forms of the additive law, and its intervals."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.cost import price as cost
+from ptanalyze.cost.map_lock import held_ns, lock_note
+from ptanalyze.cost.result import CallCost
 from ptanalyze.kernels.replay import LL, RL, counters
 from strategies import build_trace, small_machine
 
@@ -85,3 +89,20 @@ def test_instructions_are_counted_ones_or_assumed_from_accesses():
     assert cost.instructions(trace, COSTS)[0] == 12
     trace.chunks["instructions"] = 7
     assert cost.instructions(trace, COSTS) == (7.0, "instructions as counted")
+
+
+def priced_calls(*calls):
+    """A Price of 1,000,000 cycles with CallCosts of (name, calls, ns per call)."""
+    costs = tuple(CallCost(name, n, 0, 0, 0, 0, 0, 0, 0, ns, 0.0, None) for name, n, ns in calls)
+    return replace(cost.price(reads(1, 0), MACHINE, COSTS), system_calls=costs, run_cycles=1e6)
+
+
+def test_the_lock_on_mappings_is_held_by_the_calls_that_change_them():
+    assert held_ns(priced_calls(("munmap", 3, 100.0), ("madvise", 5, 1000.0), ("mprotect", 2, 7.0))) == 314
+
+
+def test_a_lock_that_is_held_for_much_of_the_run_is_said_and_only_where_threads_can_wait():
+    half = priced_calls(("munmap", 1, 62_500.0))  # at 2 GHz 125,000 cycles of 250,000 on each of 4 CPUs
+    assert "for 50 % of the run" in lock_note(half, 4, 2.0)
+    assert lock_note(half, 1, 2.0) == "" == lock_note(half, 2, 2.0)
+    assert "for 100 % of the run" in lock_note(half, 64, 2.0)

@@ -11,6 +11,7 @@ import numpy as np
 from ..core.cache_share import cache_note
 from ..core.interval import Interval
 from ..cost import price as cost
+from ..cost.map_lock import lock_note
 from ..cost.once import Once
 from ..cost.payback import pays_back
 from ..cost.result import Result
@@ -119,7 +120,15 @@ def _result(
         price=price,
         once=_once(done, first, price, base, setup),
         facts=run.facts(world),
-        notes=(*notes(done, cost.instructions(world.trace, setup.costs)[1]), *run.plan.notes),
+        notes=(
+            *notes(done, cost.instructions(world.trace, setup.costs)[1]),
+            *run.plan.notes,
+            *(
+                filter(None, [lock_note(price, _cpus(done), world.machine.ghz)])
+                if not setup.calibration
+                else ()
+            ),
+        ),
         provenance=provenance,
         series=run.series,
     )
@@ -184,8 +193,11 @@ def cycles_before(run: Run, world: World, setup: Setup) -> float:
 
 def _hertz(done: Finished) -> float:
     """Cycles per second of all CPUs that walk in the counted run."""
-    cpus = len(np.unique(done.world.placement.chunk_cpu[done.chunk :]))
-    return cpus * done.world.machine.ghz * 1e9
+    return _cpus(done) * done.world.machine.ghz * 1e9
+
+
+def _cpus(done: Finished) -> int:
+    return len(np.unique(done.world.placement.chunk_cpu[done.chunk :]))
 
 
 def _once_events(done: Finished) -> tuple[np.ndarray, np.ndarray]:

@@ -2,9 +2,8 @@
 
 from typing import NamedTuple
 
+from ..cost.map_lock import held_ns
 from ..cost.result import Result
-
-WRITERS = ("mmap", "munmap", "mprotect")  # of mmap_sem, in Linux 4.17 for all of the call
 
 
 class Work(NamedTuple):
@@ -28,14 +27,9 @@ def work(before: Result, after: Result, units: int, ghz: float) -> Work:
     `busy` includes the time that shootdowns take from interrupted threads, which would have done other units.
     """
     busy = (spent(after) - spent(before)) / ghz
-    return Work(busy / units, (held(after) - held(before)) / units)
+    return Work(busy / units, (held_ns(after.price) - held_ns(before.price)) / units)
 
 
 def spent(result: Result) -> float:
     """Cycles of all CPUs for page tables: management and walks."""
     return result.price.management_cycles + result.price.walk_cycles
-
-
-def held(result: Result) -> float:
-    """ns that the lock was held for writing."""
-    return sum(call.ns * call.calls for call in result.price.system_calls if call.call in WRITERS)
