@@ -11,15 +11,17 @@ from ..cost import price as cost
 from ..cost.once import Once
 from ..cost.payback import pays_back
 from ..cost.result import Result
+from ..cost.throughput import rated
 from ..world.data_moves import moves_notes
 from ..world.region_of_interest import region_of_interest
 from ..world.world import World
-from .runs import Run, by_socket
+from .runs import Run
+from .sockets import by_socket
 from .system_calls import system_calls
 
 if TYPE_CHECKING:
     from ..cost.calls import SystemCalls
-    from ..cost.result import Price
+    from ..cost.result import Price, Series
     from ..kernels.faults import Mapped
     from ..kernels.replay import Counters
     from .setup import Setup
@@ -96,7 +98,7 @@ def _result(
         facts=run.facts(world),
         notes=(*notes(done, cost.instructions(world.trace, setup.costs)[1]), *run.plan.notes),
         provenance=provenance,
-        series=run.series,
+        series=run.series and rated(run.series, world.machine, setup.costs, setup.contended),
     )
 
 
@@ -187,6 +189,17 @@ def _short_region(done: Finished) -> str:
     )
 
 
+def moved_notes(series: Series) -> list[str]:
+    """How much of the memory moved; of a capture that stands for a larger program, of the program's too."""
+    moved = int(series.data_moved[-1]) if len(series.data_moved) else 0
+    if not moved:
+        return []
+    line = f"{moved} data pages moved, {moved / max(series.pages, 1):.0%} of the {series.pages} mapped"
+    if series.scale > 1:
+        line += f"; of the program they stand for, {moved * series.scale} of {series.pages * series.scale}"
+    return [line]
+
+
 def _dram_share(reads: np.ndarray) -> float:
     return float(reads[..., 1].sum() / max(reads.sum(), 1))
 
@@ -203,6 +216,8 @@ def notes(done: Finished, how: str) -> list[str]:
     )
     if done.warm:
         lines += [note for note in (world.steady.note, _short_region(done)) if note]
+    if done.run.series is not None:
+        lines += moved_notes(done.run.series)
     if (ended := world.trace.facts.get("ended", "exit")) not in ("exit", "imported"):
         lines.append(f"the trace may be only part of the run; it ended by: {ended}")
     if world.trace.facts.get("sampled"):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import RefusedError, UsageError
 from ..core.progress import Progress
 from ..core.version import __version__
+from ..cost.throughput import spent
 from ..kernels.first_use import compile_beside
 from ..kernels.walker import walk
 from ..policies import Plan, Policy, plan_for
@@ -60,7 +61,8 @@ def _replayed(world: World, runs: list[Run], setup: Setup) -> Iterator[tuple[Run
     caches = world.caches()
     tick = _ticking(setup.progress, len(world.stream), "replaying walks")
     reads, warm = world.reads(caches=caches), not setup.as_traced
-    mapped = replay_walks(runs, world, reads, tick, setup.windows, more=warm)
+    spend = partial(spent, machine=world.machine, costs=setup.costs, contended=setup.contended)
+    mapped = replay_walks(runs, world, reads, tick, setup.windows, more=warm, spend=spend)
     again, still = world, mapped
     if warm:
         again = world.again()
