@@ -25,6 +25,8 @@ KINDS = {  # of --plot-kind: what they show
     "pareto": "speed-up over extra memory",
     "footprint": "bytes of page tables",
     "roofline": "walks per second over DRAM reads per walk",
+    "validation": "ours over published",
+    "throughput": "published and predicted throughput around a migration (vMitosis, Figure 6)",
 }
 FUNCTIONS = {
     "tables": "table_pages",

@@ -148,6 +148,14 @@ def size(context: click.Context, parameter: click.Parameter, text: str | None) -
     "--rate", type=float, default=1e8, show_default=True, help="Accesses per second of each thread."
 )
 @click.option(
+    "--scale",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Let the capture stand for a program of N times its memory: when it is replayed, data caches and "
+    "the pace of NUMA balancing are 1/N of the machine's.",
+)
+@click.option(
     "--seed",
     type=int,
     default=0,
