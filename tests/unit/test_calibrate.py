@@ -123,6 +123,12 @@ def test_busy_threads_of_cores_with_one_walker_wait_for_each_other():
     assert alone.dram_share == COMMON.dram_share
 
 
+def test_a_node_that_its_own_threads_load_half_is_half_way():
+    half = calibrate_runs(Run(1000.0, 350.0, 400.0, cpus=12.5), common=COMMON)
+    ends = zip(COMMON.dram_share, COMMON.many_share, strict=True)
+    assert [*half.dram_share] == pytest.approx([(alone + many) / 2 for alone, many in ends])
+
+
 def test_without_elapsed_time_many_threads_are_known_by_their_cpu_time():
     short, long = (
         calibrate_runs(Run(cycles, cycles / 4, 0.0), per_core=1, native=True, common=COMMON)

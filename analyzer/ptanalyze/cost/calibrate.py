@@ -19,6 +19,7 @@ from .stretches import Latencies, MachineName, machine_name, stretches
 from .walkers import (
     THREADS_PER_CORE,
     busy_cpus,
+    crowding,
     exposed_prior,
     has_many_threads,
     shared_time,
@@ -63,13 +64,13 @@ def calibrate_runs(
         of = "native" if native else "of a virtual machine"
         raise UsageError(f"placement {base.name}: the run is {of}")
     common = common or shared(TWO_TABLES if not native else ONE_WALKER if per_core == 1 else ONE_TABLE)
-    busy, walkers, many, why_walkers = _threads(local, machine, walkers, per_core, base)
+    busy, walkers, crowd, why_walkers = _threads(local, machine, walkers, per_core, base)
     check_run("local", local, max(walkers, per_core))
     rate = local.walk / local.cycles if local.walk is not None and local.cycles else None
     far, loaded, why_stretches = stretches(machine, latency, common, rate)
     if base is not None and not base.whole:  # remote nodes of a wide program serve others too
         far = Interval(far.low, far.middle, max(far.high, loaded.middle))
-    found = _from_one(local, native, walkers, many, common, rate)
+    found = _from_one(local, native, walkers, crowd, common, rate)
     if remote is None or where is None:
         _enough(local)
     else:
@@ -121,14 +122,14 @@ class Found:
 
 
 def _from_one(
-    local: Run, native: bool, walkers: float, many: bool, common: Shared, rate: float | None
+    local: Run, native: bool, walkers: float, crowd: float, common: Shared, rate: float | None
 ) -> Found:
     """What the local run says, with `rate` walk cycles per cycle, and what other programs let expect."""
     competing = shared_time(walkers, rate or 0.0)
     if rate is None:
         part = _part(local, native, None)
         return Found(None, competing, None, part, assumed=tuple(_halves(part)))
-    share, huge = common.share(many), signs(local)
+    share, huge = common.share(crowd), signs(local)
     part = _part(local, native, share)
     if huge:
         share, part = SHARE, PART if in_the_host(local) else part
@@ -137,7 +138,7 @@ def _from_one(
         competing,
         share,
         part,
-        assumed=tuple(_assumed(common, many, share, part)),
+        assumed=tuple(_assumed(common, crowd, share, part)),
         flags=(f"local run: {huge}",) if huge else (),
     )
 
@@ -197,25 +198,26 @@ def _native(local: Run, where: Placement | None, native: bool | None) -> bool:
 
 def _threads(
     local: Run, machine: MachineName, walkers: float | None, per_core: int, base: Placement | None
-) -> tuple[float | None, float, bool, str]:
-    """(busy CPUs, page walkers per busy thread, whether there are many threads, why)."""
+) -> tuple[float | None, float, float, str]:
+    """(busy CPUs, page walkers per busy thread, crowding of the node, why)."""
     model = load_machine(machine_name(machine))
     busy = busy_cpus(local, model.ghz)
     many = has_many_threads(local, busy)
     nodes = -(-(busy or 1) // model.cpus_per_node) if base is None or base.whole else model.nodes
     cores = nodes * model.cpus_per_node / THREADS_PER_CORE
+    crowd = crowding(many, busy, cores)
     found = walkers_per_thread(per_core, busy, cores)
     threads = "many threads" if many else "one thread"
     if walkers is not None:
-        return busy, walkers, many, f"{walkers:g} page walkers per hardware thread, as given; {threads}"
-    if busy is None or found is None:
-        guess = per_core / (THREADS_PER_CORE if many else 1)
+        return busy, walkers, crowd, f"{walkers:g} page walkers per hardware thread, as given; {threads}"
+    if found is None:
+        found = per_core / (THREADS_PER_CORE if many else 1)
         why = f"{threads}, by the CPU time: elapsed time is not known (--seconds)"
-        return busy, guess, many, f"{guess:g} page walkers per hardware thread: {why}"
+        return busy, found, crowd, f"{found:g} page walkers per hardware thread: {why}"
     if local.cycles:
         found = min(max(found, (local.walk or 0) / local.cycles), per_core)
     why = f"{busy:.3g} CPUs were busy on {cores:g} cores with {per_core} page walkers each"
-    return busy, found, many, f"{found:.2g} page walkers per hardware thread: {why}"
+    return busy, found, crowd, f"{found:.2g} page walkers per hardware thread: {why}"
 
 
 def _part(local: Run, native: bool, share: Interval | None) -> Interval:
@@ -230,8 +232,8 @@ def _part(local: Run, native: bool, share: Interval | None) -> Interval:
     return HALF.through(lambda value: min(max(value, least), most))
 
 
-def _assumed(common: Shared, many: bool, share: Interval, part: Interval) -> list[str]:
-    on = "programs with many threads" if many else ", ".join(common.workloads)
+def _assumed(common: Shared, crowd: float, share: Interval, part: Interval) -> list[str]:
+    on = ", ".join(common.workloads) + (" and, with many threads, others" if crowd > 0.05 else "")
     return [
         f"e from walk cycles per cycle; {common.walk_time:.2f} of the time in walks where they overlap",
         f"f = {share.middle:.2f} ({share.low:.2f} to {share.high:.2f}) of walk cycles wait for DRAM: {on}",

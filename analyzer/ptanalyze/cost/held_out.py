@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 def one_run(family: str, workload: str, configs: Mapping[str, Run]) -> Iterator[Row]:
     """From the all-local run: every other one with local data."""
-    only = _calibrated(family, workload)(configs[LOCAL_RUN[family]])
+    only = calibrated(family, workload)(configs[LOCAL_RUN[family]])
     for name in targets(family, configs):
         yield of(family, ONE_RUN, workload, "", name, configs, predict_placement(only, name))
 
@@ -46,7 +46,7 @@ def two_runs(family: str, workload: str, configs: Mapping[str, Run], method: str
         if where.tables_local or second[-1] in "EG" or where.data != LOCAL:
             continue
         local = known(configs[LOCAL_RUN[family]])
-        both = _calibrated(family, workload)(local, known(run), second)
+        both = calibrated(family, workload)(local, known(run), second)
         for name in targets(family, configs):
             if name != second:
                 yield of(family, method, workload, second, name, configs, predict_placement(both, name))
@@ -55,7 +55,7 @@ def two_runs(family: str, workload: str, configs: Mapping[str, Run], method: str
 def remote_data(family: str) -> Iterator[Row]:
     """From the all-local run: those with remote data, tables local or not."""
     for workload, configs in runs(family, ("fit", "data")).items():
-        only = _calibrated(family, workload)(configs[LOCAL_RUN[family]])
+        only = calibrated(family, workload)(configs[LOCAL_RUN[family]])
         for name in configs:
             if placement(name).data != LOCAL:
                 yield of(family, DATA, workload, "", name, configs, predict_placement(only, name))
@@ -86,18 +86,10 @@ def policies() -> Iterator[Row]:
     """From the counters of linux alone, or of linux and mitosis, and the walk cycles of other policies."""
     for workload, by_policy in ports().items():
         run = {policy: mean_run(repeats) for policy, repeats in by_policy.items()}
-        calibrated = partial(
-            calibrate_runs,
-            run["linux"],
-            at=QUARTERS[True],
-            walkers=PORTS_WALKERS,
-            per_core=1,
-            native=True,
-            common=shared("native-thin", workload),
-        )
+        law = of_ports(workload, run["linux"])
         for method, known, more in (
-            (LINUX, calibrated(), ("mitosis", "hydra", "wasp")),
-            (POLICIES, calibrated(run["mitosis"], "LP"), ("hydra", "wasp")),
+            (LINUX, law(), ("mitosis", "hydra", "wasp")),
+            (POLICIES, law(run["mitosis"], "LP"), ("hydra", "wasp")),
         ):
             for policy in more:
                 found = predict_walks(known, run[policy].walk or 0.0, policy)
@@ -105,6 +97,19 @@ def policies() -> Iterator[Row]:
                 cycles = found.cycles or (0.0, 0.0, 0.0)
                 low, middle, high = (value / (run["linux"].cycles or 1.0) for value in cycles)
                 yield row(PORTS, method, workload, "", policy, found, measured, (low, middle, high))
+
+
+def of_ports(workload: str, linux: Run) -> partial[Calibration]:
+    """calibrate_runs for a workload of the ports, from its run on `linux`."""
+    return partial(
+        calibrate_runs,
+        linux,
+        at=QUARTERS[True],
+        walkers=PORTS_WALKERS,
+        per_core=1,
+        native=True,
+        common=shared("native-thin", workload),
+    )
 
 
 def targets(family: str, configs: Mapping[str, Run]) -> list[str]:
@@ -157,7 +162,8 @@ def row(
     }
 
 
-def _calibrated(family: str, workload: str) -> partial[Calibration]:
+def calibrated(family: str, workload: str) -> partial[Calibration]:
+    """calibrate_runs for a workload of a family, with what is fitted on the others."""
     return partial(
         calibrate_runs,
         common=shared(family, workload),

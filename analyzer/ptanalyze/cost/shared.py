@@ -52,8 +52,10 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
         more = 0.0 if walk_per_cycle is None else self.slope * (overlap(walk_per_cycle) - self.walk_rate)
         return self.contention.through(lambda ratio: max(ratio + more, 1.0))
 
-    def share(self, many_threads: bool) -> Interval:
-        return self.many_share if many_threads else self.dram_share
+    def share(self, crowding: float) -> Interval:
+        """f with a node's own load between that of one thread (0) and that of all cores (1)."""
+        ends = zip(self.dram_share, self.many_share, strict=True)
+        return Interval(*(alone + crowding * (many - alone) for alone, many in ends))
 
 
 def overlap(walk_per_cycle: float) -> float:
