@@ -33,6 +33,7 @@
 #define PTT_FIND 256  /* hashes of pages: where the slot was last */
 #define PTT_TRY 384   /* pages that come, until a chunk of which these are 3 of 4 touches is no longer stripped */
 #define PTT_REST 7    /* chunks after such a one that are not stripped either */
+#define PTT_GONE_REGIONS 64 /* hashes of regions */
 #define PTT_NO_PAGE (~(uint64_t)0)
 #define PTT_FULL ((uint64_t)1 << 17) /* ptt_slot.merged of 2^16 accesses: well below PTT_COUNT_MAX */
 
@@ -42,7 +43,6 @@ struct ptt_slot {
     uint32_t first;  /* place of its last record */
     uint32_t last;   /* place of its last touch */
     struct ptt_region *region;
-    uint16_t closed; /* ptt_strip.closed at `first` */
     uint8_t gone;    /* pages of its set that were touched since `first` and lost their slots */
     uint8_t gone_own, gone_beside; /* regions, the same */
 };
@@ -53,6 +53,12 @@ struct ptt_region {
     uint32_t slots;
 };
 
+/* What lost its slot or its place in this chunk: when it comes back, it is no longer among those that are gone. */
+struct ptt_gone {
+    uint64_t id; /* page or region */
+    uint32_t last, chunk;
+};
+
 struct ptt_strip {
     struct ptt_slot *recent; /* of the last access */
     uint32_t touches; /* of this chunk so far, left out or not: the place of the next one */
@@ -60,7 +66,11 @@ struct ptt_strip {
     int rest;         /* chunks until the next that is stripped */
     uint16_t came, closed; /* pages that were given a slot, that lost it */
     uint64_t used;    /* a bit for each slot in use */
+    int16_t first[PTT_SLOTS];   /* of slots, side by side: all are looked at together */
+    uint16_t closed_at[PTT_SLOTS]; /* `closed` at that place, and one more for each that came back since */
     uint8_t find[PTT_FIND];
+    uint32_t chunk;
+    struct ptt_gone gone[PTT_FIND], gone_region[PTT_GONE_REGIONS];
     struct ptt_region region[8][PTT_WAYS];
     uint64_t taken[PTT_CHUNK_RECORDS / 64]; /* places that hold a record */
     uint64_t record[PTT_CHUNK_RECORDS];     /* by place */
@@ -70,6 +80,7 @@ struct ptt_strip {
 static inline void ptt_strip_clear(struct ptt_strip *strip) {
     strip->recent = strip->slot;
     strip->touches = 0;
+    strip->chunk++;
     strip->came = strip->closed = 0;
     strip->used = 0;
     for (int i = 0; i < 8 * PTT_WAYS; i++) {
@@ -126,12 +137,34 @@ static inline void ptt_settle(struct ptt_strip *strip, struct ptt_slot *slot) {
 
 static inline void ptt_close(struct ptt_strip *strip, uint64_t number) {
     struct ptt_slot *slot = &strip->slot[number], *set = &strip->slot[number & ~(uint64_t)(PTT_WAYS - 1)];
+    strip->gone[ptt_hash(slot->key[0])] = {slot->key[0], slot->last, strip->chunk};
     ptt_settle(strip, slot);
     slot->key[0] = slot->key[1] = PTT_NO_PAGE;
     for (int i = 0; i < PTT_WAYS; i++) set[i].gone += slot->last > set[i].first;
     if (slot->region->last < slot->last) slot->region->last = slot->last;
     strip->closed++;
     strip->used &= ~((uint64_t)1 << number);
+}
+
+/* If the page had a slot before in this chunk, those that met it then do not count it twice. */
+static inline void ptt_page_is_back(struct ptt_strip *strip, uint64_t page) {
+    const struct ptt_gone *gone = &strip->gone[ptt_hash(page)];
+    struct ptt_slot *set = &strip->slot[(page & 15) * PTT_WAYS];
+    if (gone->id != page || gone->chunk != strip->chunk) return;
+    int16_t last = (int16_t)gone->last;
+    for (int i = 0; i < PTT_SLOTS; i++) strip->closed_at[i] = (uint16_t)(strip->closed_at[i] + (last > strip->first[i]));
+    for (int i = 0; i < PTT_WAYS; i++) set[i].gone -= gone->last > set[i].first;
+}
+
+static inline void ptt_region_is_back(struct ptt_strip *strip, uint64_t id) {
+    const struct ptt_gone *gone = &strip->gone_region[(id ^ id >> 6) % PTT_GONE_REGIONS];
+    if (gone->id != id || gone->chunk != strip->chunk) return;
+    PTT_EACH_BIT(i, strip->used) {
+        struct ptt_slot *slot = &strip->slot[i];
+        if ((slot->region->id & 3) != (id & 3) || gone->last <= slot->first) continue;
+        slot->gone_own -= (slot->region->id & 7) == (id & 7);
+        slot->gone_beside -= (slot->region->id & 7) != (id & 7);
+    }
 }
 
 /* A slot for a page that comes to a set of 16; closes pages that have met enough others. */
@@ -159,6 +192,8 @@ static inline struct ptt_region *ptt_free_region(struct ptt_strip *strip, uint64
     }
     int full = residents == PTT_WAYS;
     residents += !full;
+    ptt_region_is_back(strip, id);
+    if (full) strip->gone_region[(oldest->id ^ oldest->id >> 6) % PTT_GONE_REGIONS] = {oldest->id, oldest->last, strip->chunk};
     PTT_EACH_BIT(i, strip->used) {
         struct ptt_slot *slot = &strip->slot[i];
         uint64_t its = slot->region->id;
@@ -194,12 +229,13 @@ static inline void ptt_make_room(struct ptt_strip *strip) {
 static inline struct ptt_slot *ptt_page_comes(struct ptt_strip *strip, uint64_t page) {
     if (__builtin_popcountll(strip->used) == PTT_LIVE) ptt_make_room(strip);
     struct ptt_region *region = ptt_region_of(strip, page >> 9);
+    ptt_page_is_back(strip, page);
     struct ptt_slot *slot = ptt_free_slot(strip, page);
     region->last = strip->touches;
     slot->region = region;
     if (++strip->came % PTT_LOOK == 0) {
         int most = PTT_MEET_ALL - PTT_LOOK - __builtin_popcountll(strip->used);
-        PTT_EACH_BIT(i, strip->used) if ((uint16_t)(strip->closed - strip->slot[i].closed) > most) ptt_close(strip, i);
+        PTT_EACH_BIT(i, strip->used) if ((uint16_t)(strip->closed - strip->closed_at[i]) > most) ptt_close(strip, i);
     }
     strip->used |= (uint64_t)1 << (slot - strip->slot);
     return slot;
@@ -212,7 +248,8 @@ static inline void ptt_open_slot(struct ptt_strip *strip, struct ptt_slot *slot,
     slot->merged = 0;
     slot->first = slot->last = strip->touches - 1;
     slot->gone = slot->gone_own = slot->gone_beside = 0;
-    slot->closed = strip->closed;
+    strip->first[slot - strip->slot] = (int16_t)slot->first;
+    strip->closed_at[slot - strip->slot] = strip->closed;
     strip->recent = slot;
 }
 
