@@ -282,7 +282,7 @@ def test_a_region_of_interest_that_never_began_leaves_nothing(known, tmp_path):
 
 def test_a_missing_tool_says_how_to_build_it(known, tmp_path, monkeypatch):
     monkeypatch.setattr("ptanalyze.capture.live.native.BUILT_IN", ())
-    with pytest.raises(UsageError, match="make -C dumps"):
+    with pytest.raises(UsageError, match="ptdump: not found; build it: `make native`"):
         record([known, "touch"], tmp_path / "c")
 
 
