@@ -46,7 +46,13 @@ lint: $(VENV)/.installed-test
 	$(VENV)/bin/ruff format --check analyzer tests notebooks
 	$(VENV)/bin/mypy
 
+TOOLS := clang bpftool gcc g++
+NEEDED := gcc g++ clang llvm bpftool libbpf-dev libelf-dev zlib1g-dev qemu-user
+
+# what is missing is named, or installed when root, before a compiler complains
 native:
+	@PATH="$$PATH:/usr/sbin:/sbin"; for tool in $(TOOLS); do \
+		command -v $$tool >/dev/null || { .ci/deps $(NEEDED); break; }; done
 	$(MAKE) -C pintool
 	$(MAKE) -C dumps
 

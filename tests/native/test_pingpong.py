@@ -234,7 +234,5 @@ def test_a_cpu_outside_the_affinity_of_the_process_is_refused():
 def test_without_the_tool_the_way_to_it_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr("ptanalyze.capture.live.native.BUILT_IN", ())
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        UsageError, match="ptpingpong: not found; build it with `make -C dumps build/ptpingpong`"
-    ):
+    with pytest.raises(UsageError, match="ptpingpong: not found; build it: `make native`"):
         measure(PAIR)

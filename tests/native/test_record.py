@@ -2,9 +2,12 @@
 
 import json
 import os
+import pwd
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -14,10 +17,12 @@ import pytest
 
 from native import tracing
 from ptanalyze.analysis.setup import Setup
+from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.live.record import record
 from ptanalyze.capture.live.tracers import Options
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.core.trace import Event
+from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import damaged_files, read_manifest
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.trace_file import read_trace
@@ -94,6 +99,76 @@ def test_followed_children_have_their_traces_in_the_capture(known, tmp_path):
     assert len(list((tmp_path / "c").glob("trace.*.ptt"))) == 1
 
 
+def test_under_sudo_the_capture_belongs_to_the_user_who_typed_it(known, tmp_path, monkeypatch):
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv("SUDO_GID", "65533")
+    record([known, "touch"], tmp_path / "c")
+    owners = {
+        (path.stat().st_uid, path.stat().st_gid) for path in (tmp_path / "c", *(tmp_path / "c").iterdir())
+    }
+    assert owners == {(65534, 65533)}
+
+
+def test_a_program_can_run_as_another_user_who_owns_nothing_of_the_capture(known):
+    with tempfile.TemporaryDirectory() as place:
+        program = Path(place) / "touch"
+        shutil.copy(known, program)
+        for path in (place, program):
+            os.chmod(path, 0o755)
+        recording = record([program, "touch"], Path(place) / "c", user="nobody")
+        assert recording.exit_status == 0 and recording.snapshot
+        snapshot = read_snapshot(Path(place) / "c")
+        assert snapshot.facts["uid"] == pwd.getpwnam("nobody").pw_uid
+        assert {path.stat().st_uid for path in (Path(place) / "c").iterdir()} == {os.geteuid()}
+        assert not list((Path(place) / "c").glob(".traced"))
+
+
+def test_a_user_who_cannot_reach_the_capture_is_told_before_anything_runs(known, tmp_path):
+    tmp_path.chmod(0o700)
+    with pytest.raises(UsageError, match="out of this user's reach"):
+        record([known, "touch"], tmp_path / "c", user="nobody")
+    assert not (tmp_path / "c").exists()
+
+
+def test_page_tables_of_the_peak_map_what_was_freed_before_the_end(tmp_path):
+    tracing.build_plugin()
+    program = tracing.build(tmp_path, "freed")
+    found = {}
+    for moment in ("end", "peak"):
+        recording = record([program], tmp_path / moment, dump_at=moment)
+        findings = check_capture(open_capture(tmp_path / moment))
+        found[moment] = next(f for f in findings if f.name == "trace: pages in the dump").verdict
+        assert recording.held == ("exit" if moment == "end" else "peak")
+    assert found == {"end": "partial", "peak": "ok"}
+
+
+def test_privileges_that_are_missing_are_found_before_the_program_runs(known, tmp_path):
+    ran = tmp_path / "ran"
+    less = ["setpriv", "--bounding-set=-bpf,-perfmon,-sys_admin,-sys_ptrace"]
+    ours = [
+        sys.executable,
+        "-m",
+        "ptanalyze",
+        "record",
+        "-o",
+        str(tmp_path / "c"),
+        "--",
+        "/usr/bin/touch",
+        ran,
+    ]
+    done = subprocess.run([*less, *map(str, ours)], capture_output=True, text=True, env=environment())
+    assert done.returncode == 2 and "CAP_BPF" in done.stderr and "--no-dump" in done.stderr
+    assert not ran.exists() and not (tmp_path / "c").exists()
+
+
+def test_a_trace_is_watched_while_it_grows(known, tmp_path):
+    seen = []
+    recording = record([known, "touch"], tmp_path / "c", dump=False, sealing=seen.append)
+    trace = read_trace(tmp_path / "c" / "trace.ptt")
+    assert seen[0].accesses == trace.accesses == recording.grown.accesses
+    assert seen[0].bytes == (tmp_path / "c" / "trace.ptt").stat().st_size
+
+
 def test_a_program_that_dies_before_the_end_leaves_a_trace_and_says_so(known, tmp_path):
     with pytest.raises(PartialDataError, match="SIGSEGV"):
         record([known, "crash"], tmp_path / "c")
@@ -123,6 +198,8 @@ def test_ctrl_c_leaves_a_whole_capture_up_to_that_moment(known, tmp_path, handov
     assert said.split() == [*(["interrupt"] if handover else []), "True", str(-signal.SIGINT)]
     assert read_trace(tmp_path / "c" / "trace.ptt").facts["ended"] == "signal"
     assert read_manifest(tmp_path / "c").kind == ("process" if handover else "trace")
+    finished = [one for one in check_capture(open_capture(tmp_path / "c")) if one.name == "trace: finished"]
+    assert [one.verdict for one in finished] == ["ok"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
@@ -205,7 +282,7 @@ def test_a_region_of_interest_that_never_began_leaves_nothing(known, tmp_path):
 
 def test_a_missing_tool_says_how_to_build_it(known, tmp_path, monkeypatch):
     monkeypatch.setattr("ptanalyze.capture.live.native.BUILT_IN", ())
-    with pytest.raises(UsageError, match="make -C dumps"):
+    with pytest.raises(UsageError, match="ptdump: not found; build it: `make native`"):
         record([known, "touch"], tmp_path / "c")
 
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from .sizes import SIZE
+
+if TYPE_CHECKING:
+    from ..capture.live.attend import Recording
+
 
 @click.command("record", context_settings={"ignore_unknown_options": True})
-@click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    help="Capture directory to make. Default: the program's name and .capture.",
+)
 @click.option(
     "--tracer",
     type=click.Choice(["qemu", "pin"]),
@@ -17,6 +29,15 @@ import click
     help="Tracer to run the program under.",
 )
 @click.option("--no-dump", is_flag=True, help="Record the trace alone: no page tables, no root needed.")
+@click.option(
+    "--dump-at",
+    type=click.Choice(["end", "peak"]),
+    default="end",
+    show_default=True,
+    help="When to read the page tables: at the end of the region, or when most memory is resident, for "
+    "programs that free it before they end.",
+)
+@click.option("--user", metavar="NAME", help="Run COMMAND as this user (root only). Default: as yourself.")
 @click.option(
     "--roi-start-symbol", "start_symbol", default="", help="Function from which to trace. Default: the start."
 )
@@ -45,21 +66,85 @@ import click
 )
 @click.option("--follow-fork", is_flag=True, help="Trace forked children too, each to a file of its own.")
 @click.option(
-    "--max-bytes", type=int, default=0, show_default=True, help="Size limit of the trace in bytes; 0: none."
+    "--max-bytes",
+    type=SIZE,
+    default="0",
+    show_default=True,
+    metavar="SIZE",
+    help="Size limit of the trace: 500M, 10G; 0: none.",
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def command(output: str, tracer: str, no_dump: bool, command: tuple[str, ...], **region: Any) -> None:
+def command(
+    output: str | None,
+    tracer: str,
+    no_dump: bool,
+    dump_at: str,
+    user: str | None,
+    command: tuple[str, ...],
+    **region: Any,
+) -> None:
     """Run COMMAND, trace its threads' memory accesses, and dump its page tables at the end of the region.
 
-    Without a region the whole run is traced. Write -- before COMMAND. Dumping needs root.
+    Without a region the whole run is traced. Write -- before COMMAND. Dumping needs root; under sudo the
+    capture belongs to the user who typed it. Tracing takes 6 to 70 times the program's own time, and up to
+    2 GB of disk for each second of that.
 
-    Example: ptanalyze record -o app.capture -- ./app --threads 4
+    \b
+    Examples:
+      sudo ptanalyze record -o app -- ./app --threads 4
+      sudo ptanalyze record --user $USER --dump-at peak -- sort big.txt
+      ptanalyze record --no-dump --max-bytes 5G -- ./app
     """
     from ..capture.live.record import record
     from ..capture.live.tracers import Options
+    from ..show.recording import Progress, accesses, size
 
-    recording = record(command, output, tracer=tracer, options=Options(**region), dump=not no_dump)
+    output = output or free_name(command[0])
+    progress = Progress()
+    expect(output, region["max_bytes"], progress.terminal)
+    recording = record(
+        command,
+        output,
+        tracer=tracer,
+        options=Options(**region),
+        dump=not no_dump,
+        user=user,
+        dump_at=dump_at,
+        watch=progress,
+        sealing=progress.sealing,
+    )
     tables = "with its page tables" if recording.snapshot else "without page tables"
-    click.echo(f"{output}: recorded {tables}; next: ptanalyze check {output}")
+    grown = recording.grown
+    counted = f", {accesses(grown.accesses)} in {size(grown.bytes)}" if grown and grown.accesses else ""
+    click.echo(f"{output}: recorded {tables}{counted}; next: ptanalyze check {output}")
     if recording.exit_status:
-        click.echo(f"ptanalyze: the program ended with status {recording.exit_status}", err=True)
+        click.echo(f"ptanalyze: {how_it_ended(recording)}", err=True)
+
+
+def free_name(program: str) -> str:
+    """ "app.capture", or "app.2.capture" and so on where that is taken."""
+    name = Path(program).name
+    names = (f"{name}.{n}.capture" if n > 1 else f"{name}.capture" for n in count(1))
+    return next(one for one in names if not Path(one).exists())
+
+
+def expect(output: str, limit: int, terminal: bool) -> None:
+    """Say on a terminal what is coming: time, and disk space beside what is free."""
+    from ..capture.live.ready import GROWTH, SLOWER, free_bytes
+    from ..show.recording import size
+
+    place = Path(output).parent
+    if not terminal or not place.is_dir():
+        return
+    most = f"at most {size(limit)}" if limit else f"up to {size(GROWTH)} per second of that time"
+    click.echo(
+        f"ptanalyze: expect {SLOWER} the program's own time, and a trace of {most}; "
+        f"{size(free_bytes(place))} are free",
+        err=True,
+    )
+
+
+def how_it_ended(recording: Recording) -> str:
+    if recording.interrupted:
+        return "the program was ended by your Ctrl-C; what it did until then is recorded"
+    return f"the program ended with status {recording.exit_status}"

@@ -13,6 +13,7 @@ import msgspec
 
 from ..core.errors import CaptureError, UsageError
 from .json_record import decode_record, write_record
+from .owner import give_to_caller
 
 MANIFEST = "capture.json"
 TRACE = "trace.ptt"
@@ -39,6 +40,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 def new_capture(out: str | PathLike[str]) -> Iterator[Path]:
     """A private directory (0700) that becomes `out` when the block ends, and vanishes if it raises.
 
+    Under sudo it then belongs to the user who typed that.
     Fill it and seal() it inside the block. UsageError if `out` is there already.
     """
     out = Path(out)
@@ -50,6 +52,7 @@ def new_capture(out: str | PathLike[str]) -> Iterator[Path]:
     temporary.mkdir(mode=0o700)
     try:
         yield temporary
+        give_to_caller(temporary)
         os.replace(temporary, out)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

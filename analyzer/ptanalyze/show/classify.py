@@ -18,6 +18,8 @@ def title(weight: str, how: Mapping[str, str]) -> str:
 
 def view(classes: Classification, title: str) -> Iterator[Section]:
     without = [f"- without a class: {n:,} {why}" for why, n in classes.unresolved.items() if n]
+    if (few := caution(classes)) is not None:
+        yield Section(lines=[few])
     rows = rows_of(classes)
     if not rows:
         yield Section(lines=[f"{title}: nothing to classify", *without])
@@ -27,6 +29,20 @@ def view(classes: Classification, title: str) -> Iterator[Section]:
     else:
         yield Section(title, rows)
         yield Section("gPT and ePT locality together", together_rows(classes), without)
+
+
+def caution(classes: Classification) -> str | None:
+    """A line where a tenth or more of what was counted has no class, else None."""
+    known = int(classes.by_class().sum())
+    if classes.weight != "walks":  # each entry is seen from every socket
+        known //= max(len(classes.sockets), 1)
+    missing = sum(classes.unresolved.values())
+    if missing * 10 < known + missing:
+        return None
+    what = "walks" if classes.weight == "walks" else "entries"
+    share = 100 * missing / (known + missing)
+    freed = ", most of them of memory that was freed before the dump: see `ptanalyze check`"
+    return f"Careful: {share:.0f} % of the {what} below have no class{freed if what == 'walks' else ''}."
 
 
 def as_record(classes: Classification, title: str) -> dict[str, Any]:

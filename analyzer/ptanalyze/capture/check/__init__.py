@@ -40,7 +40,8 @@ def check_capture(capture: Capture) -> Iterator[Finding]:
             check_joined(capture.snapshot, capture.vm) if capture.has_snapshot else check_host(capture.vm)
         )
     if capture.has_trace:
-        yield from check_trace(capture.trace, capture.snapshot if capture.has_snapshot else None)
+        interrupted = capture.manifest.provenance.get("interrupted") is True
+        yield from check_trace(capture.trace, capture.snapshot if capture.has_snapshot else None, interrupted)
 
 
 def exit_code(findings: Iterable[Finding]) -> int:

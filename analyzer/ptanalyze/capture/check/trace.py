@@ -6,14 +6,20 @@ import numpy as np
 
 from ...core.snapshot import Snapshot
 from ...core.trace import PAGE_SHIFT, SLOT_BITS, Event, Trace
+from .covered import Covered
 from .finding import FAILED, NOTE, PARTIAL, Finding, finding
 
 BATCH = 1 << 20
 GUARD = np.uint64(1 << 21)  # stacks grow: a touch this close below a VMA is the VMA's own
 
 
-def check_trace(trace: Trace, snapshot: Snapshot | None = None) -> Iterator[Finding]:
-    """Findings about the trace alone and, with a snapshot, about how well both fit."""
+def check_trace(
+    trace: Trace, snapshot: Snapshot | None = None, interrupted: bool = False
+) -> Iterator[Finding]:
+    """Findings about the trace alone and, with a snapshot, about how well both fit.
+
+    interrupted  whether the person who recorded it ended it, as one ends a server
+    """
     yield finding("trace: touches", 1, trace.touches == 0, "the trace holds no touches at all")
     time = trace.chunks["time"]
     yield finding("trace: in order", len(time), np.count_nonzero(np.diff(time) < 0), "chunks go back in time")
@@ -24,14 +30,16 @@ def check_trace(trace: Trace, snapshot: Snapshot | None = None) -> Iterator[Find
         "chunks belong to threads that never started",
     )
     covered = mapped_ranges(trace, snapshot) if snapshot is not None else None
+    dumped = Covered(trace, snapshot) if snapshot is not None else None
     touches = accesses = uncovered = 0
     first = None
     for batch in trace.batches(BATCH):
         touches += len(batch.page)
         accesses += int(batch.count.sum(dtype=np.int64))
-        if covered is None:
+        if covered is None or dumped is None:
             continue
         pages, counts = np.unique(batch.page, return_counts=True)
+        dumped.add(pages, counts)
         address = addresses(trace, pages)
         stray = ~inside(address, covered)
         uncovered += int(counts[stray].sum())
@@ -56,13 +64,15 @@ def check_trace(trace: Trace, snapshot: Snapshot | None = None) -> Iterator[Find
             f"touches lie in nothing that was ever mapped{where}",
             verdict,
         )
-    yield how_it_ended(trace)
+    if dumped is not None:
+        yield dumped.finding()
+    yield how_it_ended(trace, interrupted)
 
 
-def how_it_ended(trace: Trace) -> Finding:
-    """A trace that was cut short is usable, and reported as such."""
+def how_it_ended(trace: Trace, interrupted: bool = False) -> Finding:
+    """A trace that was cut short is usable, and reported as such; Ctrl-C makes it as long as wanted."""
     ended = trace.facts.get("ended", "unknown")
-    whole = ended in ("exit", "roi", "imported")
+    whole = ended in ("exit", "roi", "imported") or (ended == "signal" and interrupted)
     return Finding(
         "trace: finished",
         1,

@@ -10,30 +10,46 @@ from ...core.bundled import CHECKOUT
 from ...core.errors import UsageError
 
 BUILT_IN = ("dumps/build", "pintool/build", "pintool/build/pin")
-HOW = {
-    "ptdump": "build it with `make -C dumps` in a checkout of ptanalyze",
-    "ptpingpong": "build it with `make -C dumps build/ptpingpong` in a checkout of ptanalyze",
-    "ptchase": "build it with `make -C dumps build/ptchase` in a checkout of ptanalyze",
-    "libpt_qemu.so": "build it with `make -C pintool` in a checkout of ptanalyze",
-    "libpt_qemu_api2.so": "build it with `make -C pintool` in a checkout of ptanalyze",
-    "pin_tool.so": "build it with `PIN_ROOT=... make -C pintool pin` in a checkout of ptanalyze",
+MADE_BY = {  # what builds it, in a checkout
+    "ptdump": "make native",
+    "ptpingpong": "make native",
+    "ptchase": "make native",
+    "libpt_qemu.so": "make native",
+    "libpt_qemu_api2.so": "make native",
+    "pin_tool.so": "PIN_ROOT=... make -C pintool pin",
+}
+FROM_OTHERS = {
     "qemu-x86_64": "install it with `apt install qemu-user`",
     "pin": "download a Pin 3 kit from Intel and put its directory on the PATH",
 }
 
 
 def native(name: str) -> Path:
-    """Path of a native tool; UsageError that says how to get it if it is missing."""
+    """Path of a native tool; UsageError that says how to get it if it is missing.
+
+    $PTANALYZE_NATIVE names a directory with the tools in it, or a checkout in which they were built.
+    """
     extra = os.environ.get("PTANALYZE_NATIVE")
-    places = [Path(extra)] if extra else []
+    places = [Path(extra), *(Path(extra) / place for place in BUILT_IN)] if extra else []
     places += [CHECKOUT / place for place in BUILT_IN]
     for place in places:
         if (place / name).is_file():
             return place / name
     if path := shutil.which(name):
         return Path(path)
-    raise UsageError(
-        f"{name}: not found; {HOW.get(name, 'install it')}, or set PTANALYZE_NATIVE to its directory"
+    where = f" in PTANALYZE_NATIVE={extra} either" if extra else ""
+    raise UsageError(f"{name}: not found{where}; {how_to_get(name)}")
+
+
+def how_to_get(name: str) -> str:
+    """Words for a person: what to type to get a native tool."""
+    if name not in MADE_BY:
+        return FROM_OTHERS.get(name, "install it")
+    if (CHECKOUT / "dumps" / "Makefile").is_file():
+        return f"build it: `{MADE_BY[name]}` in {CHECKOUT}"
+    return (
+        f"pip installs the analyser alone. Build it with `{MADE_BY[name]}` in a checkout of ptanalyze, "
+        "then set PTANALYZE_NATIVE to that checkout"
     )
 
 

@@ -1,23 +1,13 @@
 """Record a command: its trace, and its page tables at the end of the region of interest, in one capture."""
 
-import contextlib
-import ctypes
 import fcntl
 import json
 import os
-import select
 import shlex
-import shutil
 import signal
-import socket
-import struct
-import subprocess
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
@@ -27,27 +17,21 @@ from ...formats.atomic import atomic_write
 from ...formats.capture_dir import TRACE, new_capture, seal
 from ...formats.maps import parse_maps
 from ...formats.trace_file import read_trace
+from .account import account, leave_room, room
+from .attend import Recording, Run, Watch, attend, end, listening, start
+from .growth import Growth
 from .native import native
-from .tracers import TRACERS, Options, find_program
+from .peak import Peak
+from .ready import free_bytes, rehearse
+from .tracers import TRACERS, Options, find_program, tools
 
 RECORD = "record.json"
-PR_SET_PDEATHSIG = 1
 NOTED = 1000  # characters of the command line that the trace itself keeps
-GRACE = 5.0  # seconds a program has to end after SIGINT, before SIGKILL
-
-Process: TypeAlias = "subprocess.Popen[bytes]"
-
-
-@dataclass
-class Recording:
-    """Outcome of record(). `exit_status` as of Popen: negative is the signal that killed the program."""
-
-    directory: Path
-    exit_status: int
-    snapshot: bool = False
-    held: str = ""  # when the page tables were read: "roi_end", "exit" or "interrupt"
-    interrupted: bool = False
-    problems: list[str] = field(default_factory=list)
+MOMENTS = ("end", "peak")  # of the program's memory, at which page tables are read
+SHORTER = {
+    "exec": "the program replaced itself by another (exec), which was not traced: name that one in the "
+    "command, and put wrappers such as env, taskset or numactl before ptanalyze"
+}
 
 
 def record(
@@ -58,34 +42,55 @@ def record(
     options: Options | None = None,
     dump: bool = True,
     control_timeout: int = 600,
+    user: str | None = None,
+    dump_at: str = "end",
+    watch: Watch | None = None,
+    sealing: Watch | None = None,
 ) -> Recording:
     """Run `command` under `tracer` ("qemu", "pin") and make the capture directory `out`: a Recording.
 
-    dump  False: only the trace, no page tables and no root
+    dump     False: only the trace, no page tables and no root
+    user     name or number of the user whom the program runs as, None: ourselves; root only
+    dump_at  "end": page tables of the end of the region; "peak": of the moment of most resident memory, to a
+             fifth, for programs that free their memory before they end (peak.py)
+    watch    called twice a second with how far the trace has come; sealing: once, when the program has ended
+    Under sudo the capture belongs to the user who typed it.
     UsageError: nothing was recorded, `out` does not exist. PartialDataError: `out` is there and sealed, but
     without page tables, or the trace ended early; the message says which.
     """
     words = [str(word) for word in command]
-    program = find_program(words)
+    program, as_user = find_program(words), account(user) if user else None
+    if dump_at not in MOMENTS:
+        raise UsageError(f"dump_at = {dump_at}: there are {', '.join(MOMENTS)}")
     dumper = native("ptdump") if dump else None
+    if dumper:
+        rehearse(dumper)
+    if as_user:
+        as_user.must_read([program, *tools(tracer)])
     pairs = list((options or Options()).items())
     with new_capture(out) as directory:
-        recording = Recording(Path(out), 0)
-        with listening() as listener:
+        free_bytes(directory)
+        recording = Recording(Path(out), 0, user=as_user.uid if as_user else os.geteuid())
+        trace = room(directory, as_user) / TRACE
+        with listening(as_user) as listener:
             place: list[tuple[str, object]] = [
-                ("out", (directory / TRACE).resolve()),
+                ("out", trace.resolve()),
                 ("command", shlex.join(map(readable, words))[:NOTED]),
             ]
             if dump:
                 place += [("control", listener.getsockname()), ("control_timeout", control_timeout)]
             started = time.time()
-            process = start(TRACERS[tracer](program, words, place + pairs))
+            process = start(TRACERS[tracer](program, words, place + pairs), as_user)
+            peak = Peak(process.pid) if dump_at == "peak" else None
             try:
-                attend(process, listener, dumper, directory, recording)
+                attend(Run(process, listener, dumper, directory, recording, Growth(trace), peak, watch))
             finally:
                 end(process)
         recording.exit_status = process.returncode
-        wait_for_writers(directory)
+        if sealing and recording.grown:
+            sealing(recording.grown)
+        wait_for_writers(trace.parent)
+        leave_room(directory, as_user)
         finish(directory, recording, [readable(word) for word in words], tracer, started)
     if recording.problems:
         raise PartialDataError(f"{out}: {'; '.join(recording.problems)}")
@@ -95,104 +100,6 @@ def record(
 def readable(word: str) -> str:
     """An argument as text; bytes that are no UTF-8 as \\xff."""
     return os.fsencode(word).decode("utf-8", "backslashreplace")
-
-
-@contextlib.contextmanager
-def listening() -> Iterator[socket.socket]:
-    """A listening Unix socket in a directory of our own; its path is short enough whatever `out` is."""
-    with tempfile.TemporaryDirectory(prefix="ptanalyze-") as place, socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"{place}/control")
-        listener.listen()
-        yield listener
-
-
-def start(argv: list[str]) -> Process:
-    """Start it in a process group of its own: Ctrl-C is ours, so that the page tables can be read first.
-
-    It is killed when we are (prctl(2), PR_SET_PDEATHSIG): nobody else would end it.
-    """
-    stdin = subprocess.DEVNULL if os.isatty(0) else None
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    return subprocess.Popen(
-        argv, stdin=stdin, process_group=0, preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    )
-
-
-def end(process: Process) -> None:
-    """Leave no target behind: it is alive only after a failure."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGCONT)
-        process.kill()
-        process.wait()
-
-
-def attend(
-    process: Process, listener: socket.socket, dumper: Path | None, directory: Path, recording: Recording
-) -> None:
-    """Wait for the process to end; read its page tables when the tracer asks for it, or on Ctrl-C."""
-    try:
-        wait_or_serve(process, listener, dumper, directory, recording)
-    except KeyboardInterrupt:
-        recording.interrupted = True
-        if dumper and not recording.snapshot and process.poll() is None:
-            read_tables(dumper, process.pid, directory, recording, "interrupt")
-        interrupt(process)
-
-
-def interrupt(process: Process) -> None:
-    for number in (signal.SIGINT, signal.SIGKILL):
-        process.send_signal(number)
-        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            process.wait(GRACE)
-            return
-
-
-def wait_or_serve(
-    process: Process, listener: socket.socket, dumper: Path | None, directory: Path, recording: Recording
-) -> None:
-    ended = os.pidfd_open(process.pid)
-    watched: list[int | socket.socket] = [ended, listener]
-    try:
-        while process.poll() is None:
-            ready, _, _ = select.select(watched, [], [])
-            if listener in ready:
-                serve(process, listener, dumper, directory, recording)
-            elif ended in ready:
-                process.wait()
-    finally:
-        os.close(ended)
-
-
-def serve(
-    process: Process, listener: socket.socket, dumper: Path | None, directory: Path, recording: Recording
-) -> None:
-    """A tracer stands still at its hand-over until the connection gets an answer, or is closed."""
-    connection, _ = listener.accept()
-    with connection:
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        pid, uid, _ = struct.unpack("3i", credentials)
-        connection.settimeout(GRACE)
-        with contextlib.suppress(OSError):
-            why = connection.recv(64).decode("ascii", "replace").split(" ")[0]
-            if dumper and pid == process.pid and uid == os.geteuid():
-                read_tables(dumper, pid, directory, recording, why)
-            connection.sendall(b"go on\n")
-
-
-def read_tables(dumper: Path, pid: int, directory: Path, recording: Recording, why: str) -> None:
-    """Run ptdump into `directory`. The process is stopped meanwhile, every thread of it."""
-    place = directory / ".snapshot"
-    argv = [str(dumper), "process", str(pid), "--stop", "--quiet", "-o", str(place)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, process_group=0)
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        recording.problems.append(f"no page tables: {said[-1]}")
-        shutil.rmtree(place, ignore_errors=True)
-        return
-    for file in place.iterdir():
-        file.rename(directory / file.name)
-    place.rmdir()
-    recording.snapshot, recording.held = True, why
 
 
 def wait_for_writers(directory: Path) -> None:
@@ -214,7 +121,7 @@ def finish(directory: Path, recording: Recording, command: list[str], tracer: st
     if recording.exit_status < 0 and not recording.interrupted:
         recording.problems.append(ending(recording))
     if ended not in ("exit", "signal") or trace.facts["dropped_touches"]:
-        recording.problems.append(f"the trace is shorter than the run: {ended}")
+        recording.problems.append(SHORTER.get(ended, f"the trace is shorter than the run: {ended}"))
     if recording.snapshot:
         mark_emulator(directory, trace)
     elif trace.facts["guest_base"]:

@@ -4,6 +4,7 @@ import shutil
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 from ...core.errors import UsageError
@@ -88,3 +89,11 @@ def pin_command(program: str, command: Sequence[str], options: Pairs) -> list[st
 
 
 TRACERS = {"qemu": qemu_command, "pin": pin_command}
+
+
+def tools(tracer: str) -> list[Path]:
+    """Files of a tracer that whoever runs under it must be able to read."""
+    if tracer == "pin":
+        return [native("pin"), native("pin_tool.so")]
+    qemu = native("qemu-x86_64")
+    return [qemu, qemu_plugin(qemu)]

@@ -1,0 +1,174 @@
+"""A program that runs under a tracer: started, watched, its page tables read when asked for, ended."""
+
+import contextlib
+import ctypes
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from .account import Account
+from .growth import Grown, Growth
+from .peak import Peak
+
+PR_SET_PDEATHSIG = 1
+GRACE = 5.0  # seconds a program has to end after SIGINT, before SIGKILL
+TICK = 0.5  # seconds between two looks at a program that runs
+
+Process: TypeAlias = "subprocess.Popen[bytes]"
+Watch: TypeAlias = Callable[[Grown], None]
+
+
+@dataclass
+class Recording:
+    """Outcome of record(). `exit_status` as of Popen: negative is the signal that killed the program."""
+
+    directory: Path
+    exit_status: int
+    snapshot: bool = False
+    held: str = ""  # when the page tables were read: "roi_end", "exit", "interrupt" or "peak"
+    interrupted: bool = False
+    problems: list[str] = field(default_factory=list)
+    user: int = 0  # whom the program ran as
+    grown: Grown | None = None  # the trace at the end
+
+
+@dataclass(frozen=True)
+class Run:
+    """A program under its tracer, and what belongs to it; peak: None, or page tables are read as it grows."""
+
+    process: Process
+    listener: socket.socket
+    dumper: Path | None
+    directory: Path
+    recording: Recording
+    growth: Growth
+    peak: Peak | None = None
+    watch: Watch | None = None
+    started: float = field(default_factory=time.monotonic)
+
+    def look(self) -> None:
+        """Say how far the trace has come; read page tables again if the program has grown."""
+        self.recording.grown = self.growth.look(time.monotonic() - self.started)
+        if self.watch:
+            self.watch(self.recording.grown)
+        if self.peak and self.peak.due():
+            self.read_tables("peak")
+
+    def read_tables(self, why: str) -> None:
+        """Run ptdump into the directory. The process is stopped meanwhile, every thread of it."""
+        if not self.dumper or (why != "peak" and self.peak and not self.peak.larger_now()):
+            return
+        place, resident = self.directory / ".snapshot", self.peak.resident() if self.peak else 0
+        argv = [str(self.dumper), "process", str(self.process.pid), "--stop", "--quiet", "-o", str(place)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, process_group=0)
+        if done.returncode:
+            shutil.rmtree(place, ignore_errors=True)
+            if not self.recording.snapshot and why != "peak":
+                said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+                self.recording.problems.append(f"no page tables: {said[-1]}")
+            return
+        for file in place.iterdir():
+            file.rename(self.directory / file.name)
+        place.rmdir()
+        self.recording.snapshot, self.recording.held = True, why
+        if self.peak:
+            self.peak.kept = resident
+
+
+@contextlib.contextmanager
+def listening(user: Account | None = None) -> Iterator[socket.socket]:
+    """A listening Unix socket in a directory of our own, for us and `user`; its path is short enough whatever
+    the capture's is."""
+    with tempfile.TemporaryDirectory(prefix="ptanalyze-") as place, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{place}/control")
+        listener.listen()
+        if user:
+            os.chmod(place, 0o711)
+            os.chown(f"{place}/control", user.uid, user.gid)
+        yield listener
+
+
+def start(argv: list[str], user: Account | None = None) -> Process:
+    """Start it in a process group of its own: Ctrl-C is ours, so that the page tables can be read first.
+
+    It is killed when we are (prctl(2), PR_SET_PDEATHSIG): nobody else would end it.
+    """
+    stdin = subprocess.DEVNULL if os.isatty(0) else None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    return subprocess.Popen(
+        argv,
+        stdin=stdin,
+        process_group=0,
+        preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+        **(user.popen() if user else {}),
+    )
+
+
+def end(process: Process) -> None:
+    """Leave no target behind: it is alive only after a failure."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+        process.wait()
+
+
+def attend(run: Run) -> None:
+    """Wait for the process to end; read its page tables when the tracer asks for it, or on Ctrl-C."""
+    try:
+        wait_or_serve(run)
+    except KeyboardInterrupt:
+        run.recording.interrupted = True
+        if (not run.recording.snapshot or run.peak) and run.process.poll() is None:
+            run.read_tables("interrupt")
+        interrupt(run.process)
+    run.recording.grown = run.growth.look(time.monotonic() - run.started)
+
+
+def interrupt(process: Process) -> None:
+    for number in (signal.SIGINT, signal.SIGKILL):
+        process.send_signal(number)
+        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.wait(GRACE)
+            return
+
+
+def wait_or_serve(run: Run) -> None:
+    ended = os.pidfd_open(run.process.pid)
+    watched: list[int | socket.socket] = [ended, run.listener]
+    next_look = time.monotonic() + TICK
+    try:
+        while run.process.poll() is None:
+            ready, _, _ = select.select(watched, [], [], max(next_look - time.monotonic(), 0))
+            if run.listener in ready:
+                serve(run)
+            elif ended in ready:
+                run.process.wait()
+            elif time.monotonic() >= next_look:
+                run.look()
+                next_look = time.monotonic() + TICK
+    finally:
+        os.close(ended)
+
+
+def serve(run: Run) -> None:
+    """A tracer stands still at its hand-over until the connection gets an answer, or is closed."""
+    connection, _ = run.listener.accept()
+    with connection:
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid, uid, _ = struct.unpack("3i", credentials)
+        connection.settimeout(GRACE)
+        with contextlib.suppress(OSError):
+            why = connection.recv(64).decode("ascii", "replace").split(" ")[0]
+            if pid == run.process.pid and uid == run.recording.user:
+                run.read_tables(why)
+            connection.sendall(b"go on\n")
