@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from .echo import echo
+
 FORMATS = ("lackey", "perf-script", "vmitosis", "ptdump")
 
 
@@ -28,4 +30,4 @@ def command(form: str, source: str, output: str, ept: str | None) -> None:
     from ..capture.import_ import import_capture
 
     import_capture(form, source, output, ept)
-    click.echo(f"{output}: imported; next: ptanalyze info {output}")
+    echo(f"{output}: imported; next: ptanalyze info {output}")

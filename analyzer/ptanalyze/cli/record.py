@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from .echo import echo
+
 
 @click.command("record", context_settings={"ignore_unknown_options": True})
 @click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
@@ -60,6 +62,6 @@ def command(output: str, tracer: str, no_dump: bool, command: tuple[str, ...], *
 
     recording = record(command, output, tracer=tracer, options=Options(**region), dump=not no_dump)
     tables = "with its page tables" if recording.snapshot else "without page tables"
-    click.echo(f"{output}: recorded {tables}; next: ptanalyze check {output}")
+    echo(f"{output}: recorded {tables}; next: ptanalyze check {output}")
     if recording.exit_status:
-        click.echo(f"ptanalyze: the program ended with status {recording.exit_status}", err=True)
+        echo(f"ptanalyze: the program ended with status {recording.exit_status}", err=True)
