@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .echo import echo
 from .options import complete_machines
 from .output import Output, emit, must_end_with, output_options
 
@@ -119,7 +120,7 @@ def command(calibration_file: str | None, write_machine: str | None, output: Out
         output,
     )
     if calibration_file is not None:
-        click.echo(f"{calibration_file}: written; next: ptanalyze predict {calibration_file}", err=True)
+        echo(f"{calibration_file}: written; next: ptanalyze predict {calibration_file}", err=True)
 
 
 def write_machine_file(
@@ -136,7 +137,7 @@ def write_machine_file(
         raise UsageError(f"--write-machine {path}: needs --latency, what `ptanalyze topology latency` wrote")
     base = load_machine(machine or REFERENCE_MACHINE)
     write_machine(path, with_latency(base, read_latency(latency_file, local_ns), Path(path).stem))
-    click.echo(f"{path}: written; use it with -m {path}", err=True)
+    echo(f"{path}: written; use it with -m {path}", err=True)
 
 
 def view(calibration: Calibration) -> Iterator[Section]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from .echo import echo
+
 FORMATS = ("lackey", "perf-script", "drmemtrace", "champsim", "pinatrace", "vmitosis", "ptdump")
 
 
@@ -35,4 +37,4 @@ def command(source: tuple[str, ...], output: str, ept: str | None) -> None:
             f"{' '.join(source)}: write [FORMAT] SOURCE, FORMAT one of {', '.join(FORMATS)}"
         )
     form = import_capture(named[0] if named else None, file, output, ept)
-    click.echo(f"{output}: imported ({form}); next: ptanalyze info {output}")
+    echo(f"{output}: imported ({form}); next: ptanalyze info {output}")

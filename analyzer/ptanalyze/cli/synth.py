@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .echo import echo
 from .info import table_pages
 from .output import Output, emit, output_options
 
@@ -194,7 +195,7 @@ def command(directory: str, trace: bool, output: Output, **asked: Any) -> None:
         dict.fromkeys(("tables", "map"), table),
     )
     emit(answer, output)
-    click.echo(
+    echo(
         f"{directory}: made, {made.accesses:,} accesses traced; next: ptanalyze classify {directory}",
         err=output.form != "table",
     )

@@ -162,7 +162,7 @@ def write_snapshot(
     if snapshot.host is not None:
         write_tree(directory, "ept", snapshot.host)
     if maps is None:
-        maps = format_maps(snapshot.vmas, snapshot.vma_names).encode("utf-8", "surrogateescape")
+        maps = format_maps(snapshot.vmas, snapshot.vma_names).encode()
     with atomic_write(directory / "maps") as out:
         out.write(maps)
     write_json(directory, snapshot, {**snapshot.facts, **(extra or {})})

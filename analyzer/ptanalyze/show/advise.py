@@ -18,7 +18,8 @@ def view(report: Report) -> Iterator[Section]:
     yield Section("Policies, fastest first, those over the budget last", ranked, [LL, *refused])
     notes = dict.fromkeys((*report.base.notes, report.base.price.assumptions))
     lines = [f"- {line}" for line in (*report.workload.evidence(), *notes)]
-    yield Section(f"\n{report.workload.name} workload", (), [*lines, f"\n{report.sentence}"])
+    yield Section(lines=[""])
+    yield Section(f"{report.workload.name} workload", (), [*lines, "", report.sentence])
 
 
 def row_of(advice: Advice) -> dict[str, Cell]:
