@@ -70,6 +70,8 @@ void bpf_open(struct bpf *bpf, bool kvm)
 	bpf->walk = map_array(bpf->object->maps.walks);
 	bpf->pages = map_array(bpf->object->maps.pages);
 	bpf->tables = map_array(bpf->object->maps.tables);
+	bpf->count = map_array(bpf->object->maps.counts);
+	bpf->count_program = bpf_program__fd(bpf->object->progs.count_tables);
 	bpf->walk_program = bpf_program__fd(bpf->rcu ? bpf->object->progs.walk_rcu : bpf->object->progs.walk_plain);
 }
 
@@ -87,6 +89,17 @@ const struct ptd_mm *bpf_locate(struct bpf *bpf, int pagemap, int memfd)
 	bpf->object->data->pagemap_fd = pagemap;
 	bpf->object->data->memfd = memfd;
 	bpf_call(bpf_program__fd(bpf->object->progs.locate), "locate");
+	return &bpf->object->bss->found;
+}
+
+const struct ptd_mm *bpf_try_locate(struct bpf *bpf, int pagemap)
+{
+	LIBBPF_OPTS(bpf_test_run_opts, options);
+
+	bpf->object->data->pagemap_fd = pagemap;
+	bpf->object->data->memfd = -1;
+	if (bpf_prog_test_run_opts(bpf_program__fd(bpf->object->progs.locate), &options) || (int)options.retval)
+		return NULL;
 	return &bpf->object->bss->found;
 }
 

@@ -13,13 +13,15 @@ struct bpf {
 	struct ptd_walk *walk;
 	const struct ptd_page *pages;
 	const struct ptd_table *tables;
-	int walk_program;
+	struct ptd_count *count;
+	int walk_program, count_program;
 	bool rcu;
 };
 void bpf_open(struct bpf *bpf, bool kvm);
 void bpf_call(int program, const char *what);
 void bpf_kvm(struct bpf *bpf, const char *program, uint64_t at);
 const struct ptd_mm *bpf_locate(struct bpf *bpf, int pagemap, int memfd);
+const struct ptd_mm *bpf_try_locate(struct bpf *bpf, int pagemap); /* NULL without an address space */
 int bpf_peek(struct bpf *bpf, uint64_t address, uint64_t *value);
 const struct ptd_page *bpf_peek_page(struct bpf *bpf, uint64_t address);
 

@@ -50,6 +50,30 @@ struct ptd_mm {
 	unsigned long long page_bytes, table_type;         /* sizeof(struct page); PGTY_table, 0 unknown */
 };
 
+/* A count of the tables of an mm by level and node, without a look into its leaf tables. */
+#define PTD_RANGES 64
+#define PTD_NODES 64
+
+struct ptd_range {
+	unsigned long long start, end; /* physical addresses */
+	unsigned node, unused;
+};
+
+struct ptd_count {
+	/* set by user space */
+	unsigned long long direct_map, address_mask;
+	unsigned levels, ranges;
+	struct ptd_range range[PTD_RANGES];
+	/* cursor */
+	unsigned level, done;
+	unsigned next[8];
+	unsigned long long tables[8][PTD_ENTRIES];
+	/* counts */
+	unsigned long long found[8][PTD_NODES + 1]; /* tables by level and node; the last: of no known node */
+	unsigned long long huge[8];                 /* pages that entries of a level map, above level 1 */
+	unsigned long long fault;                   /* tables that could not be read */
+};
+
 struct ptd_peek {
 	unsigned long long address, value;
 	long error;

@@ -39,6 +39,7 @@ EXAMPLES = {
     "join": ["pair/host", "pair/guest", "-o", "joined"],
 }
 ELSEWHERE = {  # what measures the machine, and who tests its JSON
+    "survey": "tests/native/test_survey.py",
     "topology measure": "tests/native/test_pingpong.py",
     "topology latency": "tests/native/test_chase.py",
 }

@@ -45,6 +45,7 @@ DRAWN = {
     "machines": [],
 }
 ELSEWHERE = {  # what measures the machine, and who tests its plot
+    "survey": "tests/native/test_survey.py",
     "topology measure": "tests/native/test_topology_plots.py",
     "topology latency": "tests/native/test_topology_plots.py",
 }

@@ -25,6 +25,7 @@ from .prediction_errors import prediction_errors
 from .reads import reads
 from .roofline import roofline
 from .speedup import speedup
+from .survey import survey
 from .table_pages import table_pages
 from .throughput import throughput
 from .timeline import timeline
@@ -52,6 +53,7 @@ __all__ = [
     "roofline",
     "save",
     "speedup",
+    "survey",
     "table_pages",
     "throughput",
     "timeline",

@@ -1,0 +1,171 @@
+"""Every process of this host: its page tables by node, counted in the kernel, and where it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import UsageError
+from .native import native
+
+PROC, NODES = Path("/proc"), Path("/sys/devices/system/node")
+UTIME, STIME, PROCESSOR = 11, 12, 36  # proc(5): of the fields after the name, from 0
+PAGE = 4096
+UNKNOWN = -1  # node of a table outside all known ranges of memory
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A process, or a VM by its VMM.
+
+    pid, name    of the process; of a VM: its name, where QEMU has one
+    kind         "process" or "vm"
+    cgroup       path of its cgroup, "" unknown
+    table_bytes  of page tables, as the kernel counts them; the root is not among them
+    rss_bytes    resident memory
+    leaf, upper  {node: table pages}: those that map 4 KiB pages, and those above them
+    huge_bytes   mapped by entries above the leaf tables
+    runs         {node: share of the CPU time of its threads, by the CPU on which each ran last}
+    """
+
+    pid: int
+    name: str
+    kind: str
+    cgroup: str
+    table_bytes: int
+    rss_bytes: int
+    leaf: dict[int, int]
+    upper: dict[int, int]
+    huge_bytes: int
+    runs: dict[int, float]
+
+    @property
+    def remote_share(self) -> float | None:
+        """Share of walks whose leaf table is remote if all leaf tables are walked alike; None unknown."""
+        return remote(self.leaf, self.runs)
+
+    @property
+    def upper_remote_share(self) -> float | None:
+        """The same of the tables above."""
+        return remote(self.upper, self.runs)
+
+    @property
+    def remote_bytes(self) -> float:
+        """Expected bytes of leaf tables that are remote: the worst come first."""
+        return PAGE * sum(self.leaf.values()) * (self.remote_share or 0.0)
+
+
+def remote(tables: dict[int, int], runs: dict[int, float]) -> float | None:
+    known = {node: count for node, count in tables.items() if node != UNKNOWN}
+    total = sum(known.values())
+    if not total or not runs:
+        return None
+    return 1 - sum(share * known.get(node, 0) / total for node, share in runs.items())
+
+
+def survey() -> list[Surveyed]:
+    """[Surveyed] of all processes that have memory of their own, the worst first. Nothing is stopped.
+
+    An eBPF program counts table pages in the kernel and keeps no entry; leaf tables are not read at all.
+    UsageError without the tool, or without the privileges of `dump process`. Processes that end meanwhile are
+    left out.
+    """
+    ran = subprocess.run([native("ptsurvey")], capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise UsageError(ran.stderr.strip().splitlines()[-1] if ran.stderr.strip() else "ptsurvey failed")
+    node_of = nodes_of_cpus()
+    found = []
+    for line in ran.stdout.splitlines():
+        with suppress(OSError):  # it has ended
+            found.append(surveyed(json.loads(line), node_of))
+    return sorted(found, key=lambda one: (-one.remote_bytes, -one.table_bytes, one.pid))
+
+
+def surveyed(counts: dict[str, Any], node_of: dict[int, int]) -> Surveyed:
+    """Counts of ptsurvey with what /proc says; OSError if the process has ended."""
+    pid = int(counts["pid"])
+    leaf, *above = (by_node(level) for level in counts["tables"])
+    huge = counts["huge"]
+    status, command = facts(pid), (PROC / str(pid) / "cmdline").read_bytes()
+    vm = is_vm(pid)
+    return Surveyed(
+        pid=pid,
+        name=(vm_name(command) if vm else "") or status.get("Name", ""),
+        kind="vm" if vm else "process",
+        cgroup=cgroup(pid),
+        table_bytes=int(counts["pgtables_bytes"]),
+        rss_bytes=1024 * int(status.get("VmRSS", "0 kB").split()[0]),
+        leaf=leaf,
+        upper=dict(sum(map(Counter, above), Counter[int]())),
+        huge_bytes=sum(n << (12 + 9 * level) for level, n in enumerate(huge)),
+        runs=runs_on(pid, node_of),
+    )
+
+
+def by_node(level: dict[str, int]) -> dict[int, int]:
+    return {int(node): count for node, count in level.items()}
+
+
+def facts(pid: int) -> dict[str, str]:
+    """Fields of /proc/PID/status."""
+    text = (PROC / str(pid) / "status").read_text("utf-8", "surrogateescape")
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+
+
+def cgroup(pid: int) -> str:
+    text = (PROC / str(pid) / "cgroup").read_text("utf-8", "surrogateescape")
+    return text.splitlines()[-1].split(":", 2)[-1] if text else ""
+
+
+def is_vm(pid: int) -> bool:
+    """Whether it holds a virtual machine of KVM."""
+    folder = PROC / str(pid) / "fd"
+    for entry in os.scandir(folder):
+        with suppress(OSError):
+            if os.readlink(entry.path).startswith("anon_inode:kvm-vm"):
+                return True
+    return False
+
+
+def vm_name(command: bytes) -> str:
+    """The name that -name gives to a VM of QEMU; "" without one."""
+    words = command.decode("utf-8", "surrogateescape").split("\0")
+    given = next((words[k + 1] for k, word in enumerate(words[:-1]) if word == "-name"), "")
+    for part in given.split(","):
+        key, _, value = part.rpartition("=")
+        if key in ("", "guest"):
+            return value
+    return ""
+
+
+def runs_on(pid: int, node_of: dict[int, int]) -> dict[int, float]:
+    """{node: share of CPU time}: each thread's time counts for the CPU on which it ran last."""
+    time: Counter[int] = Counter()
+    for thread in os.scandir(PROC / str(pid) / "task"):
+        with suppress(OSError):
+            fields = (Path(thread.path) / "stat").read_bytes().rpartition(b")")[2].split()
+            node = node_of.get(int(fields[PROCESSOR]))
+            if node is not None:
+                time[node] += 1 + int(fields[UTIME]) + int(fields[STIME])
+    total = sum(time.values())
+    return {node: ticks / total for node, ticks in sorted(time.items())}
+
+
+def nodes_of_cpus() -> dict[int, int]:
+    """{CPU: node}; without NUMA in /sys all CPUs are on node 0."""
+    found: dict[int, int] = {}
+    for path in NODES.glob("node[0-9]*"):
+        found |= dict.fromkeys(cpus_of((path / "cpulist").read_text()), int(path.name.removeprefix("node")))
+    return found or dict.fromkeys(range(os.cpu_count() or 1), 0)
+
+
+def cpus_of(text: str) -> list[int]:
+    """CPUs of a list as "0-3,8"."""
+    spans = [part.split("-") for part in text.strip().split(",") if part]
+    return [cpu for span in spans for cpu in range(int(span[0]), int(span[-1]) + 1)]

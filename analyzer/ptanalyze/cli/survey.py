@@ -1,0 +1,125 @@
+"""`ptanalyze survey`: the page tables of every process and VM of this host."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from .output import Output, emit, output_options
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..analysis.answer import Answer, Cell, Section
+    from ..capture.live.survey import Surveyed
+
+
+@click.command("survey")
+@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Number of rows to print.")
+@click.option(
+    "--watch", type=click.FloatRange(1), metavar="SECONDS", help="Survey again and again. Default: once."
+)
+@click.option(
+    "--prometheus",
+    type=click.Path(),
+    metavar="FILE.prom",
+    help="Also write FILE for node_exporter's textfile collector. Default: none.",
+)
+@output_options()
+def command(top: int, watch: float | None, prometheus: str | None, output: Output) -> None:
+    """List the processes and VMs of this host, those with the most remote page tables first.
+
+    Page tables are counted by eBPF: nothing is stopped, no entry is kept. The remote share is of walks, if
+    all leaf tables are walked alike and threads stay on the nodes where they ran last. Needs root.
+    """
+    from ..capture.live import survey
+    from ..show.prometheus import write_prometheus
+
+    while True:
+        found = survey.survey()
+        if prometheus is not None:
+            write_prometheus(prometheus, found)
+        if watch is not None and output.form == "table":
+            click.clear()  # on a terminal
+        emit(answer(found, top), output)
+        if watch is None:
+            return
+        time.sleep(watch)
+
+
+def answer(found: Sequence[Surveyed], top: int) -> Answer:
+    from ..analysis.answer import Answer
+
+    def table() -> DataFrame:
+        from pandas import DataFrame
+
+        from ..core.units import described
+
+        return described(DataFrame([flat(one) for one in found]))
+
+    return Answer(
+        "survey", table, lambda: [record(one) for one in found], lambda: view(found, top), {"survey": table}
+    )
+
+
+def record(one: Surveyed) -> dict[str, object]:
+    return {
+        "pid": one.pid,
+        "name": one.name,
+        "kind": one.kind,
+        "cgroup": one.cgroup,
+        "pt_bytes": one.table_bytes,
+        "rss_bytes": one.rss_bytes,
+        "huge_bytes": one.huge_bytes,
+        "remote_share": one.remote_share,
+        "upper_remote_share": one.upper_remote_share,
+        "leaf_tables": {str(node): count for node, count in sorted(one.leaf.items())},
+        "upper_tables": {str(node): count for node, count in sorted(one.upper.items())},
+        "runs_on": {str(node): share for node, share in one.runs.items()},
+    }
+
+
+def flat(one: Surveyed) -> dict[str, object]:
+    plain = record(one)
+    for name in ("leaf_tables", "upper_tables", "runs_on"):
+        plain[name] = by_node(plain[name])  # type: ignore[arg-type]
+    return plain
+
+
+def by_node(numbers: Mapping[str, float]) -> str:
+    """ "0:12 1:3"."""
+    return " ".join(f"{node}:{number:g}" for node, number in numbers.items())
+
+
+def view(found: Sequence[Surveyed], top: int) -> Iterator[Section]:
+    from ..analysis.answer import Section
+
+    lines = []
+    if len(found) > top:
+        lines.append(f"{len(found) - top} more; --top {len(found)} prints all")
+    if worst := next((one for one in found if one.remote_bytes), None):
+        kind = "vm" if worst.kind == "vm" else "process"
+        lines.append(f"look closer: ptanalyze dump {kind} {worst.pid} -o {worst.pid}.capture")
+    elif found:
+        lines.append("no leaf table is expected to be remote: all are on the nodes where their threads run")
+    yield Section("Page tables of this host", [row(one) for one in found[:top]], lines)
+
+
+def row(one: Surveyed) -> dict[str, Cell]:
+    leaf = sum(one.leaf.values())
+    shares = (
+        {str(node): round(100 * count / leaf) for node, count in sorted(one.leaf.items())} if leaf else {}
+    )
+    return {
+        "PID": str(one.pid),
+        "name": one.name,
+        "tables MiB": round(one.table_bytes / 2**20, 1),
+        "remote %": None if one.remote_share is None else round(100 * one.remote_share, 1),
+        "upper remote %": None if one.upper_remote_share is None else round(100 * one.upper_remote_share, 1),
+        "leaf tables by node, %": by_node(shares),
+        "runs on, %": by_node({str(node): round(100 * share) for node, share in one.runs.items()}),
+        "huge, % of RSS": round(100 * min(one.huge_bytes / one.rss_bytes, 1), 1) if one.rss_bytes else None,
+    }

@@ -1,0 +1,63 @@
+"""A survey as Prometheus text, for node_exporter's textfile collector."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from ..formats.atomic import atomic_write
+
+if TYPE_CHECKING:
+    from ..capture.live.survey import Surveyed
+
+PREFIX = "ptanalyze_"
+METRICS = {
+    "page_table_bytes": "bytes of page tables, without the root",
+    "leaf_tables": "table pages that map 4 KiB pages, by node",
+    "leaf_remote_share": "share of walks with a remote leaf table, if all leaf tables are walked alike",
+    "huge_bytes": "bytes mapped by huge pages",
+}
+
+
+def prometheus_text(surveyed: Sequence[Surveyed]) -> str:
+    """One gauge per metric and process; node_exporter wants a file of its own for them."""
+    lines = []
+    for metric, meaning in METRICS.items():
+        lines += [f"# HELP {PREFIX}{metric} {meaning}", f"# TYPE {PREFIX}{metric} gauge"]
+        for one in surveyed:
+            for more, value in samples(metric, one):
+                labels = {
+                    "pid": str(one.pid),
+                    "name": one.name,
+                    "kind": one.kind,
+                    "cgroup": one.cgroup,
+                } | more
+                inside = ",".join(f'{key}="{escaped(text)}"' for key, text in labels.items())
+                lines.append(f"{PREFIX}{metric}{{{inside}}} {value:g}")
+    return "\n".join(lines) + "\n"
+
+
+def samples(metric: str, one: Surveyed) -> Iterator[tuple[dict[str, str], float]]:
+    if metric == "page_table_bytes":
+        yield {}, one.table_bytes
+    elif metric == "huge_bytes":
+        yield {}, one.huge_bytes
+    elif metric == "leaf_tables":
+        for node, count in sorted(one.leaf.items()):
+            yield {"node": str(node)}, count
+    elif one.remote_share is not None:
+        yield {}, one.remote_share
+
+
+def escaped(text: str) -> str:
+    plain = text.encode("utf-8", "replace").decode()
+    return plain.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def write_prometheus(path: str | PathLike[str], surveyed: Sequence[Surveyed]) -> None:
+    """Replace the file at once; node_exporter, another user, may read it: it holds no addresses."""
+    with atomic_write(path) as file:
+        file.write(prometheus_text(surveyed).encode())
+        os.fchmod(file.fileno(), 0o644)
