@@ -249,3 +249,13 @@ def test_rivals_are_shown_beside_the_law_on_the_same_runs(pt):
     assert ours["points"] == basu["points"] == 32 and ours["mean"] < basu["mean"] / 10
     table = pt("predict", "--rivals").out
     assert "Yaniv" in table and "Mosmodel" in table and "Gandhi" in table
+
+
+def test_shares_come_from_what_classify_prints(pt, perf, tmp_path, vm_sample):
+    classes = tmp_path / "classes.json"
+    classes.write_text(pt("classify", vm_sample, "--json").out)
+    asked = ("predict", "--local", perf(GUPS["LL"], "ll"), "--at", classes, "--placement", "LL", "--json")
+    (found,) = json.loads(pt(*asked).out)["result"]["predictions"]
+    assert found["low"] < found["middle"] < 1
+    ran = pt(*asked[:4], tmp_path / "none.json")
+    assert is_one_line(ran, 2) and "none.json" in ran.err
