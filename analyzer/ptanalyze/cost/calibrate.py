@@ -100,6 +100,7 @@ def calibrate_runs(
         data_share=common.data_share,
         data_loaded=common.data_loaded,
         noise=common.noise_at(crowd),
+        counted_noise=common.any_noise,
         repair=common.repair,
         identified=(_measured(local), *found.identified),
         assumed=(why_walkers, why_stretches, *found.assumed),

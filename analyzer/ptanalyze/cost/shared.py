@@ -31,7 +31,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     data_share    growth of the cycles outside walks with data on an idle remote node, over (stretch - 1)
     data_loaded   the same on a contended one
     noise         a ratio of two runs of the same placement is in 1 - noise .. 1 + noise, with one thread;
-                  many_noise: with many
+                  many_noise: with many; any_noise: of either kind
     repair        the same of a run with repaired tables and one with local ones: t of all, outliers included
     """
 
@@ -49,6 +49,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     data_loaded: Interval
     noise: float
     many_noise: float
+    any_noise: float
     repair: float
 
     def contention_at(self, walk_per_cycle: float | None) -> Interval:
@@ -105,6 +106,7 @@ def shared(family: str, leaving_out: str | None = None) -> Shared:
         data_loaded=_of_data([d.contention * d.share for d in data]),
         noise=float(np.quantile(alone, HELD)),
         many_noise=float(np.quantile(together, HELD)),
+        any_noise=float(np.quantile(alone + together, HELD)),
         repair=deviation(alone + together) * t_95(len(found)),
     )
 
