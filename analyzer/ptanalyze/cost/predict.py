@@ -10,6 +10,7 @@ from .closed_forms import Run, counted, outside_cycles, run_cycles, waited_cycle
 from .placement import CONTENDED, LOCAL, ORDER, ORDER_NATIVE, Placement, placement
 from .spread import combined
 
+NEARLY_ALL = 0.85  # of the time: clocks differ that much from the base clock of a machine file
 LOCAL_NAME = {False: "LL", True: "LP"}
 
 
@@ -162,7 +163,7 @@ def _ratios(calibration: Calibration, where: Placement) -> tuple[Interval, Inter
 
 def _of_wall_clock(calibration: Calibration, cycles: Interval) -> Interval:
     """Ratio of elapsed times: a single thread that was not running all the time waits in the rest of it."""
-    if not calibration.local.seconds or calibration.busy is None or calibration.busy > 0.9:
+    if not calibration.local.seconds or calibration.busy is None or calibration.busy > NEARLY_ALL:
         return cycles
     busy = calibration.busy
     return Interval(
