@@ -1,5 +1,6 @@
 """`ptanalyze calibrate` and `ptanalyze predict` as a user calls them, on counters of the published runs."""
 
+import csv
 import json
 import os
 import stat
@@ -7,6 +8,8 @@ import stat
 import pytest
 
 from one_line import is_one_line
+from ptanalyze.core.bundled import bundled
+from ptanalyze.cost.closed_forms import Run
 from ptanalyze.cost.reference import mean_run, ports, runs
 
 GUPS = runs("thin-2D-4K")["gups"]
@@ -249,3 +252,40 @@ def test_rivals_are_shown_beside_the_law_on_the_same_runs(pt):
     assert ours["points"] == basu["points"] == 32 and ours["mean"] < basu["mean"] / 10
     table = pt("predict", "--rivals").out
     assert "Yaniv" in table and "Mosmodel" in table and "Gandhi" in table
+
+
+def test_shares_come_from_what_classify_prints(pt, perf, tmp_path, vm_sample):
+    classes = tmp_path / "classes.json"
+    classes.write_text(pt("classify", vm_sample, "--json").out)
+    asked = ("predict", "--local", perf(GUPS["LL"], "ll"), "--at", classes, "--placement", "LL", "--json")
+    (found,) = json.loads(pt(*asked).out)["result"]["predictions"]
+    assert found["low"] < found["middle"] < 1
+    ran = pt(*asked[:4], tmp_path / "none.json")
+    assert is_one_line(ran, 2) and "none.json" in ran.err
+
+
+def test_a_run_that_perf_saw_in_part_contradicts_its_own_clock(pt, perf):
+    """Canneal under linux, data by first touch, second run: 285 s, but half of the cycles of the others."""
+    path = bundled("models") / "reference" / "ports-xeon-runs.csv"
+    rows = [row for row in csv.DictReader(path.open()) if row["benchmark"] == "canneal"]
+    one, part = (
+        next(r for r in rows if (r["policy"], r["interleaved_data"], r["run"]) == key)
+        for key in (("mitosis", "0", "2"), ("linux", "0", "1"))
+    )
+    files = [
+        perf(Run(float(r["cycles"]), float(r["dtlb_load_misses.walk_duration"]), 0.0), name, native=True)
+        for r, name in ((one, "whole"), (part, "part"))
+    ]
+    known = ("--local", files[0], "--remote", files[1], "--placement", "L:0.25,R:0.75")
+    asked = (*known, "--seconds", one["seconds"], "--remote-seconds", part["seconds"], "--json")
+    line, *_ = json.loads(pt("calibrate", *asked).out)["result"]["flags"]
+    assert f"{files[1]}: 285 s are 1.508 times the 189 s of {files[0]}" in line and "0.775 times" in line
+
+
+def test_counters_of_amd_are_enough_with_a_remote_run(pt, tmp_path):
+    files = [tmp_path / name for name in ("local", "remote")]
+    for file, cycles in zip(files, (1000, 1500), strict=True):
+        file.write_text(f"{cycles},,cycles:u,1,100.0,,\n300,,ls_l1_d_tlb_miss.all:u,1,100.0,,\n")
+    asked = ("predict", "--local", files[0], "--remote", files[1], "--remote-placement", "RR", "--json")
+    found = {row["placement"]: row["middle"] for row in json.loads(pt(*asked).out)["result"]["predictions"]}
+    assert found["RR"] == 1.5 and found["LR"] == 1.25

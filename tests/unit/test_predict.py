@@ -30,7 +30,7 @@ def test_the_local_run_and_the_measured_one_come_back_exactly():
 def test_repaired_tables_are_local_ones():
     assert predict_placement(TWO, "RRIM").middle == predict_placement(ONE, "RRIM").middle == 1
     high = predict_placement(TWO, "RRIM").high
-    assert (high - 1) ** 2 == pytest.approx(TWO.repair**2 + noise_of(TWO, 1.0) ** 2)
+    assert (high - 1) ** 2 == pytest.approx(TWO.repair**2 + noise_of(TWO, 1.0, TWO.noise) ** 2)
     assert predict_placement(ONE, "RRIE").middle == predict_placement(ONE, "RLI").middle
     assert predict_placement(ONE, "RRI+G").middle == predict_placement(ONE, "LRI").middle
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from ptanalyze.validate import ports_epyc, ports_orders
+from ptanalyze.validate import ports_epyc, ports_orders, ports_xeon
 from ptanalyze.validate.bench import bench
 from ptanalyze.validate.ports import FIGURES
-from ptanalyze.validate.row import MODELLED, NOT_REPRODUCIBLE
+from ptanalyze.validate.row import MODELLED, NOT_REPRODUCIBLE, REPLAYED
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +71,14 @@ def test_histories_of_8_nodes_have_every_degree_and_as_many_entries_at_each():
 def test_what_the_graph_kernels_of_the_histories_do_besides_is_said(rows):
     graphs = [one for one in rows["orders"] if one.figure.name.split("-")[0] in ports_orders.GRAPHS]
     assert graphs and all(one.kind == NOT_REPRODUCIBLE and "building" in one.note for one in graphs)
+
+
+def test_runs_on_shared_walkers_follow_from_counters_of_linux():
+    found = list(ports_xeon.policies(None))
+    assert len(found) == 12 and {one.kind for one in found} == {REPLAYED}
+    assert len({one.figure.name for one in found}) == 12
+    counted = [one for one in found if "walks" in one.figure.name]
+    assert len(counted) == 10 and max(abs(one.error) for one in counted) < 0.02
+    assert all(one.ours.low <= one.figure.value <= one.ours.high for one in found)
+    published = {one.figure.quantity.partition(":")[0]: one.figure.value for one in found}
+    assert published["canneal"] > published["btree"] > 1.2

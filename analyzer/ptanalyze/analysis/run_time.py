@@ -37,7 +37,8 @@ def calibrate(
 
     local      file of perf stat's text, -x or -j output, all tables local; remote: of a run at `placement`
     placement  as in the papers' figures: gPT then ePT, L or R, I under load ("RRI"); native "RP", "RPI"; or
-               shares of the walks, as classify prints them ("LL:0.1,LR:0.2,RL:0.2,RR:0.5", "L:0.25,R:0.75")
+               shares of the walks ("LL:0.1,LR:0.2,RL:0.2,RR:0.5", "L:0.25,R:0.75"), or a .json file of
+               `ptanalyze classify --json`
     at         placement of the `local` run, where its tables are not all local
     seconds, remote_seconds  elapsed times, where the files have none, or instead of files
     machine    name or file, for latencies and CPUs; latency: output of `ptanalyze topology latency` or mlc,
@@ -57,6 +58,7 @@ def calibrate(
         raise UsageError(
             "--remote and --placement go together (or --remote-seconds): which tables were remote in it?"
         )
+    placement, at = (None if name is None else _where(name) for name in (placement, at))
     native = native or any(known(name).ept is None for name in (placement, at) if name is not None)
     stat = None if local is None else read_perf_stat(local)
     run = _run(local, seconds, native, allow_multiplexed, "--local FILE or --seconds")
@@ -111,7 +113,7 @@ def predict(
     measured, noise_low, noise_high.
 
     calibration  from `calibrate`, or a file that `ptanalyze calibrate -o` wrote
-    placements   names, None: all of the calibration's kind, unless walk_cycles are given
+    placements   as in `calibrate`, None: all of the calibration's kind, unless walk_cycles are given
     walk_cycles  of further runs, at any placement: numbers, or files of perf stat
     cycles and seconds are of the middle, NaN where the local run's are not known. low to high holds a run
     with 90 %, noise_low to noise_high is what the noise of runs alone would give. The law and its limits:
@@ -151,9 +153,16 @@ def predictions(
     walks = [_walks(of, calibration.native) for of in walk_cycles]
     names = ([] if walks else order(calibration)) if placements is None else placements
     return [
-        *(predict_placement(calibration, name) for name in names),
+        *(predict_placement(calibration, _where(name)) for name in names),
         *(predict_walks(calibration, walk, name) for name, walk in walks),
     ]
+
+
+def _where(name: PathLike) -> str:
+    """Name of a placement: as given, or by the shares in a file of `ptanalyze classify --json`."""
+    from ..formats.class_shares import read_class_shares
+
+    return read_class_shares(name) if str(name).endswith(".json") else str(name)
 
 
 def _walks(of: PathLike | float, native: bool) -> tuple[str, float]:

@@ -53,7 +53,8 @@ ERRORS = (
     "placements",
     multiple=True,
     help="Placement to predict: LL, RRI, RRIE ..., RP-RD (remote data), or shares of walks and of data: "
-    "LL:0.06,LR:0.19,RL:0.19,RR:0.56,D:0.75; repeatable. Default: all with local data.",
+    "LL:0.06,LR:0.19,RL:0.19,RR:0.56,D:0.75, or a .json of classify; repeatable. "
+    "Default: all with local data.",
 )
 @click.option(
     "--walk-cycles",
@@ -87,7 +88,7 @@ def command(
 
     Placements are those of the papers' figures: gPT then ePT, L or R, I for a loaded remote node, then what
     is repaired: E (ePT), G (gPT), M (both). Native: LP, RP, RPI, RPIM, with -RD or -RDI where data are
-    remote. Shares of walks by class are what `ptanalyze classify` prints.
+    remote. Shares of walks by class are what `ptanalyze classify` prints, or writes with --json.
     """
     from ..analysis.run_time import calibrate
     from ..core.errors import UsageError

@@ -22,6 +22,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     data_share, data_loaded  growth of the cycles outside walks with data on an idle, on a contended remote
                      node, over (k - 1) of an idle one
     noise            the ratio of two runs of one placement is in 1 - noise .. 1 + noise
+    counted_noise    the same where the walk cycles of the run to predict are known
     repair           the same with tables that were repaired
     identified, assumed, flags   measured by the runs, assumed, and suspicious
     sources          files of the runs and latencies
@@ -45,6 +46,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     data_share: Interval
     data_loaded: Interval
     noise: float
+    counted_noise: float
     repair: float
     identified: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()

@@ -157,10 +157,10 @@ def observed_data(family: str) -> tuple[Observed, ...]:
     return tuple(found)
 
 
-def repaired(family: str) -> Iterator[tuple[str, float]]:
-    """(workload, run time with repaired tables over that with local ones)."""
-    for workload, configs in runs(family, ("fit",)).items():
+def repaired(family: str) -> Iterator[tuple[str, bool, float]]:
+    """(workload, whether it has many threads, run time with repaired tables over that with local ones)."""
+    for workload, configs in runs(family).items():
         local = configs[LOCAL_RUN[family]]
         for name, run in configs.items():
             if name != LOCAL_RUN[family] and placement(name).all_local:
-                yield workload, ratio(local, run)
+                yield workload, many_threads(local), ratio(local, run)

@@ -10,6 +10,7 @@ from .closed_forms import Run, counted, outside_cycles, run_cycles, waited_cycle
 from .placement import CONTENDED, LOCAL, ORDER, ORDER_NATIVE, Placement, placement
 from .spread import combined
 
+NEARLY_ALL = 0.85  # of the time: clocks differ that much from the base clock of a machine file
 LOCAL_NAME = {False: "LL", True: "LP"}
 
 
@@ -54,18 +55,25 @@ def predict_placement(calibration: Calibration, name: str) -> Prediction:
 
 
 def predicted(
-    calibration: Calibration, name: str, time: Interval, cycles: Interval, repaired: bool = False
+    calibration: Calibration,
+    name: str,
+    time: Interval,
+    cycles: Interval,
+    repaired: bool = False,
+    noise: float | None = None,
 ) -> Prediction:
-    """Prediction from the ratio of times and that of cycles, without noise; it is widened by noise here."""
+    """Prediction from the ratio of times and that of cycles, without noise; it is widened by noise here,
+    `noise` of a pair of runs instead of the calibration's."""
     local, measured = calibration.local, _is_measured(calibration, name)
+    noise = calibration.noise if noise is None else noise
 
     def widened(ratio: Interval) -> Interval:
         if measured:
             return ratio
         more = calibration.repair * ratio.middle if repaired else 0.0
-        return _widened(_widened(ratio, noise_of(calibration, ratio.middle)), more)
+        return _widened(_widened(ratio, noise_of(calibration, ratio.middle, noise)), more)
 
-    alone = 0.0 if measured else noise_of(calibration, time.middle)
+    alone = 0.0 if measured else noise_of(calibration, time.middle, noise)
     wide, wide_cycles = widened(time), widened(cycles)
     return Prediction(
         placement=name,
@@ -84,10 +92,10 @@ def order(calibration: Calibration) -> tuple[str, ...]:
     return ORDER_NATIVE if calibration.native else ORDER
 
 
-def noise_of(calibration: Calibration, ratio: float) -> float:
+def noise_of(calibration: Calibration, ratio: float, noise: float) -> float:
     """Half of the interval of a ratio that comes from noise: of the local run, of the one that is predicted,
     and of the second one, whose noise grows with what is concluded from it."""
-    one = calibration.noise / sqrt(2)
+    one = noise / sqrt(2)
     if calibration.remote is None:
         return one * sqrt(1 + ratio**2)
     known = slowdown(calibration)
@@ -155,7 +163,7 @@ def _ratios(calibration: Calibration, where: Placement) -> tuple[Interval, Inter
 
 def _of_wall_clock(calibration: Calibration, cycles: Interval) -> Interval:
     """Ratio of elapsed times: a single thread that was not running all the time waits in the rest of it."""
-    if not calibration.local.seconds or calibration.busy is None or calibration.busy > 0.9:
+    if not calibration.local.seconds or calibration.busy is None or calibration.busy > NEARLY_ALL:
         return cycles
     busy = calibration.busy
     return Interval(
@@ -220,7 +228,8 @@ def predict_walks(calibration: Calibration, walk: float, name: str = "") -> Pred
     else:
         exactly = [ratio(slower, remote.walk) for slower in (slowdown(calibration), _cycles(remote, local))]
     time, of_cycles = (Interval.exactly(value) for value in exactly)
-    return predicted(calibration, name or f"{walk:.4g} walk cycles", time, of_cycles)
+    said = name or f"{walk:.4g} walk cycles"
+    return predicted(calibration, said, time, of_cycles, noise=calibration.counted_noise)
 
 
 def _cycles(remote: Run, local: Run) -> float:

@@ -25,11 +25,13 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     dram_share    f, for `stretch`, remote over local latency, of programs with one thread
     many_share    f of programs with many threads, from 0
     contention    (k - 1) of a contended remote node over (k - 1) of an idle node, at `walk_rate`
+    any_contention  the same of programs whose walk cycles are not known
     slope         growth of contention with u / (1 + u), u walk cycles per cycle; 0 with one walker per core
     walk_rate     mean u / (1 + u) of the all-local runs
     data_share    growth of the cycles outside walks with data on an idle remote node, over (stretch - 1)
     data_loaded   the same on a contended one
-    noise         a ratio of two runs of the same placement is in 1 - noise .. 1 + noise
+    noise         a ratio of two runs of the same placement is in 1 - noise .. 1 + noise, with one thread;
+                  many_noise: with many; any_noise: of either kind
     repair        the same of a run with repaired tables and one with local ones: t of all, outliers included
     """
 
@@ -39,23 +41,32 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     dram_share: Interval
     many_share: Interval
     contention: Interval
+    any_contention: Interval
     slope: float
     walk_rate: float
     stretch: float
     data_share: Interval
     data_loaded: Interval
     noise: float
+    many_noise: float
+    any_noise: float
     repair: float
 
     def contention_at(self, walk_per_cycle: float | None) -> Interval:
-        """Contention of a program with that many walk cycles per cycle; None: with the mean."""
-        more = 0.0 if walk_per_cycle is None else self.slope * (overlap(walk_per_cycle) - self.walk_rate)
+        """Contention of a program with that many walk cycles per cycle; None: not known."""
+        if walk_per_cycle is None:
+            return self.any_contention
+        more = self.slope * (overlap(walk_per_cycle) - self.walk_rate)
         return self.contention.through(lambda ratio: max(ratio + more, 1.0))
 
     def share(self, crowding: float) -> Interval:
         """f with a node's own load between that of one thread (0) and that of all cores (1)."""
         ends = zip(self.dram_share, self.many_share, strict=True)
         return Interval(*(alone + crowding * (many - alone) for alone, many in ends))
+
+    def noise_at(self, crowding: float) -> float:
+        """As `share`, of the noise."""
+        return self.noise + crowding * (self.many_noise - self.noise)
 
 
 def overlap(walk_per_cycle: float) -> float:
@@ -72,25 +83,31 @@ def shared(family: str, leaving_out: str | None = None) -> Shared:
     own = seen[family]
     shares = {name: [o.share for o in found] for name, found in seen.items()}
     times = factor([shares[family], *(s for name, s in shares.items() if name != family)])
-    contention, slope, rate = _contention(family, seen)
+    near = _near(family, seen)
+    slope = _slope(near.values())
+    rate = float(np.mean([overlap(o.walk_rate) for o in near[family]]))
     data = _kept(observed_data(DATA_FAMILY), left)
-    scatter = [
-        abs(r - 1) for name in FAMILIES for workload, r in repaired(name) if workload.casefold() != left
-    ]
+    found = [rows for name in FAMILIES for rows in repaired(name) if rows[0].casefold() != left]
+    alone, together = (
+        [abs(slower - 1) for _, many, slower in found if many == kind] for kind in (False, True)
+    )
     return Shared(
         family=family,
         workloads=tuple(o.workload for o in own if not o.many),
         walk_time=float(np.mean([o.walk_time for o in own if not o.many and o.overlaps] or [1.0])),
         dram_share=_share(around([o.share for o in own if not o.many], min(times, WIDEST))),
         many_share=_many(family, left),
-        contention=contention,
+        contention=_contention(family, near, slope),
+        any_contention=_contention(family, near, 0.0, [o.contention for o in own]),
         slope=slope,
         walk_rate=rate,
         stretch=STRETCH[family],
         data_share=_of_data([d.share for d in data]),
         data_loaded=_of_data([d.contention * d.share for d in data]),
-        noise=float(np.quantile(scatter, HELD)),
-        repair=deviation(scatter) * t_95(len(scatter)),
+        noise=float(np.quantile(alone, HELD)),
+        many_noise=float(np.quantile(together, HELD)),
+        any_noise=float(np.quantile(alone + together, HELD)),
+        repair=deviation(alone + together) * t_95(len(found)),
     )
 
 
@@ -115,19 +132,26 @@ def _many(family: str, left: str) -> Interval:
     return Interval(0.0, float(np.mean([np.mean(shares) for shares in by_program.values()])), 1.0)
 
 
-def _contention(family: str, seen: dict[str, list[Observed]]) -> tuple[Interval, float, float]:
-    """(contention at the mean of the family, slope, that mean), least squares per machine."""
+def _near(family: str, seen: dict[str, list[Observed]]) -> dict[str, list[Observed]]:
+    """What is measurable of the families of the machine of `family`."""
     machine = next(families for families in MACHINES if family in families)
-    near = {name: [o for o in seen[name] if o.added > MEASURABLE] for name in machine}
-    slope = _slope(near.values())
+    return {name: [o for o in seen[name] if o.added > MEASURABLE] for name in machine}
+
+
+def _contention(
+    family: str, near: dict[str, list[Observed]], slope: float, every: list[float] | None = None
+) -> Interval:
+    """Contention at the mean of the family, with a known slope, as far as programs scatter about it.
+
+    every  of all programs of the family, measurable or not: those whose counters are not known may be any
+    """
     level = {}
     for name, found in near.items():
         rates = [overlap(o.walk_rate) for o in found]
         mean = float(np.mean(rates))
         level[name] = [o.contention - slope * (rate - mean) for o, rate in zip(found, rates, strict=True)]
-    rate = float(np.mean([overlap(o.walk_rate) for o in near[family]]))
     own = level.pop(family)
-    return around(own, factor([own, *level.values()])), slope, rate
+    return around(own, min(factor([every or own, *level.values()]), WIDEST))
 
 
 def _slope(families: Iterable[list[Observed]]) -> float:

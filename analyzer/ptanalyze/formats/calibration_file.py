@@ -27,7 +27,7 @@ INTERVALS = (
     "data_share",
     "data_loaded",
 )
-NUMBERS = ("walkers", "busy", "noise", "repair")
+NUMBERS = ("walkers", "busy", "noise", "counted_noise", "repair")
 LEAST = {"remote_stretch": 1.0, "contended_stretch": 1.0}
 MOST = {"exposed": 1.0, "gpt_part": 1.0}
 

@@ -8,7 +8,7 @@ from .labels import WIDE, broken
 from .rows import name_rows
 from .style import BLUE, context, must_have, new_figure, styled, title
 
-AXES = {"share": "share, 0 to 1", "stretch": "latency / latency of local memory"}
+AXES = {"share": "share", "stretch": "latency / latency of local memory"}
 
 
 @styled
@@ -27,7 +27,7 @@ def coefficients(table: DataFrame) -> Figure:
     ):
         draw(axis, of)
         axis.set_xlabel(AXES[str(kind)])
-        axis.set_xlim(0, 1.03 if kind == "share" else 1.05 * of["high"].max())
+        axis.set_xlim(0, max(1.03 * (kind == "share"), 1.05 * of["high"].max()))
     title(figure, headline(table))
     context(figure, table)
     return figure
