@@ -15,11 +15,14 @@ from ptanalyze.analysis.degree_runs import DEGREES, NODE, ONE, SOCKET, degree_ru
 from ptanalyze.analysis.degree_settings import sentence
 from ptanalyze.analysis.degree_settings import settings as settings_of
 from ptanalyze.analysis.degrees import as_record, rows
+from ptanalyze.analysis.grouped_run import Vmas, grouped_runs
+from ptanalyze.analysis.runs import replay_walks
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import PTE_COPY, REPLICA_FAULT
+from ptanalyze.policies import plan_for
 from ptanalyze.policies.hydra_offline import POLICY as OFFLINE
 from replay_cases import HEAP, case, cases, events, reads_of, run, world_of
 from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
@@ -27,6 +30,7 @@ from strategies import PAGE, REGION, build_snapshot, build_trace, small_machine
 pytestmark = pytest.mark.twin
 
 EXAMPLES = 15 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
+POLICIES = ("linux", "first-touch", "hydra")
 CHANGES = (Event.MUNMAP, Event.MPROTECT, Event.MREMAP)
 COSTS = load_costs(None, "server-2020")
 WHEN = st.sampled_from(["first", "every"])
@@ -130,6 +134,25 @@ def test_no_degree_of_a_tier_is_below_its_bound_for_any_vma(process, on, repeat,
     found = choose(known, repeat)
     assert (found.bound <= found.cycles.min(axis=0) * (1 + 1e-12) + 1e-6).all()
     assert (found.cycles[found.by_vma, np.arange(len(known.names))] == found.cycles.min(axis=0)).all()
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    process=ANY,
+    policy=st.sampled_from(["linux", "first-touch", "hydra"]),
+    batch=st.sampled_from([3, 1 << 20]),
+)
+def test_counts_of_vmas_are_those_of_the_replay_cut_into_parts(process, policy, batch):
+    plain = run(process, policy).counters
+    world = world_of(process)
+    vmas = Vmas(world)
+    (cut,) = grouped_runs([plan_for(policy)], world, vmas, world.placement.cpu_node)
+    replay_walks([cut], world, world.reads(batch))
+    assert (cut.counts.events.sum(axis=0) == plain.events).all()
+    assert (cut.counts.reads.sum(axis=0) == plain.reads[::8].sum(axis=0)).all()
+    assert cut.counts.walks.sum() == len(process.stream)
+    for name, walks in zip(vmas.names, cut.counts.walks.sum(axis=1).tolist(), strict=True):
+        assert (walks > 0) == (name != "process")
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -314,6 +337,12 @@ def test_settings_are_those_of_the_cheapest_point(made):
     assert "No entry is ever copied" in sentence(chosen(made, Setup.of(threads_on="0,0,0,0")))
 
 
+def test_of_threads_that_move_only_the_trace_is_counted(made):
+    found = chosen(made, Setup.of(move_threads="0:1@50%"))
+    assert all(not point.again.walks.any() for point in found.known.points)
+    assert "nothing is said of a longer run" in sentence(found)
+
+
 def test_a_filter_of_shootdowns_is_chosen_where_there_are_any(tmp_path):
     app = ptanalyze.synth(
         tmp_path / "app", "8M", threads=4, accesses=4000, sharing="private", mapped_by="threads",
@@ -331,6 +360,7 @@ def test_a_filter_of_shootdowns_is_chosen_where_there_are_any(tmp_path):
         ({"repeat": -1}, "repeat = -1: 0 to 1e"),
         ({"repeat": float("nan")}, "repeat = nan"),
         ({"repeat": float("inf")}, "repeat = inf"),
+        ({"repeat": 2, "move_threads": "0:1@50%"}, "repeat = 2: threads that move"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_one_line(made, asked, said):

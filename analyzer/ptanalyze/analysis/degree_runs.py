@@ -76,6 +76,7 @@ class Degrees:
              future
     filters  {filter: Point of a copy per node with degree 0}
     sockets  int16[nodes]: node that has the socket's copy
+    steady   whether there is a further run: not where threads move while the trace runs
     """
 
     names: list[str]
@@ -87,6 +88,7 @@ class Degrees:
     machine: Machine
     costs: Costs
     placement: str
+    steady: bool = True
     notes: tuple[str, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)
 
@@ -99,21 +101,22 @@ def degree_runs(world: World, setup: Setup, prefetch_on: str, provenance: dict[s
     known = partial(pointed, setup=setup, machine=world.machine)
     single: list[Wanted] = [(baseline_of(world), {})]
     filters: list[Wanted] = [("hydra", {"prefetch": 0, "tlbflush": name}) for name in FILTERS]
-    runs, mapped = replayed(world, world, vmas, reader, [*single, *lazy(prefetch_on), *filters])
+    more = not setup.move_threads
+    runs, mapped = replayed(world, world, vmas, reader, [*single, *lazy(prefetch_on), *filters], more)
     points, bounds = [known(runs[0], ONE, None)], [known(runs[11], NODE, None)]
     nodes = [known(run, NODE, degree) for degree, run in zip(DEGREES, runs[1:11], strict=True)]
     shot = {name: known(run, NODE, 0) for name, run in zip(FILTERS, runs[12:], strict=True)}
     sockets = leads(world)
     if (sockets != np.arange(world.nodes)).any():
         shared = world.reshaped(placement=replace(world.placement, cpu_node=sockets[reader]))
-        again, _ = replayed(shared, world, vmas, reader, lazy(prefetch_on))
+        again, _ = replayed(shared, world, vmas, reader, lazy(prefetch_on), more)
         points += [known(run, SOCKET, degree) for degree, run in zip(DEGREES, again[:10], strict=True)]
         bounds.append(known(again[10], SOCKET, None))
     first = Finished(replace(runs[0], first=None), world, mapped, world, mapped)
     said = notes(first, "counted by VMA, of the guest's tables")
     return Degrees(
         vmas.names, runs[0].parts()[0].walks, [*points, *nodes], bounds, shot, sockets, world.machine,
-        setup.costs, world.placement.how, tuple(said), provenance,
+        setup.costs, world.placement.how, more, tuple(said), provenance,
     )  # fmt: skip
 
 
@@ -124,13 +127,17 @@ def lazy(prefetch_on: str) -> list[Wanted]:
 
 
 def replayed(
-    world: World, captured: World, vmas: Vmas, reader: np.ndarray, wanted: Sequence[Wanted]
+    world: World, captured: World, vmas: Vmas, reader: np.ndarray, wanted: Sequence[Wanted], more: bool
 ) -> tuple[list[GroupedRun], Mapped]:
-    """([GroupedRun], Mapped at the first run's end) of policies on a World, over the captured one's reads."""
+    """([GroupedRun], Mapped at the first run's end) of policies on a World, over the captured one's reads.
+
+    more  whether the steady part runs once more
+    """
     runs = grouped_runs([plan_for(policy, params) for policy, params in wanted], world, vmas, reader)
     caches = captured.caches()
-    mapped = replay_walks(runs, world, captured.reads(caches=caches), more=True)
-    replay_again(runs, world.again(), captured.again().reads(caches=caches), mapped)
+    mapped = replay_walks(runs, world, captured.reads(caches=caches), more=more)
+    if more:
+        replay_again(runs, world.again(), captured.again().reads(caches=caches), mapped)
     return runs, mapped
 
 

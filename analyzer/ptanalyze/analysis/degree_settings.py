@@ -32,6 +32,8 @@ def payback(found: Chosen) -> str:
     after = float(found.pays_back[-1])
     if after == 0:
         return "Copies pay within the trace."
+    if not found.known.steady:
+        return "Threads move while the trace runs: nothing is said of a longer run."
     if np.isinf(after):
         return "Copies never pay: the steady part is no faster with them."
     return f"Copies pay once the steady part of the trace has run {after:,.3g} more times."

@@ -35,14 +35,18 @@ class Vmas:
         walked = self._walked()
         self._label = np.full(len(self.vmas) + 1, len(walked), np.int32)
         self._label[walked] = np.arange(len(walked))
+        self._asked = np.zeros(0, np.uint32), np.zeros(0, np.int32)
         self.names = [*(self._name(k) for k in walked.tolist()), PROCESS]
 
     def __len__(self) -> int:
         return len(self.names)
 
     def of_pages(self, page: np.ndarray) -> np.ndarray:
-        """int32[n]: group of each of the stream's pages."""
-        labels: np.ndarray = self._label[self._vma(page)]
+        """int32[n]: group of each of the stream's pages; runs ask for the same pages, one after another."""
+        known, labels = self._asked
+        if known is not page:
+            labels = self._label[self._vma(page)]
+            self._asked = page, labels
         return labels
 
     def of_steps(self, history: History) -> np.ndarray:
@@ -109,8 +113,9 @@ class GroupedRun(Run):
         self.counts = empty(len(self.vmas), self.counts.walks.shape[1])
 
     def parts(self) -> tuple[Grouped, Grouped]:
-        """Counts of the run as traced and of the further run."""
-        assert self.first_counts is not None
+        """Counts of the run as traced and of the further run, zeros without one."""
+        if self.first_counts is None:
+            return self.counts, empty(len(self.vmas), self.counts.walks.shape[1])
         return self.first_counts, self.counts
 
 
