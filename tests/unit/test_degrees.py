@@ -337,6 +337,14 @@ def test_settings_are_those_of_the_cheapest_point(made):
     assert "No entry is ever copied" in sentence(chosen(made, Setup.of(threads_on="0,0,0,0")))
 
 
+def test_a_short_trace_whose_tables_fit_the_caches_says_so(tmp_path):
+    app = ptanalyze.synth(
+        tmp_path / "app", "32M", threads=4, accesses=6000, init="single", init_trace=False, scale=20
+    )
+    found = chosen(app, Setup.of())
+    assert any("the caches hold what a short region reads" in note for note in found.known.notes)
+
+
 def test_of_threads_that_move_only_the_trace_is_counted(made):
     found = chosen(made, Setup.of(move_threads="0:1@50%"))
     assert all(not point.again.walks.any() for point in found.known.points)

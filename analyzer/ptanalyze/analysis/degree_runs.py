@@ -17,7 +17,7 @@ from ..policies import Policy, plan_for
 from ..policies.hydra_offline import POLICY as OFFLINE
 from ..world.cache_pass import first_arguments
 from .grouped_run import GroupedRun, Vmas, grouped_runs, of_group
-from .priced import Finished, notes
+from .priced import Finished, dram_share, notes, short_region
 from .replay import baseline_of
 from .runs import replay_again, replay_walks
 
@@ -114,6 +114,8 @@ def degree_runs(world: World, setup: Setup, prefetch_on: str, provenance: dict[s
         bounds.append(known(again[10], SOCKET, None))
     first = Finished(replace(runs[0], first=None), world, mapped, world, mapped)
     said = notes(first, "counted by VMA, of the guest's tables")
+    if more and (short := short_region(*(dram_share(counts.reads) for counts in runs[0].parts()))):
+        said.append(short)
     return Degrees(
         vmas.names, runs[0].parts()[0].walks, [*points, *nodes], bounds, shot, sockets, world.machine,
         setup.costs, world.placement.how, more, tuple(said), provenance,
