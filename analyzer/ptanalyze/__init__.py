@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .analysis.catalogue import list_machines, list_policies
     from .analysis.classify import classify
     from .analysis.compare import compare
+    from .analysis.degrees import degrees
     from .analysis.fragmentation import fragmentation
     from .analysis.page_tables import page_tables
     from .analysis.run_time import calibrate, predict
@@ -46,6 +47,7 @@ API = {  # name -> the module that defines it, imported when the name is first a
     "timeline": "analysis.timeline",
     "sweep": "analysis.sweep",
     "compare": "analysis.compare",
+    "degrees": "analysis.degrees",
     "advise": "analysis.advise",
     "report": "show.report.write",
     "fragmentation": "analysis.fragmentation",
@@ -65,6 +67,7 @@ __all__ = [
     "calibrate",
     "classify",
     "compare",
+    "degrees",
     "fragmentation",
     "list_machines",
     "list_policies",

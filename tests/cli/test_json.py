@@ -27,6 +27,7 @@ EXAMPLES = {
     "timeline": [VM, "-p", "linux", "--windows", 2],
     "sweep": [VM, "-p", "mitosis", "--set", "nodes=4"],
     "compare": [f"{VM}@linux", f"{VM}@mitosis"],
+    "degrees": [VM],
     "advise": [VM],
     "calibrate": ["--local", "local.csv", "--native"],
     "predict": ["--local", "local.csv"],

@@ -33,6 +33,7 @@ EXAMPLES = {
     "whatif": ("-p", "mitosis"),
     "sweep": ("-p", "hydra", "--set", "prefetch=0,9"),
     "timeline": ("-p", "hydra", "--windows", 3),
+    "degrees": (),
     "advise": (),
 }
 WITHOUT_CAPTURE = {

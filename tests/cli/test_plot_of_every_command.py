@@ -35,6 +35,7 @@ DRAWN = {
     "whatif": [VM, "-p", "mitosis", "-p", "hydra"],
     "timeline": [VM, "-p", "linux", "-p", "vmitosis-migrate", "--windows", 4],
     "sweep": [VM, "-p", "hydra", "-p", "mitosis", "--set", "prefetch=0,9"],
+    "degrees": [VM],
     "compare": [f"{VM}@linux", f"{VM}@mitosis"],
     "advise": [VM],
     "calibrate": ["--local", "local.csv"],

@@ -74,6 +74,15 @@ def test_without_times_balancing_counts_as_work():
     assert now.walks.middle == pytest.approx(per_second().walks.middle / 2)
 
 
+def test_a_window_that_takes_no_cycles_has_no_rate():
+    """Of two windows of a trace with counted instructions one has none."""
+    one = vars(series())
+    both = {name: np.repeat(value, 2, axis=0) for name, value in one.items() if isinstance(value, np.ndarray)}
+    both |= {"time_ns": np.array([1, 2]) * 1_000_000_000, "instructions": np.array([0, 300])}
+    first, second = rated(series(**both), MACHINE, COSTS).rates
+    assert first is None and second.walks.middle == pytest.approx(per_second().walks.middle)
+
+
 def test_a_window_without_accesses_has_no_rate():
     assert per_second(accesses=np.zeros(1, int), walks=np.zeros(1, int)) is None
 

@@ -216,9 +216,11 @@ def _once_events(done: Finished) -> tuple[np.ndarray, np.ndarray]:
     return own, host
 
 
-def _short_region(done: Finished) -> str:
-    """A note where the caches hold what the region reads, as it is short: the program may read more."""
-    first, still = (_dram_share(counters.reads) for counters in (done.first, done.run.counters))
+def short_region(first: float, still: float) -> str:
+    """A note where the caches hold what the region reads, as it is short: the program may read more.
+
+    first, still  share of table reads from DRAM in the first run and in the further one
+    """
     if first < DRAM_MATTERS or still > first / 2:
         return ""
     return (
@@ -239,7 +241,7 @@ def moved_notes(series: Series) -> list[str]:
     return [line]
 
 
-def _dram_share(reads: np.ndarray) -> float:
+def dram_share(reads: np.ndarray) -> float:
     return float(reads[..., 1].sum() / max(reads.sum(), 1))
 
 
@@ -254,7 +256,8 @@ def notes(done: Finished, how: str) -> list[str]:
         else "as traced: TLBs and caches empty at first, everything touched first within the run"
     )
     if done.warm:
-        lines += [note for note in (world.steady.note, _short_region(done)) if note]
+        shares = (dram_share(counters.reads) for counters in (done.first, done.run.counters))
+        lines += [note for note in (world.steady.note, short_region(*shares)) if note]
     if done.run.series is not None:
         lines += moved_notes(done.run.series)
     elif note := cache_note(world.machine):

@@ -46,6 +46,7 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "timeline": Entry("timeline", "Show locality over time."),
         "sweep": Entry("sweep", "Replay every combination of parameters."),
         "compare": Entry("compare", "List the differences between two results."),
+        "degrees": Entry("degrees", "Choose a prefetch degree for each VMA."),
         "advise": Entry("advise", "Rank all policies within a budget."),
         "report": Entry("report", "Write an HTML report about captures."),
     },

@@ -58,6 +58,8 @@ UNITS = {
     "middle": "ratio",
     "high": "ratio",
     "cycles": "cycles",
+    "pays_back_runs": "runs",
+    "degree": "degree",
     "seconds": "s",
 }
 

@@ -50,7 +50,7 @@ def data_cycles(data: np.ndarray, machine: Machine, contended: bool = False) -> 
 
 
 def rated(series: Series, machine: Machine, costs: Costs, contended: bool = False) -> Series:
-    """The Series with its rates."""
+    """The Series with its rates; None for a window that accesses nothing, or whose work takes no cycles."""
     return changed(series, rates=tuple(_rates(series, machine, costs, contended)))
 
 
@@ -62,13 +62,13 @@ def _rates(series: Series, machine: Machine, costs: Costs, contended: bool) -> I
     instructions = series.instructions if counted else series.accesses * costs.instructions_per_access
     hertz = series.cpus * machine.ghz * 1e9
     for k, accesses in enumerate(series.accesses.tolist()):
-        if not accesses:
+        left, clocked = 1.0, seconds[k] > 0
+        if clocked and hertz[k]:
+            left = max(1 - series.scale * balancing[k] / (hertz[k] * seconds[k]), 0.0)
+        window = Window(instructions[k], waits[k], own[k] + (0.0 if clocked else balancing[k]))
+        if not accesses or window.cycles(costs.exposed.low, costs.cycles_per_instruction.low) <= 0:
             yield None
             continue
-        left = 1.0
-        if seconds[k] > 0:
-            left = max(1 - series.scale * balancing[k] / (hertz[k] * seconds[k]), 0.0)
-        window = Window(instructions[k], waits[k], own[k] if seconds[k] > 0 else own[k] + balancing[k])
         per_s = window.per_second(hertz[k] * left, costs)
         yield Rate(times(per_s, int(series.walks[k])), times(per_s, accesses))
 
@@ -86,11 +86,14 @@ class Window(NamedTuple):
     waits: float
     own: float
 
+    def cycles(self, exposed: float, cpi: float) -> float:
+        return float(self.instructions * cpi + exposed * self.waits + self.own)
+
     def per_second(self, hertz: float, costs: Costs) -> Interval:
         """How often a second its work is done with so many cycles per second."""
 
         def speed(exposed: float, cpi: float) -> float:
-            return float(hertz / (self.instructions * cpi + exposed * self.waits + self.own))
+            return float(hertz / self.cycles(exposed, cpi))
 
         return over_corners(speed, costs.exposed, costs.cycles_per_instruction)
 

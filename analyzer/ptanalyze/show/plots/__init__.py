@@ -10,6 +10,7 @@ from .checks import checks
 from .coefficients import coefficients
 from .comparison import comparison
 from .curve import curve
+from .degrees import degrees
 from .files import save
 from .fit import fit
 from .footprint import footprint
@@ -38,6 +39,7 @@ __all__ = [
     "coefficients",
     "comparison",
     "curve",
+    "degrees",
     "fit",
     "footprint",
     "fragmentation",

@@ -21,7 +21,7 @@ def throughput(table: DataFrame) -> Figure:
     columns  variant, title, source (published or predicted), seconds (since the move), share, low, high
     """
     both = [name for name, of in table.groupby("variant", sort=False) if of["source"].nunique() == 2]
-    must_have(bool(both), "no line is both published and predicted", "leave out --quick")
+    must_have(bool(both), "no line is both published and predicted", "keep the rows of both sources")
     rows = -(-len(both) // 2)
     figure = new_figure(ROW * rows + 1)
     panels = np.atleast_1d(figure.subplots(rows, 2, sharex=True, sharey=True)).ravel()
