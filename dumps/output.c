@@ -15,6 +15,7 @@
 #include "output.h"
 
 #define MAX_FILES 8
+#define LINE 4096
 
 static struct {
 	const char *path;
@@ -59,6 +60,25 @@ static void clean_up(void)
 	remove_everything();
 }
 
+static void put_line(FILE *to, const char *format, va_list arguments)
+{
+	char line[LINE];
+
+	vsnprintf(line, sizeof(line), format, arguments);
+	for (const unsigned char *c = (const unsigned char *)line; *c; c++)
+		fprintf(to, *c < 32 || *c > 126 ? "\\x%02x" : "%c", *c);
+	fputc('\n', to);
+}
+
+void say(FILE *to, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	put_line(to, format, arguments);
+	va_end(arguments);
+}
+
 void fail(int code, const char *format, ...)
 {
 	va_list arguments;
@@ -66,9 +86,8 @@ void fail(int code, const char *format, ...)
 	fflush(stdout);
 	fputs("ptdump: ", stderr);
 	va_start(arguments, format);
-	vfprintf(stderr, format, arguments);
+	put_line(stderr, format, arguments);
 	va_end(arguments);
-	fputc('\n', stderr);
 	clean_up();
 	exit(code);
 }

@@ -4,10 +4,13 @@
 #define OUTPUT_H
 
 #include <stddef.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 enum exit_code { EXIT_OK = 0, EXIT_VERIFY = 1, EXIT_WRONG_USE = 2, EXIT_PARTIAL = 3 };
 
+/* A line, what is no printable ASCII in it as \xNN: names are of the process that is dumped. */
+void say(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void fail(int code, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
 /* `last` is called before the program ends by fail() or a signal: async-signal-safe, or NULL. */
 void before_end(void (*last)(void));

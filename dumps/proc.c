@@ -96,13 +96,15 @@ int thread_cpu(const struct process *process, int tid)
 
 static void describe(struct process *process)
 {
-	char *status = process_read(process, "status", NULL), *line;
+	char *status = process_read(process, "status", NULL), *line, *end;
 
 	if ((line = strstr(status, "\nUid:")))
 		process->uid = strtoul(line + 5, NULL, 10);
 	free(status);
 	status = process_read(process, "comm", NULL);
-	snprintf(process->comm, sizeof(process->comm), "%.*s", (int)strcspn(status, "\n"), status);
+	if ((end = strrchr(status, '\n'))) /* a name may hold others */
+		*end = 0;
+	snprintf(process->comm, sizeof(process->comm), "%s", status);
 	free(status);
 }
 

@@ -75,6 +75,7 @@ static void parse(struct options *options, int count, char **arguments)
 	size_t most = quarter_of_free_memory();
 	int option;
 
+	opterr = 0; /* getopt() would print an argument as it is */
 	*options = (struct options){ .vm_file = -1, .retries = DEFAULT_RETRIES, .memory = DEFAULT_MEMORY };
 	while ((option = getopt_long(count, arguments, "o:qh", names, NULL)) != -1) {
 		switch (option) {
@@ -87,7 +88,10 @@ static void parse(struct options *options, int count, char **arguments)
 		case 'm': options->memory = number(optarg, 1 << 30, "--memory") << 20; break;
 		case 'V': options->vm_file = number(optarg, INT_MAX, "--vm"); break;
 		case 'h': fputs(usage, stdout); exit(EXIT_OK);
-		default: fputs(usage, stderr); exit(EXIT_WRONG_USE);
+		default:
+			say(stderr, "ptdump: %s: no such option, or its value is missing", arguments[optind - 1]);
+			fputs(usage, stderr);
+			exit(EXIT_WRONG_USE);
 		}
 	}
 	options->vm = count - optind == 2 && !strcmp(arguments[optind], "vm");
@@ -107,9 +111,9 @@ static void summarize(const struct description *about)
 
 	if (say_done(about))
 		return;
-	printf("%zu tables of PID %d (%s) read in %.1f ms, %.2f GB/s%s\n", tables->count, about->reader->process->pid,
-	       about->reader->process->comm, about->reading->seconds * 1e3, bytes / about->reading->seconds / 1e9,
-	       about->reading->quiet ? "" : "; it changed meanwhile (--stop holds it still)");
+	say(stdout, "%zu tables of PID %d (%s) read in %.1f ms, %.2f GB/s%s", tables->count, about->reader->process->pid,
+	    about->reader->process->comm, about->reading->seconds * 1e3, bytes / about->reading->seconds / 1e9,
+	    about->reading->quiet ? "" : "; it changed meanwhile (--stop holds it still)");
 	if (about->verified)
 		printf("%llu pages compared with pagemap: %llu differ, %llu hidden by pagemap\n",
 		       (unsigned long long)about->verified->checked, (unsigned long long)about->verified->mismatched,

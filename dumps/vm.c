@@ -103,14 +103,14 @@ static void summarize(const struct description *about)
 	const char *secret = vm_confidential(&view->state);
 
 	if (secret)
-		fprintf(stderr, "ptdump: a confidential guest (%s): these are its nested tables; its memory and page "
-			"tables are encrypted and cannot be read\n", secret);
+		say(stderr, "ptdump: a confidential guest (%s): these are its nested tables; its memory and page tables are "
+		    "encrypted and cannot be read", secret);
 	if (say_done(about))
 		return;
-	printf("%zu tables below %zu roots (%s) of the VM of PID %d (%s) read in %.1f ms, %.2f GB/s%s\n",
-	       reading->tables.count, view->root_count, view->roots[0].kind, about->reader->process->pid,
-	       about->reader->process->comm, reading->seconds * 1e3, bytes / reading->seconds / 1e9,
-	       reading->quiet ? "" : "; they changed meanwhile (--stop holds the VM still)");
+	say(stdout, "%zu tables below %zu roots (%s) of the VM of PID %d (%s) read in %.1f ms, %.2f GB/s%s",
+	    reading->tables.count, view->root_count, view->roots[0].kind, about->reader->process->pid,
+	    about->reader->process->comm, reading->seconds * 1e3, bytes / reading->seconds / 1e9,
+	    reading->quiet ? "" : "; they changed meanwhile (--stop holds the VM still)");
 }
 
 /* Writes ept.tables, ept.entries, maps and vm.json. */

@@ -12,7 +12,6 @@
 
 /* A touch in a buffer: page << 19 | count << 1 | store. */
 #define PTT_PAGE_SHIFT 19
-#define PTT_COUNT_FIELD ((uint64_t)PTT_COUNT_MAX << 1)
 
 struct ptt_coder {
     uint64_t recent[PTT_RECENT];

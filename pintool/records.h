@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * trace.ptt, format version 1: what the threads of one process touched, page by page.
+ * trace.ptt, format version 2: what the threads of one process touched, page by page.
  *
- * Magic "PTTRACE\n"; version 1; all numbers little endian (byte_order reads 0x01020304).
+ * Magic "PTTRACE\n"; version 2 (1 is the same, but never stripped); all numbers little endian (byte_order reads 0x01020304).
  * A header of 4,096 bytes, then frames. A frame is a 48-byte ptt_frame and its payload. Every frame has a
  * magic, its length and a CRC-32 (zlib's polynomial) over frame header (crc field 0) and payload, so a file
  * that was cut off is a shorter valid file up to its last whole frame. The header is rewritten in place when
@@ -14,7 +14,9 @@
  * PTT_EVENT  one ptt_event; it stands before all later chunks of its thread.
  *
  * A touch is a page (address >> 12, below 2^45), whether one of its accesses was a store, and the count (1 to
- * 2^18 - 1) of consecutive accesses merged into it. An access across a page border touches both pages.
+ * 2^18 - 1) of accesses merged into it. An access across a page border touches both pages. Merged are consecutive accesses
+ * and, where `stripped` of the header names arrays, accesses since the page's record before (or after it, up to its next)
+ * that hit in all such first-level TLB arrays without any effect on what they hold later.
  * Encoding of a touch, state reset at each chunk:
  *   byte 0: bit 0 store; bits 1-2 the count: 0 and 1 mean 1 and 2; 3: a LEB128 varint of count - 3 follows
  *           the page; 2: as the last such varint said, 3 before the first (loops repeat their counts);
@@ -32,10 +34,11 @@
 #include <stdint.h>
 
 #define PTT_MAGIC "PTTRACE\n"
-#define PTT_VERSION 1
+#define PTT_VERSION 2
 #define PTT_BYTE_ORDER 0x01020304u
 #define PTT_FRAME_MAGIC 0x46545450u /* "PTTF" */
 #define PTT_HEADER_BYTES 4096
+#define PTT_REACH_MOST 8
 #define PTT_RECENT 6
 #define PTT_COUNT_MAX ((1u << 18) - 1)
 #define PTT_CHUNK_RECORDS 4096
@@ -54,7 +57,9 @@
     "class, bits 5-7 p. Class 0: p < 6 the p-th most recent page; p = 6 bases change places, 4 bytes of "       \
     "zigzag(page - base); p = 7 6 bytes of page, the older base is forgotten. Class 1, 2, 3: 1, 2, 3 bytes of " \
     "zigzag(page - base), its low 3 bits in p. The page becomes the most recent; unless it was one of the six, " \
-    "base = page. Bases and the six start as 0. Page = address >> 12. Add guest_base to every address.\n"
+    "base = page. Bases and the six start as 0. Page = address >> 12. If the header's last 8 times (u16 page size 1, 2, 3: 4 KiB, 2 MiB, 1 GiB; " \
+    "u16 sets, u16 ways, u16 0) are not all 0: stripped of touches that hit in every first-level array of a multiple of " \
+    "so many sets and so many ways or more and change nothing there; exact for no others. Add guest_base to every address.\n"
 
 enum ptt_frame_kind { PTT_CHUNK = 1, PTT_EVENT = 2 };
 
@@ -87,6 +92,12 @@ enum ptt_event_kind {
                              it, before the region of interest; again after it was unmapped as a whole */
 };
 
+/* First-level TLB arrays for pages of `size` (1, 2, 3: 4 KiB, 2 MiB, 1 GiB), true LRU, with a multiple of `sets` sets and
+ * `ways` ways or more. */
+struct ptt_array {
+    uint16_t size, sets, ways, zero;
+};
+
 struct ptt_header {
     char magic[8];
     uint32_t version;
@@ -107,7 +118,9 @@ struct ptt_header {
     char arch[16];
     char tracer[48];
     char command[1024];
-    char rules[2912]; /* this comment in short */
+    char rules[2848]; /* this comment in short */
+    struct ptt_array stripped[PTT_REACH_MOST]; /* what a stripped trace is exact for; of size 0: no more. All 0: not
+                                                  stripped, as version 1 never is */
 };
 
 struct ptt_frame {

@@ -5,7 +5,7 @@
 #ifndef PTT_SESSION_H
 #define PTT_SESSION_H
 
-#include "records.h"
+#include "strip.h"
 
 #define PTT_LIVE_THREADS 2048
 #define PTT_UNKNOWN_THREAD (~(uint64_t)0)
@@ -20,11 +20,10 @@ struct ptt_options {
     uint64_t max_bytes; /* 0: no limit */
     int instructions;   /* 1: ptt_thread.instructions is counted */
     int recording;      /* 1: touches count from the start, 0: from ptt_roi(1, ...) on */
+    int whole;          /* 1: only consecutive touches are merged, none is left out (strip.h) */
 };
 
 struct ptt_thread {
-    uint64_t *top;   /* the touch being merged into; touches[0] is no touch */
-    uint64_t *limit; /* when top reaches it, ptt_push goes the slow way */
     uint64_t instructions;
     uint64_t time;
     uint64_t credit; /* accesses this thread may count before it looks at the session again */
@@ -33,7 +32,7 @@ struct ptt_thread {
     uint16_t index;
     int pending; /* system call whose arguments are in `arguments`, -1 none */
     uint64_t arguments[4];
-    uint64_t touches[1 + PTT_CHUNK_RECORDS];
+    struct ptt_strip strip;
     uint8_t encoded[sizeof(struct ptt_frame) + PTT_CHUNK_RECORDS * PTT_RECORD_BYTES_MAX];
 };
 

@@ -13,6 +13,8 @@
 struct ptt_session *ptt_session;
 
 static crc32_tables tables;
+static const ptt_array reach[] = PTT_REACH;
+static_assert(sizeof reach <= sizeof ptt_header::stripped, "the header has room for them");
 
 uint64_t session_time() { return kernel_clock(CLOCK_MONOTONIC) - ptt_session->start_clock; }
 
@@ -45,6 +47,7 @@ void write_header() {
     copy_text(header.tracer, s->options.tracer, sizeof header.tracer);
     copy_text(header.command, s->options.command, sizeof header.command);
     copy_text(header.rules, PTT_RULES, sizeof header.rules);
+    if (!s->options.whole) __builtin_memcpy(header.stripped, reach, sizeof reach);
     header.crc = crc32_update(&tables, 0, &header, sizeof header);
     kernel_call(__NR_pwrite64, s->fd, &header, sizeof header, 0);
 }

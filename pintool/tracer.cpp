@@ -7,7 +7,7 @@
 #include "kernel.h"
 #include "roi.h"
 
-struct tracer_options tracer_options;
+struct tracer_options tracer_options = {{}, "", "", 0, 0, 0, 1, 0, "", 0};
 
 static const uint64_t CLONE_THREAD_FLAG = 0x10000;
 static const uint64_t CREDIT = 1024;
@@ -51,6 +51,7 @@ int tracer_option(const char *key, const char *value) {
     if (same(key, "out")) return text(o->writer.path, sizeof o->writer.path, value);
     if (same(key, "command")) return text(o->writer.command, sizeof o->writer.command, value);
     if (same(key, "max_bytes")) return number(&o->writer.max_bytes, value);
+    if (same(key, "strip")) return onoff(&o->strip, value);
     if (same(key, "instructions")) return onoff(&o->writer.instructions, value);
     if (same(key, "roi_start_symbol")) return text(o->start_symbol, sizeof o->start_symbol, value);
     if (same(key, "roi_end_symbol")) return text(o->end_symbol, sizeof o->end_symbol, value);
@@ -68,6 +69,7 @@ int tracer_start(const char *name) {
     if (!o->writer.path[0]) text(o->writer.path, sizeof o->writer.path, "trace.ptt");
     if (!o->control_timeout) o->control_timeout = 600;
     text(o->writer.tracer, sizeof o->writer.tracer, name);
+    o->writer.whole = !o->strip;
     o->writer.recording = !o->start_symbol[0] && !o->marker && !o->start_access;
     int failed = ptt_open(&o->writer);
     if (failed) return failed;

@@ -13,6 +13,7 @@ struct tracer_options {
     char start_symbol[256], end_symbol[256]; /* functions whose entry starts, ends the region of interest */
     uint64_t start_access, accesses;         /* 0: no such bound */
     int marker;                              /* 1: PTT_ROI_BEGIN and PTT_ROI_END of roi.h bound it */
+    int strip; /* 1: touches that change no TLB are left out (strip.h) */
     int follow_fork;
     char control[108]; /* path of a listening Unix socket, "" for none */
     uint64_t control_timeout; /* seconds */

@@ -9,21 +9,18 @@
 #include "session_file.h"
 #include "watcher.h"
 
-static const uint64_t NO_TOUCH = ~(uint64_t)0;
-
 uint64_t *ptt_touched;
 
 /* ---- chunks ---- */
 
 static void empty(struct ptt_thread *thread) {
-    thread->top = thread->limit = thread->touches;
-    thread->touches[0] = NO_TOUCH;
+    ptt_strip_clear(&thread->strip);
     thread->instructions = 0;
 }
 
 static void write_chunk(struct ptt_thread *thread) {
-    size_t n = (size_t)(thread->top - thread->touches);
-    if (!n) return;
+    if (!thread->strip.touches) return;
+    size_t n = ptt_strip_collect(&thread->strip);
     struct ptt_session *s = ptt_session;
     ptt_frame frame = {};
     uint8_t *payload = thread->encoded + sizeof frame;
@@ -33,7 +30,7 @@ static void write_chunk(struct ptt_thread *thread) {
     frame.time = thread->time;
     frame.instructions = thread->instructions;
     frame.records = (uint32_t)n;
-    frame.bytes = (uint32_t)(ptt_encode(thread->touches + 1, n, payload, &frame.accesses) - payload);
+    frame.bytes = (uint32_t)(ptt_encode(thread->strip.record, n, payload, &frame.accesses) - payload);
     seal_frame(thread->encoded, &frame);
     spin_lock(&s->file_lock);
     bool written = append(thread->encoded, sizeof frame + frame.bytes);
@@ -45,19 +42,31 @@ static void write_chunk(struct ptt_thread *thread) {
 }
 
 void ptt_flush(struct ptt_thread *thread, uint64_t age) {
-    if (thread->top == thread->touches || (age && session_time() - thread->time < age)) return;
+    if (!thread->strip.touches || (age && session_time() - thread->time < age)) return;
     spin_lock(&thread->lock);
     write_chunk(thread);
     spin_unlock(&thread->lock);
 }
 
-void ptt_push(struct ptt_thread *thread, uint64_t touch) {
+/* Apart from ptt_push, so that this saves no registers for what it mostly does not do. */
+[[gnu::noinline]] static void push_more(struct ptt_thread *thread, uint64_t page, uint64_t store) {
+    struct ptt_strip *strip = &thread->strip;
     if (!ptt_session->recording) return;
-    ptt_flush(thread, 0);
-    thread->time = session_time();
-    thread->cpu = (int16_t)kernel_cpu();
-    thread->limit = thread->touches + PTT_CHUNK_RECORDS;
-    *++thread->top = touch;
+    if (strip->touches == PTT_CHUNK_RECORDS && ptt_strip_begins(strip, page)) ptt_flush(thread, 0);
+    if (!strip->touches) {
+        thread->time = session_time();
+        thread->cpu = (int16_t)kernel_cpu();
+        ptt_strip_begin(strip, ptt_session->options.whole);
+    }
+    ptt_strip_more(strip, page, store);
+}
+
+void ptt_push(struct ptt_thread *thread, uint64_t page, uint64_t store) {
+    struct ptt_strip *strip = &thread->strip;
+    if (strip->whole && strip->touches - 1 < PTT_CHUNK_RECORDS - 1)
+        ptt_strip_next(strip, page, store);
+    else
+        push_more(thread, page, store);
 }
 
 /* ---- events and threads ---- */
@@ -96,6 +105,7 @@ struct ptt_thread *ptt_thread_start(uint64_t parent) {
         thread->index = (uint16_t)s->threads++;
         thread->pending = -1;
         thread->credit = 0;
+        thread->strip.rest = 0;
         empty(thread);
     }
     spin_unlock(&s->thread_lock);

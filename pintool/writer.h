@@ -2,7 +2,7 @@
  *
  * The record writer behind every tracer. No C or C++ library, no exceptions, no allocation after ptt_open.
  *
- * One session a process. Touches are merged into a buffer per thread, which lives in memory shared with a
+ * One session a process. Touches are merged and stripped (strip.h) in a buffer per thread, which lives in memory shared with a
  * small watcher process: when the traced process dies without a last word (a signal, SIGKILL, a crash) the watcher
  * writes what the buffers hold and says so in the header. Both hold flock(2) on the file: who gets LOCK_EX
  * knows that nobody writes any more.
@@ -10,7 +10,6 @@
 #ifndef PTT_WRITER_H
 #define PTT_WRITER_H
 
-#include "encode.h"
 #include "session.h"
 
 /* 0, or -errno. Forks the watcher, so call it before the traced program starts. */
@@ -41,7 +40,7 @@ void ptt_resume(void);
 void ptt_forget(uint64_t address, uint64_t bytes);
 
 /* Slow halves of ptt_touch and of what is done with an untouched region. */
-void ptt_push(struct ptt_thread *thread, uint64_t touch);
+void ptt_push(struct ptt_thread *thread, uint64_t page, uint64_t store);
 void ptt_first_touch(struct ptt_thread *thread, uint64_t region);
 
 /* Whether a region is still untouched, while the session is waiting. */
@@ -50,16 +49,8 @@ static inline int ptt_untouched(uint64_t region) {
 }
 
 static inline void ptt_touch(struct ptt_thread *thread, uint64_t page, uint64_t store) {
-    uint64_t top = *thread->top;
-    if (top >> PTT_PAGE_SHIFT == page && (top & PTT_COUNT_FIELD) != PTT_COUNT_FIELD) {
-        *thread->top = (top + 2) | store;
-        return;
-    }
-    uint64_t touch = page << PTT_PAGE_SHIFT | 2 | store;
-    if (__builtin_expect(thread->top == thread->limit, 0))
-        ptt_push(thread, touch);
-    else
-        *++thread->top = touch;
+    if (ptt_strip_same(&thread->strip, page, store) || ptt_strip_other(&thread->strip, page, store)) return;
+    ptt_push(thread, page, store);
 }
 
 #endif

@@ -7,10 +7,11 @@ import stat
 import pytest
 
 from one_line import is_one_line
-from ptanalyze.cost.reference import runs
+from ptanalyze.cost.reference import mean_run, ports, runs
 
 GUPS = runs("thin-2D-4K")["gups"]
 PAGERANK = runs("native-thin")["PageRank"]
+DATA = runs("native-thin", ("data",))
 
 
 @pytest.fixture
@@ -36,7 +37,8 @@ def perf(tmp_path):
 def test_two_runs_are_calibrated_kept_and_predicted_from(pt, perf, tmp_path):
     local, remote, kept = perf(GUPS["LL"], "ll"), perf(GUPS["RRI"], "rri"), tmp_path / "gups.toml"
     ran = pt("calibrate", "--local", local, "--remote", remote, "--placement", "RRI", "-o", kept)
-    assert ran.code == 0 and "identified: e f (k - 1)" in ran.out and "assumed: " in ran.out
+    assert ran.code == 0 and "identified: what waiting for the contended gPT and ePT costs" in ran.out
+    assert "assumed: " in ran.out
     assert f"next: ptanalyze predict {kept}" in ran.err and stat.S_IMODE(kept.stat().st_mode) == 0o600
     result = json.loads(pt("predict", kept, "--json").out)["result"]
     found = {row["placement"]: row for row in result["predictions"]}
@@ -57,8 +59,15 @@ def test_predictions_straight_from_perf_files_are_those_of_the_calibration(pt, p
 
 def test_native_runs_are_calibrated_with_one_table(pt, perf):
     local, remote = perf(PAGERANK["LP-LD"], "lp", native=True), perf(PAGERANK["RP-LD"], "rp", native=True)
-    ran = pt("calibrate", "--local", local, "--remote", remote, "--placement", "RP", "--walkers", 1)
-    assert ran.code == 0 and "suspicious: cycles grow 1.74 times as much as walk cycles" in ran.out
+    ran = pt("calibrate", "--local", local, "--remote", remote, "--placement", "RP", "--json")
+    found = json.loads(ran.out)["result"]
+    assert (
+        found["exposed"]["middle"] == 1 and 1 < found["shared"]["middle"] < 1.5
+    )  # its threads share walkers
+    assert found["flags"] == []
+    odd = perf(type(PAGERANK["LP-LD"])(5e13, PAGERANK["RP-LD"].gpt, 0.0), "odd", native=True)
+    ran = pt("calibrate", "--local", local, "--remote", odd, "--placement", "RP")
+    assert "suspicious: cycles grow 20.88 times as much as walk cycles" in ran.out
     alone = pt("calibrate", "--local", local, "--native", "--json")
     assert json.loads(alone.out)["result"]["native"] is True
 
@@ -80,6 +89,11 @@ def test_statistics_are_never_rounded_to_fit(pt):
     only = next(r for r in rows if r["family"] == "thin-2D-4K" and r["method"] == "all-local run only")
     table = pt("predict", "--statistics").out
     assert f"{only['mean']:.2%}" in table and f"{only['max']:.2%}" in table
+    assert "in none of them: 2 MiB pages" in table.replace("\n", " ") and "baseline: no change" in str(rows)
+    families = {row["family"] for row in rows}
+    assert families == {
+        *("thin-2D-4K", "thin-1D-4K", "native-thin", "wide-NV-4K", "wide-NO-4K", "native-wide", "ports-xeon")
+    }
     assert "baseline: configuration mean" in table and "baseline: constant speed-up" in table
 
 
@@ -87,7 +101,22 @@ def test_statistics_are_never_rounded_to_fit(pt):
     ("options", "code", "why"),
     [
         (["--local", "nowhere"], 2, "nowhere"),
-        (["--local", "LL", "--remote", "RRI"], 2, "--remote and --placement go together"),
+        (["--local", "LL", "--remote", "RRI"], 2, "--remote and --placement go together (or"),
+        ([], 2, "give --local FILE or --seconds"),
+        (["--seconds", 10], 2, "local run: its cycles are not counted: add a run with remote tables"),
+        (
+            ["--seconds", 10, "--remote-seconds", 9, "--placement", "RR"],
+            2,
+            "remote run: seconds = 9: not above",
+        ),
+        (
+            ["--local", "AMD"],
+            2,
+            "AMD: ls_tablewalker.dside counts walks; AMD counts no cycles of walks: add a",
+        ),
+        (["--local", "CYCLES"], 2, "CYCLES: count dtlb_load_misses.walk_pending, dtlb_store_misses"),
+        (["--local", "LL", "--at", "R:0.5,L:0.5"], 2, "ePT walk cycles"),
+        (["--local", "LL", "--at", "LL:0.5"], 2, "shares of walks add up to 0.5"),
         (["--local", "LL", "--placement", "RRI"], 2, "go together"),
         (["--local", "LL", "--remote", "RRI", "--placement", "XY"], 2, "placement 'XY'"),
         (["--local", "LL", "--remote", "RRI", "--placement", "LL"], 2, "all tables are local"),
@@ -109,6 +138,8 @@ def test_calibrate_refuses_in_one_line(pt, perf, tmp_path, monkeypatch, options,
     perf(GUPS["LL"], "MUX", running=45.0)
     perf(GUPS["LL"], "NATIVE", native=True)
     perf(type(GUPS["LL"])(1e12, 2e12, 3e12), "LONG")
+    (tmp_path / "AMD").write_text("1000,,cycles:u,1,100.0,,\n300,,ls_tablewalker.dside:u,1,100.0,,\n")
+    (tmp_path / "CYCLES").write_text("1000,,cycles:u,1,100.0,,\n")
     ran = pt("calibrate", *options)
     assert is_one_line(ran, code) and why in ran.err
     assert not [name for name in os.listdir(tmp_path) if name.startswith(("x", "."))]
@@ -120,6 +151,16 @@ def test_calibrate_refuses_in_one_line(pt, perf, tmp_path, monkeypatch, options,
         ([], "give either a CALIBRATION.toml or --local"),
         (["c.toml", "--local", "x"], "give either"),
         (["nowhere.toml"], "nowhere.toml"),
+        (["c.toml", "--seconds", 3], "give either"),
+        (["--seconds", 3, "--remote-seconds", 5], "go together"),
+        (
+            ["--seconds", 3, "--remote-seconds", 5, "--remote-placement", "RR", "--placement", "RP"],
+            "placement RP",
+        ),
+        (
+            ["--seconds", 3, "--remote-seconds", 5, "--remote-placement", "RR", "--walk-cycles", "1e9"],
+            "local run: walk cycles: not counted",
+        ),
     ],
 )
 def test_predict_refuses_in_one_line(pt, tmp_path, monkeypatch, options, why):
@@ -130,3 +171,81 @@ def test_predict_refuses_in_one_line(pt, tmp_path, monkeypatch, options, why):
 
 def test_multiplexed_counters_are_taken_when_allowed(pt, perf):
     assert pt("calibrate", "--local", perf(GUPS["LL"], "mux", running=45.0), "--allow-multiplexed").code == 0
+
+
+def test_run_times_alone_are_enough_with_one_remote_run(pt):
+    ran = pt("predict", "--seconds", 277, "--remote-seconds", 628, "--remote-placement", "RRI", "--json")
+    found = {row["placement"]: row for row in json.loads(ran.out)["result"]["predictions"]}
+    assert found["RRI"]["seconds"] == [628, 628, 628] and found["RRI"]["cycles"] is None
+    assert found["RR"]["low"] < 394 / 277 < found["RR"]["high"]
+    assert found["RR"]["middle"] == pytest.approx(394 / 277, rel=0.03)
+
+
+def test_elapsed_time_comes_from_the_file_or_from_an_option(pt, perf):
+    local, remote = perf(GUPS["LL"], "ll"), perf(GUPS["RR"], "rr")
+    clocked = local.with_name("clocked")
+    clocked.write_text(local.read_text() + "260000000000,ns,duration_time,1,100.00,,\n")
+    asked = ("predict", "--remote", remote, "--remote-placement", "RR", "--placement", "LR", "--json")
+    from_file = pt(*asked, "--local", clocked, "--remote-seconds", 437)
+    assert json.loads(from_file.out)["result"]["predictions"][0]["seconds"] is not None
+    from_option = pt(*asked, "--local", local, "--seconds", 260, "--remote-seconds", 437)
+    for ran in (from_file, from_option):
+        (only,) = json.loads(ran.out)["result"]["predictions"]
+        assert only["seconds"][1] == pytest.approx(260 + (437 - 260) / 2)
+
+
+def test_tables_on_several_nodes_and_walk_cycles_of_another_policy(pt, perf):
+    run = {policy: mean_run(repeats) for policy, repeats in ports()["canneal"].items()}
+    files = {policy: perf(of, policy, native=True) for policy, of in run.items()}
+    for file in files.values():
+        file.write_text(file.read_text().replace("walk_pending", "walk_duration"))
+    known = ("predict", "--local", files["linux"], "--at", "L:0.25,R:0.75")
+    asked = (*known, "--walk-cycles", files["hydra"], "--walk-cycles", run["wasp"].walk, "--json")
+    alone, pair = (
+        json.loads(pt(*asked, *more).out)["result"]
+        for more in ((), ("--remote", files["mitosis"], "--remote-placement", "LP"))
+    )
+    for result in (alone, pair):
+        for policy, row in zip(("hydra", "wasp"), result["predictions"], strict=True):
+            assert row["cycles"][1] == pytest.approx(run[policy].cycles, rel=0.01)
+    assert [row["placement"] for row in pair["predictions"]] == [
+        "hydra",
+        f"{run['wasp'].walk:.4g} walk cycles",
+    ]
+    replicas = json.loads(pt(*known, "--placement", "LP", "--json").out)["result"]["predictions"][0]
+    assert replicas["low"] < run["mitosis"].cycles / run["linux"].cycles < replicas["high"] < 1.1
+
+
+def test_remote_data_are_predicted_natively(pt, perf):
+    local = perf(PAGERANK["LP-LD"], "lp", native=True)
+    asked = (
+        "predict",
+        "--local",
+        local,
+        "--at",
+        "LP",
+        "--placement",
+        "LP-RD",
+        "--placement",
+        "RPI-RDI",
+        "--json",
+    )
+    found = json.loads(pt(*asked).out)["result"]["predictions"]
+    for row, name in zip(found, ("LP-RD", "RPI-RDI"), strict=True):
+        measured = DATA["PageRank"][name].cycles / PAGERANK["LP-LD"].cycles
+        assert row["low"] < measured < row["high"]
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "inf", "nowhere"])
+def test_walk_cycles_are_a_number_or_a_file(pt, perf, value):
+    ran = pt("predict", "--local", perf(GUPS["LL"], "ll"), "--walk-cycles", value)
+    assert is_one_line(ran, 2) and value in ran.err
+
+
+def test_rivals_are_shown_beside_the_law_on_the_same_runs(pt):
+    rows = json.loads(pt("predict", "--statistics", "--rivals", "--json").out)["result"]
+    by_model = {(r["family"], r["known"], r["model"]): r for r in rows}
+    ours, basu = (by_model["thin-2D-4K", "local run", m] for m in ("this law", "Basu, Pham"))
+    assert ours["points"] == basu["points"] == 32 and ours["mean"] < basu["mean"] / 10
+    table = pt("predict", "--rivals").out
+    assert "Yaniv" in table and "Mosmodel" in table and "Gandhi" in table

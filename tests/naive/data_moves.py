@@ -24,6 +24,7 @@ class Data:
         self.place()
         self.order = sorted(self.touched_hosts() if by_host else self.rows, key=self.base)
         self.cursor, self.count = 0, 0
+        self.read = Counter()  # walks by (walker's node, node of the data when it walks)
         self.began = self.refilled = int(case.trace.chunks["time"][0]) if len(case.trace.chunks) else 0
         self.next_scan = self.began + round(moves.delay_ms * 1e6)
         self.rate = moves.rate_limit_mb_s * 256 / 1e9
@@ -231,6 +232,7 @@ class Data:
         """After a walk: what was marked moves to the walker."""
         entry = self.memory.entry(page)
         self.node.setdefault(entry, self.first.pop(entry, node))
+        self.read[node, self.seen(entry, page, flat)] += 1
         if not self.by_host:
             if entry in self.marked:
                 self.marked.discard(entry)
@@ -246,6 +248,12 @@ class Data:
         while flat >= 0:
             self.touch_unit(self.unit_of_table(flat), flat, now, node)
             flat = int(self.tables.parent[flat])
+
+    def seen(self, entry, page, flat):
+        """The node of a page of data: of a hypervisor that moves data, where its entry says."""
+        frame = self.frame(flat, entry[1] & 511) if self.by_host else None
+        unit = self.unit(None if frame is None else frame + page % 512 ** (entry[0] - 1))
+        return self.host.get(unit, self.node[entry])
 
     def touch_unit(self, unit, table, now, node):
         if unit in self.marked:
@@ -305,7 +313,8 @@ class Majority:
 
 
 def replay(name, params, case, reads, moves, by_host):
-    """(reads, classes, events, host events, [pages, peak], data pages moved) with data that move."""
+    """(reads, classes, events, host events, [pages, peak], data pages moved, walks by where their data are)
+    with data that move."""
     trace, placement, space, nodes = case.trace, case.placement, case.space, case.machine.nodes
     memory = Memory(case.snapshot, trace, space, placement, None)
     data = Data(memory, case, moves, by_host)
@@ -339,7 +348,7 @@ def replay(name, params, case, reads, moves, by_host):
         shoot(data, policy, trace, placement, len(trace.chunks) - 1, nodes)
     policy.settle({t for t in memory.snapshot_tables if t not in memory.exists})
     host = getattr(policy, "host_events", Counter())
-    return out, classes, +policy.events, +host, [policy.pages, policy.peak], data.count
+    return out, classes, +policy.events, +host, [policy.pages, policy.peak], data.count, data.read
 
 
 def one_chunk(memory, data, policy, case, reads, chunk, w, out, classes):

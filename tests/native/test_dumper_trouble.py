@@ -291,3 +291,16 @@ def test_the_target_is_stopped_only_while_its_tables_are_read(big, tmp_path):
     assert ptdump(big, tmp_path / "d", "--stop").returncode == 0
     whole, facts = time.monotonic() - begun, read_snapshot(tmp_path / "d").facts
     assert facts["duration_s"] <= facts["stopped_s"] < whole
+
+
+def test_a_name_reaches_the_terminal_with_escapes_alone(programs, tmp_path):
+    name = "\x1b]0;X\x07\n\x9b1m"
+    shutil.copy(programs / "dump_target", tmp_path / name)
+    with running(tmp_path / name) as (process, _):
+        done = ptdump(process.pid, tmp_path / "d", "--stop")
+        refused = ptdump(process.pid, tmp_path / "no\x1b[31m\n" / "d")
+    assert done.returncode == 0 and r"(\x1b]0;X\x07\x0a\xc2\x9b1m)" in done.stdout
+    assert_refused(refused, 2, r"no\x1b[31m\x0a/d")
+    odd = subprocess.run([PTDUMP, "--\x1b[31m"], capture_output=True, text=True, check=False)
+    assert odd.returncode == 2 and r"--\x1b[31m" in odd.stderr
+    assert "\x1b" not in done.stdout + done.stderr + refused.stderr + odd.stderr

@@ -150,7 +150,8 @@ def test_without_a_directory_to_write_to_it_compiles_and_says_so_in_one_line(pro
     ran = program.ran(NUMBA_CACHE_LOCATOR_CLASSES="UserProvidedCacheLocator", NUMBA_CACHE_DIR="")
     assert ran.stdout.split() == ["35", "0"]
     assert ran.stderr.splitlines() == [
-        "ptanalyze: no directory to keep compiled code in, so each run compiles; set NUMBA_CACHE_DIR"
+        "ptanalyze: no directory of yours alone to keep compiled code in, so each run compiles; "
+        "set NUMBA_CACHE_DIR"
     ]
 
 
@@ -206,7 +207,7 @@ BESIDE = TOGETHER.replace("import compile_together", "import compile_beside, com
 
 
 def test_what_a_child_began_to_compile_beside_us_is_waited_for(program):
-    program.write("main", BESIDE + "print(len(list(__import__('pathlib').Path('kept').rglob('*.nbi'))))")
+    program.write("main", BESIDE + "print(len(list(__import__('pathlib').Path('kept').rglob('*.ptcode'))))")
     program.write("hooks", HOOKS + "\n@njit\ndef plain(state, x):\n    return state.offset\n")
     total, hits, files = program.ran(NUMBA_CACHE_DIR=str(program.folder / "kept")).stdout.split()
     assert (total, hits, files) == ("40", "1", "2")
@@ -269,9 +270,57 @@ def test_loops_that_two_processes_compiled_stay_apart_in_a_third(program):
 
 def test_code_that_is_gone_is_compiled_anew(program):
     program.run()
-    for file in (program.folder / "kept").rglob("*.nbc"):
+    for file in (program.folder / "kept").rglob("*.ptcode"):
         file.unlink()
     assert program.run() == (35, False)
+
+
+@pytest.mark.parametrize("where", ["first", "middle", "last", "cut", "empty"])
+def test_code_that_is_damaged_is_compiled_anew_and_mended(program, where):
+    program.run()
+    (file,) = (program.folder / "kept").rglob("*.ptcode")
+    content = bytearray(file.read_bytes())
+    at = {"first": 0, "middle": len(content) // 2, "last": -1}.get(where)
+    if at is None:
+        content = content[: -100 if where == "cut" else 0]
+    else:
+        content[at] ^= 4
+    file.write_bytes(content)
+    assert program.run() == (35, False)
+    assert program.run() == (35, True)
+
+
+def test_the_code_of_another_key_is_not_run(program):
+    program.run()
+    program.write("hooks", HOOKS.replace("state.offset + F", "state.offset - F"))
+    (first,) = (program.folder / "kept").rglob("*.ptcode")
+    assert program.run() == (-25, False)
+    (second,) = set((program.folder / "kept").rglob("*.ptcode")) - {first}
+    os.replace(first, second)
+    assert program.run() == (-25, False)
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_code_that_others_can_write_is_neither_run_nor_kept(program, mode):
+    program.run()
+    (file,) = (program.folder / "kept").rglob("*.ptcode")
+    file.chmod(mode)
+    assert program.run() == (35, False)
+    assert program.run() == (35, True)
+    file.parent.chmod(mode)
+    assert program.run() == (35, False)
+    assert program.run() == (35, True)
+    assert list((program.folder / "__pycache__").glob("*.ptcode")), "kept where nobody else can write"
+
+
+def test_a_link_where_code_is_to_be_is_not_followed(program):
+    program.run()
+    (file,) = (program.folder / "kept").rglob("*.ptcode")
+    elsewhere = program.folder / "elsewhere"
+    os.replace(file, elsewhere)
+    file.symlink_to(elsewhere)
+    assert program.run() == (35, False)
+    assert not file.is_symlink() and program.run() == (35, True)
 
 
 @pytest.mark.parametrize("name", policies())

@@ -102,6 +102,25 @@ def test_migrated_tables_are_where_a_count_of_all_children_puts_them(data, nativ
     assert_as_naive(*data.draw(moving(native)), "vmitosis-migrate", params, batch)
 
 
+@settings(max_examples=2 * EXAMPLES, deadline=None)
+@given(
+    data=st.data(), native=st.booleans(), windows=st.integers(1, 4), batch=st.sampled_from([1, 3, 1 << 20])
+)
+def test_windows_count_where_the_data_of_each_walk_are(data, native, windows, batch):
+    case, moves = data.draw(moving(native))
+    reads = reads_of(case)
+    if not reads:
+        return
+    found = naive.replay("linux", {}, case, reads[0][1], moves, by_host(world_with(case, moves)))[6]
+    world = world_with(case, moves)
+    done = start(plan_for("linux"), world)
+    replay_walks([done], world, world.reads(batch), windows=windows)
+    counted = done.series.data.sum(axis=0)
+    assert {tuple(at.tolist()): int(counted[tuple(at)]) for at in np.argwhere(counted)} == dict(+found)
+    assert done.series.data.sum() == done.series.walks.sum() == len(case.stream)
+    assert done.series.data_remote.sum() == counted.sum() - np.trace(counted)
+
+
 @pytest.mark.parametrize(
     ("name", "params"),
     [("linux", {}), ("mitosis", {}), ("mitosis", {"mode": "migrate"}), ("hydra", {"prefetch": 0})],

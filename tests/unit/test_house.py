@@ -78,3 +78,21 @@ def test_no_file_is_a_drawer_for_everything():
     assert not {"utils", "helpers", "misc", "common"} & {module.split(".")[-1] for module in FILES}
     long = {module: n for module in FILES if (n := len(FILES[module].read_text("utf-8").splitlines())) > 400}
     assert not long
+
+
+def test_lines_for_a_terminal_go_through_one_place():
+    """Each of these makes what it prints printable; validate/ and show.recording print figures alone."""
+    outlets = {
+        "cli.__init__",
+        "cli.echo",
+        "cli.output",
+        "cli.completion",
+        "kernels.code_cache",
+        "show.terminal",
+    }
+    prints = re.compile(r"\bclick\.echo\(|(?<![\w.\"])print\(|sys\.std(?:out|err)\.write|\.secho\(")
+    others = {module for module, path in FILES.items() if prints.search(path.read_text("utf-8"))}
+    assert {module for module in others - outlets if room(module) != "validate"} <= {
+        "capture.live.pause",
+        "show.recording",
+    }

@@ -16,6 +16,7 @@ from ptanalyze.cost.leave_one_out import leave_one_out, summary
 from ptanalyze.show import plots
 from ptanalyze.validate.run import validate
 from ptanalyze.validate.show import flat
+from ptanalyze.validate.vmitosis_moved import samples
 
 DRAWN = [name for name in plots.__all__ if name != "save"]
 
@@ -55,6 +56,7 @@ def tables(tmp_path_factory):
         "roofline": found.frame,
         "speedup": found.frame,
         "table_pages": pages,
+        "throughput": samples(),
         "timeline": found.timeline,
         "validation": frames.published_frame([flat(row) for _, rows in papers for row in rows]),
         "walk": ptanalyze.walk(vm, int(pages["base"].iloc[-1])),

@@ -6,11 +6,13 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.errors import UsageError
 from ptanalyze.cost.calibrate import calibrate_runs
-from ptanalyze.cost.closed_forms import ORDER, ORDER_NATIVE, Run
-from ptanalyze.cost.predict import NOISE, order, predict_placement
+from ptanalyze.cost.closed_forms import Run, outside_cycles, run_cycles
+from ptanalyze.cost.placement import ORDER, ORDER_NATIVE
+from ptanalyze.cost.predict import noise_of, order, predict_placement, predict_walks
 
-LL = Run(1000.0, 350.0, 400.0, seconds=10.0)
-RRI = Run(2100.0, 900.0, 1000.0)
+M = 2.1e7  # cycles: 1000 of them take 10 s of one CPU
+LL = Run(1000 * M, 350 * M, 400 * M, seconds=10.0)
+RRI = Run(2100 * M, 900 * M, 1000 * M)
 ONE, TWO = calibrate_runs(LL), calibrate_runs(LL, RRI, "RRI")
 
 
@@ -18,7 +20,7 @@ def test_the_local_run_and_the_measured_one_come_back_exactly():
     assert [getattr(predict_placement(TWO, "LL"), end) for end in ("low", "middle", "high")] == [1, 1, 1]
     found = predict_placement(TWO, "RRI")
     assert found.low == found.middle == found.high == pytest.approx(2.1)
-    assert found.cycles == pytest.approx((2100.0,) * 3) and found.seconds == pytest.approx((21.0,) * 3)
+    assert found.cycles == pytest.approx((2100 * M,) * 3) and found.seconds == pytest.approx((21.0,) * 3)
     assert found.measured and not predict_placement(TWO, "RR").measured
     assert (
         predict_placement(TWO, "LL").measured and not predict_placement(TWO, "RRIM").measured
@@ -27,7 +29,8 @@ def test_the_local_run_and_the_measured_one_come_back_exactly():
 
 def test_repaired_tables_are_local_ones():
     assert predict_placement(TWO, "RRIM").middle == predict_placement(ONE, "RRIM").middle == 1
-    assert predict_placement(TWO, "RRIM").high == pytest.approx(1 + NOISE)
+    high = predict_placement(TWO, "RRIM").high
+    assert (high - 1) ** 2 == pytest.approx(TWO.repair**2 + noise_of(TWO, 1.0) ** 2)
     assert predict_placement(ONE, "RRIE").middle == predict_placement(ONE, "RLI").middle
     assert predict_placement(ONE, "RRI+G").middle == predict_placement(ONE, "LRI").middle
 
@@ -44,8 +47,8 @@ def test_what_remote_tables_add_is_a_sum_over_tables(calibration):
 def test_intervals_hold_their_middle_and_one_run_leaves_more_open_than_two(calibration):
     for one in (predict_placement(calibration, name) for name in order(calibration)):
         assert one.low <= one.middle <= one.high
-        assert one.cycles == pytest.approx(tuple(r * 1000 for r in (one.low, one.middle, one.high)))
-    for name in ("RR", "LR", "RRI"):
+        assert one.cycles == pytest.approx(tuple(r * 1000 * M for r in (one.low, one.middle, one.high)))
+    for name in ("RR", "RRIE", "RRI"):
         wide, narrow = predict_placement(ONE, name), predict_placement(TWO, name)
         assert wide.high - wide.low > narrow.high - narrow.low
 
@@ -57,12 +60,92 @@ def test_the_middle_is_the_closed_form():
     assert predict_placement(ONE, "LRI").middle == pytest.approx(1 + e * f * 0.75 / 2 * (loaded - 1))
 
 
-@given(st.floats(0.1, 1.0), st.floats(1.05, 4.0))
-def test_cycles_alone_of_two_runs_predict_the_others(share, slower):
-    found = calibrate_runs(Run(1000.0), Run(1000.0 * slower), "RR")
+@given(st.floats(1.05, 4.0), st.booleans())
+def test_run_times_alone_of_two_runs_predict_the_others(slower, clock):
+    local, remote = (Run(seconds=length) if clock else Run(length) for length in (1000.0, 1000.0 * slower))
+    found = calibrate_runs(local, remote, "RR")
     assert predict_placement(found, "RR").middle == pytest.approx(slower)
     assert predict_placement(found, "LR").middle == pytest.approx(1 + (slower - 1) / 2)
-    assert predict_placement(found, "RRI").seconds is None
+    assert (predict_placement(found, "RRI").seconds is None) == (not clock)
+    assert (predict_placement(found, "RRI").cycles is None) == clock
+
+
+def test_wall_clock_is_predicted_from_wall_clock_and_cycles_from_cycles():
+    found = calibrate_runs(LL, Run(2100 * M, 900 * M, 1000 * M, seconds=25.0), "RRI")
+    there, half = predict_placement(found, "RRI"), predict_placement(found, "RLI")
+    assert there.seconds == pytest.approx((25.0,) * 3) and there.cycles == pytest.approx((2100 * M,) * 3)
+    assert half.seconds[1] == pytest.approx(10 * (1 + 1.5 / 2))
+    assert half.cycles[1] == pytest.approx(1000 * M * (1 + 1.1 / 2))
+    assert "2.500 times the 10 s" in " ".join(found.flags) and "2.100 times" in " ".join(found.flags)
+
+
+def test_where_clocks_disagree_on_which_run_was_slower_cycles_are_taken():
+    found = calibrate_runs(LL, Run(2100 * M, 900 * M, 1000 * M, seconds=10.0), "RRI")
+    assert predict_placement(found, "RRI").middle == pytest.approx(2.1)
+    assert "10 s are 1.000 times the 10 s" in " ".join(found.flags)
+
+
+def test_what_a_single_thread_does_not_run_it_does_not_lose():
+    ghz = 2.1e9
+    all_of_it, half = (Run(ghz * 100, ghz * 30, ghz * 35, seconds) for seconds in (100.0, 200.0))
+    most, least = (predict_placement(calibrate_runs(run), "RRI") for run in (all_of_it, half))
+    assert least.seconds[1] - 200 == pytest.approx(most.seconds[1] - 100)
+    assert least.cycles == pytest.approx(most.cycles) and least.high > 1 + (least.middle - 1) * 1.5
+
+
+@pytest.mark.parametrize(("local", "back"), [("R:0.75,L:0.25", "LP"), ("R:1,L:0", "LP"), ("RPI", "LP")])
+def test_tables_elsewhere_and_back_is_no_change(local, back):
+    made = calibrate_runs(Run(1000.0, 400.0, 0.0), at=local, native=True)
+    saved = predict_placement(made, back)
+    again = calibrate_runs(
+        Run(1000.0 * saved.middle, 400.0 - 1000 * (1 - saved.middle) / made.exposed.middle, 0.0),
+        native=True,
+    )
+    assert saved.middle < 1 and predict_placement(made, local).measured
+    assert predict_placement(again, local).middle * saved.middle == pytest.approx(1, rel=0.05)
+
+
+def test_shares_lie_between_the_ends_and_their_share_of_the_way():
+    ends = [predict_placement(ONE, name).middle for name in ("LL", "RR")]
+    shares = predict_placement(ONE, "LL:0.25,RR:0.75").middle
+    assert shares == pytest.approx(ends[0] + 0.75 * (ends[1] - ends[0]))
+    mixed = predict_placement(ONE, "LL:0.25,LR:0.25,RL:0.25,RR:0.25").middle
+    assert mixed == pytest.approx(ends[0] + 0.5 * (ends[1] - ends[0]))
+
+
+def test_remote_data_stretch_cycles_outside_walks_alone():
+    native = calibrate_runs(Run(1000.0, 400.0, 0.0), native=True)
+    far = native.remote_stretch.middle - 1
+    assert predict_placement(native, "LP-RD").middle == pytest.approx(
+        1 + 0.6 * native.data_share.middle * far, rel=0.2
+    )
+    both = predict_placement(native, "RP-RD").middle - 1
+    assert both == pytest.approx(
+        predict_placement(native, "LP-RD").middle + predict_placement(native, "RP").middle - 2
+    )
+    assert predict_placement(native, "L:1,D:0.5").middle - 1 == pytest.approx(
+        (predict_placement(native, "LP-RD").middle - 1) / 2
+    )
+    assert predict_placement(native, "LP-RDI").middle > predict_placement(native, "LP-RD").middle
+
+
+@given(st.floats(0.01, 0.45), st.floats(0.5, 2.0))
+def test_walk_cycles_of_another_run_give_its_cycles_by_the_law(walk, more):
+    local = Run(1.0, walk, 0.0)
+    found = calibrate_runs(local, native=True, walkers=0.5, per_core=1)
+    assert predict_walks(found, walk).middle == pytest.approx(1)
+    outside = outside_cycles(1.0, walk, found.shared.middle)
+    expected = run_cycles(outside, walk * more, found.shared.middle)
+    assert predict_walks(found, walk * more).middle == pytest.approx(expected)
+
+
+@given(st.floats(0.3, 3.0))
+def test_walk_cycles_of_either_run_of_a_pair_give_it_back_exactly(lost):
+    local, remote = Run(1000.0, 200.0, 0.0, 10.0), Run(1000.0 + 200 * lost, 400.0, 0.0, 12.0)
+    found = calibrate_runs(local, remote, "RP", native=True)
+    assert predict_walks(found, 200.0).cycles[1] == pytest.approx(1000)
+    there = predict_walks(found, 400.0)
+    assert there.cycles[1] == pytest.approx(remote.cycles) and there.seconds[1] == pytest.approx(12)
 
 
 def test_native_runs_have_their_own_placements():

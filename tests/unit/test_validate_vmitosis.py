@@ -6,7 +6,7 @@ from ptanalyze.core.machine import load_machine
 from ptanalyze.validate import mitosis_law, vmitosis_tables, vmitosis_thin
 from ptanalyze.validate.bench import bench
 from ptanalyze.validate.calls import million_entries_per_second
-from ptanalyze.validate.law_rows import beside, gone, misplaced, predicted, replicated, run_of
+from ptanalyze.validate.law_rows import beside, misplaced, predicted, replicated, run_of, shares
 from ptanalyze.validate.row import DEFINITION, FITTED, REPLAYED
 from ptanalyze.validate.wide import counted, remote
 
@@ -107,9 +107,13 @@ def test_published_shares_of_a_socket_add_up_and_lean_on_one_socket_for_canneal(
 
 def test_replicas_save_nothing_where_all_is_local_and_more_the_more_is_remote():
     run = run_of("wide-NV-4K", "graph500", "F")
-    gains = [replicated(run, share, share, KIB_4, "graph500", 1).middle for share in (0, 0.25, 0.75, 1)]
+    gains = [replicated(run, share, share, KIB_4, "graph500").middle for share in (0, 0.25, 0.75, 1)]
     assert gains[0] == 1 and gains == sorted(set(gains))
-    assert gone(100, 1, 0.5) == pytest.approx(100 / 3)  # 150 of 100 local: a third
+
+
+def test_remote_shares_of_both_tables_are_shares_of_four_classes():
+    assert shares((0.25, 0.5), False) == "LL:0.375000,LR:0.375000,RL:0.125000,RR:0.125000"
+    assert shares((0.75, 0.0), True) == "L:0.2500,R:0.7500"
 
 
 def test_baselines_know_nothing_of_the_workload_itself():
@@ -119,8 +123,8 @@ def test_baselines_know_nothing_of_the_workload_itself():
 
 def test_misplaced_replicas_cost_nothing_where_all_was_remote_before():
     run = run_of("wide-NO-4K", "graph500", "OF")
-    assert misplaced(run, 1.0, KIB_4, "graph500", 1).middle == 1
-    assert misplaced(run, 0.75, KIB_4, "graph500", 1).middle > 1
+    assert misplaced(run, (1.0, 0.5), KIB_4, "graph500").middle == pytest.approx(1)
+    assert misplaced(run, (0.75, 0.5), KIB_4, "graph500").middle > 1
 
 
 def test_mitosis_rows_cover_every_workload_with_and_without_a_second_run():

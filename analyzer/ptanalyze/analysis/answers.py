@@ -311,7 +311,8 @@ def coefficients_frame(calibration: Any) -> DataFrame:
     Coefficients that were not counted have no row; a stretch is a latency over the local latency.
     """
     named = (
-        ("e: share of walk cycles that adds to run time", "share", calibration.exposed),
+        ("e: share of walk cycles that the program waits for", "share", calibration.exposed),
+        ("s: part of the time that a page walker is shared", "share", calibration.shared),
         ("f: share of walk cycles that waits for DRAM", "share", calibration.dram_share),
         ("gPT's part of that", "share", calibration.gpt_part),
         ("k of an idle remote node", "stretch", calibration.remote_stretch),

@@ -15,15 +15,17 @@ from ..cost.map_lock import lock_note
 from ..cost.once import Once
 from ..cost.payback import pays_back
 from ..cost.result import Result
+from ..cost.throughput import rated
 from ..world.data_moves import moves_notes
 from ..world.region_of_interest import region_of_interest
 from ..world.world import World
-from .runs import Run, by_socket
+from .runs import Run
+from .sockets import by_socket
 from .system_calls import system_calls
 
 if TYPE_CHECKING:
     from ..cost.calls import SystemCalls
-    from ..cost.result import Price
+    from ..cost.result import Price, Series
     from ..kernels.faults import Mapped
     from ..kernels.replay import Counters
     from .setup import Setup
@@ -131,14 +133,10 @@ def _result(
         notes=(
             *notes(done, cost.instructions(world.trace, setup.costs)[1]),
             *run.plan.notes,
-            *(
-                filter(None, [lock_note(price, _cpus(done), world.machine.ghz)])
-                if not setup.calibration
-                else ()
-            ),
+            *_lock(done, price, setup),
         ),
         provenance=provenance,
-        series=run.series,
+        series=run.series and rated(run.series, world.machine, setup.costs, setup.contended),
     )
 
 
@@ -199,6 +197,12 @@ def cycles_before(run: Run, world: World, setup: Setup) -> float:
     return spent + cost.copying_ns(world.data_copied, setup.costs) * world.machine.ghz
 
 
+def _lock(done: Finished, price: Price, setup: Setup) -> list[str]:
+    """The note on the lock, where the price is of the region itself."""
+    note = "" if setup.calibration else lock_note(price, _cpus(done), done.world.machine.ghz)
+    return [note] if note else []
+
+
 def _hertz(done: Finished) -> float:
     """Cycles per second of all CPUs that walk in the counted run."""
     return _cpus(done) * done.world.machine.ghz * 1e9
@@ -232,6 +236,17 @@ def _short_region(done: Finished) -> str:
     )
 
 
+def moved_notes(series: Series) -> list[str]:
+    """How much of the memory moved; of a capture that stands for a larger program, of the program's too."""
+    moved = int(series.data_moved[-1]) if len(series.data_moved) else 0
+    if not moved:
+        return []
+    line = f"{moved} data pages moved, {moved / max(series.pages, 1):.0%} of the {series.pages} mapped"
+    if series.scale > 1:
+        line += f"; of the program they stand for, {moved * series.scale} of {series.pages * series.scale}"
+    return [line]
+
+
 def _dram_share(reads: np.ndarray) -> float:
     return float(reads[..., 1].sum() / max(reads.sum(), 1))
 
@@ -248,7 +263,9 @@ def notes(done: Finished, how: str) -> list[str]:
     )
     if done.warm:
         lines += [note for note in (world.steady.note, _short_region(done)) if note]
-    if note := cache_note(world.machine):
+    if done.run.series is not None:
+        lines += moved_notes(done.run.series)
+    elif note := cache_note(world.machine):
         lines.append(note)
     if (ended := world.trace.facts.get("ended", "exit")) not in ("exit", "imported"):
         lines.append(f"the trace may be only part of the run; it ended by: {ended}")

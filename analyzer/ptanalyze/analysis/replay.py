@@ -11,6 +11,7 @@ from ..core.cache_share import at_other_shares
 from ..core.errors import RefusedError, UsageError
 from ..core.progress import Progress
 from ..core.version import __version__
+from ..cost.throughput import spent
 from ..kernels.first_use import compile_beside
 from ..kernels.walker import walk
 from ..policies import Plan, Policy, plan_for
@@ -53,7 +54,7 @@ def replay_world(
     done: dict[int, list[Finished]] = {}
     for world, runs in by_world(plans, captured, refused):
         done |= {id(run.plan): [finished] for run, finished in _replayed(world, runs, setup)}
-        for machine in at_other_shares(world.machine):
+        for machine in at_other_shares(world.machine) if not setup.windows else ():
             for run, finished in _replayed(*_on(machine, world, runs), setup):
                 run.states = None, None
                 done[id(run.plan)].append(finished)
@@ -71,7 +72,8 @@ def _replayed(world: World, runs: list[Run], setup: Setup) -> Iterator[tuple[Run
     caches = world.caches()
     tick = _ticking(setup.progress, len(world.stream), "replaying walks")
     reads, warm = world.reads(caches=caches), not setup.as_traced
-    mapped = replay_walks(runs, world, reads, tick, setup.windows, more=warm)
+    spend = partial(spent, machine=world.machine, costs=setup.costs, contended=setup.contended)
+    mapped = replay_walks(runs, world, reads, tick, setup.windows, more=warm, spend=spend)
     again, still = world, mapped
     if warm:
         again = world.again()

@@ -14,14 +14,18 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..cost.calibration import Calibration
+    from ..cost.closed_forms import Run
     from ..cost.predict import Prediction
 
 
 def calibrate(
-    local: PathLike,
+    local: PathLike | None = None,
     remote: PathLike | None = None,
     placement: str | None = None,
     *,
+    at: str | None = None,
+    seconds: float | None = None,
+    remote_seconds: float | None = None,
     machine: str | None = None,
     latency: PathLike | None = None,
     local_ns: float | None = None,
@@ -29,51 +33,89 @@ def calibrate(
     walkers: float | None = None,
     allow_multiplexed: bool = False,
 ) -> Calibration:
-    """Calibrate the run-time law with `perf stat` output of an all-local run and, better, a remote run.
+    """Calibrate the run-time law with `perf stat` output of a local run and, better, a remote run.
 
     local      file of perf stat's text, -x or -j output, all tables local; remote: of a run at `placement`
-    placement  as in the papers' figures: gPT then ePT, L or R, I under load ("RRI"); native "RP", "RPI"
+    placement  as in the papers' figures: gPT then ePT, L or R, I under load ("RRI"); native "RP", "RPI"; or
+               shares of the walks, as classify prints them ("LL:0.1,LR:0.2,RL:0.2,RR:0.5", "L:0.25,R:0.75")
+    at         placement of the `local` run, where its tables are not all local
+    seconds, remote_seconds  elapsed times, where the files have none, or instead of files
     machine    name or file, for latencies and CPUs; latency: output of `ptanalyze topology latency` or mlc,
                or a SLIT directory, with local_ns, the latency of local memory
     native     whether there is a single table; also known from the placement
-    walkers    page walkers per hardware thread, None: from the counters
+    walkers    page walkers per busy hardware thread, None: from the counters
     allow_multiplexed  take counters that perf scaled up from below 90 % of the run
     Raises CaptureError and UsageError that name the file.
     """
-    from ..cost.calibrate import calibrate_runs
-    from ..cost.closed_forms import placement as known
+    from ..cost.calibrate import PER_CORE, calibrate_runs
+    from ..cost.placement import placement as known
     from ..formats.node_latency import read_latency
     from ..formats.perf_stat import read_perf_stat
-    from ..formats.walk_counters import one_walker, walk_run
+    from ..formats.walk_counters import one_walker, what_is_missing
 
-    if (remote is None) != (placement is None):
-        raise UsageError("--remote and --placement go together: which tables were remote in that run?")
-    native = native or (placement is not None and known(placement).ept is None)
-    stat = read_perf_stat(local)
+    if (remote is None and remote_seconds is None) != (placement is None):
+        raise UsageError(
+            "--remote and --placement go together (or --remote-seconds): which tables were remote in it?"
+        )
+    native = native or any(known(name).ept is None for name in (placement, at) if name is not None)
+    stat = None if local is None else read_perf_stat(local)
+    run = _run(local, seconds, native, allow_multiplexed, "--local FILE or --seconds")
+    if placement is None and stat is not None and (missing := what_is_missing(stat)):
+        raise UsageError(f"{local}: {missing}")
+    second = None
+    if placement is not None:
+        second = _run(remote, remote_seconds, native, allow_multiplexed, "--remote FILE or --remote-seconds")
     files = {"local": local, "remote": remote, "latency": latency}
     try:
         return calibrate_runs(
-            walk_run(stat, native, allow_multiplexed),
-            None if remote is None else walk_run(read_perf_stat(remote), native, allow_multiplexed),
+            run,
+            second,
             placement,
+            at=at,
             machine=machine,
             latency=None if latency is None else read_latency(latency, local_ns),
-            walkers=walkers or (1 if one_walker(stat) else None),
+            walkers=walkers,
+            per_core=1 if stat is not None and one_walker(stat) else PER_CORE,
             native=native or None,
-            name=Path(local).stem,
+            name=Path(local).stem if local is not None else "",
             sources={name: str(file) for name, file in files.items() if file is not None},
         )
     except UsageError as error:
-        raise UsageError(f"{remote if str(error).startswith('remote run') else local}: {error}") from None
+        file = remote if str(error).startswith("remote run") else local
+        raise UsageError(str(error) if file is None else f"{file}: {error}") from None
 
 
-def predict(calibration: Calibration | PathLike, placements: Iterable[str] | None = None) -> DataFrame:
-    """Run time of placements over all tables local: placement, low, middle, high, cycles, seconds, measured.
+def _run(
+    file: PathLike | None, seconds: float | None, native: bool, allow_multiplexed: bool, wanted: str
+) -> Run:
+    """Run of a file of perf stat, with another elapsed time, or of a time alone."""
+    from msgspec.structs import replace
+
+    from ..cost.closed_forms import Run
+    from ..formats.walk_counters import read_run
+
+    if file is None:
+        if seconds is None:
+            raise UsageError(f"a run is missing: give {wanted}")
+        return Run(seconds=seconds)
+    run = read_run(file, native, allow_multiplexed)
+    return run if seconds is None else replace(run, seconds=seconds)
+
+
+def predict(
+    calibration: Calibration | PathLike,
+    placements: Iterable[str] | None = None,
+    walk_cycles: Iterable[PathLike | float] = (),
+) -> DataFrame:
+    """Run time of placements over that of the local run: placement, low, middle, high, cycles, seconds,
+    measured, noise_low, noise_high.
 
     calibration  from `calibrate`, or a file that `ptanalyze calibrate -o` wrote
-    placements   names, None: all of the calibration's kind
-    cycles and seconds are of the middle, seconds NaN where the local run's are not known. The law and its
-    limits: cost/closed_forms.py; attrs["notes"] are its assumptions.
+    placements   names, None: all of the calibration's kind, unless walk_cycles are given
+    walk_cycles  of further runs, at any placement: numbers, or files of perf stat
+    cycles and seconds are of the middle, NaN where the local run's are not known. low to high holds a run
+    with 90 %, noise_low to noise_high is what the noise of runs alone would give. The law and its limits:
+    cost/closed_forms.py; attrs["notes"] are its assumptions.
     """
     from pandas import DataFrame
 
@@ -86,19 +128,49 @@ def predict(calibration: Calibration | PathLike, placements: Iterable[str] | Non
             "low": prediction.low,
             "middle": prediction.middle,
             "high": prediction.high,
-            "cycles": prediction.cycles[1],
+            "cycles": float("nan") if prediction.cycles is None else prediction.cycles[1],
             "seconds": float("nan") if prediction.seconds is None else prediction.seconds[1],
             "measured": prediction.measured,
+            "noise_low": prediction.noise[0],
+            "noise_high": prediction.noise[1],
         }
-        for prediction in predictions(known, placements)
+        for prediction in predictions(known, placements, walk_cycles)
     ]
     notes = [*known.assumed, *known.flags]
     return described(DataFrame(rows), notes, {"calibration": known.name, "machine": known.machine})
 
 
-def predictions(calibration: Calibration, placements: Iterable[str] | None) -> list[Prediction]:
+def predictions(
+    calibration: Calibration,
+    placements: Iterable[str] | None,
+    walk_cycles: Iterable[PathLike | float] = (),
+) -> list[Prediction]:
     """[cost.predict.Prediction] behind `predict`."""
-    from ..cost.predict import order, predict_placement
+    from ..cost.predict import order, predict_placement, predict_walks
 
-    names = order(calibration) if placements is None else placements
-    return [predict_placement(calibration, name) for name in names]
+    walks = [_walks(of, calibration.native) for of in walk_cycles]
+    names = ([] if walks else order(calibration)) if placements is None else placements
+    return [
+        *(predict_placement(calibration, name) for name in names),
+        *(predict_walks(calibration, walk, name) for name, walk in walks),
+    ]
+
+
+def _walks(of: PathLike | float, native: bool) -> tuple[str, float]:
+    """(name, walk cycles) of a number, or of a file of perf stat."""
+    from ..formats.perf_stat import read_perf_stat
+    from ..formats.walk_counters import walk_run, what_is_missing
+
+    try:
+        number = float(of)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        pass
+    else:
+        if not 0 <= number < float("inf"):
+            raise UsageError(f"--walk-cycles {of}: expected a number, 0 or more, or a file of perf stat")
+        return f"{number:.4g} walk cycles", number
+    stat = read_perf_stat(cast("PathLike", of))
+    walk = walk_run(stat, native).walk
+    if walk is None:
+        raise UsageError(f"{of}: {what_is_missing(stat) or 'walk cycles of both tables are not counted'}")
+    return Path(cast("str", of)).stem, walk

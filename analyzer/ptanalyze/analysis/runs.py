@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.walks import GUEST_BIT, Reads
+from ..core.walks import Reads
 from ..cost.result import Series
 from ..kernels.faults import carry_out, marking
 from ..kernels.first_use import compile_together
-from ..kernels.replay import TABLE_MOVED, Counters, counters, replay_for
-from ..kernels.steps import BALANCING, DATA, HOST_DATA
+from ..kernels.replay import Counters, counters, replay_for
+from ..kernels.steps import BALANCING
 from ..kernels.walker import walk
 from ..policies import Plan
 from ..world.cache_pass import first_arguments, no_reads
+from .sockets import socket_of
+from .windows import SoFar, Spend, Windows
 
 if TYPE_CHECKING:
     from ..kernels.faults import Mapped
     from ..world.world import World
-
-
-Mark: TypeAlias = tuple[np.ndarray, np.ndarray, int, int]  # classes, DRAM reads, tables moved, steps taken
 
 
 @dataclass
@@ -43,7 +41,6 @@ class Run:
     before: Counters
     first: Counters | None = None
     step: int = 0
-    marks: list[Mark] = field(default_factory=list)
     series: Series | None = None
 
     def replay(
@@ -76,15 +73,9 @@ class Run:
             last,
         )
 
-    def mark(self, domains: int) -> None:
-        """Keep the counts so far."""
-        now = by_socket(self.counters, domains)
-        dram = now.reads[..., 1]
-        guest = dram[::GUEST_BIT].sum(axis=0)
-        so_far = now.events, now.host_events, self.before.events, self.before.host_events
-        moved = sum(int(events[:, TABLE_MOVED].sum()) for events in so_far)
-        both = np.stack([guest, dram.sum(axis=0) - guest])
-        self.marks.append((now.classes.copy(), both, moved, self.step))
+    @property
+    def so_far(self) -> SoFar:
+        return SoFar(self.counters, self.before, self.step)
 
     def begin_again(self) -> None:
         """Let the policy do what it does between two runs; then count anew, with the tables there are."""
@@ -119,27 +110,6 @@ def any_steps(world: World) -> bool:
     return len(world.history.steps.at) > 0
 
 
-def socket_of(world: World) -> np.ndarray:
-    """int16[nodes]: socket of each node."""
-    return (np.arange(world.nodes) // world.domains).astype(np.int16)
-
-
-def by_socket(counters: Counters, domains: int) -> Counters:
-    """Counters of sockets with `domains` nodes each: events between nodes of the same socket are local."""
-
-    def folded(array: np.ndarray, axis: int) -> np.ndarray:
-        nodes = array.shape[axis] // domains
-        shape = *array.shape[:axis], nodes, domains, nodes, domains, *array.shape[axis + 2 :]
-        sums: np.ndarray = array.reshape(shape).sum(axis=(axis + 1, axis + 3))
-        return sums
-
-    return counters._replace(
-        reads=folded(counters.reads, 1),
-        events=folded(counters.events, 2),
-        host_events=folded(counters.host_events, 2),
-    )
-
-
 def start(plan: Plan, world: World) -> Run:
     """A Run of a Plan before the first walk."""
     count, before = (counters(world.nodes, world.sockets) for _ in range(2))
@@ -159,10 +129,12 @@ def replay_walks(
     progress: Callable[[int], None] | None = None,
     windows: int = 0,
     more: bool = False,
+    spend: Spend | None = None,
 ) -> Mapped:
     """Carry all runs through `batches`, (slice of the stream, Reads) each, and the events between them.
 
-    more  replay_again follows, which then accounts for the tables that the kernel filled by itself
+    more   replay_again follows, which then accounts for the tables that the kernel filled by itself
+    spend  cycles to keep of each window
 
     Runs of a batch are shared out among world.effort.threads threads; counts do not depend on it.
     `progress` is called with the number of walks done so far. With `windows` each run gets a Series of that
@@ -170,11 +142,12 @@ def replay_walks(
     """
     mapped = world.history.mapped()
     compile_together(first_calls(runs, world, mapped))
-    times, ends = _windows(world, windows)
-    _carry(runs, world, batches, mapped, progress, ends)
+    cut = Windows(world, windows, spend)
+    _carry(runs, world, batches, mapped, progress, cut)
     if windows:
-        for run in runs:
-            run.series = _series(run, world, mapped, times, ends)
+        every = cut.series([run.so_far for run in runs], mapped)
+        for run, series in zip(runs, every, strict=True):
+            run.series = series
     if not more:
         _settle(runs, world, mapped)
     return mapped
@@ -207,7 +180,7 @@ def replay_again(
         changed=np.zeros(steps, np.int32),
         made=np.zeros(steps, np.uint8),
     )
-    _carry(runs, again, batches, now, progress, np.zeros(0, np.int64))
+    _carry(runs, again, batches, now, progress, Windows(again, 0))
     _settle(runs, again, mapped)
     return now
 
@@ -218,9 +191,9 @@ def _carry(
     batches: Iterable[tuple[slice, Reads]],
     mapped: Mapped,
     progress: Callable[[int], None] | None,
-    ends: np.ndarray,
+    cut: Windows,
 ) -> None:
-    """Carry runs through all walks and steps of a World; ends: of windows, where they mark their counts."""
+    """Carry runs through all walks and steps of a World; cut: at its ends their counts are marked."""
     history, parent = world.history, world.space.tables.parent
     mark_faults = marking(any_steps(world))
     first = step = 0
@@ -231,8 +204,9 @@ def _carry(
             for job in jobs:
                 job.result()
 
-        for reads in _pieces(batches, ends):
-            _mark(runs, world, ends, first)
+        for reads in cut.pieces(batches):
+            cut.mark([run.so_far for run in runs], first)
+            cut.count(reads, first)
             fault = np.zeros(len(reads.page), np.uint8)
             step = mark_faults(
                 reads.page, reads.slot, history.rows, parent, history.steps, mapped, first, step, fault
@@ -259,44 +233,3 @@ def first_calls(
         marking(any_steps(world)),
         lambda: (reads.page, reads.slot, rows, parent, steps, mapped, 0, 0, fault),
     )
-
-
-def _windows(world: World, windows: int) -> tuple[np.ndarray, np.ndarray]:
-    """(int64[N] ns, int64[N] walks): ends of windows of equal time or, without times, of equal walks."""
-    stream, time = world.stream, world.trace.chunks["time"]
-    if not len(time) or time[0] == time[-1]:
-        ends = np.arange(1, windows + 1) * len(stream) // max(windows, 1)
-        return np.zeros(windows, np.int64), ends
-    times = np.arange(1, windows + 1) * int(time[-1] - time[0]) // max(windows, 1)
-    ends = stream.offset[np.searchsorted(time, times + time[0])]
-    ends[-1:] = len(stream)
-    return times, ends
-
-
-def _pieces(batches: Iterable[tuple[slice, Reads]], ends: np.ndarray) -> Iterator[Reads]:
-    """Iterate Reads: the batches, cut where windows end."""
-    first = 0
-    for _, reads in batches:
-        count = len(reads.page)
-        cuts = np.unique([0, *(ends[(ends > first) & (ends < first + count)] - first), count])
-        for begin, end in itertools.pairwise(cuts.tolist()):
-            yield Reads(*(column[begin:end] for column in reads))
-        first += count
-
-
-def _mark(runs: Sequence[Run], world: World, ends: np.ndarray, walk: int) -> None:
-    """Mark the windows that end before `walk`."""
-    for run in runs:
-        while len(run.marks) < len(ends) and ends[len(run.marks)] <= walk < len(world.stream):
-            run.mark(world.domains)
-
-
-def _series(run: Run, world: World, mapped: Mapped, times: np.ndarray, ends: np.ndarray) -> Series:
-    while len(run.marks) < len(ends):
-        run.mark(world.domains)
-    classes, dram, moved, step = (np.array(column) for column in zip(*run.marks, strict=True))
-    kind = world.history.steps.kind
-    page = ((kind == DATA) | (kind == HOST_DATA)) & (mapped.changed > 0)
-    data = np.concatenate([[0], np.cumsum(page)])
-    classes, dram = (np.diff(column, axis=0, prepend=0) for column in (classes, dram))
-    return Series(times, classes.sum(axis=(1, 2)), classes, dram, moved, data[step])

@@ -27,8 +27,10 @@ def timeline(
     """Locality over time: one row per policy and window of equal time; the capture needs a trace.
 
     Columns: policy, params, time_ns (the window's end), walks, leaf_*_share of its walks, DRAM reads and the
-    share of remote reads by dimension, tables and data pages moved so far. Arguments as in `replay`; 20
-    windows unless the setup has another number; of the run as traced (Setup.cold). vMitosis, Figure 6.
+    share of remote reads by dimension, share of walks whose data are on another socket, walks and data
+    accesses per second (cost.throughput says how; accesses with their interval), tables and data pages moved
+    so far, data also as a share of those mapped in the end. Arguments as in `replay`; 20 windows unless the
+    setup has another number; of the run as traced (Setup.cold). vMitosis, Figure 6.
     """
     return replayed_over_time(capture, policies, setup_of(setup, options)).timeline
 

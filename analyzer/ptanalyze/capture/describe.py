@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core import pte as entries
+from ..core.printable import printable
 from ..core.pte import blocks
 from ..core.snapshot import EMULATOR, UNKNOWN_NODE, Topology, Tree
 from ..core.trace import Event, Trace
@@ -27,7 +28,11 @@ def describe(capture: Capture) -> dict[str, Rows]:
     said = capture.manifest.provenance.items()
     plain = {key: value for key, value in said if isinstance(value, (str, int, float))}
     sections: dict[str, Rows] = {}
-    sections["capture"] = {"directory": str(capture.directory), "kind": capture.manifest.kind, **plain}
+    sections["capture"] = {
+        "directory": printable(str(capture.directory)),
+        "kind": capture.manifest.kind,
+        **plain,
+    }
     if capture.has_snapshot:
         snapshot = capture.snapshot
         sections["machine"] = describe_topology(snapshot.topology)

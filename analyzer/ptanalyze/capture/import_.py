@@ -8,22 +8,26 @@ from typing import TypeAlias
 
 from ..core.errors import UsageError
 from ..formats.capture_dir import TRACE, new_capture, seal
+from ..formats.champsim import import_champsim
+from ..formats.drmemtrace import import_drmemtrace
 from ..formats.lackey import import_lackey
 from ..formats.perf_script import import_perf_script
+from ..formats.pinatrace import import_pinatrace
 from ..formats.ptdump_text import import_ptdump
+from ..formats.recognise import recognise
 from ..formats.snapshot_file import read_snapshot
 
 Source: TypeAlias = str | os.PathLike[str]
 
 
-def lackey(source: Source, inside: Path) -> str:
-    import_lackey(source, inside / TRACE)
-    return "trace"
+def trace_by(read: Callable[[Source, Path], int]) -> Callable[[Source, Path], str]:
+    """What makes a capture of a trace alone."""
 
+    def make(source: Source, inside: Path) -> str:
+        read(source, inside / TRACE)
+        return "trace"
 
-def perf_script(source: Source, inside: Path) -> str:
-    import_perf_script(source, inside / TRACE)
-    return "trace"
+    return make
 
 
 def vmitosis(source: Source, inside: Path, nested: Source | None = None) -> str:
@@ -41,24 +45,33 @@ def dump_directory(source: Source, inside: Path) -> str:
 
 
 FORMATS: dict[str, tuple[Callable[[Source, Path], str], str]] = {
-    "lackey": (lackey, "valgrind --tool=lackey --trace-mem=yes"),
-    "perf-script": (perf_script, "perf script -F tid,cpu,time,event,addr"),
+    "lackey": (trace_by(import_lackey), "valgrind --tool=lackey --trace-mem=yes"),
+    "perf-script": (trace_by(import_perf_script), "perf script -F tid,cpu,time,event,addr"),
+    "drmemtrace": (
+        trace_by(import_drmemtrace),
+        "DynamoRIO's offline trace: a directory, or one of its files",
+    ),
+    "champsim": (trace_by(import_champsim), "ChampSim's trace, also as .xz or .gz"),
+    "pinatrace": (trace_by(import_pinatrace), "Intel Pin's example tool pinatrace"),
     "vmitosis": (vmitosis, "text dump of the Mitosis and vMitosis kernels' /proc/ptdump"),
     "ptdump": (dump_directory, "directory that the ptdump tool of this project wrote"),
 }
 
 
-def import_capture(form: str, source: Source, out: Source, nested: Source | None = None) -> None:
-    """Make the capture directory `out` from `source`, written in the foreign format `form` (FORMATS).
+def import_capture(form: str | None, source: Source, out: Source, nested: Source | None = None) -> str:
+    """Make the capture directory `out` from `source`; returns the format that it was read in.
 
+    form    of FORMATS; None: recognised
     nested  the VM's nested table beside it, vmitosis only
     UsageError for unknown formats and missing files, CaptureError for damaged ones; nothing is left then.
     """
+    if not Path(source).exists():
+        raise UsageError(f"{source}: no such file")
+    form = recognise(source) if form is None else form
     read, _ = FORMATS[form]
     if nested is not None and read is not vmitosis:
         raise UsageError(f"--ept {nested}: only the vmitosis format has a nested table in a second file")
-    if not Path(source).exists():
-        raise UsageError(f"{source}: no such file")
     with new_capture(out) as inside:
         kind = read(source, inside) if nested is None else vmitosis(source, inside, nested)
         seal(inside, kind, {"imported": form, "source": Path(source).name})
+    return form

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from ..core.errors import PtanalyzeError
+from ..core.printable import printable
 from ..core.version import __version__
 
 
@@ -124,6 +125,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
+        message = printable(error.format_message())
+        error.format_message = lambda: message  # type: ignore[method-assign]
         error.show()
         return 2
     except click.Abort:
@@ -136,9 +139,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered goes nowhere
         return 0
     except OSError as error:
-        return complain(f"{error.filename or 'output'}: {error.strerror or error}", 2)
+        return complain(f"{named(error)}: {error.strerror or error}", 2)
+
+
+def named(error: OSError) -> str:
+    """The file of an OSError, which may have been given as bytes."""
+    return os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "output"
 
 
 def complain(message: object, code: int) -> int:
-    print(f"ptanalyze: {message}", file=sys.stderr)
+    print(printable(f"ptanalyze: {message}"), file=sys.stderr)
     return code

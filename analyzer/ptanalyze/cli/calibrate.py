@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .echo import echo
 from .options import complete_machines
 from .output import Output, emit, must_end_with, output_options
 
@@ -21,15 +22,28 @@ if TYPE_CHECKING:
 
 @click.command("calibrate")
 @click.option(
-    "--local", type=click.Path(), required=True, help="perf stat output of a run with all tables local."
+    "--local",
+    type=click.Path(),
+    help="perf stat output of a run with all tables local. Default: none, but --seconds.",
 )
 @click.option(
     "--remote", type=click.Path(), help="perf stat output of a run with remote tables. Default: none."
 )
 @click.option(
     "--placement",
-    help="Table placement of the --remote run: RR, LR, RL (gPT, ePT), RRI with load; native RP, RPI. "
-    "Default: none.",
+    help="Table placement of the --remote run: RR, LR, RL (gPT, ePT), RRI with load; native RP, RPI; or "
+    "shares of its walks: LL:0.06,LR:0.19,RL:0.19,RR:0.56. Default: none.",
+)
+@click.option("--at", help="Table placement of the --local run, as --placement. Default: all local.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="Elapsed time of the local run. Default: the file's.",
+)
+@click.option(
+    "--remote-seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="Elapsed time of the remote run. Default: the file's.",
 )
 @click.option(
     "--latency",
@@ -51,7 +65,7 @@ if TYPE_CHECKING:
 @click.option(
     "--walkers",
     type=click.FloatRange(0.5, 8),
-    help="Number of page walkers per hardware thread. Default: detected from the events.",
+    help="Number of page walkers per busy hardware thread. Default: from events, cycles and seconds.",
 )
 @click.option(
     "--allow-multiplexed", is_flag=True, help="Accept counters that perf scaled up from below 90 %."
@@ -77,8 +91,9 @@ def command(calibration_file: str | None, write_machine: str | None, output: Out
     """Calibrate the run-time law with counters of `perf stat`: human output, -x, or -j.
 
     A run with local tables gives walk cycles and bounds; a second run with any known placement gives what
-    they cost, most precisely with contended tables (RRI). Count cycles:u, dtlb_load_misses.walk_pending:u,
-    dtlb_store_misses.walk_pending:u, ept.walk_pending:u. Then: ptanalyze predict FILE.toml
+    they cost, most precisely with contended tables (RRI); then elapsed times alone are enough. Count
+    cycles:u, dtlb_load_misses.walk_pending:u, dtlb_store_misses.walk_pending:u, ept.walk_pending:u and
+    duration_time. Then: ptanalyze predict FILE.toml
     """
     import msgspec
 
@@ -105,7 +120,7 @@ def command(calibration_file: str | None, write_machine: str | None, output: Out
         output,
     )
     if calibration_file is not None:
-        click.echo(f"{calibration_file}: written; next: ptanalyze predict {calibration_file}", err=True)
+        echo(f"{calibration_file}: written; next: ptanalyze predict {calibration_file}", err=True)
 
 
 def write_machine_file(
@@ -114,7 +129,7 @@ def write_machine_file(
     """The machine asked for (or the reference one), with measured latencies."""
     from ..core.errors import UsageError
     from ..core.machine import load_machine
-    from ..cost.calibrate import REFERENCE_MACHINE
+    from ..cost.stretches import REFERENCE_MACHINE
     from ..formats.machine_file import with_latency, write_machine
     from ..formats.node_latency import read_latency
 
@@ -122,7 +137,7 @@ def write_machine_file(
         raise UsageError(f"--write-machine {path}: needs --latency, what `ptanalyze topology latency` wrote")
     base = load_machine(machine or REFERENCE_MACHINE)
     write_machine(path, with_latency(base, read_latency(latency_file, local_ns), Path(path).stem))
-    click.echo(f"{path}: written; use it with -m {path}", err=True)
+    echo(f"{path}: written; use it with -m {path}", err=True)
 
 
 def view(calibration: Calibration) -> Iterator[Section]:
@@ -130,15 +145,24 @@ def view(calibration: Calibration) -> Iterator[Section]:
     from ..show.terminal import number
 
     local = calibration.local
-    counted = {"cycles": local.cycles, "gPT walk cycles": local.gpt, "ePT walk cycles": local.ept}
+    counted = {
+        "cycles": local.cycles,
+        "gPT walk cycles": local.gpt,
+        "ePT walk cycles": local.ept,
+        "seconds": local.seconds,
+    }
     intervals = {
-        "e, exposed share of walk cycles": calibration.exposed,
+        "e, share of walk cycles waited for": calibration.exposed,
+        "s, part of the time a walker is shared": calibration.shared,
         "f, share of walk cycles from DRAM": calibration.dram_share,
         "gPT's part of that": calibration.gpt_part,
         "k, idle remote node": calibration.remote_stretch,
         "k, contended remote node": calibration.contended_stretch,
     }
-    yield Section("All tables local", {key: number(value) for key, value in counted.items()})
+    yield Section(
+        "All tables local" if calibration.at is None else f"Tables at {calibration.at}",
+        {key: number(value) for key, value in counted.items()},
+    )
     yield Section("low, middle, high", {key: interval(value) for key, value in intervals.items()})
     for heading, lines in (
         ("identified", calibration.identified),

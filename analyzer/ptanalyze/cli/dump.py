@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from .durations import DURATION
+from .echo import echo
 
 
 @click.group("dump")
@@ -55,12 +56,12 @@ def dump_process(
         facts = read_snapshot(inside).facts
         seal(inside, "process", {key: facts[key] for key in ("pid", "comm", "time") if key in facts})
     for line in lines:
-        click.echo(line, err=True)
+        echo(line, err=True)
     if disagrees:
         raise disagrees
     if facts.get("unknown"):
         raise PartialDataError(f"{output}: not known: {', '.join(facts['unknown'])}")
-    click.echo(f"{output}: dumped; next: ptanalyze check {output}")
+    echo(f"{output}: dumped; next: ptanalyze check {output}")
 
 
 @command.command("vm", short_help="Dump the nested page tables of a VM.")
@@ -132,5 +133,5 @@ def dump_vm(
         raise click.UsageError("--every and --count go together: --every 5m --count 12")
     for capture, lines in made:
         for line in lines:
-            click.echo(line, err=True)
-        click.echo(f"{capture}: dumped; next: ptanalyze check {capture}")
+            echo(line, err=True)
+        echo(f"{capture}: dumped; next: ptanalyze check {capture}")

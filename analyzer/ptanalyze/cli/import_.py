@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import click
 
-FORMATS = ("lackey", "perf-script", "vmitosis", "ptdump")
+from .echo import echo
+
+FORMATS = ("lackey", "perf-script", "drmemtrace", "champsim", "pinatrace", "vmitosis", "ptdump")
 
 
 @click.command("import")
-@click.argument("form", metavar="FORMAT", type=click.Choice(FORMATS))
-@click.argument("source", type=click.Path())
+@click.argument("source", metavar="[FORMAT] SOURCE", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
 @click.option(
     "--ept",
     type=click.Path(),
     help="File with the VM's nested table, dumped on the host (vmitosis). Default: none.",
 )
-def command(form: str, source: str, output: str, ept: str | None) -> None:
-    """Make a capture from SOURCE.
+def command(source: tuple[str, ...], output: str, ept: str | None) -> None:
+    """Make a capture from SOURCE. Without FORMAT it is recognised.
 
     \b
     lackey       valgrind --tool=lackey --trace-mem=yes (no page tables)
     perf-script  perf script -F tid,cpu,time,event,addr (samples of accesses)
+    drmemtrace   DynamoRIO's offline trace: a directory, or one of its files
+    champsim     ChampSim's trace, also as .xz or .gz
+    pinatrace    output of pinatrace, the example of Intel's Pin kit
     vmitosis     text dump of page tables by Mitosis and vMitosis kernels
     ptdump       directory that the ptdump tool alone wrote, e.g. in a guest
     """
     from ..capture.import_ import import_capture
 
-    import_capture(form, source, output, ept)
-    click.echo(f"{output}: imported; next: ptanalyze info {output}")
+    *named, file = source
+    if len(named) > 1 or not set(named) <= set(FORMATS):
+        raise click.UsageError(
+            f"{' '.join(source)}: write [FORMAT] SOURCE, FORMAT one of {', '.join(FORMATS)}"
+        )
+    form = import_capture(named[0] if named else None, file, output, ept)
+    echo(f"{output}: imported ({form}); next: ptanalyze info {output}")

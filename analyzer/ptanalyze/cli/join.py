@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .echo import echo
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
@@ -58,4 +59,4 @@ def command(host: str, guest: str, directory: str, output: Output) -> None:
         {"fit": table},
     )
     emit(answer, output)
-    click.echo(f"{directory}: joined; next: ptanalyze classify {directory}", err=output.form != "table")
+    echo(f"{directory}: joined; next: ptanalyze classify {directory}", err=output.form != "table")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .echo import echo
 from .options import complete_machines
 from .output import Output, emit, must_end_with, output_options
 
@@ -70,7 +71,7 @@ def write_host(path: str, latency: str | None) -> str:
     if Path(path).exists():
         raise UsageError(f"--from-host {path}: exists already; name a new file, or delete it first")
     write_machine(path, host_machine(Path(path).stem, read_latency(latency) if latency else None))
-    click.echo(f"ptanalyze: wrote {path}; use it with -m {path}", err=True)
+    echo(f"ptanalyze: wrote {path}; use it with -m {path}", err=True)
     return str(Path(path).resolve())
 
 

@@ -8,6 +8,7 @@ import click
 
 from ..core.bundled import DEFAULT_MACHINE
 from ..core.errors import UsageError
+from .echo import echo
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -101,5 +102,5 @@ def open_or_default(directory: str | None) -> Capture:
     if directory is not None:
         return open_capture(directory)
     capture, which = default_capture()
-    click.echo(f"ptanalyze: {which}", err=True)
+    echo(f"ptanalyze: {which}", err=True)
     return capture

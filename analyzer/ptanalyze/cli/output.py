@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
+
+from .echo import echo
 
 if TYPE_CHECKING:
     from ..analysis.answer import Answer
@@ -25,6 +28,8 @@ KINDS = {  # of --plot-kind: what they show
     "pareto": "speed-up over extra memory",
     "footprint": "bytes of page tables",
     "roofline": "walks per second over DRAM reads per walk",
+    "validation": "ours over published",
+    "throughput": "published and predicted throughput around a migration (vMitosis, Figure 6)",
 }
 FUNCTIONS = {
     "tables": "table_pages",
@@ -130,7 +135,7 @@ def emit(answer: Answer, output: Output) -> None:
             from ..formats.result_file import write_result
 
             write_result(output.file, answer.what, answer.json, lambda: answer.table, answer.refused)
-            click.echo(f"ptanalyze: wrote {output.file}", err=True)
+            echo(f"ptanalyze: wrote {output.file}", err=True)
         if output.plot is not None:
             draw(answer, output.plot, output.kind)
     finally:
@@ -138,14 +143,15 @@ def emit(answer: Answer, output: Output) -> None:
 
 
 def show(answer: Answer, form: str) -> None:
+    from ..formats.csv_text import csv_text
     from ..show.terminal import print_json, print_view
 
     if form == "json":
         print_json(answer.what, answer.json(), answer.refused)
     elif form == "csv":
         for policy, why in answer.refused.items():
-            click.echo(f"ptanalyze: policy {policy}: {why}", err=True)
-        click.echo(answer.table.to_csv(index=False), nl=False)
+            echo(f"ptanalyze: policy {policy}: {why}", err=True)
+        sys.stdout.write(csv_text(answer.table))
     else:
         print_view(answer.view())
 
@@ -157,4 +163,4 @@ def draw(answer: Answer, path: str, kind: str | None) -> None:
     kind = next(iter(answer.plots)) if kind is None else kind
     figure = getattr(plots, FUNCTIONS.get(kind, kind))(answer.plots[kind]())
     plots.save(figure, path)
-    click.echo(f"ptanalyze: wrote {path}", err=True)
+    echo(f"ptanalyze: wrote {path}", err=True)

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from ..cost.calibration import Calibration
     from ..cost.predict import Prediction
 
-ERRORS = "|predicted / measured - 1|, each workload left out in turn; inside: share within the interval"
+ERRORS = (
+    "|predicted / measured - 1| of run times, each workload left out in turn; inside: share of measured runs "
+    "within the interval; width: of the interval, over its middle; noise: the width that noise alone gives",
+    "in none of them: 2 MiB pages, shadow paging, AMD, programs whose threads differ from each other",
+)
 
 
 @click.command("predict")
@@ -33,58 +37,91 @@ ERRORS = "|predicted / measured - 1|, each workload left out in turn; inside: sh
     help="perf stat output of a run with remote tables. Default: none.",
 )
 @click.option("--remote-placement", help="Table placement of the --remote run, such as RRI. Default: none.")
+@click.option("--at", help="Table placement of the --local run, such as L:0.25,R:0.75. Default: all local.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="Elapsed time of the local run. Default: the file's.",
+)
+@click.option(
+    "--remote-seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="Elapsed time of the remote run. Default: the file's.",
+)
 @click.option(
     "--placement",
     "placements",
     multiple=True,
-    help="Table placement to predict: LL, RRI, RRIE ...; repeatable. Default: all.",
+    help="Placement to predict: LL, RRI, RRIE ..., RP-RD (remote data), or shares of walks and of data: "
+    "LL:0.06,LR:0.19,RL:0.19,RR:0.56,D:0.75; repeatable. Default: all with local data.",
+)
+@click.option(
+    "--walk-cycles",
+    multiple=True,
+    metavar="FILE|NUMBER",
+    help="Walk cycles of a further run, wherever its tables are: perf stat output, or a number; repeatable. "
+    "Default: none.",
 )
 @click.option(
     "--statistics",
     is_flag=True,
     help="Show the errors of predictions for published runs, each left out in turn.",
 )
+@click.option("--rivals", is_flag=True, help="Show other models' errors beside ours; with --statistics.")
 @output_options()
 def command(
     calibration: str | None,
     local_file: str | None,
     remote_file: str | None,
     remote_placement: str | None,
+    at: str | None,
+    seconds: float | None,
+    remote_seconds: float | None,
     placements: tuple[str, ...],
+    walk_cycles: tuple[str, ...],
     statistics: bool,
+    rivals: bool,
     output: Output,
 ) -> None:
     """Predict run time from a CALIBRATION of `ptanalyze calibrate`, or from perf files, without a trace.
 
     Placements are those of the papers' figures: gPT then ePT, L or R, I for a loaded remote node, then what
-    is repaired: E (ePT), G (gPT), M (both). Native: LP, RP, RPI, RPIM.
+    is repaired: E (ePT), G (gPT), M (both). Native: LP, RP, RPI, RPIM, with -RD or -RDI where data are
+    remote. Shares of walks by class are what `ptanalyze classify` prints.
     """
     from ..analysis.run_time import calibrate
     from ..core.errors import UsageError
     from ..formats.calibration_file import read_calibration
 
-    if statistics:
-        emit(errors(), output)
+    if statistics or rivals:
+        emit(beside_rivals() if rivals else errors(), output)
         return
-    if calibration is not None and local_file is None:
+    counted = local_file is not None or seconds is not None
+    if (calibration is None) != counted:
+        raise UsageError(
+            "predict: give either a CALIBRATION.toml or --local with perf stat output (or --seconds)"
+        )
+    if calibration is not None:
         known = read_calibration(calibration)
-    elif local_file is not None and calibration is None:
-        known = calibrate(local_file, remote_file, remote_placement)
     else:
-        raise UsageError("predict: give either a CALIBRATION.toml or --local with perf stat output")
-    emit(predicted(known, placements), output)
+        known = calibrate(
+            local_file, remote_file, remote_placement, at=at, seconds=seconds, remote_seconds=remote_seconds
+        )
+    emit(predicted(known, placements, walk_cycles), output)
 
 
-def predicted(calibration: Calibration, placements: tuple[str, ...]) -> Answer:
+def predicted(
+    calibration: Calibration, placements: tuple[str, ...], walk_cycles: tuple[str, ...] = ()
+) -> Answer:
     from dataclasses import asdict
 
     from ..analysis.answer import Answer
     from ..analysis.run_time import predict, predictions
 
-    runs = predictions(calibration, placements or None)
+    runs = predictions(calibration, placements or None, walk_cycles)
 
     def table() -> DataFrame:
-        return predict(calibration, placements or None)
+        return predict(calibration, placements or None, walk_cycles)
 
     def json() -> dict[str, Any]:
         notes = {"assumed": calibration.assumed, "flags": calibration.flags}
@@ -98,14 +135,16 @@ def view(calibration: Calibration, runs: list[Prediction]) -> Section:
 
     lines = [f"assumed: {line}" for line in calibration.assumed]
     lines += [f"suspicious: {line}" for line in calibration.flags]
-    title = f"Run time of {calibration.name or 'the run'} over all tables local"
-    return Section(title, [row(one) for one in runs], lines)
+    title = f"Run time of {calibration.name or 'the run'} over {calibration.at or 'all tables local'}"
+    widths = "low to high holds 90 % of runs; noise: width of the interval if noise were all"
+    return Section(title, [row(one) for one in runs], [widths, *lines])
 
 
 def row(one: Prediction) -> dict[str, Any]:
     shown = {"placement": one.placement, "low": one.low, "run time": one.middle, "high": one.high}
     if one.seconds is not None:
         shown["seconds"] = f"{one.seconds[0]:.1f} .. {one.seconds[1]:.1f} .. {one.seconds[2]:.1f}"
+    shown["noise"] = one.noise[1] - one.noise[0]
     return {key: f"{value:.3f}" if isinstance(value, float) else value for key, value in shown.items()} | {
         "from": "measured" if one.measured else "predicted"
     }
@@ -122,13 +161,29 @@ def errors() -> Answer:
         "predict statistics",
         lambda: table,
         lambda: rows,
-        lambda: [Section("Errors of predicted run time", [percent(row) for row in rows], [ERRORS])],
+        lambda: [Section("Errors of predicted run time", [percent(row) for row in rows], [*ERRORS])],
         {"prediction_errors": lambda: table},
     )
 
 
+def beside_rivals() -> Answer:
+    """How far other models are off on the same runs, with the same things known."""
+    from ..analysis.answer import Answer, Section
+    from ..cost.rivals import NOTES, rivals, summary
+
+    table = summary(rivals())
+    rows = table.to_dict("records")
+    return Answer(
+        "predict rivals",
+        lambda: table,
+        lambda: rows,
+        lambda: [Section("Errors of run time by model", [percent(row) for row in rows], [*NOTES])],
+        {},
+    )
+
+
 def percent(row: dict[str, Any]) -> dict[str, Any]:
-    shares = ("mean", "median", "max", "inside")
+    shares = ("mean", "median", "max", "inside", "width", "noise")
     return {
         key: "-" if value is None or value != value else f"{value:.2%}" if key in shares else value
         for key, value in row.items()

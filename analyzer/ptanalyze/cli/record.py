@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .echo import echo
 from .sizes import SIZE
 
 if TYPE_CHECKING:
@@ -116,9 +117,9 @@ def command(
     tables = "with its page tables" if recording.snapshot else "without page tables"
     grown = recording.grown
     counted = f", {accesses(grown.accesses)} in {size(grown.bytes)}" if grown and grown.accesses else ""
-    click.echo(f"{output}: recorded {tables}{counted}; next: ptanalyze check {output}")
+    echo(f"{output}: recorded {tables}{counted}; next: ptanalyze check {output}")
     if recording.exit_status:
-        click.echo(f"ptanalyze: {how_it_ended(recording)}", err=True)
+        echo(f"ptanalyze: {how_it_ended(recording)}", err=True)
 
 
 def free_name(program: str) -> str:
@@ -137,7 +138,7 @@ def expect(output: str, limit: int, terminal: bool) -> None:
     if not terminal or not place.is_dir():
         return
     most = f"at most {size(limit)}" if limit else f"up to {size(GROWTH)} per second of that time"
-    click.echo(
+    echo(
         f"ptanalyze: expect {SLOWER} the program's own time, and a trace of {most}; "
         f"{size(free_bytes(place))} are free",
         err=True,

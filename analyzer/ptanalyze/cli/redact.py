@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from .echo import echo
+
 
 @click.command("redact")
 @click.argument("capture", type=click.Path())
@@ -18,4 +20,4 @@ def command(capture: str, output: str) -> None:
     from ..formats.capture import open_capture
 
     redact(open_capture(capture), output)
-    click.echo(f"{output}: redacted; next: ptanalyze info {output}")
+    echo(f"{output}: redacted; next: ptanalyze info {output}")

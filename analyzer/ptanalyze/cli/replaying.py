@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..core.sizes import NO_LIMIT
+from .echo import echo
 from .options import (
     complete_policies,
     jobs_option,
@@ -128,7 +129,7 @@ def capture_of(directory: str | None) -> Capture:
     if not opened.has_snapshot:
         from ..world.bare_trace import ASSUMED
 
-        click.echo(f"ptanalyze: {opened.directory}: {ASSUMED}", err=True)
+        echo(f"ptanalyze: {opened.directory}: {ASSUMED}", err=True)
     return opened
 
 

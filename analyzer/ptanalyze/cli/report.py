@@ -6,6 +6,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from .echo import echo
 from .output import must_end_with
 from .replaying import budget_options, capture_of, limits, replay_options, setup_from
 
@@ -52,7 +53,7 @@ def command(
     with progress_bar() as progress:
         found = studies(asked, setup_from(options, progress), **limits(memory, updates))
     write(output, html(Page(found, typed(context))))
-    click.echo(f"ptanalyze: wrote {output}", err=True)
+    echo(f"ptanalyze: wrote {output}", err=True)
     return exit_code([finding for study in found for finding in study.findings])
 
 

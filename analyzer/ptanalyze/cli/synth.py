@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .echo import echo
 from .info import table_pages
 from .output import Output, emit, output_options
 
@@ -148,6 +149,14 @@ def size(context: click.Context, parameter: click.Parameter, text: str | None) -
     "--rate", type=float, default=1e8, show_default=True, help="Accesses per second of each thread."
 )
 @click.option(
+    "--scale",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Let the capture stand for a program of N times its memory: when it is replayed, data caches and "
+    "the pace of NUMA balancing are 1/N of the machine's.",
+)
+@click.option(
     "--seed",
     type=int,
     default=0,
@@ -186,7 +195,7 @@ def command(directory: str, trace: bool, output: Output, **asked: Any) -> None:
         dict.fromkeys(("tables", "map"), table),
     )
     emit(answer, output)
-    click.echo(
+    echo(
         f"{directory}: made, {made.accesses:,} accesses traced; next: ptanalyze classify {directory}",
         err=output.form != "table",
     )

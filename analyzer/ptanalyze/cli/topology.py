@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .echo import echo
 from .output import Output, emit, must_end_with, output_options
 
 if TYPE_CHECKING:
@@ -69,14 +70,14 @@ def measure_command(
     options = {"rounds": rounds or cacheline.ROUNDS, "repeat": repeat or cacheline.REPEAT}
     if len(chosen) > SLOW:
         pairs, about = len(chosen) * (len(chosen) - 1) // 2, cacheline.seconds(len(chosen), **options)
-        click.echo(f"ptanalyze: {pairs:,} pairs of CPUs: about {about:.0f} s", err=True)
+        echo(f"ptanalyze: {pairs:,} pairs of CPUs: about {about:.0f} s", err=True)
     with progress_bar() as progress:
         matrix = cacheline.measure(chosen, progress=progress, **options)
     if matrix_file is not None:
         write_matrix(matrix_file, matrix)
     for a, b, spread in cacheline.noisy_pairs(matrix):
         why = "disturbed most of the time; more --repeat makes the minimum surer"
-        click.echo(f"ptanalyze: CPUs {a} and {b}: median {spread:.1f} times the minimum: {why}", err=True)
+        echo(f"ptanalyze: CPUs {a} and {b}: median {spread:.1f} times the minimum: {why}", err=True)
     result, why_not = grouped(matrix, kernel_groups(matrix.cpus))
     record = {"cpus": matrix.cpus, "ns": matrix.ns, "topology": result, "no_groups": why_not}
 
@@ -94,7 +95,7 @@ def measure_command(
         output,
     )
     if matrix_file is not None:
-        click.echo(f"{matrix_file}: written; next: ptanalyze topology groups {matrix_file}", err=True)
+        echo(f"{matrix_file}: written; next: ptanalyze topology groups {matrix_file}", err=True)
 
 
 @command.command("latency", short_help="Measure memory latencies between nodes.")
@@ -158,12 +159,12 @@ def latency_command(latency_file: str | None, mebibytes: int | None, bursts: int
         output,
     )
     if len(latency.nodes) == 1 and output.form == "table":
-        click.echo("this machine has a single NUMA node: no remote memory, so no latency to measure")
+        echo("this machine has a single NUMA node: no remote memory, so no latency to measure")
     for flag in latency.flags if output.form == "table" else ():
-        click.echo(f"ptanalyze: {flag}", err=True)
+        echo(f"ptanalyze: {flag}", err=True)
     if latency_file is not None:
         then = f"ptanalyze calibrate --latency {latency_file} --local FILE"
-        click.echo(f"{latency_file}: written; next: {then}", err=True)
+        echo(f"{latency_file}: written; next: {then}", err=True)
 
 
 @command.command("groups", short_help="Group CPUs by a latency matrix.")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     "--row", "wanted", default="", help="Text that rows must contain, as in 'Figure 2'. Default: all rows."
 )
 @click.option("--quick", is_flag=True, help="Use smaller modelled workloads: a first look, not the table.")
-@output_options()
+@output_options("validation", "throughput")
 def command(papers: tuple[str, ...], wanted: str, quick: bool, output: Output) -> None:
     """Print figures that papers measured beside this package's, one row per quantity.
 
@@ -27,7 +27,7 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, output: Output) -
     model takes for granted) are no evidence and never count as a success. not reproducible: a note says why.
     Error = (ours - published) / published.
 
-    Example: ptanalyze validate --paper vmitosis --row "Figure 6"
+    Example: ptanalyze validate --paper vmitosis --row "Figure 6" --plot-kind throughput --plot curves.png
     """
     from ..analysis.answer import Answer
     from ..show.progress import progress_bar
@@ -42,13 +42,18 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, output: Output) -
 
         return published_frame([flat(row) for _, rows in compared for row in rows])
 
+    def samples() -> DataFrame:
+        from ..validate.vmitosis_moved import samples
+
+        return samples()
+
     emit(
         Answer(
             "validate",
             table,
             lambda: summary(compared),
             lambda: sections(compared),
-            {"validation": table},
+            {"validation": table, "throughput": samples},
         ),
         output,
     )

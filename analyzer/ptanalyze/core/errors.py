@@ -5,6 +5,8 @@ Exit codes: 0 all well, 1 a capture failed a check, 2 wrong usage or input, 3 th
 
 from typing import Final
 
+from .printable import printable
+
 NO_VALUE: Final = object()  # of a missing field
 
 
@@ -12,6 +14,9 @@ class PtanalyzeError(Exception):
     """One line: where, what, and how to fix it. Printed without a traceback."""
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class UsageError(PtanalyzeError):

@@ -16,6 +16,8 @@ BAD_TYPE = 8  # the frame was no longer a page table when it was read
 INFERRED = 16  # rebuilt from /proc/PID/pagemap: contents inferred; frame and node of the table are unknown
 EMULATOR = 32  # all it can map belongs to the tracer: no table of the program's (set on reading, not on disk)
 
+MOST_SCALED = 1_000_000  # of Snapshot.scale
+
 VMA_DTYPE = np.dtype(
     [
         ("start", np.uint64),  # first byte
@@ -112,6 +114,11 @@ class Snapshot:
     def numa_oblivious(self) -> bool:
         """Whether this is a VM whose guest sees a single node, whatever its host has."""
         return not self.native and bool((self.facts.get("vm") or {}).get("numa_oblivious"))
+
+    @property
+    def scale(self) -> int:
+        """How many times its memory the program has that this stands for (`synth --scale`), 1 for itself."""
+        return int(self.facts.get("scale") or 1)
 
     @property
     def nested(self) -> Tree:

@@ -2,49 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from os import PathLike
-from typing import TYPE_CHECKING, Protocol, TypeAlias
-
-import numpy as np
+from dataclasses import dataclass, replace
 
 from ..core.errors import UsageError
-from ..core.interval import Interval, over_corners
+from ..core.interval import Interval
 from ..core.machine import load_machine
 from .calibration import Calibration
-from .closed_forms import (
-    CONTENDED,
-    LOCAL,
-    REMOTE,
-    Placement,
-    Run,
-    exposed_share,
-    waiting_cycles,
+from .closed_forms import Run
+from .huge_pages import PART, SHARE, in_the_host, signs
+from .pair import dram_share, identified_by, waiting_shares
+from .placement import Placement
+from .placement import placement as placed
+from .run_checks import beyond_walks, check_pair, check_run, contradictions, suspicious
+from .shared import Shared, shared
+from .stretches import Latencies, MachineName, machine_name, stretches
+from .walkers import (
+    THREADS_PER_CORE,
+    busy_cpus,
+    crowding,
+    exposed_prior,
+    has_many_threads,
+    shared_time,
+    walkers_per_thread,
 )
-from .closed_forms import placement as placed
-from .fit import ONE_WALKER, Shared, exposed_prior, shared
-from .run_checks import STILL, check_pair, check_run, suspicious
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-MachineName: TypeAlias = str | PathLike[str] | None
-REFERENCE_MACHINE = "vmitosis-cascade-lake"
-MOST_WALKERS = 2  # per core, x86 from Broadwell on
-THREADS_PER_CORE = 2  # hyperthreads share the page walkers of their core
+PER_CORE = 2  # page walkers, x86 from Broadwell on
 HALF = Interval(0.45, 0.5, 0.55)  # the gPT's part of the waiting
-LEAST_SHARE, MOST_SHARE = 0.5, 1.0  # bounds of f: stated, not measured
-LOADED = 0.1  # relative uncertainty of a contended node's stretch
-
-
-class Latencies(Protocol):
-    """ns of a dependent read, [reader's node][serving node]: machine.Latency, node_latency.NodeLatency."""
-
-    @property
-    def idle(self) -> ArrayLike: ...
-
-    @property
-    def contended(self) -> ArrayLike | None: ...
+ELSE = 2.0  # factor of uncertainty of what a loaded node costs, where more than walks slowed the run: stated
+TWO_TABLES, ONE_TABLE, ONE_WALKER = "thin-2D-4K", "thin-1D-4K", "native-thin"
 
 
 def calibrate_runs(
@@ -52,79 +37,149 @@ def calibrate_runs(
     remote: Run | None = None,
     placement: str | None = None,
     *,
+    at: str | None = None,
     machine: MachineName = None,
     latency: Latencies | None = None,
     walkers: float | None = None,
+    per_core: int = PER_CORE,
     native: bool | None = None,
     common: Shared | None = None,
     name: str = "",
     sources: dict[str, str] | None = None,
 ) -> Calibration:
-    """Calibration from an all-local Run and, better, a `remote` Run with its tables at a known placement.
+    """Calibration from a Run, all local unless `at` says otherwise, and, better, a second one at `placement`.
 
-    placement  name of the remote run's placement, closed_forms.placement
+    placement  name or shares of the second run's placement, cost.placement
+    at         the same of the first run
     machine    name or file of a machine, for its latencies and CPUs; None: that of the reference runs
     latency    NodeLatency measured there (formats/node_latency.py)
-    walkers    page walkers per hardware thread; None: 2, or 1 where hyperthreads were busy
+    walkers    page walkers per busy hardware thread, None: `per_core` over the busy threads of a core
     native     True for a single table; None: by the placement, else by whether ePT walks were counted
     common     Shared of similar workloads; None: of all reference workloads
     UsageError names the run, its counter and value where counters contradict each other or the placement.
     """
-    where = None if remote is None else _known(placement)
-    check_run("local", local, walkers or MOST_WALKERS)
-    native = _native(local, where, native)
-    common = common or shared("thin-2D-4K" if not native else ONE_WALKER if walkers == 1 else "thin-1D-4K")
-    walkers, why_walkers = _walkers(local, machine, walkers)
-    stretches, why_stretches = _stretches(local, machine, latency, common, where)
-    exposed = share = None
-    if local.walk:
-        exposed, share = exposed_prior(local.walk / local.cycles, walkers, common), _share(common)
-    part = _part(local, native, share)
-    identified: list[str] = []
-    flags: list[str] = []
+    where, base = _known(placement, remote), None if at is None else placed(at)
+    native = _native(local, where or base, native)
+    if base is not None and (base.ept is None) != native:
+        of = "native" if native else "of a virtual machine"
+        raise UsageError(f"placement {base.name}: the run is {of}")
+    common = common or shared(TWO_TABLES if not native else ONE_WALKER if per_core == 1 else ONE_TABLE)
+    busy, walkers, crowd, why_walkers = _threads(local, machine, walkers, per_core, base)
+    check_run("local", local, max(walkers, per_core))
+    rate = local.walk / local.cycles if local.walk is not None and local.cycles else None
+    far, loaded, why_stretches = stretches(machine, latency, common, rate)
+    if base is not None and not base.whole:  # remote nodes of a wide program serve others too
+        far = Interval(far.low, far.middle, max(far.high, loaded.middle))
+    found = _from_one(local, native, walkers, crowd, common, rate)
     if remote is None or where is None:
         _enough(local)
-        assumed = _assumed(common, part)
     else:
-        check_run("remote", remote, MOST_WALKERS)
-        check_pair(local, remote, where)
-        exposed = _exposed_of_pair(local, remote, exposed)
-        share = _share_of_pair(local, remote, where, exposed, part, stretches)
-        identified, assumed = _identified(where, local, remote), _assumed_of_pair(where, part)
-        flags = suspicious(local, remote, where)
+        check_run("remote", remote, PER_CORE)
+        check_pair(local, remote, where, base)
+        found, loaded = _from_two(found, local, remote, (base, where), (far, loaded))
+        files, ghz = sources or {}, load_machine(machine_name(machine)).ghz
+        names = files.get("local", "local run"), files.get("remote", "remote run")
+        odd = suspicious(local, remote, where) if base is None else []
+        found = replace(found, flags=(*contradictions(local, remote, ghz, names), *odd))
     return Calibration(
         name=name,
-        machine=_machine_name(machine),
+        machine=machine_name(machine),
         native=native,
         local=local,
+        at=at,
         remote=remote,
         placement=None if where is None else where.name,
         walkers=float(walkers),
-        exposed=exposed,
-        dram_share=share,
-        gpt_part=part,
-        remote_stretch=stretches[REMOTE],
-        contended_stretch=stretches[CONTENDED],
-        identified=("cycles and walk cycles with local tables", *identified),
-        assumed=(why_walkers, why_stretches, *assumed),
-        flags=tuple(flags),
+        busy=busy,
+        exposed=found.exposed,
+        shared=found.shared,
+        dram_share=found.share,
+        gpt_part=found.part,
+        remote_stretch=far,
+        contended_stretch=loaded,
+        data_share=common.data_share,
+        data_loaded=common.data_loaded,
+        noise=common.noise,
+        repair=common.repair,
+        identified=(_measured(local), *found.identified),
+        assumed=(why_walkers, why_stretches, *found.assumed),
+        flags=found.flags,
         sources=sources or {},
     )
 
 
-def _known(name: str | None) -> Placement:
+@dataclass(frozen=True)
+class Found:
+    """e, s, f and the gPT's part of the waiting, with what is said of them."""
+
+    exposed: Interval | None
+    shared: Interval
+    share: Interval | None
+    part: Interval
+    identified: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+def _from_one(
+    local: Run, native: bool, walkers: float, crowd: float, common: Shared, rate: float | None
+) -> Found:
+    """What the local run says, with `rate` walk cycles per cycle, and what other programs let expect."""
+    competing = shared_time(walkers, rate or 0.0)
+    if rate is None:
+        part = _part(local, native, None)
+        return Found(None, competing, None, part, assumed=tuple(_halves(part)))
+    share, huge = common.share(crowd), signs(local)
+    part = _part(local, native, share)
+    if huge:
+        share, part = SHARE, PART if in_the_host(local) else part
+    return Found(
+        exposed_prior(rate, walkers, common.walk_time),
+        competing,
+        share,
+        part,
+        assumed=tuple(_assumed(common, crowd, share, part)),
+        flags=(f"local run: {huge}",) if huge else (),
+    )
+
+
+def _from_two(
+    one: Found,
+    local: Run,
+    remote: Run,
+    places: tuple[Placement | None, Placement],
+    ks: tuple[Interval, Interval],
+) -> tuple[Found, Interval]:
+    """(what both runs say, k of a contended node)."""
+    far, loaded = ks
+    if beyond_walks(local, remote) is not None:
+        loaded = Interval(1 + (loaded.low - 1) / ELSE, loaded.middle, 1 + (loaded.high - 1) * ELSE)
+    exposed, competing = waiting_shares(local, remote, one.exposed, one.shared)
+    share = dram_share(local, remote, places, (exposed, competing, one.part, far, loaded))
+    stretch = f"the other state's stretch, {loaded.low:.3g} to {loaded.high:.3g}"
+    identified, assumed = identified_by(places[1], local, remote), (stretch, *_halves(one.part))
+    return Found(exposed, competing, share, one.part, identified, assumed), loaded
+
+
+def _measured(local: Run) -> str:
+    known = [("cycles", local.cycles), ("walk cycles", local.walk), ("seconds", local.seconds)]
+    return f"{', '.join(what for what, value in known if value is not None)} of the local run"
+
+
+def _known(name: str | None, remote: Run | None) -> Placement | None:
+    if remote is None:
+        return None
     if name is None:
         raise UsageError("a remote run needs its placement: one of RR, LR, RL, each with I if contended")
-    where = placed(name)
-    if where.all_local:
-        raise UsageError(f"placement {name}: all tables are local; a second run needs a remote table")
-    return where
+    return placed(name)
 
 
 def _enough(local: Run) -> None:
-    if local.walk is None:
+    if local.cycles is None or local.walk is None:
+        missing = "cycles" if local.cycles is None else "walk cycles"
         raise UsageError(
-            "local run: its walk cycles are not counted: add a run with remote tables (--remote)"
+            f"local run: its {missing} are not counted: add a run with remote tables (--remote), or count "
+            "cycles and walk cycles"
         )
     if not local.walk:
         raise UsageError("local run: walk cycles = 0: no page walk, no placement changes its run time")
@@ -141,75 +196,28 @@ def _native(local: Run, where: Placement | None, native: bool | None) -> bool:
     return bool(counted)
 
 
-def _walkers(local: Run, machine: MachineName, walkers: float | None) -> tuple[float, str]:
-    """(page walkers per hardware thread, why)."""
+def _threads(
+    local: Run, machine: MachineName, walkers: float | None, per_core: int, base: Placement | None
+) -> tuple[float | None, float, float, str]:
+    """(busy CPUs, page walkers per busy thread, crowding of the node, why)."""
+    model = load_machine(machine_name(machine))
+    busy = busy_cpus(local, model.ghz)
+    many = has_many_threads(local, busy)
+    nodes = -(-(busy or 1) // model.cpus_per_node) if base is None or base.whole else model.nodes
+    cores = nodes * model.cpus_per_node / THREADS_PER_CORE
+    crowd = crowding(many, busy, cores)
+    found = walkers_per_thread(per_core, busy, cores)
+    threads = "many threads" if many else "one thread"
     if walkers is not None:
-        return walkers, f"{walkers:g} page walkers per hardware thread, as given"
-    if not local.seconds and not local.cpus:
-        return MOST_WALKERS, "two page walkers per hardware thread: the number of busy threads is not known"
-    model = load_machine(_machine_name(machine))
-    cores = model.cpus_per_node / THREADS_PER_CORE
-    at_base_clock = local.seconds and local.cycles / (local.seconds * model.ghz * 1e9)
-    busy = min(known for known in (local.cpus, at_base_clock) if known)  # -a counts idle CPUs, turbo cycles
-    walkers = MOST_WALKERS / min(max(busy / cores, 1), THREADS_PER_CORE)
-    walkers = min(max(walkers, (local.walk or 0) / local.cycles), MOST_WALKERS)
-    return walkers, (
-        f"{busy:.3g} CPUs were busy on a node of {cores:g} cores: {walkers:.2g} page walkers per "
-        "hardware thread"
-    )
-
-
-def _machine_name(machine: MachineName) -> str:
-    return REFERENCE_MACHINE if machine is None else str(machine)
-
-
-def _stretches(
-    local: Run, machine: MachineName, latency: Latencies | None, common: Shared, where: Placement | None
-) -> tuple[dict[str, Interval], str]:
-    """({state: Interval of k}, why); exact at the state of the measured run: f is relative to it."""
-    contention = common.contention_at(local.walk and local.walk / local.cycles)
-    loaded: float | None
-    if latency is None and machine in (None, REFERENCE_MACHINE):  # rounded in its file
-        far, loaded = common.stretch, 1 + contention * (common.stretch - 1)
-        why = f"stretch of remote walks as fitted on {', '.join(common.workloads)}"
-    else:
-        matrices: Latencies = load_machine(_machine_name(machine)).latency if latency is None else latency
-        far, loaded = _stretch(matrices.idle), None
-        if matrices.contended is not None:
-            loaded = _stretch(matrices.contended, matrices.idle)
-        why = f"latencies of {'the machine file' if latency is None else 'the latency file'}"
-    if loaded is None or loaded <= far:
-        loaded = 1 + contention * (far - 1)
-        why += f", contention as fitted on {', '.join(common.workloads)}"
-    why += f": idle remote {far:.3g}, contended {loaded:.3g} times local"
-    if where is not None and where.state == CONTENDED:
-        return {REMOTE: _about(far), CONTENDED: Interval.exactly(loaded)}, why
-    return {REMOTE: Interval.exactly(far), CONTENDED: _about(loaded)}, why
-
-
-def _about(stretch: float) -> Interval:
-    more = stretch - 1
-    return Interval(1 + more * (1 - LOADED), stretch, 1 + more * (1 + LOADED))
-
-
-def _stretch(latency: ArrayLike, local: ArrayLike | None = None) -> float:
-    """Mean latency of remote nodes over the mean of local idle ones."""
-    matrix = np.asarray(latency, np.float64)
-    idle = matrix if local is None else np.asarray(local, np.float64)
-    if len(matrix) < 2:
-        raise UsageError("latency: a single node has no remote latency; give a machine with two or more")
-    away = ~np.eye(len(matrix), dtype=bool)
-    stretch = float(matrix[away].mean() / np.diag(idle).mean())
-    if stretch <= 1:
-        raise UsageError(
-            f"latency: remote nodes are {stretch:.3g} times as far as local ones: expected above 1"
-        )
-    return stretch
-
-
-def _share(common: Shared) -> Interval:
-    middle = common.dram_share.middle
-    return Interval(min(LEAST_SHARE, middle), middle, max(MOST_SHARE, middle))
+        return busy, walkers, crowd, f"{walkers:g} page walkers per hardware thread, as given; {threads}"
+    if found is None:
+        found = per_core / (THREADS_PER_CORE if many else 1)
+        why = f"{threads}, by the CPU time: elapsed time is not known (--seconds)"
+        return busy, found, crowd, f"{found:g} page walkers per hardware thread: {why}"
+    if local.cycles:
+        found = min(max(found, (local.walk or 0) / local.cycles), per_core)
+    why = f"{busy:.3g} CPUs were busy on {cores:g} cores with {per_core} page walkers each"
+    return busy, found, crowd, f"{found:.2g} page walkers per hardware thread: {why}"
 
 
 def _part(local: Run, native: bool, share: Interval | None) -> Interval:
@@ -219,63 +227,18 @@ def _part(local: Run, native: bool, share: Interval | None) -> Interval:
         return Interval.exactly(1.0)
     if share is None or local.gpt is None or local.ept is None:
         return HALF
-    walk = local.gpt + local.ept
-    least = 1 - local.ept / (share.middle * walk)
-    most = local.gpt / (share.middle * walk)
+    waiting = share.middle * (local.gpt + local.ept)
+    least, most = 1 - local.ept / waiting, local.gpt / waiting
     return HALF.through(lambda value: min(max(value, least), most))
 
 
-def _exposed_of_pair(local: Run, remote: Run, prior: Interval | None) -> Interval | None:
-    """Interval of e: exact where walk cycles changed, else the prior of one run; None where not counted."""
-    if local.walk is None or remote.walk is None:
-        return None
-    if remote.walk <= local.walk * (1 + STILL):
-        return prior
-    return Interval.exactly(exposed_share(local, remote))
-
-
-def _share_of_pair(
-    local: Run,
-    remote: Run,
-    where: Placement,
-    exposed: Interval | None,
-    part: Interval,
-    stretches: Mapping[str, Interval],
-) -> Interval | None:
-    walk = local.walk
-    if exposed is None or not walk:
-        return None
-
-    def share(e: float, gpt_part: float, far: float) -> float:
-        ks = [far if state not in (LOCAL, None) else 1.0 for state in (where.gpt, where.ept)]
-        return waiting_cycles(remote.cycles - local.cycles, gpt_part, *ks) / (e * walk)
-
-    return over_corners(share, exposed, part, stretches[where.state])
-
-
-def _identified(where: Placement, local: Run, remote: Run) -> list[str]:
-    tables = [t for t, state in (("gPT", where.gpt), ("ePT", where.ept)) if state not in (LOCAL, None)]
-    known = [
-        f"e f (k - 1) of the {' and '.join(tables)}{' together' if len(tables) > 1 else ''}, {where.state}"
+def _assumed(common: Shared, crowd: float, share: Interval, part: Interval) -> list[str]:
+    on = ", ".join(common.workloads) + (" and, with many threads, others" if crowd > 0.05 else "")
+    return [
+        f"e from walk cycles per cycle; {common.walk_time:.2f} of the time in walks where they overlap",
+        f"f = {share.middle:.2f} ({share.low:.2f} to {share.high:.2f}) of walk cycles wait for DRAM: {on}",
+        *_halves(part),
     ]
-    if local.walk is not None and remote.walk is not None:
-        known.append("e, from added cycles over added walk cycles")
-    return known
-
-
-def _assumed(common: Shared, part: Interval) -> list[str]:
-    on = ", ".join(common.workloads)
-    lines = [
-        f"e from walk cycles per cycle, within bounds; {common.walk_time:.2f} of time in walks as on {on}",
-        f"f = {common.dram_share.middle:.2f} of walk cycles wait for DRAM as on {on}; "
-        f"at least {LEAST_SHARE:g} stated",
-    ]
-    return lines + _halves(part)
-
-
-def _assumed_of_pair(where: Placement, part: Interval) -> list[str]:
-    other = "an idle" if where.state == CONTENDED else "a contended"
-    return [f"{other} remote node's stretch, within {LOADED:.0%}", *_halves(part)]
 
 
 def _halves(part: Interval) -> list[str]:

@@ -1,42 +1,36 @@
-"""Run time under any placement of page tables, from a Calibration alone: no trace."""
+"""Run time under any placement of page tables and data, from a Calibration alone: no trace."""
 
 from dataclasses import dataclass
+from math import sqrt
 
 from ..core.errors import UsageError
-from ..core.interval import Interval, over_corners
+from ..core.interval import Interval
 from .calibration import Calibration
-from .closed_forms import (
-    LOCAL,
-    ORDER,
-    ORDER_NATIVE,
-    REMOTE,
-    Placement,
-    added_cycles,
-    counted,
-    placement,
-    waiting_cycles,
-)
+from .closed_forms import Run, counted, outside_cycles, run_cycles, waited_cycles, waiting_of
+from .placement import CONTENDED, LOCAL, ORDER, ORDER_NATIVE, Placement, placement
+from .spread import combined
 
-LOCAL_NAMES = ("LL", "LP", "L")
-NOISE = 0.02  # between two runs at the same placement: the repaired vMitosis runs (RRIM) are this close to LL
+LOCAL_NAME = {False: "LL", True: "LP"}
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Run time at `placement` over run time with all tables local: low <= middle <= high.
+    """Run time at `placement` over that of the local run: low <= middle <= high, 90 % of runs are between.
 
-    cycles    (low, middle, high), summed over CPUs
-    seconds   wall-clock time alike, None where the local run's is not known
+    cycles    (low, middle, high), summed over CPUs; None where the local run's are not known
+    seconds   wall-clock time alike
     measured  whether the calibration has a run at this placement, which the prediction then repeats
+    noise     (low, high) that the noise of the runs alone would give
     """
 
     placement: str
     low: float
     middle: float
     high: float
-    cycles: tuple[float, float, float]
+    cycles: tuple[float, float, float] | None
     seconds: tuple[float, float, float] | None
     measured: bool
+    noise: tuple[float, float]
 
     @property
     def slowdown(self) -> Interval:
@@ -44,10 +38,11 @@ class Prediction:
 
 
 def predict_placement(calibration: Calibration, name: str) -> Prediction:
-    """Prediction for a placement by name (closed_forms.placement); UsageError for a native placement of a
+    """Prediction for a placement by name or shares (cost.placement); UsageError for a native placement of a
     virtual machine's run, or the reverse.
 
-    Seconds assume that time outside the counters, such as in the kernel, grows alike.
+    Where both runs have wall-clock times, these are what is predicted, and cycles apart from them. Else
+    seconds grow by what cycles grow: user time grows, the rest of the wall clock does not.
     """
     where = placement(name)
     if (where.ept is None) != calibration.native:
@@ -55,25 +50,76 @@ def predict_placement(calibration: Calibration, name: str) -> Prediction:
         raise UsageError(
             f"placement {name}: the calibration is {kind}; expected one of {', '.join(order(calibration))}"
         )
-    ratios = _slowdown(calibration, where)
-    measured = name in (calibration.placement, *LOCAL_NAMES)
-    noise = 0.0 if measured else NOISE
-    scaled = Interval(ratios.low * (1 - noise), ratios.middle, ratios.high * (1 + noise))
-    local = calibration.local
+    return predicted(calibration, name, *_ratios(calibration, where), repaired=where.repaired)
+
+
+def predicted(
+    calibration: Calibration, name: str, time: Interval, cycles: Interval, repaired: bool = False
+) -> Prediction:
+    """Prediction from the ratio of times and that of cycles, without noise; it is widened by noise here."""
+    local, measured = calibration.local, _is_measured(calibration, name)
+
+    def widened(ratio: Interval) -> Interval:
+        if measured:
+            return ratio
+        more = calibration.repair * ratio.middle if repaired else 0.0
+        return _widened(_widened(ratio, noise_of(calibration, ratio.middle)), more)
+
+    alone = 0.0 if measured else noise_of(calibration, time.middle)
+    wide, wide_cycles = widened(time), widened(cycles)
     return Prediction(
         placement=name,
-        low=scaled.low,
-        middle=scaled.middle,
-        high=scaled.high,
-        cycles=_times(scaled, local.cycles),
-        seconds=None if local.seconds is None else _times(scaled, local.seconds),
+        low=wide.low,
+        middle=wide.middle,
+        high=wide.high,
+        cycles=None if local.cycles is None else _times(wide_cycles, local.cycles),
+        seconds=None if local.seconds is None else _times(wide, local.seconds),
         measured=measured,
+        noise=(time.middle - alone, time.middle + alone),
     )
 
 
 def order(calibration: Calibration) -> tuple[str, ...]:
-    """Names of all placements that predict_placement() knows, the best first in its kind."""
+    """Names of all placements that predict_placement() lists, the best first in its kind."""
     return ORDER_NATIVE if calibration.native else ORDER
+
+
+def noise_of(calibration: Calibration, ratio: float) -> float:
+    """Half of the interval of a ratio that comes from noise: of the local run, of the one that is predicted,
+    and of the second one, whose noise grows with what is concluded from it."""
+    one = calibration.noise / sqrt(2)
+    if calibration.remote is None:
+        return one * sqrt(1 + ratio**2)
+    known = slowdown(calibration)
+    scale = (ratio - 1) / (known - 1) if known != 1 else 1.0
+    return one * sqrt(ratio**2 + (scale * known) ** 2 + (1 - scale) ** 2)
+
+
+def slowdown(calibration: Calibration) -> float:
+    """Run time of the second run over that of the first: wall clock where both are known, else cycles.
+
+    Cycles too where the two contradict each other on which run was the slower one.
+    """
+    local, remote = calibration.local, counted(calibration.remote, "calibration: remote run")
+    time = remote.seconds / local.seconds if local.seconds and remote.seconds else None
+    if not local.cycles or not remote.cycles:
+        return counted(time, "remote run: seconds")
+    cycles = remote.cycles / local.cycles
+    return cycles if time is None or (time - 1) * (cycles - 1) <= 0 else time
+
+
+def _is_measured(calibration: Calibration, name: str) -> bool:
+    return name in (calibration.placement, calibration.at) or (
+        calibration.at is None and name in ("LL", "LP", "L", "LP-LD")
+    )
+
+
+def _widened(ratio: Interval, noise: float) -> Interval:
+    return Interval(
+        ratio.middle - sqrt((ratio.middle - ratio.low) ** 2 + noise**2),
+        ratio.middle,
+        ratio.middle + sqrt((ratio.high - ratio.middle) ** 2 + noise**2),
+    )
 
 
 def _times(ratios: Interval, local: float) -> tuple[float, float, float]:
@@ -81,33 +127,101 @@ def _times(ratios: Interval, local: float) -> tuple[float, float, float]:
     return low, middle, high
 
 
-def _slowdown(calibration: Calibration, where: Placement) -> Interval:
-    """Run time over the local run's; it is monotone in each unknown."""
-    local = calibration.local
-    stretches = (calibration.gpt_part, calibration.remote_stretch, calibration.contended_stretch)
-    if calibration.remote is None or calibration.placement is None:
-        walk = counted(local.walk, "local run: walk cycles")
-        exposed = counted(calibration.exposed, "calibration: exposed")
-        share = counted(calibration.dram_share, "calibration: dram_share")
-
-        def from_one(e: float, f: float, part: float, far: float, loaded: float) -> float:
-            waiting = e * f * walk
-            return 1 + added_cycles(waiting, part, *_at(where, far, loaded)) / local.cycles
-
-        return over_corners(from_one, exposed, share, *stretches)
-    known, added = placement(calibration.placement), calibration.remote.cycles - local.cycles
-
-    def from_two(part: float, far: float, loaded: float) -> float:
-        waiting = waiting_cycles(added, part, *_at(known, far, loaded))
-        return 1 + added_cycles(waiting, part, *_at(where, far, loaded)) / local.cycles
-
-    return over_corners(from_two, *stretches)
-
-
-def _at(where: Placement, far: float, loaded: float) -> tuple[float, float]:
-    """(stretch of the gPT, of the ePT) at a placement."""
-    gpt, ept = (
-        1.0 if state in (LOCAL, None) else far if state == REMOTE else loaded
-        for state in (where.gpt, where.ept)
+def _ratios(calibration: Calibration, where: Placement) -> tuple[Interval, Interval]:
+    """Intervals of (run time, cycles) over those of the local run, without noise."""
+    unknown = (
+        calibration.dram_share or Interval.exactly(1.0),
+        calibration.gpt_part,
+        calibration.remote_stretch,
+        calibration.contended_stretch,
+        calibration.data_loaded if where.data == CONTENDED else calibration.data_share,
     )
-    return gpt, ept
+    remote = calibration.remote
+
+    def by(slower: float | None) -> Interval:
+        def ratio(share: float, part: float, far: float, loaded: float, data: float) -> float:
+            return _ratio(calibration, where, slower, share, part, far, loaded, data)
+
+        return combined(ratio, *unknown)
+
+    if remote is None:
+        cycles = by(None)
+        return _of_wall_clock(calibration, cycles), cycles
+    time = by(slowdown(calibration))
+    if calibration.local.cycles is None or remote.cycles is None:
+        return time, time
+    return time, by(remote.cycles / calibration.local.cycles)
+
+
+def _of_wall_clock(calibration: Calibration, cycles: Interval) -> Interval:
+    """Ratio of elapsed times: a single thread that was not running all the time waits in the rest of it."""
+    if not calibration.local.seconds or calibration.busy is None or calibration.busy > 0.9:
+        return cycles
+    busy = calibration.busy
+    return Interval(
+        1 + (cycles.low - 1) * (busy if cycles.low > 1 else 1),
+        1 + (cycles.middle - 1) * busy,
+        1 + (cycles.high - 1) * (1 if cycles.high > 1 else busy),
+    )
+
+
+def _ratio(
+    calibration: Calibration,
+    where: Placement,
+    slower: float | None,
+    share: float,
+    part: float,
+    far: float,
+    loaded: float,
+    data: float,
+) -> float:
+    """Cycles at a placement over those of the local run; slower: those of the second run over these."""
+    base = placement(calibration.at or LOCAL_NAME[calibration.native])
+    s = calibration.shared.middle
+    exposed = calibration.exposed.middle if calibration.exposed else 0.0
+    waited = exposed * (calibration.local.walk or 0.0) / calibration.local.length
+    outside = outside_cycles(1.0, waited, s)
+    here, there = (waiting_of(part, *at.stretches(far, loaded)) for at in (base, where))
+    if slower is None:
+        waiting = share * waited / (1 + share * here)
+    else:
+        second = placement(calibration.placement or "")
+        known = waiting_of(part, *second.stretches(far, loaded)) - here
+        waiting = (waited_cycles(slower, outside, s) - waited) / known
+    grown = _grown(where, far, data) / _grown(base, far, data)
+    return run_cycles(outside * grown, max(waited + waiting * (there - here), 0.0), s)
+
+
+def _grown(where: Placement, far: float, data: float) -> float:
+    """Cycles outside walks with the data there, over those with local data."""
+    return 1.0 if where.data == LOCAL else 1 + where.data_share * data * (far - 1)
+
+
+def predict_walks(calibration: Calibration, walk: float, name: str = "") -> Prediction:
+    """Prediction of a run from its walk cycles, counted or simulated, whatever its placement.
+
+    With a second run, cycles lost per walk cycle are those between the two, exactly; else the law's.
+    """
+    local, remote = calibration.local, calibration.remote
+    own = counted(local.walk, "local run: walk cycles")
+    cycles = counted(local.cycles, "local run: cycles")
+    exposed, s = counted(calibration.exposed, "calibration: exposed").middle, calibration.shared.middle
+    outside = outside_cycles(cycles, exposed * own, s)
+
+    def law(walk: float) -> float:
+        return run_cycles(outside, exposed * walk, s)
+
+    def ratio(slower: float, more: float) -> float:
+        """The law, set right at the second run."""
+        return law(walk) / cycles + (slower - law(more) / cycles) * (walk - own) / (more - own)
+
+    if remote is None or remote.walk is None or remote.walk == own:
+        exactly = [law(walk) / cycles] * 2
+    else:
+        exactly = [ratio(slower, remote.walk) for slower in (slowdown(calibration), _cycles(remote, local))]
+    time, of_cycles = (Interval.exactly(value) for value in exactly)
+    return predicted(calibration, name or f"{walk:.4g} walk cycles", time, of_cycles)
+
+
+def _cycles(remote: Run, local: Run) -> float:
+    return counted(remote.cycles, "remote run: cycles") / counted(local.cycles, "local run: cycles")

@@ -36,7 +36,7 @@ from ..kernels.replay import (
     Counters,
 )
 from ..kernels.steps import CALLS
-from .closed_forms import counted
+from .closed_forms import counted, outside_cycles, run_cycles
 from .result import CallCost, Price
 
 if TYPE_CHECKING:
@@ -316,6 +316,7 @@ def _assumed(base: Price, instructions: float, costs: Costs) -> RunLaw | None:
 def _measured(base: Price, calibration: Calibration) -> RunLaw | None:
     """By e alone: the replay's changes, in the proportions of the calibrated run; None without walks."""
     local, e = calibration.local, counted(calibration.exposed, "calibration: exposed")
+    cycles, shared = counted(local.cycles, "calibration: cycles"), calibration.shared.middle
     gpt, ept = (counted(walk, "calibration: walk cycles") for walk in (local.gpt, local.ept))
     simulated = sum(base.local_walk_cycles)
     if not simulated:
@@ -328,7 +329,8 @@ def _measured(base: Price, calibration: Calibration) -> RunLaw | None:
     def run(priced: Price, exposed: float) -> float:
         walks = grown[0] * priced.guest_walk_cycles + grown[1] * priced.host_walk_cycles
         extra = (priced.management_cycles - base.management_cycles) * (gpt + ept) / simulated
-        return local.cycles - exposed * (gpt + ept) + exposed * walks + extra
+        outside = outside_cycles(cycles, exposed * (gpt + ept), shared)
+        return run_cycles(outside, exposed * walks, shared) + extra
 
     return run, (e,)
 

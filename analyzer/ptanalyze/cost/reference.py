@@ -12,7 +12,26 @@ from .closed_forms import Run
 
 FILES = ("vmitosis-runs.csv", "mitosis-runs.csv")
 COLUMNS = ("paper", "figure", "family", "workload", "config", "quantity", "value", "unit", "use", "note")
+FAMILIES = ("thin-2D-4K", "thin-1D-4K", "native-thin")  # tables in one place
 LOCAL_RUN = {"thin-2D-4K": "LL", "thin-1D-4K": "L", "native-thin": "LP-LD"}
+# tables on several nodes: (run before, run with replicas)
+WIDE_FAMILIES = {
+    "wide-NV-4K": (("F", "FM"), ("FA", "FAM"), ("I", "IM")),
+    "wide-NO-4K": (("OF", "OFMP"), ("OF", "OFMF")),
+    "native-wide": (("F", "F+M"), ("F-A", "F-A+M"), ("I", "I+M")),
+}
+PER_CORE = {  # page walkers
+    "thin-2D-4K": 2,
+    "thin-1D-4K": 2,
+    "wide-NV-4K": 2,
+    "wide-NO-4K": 2,
+    "native-thin": 1,
+    "native-wide": 1,
+}
+# Remote over local latency where the runs were made: vMitosis, see its machine file; Mitosis (Achermann et
+# al., ASPLOS 2020), 580 over 280 cycles. A scale only: the runs determine f (k - 1).
+STRETCH = {family: 580 / 280 if family.startswith("native") else 1.9 for family in PER_CORE}
+DURATION = "dtlb_load_misses.walk_duration"
 GPT = ("dtlb_load_misses.walk_pending", "dtlb_store_misses.walk_pending")
 
 
@@ -53,3 +72,34 @@ def run_from(values: Mapping[str, float]) -> Run:
         return Run(values["cycles"], values["walk_cycles"], 0.0)
     gpt = sum(values[name] for name in GPT)
     return Run(values["cycles"], gpt, values["ept.walk_pending"], values["run_time"])
+
+
+PORTS_WALKERS = 0.5  # one page walker per core of two hyperthreads, all busy
+
+
+@cache
+def ports() -> dict[str, dict[str, tuple[Run, ...]]]:
+    """{workload: {policy: (Run of each repeat)}}: native, on all CPUs of 4-socket Xeons, data interleaved.
+
+    `linux` has three of four table reads remote, the other policies replicas. Walks of stores were not
+    counted in all runs (0.1 % of the walk cycles where they were), so those of loads are taken.
+    """
+    path = bundled("models") / "reference" / "ports-xeon-runs.csv"
+    try:
+        table = pd.read_csv(path)
+        table = table[table.interleaved_data == 1]
+        found: dict[str, dict[str, tuple[Run, ...]]] = {}
+        for (workload, policy), part in table.groupby(["benchmark", "policy"], sort=False):
+            found.setdefault(str(workload), {})[str(policy)] = tuple(
+                Run(row["cycles"], row[DURATION], 0.0, row["seconds"]) for row in part.to_dict("records")
+            )
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    return found
+
+
+def mean_run(repeats: Iterable[Run]) -> Run:
+    """Run of the mean cycles, walk cycles and seconds of native repeats."""
+    rows = [(run.cycles, run.gpt, run.seconds) for run in repeats]
+    cycles, gpt, seconds = (sum(row[k] or 0.0 for row in rows) / len(rows) for k in range(3))
+    return Run(cycles, gpt, 0.0, seconds)

@@ -1,5 +1,6 @@
 """Counts of a replay under a policy, their cost, and the provenance that makes it reproducible."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NamedTuple
@@ -71,6 +72,13 @@ class Price:
     system_calls: tuple[CallCost, ...] = ()
 
 
+class Rate(NamedTuple):
+    """Per second, as cost.throughput estimates it: walks, and data accesses."""
+
+    walks: Interval
+    accesses: Interval
+
+
 @dataclass(frozen=True)
 class Series:
     """Counts in each of N windows of equal time.
@@ -80,7 +88,13 @@ class Series:
     classes       int64[N, sockets, 4]  as kernels.replay.Counters
     dram          int64[N, 2, sockets, sockets]  of the guest's, the host's tables, by [reader, server]
     tables_moved  int64[N]  table pages moved so far, of both dimensions
-    data_moved    int64[N]  data pages moved so far
+    data_moved    int64[N]  data pages moved so far; pages  data pages mapped in the end
+    data          int64[N, nodes, nodes]  walks by [walker's node, node of their data]
+    data_remote   int64[N]  walks whose data are on another socket
+    cycles        float64[N, 3]  as throughput.spent: of walks, of faults and calls, of NUMA balancing
+    accesses, instructions  int64[N]  of the program; cpus  int64[N]  that run at a time
+    scale         Snapshot.scale
+    rates         of each window, None where nothing is accessed; empty: not computed
     """
 
     time_ns: np.ndarray
@@ -89,6 +103,15 @@ class Series:
     dram: np.ndarray
     tables_moved: np.ndarray
     data_moved: np.ndarray
+    pages: int
+    data: np.ndarray
+    data_remote: np.ndarray
+    cycles: np.ndarray
+    accesses: np.ndarray
+    instructions: np.ndarray
+    cpus: np.ndarray
+    scale: int
+    rates: Sequence[Rate | None] = ()
 
     def rows(self) -> list[dict[str, int | float | None]]:
         """[{column: value}], one per window; shares are of its walks or DRAM reads, None without any."""
@@ -103,8 +126,17 @@ class Series:
             reads = int(self.dram[k, side].sum())
             remote = reads - int(np.trace(self.dram[k, side]))
             row |= {f"{name}_dram_reads": reads, f"{name}_remote_share": remote / reads if reads else None}
-        moved = {"tables_moved": int(self.tables_moved[k]), "data_moved": int(self.data_moved[k])}
-        return row | moved
+        row["data_remote_share"] = int(self.data_remote[k]) / walks if walks else None
+        row |= self._speed(self.rates[k] if self.rates else None)
+        row |= {"tables_moved": int(self.tables_moved[k]), "data_moved": int(self.data_moved[k])}
+        return row | {"data_moved_share": int(self.data_moved[k]) / self.pages if self.pages else None}
+
+    def _speed(self, rate: Rate | None) -> dict[str, float | None]:
+        row: dict[str, float | None] = {"walks_per_s": rate.walks.middle if rate else None}
+        for name in ("low", "middle", "high"):
+            column = "accesses_per_s" if name == "middle" else f"accesses_per_s_{name}"
+            row[column] = getattr(rate.accesses, name) if rate else None
+        return row
 
 
 @dataclass(frozen=True)

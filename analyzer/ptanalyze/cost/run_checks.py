@@ -3,39 +3,97 @@
 from collections.abc import Iterator
 
 from ..core.errors import UsageError
-from .closed_forms import LOCAL, Placement, Run, exposed_share
+from .closed_forms import Run, exposed_share, most_sharing
+from .placement import LOCAL, Placement
 
 NOISE = 0.02  # of run time, from run to run
 MOVED = 0.15  # a local table's walk cycles change less
 STILL = 0.05  # a remote table's walk cycles change more
+APART = 0.05  # two clocks, or two counts of the same work, differ less
+BUSY_APART = 0.1  # so do busy CPUs
+TURBO = 3.0  # times the base clock: no CPU runs faster
+MOST_LOST = 2.0  # cycles per walk cycle, where two threads share a page walker
 
 
 def check_run(which: str, run: Run, walkers: float) -> None:
     """UsageError for an impossible counter, or walks longer than `walkers` per hardware thread allow."""
-    if not 0 < run.cycles < float("inf"):
-        raise UsageError(f"{which} run: cycles = {run.cycles:g}: expected a number above 0")
+    for field in ("cycles", "seconds"):
+        value = getattr(run, field)
+        if value is not None and not 0 < value < float("inf"):
+            raise UsageError(f"{which} run: {field} = {value:g}: expected a number above 0")
+    if run.cycles is None and run.seconds is None:
+        raise UsageError(f"{which} run: neither cycles nor seconds: count cycles, or give its elapsed time")
     for table in ("gpt", "ept"):
         cycles = getattr(run, table)
         if cycles is not None and not 0 <= cycles < float("inf"):
             raise UsageError(f"{which} run: {table} walk cycles = {cycles:g}: expected 0 or more")
-    if run.walk is not None and run.walk > walkers * run.cycles * (1 + NOISE):
+    if run.walk is not None and run.cycles is not None and run.walk > walkers * run.cycles * (1 + NOISE):
         raise UsageError(
             f"{which} run: walk cycles = {run.walk:,.0f}: more than {walkers:.2g} page walkers can be busy "
             f"in {run.cycles:,.0f} cycles: are the counters of the same threads and modes?"
         )
 
 
-def check_pair(local: Run, remote: Run, where: Placement) -> None:
-    """UsageError where the run with remote tables was not slower."""
-    if remote.cycles <= local.cycles:
+def check_pair(local: Run, remote: Run, where: Placement, base: Placement | None = None) -> None:
+    """UsageError where the runs have no time in common, are at one placement, or the one with more remote
+    tables was not slower."""
+    clocks = [c for c in ("seconds", "cycles") if getattr(local, c) and getattr(remote, c)]
+    if not clocks:
+        raise UsageError("remote run: cycles of one run and seconds of the other: give the same of both")
+    here, there = (0.0 if at is None else _far(at) for at in (base, where))
+    if here == there:
+        also = "all tables are local" if not there else "its tables are where the local run's are"
+        raise UsageError(f"placement {where.name}: {also}; a second run needs other remote shares")
+    if not any((getattr(remote, c) > getattr(local, c)) == (there > here) for c in clocks):
+        clock, side = clocks[-1], "above" if there > here else "below"
         raise UsageError(
-            f"remote run: cycles = {remote.cycles:,.0f}: not above the local run's {local.cycles:,.0f}: "
-            f"is it {where.name}, or are the files swapped?"
+            f"remote run: {clock} = {getattr(remote, clock):,.0f}: not {side} the local run's "
+            f"{getattr(local, clock):,.0f}: is it {where.name}, or are the files swapped?"
         )
 
 
+def _far(where: Placement) -> float:
+    """A number that grows with the remote share of either table and with load."""
+    return sum(share * (0 if state == LOCAL else 1 + (state != "remote")) for state, share in where.tables())
+
+
+def contradictions(
+    local: Run, remote: Run, ghz: float, names: tuple[str, str] = ("local run", "remote run")
+) -> Iterator[str]:
+    """Lines about two runs that cannot both be what they are said to be: other work, or another window."""
+    here, there = names
+    if local.seconds and remote.seconds and local.cycles and remote.cycles:
+        time, cycles = remote.seconds / local.seconds, remote.cycles / local.cycles
+        if abs(time / cycles - 1) > APART:
+            yield (
+                f"{there}: {remote.seconds:g} s are {time:.3f} times the {local.seconds:g} s of {here}, but "
+                f"{remote.cycles:.4g} cycles {cycles:.3f} times its {local.cycles:.4g}: were both counted "
+                "over the same window?"
+            )
+    if local.instructions and remote.instructions:
+        work = remote.instructions / local.instructions
+        if abs(work - 1) > APART:
+            yield (
+                f"{there}: {remote.instructions:.4g} instructions are {work:.2f} times the "
+                f"{local.instructions:.4g} of {here}: not the same work, or threads that spin"
+            )
+    if local.cpus and remote.cpus and abs(remote.cpus / local.cpus - 1) > BUSY_APART:
+        yield (
+            f"{there}: {remote.cpus:.3g} CPUs were busy, {local.cpus:.3g} in {here}: not the same threads, "
+            "or threads that wait"
+        )
+    for name, run in zip(names, (local, remote), strict=True):
+        if run.cycles and run.seconds and run.cpus:
+            clock = run.cycles / run.seconds / run.cpus / 1e9
+            if clock > TURBO * ghz:
+                yield (
+                    f"{name}: {run.cycles:.4g} cycles in {run.seconds:g} s on {run.cpus:.3g} busy CPUs are "
+                    f"{clock:.3g} GHz: not of one window"
+                )
+
+
 def suspicious(local: Run, remote: Run, where: Placement) -> list[str]:
-    """Lines about counters of a pair of runs that do not fit the placement or the law."""
+    """Lines about counters of an all-local run and another one that do not fit the placement or the law."""
     return [*_moved(local, remote, where), *_beyond_walks(local, remote)]
 
 
@@ -51,11 +109,25 @@ def _moved(local: Run, remote: Run, where: Placement) -> Iterator[str]:
             yield f"{table}: remote, yet its walk cycles change by {change:+.1%}: was it remote?"
 
 
+def beyond_walks(local: Run, remote: Run) -> float | None:
+    """Cycles lost per added walk cycle, where that is more than walks and noise explain; else None."""
+    if None in (local.walk, remote.walk, local.cycles, remote.cycles):
+        return None
+    assert local.walk is not None and remote.walk is not None and local.cycles and remote.cycles
+    added, walks = remote.cycles - local.cycles, remote.walk - local.walk
+    if added <= MOST_LOST * walks + NOISE * local.cycles:
+        return None
+    return added / walks if walks > 0 else float("inf")
+
+
 def _beyond_walks(local: Run, remote: Run) -> Iterator[str]:
-    if local.walk is None or remote.walk is None or remote.walk <= local.walk * (1 + STILL):
-        return
-    exposed = exposed_share(local, remote)
-    if exposed > 1 + STILL:
-        yield f"cycles grow {exposed:.2f} times as much as walk cycles: something else slowed the run too"
-    if exposed * local.walk > local.cycles * (1 + NOISE):
-        yield f"exposed walk cycles, {exposed:.2f} times those counted, are more than the local run took"
+    lost = beyond_walks(local, remote)
+    if lost is not None:
+        yield (
+            f"cycles grow {lost:.2f} times as much as walk cycles, threads that share a page walker lose at "
+            f"most {MOST_LOST:g}: something else slowed the run too"
+        )
+    elif local.walk and remote.walk and local.cycles and remote.walk > local.walk * (1 + STILL):
+        lost = exposed_share(local, remote)
+        if lost > 1 + STILL and most_sharing(local.cycles, local.walk) < lost - 1:
+            yield f"exposed walk cycles, {lost:.2f} times those counted, are more than the local run took"

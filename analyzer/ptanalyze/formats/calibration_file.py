@@ -10,14 +10,26 @@ from ..core.decode import Undecodable, plain_toml, struct_of
 from ..core.errors import CaptureError, UsageError
 from ..core.interval import Interval
 from ..cost.calibration import Calibration
-from ..cost.closed_forms import Run, placement
+from ..cost.closed_forms import Run
+from ..cost.placement import placement
+from ..cost.run_checks import check_pair
 from .atomic import atomic_write
 from .toml_text import toml
 
-FORMAT, VERSION = "ptanalyze-calibration", 1
-INTERVALS = ("exposed", "dram_share", "gpt_part", "remote_stretch", "contended_stretch")
+FORMAT, VERSION = "ptanalyze-calibration", 2
+INTERVALS = (
+    "exposed",
+    "shared",
+    "dram_share",
+    "gpt_part",
+    "remote_stretch",
+    "contended_stretch",
+    "data_share",
+    "data_loaded",
+)
+NUMBERS = ("walkers", "busy", "noise", "repair")
 LEAST = {"remote_stretch": 1.0, "contended_stretch": 1.0}
-MOST = {"exposed": 2.0, "gpt_part": 1.0}
+MOST = {"exposed": 1.0, "gpt_part": 1.0}
 
 
 class Record(Calibration, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -63,17 +75,37 @@ def _check(path: str | PathLike[str], record: Record) -> None:
             raise CaptureError(
                 path, field, shown, f"expected low, middle, high in this order from {low:g} on"
             )
+    for field in NUMBERS:
+        value = getattr(record, field)
+        if value is not None and not 0 <= value < float("inf"):
+            raise CaptureError(path, field, value, "expected a finite number, not negative")
+    if not record.walkers:
+        raise CaptureError(path, "walkers", record.walkers, "expected a number above 0")
     for which in ("local", "remote"):
         _check_run(path, which, getattr(record, which))
     if (record.remote is None) != (record.placement is None):
         raise CaptureError(path, "placement", record.placement, "a remote run and its placement go together")
-    if record.placement is not None and not _fits(record.placement, record.native):
-        raise CaptureError(path, "placement", record.placement, "does not fit the rest of the file")
-    if record.remote is None and (
-        record.exposed is None or record.dram_share is None or record.local.walk is None
-    ):
-        why = "one run is not enough without its walk cycles, exposed and dram_share"
-        raise CaptureError(path, "remote", None, why)
+    for field in ("placement", "at"):
+        name = getattr(record, field)
+        if name is not None and not _fits(name, record.native):
+            raise CaptureError(path, field, name, "does not fit the rest of the file")
+    _check_pair(path, record)
+
+
+def _check_pair(path: str | PathLike[str], record: Record) -> None:
+    """One run needs its counters; two need a time in common and different placements."""
+    local, remote = record.local, record.remote
+    if remote is None:
+        if None in (record.exposed, record.dram_share, local.walk, local.cycles):
+            why = "one run is not enough without its cycles, walk cycles, exposed and dram_share"
+            raise CaptureError(path, "remote", None, why)
+        return
+    try:
+        check_pair(
+            local, remote, placement(record.placement or ""), placement(record.at) if record.at else None
+        )
+    except UsageError as error:
+        raise CaptureError(path, "remote", record.placement, str(error)) from None
 
 
 def _fits(name: str, native: bool) -> bool:
@@ -81,12 +113,14 @@ def _fits(name: str, native: bool) -> bool:
         where = placement(name)
     except UsageError:
         return False
-    return not where.all_local and (where.ept is None) == native
+    return (where.ept is None) == native
 
 
 def _check_run(path: str | PathLike[str], which: str, run: Run | None) -> None:
     if run is None:
         return
+    if run.cycles is None and run.seconds is None:
+        raise CaptureError(path, f"{which}.cycles", None, "expected cycles, or seconds")
     for field in run.__struct_fields__:
         value = getattr(run, field)
         least_ok = value is None or (value > 0 if field in ("cycles", "seconds", "cpus") else value >= 0)

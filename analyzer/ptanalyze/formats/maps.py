@@ -15,13 +15,13 @@ LINE = re.compile(
 
 
 def parse_maps(text: str | bytes, file: str | PathLike[str] = "maps") -> tuple[np.ndarray, tuple[str, ...]]:
-    """(VMA_DTYPE[V], names) of the text (str or bytes) of /proc/PID/maps (proc(5)).
+    r"""(VMA_DTYPE[V], names) of the text (str or bytes) of /proc/PID/maps (proc(5)).
 
-    Names are the last column, "" for anonymous memory. CaptureError names the first line that does not parse
-    or overlaps the one before it.
+    Names are the last column, "" for anonymous memory; a byte that is no UTF-8 is \xNN in them. CaptureError
+    names the first line that does not parse or overlaps the one before it.
     """
     if isinstance(text, bytes):
-        text = text.decode("utf-8", "surrogateescape")
+        text = text.decode("utf-8", "backslashreplace")
     lines = text.split("\n")
     if lines.pop():
         raise CaptureError(file, f"line {len(lines) + 1}", "end of file", "the last line is cut short")

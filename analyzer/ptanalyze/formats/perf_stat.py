@@ -19,6 +19,7 @@ Said = dict[str, float | None]  # beside the counters: seconds, cpus
 MOST_BYTES = 1 << 24
 ONE_RUN = "give the totals of one run (no -I, -A, --per-...)"
 CLOCKS = ("task-clock", "cpu-clock")
+ELAPSED_EVENT = "duration_time"  # ns; the only elapsed time that -x and -j have
 ABSENT = ("<not counted>", "<not supported>")
 GAP = "[ .,'\u00a0\u2009\u202f\u2019]"
 NUMBER = rf"\d+(?:{GAP}\d+)*"
@@ -91,11 +92,12 @@ def _by_name(rows: list[Counter]) -> dict[tuple[str, str], Counter]:
 
 
 def _extra(rows: list[Counter], extra: Said) -> tuple[float | None, float | None]:
-    """Seconds and CPUs, from the summary of text, or from a clock's own metric in the other forms."""
+    """Seconds and CPUs, from the summary of text, from duration_time, or from a clock's own metric."""
     clocks = (row.value for row in rows if row.name in CLOCKS and row.unit == "msec")
     busy_ms = next(filter(None, clocks), None)
     cpus = extra.get("cpus")
-    seconds = extra.get("seconds")
+    elapsed_ns = next((row.value for row in rows if row.name == ELAPSED_EVENT), None)
+    seconds = extra.get("seconds") or (elapsed_ns / 1e9 if elapsed_ns else None)
     if seconds is None and busy_ms and cpus:
         seconds = busy_ms / 1000 / cpus
     if cpus is None and busy_ms and seconds:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.decode import Undecodable, plain_json
 from ..core.errors import CaptureError, UsageError
 from .atomic import atomic_write
+from .csv_text import csv_text
 from .json_text import SCHEMA, record
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def write_result(
             whole = record(what, value(), refused)
             file.write(json.dumps(whole, indent=1, allow_nan=False).encode() + b"\n")
         elif str(path).endswith(".csv"):
-            file.write(table().to_csv(index=False).encode())
+            file.write(csv_text(table()).encode())
         else:
             with_texts(table()).to_parquet(file)
 

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
-from typing import Any, dataclass_transform
+from typing import Annotated, Any, dataclass_transform
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from ..core.errors import CaptureError, UsageError
-from ..core.snapshot import EMULATOR, NO_PARENT, Node, Snapshot, Topology, Tree
+from ..core.snapshot import EMULATOR, MOST_SCALED, NO_PARENT, Node, Snapshot, Topology, Tree
 from .atomic import atomic_write
 from .json_record import decode_facts, decode_record, write_record
 from .maps import format_maps, parse_maps
@@ -102,6 +103,7 @@ class Facts(msgspec.Struct, kw_only=True):
     unknown: tuple[str, ...] = ()  # columns that hold no data
     emulator: tuple[tuple[int, int], ...] = ()  # address ranges that belong to the tracer
     verify: Verified | None = None
+    scale: Annotated[int, Meta(ge=1, le=MOST_SCALED)] = 1  # of a synthetic capture (Snapshot.scale)
 
 
 class SnapshotRecord(Strict):
@@ -160,7 +162,7 @@ def write_snapshot(
     if snapshot.host is not None:
         write_tree(directory, "ept", snapshot.host)
     if maps is None:
-        maps = format_maps(snapshot.vmas, snapshot.vma_names).encode("utf-8", "surrogateescape")
+        maps = format_maps(snapshot.vmas, snapshot.vma_names).encode()
     with atomic_write(directory / "maps") as out:
         out.write(maps)
     write_json(directory, snapshot, {**snapshot.facts, **(extra or {})})

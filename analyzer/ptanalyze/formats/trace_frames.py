@@ -11,7 +11,8 @@ from ..core.errors import CaptureError
 from ..kernels import decode
 
 MAGIC = b"PTTRACE\n"
-VERSION = 1
+VERSION = 2
+OLD = (1,)  # never stripped, else the same
 BYTE_ORDER = 0x01020304
 HEADER_BYTES = 4096
 CHUNK, EVENT = 1, 2
@@ -40,7 +41,8 @@ HEADER_DTYPE = np.dtype(
         ("arch", "S16"),
         ("tracer", "S48"),
         ("command", "S1024"),
-        ("rules", "S2912"),
+        ("rules", "S2848"),
+        ("stripped", [("size", "<u2"), ("sets", "<u2"), ("ways", "<u2"), ("zero", "<u2")], 8),
     ]
 )
 FRAME_DTYPE = np.dtype(
@@ -88,7 +90,7 @@ def read_header(path: Path, data: np.ndarray) -> np.void:
         "header_bytes": HEADER_BYTES,
     }
     for name, value in expect.items():
-        if header[name] != value:
+        if header[name] != value and not (name == "version" and header[name] in OLD):
             raise CaptureError(
                 path, name, header[name], f"expected {value}; not a trace that this release reads"
             )
@@ -134,10 +136,17 @@ def read_frames(
         "guest_base": int(header["guest_base"]),
         "instructions": bool(header["flags"] & INSTRUCTIONS),
         "sampled": bool(header["flags"] & SAMPLED),
+        "stripped": reach(header),
     }
     if facts["lost_bytes"]:
         facts["ended"] = f"{facts['ended']}, file cut short"
     return frames[:good], offset[:good], facts
+
+
+def reach(header: np.void) -> tuple[tuple[int, int, int], ...]:
+    """(page size, sets, ways) of the first-level arrays that a stripped trace is exact for; () not stripped."""
+    rows = header["stripped"]
+    return tuple((int(row["size"]), int(row["sets"]), int(row["ways"])) for row in rows if row["size"])
 
 
 def count_good(data: np.ndarray, frames: np.ndarray, offset: np.ndarray) -> int:

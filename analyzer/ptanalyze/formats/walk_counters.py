@@ -8,7 +8,8 @@ dtlb_{load,store}_misses.walk_duration  before Skylake: cycles of the walker, ne
 dtlb_{load,store}_misses.walk_active    cycles with any walker busy: not used, overlap is lost
 
 AMD counts walks (ls_l1_d_tlb_miss.*_l2_miss, ls_tablewalker.*, bp_l1_tlb_miss_l2_tlb_miss.*), not their
-cycles: such a run has cycles only, and a second run with remote tables has to tell the cost of walks.
+cycles: such a run has cycles only, and a second run with remote tables has to tell the cost of walks. So it
+is with a file of elapsed time alone.
 """
 
 from collections.abc import Iterable
@@ -24,6 +25,8 @@ PENDING = ("dtlb_load_misses.walk_pending", "dtlb_store_misses.walk_pending")
 DURATION = ("dtlb_load_misses.walk_duration", "dtlb_store_misses.walk_duration")
 ACTIVE = ("dtlb_load_misses.walk_active", "dtlb_store_misses.walk_active")
 EPT = "ept.walk_pending"
+HUGE = ("walk_completed_2m_4m", "walk_completed_1g")  # of dtlb_load_misses and dtlb_store_misses
+COMPLETED = ("walk_completed_4k", *HUGE)
 AMD = ("ls_l1_d_tlb_miss.", "ls_tablewalker.", "bp_l1_tlb_miss_l2_tlb_miss", "l2_dtlb_misses")
 
 
@@ -45,10 +48,38 @@ def one_walker(stat: PerfStat) -> bool:
 def walk_run(stat: PerfStat, native: bool = False, allow_multiplexed: bool = False) -> Run:
     """Run from the counters of a PerfStat; as read_run."""
     modes = _modes(stat)
-    cycles = _value(stat, _first(stat, CYCLES, modes) or "cycles", modes, allow_multiplexed)
     names = {name for name, letters in stat.counters if letters == modes}
-    if not names & {*PENDING, *DURATION, *ACTIVE, EPT} and any(name.startswith(AMD) for name in names):
-        return Run(cycles, None, 0.0 if native else None, stat.seconds, stat.cpus)
+    every = {name for name, _ in stat.counters}
+    if stat.seconds and not every & {*CYCLES, *PENDING, *DURATION, *ACTIVE, EPT}:
+        return Run(seconds=stat.seconds, cpus=stat.cpus)
+    cycles = _value(stat, _first(stat, CYCLES, modes) or "cycles", modes, allow_multiplexed)
+    gpt, ept = _walk_cycles(stat, names, modes, native, allow_multiplexed)
+    counter = stat.counters.get(("instructions", modes))
+    instructions = None if counter is None else counter.value
+    return Run(cycles, gpt, ept, stat.seconds, stat.cpus, instructions, _huge(stat, modes))
+
+
+def what_is_missing(stat: PerfStat) -> str:
+    """What to count so that the run alone says how much of it is walks; "" where it does."""
+    names = {name for name, _ in stat.counters}
+    if names & {*PENDING, *DURATION}:
+        return ""
+    amd = sorted(name for name in names if name.startswith(AMD))
+    if amd:
+        return (
+            f"{amd[0]} counts walks; AMD counts no cycles of walks: add a run with remote tables (--remote)"
+        )
+    add = [name for name in ("cycles", *PENDING, EPT) if name not in names]
+    return f"count {', '.join(add)} too (natively without {EPT}), or add a run with remote tables (--remote)"
+
+
+def _walk_cycles(
+    stat: PerfStat, names: set[str], modes: str, native: bool, allow_multiplexed: bool
+) -> tuple[float | None, float | None]:
+    """(walk cycles in the gPT, in the ePT), None where the CPU or the file has none."""
+    elsewhere = {name for name, _ in stat.counters} & {*PENDING, *DURATION, *ACTIVE, EPT}
+    if not elsewhere:
+        return None, 0.0 if native else None
     kind = DURATION if one_walker(stat) else PENDING
     if kind is DURATION and not native:
         why = "before Skylake it does not tell nested walks apart: use it for native runs only"
@@ -57,8 +88,23 @@ def walk_run(stat: PerfStat, native: bool = False, allow_multiplexed: bool = Fal
         why = f"counts cycles with any walker busy, overlapping walks are lost: count {' and '.join(PENDING)}"
         raise CaptureError(stat.path, "event", ACTIVE[0], why)
     gpt = sum(_value(stat, name, modes, allow_multiplexed) for name in kind)
-    ept = 0.0 if native else _value(stat, EPT, modes, allow_multiplexed)
-    return Run(cycles, gpt, ept, stat.seconds, stat.cpus)
+    nested = not native or EPT in names  # counted natively: 0, else it was no native run
+    return gpt, _value(stat, EPT, modes, allow_multiplexed) if nested else 0.0
+
+
+def _huge(stat: PerfStat, modes: str) -> float | None:
+    """Share of the walks that ended at pages above 4 KiB; None where they were not counted by size."""
+
+    def walks(sizes: Iterable[str]) -> float:
+        found = (
+            stat.counters.get((f"dtlb_{kind}_misses.{size}", modes))
+            for kind in ("load", "store")
+            for size in sizes
+        )
+        return sum(counter.value or 0.0 for counter in found if counter is not None)
+
+    every = walks(COMPLETED)
+    return walks(HUGE) / every if every else None
 
 
 def _modes(stat: PerfStat) -> str:

@@ -20,15 +20,17 @@ from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
 import llvmlite.ir
+import numba
 import numpy as np
 from numba.core import types
 from numba.core.bytecode import FunctionIdentity
-from numba.core.caching import CompileResultCacheImpl, IndexDataCacheFile
 from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 from numba.core.sigutils import normalize_signature
 
-KEPT = "compiled"
+from .kept_code import KeptCode, results_of
+
+NOWHERE = "no directory of yours alone to keep compiled code in, so each run compiles; set NUMBA_CACHE_DIR"
 NAMING = "counted from a random number"  # code that was kept before has other names
 PLAIN = (int, float, str, bytes, type(None), type(...), np.generic)
 NAMED = (type, BuiltinFunctionType, np.ufunc)
@@ -69,12 +71,12 @@ class CodeCache:
     @cached_property
     def results(self):
         """Numba's own part; NoKey where no file holds the code or no directory can be written to."""
-        try:
-            return CompileResultCacheImpl(self.function.py_func)
-        except RuntimeError as error:
+        results = results_of(self.function.py_func)
+        if results is None:
             if Path(inspect.getfile(self.function.py_func)).exists():
-                say("no directory to keep compiled code in, so each run compiles; set NUMBA_CACHE_DIR")
-            raise NoKey(self.function.py_func.__qualname__) from error
+                say(NOWHERE)
+            raise NoKey(self.function.py_func.__qualname__)
+        return results
 
     @property
     def cache_path(self):
@@ -91,15 +93,21 @@ class CodeCache:
         """Where the code for argument types, a tuple or a Numba signature, and a CPU is, or would be."""
         arguments, _ = normalize_signature(signature)
         folder = self.results.locator.get_cache_path()
-        about = [NAMING, sys.version, *map(repr, codegen.magic_tuple()), *map(str, arguments)]
+        about = [
+            NAMING,
+            sys.version,
+            numba.__version__,
+            *map(repr, codegen.magic_tuple()),
+            *map(str, arguments),
+        ]
         about += [text for argument in arguments for text in fields_of(argument)]
         key = hashlib.sha256("\n".join([*about, self.text]).encode()).hexdigest()[:32]
-        return IndexDataCacheFile(folder, f"{self.results.filename_base}.{key}", key)
+        return KeptCode(folder, self.results.filename_base, key)
 
     def has(self, signature, codegen):
         """True if the code is there, or cannot be kept."""
         with suppress(NoKey):
-            return KEPT in self.file_of(signature, codegen)._load_index()
+            return self.file_of(signature, codegen).there()
         return True
 
     def load_overload(self, signature, target):
@@ -107,7 +115,7 @@ class CodeCache:
         target.refresh()
         kept = None
         with suppress(NoKey):
-            kept = self.file_of(signature, target.codegen()).load(KEPT)
+            kept = self.file_of(signature, target.codegen()).load()
             if kept is None:
                 say_compiling()
         return None if kept is None else self.results.rebuild(target, kept)
@@ -116,7 +124,7 @@ class CodeCache:
         """Keep it for the next process, if its types have a key there and there is room."""
         with suppress(NoKey, OSError):
             if self.results.check_cachable(compiled):
-                self.file_of(signature, compiled.codegen).save(KEPT, self.results.reduce(compiled))
+                self.file_of(signature, compiled.codegen).save(self.results.reduce(compiled))
 
 
 def say_compiling():

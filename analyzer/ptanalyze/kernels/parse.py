@@ -4,7 +4,7 @@ import numpy as np
 
 from .hooks import called_hook, kernel
 
-NEWLINE, SPACE, TAB, COMMA, COLON, SLASH, DOT = 10, 32, 9, 44, 58, 47, 46
+NEWLINE, SPACE, TAB, HASH, COMMA, COLON, SLASH, DOT = 10, 32, 9, 35, 44, 58, 47, 46
 TOO_BIG = np.int64(1 << 57)  # beyond the user half even of five levels
 HEX = np.full(256, -1, np.int8)
 HEX[48:58] = np.arange(10)
@@ -68,6 +68,41 @@ def parse_lackey(data, instructions, page, write, time):
         else:
             return n, instructions, start
     return n, instructions, -1
+
+
+@kernel
+def parse_pinatrace(data, page, write):
+    """Parse lines of Pin's pinatrace: "0xip: R 0xaddress", R or W; the last line is "#eof".
+
+    data  uint8[bytes] of whole lines; page int64, write bool: a row per access, room for one per line
+    Returns (rows, position of the first other line, or -1).
+    """
+    n = 0
+    at = 0
+    while at < len(data):
+        start = at
+        end = line_end(data, at)
+        at = end + 1
+        if end == start or data[start] == HASH:
+            continue
+        code, colon = prefixed(data, start, end)
+        kind = data[min(colon + 2, end - 1)]
+        address, last = prefixed(data, colon + 4, end)
+        form = code >= 0 and colon + 4 < end and data[colon] == COLON and data[colon + 1] == SPACE
+        if not form or (kind != 82 and kind != 87) or data[colon + 3] != SPACE or address < 0 or last != end:
+            return n, start
+        page[n], write[n] = address >> 12, kind == 87
+        n += 1
+    return n, -1
+
+
+@called_hook
+def prefixed(data, at, end):
+    """(value, position after it) of a hexadecimal number with 0x before it; value -1 where there is none."""
+    if at + 3 > end or data[at] != 48 or data[at + 1] != 120:
+        return np.int64(-1), at
+    value, after = number(data, at + 2, end, 16)
+    return (value if after > at + 2 and value < TOO_BIG else np.int64(-1)), after
 
 
 @kernel

@@ -30,6 +30,7 @@ def view(report: Report, further: Section | None = None) -> Iterator[Section]:
         if report.refused:
             yield Section(lines=[f"Not for this capture: {', '.join(report.refused)} (--full says why)."])
         yield Section(lines=[f"Assumed: {report.base.price.assumptions}."])
+        yield Section(lines=[""])
         yield further
         return
     yield Section(lines=[""])
@@ -42,7 +43,8 @@ def everything(report: Report) -> Iterator[Section]:
     yield Section("Policies, fastest first, those over the budget last", ranked, [LL, *refused])
     notes = dict.fromkeys((*report.base.notes, report.base.price.assumptions))
     lines = [f"- {line}" for line in (*report.workload.evidence(), *notes)]
-    yield Section(f"\n{report.workload.name} workload", (), lines)
+    yield Section(lines=[""])
+    yield Section(f"{report.workload.name} workload", (), lines)
 
 
 def row_of(advice: Advice) -> dict[str, Cell]:

@@ -100,4 +100,4 @@ def further(capture: str | None, policies: Sequence[str], calibrated: bool) -> S
         steps["narrower ranges"] = "ptanalyze calibrate --help"
     if capture is None:
         steps["your own program"] = "sudo .venv/bin/ptanalyze record -o app -- ./app"
-    return Section("\nNext", [], [f"  {why:<26}  {command}" for why, command in steps.items()])
+    return Section("Next", [], [f"  {why:<26}  {command}" for why, command in steps.items()])

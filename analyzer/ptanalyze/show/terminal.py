@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..analysis.answer import Cell, Matrix, Section
+from ..core.printable import printable
 from ..formats.json_text import record
 from .matrix import drawn
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table
+    from rich.text import Text
 
 WIDE = 200  # columns where there is no terminal and COLUMNS says nothing
 LONG = 24  # text is folded at this width, where most of a column is shorter at SHORT; numbers never
@@ -56,7 +58,7 @@ def listing(rows: Mapping[str, Cell], title: str | None = None, indent: int = 0)
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for what, value in rows.items():
-        table.add_row(what, shown(value))
+        table.add_row(printable(what), shown(value))
     return Padding(table, (0, 0, 0, indent), expand=False)
 
 
@@ -77,16 +79,16 @@ def print_view(sections: Iterable[Section | Matrix]) -> None:
     for section in sections:
         if isinstance(section, Matrix):
             for text in drawn(section, out.width):
-                out.print(text)
+                out.print(one_line(text))
             continue
         if isinstance(section.rows, Mapping):
-            out.print(listing(section.rows, section.title or None))
+            out.print(listing(section.rows, printable(section.title) or None))
         elif section.rows:
             print_rows(section.title, section.rows)
         elif section.title:
-            out.print(section.title, style="bold")
+            out.print(printable(section.title), style="bold")
         for line in section.lines:
-            out.print(line)
+            out.print(one_line(line))
 
 
 def print_rows(title: str, rows: Sequence[Mapping[str, Cell]]) -> None:
@@ -100,7 +102,11 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Cell]]) -> None:
     texts = [[shown(row.get(name)) for row in rows] for name in names]
     keys = distinct(texts)
     fold = min(LONGEST_KEY, max(out.width // 2 // keys - FRAME, SHORT))
-    columns = [column(*one, fold if k < keys else 0) for k, one in enumerate(zip(names, texts, strict=True))]
+    columns = [
+        column(printable(name), text, fold if k < keys else 0)
+        for k, (name, text) in enumerate(zip(names, texts, strict=True))
+    ]
+    title = printable(title)
     if room(columns, out.width) < 0 and any(one.long for one in columns[keys:]):
         print_records(out, title, columns, keys)
         return
@@ -191,7 +197,13 @@ def print_records(out: Console, title: str, columns: list[Column], keys: int) ->
 
 
 def shown(value: Cell) -> str:
-    return value if isinstance(value, str) else number(value)
+    return printable(value) if isinstance(value, str) else number(value)
+
+
+def one_line(line: str | Text) -> str | Text:
+    """The line, printable; a Text that was not loses its styles."""
+    plain = line if isinstance(line, str) else line.plain
+    return line if (safe := printable(plain)) == plain else safe
 
 
 def number(value: float | None) -> str:

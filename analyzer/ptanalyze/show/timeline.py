@@ -9,6 +9,10 @@ from ..analysis.answer import Section
 from ..cost.result import Result
 from .whatif import labels
 
+SPEED = (
+    "- per second: by the middle of the assumptions, all CPUs of the window busy; data on another node cost "
+    "the difference in latency once per walk; their interval is in --json and --csv"
+)
 CLASSES = "- LL: share of walks that are Local-Local (gPT, then ePT); LR, RL and RR alike"
 
 
@@ -29,7 +33,7 @@ def view(results: Sequence[Result]) -> Iterator[Section]:
         yield Section(title, [shown(row, bool(result.host_pages)) for row in windows])
     notes = dict.fromkeys(note for result in results for note in result.notes)
     nested = any(result.host_pages for result in results)
-    yield Section(lines=[*([CLASSES] if nested else []), *(f"- {note}" for note in notes)])
+    yield Section(lines=[*([CLASSES] if nested else []), SPEED, *(f"- {note}" for note in notes)])
 
 
 def shown(row: dict[str, Any], nested: bool) -> dict[str, Any]:
@@ -42,9 +46,17 @@ def shown(row: dict[str, Any], nested: bool) -> dict[str, Any]:
         "walks": row["walks"],
         **{name: percent(row[f"leaf_{kind}_share"]) for name, kind in zip(names, kinds, strict=True)},
         **{name: percent(row[share]) for name, share in remote.items()},
+        "data remote": percent(row["data_remote_share"]),
+        "M walks/s": millions(row["walks_per_s"]),
+        "M accesses/s": millions(row["accesses_per_s"]),
         "data moved": row["data_moved"],
+        "of data": percent(row["data_moved_share"]),
         "tables moved": row["tables_moved"],
     }
+
+
+def millions(per_second: float | None) -> str:
+    return "-" if per_second is None else f"{per_second / 1e6:.4g}"
 
 
 def percent(share: float | None) -> str:

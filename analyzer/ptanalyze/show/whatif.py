@@ -73,6 +73,7 @@ def view(
         more = len(notes_of(results)) - 1
         yield Section(lines=[f"policy {policy}: {why}" for policy, why in (refused or {}).items()])
         yield Section(lines=[f"Assumed: {first.price.assumptions} ({more} more with --full)."])
+        yield Section(lines=[""])
         yield further
         return
     yield Section(lines=[""])

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ..core.interval import Interval
 from ..core.machine import load_machine
+from ..cost.observed import ratio
 from ..cost.reference import runs
 from .bench import Bench
 from .footprints import footprint, sharing
@@ -77,8 +78,8 @@ def execution() -> Iterator[Row]:
 
 def eight_sockets(name: str) -> float:
     """Speed-up of replication on 8 sockets from that on 4: C and C+M of Mitosis's Figure 9."""
-    canneal = runs("native-wide", use=("no",))["Canneal"]
-    added = canneal[name].cycles / canneal[f"{name}+M"].cycles - 1
+    canneal = runs("native-wide", use=("fit",))["Canneal"]
+    added = ratio(canneal[f"{name}+M"], canneal[name]) - 1
     own, *others = load_machine("hydra-haswell").latency.idle[0]
     here = len(others) / (1 + len(others)) * (sum(others) / len(others) / own - 1)
     return 1 + added * here / FOUR_SOCKETS

@@ -4,17 +4,18 @@ from collections.abc import Mapping
 from functools import cache
 from statistics import mean
 
-from ..core.interval import Interval, over_corners
+from ..core.interval import Interval
 from ..cost.calibrate import calibrate_runs
 from ..cost.calibration import Calibration
-from ..cost.closed_forms import Run, counted
-from ..cost.fit import WALKERS, Shared, exposed_prior, shared
+from ..cost.closed_forms import Run
 from ..cost.leave_one_out import CONFIGURATION, CONSTANT, leave_one_out
 from ..cost.predict import predict_placement
-from ..cost.reference import reference, run_from
+from ..cost.reference import PER_CORE, reference, run_from
+from ..cost.shared import Shared, shared
 from .published import Figure
 from .row import FITTED, REPLAYED, Row, row
 
+TWO_TABLES = "thin-2D-4K"
 ONE_RUN = (
     "law, from the counters of the run named last; what workloads have in common was fitted on the others, "
     "the form of the law was chosen knowing all"
@@ -53,8 +54,8 @@ def calibration(family: str, prior: str, workload: str, local: str, second: str 
         run_of(family, workload, second) if second else None,
         placed(second) if second else None,
         common=common(prior, workload),
-        walkers=WALKERS[prior],
-        native=prior != "thin-2D-4K",
+        per_core=PER_CORE[prior],
+        native=prior != TWO_TABLES,
     )
 
 
@@ -106,43 +107,38 @@ def predicted(family: str, prior: str, workload: str, local: str, name: str, sec
     return predict_placement(calibration(family, prior, workload, local, second), name).slowdown
 
 
-def replicated(
-    run: Run, remote_gpt: float, remote_ept: float, prior: str, workload: str, walkers: float
-) -> Interval:
+def replicated(run: Run, remote_gpt: float, remote_ept: float, prior: str, workload: str) -> Interval:
     """Interval of the speed-up by replication, from a Run whose tables are on several nodes.
 
     remote_gpt, remote_ept  shares of its walks whose leaf entry is remote
     """
-    known, (gpt, ept) = common(prior, workload), walks(run)
-
-    def speedup(exposed: float, share: float) -> float:
-        stretch = share * (known.stretch - 1)
-        gained = gone(gpt, stretch, remote_gpt) + gone(ept, stretch, remote_ept)
-        return run.cycles / (run.cycles - exposed * gained)
-
-    prior_of_e = exposed_prior((gpt + ept) / run.cycles, walkers, known)
-    return over_corners(speedup, prior_of_e, known.dram_share)
+    return shifted(run, (remote_gpt, remote_ept), (0.0, 0.0), prior, workload).through(lambda r: 1 / r)
 
 
-def walks(run: Run) -> tuple[float, float]:
-    """Walk cycles in the gPT and in the ePT."""
-    gpt, ept = (counted(walk, "published run: walk cycles") for walk in (run.gpt, run.ept))
-    return gpt, ept
-
-
-def gone(walk: float, stretch: float, remote: float) -> float:
-    """Walk cycles that local tables would save: walk = local * (1 + stretch * remote)."""
-    return walk * (1 - 1 / (1 + stretch * remote))
-
-
-def misplaced(run: Run, remote_gpt: float, prior: str, workload: str, walkers: float) -> Interval:
+def misplaced(run: Run, remote: tuple[float, float], prior: str, workload: str) -> Interval:
     """Interval of the slow-down where all of the gPT becomes remote and the ePT stays."""
-    known, (gpt, ept) = common(prior, workload), walks(run)
+    return shifted(run, remote, (1.0, remote[1]), prior, workload)
 
-    def slower(exposed: float, share: float) -> float:
-        stretch = share * (known.stretch - 1)
-        local = gpt / (1 + stretch * remote_gpt)
-        return 1 + exposed * local * stretch * (1 - remote_gpt) / run.cycles
 
-    prior_of_e = exposed_prior((gpt + ept) / run.cycles, walkers, known)
-    return over_corners(slower, prior_of_e, known.dram_share)
+def shifted(
+    run: Run, before: tuple[float, float], after: tuple[float, float], prior: str, workload: str
+) -> Interval:
+    """Interval of the run time with remote shares of gPT and ePT `after` over that with `before`."""
+    native = prior != TWO_TABLES
+    known = calibrate_runs(
+        run,
+        at=shares(before, native),
+        common=common(prior, workload),
+        per_core=PER_CORE[prior],
+        native=native,
+    )
+    return predict_placement(known, shares(after, native)).slowdown
+
+
+def shares(remote: tuple[float, float], native: bool) -> str:
+    """Name of a placement with those remote shares of both tables, independent of each other."""
+    gpt, ept = remote
+    if native:
+        return f"L:{1 - gpt:.4f},R:{gpt:.4f}"
+    classes = {"LL": (1 - gpt) * (1 - ept), "LR": (1 - gpt) * ept, "RL": gpt * (1 - ept), "RR": gpt * ept}
+    return ",".join(f"{name}:{share:.6f}" for name, share in classes.items())

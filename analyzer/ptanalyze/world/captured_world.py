@@ -8,6 +8,7 @@ from ..core.snapshot import Snapshot
 from ..core.trace import Trace
 from .moves import NOTHING_MOVES, Moves
 from .placement import AUTO, place
+from .scaled import scale_notes, scaled_machine, scaled_moves
 from .site import Effort
 from .world import World, untouched
 
@@ -30,6 +31,8 @@ def captured_world(
     cache_dir     directory where the walk stream is kept, None: not kept
     progress      called with (done, total, what) by the TLB filter pass
     moves         how data pages move, None: by the trace's events alone
+
+    A capture that stands for a larger program (Snapshot.scale) has the machine's caches and moves scaled.
     """
     if trace is None:
         return untouched(snapshot, machine)
@@ -37,4 +40,7 @@ def captured_world(
     again = adding_up(progress, trace.touches, "filtering touches again")
     placed = place(trace, machine, threads_on, snapshot.topology, move_threads)
     effort = Effort(jobs, cache_dir, filtered, again)
-    return World(snapshot, trace, machine, placed, effort, moves=moves or NOTHING_MOVES)
+    machine = scaled_machine(machine, snapshot.scale)
+    pace = scaled_moves(moves or NOTHING_MOVES, snapshot.scale)
+    notes = scale_notes(snapshot.scale)
+    return World(snapshot, trace, machine, placed, effort, moves=pace, notes=notes)

@@ -1,12 +1,41 @@
-// The native encoder, checksum and struct layouts as C functions, for tests to call.
+// The native encoder, strip, checksum and struct layouts as C functions, for tests to call.
 #include <cstddef>
 
 #include "../../../pintool/crc32.h"
 #include "../../../pintool/encode.h"
+#include "../../../pintool/strip.h"
 
 extern "C" size_t encode(const uint64_t *touches, size_t n, uint8_t *out, uint64_t *accesses) {
     return (size_t)(ptt_encode(touches, n, out, accesses) - out);
 }
+
+// Accesses, page << 1 | store, to the records of chunks of `room` touches at most, each ended by a 0.
+extern "C" size_t strip(const uint64_t *accesses, size_t n, uint32_t room, int whole, uint64_t *out) {
+    static ptt_strip strip;
+    size_t done = 0;
+    auto collect = [&] {
+        size_t records = ptt_strip_collect(&strip);
+        for (size_t i = 0; i < records; i++) out[done++] = strip.record[i];
+        out[done++] = 0;
+        ptt_strip_clear(&strip);
+    };
+    strip.rest = 0;
+    ptt_strip_clear(&strip);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t page = accesses[i] >> 1, store = accesses[i] & 1;
+        if (ptt_strip_same(&strip, page, store)) continue;
+        bool full = strip.touches == room && ptt_strip_begins(&strip, page);
+        if (!full && ptt_strip_other(&strip, page, store)) continue;
+        if (full) collect();
+        if (!strip.touches) ptt_strip_begin(&strip, whole);
+        ptt_strip_more(&strip, page, store);
+    }
+    collect();
+    return done;
+}
+
+extern "C" const ptt_array reach[] = PTT_REACH;
+extern "C" const size_t reaches = sizeof reach / sizeof reach[0];
 
 extern "C" uint32_t checksum(const void *data, size_t bytes) {
     static crc32_tables tables;

@@ -105,6 +105,8 @@ def finish(plan: Plan, state: State, directory: Path) -> Snapshot:
     """Write everything but the trace; returns the Snapshot, whose entries are in their files by then."""
     space, topology = state.space, topology_of(plan, state.frames.host)
     facts = {"method": METHOD, "pid": FIRST_TID, "comm": METHOD, "stopped": True, "synth": plan.asked.facts()}
+    if plan.asked.scale > 1:
+        facts["scale"] = plan.asked.scale
     host = None
     if state.host is None:
         behind = space.guest.frame

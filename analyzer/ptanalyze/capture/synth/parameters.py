@@ -5,6 +5,7 @@ from typing import Any
 
 from ...core.errors import UsageError
 from ...core.sizes import parse_size, show_size
+from ...core.snapshot import MOST_SCALED
 
 PAGE = 4096
 LEAST, MOST = 2 << 20, 4 << 40
@@ -23,6 +24,7 @@ class Parameters:
     writes    share of the accesses; None: 0.3, or as the shape has
     sharing   "shared", "private", or the share of accesses that go anywhere
     move      "T:A:B"; move_data  "T:RATE"
+    scale     the capture stands for a program of `scale` times its memory
     """
 
     size: int | None = None
@@ -50,6 +52,7 @@ class Parameters:
     move_data: str | None = None
     instructions_per_access: float = 3.0
     rate: float = 1e8
+    scale: int = 1
     seed: int = 0
 
     def facts(self) -> dict[str, Any]:
@@ -77,6 +80,7 @@ def check_ranges(asked: Parameters) -> None:
         "mprotect_every": (1, 1 << 40),
         "munmap_every": (1, 1 << 40),
         "seed": (0, (1 << 32) - 1),
+        "scale": (1, MOST_SCALED),
     }
     for name, (low, high) in counts.items():
         value = getattr(asked, name)

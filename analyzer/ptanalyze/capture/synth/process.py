@@ -42,6 +42,7 @@ class Process:
         self.rng = plan.rng(20)
         self.small = np.flatnonzero(~plan.huge[: plan.pages >> 9])
         self.cursor, self.credit = 0, 0.0
+        self.turn = max(TURN // plan.asked.scale, 1)  # a scaled trace has fewer accesses per second
 
     def run(self, progress: Progress = None) -> None:
         """The whole run. UsageError when the machine's memory is full."""
@@ -86,7 +87,7 @@ class Process:
         if self.plan.move is not None and self.plan.move[0] == 0:
             self.move_threads()
         for thread in cycle(self.plan.active):
-            pages = sources[thread](min(TURN, self.next_stop(done) - done))
+            pages = sources[thread](min(self.turn, self.next_stop(done) - done))
             if not len(pages):
                 continue
             if self.plan.asked.munmap_every is not None:

@@ -26,6 +26,7 @@ from .reads import reads
 from .roofline import roofline
 from .speedup import speedup
 from .table_pages import table_pages
+from .throughput import throughput
 from .timeline import timeline
 from .validation import validation
 from .walk import walk
@@ -52,6 +53,7 @@ __all__ = [
     "save",
     "speedup",
     "table_pages",
+    "throughput",
     "timeline",
     "validation",
     "walk",

@@ -6,7 +6,7 @@ from functools import wraps
 from io import BytesIO
 from itertools import cycle, islice
 from textwrap import fill
-from typing import Any, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 import matplotlib
 import seaborn as sns
@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from ...core.errors import UsageError
+from .literal import literal_table
 
 P = ParamSpec("P")
 
@@ -61,13 +62,13 @@ LOOK: dict[Any, Any] = {
 }
 
 
-def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+def styled(draw: Callable[Concatenate[DataFrame, P], Figure]) -> Callable[Concatenate[DataFrame, P], Figure]:
     """The plot in the package's style, laid out; pyplot's settings elsewhere stay as they are."""
 
     @wraps(draw)
-    def inside(*args: P.args, **kwargs: P.kwargs) -> Figure:
+    def inside(table: DataFrame, /, *args: P.args, **kwargs: P.kwargs) -> Figure:
         with matplotlib.rc_context(LOOK):
-            figure = draw(*args, **kwargs)
+            figure = draw(literal_table(table), *args, **kwargs)
             FigureCanvasAgg(figure)
             if engine := figure.get_layout_engine():
                 engine.execute(figure)

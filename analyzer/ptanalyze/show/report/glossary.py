@@ -7,6 +7,7 @@ from importlib.resources import files
 import msgspec
 from markupsafe import Markup, escape
 
+from ...core.printable import printable
 from ...policies import policies
 
 
@@ -56,6 +57,7 @@ def sentence(text: str) -> str:
 
 def linked(text: str) -> Markup:
     """HTML of a plain text: the first occurrence of each term is a link to the glossary."""
+    text = printable(text)
     known = [*policy_terms(), *glossary().terms]
     names = "|".join(f"(?P<t{k}>{term.spellings})" for k, term in enumerate(known))
     seen: set[str] = set()

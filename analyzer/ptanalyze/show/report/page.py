@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ...capture.describe import for_people
+from ...core.printable import printable
 from ...core.version import __version__
 from ..terminal import number
 from . import change, compared, deeper, where
@@ -74,6 +75,7 @@ def environment() -> Environment:
     jinja = Environment(
         loader=PackageLoader("ptanalyze.show.report", "."),
         autoescape=True,
+        finalize=shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -96,6 +98,11 @@ def environment() -> Environment:
         "made_with": made_with,
     }
     return jinja
+
+
+def shown(value: Any) -> Any:
+    """What the template prints: texts printable, what is markup already as it is."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def check_grid(study: Study) -> Grid:
@@ -143,7 +150,7 @@ def listing(section: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def breakable(name: str) -> Markup:
     """A name with line breaks allowed after "+"."""
-    return Markup("+<wbr>").join(escape(part) for part in name.split("+"))
+    return Markup("+<wbr>").join(escape(part) for part in printable(name).split("+"))
 
 
 def asset(name: str) -> str:

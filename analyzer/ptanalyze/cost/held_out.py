@@ -1,0 +1,181 @@
+"""Predictions of published runs, each workload left out of everything that is fitted: a case per use."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from .calibrate import calibrate_runs
+from .calibration import Calibration
+from .closed_forms import Run
+from .observed import ratio
+from .placement import LOCAL, placement
+from .predict import Prediction, predict_placement, predict_walks
+from .reference import (
+    LOCAL_RUN,
+    PER_CORE,
+    PORTS_WALKERS,
+    WIDE_FAMILIES,
+    mean_run,
+    ports,
+    runs,
+)
+from .shared import shared
+
+ONE_RUN, TWO_RUNS = "all-local run only", "one remote run added"
+TIMES = "run times, one remote run added"
+LINUX, POLICIES = "linux, walk cycles of a policy", "linux and mitosis, walk cycles of a policy"
+REPLICAS, DATA = "tables on several nodes: replicas", "all-local run only: remote data"
+PORTS, QUARTERS = "ports-xeon", {True: "L:0.25,R:0.75", False: "LL:0.0625,LR:0.1875,RL:0.1875,RR:0.5625"}
+TWO_TABLES = "thin-2D-4K"
+
+Row = dict[str, Any]
+
+
+def one_run(family: str, workload: str, configs: Mapping[str, Run]) -> Iterator[Row]:
+    """From the all-local run: every other one with local data."""
+    only = calibrated(family, workload)(configs[LOCAL_RUN[family]])
+    for name in targets(family, configs):
+        yield of(family, ONE_RUN, workload, "", name, configs, predict_placement(only, name))
+
+
+def two_runs(family: str, workload: str, configs: Mapping[str, Run], method: str = TWO_RUNS) -> Iterator[Row]:
+    """From the all-local run and each remote one: every other one; by counters, or by run times alone."""
+    known = _timed if method == TIMES else _whole
+    for second, run in configs.items():
+        where = placement(second)
+        if where.tables_local or second[-1] in "EG" or where.data != LOCAL:
+            continue
+        local = known(configs[LOCAL_RUN[family]])
+        both = calibrated(family, workload)(local, known(run), second)
+        for name in targets(family, configs):
+            if name != second:
+                yield of(family, method, workload, second, name, configs, predict_placement(both, name))
+
+
+def remote_data(family: str) -> Iterator[Row]:
+    """From the all-local run: those with remote data, tables local or not."""
+    for workload, configs in runs(family, ("fit", "data")).items():
+        only = calibrated(family, workload)(configs[LOCAL_RUN[family]])
+        for name in configs:
+            if placement(name).data != LOCAL:
+                yield of(family, DATA, workload, "", name, configs, predict_placement(only, name))
+
+
+def replicas(family: str) -> Iterator[Row]:
+    """From the run with tables on several nodes: the one with replicas. 3 of 4 reads are remote."""
+    native = family.startswith("native")
+    prior = "native-thin" if native else TWO_TABLES
+    for workload, configs in runs(family, ("fit",)).items():
+        for before, after in WIDE_FAMILIES[family]:
+            if before not in configs or after not in configs:
+                continue
+            only = calibrate_runs(
+                configs[before],
+                at=QUARTERS[native],
+                per_core=PER_CORE[family],
+                native=native,
+                common=shared(prior, workload),
+            )
+            found = predict_placement(only, "LP" if native else "LL")
+            yield row(
+                family, REPLICAS, workload, before, after, found, ratio(configs[before], configs[after])
+            )
+
+
+def policies() -> Iterator[Row]:
+    """From the counters of linux alone, or of linux and mitosis, and the walk cycles of other policies."""
+    for workload, by_policy in ports().items():
+        run = {policy: mean_run(repeats) for policy, repeats in by_policy.items()}
+        law = of_ports(workload, run["linux"])
+        for method, known, more in (
+            (LINUX, law(), ("mitosis", "hydra", "wasp")),
+            (POLICIES, law(run["mitosis"], "LP"), ("hydra", "wasp")),
+        ):
+            for policy in more:
+                found = predict_walks(known, run[policy].walk or 0.0, policy)
+                measured = (run[policy].cycles or 0.0) / (run["linux"].cycles or 1.0)
+                cycles = found.cycles or (0.0, 0.0, 0.0)
+                low, middle, high = (value / (run["linux"].cycles or 1.0) for value in cycles)
+                yield row(PORTS, method, workload, "", policy, found, measured, (low, middle, high))
+
+
+def of_ports(workload: str, linux: Run) -> partial[Calibration]:
+    """calibrate_runs for a workload of the ports, from its run on `linux`."""
+    return partial(
+        calibrate_runs,
+        linux,
+        at=QUARTERS[True],
+        walkers=PORTS_WALKERS,
+        per_core=1,
+        native=True,
+        common=shared("native-thin", workload),
+    )
+
+
+def targets(family: str, configs: Mapping[str, Run]) -> list[str]:
+    """Names of the runs of a workload that are to be predicted."""
+    return [name for name in configs if name != LOCAL_RUN[family]]
+
+
+def of(
+    family: str,
+    method: str,
+    workload: str,
+    second: str,
+    name: str,
+    configs: Mapping[str, Run],
+    found: Prediction | float,
+) -> Row:
+    """Row of a prediction beside the run that was measured there."""
+    return row(
+        family, method, workload, second, name, found, ratio(configs[LOCAL_RUN[family]], configs[name])
+    )
+
+
+def row(
+    family: str,
+    method: str,
+    workload: str,
+    second: str,
+    name: str,
+    found: Prediction | float,
+    measured: float,
+    interval: tuple[float, float, float] | None = None,
+) -> Row:
+    known: Row = {"family": family, "method": method, "workload": workload, "second": second, "config": name}
+    known |= {"repaired": method not in (REPLICAS, LINUX, POLICIES) and placement(name).all_local}
+    if isinstance(found, float):
+        return known | {
+            "predicted": found,
+            "measured": measured,
+            "inside": None,
+            "width": None,
+            "noise": None,
+        }
+    low, middle, high = interval or (found.low, found.middle, found.high)
+    return known | {
+        "predicted": middle,
+        "measured": measured,
+        "inside": low <= measured <= high,
+        "width": (high - low) / middle,
+        "noise": (found.noise[1] - found.noise[0]) / found.middle,
+    }
+
+
+def calibrated(family: str, workload: str) -> partial[Calibration]:
+    """calibrate_runs for a workload of a family, with what is fitted on the others."""
+    return partial(
+        calibrate_runs,
+        common=shared(family, workload),
+        per_core=PER_CORE[family],
+        native=family != TWO_TABLES,
+    )
+
+
+def _whole(run: Run) -> Run:
+    return run
+
+
+def _timed(run: Run) -> Run:
+    """A Run of which only the time is known."""
+    return Run(seconds=run.seconds) if run.seconds else Run(run.cycles)

@@ -1,0 +1,99 @@
+"""Walks and data accesses per second of each window of a run, by the additive law of cost/price.py.
+
+Cycles of a window = instructions x cycles per instruction + e (walk cycles + data cycles) + M. Walk cycles
+are the window's reads at the machine's latencies; M is what the kernel does for faults and system calls.
+Cycles per instruction hold for data on the walker's own node, as everywhere in this package; data elsewhere
+cost the difference of the machine's latencies, once per walk: a page that the TLB does not hold is taken not
+to be in the data caches either. A load waits first for its walk, then for its line, so that e, the share that
+stalls the program, is the same for both. All CPUs of the window are taken to be busy; NUMA balancing goes by
+the clock and takes its share of their time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace as changed
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from ..core.interval import over_corners
+from ..kernels.steps import BALANCING
+from .price import busy_ns, copying_ns, stolen_ns, walk_cycles
+from .result import Rate
+
+if TYPE_CHECKING:
+    from ..core.interval import Interval
+    from ..core.machine import Costs, Machine
+    from ..kernels.replay import Counters
+    from .result import Series
+
+
+def spent(counters: Counters, machine: Machine, costs: Costs, contended: bool = False) -> np.ndarray:
+    """float64[3]: cycles of walks, of faults and system calls, of NUMA balancing (without copying data).
+
+    What system calls and shootdowns cost however much they change is left out: windows add up to the whole.
+    """
+    marginal = replace(costs, copies_ns=0.0, ipi_first_ns=0.0)
+    ns = busy_ns(counters, machine, marginal) + stolen_ns(counters, marginal)
+    balancing = float(ns[BALANCING])
+    walks = sum(walk_cycles(counters.reads, machine, contended))
+    return np.array([walks, (float(ns.sum()) - balancing) * machine.ghz, balancing * machine.ghz])
+
+
+def data_cycles(data: np.ndarray, machine: Machine, contended: bool = False) -> np.ndarray:
+    """float64[N]: cycles beyond local data's, of int64[N, nodes, nodes] by [walker's node, data's]."""
+    latency = machine.latency_cycles(contended)
+    farther: np.ndarray = np.einsum("krs,rs->k", data, latency - latency.diagonal()[:, None])
+    return farther
+
+
+def rated(series: Series, machine: Machine, costs: Costs, contended: bool = False) -> Series:
+    """The Series with its rates."""
+    return changed(series, rates=tuple(_rates(series, machine, costs, contended)))
+
+
+def _rates(series: Series, machine: Machine, costs: Costs, contended: bool) -> Iterator[Rate | None]:
+    waits = series.cycles[:, 0] + data_cycles(series.data, machine, contended)
+    own, balancing = series.cycles[:, 1], series.cycles[:, 2] + _following(series, machine, costs)
+    seconds = np.diff(series.time_ns, prepend=0) / 1e9
+    counted = series.instructions.any()  # as price.instructions has it
+    instructions = series.instructions if counted else series.accesses * costs.instructions_per_access
+    hertz = series.cpus * machine.ghz * 1e9
+    for k, accesses in enumerate(series.accesses.tolist()):
+        if not accesses:
+            yield None
+            continue
+        left = 1.0
+        if seconds[k] > 0:
+            left = max(1 - series.scale * balancing[k] / (hertz[k] * seconds[k]), 0.0)
+        window = Window(instructions[k], waits[k], own[k] if seconds[k] > 0 else own[k] + balancing[k])
+        per_s = window.per_second(hertz[k] * left, costs)
+        yield Rate(times(per_s, int(series.walks[k])), times(per_s, accesses))
+
+
+def _following(series: Series, machine: Machine, costs: Costs) -> np.ndarray:
+    """float64[N]: cycles to fault on data pages that move, and to copy them."""
+    pages: np.ndarray = np.diff(series.data_moved, prepend=0)
+    return pages * (costs.fault_ns + copying_ns(1, costs)) * machine.ghz
+
+
+class Window(NamedTuple):
+    """instructions; waits  cycles of walks and data; own  cycles of the kernel on behalf of the program."""
+
+    instructions: float
+    waits: float
+    own: float
+
+    def per_second(self, hertz: float, costs: Costs) -> Interval:
+        """How often a second its work is done with so many cycles per second."""
+
+        def speed(exposed: float, cpi: float) -> float:
+            return float(hertz / (self.instructions * cpi + exposed * self.waits + self.own))
+
+        return over_corners(speed, costs.exposed, costs.cycles_per_instruction)
+
+
+def times(per_second: Interval, work: int) -> Interval:
+    return per_second.through(lambda often: often * work)

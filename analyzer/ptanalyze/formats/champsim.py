@@ -1,0 +1,68 @@
+"""Import ChampSim's traces: 64 bytes per instruction, one thread, no clock.
+
+Source: inc/trace_instruction.h of ChampSim (struct input_instr).
+"""
+
+import gzip
+import lzma
+import zlib
+from os import PathLike
+from typing import IO
+
+import numpy as np
+
+from ..core.errors import CaptureError
+from ..core.trace import Event
+from .compressed import open_compressed
+from .trace_writer import UNKNOWN_THREAD, trace_writer
+
+RECORD = np.dtype(
+    [
+        ("ip", "<u8"), ("is_branch", "u1"), ("taken", "u1"), ("to", "u1", 2), ("from", "u1", 4),
+        ("store", "<u8", 2), ("load", "<u8", 4),
+    ]
+)  # fmt: skip
+BLOCK = 1 << 18  # records
+USER_HALF = 1 << 56
+WHAT = "no ChampSim trace: a record of 64 bytes per instruction, two flags of 0 or 1 at byte 8"
+
+
+def import_champsim(source: str | PathLike[str], out: str | PathLike[str]) -> int:
+    """Write the trace of `source` (.champsimtrace, also .xz or .gz) to `out`; returns the accesses.
+
+    An instruction counts as a nanosecond. Its loads come before its stores; sizes are not recorded, so that
+    none reaches into a second page. CaptureError for what is no such trace; `out` is not made then.
+    """
+    done = 0
+    facts = {"tracer": "ChampSim, 1 ns = 1 instruction", "instructions": True}
+    with open_compressed(source) as file, trace_writer(out, **facts) as writer:
+        writer.event(Event.THREAD_START, b=UNKNOWN_THREAD)
+        while block := whole(file, source):
+            if len(block) % RECORD.itemsize:
+                raise CaptureError(source, "bytes", len(block) % RECORD.itemsize, "left over: it is cut off")
+            records = np.frombuffer(block, RECORD)
+            if (bad := (records["is_branch"] > 1) | (records["taken"] > 1)).any():
+                raise CaptureError(source, "record", done + int(np.argmax(bad)), WHAT)
+            page, write, instruction = touches(records)
+            time = done + instruction
+            writer.accesses_of(page, write, thread=0, time=time, instructions=time)
+            done += len(records)
+        if not writer.accesses:
+            raise CaptureError(source, "accesses", 0, "nothing to import: no loads or stores")
+        return writer.accesses
+
+
+def touches(records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(page int64[n], write bool[n], instruction int64[n]) in the order of the accesses."""
+    address = np.concatenate((records["load"], records["store"]), axis=1)
+    instruction, column = np.nonzero((address != 0) & (address < USER_HALF))
+    page = (address[instruction, column] >> np.uint64(12)).astype(np.int64)
+    return page, column >= records["load"].shape[1], instruction
+
+
+def whole(file: IO[bytes], source: str | PathLike[str]) -> bytes:
+    """The next block, b"" at the end; CaptureError for damaged compression."""
+    try:
+        return file.read(BLOCK * RECORD.itemsize)
+    except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
+        raise CaptureError(source, "compressed data", "damaged", str(error)) from None

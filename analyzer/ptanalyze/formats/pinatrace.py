@@ -1,0 +1,41 @@
+"""Import the output of pinatrace, the example tool of Intel's Pin kit."""
+
+from os import PathLike
+from typing import IO
+
+import numpy as np
+
+from ..core.errors import CaptureError
+from ..core.trace import Event
+from ..kernels.parse import parse_pinatrace
+from .text_blocks import bad_line, blocks, open_input
+from .trace_writer import UNKNOWN_THREAD, trace_writer
+
+SHORTEST_LINE = 11
+WHAT = "no line of pinatrace (0xIP: R or W, 0xADDRESS)"
+
+
+def import_pinatrace(source: str | PathLike[str] | IO[bytes], out: str | PathLike[str]) -> int:
+    """Write the trace of `source` (path or binary stream) to the file `out`; returns the number of accesses.
+
+    It has no threads, sizes or times: all of it is thread 0, no access reaches into a second page, and an
+    access counts as a nanosecond. CaptureError names the first line that pinatrace did not print; `out` is
+    not made then.
+    """
+    done = 0
+    with (
+        open_input(source) as (file, name),
+        trace_writer(out, tracer="pinatrace, 1 ns = 1 access") as writer,
+    ):
+        writer.event(Event.THREAD_START, b=UNKNOWN_THREAD)
+        for block, before in blocks(file, name):
+            room = len(block) // SHORTEST_LINE + 1
+            page, write = np.empty(room, np.int64), np.empty(room, np.bool_)
+            n, bad = parse_pinatrace(block, page, write)
+            if bad >= 0:
+                raise bad_line(name, block, before, bad, WHAT)
+            writer.accesses_of(page[:n], write[:n], thread=0, time=np.arange(done, done + n))
+            done += n
+        if not writer.accesses:
+            raise CaptureError(name, "accesses", 0, "nothing to import; is it the output of pinatrace?")
+        return writer.accesses

@@ -1,0 +1,82 @@
+"""Captures that stand for larger programs: what they say, and what shrinks when they are replayed."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.capture.synth.capture import synthesize
+from ptanalyze.capture.synth.parameters import Parameters
+from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.machine import load_machine
+from ptanalyze.formats.capture import open_capture
+from ptanalyze.formats.snapshot_file import read_snapshot
+from ptanalyze.world.moves import Moves
+from ptanalyze.world.scaled import scaled_machine, scaled_moves
+
+MIB = 1 << 20
+
+
+def made(place, **parameters):
+    known = {"size": 4 * MIB, "accesses": 20_000, "threads": 2, "init_trace": False}
+    synthesize(Parameters(**{**known, **parameters}), place)
+    return open_capture(place)
+
+
+def world_of(capture, **options):
+    return Setup.of(machine="vmitosis-cascade-lake", **options).world(capture.snapshot, capture.trace)
+
+
+def test_caches_shrink_to_whole_sets_and_at_least_one():
+    machine = load_machine("vmitosis-cascade-lake")
+    small = scaled_machine(machine, 120)
+    assert small.l2.bytes == 8 * 16 * 64 and small.llc.bytes == 443 * 11 * 64
+    assert scaled_machine(machine, 10**6).llc.bytes == 11 * 64
+    assert scaled_machine(machine, 1) == machine
+    assert (small.tlb, small.walk_caches, small.latency) == (
+        machine.tlb,
+        machine.walk_caches,
+        machine.latency,
+    )
+
+
+def test_a_pass_over_all_pages_takes_as_long_as_over_those_of_the_program():
+    moves = scaled_moves(Moves(autonuma=True, rate_limit_mb_s=60.0), 120)
+    assert (moves.scan_size_mb, moves.rate_limit_mb_s) == (pytest.approx(256 / 120), 0.5)
+    assert moves.scan_period_ms == 1000
+
+
+def test_a_scaled_capture_is_replayed_with_less_and_says_so(tmp_path):
+    plain, scaled = made(tmp_path / "plain"), made(tmp_path / "scaled", scale=16)
+    assert (plain.snapshot.scale, scaled.snapshot.scale) == (1, 16)
+    assert "scale" not in plain.snapshot.facts
+    worlds = [world_of(capture, autonuma=True) for capture in (plain, scaled)]
+    assert worlds[0].machine.llc.bytes >= 15 * worlds[1].machine.llc.bytes
+    assert [world.moves.scan_size_mb for world in worlds] == [256, 16]
+    assert worlds[0].notes == () and "a program of 16 times its memory" in worlds[1].notes[0]
+
+
+def test_turns_are_shorter_as_each_access_of_a_scaled_trace_stands_for_more_time(tmp_path):
+    plain, scaled = made(tmp_path / "plain"), made(tmp_path / "scaled", scale=16)
+    assert (plain.trace.chunks["accesses"].max(), scaled.trace.chunks["accesses"].max()) == (4096, 256)
+    assert plain.trace.accesses == scaled.trace.accesses == 20_000
+    assert np.array_equal(plain.snapshot.guest.entries, scaled.snapshot.guest.entries)
+
+
+@pytest.mark.parametrize("scale", [0, -1, 1_000_001])
+def test_a_scale_out_of_range_is_refused(tmp_path, scale):
+    with pytest.raises(UsageError, match=rf"--scale {scale}: 1 to 1000000"):
+        made(tmp_path / "none", scale=scale)
+
+
+@pytest.mark.parametrize("scale", [0, -3, 1.5, "120", None, [2], 10**30])
+def test_a_capture_whose_scale_is_none_is_damaged(tmp_path, scale):
+    capture = made(tmp_path / "scaled", scale=16)
+    path = capture.directory / "snapshot.json"
+    record = json.loads(path.read_text())
+    record["facts"]["scale"] = scale
+    path.write_text(json.dumps(record))
+    with pytest.raises(CaptureError, match=r"facts\.scale") as caught:
+        read_snapshot(tmp_path / "scaled")
+    assert "\n" not in str(caught.value)

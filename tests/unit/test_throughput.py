@@ -1,0 +1,149 @@
+"""Walks and accesses per second of windows: closed forms, and the whole as the sum of its windows."""
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from ptanalyze.analysis.priced import moved_notes
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
+from ptanalyze.core.interval import Interval
+from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.cost.result import Series
+from ptanalyze.cost.throughput import data_cycles, rated
+from replay_cases import HEAP
+from strategies import PAGE, build_snapshot, build_trace
+
+MACHINE = load_machine("vmitosis-cascade-lake").resized(2)
+LOCAL, REMOTE = (80 * MACHINE.ghz, 152 * MACHINE.ghz)  # cycles
+COSTS = replace(
+    load_costs(MACHINE), exposed=Interval.exactly(0.5), cycles_per_instruction=Interval.exactly(2.0)
+)
+
+
+def series(**known):
+    """One window of 1 s with 10 walks of 100 accesses and 300 instructions of a CPU."""
+    columns = {
+        "time_ns": np.array([1_000_000_000]), "walks": np.array([10]), "classes": np.zeros((1, 2, 4), int),
+        "dram": np.zeros((1, 2, 2, 2), int), "tables_moved": np.zeros(1, int), "data_moved": np.zeros(1, int),
+        "pages": 8, "data": np.array([[[10, 0], [0, 0]]]), "data_remote": np.zeros(1, int),
+        "cycles": np.zeros((1, 3)), "accesses": np.array([100]), "instructions": np.array([300]),
+        "cpus": np.array([1]), "scale": 1,
+    }  # fmt: skip
+    return Series(**{**columns, **known})
+
+
+def per_second(**known):
+    return rated(series(**known), MACHINE, COSTS).rates[0]
+
+
+def test_without_waits_a_cpu_does_as_much_as_its_cycles_per_instruction_allow():
+    rate = per_second()
+    assert rate.accesses.middle == pytest.approx(100 * 2.1e9 / 600)
+    assert rate.walks.middle == pytest.approx(rate.accesses.middle / 10)
+    assert per_second(cpus=np.array([3])).walks.middle == pytest.approx(3 * rate.walks.middle)
+
+
+def test_walks_and_remote_data_wait_for_the_exposed_share_and_calls_for_all_of_it():
+    cycles = np.array([[1000.0, 70.0, 0.0]])
+    busy = 600 + 0.5 * (1000 + 4 * (REMOTE - LOCAL)) + 70
+    data = np.array([[[6, 4], [0, 0]]])
+    assert per_second(cycles=cycles, data=data).accesses.middle == pytest.approx(100 * 2.1e9 / busy)
+    assert data_cycles(data, MACHINE).tolist() == pytest.approx([4 * (REMOTE - LOCAL)])
+
+
+def test_balancing_takes_its_share_of_the_time_times_the_scale_and_at_most_all():
+    quarter = np.array([[0.0, 0.0, MACHINE.ghz * 1e9 / 4]])
+    whole, left = (per_second(cycles=cycles).walks.middle for cycles in (np.zeros((1, 3)), quarter))
+    assert left == pytest.approx(whole * 3 / 4)
+    assert per_second(cycles=quarter, scale=3).walks.middle == pytest.approx(whole / 4)
+    assert per_second(cycles=quarter, scale=5).walks.middle == 0
+
+
+def test_each_page_that_moves_takes_a_fault_and_a_copy():
+    pages = 100_000
+    taken = pages * (COSTS.fault_ns + COSTS.table_move_ns) / 1e9
+    assert 0.3 < taken < 0.4
+    rate = per_second(data_moved=np.array([pages]))
+    assert rate.walks.middle == pytest.approx(per_second().walks.middle * (1 - taken))
+
+
+def test_without_times_balancing_counts_as_work():
+    cycles = np.array([[0.0, 0.0, 600.0]])
+    now = per_second(cycles=cycles, time_ns=np.zeros(1, int))
+    assert now.walks.middle == pytest.approx(per_second().walks.middle / 2)
+
+
+def test_a_window_without_accesses_has_no_rate():
+    assert per_second(accesses=np.zeros(1, int), walks=np.zeros(1, int)) is None
+
+
+def test_the_interval_holds_what_the_ends_of_the_assumptions_give():
+    costs = load_costs(MACHINE)
+    every = rated(series(cycles=np.array([[1000.0, 0.0, 0.0]])), MACHINE, costs).rates[0].accesses
+    slow = 100 * 2.1e9 / (300 * costs.cycles_per_instruction.high + 1000 * costs.exposed.high)
+    fast = 100 * 2.1e9 / (300 * costs.cycles_per_instruction.low + 1000 * costs.exposed.low)
+    assert (every.low, every.high) == pytest.approx((slow, fast)) and slow < every.middle < fast
+
+
+def replayed(policies, windows, chunks=8, **how):
+    """Two threads on two nodes take turns at 8 pages of node 0."""
+    pages = [HEAP + k * PAGE for k in range(8)]
+    snapshot = build_snapshot([(va, 1 + k) for k, va in enumerate(pages)])
+    trace = build_trace([(k % 2, pages) for k in range(chunks)])
+    trace.chunks["instructions"] = 24
+    setup = Setup.of(machine=MACHINE, costs=COSTS, threads_on="0,1", windows=windows, cold=True, **how)
+    return trace, replay_snapshot(snapshot, trace, policies, setup)
+
+
+@pytest.mark.parametrize("windows", [1, 2, 3, 7])
+def test_cycles_of_windows_add_up_to_those_that_the_run_is_priced_with(windows):
+    trace, (linux, mitosis) = replayed([("linux", {}), ("mitosis", {})], windows)
+    for result in (linux, mitosis):
+        cycles = result.series.cycles.sum(axis=0)
+        assert cycles[0] == pytest.approx(result.price.walk_cycles)
+        assert result.series.instructions.sum() == trace.chunks["instructions"].sum()
+        assert result.series.accesses.sum() == trace.accesses
+    assert linux.series.cycles[:, 1].sum() == pytest.approx(linux.price.management_cycles)
+
+
+def test_where_all_data_are_local_rates_compare_as_whatif_does():
+    """One window, tables and data on node 0: throughput over the baseline's is whatif's speed-up."""
+    pages = [HEAP + k * PAGE for k in range(8)]
+    snapshot = build_snapshot([(va, 1 + k) for k, va in enumerate(pages)], nodes=2)
+    trace = build_trace([(0, pages)] * 4)
+    setup = Setup.of(machine=MACHINE, costs=COSTS, threads_on="0", windows=1, cold=True)
+    plans = [("linux", {}), ("bind", {"node": 1})]
+    linux, bound = replay_snapshot(snapshot, trace, plans, setup)
+    assert linux.series.data_remote.sum() == 0 == linux.series.instructions.sum()
+    ratio = bound.series.rates[0].walks.middle / linux.series.rates[0].walks.middle
+    assert ratio == pytest.approx(bound.price.speedup.middle) and ratio < 0.999
+
+
+def test_threads_that_move_away_from_their_data_get_slower_though_their_tables_are_replicated():
+    """Data of node 0, replicas everywhere: only the data are farther once the threads have moved."""
+    pages = [HEAP + k * PAGE for k in range(8)]
+    snapshot = build_snapshot([(va, 1 + k) for k, va in enumerate(pages)], nodes=2)
+    trace = build_trace([(0, pages)] * 8)
+    setup = Setup.of(
+        machine=MACHINE, costs=COSTS, threads_on="0", windows=2, move_threads="0:1@50%", baseline="mitosis"
+    )
+    series = replay_snapshot(snapshot, trace, [("mitosis", {})], setup)[0].series
+    assert series.data.tolist() == [[[int(series.walks[0]), 0], [0, 0]], [[0, 0], [int(series.walks[1]), 0]]]
+    assert series.data_remote.tolist() == [0, series.walks[1]]
+
+
+def test_a_thread_that_changes_cpus_within_a_window_keeps_a_single_one_busy():
+    pages = [HEAP + k * PAGE for k in range(8)]
+    snapshot = build_snapshot([(va, 1 + k) for k, va in enumerate(pages)], nodes=2)
+    trace = build_trace([(k % 2, pages) for k in range(8)])
+    setup = Setup.of(machine=MACHINE, costs=COSTS, threads_on="0,0", windows=1, move_threads="0:1@50%")
+    assert replay_snapshot(snapshot, trace, [("linux", {})], setup)[0].series.cpus.tolist() == [2]
+
+
+def test_a_note_says_how_much_of_the_memory_moved_and_of_the_program_that_a_capture_stands_for():
+    moved = series(data_moved=np.array([4]), pages=8)
+    assert moved_notes(moved) == ["4 data pages moved, 50% of the 8 mapped"]
+    scaled = series(data_moved=np.array([4]), pages=8, scale=120)
+    assert moved_notes(scaled)[0].endswith("of the program they stand for, 480 of 960")
+    assert moved_notes(series()) == []
