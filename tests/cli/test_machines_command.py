@@ -33,3 +33,12 @@ def test_a_machine_as_json_is_its_file(pt):
         "walk_caches": told["walk_caches"],
     }
     assert file["tlb"].items() <= told["tlb"].items()
+
+
+def test_this_host_has_a_machine_file_too(pt, tmp_path):
+    path = tmp_path / "mine.toml"
+    ran = pt("machines", "--from-host", path)
+    assert ran.code == 0 and f"wrote {path}" in ran.err
+    assert load_machine(str(path)).name == "mine"
+    again = pt("machines", "--from-host", path)
+    assert again.code == 2 and "exists already" in again.err

@@ -55,6 +55,7 @@ NO_TABLE = {
     "dump process": "one line: what was dumped",
     "dump vm": "one line: what was dumped",
     "import": "one line: what was imported",
+    "doctor": "lines about the host",
     "redact": "one line: what was written",
     "report": "a page that has its plots inside",
     "completion": "a script",

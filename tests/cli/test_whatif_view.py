@@ -7,6 +7,8 @@ import pytest
 
 from ptanalyze.analysis.answer import Matrix, Quantity
 from ptanalyze.analysis.whatif import replay
+from ptanalyze.analysis.worth import share_sentence, verdict
+from ptanalyze.core.gain import gains, interval, loses
 from ptanalyze.core.interval import Interval
 from ptanalyze.cost.payback import NEVER
 from ptanalyze.show.matrix import drawn
@@ -71,9 +73,9 @@ def test_the_default_sample_gains_when_warm_and_earns_its_price_back(pt, tmp_pat
     assert said and float(said[1]) > 1.05, first
 
 
-def test_the_first_line_says_when_the_interval_holds_no_gain(results):
+def test_the_first_line_says_when_the_interval_reaches_below_one(results):
     line = sentence([results[0], sped_up(results[1], 0.98, 1.02, 1.05)])
-    assert line.endswith("; the interval includes no gain.")
+    assert line.endswith("; it may be no gain.")
 
 
 def test_a_policy_that_nobody_can_have_is_never_best(results):
@@ -92,18 +94,62 @@ def test_without_a_trace_the_first_line_is_about_walk_cycles(sample):
 
 def test_six_policies_and_the_baseline_are_one_table_of_80_columns(pt, vm_sample, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    ran = pt("whatif", vm_sample, *(word for name in SIX for word in ("-p", name)))
+    ran = pt("whatif", vm_sample, *(word for name in SIX for word in ("-p", name)), "--full")
     lines = ran.out.splitlines()
     assert ran.code == 0 and max(map(len, lines)) <= 80
+    assert "--full" not in ran.out
     assert lines[0].startswith("Best: ")
     [speedups] = [line.split() for line in lines if re.match(r"  speed-up +\d", line)]
     assert len(speedups) == 1 + 1 + len(SIX) and speedups[1] == "1.000"
 
 
 def test_what_is_zero_under_every_policy_is_left_out(pt, sample):
-    out = pt("whatif", sample, "-p", "mitosis").out
+    out = pt("whatif", sample, "-p", "mitosis", "--full").out
     assert "replica faults" not in out and "VM exits" not in out and "ePT" not in out
-    assert "replica faults" in pt("whatif", sample, "-p", "hydra").out
+    assert "replica faults" in pt("whatif", sample, "-p", "hydra", "--full").out
+
+
+def test_the_first_screen_has_share_verdict_table_and_what_to_type_next_in_24_lines_of_80(
+    pt, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    out = pt("whatif", "-p", "hydra").out
+    lines = out.splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 80
+    said = " ".join(out.split())
+    share = re.search(r"Page walks take (\d+) to (\d+) % of this run, (\d+) % by the middle", said)
+    assert share and 0 < int(share[1]) < int(share[3]) < int(share[2]) < 100
+    assert "Worth a try: it gains under all assumptions." in said
+    [row] = [line for line in lines if line.startswith(" hydra ")]
+    assert "research kernel" in row and "none of Mitosis" in said
+    assert "ptanalyze report" in out and "ptanalyze record -o app" in out
+
+
+def test_what_mainline_linux_can_do_today_comes_with_the_line_to_type(pt):
+    out = pt("whatif", "sysbench-memory", "-p", "thp", "-p", "hydra").out
+    assert "thp today: echo always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled" in out
+
+
+def share_of(base, low, middle, high):
+    return replace(base, price=replace(base.price, walk_share=Interval(low, middle, high)))
+
+
+def test_whether_it_is_worth_it_follows_from_the_share_of_walks_and_from_the_intervals(results):
+    base, gaining = share_of(results[0], 0.1, 0.2, 0.5), sped_up(results[1], 1.03, 1.05, 1.07)
+    assert share_sentence(base).endswith("more than 2.00 times as fast.")
+    assert verdict([base, gaining]) == "Worth a try: it gains under all assumptions."
+    assert verdict([base, sped_up(results[1], 0.98, 1.02, 1.05)]).startswith("May not be worth it")
+    assert verdict([base, sped_up(results[1], 0.9, 0.95, 1.0)]) == "Not worth it: it does not gain."
+    assert "next to nothing" in verdict([share_of(base, 0.001, 0.005, 0.01), gaining])
+    assert verdict([replace(base, price=replace(base.price, walk_share=None)), gaining]) is None
+
+
+def test_a_ratio_close_to_one_is_written_with_three_decimals_and_so_are_its_bounds():
+    assert interval(Interval(1.0034, 1.0055, 1.0135)) == "1.006 (1.003 to 1.014)"
+    assert interval(Interval(1.06, 1.22, 1.42)) == "1.22 (1.06 to 1.42)"
+    assert gains(Interval(1.0034, 1.0055, 1.0135)) and not gains(Interval(1.0002, 1.1, 1.2))
+    assert loses(Interval(0.992, 0.995, 0.998)) and not loses(Interval(0.99, 0.995, 1.0))
 
 
 MATRIX = Matrix(

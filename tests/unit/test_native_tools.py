@@ -29,7 +29,7 @@ def test_one_directory_holds_all_tools_be_it_a_checkout_or_a_flat_one(
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_who_installed_with_pip_is_told_that_a_checkout_is_needed(nothing_built, name):
-    with pytest.raises(UsageError, match="pip installs the analyser alone.*set PTANALYZE_NATIVE to that"):
+    with pytest.raises(UsageError, match=r"pip installs the analyser alone.*set PTANALYZE_NATIVE to that"):
         native.native(name)
 
 

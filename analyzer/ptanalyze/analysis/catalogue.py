@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 def list_policies() -> DataFrame:
-    """Placement policies: policy, doc, acts_on, needs, source, parameters (with their defaults)."""
+    """Placement policies: policy, doc, acts_on, needs, takes, source, parameters (with their defaults).
+
+    needs  of a capture; takes: to have the policy on a machine
+    """
     from pandas import DataFrame
 
     from ..core.units import described
@@ -24,6 +27,7 @@ def list_policies() -> DataFrame:
             "doc": policy.doc,
             "acts_on": ", ".join(sorted(policy.acts_on(policy.params()))),
             "needs": ", ".join(policy.needed(policy.params())),
+            "takes": policy.takes,
             "source": policy.source,
             "parameters": ", ".join(f"{name}={default}" for name, default, *_ in parameters(policy)),
         }

@@ -78,12 +78,20 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
 
 
 def _over_shares(prices: Sequence[Price]) -> Price:
-    """The first Price; its speed-up's interval covers those of the others."""
-    speedups = [price.speedup for price in prices if price.speedup is not None]
-    if not speedups:
-        return prices[0]
-    low, high = min(one.low for one in speedups), max(one.high for one in speedups)
-    return replace(prices[0], speedup=Interval(low, speedups[0].middle, high))
+    """The first Price; the intervals of its speed-up and of its share of walks cover those of the others."""
+    return replace(
+        prices[0],
+        speedup=_covering([price.speedup for price in prices]),
+        walk_share=_covering([price.walk_share for price in prices]),
+    )
+
+
+def _covering(intervals: Sequence[Interval | None]) -> Interval | None:
+    """The first, widened to cover all; None where there are none."""
+    known = [interval for interval in intervals if interval is not None]
+    if not known:
+        return None
+    return Interval(min(one.low for one in known), known[0].middle, max(one.high for one in known))
 
 
 def _result(

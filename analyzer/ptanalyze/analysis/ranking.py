@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..core.sizes import Budget
+from ..core.gain import interval
+from ..core.sizes import Budget, size_in_words
 from ..cost.payback import over_horizon
 from ..cost.result import TABLE_BYTES, Result
+from ..policies import members
 from .workload import Workload
 
 HOUR = 3600.0
@@ -86,18 +88,24 @@ def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
         )
     speedup = best.result.price.speedup
     faster = (
-        f"{speedup.middle:.2f}x ({speedup.low:.2f} to {speedup.high:.2f}) over {base.policy}"
+        f"{interval(speedup)} times as fast as {base.policy}"
         if speedup
         else f"fewer walk cycles than {base.policy}"
     )
     why = because(base, best.result)
-    return f"{WHY[workload.thin]} {best.result.policy} is estimated at {faster}: {why}; {takes(best)}."
+    advice = f"{best.result.policy} is estimated at {faster}: {why}; {takes(best)}."
+    return advice if reshapes(best.result.policy) else f"{advice} {WHY[workload.thin]}"
+
+
+def reshapes(policy: str) -> bool:
+    """Whether a policy changes page sizes, frames or paging, too: copies of tables are not why it gains."""
+    return any(member.reshape is not None for member in members(policy))
 
 
 def takes(advice: Advice) -> str:
     """Words for the price."""
-    mebibytes, updates = advice.extra_bytes / 2**20, 100 * advice.extra_updates
-    memory = f"takes {mebibytes:.1f} MiB more memory" if mebibytes >= 0 else f"saves {-mebibytes:.1f} MiB"
+    size, updates = size_in_words(abs(advice.extra_bytes)), 100 * advice.extra_updates
+    memory = f"takes {size} more memory" if advice.extra_bytes >= 0 else f"saves {size}"
     return f"it {memory}" + (f" and {updates:.2f} % of the run for updates" if updates >= 0.005 else "")
 
 

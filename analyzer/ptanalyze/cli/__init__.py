@@ -30,6 +30,7 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "import": Entry("import_", "Read lackey, perf script or ptdump output."),
         "synth": Entry("synth", "Generate a capture of a synthetic workload."),
         "join": Entry("join", "Join a VM's host dump and guest capture."),
+        "doctor": Entry("doctor", "Say what of this host can be used."),
         "redact": Entry("redact", "Copy a capture without identifying data."),
     },
     "Inspect": {

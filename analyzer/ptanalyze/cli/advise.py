@@ -9,7 +9,7 @@ import click
 from .durations import DURATION
 from .options import capture_argument
 from .output import Output, emit, output_options
-from .replaying import budget_options, capture_of, limits, plots_of, replay_options, setup_from
+from .replaying import budget_options, capture_of, full_option, limits, plots_of, replay_options, setup_from
 
 
 @click.command("advise")
@@ -22,6 +22,7 @@ from .replaying import budget_options, capture_of, limits, plots_of, replay_opti
     show_default=True,
     help="Compare run times after this time at the region's rate, one-time costs included: 10s, 5m, 24h.",
 )
+@full_option
 @replay_options
 @output_options("pareto", "speedup", "locality", "reads", "footprint", "roofline")
 def command(
@@ -29,6 +30,7 @@ def command(
     memory: str | None,
     updates: str | None,
     horizon: float,
+    full: bool,
     output: Output,
     **options: Any,
 ) -> None:
@@ -42,18 +44,20 @@ def command(
     from ..analysis.advise import advise
     from ..analysis.answer import Answer
     from ..show.advise import as_record, view
+    from ..show.first_screen import further
     from ..show.progress import progress_bar
 
     opened = capture_of(capture)
     with progress_bar() as progress:
         advised = advise(opened, setup_from(options, progress), **limits(memory, updates), horizon=horizon)
     report = advised.report
+    steps = further(capture, (), options["calibration"] is not None)
     emit(
         Answer(
             "advise",
             lambda: advised.frame,
             lambda: as_record(report),
-            lambda: view(report),
+            lambda: view(report, None if full else steps),
             plots_of(advised.replayed),
             advised.refused,
         ),

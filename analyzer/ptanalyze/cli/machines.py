@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .echo import echo
 from .options import complete_machines
-from .output import Output, emit, output_options
+from .output import Output, emit, must_end_with, output_options
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -22,15 +23,56 @@ PAGES = {"4k": "4 KiB", "2m": "2 MiB", "1g": "1 GiB"}
 
 @click.command("machines")
 @click.argument("name", required=False, shell_complete=complete_machines)
+@click.option(
+    "--from-host",
+    "host_file",
+    type=click.Path(),
+    callback=must_end_with("toml"),
+    metavar="FILE.toml",
+    help="Write a machine file of this host, from sysfs, and show it. Default: none.",
+)
+@click.option(
+    "--latency",
+    type=click.Path(exists=True),
+    help="With --from-host: file of `ptanalyze topology latency`. Default: the firmware's distances.",
+)
 @output_options()
-def command(name: str | None, output: Output) -> None:
+def command(name: str | None, host_file: str | None, latency: str | None, output: Output) -> None:
     """List the machine models, or show one, NAME or a TOML file, with the source of every number.
 
     The plot is of latencies: local and remote ones of each machine, or from node to node of one.
+
+    \b
+    Examples:
+      ptanalyze machines
+      ptanalyze machines sapphire-rapids
+      ptanalyze machines --from-host mine.toml
     """
     from ..core.machine import load_machine
 
+    if latency and not host_file:
+        raise click.UsageError("--latency goes with --from-host FILE.toml")
+    if host_file:
+        if name:
+            raise click.UsageError("give either a NAME or --from-host FILE.toml")
+        name = write_host(host_file, latency)
     emit(every() if name is None else single(load_machine(name)), output)
+
+
+def write_host(path: str, latency: str | None) -> str:
+    """Write the machine file of this host; returns its path, which is not overwritten."""
+    from pathlib import Path
+
+    from ..capture.live.host_machine import host_machine
+    from ..core.errors import UsageError
+    from ..formats.machine_file import write_machine
+    from ..formats.node_latency import read_latency
+
+    if Path(path).exists():
+        raise UsageError(f"--from-host {path}: exists already; name a new file, or delete it first")
+    write_machine(path, host_machine(Path(path).stem, read_latency(latency) if latency else None))
+    echo(f"ptanalyze: wrote {path}; use it with -m {path}", err=True)
+    return str(Path(path).resolve())
 
 
 def every() -> Answer:

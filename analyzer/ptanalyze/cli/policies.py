@@ -47,7 +47,7 @@ def command(names: tuple[str, ...], output: Output) -> None:
 
 def view(chosen: Sequence[Policy]) -> Iterator[Section]:
     from ..analysis.answer import Section
-    from ..policies import parameters
+    from ..policies import NOT_MAINLINE, parameters
 
     yield Section(
         "Policies",
@@ -56,11 +56,13 @@ def view(chosen: Sequence[Policy]) -> Iterator[Section]:
                 "policy": policy.name,
                 "what it does": policy.doc,
                 "acts on": ", ".join(sorted(policy.acts_on(policy.params()))),
-                "needs": ", ".join(policy.needed(policy.params())) or "page tables",
+                "capture needs": ", ".join(policy.needed(policy.params())) or "page tables",
+                "to have it": policy.takes,
                 "modelled on": policy.source,
             }
             for policy in chosen
         ],
+        [f"research kernel: {NOT_MAINLINE}; such a kernel has to be built"],
     )
     rows = [
         {
@@ -84,6 +86,7 @@ def record(policy: Policy) -> dict[str, object]:
         "name": policy.name,
         "doc": policy.doc,
         "source": policy.source,
+        "takes": policy.takes,
         "needs": list(policy.needed(policy.params())),
         "acts_on": sorted(policy.acts_on(policy.params())),
         "reshapes": policy.reshape is not None,

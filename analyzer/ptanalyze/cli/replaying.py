@@ -86,6 +86,9 @@ policy_option = click.option(
 baseline_option = click.option(
     "--baseline", default="auto", show_default=True, help="Policy that the others are compared with."
 )
+full_option = click.option(
+    "--full", is_flag=True, help="Show everything that was counted and assumed, not only the first screen."
+)
 BUDGET = (
     click.option(
         "--memory",

@@ -12,6 +12,7 @@ from .replaying import (
     baseline_option,
     capture_of,
     configured,
+    full_option,
     plots_of,
     policy_option,
     replay_options,
@@ -24,12 +25,14 @@ from .replaying import (
 @policy_option
 @set_option
 @baseline_option
+@full_option
 @replay_options
 @output_options("speedup", "locality", "reads", "pareto", "footprint", "roofline")
 def command(
     capture: str | None,
     names: tuple[str, ...],
     settings: tuple[str, ...],
+    full: bool,
     output: Output,
     **options: Any,
 ) -> None:
@@ -43,6 +46,7 @@ def command(
     """
     from ..analysis.answer import Answer
     from ..analysis.whatif import replay
+    from ..show.first_screen import further
     from ..show.progress import progress_bar
     from ..show.whatif import view
 
@@ -51,12 +55,13 @@ def command(
     with progress_bar() as progress:
         replayed = replay(opened, policies, setup_from(options, progress))
     results = replayed.results
+    steps = further(capture, names, options["calibration"] is not None)
     emit(
         Answer(
             "whatif",
             lambda: replayed.frame,
             lambda: [result.to_json() for result in results],
-            lambda: view(results),
+            lambda: view(results, None if full else steps, replayed.refused),
             plots_of(replayed),
             replayed.refused,
         ),

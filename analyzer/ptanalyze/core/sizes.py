@@ -27,6 +27,14 @@ def show_size(size: float) -> str:
     return str(size)
 
 
+def size_in_words(size: int) -> str:
+    """Bytes for people: 76 KiB, 62.4 MiB, 9.1 GiB."""
+    for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if size >= factor:
+            return f"{size / factor:,.1f} {unit}"
+    return f"{size / 1024:,.0f} KiB"
+
+
 @dataclass(frozen=True)
 class Budget:
     """Limits: extra bytes, and extra management cycles as a share of the baseline's run."""

@@ -21,6 +21,8 @@ UNITS = {
     "speedup": "ratio",
     "speedup_low": "ratio",
     "speedup_high": "ratio",
+    "walk_share_low": "share",
+    "walk_share_high": "share",
     "traced_speedup": "ratio",
     "gain": "ratio",
     "pays_back_walks": "walks",

@@ -254,6 +254,7 @@ def price(
         + copying_ns(copied, costs) * machine.ghz,
         speedup=None,
         run_cycles=None,
+        walk_share=None,
         assumptions=assumptions(costs, contended, calibration),
         system_calls=calls,
     )
@@ -263,8 +264,12 @@ def price(
         return priced
     run, unknown = law
     speedup = over_corners(lambda *at: run(base, *at) / run(priced, *at), *unknown)
+    free = replace(priced, walk_cycles=0.0, guest_walk_cycles=0.0, host_walk_cycles=0.0)
     return replace(
-        priced, speedup=speedup, run_cycles=run(priced, *(interval.middle for interval in unknown))
+        priced,
+        speedup=speedup,
+        run_cycles=run(priced, *(interval.middle for interval in unknown)),
+        walk_share=over_corners(lambda *at: 1 - run(free, *at) / run(priced, *at), *unknown),
     )
 
 

@@ -53,6 +53,7 @@ class Price:
     management_cycles  faults and system calls, and the time lost by CPUs that they interrupt
     speedup            run time of the baseline / run time under this policy, None without a trace
     run_cycles         of the whole run, by the middle of the assumptions, None without a trace
+    walk_share         share of the run that page walks stall it: what less of them can save at most
     assumptions        line for people
     system_calls       by kind; none without a trace
     """
@@ -66,6 +67,7 @@ class Price:
     management_cycles: float
     speedup: Interval | None
     run_cycles: float | None
+    walk_share: Interval | None
     assumptions: str
     system_calls: tuple[CallCost, ...] = ()
 
@@ -237,6 +239,10 @@ class Result:
         speedup = self.price.speedup
         for name in ("low", "middle", "high"):
             row["speedup" if name == "middle" else f"speedup_{name}"] = getattr(speedup, name, None)
+        for name in ("low", "middle", "high"):
+            row["walk_share" if name == "middle" else f"walk_share_{name}"] = getattr(
+                self.price.walk_share, name, None
+            )
         row |= self._once()
         row |= {
             "pt_bytes": self.table_pages * TABLE_BYTES,

@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Any
 from .table import POLICIES, names
 
 if TYPE_CHECKING:
-    from .base import Policy, parameters
+    from .available import NOT_MAINLINE, takes
+    from .base import RESEARCH, Policy, parameters
     from .combine import Plan
     from .known import find, members, plan_for, policies, share_settings
     from .settings import has_parameter
 
 DEFINED_IN = {
+    "NOT_MAINLINE": "available",
+    "takes": "available",
+    "RESEARCH": "base",
     "Policy": "base",
     "parameters": "base",
     "Plan": "combine",
@@ -23,7 +27,9 @@ DEFINED_IN = {
     "has_parameter": "settings",
 }
 __all__ = [
+    "NOT_MAINLINE",
     "POLICIES",
+    "RESEARCH",
     "Plan",
     "Policy",
     "find",
@@ -34,6 +40,7 @@ __all__ = [
     "plan_for",
     "policies",
     "share_settings",
+    "takes",
 ]
 
 

@@ -85,6 +85,10 @@ class Part(NamedTuple):
     between: Callable[[Any, np.ndarray, np.ndarray], None] | None = None
 
 
+TODAY = "today: "  # mainline Linux can do it; what to type follows
+RESEARCH = "research kernel"  # no mainline Linux has it
+
+
 class Policy(NamedTuple):
     """`guest` and `host` are what the policy does in each dimension, None: as captured.
 
@@ -92,6 +96,7 @@ class Policy(NamedTuple):
     needs    names of NEEDS, all required
     elsewhere  {parameter: policy that has it}, of parameters that people may look for here
     note     what a reader of its results must know, a line
+    takes    what it takes to have it on a machine: TODAY and the line to type, RESEARCH, or in words why not
     needs_with  (params) -> names of NEEDS that these parameters require besides
     reshape  (world, params) -> World, before anything is replayed
     acts     (params) -> names of what it acts on; policies that share a name do not go together.
@@ -113,6 +118,7 @@ class Policy(NamedTuple):
     needs_with: Callable[[Any], Collection[str]] | None = None
     elsewhere: Mapping[str, str] | None = None
     note: str = ""
+    takes: str = RESEARCH
 
     def configure(self, settings: Mapping[str, Any]) -> msgspec.Struct:
         """Parameters from {key: text or value}; UsageError names the key and the allowed values."""

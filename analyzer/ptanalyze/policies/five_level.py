@@ -44,6 +44,7 @@ POLICY = Policy(
     "page tables of five levels in the guest, the host, or both: cold walks read up to 35 entries for 24",
     params=Params,
     source="Intel 5-Level Paging and 5-Level EPT, white paper 335252; vMitosis, section 1",
+    takes="today: a CPU and a kernel with la57",
     reshape=reshape,
     acts=lambda params: ACTS[params.layers],
     needs_with=lambda params: ("nested tables",) if params.layers == "ept" else (),

@@ -155,6 +155,7 @@ POLICY = Policy(
     "shadow paging: one table for both dimensions, a VM exit for every entry that the guest writes",
     params=Params,
     source="vMitosis, section 5.2; arch/x86/kvm/mmu/mmu.c",
+    takes="today, with all VMs off: modprobe -r kvm_intel; modprobe kvm_intel ept=0 (AMD: kvm_amd npt=0)",
     needs=("nested tables",),
     reshape=reshape,
     acts=lambda params: {"paging mode", "ePT", "levels of ePT"},

@@ -79,11 +79,20 @@ FIRST_TOUCH = Policy(
     *BY_FIRST_TOUCH,
     source=LINUX,
     needs=("trace",),
+    takes="today: nothing to do, this is Linux's default",
 )
 INTERLEAVE = Policy(
     "interleave",
     "one copy, round-robin over all nodes in the order of first use, the host's independent of the guest's",
     *_parts(interleave),
     source=LINUX,
+    takes="today: numactl --interleave=all ./app (its data, too)",
 )
-BIND = Policy("bind", "one copy, all on one node", *_parts(bind), BindParams, source=LINUX)
+BIND = Policy(
+    "bind",
+    "one copy, all on one node",
+    *_parts(bind),
+    BindParams,
+    source=LINUX,
+    takes="today: numactl --membind=0 ./app (its data, too)",
+)

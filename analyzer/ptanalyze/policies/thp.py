@@ -86,6 +86,7 @@ POLICY = Policy(
     "2 MiB pages in anonymous memory, less a share that fragmentation denies; gPT, ePT or both",
     params=Params,
     source="Linux transparent huge pages (khugepaged, mm/khugepaged.c); vMitosis, sections 4.1 and 5.1",
+    takes="today: echo always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
     reshape=reshape,
     acts=lambda params: ACTS[params.layers],
     needs_with=lambda params: ("nested tables",) if params.layers == "ept" else ("VMAs",),

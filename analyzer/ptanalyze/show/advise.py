@@ -7,28 +7,51 @@ from typing import Any
 
 from ..analysis.answer import Cell, Section
 from ..analysis.ranking import Advice, Report
+from ..core.gain import interval
 from ..core.sizes import show_duration
+from .first_screen import table, worth
+from .whatif import labels
 
 LL = "- LL: share of walks that are Local-Local, without a VM: local"
 
 
-def view(report: Report) -> Iterator[Section]:
+def view(report: Report, further: Section | None = None) -> Iterator[Section]:
+    """The advice, whether it is worth it, a small table, and what to type next.
+
+    further  what to type next; None: all columns, refusals, the workload and what is assumed instead
+    """
+    results = [report.base, *(one.result for one in report.ranked if one.result is not report.base)]
+    yield Section(lines=[report.sentence, "", *worth(results), ""])
+    yield from table({name: result for name, result in zip(labels(results), results, strict=True)})
+    if further:
+        over = [advice.result.policy for advice in report.ranked if advice.over]
+        if over:
+            yield Section(lines=[f"Over the budget: {', '.join(over)}."])
+        if report.refused:
+            yield Section(lines=[f"Not for this capture: {', '.join(report.refused)} (--full says why)."])
+        yield Section(lines=[f"Assumed: {report.base.price.assumptions}."])
+        yield Section(lines=[""])
+        yield further
+        return
+    yield Section(lines=[""])
+    yield from everything(report)
+
+
+def everything(report: Report) -> Iterator[Section]:
     refused = [f"- not for this capture: {name}: {why}" for name, why in report.refused.items()]
     ranked = [row_of(advice) for advice in report.ranked]
     yield Section("Policies, fastest first, those over the budget last", ranked, [LL, *refused])
     notes = dict.fromkeys((*report.base.notes, report.base.price.assumptions))
     lines = [f"- {line}" for line in (*report.workload.evidence(), *notes)]
     yield Section(lines=[""])
-    yield Section(f"{report.workload.name} workload", (), [*lines, "", report.sentence])
+    yield Section(f"{report.workload.name} workload", (), lines)
 
 
 def row_of(advice: Advice) -> dict[str, Cell]:
     row, speedup = advice.result.row(), advice.result.price.speedup
     return {
         "policy": advice.result.policy,
-        "estimated speed-up": f"{speedup.middle:.3f} ({speedup.low:.3f} to {speedup.high:.3f})"
-        if speedup
-        else "-",
+        "estimated speed-up": interval(speedup) if speedup else "-",
         f"over {show_duration(advice.horizon)}": "-" if advice.gain is None else f"{advice.gain:.3f}",
         "earned back after": earned(row),
         "cycles/walk": row["cycles_per_walk"],

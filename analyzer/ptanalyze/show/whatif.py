@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isinf
 from typing import Any
 
 from ..analysis.answer import Matrix, Quantity, Section
+from ..core import gain
 from ..core.interval import Interval
-from ..core.sizes import show_duration
+from ..core.sizes import show_duration, size_in_words
 from ..core.walks import GUEST_BIT
 from ..cost.payback import NEVER
 from ..cost.result import Result
 from ..kernels.replay import EVENT_KINDS
+from .first_screen import table, worth
 from .terminal import number
 
 BOUND = "ideal"  # of locality; a policy that nobody can have: never the best
@@ -55,16 +57,35 @@ CALLS = {
 }
 
 
-def view(results: Sequence[Result]) -> Iterator[Section | Matrix]:
-    """The best policy in a sentence, what was asked, one Matrix, then parameters and notes."""
+def view(
+    results: Sequence[Result], further: Section | None = None, refused: Mapping[str, str] | None = None
+) -> Iterator[Section | Matrix]:
+    """The best policy in a sentence, whether it is worth it, a small table, and what to type next.
+
+    further  what to type next; None: everything that was counted and assumed instead
+    """
     first = results[0]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
     asked = f"{first.machine}; threads {first.placement}; {number(first.walks)} walks{accesses}"
-    yield Section(lines=[sentence(results), "", asked])
+    yield Section(lines=[sentence(results), "", *worth(results), asked])
+    yield from table(dict(zip(labels(results), results, strict=True)))
+    if further:
+        more = len(notes_of(results)) - 1
+        yield Section(lines=[f"policy {policy}: {why}" for policy, why in (refused or {}).items()])
+        yield Section(lines=[f"Assumed: {first.price.assumptions} ({more} more with --full)."])
+        yield Section(lines=[""])
+        yield further
+        return
+    yield Section(lines=[""])
     yield Matrix(labels(results), {heading: rows for heading, rows in groups(results) if rows})
     parameters = [f"- {row['policy']}: {row['params']}" for row in rows_of(results) if row["params"]]
-    notes = (note for result in results for note in (*result.notes, result.price.assumptions))
-    yield Section(lines=["", *parameters, *(f"- {note}" for note in dict.fromkeys(notes))])
+    yield Section(lines=["", *parameters, *(f"- {note}" for note in notes_of(results))])
+
+
+def notes_of(results: Sequence[Result]) -> list[str]:
+    """Each note and assumption once."""
+    every = (note for result in results for note in (*result.notes, result.price.assumptions))
+    return list(dict.fromkeys(every))
 
 
 def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -94,9 +115,9 @@ def sentence(results: Sequence[Result]) -> str:
     name = max(estimates, key=lambda name: estimates[name].middle)
     best, speedup = real[name], estimates[name]
     warm = "" if best.once.pays_back is None else " when warm"
-    if speedup.middle < 1.0005:
+    if not gain.faster(speedup.middle):
         return f"No policy is faster than {base.policy}{warm}; {name} is {times(speedup, 'it')}."
-    unsure = "" if speedup.low > 1 else "; the interval includes no gain"
+    unsure = "" if gain.gains(speedup) else "; it may be no gain"
     word = "Bound of locality" if best.policy == BOUND else "Best"
     faster = f"{word}: {name}, {times(speedup, base.policy)}{warm}"
     return f"{faster}, {takes(best, base)}{costs_once(best, base)}{unsure}."
@@ -124,8 +145,7 @@ def cycles(count: float) -> str:
 
 
 def times(estimate: Interval, base: str) -> str:
-    digits = 2 if abs(estimate.middle - 1) >= 0.01 else 3
-    middle, low, high = (f"{x:.{digits}f}" for x in (estimate.middle, estimate.low, estimate.high))
+    middle, low, high = gain.shown(estimate.middle, estimate.low, estimate.high)
     return f"{middle} times as fast as {base} ({low} to {high})"
 
 
@@ -145,14 +165,10 @@ def takes(best: Result, base: Result) -> str:
     after, before = best.row(), base.row()
     more = sum(after[kind] - before[kind] for kind in kinds)
     held = best.held_bytes - base.held_bytes
-    unused = f" with {bytes_of(held)} held unused" if held > 0 else ""
+    unused = f" with {size_in_words(held)} held unused" if held > 0 else ""
     if more < 0:
-        return f"saving {bytes_of(-more)} of page tables{unused}"
-    return f"for {bytes_of(more) if more else 'no'} more page tables{unused}"
-
-
-def bytes_of(size: int) -> str:
-    return f"{size / 2**20:,.1f} MiB" if size >= 1 << 20 else f"{size / 1024:,.0f} KiB"
+        return f"saving {size_in_words(-more)} of page tables{unused}"
+    return f"for {size_in_words(more) if more else 'no'} more page tables{unused}"
 
 
 def groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Quantity]]]:

@@ -3,8 +3,8 @@
 from math import sqrt
 from typing import Any, NamedTuple
 
+from ...analysis.ranking import reshapes
 from ...capture.check import FAILED, NOTE, PARTIAL, Finding
-from ...policies import members
 from .study import Study
 
 FEW_WALKS = 10_000
@@ -189,17 +189,14 @@ def second_sentence(study: Study) -> str:
 
 def placement_alone(study: Study) -> str:
     """A sentence on the best policy that only places tables, where the advised policy does more; else ""."""
-    if not reshapes(study.best):
+    if not reshapes(str(study.best["policy"])):
         return ""
-    best = next((best for best in study.rows if not (best["over"] or reshapes(best))), study.base)
+    best = next(
+        (best for best in study.rows if not (best["over"] or reshapes(str(best["policy"])))), study.base
+    )
     if best is study.base or study.ratio(best) < NO_GAIN:
         return f"Placement alone, with pages and paging as they are, gains nothing over {study.baseline}."
     speedup = f"{study.ratio(best):.2f}" + (
         f" ({best['speedup_low']:.2f} to {best['speedup_high']:.2f})" if study.timed else " in walk cycles"
     )
     return f"Best by placement alone, with pages and paging as they are: {best['label']}, {speedup}."
-
-
-def reshapes(row: dict[str, Any]) -> bool:
-    """Whether a policy changes page sizes, frames or paging, too."""
-    return any(policy.reshape is not None for policy in members(str(row["policy"])))

@@ -1,0 +1,151 @@
+"""A machine file for this host: what its kernel says of nodes, CPUs and caches, and the rest of a known CPU.
+
+The kernel shows neither TLBs nor page-walk caches: they are those of the nearest bundled machine, and the
+file's sources say so.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from ...core.errors import UsageError
+from ...core.machine import Cache, Latency, Machine, load_machine
+from ...formats.machine_file import with_latency
+from ...formats.node_latency import NodeLatency
+from .topology import parse_cpus
+
+SYSTEM = Path("/sys/devices/system")
+CPUINFO = Path("/proc/cpuinfo")
+SLIT_LOCAL = 10  # ACPI: the distance to oneself
+NEWER = 143  # Intel model numbers from Sapphire Rapids on (arch/x86/include/asm/intel-family.h)
+OLDER = (60, 61, 63, 69, 70, 71, 79, 86)  # Haswell and Broadwell
+SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def host_machine(
+    name: str, measured: NodeLatency | None = None, system: Path = SYSTEM, cpuinfo: Path = CPUINFO
+) -> Machine:
+    """Machine of this host. measured: latencies of `topology latency`; None: the firmware's distances."""
+    cpu = cpu_facts(cpuinfo.read_text())
+    like = load_machine(nearest(cpu))
+    nodes = node_cpus(system)
+    first = nodes[0][1]
+    own = {
+        "name": name,
+        "description": f"{cpu.get('model name', 'a host')}, as its kernel shows it",
+        "cpus_per_node": max(len(cpus) for _, cpus in nodes),
+    }
+    sources = {field: copied(like) for field in like.sources if field.startswith(("tlb", "walk", "share"))}
+    sources["nodes"] = "sysfs: node*/cpulist"
+    machine = msgspec.structs.replace(like.resized(len(nodes)), **own)
+    ghz, sources["ghz"] = clock(system, cpu, like)
+    l2, sources["l2"] = data_cache(system, first, like.l2, 2, like)
+    llc, sources["llc"] = data_cache(system, first, like.llc, last_level(system, first[0]), like)
+    machine = msgspec.structs.replace(machine, ghz=ghz, l2=l2, llc=llc)
+    if measured is not None:
+        timed = with_latency(machine, measured, name)
+        ours = {key: timed.sources[key] for key in ("latency_idle", "latency_contended")}
+        return msgspec.structs.replace(timed, description=machine.description, sources=sources | ours)
+    sources["latency_idle"] = (
+        f"estimate: distances of the firmware (SLIT) times {like.latency.idle[0][0]:g} ns, the local latency "
+        f"of {like.name}; `ptanalyze topology latency` measures it"
+    )
+    sources["latency_contended"] = "not measured: no latencies under load"
+    return msgspec.structs.replace(
+        machine, latency=distances(system, [n for n, _ in nodes], like), sources=sources
+    )
+
+
+def copied(like: Machine) -> str:
+    return f"as of {like.name}, the nearest machine known: no kernel shows this"
+
+
+def cpu_facts(cpuinfo: str) -> dict[str, str]:
+    """{field: value} of the first CPU."""
+    first = cpuinfo.split("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def nearest(cpu: dict[str, str]) -> str:
+    """Name of the bundled machine whose TLBs are likeliest to be this CPU's."""
+    if cpu.get("vendor_id") == "AuthenticAMD":
+        return "epyc-7543-16-nodes"
+    model = int(cpu.get("model", "0"))
+    if model in OLDER:
+        return "hydra-haswell"
+    return "sapphire-rapids" if model >= NEWER else "vmitosis-cascade-lake"
+
+
+def node_cpus(system: Path) -> list[tuple[int, tuple[int, ...]]]:
+    """[(node, its CPUs)] of the nodes with CPUs. UsageError where there are none to be seen."""
+    listed = [
+        (int(path.parent.name[4:]), parse_cpus(path.read_text()))
+        for path in (system / "node").glob("node[0-9]*/cpulist")
+    ]
+    found = sorted(one for one in listed if one[1])
+    if not found:
+        online = system / "cpu/online"
+        if not online.exists():
+            raise UsageError(f"{system}: shows neither nodes nor CPUs; is /sys mounted?")
+        return [(0, parse_cpus(online.read_text()))]
+    return found
+
+
+def clock(system: Path, cpu: dict[str, str], like: Machine) -> tuple[float, str]:
+    """(GHz, source): the base frequency, as TSC and DRAM latencies are in."""
+    for file in ("base_frequency", "cpuinfo_max_freq"):
+        path = system / "cpu/cpu0/cpufreq" / file
+        if path.exists():
+            return int(path.read_text()) / 1e6, f"sysfs: cpufreq/{file}"
+    if named := re.search(r"@ ([\d.]+)GHz", cpu.get("model name", "")):
+        return float(named[1]), "the CPU's name"
+    if "cpu MHz" in cpu:
+        return round(float(cpu["cpu MHz"]) / 1000, 3), "/proc/cpuinfo, cpu MHz"
+    return like.ghz, copied(like)
+
+
+def caches(system: Path, cpu: int) -> Iterator[tuple[int, Path]]:
+    """(level, its directory) of a CPU's data caches."""
+    for place in sorted((system / f"cpu/cpu{cpu}/cache").glob("index[0-9]*")):
+        if (place / "type").read_text().strip() != "Instruction":
+            yield int((place / "level").read_text()), place
+
+
+def last_level(system: Path, cpu: int) -> int:
+    return max((level for level, _ in caches(system, cpu)), default=3)
+
+
+def data_cache(
+    system: Path, cpus: tuple[int, ...], known: Cache, level: int, like: Machine
+) -> tuple[Cache, str]:
+    """(cache of a level, source); several last-level caches of a node count as the one that a CPU uses."""
+    place = dict(caches(system, cpus[0])).get(level)
+    if place is None or not (place / "size").exists():
+        return known, copied(like)
+    number, unit = re.fullmatch(r"(\d+)([KMG])", (place / "size").read_text().strip()).groups()  # type: ignore[union-attr]
+    ways = (
+        int((place / "ways_of_associativity").read_text())
+        if (place / "ways_of_associativity").exists()
+        else 0
+    )
+    size = int(number) * SIZES[unit]
+    taken = msgspec.structs.replace(known, bytes=size, ways=ways or known.ways)
+    return taken, f"sysfs: cpu{cpus[0]}/cache/{place.name}; cycles {copied(like)}"
+
+
+def distances(system: Path, nodes: list[int], like: Machine) -> Latency:
+    """Latency from the firmware's table of distances; 10 stands for the local latency of a known machine."""
+    local = like.latency.idle[0][0]
+    if len(nodes) == 1 and not (system / f"node/node{nodes[0]}/distance").exists():
+        return Latency(idle=((local,),))
+    every = sorted(int(path.name[4:]) for path in (system / "node").glob("node[0-9]*"))
+    rows = [
+        [int(text) for text in (system / f"node/node{node}/distance").read_text().split()] for node in nodes
+    ]
+    table = np.array([[row[every.index(node)] for node in nodes] for row in rows], np.float64)
+    table = np.maximum((table + table.T) / 2, SLIT_LOCAL) * local / SLIT_LOCAL
+    return Latency(idle=tuple(tuple(float(value) for value in row) for row in table))

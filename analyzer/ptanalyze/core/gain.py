@@ -1,0 +1,42 @@
+"""What counts as a gain, and how speed-ups are written: one threshold and one rounding everywhere."""
+
+from .interval import Interval
+
+LEAST = 0.0005  # what three decimals show as more than 1.000
+CLOSE = 0.01  # this close to 1, two decimals say too little
+
+
+def gains(speedup: Interval) -> bool:
+    """Whether it is faster under all assumptions."""
+    return speedup.low >= 1 + LEAST
+
+
+def loses(speedup: Interval) -> bool:
+    """Whether it is slower under all assumptions."""
+    return speedup.high <= 1 - LEAST
+
+
+def faster(ratio: float) -> bool:
+    """Of a single estimate."""
+    return ratio >= 1 + LEAST
+
+
+def slower(ratio: float) -> bool:
+    return ratio <= 1 - LEAST
+
+
+def digits(*ratios: float) -> int:
+    """Decimals that show which of them differ from 1."""
+    return 3 if any(LEAST <= abs(ratio - 1) < CLOSE for ratio in ratios) else 2
+
+
+def shown(*ratios: float) -> list[str]:
+    """Ratios written alike: with three decimals if one is close to 1, else with two."""
+    places = digits(*ratios)
+    return [f"{ratio:.{places}f}" if ratio < 10 else f"{ratio:,.1f}" for ratio in ratios]
+
+
+def interval(speedup: Interval) -> str:
+    """ "1.22 (1.06 to 1.42)"."""
+    middle, low, high = shown(speedup.middle, speedup.low, speedup.high)
+    return f"{middle} ({low} to {high})"

@@ -1,0 +1,103 @@
+"""The first screen of an answer about policies: worth it or not, one small table, what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import isinf
+from typing import TYPE_CHECKING
+
+from ..analysis.answer import Section
+from ..analysis.worth import share_sentence, verdict
+from ..core.gain import faster, interval
+from ..core.sizes import show_duration, size_in_words
+from ..policies import NOT_MAINLINE, RESEARCH, takes
+
+if TYPE_CHECKING:
+    from ..cost.result import Result
+
+NARROW = 16  # names that are longer stand alone
+TODAY = "today"
+HEAD = ("what", "speed-up", "memory", "pays back", "needs")
+MEMORY = ("pt_bytes", "ept_bytes", "aside_bytes", "held_bytes")
+
+
+def worth(results: Sequence[Result]) -> list[str]:
+    """Which share of the run page walks take, and whether the policies are worth it; [] without run times."""
+    said = " ".join(filter(None, (share_sentence(results[0]), verdict(results))))
+    return [said] if said else []
+
+
+def table(named: Mapping[str, Result]) -> Iterator[Section]:
+    """A row per policy, the baseline first; below it the lines to type, for those that need no research."""
+    base = next(iter(named.values()))
+    yield Section(lines=aligned([HEAD, *(row_of(name, result, base) for name, result in named.items())]))
+    lines = [
+        f"{name} {how}"
+        for name, result in named.items()
+        if result is not base and may_gain(result) and (how := takes(result.policy)).startswith(TODAY)
+    ]
+    if any(takes(result.policy) == RESEARCH for result in named.values()):
+        lines.append(f"{RESEARCH}: {NOT_MAINLINE}.")
+    yield Section(lines=["", *lines] if lines else [])
+
+
+def may_gain(result: Result) -> bool:
+    speedup = result.price.speedup
+    return speedup is None or faster(speedup.high)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines of 80 characters at most; a long name stands on a line of its own."""
+    widths = [max(map(len, column)) for column in zip(*(row[1:] for row in rows), strict=True)]
+    left = min(max(len(row[0]) for row in rows), NARROW)
+    lines = []
+    for name, *rest in rows:
+        if len(name) > left:
+            lines.append(f" {name}")
+            name = ""
+        cells = [cell.ljust(width) for cell, width in zip(rest, widths, strict=True)]
+        lines.append("  ".join([f" {name.ljust(left)}", *cells]).rstrip())
+    return lines
+
+
+def row_of(name: str, result: Result, base: Result) -> tuple[str, ...]:
+    speedup, how = result.price.speedup, takes(result.policy)
+    gain = "1" if result is base else "-" if speedup is None else interval(speedup)
+    back = "-" if result is base else earned(result)
+    needs = "nothing" if result is base else TODAY if how.startswith(TODAY) else how
+    return name, gain, memory(result, base), back, needs
+
+
+def memory(result: Result, base: Result) -> str:
+    """Bytes of tables beyond the baseline's, "+62.4 MiB"; of the baseline, all."""
+    after, before = result.row(), base.row()
+    size = sum(after[kind] - (0 if result is base else before[kind]) for kind in MEMORY)
+    text = size_in_words(abs(size))
+    sign = "" if result is base or not size else "+" if size > 0 else "-"
+    return sign + text
+
+
+def earned(result: Result) -> str:
+    """After what time the one-time cost is earned back: "57.9 ms", "at once", "never", "-": not known."""
+    seconds = result.once.pays_back_seconds
+    if seconds is None:
+        return "-"
+    if isinf(seconds.middle):
+        return "never"
+    return show_duration(seconds.middle)
+
+
+def further(capture: str | None, policies: Sequence[str], calibrated: bool) -> Section:
+    """What to type next; `policies` as after -p, none: of advise."""
+    named = f" {capture}" if capture else ""
+    chosen = "".join(f" -p {name}" for name in policies)
+    command = f"whatif{named}{chosen}" if policies else f"advise{named}"
+    steps = {"every count and assumption": f"ptanalyze {command} --full"}
+    if policies:
+        steps["all policies, ranked"] = f"ptanalyze advise{named}"
+    steps["a page with pictures"] = f"ptanalyze report{named}"
+    if not calibrated:
+        steps["narrower ranges"] = "ptanalyze calibrate --help"
+    if capture is None:
+        steps["your own program"] = "sudo .venv/bin/ptanalyze record -o app -- ./app"
+    return Section("Next", [], [f"  {why:<26}  {command}" for why, command in steps.items()])

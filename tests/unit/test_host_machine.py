@@ -1,0 +1,96 @@
+"""A machine file of a host: what its kernel shows, measured latencies, sources that say which is which."""
+
+import numpy as np
+import pytest
+
+from ptanalyze.capture.live.host_machine import host_machine
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import load_machine
+from ptanalyze.formats.machine_file import write_machine
+from ptanalyze.formats.node_latency import NodeLatency
+
+MILAN = "vendor_id\t: AuthenticAMD\nmodel\t\t: 1\nmodel name\t: AMD EPYC 7543\n\n"
+INTEL = "vendor_id\t: GenuineIntel\nmodel\t\t: {}\nmodel name\t: Xeon @ 2.40GHz\n\n"
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{text}\n")
+
+
+@pytest.fixture
+def system(tmp_path):
+    """/sys/devices/system of two nodes with CPUs and, as CXL memory is, one without."""
+    place = tmp_path / "system"
+    for node, (cpus, distance) in enumerate((("0-31", "10 32 50"), ("32-63", "32 10 50"), ("", "50 50 10"))):
+        write(place / f"node/node{node}/cpulist", cpus)
+        write(place / f"node/node{node}/distance", distance)
+    for index, (level, kind, size, ways) in enumerate(
+        (
+            (1, "Data", "32K", 8),
+            (1, "Instruction", "32K", 8),
+            (2, "Unified", "512K", 8),
+            (3, "Unified", "32M", 16),
+        )
+    ):
+        cache = place / f"cpu/cpu0/cache/index{index}"
+        for name, value in (
+            ("level", level),
+            ("type", kind),
+            ("size", size),
+            ("ways_of_associativity", ways),
+        ):
+            write(cache / name, value)
+    write(place / "cpu/cpu0/cpufreq/base_frequency", "2800000")
+    write(tmp_path / "cpuinfo", MILAN)
+    return place
+
+
+def test_nodes_clock_and_caches_are_the_kernels_and_tlbs_those_of_the_nearest_machine(system, tmp_path):
+    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
+    assert (machine.nodes, machine.cpus_per_node, machine.ghz) == (2, 32, 2.8)
+    assert (machine.l2.bytes, machine.l2.ways, machine.llc.bytes, machine.llc.ways) == (
+        512 << 10,
+        8,
+        32 << 20,
+        16,
+    )
+    assert machine.tlb == load_machine("epyc-7543-16-nodes").tlb
+    assert machine.costs == "epyc-7543" and "no kernel shows this" in machine.sources["tlb"]
+
+
+def test_without_a_measurement_latencies_are_the_firmwares_distances_and_are_called_estimates(
+    system, tmp_path
+):
+    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
+    local = load_machine("epyc-7543-16-nodes").latency.idle[0][0]
+    assert np.allclose(machine.latency.idle, [[local, 3.2 * local], [3.2 * local, local]])
+    assert machine.latency.contended is None and machine.sources["latency_idle"].startswith("estimate")
+
+
+def test_measured_latencies_are_taken_and_the_file_loads_again(system, tmp_path):
+    measured = NodeLatency((0, 1), np.array([[90.0, 170.0], [172.0, 92.0]]), None, "a chase")
+    machine = host_machine("mine", measured, system, tmp_path / "cpuinfo")
+    assert (
+        machine.latency.idle == ((90.0, 171.0), (171.0, 92.0))
+        and machine.sources["latency_idle"] == "a chase"
+    )
+    assert "as of epyc" in machine.sources["walk_caches"] and "EPYC 7543" in machine.description
+    write_machine(tmp_path / "mine.toml", machine)
+    assert load_machine(str(tmp_path / "mine.toml")) == machine
+
+
+@pytest.mark.parametrize(
+    ("model", "like"), [(63, "hydra-haswell"), (85, "vmitosis-cascade-lake"), (143, "sapphire-rapids")]
+)
+def test_an_intel_cpu_is_likened_to_its_generation(system, tmp_path, model, like):
+    write(tmp_path / "cpuinfo", INTEL.format(model))
+    (system / "cpu/cpu0/cpufreq/base_frequency").unlink()
+    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
+    assert machine.tlb == load_machine(like).tlb and machine.ghz == 2.4
+
+
+def test_where_nothing_is_shown_that_is_said(tmp_path):
+    write(tmp_path / "cpuinfo", MILAN)
+    with pytest.raises(UsageError, match="shows neither nodes nor CPUs"):
+        host_machine("mine", system=tmp_path / "none", cpuinfo=tmp_path / "cpuinfo")
