@@ -16,8 +16,8 @@ from ..formats.snapshot_file import read_snapshot
 Source: TypeAlias = str | os.PathLike[str]
 
 
-def lackey(source: Source, inside: Path) -> str:
-    import_lackey(source, inside / TRACE)
+def lackey(source: Source, inside: Path, strip: bool = True) -> str:
+    import_lackey(source, inside / TRACE, strip=strip)
     return "trace"
 
 
@@ -48,17 +48,30 @@ FORMATS: dict[str, tuple[Callable[[Source, Path], str], str]] = {
 }
 
 
-def import_capture(form: str, source: Source, out: Source, nested: Source | None = None) -> None:
+def import_capture(
+    form: str, source: Source, out: Source, nested: Source | None = None, *, strip: bool = True
+) -> None:
     """Make the capture directory `out` from `source`, written in the foreign format `form` (FORMATS).
 
     nested  the VM's nested table beside it, vmitosis only
+    strip   False: keep touches that change no TLB, lackey only
     UsageError for unknown formats and missing files, CaptureError for damaged ones; nothing is left then.
     """
     read, _ = FORMATS[form]
     if nested is not None and read is not vmitosis:
         raise UsageError(f"--ept {nested}: only the vmitosis format has a nested table in a second file")
+    if not strip and read is not lackey:
+        raise UsageError(f"--strip off: only lackey's text is stripped, {form} never is")
     if not Path(source).exists():
         raise UsageError(f"{source}: no such file")
     with new_capture(out) as inside:
-        kind = read(source, inside) if nested is None else vmitosis(source, inside, nested)
+        kind = _read(read, source, inside, nested, strip)
         seal(inside, kind, {"imported": form, "source": Path(source).name})
+
+
+def _read(
+    read: Callable[[Source, Path], str], source: Source, inside: Path, nested: Source | None, strip: bool
+) -> str:
+    if nested is not None:
+        return vmitosis(source, inside, nested)
+    return read(source, inside) if strip else lackey(source, inside, strip)

@@ -16,7 +16,14 @@ FORMATS = ("lackey", "perf-script", "vmitosis", "ptdump")
     type=click.Path(),
     help="File with the VM's nested table, dumped on the host (vmitosis). Default: none.",
 )
-def command(form: str, source: str, output: str, ept: str | None) -> None:
+@click.option(
+    "--strip",
+    type=click.Choice(["on", "off"]),
+    default="on",
+    show_default=True,
+    help="Leave out touches that surely hit in the first-level TLB and change nothing there (lackey).",
+)
+def command(form: str, source: str, output: str, ept: str | None, strip: str) -> None:
     """Make a capture from SOURCE.
 
     \b
@@ -27,5 +34,5 @@ def command(form: str, source: str, output: str, ept: str | None) -> None:
     """
     from ..capture.import_ import import_capture
 
-    import_capture(form, source, output, ept)
+    import_capture(form, source, output, ept, strip=strip == "on")
     click.echo(f"{output}: imported; next: ptanalyze info {output}")

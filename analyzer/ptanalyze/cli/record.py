@@ -47,8 +47,17 @@ import click
 @click.option(
     "--max-bytes", type=int, default=0, show_default=True, help="Size limit of the trace in bytes; 0: none."
 )
+@click.option(
+    "--strip",
+    type=click.Choice(["on", "off"]),
+    default="on",
+    show_default=True,
+    help="Leave out touches that surely hit in the first-level TLB and change nothing there.",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def command(output: str, tracer: str, no_dump: bool, command: tuple[str, ...], **region: Any) -> None:
+def command(
+    output: str, tracer: str, no_dump: bool, strip: str, command: tuple[str, ...], **region: Any
+) -> None:
     """Run COMMAND, trace its threads' memory accesses, and dump its page tables at the end of the region.
 
     Without a region the whole run is traced. Write -- before COMMAND. Dumping needs root.
@@ -58,7 +67,9 @@ def command(output: str, tracer: str, no_dump: bool, command: tuple[str, ...], *
     from ..capture.live.record import record
     from ..capture.live.tracers import Options
 
-    recording = record(command, output, tracer=tracer, options=Options(**region), dump=not no_dump)
+    recording = record(
+        command, output, tracer=tracer, options=Options(strip=strip == "on", **region), dump=not no_dump
+    )
     tables = "with its page tables" if recording.snapshot else "without page tables"
     click.echo(f"{output}: recorded {tables}; next: ptanalyze check {output}")
     if recording.exit_status:
