@@ -135,11 +135,11 @@ def test_walks_after_shootdowns_and_on_a_shared_cpu_are_the_same(kind, leaf, tmp
 
 
 REFUSED = {
-    "sets": (small_tlb((8, 4), (16, 4)), 1, "l1_4k"),
-    "ways": (small_tlb((16, 3), (16, 4)), 1, "l1_4k"),
-    "one set": (small_tlb((1, 8), (16, 4)), 1, "l1_4k"),
-    "2 MiB": (small_tlb((16, 4), (16, 4), (2, 4)), 2, "l1_2m"),
-    "1 GiB": (small_tlb((16, 4), (16, 4), (8, 4)), 3, "l1_1g"),
+    "sets": (small_tlb((32, 4), (16, 4)), 1, "l1_4k"),
+    "ways": (small_tlb((48, 3), (16, 4)), 1, "l1_4k"),
+    "one set": (small_tlb((8, 8), (16, 4)), 1, "l1_4k"),
+    "2 MiB": (small_tlb((64, 4), (16, 4), (8, 4)), 2, "l1_2m"),
+    "1 GiB": (small_tlb((64, 4), (16, 4), (8, 8)), 3, "l1_1g"),
 }
 
 
@@ -159,7 +159,7 @@ def test_an_array_for_pages_that_the_trace_lacks_may_have_any_shape(tmp_path):
     trace = build_trace([(0, [GB, GB + KIB4] * 9)])
     short = stripped(trace, tmp_path / "trace.ptt")
     space = address_space(build_snapshot([(GB, 9)]), trace.regions)
-    assert len(TlbFilter(short, space, place(trace, 1, 1), small_tlb((16, 4), (16, 4), (3, 1))).first()) == 2
+    assert len(TlbFilter(short, space, place(trace, 1, 1), small_tlb((64, 4), (16, 4), (3, 1))).first()) == 2
 
 
 def test_an_imported_trace_is_stripped_and_has_the_same_walks(tmp_path):
