@@ -65,7 +65,8 @@ struct ptt_strip {
     int whole;        /* only consecutive accesses are merged */
     int rest;         /* chunks until the next that is stripped */
     uint16_t came, closed; /* pages that were given a slot, that lost it */
-    uint64_t used;    /* a bit for each slot in use */
+    int live;
+    uint64_t used;    /* a bit for each slot in use, `live` of them */
     int16_t first[PTT_SLOTS];   /* of slots, side by side: all are looked at together */
     uint16_t closed_at[PTT_SLOTS]; /* `closed` at that place, and one more for each that came back since */
     uint8_t find[PTT_FIND];
@@ -83,6 +84,7 @@ static inline void ptt_strip_clear(struct ptt_strip *strip) {
     strip->chunk++;
     strip->came = strip->closed = 0;
     strip->used = 0;
+    strip->live = 0;
     for (int i = 0; i < 8 * PTT_WAYS; i++) {
         strip->region[i / PTT_WAYS][i % PTT_WAYS].id = PTT_NO_PAGE;
         strip->region[i / PTT_WAYS][i % PTT_WAYS].last = 0;
@@ -135,6 +137,9 @@ static inline void ptt_settle(struct ptt_strip *strip, struct ptt_slot *slot) {
 #define PTT_EACH_BIT(i, bits) \
     for (uint64_t ptt_bits = (bits), i; ptt_bits && (i = (uint64_t)__builtin_ctzll(ptt_bits), 1); ptt_bits &= ptt_bits - 1)
 
+/* Of the lowest four; the compiler's own would be a call into its library. */
+static inline int ptt_bits_of_4(uint64_t bits) { return (int)(0x4332322132212110u >> (bits & 15) * 4 & 15); }
+
 static inline void ptt_close(struct ptt_strip *strip, uint64_t number) {
     struct ptt_slot *slot = &strip->slot[number], *set = &strip->slot[number & ~(uint64_t)(PTT_WAYS - 1)];
     strip->gone[ptt_hash(slot->key[0])] = {slot->key[0], slot->last, strip->chunk};
@@ -144,6 +149,7 @@ static inline void ptt_close(struct ptt_strip *strip, uint64_t number) {
     if (slot->region->last < slot->last) slot->region->last = slot->last;
     strip->closed++;
     strip->used &= ~((uint64_t)1 << number);
+    strip->live--;
 }
 
 /* If the page had a slot before in this chunk, those that met it then do not count it twice. */
@@ -176,7 +182,7 @@ static inline struct ptt_slot *ptt_free_slot(struct ptt_strip *strip, uint64_t p
         ptt_close(strip, oldest);
     }
     PTT_EACH_BIT(i, strip->used & mask)
-        if (strip->slot[i].gone + __builtin_popcountll(strip->used & mask) > PTT_MEET_SET) ptt_close(strip, i);
+        if (strip->slot[i].gone + ptt_bits_of_4(strip->used >> first) > PTT_MEET_SET) ptt_close(strip, i);
     return &strip->slot[__builtin_ctzll(~strip->used & mask)];
 }
 
@@ -227,17 +233,18 @@ static inline void ptt_make_room(struct ptt_strip *strip) {
 }
 
 static inline struct ptt_slot *ptt_page_comes(struct ptt_strip *strip, uint64_t page) {
-    if (__builtin_popcountll(strip->used) == PTT_LIVE) ptt_make_room(strip);
+    if (strip->live == PTT_LIVE) ptt_make_room(strip);
     struct ptt_region *region = ptt_region_of(strip, page >> 9);
     ptt_page_is_back(strip, page);
     struct ptt_slot *slot = ptt_free_slot(strip, page);
     region->last = strip->touches;
     slot->region = region;
     if (++strip->came % PTT_LOOK == 0) {
-        int most = PTT_MEET_ALL - PTT_LOOK - __builtin_popcountll(strip->used);
+        int most = PTT_MEET_ALL - PTT_LOOK - strip->live;
         PTT_EACH_BIT(i, strip->used) if ((uint16_t)(strip->closed - strip->closed_at[i]) > most) ptt_close(strip, i);
     }
     strip->used |= (uint64_t)1 << (slot - strip->slot);
+    strip->live++;
     return slot;
 }
 

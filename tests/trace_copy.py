@@ -4,13 +4,17 @@ import numpy as np
 
 from ptanalyze.core.trace import SLOT_BITS
 from ptanalyze.formats.trace_writer import trace_writer
+from ptanalyze.kernels.strip import keep
 
 BATCH = 1 << 16
 
 
-def write_trace(path, trace):
-    """Write a Trace; reading it again gives the same chunks, events, touches and regions."""
-    with trace_writer(path, **trace.facts) as writer:
+def write_trace(path, trace, strip=False):
+    """Write a Trace; reading it again gives the same chunks, events, touches and regions.
+
+    strip  without the touches that kernels/strip.py leaves out of each chunk
+    """
+    with trace_writer(path, strip=strip, **trace.facts) as writer:
         events = iter(trace.events)
         event = next(events, None)
         for batch in trace.batches(BATCH):
@@ -29,10 +33,12 @@ def write_trace(path, trace):
 
 def write_chunk(writer, chunk, page, batch, start):
     part = slice(int(chunk["first"]) - start, int(chunk["first"] + chunk["touches"]) - start)
+    page, write, count = page[part], batch.write[part], batch.count[part].astype(np.int64)
+    kept = keep(page, write, count) if writer.strip else np.ones(len(page), bool)
     writer.chunk(
-        page[part],
-        batch.write[part],
-        batch.count[part],
+        page[kept],
+        write[kept],
+        count[kept],
         thread=chunk["thread"],
         cpu=chunk["cpu"],
         time=chunk["time"],

@@ -167,7 +167,7 @@ def test_the_size_limit_ends_the_trace_and_not_the_program(known, out):
     """Nothing is dropped where it is an event that does not fit: then another limit lies within touches."""
     dropped = 0
     for limit in range(20_000, 10_000, -500):
-        trace, (base,), status = run(known, "touch", out=out, max_bytes=limit)
+        trace, (base,), status = run(known, "touch", out=out, max_bytes=limit, strip="off")
         assert status == 0 and trace.facts["ended"] == "size limit" and out.stat().st_size <= limit
         dropped = trace.facts["dropped_touches"]
         if dropped:
@@ -179,7 +179,7 @@ def test_a_file_size_limit_of_the_system_ends_the_trace_and_not_the_program(know
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
-    argv = traced(known, "touch", out=out)
+    argv = traced(known, "touch", out=out, strip="off")
     assert subprocess.run(argv, preexec_fn=limit, capture_output=True, check=False).returncode == 0
     assert read_trace(out).facts["ended"] == "size limit"
 
@@ -195,7 +195,7 @@ def small_disk(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0 and not os.environ.get("CI"), reason="mounting needs root")
 def test_a_full_disk_ends_the_trace_and_not_the_program(known, small_disk):
-    trace, _, status = run(known, "touch", out=small_disk / "trace.ptt")
+    trace, _, status = run(known, "touch", out=small_disk / "trace.ptt", strip="off")
     assert status == 0 and trace.facts["ended"] == "disk full" and trace.facts["lost_bytes"] == 0
     assert trace.touches > 100
 

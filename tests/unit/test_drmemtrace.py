@@ -43,7 +43,7 @@ def write(path, *members):
 
 
 def imported(tmp_path, source):
-    import_drmemtrace(source, tmp_path / "t.ptt")
+    import_drmemtrace(source, tmp_path / "t.ptt", strip=False)
     return read_trace(tmp_path / "t.ptt")
 
 
@@ -116,6 +116,16 @@ def test_every_instruction_counts_once_wherever_the_loads_are(tmp_path):
     ]
     trace = imported(tmp_path, write(tmp_path / "a.trace.zip", [*records, load(4), load(5), *run]))
     assert trace.chunks["instructions"].sum() == 8 * 3
+
+
+def test_stripping_keeps_all_accesses_and_instructions(tmp_path):
+    records = [*begin(7), *at(1), *[(INSTR, 4, 0), load(1), (INSTR, 4, 0), load(2)] * 500]
+    whole = imported(tmp_path, write(tmp_path / "a.trace.zip", records))
+    import_drmemtrace(tmp_path / "a.trace.zip", tmp_path / "s.ptt")
+    less = read_trace(tmp_path / "s.ptt")
+    assert less.accesses == whole.accesses == 1000
+    assert less.chunks["instructions"].sum() == whole.chunks["instructions"].sum() == 1000
+    assert len(rows(less)) < len(rows(whole)) / 10
 
 
 def test_a_core_that_changes_its_thread_is_followed(tmp_path):

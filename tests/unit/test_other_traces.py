@@ -49,7 +49,7 @@ def test_champsims_loads_come_before_its_stores(tmp_path, pack):
     ending = {lzma.compress: ".xz", gzip.compress: ".gz"}.get(pack, "")
     file = tmp_path / f"a.champsimtrace{ending}"
     file.write_bytes(pack(RECORDS.tobytes()))
-    assert import_champsim(file, tmp_path / "t.ptt") == 5
+    assert import_champsim(file, tmp_path / "t.ptt", strip=False) == 5
     trace = read_trace(tmp_path / "t.ptt")
     assert pages(trace) == [(5, False), (9, False), (5, True), (7, True), (8, True)]
     assert recognise(file) == "champsim"
@@ -95,7 +95,7 @@ def test_damaged_compression_is_refused(tmp_path):
 
 
 def test_pinatraces_lines_become_touches(tmp_path):
-    assert import_pinatrace(io.BytesIO(PINATRACE), tmp_path / "t.ptt") == 3
+    assert import_pinatrace(io.BytesIO(PINATRACE), tmp_path / "t.ptt", strip=False) == 3
     assert pages(read_trace(tmp_path / "t.ptt")) == [(0x7FFE1, True), (5, False)]
 
 

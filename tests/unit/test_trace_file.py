@@ -195,7 +195,7 @@ def resealed(header):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("magic", b"FOREIGN!"), ("version", 2), ("byte_order", 0x04030201), ("header_bytes", 64), ("ended", 99)],
+    [("magic", b"FOREIGN!"), ("version", 3), ("byte_order", 0x04030201), ("header_bytes", 64), ("ended", 99)],
 )
 def test_a_foreign_header_is_named_by_field_and_value(tmp_path, good, field, value):
     header = np.frombuffer(good[0][:HEADER_BYTES], HEADER_DTYPE).copy()

@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from ..core.errors import UsageError
 from ..formats.capture_dir import TRACE, new_capture, seal
@@ -20,14 +20,23 @@ from ..formats.snapshot_file import read_snapshot
 Source: TypeAlias = str | os.PathLike[str]
 
 
-def trace_by(read: Callable[[Source, Path], int]) -> Callable[[Source, Path], str]:
+class Reader(Protocol):
+    def __call__(self, source: Source, out: Path, *, strip: bool) -> int: ...
+
+
+def trace_by(read: Reader) -> Callable[..., str]:
     """What makes a capture of a trace alone."""
 
-    def make(source: Source, inside: Path) -> str:
-        read(source, inside / TRACE)
+    def make(source: Source, inside: Path, strip: bool = True) -> str:
+        read(source, inside / TRACE, strip=strip)
         return "trace"
 
     return make
+
+
+def perf_script(source: Source, inside: Path) -> str:
+    import_perf_script(source, inside / TRACE)
+    return "trace"
 
 
 def vmitosis(source: Source, inside: Path, nested: Source | None = None) -> str:
@@ -44,9 +53,9 @@ def dump_directory(source: Source, inside: Path) -> str:
     return "process"
 
 
-FORMATS: dict[str, tuple[Callable[[Source, Path], str], str]] = {
+FORMATS: dict[str, tuple[Callable[..., str], str]] = {
     "lackey": (trace_by(import_lackey), "valgrind --tool=lackey --trace-mem=yes"),
-    "perf-script": (trace_by(import_perf_script), "perf script -F tid,cpu,time,event,addr"),
+    "perf-script": (perf_script, "perf script -F tid,cpu,time,event,addr"),
     "drmemtrace": (
         trace_by(import_drmemtrace),
         "DynamoRIO's offline trace: a directory, or one of its files",
@@ -57,12 +66,17 @@ FORMATS: dict[str, tuple[Callable[[Source, Path], str], str]] = {
     "ptdump": (dump_directory, "directory that the ptdump tool of this project wrote"),
 }
 
+STRIPPED = ("lackey", "drmemtrace", "champsim", "pinatrace")
 
-def import_capture(form: str | None, source: Source, out: Source, nested: Source | None = None) -> str:
+
+def import_capture(
+    form: str | None, source: Source, out: Source, nested: Source | None = None, *, strip: bool = True
+) -> str:
     """Make the capture directory `out` from `source`; returns the format that it was read in.
 
     form    of FORMATS; None: recognised
     nested  the VM's nested table beside it, vmitosis only
+    strip   False: keep touches that change no TLB; only for traces of all accesses (STRIPPED)
     UsageError for unknown formats and missing files, CaptureError for damaged ones; nothing is left then.
     """
     if not Path(source).exists():
@@ -71,7 +85,12 @@ def import_capture(form: str | None, source: Source, out: Source, nested: Source
     read, _ = FORMATS[form]
     if nested is not None and read is not vmitosis:
         raise UsageError(f"--ept {nested}: only the vmitosis format has a nested table in a second file")
+    if not strip and form not in STRIPPED:
+        raise UsageError(f"--strip off: {form} is never stripped; leave it out")
     with new_capture(out) as inside:
-        kind = read(source, inside) if nested is None else vmitosis(source, inside, nested)
+        more: dict[str, Any] = {"strip": strip} if form in STRIPPED else {}
+        if nested is not None:
+            more = {"nested": nested}
+        kind = read(source, inside, **more)
         seal(inside, kind, {"imported": form, "source": Path(source).name})
     return form

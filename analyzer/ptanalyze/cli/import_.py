@@ -17,7 +17,14 @@ FORMATS = ("lackey", "perf-script", "drmemtrace", "champsim", "pinatrace", "vmit
     type=click.Path(),
     help="File with the VM's nested table, dumped on the host (vmitosis). Default: none.",
 )
-def command(source: tuple[str, ...], output: str, ept: str | None) -> None:
+@click.option(
+    "--strip",
+    type=click.Choice(["on", "off"]),
+    default="on",
+    show_default=True,
+    help="Leave out touches that surely hit in the first-level TLB and change nothing there.",
+)
+def command(source: tuple[str, ...], output: str, ept: str | None, strip: str) -> None:
     """Make a capture from SOURCE. Without FORMAT it is recognised.
 
     \b
@@ -36,5 +43,5 @@ def command(source: tuple[str, ...], output: str, ept: str | None) -> None:
         raise click.UsageError(
             f"{' '.join(source)}: write [FORMAT] SOURCE, FORMAT one of {', '.join(FORMATS)}"
         )
-    form = import_capture(named[0] if named else None, file, output, ept)
+    form = import_capture(named[0] if named else None, file, output, ept, strip=strip == "on")
     echo(f"{output}: imported ({form}); next: ptanalyze info {output}")

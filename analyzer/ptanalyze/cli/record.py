@@ -74,6 +74,13 @@ if TYPE_CHECKING:
     metavar="SIZE",
     help="Size limit of the trace: 500M, 10G; 0: none.",
 )
+@click.option(
+    "--strip",
+    type=click.Choice(["on", "off"]),
+    default="on",
+    show_default=True,
+    help="Leave out touches that surely hit in the first-level TLB and change nothing there.",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
     output: str | None,
@@ -81,6 +88,7 @@ def command(
     no_dump: bool,
     dump_at: str,
     user: str | None,
+    strip: str,
     command: tuple[str, ...],
     **region: Any,
 ) -> None:
@@ -107,7 +115,7 @@ def command(
         command,
         output,
         tracer=tracer,
-        options=Options(**region),
+        options=Options(strip=strip == "on", **region),
         dump=not no_dump,
         user=user,
         dump_at=dump_at,

@@ -27,15 +27,16 @@ USER_HALF = 1 << 56
 WHAT = "no ChampSim trace: a record of 64 bytes per instruction, two flags of 0 or 1 at byte 8"
 
 
-def import_champsim(source: str | PathLike[str], out: str | PathLike[str]) -> int:
+def import_champsim(source: str | PathLike[str], out: str | PathLike[str], *, strip: bool = True) -> int:
     """Write the trace of `source` (.champsimtrace, also .xz or .gz) to `out`; returns the accesses.
 
     An instruction counts as a nanosecond. Its loads come before its stores; sizes are not recorded, so that
-    none reaches into a second page. CaptureError for what is no such trace; `out` is not made then.
+    none reaches into a second page. strip: leave out touches that change no TLB (kernels/strip.py).
+    CaptureError for what is no such trace; `out` is not made then.
     """
     done = 0
     facts = {"tracer": "ChampSim, 1 ns = 1 instruction", "instructions": True}
-    with open_compressed(source) as file, trace_writer(out, **facts) as writer:
+    with open_compressed(source) as file, trace_writer(out, strip=strip, **facts) as writer:
         writer.event(Event.THREAD_START, b=UNKNOWN_THREAD)
         while block := whole(file, source):
             if len(block) % RECORD.itemsize:

@@ -62,19 +62,20 @@ def trace_files(source: str | PathLike[str]) -> list[Path]:
     return sorted(file for file in inside.iterdir() if file.name.endswith((".trace.zip", ".trace.gz")))
 
 
-def import_drmemtrace(source: str | PathLike[str], out: str | PathLike[str]) -> int:
+def import_drmemtrace(source: str | PathLike[str], out: str | PathLike[str], *, strip: bool = True) -> int:
     """Write the trace of `source` (a directory of traces, or one file) to `out`; returns the accesses.
 
     Loads and stores become touches, those across pages touches of each; prefetches and what the kernel did
-    are left out. Threads follow each other by the trace's timestamps. CaptureError names the file and the
-    record that cannot be read; `out` is not made then.
+    are left out, with `strip` also touches that change no TLB (kernels/strip.py). Threads follow each other
+    by the trace's timestamps. CaptureError names the file and the record that cannot be read; `out` is not
+    made then.
     """
     files = trace_files(source)
     if not files:
         raise CaptureError(source, "files", "none", "no *.trace.zip or *.trace.gz inside")
     threads: dict[int, int] = {}
     begun = None
-    with trace_writer(out, tracer="DynamoRIO drmemtrace", instructions=True) as writer:
+    with trace_writer(out, strip=strip, tracer="DynamoRIO drmemtrace", instructions=True) as writer:
         for segment in heapq.merge(*map(segments, files), key=lambda segment: segment.time):
             begun = segment.time if begun is None else begun
             write_segment(writer, segment, threads, 1000 * (segment.time - begun))

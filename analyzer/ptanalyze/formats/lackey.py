@@ -16,16 +16,19 @@ SHORTEST_LINE = 6
 WHAT = "no line of lackey's --trace-mem=yes (I, L, S or M, address, comma, size)"
 
 
-def import_lackey(source: str | PathLike[str] | IO[bytes], out: str | PathLike[str]) -> int:
+def import_lackey(
+    source: str | PathLike[str] | IO[bytes], out: str | PathLike[str], *, strip: bool = True
+) -> int:
     """Write the trace of `source` (path or binary stream) to the file `out`; returns the number of accesses.
 
     Valgrind runs one thread at a time and lackey does not say which: it all becomes thread 0. It has no clock
     either: an instruction counts as a nanosecond. Instruction fetches are counted, not traced.
+    strip  leave out touches that change no TLB (kernels/strip.py)
     CaptureError names the first line that lackey did not print; `out` is not made then.
     """
     instructions = 0
     facts = {"tracer": "valgrind lackey, 1 ns = 1 instruction", "instructions": True}
-    with open_input(source) as (file, name), trace_writer(out, **facts) as writer:
+    with open_input(source) as (file, name), trace_writer(out, strip=strip, **facts) as writer:
         writer.event(Event.THREAD_START, b=UNKNOWN_THREAD)
         for block, before in blocks(file, name):
             room = (len(block) // SHORTEST_LINE + 1) * ROWS_A_LINE

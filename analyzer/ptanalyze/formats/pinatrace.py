@@ -15,17 +15,19 @@ SHORTEST_LINE = 11
 WHAT = "no line of pinatrace (0xIP: R or W, 0xADDRESS)"
 
 
-def import_pinatrace(source: str | PathLike[str] | IO[bytes], out: str | PathLike[str]) -> int:
+def import_pinatrace(
+    source: str | PathLike[str] | IO[bytes], out: str | PathLike[str], *, strip: bool = True
+) -> int:
     """Write the trace of `source` (path or binary stream) to the file `out`; returns the number of accesses.
 
     It has no threads, sizes or times: all of it is thread 0, no access reaches into a second page, and an
-    access counts as a nanosecond. CaptureError names the first line that pinatrace did not print; `out` is
-    not made then.
+    access counts as a nanosecond. strip: leave out touches that change no TLB. CaptureError names the first
+    line that pinatrace did not print; `out` is not made then.
     """
     done = 0
     with (
         open_input(source) as (file, name),
-        trace_writer(out, tracer="pinatrace, 1 ns = 1 access") as writer,
+        trace_writer(out, strip=strip, tracer="pinatrace, 1 ns = 1 access") as writer,
     ):
         writer.event(Event.THREAD_START, b=UNKNOWN_THREAD)
         for block, before in blocks(file, name):

@@ -144,7 +144,7 @@ def read_frames(
 
 
 def reach(header: np.void) -> tuple[tuple[int, int, int], ...]:
-    """(page size, sets, ways) of the first-level arrays that a stripped trace is exact for; () not stripped."""
+    """(page size, sets, ways) of the first-level arrays that a stripped trace is exact for; () whole."""
     rows = header["stripped"]
     return tuple((int(row["size"]), int(row["sets"]), int(row["ways"])) for row in rows if row["size"])
 

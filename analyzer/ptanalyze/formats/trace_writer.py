@@ -9,6 +9,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..kernels import decode
+from ..kernels.strip import REACH, keep
 from .atomic import atomic_write
 from .trace_frames import (
     BYTE_ORDER,
@@ -32,17 +33,22 @@ UNKNOWN_THREAD = (1 << 64) - 1
 
 
 @contextmanager
-def trace_writer(path: str | PathLike[str], **facts: Any) -> Iterator["TraceWriter"]:
-    """A TraceWriter whose file becomes `path` (0600) when the block ends; facts as in Trace.facts."""
+def trace_writer(path: str | PathLike[str], *, strip: bool = False, **facts: Any) -> Iterator["TraceWriter"]:
+    """A TraceWriter whose file becomes `path` (0600) when the block ends; facts as in Trace.facts.
+
+    strip  accesses_of leaves out touches that change no TLB (kernels/strip.py)
+    """
     with atomic_write(path) as file:
-        writer = TraceWriter(file)
+        writer = TraceWriter(file, strip)
         yield writer
+        if strip:
+            facts["stripped"] = REACH
         writer.finish(facts)
 
 
 class TraceWriter:
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file = file
+    def __init__(self, file: IO[bytes], strip: bool = False) -> None:
+        self.file, self.strip = file, strip
         self.bytes = HEADER_BYTES
         self.records = self.accesses = self.end = 0
         file.write(b"\0" * HEADER_BYTES)
@@ -94,10 +100,12 @@ class TraceWriter:
             part = slice(start, start + CHUNK_TOUCHES)
             at = first[start]
             after = first[part.stop] if part.stop < len(first) else len(page) - 1
+            touched, times = page[first[part]], count[part]
+            kept = keep(touched, write[part], times) if self.strip else np.ones(len(touched), bool)
             self.chunk(
-                page[first[part]],
-                write[part],
-                count[part],
+                touched[kept],
+                write[part][kept],
+                times[kept],
                 thread=thread,
                 cpu=-1 if cpu is None else cpu[at],
                 time=time[at],
@@ -154,6 +162,8 @@ class TraceWriter:
         header["flags"] = INSTRUCTIONS * facts.get("instructions", False) + SAMPLED * facts.get(
             "sampled", False
         )
+        for row, served in zip(header["stripped"], facts.get("stripped", ()), strict=False):
+            row["size"], row["sets"], row["ways"] = served
         header["arch"] = facts.get("arch", "x86_64").encode()
         header["tracer"] = facts.get("tracer", "").encode()[:47]
         header["command"] = facts.get("command", "").encode()[:1023]

@@ -20,6 +20,7 @@ from . import stream_store
 from .address_space import AddressSpace
 from .cache_pass import shape
 from .mm_events import invalidations
+from .stripped import must_fit
 
 if TYPE_CHECKING:
     from ..kernels import tlb as kernels
@@ -37,8 +38,8 @@ class TlbFilter:
     ranges over 33 pages of 4 KiB flush it. Results do not depend on `threads` or `batch`. With `cache_dir`
     streams are stored there, by trace, placement, TLB shape and page sizes; without, they live in unlinked
     temporary files. Memory: about 12 bytes per touch of a batch. `progress` is called with the touches of
-    each batch. `first` and `again` raise UsageError (too many regions, cache not writable) and CaptureError
-    (pages outside the regions).
+    each batch. `first` and `again` raise UsageError (too many regions, cache not writable, a stripped trace
+    that does not fit the TLB) and CaptureError (pages outside the regions).
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class TlbFilter:
             raise UsageError(
                 f"trace: {len(regions.va)} regions of 2 MiB, at most {MAX_REGIONS} can be filtered"
             )
+        must_fit(self.trace, self.tlb, regions.tlb_level)
         return stream_store.key(self.trace, self.placement, self.tlb, regions.tlb_level)
 
     def _load(self, key: str) -> WalkStream | None:

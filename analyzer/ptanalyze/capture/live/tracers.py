@@ -19,7 +19,7 @@ Pairs: TypeAlias = Sequence[tuple[str, object]]  # the tracer's own options
 class Options:
     """Options of tracing. Region of interest: from the entry of `start_symbol`, or PTT_ROI_BEGIN, or
     after `start_access` accesses; to the entry of `end_symbol`, or PTT_ROI_END, or for `accesses` accesses.
-    max_bytes  size limit of the trace file, 0 none"""
+    max_bytes  size limit of the trace file, 0 none; strip  leave out touches that change no TLB"""
 
     start_symbol: str = ""
     end_symbol: str = ""
@@ -29,6 +29,7 @@ class Options:
     follow_fork: bool = False
     max_bytes: int = 0
     instructions: bool = True
+    strip: bool = True
 
     def items(self) -> Iterator[tuple[str, object]]:
         """The tracer's own options, "key=value", those that are not at their default."""
@@ -47,6 +48,8 @@ class Options:
                 raise UsageError(f"{key} = {value}: expected a number from 0 on")
             if value:
                 yield key, "on" if value is True else value
+        if not self.strip:
+            yield "strip", "off"
 
 
 def find_program(command: Sequence[str]) -> str:
