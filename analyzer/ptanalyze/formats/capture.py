@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-import tempfile
+import stat
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -90,21 +90,34 @@ class Capture:
                 raise CaptureError(path, "size", size, why)
 
     @cached_property
-    def cache(self) -> Path:
-        """Directory for data derived from this capture: inside the user's captures, else in their cache."""
-        inside = self.directory / ".cache"
-        own = self.directory.resolve().parent != bundled("samples").resolve()
-        if own and os.access(self.directory, os.W_OK):
-            inside.mkdir(mode=0o700, exist_ok=True)
-            return inside
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    def cache(self) -> Path | None:
+        """Directory for data derived from this capture, None where there is none: inside the user's own
+        captures, else in the user's cache. Root leaves nothing in the captures of others."""
+        bundled_here = self.directory.resolve().parent == bundled("samples").resolve()
+        if not bundled_here and is_own(self.directory) and own_directory(self.directory / ".cache"):
+            return self.directory / ".cache"
+        try:
+            root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        except RuntimeError:  # no home
+            return None
         identity = hashlib.sha256((self.directory / MANIFEST).read_bytes()).hexdigest()[:16]
         outside = root / "ptanalyze" / identity
-        try:
-            outside.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError:
-            return Path(tempfile.mkdtemp(prefix="ptanalyze-"))
-        return outside
+        return outside if own_directory(outside) else None
+
+
+def own_directory(directory: Path) -> bool:
+    """Whether this is a directory of the user's that can be written to; made (0700) if it is not there."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return is_own(directory) and os.access(directory, os.W_OK | os.X_OK)
+
+
+def is_own(directory: Path) -> bool:
+    """Whether it is a directory of the user's, no link, to which no others can write."""
+    about = os.lstat(directory)
+    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & stat.S_IWOTH
 
 
 def open_capture(directory: PathLike) -> Capture:

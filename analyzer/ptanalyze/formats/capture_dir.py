@@ -1,7 +1,6 @@
 """A capture directory and its manifest `capture.json`: its contents, and whether they are as written."""
 
 import os
-import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,8 @@ from typing import Any
 import msgspec
 
 from ..core.errors import CaptureError, UsageError
+from ..core.unfinished import unfinished_directory
+from .atomic import sync_directory
 from .json_record import decode_record, write_record
 
 MANIFEST = "capture.json"
@@ -46,14 +47,18 @@ def new_capture(out: str | PathLike[str]) -> Iterator[Path]:
         raise UsageError(f"{out}: exists already; name a new directory, captures are never overwritten")
     if not out.parent.is_dir():
         raise UsageError(f"{out}: {out.parent} is no directory; create it first")
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    temporary.mkdir(mode=0o700)
-    try:
-        yield temporary
-        os.replace(temporary, out)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+    with unfinished_directory(out.parent, out.name) as inside:
+        yield inside
+        for path in inside.iterdir():
+            _sync(path)
+        sync_directory(inside)
+        os.rename(inside, out)
+    sync_directory(out.parent)
+
+
+def _sync(path: Path) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
 
 
 def seal(directory: str | PathLike[str], kind: str, provenance: dict[str, Any]) -> Manifest:
