@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 import pytest
 
-from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.trace import Touches
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
