@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 
 from ..core.decode import plain_json
-from ..core.errors import UsageError
+from ..core.errors import CaptureError, UsageError
 from ..core.machine import Tlb
+from ..core.regular import open_inside, read_inside
 from ..core.trace import SLOT_BITS, Trace
 from ..core.unfinished import unfinished_directory
 from ..core.walks import Placement, WalkStream
@@ -44,7 +45,7 @@ def load(cache_dir: str | PathLike[str], name: str, chunks: int, regions: int) -
     """
     try:
         stream = _load(Path(cache_dir) / f"walks-{name}")
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, CaptureError):
         return None
     return stream if _fits(stream, chunks, regions) else None
 
@@ -61,7 +62,7 @@ def _fits(stream: WalkStream, chunks: int, regions: int) -> bool:
 
 
 def _load(directory: Path) -> WalkStream:
-    seal = plain_json((directory / SEAL).read_bytes())
+    seal = plain_json(read_inside(directory / SEAL))
     columns = {}
     for column in COLUMNS:
         path = directory / f"{column}.npy"
@@ -73,7 +74,7 @@ def _load(directory: Path) -> WalkStream:
 
 def _crc(path: Path) -> int:
     value = 0
-    with open(path, "rb") as file:
+    with open_inside(path) as file:
         while block := file.read(1 << 20):
             value = zlib.crc32(block, value)
     return value
