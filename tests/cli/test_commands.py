@@ -214,4 +214,4 @@ def test_a_file_cut_short_is_named_with_its_sizes(pt, own_sample, name):
         file.truncate(whole // 2)
     ran = pt("whatif", own_sample, "-p", "hydra")
     assert is_one_line(ran, 1)
-    assert f"{name}: size = {whole // 2}: sealed with {whole} bytes" in ran.err
+    assert f"{name}: contents = {whole // 2} bytes, sealed with {whole}: damaged" in ran.err

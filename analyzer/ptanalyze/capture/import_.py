@@ -1,13 +1,13 @@
 """Captures made from files of other tools."""
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from ..core.errors import UsageError
-from ..formats.capture_dir import TRACE, new_capture, seal
+from ..core.regular import open_inside
+from ..formats.capture_dir import TRACE, copy_private, new_capture, seal
 from ..formats.champsim import import_champsim
 from ..formats.drmemtrace import import_drmemtrace
 from ..formats.lackey import import_lackey
@@ -47,9 +47,14 @@ def vmitosis(source: Source, inside: Path, nested: Source | None = None) -> str:
 def dump_directory(source: Source, inside: Path) -> str:
     """Output of `ptdump process PID -o DIR` on a machine without Python, for example inside a guest."""
     read_snapshot(source)
-    for file in Path(source).iterdir():
-        if file.is_file():
-            shutil.copy(file, inside / file.name)
+    for path in Path(source).iterdir():
+        if path.is_file():
+            with open_inside(path) as file:
+                copy_private(file, inside / path.name)
+    if (inside / TRACE).exists():
+        from ..formats.trace_file import read_trace  # imports Numba
+
+        read_trace(inside / TRACE)
     return "process"
 
 

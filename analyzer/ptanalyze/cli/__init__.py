@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -113,17 +115,27 @@ class Commands(click.Group):
 @click.command(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ptanalyze", help="Show the version and exit.")
 @click.help_option("-h", "--help", help="Show this help and exit.")
-def ptanalyze() -> None:
+@click.option(
+    "--trust", is_flag=True, help="Do not compare files of captures with their checksums. Default: compare."
+)
+def ptanalyze(trust: bool) -> None:
     """Where do page walks go on a NUMA machine, and what would another page-table placement change?
 
     Record a program with its page tables, then ask: ptanalyze whatif --policy hydra
     """
+    if trust:
+        from ..formats.capture import TRUST
+        from .echo import echo
+
+        TRUST.set(True)
+        echo("ptanalyze: --trust: files of captures are not compared with their checksums", err=True)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code and prints no traceback for anything a user can cause."""
-    try:
-        return ptanalyze.main(arguments, prog_name="ptanalyze", standalone_mode=False) or 0
+    try:  # in a context of its own: --trust is of this call
+        main = partial(ptanalyze.main, arguments, prog_name="ptanalyze", standalone_mode=False)
+        return copy_context().run(main) or 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:

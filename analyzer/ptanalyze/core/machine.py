@@ -12,6 +12,7 @@ from .bundled import bundled
 from .decode import Undecodable, plain_toml, struct_of
 from .errors import UsageError
 from .interval import Interval
+from .regular import read_given
 
 LINE_BYTES = 64
 INTERVALS = ("exposed", "cycles_per_instruction", "data_exposed")  # of Costs
@@ -239,7 +240,7 @@ def _half_way(ends: dict[str, Any]) -> float:
 
 def _plain(path: Path) -> dict[str, Any]:
     try:
-        return plain_toml(path.read_bytes())
+        return plain_toml(read_given(path))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except Undecodable as error:

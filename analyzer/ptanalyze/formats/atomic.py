@@ -1,30 +1,82 @@
-"""Files appear whole or not at all: written beside their name, synced, renamed, readable by their owner."""
+"""Files appear whole or not at all: written without a name, synced, then named, readable by their owner."""
 
+import errno
+import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any
 
 from ..core.errors import UsageError
+from ..core.unfinished import remove_unfinished, unfinished_name
+
+FILES = "/proc/self/fd"
+UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)  # no O_TMPFILE here, open(2)
 
 
 @contextmanager
 def atomic_write(path: str | PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
-    """An open file that becomes `path` (0600) when the block ends, and vanishes if it raises."""
+    """An open file that becomes `path` (0600) when the block ends, and vanishes if it raises.
+
+    Where the file system has O_TMPFILE nothing is there before, else a file whose name cannot be guessed.
+    """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    fd = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    remove_unfinished(path.parent)
+    fd, temporary = _new_file(path)
     try:
         with os.fdopen(fd, mode) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+            if temporary is None:
+                temporary = _named(file.fileno(), path)
+            os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
         raise
+    sync_directory(path.parent)
+
+
+def _new_file(path: Path) -> tuple[int, Path | None]:
+    """(open file, its name or None): locked, so that nobody takes it for left behind."""
+    if os.path.exists(FILES):
+        try:
+            return os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600), None
+        except OSError as error:
+            if error.errno not in UNNAMED:
+                raise
+    temporary = path.with_name(unfinished_name(path.name))
+    flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR | os.O_CLOEXEC
+    fd = os.open(temporary, flags, 0o600)
+    with suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return fd, temporary
+
+
+def _named(fd: int, path: Path) -> Path:
+    """Give the file a name beside `path`: linkat(2) alone cannot replace a file."""
+    with suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    temporary = path.with_name(unfinished_name(path.name))
+    files = os.open(FILES, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:  # only with a directory does Python pass AT_SYMLINK_FOLLOW
+        os.link(str(fd), temporary, src_dir_fd=files)
+    finally:
+        os.close(files)
+    return temporary
+
+
+def sync_directory(directory: str | PathLike[str]) -> None:
+    """Let the names in a directory survive a loss of power."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # a file system that cannot
+            os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def must_be_writable(path: str | PathLike[str], *endings: str, option: str = "") -> None:

@@ -1,7 +1,6 @@
 """Calibration files: TOML with fixed fields, written by `ptanalyze calibrate`, read strictly."""
 
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,6 +8,7 @@ import msgspec
 from ..core.decode import Undecodable, plain_toml, struct_of
 from ..core.errors import CaptureError, UsageError
 from ..core.interval import Interval
+from ..core.regular import read_given
 from ..cost.calibration import Calibration
 from ..cost.closed_forms import Run
 from ..cost.placement import placement
@@ -49,7 +49,7 @@ def write_calibration(path: str | PathLike[str], calibration: Calibration) -> No
 def read_calibration(path: str | PathLike[str]) -> Calibration:
     """Calibration of a file; CaptureError names file, field and value where it is damaged."""
     try:
-        return _checked(path, plain_toml(Path(path).read_bytes()))
+        return _checked(path, plain_toml(read_given(path)))
     except Undecodable as error:
         raise error.of(path) from None
 

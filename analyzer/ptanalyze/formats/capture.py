@@ -2,7 +2,8 @@
 
 import hashlib
 import os
-import tempfile
+import stat
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,22 +11,29 @@ from typing import TypeAlias
 
 from ..core.bundled import DEFAULT_SAMPLE, bundled
 from ..core.errors import CaptureError, UsageError
+from ..core.regular import read_inside
 from ..core.snapshot import Snapshot
 from ..core.trace import Trace
-from .capture_dir import MANIFEST, TRACE, Manifest, read_manifest
+from .capture_dir import MANIFEST, TRACE, Manifest, damage, read_manifest
 from .snapshot_file import read_snapshot
 from .vm_file import HostDump, read_vm
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 CaptureLike: TypeAlias = "PathLike | Capture | None"
+TRUST: ContextVar[bool] = ContextVar("TRUST", default=False)  # what Captures that are opened are
+SEE_ALL = "`ptanalyze check` says whether more is; take another copy"
 TABLES = "gpt.tables"
+NESTED = "ept.tables"
 VM = "vm.json"
 
 
 @dataclass(frozen=True)
 class Capture:
+    """A capture directory. trusted: the contents of its files are not compared with their checksums."""
+
     directory: Path
     manifest: Manifest
+    trusted: bool = False
 
     def __repr__(self) -> str:
         held = {"page tables": self.has_snapshot, "trace": self.has_trace, "VM": self.has_vm}
@@ -50,6 +58,7 @@ class Capture:
             raise UsageError(
                 f"{self.directory}: not a capture of a VM; make one with `ptanalyze dump vm PID`"
             )
+        self._must_be_whole()
         return read_vm(self.directory)
 
     @cached_property
@@ -66,7 +75,7 @@ class Capture:
                 "or dump them with `ptanalyze dump process PID`"
             )
         self._must_be_whole()
-        return read_snapshot(self.directory)
+        return read_snapshot(self.directory, NESTED in self.manifest.files)
 
     @cached_property
     def trace(self) -> Trace:
@@ -81,30 +90,49 @@ class Capture:
         return read_trace(self.directory / TRACE)
 
     def _must_be_whole(self) -> None:
-        """CaptureError for a file that is not as long as it was sealed; `check` compares contents too."""
-        for name, sealed in self.manifest.files.items():
-            path = self.directory / name
-            size = path.stat().st_size if path.exists() else "no such file"
-            if size != sealed.bytes:
-                why = f"sealed with {sealed.bytes} bytes; `ptanalyze check` says what else is damaged"
-                raise CaptureError(path, "size", size, why)
+        """CaptureError for a file that is not as it was sealed."""
+        for name, why in self.damaged.items():
+            raise CaptureError(self.directory / name, "contents", why, f"damaged; {SEE_ALL}")
 
     @cached_property
-    def cache(self) -> Path:
-        """Directory for data derived from this capture: inside the user's captures, else in their cache."""
-        inside = self.directory / ".cache"
-        own = self.directory.resolve().parent != bundled("samples").resolve()
-        if own and os.access(self.directory, os.W_OK):
-            inside.mkdir(mode=0o700, exist_ok=True)
-            return inside
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        identity = hashlib.sha256((self.directory / MANIFEST).read_bytes()).hexdigest()[:16]
-        outside = root / "ptanalyze" / identity
+    def damaged(self) -> dict[str, str]:
+        """{file: how it differs from when it was sealed}; empty for a whole capture. A trusted capture's
+        contents are not compared, nor are those of its trace, each piece of which has its own checksum."""
+        found = {
+            name: damage(self.directory / name, sealed, contents=not self.trusted and name != TRACE)
+            for name, sealed in self.manifest.files.items()
+        }
+        return {name: why for name, why in found.items() if why}
+
+    @cached_property
+    def cache(self) -> Path | None:
+        """Directory for data derived from this capture, None where there is none: inside the user's own
+        captures, else in the user's cache. Root leaves nothing in the captures of others."""
+        bundled_here = self.directory.resolve().parent == bundled("samples").resolve()
+        if not bundled_here and is_own(self.directory) and own_directory(self.directory / ".cache"):
+            return self.directory / ".cache"
         try:
-            outside.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError:
-            return Path(tempfile.mkdtemp(prefix="ptanalyze-"))
-        return outside
+            root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        except RuntimeError:  # no home
+            return None
+        identity = hashlib.sha256(read_inside(self.directory / MANIFEST)).hexdigest()[:16]
+        outside = root / "ptanalyze" / identity
+        return outside if own_directory(outside) else None
+
+
+def own_directory(directory: Path) -> bool:
+    """Whether this is a directory of the user's that can be written to; made (0700) if it is not there."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return is_own(directory) and os.access(directory, os.W_OK | os.X_OK)
+
+
+def is_own(directory: Path) -> bool:
+    """Whether it is a directory of the user's, no link, to which no others can write."""
+    about = os.lstat(directory)
+    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & stat.S_IWOTH
 
 
 def open_capture(directory: PathLike) -> Capture:
@@ -114,7 +142,7 @@ def open_capture(directory: PathLike) -> Capture:
     """
     asked, samples = Path(directory), bundled_samples()
     if asked.is_dir():
-        return Capture(asked, read_manifest(asked))
+        return Capture(asked, read_manifest(asked), TRUST.get())
     if str(directory) in samples:
         return open_capture(samples[str(directory)])
     raise UsageError(

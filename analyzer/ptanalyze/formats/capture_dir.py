@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
 from ..core.errors import CaptureError, UsageError
+from ..core.regular import open_inside, read_inside
+from ..core.unfinished import unfinished_directory
+from .atomic import sync_directory
 from .json_record import decode_record, write_record
 from .owner import give_to_caller
 
@@ -48,15 +51,19 @@ def new_capture(out: str | PathLike[str]) -> Iterator[Path]:
         raise UsageError(f"{out}: exists already; name a new directory, captures are never overwritten")
     if not out.parent.is_dir():
         raise UsageError(f"{out}: {out.parent} is no directory; create it first")
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    temporary.mkdir(mode=0o700)
-    try:
-        yield temporary
-        give_to_caller(temporary)
-        os.replace(temporary, out)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+    with unfinished_directory(out.parent, out.name) as inside:
+        yield inside
+        for path in inside.iterdir():
+            _sync(path)
+        sync_directory(inside)
+        give_to_caller(inside)
+        os.rename(inside, out)
+    sync_directory(out.parent)
+
+
+def _sync(path: Path) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
 
 
 def seal(directory: str | PathLike[str], kind: str, provenance: dict[str, Any]) -> Manifest:
@@ -72,19 +79,25 @@ def seal(directory: str | PathLike[str], kind: str, provenance: dict[str, Any]) 
 def file_sum(path: Path) -> File:
     """Size in bytes and CRC-32 (zlib) of a file, read once in blocks."""
     crc = size = 0
-    with open(path, "rb") as file:
+    with open_inside(path) as file:
         while block := file.read(BLOCK):
             crc = zlib.crc32(block, crc)
             size += len(block)
     return File(size, crc)
 
 
+def copy_private(source: IO[bytes], target: Path) -> None:
+    """Copy an open file to the new file `target` (0600)."""
+    with open(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
+        shutil.copyfileobj(source, file, BLOCK)
+
+
 def read_manifest(directory: str | PathLike[str]) -> Manifest:
     """Manifest of a capture directory; UsageError if there is none, CaptureError if damaged or too new."""
     path = Path(directory) / MANIFEST
     try:
-        text = path.read_bytes()
-    except FileNotFoundError:
+        text = read_inside(path)
+    except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
             f"{directory}: no {MANIFEST} in it, so this is no finished capture; "
             "make one with `ptanalyze record` or `ptanalyze dump`"
@@ -101,12 +114,22 @@ def read_manifest(directory: str | PathLike[str]) -> Manifest:
 def damaged_files(directory: str | PathLike[str], manifest: Manifest) -> Iterator[tuple[str, str]]:
     """Yield (name, reason) for each file that is missing or not as long or not the same as when sealed."""
     for name, sealed in manifest.files.items():
-        path = Path(directory) / name
-        if not path.is_file():
-            yield name, "missing"
-            continue
-        now = file_sum(path)
-        if now.bytes != sealed.bytes:
-            yield name, f"{now.bytes} bytes, sealed with {sealed.bytes}"
-        elif now.crc32 != sealed.crc32:
-            yield name, f"CRC-32 {now.crc32:08x}, sealed with {sealed.crc32:08x}"
+        if why := damage(Path(directory) / name, sealed):
+            yield name, why
+
+
+def damage(path: Path, sealed: File, contents: bool = True) -> str:
+    """How a file is not as it was sealed, "" if it is. contents: whether they are compared too, by CRC-32.
+
+    CaptureError if it is no regular file.
+    """
+    try:
+        with open_inside(path) as file:
+            size = os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        return "missing"
+    if size != sealed.bytes:
+        return f"{size} bytes, sealed with {sealed.bytes}"
+    if contents and (crc := file_sum(path).crc32) != sealed.crc32:
+        return f"CRC-32 {crc:08x}, sealed with {sealed.crc32:08x}"
+    return ""

@@ -10,17 +10,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from ..core.cpu_pairs import known_pairs
 from ..core.errors import CaptureError
+from ..core.regular import read_given
 from .json_record import decode_record, write_record
 
 FORMAT = "ptanalyze-topology"
 VERSION = 1
+MOST_BYTES = 1 << 28
+FEW, FEWEST_ROWS = 64, 4  # more CPUs than that need a row for at least every fourth
 MOST_CPUS = 8192  # the largest NR_CPUS of x86, arch/x86/Kconfig
 UNKNOWN = ("", "-", "nan")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?", re.ASCII)
@@ -63,7 +65,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 def read_matrix(path: str | PathLike[str]) -> LatencyMatrix:
     """LatencyMatrix of a file in either form; CaptureError names file, field and value."""
-    content = Path(path).read_bytes()
+    content = read_given(path, MOST_BYTES)
     if content.lstrip()[:1] == b"{":
         return read_record(path, content)
     try:
@@ -126,12 +128,19 @@ def parse_table(path: str | PathLike[str], text: str) -> tuple[tuple[int, ...], 
     table = [(number, [cell.strip().lower() for cell in line.split(mark)]) for number, line in lines]
     named = names(table)
     if named is None:
-        cpus = tuple(range(len(table[0][1])))
+        cpus = tuple(range(must_be_possible(path, table[0][0], len(table[0][1]))))
         rows = [(number, at, cells) for at, (number, cells) in enumerate(table)]
     else:
+        must_be_possible(path, table[0][0], len(named))
         cpus = tuple(cpu_of(path, table[0][0], cell) for cell in named)
         rows = [(number, cpu_of(path, number, cells[0]), cells[1:]) for number, cells in table[1:]]
     return cpus, fill(path, cpus, rows)
+
+
+def must_be_possible(path: str | PathLike[str], line: int, cpus: int) -> int:
+    if cpus > MOST_CPUS:
+        raise CaptureError(path, f"line {line}: CPUs", cpus, f"expected at most {MOST_CPUS}")
+    return cpus
 
 
 def names(table: list[tuple[int, list[str]]]) -> list[str] | None:
@@ -159,6 +168,8 @@ def fill(
     if len(at) < len(cpus):
         twice = next(cpu for cpu in cpus if cpus.count(cpu) > 1)
         raise CaptureError(path, "CPU", twice, "named twice in the first line")
+    if len(cpus) > FEW and len(rows) < len(cpus) // FEWEST_ROWS:
+        raise CaptureError(path, "rows", len(rows), f"too few for {len(cpus)} CPUs in the first line")
     ns, seen = np.full((len(cpus), len(cpus)), np.nan), set()
     for line, cpu, cells in rows:
         if cpu not in at or cpu in seen:

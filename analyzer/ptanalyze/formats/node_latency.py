@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from ..core.errors import CaptureError, UsageError
+from ..core.regular import read_given
 from .json_record import decode_record, write_record
 
 Rows = Sequence[Sequence[float]] | np.ndarray
@@ -68,10 +69,7 @@ def read_latency(path: str | PathLike[str], local_ns: float | None = None) -> No
         return _slit(path, local_ns)
     if local_ns is not None:
         raise UsageError(f"{path}: has latencies of its own: the local latency is for SLIT directories only")
-    with path.open("rb") as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise CaptureError(path, "bytes", f"over {MOST_BYTES:,}", "too large for a table of latencies")
+    content = read_given(path, MOST_BYTES)
     if content.lstrip()[:1] == b"{":
         record = decode_record(path, content, Record, FORMAT, VERSION)
         return checked(path, record.nodes, record.idle_ns, record.contended_ns, record.source)
@@ -149,7 +147,7 @@ def _slit(path: Path, local_ns: float | None) -> NodeLatency:
     rows = []
     for node in ids:
         file = path / f"node{node}" / "distance"
-        text = file.read_text("ascii", "replace")
+        text = read_given(file, MOST_BYTES).decode("ascii", "replace")
         if not re.fullmatch(r"\s*\d{1,3}(\s+\d{1,3})*\s*", text, re.ASCII):
             raise CaptureError(file, "distances", repr(text[:30]), "expected numbers")
         rows.append([int(cell) * local_ns / SLIT_LOCAL for cell in text.split()])

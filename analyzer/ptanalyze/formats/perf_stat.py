@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..core.decode import Undecodable, plain_json
 from ..core.errors import CaptureError
+from ..core.regular import read_given
 
 Lines = list[tuple[int, str]]  # line numbers from 1, and their text
 Said = dict[str, float | None]  # beside the counters: seconds, cpus
@@ -62,9 +63,8 @@ class PerfStat:
 def read_perf_stat(path: str | PathLike[str]) -> PerfStat:
     """PerfStat of a file in any of the three forms; CaptureError where it is not one."""
     path = Path(path)
-    with path.open("rb") as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES or b"\0" in content:
+    content = read_given(path, MOST_BYTES)
+    if b"\0" in content:
         raise CaptureError(path, "contents", content[:30], "not the output of perf stat")
     lines = content.decode("utf-8", "replace").splitlines()
     kept = [(at, line) for at, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]

@@ -1,6 +1,7 @@
 """Answers on disk: FILE.json holds what --json prints, FILE.csv and FILE.parquet the tidy table."""
 
 import csv
+import io
 import json
 from collections.abc import Callable, Mapping
 from os import PathLike
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.decode import Undecodable, plain_json
 from ..core.errors import CaptureError, UsageError
+from ..core.regular import read_given
 from .atomic import atomic_write
 from .csv_text import csv_text
 from .json_text import SCHEMA, record
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 WHAT = "whatif"
+MOST_BYTES = 1 << 28
 NOTHING: Mapping[str, str] = MappingProxyType({})
 TEXTS = ("policy", "params", "machine", "placement", "baseline", "pays_back")  # columns of text
 
@@ -79,13 +82,14 @@ def read_rows(path: str | PathLike[str]) -> list[dict[str, Any]]:
 def _parquet_rows(path: Path) -> list[dict[str, Any]]:
     import pandas
 
-    rows: list[dict[str, Any]] = pandas.read_parquet(path).to_dict("records")
+    content = io.BytesIO(read_given(path, MOST_BYTES))
+    rows: list[dict[str, Any]] = pandas.read_parquet(content).to_dict("records")
     return rows
 
 
 def _csv_rows(path: Path) -> list[dict[str, Any]]:
-    with open(path, encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    text = read_given(path, MOST_BYTES).decode("utf-8")
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
     if not rows:
         raise ValueError("no rows")
     return [{key: value if key in TEXTS else _number(value) for key, value in row.items()} for row in rows]
@@ -98,7 +102,7 @@ def _number(value: str | None) -> float | None:
 
 
 def _json_rows(path: Path) -> list[dict[str, Any]]:
-    whole = plain_json(path.read_bytes())
+    whole = plain_json(read_given(path, MOST_BYTES))
     if not isinstance(whole, dict) or whole.get("what") != WHAT or not isinstance(whole.get("result"), list):
         raise CaptureError(path, "what", _shown(whole), "expected what `ptanalyze whatif --json` prints")
     if whole.get("schema") != SCHEMA:

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Meta
 
 from ..core.errors import CaptureError, UsageError
+from ..core.regular import MANY, read_inside
 from ..core.snapshot import EMULATOR, MOST_SCALED, NO_PARENT, Node, Snapshot, Topology, Tree
 from .atomic import atomic_write
 from .json_record import decode_facts, decode_record, write_record
@@ -20,6 +21,7 @@ from .tables_file import read_tree, write_tree
 FILE = "snapshot.json"
 FORMAT = "ptanalyze-snapshot"
 VERSION = 1
+MOST_MAPS = 1 << 27  # bytes: over a million lines, as many as any kernel is set to allow
 
 
 @dataclass_transform(frozen_default=True)  # as in msgspec: a struct derived from a frozen struct is frozen
@@ -115,9 +117,10 @@ class SnapshotRecord(Strict):
     facts: msgspec.Raw
 
 
-def read_snapshot(directory: str | PathLike[str]) -> Snapshot:
+def read_snapshot(directory: str | PathLike[str], nested: bool | None = None) -> Snapshot:
     """Snapshot of `directory`: snapshot.json, maps, gpt.* and, for a VM, ept.*.
 
+    nested  whether there are ept.* that belong to it; None: if they are there
     CaptureError names file, field and value where it is damaged; UsageError names a missing file.
     """
     directory = Path(directory)
@@ -129,11 +132,12 @@ def read_snapshot(directory: str | PathLike[str]) -> Snapshot:
         if getattr(record, field) != getattr(guest, field):
             why = f"gpt.tables says {getattr(guest, field)}"
             raise CaptureError(directory / FILE, field, getattr(record, field), why)
-    vmas, names = parse_maps(read_bytes(directory / "maps"), directory / "maps")
+    vmas, names = parse_maps(read_bytes(directory / "maps", MOST_MAPS), directory / "maps")
     for start, end in facts.get("emulator", ()):
         vmas["emulator"] |= (vmas["start"] >= start) & (vmas["end"] <= end)
     mark_emulator(guest, vmas)
-    host = read_tree(directory, "ept") if (directory / "ept.tables").exists() else None
+    nested = (directory / "ept.tables").exists() if nested is None else nested
+    host = read_tree(directory, "ept") if nested else None
     return Snapshot(guest, vmas, names, topology_of(directory / FILE, record.nodes), host, facts)
 
 
@@ -189,9 +193,9 @@ def node_records(topology: Topology) -> tuple[NodeRecord, ...]:
     )
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, most: int = MANY) -> bytes:
     try:
-        return path.read_bytes()
+        return read_inside(path, most)
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file; is this a capture with page tables?") from None
 

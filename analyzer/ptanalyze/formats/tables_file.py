@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..core.errors import CaptureError, UsageError
+from ..core.regular import open_inside
 from ..core.snapshot import BAD_TYPE, CHANGED, ENTRIES_PER_TABLE, FAULT, INFERRED, NO_PARENT, TORN, Tree
 from .atomic import atomic_write
 
@@ -17,6 +18,7 @@ BYTE_ORDER = 0x01020304
 ENTRIES_HEADER = 4096
 ENCODINGS = ("x86", "ept", "kvm")
 LEVELS = (4, 5)
+BLOCK = 1 << 20  # records read and validated at a time
 FLAGS = CHANGED | TORN | FAULT | BAD_TYPE | INFERRED
 
 HEADER_DTYPE = np.dtype(
@@ -67,11 +69,25 @@ def read_tree(directory: str | PathLike[str], name: str = "gpt") -> Tree:
         if header[field] != twin[field]:
             raise CaptureError(entries, field, twin[field], f"{tables.name} says {header[field]}")
     count, levels = int(header["count"]), int(header["levels"])
-    records = np.fromfile(tables, TABLE_DTYPE, count, offset=HEADER_DTYPE.itemsize)
+    records = read_records(tables, count, levels)
     validate(tables, records, levels)
     base, frame, parent, node, level, flags = (np.ascontiguousarray(records[field]) for field, _ in COLUMNS)
-    raw = np.memmap(entries, "<u8", "r", ENTRIES_HEADER, (count, ENTRIES_PER_TABLE))
+    with open_inside(entries) as file:
+        raw = np.memmap(file, "<u8", "r", ENTRIES_HEADER, (count, ENTRIES_PER_TABLE))
     return Tree(raw, base, frame, parent, node, level, flags, levels, header["encoding"].decode())
+
+
+def read_records(path: Path, count: int, levels: int) -> np.ndarray:
+    """TABLE_DTYPE[count]; CaptureError at the first block with a record that cannot be."""
+    records = np.empty(count, TABLE_DTYPE)
+    with open_inside(path) as file:
+        file.seek(HEADER_DTYPE.itemsize)
+        for start in range(0, count, BLOCK):
+            block = records[start : start + BLOCK]
+            if file.readinto(block.view(np.uint8).data) != block.nbytes:
+                raise CaptureError(path, "size", "cut short", f"{count} records were promised")
+            validate_each(path, block, levels)
+    return records
 
 
 def write_tree(directory: str | PathLike[str], name: str, tree: Tree) -> None:
@@ -102,7 +118,7 @@ def header_of(tree: Tree, magic: bytes, header_bytes: int, record_bytes: int, wo
 def read_header(path: Path, magic: bytes, header_bytes: int, record_bytes: int) -> np.void:
     """The header of `path`, a HEADER_DTYPE scalar, validated against the format and the file's size."""
     try:
-        with open(path, "rb") as file:
+        with open_inside(path) as file:
             raw = file.read(HEADER_DTYPE.itemsize)
             size = os.fstat(file.fileno()).st_size
     except FileNotFoundError:
@@ -132,15 +148,21 @@ def read_header(path: Path, magic: bytes, header_bytes: int, record_bytes: int) 
     return header
 
 
-def validate(path: Path, records: np.ndarray, levels: int) -> None:
-    """CaptureError unless the records form depth-first trees: levels, parents, addresses, flags."""
-    level, base, parent = (records[field].astype(np.int64) for field in ("level", "base", "parent"))
+def validate_each(path: Path, records: np.ndarray, levels: int) -> None:
+    """CaptureError for a record that is wrong by itself."""
+    level = records["level"]
     reject(path, "level", level, (level < 1) | (level > levels), f"expected 1 to {levels}")
     reject(path, "flags", records["flags"], records["flags"] & ~np.uint8(FLAGS) != 0, "unknown flag")
     reject(path, "node", records["node"], records["node"] < -1, "expected a node or -1")
     reject(
         path, "frame", records["frame"], (records["frame"] < -1) | (records["frame"] >> 40 > 0), "not a frame"
     )
+
+
+def validate(path: Path, records: np.ndarray, levels: int) -> None:
+    """CaptureError unless the records form depth-first trees: levels, parents, addresses, flags."""
+    level, base, parent = (records[field].astype(np.int64) for field in ("level", "base", "parent"))
+    validate_each(path, records, levels)
     expected = enclosing_tables(level, levels)
     reject(path, "parent", parent, parent != expected, "not the table before it one level up")
     span = np.int64(1) << (3 + 9 * level)  # bytes per entry

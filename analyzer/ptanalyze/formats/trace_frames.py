@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import CaptureError
+from ..core.regular import open_inside
 from ..kernels import decode
 
 MAGIC = b"PTTRACE\n"
@@ -75,7 +76,7 @@ PAYLOAD_DTYPE = np.dtype(
 
 def map_file(path: Path) -> np.ndarray:
     """uint8[bytes] over the file, mapped read-only."""
-    with open(path, "rb") as file:
+    with open_inside(path) as file:
         if file.seek(0, 2) < HEADER_BYTES:
             raise CaptureError(path, "bytes", file.tell(), f"shorter than the {HEADER_BYTES}-byte header")
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)

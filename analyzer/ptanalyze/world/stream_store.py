@@ -3,9 +3,9 @@
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 import zlib
+from contextlib import ExitStack, suppress
 from os import PathLike
 from pathlib import Path
 from typing import BinaryIO
@@ -14,9 +14,11 @@ import msgspec
 import numpy as np
 
 from ..core.decode import plain_json
-from ..core.errors import UsageError
+from ..core.errors import CaptureError, UsageError
 from ..core.machine import Tlb
+from ..core.regular import open_inside, read_inside
 from ..core.trace import SLOT_BITS, Trace
+from ..core.unfinished import unfinished_directory
 from ..core.walks import Placement, WalkStream
 
 VERSION = 1
@@ -43,7 +45,7 @@ def load(cache_dir: str | PathLike[str], name: str, chunks: int, regions: int) -
     """
     try:
         stream = _load(Path(cache_dir) / f"walks-{name}")
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, CaptureError):
         return None
     return stream if _fits(stream, chunks, regions) else None
 
@@ -60,7 +62,7 @@ def _fits(stream: WalkStream, chunks: int, regions: int) -> bool:
 
 
 def _load(directory: Path) -> WalkStream:
-    seal = plain_json((directory / SEAL).read_bytes())
+    seal = plain_json(read_inside(directory / SEAL))
     columns = {}
     for column in COLUMNS:
         path = directory / f"{column}.npy"
@@ -72,7 +74,7 @@ def _load(directory: Path) -> WalkStream:
 
 def _crc(path: Path) -> int:
     value = 0
-    with open(path, "rb") as file:
+    with open_inside(path) as file:
         while block := file.read(1 << 20):
             value = zlib.crc32(block, value)
     return value
@@ -83,23 +85,33 @@ class Writer:
 
     def __init__(self, cache_dir: str | PathLike[str] | None, name: str) -> None:
         self.target = Path(cache_dir) / f"walks-{name}" if cache_dir else None
+        self.unfinished = ExitStack()
         self.misses: list[np.ndarray] = []
         self.walks = 0
 
     def __enter__(self) -> "Writer":
         try:
-            if self.target:
-                self.target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.directory = Path(tempfile.mkdtemp(prefix=".walks-", dir=self.target and self.target.parent))
+            self.directory = self._directory()
             self.files = {column: self._open(column) for column in ("page", "write")}
         except OSError as error:
+            self.unfinished.close()
             raise self._unwritable(error) from error
         return self
 
     def __exit__(self, *_: object) -> None:
         for file in self.files.values():
-            file.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
+            with suppress(OSError):  # what was buffered may find no room
+                file.close()
+        self.unfinished.close()
+
+    def _directory(self) -> Path:
+        """Where the stream is to be kept, or, if that cannot be written to, among temporary files."""
+        if self.target:
+            with suppress(OSError):
+                self.target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                return self.unfinished.enter_context(unfinished_directory(self.target.parent, "walks"))
+            self.target = None
+        return self.unfinished.enter_context(unfinished_directory(Path(tempfile.gettempdir()), "walks"))
 
     def append(self, page: np.ndarray, write: np.ndarray, misses: np.ndarray) -> None:
         """Walks of the next chunks: uint32[n], bool[n], and their number by chunk."""
@@ -147,18 +159,20 @@ class Writer:
     def _named(self) -> Path:
         if not self.target:
             return self.directory
-        if self.target.exists():
-            damaged = Path(tempfile.mkdtemp(prefix=".walks-", dir=self.target.parent))
-            os.rename(self.target, damaged / "old")
-            shutil.rmtree(damaged, ignore_errors=True)
-        os.rename(self.directory, self.target)
+        try:
+            if self.target.exists():
+                with unfinished_directory(self.target.parent, "walks") as damaged:
+                    os.rename(self.target, damaged / "old")
+            os.rename(self.directory, self.target)
+        except OSError:  # another process was quicker, or may write here and we may not
+            return self.directory
         return self.target
 
     def _unwritable(self, error: OSError) -> UsageError:
         where = self.target.parent if self.target else tempfile.gettempdir()
         why = error.strerror or error
         return UsageError(
-            f"{where}: walk stream cannot be stored: {why}; free space or name another directory"
+            f"{where}: walk stream cannot be stored: {why}; free space there or in another TMPDIR"
         )
 
 

@@ -1,7 +1,6 @@
 """A VM capture joined from the host's capture and the guest's."""
 
 import os
-import shutil
 from dataclasses import dataclass, replace
 from datetime import datetime
 from os import PathLike
@@ -12,8 +11,17 @@ import msgspec
 import numpy as np
 
 from ...core.errors import CaptureError, UsageError
+from ...core.regular import open_inside
 from ...core.snapshot import NO_PARENT, Node, Snapshot, Topology, Tree
-from ...formats.capture_dir import MANIFEST, TRACE, damaged_files, new_capture, read_manifest, seal
+from ...formats.capture_dir import (
+    MANIFEST,
+    TRACE,
+    copy_private,
+    damaged_files,
+    new_capture,
+    read_manifest,
+    seal,
+)
 from ...formats.snapshot_file import node_records, read_snapshot, write_json
 from ...formats.tables_file import write_records, write_tree
 from ...formats.vm_file import FILE as VM_FILE
@@ -169,6 +177,10 @@ def must_be_whole(directory: Path) -> None:
     if (directory / MANIFEST).exists():
         for name, why in damaged_files(directory, read_manifest(directory)):
             raise CaptureError(directory / name, "contents", "damaged", why)
+    elif (directory / TRACE).exists():
+        from ...formats.trace_file import read_trace  # imports Numba
+
+        read_trace(directory / TRACE)
 
 
 def provenance(directory: Path) -> dict[str, Any]:
@@ -179,12 +191,12 @@ def provenance(directory: Path) -> dict[str, Any]:
 
 def link(source: Path, directory: Path) -> None:
     """`source` in `directory` under its name: linked if it is private and on the same disk, else copied."""
-    target, source = directory / source.name, source.resolve()
-    if not source.stat().st_mode & 0o077:
-        try:
-            os.link(source, target)
-            return
-        except OSError:
-            pass
-    shutil.copyfile(source, target)
-    target.chmod(0o600)
+    target = directory / source.name
+    with open_inside(source) as file:
+        if not os.fstat(file.fileno()).st_mode & 0o077:
+            try:
+                os.link(source, target, follow_symlinks=False)
+                return
+            except OSError:
+                pass
+        copy_private(file, target)

@@ -6,7 +6,6 @@ trace. Gone: where anything is in the host's memory, paths, command lines, PIDs 
 addresses, swap entries and everything else behind entries that map nothing.
 """
 
-import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable
@@ -18,10 +17,11 @@ import msgspec
 import numpy as np
 
 from ...core import pte as bits
-from ...core.errors import UsageError
+from ...core.errors import CaptureError, UsageError
+from ...core.regular import open_inside
 from ...core.snapshot import Snapshot, Tree
 from ...formats.capture import Capture
-from ...formats.capture_dir import TRACE, new_capture, seal
+from ...formats.capture_dir import TRACE, copy_private, damaged_files, new_capture, seal
 from ...formats.snapshot_file import write_snapshot
 from ...formats.tables_file import write_tree
 from ...formats.trace_frames import map_file, read_header
@@ -46,6 +46,8 @@ def redact(capture: Capture, out: str | PathLike[str]) -> None:
     """
     if not (capture.has_snapshot or capture.has_vm):
         raise UsageError(f"{capture.directory}: holds no page tables, so there are no frames to replace")
+    for name, why in damaged_files(capture.directory, capture.manifest):
+        raise CaptureError(capture.directory / name, "contents", why, "damaged: it would be sealed as whole")
     with new_capture(out) as inside:
         if capture.has_snapshot:
             redact_snapshot(capture.snapshot, inside)
@@ -130,7 +132,7 @@ def redact_trace(source: Path, target: Path) -> None:
     header = read_header(source, map_file(source)).copy().reshape(1)
     header["command"], header["pid"], header["start"], header["crc"] = b"", 0, 0, 0
     header["crc"] = zlib.crc32(header.tobytes())
-    shutil.copyfile(source, target)
-    target.chmod(0o600)
+    with open_inside(source) as file:
+        copy_private(file, target)
     with open(target, "r+b") as file:
         file.write(header.tobytes())

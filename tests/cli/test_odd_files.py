@@ -1,0 +1,112 @@
+"""A file that is a pipe, a device, a link or endless is refused, or read to a limit: nothing waits."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from one_line import is_one_line
+from ptanalyze.core.bundled import bundled
+
+FILES = ["capture.json", "snapshot.json", "maps", "gpt.tables", "gpt.entries", "trace.ptt"]
+COMMANDS = [("check",), ("info",), ("classify", "--by", "vma"), ("redact", "-o", "red")]
+
+
+@pytest.fixture
+def capture(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = bundled("samples") / "sysbench-memory"
+    return shutil.copytree(source, tmp_path / "c", ignore=shutil.ignore_patterns(".cache"))
+
+
+def becomes(path, what):
+    path.rename(path.with_name(".moved"))
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "directory":
+        path.mkdir()
+    elif what == "link to a device":
+        path.symlink_to("/dev/zero")
+    elif what == "link to the same":
+        path.symlink_to(".moved")
+    elif what == "empty":
+        path.write_bytes(b"")
+    else:
+        shutil.copy(path.with_name(".moved"), path)
+        os.truncate(path, 1 << 40)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "what", ["pipe", "directory", "link to a device", "link to the same", "empty", "of a tebibyte"]
+)
+def test_an_odd_file_in_a_capture_is_one_line(pt, capture, command, name, what):
+    becomes(capture / name, what)
+    ran = pt(command[0], capture, *command[1:])
+    if command[0] == "check" and name != "capture.json" and what in ("empty", "of a tebibyte"):
+        assert ran.code == 1 and "sealed with" in ran.out
+    else:
+        assert is_one_line(ran, 2 if ran.code == 2 else 1) and name in ran.err
+
+
+GIVEN = [
+    ("predict", "{}"),
+    ("calibrate", "--local", "{}"),
+    ("topology", "groups", "{}"),
+    ("machines", "{}"),
+    ("compare", "{}", "{}"),
+    ("whatif", "lookup", "-p", "linux", "-m", "{}"),
+    ("whatif", "lookup", "-p", "linux", "--costs", "{}"),
+    ("import", "lackey", "{}", "-o", "o"),
+    ("import", "perf-script", "{}", "-o", "o"),
+    ("import", "vmitosis", "{}", "-o", "o"),
+    ("import", "ptdump", "{}", "-o", "o"),
+    ("check", "{}"),
+    ("join", "{}", "{}", "-o", "o"),
+    ("diff", "{}", "{}"),
+]
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=" ".join)
+@pytest.mark.parametrize(
+    "what", ["/dev/zero", "/dev/null", "/tmp", "/proc/self/mem", sys.executable, "/dev/full"]
+)
+def test_an_odd_file_that_was_named_is_one_line(pt, tmp_path, monkeypatch, given, what):
+    monkeypatch.chdir(tmp_path)
+    ran = pt(*(part.format(what) for part in given))
+    assert ran.code in (1, 2) and is_one_line(ran, ran.code)
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_pipe_may_be_named_as_a_file(tmp_path):
+    machine = next((bundled("models") / "machines").glob("*.toml"))
+    for name in ("/dev/stdin", "/proc/self/fd/0"):
+        ran = subprocess.run(
+            [sys.executable, "-m", "ptanalyze", "machines", name],
+            input=machine.read_bytes(),
+            capture_output=True,
+            check=False,
+        )
+        assert ran.returncode == 0 and ran.stdout, ran
+
+
+@pytest.mark.parametrize("command", [("import", "ptdump"), ("join", "HOST")], ids=" ".join)
+def test_a_linked_trace_is_no_trace_of_a_foreign_directory(pt, tmp_path, command):
+    host, guest, secret = (tmp_path / name for name in ("host", "guest", "secret"))
+    shutil.copytree(bundled("samples") / "sysbench-memory", guest)
+    (guest / "capture.json").unlink()
+    (guest / "trace.ptt").rename(secret)
+    (guest / "trace.ptt").symlink_to(secret)
+    ran = pt(*(part if part != "HOST" else host for part in command), guest, "-o", tmp_path / "o")
+    assert is_one_line(ran, ran.code) and ran.code in (1, 2) and not (tmp_path / "o").exists()
+
+
+def test_what_is_imported_is_private(pt, tmp_path):
+    source = shutil.copytree(bundled("samples") / "sysbench-memory", tmp_path / "foreign")
+    for path in source.iterdir():
+        path.chmod(0o644) if path.is_file() else shutil.rmtree(path)
+    assert pt("import", "ptdump", source, "-o", tmp_path / "o").code == 0
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "o").iterdir()} == {0o600}

@@ -1,0 +1,222 @@
+"""What is written appears whole; what a killed process leaves is not seen, or removed by the next one."""
+
+import os
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from ptanalyze import classify
+from ptanalyze.core.bundled import bundled
+from ptanalyze.core.unfinished import NAME, unfinished_directory
+from ptanalyze.formats import atomic
+from ptanalyze.formats.atomic import atomic_write
+from ptanalyze.formats.capture import load
+from ptanalyze.formats.capture_dir import new_capture
+from ptanalyze.world.stream_store import Writer
+
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+
+HALF_DONE = {
+    "directory": """
+from ptanalyze.formats.capture_dir import new_capture
+with new_capture("out") as inside:
+    (inside / "trace.ptt").write_bytes(b"x" * 1000)
+    print(flush=True)
+    sys.stdin.read()
+""",
+    "file": """
+from ptanalyze.formats.atomic import atomic_write
+with atomic_write("out") as file:
+    file.write(b"x" * 100_000)
+    print(flush=True)
+    sys.stdin.read()
+""",
+}
+
+
+def half_done(place, what):
+    """A process in the middle of writing `place`/out."""
+    command = [sys.executable, "-c", "import sys\n" + HALF_DONE[what]]
+    process = subprocess.Popen(command, cwd=place, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdout.read(1)
+    return process
+
+
+def ended(process, how):
+    process.send_signal(how)
+    process.communicate()
+
+
+@pytest.mark.parametrize("what", HALF_DONE)
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path, what):
+    ended(half_done(tmp_path, what), signal.SIGKILL)
+    assert not (tmp_path / "out").exists()
+    assert len(os.listdir(tmp_path)) == (what == "directory"), "a file without a name is never seen"
+    with atomic_write(tmp_path / "other") as file:
+        file.write(b"whole")
+    assert os.listdir(tmp_path) == ["other"]
+
+
+@pytest.mark.parametrize("what", HALF_DONE)
+def test_what_a_living_process_writes_is_left_to_it(tmp_path, what):
+    process = half_done(tmp_path, what)
+    with new_capture(tmp_path / "mine"):
+        pass
+    process.communicate(b"")
+    assert process.returncode == 0 and sorted(os.listdir(tmp_path)) == ["mine", "out"]
+
+
+@pytest.fixture
+def named(monkeypatch):
+    """A kernel without O_TMPFILE sees a directory that is to be written to."""
+    monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)
+
+
+def test_without_nameless_files_the_name_cannot_be_guessed_and_goes_when_the_block_fails(tmp_path, named):
+    names = set()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), atomic_write(tmp_path / "out"):
+            names |= set(os.listdir(tmp_path))
+            raise ZeroDivisionError
+    assert len(names) == 2 and all(NAME.fullmatch(name) for name in names) and not os.listdir(tmp_path)
+
+
+def test_without_nameless_files_a_file_is_whole_and_private(tmp_path, named):
+    with atomic_write(tmp_path / "out") as file:
+        file.write(b"new")
+    assert (tmp_path / "out").read_bytes() == b"new" and os.listdir(tmp_path) == ["out"]
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o600
+
+
+def test_a_link_that_lies_in_wait_is_not_followed(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "out").symlink_to(victim)
+    (tmp_path / f".out.{os.getpid()}.tmp").symlink_to(victim)
+    with atomic_write(tmp_path / "out") as file:
+        file.write(b"new")
+    assert victim.read_text() == "precious" and not (tmp_path / "out").is_symlink()
+
+
+def test_a_file_replaces_another_and_names_may_be_long(tmp_path):
+    path = tmp_path / ("n" * 255)
+    for text in (b"old", b"new"):
+        with atomic_write(path) as file:
+            file.write(text)
+    assert path.read_bytes() == b"new" and len(os.listdir(tmp_path)) == 1
+
+
+def test_all_files_of_a_capture_are_synced_and_so_is_its_directory(tmp_path, monkeypatch):
+    synced = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), fsync(fd)))
+    with new_capture(tmp_path / "out") as inside:
+        (inside / "trace.ptt").write_bytes(b"copied")
+    wanted = [tmp_path / "out" / "trace.ptt", tmp_path / "out", tmp_path]
+    assert {path.stat().st_ino for path in wanted} <= set(synced)
+
+
+def test_only_our_own_names_are_removed(tmp_path):
+    for name in (".out.123.tmp", "ptanalyze-0123456789abcdef.tmp", ".a.tmp"):
+        (tmp_path / name).write_text("theirs")
+    with unfinished_directory(tmp_path, "out"):
+        pass
+    assert len(os.listdir(tmp_path)) == 3
+
+
+@needs_root
+def test_what_others_left_is_left_to_them(tmp_path):
+    path = tmp_path / ".out.ptanalyze-0123456789abcdef.tmp"
+    path.mkdir()
+    os.chown(path, NOBODY, NOBODY)
+    with atomic_write(tmp_path / "out") as file:
+        file.write(b"x")
+    assert path.exists()
+
+
+@pytest.fixture
+def traced(tmp_path, monkeypatch):
+    """A copy of a sample with a trace, the user's cache elsewhere."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    source = bundled("samples") / "sysbench-memory"
+    return shutil.copytree(source, tmp_path / "c", ignore=shutil.ignore_patterns(".cache"))
+
+
+def made_useless(cache, how):
+    if how == "a file":
+        cache.write_text("")
+    elif how == "a dangling link":
+        cache.symlink_to("nowhere")
+    elif how == "a link":
+        (cache.parent.parent / "elsewhere").mkdir()
+        cache.symlink_to(cache.parent.parent / "elsewhere")
+    elif how == "writable by all":
+        cache.mkdir()
+        cache.chmod(0o777)
+    else:
+        cache.mkdir(0o700)
+        os.chown(cache, NOBODY, NOBODY)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "a file",
+        "a dangling link",
+        "a link",
+        "writable by all",
+        pytest.param("another user's", marks=needs_root),
+    ],
+)
+def test_a_result_needs_no_cache_in_the_capture(traced, how):
+    made_useless(traced / ".cache", how)
+    assert load(traced).cache == next((traced.parent / "cache" / "ptanalyze").iterdir())
+
+
+@needs_root
+def test_root_leaves_nothing_in_the_capture_of_another_user(traced):
+    os.chown(traced, NOBODY, NOBODY)
+    assert classify(traced, weight="walks")["count"].sum() > 0
+    assert not (traced / ".cache").exists()
+    assert list((traced.parent / "cache").rglob("seal.json"))
+
+
+def test_without_any_cache_the_result_is_the_same(traced, monkeypatch):
+    cached = classify(traced, weight="walks")
+    shutil.rmtree(traced / ".cache")
+    (traced / ".cache").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    monkeypatch.setenv("TMPDIR", str(traced.parent))
+    assert load(traced).cache is None
+    assert classify(traced, weight="walks").equals(cached)
+    assert not [path for path in traced.parent.iterdir() if NAME.fullmatch(path.name)]
+
+
+def test_a_stream_that_finds_no_room_leaves_nothing(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ones = np.ones(1 << 20, np.uint32)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    try:
+        with pytest.raises(Exception, match="walk stream cannot be stored"), Writer(tmp_path, "k") as writer:
+            writer.append(ones, ones.astype(bool), np.array([len(ones)]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not os.listdir(tmp_path)
+
+
+def test_a_directory_is_not_taken_for_left_behind_while_it_is_made(tmp_path):
+    """Processes that begin in one place at the same moment do not remove each other's."""
+    began = [half_done(tmp_path, "file") for _ in range(3)]
+    time.sleep(0.05)
+    for process in began:
+        process.communicate(b"")
+    assert [process.returncode for process in began] == [0, 0, 0] and os.listdir(tmp_path) == ["out"]
+    assert atomic.FILES
