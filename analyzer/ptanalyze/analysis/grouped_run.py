@@ -91,8 +91,7 @@ class GroupedRun(Run):
     first_counts: Grouped | None = None
     step_group: tuple[History, np.ndarray] | None = None
 
-    @property
-    def loop(self) -> Any:
+    def loop(self, world: World) -> Any:
         return grouped_for(self.plan.guest[0].hooks)
 
     def arguments(
