@@ -10,14 +10,17 @@ from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.cost.result import Series
-from ptanalyze.cost.throughput import data_cycles, rated
+from ptanalyze.cost.throughput import farther_cycles, rated
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, build_trace
 
 MACHINE = load_machine("vmitosis-cascade-lake").resized(2)
 LOCAL, REMOTE = (80 * MACHINE.ghz, 152 * MACHINE.ghz)  # cycles
 COSTS = replace(
-    load_costs(MACHINE), exposed=Interval.exactly(0.5), cycles_per_instruction=Interval.exactly(2.0)
+    load_costs(MACHINE),
+    exposed=Interval.exactly(0.5),
+    cycles_per_instruction=Interval.exactly(2.0),
+    data_exposed=Interval.exactly(0.25),
 )
 
 
@@ -49,7 +52,14 @@ def test_walks_and_remote_data_wait_for_the_exposed_share_and_calls_for_all_of_i
     busy = 600 + 0.5 * (1000 + 4 * (REMOTE - LOCAL)) + 70
     data = np.array([[[6, 4], [0, 0]]])
     assert per_second(cycles=cycles, data=data).accesses.middle == pytest.approx(100 * 2.1e9 / busy)
-    assert data_cycles(data, MACHINE).tolist() == pytest.approx([4 * (REMOTE - LOCAL)])
+    assert farther_cycles(data, MACHINE).tolist() == pytest.approx([4 * (REMOTE - LOCAL)])
+
+
+def test_a_quarter_of_a_local_dram_read_per_walk_is_waited_for():
+    walked = np.zeros((1, 2, 4), int)
+    walked[0, 0, 0] = 10
+    found = per_second(classes=walked).accesses.middle
+    assert found == pytest.approx(100 * 2.1e9 / (600 + 0.25 * 10 * LOCAL))
 
 
 def test_balancing_takes_its_share_of_the_time_times_the_scale_and_at_most_all():

@@ -1,12 +1,12 @@
 """Walks and data accesses per second of each window of a run, by the additive law of cost/price.py.
 
-Cycles of a window = instructions x cycles per instruction + e (walk cycles + data cycles) + M. Walk cycles
-are the window's reads at the machine's latencies; M is what the kernel does for faults and system calls.
-Cycles per instruction hold for data on the walker's own node, as everywhere in this package; data elsewhere
-cost the difference of the machine's latencies, once per walk: a page that the TLB does not hold is taken not
-to be in the data caches either. A load waits first for its walk, then for its line, so that e, the share that
-stalls the program, is the same for both. All CPUs of the window are taken to be busy; NUMA balancing goes by
-the clock and takes its share of their time.
+Cycles of a window = instructions x cycles per instruction + waits for local data + e (walk cycles + cycles
+that data are farther) + M. Walk cycles are the window's reads at the machine's latencies; M is what the
+kernel does for faults and system calls. Waits for local data are up to one read of the node's own DRAM per
+walk, as in cost/price.py; data elsewhere cost the difference of the machine's latencies besides, once per
+walk: a page that the TLB does not hold is taken not to be in the data caches either. A load waits first for
+its walk, then for its line, so that e, the share that stalls the program, is the same for both. All CPUs of
+the window are taken to be busy; NUMA balancing goes by the clock and takes its share of their time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from ..core.interval import over_corners
 from ..kernels.steps import BALANCING
-from .price import busy_ns, copying_ns, stolen_ns, walk_cycles
+from .price import busy_ns, copying_ns, data_cycles, stolen_ns, walk_cycles
 from .result import Rate
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def spent(counters: Counters, machine: Machine, costs: Costs, contended: bool = 
     return np.array([walks, (float(ns.sum()) - balancing) * machine.ghz, balancing * machine.ghz])
 
 
-def data_cycles(data: np.ndarray, machine: Machine, contended: bool = False) -> np.ndarray:
+def farther_cycles(data: np.ndarray, machine: Machine, contended: bool = False) -> np.ndarray:
     """float64[N]: cycles beyond local data's, of int64[N, nodes, nodes] by [walker's node, data's]."""
     latency = machine.latency_cycles(contended)
     farther: np.ndarray = np.einsum("krs,rs->k", data, latency - latency.diagonal()[:, None])
@@ -55,7 +55,7 @@ def rated(series: Series, machine: Machine, costs: Costs, contended: bool = Fals
 
 
 def _rates(series: Series, machine: Machine, costs: Costs, contended: bool) -> Iterator[Rate | None]:
-    waits = series.cycles[:, 0] + data_cycles(series.data, machine, contended)
+    waits = series.cycles[:, 0] + farther_cycles(series.data, machine, contended)
     own, balancing = series.cycles[:, 1], series.cycles[:, 2] + _following(series, machine, costs)
     seconds = np.diff(series.time_ns, prepend=0) / 1e9
     counted = series.instructions.any()  # as price.instructions has it
@@ -65,8 +65,9 @@ def _rates(series: Series, machine: Machine, costs: Costs, contended: bool) -> I
         left, clocked = 1.0, seconds[k] > 0
         if clocked and hertz[k]:
             left = max(1 - series.scale * balancing[k] / (hertz[k] * seconds[k]), 0.0)
-        window = Window(instructions[k], waits[k], own[k] + (0.0 if clocked else balancing[k]))
-        if not accesses or window.cycles(costs.exposed.low, costs.cycles_per_instruction.low) <= 0:
+        local = data_cycles(series.classes[k], machine)
+        window = Window(instructions[k], local, waits[k], own[k] + (0.0 if clocked else balancing[k]))
+        if not accesses or window.cycles(*(unknown.low for unknown in unknowns(costs))) <= 0:
             yield None
             continue
         per_s = window.per_second(hertz[k] * left, costs)
@@ -80,22 +81,29 @@ def _following(series: Series, machine: Machine, costs: Costs) -> np.ndarray:
 
 
 class Window(NamedTuple):
-    """instructions; waits  cycles of walks and data; own  cycles of the kernel on behalf of the program."""
+    """local  cycles of one read of own DRAM per walk; waits  cycles of walks, and of farther data; own  cycles
+    of the kernel on behalf of the program."""
 
     instructions: float
+    local: float
     waits: float
     own: float
 
-    def cycles(self, exposed: float, cpi: float) -> float:
-        return float(self.instructions * cpi + exposed * self.waits + self.own)
+    def cycles(self, exposed: float, cpi: float, data: float) -> float:
+        return float(self.instructions * cpi + data * self.local + exposed * self.waits + self.own)
 
     def per_second(self, hertz: float, costs: Costs) -> Interval:
         """How often a second its work is done with so many cycles per second."""
 
-        def speed(exposed: float, cpi: float) -> float:
-            return float(hertz / self.cycles(exposed, cpi))
+        def speed(*at: float) -> float:
+            return float(hertz / self.cycles(*at))
 
-        return over_corners(speed, costs.exposed, costs.cycles_per_instruction)
+        return over_corners(speed, *unknowns(costs))
+
+
+def unknowns(costs: Costs) -> tuple[Interval, Interval, Interval]:
+    """Of Window.cycles."""
+    return costs.exposed, costs.cycles_per_instruction, costs.data_exposed
 
 
 def times(per_second: Interval, work: int) -> Interval:
