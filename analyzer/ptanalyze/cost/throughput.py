@@ -81,7 +81,7 @@ def _following(series: Series, machine: Machine, costs: Costs) -> np.ndarray:
 
 
 class Window(NamedTuple):
-    """local  cycles of one read of own DRAM per walk; waits  cycles of walks, and of farther data; own  cycles
+    """local  cycles of a read of own DRAM per walk; waits  cycles of walks, and of farther data; own  cycles
     of the kernel on behalf of the program."""
 
     instructions: float
