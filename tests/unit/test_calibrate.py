@@ -13,7 +13,7 @@ from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.cost.calibrate import calibrate_runs
 from ptanalyze.cost.closed_forms import Run, outside_cycles, run_cycles, walk_cycles
-from ptanalyze.cost.huge_pages import SHARE
+from ptanalyze.cost.huge_pages import PART, SHARE
 from ptanalyze.cost.placement import placement
 from ptanalyze.cost.reference import STRETCH, runs
 from ptanalyze.cost.shared import Shared
@@ -184,6 +184,7 @@ def test_cycles_alone_are_enough_with_a_remote_run():
         (LL, at("RR"), None, "needs its placement"),
         (LL, at("RR"), "LL", "all tables are local"),
         (LL, at("RR"), "RRIM", "all tables are local"),
+        (LL, at("RR"), "LL:0.98,LR:0.02", "as remote as the local run's"),
         (Run(1000.0), Run(seconds=10.0), "RR", "cycles of one run and seconds of the other"),
         (Run(seconds=10.0), Run(seconds=9.0), "RR", "remote run: seconds = 9: not above the local run's 10"),
         (Run(seconds=10.0), None, None, "local run: its cycles are not counted: add a run"),
@@ -274,7 +275,7 @@ def test_a_run_that_something_else_slowed_down_leaves_a_loaded_node_more_uncerta
 
 def test_huge_pages_in_the_host_leave_the_waiting_to_the_gpt():
     found = calibrate_runs(Run(10.0, 4.0, 1.6), Run(13.0, 7.0, 1.6), "RR", common=COMMON)
-    assert found.gpt_part == Interval(0.5, 1.0, 1.0)
+    assert found.gpt_part == PART
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from .walkers import (
 PER_CORE = 2  # page walkers, x86 from Broadwell on
 HALF = Interval(0.47, 0.5, 0.53)  # the gPT's part of the waiting; 0.494 to 0.51 in published pairs LR, RL
 ELSE = 2.0  # factor of uncertainty of what a loaded node costs, where more than walks slowed the run: stated
+LEAST_PART = 0.05  # of the waiting is for either table
 TWO_TABLES, ONE_TABLE, ONE_WALKER = "thin-2D-4K", "thin-1D-4K", "native-thin"
 
 
@@ -226,11 +227,11 @@ def _part(local: Run, native: bool, share: Interval | None) -> Interval:
     table's part exceeds its walk cycles."""
     if native:
         return Interval.exactly(1.0)
-    if share is None or local.gpt is None or local.ept is None:
+    if share is None or not share.middle or local.gpt is None or local.ept is None or not local.walk:
         return HALF
     waiting = share.middle * (local.gpt + local.ept)
     least, most = 1 - local.ept / waiting, local.gpt / waiting
-    return HALF.through(lambda value: min(max(value, least), most))
+    return HALF.through(lambda value: min(max(value, least, LEAST_PART), most, 1 - LEAST_PART))
 
 
 def _assumed(common: Shared, crowd: float, share: Interval, part: Interval) -> list[str]:
