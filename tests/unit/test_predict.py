@@ -132,7 +132,7 @@ def test_remote_data_stretch_cycles_outside_walks_alone():
 @given(st.floats(0.01, 0.45), st.floats(0.5, 2.0))
 def test_walk_cycles_of_another_run_give_its_cycles_by_the_law(walk, more):
     local = Run(1.0, walk, 0.0)
-    found = calibrate_runs(local, native=True, walkers=0.5, per_core=1)
+    found = calibrate_runs(local, native=True, walkers=0.5)
     assert predict_walks(found, walk).middle == pytest.approx(1)
     outside = outside_cycles(1.0, walk, found.shared.middle)
     expected = run_cycles(outside, walk * more, found.shared.middle)
@@ -186,7 +186,6 @@ def test_any_runs_give_finite_intervals_or_a_line(data, native):
             data.draw(name),
             at=data.draw(st.none() | name),
             native=native,
-            per_core=data.draw(st.sampled_from([1, 2])),
             walkers=data.draw(st.sampled_from([None, 0.5, 1.0, 2.0])),
         )
         found = [predict_placement(made, asked) for asked in NAMES[native]]

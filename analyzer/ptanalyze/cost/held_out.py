@@ -72,7 +72,7 @@ def replicas(family: str) -> Iterator[Row]:
             only = calibrate_runs(
                 configs[before],
                 at=QUARTERS[native],
-                per_core=PER_CORE[family],
+                walkers=PER_CORE[family],
                 native=native,
                 common=shared(prior, workload),
             )
@@ -106,7 +106,6 @@ def of_ports(workload: str, linux: Run) -> partial[Calibration]:
         linux,
         at=QUARTERS[True],
         walkers=PORTS_WALKERS,
-        per_core=1,
         native=True,
         common=shared("native-thin", workload),
     )
@@ -167,7 +166,7 @@ def calibrated(family: str, workload: str) -> partial[Calibration]:
     return partial(
         calibrate_runs,
         common=shared(family, workload),
-        per_core=PER_CORE[family],
+        walkers=PER_CORE[family],
         native=family != TWO_TABLES,
     )
 
