@@ -73,6 +73,8 @@ def test_native_runs_are_calibrated_with_one_table(pt, perf):
     assert "suspicious: cycles grow 20.88 times as much as walk cycles" in ran.out
     alone = pt("calibrate", "--local", local, "--native", "--json")
     assert json.loads(alone.out)["result"]["native"] is True
+    asked = ("predict", "--local", local, "--native", "--walkers", 1, "-m", "hydra-haswell", "--json")
+    assert [row["placement"] for row in json.loads(pt(*asked).out)["result"]["predictions"]][1] == "RP"
 
 
 def test_latencies_from_slit_and_machine_are_taken(pt, perf, tmp_path):
@@ -202,7 +204,7 @@ def test_tables_on_several_nodes_and_walk_cycles_of_another_policy(pt, perf):
     files = {policy: perf(of, policy, native=True) for policy, of in run.items()}
     for file in files.values():
         file.write_text(file.read_text().replace("walk_pending", "walk_duration"))
-    known = ("predict", "--local", files["linux"], "--at", "L:0.25,R:0.75")
+    known = ("predict", "--local", files["linux"], "--at", "L:0.25,R:0.75", "--seconds", run["linux"].seconds)
     asked = (*known, "--walk-cycles", files["hydra"], "--walk-cycles", run["wasp"].walk, "--json")
     alone, pair = (
         json.loads(pt(*asked, *more).out)["result"]

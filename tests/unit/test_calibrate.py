@@ -13,7 +13,7 @@ from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.interval import Interval
 from ptanalyze.cost.calibrate import calibrate_runs
 from ptanalyze.cost.closed_forms import Run, outside_cycles, run_cycles, walk_cycles
-from ptanalyze.cost.huge_pages import SHARE
+from ptanalyze.cost.huge_pages import PART, SHARE
 from ptanalyze.cost.placement import placement
 from ptanalyze.cost.reference import STRETCH, runs
 from ptanalyze.cost.shared import Shared
@@ -70,7 +70,7 @@ def test_a_remote_run_gives_how_much_of_the_time_a_walker_is_shared(s, walk):
     local, remote = (
         Run(run_cycles(outside, 1000 * walk * more, s), 1000 * walk * more, 0.0) for more in (1, 2)
     )
-    found = calibrate_runs(local, remote, "RP", native=True, per_core=1, common=COMMON)
+    found = calibrate_runs(local, remote, "RP", native=True, walkers=1, common=COMMON)
     assert found.exposed == Interval.exactly(1.0)
     assert found.shared.middle == pytest.approx(s, abs=1e-4)
     assert found.dram_share.middle == pytest.approx(1 / 0.9, rel=1e-4)
@@ -105,7 +105,8 @@ def test_busy_hyperthreads_share_the_walkers_of_their_core():
     alone = Run(1000.0, 350.0, 400.0, cpus=1.0)
     assert calibrate_runs(busy, common=COMMON).walkers == 1
     assert calibrate_runs(alone, common=COMMON).walkers == 2
-    assert calibrate_runs(busy, common=COMMON, walkers=2).walkers == 2
+    assert calibrate_runs(busy, common=COMMON, walkers=2).walkers == 1
+    assert calibrate_runs(alone, common=COMMON, walkers=0.5).walkers == 0.5
     ghz, seconds = 2.1e9, 10.0
     counted = Run(36 * ghz * seconds, 1e11, 1e11, seconds)
     assert calibrate_runs(counted, common=COMMON).walkers == pytest.approx(2 / 1.5)
@@ -118,10 +119,10 @@ def test_busy_hyperthreads_share_the_walkers_of_their_core():
 
 def test_busy_threads_of_cores_with_one_walker_wait_for_each_other():
     busy = Run(1000.0, 300.0, 0.0, cpus=48.0)
-    found = calibrate_runs(busy, per_core=1, native=True, common=COMMON)
+    found = calibrate_runs(busy, walkers=1, native=True, common=COMMON)
     assert found.walkers == 0.5 and found.shared == Interval.exactly(1.0)
     assert found.dram_share == COMMON.many_share and "many threads" in " ".join(found.assumed)
-    alone = calibrate_runs(Run(1000.0, 300.0, 0.0, cpus=1.0), per_core=1, native=True, common=COMMON)
+    alone = calibrate_runs(Run(1000.0, 300.0, 0.0, cpus=1.0), walkers=1, native=True, common=COMMON)
     assert alone.walkers == 1 and alone.shared == Interval.exactly(0.0)
     assert alone.dram_share == COMMON.dram_share
 
@@ -132,9 +133,20 @@ def test_a_node_that_its_own_threads_load_half_is_half_way():
     assert [*half.dram_share] == pytest.approx([(alone + many) / 2 for alone, many in ends])
 
 
+def test_many_threads_of_a_machine_that_is_not_named_share_its_walkers():
+    """64 hyperthreads of 32 cores with one walker each: not the machine of the reference runs."""
+    busy = Run(64 * 2.1e9, 10 * 2.1e9, 0.0, seconds=1.0)
+    found = calibrate_runs(busy, walkers=1, native=True, common=COMMON)
+    assert found.walkers == 0.5 and "(-m)" in found.assumed[0]
+    named = calibrate_runs(busy, walkers=1, native=True, common=COMMON, machine="vmitosis-cascade-lake")
+    assert named.walkers == pytest.approx(1 / (64 / 48))
+    one = calibrate_runs(Run(2.1e9, 1e9, 0.0, seconds=1.0), walkers=1, native=True, common=COMMON)
+    assert one.walkers == 1 and one.dram_share == COMMON.dram_share
+
+
 def test_without_elapsed_time_many_threads_are_known_by_their_cpu_time():
     short, long = (
-        calibrate_runs(Run(cycles, cycles / 4, 0.0), per_core=1, native=True, common=COMMON)
+        calibrate_runs(Run(cycles, cycles / 4, 0.0), walkers=1, native=True, common=COMMON)
         for cycles in (1e12, 1e14)
     )
     assert (short.walkers, long.walkers) == (1, 0.5)
@@ -184,6 +196,7 @@ def test_cycles_alone_are_enough_with_a_remote_run():
         (LL, at("RR"), None, "needs its placement"),
         (LL, at("RR"), "LL", "all tables are local"),
         (LL, at("RR"), "RRIM", "all tables are local"),
+        (LL, at("RR"), "LL:0.98,LR:0.02", "as remote as the local run's"),
         (Run(1000.0), Run(seconds=10.0), "RR", "cycles of one run and seconds of the other"),
         (Run(seconds=10.0), Run(seconds=9.0), "RR", "remote run: seconds = 9: not above the local run's 10"),
         (Run(seconds=10.0), None, None, "local run: its cycles are not counted: add a run"),
@@ -274,7 +287,7 @@ def test_a_run_that_something_else_slowed_down_leaves_a_loaded_node_more_uncerta
 
 def test_huge_pages_in_the_host_leave_the_waiting_to_the_gpt():
     found = calibrate_runs(Run(10.0, 4.0, 1.6), Run(13.0, 7.0, 1.6), "RR", common=COMMON)
-    assert found.gpt_part == Interval(0.5, 1.0, 1.0)
+    assert found.gpt_part == PART
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,17 @@ def test_each_dimension_grows_by_its_own_counter():
     assert base.run_cycles == pytest.approx(1e12 + 0.6 * 2e11)
 
 
+def test_threads_that_share_a_walker_gain_more_than_their_walk_cycles():
+    """All remote takes twice the walk cycles: 4e11 become 8e11, and the other thread's wait grows."""
+    shared = msgspec.structs.replace(NATIVE, exposed=Interval.exactly(1.0), shared=Interval.exactly(1.0))
+    base = cost.price(read(0, 1000), MACHINE, COSTS, calibration=shared)
+    local = cost.price(read(1000, 0), MACHINE, COSTS, base, calibration=shared)
+    outside = (1 + (1 - 4 * 0.4**2) ** 0.5) / 2 - 0.4  # of 1e12: C = Z + X + X^2 / (Z + X)
+    slower = outside + 0.8 + 0.8**2 / (outside + 0.8)
+    assert base.run_cycles == pytest.approx(slower * 1e12)
+    assert local.speedup.middle == pytest.approx(slower) and slower > 1.4
+
+
 def asked(calibration, host=None):
     vas = [HEAP + k * PAGE for k in range(8)]
     pages = [(va, k) for k, va in enumerate(vas)]

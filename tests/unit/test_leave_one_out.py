@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from ptanalyze.core.errors import UsageError
-from ptanalyze.cost.closed_forms import exposed_share
+from ptanalyze.cost.closed_forms import Run, exposed_share
 from ptanalyze.cost.held_out import DATA, LINUX, ONE_RUN, POLICIES, REPLICAS, TIMES, TWO_RUNS
 from ptanalyze.cost.leave_one_out import (
     CONFIGURATION,
@@ -97,6 +97,22 @@ def test_a_damaged_reference_file_is_named(tmp_path, monkeypatch):
         reference.cache_clear()
 
 
+def test_a_damaged_file_of_the_ports_is_named(tmp_path, monkeypatch):
+    from ptanalyze.cost import reference as module
+
+    monkeypatch.setattr(module, "bundled", lambda kind: tmp_path)
+    (tmp_path / "reference").mkdir()
+    for content in (None, "", "a,b\n1,2\n"):
+        ports.cache_clear()
+        if content is not None:
+            (tmp_path / "reference" / "ports-xeon-runs.csv").write_text(content)
+        try:
+            with pytest.raises(UsageError, match=r"ports-xeon-runs\.csv: cannot be read"):
+                ports()
+        finally:
+            ports.cache_clear()
+
+
 @pytest.mark.parametrize("family", list(LOCAL_RUN))
 @pytest.mark.parametrize("workload", ["gups", "BTree", "CANNEAL"])
 def test_what_is_shared_does_not_know_the_workload_that_is_left_out(family, workload):
@@ -138,6 +154,37 @@ def test_no_reference_value_of_a_workload_moves_its_own_prediction(monkeypatch):
     try:
         assert predicted() == before
         assert shared("thin-2D-4K").dram_share != shared("thin-2D-4K", "gups").dram_share
+    finally:
+        forget()
+
+
+def test_a_workload_with_less_counted_is_left_out_of_what_needs_it(monkeypatch):
+    """Made up: run times of one placement in a VM, and a native workload without runs with remote data."""
+    from ptanalyze.cost import held_out, observed
+    from ptanalyze.cost import leave_one_out as loo
+
+    def more(family, use=("fit", "check")):
+        found = runs(family, use)
+        if family == "thin-2D-4K":
+            found["other"] = {"LL": Run(seconds=100.0), "RRI": Run(seconds=200.0)}
+        if family == "native-thin":
+            found["other"] = {"LP-LD": Run(1e12, 4e11, 0.0), "RPI-LD": Run(2e12, 1.3e12, 0.0)}
+        return found
+
+    def forget():
+        for cached in (shared, observed.observed, observed.observed_wide, observed.observed_data):
+            cached.cache_clear()
+
+    before = shared("thin-2D-4K")
+    forget()
+    for module in (loo, held_out, observed):
+        monkeypatch.setattr(module, "runs", more)
+    try:
+        table = loo.leave_one_out()
+        assert shared("thin-2D-4K") == before
+        mine = table[table.workload == "other"]
+        assert set(mine[mine.family == "native-thin"].method) > {ONE_RUN}
+        assert ONE_RUN not in set(mine[mine.family == "thin-2D-4K"].method)
     finally:
         forget()
 

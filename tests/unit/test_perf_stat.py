@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.cost.closed_forms import Run
 from ptanalyze.formats.perf_stat import read_perf_stat
-from ptanalyze.formats.walk_counters import one_walker, read_run
+from ptanalyze.formats.walk_counters import one_walker, read_run, what_is_missing
 
 COUNTS = {
     "cycles": 540968049174,
@@ -187,6 +187,49 @@ def test_amd_counts_walks_but_not_their_cycles(file):
     counts = {"cycles": 100, "ls_l1_d_tlb_miss.all_l2_miss": 30}
     assert read_run(file(text(counts))) == Run(100.0, None, None, 260.012345678, 0.999)
     assert read_run(file(text(counts)), native=True).ept == 0.0
+
+
+def test_instructions_and_the_sizes_of_pages_are_part_of_a_run(file):
+    sizes = {"dtlb_load_misses.walk_completed_4k": 60, "dtlb_store_misses.walk_completed_2m_4m": 20}
+    sizes |= {"dtlb_load_misses.walk_completed_1g": 20, "instructions": 77}
+    run = read_run(file(text(COUNTS | sizes)))
+    assert run.instructions == 77 and run.huge_walks == pytest.approx(0.4)
+    plain = read_run(file(text(), "plain"))
+    assert plain.instructions is None and plain.huge_walks is None
+
+
+def test_separated_values_have_an_elapsed_time_if_it_was_counted(file):
+    rows = [f"{count},,{name}:u,1000,100.00,," for name, count in COUNTS.items()]
+    assert read_run(file("\n".join(rows))).seconds is None
+    clocked = [*rows, "260012345678,ns,duration_time,260012345678,100.00,,"]
+    assert read_run(file("\n".join(clocked))).seconds == pytest.approx(260.012345678)
+    cells = [json_line(name, count) for name, count in COUNTS.items()]
+    cells.append(json_line("duration_time", 5_000_000_000))
+    assert read_run(file("\n".join(cells))).seconds == 5
+
+
+def test_an_elapsed_time_alone_is_a_run(file):
+    lines = text({"page-faults": 12})
+    assert read_run(file(lines)) == Run(None, None, None, 260.012345678, 0.999)
+    without_clock = lines.replace("seconds time elapsed", "").replace("msec task-clock", "of it")
+    with pytest.raises(CaptureError, match=r"cycles.*missing"):
+        read_run(file(without_clock))
+
+
+def test_what_is_missing_is_named_with_the_way_out(file):
+    def missing(counts):
+        return what_is_missing(read_perf_stat(file(text(counts))))
+
+    assert missing(COUNTS) == ""
+    assert missing({"cycles": 1}).startswith("count dtlb_load_misses.walk_pending, dtlb_store_misses")
+    assert missing({"instructions": 1}).startswith("count cycles, dtlb_load_misses.walk_pending")
+    amd = missing({"cycles": 1, "ls_tablewalker.dside": 3})
+    assert amd.startswith("ls_tablewalker.dside counts walks; AMD counts no cycles") and "--remote" in amd
+
+
+def test_a_native_run_has_no_nested_walks(file):
+    assert values(read_run(file(text(COUNTS | {"ept.walk_pending": 0})), native=True))[2] == 0
+    assert values(read_run(file(text()), native=True)) == EXPECTED  # refused where it is calibrated
 
 
 def test_what_the_program_printed_does_not_matter(file):

@@ -1,7 +1,7 @@
 """Predictions of run time from a calibration alone."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptanalyze.core.errors import UsageError
@@ -132,7 +132,7 @@ def test_remote_data_stretch_cycles_outside_walks_alone():
 @given(st.floats(0.01, 0.45), st.floats(0.5, 2.0))
 def test_walk_cycles_of_another_run_give_its_cycles_by_the_law(walk, more):
     local = Run(1.0, walk, 0.0)
-    found = calibrate_runs(local, native=True, walkers=0.5, per_core=1)
+    found = calibrate_runs(local, native=True, walkers=0.5)
     assert predict_walks(found, walk).middle == pytest.approx(1)
     outside = outside_cycles(1.0, walk, found.shared.middle)
     expected = run_cycles(outside, walk * more, found.shared.middle)
@@ -157,3 +157,41 @@ def test_native_runs_have_their_own_placements():
         predict_placement(found, "RR")
     with pytest.raises(UsageError, match="of a virtual machine"):
         predict_placement(TWO, "RP")
+
+
+NAMES = {
+    True: ("LP", "RP", "RPI", "RPIM", "L:0.25,R:0.75", "RP-RD", "LP-RDI", "L:0.6,RI:0.4"),
+    False: ("LL", "LR", "RL", "RR", "RRI", "LRI", "RRIE", "RRIM", "LL:0.25,RR:0.75", "RRI-RD", "LR:1,D:0.3"),
+}
+
+
+@st.composite
+def runs(draw, native):
+    numbers = st.none() | st.floats(1e-3, 1e15)
+    cycles = draw(numbers)
+    gpt = None if cycles is None else draw(st.none() | st.floats(0, 1.2).map(lambda part: part * cycles))
+    ept = 0.0 if native else None if gpt is None else gpt * draw(st.floats(0, 1.5))
+    cpus, huge = draw(st.none() | st.floats(0.01, 200)), draw(st.none() | st.floats(0, 1))
+    return Run(cycles, gpt, ept, draw(numbers), cpus, draw(numbers), huge)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.booleans())
+def test_any_runs_give_finite_intervals_or_a_line(data, native):
+    name = st.sampled_from(NAMES[native])
+    try:
+        made = calibrate_runs(
+            data.draw(runs(native)),
+            data.draw(st.none() | runs(native)),
+            data.draw(name),
+            at=data.draw(st.none() | name),
+            native=native,
+            walkers=data.draw(st.sampled_from([None, 0.5, 1.0, 2.0])),
+        )
+        found = [predict_placement(made, asked) for asked in NAMES[native]]
+    except UsageError as refused:
+        assert "\n" not in str(refused)
+        return
+    for one in found:
+        for low, middle, high in filter(None, ((one.low, one.middle, one.high), one.cycles, one.seconds)):
+            assert 0 <= low <= middle <= high < float("inf") or middle == pytest.approx(0, abs=1e-6)

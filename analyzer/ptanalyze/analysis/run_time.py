@@ -44,11 +44,11 @@ def calibrate(
     machine    name or file, for latencies and CPUs; latency: output of `ptanalyze topology latency` or mlc,
                or a SLIT directory, with local_ns, the latency of local memory
     native     whether there is a single table; also known from the placement
-    walkers    page walkers per busy hardware thread, None: from the counters
+    walkers    page walkers per core, below 1: per busy hardware thread; None: from the counters
     allow_multiplexed  take counters that perf scaled up from below 90 % of the run
     Raises CaptureError and UsageError that name the file.
     """
-    from ..cost.calibrate import PER_CORE, calibrate_runs
+    from ..cost.calibrate import calibrate_runs
     from ..cost.placement import placement as known
     from ..formats.node_latency import read_latency
     from ..formats.perf_stat import read_perf_stat
@@ -76,8 +76,7 @@ def calibrate(
             at=at,
             machine=machine,
             latency=None if latency is None else read_latency(latency, local_ns),
-            walkers=walkers,
-            per_core=1 if stat is not None and one_walker(stat) else PER_CORE,
+            walkers=walkers or (1 if stat is not None and one_walker(stat) else None),
             native=native or None,
             name=Path(local).stem if local is not None else "",
             sources={name: str(file) for name, file in files.items() if file is not None},

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 @click.option(
     "--walkers",
     type=click.FloatRange(0.5, 8),
-    help="Number of page walkers per busy hardware thread. Default: from events, cycles and seconds.",
+    help="Number of page walkers per core; below 1: per busy hardware thread. Default: from the events.",
 )
 @click.option(
     "--allow-multiplexed", is_flag=True, help="Accept counters that perf scaled up from below 90 %."

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .options import complete_machines
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
@@ -48,6 +49,18 @@ ERRORS = (
     type=click.FloatRange(0, min_open=True),
     help="Elapsed time of the remote run. Default: the file's.",
 )
+@click.option("--native", is_flag=True, help="The run is native: there are no ePT counters.")
+@click.option(
+    "--walkers",
+    type=click.FloatRange(0.5, 8),
+    help="Number of page walkers per core; below 1: per busy hardware thread. Default: from the events.",
+)
+@click.option(
+    "-m",
+    "--machine",
+    help="Machine model: a name or a TOML file. Default: the machine of the reference runs.",
+    shell_complete=complete_machines,
+)
 @click.option(
     "--placement",
     "placements",
@@ -78,6 +91,9 @@ def command(
     at: str | None,
     seconds: float | None,
     remote_seconds: float | None,
+    native: bool,
+    walkers: float | None,
+    machine: str | None,
     placements: tuple[str, ...],
     walk_cycles: tuple[str, ...],
     statistics: bool,
@@ -106,7 +122,15 @@ def command(
         known = read_calibration(calibration)
     else:
         known = calibrate(
-            local_file, remote_file, remote_placement, at=at, seconds=seconds, remote_seconds=remote_seconds
+            local_file,
+            remote_file,
+            remote_placement,
+            at=at,
+            seconds=seconds,
+            remote_seconds=remote_seconds,
+            native=native,
+            walkers=walkers,
+            machine=machine,
         )
     emit(predicted(known, placements, walk_cycles), output)
 

@@ -29,6 +29,7 @@ from .walkers import (
 PER_CORE = 2  # page walkers, x86 from Broadwell on
 HALF = Interval(0.47, 0.5, 0.53)  # the gPT's part of the waiting; 0.494 to 0.51 in published pairs LR, RL
 ELSE = 2.0  # factor of uncertainty of what a loaded node costs, where more than walks slowed the run: stated
+LEAST_PART = 0.05  # of the waiting is for either table
 TWO_TABLES, ONE_TABLE, ONE_WALKER = "thin-2D-4K", "thin-1D-4K", "native-thin"
 
 
@@ -41,7 +42,6 @@ def calibrate_runs(
     machine: MachineName = None,
     latency: Latencies | None = None,
     walkers: float | None = None,
-    per_core: int = PER_CORE,
     native: bool | None = None,
     common: Shared | None = None,
     name: str = "",
@@ -53,7 +53,7 @@ def calibrate_runs(
     at         the same of the first run
     machine    name or file of a machine, for its latencies and CPUs; None: that of the reference runs
     latency    NodeLatency measured there (formats/node_latency.py)
-    walkers    page walkers per busy hardware thread, None: `per_core` over the busy threads of a core
+    walkers    page walkers per core, None: 2; below 1: those per busy hardware thread, if that is known
     native     True for a single table; None: by the placement, else by whether ePT walks were counted
     common     Shared of similar workloads; None: of all reference workloads
     UsageError names the run, its counter and value where counters contradict each other or the placement.
@@ -63,9 +63,10 @@ def calibrate_runs(
     if base is not None and (base.ept is None) != native:
         of = "native" if native else "of a virtual machine"
         raise UsageError(f"placement {base.name}: the run is {of}")
-    common = common or shared(TWO_TABLES if not native else ONE_WALKER if per_core == 1 else ONE_TABLE)
-    busy, walkers, crowd, why_walkers = _threads(local, machine, walkers, per_core, base)
-    check_run("local", local, max(walkers, per_core))
+    walkers = PER_CORE if walkers is None else walkers
+    common = common or shared(TWO_TABLES if not native else ONE_WALKER if walkers <= 1 else ONE_TABLE)
+    check_run("local", local, max(walkers, 1))
+    busy, walkers, crowd, why_walkers = _threads(local, machine, walkers, base)
     rate = local.walk / local.cycles if local.walk is not None and local.cycles else None
     far, loaded, why_stretches = stretches(machine, latency, common, rate)
     if base is not None and not base.whole:  # remote nodes of a wide program serve others too
@@ -198,27 +199,37 @@ def _native(local: Run, where: Placement | None, native: bool | None) -> bool:
 
 
 def _threads(
-    local: Run, machine: MachineName, walkers: float | None, per_core: int, base: Placement | None
+    local: Run, machine: MachineName, walkers: float, base: Placement | None
 ) -> tuple[float | None, float, float, str]:
     """(busy CPUs, page walkers per busy thread, crowding of the node, why)."""
     model = load_machine(machine_name(machine))
     busy = busy_cpus(local, model.ghz)
-    many = has_many_threads(local, busy)
-    nodes = -(-(busy or 1) // model.cpus_per_node) if base is None or base.whole else model.nodes
-    cores = nodes * model.cpus_per_node / THREADS_PER_CORE
-    crowd = crowding(many, busy, cores)
-    found = walkers_per_thread(per_core, busy, cores)
+    many = has_many_threads(local, busy) or walkers < 1
     threads = "many threads" if many else "one thread"
-    if walkers is not None:
-        return busy, walkers, crowd, f"{walkers:g} page walkers per hardware thread, as given; {threads}"
-    if found is None:
-        found = per_core / (THREADS_PER_CORE if many else 1)
-        why = f"{threads}, by the CPU time: elapsed time is not known (--seconds)"
-        return busy, found, crowd, f"{found:g} page walkers per hardware thread: {why}"
+    if walkers < 1:
+        return busy, walkers, 1.0, f"{walkers:g} page walkers per hardware thread, as given"
+    if busy is None or _foreign(machine, walkers):
+        found = walkers / (THREADS_PER_CORE if many else 1)
+        by = "by the CPU time: elapsed time is not known (--seconds)"
+        if busy is not None:
+            by = (
+                "all cores busy: the number of cores is not known (-m)"
+                if many
+                else "by wall clock and cycles"
+            )
+        return busy, found, float(many), f"{found:g} page walkers per hardware thread: {threads}, {by}"
+    nodes = -(-busy // model.cpus_per_node) if base is None or base.whole else model.nodes
+    cores = nodes * model.cpus_per_node / THREADS_PER_CORE
+    found = walkers_per_thread(walkers, busy, cores)
     if local.cycles:
-        found = min(max(found, (local.walk or 0) / local.cycles), per_core)
-    why = f"{busy:.3g} CPUs were busy on {cores:g} cores with {per_core} page walkers each"
-    return busy, found, crowd, f"{found:.2g} page walkers per hardware thread: {why}"
+        found = min(max(found, (local.walk or 0) / local.cycles), walkers)
+    why = f"{busy:.3g} CPUs were busy on {cores:g} cores with {walkers:g} page walkers each"
+    return busy, found, crowding(busy, cores), f"{found:.2g} page walkers per hardware thread: {why}"
+
+
+def _foreign(machine: MachineName, walkers: float) -> bool:
+    """Whether the counters are not those of the machine that is taken where none is named."""
+    return machine is None and walkers < PER_CORE
 
 
 def _part(local: Run, native: bool, share: Interval | None) -> Interval:
@@ -226,11 +237,11 @@ def _part(local: Run, native: bool, share: Interval | None) -> Interval:
     table's part exceeds its walk cycles."""
     if native:
         return Interval.exactly(1.0)
-    if share is None or local.gpt is None or local.ept is None:
+    if share is None or not share.middle or local.gpt is None or local.ept is None or not local.walk:
         return HALF
     waiting = share.middle * (local.gpt + local.ept)
     least, most = 1 - local.ept / waiting, local.gpt / waiting
-    return HALF.through(lambda value: min(max(value, least), most))
+    return HALF.through(lambda value: min(max(value, least, LEAST_PART), most, 1 - LEAST_PART))
 
 
 def _assumed(common: Shared, crowd: float, share: Interval, part: Interval) -> list[str]:

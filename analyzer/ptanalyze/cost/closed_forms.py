@@ -110,7 +110,7 @@ def most_sharing(cycles: float, waited: float) -> float:
     """The largest s for which a run of `cycles` holds X = `waited`, with Z from 0."""
     if not waited:
         return 1.0
-    ratio = cycles / waited
+    ratio = min(cycles / waited, 1e6)  # no bound any more
     return max(ratio**2 / 4 if ratio >= 2 else ratio - 1, 0.0)
 
 

@@ -33,6 +33,8 @@ Row = dict[str, Any]
 
 def one_run(family: str, workload: str, configs: Mapping[str, Run]) -> Iterator[Row]:
     """From the all-local run: every other one with local data."""
+    if configs[LOCAL_RUN[family]].walk is None:
+        return
     only = calibrated(family, workload)(configs[LOCAL_RUN[family]])
     for name in targets(family, configs):
         yield of(family, ONE_RUN, workload, "", name, configs, predict_placement(only, name))
@@ -45,6 +47,8 @@ def two_runs(family: str, workload: str, configs: Mapping[str, Run], method: str
         where = placement(second)
         if where.tables_local or second[-1] in "EG" or where.data != LOCAL:
             continue
+        if method == TWO_RUNS and (run.walk is None or configs[LOCAL_RUN[family]].walk is None):
+            continue
         local = known(configs[LOCAL_RUN[family]])
         both = calibrated(family, workload)(local, known(run), second)
         for name in targets(family, configs):
@@ -55,6 +59,8 @@ def two_runs(family: str, workload: str, configs: Mapping[str, Run], method: str
 def remote_data(family: str) -> Iterator[Row]:
     """From the all-local run: those with remote data, tables local or not."""
     for workload, configs in runs(family, ("fit", "data")).items():
+        if configs.get(LOCAL_RUN[family], Run()).walk is None:
+            continue
         only = calibrated(family, workload)(configs[LOCAL_RUN[family]])
         for name in configs:
             if placement(name).data != LOCAL:
@@ -72,7 +78,7 @@ def replicas(family: str) -> Iterator[Row]:
             only = calibrate_runs(
                 configs[before],
                 at=QUARTERS[native],
-                per_core=PER_CORE[family],
+                walkers=PER_CORE[family],
                 native=native,
                 common=shared(prior, workload),
             )
@@ -106,7 +112,6 @@ def of_ports(workload: str, linux: Run) -> partial[Calibration]:
         linux,
         at=QUARTERS[True],
         walkers=PORTS_WALKERS,
-        per_core=1,
         native=True,
         common=shared("native-thin", workload),
     )
@@ -167,7 +172,7 @@ def calibrated(family: str, workload: str) -> partial[Calibration]:
     return partial(
         calibrate_runs,
         common=shared(family, workload),
-        per_core=PER_CORE[family],
+        walkers=PER_CORE[family],
         native=family != TWO_TABLES,
     )
 

@@ -45,7 +45,7 @@ def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
     """
     rows: list[Row] = []
     for family in families:
-        members = runs(family)
+        members = {w: configs for w, configs in runs(family).items() if LOCAL_RUN[family] in configs}
         for workload, configs in members.items():
             rows += one_run(family, workload, configs)
             rows += two_runs(family, workload, configs)

@@ -13,7 +13,7 @@ from .closed_forms import (
     outside_cycles,
     waited_cycles,
 )
-from .placement import CONTENDED, REMOTE, Placement, placement
+from .placement import CONTENDED, LOCAL, REMOTE, Placement, placement
 from .reference import LOCAL_RUN, PER_CORE, STRETCH, WIDE_FAMILIES, runs
 from .walkers import has_many_threads
 
@@ -68,16 +68,28 @@ def ratio(local: Run, other: Run) -> float:
 @cache
 def observed(family: str) -> tuple[Observed, ...]:
     """Of the workloads in a family of runs with tables in one place; those that are fitted."""
-    return tuple(_seen(family, workload, configs) for workload, configs in runs(family, ("fit",)).items())
+    return tuple(
+        _seen(family, workload, configs)
+        for workload, configs in runs(family, ("fit",)).items()
+        if _complete(family, configs)
+    )
+
+
+def _complete(family: str, configs: Mapping[str, Run]) -> bool:
+    """Whether there is a local run with counters, and one of an idle and of a contended remote node."""
+    local = configs.get(LOCAL_RUN[family])
+    states = {where.state for where, _, _ in misplaced(configs)}
+    return local is not None and local.walk is not None and states == {REMOTE, CONTENDED}
 
 
 def misplaced(configs: Mapping[str, Run]) -> Iterator[tuple[Placement, Run, float]]:
-    """(Placement, Run, remote part of the walk, each table being half of it); data are local."""
+    """(Placement, Run, remote part of the walk, each table being half of it) of runs with counters and local
+    data."""
     for name, run in configs.items():
         where = placement(name)
-        if not where.tables_local and where.data == "local":
+        if not where.tables_local and where.data == LOCAL and run.walk is not None:
             states = [state for state, _ in where.tables()]
-            yield where, run, sum(state != "local" for state in states) / len(states)
+            yield where, run, sum(state != LOCAL for state in states) / len(states)
 
 
 def _seen(family: str, workload: str, configs: Mapping[str, Run]) -> Observed:
@@ -142,6 +154,8 @@ def observed_data(family: str) -> tuple[Observed, ...]:
     """Of runs with remote data and local tables: `share` and `contention` are those of data."""
     found = []
     for workload, configs in runs(family, ("fit", "data")).items():
+        if not {LOCAL_RUN[family], "LP-RD", "LP-RDI"} <= configs.keys():
+            continue
         local = configs[LOCAL_RUN[family]]
         many = many_threads(local)
         outside = [
@@ -160,6 +174,8 @@ def observed_data(family: str) -> tuple[Observed, ...]:
 def repaired(family: str) -> Iterator[tuple[str, bool, float]]:
     """(workload, whether it has many threads, run time with repaired tables over that with local ones)."""
     for workload, configs in runs(family).items():
+        if LOCAL_RUN[family] not in configs:
+            continue
         local = configs[LOCAL_RUN[family]]
         for name, run in configs.items():
             if name != LOCAL_RUN[family] and placement(name).all_local:

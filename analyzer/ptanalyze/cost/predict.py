@@ -124,7 +124,7 @@ def _is_measured(calibration: Calibration, name: str) -> bool:
 
 def _widened(ratio: Interval, noise: float) -> Interval:
     return Interval(
-        ratio.middle - sqrt((ratio.middle - ratio.low) ** 2 + noise**2),
+        max(ratio.middle - sqrt((ratio.middle - ratio.low) ** 2 + noise**2), 0.0),
         ratio.middle,
         ratio.middle + sqrt((ratio.high - ratio.middle) ** 2 + noise**2),
     )
@@ -188,13 +188,15 @@ def _ratio(
     s = calibration.shared.middle
     exposed = calibration.exposed.middle if calibration.exposed else 0.0
     waited = exposed * (calibration.local.walk or 0.0) / calibration.local.length
-    outside = outside_cycles(1.0, waited, s)
+    outside = max(outside_cycles(1.0, waited, s), 0.0)
     here, there = (waiting_of(part, *at.stretches(far, loaded)) for at in (base, where))
     if slower is None:
         waiting = share * waited / (1 + share * here)
     else:
         second = placement(calibration.placement or "")
         known = waiting_of(part, *second.stretches(far, loaded)) - here
+        if not known:
+            raise UsageError(f"calibration: gpt_part = {part:g}: no table of {second.name} is waited for")
         waiting = (waited_cycles(slower, outside, s) - waited) / known
     grown = _grown(where, far, data) / _grown(base, far, data)
     return run_cycles(outside * grown, max(waited + waiting * (there - here), 0.0), s)
@@ -214,7 +216,7 @@ def predict_walks(calibration: Calibration, walk: float, name: str = "") -> Pred
     own = counted(local.walk, "local run: walk cycles")
     cycles = counted(local.cycles, "local run: cycles")
     exposed, s = counted(calibration.exposed, "calibration: exposed").middle, calibration.shared.middle
-    outside = outside_cycles(cycles, exposed * own, s)
+    outside = max(outside_cycles(cycles, exposed * own, s), 0.0)
 
     def law(walk: float) -> float:
         return run_cycles(outside, exposed * walk, s)

@@ -67,13 +67,14 @@ def runs(family: str, use: Iterable[str] = ("fit", "check")) -> dict[str, dict[s
 
 
 def run_from(values: Mapping[str, float]) -> Run:
-    """Run of a configuration's {quantity: value}."""
+    """Run of a configuration's {quantity: value}; what it lacks is None."""
     if "walk_cycles" in values:
         return Run(values["cycles"], values["walk_cycles"], 0.0)
-    gpt = sum(values[name] for name in GPT)
-    return Run(values["cycles"], gpt, values["ept.walk_pending"], values["run_time"])
+    gpt = sum(values[name] for name in GPT) if values.keys() >= {*GPT} else None
+    return Run(values.get("cycles"), gpt, values.get("ept.walk_pending"), values.get("run_time"))
 
 
+PORTS_POLICIES = ("linux", "mitosis", "hydra", "wasp")
 PORTS_WALKERS = 0.5  # one page walker per core of two hyperthreads, all busy
 
 
@@ -82,7 +83,8 @@ def ports() -> dict[str, dict[str, tuple[Run, ...]]]:
     """{workload: {policy: (Run of each repeat)}}: native, on all CPUs of 4-socket Xeons, data interleaved.
 
     `linux` has three of four table reads remote, the other policies replicas. Walks of stores were not
-    counted in all runs (0.1 % of the walk cycles where they were), so those of loads are taken.
+    counted in all runs (0.1 % of the walk cycles where they were), so those of loads are taken. Workloads
+    without a run under each of PORTS_POLICIES are left out.
     """
     path = bundled("models") / "reference" / "ports-xeon-runs.csv"
     try:
@@ -95,7 +97,7 @@ def ports() -> dict[str, dict[str, tuple[Run, ...]]]:
             )
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None
-    return found
+    return {workload: of for workload, of in found.items() if {*of} >= {*PORTS_POLICIES}}
 
 
 def mean_run(repeats: Iterable[Run]) -> Run:

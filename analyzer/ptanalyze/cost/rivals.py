@@ -81,7 +81,9 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
 def _thin() -> Iterator[dict[str, Any]]:
     for family in FAMILIES:
-        members, huge = runs(family), runs(HUGE_RUN[family][0], ("no",))
+        members = {name: _counted(configs) for name, configs in runs(family).items()}
+        members = {name: configs for name, configs in members.items() if LOCAL_RUN[family] in configs}
+        huge = runs(HUGE_RUN[family][0], ("no",))
         for workload, configs in members.items():
             others = [
                 _added(run, cs[LOCAL_RUN[family]])
@@ -166,6 +168,10 @@ def _rows(known: Known, config: str, target: Run, models: Models) -> Iterator[di
     for (given, name), model in models.items():
         found = {"predicted": model(walk) / over, "measured": measured / over}
         yield about | {"known": given, "model": name} | found
+
+
+def _counted(configs: Mapping[str, Run]) -> dict[str, Run]:
+    return {name: run for name, run in configs.items() if run.walk is not None}
 
 
 def _counts(name: str) -> bool:

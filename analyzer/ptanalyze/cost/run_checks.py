@@ -9,6 +9,7 @@ from .placement import LOCAL, Placement
 NOISE = 0.02  # of run time, from run to run
 MOVED = 0.15  # a local table's walk cycles change less
 STILL = 0.05  # a remote table's walk cycles change more
+NEAR = 0.05  # of a table: what remote shares of two runs must differ by, to divide by it
 APART = 0.05  # two clocks, or two counts of the same work, differ less
 BUSY_APART = 0.1  # so do busy CPUs
 TURBO = 3.0  # times the base clock: no CPU runs faster
@@ -41,8 +42,8 @@ def check_pair(local: Run, remote: Run, where: Placement, base: Placement | None
     if not clocks:
         raise UsageError("remote run: cycles of one run and seconds of the other: give the same of both")
     here, there = (0.0 if at is None else _far(at) for at in (base, where))
-    if here == there:
-        also = "all tables are local" if not there else "its tables are where the local run's are"
+    if abs(here - there) < NEAR:
+        also = "all tables are local" if not there else "its tables are as remote as the local run's"
         raise UsageError(f"placement {where.name}: {also}; a second run needs other remote shares")
     if not any((getattr(remote, c) > getattr(local, c)) == (there > here) for c in clocks):
         clock, side = clocks[-1], "above" if there > here else "below"

@@ -25,16 +25,14 @@ def has_many_threads(run: Run, busy: float | None) -> bool:
     return busy > MANY
 
 
-def crowding(many: bool, busy: float | None, cores: float) -> float:
+def crowding(busy: float, cores: float) -> float:
     """How far a node's own threads load it, 0 with one of them to 1 with one for each core."""
-    if busy is None:
-        return float(many)
     return min(max((busy - 1) / max(cores - 1, 1), 0.0), 1.0)
 
 
-def walkers_per_thread(per_core: float, busy: float | None, cores: float) -> float | None:
-    """Page walkers of a core over its busy threads; None where these are not known."""
-    return None if busy is None else per_core / min(max(busy / cores, 1.0), THREADS_PER_CORE)
+def walkers_per_thread(per_core: float, busy: float, cores: float) -> float:
+    """Page walkers of a core over its busy threads."""
+    return per_core / min(max(busy / cores, 1.0), THREADS_PER_CORE)
 
 
 def shared_time(walkers: float, walk_per_cycle: float) -> Interval:

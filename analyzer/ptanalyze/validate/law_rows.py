@@ -54,7 +54,7 @@ def calibration(family: str, prior: str, workload: str, local: str, second: str 
         run_of(family, workload, second) if second else None,
         placed(second) if second else None,
         common=common(prior, workload),
-        per_core=PER_CORE[prior],
+        walkers=PER_CORE[prior],
         native=prior != TWO_TABLES,
     )
 
@@ -129,7 +129,7 @@ def shifted(
         run,
         at=shares(before, native),
         common=common(prior, workload),
-        per_core=PER_CORE[prior],
+        walkers=PER_CORE[prior],
         native=native,
     )
     return predict_placement(known, shares(after, native)).slowdown
