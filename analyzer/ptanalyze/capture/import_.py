@@ -12,6 +12,8 @@ from ..formats.lackey import import_lackey
 from ..formats.perf_script import import_perf_script
 from ..formats.ptdump_text import import_ptdump
 from ..formats.snapshot_file import read_snapshot
+from ..formats.trace_file import read_index
+from ..formats.trace_index import INDEX, write_index
 
 Source: TypeAlias = str | os.PathLike[str]
 
@@ -66,6 +68,8 @@ def import_capture(
         raise UsageError(f"{source}: no such file")
     with new_capture(out) as inside:
         kind = _read(read, source, inside, nested, strip)
+        if kind == "trace":
+            write_index(inside / INDEX, inside / TRACE, read_index(inside / TRACE))
         seal(inside, kind, {"imported": form, "source": Path(source).name})
 
 
