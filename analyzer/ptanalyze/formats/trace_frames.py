@@ -19,7 +19,7 @@ CHUNK, EVENT = 1, 2
 INSTRUCTIONS, SAMPLED = 1, 2
 ENDED = ("unfinished", "exit", "signal", "size limit", "disk full", "exec", "file lost")
 ENDED_IMPORTED = 7
-PIECE = 1 << 26  # bytes of the file that are looked at before they are given back
+PIECE = 1 << 24  # bytes of the file that are looked at before they are given back
 
 HEADER_DTYPE = np.dtype(
     [

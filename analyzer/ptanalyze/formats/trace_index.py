@@ -3,11 +3,13 @@
 Written when a capture is sealed; for a capture without one, once into its directory for derived data.
 """
 
+import contextlib
 import json
 import zlib
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -27,7 +29,7 @@ DTYPES = {
     "threads": THREAD_DTYPE,
     "regions": np.dtype(np.uint64),
 }
-WRONG = (OSError, ValueError, KeyError, TypeError, EOFError)  # of files that are no index
+WRONG = (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile)  # of files that are no index
 
 
 def open_trace(path: str | PathLike[str], cache: Path) -> Trace:
@@ -41,10 +43,8 @@ def open_trace(path: str | PathLike[str], cache: Path) -> Trace:
         if index is not None:
             return trace_of(path, index)
     index = read_index(path)
-    try:
+    with contextlib.suppress(OSError):  # derived data: made again next time
         write_index(cache / INDEX, path, index)
-    except OSError:
-        pass  # derived data: made again next time
     return trace_of(path, index, checked=True)
 
 
