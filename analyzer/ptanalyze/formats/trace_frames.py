@@ -16,7 +16,7 @@ OLD = (1,)  # never stripped, else the same
 BYTE_ORDER = 0x01020304
 HEADER_BYTES = 4096
 CHUNK, EVENT = 1, 2
-INSTRUCTIONS, SAMPLED = 1, 2
+INSTRUCTIONS, SAMPLED, WALKS = 1, 2, 4
 ENDED = ("unfinished", "exit", "signal", "size limit", "disk full", "exec", "file lost")
 ENDED_IMPORTED = 7
 PIECE = 1 << 24  # bytes of the file that are looked at before they are given back
@@ -133,6 +133,7 @@ def read_frames(
         "guest_base": int(header["guest_base"]),
         "instructions": bool(header["flags"] & INSTRUCTIONS),
         "sampled": bool(header["flags"] & SAMPLED),
+        "walks": bool(header["flags"] & WALKS),
         "stripped": reach(header),
     }
     if facts["lost_bytes"]:
