@@ -74,7 +74,7 @@ enum ptt_ended {
     PTT_IMPORTED = 7,   /* made from another tracer's output */
 };
 
-enum ptt_flags { PTT_INSTRUCTIONS = 1, PTT_SAMPLED = 2 };
+enum ptt_flags { PTT_INSTRUCTIONS = 1, PTT_SAMPLED = 2, PTT_WALKS = 4 };
 
 enum ptt_event_kind {
     PTT_THREAD_START = 1, /* a = tid, b = parent's thread index, 2^64 - 1 unknown */
@@ -107,7 +107,8 @@ struct ptt_header {
     uint32_t pid;
     uint32_t ended;  /* enum ptt_ended */
     int32_t detail;  /* errno of PTT_DISK_FULL */
-    uint32_t flags;  /* PTT_INSTRUCTIONS: chunks carry counts; PTT_SAMPLED: not every access is here */
+    uint32_t flags;  /* PTT_INSTRUCTIONS: chunks carry counts; PTT_SAMPLED: not every access is here;
+                        PTT_WALKS: each of them missed every TLB */
     uint64_t start;  /* CLOCK_REALTIME, ns: where times count from */
     uint64_t end;    /* ns since start */
     uint64_t bytes;  /* length of the file, valid once ended */

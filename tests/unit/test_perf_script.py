@@ -2,11 +2,17 @@
 
 import io
 
+import numpy as np
 import pytest
 
-from ptanalyze.core.errors import CaptureError
+from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.perf_script import import_perf_script
 from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.world.address_space import address_space
+from ptanalyze.world.bare_trace import bare_snapshot
+from ptanalyze.world.tlb_filter import TlbFilter
+from strategies import place
 
 pytestmark = pytest.mark.twin
 
@@ -58,3 +64,52 @@ def test_a_line_without_thread_time_or_address_is_named(tmp_path, line):
 def test_a_text_without_samples_is_refused(tmp_path):
     with pytest.raises(CaptureError, match="samples = 0"):
         import_perf_script(io.BytesIO(b"# nothing\n"), tmp_path / "t.ptt")
+
+
+MISSES = [b"mem_inst_retired.stlb_miss_loads:P", b"mem_inst_retired.stlb_miss_stores:upp", b"tlb-miss"]
+ACCESSES = [b"cpu/mem-loads/P", b"mem-stores", b"page-faults:u", b"ibs_op//", b"dTLB-loads"]
+
+
+def sampled_trace(tmp_path, events, pages=(1, 1, 2, 1, 1 << 20)):
+    """The Trace of a perf text with samples of the events in turn."""
+    lines = [
+        b"7 [000] %d.5:  %s:  %x\n" % (10 + k, events[k % len(events)], page << 12)
+        for k, page in enumerate(pages)
+    ]
+    import_perf_script(io.BytesIO(b"".join(lines)), tmp_path / "t.ptt")
+    return read_trace(tmp_path / "t.ptt")
+
+
+@pytest.mark.parametrize("events", [MISSES[:1], MISSES[:2], MISSES[2:]])
+def test_every_sample_of_a_tlb_miss_is_a_walk_and_passes_no_tlb(tmp_path, events):
+    trace = sampled_trace(tmp_path, events)
+    assert trace.facts["sampled"] and trace.facts["walks"]
+    stream = walks_of(trace)
+    numbers = (trace.regions[stream.page >> 9] << np.uint64(9)) | (stream.page & 511)
+    assert numbers.tolist() == [1, 1, 2, 1, 1 << 20] and stream.hits.tolist() == [[0, 0, 5]]
+    assert stream.offset.tolist() == [0, 5]
+    assert stream.write.tolist() == [b"store" in events[k % len(events)] for k in range(5)]
+
+
+@pytest.mark.parametrize("event", ACCESSES)
+def test_samples_of_accesses_are_not_sent_through_a_tlb(tmp_path, event):
+    trace = sampled_trace(tmp_path, [event])
+    assert trace.facts["sampled"] and not trace.facts["walks"]
+    with pytest.raises(UsageError, match=r"^trace: samples of accesses[^\n]*`ptanalyze record`$"):
+        walks_of(trace)
+
+
+def test_samples_without_an_event_are_accesses(tmp_path):
+    import_perf_script(io.BytesIO(b"7 [000] 1.5: 7f0000001000\n"), tmp_path / "t.ptt")
+    assert not read_trace(tmp_path / "t.ptt").facts["walks"]
+
+
+def test_tlb_misses_mixed_with_other_events_are_refused(tmp_path):
+    with pytest.raises(CaptureError, match=r"events = mem-stores, tlb-miss: .*file of its own"):
+        sampled_trace(tmp_path, [b"tlb-miss", b"mem-stores"])
+    assert not (tmp_path / "t.ptt").exists()
+
+
+def walks_of(trace):
+    space = address_space(bare_snapshot(trace), trace.regions)
+    return TlbFilter(trace, space, place(trace, 1, 1), load_machine("sapphire-rapids").tlb).first()

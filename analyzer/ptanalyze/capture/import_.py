@@ -16,6 +16,8 @@ from ..formats.pinatrace import import_pinatrace
 from ..formats.ptdump_text import import_ptdump
 from ..formats.recognise import recognise
 from ..formats.snapshot_file import read_snapshot
+from ..formats.trace_file import read_index
+from ..formats.trace_index import INDEX, write_index
 
 Source: TypeAlias = str | os.PathLike[str]
 
@@ -97,5 +99,7 @@ def import_capture(
         if nested is not None:
             more = {"nested": nested}
         kind = read(source, inside, **more)
+        if kind == "trace":
+            write_index(inside / INDEX, inside / TRACE, read_index(inside / TRACE))
         seal(inside, kind, {"imported": form, "source": Path(source).name})
     return form

@@ -85,9 +85,9 @@ class Capture:
                 f"{self.directory}: holds no trace; record one with `ptanalyze record -o DIR -- COMMAND`"
             )
         self._must_be_whole()
-        from .trace_file import read_trace  # imports Numba; reading page tables does not need it
+        from .trace_index import open_trace  # imports Numba; reading page tables does not need it
 
-        return read_trace(self.directory / TRACE)
+        return open_trace(self.directory / TRACE, self.cache)
 
     def _must_be_whole(self) -> None:
         """CaptureError for a file that is not as it was sealed."""

@@ -1,5 +1,6 @@
 """Import `perf script` output with data addresses (from `perf record -d` or `perf mem record`)."""
 
+import re
 from os import PathLike
 from typing import IO
 
@@ -12,22 +13,29 @@ from .text_blocks import bad_line, blocks, open_input
 from .trace_writer import UNKNOWN_THREAD, TraceWriter, trace_writer
 
 SHORTEST_LINE = 8
+EVENT_NAME = re.compile(rb"^[^#\n]*?\d\.\d+:[ \t]+(?:\d+[ \t]+)?([^\s:]\S*):[ \t]", re.MULTILINE)
+# Loads and stores that missed every TLB: Intel's PEBS (mem_inst_retired.stlb_miss_loads; before Skylake
+# mem_uops_retired), and what perf makes of Arm's SPE records with a table walk (tlb-miss, perf-arm-spe(1)).
+WALKS = re.compile(rb"stlb_miss_(loads|stores)|^tlb-miss")
 WHAT = "no sample with thread, time, data address; print them with `perf script -F tid,cpu,time,event,addr`"
 
 
 def import_perf_script(source: str | PathLike[str] | IO[bytes], out: str | PathLike[str]) -> int:
     """Write the samples of `source` (path or binary stream) to the trace file `out`; returns their number.
 
-    perf samples: the trace holds a fraction of all accesses, and facts["sampled"] says so. Samples are
-    grouped by thread within a block of text; chunks keep the times of their first samples. Samples without
-    an address (0) or with a kernel address are left out. CaptureError names the first line that lacks a
-    field.
+    perf samples: the trace holds a fraction of all accesses, and facts["sampled"] says so; facts["walks"]
+    if all are of precise events that count TLB misses (WALKS): then each is a walk. Samples are grouped by
+    thread within a block of text; chunks keep the times of their first samples. Samples without an address
+    (0) or with a kernel address are left out. CaptureError names the first line that lacks a field, and
+    refuses a mixture of TLB misses with other events.
     """
     threads: dict[int, int] = {}
+    events: set[bytes] = set()
     start = None
     with open_input(source) as (file, name), trace_writer(out, tracer="perf script", sampled=True) as writer:
         for block, before in blocks(file, name):
             columns = parse_block(block, before, name)
+            events |= set(EVENT_NAME.findall(block.tobytes()))
             if not len(columns["time"]):
                 continue
             if start is None:
@@ -35,7 +43,18 @@ def import_perf_script(source: str | PathLike[str] | IO[bytes], out: str | PathL
             write_samples(writer, columns, start, threads)
         if not writer.accesses:
             raise CaptureError(name, "samples", 0, WHAT)
+        writer.facts["walks"] = are_walks(name, events)
         return writer.accesses
+
+
+def are_walks(name: str | PathLike[str], events: set[bytes]) -> bool:
+    """Whether the samples of these events are TLB misses; CaptureError if only some are."""
+    walks = {event for event in events if WALKS.search(event)}
+    if walks and walks != events:
+        mixture = b", ".join(sorted(events)).decode("ascii", "replace")
+        why = "some count TLB misses, some do not; import each kind from a file of its own"
+        raise CaptureError(name, "events", mixture, why)
+    return bool(walks)
 
 
 def parse_block(block: np.ndarray, before: int, name: str | PathLike[str]) -> dict[str, np.ndarray]:
@@ -68,4 +87,5 @@ def write_samples(
             thread=threads[tid],
             time=time,
             cpu=columns["cpu"][part],
+            by_write=True,
         )

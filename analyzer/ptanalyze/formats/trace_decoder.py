@@ -8,6 +8,7 @@ import numpy as np
 from ..core.errors import CaptureError
 from ..core.trace import Touches
 from ..kernels import decode
+from .trace_frames import give_back, holds
 
 LEARN_TOUCHES = 1 << 16
 DAMAGE = {
@@ -25,6 +26,7 @@ class TraceDecoder:
     data    uint8[bytes], the file
     chunks  CHUNK_DTYPE[n]; payload, length int64[n]: where each chunk's touches are in the file
     base_page  added to every page
+    checked    the CRC-32 of every frame was compared; else the first pass does that
     """
 
     def __init__(
@@ -35,6 +37,8 @@ class TraceDecoder:
         payload: np.ndarray,
         length: np.ndarray,
         base_page: int,
+        *,
+        checked: bool,
     ) -> None:
         self.path, self.data, self.chunks, self.base_page = path, data, chunks, base_page
         self.payload = np.ascontiguousarray(payload, np.int64)
@@ -44,6 +48,7 @@ class TraceDecoder:
         over = np.flatnonzero(self.touches > self.length)
         if len(over):
             raise self.damaged(int(over[0]), "more touches than bytes")
+        self.unchecked = len(chunks) if checked else 0  # chunks before this one were compared
         self.known = 0
         self.regions = np.empty(0, np.int64)
         self.grow(1 << 10)
@@ -62,6 +67,19 @@ class TraceDecoder:
         scratch = np.empty(known, np.uint32)
         decode.number_pages(self.regions[:known] << 9, known, table, regions, 0, scratch)
         self.table, self.regions = table, regions
+
+    def know(self, regions: np.ndarray) -> None:
+        """Number these regions (uint64[R], address >> 21) from 0 on, before the first pass."""
+        self.regions, self.known = regions.astype(np.int64), len(regions)
+        self.grow(1 << max(2 * self.known, 1 << 10).bit_length())
+
+    def check(self, first: int, last: int) -> None:
+        """CaptureError unless the CRC-32 of these chunks' frames holds; each is compared once."""
+        for chunk in range(max(first, self.unchecked), last):
+            at = int(self.payload[chunk]) - decode.FRAME_BYTES
+            if not holds(self.data.data, at, int(self.length[chunk])):
+                raise self.damaged(chunk, "its CRC-32 is another")
+        self.unchecked = max(self.unchecked, last)
 
     def decode(self, first: int, last: int, page: np.ndarray, write: np.ndarray, count: np.ndarray) -> None:
         """Decode chunks first..last-1 into page, write, count (uint32, bool, uint32), from their start on."""
@@ -96,6 +114,8 @@ class TraceDecoder:
             last = int(np.searchsorted(self.chunks["first"], start + max(least, 1), side="left"))
             n = (int(self.chunks["first"][last]) if last < len(self.chunks) else total) - start
             page, write, count = np.empty(n, np.uint32), np.empty(n, np.bool_), np.empty(n, np.uint32)
+            self.check(first, last)
             self.decode(first, last, page, write, count)
+            give_back(self.data, int(self.payload[first:last].min()), int(self.payload[first:last].max()))
             yield Touches(slice(first, last), page, write, count)
             first = last

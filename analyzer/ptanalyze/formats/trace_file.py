@@ -2,6 +2,7 @@
 
 from os import PathLike
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,22 @@ from .trace_decoder import TraceDecoder
 from .trace_frames import CHUNK, EVENT, PAYLOAD_DTYPE, map_file, read_frames, read_header
 
 
+class Index(NamedTuple):
+    """All of a trace but its touches.
+
+    chunks, events, threads, regions, facts  as in core.trace.Trace
+    payload, length  int64[chunks]: where each chunk's touches are in the file, bytes
+    """
+
+    chunks: np.ndarray
+    payload: np.ndarray
+    length: np.ndarray
+    events: np.ndarray
+    threads: np.ndarray
+    regions: np.ndarray
+    facts: dict[str, Any]
+
+
 def read_trace(path: str | PathLike[str]) -> Trace:
     """Trace of a trace.ptt; CaptureError when damaged, foreign, of an unknown version or without touches.
 
@@ -19,6 +36,21 @@ def read_trace(path: str | PathLike[str]) -> Trace:
     One pass decodes everything to check it and to number the regions; batches() decodes again, in batches.
     Memory: 68 bytes per chunk, 100 per event, 32-64 per region, and a batch.
     """
+    return trace_of(path, read_index(path), checked=True)
+
+
+def trace_of(path: str | PathLike[str], index: Index, *, checked: bool = False) -> Trace:
+    """Trace of a trace.ptt whose Index is known. Unless `checked`, the first pass compares every CRC-32."""
+    path = Path(path)
+    base_page = int(index.facts["guest_base"]) >> 12
+    where = index.chunks, index.payload, index.length, base_page
+    decoder = TraceDecoder(path, map_file(path), *where, checked=checked)
+    decoder.know(index.regions)
+    return Trace(index.chunks, index.events, index.threads, index.regions, decoder.batches, index.facts)
+
+
+def read_index(path: str | PathLike[str]) -> Index:
+    """Index of a trace.ptt, from its frames and by decoding all touches once; errors as of read_trace."""
     path = Path(path)
     data = map_file(path)
     header = read_header(path, data)
@@ -32,10 +64,9 @@ def read_trace(path: str | PathLike[str]) -> Trace:
         why = f"no access was traced (ended by {facts['ended']}); was the region of interest ever entered?"
         raise CaptureError(path, "touches", 0, why)
     payload = offset[is_chunk] + decode.FRAME_BYTES
-    decoder = TraceDecoder(
-        path, data, chunks, payload, frames["bytes"][is_chunk], int(header["guest_base"]) >> 12
-    )
-    return Trace(chunks, events, threads, decoder.find_regions(), decoder.batches, facts)
+    length = frames["bytes"][is_chunk].astype(np.int64)
+    decoder = TraceDecoder(path, data, chunks, payload, length, int(header["guest_base"]) >> 12, checked=True)
+    return Index(chunks, payload, length, events, threads, decoder.find_regions(), facts)
 
 
 def make_chunks(frames: np.ndarray) -> np.ndarray:

@@ -17,9 +17,10 @@ OLD = (1,)  # never stripped, else the same
 BYTE_ORDER = 0x01020304
 HEADER_BYTES = 4096
 CHUNK, EVENT = 1, 2
-INSTRUCTIONS, SAMPLED = 1, 2
+INSTRUCTIONS, SAMPLED, WALKS = 1, 2, 4
 ENDED = ("unfinished", "exit", "signal", "size limit", "disk full", "exec", "file lost")
 ENDED_IMPORTED = 7
+PIECE = 1 << 24  # bytes of the file that are looked at before they are given back
 
 HEADER_DTYPE = np.dtype(
     [
@@ -112,12 +113,8 @@ def read_frames(
     ended = int(header["ended"])
     promised = int(header["bytes"]) if ended else len(data)
     end = min(promised, len(data))
-    none = np.empty((0, decode.FRAME_BYTES), np.uint8), np.empty(0, np.int64)
-    n, _ = decode.scan_frames(data, HEADER_BYTES, end, *none)
-    frames = np.empty((n, decode.FRAME_BYTES), np.uint8)
-    offset = np.empty(n, np.int64)
-    _, stop = decode.scan_frames(data, HEADER_BYTES, end, frames, offset)
-    frames = frames.reshape(-1).view(FRAME_DTYPE)
+    frames, offset, stop = find_frames(data, end)
+    n = len(frames)
     if stop < end and ended and end == promised:
         raise CaptureError(path, "frame", f"at byte {stop}", "no frame where one must begin: damaged")
     good = count_good(data, frames, offset)
@@ -137,6 +134,7 @@ def read_frames(
         "guest_base": int(header["guest_base"]),
         "instructions": bool(header["flags"] & INSTRUCTIONS),
         "sampled": bool(header["flags"] & SAMPLED),
+        "walks": bool(header["flags"] & WALKS),
         "stripped": reach(header),
     }
     if facts["lost_bytes"]:
@@ -150,13 +148,49 @@ def reach(header: np.void) -> tuple[tuple[int, int, int], ...]:
     return tuple((int(row["size"]), int(row["sets"]), int(row["ways"])) for row in rows if row["size"])
 
 
+def find_frames(data: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """(frames, offsets, end of the last whole frame) before `end`, found piece by piece."""
+    at, frames, offsets = HEADER_BYTES, [np.empty((0, decode.FRAME_BYTES), np.uint8)], [np.empty(0, np.int64)]
+    while at < end:
+        for stop in (min(at + PIECE, end), end):  # a frame may be longer than a piece, where it is damaged
+            n, _ = decode.scan_frames(data, at, stop, frames[0], offsets[0])
+            if n:
+                break
+        if not n:
+            break
+        frames.append(np.empty((n, decode.FRAME_BYTES), np.uint8))
+        offsets.append(np.empty(n, np.int64))
+        before = at
+        _, at = decode.scan_frames(data, at, stop, frames[-1], offsets[-1])
+        give_back(data, before, at)
+    return np.concatenate(frames).reshape(-1).view(FRAME_DTYPE), np.concatenate(offsets), at
+
+
+def give_back(data: np.ndarray, first: int, last: int) -> None:
+    """Let go of the mapped file's whole pages between two places, so that the process does not hold them.
+
+    They stay in the kernel's cache of files; who reads them again maps them again. madvise(2), MADV_DONTNEED.
+    """
+    mapped = data.base.obj if isinstance(data.base, memoryview) else data.base
+    first, last = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, last // mmap.PAGESIZE * mmap.PAGESIZE
+    if isinstance(mapped, mmap.mmap) and last > first:
+        mapped.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
 def count_good(data: np.ndarray, frames: np.ndarray, offset: np.ndarray) -> int:
     """Number of leading frames whose CRC-32 holds."""
-    view = data.data
-    columns = zip(offset.tolist(), frames["bytes"].tolist(), frames["crc"].tolist(), strict=True)
-    for i, (at, length, crc) in enumerate(columns):
-        sum_ = zlib.crc32(b"\0\0\0\0", zlib.crc32(view[at : at + 4]))
-        sum_ = zlib.crc32(view[at + 8 : at + decode.FRAME_BYTES + length], sum_)
-        if sum_ != crc:
+    given = HEADER_BYTES
+    for i, (at, length) in enumerate(zip(offset.tolist(), frames["bytes"].tolist(), strict=True)):
+        if not holds(data.data, at, length):
             return i
+        if at - given > PIECE:
+            give_back(data, given, at)
+            given = at
     return len(frames)
+
+
+def holds(view: memoryview, at: int, length: int) -> bool:
+    """Whether the CRC-32 of the frame at a place, with a payload of so many bytes, is what the frame says."""
+    found = zlib.crc32(b"\0\0\0\0", zlib.crc32(view[at : at + 4]))
+    found = zlib.crc32(view[at + 8 : at + decode.FRAME_BYTES + length], found)
+    return found == int.from_bytes(view[at + 4 : at + 8], "little")

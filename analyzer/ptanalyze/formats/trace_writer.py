@@ -25,6 +25,7 @@ from .trace_frames import (
     PAYLOAD_DTYPE,
     SAMPLED,
     VERSION,
+    WALKS,
 )
 
 RULES = "See the frame and touch encoding in pintool/records.h, format version 1."
@@ -34,7 +35,8 @@ UNKNOWN_THREAD = (1 << 64) - 1
 
 @contextmanager
 def trace_writer(path: str | PathLike[str], *, strip: bool = False, **facts: Any) -> Iterator["TraceWriter"]:
-    """A TraceWriter whose file becomes `path` (0600) when the block ends; facts as in Trace.facts.
+    """A TraceWriter whose file becomes `path` (0600) when the block ends; facts as in Trace.facts, and
+    whatever the block puts into TraceWriter.facts.
 
     strip  accesses_of leaves out touches that change no TLB (kernels/strip.py)
     """
@@ -43,7 +45,7 @@ def trace_writer(path: str | PathLike[str], *, strip: bool = False, **facts: Any
         yield writer
         if strip:
             facts["stripped"] = REACH
-        writer.finish(facts)
+        writer.finish(facts | writer.facts)
 
 
 class TraceWriter:
@@ -51,6 +53,7 @@ class TraceWriter:
         self.file, self.strip = file, strip
         self.bytes = HEADER_BYTES
         self.records = self.accesses = self.end = 0
+        self.facts: dict[str, Any] = {}
         file.write(b"\0" * HEADER_BYTES)
 
     def chunk(
@@ -83,8 +86,9 @@ class TraceWriter:
         time: np.ndarray,
         cpu: np.ndarray | None = None,
         instructions: np.ndarray | None = None,
+        by_write: bool = False,
     ) -> None:
-        """Append accesses of a thread, merged and cut into chunks.
+        """Append accesses of a thread, merged (by_write: loads and stores apart) and cut into chunks.
 
         page int64[n], write bool[n], time int64[n] (ns); cpu int[n]; instructions int64[n]: executed up to
         each access, from a start of the caller's choice.
@@ -92,6 +96,8 @@ class TraceWriter:
         if not len(page):
             return
         new = np.concatenate(([True], page[1:] != page[:-1]))
+        if by_write:
+            new[1:] |= write[1:] != write[:-1]
         new[:: decode.COUNT_MAX] = True  # so that no touch stands for more than that
         first = np.flatnonzero(new)
         count = np.diff(np.append(first, len(page)))
@@ -159,9 +165,8 @@ class TraceWriter:
         header["ended"] = ENDED_IMPORTED if ended == "imported" else ENDED.index(ended)
         header["pid"], header["start"] = facts.get("pid", 0), facts.get("started", 0)
         header["dropped"] = facts.get("dropped_touches", 0)
-        header["flags"] = INSTRUCTIONS * facts.get("instructions", False) + SAMPLED * facts.get(
-            "sampled", False
-        )
+        flags = {"instructions": INSTRUCTIONS, "sampled": SAMPLED, "walks": WALKS}
+        header["flags"] = sum(flag for name, flag in flags.items() if facts.get(name))
         for row, served in zip(header["stripped"], facts.get("stripped", ()), strict=False):
             row["size"], row["sets"], row["ways"] = served
         header["arch"] = facts.get("arch", "x86_64").encode()

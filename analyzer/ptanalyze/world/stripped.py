@@ -1,4 +1,4 @@
-"""Whether a trace that was stripped while it was recorded gives the misses that the whole one gives."""
+"""Whether a trace that lacks accesses, stripped or sampled, still tells which accesses miss a TLB."""
 
 import numpy as np
 
@@ -7,6 +7,15 @@ from ..core.machine import Array, Tlb
 from ..core.trace import Trace
 
 NAMES = {1: "l1_4k", 2: "l1_2m", 3: "l1_1g"}
+
+
+def must_be_no_sample(trace: Trace) -> None:
+    """UsageError for samples of accesses: a TLB that is shown one access in thousands misses always."""
+    if trace.facts.get("sampled") and not trace.facts.get("walks"):
+        raise UsageError(
+            "trace: samples of accesses, from which no TLB miss follows; sample TLB misses instead (perf "
+            "record -d -e mem_inst_retired.stlb_miss_loads:P), or trace the program with `ptanalyze record`"
+        )
 
 
 def must_fit(trace: Trace, tlb: Tlb, tlb_level: np.ndarray) -> None:

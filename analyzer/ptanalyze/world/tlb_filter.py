@@ -20,7 +20,7 @@ from . import stream_store
 from .address_space import AddressSpace
 from .cache_pass import shape
 from .mm_events import invalidations
-from .stripped import must_fit
+from .stripped import must_be_no_sample, must_fit
 
 if TYPE_CHECKING:
     from ..kernels import tlb as kernels
@@ -39,7 +39,7 @@ class TlbFilter:
     streams are stored there, by trace, placement, TLB shape and page sizes; without, they live in unlinked
     temporary files. Memory: about 12 bytes per touch of a batch. `progress` is called with the touches of
     each batch. `first` and `again` raise UsageError (too many regions, cache not writable, a stripped trace
-    that does not fit the TLB) and CaptureError (pages outside the regions).
+    that does not fit the TLB, samples of accesses) and CaptureError (pages outside the regions).
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class TlbFilter:
             raise UsageError(
                 f"trace: {len(regions.va)} regions of 2 MiB, at most {MAX_REGIONS} can be filtered"
             )
+        must_be_no_sample(self.trace)
         must_fit(self.trace, self.tlb, regions.tlb_level)
         return stream_store.key(self.trace, self.placement, self.tlb, regions.tlb_level)
 
@@ -101,6 +102,8 @@ class TlbFilter:
 
     def _filter(self, writer: stream_store.Writer, begin: int) -> np.ndarray:
         """Filter chunks from `begin` on, batch by batch, into `writer`; int64[cpus, 3] as WalkStream.hits."""
+        if self.trace.facts.get("walks"):
+            return self._all(writer, begin)
         from ..kernels import tlb as kernels
 
         trace, placement = self.trace, self.placement
@@ -120,6 +123,17 @@ class TlbFilter:
         hits = np.array([state.hits for state in self.states], np.int64).reshape(len(self.states), 3)
         merged = trace.chunks["accesses"][begin:] - trace.chunks["touches"][begin:]
         np.add.at(hits[:, 0], placement.chunk_cpu[begin:], merged)
+        return hits
+
+    def _all(self, writer: stream_store.Writer, begin: int) -> np.ndarray:
+        """As _filter for samples of TLB misses: each access is a walk, no TLB is asked."""
+        accesses, cpu = self.trace.chunks["accesses"], self.placement.chunk_cpu
+        for touches in _from(self.trace, begin, self.batch):
+            self._must_be_known(touches)
+            page, write = (np.repeat(column, touches.count) for column in (touches.page, touches.write))
+            writer.append(page, write, accesses[touches.chunks])
+        hits = np.zeros((len(self.placement.cpu_node), 3), np.int64)
+        np.add.at(hits[:, 2], cpu[begin:], accesses[begin:])
         return hits
 
     def _must_be_known(self, touches: Touches) -> None:

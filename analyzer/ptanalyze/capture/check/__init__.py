@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 __all__ = ["FAILED", "NOTE", "OK", "PARTIAL", "Finding", "check_capture", "exit_code"]
 
 
-def check_capture(capture: Capture) -> Iterator[Finding]:
+def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Finding]:
     """Yield a Finding for each check of a capture, files first.
 
     Damaged files end the list: their contents cannot be trusted.
+    quick  compare lengths of files, not contents, and leave the touches of the trace alone
     """
-    damaged = list(damaged_files(capture.directory, capture.manifest))
+    damaged = list(damaged_files(capture.directory, capture.manifest, quick=quick))
     files = len(capture.manifest.files)
     yield Finding(
-        "files: as sealed",
+        "files: as long as sealed" if quick else "files: as sealed",
         files,
         len(damaged),
         FAILED if damaged else OK,
@@ -41,7 +42,8 @@ def check_capture(capture: Capture) -> Iterator[Finding]:
         )
     if capture.has_trace:
         interrupted = capture.manifest.provenance.get("interrupted") is True
-        yield from check_trace(capture.trace, capture.snapshot if capture.has_snapshot else None, interrupted)
+        snapshot = capture.snapshot if capture.has_snapshot else None
+        yield from check_trace(capture.trace, snapshot, interrupted, quick=quick)
 
 
 def exit_code(findings: Iterable[Finding]) -> int:

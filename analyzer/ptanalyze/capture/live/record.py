@@ -16,7 +16,8 @@ from ...core.trace import REGION_SHIFT, Event, Trace
 from ...formats.atomic import atomic_write
 from ...formats.capture_dir import TRACE, new_capture, seal
 from ...formats.maps import parse_maps
-from ...formats.trace_file import read_trace
+from ...formats.trace_file import read_index, trace_of
+from ...formats.trace_index import INDEX, write_index
 from .account import account, leave_room, room
 from .attend import Recording, Run, Watch, attend, end, listening, start
 from .growth import Growth
@@ -114,9 +115,11 @@ def wait_for_writers(directory: Path) -> None:
 def finish(directory: Path, recording: Recording, command: list[str], tracer: str, started: float) -> None:
     """Check that the trace can be read, mark the tracer's memory, write record.json and seal the capture."""
     try:
-        trace = read_trace(directory / TRACE)
+        index = read_index(directory / TRACE)
     except CaptureError as error:
         raise UsageError(f"{command[0]}: {ending(recording)}, and nothing was recorded: {error}") from None
+    trace = trace_of(directory / TRACE, index)
+    write_index(directory / INDEX, directory / TRACE, index)
     ended = trace.facts["ended"]
     if recording.exit_status < 0 and not recording.interrupted:
         recording.problems.append(ending(recording))

@@ -1,0 +1,147 @@
+"""The index beside a trace: the same Trace, without reading its touches; what does not fit is made again."""
+
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from ptanalyze.capture.check import check_capture
+from ptanalyze.capture.describe import describe
+from ptanalyze.core.errors import CaptureError
+from ptanalyze.formats.capture import open_capture
+from ptanalyze.formats.capture_dir import TRACE, seal
+from ptanalyze.formats.trace_file import read_index, read_trace
+from ptanalyze.formats.trace_index import INDEX, stored_index, write_index
+from ptanalyze.formats.trace_writer import trace_writer
+
+pytestmark = pytest.mark.twin
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A sealed capture of a trace of several threads and events, with its index."""
+    inside = tmp_path / "capture"
+    inside.mkdir()
+    rng = np.random.default_rng(1)
+    with trace_writer(inside / TRACE, tracer="test") as writer:
+        for thread in range(3):
+            writer.event(1, a=10 + thread, b=(1 << 64) - 1, thread=thread, time=thread)
+            page = rng.integers(0, 1 << 20, 9000)
+            writer.accesses_of(page, page % 2 == 0, thread=thread, time=np.arange(9000) * 5 + thread)
+    write_index(inside / INDEX, inside / TRACE, read_index(inside / TRACE))
+    seal(inside, "trace", {})
+    return inside
+
+
+def contents(trace):
+    parts = [
+        np.concatenate(columns)
+        for columns in zip(*((b.page, b.write, b.count) for b in trace.batches(5000)), strict=True)
+    ]
+    return [trace.chunks, trace.events, trace.threads, trace.regions, *parts], trace.facts
+
+
+def same(a, b):
+    (arrays, facts), (others, more) = contents(a), contents(b)
+    return facts == more and all(np.array_equal(x, y) for x, y in zip(arrays, others, strict=True))
+
+
+def without_touches(directory):
+    """The same trace with other bytes in place of its touches."""
+    text = bytearray((directory / TRACE).read_bytes())
+    index = read_index(directory / TRACE)
+    for at, length in zip(index.payload.tolist(), index.length.tolist(), strict=True):
+        text[at : at + length] = bytes(length)
+    (directory / TRACE).write_bytes(text)
+
+
+def test_a_trace_opened_by_its_index_is_the_trace(directory):
+    assert same(open_capture(directory).trace, read_trace(directory / TRACE))
+
+
+def test_opening_describing_and_a_quick_check_read_no_touch(directory):
+    before = describe(open_capture(directory))
+    without_touches(directory)
+    capture = open_capture(directory)
+    assert describe(capture) == before
+    assert all(finding.verdict != "failed" for finding in check_capture(capture, quick=True))
+    assert next(check_capture(capture)).verdict == "failed"
+
+
+def test_damaged_touches_are_found_when_they_are_decoded(directory):
+    without_touches(directory)
+    with pytest.raises(CaptureError, match=r"chunk 0.*CRC-32"):
+        list(open_capture(directory).trace.batches(1))
+
+
+def test_a_capture_without_an_index_gets_one_beside_its_derived_data_once(directory):
+    (directory / INDEX).unlink()
+    seal(directory, "trace", {})
+    capture = open_capture(directory)
+    assert same(capture.trace, read_trace(directory / TRACE))
+    made = (capture.cache / INDEX).stat().st_mtime_ns
+    without_touches(directory)
+    assert open_capture(directory).trace.touches == capture.trace.touches
+    assert (capture.cache / INDEX).stat().st_mtime_ns == made
+
+
+def test_an_index_of_another_trace_or_damaged_is_not_used(directory, tmp_path):
+    other = tmp_path / "other.ptt"
+    shutil.copy(directory / TRACE, other)
+    text = bytearray(other.read_bytes())
+    other.write_bytes(text + b"\0")
+    assert stored_index(directory / INDEX, directory / TRACE) is not None
+    assert stored_index(directory / INDEX, other) is None
+    sound = (directory / INDEX).read_bytes()
+    for cut in (0, 100, len(sound) // 2):
+        (directory / INDEX).write_bytes(sound[:cut])
+        assert stored_index(directory / INDEX, directory / TRACE) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("payload", 1 << 40), ("payload", 5), ("length", -1), ("length", 1 << 40)]
+)
+def test_an_index_that_points_outside_the_file_is_not_used(directory, name, value):
+    index = read_index(directory / TRACE)
+    getattr(index, name)[2] = value
+    write_index(directory / INDEX, directory / TRACE, index)
+    assert stored_index(directory / INDEX, directory / TRACE) is None
+
+
+def test_an_index_whose_chunks_do_not_add_up_is_not_used(directory):
+    for field in ("first", "thread"):
+        index = read_index(directory / TRACE)
+        index.chunks[field][1] += 90
+        write_index(directory / INDEX, directory / TRACE, index)
+        assert stored_index(directory / INDEX, directory / TRACE) is None
+
+
+RESIDENT = """
+import sys
+from ptanalyze.formats.trace_file import read_trace
+def resident():
+    return sum(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssFile"))
+def decode(path):
+    trace, most = read_trace(path), 0
+    for batch in trace.batches(1 << 16):
+        most = max(most, resident())
+    return most
+decode(sys.argv[1])
+print(decode(sys.argv[1]), decode(sys.argv[2]))
+"""
+
+
+def test_what_is_resident_of_a_trace_does_not_grow_with_its_length(tmp_path):
+    """RssFile while decoding a trace of about 2 MB and one of about 60 MB, CRC and first pass included."""
+    rng = np.random.default_rng(2)
+    for name, rounds in (("short", 1), ("long", 30)):
+        with trace_writer(tmp_path / name, tracer="test") as writer:
+            for k in range(rounds):
+                page = rng.integers(0, 1 << 25, 500_000)
+                writer.accesses_of(page, page < 0, thread=0, time=np.arange(500_000) + k * 500_000)
+    argv = [sys.executable, "-c", RESIDENT, tmp_path / "short", tmp_path / "long"]
+    short, long = map(int, subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
+    assert (tmp_path / "long").stat().st_size > 50 << 20
+    assert long - short < 8 << 10, (short, long)
