@@ -149,6 +149,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Unread:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered goes nowhere
         return 0
+    except MemoryError as error:
+        return complain(f"not enough memory: {error or 'free some, or give a smaller input'}", 2)
     except OSError as error:
         return complain(f"{named(error)}: {error.strerror or error}", 2)
 

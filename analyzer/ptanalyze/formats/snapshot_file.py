@@ -82,6 +82,15 @@ class Verified(Strict):
     examples: tuple[str, ...] = ()
 
 
+class Sides(msgspec.Struct, kw_only=True):
+    """What `ptanalyze join` says about both sides of a VM."""
+
+    fit: dict[str, dict[str, Any]] | None = None
+    guest_nodes: tuple[Any, ...] | None = None
+    numa_oblivious: bool | None = None
+    seconds_apart: float | None = None
+
+
 class Facts(msgspec.Struct, kw_only=True):
     """The facts a dumper records; an importer may leave any of them out and add others."""
 
@@ -104,6 +113,7 @@ class Facts(msgspec.Struct, kw_only=True):
     unknown: tuple[str, ...] = ()  # columns that hold no data
     emulator: tuple[tuple[int, int], ...] = ()  # address ranges that belong to the tracer
     verify: Verified | None = None
+    vm: Sides | None = None
 
 
 class SnapshotRecord(Strict):
