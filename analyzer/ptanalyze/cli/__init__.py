@@ -15,6 +15,7 @@ import click
 
 from ..core.errors import PtanalyzeError
 from ..core.printable import printable
+from ..core.trust import TRUST
 from ..core.version import __version__
 
 
@@ -121,7 +122,6 @@ def ptanalyze(trust: bool) -> None:
     Record a program with its page tables, then ask: ptanalyze whatif --policy hydra
     """
     if trust:
-        from ..formats.capture import TRUST
         from .echo import echo
 
         TRUST.set(True)

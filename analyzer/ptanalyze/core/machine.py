@@ -275,7 +275,8 @@ def _machine_faults(machine: Machine) -> Iterator[Fault]:
         cache = getattr(machine, field)
         for name in ("bytes", "ways", "cycles"):
             if not 0 < getattr(cache, name) <= LARGEST[name]:
-                yield f"{field}.{name}", getattr(cache, name), f"must be above 0, at most {LARGEST[name]:,}"
+                why = f"must be a finite number above 0, at most {LARGEST[name]:,}"
+                yield f"{field}.{name}", getattr(cache, name), why
         if not 0 < cache.share <= 1:
             yield f"{field}.share", cache.share, "must be above 0, at most 1"
     if machine.l2.shares is not None:
@@ -295,8 +296,10 @@ def _array_faults(field: str, array: object) -> Iterator[Fault]:
     if not isinstance(array, Array):
         return
     for name in ("entries", "ways"):
-        if not 1 <= getattr(array, name) <= MOST_ENTRIES:
-            yield f"{field}.{name}", getattr(array, name), f"must be from 1 to {MOST_ENTRIES:,}"
+        value = getattr(array, name)
+        if not 1 <= value <= MOST_ENTRIES:
+            why = "must be 1 or more" if value < 1 else f"at most {MOST_ENTRIES:,}"
+            yield f"{field}.{name}", value, why
             return
     if array.entries % array.ways:
         yield f"{field}.entries", array.entries, f"must be a multiple of its ways, {array.ways}"
@@ -310,7 +313,7 @@ def _latency_faults(field: str, matrix: Matrix, nodes: int, own_is_fastest: bool
     for a, row in enumerate(matrix):
         for b, value in enumerate(row):
             if not 0 < value <= MOST:
-                yield f"{field}[{a}][{b}]", value, f"must be a number of ns above 0, at most {MOST:,}"
+                yield f"{field}[{a}][{b}]", value, f"must be a finite number of ns above 0, at most {MOST:,}"
             elif value != matrix[b][a]:
                 yield f"{field}[{a}][{b}]", value, f"differs from [{b}][{a}], {matrix[b][a]}"
             elif own_is_fastest and value < row[a]:
@@ -320,7 +323,7 @@ def _latency_faults(field: str, matrix: Matrix, nodes: int, own_is_fastest: bool
 def _cost_faults(costs: Costs) -> Iterator[Fault]:
     for name, value in _numbers(costs):
         if not 0 <= value <= MOST:
-            yield name, value, f"must be a number from 0 to {MOST:,}"
+            yield name, value, f"must be a finite number, not negative, at most {MOST:,}"
     for name in INTERVALS:
         low, middle, high = getattr(costs, name)
         if low > high:

@@ -85,7 +85,7 @@ class Verified(Strict):
 class Sides(msgspec.Struct, kw_only=True):
     """What `ptanalyze join` says about both sides of a VM."""
 
-    fit: dict[str, dict[str, Any]] | None = None
+    fit: dict[str, Any] | None = None
     guest_nodes: tuple[Any, ...] | None = None
     numa_oblivious: bool | None = None
     seconds_apart: float | None = None
