@@ -12,6 +12,7 @@ import signal
 import struct
 import tempfile
 import time
+import traceback
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from .inputs import calls
 SHARES = {"capture": 5, "text": 3, "pair": 1, "options": 1}
 HANG, GROWTH = 10.0, 1 << 30  # seconds of CPU of a call; bytes beyond what the child had before
 MEMORY = Path("/dev/shm")  # nothing of it waits for a disk
+FAILED = 77  # exit code of a child whose own code failed
 TAIL = struct.Struct("<Q")
 
 
@@ -86,9 +88,12 @@ def campaign(seeds, made, place, until=float("inf"), kinds=kind_of, findings=Non
         process = os.fork()
         if process == 0:
             os.close(start)
-            with suppress(KeyboardInterrupt):
+            try:
                 child(seeds, kinds, made, place, end)
-            os._exit(0)
+                os._exit(0)
+            except BaseException:  # nothing of it may go on as its parent
+                traceback.print_exc()
+                os._exit(FAILED)
         os.close(end)
         reached = watch(process, start, findings, until)
         os.close(start)

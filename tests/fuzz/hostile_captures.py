@@ -56,7 +56,7 @@ def keep_twins_alike(files, name, r):
         said |= {"levels": int.from_bytes(head[8:12], "little")}
         said["encoding"] = head[12:].rstrip(b"\0").decode("latin1")
         files[facts] = json.dumps(said).encode()
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, RecursionError):
         pass
 
 

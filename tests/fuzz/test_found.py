@@ -167,7 +167,6 @@ RESULTS = {
     "brackets.json": "[" * 100_000,
     "nested.json": RESULT % ("[" * 500 + "]" * 500),
     "policy.json": RESULT % '{"policy": {}, "params": {}}',
-    "value.json": RESULT % '{"policy": "a", "params": "", "walks": {"a": []}}',
     "wide.csv": "policy,params\na,b,c,d\n",
     "empty.csv": "",
     "digits.csv": "policy,params,walks\na,," + "9" * 5000 + "\n",
@@ -179,6 +178,12 @@ RESULTS = {
 def test_results_that_are_none(capfd, tmp_path, name):
     (tmp_path / name).write_text(RESULTS[name])
     assert ended(capfd, "compare", tmp_path / name, tmp_path / name) in (1, 2)
+
+
+def test_a_number_beside_what_is_none_is_a_difference(capfd, tmp_path):
+    for name, value in (("a", "1"), ("b", '{"x": []}')):
+        (tmp_path / f"{name}.json").write_text(RESULT % f'{{"policy": "a", "params": "", "walks": {value}}}')
+    assert ended(capfd, "compare", tmp_path / "a.json", tmp_path / "b.json") in (0, 1)
 
 
 def test_a_foreign_parquet_file_is_no_result(capfd, tmp_path):
