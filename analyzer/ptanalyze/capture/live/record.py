@@ -36,6 +36,10 @@ NOTED = 1000  # characters of the command line that the trace itself keeps
 GRACE = 5.0  # seconds a program has to end after SIGINT, before SIGKILL
 
 Process: TypeAlias = "subprocess.Popen[bytes]"
+UNREACHED = (
+    "no page tables: the tracer could not ask for them, as in a program that changed its user or root; "
+    "record without that, or without page tables: --no-dump"
+)
 
 
 @dataclass
@@ -87,6 +91,8 @@ def record(
         recording.exit_status = process.returncode
         wait_for_writers(directory)
         finish(directory, recording, [readable(word) for word in words], tracer, started)
+    if dump and not recording.snapshot and not any("page tables" in why for why in recording.problems):
+        recording.problems.append(UNREACHED)
     if recording.problems:
         raise PartialDataError(f"{out}: {'; '.join(recording.problems)}")
     return recording
