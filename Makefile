@@ -13,7 +13,7 @@ TWINS  := $(shell grep -lE '^(pytestmark = |@)pytest.mark.twin' tests/unit/*.py)
 # byte code is written when a module is first imported: most of what is installed never is
 QUIET  := --quiet --disable-pip-version-check --no-compile
 
-.PHONY: demo notebooks test check check-twins check-golden warm test-compiled test-uncompiled lint native docs man deps bench lab sample clean
+.PHONY: demo notebooks test check check-twins check-golden warm test-compiled test-uncompiled lint native docs man deps bench fuzz lab sample clean
 
 demo: $(VENV)/.installed
 	$(PT) whatif --policy hydra
@@ -70,6 +70,12 @@ man: $(VENV)/.installed
 
 bench: $(VENV)/.installed-test
 	$(VENV)/bin/python -m analyzer.bench
+
+# hostile captures, texts and options for SECONDS, from seed FIRST on; ends with 1 if anything is wrong
+SECONDS ?= 60
+FIRST ?= 0
+fuzz: $(VENV)/.installed-test
+	cd tests && ../$(VENV)/bin/python -m fuzz $(SECONDS) $(FIRST)
 
 lab: deps $(VENV)/.installed-test native
 	$(PYTEST) tests/lab --lab=full

@@ -33,7 +33,17 @@ TOGETHER = {  # directories whose files go to one process
     "native": "lab",
     "report": "report",  # they look at the same pages
 }
-LONGEST = ("lab", "native", "report", "docs", "notebooks", "cli", "golden", "unit")  # first those that wait
+LONGEST = (
+    "lab",
+    "native",
+    "report",
+    "docs",
+    "notebooks",
+    "cli",
+    "golden",
+    "fuzz",
+    "unit",
+)  # first those that wait
 
 
 def pytest_collection_modifyitems(config, items):

@@ -86,9 +86,52 @@ def test_the_target_goes_on_when_its_guardian_is_killed(big, tmp_path, interrupt
     assert wait_for(lambda: state(big) == "S")
 
 
+PAUSES = """
+import sys, time
+from ptanalyze.capture.live.pause import paused
+from ptanalyze.capture.live.process import opened
+with opened(int(sys.argv[1])) as process:
+    sys.stdin.readline() if sys.argv[2:] else None
+    with paused(process):
+        print(flush=True)
+        sys.stdin.readline() if sys.argv[2:] else time.sleep(60)
+"""
+
+
+def test_the_target_goes_on_when_the_guardian_of_python_is_killed(big):
+    pipe = subprocess.PIPE
+    python = subprocess.Popen([sys.executable, "-c", PAUSES, str(big), "x"], stdin=pipe, stdout=pipe)
+    python.stdin.write(b"\n")
+    python.stdin.flush()
+    assert python.stdout.read(1) and state(big) == "T"
+    (child,) = Path(f"/proc/{python.pid}/task/{python.pid}/children").read_text().split()
+    os.kill(int(child), signal.SIGKILL)
+    python.communicate(b"\n")
+    assert python.returncode == 0 and wait_for(lambda: state(big) == "S")
+
+
+def test_python_stops_no_stranger_who_got_the_number():
+    process, pipe = subprocess.Popen(["sleep", "60"]), subprocess.PIPE
+    command = [sys.executable, "-c", PAUSES, str(process.pid), "x"]
+    python = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    assert wait_for(lambda: any("pidfd" in link for link in links(python.pid)))
+    stranger = a_stranger_with_the_number_of(process)
+    try:
+        _, said = python.communicate("\n")
+        assert os.waitid(os.P_PID, stranger.pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG) is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+    assert python.returncode and "PartialDataError" in said and "ended" in said
+
+
+def links(pid):
+    places = Path(f"/proc/{pid}/fd").glob("*")
+    return [os.readlink(path) for path in places if path.is_symlink()]
+
+
 def test_the_target_goes_on_when_python_is_killed_while_it_pauses_it(big):
-    code = f"import time\nfrom ptanalyze.capture.live.pause import paused\nwith paused({big}): time.sleep(60)"
-    python = subprocess.Popen([sys.executable, "-c", code])
+    python = subprocess.Popen([sys.executable, "-c", PAUSES, str(big)])
     assert wait_for(lambda: state(big) == "T")
     python.kill()
     python.wait()

@@ -13,6 +13,7 @@ from ptanalyze.capture.check import FAILED, check_capture
 from ptanalyze.capture.live.guest_memory import GuestMemory
 from ptanalyze.capture.live.guest_tables import BEYOND, SEEN, SELF_MAP
 from ptanalyze.capture.live.guests import dump_guest_tables
+from ptanalyze.capture.live.process import opened
 from ptanalyze.capture.live.qmp import Qmp, registers, slots_of
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.capture import open_capture
@@ -102,7 +103,7 @@ def test_memory_is_read_where_the_monitor_says_and_nowhere_else(guest):
     _, process, socket = guest
     with Qmp(socket) as qmp:
         slots = slots_of(qmp)
-    with GuestMemory(process.pid, slots) as memory:
+    with opened(process.pid) as vmm, GuestMemory(vmm, slots) as memory:
         assert memory.read(ADDRESSES["header"], 4) == (0x1BADB002).to_bytes(4, "little")
         end = max(slot.gpa + slot.bytes for slot in slots if slot.gpa < 1 << 31)
         assert memory.read(end - 4096, 4096) is not None

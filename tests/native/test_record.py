@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 
 from native import tracing
+from native.dumping import PROGRAMS
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.live.record import record
 from ptanalyze.capture.live.tracers import Options
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.capture import open_capture
+from ptanalyze.formats.capture import load, open_capture
 from ptanalyze.formats.capture_dir import damaged_files, read_manifest
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.trace_file import read_trace
@@ -328,3 +329,16 @@ def test_the_program_waits_while_its_page_tables_are_read_and_goes_on_afterwards
     began = time.monotonic()
     recording = record([known, "touch"], tmp_path / "c")
     assert recording.snapshot and recording.exit_status == 0 and time.monotonic() - began > 0.5
+
+
+@pytest.mark.parametrize("changed", ["user", "chroot"])
+def test_a_program_that_changed_its_user_or_root_is_recorded_without_page_tables_and_that_is_said(
+    tmp_path, changed
+):
+    program = tmp_path / "other_user"
+    subprocess.run(["cc", "-O1", "-static", "-o", program, PROGRAMS / "other_user.c"], check=True)
+    with pytest.raises(PartialDataError, match=r"no page tables: .* changed its user or root"):
+        record([program, changed], tmp_path / "c")
+    capture = load(tmp_path / "c")
+    assert capture.has_trace and not capture.has_snapshot
+    assert record([program, changed], tmp_path / "d", dump=False).exit_status == 0

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from ptanalyze.capture.check.tables import check_tree
 from ptanalyze.capture.live.guest_memory import GuestMemory
 from ptanalyze.capture.live.guest_tables import BEYOND, LIMIT, SEEN, SELF_MAP, read_guest_tables
 from ptanalyze.capture.live.guests import Space, address_spaces, is_pti_pair
+from ptanalyze.capture.live.process import Process
 from ptanalyze.capture.live.qmp import Registers
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.tables_file import read_tree, write_tree
@@ -188,7 +190,7 @@ def test_vcpus_without_readable_tables_are_told_and_none_at_all_is_an_error():
 
 def test_memory_of_no_process_is_an_error():
     with pytest.raises(UsageError, match="is PID 0 the VMM"):
-        GuestMemory(0, ())
+        GuestMemory(Process(0, -1, Path("/proc/0")), ())
 
 
 def test_a_huge_page_at_any_level_ends_the_walk():

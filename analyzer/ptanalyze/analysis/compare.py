@@ -89,9 +89,16 @@ def _label(row: Mapping[str, Any]) -> str:
 def _row(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Difference]:
     label = a["policy"] if a["policy"] == b["policy"] else f"{a['policy']} / {b['policy']}"
     for key in {**a, **b}:
-        of_a, of_b = (None if value != value else value for value in (a.get(key), b.get(key)))
+        of_a, of_b = (_plain(row.get(key)) for row in (a, b))
         if key in PROSE or _number(of_a) or _number(of_b):
             yield Difference(label, key, of_a, of_b)
+
+
+def _plain(value: Any) -> Any:
+    """A number or text; None for what is no number, other values as text."""
+    if value is None or value != value:
+        return None
+    return value if isinstance(value, str | int | float) else str(value)
 
 
 def _number(value: object) -> TypeGuard[float]:

@@ -47,7 +47,7 @@ def describe(capture: Capture) -> dict[str, Rows]:
             sections["how sure"] = describe_facts(capture.vm.facts)
         sections["VM"] = describe_vm(capture.vm)
         if capture.has_snapshot:
-            sections["host and guest"] = describe_join(capture.snapshot.facts.get("vm", {}))
+            sections["host and guest"] = describe_join(capture.snapshot.facts.get("vm") or {})
     if capture.has_trace:
         sections["trace"] = describe_trace(capture.trace)
     return sections
@@ -68,7 +68,10 @@ def unchanged(value: Any) -> Any:
 def date(since_1970: float) -> str:
     """ISO 8601 of seconds, or of nanoseconds as in a trace's header."""
     seconds = since_1970 / 1e9 if since_1970 > 1e12 else since_1970
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError, TypeError):
+        return str(since_1970)
 
 
 SHOWN: dict[str, Callable[[Any], Any]] = {"pid": str, "uid": str, "started": date}
@@ -125,11 +128,12 @@ def describe_join(facts: dict[str, Any]) -> Rows:
     """Facts of `ptanalyze join` about both sides of a VM capture."""
     rows: Rows = {}
     for what in ("tables", "pages"):
-        if share := facts.get("fit", {}).get(what):
-            for key, value in share.items():
+        if share := (facts.get("fit") or {}).get(what):
+            for key, value in share.items() if isinstance(share, dict) else ():
                 rows[f"guest {what}: {key.replace('_', ' ')}"] = value
     if facts.get("numa_oblivious") is not None:
-        rows["guest sees NUMA"] = "no" if facts["numa_oblivious"] else f"{len(facts['guest_nodes'])} nodes"
+        nodes = len(facts.get("guest_nodes") or ())
+        rows["guest sees NUMA"] = "no" if facts["numa_oblivious"] else f"{nodes} nodes"
     if facts.get("seconds_apart") is not None:
         rows["guest dumped after host (s)"] = facts["seconds_apart"]
     return rows

@@ -15,6 +15,7 @@ import click
 
 from ..core.errors import PtanalyzeError
 from ..core.printable import printable
+from ..core.trust import TRUST
 from ..core.version import __version__
 
 
@@ -124,7 +125,6 @@ def ptanalyze(trust: bool) -> None:
     Record a program with its page tables, then ask: ptanalyze whatif --policy hydra
     """
     if trust:
-        from ..formats.capture import TRUST
         from .echo import echo
 
         TRUST.set(True)
@@ -152,6 +152,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Unread:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered goes nowhere
         return 0
+    except MemoryError as error:
+        return complain(f"not enough memory: {error or 'free some, or give a smaller input'}", 2)
     except OSError as error:
         return complain(f"{named(error)}: {error.strerror or error}", 2)
 

@@ -27,6 +27,12 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     pass
 
 
+MOST_CPUS = 8192  # the largest NR_CPUS of x86, arch/x86/Kconfig
+MOST_ENTRIES = 1 << 16  # of a TLB or page-walk cache: many times any that was built
+MOST = 10**12  # of costs in ns, cycles or shares: what is computed of them stays finite
+LARGEST = {"bytes": 1 << 32, "ways": MOST_ENTRIES, "cycles": MOST}  # of a cache
+
+
 class Array(Strict):
     """A set-associative array: `entries` in sets of `ways`; the number of sets need not be a power of two."""
 
@@ -259,16 +265,18 @@ def _machine_faults(machine: Machine) -> Iterator[Fault]:
         value = getattr(machine, field)
         if not 0 < value < float("inf"):
             yield field, value, "must be a finite number above 0"
-    if machine.nodes > 64:
-        yield "nodes", machine.nodes, "at most 64"
+    for field, most in (("nodes", 64), ("cpus_per_node", MOST_CPUS), ("ghz", 1000)):
+        if getattr(machine, field) > most:
+            yield field, getattr(machine, field), f"at most {most}"
     for group in ("tlb", "walk_caches"):
         for part in msgspec.structs.fields(type(getattr(machine, group))):
             yield from _array_faults(f"{group}.{part.name}", getattr(getattr(machine, group), part.name))
     for field in ("l2", "llc"):
         cache = getattr(machine, field)
         for name in ("bytes", "ways", "cycles"):
-            if not 0 < getattr(cache, name) < float("inf"):
-                yield f"{field}.{name}", getattr(cache, name), "must be a finite number above 0"
+            if not 0 < getattr(cache, name) <= LARGEST[name]:
+                why = f"must be a finite number above 0, at most {LARGEST[name]:,}"
+                yield f"{field}.{name}", getattr(cache, name), why
         if not 0 < cache.share <= 1:
             yield f"{field}.share", cache.share, "must be above 0, at most 1"
     if machine.l2.shares is not None:
@@ -288,8 +296,10 @@ def _array_faults(field: str, array: object) -> Iterator[Fault]:
     if not isinstance(array, Array):
         return
     for name in ("entries", "ways"):
-        if getattr(array, name) < 1:
-            yield f"{field}.{name}", getattr(array, name), "must be 1 or more"
+        value = getattr(array, name)
+        if not 1 <= value <= MOST_ENTRIES:
+            why = "must be 1 or more" if value < 1 else f"at most {MOST_ENTRIES:,}"
+            yield f"{field}.{name}", value, why
             return
     if array.entries % array.ways:
         yield f"{field}.entries", array.entries, f"must be a multiple of its ways, {array.ways}"
@@ -302,8 +312,8 @@ def _latency_faults(field: str, matrix: Matrix, nodes: int, own_is_fastest: bool
         return
     for a, row in enumerate(matrix):
         for b, value in enumerate(row):
-            if not 0 < value < float("inf"):
-                yield f"{field}[{a}][{b}]", value, "must be a finite number of ns above 0"
+            if not 0 < value <= MOST:
+                yield f"{field}[{a}][{b}]", value, f"must be a finite number of ns above 0, at most {MOST:,}"
             elif value != matrix[b][a]:
                 yield f"{field}[{a}][{b}]", value, f"differs from [{b}][{a}], {matrix[b][a]}"
             elif own_is_fastest and value < row[a]:
@@ -312,8 +322,8 @@ def _latency_faults(field: str, matrix: Matrix, nodes: int, own_is_fastest: bool
 
 def _cost_faults(costs: Costs) -> Iterator[Fault]:
     for name, value in _numbers(costs):
-        if not 0 <= value < float("inf"):
-            yield name, value, "must be a finite number, not negative"
+        if not 0 <= value <= MOST:
+            yield name, value, f"must be a finite number, not negative, at most {MOST:,}"
     for name in INTERVALS:
         low, middle, high = getattr(costs, name)
         if low > high:

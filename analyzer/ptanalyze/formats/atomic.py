@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
@@ -23,6 +24,10 @@ def atomic_write(path: str | PathLike[str], mode: str = "wb") -> Iterator[IO[Any
     Where the file system has O_TMPFILE nothing is there before, else a file whose name cannot be guessed.
     """
     path = Path(path)
+    if _is_no_file(path):
+        with path.open(mode) as file:
+            yield file
+        return
     remove_unfinished(path.parent)
     fd, temporary = _new_file(path)
     try:
@@ -38,6 +43,15 @@ def atomic_write(path: str | PathLike[str], mode: str = "wb") -> Iterator[IO[Any
             temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def _is_no_file(path: Path) -> bool:
+    """Whether it is a device or pipe, such as /dev/stdout: written to, never replaced."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _new_file(path: Path) -> tuple[int, Path | None]:

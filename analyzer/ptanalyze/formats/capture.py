@@ -3,7 +3,6 @@
 import hashlib
 import os
 import stat
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,13 +13,13 @@ from ..core.errors import CaptureError, UsageError
 from ..core.regular import read_inside
 from ..core.snapshot import Snapshot
 from ..core.trace import Trace
+from ..core.trust import TRUST
 from .capture_dir import MANIFEST, TRACE, Manifest, damage, read_manifest
 from .snapshot_file import read_snapshot
 from .vm_file import HostDump, read_vm
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 CaptureLike: TypeAlias = "PathLike | Capture | None"
-TRUST: ContextVar[bool] = ContextVar("TRUST", default=False)  # what Captures that are opened are
 SEE_ALL = "`ptanalyze check` says whether more is; take another copy"
 TABLES = "gpt.tables"
 NESTED = "ept.tables"

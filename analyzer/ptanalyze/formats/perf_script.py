@@ -18,6 +18,7 @@ EVENT_NAME = re.compile(rb"^[^#\n]*?\d\.\d+:[ \t]+(?:\d+[ \t]+)?([^\s:]\S*):[ \t
 # mem_uops_retired), and what perf makes of Arm's SPE records with a table walk (tlb-miss, perf-arm-spe(1)).
 WALKS = re.compile(rb"stlb_miss_(loads|stores)|^tlb-miss")
 WHAT = "no sample with thread, time, data address; print them with `perf script -F tid,cpu,time,event,addr`"
+MOST_CPU, MOST_THREADS = (1 << 15) - 1, 1 << 16  # that trace.ptt has room for
 
 
 def import_perf_script(source: str | PathLike[str] | IO[bytes], out: str | PathLike[str]) -> int:
@@ -40,7 +41,7 @@ def import_perf_script(source: str | PathLike[str] | IO[bytes], out: str | PathL
                 continue
             if start is None:
                 start = int(columns["time"].min())
-            write_samples(writer, columns, start, threads)
+            write_samples(writer, columns, start, threads, name)
         if not writer.accesses:
             raise CaptureError(name, "samples", 0, WHAT)
         writer.facts["walks"] = are_walks(name, events)
@@ -64,12 +65,18 @@ def parse_block(block: np.ndarray, before: int, name: str | PathLike[str]) -> di
     n, bad = parse_perf(block, *columns.values())
     if bad >= 0:
         raise bad_line(name, block, before, bad, WHAT)
+    for at in np.flatnonzero(columns["cpu"][:n] > MOST_CPU)[:1]:
+        raise CaptureError(name, f"CPU of sample {at + 1}", columns["cpu"][at], f"at most {MOST_CPU}")
     kept = columns["page"][:n] != 0
     return {key: column[:n][kept] for key, column in columns.items()}
 
 
 def write_samples(
-    writer: TraceWriter, columns: dict[str, np.ndarray], start: int, threads: dict[int, int]
+    writer: TraceWriter,
+    columns: dict[str, np.ndarray],
+    start: int,
+    threads: dict[int, int],
+    name: str | PathLike[str],
 ) -> None:
     order = np.argsort(columns["tid"], kind="stable")  # perf script prints in order of time
     columns = {key: column[order] for key, column in columns.items()}
@@ -79,6 +86,9 @@ def write_samples(
         part = slice(begin, end)
         time = np.maximum(columns["time"][part] - start, 0)
         if tid not in threads:
+            if len(threads) == MOST_THREADS:
+                why = f"a trace has at most {MOST_THREADS} threads; take fewer: perf script --tid"
+                raise CaptureError(name, "threads", f"over {MOST_THREADS}", why)
             threads[tid] = len(threads)
             writer.event(Event.THREAD_START, a=tid, b=UNKNOWN_THREAD, thread=threads[tid], time=time[0])
         writer.accesses_of(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 WHAT = "whatif"
+EXPECTED = "expected what `ptanalyze whatif` wrote"
 MOST_BYTES = 1 << 28
 NOTHING: Mapping[str, str] = MappingProxyType({})
 TEXTS = ("policy", "params", "machine", "placement", "baseline", "pays_back")  # columns of text
@@ -74,8 +75,9 @@ def read_rows(path: str | PathLike[str]) -> list[dict[str, Any]]:
     except (ValueError, csv.Error) as error:
         why = f"{str(error)[:60]!r}"
         raise CaptureError(path, "contents", why, "no results of `ptanalyze whatif`") from None
-    if not all(isinstance(row, dict) and "policy" in row and "params" in row for row in rows):
-        raise CaptureError(path, "result", "a row without a policy", "expected what `ptanalyze whatif` wrote")
+    for row in rows:
+        if not (isinstance(row, dict) and isinstance(row.get("policy"), str) and "params" in row):
+            raise CaptureError(path, "result", "a row without a policy", EXPECTED)
     return [{key: None if value != value else value for key, value in row.items()} for row in rows]
 
 
@@ -83,7 +85,10 @@ def _parquet_rows(path: Path) -> list[dict[str, Any]]:
     import pandas
 
     content = io.BytesIO(read_given(path, MOST_BYTES))
-    rows: list[dict[str, Any]] = pandas.read_parquet(content).to_dict("records")
+    try:
+        rows: list[dict[str, Any]] = pandas.read_parquet(content).to_dict("records")
+    except Exception as error:  # each of pandas' and Arrow's own kinds: the file is not ours
+        raise ValueError(str(error)) from None
     return rows
 
 
@@ -92,6 +97,8 @@ def _csv_rows(path: Path) -> list[dict[str, Any]]:
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     if not rows:
         raise ValueError("no rows")
+    if any(None in row for row in rows):
+        raise ValueError("a row of more cells than the first line")
     return [{key: value if key in TEXTS else _number(value) for key, value in row.items()} for row in rows]
 
 

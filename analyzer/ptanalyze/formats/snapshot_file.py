@@ -83,6 +83,15 @@ class Verified(Strict):
     examples: tuple[str, ...] = ()
 
 
+class Sides(msgspec.Struct, kw_only=True):
+    """What `ptanalyze join` says about both sides of a VM."""
+
+    fit: dict[str, Any] | None = None
+    guest_nodes: tuple[Any, ...] | None = None
+    numa_oblivious: bool | None = None
+    seconds_apart: float | None = None
+
+
 class Facts(msgspec.Struct, kw_only=True):
     """The facts a dumper records; an importer may leave any of them out and add others."""
 
@@ -106,6 +115,7 @@ class Facts(msgspec.Struct, kw_only=True):
     emulator: tuple[tuple[int, int], ...] = ()  # address ranges that belong to the tracer
     verify: Verified | None = None
     scale: Annotated[int, Meta(ge=1, le=MOST_SCALED)] = 1  # of a synthetic capture (Snapshot.scale)
+    vm: Sides | None = None
 
 
 class SnapshotRecord(Strict):

@@ -10,7 +10,7 @@ from ..core.errors import CaptureError
 from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Event, Trace
 from ..kernels import decode
 from .trace_decoder import TraceDecoder
-from .trace_frames import CHUNK, EVENT, PAYLOAD_DTYPE, map_file, read_frames, read_header
+from .trace_frames import CHUNK, EVENT, HIGHEST, PAYLOAD_DTYPE, map_file, read_frames, read_header
 
 
 class Index(NamedTuple):
@@ -107,6 +107,7 @@ def read_events(
     for name in ("a", "b", "c", "d", "result", "kind"):
         events[name] = payload[name]
     add_base(events, guest_base)
+    refuse_impossible(path, events)
     return events, make_threads(frames, events)
 
 
@@ -117,6 +118,18 @@ def add_base(events: np.ndarray, guest_base: int) -> None:
         events["a"][moved & (events["a"] != 0)] += np.uint64(guest_base)
         placed = np.isin(events["kind"], (Event.MMAP, Event.MREMAP, Event.BRK)) & (events["result"] > 0)
         events["result"][placed] += guest_base
+
+
+def refuse_impossible(path: Path, events: np.ndarray) -> None:
+    """CaptureError for memory that a call gave beyond what has addresses."""
+    for kind, length in ((Event.MMAP, "b"), (Event.MREMAP, "c"), (Event.BRK, None)):
+        given = events[(events["kind"] == kind) & (events["result"] > 0)]
+        start = given["result"].astype(np.uint64)
+        long = given[length] if length else np.zeros(len(given), np.uint64)
+        for event in given[(start > HIGHEST) | (long > HIGHEST)][:1]:
+            got = f"{int(event[length]):,} bytes at " if length else ""
+            why = "beyond 57-bit addresses"
+            raise CaptureError(path, kind.name.lower(), f"{got}{int(event['result']):#x}", why)
 
 
 def make_threads(frames: np.ndarray, events: np.ndarray) -> np.ndarray:

@@ -62,6 +62,7 @@ FRAME_DTYPE = np.dtype(
         ("instructions", "<u8"),
     ]
 )
+HIGHEST = (1 << 57) - 1  # address with five levels of tables
 PAYLOAD_DTYPE = np.dtype(
     [
         ("kind", "<u4"),
@@ -101,6 +102,8 @@ def read_header(path: Path, data: np.ndarray) -> np.void:
     crc = zlib.crc32(blank.tobytes())
     if crc != header["crc"]:
         raise CaptureError(path, "header crc", f"{header['crc']:08x}", f"the header's bytes give {crc:08x}")
+    if header["guest_base"] > HIGHEST:
+        raise CaptureError(path, "guest_base", hex(header["guest_base"]), "beyond 57-bit addresses")
     if header["ended"] > ENDED_IMPORTED:
         raise CaptureError(path, "ended", header["ended"], "no such way for a trace to end")
     return header

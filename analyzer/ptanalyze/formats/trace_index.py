@@ -33,7 +33,7 @@ WRONG = (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile)  # of f
 
 
 def open_trace(path: str | PathLike[str], cache: Path | None) -> Trace:
-    """Trace of a capture's trace.ptt, by the Index beside it or in `cache`, where one is made if there is none.
+    """Trace of a capture's trace.ptt, by the Index beside it or in `cache`, where one is made otherwise.
 
     cache  directory for derived data, None: there is none
 

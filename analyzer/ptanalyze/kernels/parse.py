@@ -6,6 +6,7 @@ from .hooks import called_hook, kernel
 
 NEWLINE, SPACE, TAB, HASH, COMMA, COLON, SLASH, DOT = 10, 32, 9, 35, 44, 58, 47, 46
 TOO_BIG = np.int64(1 << 57)  # beyond the user half even of five levels
+LATEST = 9_223_372_036  # second whose nanoseconds fit into 63 bits
 HEX = np.full(256, -1, np.int8)
 HEX[48:58] = np.arange(10)
 HEX[65:71] = HEX[97:103] = np.arange(10, 16)
@@ -145,9 +146,15 @@ def parse_perf(data, tid, cpu, time, page, write):
                     thread = value
                 elif data[word] == 91:  # [CPU]
                     on, _ = number(data, word + 1, after, 10)
-                elif stop > word and data[stop] == DOT and data[after - 1] == COLON and thread >= 0:
+                elif (
+                    stop > word
+                    and data[stop] == DOT
+                    and data[after - 1] == COLON
+                    and thread >= 0
+                    and value < LATEST
+                ):
                     fraction, stop_2 = number(data, stop + 1, after, 10)
-                    if stop_2 == after - 1 and stop_2 - stop <= 10:
+                    if stop_2 == after - 1 and stop_2 - stop <= 10 and value < LATEST:
                         for _ in range(10 - (stop_2 - stop)):
                             fraction *= 10
                         time[n] = value * 1000000000 + fraction

@@ -89,6 +89,9 @@ def how_it_ended(trace: Trace, interrupted: bool = False) -> Finding:
     )
 
 
+END = 1 << 63  # no user address is beyond it
+
+
 def mapped_ranges(trace: Trace, snapshot: Snapshot) -> np.ndarray:
     """uint64[n, 2]: ranges mapped at the snapshot or by an event of the trace, disjoint and sorted."""
     ranges = [(int(vma["start"]), int(vma["end"])) for vma in snapshot.vmas]
@@ -99,8 +102,9 @@ def mapped_ranges(trace: Trace, snapshot: Snapshot) -> np.ndarray:
         elif event["kind"] == Event.MREMAP:
             length = int(event["c"])
         if start > 0 and length > 0:
-            ranges.append((start, start + length))
+            ranges.append((start, min(start + length, END)))
     breaks = trace.events["result"][trace.events["kind"] == Event.BRK]
+    breaks = breaks[breaks > 0]
     if len(breaks):
         ranges.append((int(breaks.min()), int(breaks.max())))
     merged: list[list[int]] = []

@@ -12,6 +12,7 @@ from ...core.errors import CaptureError, PartialDataError, PtanalyzeError, Usage
 from .native import native
 from .pagemap import dump_pagemap
 from .pause import paused
+from .process import opened
 
 FILES = ("gpt.entries", "gpt.tables", "maps", "snapshot.json")  # in the order they appear
 RETRIES = 3
@@ -97,9 +98,9 @@ def run_ptdump(command: Sequence[str]) -> tuple[list[str], CaptureError | None]:
 
 
 def pagemap_only(pid: int, inside: Path, stop: bool, why: str) -> list[str]:
-    with paused(pid) if stop else nullcontext(False) as stopped:
+    with opened(pid) as process, paused(process) if stop else nullcontext(False) as stopped:
         try:
-            snapshot = dump_pagemap(pid, inside, {"stopped": stopped, "retries": 0})
+            snapshot = dump_pagemap(process, inside, {"stopped": stopped, "retries": 0})
         except PtanalyzeError:
             raise
         except OSError as error:

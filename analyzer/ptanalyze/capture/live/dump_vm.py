@@ -12,6 +12,7 @@ from ...formats.vm_file import HostDump, read_vm
 from .dump import RETRIES, run_ptdump
 from .guests import dump_guest_tables
 from .native import native
+from .process import Process, opened
 
 KIND = "vm-host"
 
@@ -37,26 +38,27 @@ def dump_vm(
     command = [str(native("ptdump")), "vm", str(pid), "--retries", str(retries), *["--stop"] * stop]
     if vm is not None:
         command += ["--vm", str(vm)]
-    with new_capture(out) as inside:
+    with opened(pid) as process, new_capture(out) as inside:
         lines, _ = run_ptdump([*command, "-o", str(inside)])
         host = read_vm(inside)
         facts = host.facts
         if qmp is not None:
-            lines += guest_tables(pid, qmp, inside, host, stop)
+            lines += guest_tables(process, qmp, inside, host, stop)
         seal(inside, KIND, {key: facts[key] for key in ("pid", "comm", "time") if key in facts})
     return lines
 
 
 def guest_tables(
-    pid: int, qmp: str | os.PathLike[str], inside: Path, host: HostDump, stop: bool
+    process: Process, qmp: str | os.PathLike[str], inside: Path, host: HostDump, stop: bool
 ) -> list[str]:
     """Lines about the guest's tables, read through the VM's memory slots into `inside`."""
     if secret := host.facts.get("confidential"):
         raise UsageError(
-            f"PID {pid}: a confidential guest ({secret}): its memory is encrypted, leave out --guest-tables"
+            f"PID {process.pid}: a confidential guest ({secret}): its memory is encrypted, leave out "
+            "--guest-tables"
         )
     ordinary = tuple(slot for slot in host.slots if slot.space == 0)
-    return dump_guest_tables(pid, qmp, inside, slots=ordinary, stop=stop)[1]
+    return dump_guest_tables(process.pid, qmp, inside, slots=ordinary, stop=stop, process=process)[1]
 
 
 def dump_vm_series(

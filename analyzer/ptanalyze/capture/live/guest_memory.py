@@ -7,6 +7,7 @@ from typing import Self
 
 from ...core.errors import UsageError
 from ...formats.vm_file import Slot
+from .process import Process
 
 
 class GuestMemory:
@@ -15,15 +16,15 @@ class GuestMemory:
     Memory of confidential guests (SEV, TDX) is not mapped in the VMM, or is ciphertext: None, or no tables.
     """
 
-    def __init__(self, pid: int, slots: Iterable[Slot]) -> None:
+    def __init__(self, process: Process, slots: Iterable[Slot]) -> None:
         """UsageError if the VMM's memory cannot be opened."""
         self.slots = sorted((slot.gpa, slot.gpa + slot.bytes, slot.hva) for slot in slots if slot.space == 0)
         self.starts = [start for start, _, _ in self.slots]
         try:
-            self.file = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+            self.file = os.open(process.proc / "mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise UsageError(
-                f"/proc/{pid}/mem: {error.strerror}; is PID {pid} the VMM, and are you root?"
+                f"/proc/{process.pid}/mem: {error.strerror}; is PID {process.pid} the VMM, and are you root?"
             ) from None
 
     def __enter__(self) -> Self:

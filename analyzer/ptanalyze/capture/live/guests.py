@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from ...formats.vm_file import Slot
 from .guest_memory import GuestMemory
 from .guest_tables import MAX_TABLES, USER_SLOTS, GuestTables, Read, read_guest_tables, read_table
 from .pause import paused
+from .process import Process, opened
 from .qmp import Qmp, Registers, registers, slots_of
 
 IGNORED = ~np.uint64(
@@ -43,12 +44,14 @@ def dump_guest_tables(
     slots: Sequence[Slot] | None = None,
     stop: bool = False,
     limit: int = MAX_TABLES,
+    process: Process | None = None,
 ) -> tuple[list[Path], list[str]]:
     """Write a sealed capture cr3-FRAME/ for each address space of the guest into the existing `directory`.
 
     pid     of the VMM; socket: its QMP socket
     slots   (Slot, ...) of the VM, e.g. from vm.json; None asks QEMU's monitor
     stop    hold the VMM still while tables are read; it is always continued
+    process the VMM, where its number might be another's by now
 
     Returns ([directories], [lines for people]). Address spaces without a user half are not written.
     UsageError if QEMU or its memory cannot be read, or if no vCPU is in 64-bit mode.
@@ -58,7 +61,11 @@ def dump_guest_tables(
         slots = slots_of(qmp) if slots is None else slots
     made: list[Path] = []
     lines: list[str] = []
-    with GuestMemory(pid, slots) as memory, paused(pid) if stop else nullcontext():
+    with ExitStack() as stack:
+        process = process or stack.enter_context(opened(pid))
+        if stop:
+            stack.enter_context(paused(process))
+        memory = stack.enter_context(GuestMemory(process, slots))
         spaces, left_out = address_spaces(memory.read, cpus)
         lines += left_out
         for space in spaces:

@@ -21,7 +21,7 @@ from ...formats.snapshot_file import now, write_snapshot
 from ...formats.tables_file import enclosing_tables
 from ..completeness import completeness
 from .pagemap_scan import Range, present_ranges
-from .process import check_process, five_levels, identity, signature
+from .process import Process, check_process, five_levels, identity, signature
 from .topology import read_topology
 
 PAGEMAP_PRESENT = np.uint64(1 << 63)
@@ -75,7 +75,7 @@ class Leaves:
         return np.memmap(self.spill, np.uint64, "r", 0, (len(self.regions), ENTRIES_PER_TABLE))
 
 
-def dump_pagemap(pid: int, directory: Path, extra: Mapping[str, Any] | None = None) -> Snapshot:
+def dump_pagemap(process: Process, directory: Path, extra: Mapping[str, Any] | None = None) -> Snapshot:
     """Snapshot of process `pid`, also written (gpt.*, maps, snapshot.json) into the existing `directory`.
 
     extra  facts to record beside our own
@@ -83,7 +83,7 @@ def dump_pagemap(pid: int, directory: Path, extra: Mapping[str, Any] | None = No
     UsageError if there is no such process, it has no memory or may not be read; PartialDataError if it ends
     meanwhile (nothing is written then).
     """
-    proc = Path(f"/proc/{pid}")
+    pid, proc = process.pid, process.proc
     check_process(proc, pid)
     started, begun = now(), time.monotonic()
     before = signature(proc)

@@ -6,10 +6,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ...core.errors import UsageError
+from ...core.errors import PtanalyzeError
+from .process import Process
 
 WAIT_SECONDS = 2.0
 GUARDIAN = """
@@ -23,22 +24,18 @@ signal.pidfd_send_signal(int(sys.argv[1]), signal.SIGCONT)
 
 
 @contextmanager
-def paused(pid: int) -> Iterator[bool]:
-    """Stop process `pid` for the block; yields whether every thread stopped.
+def paused(process: Process) -> Iterator[bool]:
+    """Stop a process for the block; yields whether every thread stopped. PartialDataError if it has ended.
 
     A process that was stopped before stays stopped. A guardian in a session of its own, at the other end of a
-    pipe, continues the process when we end, also by SIGKILL; a pidfd keeps it from a stranger with that PID.
+    pipe, continues the process when we end, also by SIGKILL; we do it ourselves if the guardian was killed.
     """
-    if state(f"/proc/{pid}") in "Tt":
+    if state(process.proc) in "Tt":
         yield True
         return
-    try:
-        pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        raise UsageError(f"PID {pid}: no such process") from None
     guardian = subprocess.Popen(
-        [sys.executable, "-S", "-c", GUARDIAN, str(pidfd)],
-        pass_fds=(pidfd,),
+        [sys.executable, "-S", "-c", GUARDIAN, str(process.pidfd)],
+        pass_fds=(process.pidfd,),
         start_new_session=True,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -47,21 +44,21 @@ def paused(pid: int) -> Iterator[bool]:
     assert guardian.stdin and guardian.stdout
     try:
         guardian.stdout.read(1)  # it is on guard
-        signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
-        yield wait_until_stopped(pid)
-    except PermissionError:
-        raise UsageError(f"PID {pid}: not permitted to stop it") from None
+        process.signal(signal.SIGSTOP)
+        yield wait_until_stopped(process.proc)
     finally:
+        with suppress(PtanalyzeError):
+            process.signal(signal.SIGCONT)
+        guardian.kill()
         guardian.stdin.close()
         guardian.stdout.close()
         guardian.wait()
-        os.close(pidfd)
 
 
-def wait_until_stopped(pid: int) -> bool:
+def wait_until_stopped(proc: Path) -> bool:
     end = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < end:
-        if all(state(task) in "TtZX" for task in Path(f"/proc/{pid}/task").glob("*")):
+        if all(state(task) in "TtZX" for task in (proc / "task").glob("*")):
             return True
         time.sleep(0.0005)
     return False

@@ -1,12 +1,54 @@
 """Facts of a snapshot about its process and machine, from /proc; twin of dumps/proc.c."""
 
+import os
 import platform
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...core.errors import PartialDataError, UsageError
 
 PF_KTHREAD = 0x00200000  # include/linux/sched.h
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that is meant, not whoever gets its number: pidfd; proc, its directory in /proc."""
+
+    pid: int
+    pidfd: int
+    proc: Path
+
+    def signal(self, number: int) -> None:
+        """PartialDataError if it has ended."""
+        try:
+            signal.pidfd_send_signal(self.pidfd, number)
+        except ProcessLookupError:
+            raise PartialDataError(f"PID {self.pid}: ended while it was read; nothing was kept") from None
+        except PermissionError:
+            raise UsageError(f"PID {self.pid}: not permitted to stop it") from None
+
+
+@contextmanager
+def opened(pid: int) -> Iterator[Process]:
+    """The Process `pid`; UsageError if there is none.
+
+    The pidfd comes first: if its process has not been reaped when /proc/PID is open, both are the same.
+    """
+    with ExitStack() as stack:
+        try:
+            pidfd = os.pidfd_open(pid)
+            stack.callback(os.close, pidfd)
+            directory = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, directory)
+            with suppress(PermissionError):
+                signal.pidfd_send_signal(pidfd, 0)
+        except (OSError, OverflowError):  # EINVAL: a number that no process has, or a thread's
+            raise UsageError(f"PID {pid}: no such process") from None
+        yield Process(pid, pidfd, Path(f"/proc/self/fd/{directory}"))
 
 
 def check_process(proc: Path, pid: int) -> None:

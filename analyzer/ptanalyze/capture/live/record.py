@@ -33,6 +33,10 @@ SHORTER = {
     "exec": "the program replaced itself by another (exec), which was not traced: name that one in the "
     "command, and put wrappers such as env, taskset or numactl before ptanalyze"
 }
+UNREACHED = (
+    "no page tables: the tracer could not ask for them, as in a program that changed its user or root; "
+    "record without that, or without page tables: --no-dump"
+)
 
 
 def record(
@@ -93,6 +97,8 @@ def record(
         wait_for_writers(trace.parent)
         leave_room(directory, as_user)
         finish(directory, recording, [readable(word) for word in words], tracer, started)
+    if dump and not recording.snapshot and not any("page tables" in why for why in recording.problems):
+        recording.problems.append(UNREACHED)
     if recording.problems:
         raise PartialDataError(f"{out}: {'; '.join(recording.problems)}")
     return recording

@@ -64,7 +64,7 @@ def redact_snapshot(snapshot: Snapshot, inside: Path) -> None:
     guest = renumber(guest, renumbered, inside) if host is None else forget(guest, inside)
     host = None if host is None else renumber(host, renumbered, inside)
     facts = {key: value for key, value in snapshot.facts.items() if key in FACTS}
-    if "vm" in snapshot.facts:
+    if snapshot.facts.get("vm"):
         facts["vm"] = {key: value for key, value in snapshot.facts["vm"].items() if key in JOIN_FACTS}
     made = replace(snapshot, guest=guest, host=host, topology=renumbered.topology, facts=facts)
     write_snapshot(inside, replace(made, vma_names=plain_names(snapshot.vma_names)))

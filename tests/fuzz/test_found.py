@@ -1,0 +1,217 @@
+"""What was once found by fuzzing, each as small as it gets: now one line and a documented exit code."""
+
+import json
+import shutil
+from struct import pack_into
+
+import pytest
+
+from hostile import HARM
+from ptanalyze.cli import run
+from ptanalyze.core.bundled import bundled
+
+from .bases import contents, process, vm
+from .changes import EVENT_FRAME, FRAME, HEADER, frames_of
+from .hostile_captures import reseal
+from .noise import put
+
+CASCADE_LAKE = "vmitosis-cascade-lake.toml"
+
+
+def ended(capfd, *arguments):
+    """Exit code, after looking at what was said."""
+    capfd.readouterr()
+    code = run([str(argument) for argument in arguments])
+    out, err = capfd.readouterr()
+    assert code in (0, 1, 2, 3) and not HARM & set(out + err), err
+    assert not code or arguments[0] == "check" or err.count("\n") == 1, err
+    return code
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory):
+    place = tmp_path_factory.mktemp("bases")
+    process(place / "four")
+    vm(place / "vm")
+    return place
+
+
+@pytest.fixture
+def sealed(bases, tmp_path):
+    """sealed(name, change): a capture in which change(files) was done, sealed by whoever did it."""
+
+    def made(name, change):
+        files = contents(bases / name)
+        change(files)
+        reseal(files)
+        target = tmp_path / "c"
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+        for file, content in files.items():
+            (target / file).write_bytes(content)
+        return target
+
+    return made
+
+
+def with_facts(change):
+    def changed(files):
+        snapshot = json.loads(files["snapshot.json"])
+        change(snapshot["facts"])
+        files["snapshot.json"] = json.dumps(snapshot).encode()
+
+    return changed
+
+
+def in_facts(text):
+    def changed(files):
+        files["snapshot.json"] = files["snapshot.json"].replace(
+            b'"facts": {', b'"facts": {"x": ' + text + b", ", 1
+        )
+
+    return changed
+
+
+def in_header(offset, value):
+    def changed(files):
+        head = bytearray(files["trace.ptt"])
+        put(head, offset, 8, value)
+        signed(head)
+        files["trace.ptt"] = bytes(head)
+
+    return changed
+
+
+def signed(head):
+    import zlib
+
+    put(head, 20, 4, 0)
+    put(head, 20, 4, zlib.crc32(head[:HEADER]))
+
+
+def in_event(kind, offset, form, value):
+    def changed(files):
+        import zlib
+
+        trace = files["trace.ptt"]
+        frames, rest = frames_of(trace)
+        for frame in frames:
+            if frame[16] == EVENT_FRAME and frame[FRAME] == kind:
+                pack_into(form, frame, FRAME + offset, value)
+                put(frame, 4, 4, 0)
+                put(frame, 4, 4, zlib.crc32(frame))
+        files["trace.ptt"] = trace[:HEADER] + b"".join(map(bytes, frames)) + rest
+
+    return changed
+
+
+CAPTURES = {
+    "a fact that is no UTF-8": in_facts(b'"\xff"'),
+    "nested facts": in_facts(b"[" * 60_000 + b"]" * 60_000),
+    "a guest base of 2^63": in_header(88, 1 << 63),
+    "a trace that began in the year 19391": in_header(40, 1 << 39),
+    "brk with a negative result": in_event(8, 40, "<q", -4096),
+    "mremap of 2^64 - 1 bytes": in_event(6, 24, "<Q", (1 << 64) - 1),
+    "a manifest of brackets": lambda files: files.update({"capture.json": b"[" * 100_000}),
+    "no time": with_facts(lambda facts: facts.update(time=None)),
+    **{f"facts of a VM: {value!r}": with_facts(lambda facts, value=value: facts.update(vm=value)) for value in
+       (5, None, [], {"fit": 5}, {"fit": {"tables": 3}}, {"guest_nodes": 3}, {"numa_oblivious": False})},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CAPTURES)
+@pytest.mark.parametrize("command", [("check",), ("info",), ("whatif", "-p", "linux"), ("redact", "-o", "r")])
+def test_a_capture_that_says_what_cannot_be(capfd, sealed, tmp_path, monkeypatch, what, command):
+    monkeypatch.chdir(tmp_path)
+    base = "vm" if "VM" in what else "four"
+    ended(capfd, command[0], sealed(base, CAPTURES[what]), *command[1:])
+
+
+MACHINES = {
+    "5,000 digits": "nodes = " + "9" * 5000,
+    "nested arrays": "nodes = " + "[" * 5000,
+    "nested tables": "x = " + "{a = " * 3000 + "1" + "}" * 3000,
+    "digits in an array": "a = [[" + "9" * 400 + "]]",
+}
+
+
+@pytest.mark.parametrize("text", MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize(
+    "command",
+    [("machines",), ("predict",), ("whatif", "lookup", "-p", "linux", "--costs")],
+    ids=lambda c: c[0],
+)
+def test_a_file_of_settings_that_says_what_cannot_be(capfd, tmp_path, text, command):
+    (tmp_path / "m.toml").write_text(text)
+    assert ended(capfd, *command, tmp_path / "m.toml") in (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("entries = 1536", "entries = 12884901888"),
+        ("nodes = 4", "nodes = 4000000000"),
+        ("ghz = ", "ghz = 1e308 #"),
+        ("cpus_per_node = ", "cpus_per_node = 9999999 #"),
+    ],
+)
+def test_a_machine_that_nobody_could_build(capfd, tmp_path, old, new):
+    text = (bundled("models") / "machines" / CASCADE_LAKE).read_text()
+    assert old in text
+    (tmp_path / "m.toml").write_text(text.replace(old, new, 1))
+    assert ended(capfd, "machines", tmp_path / "m.toml") == 2
+
+
+RESULT = '{"schema": 2, "what": "whatif", "result": [%s]}'
+RESULTS = {
+    "brackets.json": "[" * 100_000,
+    "nested.json": RESULT % ("[" * 500 + "]" * 500),
+    "policy.json": RESULT % '{"policy": {}, "params": {}}',
+    "wide.csv": "policy,params\na,b,c,d\n",
+    "empty.csv": "",
+    "digits.csv": "policy,params,walks\na,," + "9" * 5000 + "\n",
+    "foreign.parquet": "PAR1",
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_that_are_none(capfd, tmp_path, name):
+    (tmp_path / name).write_text(RESULTS[name])
+    assert ended(capfd, "compare", tmp_path / name, tmp_path / name) in (1, 2)
+
+
+def test_a_number_beside_what_is_none_is_a_difference(capfd, tmp_path):
+    for name, value in (("a", "1"), ("b", '{"x": []}')):
+        (tmp_path / f"{name}.json").write_text(RESULT % f'{{"policy": "a", "params": "", "walks": {value}}}')
+    assert ended(capfd, "compare", tmp_path / "a.json", tmp_path / "b.json") in (0, 1)
+
+
+def test_a_foreign_parquet_file_is_no_result(capfd, tmp_path):
+    from pandas import DataFrame
+
+    DataFrame({"policy": [[1], [2]], "params": ["", ""]}).to_parquet(tmp_path / "a.parquet")
+    assert ended(capfd, "compare", tmp_path / "a.parquet", tmp_path / "a.parquet") == 1
+
+
+SAMPLES = {
+    "CPU 40000": " prog 1 [40000] 1.5: mem-loads: 7f0000000000\n",
+    "65,537 threads": "".join(f" p {i + 1} [000] 1.{i:06d}: x: 7f0000000000\n" for i in range(65537)),
+    "a time beyond 2^63 ns": " p 1 [0] 18446744075.5: x: 7f0000001000\n",
+}
+
+
+@pytest.mark.parametrize("text", SAMPLES.values(), ids=SAMPLES)
+def test_samples_that_a_trace_has_no_room_for(capfd, tmp_path, text):
+    (tmp_path / "p.txt").write_text(text)
+    assert ended(capfd, "import", "perf-script", tmp_path / "p.txt", "-o", tmp_path / "o") == 1
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_matrix_of_one_line_takes_no_memory_for_its_square(capfd, tmp_path):
+    for cells in (16_000, 8000, 200_000):
+        (tmp_path / "l.csv").write_text(",".join(["1"] * cells))
+        assert ended(capfd, "topology", "groups", tmp_path / "l.csv") == 1
+
+
+def test_a_name_that_is_no_utf8_can_be_written(capfd, bases, tmp_path):
+    assert ended(capfd, "redact", bases / "four", "-o", tmp_path / "r\udcff") == 0

@@ -1,0 +1,117 @@
+"""A short run of the fuzzer, and every seed that ever failed: no traceback, no hang, no other exit code."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ptanalyze.core.decode import Undecodable, plain_json, plain_toml
+from ptanalyze.core.errors import PtanalyzeError
+from ptanalyze.formats.latency_matrix import read_matrix
+from ptanalyze.formats.maps import parse_maps
+from ptanalyze.formats.node_latency import read_latency
+from ptanalyze.formats.perf_stat import read_perf_stat
+from ptanalyze.formats.result_file import read_rows
+
+from .campaign import HANG, SHARES, Findings, campaign, kind_of, prepared
+from .inputs import KINDS
+
+SECONDS = 12
+FAILED = {  # kind: seeds
+    "text": [1627, 265],
+    "pair": [2698],
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@pytest.fixture(scope="module")
+def made(place):
+    return prepared(place)
+
+
+@pytest.fixture(autouse=True)
+def inside(place, monkeypatch):
+    monkeypatch.chdir(place)
+
+
+def test_a_short_run_finds_nothing(made, place):
+    import time
+
+    findings = campaign(range(1 << 20), made, place, time.monotonic() + SECONDS)
+    assert not findings.wrong, findings.report(SECONDS)
+    assert findings.calls > findings.inputs > 10
+
+
+@pytest.mark.parametrize("kind", FAILED)
+def test_seeds_that_failed_once(made, place, kind):
+    findings = Findings()
+    for seed in FAILED[kind]:
+        campaign(range(seed, seed + 1), made, place, kinds=lambda _: kind, findings=findings)
+    assert not findings.wrong, findings.report(0)
+    assert findings.inputs == len(FAILED[kind])
+
+
+def test_every_kind_of_input_has_its_turn():
+    assert set(SHARES) == set(KINDS) == {kind_of(seed) for seed in range(sum(SHARES.values()))}
+
+
+def hangs():
+    while True:
+        pass
+
+
+def test_a_child_that_hangs_grows_or_dies_is_found(made, place, monkeypatch):
+    from . import campaign as module
+
+    ends = {"grows": lambda: bytearray(b"x") * (3 << 30), "dies": os.abort, "hangs": hangs}
+    monkeypatch.setattr(module, "HANG", HANG / 20)
+    for seed, how in enumerate(ends):
+
+        def run_seed(kind, seed, made, place, tell, how=how):
+            tell(("call", kind, seed, "x"))
+            kept = ends[how]()
+            module.time.sleep(5)
+            tell(("ended", 0, "", str(len(kept))))
+
+        monkeypatch.setattr(module, "run_seed", run_seed)
+        (wrong,) = campaign(range(seed, seed + 1), made, place).wrong
+        assert {"grows": "MiB", "dies": "SIGABRT", "hangs": "over 0 s"}[how] in wrong
+
+
+READERS = {
+    "maps": lambda path: parse_maps(path.read_bytes(), path),
+    "matrix": read_matrix,
+    "latency": read_latency,
+    "perf stat": read_perf_stat,
+    "result.json": read_rows,
+    "result.csv": read_rows,
+}
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(
+    content=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace"))
+)
+@pytest.mark.parametrize("name", READERS)
+def test_any_bytes_are_read_or_refused_in_one_line(place, name, content):
+    path = Path(place) / name
+    path.write_bytes(content)
+    try:
+        READERS[name](path)
+    except PtanalyzeError as error:
+        assert len(str(error).splitlines()) == 1
+
+
+@given(st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=20).map(repr))
+def test_any_text_of_settings_is_decoded_or_refused(text):
+    for decode in (plain_json, plain_toml):
+        try:
+            decode(text.encode("utf-8", "replace"))
+        except Undecodable as error:
+            assert len(str(error).splitlines()) == 1
