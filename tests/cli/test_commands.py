@@ -101,7 +101,7 @@ def test_whatif_compares_the_steady_state_where_hydra_has_copied_all_that_is_wal
 
 
 def test_whatif_prints_a_row_a_policy_and_what_it_assumed(pt, sample):
-    ran = pt("whatif", sample, "-p", "hydra", "--set", "prefetch=0")
+    ran = pt("whatif", sample, "-p", "hydra", "--set", "prefetch=0", "--full")
     assert ran.code == 0
     assert ran.err == ""
     assert "first-touch" in ran.out and "prefetch=0" in ran.out and "recorded on one node" in ran.out

@@ -50,6 +50,15 @@ def test_subcommands_options_policies_and_machines_are_offered(program, shell):
     assert "sapphire-rapids" in completed(program, shell, "machines", "sa")
 
 
+def test_what_is_a_choice_is_offered(program):
+    assert "vm-numa-visible" in completed(program, "bash", "classify", "vm-numa-v")
+    assert "prefetch=" in completed(program, "bash", "whatif", "-p", "hydra", "--set", "pre")
+    assert "mitosis,hydra" in completed(program, "bash", "whatif", "-p", "mitosis,hy")
+    assert "vmitosis" in completed(program, "bash", "validate", "--paper", "vm")
+    for option, word in (("--guest", "oblivious"), ("--pattern", "btree"), ("--placement", "interleave")):
+        assert word in completed(program, "bash", "synth", option, word[:2]), option
+
+
 def test_files_are_offered_where_no_machine_has_that_name(program):
     assert completed(program, "bash", "whatif", "-m", "./my").startswith("file")
 

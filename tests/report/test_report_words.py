@@ -7,7 +7,11 @@ import pytest
 
 import ptanalyze
 from ptanalyze.capture.check import Finding
+from ptanalyze.policies import takes
+from ptanalyze.show.report import actions
 from ptanalyze.show.report.cautions import cautions, listed, placement_alone, rival, second_sentence
+from ptanalyze.show.report.change import speedup
+from ptanalyze.show.report.glance import glance
 from ptanalyze.show.report.glossary import glossary, linked, policy_terms
 from ptanalyze.show.report.grid import LEAST, Column, grid, mebibytes, percent, ratio, word
 from ptanalyze.show.report.picture import smaller
@@ -78,7 +82,36 @@ def test_a_wide_interval_is_said_with_what_would_narrow_it(study):
     sure = study.ranked.assign(speedup_low=study.ranked["speedup"], speedup_high=study.ranked["speedup"])
     assert not weights(replace(study, ranked=sure), "is only known to be between")
     lost = study.ranked.assign(speedup_low=0.9)
-    assert weights(replace(study, ranked=lost), "includes no gain at all") == ["careful"]
+    assert weights(replace(study, ranked=lost), "may bring no gain") == ["careful"]
+
+
+def test_a_small_sure_gain_is_called_a_gain_everywhere_and_written_with_enough_digits(study):
+    """An interval of 1.0034 to 1.0135 is wholly a gain: neither "may bring no gain" nor 1.00 to 1.01."""
+    small = study.ranked.assign(speedup=1.0055, speedup_low=1.0034, speedup_high=1.0135)
+    small.loc[small["policy"] == study.baseline, ["speedup", "speedup_low", "speedup_high"]] = 1.0
+    close = replace(study, ranked=small)
+    others = len(close.rows) - 1
+    assert not weights(close, "may bring no gain")
+    here = speedup(close).here
+    assert f"{others} would be faster" in here and f"for {others} the whole interval is a gain" in here
+    assert actions.written(close, close.best) == "1.006 (1.003 to 1.014)"
+
+
+def test_what_can_be_done_is_told_apart_by_what_it_needs(study):
+    policies = {row["policy"] for row in study.rows}
+    now = {one.label.split()[0] for one in actions.today(study)}
+    assert now <= {name for name in policies if takes(name).startswith("today")}
+    assert not {"mitosis", "hydra", "ideal"} & now
+    assert "none of Mitosis" in actions.research(study)
+    slow = replace(study, ranked=study.ranked.assign(speedup=0.9, speedup_low=0.8, speedup_high=0.95))
+    assert actions.today(slow) == [] and actions.research(slow).startswith("No policy of a research kernel")
+
+
+def test_the_first_number_of_the_page_is_the_share_of_the_run_that_walks_take(study):
+    share = study.results[0].price.walk_share
+    first = glance(study)[0]
+    assert first.what == "of this run is page walks" and f"{100 * share.high:.0f} %" in first.value
+    assert actions.worth_it(study).startswith("Page walks take ")
 
 
 def test_a_rival_is_what_some_assumption_could_make_faster():

@@ -96,6 +96,25 @@ class Commands(click.Group):
             sys.stdout.flush()
         return code
 
+    def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
+        """`help`, `help COMMAND` and `version` as other programs have them."""
+        if arguments[:1] == ["help"]:
+            arguments = [*arguments[1:], "--help"]
+        elif arguments == ["version"]:
+            arguments = ["--version"]
+        return super().parse_args(context, arguments)
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = arguments[0]
+        if name not in ENTRIES and not name.startswith("-"):
+            from ..core.near import meant
+
+            near = meant(name, ENTRIES) or "`ptanalyze help` lists them. "
+            context.fail(f"No such command {name!r}; {near.strip()}")
+        return super().resolve_command(context, arguments)
+
     def list_commands(self, context: click.Context) -> list[str]:
         return list(ENTRIES)
 
@@ -114,7 +133,9 @@ class Commands(click.Group):
 
 
 @click.command(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="ptanalyze", help="Show the version and exit.")
+@click.version_option(
+    __version__, "-V", "--version", prog_name="ptanalyze", help="Show the version and exit."
+)
 @click.help_option("-h", "--help", help="Show this help and exit.")
 @click.option(
     "--trust", is_flag=True, help="Do not compare files of captures with their checksums. Default: compare."

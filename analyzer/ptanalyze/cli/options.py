@@ -15,15 +15,43 @@ if TYPE_CHECKING:
 
     from ..formats.capture import Capture
 
-capture_argument = click.argument("capture", required=False, type=click.Path())
+
+def complete_captures(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Bundled samples for the shell's completion, and directories."""
+    from click.shell_completion import CompletionItem
+
+    from ..core.bundled import bundled
+
+    samples = bundled("samples")
+    names = sorted(path.name for path in samples.iterdir() if path.is_dir()) if samples.is_dir() else []
+    items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return [*items, CompletionItem(incomplete, type="dir")]
+
+
+capture_argument = click.argument(
+    "capture", required=False, type=click.Path(), shell_complete=complete_captures
+)
+
+
+def complete_settings(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """KEY= of the policies that -p names, of all without, for the shell's completion of --set."""
+    from ..policies import members, names, parameters
+
+    asked = [one.partition(":")[0] for one in context.params.get("names") or names()]
+    known = [policy for name in asked for policy in members(name)]
+    keys = dict.fromkeys(f"{key}=" for policy in known for key, *_ in parameters(policy))
+    return [key for key in keys if key.startswith(incomplete)]
 
 
 def complete_policies(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names for the shell's completion; of A+B the last."""
     from ..policies import names
 
-    before, plus, begun = incomplete.rpartition("+")
-    return [before + plus + name for name in names() if name.startswith(begun)]
+    kept = max(incomplete.rfind("+"), incomplete.rfind(",")) + 1
+    before, begun = incomplete[:kept], incomplete[kept:]
+    return [before + name for name in [*names(), "all"] if name.startswith(begun)]
 
 
 def complete_machines(
@@ -82,6 +110,7 @@ set_option = click.option(
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
+    shell_complete=complete_settings,
     help="Policy parameter, or POLICY.KEY=VALUE for one policy; repeatable. Default: as `ptanalyze policies` "
     "lists them.",
 )

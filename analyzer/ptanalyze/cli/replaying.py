@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -78,10 +79,10 @@ policy_option = click.option(
     "--policy",
     "names",
     multiple=True,
-    required=True,
+    callback=lambda context, parameter, names: split_names(names),
     shell_complete=complete_policies,
-    help="Policy to replay; several that act on different things as A+B, with parameters as A:KEY=VALUE; "
-    "repeatable.",
+    help="Policy to replay, or all; several that act on different things as A+B, with parameters as "
+    "A:KEY=VALUE; repeatable, or with commas. Default: mitosis and hydra.",
 )
 baseline_option = click.option(
     "--baseline", default="auto", show_default=True, help="Policy that the others are compared with."
@@ -141,6 +142,16 @@ def setup_from(options: Mapping[str, Any], progress: Progress = None) -> Setup:
     balancing = plain.pop("balancing")
     moving = dict(map(pair_of, balancing)) if balancing else plain.pop("autonuma")
     return Setup.of(**(plain | {"autonuma": moving, "progress": progress}))
+
+
+def split_names(words: Sequence[str]) -> tuple[str, ...]:
+    """Names of -p, each once: A,B as two, "all" as all that there are, none as the default of the API."""
+    from ..analysis.whatif import DEFAULT
+    from ..policies import names
+
+    split = [part for word in words for part in re.split(r",(?=[A-Za-z])", word) if part]
+    every = [name for part in split or DEFAULT for name in (names() if part == "all" else [part])]
+    return tuple(dict.fromkeys(every))
 
 
 def configured(names: Sequence[str], settings: Sequence[str]) -> list[tuple[str, dict[str, str]]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import UsageError
-from .options import capture_argument, pair_of
+from .options import capture_argument, complete_settings, pair_of
 from .output import Output, emit, output_options
 from .replaying import baseline_option, capture_of, policy_option, replay_options, setup_from
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     multiple=True,
     required=True,
     metavar="KEY=VALUES",
+    shell_complete=complete_settings,
     help="Axis: a policy's parameter, or nodes, placement, contended, with values 0:9 (both ends), 0:8:2, "
     "2,4,8 or 0,1;2,3; repeatable.",
 )

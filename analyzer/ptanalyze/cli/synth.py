@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +23,11 @@ def size(context: click.Context, parameter: click.Parameter, text: str | None) -
     return None if text is None else whole_pages(text, parameter.opts[0])
 
 
+def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Words for the shell's completion; what begins one is written on by hand."""
+    return lambda context, parameter, incomplete: [word for word in words if word.startswith(incomplete)]
+
+
 @click.command("synth")
 @click.option(
     "-o", "--output", "directory", required=True, type=click.Path(), help="Capture directory to make."
@@ -37,18 +42,21 @@ def size(context: click.Context, parameter: click.Parameter, text: str | None) -
 )
 @click.option(
     "--guest",
+    shell_complete=one_of("native", "visible", "oblivious"),
     default="native",
     show_default=True,
     help="Kind of guest: native (none), or a VM: visible (vnode n on node n) or oblivious (one flat node).",
 )
 @click.option(
     "--placement",
+    shell_complete=one_of("first-touch", "interleave", "bind:"),
     default="first-touch",
     show_default=True,
     help="Placement of tables and data by the process's own kernel: first-touch, interleave, bind:NODE.",
 )
 @click.option(
     "--host-placement",
+    shell_complete=one_of("first-touch", "interleave", "bind:"),
     help="Placement of ePT, and of an oblivious VM's memory, by the host. Default: first-touch.",
 )
 @click.option(
@@ -71,18 +79,21 @@ def size(context: click.Context, parameter: click.Parameter, text: str | None) -
 @click.option("--threads", type=int, help="Number of the workload's threads. Default: one per node.")
 @click.option(
     "--threads-to-nodes",
+    shell_complete=one_of("round-robin", "block"),
     default="round-robin",
     show_default=True,
     help="NUMA nodes of the threads: round-robin, block, or one node per thread as 0,0,1,1.",
 )
 @click.option(
     "--mapped-by",
+    shell_complete=one_of("main", "threads"),
     default="main",
     show_default=True,
     help="Threads that map the dataset: main (thread 0) or threads (each its part).",
 )
 @click.option(
     "--init",
+    shell_complete=one_of("parallel", "single"),
     default="parallel",
     show_default=True,
     help="Threads that touch the dataset first: parallel (each its part) or single (thread 0 all of it).",
@@ -99,6 +110,20 @@ def size(context: click.Context, parameter: click.Parameter, text: str | None) -
 )
 @click.option(
     "--pattern",
+    shell_complete=one_of(
+        "uniform",
+        "zipf:",
+        "sequential",
+        "once",
+        "pr:kron",
+        "cc:kron",
+        "bc:kron",
+        "pr:uni",
+        "cc:uni",
+        "bc:uni",
+        "btree",
+        "anneal",
+    ),
     default="uniform",
     show_default=True,
     help="Access pattern: uniform, zipf:S, sequential, once, once:THREAD (every page once, by that thread "
@@ -107,6 +132,7 @@ def size(context: click.Context, parameter: click.Parameter, text: str | None) -
 )
 @click.option(
     "--sharing",
+    shell_complete=one_of("shared", "private"),
     default="shared",
     show_default=True,
     help="Sharing of the dataset: shared, private (each thread its part), or the share of accesses that go "

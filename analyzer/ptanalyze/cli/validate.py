@@ -12,8 +12,23 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
+def complete_papers(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """For the shell: the papers whose figures are known."""
+    from ..core.bundled import bundled
+
+    files = (bundled("models") / "reference").glob("published-*.toml")
+    names = sorted(path.stem.removeprefix("published-") for path in files)
+    return [name for name in names if name.startswith(incomplete)]
+
+
 @click.command("validate")
-@click.option("--paper", "papers", multiple=True, help="Paper to show; repeatable. Default: all.")
+@click.option(
+    "--paper",
+    "papers",
+    multiple=True,
+    shell_complete=complete_papers,
+    help="Paper to show; repeatable. Default: all.",
+)
 @click.option(
     "--row", "wanted", default="", help="Text that rows must contain, as in 'Figure 2'. Default: all rows."
 )

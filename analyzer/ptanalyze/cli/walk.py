@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.errors import UsageError
+from .options import complete_captures, open_or_default
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
@@ -16,32 +17,47 @@ if TYPE_CHECKING:
     from ..analysis.walk import Step, Translation
 
 
-def parse_address(context: click.Context, parameter: click.Parameter, text: str) -> int:
+def parse(
+    context: click.Context, parameter: click.Parameter, words: tuple[str, ...]
+) -> tuple[str | None, int]:
+    """(capture or None, address) of "CAPTURE ADDRESS" or "ADDRESS"; addresses are hexadecimal."""
+    if not 1 <= len(words) <= 2:
+        raise click.BadParameter("write CAPTURE ADDRESS, or ADDRESS alone for the newest capture here")
+    *capture, text = words
     try:
-        return int(text, 16 if text.lower().startswith("0x") else 10)
+        return (capture[0] if capture else None), int(text, 16)
     except ValueError:
         raise click.BadParameter(f"{text!r} is no address; write it as 0x7f00deadb000") from None
 
 
 @click.command("walk")
-@click.argument("capture", type=click.Path())
-@click.argument("address", callback=parse_address)
+@click.argument(
+    "where", nargs=-1, metavar="[CAPTURE] ADDRESS", callback=parse, shell_complete=complete_captures
+)
 @output_options()
-def command(capture: str, address: int, output: Output) -> int:
+def command(where: tuple[str | None, int], output: Output) -> int:
     """Explain how ADDRESS is translated in CAPTURE: every table read, its node, and the nodes it is local to.
 
-    Exit code 1 when the address is not mapped.
+    ADDRESS is hexadecimal, with or without 0x, as perf and /proc/PID/maps print it. Without CAPTURE: the
+    newest capture here, else the bundled sample. Exit code 1 when the address is not mapped.
+
+    \b
+    Examples:
+      ptanalyze walk vm-numa-visible 0x4000000000
+      ptanalyze walk app 7f3a4d20b000
     """
     from dataclasses import asdict
 
     from ..analysis.answer import Answer
     from ..analysis.walk import explain
-    from ..formats.capture import load
 
-    opened = load(capture)
+    capture, address = where
+    opened = open_or_default(capture)
     nodes = [node.id for node in opened.snapshot.topology.nodes]
     if not nodes:
-        raise UsageError(f"{capture}: the capture names no NUMA node; dump it again with this release")
+        raise UsageError(
+            f"{opened.directory}: the capture names no NUMA node; dump it again with this release"
+        )
     translation = explain(opened.snapshot, address)
 
     def table() -> DataFrame:

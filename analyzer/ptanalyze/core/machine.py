@@ -12,6 +12,7 @@ from .bundled import bundled
 from .decode import Undecodable, plain_toml, struct_of
 from .errors import UsageError
 from .interval import Interval
+from .near import meant
 from .regular import read_given
 
 LINE_BYTES = 64
@@ -225,7 +226,8 @@ def _find(kind: str, name: str | PathLike[str]) -> Path:
     known = {path.stem: path for path in (bundled("models") / kind).glob("*.toml")}
     if str(path) not in known:
         raise UsageError(
-            f"{kind.removesuffix('s')} {name}: unknown; there are: {', '.join(sorted(known))}; "
+            f"{kind.removesuffix('s')} {name}: unknown; {meant(str(name), known)}there are: "
+            f"{', '.join(sorted(known))}; "
             "or give a .toml file"
         )
     return known[str(path)]

@@ -29,5 +29,5 @@ POLICY = Policy(
     fixed_copies.host_part(start),
     source="a bound of locality, not a system",
     note=NOTE,
-    takes="nothing has it: a bound",
+    takes="a bound",
 )

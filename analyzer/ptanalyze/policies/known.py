@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import Any
 
 from ..core.errors import UsageError
+from ..core.near import meant
 from .base import Policy
 from .combine import Plan, plan
 from .settings import Setting, share_out
@@ -41,7 +42,8 @@ def find(name: str) -> Policy:
         return ours(name)
     known = outside()
     if name not in known:
-        raise UsageError(f"policy {name}: no such policy; there are: {', '.join([*POLICIES, *known])}")
+        every = [*POLICIES, *known]
+        raise UsageError(f"policy {name}: no such policy; {meant(name, every)}there are: {', '.join(every)}")
     return known[name]
 
 

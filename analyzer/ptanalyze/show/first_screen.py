@@ -10,7 +10,7 @@ from ..analysis.answer import Section
 from ..analysis.worth import share_sentence, verdict
 from ..core.gain import faster, interval
 from ..core.sizes import show_duration, size_in_words
-from ..policies import NOT_MAINLINE, RESEARCH, takes
+from ..policies import NOT_MAINLINE, RESEARCH, names, takes
 
 if TYPE_CHECKING:
     from ..cost.result import Result
@@ -90,7 +90,7 @@ def earned(result: Result) -> str:
 def further(capture: str | None, policies: Sequence[str], calibrated: bool) -> Section:
     """What to type next; `policies` as after -p, none: of advise."""
     named = f" {capture}" if capture else ""
-    chosen = "".join(f" -p {name}" for name in policies)
+    chosen = f" -p {'all' if set(policies) >= set(names()) else ','.join(policies)}"
     command = f"whatif{named}{chosen}" if policies else f"advise{named}"
     steps = {"every count and assumption": f"ptanalyze {command} --full"}
     if policies:

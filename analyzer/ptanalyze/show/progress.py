@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 def progress_bar() -> Iterator[Progress]:
     """Yields progress(done, total, what), or None where stderr is not a terminal."""
     out = console(stderr=True)
-    if not out.is_terminal:
+    if not sys.stderr.isatty():  # not FORCE_COLOR, which is about colour: a log has no use for bars
         yield None
         return
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn

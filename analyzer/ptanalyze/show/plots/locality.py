@@ -29,6 +29,7 @@ def locality(table: DataFrame) -> Figure:
     panels = panels_of(table)
     shown = panels[:MOST_PANELS]
     columns = min(len(shown), COLUMNS)
+    counted = counts_of(table, columns)
     rows = -(-len(shown) // columns)
     figure = new_figure(1.9 + 2.4 * rows)
     axes = figure.subplots(rows, columns, sharey=True, squeeze=False)
@@ -40,7 +41,7 @@ def locality(table: DataFrame) -> Figure:
         axis.set_ylabel("%")
     for column in range(columns):
         last = max(row for row in range(rows) if row * columns + column < len(shown))
-        axes[last, column].set_xlabel("seen from socket")
+        axes[last, column].set_xlabel("seen from socket" + (f"\nbelow: {counted}" if counted else ""))
     classes = [name for name in CLASSES if name in set(table["class"])]
     handles = {bars.get_label(): bars for axis in axes.flat for bars in axis.containers}
     legend_beside(axes[0, -1], [handles[name] for name in classes], classes, "leaf entry is")
@@ -91,10 +92,28 @@ def draw(axis: Axes, table: DataFrame, name: str, columns: int) -> None:
                 text.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1})
         below = [a + b for a, b in zip(below, heights, strict=True)]
     step = step_of(sockets, PANELS / columns)
+    if len(sockets) * columns <= MOST_WRITTEN:
+        counts = table.groupby("socket", sort=False)["count"].sum()
+        sockets = [f"{socket}\n{short(counts[socket])}" for socket in shares.index]
     axis.set_xticks(range(0, len(sockets), step), sockets[::step])
     axis.set_ylim(0, 100)
     axis.grid(False)
     axis.set_title(broken(name))
+
+
+def counts_of(table: DataFrame, columns: int) -> str:
+    """What the numbers below the sockets count; "" where there is no room for them."""
+    if table["socket"].nunique() * columns > MOST_WRITTEN:
+        return ""
+    return "walks" if "policy" in table else " or ".join(WEIGHTS[w] for w in dict.fromkeys(table["weight"]))
+
+
+def short(count: float) -> str:
+    """A count in at most four characters: 13, 4.1k, 558k, 2.7M."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.{1 if count < 10 * size else 0}f}{unit}"
+    return f"{count:.0f}"
 
 
 def headline(table: DataFrame, panels: list[tuple[str, DataFrame]]) -> str:

@@ -5,6 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from ...core.gain import shown
 from .labels import BOUNDS, WIDE, broken, policy_labels
 from .ratios import fitted
 from .speedup import ranked
@@ -67,7 +68,7 @@ def draw(axis: Axes, rows: DataFrame, unit: float) -> None:
         axis.plot(
             row["bytes"] / unit, row["value"], marker, color=colour, markersize=9, markeredgewidth=1.6,
             markerfacecolor=colour if row["front"] else "none", linestyle="none", alpha=0.9,
-            label=broken(f"{row['label']} {row['value']:.2f}", WIDE),
+            label=broken(f"{row['label']} {shown(row['value'])[0]}", WIDE),
         )  # fmt: skip
     axis.margins(0.08)
     fitted(axis, "y", rows["value"])
@@ -80,6 +81,7 @@ def headline(on: DataFrame, policies: int, base: str) -> str:
     least, unit_name = on.iloc[0], binary_unit(float(on["bytes"].abs().max()))
     most = best["bytes"] / unit_name[0]
     return (
-        f"{len(on)} of {policies} policies are on the front: from {least['label']} ({least['value']:.2f}) "
-        f"to {best['label']} ({best['value']:.2f} for {most:.1f} {unit_name[1]})"
+        f"{len(on)} of {policies} policies are on the front: from {least['label']} "
+        f"({shown(least['value'])[0]}) to {best['label']} ({shown(best['value'])[0]} for {most:.1f} "
+        f"{unit_name[1]})"
     )

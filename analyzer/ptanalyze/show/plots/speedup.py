@@ -4,6 +4,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from ...core import gain
+from ...core.interval import Interval
 from .labels import WIDE, broken, policy_labels, rows_high, usable
 from .ratios import fitted
 from .rows import name_rows
@@ -58,16 +60,15 @@ def draw(axis: Axes, rows: DataFrame, names: list[str]) -> None:
 
 def written(row: dict[str, float]) -> str:
     if "low" not in row:
-        return f"{row['value']:.2f}"
-    return f"{row['value']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
+        return gain.shown(row["value"])[0]
+    return gain.interval(Interval(row["low"], row["value"], row["high"]))
 
 
 def headline(rows: DataFrame, base: str, timed: bool) -> str:
     best = next(row for row in rows.to_dict("records") if row["label"] in usable(rows["label"]))
-    if best["value"] < 1.005:
+    if not gain.faster(best["value"]):
         return f"No policy is estimated to be faster than {base}"
     if timed:
         return f"{best['label']} is estimated at {written(best)} times the speed of {base}"
-    return (
-        f"No trace, so no run time: with {best['label']} walks take 1/{best['value']:.2f} of {base}'s cycles"
-    )
+    less = gain.shown(best["value"])[0]
+    return f"No trace, so no run time: with {best['label']} walks take 1/{less} of {base}'s cycles"

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 from ...analysis.ranking import reshapes
 from ...capture.check import FAILED, NOTE, PARTIAL, Finding
+from ...core import gain
+from ...core.interval import Interval
 from .study import Study
 
 FEW_WALKS = 10_000
 WIDE = 0.2  # width of a speed-up's interval over its middle
-NO_GAIN = 1.005
 
 
 class Caution(NamedTuple):
@@ -117,9 +118,10 @@ def estimate(study: Study) -> list[Caution]:
         return []
     best, lines = study.best, []
     low, high = best["speedup_low"], best["speedup_high"]
-    if low < NO_GAIN:
-        text = f"The interval of {best['label']} ({low:.2f} to {high:.2f}) includes no gain at all."
-        lines.append(Caution("careful", "the interval includes no gain at all", text))
+    _, least, most = gain.shown(best["speedup"], low, high)
+    if not gain.faster(low):
+        text = f"{best['label']} may bring no gain: its interval is {least} to {most}."
+        lines.append(Caution("careful", "it may bring no gain", text))
     elif high - low > WIDE * best["speedup"]:
         why = (
             "counters of one run do not show how much of a walk the processor hides. A second run with "
@@ -128,8 +130,8 @@ def estimate(study: Study) -> list[Caution]:
             else "a trace shows neither how much of a walk the processor hides nor how long the program "
             "computes between walks. Counters of one run narrow it: ptanalyze calibrate."
         )
-        text = f"The speed-up of {best['label']} is only known to be between {low:.2f} and {high:.2f}: {why}"
-        lines.append(Caution("careful", f"the interval is wide ({low:.2f} to {high:.2f})", text))
+        text = f"The speed-up of {best['label']} is only known to be between {least} and {most}: {why}"
+        lines.append(Caution("careful", f"the interval is wide ({least} to {most})", text))
     rivals = [row["label"] for row in study.rows if row is not best and rival(row, best, study.calibrated)]
     if rivals:
         text = (
@@ -149,7 +151,11 @@ def rival(row: dict[str, Any], best: dict[str, Any], calibrated: bool) -> bool:
     """
     walks = ("guest_walk_cycles", "host_walk_cycles") if calibrated else ("walk_cycles",)
     more = all(row[key] >= best[key] for key in (*walks, "management_cycles"))
-    return not row["over"] and not more and bool(row["speedup_high"] > max(best["speedup_low"], NO_GAIN))
+    return (
+        not row["over"]
+        and not more
+        and bool(gain.faster(row["speedup_high"]) and row["speedup_high"] > best["speedup_low"])
+    )
 
 
 def assumed(study: Study) -> list[Caution]:
@@ -194,9 +200,11 @@ def placement_alone(study: Study) -> str:
     best = next(
         (best for best in study.rows if not (best["over"] or reshapes(str(best["policy"])))), study.base
     )
-    if best is study.base or study.ratio(best) < NO_GAIN:
+    if best is study.base or not gain.faster(study.ratio(best)):
         return f"Placement alone, with pages and paging as they are, gains nothing over {study.baseline}."
-    speedup = f"{study.ratio(best):.2f}" + (
-        f" ({best['speedup_low']:.2f} to {best['speedup_high']:.2f})" if study.timed else " in walk cycles"
+    speedup = (
+        gain.interval(Interval(best["speedup_low"], best["speedup"], best["speedup_high"]))
+        if study.timed
+        else f"{gain.shown(study.ratio(best))[0]} in walk cycles"
     )
     return f"Best by placement alone, with pages and paging as they are: {best['label']}, {speedup}."

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ...core import gain
 from .. import plots
 from ..advise import earned
 from ..plots.pareto import priced
@@ -105,8 +106,8 @@ def pictures(study: Study) -> Iterator[Picture]:
 
 
 def speedup(study: Study) -> Picture:
-    faster = [row for row in study.rows if study.ratio(row) > 1.005]
-    slower = [row for row in study.rows if study.ratio(row) < 0.995]
+    faster = [row for row in study.rows if gain.faster(study.ratio(row))]
+    slower = [row for row in study.rows if gain.slower(study.ratio(row))]
     others = len(study.rows) - 1
     here = f"Of {others} policies {len(faster)} would be faster by the estimate, {len(slower)} slower"
     if study.timed:
@@ -115,7 +116,7 @@ def speedup(study: Study) -> Picture:
             "of the assumptions; the bar spans all of them. Right of the line is faster."
         )
         how += " The bars of two policies share their assumptions: where one is high, so is the other."
-        sure = [row for row in study.rows if row["speedup_low"] > 1.005]
+        sure = [row for row in study.rows if gain.faster(row["speedup_low"])]
         here += f"; for {len(sure)} the whole interval is a gain"
     else:
         how = (
@@ -202,12 +203,12 @@ def slowdowns(study: Study) -> Grid | None:
 
 
 def calls_lead(study: Study) -> str:
-    if study.calls["slowdown"].fillna(1).max() < 1.005:
+    if not gain.faster(study.calls["slowdown"].fillna(1).max()):
         return "No policy makes the trace's system calls slower."
     worst = study.calls.loc[study.calls["slowdown"].fillna(0).idxmax()]
     return (
         "System calls that change page tables have all copies to write and other CPUs to interrupt. The "
-        f"largest change: {worst['call']} takes {worst['slowdown']:.2f} times as long with "
+        f"largest change: {worst['call']} takes {gain.shown(worst['slowdown'])[0]} times as long with "
         f"{worst['policy']}, {worst['ns']:,.0f} ns per call."
     )
 

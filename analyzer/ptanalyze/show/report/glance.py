@@ -2,7 +2,10 @@
 
 from typing import Any, NamedTuple
 
+from ...analysis.worth import at_most
+from ...analysis.worth import percent as share_of
 from ...capture.describe import PAGE_NAMES
+from ...core.gain import shown
 from .study import Study, remote_share
 
 TRACERS = "of them the tracer's"
@@ -18,6 +21,10 @@ def glance(study: Study) -> list[Number]:
     """Key numbers for a reader in a hurry; all but the last are of the baseline."""
     base, result = study.base, study.results[0]
     numbers = []
+    if (share := result.price.walk_share) is not None:
+        most = f"at most {at_most(share)} times as fast without any" if share.high < 1 else ""
+        more = f"{share_of(share, True)} by the middle of the assumptions; {most}".rstrip("; ")
+        numbers.append(Number(share_of(share), "of this run is page walks", more))
     accesses = int(result.hits.sum())
     if study.traced and accesses:
         percent = 100 * result.walks / accesses
@@ -41,16 +48,12 @@ def glance(study: Study) -> list[Number]:
     if best is not base:
         what = f"with {best['label']}"
         more = (
-            f"estimated speed-up, {best['speedup_low']:.2f} to {best['speedup_high']:.2f}"
+            f"estimated speed-up, {' to '.join(shown(best['speedup_low'], best['speedup_high']))}"
             if study.timed
             else f"walk cycles of {study.baseline} / its own"
         )
-        numbers.append(Number(f"{times(study.ratio(best))}×", what, more))
+        numbers.append(Number(f"{shown(study.ratio(best))[0]}×", what, more))
     return numbers
-
-
-def times(ratio: float) -> str:
-    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
 
 
 def captured(study: Study) -> dict[str, str]:

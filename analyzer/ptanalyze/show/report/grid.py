@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NamedTuple
 
+from ...core.gain import shown
 from ..terminal import number
 
 NOTHING = "–"
@@ -74,11 +75,12 @@ def percent(share: float) -> Cell:
 
 
 def ratio(value: float) -> Cell:
-    return Cell(f"{value:.2f}", float(value))
+    return Cell(shown(value)[0], float(value))
 
 
 def interval(ends: tuple[float, float]) -> Cell:
-    return Cell(f"{ends[0]:.2f} to {ends[1]:.2f}", ends[0])
+    low, high = shown(*ends)
+    return Cell(f"{low} to {high}", ends[0])
 
 
 def mebibytes(size: float) -> Cell:

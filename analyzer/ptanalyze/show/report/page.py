@@ -15,7 +15,7 @@ from ...capture.describe import for_people
 from ...core.printable import printable
 from ...core.version import __version__
 from ..terminal import number
-from . import change, compared, deeper, where
+from . import actions, change, compared, deeper, where
 from .cautions import cautions, listed, placement_alone, second_sentence
 from .glance import captured, glance
 from .glossary import glossary, linked, policy_terms
@@ -87,6 +87,7 @@ def environment() -> Environment:
         "cautions": cautions,
         "captured": captured,
         "glance": glance,
+        "actions": actions,
         "where": where,
         "change": change,
         "compared": compared,

@@ -1,0 +1,55 @@
+"""What a reader can do: today, on mainline Linux, and with the kernels of research."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ...analysis.worth import share_sentence, verdict
+from ...core import gain
+from ...core.interval import Interval
+from ...policies import NOT_MAINLINE, RESEARCH, takes
+from .cautions import listed
+from .study import Study
+
+TODAY = "today"
+
+
+class Action(NamedTuple):
+    """`label` is a policy's; `line` the line to type, or what it takes."""
+
+    label: str
+    speedup: str
+    line: str
+
+
+def worth_it(study: Study) -> str:
+    """Which share of the run page walks take, and whether anything is worth it; "" without run times."""
+    return " ".join(filter(None, (share_sentence(study.results[0]), verdict(study.results))))
+
+
+def today(study: Study) -> list[Action]:
+    """Policies that mainline Linux has and that may gain, fastest first, within the budget."""
+    return list(actions(study, True))
+
+
+def research(study: Study) -> str:
+    """A sentence on the policies that gain and that no mainline kernel has."""
+    found = [f"{one.label} {one.speedup}" for one in actions(study, False)]
+    if not found:
+        return f"No policy of a {RESEARCH} is estimated to gain here ({NOT_MAINLINE})."
+    return f"With a {RESEARCH} ({NOT_MAINLINE}): {listed(found)} times as fast."
+
+
+def actions(study: Study, on_mainline: bool) -> Iterator[Action]:
+    for row in study.rows:
+        how = takes(str(row["policy"]))
+        if row is study.base or row["over"] or not gain.faster(study.ratio(row)) or row["policy"] == "ideal":
+            continue
+        if how.startswith(TODAY) == on_mainline:
+            yield Action(str(row["label"]), written(study, row), how.partition(": ")[2])
+
+
+def written(study: Study, row: dict[str, Any]) -> str:
+    """A row's speed-up as everywhere: with its interval, without run times alone."""
+    if not study.timed:
+        return gain.shown(study.ratio(row))[0]
+    return gain.interval(Interval(row["speedup_low"], row["speedup"], row["speedup_high"]))

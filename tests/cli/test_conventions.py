@@ -1,0 +1,69 @@
+"""What people expect of any command line: -p all, commas, near misses named, help, bare addresses."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ptanalyze.core.near import meant
+from ptanalyze.policies import names
+
+
+def policies_in(ran):
+    return [row["policy"] for row in json.loads(ran.out)["result"]]
+
+
+def test_policies_are_named_one_by_one_with_commas_all_at_once_or_as_the_api_does_by_default(pt, sample):
+    def asked(*words):
+        return policies_in(pt("whatif", sample, *words, "--json"))
+
+    assert asked("-p", "mitosis,hydra") == asked("-p", "mitosis", "-p", "hydra") == asked()
+    assert asked("-p", "bind:node=1,mitosis")[1:] == ["bind", "mitosis"]
+    everything = pt("whatif", sample, "-p", "all", "--json")
+    refused = json.loads(everything.out)["refused"]
+    assert {*policies_in(everything), *refused} == set(names())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [
+        (["whatf"], "did you mean whatif?"),
+        (["whatif", "-p", "mitos"], "did you mean mitosis?"),
+        (["whatif", "-p", "hydra", "-m", "saphire-rapids"], "did you mean sapphire-rapids?"),
+    ],
+)
+def test_a_near_miss_is_named(pt, arguments, near):
+    ran = pt(*arguments)
+    assert ran.code == 2 and near in ran.err
+
+
+def test_what_is_near_nothing_is_not_guessed():
+    assert meant("toaster", names()) == "" and meant("Hydra", names()) == "did you mean hydra? "
+
+
+def test_help_and_version_are_found_where_other_programs_have_them(pt):
+    assert pt("help").out == pt("--help").out and pt("help", "walk").out == pt("walk", "--help").out
+    assert pt("-V").out == pt("version").out == pt("--version").out != ""
+
+
+def test_an_address_is_hexadecimal_with_and_without_its_mark_and_the_capture_may_be_left_out(
+    pt, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    marked, bare = pt("walk", "lookup", "0x4000000000"), pt("walk", "lookup", "4000000000")
+    assert marked.code == 0 and marked.out == bare.out == pt("walk", "4000000000").out
+    for words in ((), ("a", "b", "c"), ("lookup", "zz")):
+        assert pt("walk", *words).code == 2
+
+
+def test_a_size_is_written_with_its_unit(pt, tmp_path):
+    ran = pt("record", "-o", tmp_path / "c", "--no-dump", "--max-bytes", "lots", "--", "true")
+    assert ran.code == 2 and "write it like 64M" in ran.err
+
+
+def test_a_log_with_forced_colour_holds_no_progress_bars(sample):
+    command = [sys.executable, "-m", "ptanalyze", "whatif", str(sample), "-p", "hydra"]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"FORCE_COLOR": "1"})
+    assert done.returncode == 0 and "\x1b" not in done.stderr and "\r" not in done.stderr
