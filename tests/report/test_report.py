@@ -44,6 +44,17 @@ def test_figures_are_there_when_their_data_are(native_page, untraced_page, all_p
     assert figures(untraced_page) == common | {"reads", "speedup", "pareto", "locality-policies"}
 
 
+def test_intervals_of_the_page_are_those_of_the_command_line(place):
+    """The page counts windows of time besides; its intervals cover the same assumptions."""
+    capture = ptanalyze.synth(place / "alike", "16M", accesses=4000, init_trace=False)
+    (study,) = studies([capture], ptanalyze.Setup.of())
+    told = ptanalyze.advise(capture).frame.set_index("policy")
+    for row in study.rows:
+        one = told.loc[row["policy"]]
+        for name in ("speedup", "speedup_low", "speedup_high", "walk_share_low", "walk_share_high"):
+            assert row[name] == one[name], (row["policy"], name)
+
+
 def test_the_advice_and_how_sure_it_is_come_first(native, native_page):
     text = native_page.text()
     advised = ptanalyze.advise(native)

@@ -176,7 +176,7 @@ def test_the_prefetch_curve_has_hydras_points_and_mitosis_as_a_line(native):
     lines = {line.get_label(): line for line in figure.axes[0].lines}
     hydra = table[table["policy"] == "hydra"]
     assert lines["hydra"].get_xdata().tolist() == [0, 4, 9]
-    assert np.allclose(lines["hydra"].get_ydata(), 1 / hydra["speedup"])
+    assert np.allclose(lines["hydra"].get_ydata(), hydra["speedup"])
     assert np.ptp(lines["mitosis"].get_ydata()) == 0 and len(set(lines["linux"].get_ydata())) == 1
     assert readable(figure)
 
@@ -188,8 +188,19 @@ def test_a_sweep_over_words_and_over_two_keys_is_drawn(native):
     labels = {line.get_label() for line in figure.axes[0].lines}
     assert {"hydra nodes=4", "hydra nodes=5"} <= labels
     assert readable(figure) and readable(plots.curve(table, "nodes"))
+    joined = {line.get_linestyle() for line in figure.axes[0].lines if line.get_label().startswith("hydra")}
+    assert joined == {"None"}  # nothing lies between two words
     with pytest.raises(UsageError, match="wonder"):
         plots.curve(table, "wonder")
+
+
+def test_a_sweep_that_changes_nothing_says_so(native):
+    table = ptanalyze.sweep(native, ["hydra"], {"prefetch": [0, 1]})
+    alike = table.assign(**{name: 1.2 for name in ("speedup", "speedup_low", "speedup_high")})
+    alike.attrs = table.attrs
+    assert "prefetch makes no difference" in " ".join(
+        text.get_text() for text in plots.curve(alike).texts
+    ) or ("prefetch makes no difference" in plots.curve(alike).get_suptitle())
 
 
 def test_timeline_lines_are_the_shares_and_a_window_without_walks_is_a_gap(few):
