@@ -37,7 +37,7 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "redact": Entry("redact", "Copy a capture without identifying data."),
     },
     "Inspect": {
-        "survey": Entry("survey", "List this host's processes by remote page tables."),
+        "survey": Entry("survey", "List processes by remote page tables."),
         "info": Entry("info", "Describe a capture."),
         "check": Entry("check", "Verify that a capture is usable."),
         "walk": Entry("walk", "Explain one address translation."),
