@@ -173,7 +173,7 @@ def test_loading_costs_mitosis_seven_more_copies_of_every_entry():
 
 
 def test_a_speed_up_carries_over_by_remote_share_and_distance():
-    canneal = hydra_placement.runs("native-wide", use=("no",))["Canneal"]
+    canneal = hydra_placement.runs("native-wide", use=("fit",))["Canneal"]
     added = canneal["I"].cycles / canneal["I+M"].cycles - 1
     far = (3 * 230 + 4 * 320) / 7 / 110
     expected = 1 + added * (7 / 8 * (far - 1)) / (3 / 4 * (580 / 280 - 1))

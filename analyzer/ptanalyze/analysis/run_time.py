@@ -114,8 +114,8 @@ def predict(
     calibration  from `calibrate`, or a file that `ptanalyze calibrate -o` wrote
     placements   as in `calibrate`, None: all of the calibration's kind, unless walk_cycles are given
     walk_cycles  of further runs, at any placement: numbers, or files of perf stat
-    cycles and seconds are of the middle, NaN where the local run's are not known. low to high holds a run
-    with 90 %, noise_low to noise_high is what the noise of runs alone would give. The law and its limits:
+    cycles and seconds are of the middle, NaN where the local run's are not known. low to high is to hold a
+    run with 90 %, noise_low to noise_high is what the noise of runs alone would give. The law and its limits:
     cost/closed_forms.py; attrs["notes"] are its assumptions.
     """
     from pandas import DataFrame

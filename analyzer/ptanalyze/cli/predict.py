@@ -166,7 +166,7 @@ def view(calibration: Calibration, runs: list[Prediction]) -> Section:
     lines = [f"assumed: {line}" for line in calibration.assumed]
     lines += [f"suspicious: {line}" for line in calibration.flags]
     title = f"Run time of {calibration.name or 'the run'} over {calibration.at or 'all tables local'}"
-    widths = "low to high holds 90 % of runs; noise: width of the interval if noise were all"
+    widths = "low to high is meant to hold 90 % of runs; noise: width of the interval if noise were all"
     return Section(title, [row(one) for one in runs], [widths, *lines])
 
 

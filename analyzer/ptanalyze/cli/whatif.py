@@ -51,9 +51,9 @@ def command(
     from ..show.whatif import view
 
     policies = configured(names, settings)
-    opened = capture_of(capture)
     with progress_bar() as progress:
-        replayed = replay(opened, policies, setup_from(options, progress))
+        setup = setup_from(options, progress)
+        replayed = replay(capture_of(capture), policies, setup)
     results = replayed.results
     steps = further(capture, names, options["calibration"] is not None)
     emit(

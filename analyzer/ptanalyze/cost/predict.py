@@ -16,7 +16,7 @@ LOCAL_NAME = {False: "LL", True: "LP"}
 
 @dataclass(frozen=True)
 class Prediction:
-    """Run time at `placement` over that of the local run: low <= middle <= high, 90 % of runs are between.
+    """Run time at `placement` over that of the local run: low <= middle <= high, meant to hold 90 % of runs.
 
     cycles    (low, middle, high), summed over CPUs; None where the local run's are not known
     seconds   wall-clock time alike
