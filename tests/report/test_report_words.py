@@ -15,6 +15,7 @@ from ptanalyze.show.report.glance import glance
 from ptanalyze.show.report.glossary import glossary, linked, policy_terms
 from ptanalyze.show.report.grid import LEAST, Column, grid, mebibytes, percent, ratio, word
 from ptanalyze.show.report.picture import smaller
+from ptanalyze.show.report.walkers import walkers
 from ptanalyze.show.report.write import studies
 
 SMALL = {"accesses": 1500, "init_trace": False}
@@ -112,6 +113,21 @@ def test_the_first_number_of_the_page_is_the_share_of_the_run_that_walks_take(st
     first = glance(study)[0]
     assert first.what == "of this run is page walks" and f"{100 * share.high:.0f} %" in first.value
     assert actions.worth_it(study).startswith("Page walks take ")
+
+
+def test_the_memory_and_the_threads_that_walk_most_come_first_with_their_share(place):
+    capture = ptanalyze.synth(place / "threads", "16M", threads=4, accesses=40000, init_trace=False)
+    (study,) = studies([capture], ptanalyze.Setup.of(cold=True))
+    tables = {table.key: table for table in walkers(study)}
+    threads = tables["walkers-thread"]
+    counts = [row[1].order for row in threads.rows]
+    assert len(counts) > 1 and counts == sorted(counts, reverse=True)
+    known = study.walkers["thread"]["count"].sum()
+    assert (
+        sum(counts) <= known and abs(sum(row[2].order for row in threads.rows) - sum(counts) / known) < 1e-9
+    )
+    assert all(0 <= row[3].order <= 1 for row in threads.rows)
+    assert not list(walkers(replace(study, walkers={})))
 
 
 def test_a_rival_is_what_some_assumption_could_make_faster():

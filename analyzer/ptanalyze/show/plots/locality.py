@@ -105,7 +105,8 @@ def counts_of(table: DataFrame, columns: int) -> str:
     """What the numbers below the sockets count; "" where there is no room for them."""
     if table["socket"].nunique() * columns > MOST_WRITTEN:
         return ""
-    return "walks" if "policy" in table else " or ".join(WEIGHTS[w] for w in dict.fromkeys(table["weight"]))
+    weights = ["walks"] if "policy" in table else list(dict.fromkeys(table["weight"]))
+    return WEIGHTS[str(weights[0])] if len(weights) == 1 else "how many"
 
 
 def short(count: float) -> str:

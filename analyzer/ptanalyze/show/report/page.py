@@ -22,6 +22,7 @@ from .glossary import glossary, linked, policy_terms
 from .grid import Column, Grid, count, grid, word
 from .picture import Picture
 from .study import Study
+from .walkers import walkers
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ def environment() -> Environment:
         "captured": captured,
         "glance": glance,
         "actions": actions,
+        "walkers": walkers,
         "where": where,
         "change": change,
         "compared": compared,

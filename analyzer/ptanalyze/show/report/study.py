@@ -1,7 +1,7 @@
 """All data of a capture for its part of the page."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +25,7 @@ class Study:
     classes        classify's, leaf entries and walks below each other; None without page tables
     tables         page_tables'; None without page tables
     lines          fragmentation's, before and after; None for a native capture
+    walkers        {"vma", "thread": classify's of walks}; {} without page tables or trace
     calibrated     whether run times are scaled to a measured run
     """
 
@@ -44,6 +45,7 @@ class Study:
     classes: DataFrame | None = None
     tables: DataFrame | None = None
     lines: DataFrame | None = None
+    walkers: Mapping[str, DataFrame] = field(default_factory=dict)
     calibrated: bool = False
 
     @cached_property

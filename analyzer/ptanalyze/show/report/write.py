@@ -127,8 +127,18 @@ def study(capture: Capture, name: str, setup: Setup, memory: float | str, update
         classes=classes(capture, advised),
         tables=page_tables(capture) if capture.has_snapshot else None,
         lines=fragmentation(capture, after=True, machine=setup.machine) if nested else None,
+        walkers=walkers(capture, setup),
         calibrated=setup.calibration is not None,
     )
+
+
+def walkers(capture: Capture, setup: Setup) -> dict[str, DataFrame]:
+    """{"vma", "thread": walks by class}; {} without page tables or trace."""
+    from ...analysis.classify import classify
+
+    if not (capture.has_snapshot and capture.has_trace):
+        return {}
+    return {by: classify(capture, weight="walks", by=by, setup=setup) for by in ("vma", "thread")}
 
 
 def classes(capture: Capture, advised: Advised) -> DataFrame:

@@ -1,0 +1,46 @@
+"""Which memory and which threads walk most: the ten VMAs and threads with the most walks."""
+
+from collections.abc import Iterator
+
+from pandas import DataFrame
+
+from .grid import Column, Grid, count, grid, percent, word
+from .study import Study
+
+MOST = 10
+NAMES = {"vma": "VMA", "thread": "Thread"}
+LOCAL = ("Local", "Local-Local")
+
+
+def walkers(study: Study) -> Iterator[Grid]:
+    """A table of VMAs, and one of threads where there are several."""
+    for by, table in study.walkers.items():
+        rows = largest(table)
+        if len(rows) < 2:
+            continue
+        shown = rows[:MOST]
+        left = f"; {len(rows) - MOST:,} more walk less" if len(rows) > MOST else ""
+        columns = {
+            "group": Column(NAMES[by], "", word),
+            "count": Column("Walks", "", count),
+            "share": Column("Share", "of all walks", percent),
+            "local": Column(study.local, "of its walks", percent),
+        }
+        caption = f"The {by_name(by, len(shown))} that walk most, as captured{left}"
+        yield grid(f"walkers-{by}", caption, columns, shown)
+
+
+def by_name(by: str, several: int) -> str:
+    return f"{several} {NAMES[by]}s" if by == "vma" else f"{several} threads"
+
+
+def largest(table: DataFrame) -> list[dict[str, object]]:
+    """[{group, count, share, local}], most walks first; groups without walks are left out."""
+    total = table["count"].sum()
+    rows = []
+    for group, of in table.groupby("group", sort=False):
+        walks = int(of["count"].sum())
+        if walks:
+            near = int(of.loc[of["class"].isin(LOCAL), "count"].sum())
+            rows.append({"group": group, "count": walks, "share": walks / total, "local": near / walks})
+    return sorted(rows, key=lambda row: -row["count"])
