@@ -6,9 +6,11 @@ import subprocess
 import sys
 
 import pytest
+from pandas import DataFrame
 
 from ptanalyze.core.near import meant
 from ptanalyze.policies import names
+from ptanalyze.show.markup import latex, markdown
 
 
 def policies_in(ran):
@@ -67,3 +69,27 @@ def test_a_log_with_forced_colour_holds_no_progress_bars(sample):
     command = [sys.executable, "-m", "ptanalyze", "whatif", str(sample), "-p", "hydra"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"FORCE_COLOR": "1"})
     assert done.returncode == 0 and "\x1b" not in done.stderr and "\r" not in done.stderr
+
+
+def test_tables_are_pasted_into_issues_and_papers(pt, sample):
+    rows = json.loads(pt("whatif", sample, "-p", "hydra,mitosis", "--json").out)["result"]
+    lines = pt("whatif", sample, "-p", "hydra,mitosis", "--format", "markdown").out.splitlines()
+    assert [line.split(" | ")[0].lstrip("| ") for line in lines] == [
+        "policy",
+        "---",
+        *(r["policy"] for r in rows),
+    ]
+    assert {line.count(" | ") for line in lines} == {lines[0].count(" | ")} and "speedup_low" in lines[0]
+    tex = pt("policies", "hydra", "--format", "latex").out
+    assert tex.startswith("\\begin{tabular}{l") and "acts\\_on" in tex and tex.endswith("\\end{tabular}\n")
+
+
+def test_what_stands_for_markup_is_escaped():
+    table = DataFrame({"a|b_c": ["50 % & {x}\x1b", None], "n": [1.5, float("nan")]})
+    assert markdown(table).splitlines()[0] == "| a\\|b_c | n |" and "\x1b" not in markdown(table)
+    assert r"50 \% \& \{x\}" in latex(table) and latex(table).count(r" & - \\") == 1
+
+
+def test_a_size_of_less_than_a_page_is_a_forgotten_unit(pt, sample):
+    ran = pt("advise", sample, "--memory", "1")
+    assert ran.code == 2 and "write 1M, or 1%" in ran.err

@@ -8,7 +8,7 @@ from inspect import cleandoc
 import click
 import pytest
 
-from every_command import EVERY
+from every_command import EVERY, LEAVES
 from ptanalyze.capture.live import cacheline
 from ptanalyze.cli import COMMANDS, ENTRIES
 from ptanalyze.cli import ptanalyze as program
@@ -55,6 +55,19 @@ def test_a_summary_is_a_short_sentence(name):
 def test_a_command_explains_itself_in_sentences(name):
     first = cleandoc(EVERY[name].help).split("\n\n")[0]
     assert (first[0].isupper() and first[-1] in ".:") or "completion" in first
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_command_has_an_example_that_names_options_it_has(name):
+    text = LEAVES[name].help.replace("\n", " ")
+    example = re.search(r"Examples?(?: \([^)]*\))?: +(.*)", text)
+    assert example or name == "completion", name
+    options = {word for one in LEAVES[name].params for word in (*one.opts, *one.secondary_opts)}
+    told = re.findall(rf"ptanalyze {name}((?: [^;&|]*)?)", example[1]) if example else []
+    used = {
+        word.partition("=")[0] for line in told for word in line.split(" -- ")[0].split() if word[0] == "-"
+    }
+    assert used <= options, used - options
 
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)

@@ -19,6 +19,7 @@ from native import tracing
 from native.dumping import PROGRAMS
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.check import check_capture
+from ptanalyze.capture.describe import describe
 from ptanalyze.capture.live.record import record
 from ptanalyze.capture.live.tracers import Options
 from ptanalyze.core.errors import PartialDataError, UsageError
@@ -160,6 +161,26 @@ def test_privileges_that_are_missing_are_found_before_the_program_runs(known, tm
     done = subprocess.run([*less, *map(str, ours)], capture_output=True, text=True, env=environment())
     assert done.returncode == 2 and "CAP_BPF" in done.stderr and "--no-dump" in done.stderr
     assert not ran.exists() and not (tmp_path / "c").exists()
+
+
+def test_a_shell_whose_commands_were_not_traced_is_said(tmp_path):
+    ours = [sys.executable, "-m", "ptanalyze", "record", "--no-dump", "-o"]
+    shell = ["--", "/bin/bash", "-c", "ls / | head -1"]
+    alone, followed = (
+        subprocess.run(
+            [*ours, tmp_path / name, *more, *shell], capture_output=True, text=True, env=environment()
+        )
+        for name, more in (("a", []), ("b", ["--follow-fork"]))
+    )
+    assert "not what it started" in alone.stderr and "not what it started" not in followed.stderr
+    assert describe(open_capture(tmp_path / "b"))["capture"]["children traced, not analysed"] == 2
+
+
+def test_a_program_that_goes_through_a_wrapper_is_told_to_be_named_itself(tmp_path):
+    with pytest.raises(
+        PartialDataError, match="put wrappers such as env, taskset or numactl before ptanalyze"
+    ):
+        record(["env", "A=1", "true"], tmp_path / "c", dump=False)
 
 
 def test_a_trace_is_watched_while_it_grows(known, tmp_path):

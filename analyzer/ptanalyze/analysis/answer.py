@@ -54,6 +54,7 @@ class Answer:
     make_view   its view for people; None: the table itself
     plots       {kind of plot: its table}, the default kind first
     refused     {policy: why the capture does not allow it}; a view says it by itself
+    brief       columns of the table that are worth a page's width, () all
     """
 
     what: str
@@ -62,6 +63,7 @@ class Answer:
     make_view: Callable[[], Iterable[Section | Matrix]] | None = None
     plots: Mapping[str, Callable[[], DataFrame]] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    brief: Sequence[str] = ()
 
     @cached_property
     def table(self) -> DataFrame:

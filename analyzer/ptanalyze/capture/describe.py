@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from ..core.printable import printable
 from ..core.pte import blocks
 from ..core.snapshot import EMULATOR, UNKNOWN_NODE, Topology, Tree
 from ..core.trace import Event, Trace
+from ..formats.capture_dir import TRACE
 
 if TYPE_CHECKING:
     from ..formats.capture import Capture
@@ -29,6 +31,7 @@ def describe(capture: Capture) -> dict[str, Rows]:
     plain = {key: value for key, value in said if isinstance(value, (str, int, float))}
     sections: dict[str, Rows] = {}
     sections["capture"] = {
+        **program(capture),
         "directory": printable(str(capture.directory)),
         "kind": capture.manifest.kind,
         **plain,
@@ -51,6 +54,20 @@ def describe(capture: Capture) -> dict[str, Rows]:
     if capture.has_trace:
         sections["trace"] = describe_trace(capture.trace)
     return sections
+
+
+def program(capture: Capture) -> Rows:
+    """Its command line where the capture says, and how many children have traces of their own."""
+    command = capture.manifest.provenance.get("command")
+    rows: Rows = {}
+    if isinstance(command, list) and all(isinstance(word, str) for word in command):
+        rows["program"] = printable(shlex.join(command))
+    elif capture.has_trace and (text := capture.trace.facts.get("command")):
+        rows["program"] = printable(str(text))
+    children = [name for name in capture.manifest.files if name.endswith(".ptt") and name != TRACE]
+    if children:
+        rows["children traced, not analysed"] = len(children)
+    return rows
 
 
 def for_people(sections: dict[str, Rows]) -> dict[str, Rows]:

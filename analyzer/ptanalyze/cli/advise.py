@@ -9,7 +9,16 @@ import click
 from .durations import DURATION
 from .options import capture_argument
 from .output import Output, emit, output_options
-from .replaying import budget_options, capture_of, full_option, limits, plots_of, replay_options, setup_from
+from .replaying import (
+    BRIEF,
+    budget_options,
+    capture_of,
+    full_option,
+    limits,
+    plots_of,
+    replay_options,
+    setup_from,
+)
 
 
 @click.command("advise")
@@ -60,6 +69,7 @@ def command(
             lambda: view(report, None if full else steps),
             plots_of(advised.replayed),
             advised.refused,
+            BRIEF,
         ),
         output,
     )

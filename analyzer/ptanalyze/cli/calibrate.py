@@ -94,6 +94,11 @@ def command(calibration_file: str | None, write_machine: str | None, output: Out
     they cost, most precisely with contended tables (RRI); then elapsed times alone are enough. Count
     cycles:u, dtlb_load_misses.walk_pending:u, dtlb_store_misses.walk_pending:u, ept.walk_pending:u and
     duration_time. Then: ptanalyze predict FILE.toml
+
+    \b
+    Examples:
+      ptanalyze calibrate --local perf.txt -o app.toml
+      ptanalyze calibrate --local l.txt --remote r.txt --placement RRI -o app.toml
     """
     import msgspec
 

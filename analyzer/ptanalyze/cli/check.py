@@ -40,6 +40,11 @@ def command(capture: str | None, live: int | None, quick: bool, output: Output) 
     (root).
 
     Exit code 0 all well, 1 a check failed, 3 usable but partial.
+
+    \b
+    Examples:
+      ptanalyze check app
+      ptanalyze check app && ptanalyze whatif app
     """
     from dataclasses import asdict
     from itertools import chain

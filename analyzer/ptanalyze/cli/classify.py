@@ -47,6 +47,11 @@ def command(
     """Share of local and remote leaf entries of CAPTURE's page table, for an observer on each socket.
 
     By mapped pages as in the vMitosis paper (section 2.2, Figure 2), and weighted by the trace's TLB misses.
+
+    \b
+    Examples:
+      ptanalyze classify app
+      ptanalyze classify app --by vma --weight walks --csv
     """
     from ..analysis.answer import Answer
     from ..analysis.classify import classified

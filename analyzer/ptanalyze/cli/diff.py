@@ -24,6 +24,10 @@ def command(before: str, after: str, output: Output) -> None:
     """Compare two captures of the same process or VM: table pages moved, created and gone, leaves changed.
 
     By tree, level and node. A page moved when another frame holds the table of the same addresses.
+
+    \b
+    Examples:
+      ptanalyze diff host.0001 host.0010
     """
     from ..analysis.answer import Answer, Section
     from ..capture.vm.diff import diff

@@ -40,6 +40,10 @@ def dump_process(
 
     Needs CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYS_ADMIN (root). Without eBPF only the mapped pages
     are known, not where the table pages are; the capture says so and the exit code is 3.
+
+    \b
+    Examples:
+      sudo ptanalyze dump process 1234 -o app
     """
     from ..capture.live.dump import dump_process as dump
     from ..core.errors import CaptureError, PartialDataError
@@ -116,6 +120,11 @@ def dump_vm(
     Run on the host; the guest notices nothing. Needs CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYS_ADMIN
     (root). Join the result with a dump made inside the guest: ptanalyze join HOST GUEST -o VM. Without anyone
     inside, --qmp SOCKET --guest-tables reads the tables that its vCPUs use now, into OUTPUT/cr3-FRAME.
+
+    \b
+    Examples:
+      sudo ptanalyze dump vm 1234 -o host
+      sudo ptanalyze dump vm 1234 -o host --every 30s --count 10
     """
     from ..capture.live import dump_vm as dump
 

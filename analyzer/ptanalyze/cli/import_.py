@@ -35,6 +35,11 @@ def command(source: tuple[str, ...], output: str, ept: str | None, strip: str) -
     pinatrace    output of pinatrace, the example of Intel's Pin kit
     vmitosis     text dump of page tables by Mitosis and vMitosis kernels
     ptdump       directory that the ptdump tool alone wrote, e.g. in a guest
+
+    \b
+    Examples:
+      ptanalyze import lackey.txt -o app
+      ptanalyze import samples.txt -o sampled
     """
     from ..capture.import_ import import_capture
 

@@ -22,6 +22,11 @@ def command(capture: str | None, output: Output) -> None:
     """Describe CAPTURE: its program, machine, page tables, threads and events.
 
     Without CAPTURE: the newest capture in this directory, else the bundled sample.
+
+    \b
+    Examples:
+      ptanalyze info app
+      ptanalyze info app --plot map.png --plot-kind map
     """
     from ..analysis.answer import Answer, Section
     from ..analysis.answers import facts_frame

@@ -27,6 +27,10 @@ def command(host: str, guest: str, directory: str, output: Output) -> None:
 
     Says how many of the guest's tables and pages the host does not map, and why. Refuses another VM's guest:
     more CPUs than the VM has, or 5% of the tables or half of the pages not mapped by the host.
+
+    \b
+    Examples:
+      ptanalyze join host guest -o vm
     """
     from dataclasses import asdict
 

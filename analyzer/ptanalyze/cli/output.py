@@ -39,7 +39,7 @@ FUNCTIONS = {
 
 @dataclass(frozen=True)
 class Output:
-    """Values of `output_options`. form: "table", "json" or "csv"; kind: of plot, None for the default."""
+    """Values of `output_options`. form: "table" or a choice of --format; kind: of plot, None: the default."""
 
     form: str
     file: str | None
@@ -58,12 +58,13 @@ def output_options(*kinds: str, file: bool = True) -> Callable[[Command], Comman
         def collected(
             *arguments: Any,
             form: str | None,
+            markup: str | None,
             plot: str | None,
             table_file: str | None = None,
             plot_kind: str | None = None,
             **options: Any,
         ) -> Any:
-            output = Output(form or "table", table_file, plot, plot_kind)
+            output = Output(form or markup or "table", table_file, plot, plot_kind)
             return command(*arguments, output=output, **options)
 
         added: Command = collected
@@ -79,6 +80,12 @@ def declared(kinds: tuple[str, ...], file: bool) -> list[Callable[[Command], Com
     options: list[Callable[[Command], Command]] = [
         click.option("--json", "form", flag_value="json", help="Print JSON instead of tables for people."),
         click.option("--csv", "form", flag_value="csv", help="Print the tidy table as CSV instead."),
+        click.option(
+            "--format",
+            "markup",
+            type=click.Choice(["json", "csv", "markdown", "latex"]),
+            help="Print in this format: json and csv as above, Markdown and LaTeX to paste. Default: tables.",
+        ),
     ]
     if file:
         options.append(
@@ -148,6 +155,11 @@ def show(answer: Answer, form: str) -> None:
 
     if form == "json":
         print_json(answer.what, answer.json(), answer.refused)
+    elif form in ("markdown", "latex"):
+        from ..show import markup
+
+        short = answer.table[[name for name in answer.brief or answer.table.columns if name in answer.table]]
+        click.echo(getattr(markup, form)(short), nl=False)
     elif form == "csv":
         for policy, why in answer.refused.items():
             echo(f"ptanalyze: policy {policy}: {why}", err=True)

@@ -25,6 +25,11 @@ def command(names: tuple[str, ...], output: Output) -> None:
     """List the placement policies: what they do and need, the design they model, and their parameters.
 
     With NAMES only those. Policies that act on different things combine: -p ptemagnet+hydra.
+
+    \b
+    Examples:
+      ptanalyze policies
+      ptanalyze policies hydra mitosis
     """
     from ..analysis.answer import Answer
     from ..policies import policies

@@ -105,6 +105,11 @@ def command(
     Placements are those of the papers' figures: gPT then ePT, L or R, I for a loaded remote node, then what
     is repaired: E (ePT), G (gPT), M (both). Native: LP, RP, RPI, RPIM, with -RD or -RDI where data are
     remote. Shares of walks by class are what `ptanalyze classify` prints, or writes with --json.
+
+    \b
+    Examples:
+      ptanalyze predict app.toml
+      ptanalyze predict --local perf.txt
     """
     from ..analysis.run_time import calibrate
     from ..core.errors import UsageError

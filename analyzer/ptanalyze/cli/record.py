@@ -126,8 +126,18 @@ def command(
     grown = recording.grown
     counted = f", {accesses(grown.accesses)} in {size(grown.bytes)}" if grown and grown.accesses else ""
     echo(f"{output}: recorded {tables}{counted}; next: ptanalyze check {output}")
+    if not region["follow_fork"] and (recording.children or is_shell(command[0])):
+        echo(
+            "ptanalyze: only the program itself was traced, not what it started: name that program in the "
+            "command, or take --follow-fork",
+            err=True,
+        )
     if recording.exit_status:
         echo(f"ptanalyze: {how_it_ended(recording)}", err=True)
+
+
+def is_shell(program: str) -> bool:
+    return Path(program).name in ("sh", "bash", "dash", "zsh", "ksh", "busybox")
 
 
 def free_name(program: str) -> str:

@@ -15,6 +15,10 @@ def command(capture: str, output: str) -> None:
 
     Page frames become ordinals of their node; paths, command lines, PIDs and times are left out. Virtual
     addresses and, of a VM, guest-physical ones stay: results depend on them.
+
+    \b
+    Examples:
+      ptanalyze redact app -o app.redacted
     """
     from ..capture.vm.redact import redact
     from ..formats.capture import open_capture

@@ -27,6 +27,19 @@ if TYPE_CHECKING:
     from ..core.progress import Progress
     from ..formats.capture import Capture
 
+BRIEF = (  # columns of results for Markdown and LaTeX
+    "policy",
+    "params",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "once_cycles",
+    "pays_back_seconds",
+    "leaf_LL_share",
+    "cycles_per_walk",
+    "pt_bytes_extra",
+    "ept_bytes_extra",
+)
 C = TypeVar("C", bound=Callable[..., Any])
 
 OPTIONS = (

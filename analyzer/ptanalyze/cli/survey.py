@@ -34,6 +34,11 @@ def command(top: int, watch: float | None, prometheus: str | None, output: Outpu
 
     Page tables are counted by eBPF: nothing is stopped, no entry is kept. The remote share is of walks, if
     all leaf tables are walked alike and threads stay on the nodes where they ran last. Needs root.
+
+    \b
+    Examples:
+      sudo ptanalyze survey --top 5
+      sudo ptanalyze survey --watch 30
     """
     from ..capture.live import survey
     from ..show.prometheus import write_prometheus

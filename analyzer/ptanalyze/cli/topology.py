@@ -58,6 +58,10 @@ def measure_command(
 
     Kept is the fastest repetition; pairs whose median is 1.3 times that are named. In a guest, the
     measurement holds as long as its vCPUs stay on their CPUs.
+
+    \b
+    Examples:
+      ptanalyze topology measure -o matrix.json
     """
     from ..analysis.answer import Answer
     from ..capture.live import cacheline
@@ -126,6 +130,10 @@ def latency_command(latency_file: str | None, mebibytes: int | None, bursts: int
 
     A thread on each node follows a random cycle through memory of each node; idle, and while the other CPUs
     of that node stream through its memory. `ptanalyze calibrate --latency FILE` takes the result.
+
+    \b
+    Examples:
+      ptanalyze topology latency -o latency.json
     """
     from ..analysis.answer import Answer
     from ..capture.live.chase import measure_nodes
@@ -190,6 +198,10 @@ def groups_command(
     A table is text, cells separated by commas, tabs or blanks, `-` where a pair was not measured. The first
     line and first column name the CPUs if the corner is empty or a word. Rows, or one triangle, may be
     missing.
+
+    \b
+    Examples:
+      ptanalyze topology groups matrix.json --nodes 4
     """
     from ..analysis import cpu_groups as vcpu_groups
     from ..analysis.answer import Answer

@@ -9,6 +9,7 @@ import click
 from .options import capture_argument, set_option
 from .output import Output, emit, output_options
 from .replaying import (
+    BRIEF,
     baseline_option,
     capture_of,
     configured,
@@ -64,6 +65,7 @@ def command(
             lambda: view(results, None if full else steps, replayed.refused),
             plots_of(replayed),
             replayed.refused,
+            BRIEF,
         ),
         output,
     )

@@ -11,6 +11,7 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 NO_LIMIT = float("inf")
+PAGE = 4096  # bytes of a table page
 
 
 def parse_size(text: str) -> float | None:
@@ -57,6 +58,8 @@ def budget(memory: float | str, updates: float | str, mapped: int) -> Budget:
 def bytes_of(text: str, whole: int) -> float:
     """Bytes of "64M" or of "1%" of `whole`."""
     if (size := parse_size(text)) is not None:
+        if 0 < size < PAGE:
+            raise UsageError(f"--memory {text}: less than a table page; write 1M, or 1% for a share")
         return size
     if percent := PERCENT.fullmatch(text.strip()):
         return float(percent[1]) / 100 * whole

@@ -8,6 +8,8 @@ from typing import Any
 from ..analysis.answer import Section
 from ..analysis.leaf_classes import Classification
 
+TOP = 10  # groups shown, of VMAs or threads
+
 
 def title(weight: str, how: Mapping[str, str]) -> str:
     """`how`: machine and placement of threads; for walks only."""
@@ -20,7 +22,8 @@ def view(classes: Classification, title: str) -> Iterator[Section]:
     without = [f"- without a class: {n:,} {why}" for why, n in classes.unresolved.items() if n]
     if (few := caution(classes)) is not None:
         yield Section(lines=[few])
-    rows = rows_of(classes)
+    rows, left = most(rows_of(classes))
+    without += [f"- {left:,} more rows with fewer: --csv has all"] if left else []
     if not rows:
         yield Section(lines=[f"{title}: nothing to classify", *without])
         return
@@ -29,6 +32,16 @@ def view(classes: Classification, title: str) -> Iterator[Section]:
     else:
         yield Section(title, rows)
         yield Section("gPT and ePT locality together", together_rows(classes), without)
+
+
+def most(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+    """(rows of the TOP groups with the largest counts, those first; number of rows left out)."""
+    total: dict[str, int] = {}
+    for row in rows:
+        total[row["of"]] = total.get(row["of"], 0) + row["count"]
+    groups = sorted(total, key=lambda group: -total[group])[:TOP]
+    shown = [row for group in groups for row in rows if row["of"] == group]
+    return shown, len(rows) - len(shown)
 
 
 def caution(classes: Classification) -> str | None:

@@ -37,6 +37,7 @@ class Recording:
     snapshot: bool = False
     held: str = ""  # when the page tables were read: "roi_end", "exit", "interrupt" or "peak"
     interrupted: bool = False
+    children: bool = False  # seen while it ran
     problems: list[str] = field(default_factory=list)
     user: int = 0  # whom the program ran as
     grown: Grown | None = None  # the trace at the end
@@ -58,6 +59,7 @@ class Run:
 
     def look(self) -> None:
         """Say how far the trace has come; read page tables again if the program has grown."""
+        self.recording.children = self.recording.children or has_children(self.process.pid)
         self.recording.grown = self.growth.look(time.monotonic() - self.started)
         if self.watch:
             self.watch(self.recording.grown)
@@ -83,6 +85,14 @@ class Run:
         self.recording.snapshot, self.recording.held = True, why
         if self.peak:
             self.peak.kept = resident
+
+
+def has_children(pid: int) -> bool:
+    """Whether a process has children now; False where the kernel does not tell (CONFIG_PROC_CHILDREN)."""
+    try:
+        return any(path.read_text().strip() for path in Path(f"/proc/{pid}/task").glob("*/children"))
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager
