@@ -167,8 +167,8 @@ void json_reading(FILE *out, const struct description *about)
 		(unsigned long long)tables->dropped);
 	fprintf(out, "  \"retries\": %u,\n  \"stopped\": %s,\n", about->retries, truth(about->stop.stopped));
 	if (about->reader->options->stop)
-		fprintf(out, "  \"stopped_s\": %.6f,\n  \"stopped_before\": %s,\n", about->stop.seconds,
-			truth(about->stop.already));
+		fprintf(out, "  \"stopped_s\": %.6f,\n  \"stopped_before\": %s,\n  \"gave_up\": %s,\n",
+			about->stop.seconds, truth(about->stop.already), truth(about->stop.gave_up));
 	fprintf(out, "  \"streamed\": %s,\n", truth(tables->streamed));
 	fprintf(out, "  \"encryption_bit\": %s,\n", truth(about->reader->kernel->encryption_mask));
 	fprintf(out, "  \"page_type\": \"%s\",\n  \"node_source\": \"%s\",\n  \"unknown\": []\n }\n}\n",

@@ -31,6 +31,7 @@ static const char usage[] =
 	"vm, for the VM of the VMM PID, ept.tables, ept.entries, maps and vm.json.\n"
 	"  -o, --output DIR     where to\n"
 	"      --stop           stop the process while it is read (always continued again)\n"
+	"      --max-stop MS    continue it after so many milliseconds, whatever was read (default: no limit)\n"
 	"      --retries N      read again up to N times while it changes (default 3)\n"
 	"      --verify         compare every leaf with /proc/PID/pagemap (process only; exit 1 if they differ)\n"
 	"      --vm FD          which VM, by its descriptor in the VMM, if it holds several\n"
@@ -70,7 +71,8 @@ static void parse(struct options *options, int count, char **arguments)
 		{ "retries", required_argument, NULL, 'r' },	  { "verify", no_argument, NULL, 'v' },
 		{ "memory", required_argument, NULL, 'm' },	  { "quiet", no_argument, NULL, 'q' },
 		{ "json-progress", no_argument, NULL, 'j' },	  { "help", no_argument, NULL, 'h' },
-		{ "vm", required_argument, NULL, 'V' },	  { 0 },
+		{ "vm", required_argument, NULL, 'V' },	  { "max-stop", required_argument, NULL, 'M' },
+		  { 0 },
 	};
 	size_t most = quarter_of_free_memory();
 	int option;
@@ -86,6 +88,7 @@ static void parse(struct options *options, int count, char **arguments)
 		case 'j': options->json_progress = true; break;
 		case 'r': options->retries = number(optarg, 1000, "--retries"); break;
 		case 'm': options->memory = number(optarg, 1 << 30, "--memory") << 20; break;
+		case 'M': options->max_stop = number(optarg, 1 << 30, "--max-stop"); break;
 		case 'V': options->vm_file = number(optarg, INT_MAX, "--vm"); break;
 		case 'h': fputs(usage, stdout); exit(EXIT_OK);
 		default:

@@ -7,9 +7,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "output.h"
@@ -18,21 +20,38 @@
 #define WAIT_SECONDS 2.0
 
 static const struct process *held; /* the process that we stopped */
+static volatile sig_atomic_t late;
 
 static void let_go(void)
 {
 	process_signal(held, SIGCONT);
 }
 
-static void guard(const struct process *process, int pipe, int dumper)
+static void too_long(int number)
 {
-	char byte;
+	(void)number;
+	let_go();
+	late = true;
+}
+
+static void alarm_after(unsigned long milliseconds)
+{
+	struct itimerval when = { .it_value = { milliseconds / 1000, milliseconds % 1000 * 1000 } };
+
+	signal(SIGALRM, too_long);
+	setitimer(ITIMER_REAL, &when, NULL);
+}
+
+/* Also continues it after `most` milliseconds: we may be stopped ourselves then. */
+static void guard(const struct process *process, int pipe, int dumper, unsigned long most)
+{
+	struct pollfd end = { .fd = pipe, .events = POLLIN };
 
 	for (int number = 1; number < NSIG; number++)
 		signal(number, SIG_IGN);
 	setsid();
 	close(dumper);
-	while (read(pipe, &byte, 1) < 0 && errno == EINTR)
+	while (poll(&end, 1, most ? (int)most : -1) < 0 && errno == EINTR)
 		;
 	process_signal(process, SIGCONT);
 	_exit(0);
@@ -58,7 +77,7 @@ static bool every_thread_stopped(const struct process *process)
 	return all;
 }
 
-void stop_process(struct stop *stop, const struct process *process)
+void stop_process(struct stop *stop, const struct process *process, unsigned long most)
 {
 	int ends[2];
 
@@ -74,17 +93,20 @@ void stop_process(struct stop *stop, const struct process *process)
 	if (stop->guardian < 0)
 		fail(EXIT_WRONG_USE, "cannot start the guardian that continues PID %d: %s", process->pid, strerror(errno));
 	if (stop->guardian == 0)
-		guard(process, ends[0], ends[1]);
+		guard(process, ends[0], ends[1], most);
 	close(ends[0]);
 	stop->pipe = ends[1];
 	held = process;
 	before_end(let_go);
+	if (most)
+		alarm_after(most);
 	if (process_signal(process, SIGSTOP)) {
 		if (errno == ESRCH)
 			fail(EXIT_PARTIAL, "PID %d: ended before it could be stopped; nothing was kept", process->pid);
 		fail(EXIT_WRONG_USE, "PID %d: cannot be stopped: %s", process->pid, strerror(errno));
 	}
-	while (!(stop->stopped = every_thread_stopped(process)) && monotonic_seconds() - stop->since < WAIT_SECONDS)
+	while (!(stop->stopped = every_thread_stopped(process)) && !late &&
+	       monotonic_seconds() - stop->since < WAIT_SECONDS)
 		usleep(200);
 }
 
@@ -93,8 +115,11 @@ void continue_process(struct stop *stop)
 	stop->seconds = monotonic_seconds() - stop->since;
 	if (!stop->guardian)
 		return;
+	alarm_after(0);
 	let_go();
 	before_end(NULL);
+	stop->gave_up = late;
+	stop->stopped &= !late;
 	kill(stop->guardian, SIGKILL);
 	close(stop->pipe);
 	waitpid(stop->guardian, NULL, 0);

@@ -10,10 +10,11 @@
 struct stop {
 	int pipe;
 	pid_t guardian;
-	bool stopped, already;
+	bool stopped, already, gave_up; /* gave_up: it was continued before all was read */
 	double since, seconds;
 };
-void stop_process(struct stop *stop, const struct process *process);
+/* most: milliseconds after which it is continued whatever happens, 0 without limit */
+void stop_process(struct stop *stop, const struct process *process, unsigned long most);
 void continue_process(struct stop *stop);
 
 #endif

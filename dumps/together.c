@@ -24,7 +24,7 @@ void read_together(struct reader *reader, struct description *about, struct veri
 
 	clock_gettime(CLOCK_REALTIME, &about->started);
 	if (options->stop)
-		stop_process(&about->stop, reader->process);
+		stop_process(&about->stop, reader->process, options->max_stop);
 	about->retries = read_best(reader, about->reading);
 	if (!about->page_type)
 		about->page_type = check_types(tables, reader->kernel);
@@ -35,6 +35,9 @@ void read_together(struct reader *reader, struct description *about, struct veri
 		fail(EXIT_PARTIAL, "PID %d: ended while it was read; nothing was kept", reader->process->pid);
 	if (options->stop)
 		continue_process(&about->stop);
+	if (about->stop.gave_up)
+		say(stderr, "ptdump: PID %d: held for %lu ms and then continued, before all was read (--max-stop)",
+		    reader->process->pid, options->max_stop);
 }
 
 /* The end, when it is not for people; false: say it to them. */

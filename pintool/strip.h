@@ -31,7 +31,7 @@
 #define PTT_LIVE 40   /* slots in use at most */
 #define PTT_LOOK 8    /* pages that come until PTT_MEET_ALL is looked at again */
 #define PTT_FIND 256  /* hashes of pages: where the slot was last */
-#define PTT_TRY 384   /* pages that come, until a chunk of which these are 3 of 4 touches is no longer stripped */
+#define PTT_TRY 256   /* pages that come, until a chunk of which these are half the touches is no longer stripped */
 #define PTT_REST 7    /* chunks after such a one that are not stripped either */
 #define PTT_GONE_REGIONS 64 /* hashes of regions */
 #define PTT_NO_PAGE (~(uint64_t)0)
@@ -303,7 +303,7 @@ static inline void ptt_strip_more(struct ptt_strip *strip, uint64_t page, uint64
         }
         ptt_put_record(strip, slot->last, touch + slot->merged);
     } else {
-        if (!slot && strip->came == PTT_TRY && strip->touches < PTT_TRY + PTT_TRY / 3) {
+        if (!slot && strip->came == PTT_TRY && strip->touches <= 2 * PTT_TRY) {
             ptt_strip_rest(strip);
             return ptt_strip_next(strip, page, store);
         }

@@ -49,7 +49,8 @@ static inline int ptt_untouched(uint64_t region) {
 }
 
 static inline void ptt_touch(struct ptt_thread *thread, uint64_t page, uint64_t store) {
-    if (ptt_strip_same(&thread->strip, page, store) || ptt_strip_other(&thread->strip, page, store)) return;
+    struct ptt_strip *strip = &thread->strip;
+    if (ptt_strip_same(strip, page, store) || (!strip->whole && ptt_strip_other(strip, page, store))) return;
     ptt_push(thread, page, store);
 }
 

@@ -1,10 +1,9 @@
 """`ptanalyze` and `python -m ptanalyze`."""
 
 import signal
+import sys
 from types import FrameType
 from typing import NoReturn
-
-from .cli import run
 
 
 class Terminated(KeyboardInterrupt):
@@ -20,10 +19,16 @@ def main() -> NoReturn:
         asked = number
         raise Terminated
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP, and so do we then
-            signal.signal(number, end)
-    code = run()
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP, and so do we then
+                signal.signal(number, end)
+        from .cli import run
+
+        code = run()
+    except KeyboardInterrupt:  # before run() could take it
+        print("ptanalyze: interrupted", file=sys.stderr)
+        code = 130
     raise SystemExit(128 + asked if asked else code)
 
 

@@ -200,7 +200,7 @@ def test_a_program_that_dies_before_the_end_leaves_a_trace_and_says_so(known, tm
 
 def test_a_trace_that_hit_its_limit_is_partial_data(known, tmp_path):
     with pytest.raises(PartialDataError, match="size limit"):
-        record([known, "touch"], tmp_path / "c", options=Options(max_bytes=20_000))
+        record([known, "touch"], tmp_path / "c", options=Options(max_bytes=20_000, strip=False))
     assert read_manifest(tmp_path / "c").kind == "process"
 
 

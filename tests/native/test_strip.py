@@ -10,6 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from native.tracing import ROOT
+from ptanalyze.core.machine import load_machine, machine_names
+from ptanalyze.formats.capture import open_capture
+from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.trace_writer import trace_writer
+from ptanalyze.world.address_space import address_space
+from ptanalyze.world.tlb_filter import TlbFilter
+from strategies import place
+from trace_copy import write_event
 
 CHUNK = 4096
 REACH = [(1, 16, 4), (1, 1, 64), (2, 8, 4), (2, 4, 8), (2, 1, 64), (3, 1, 64)]
@@ -186,6 +194,45 @@ def test_where_nothing_can_be_left_out_it_is_no_longer_tried(library):
     hot = [(page, False) for _ in range(10 * CHUNK) for page in (1, 2)]
     sizes = [len(chunk) for chunk in strip(library, accesses + hot)]
     assert min(sizes) < 10 and all(a >= b for a, b in pairwise(sizes[10:]))
+
+
+@pytest.mark.parametrize("sample", ["sysbench-memory", "vm-numa-visible"])
+def test_real_programs_walk_the_same_under_every_machine(library, sample, tmp_path):
+    """Chunk by chunk, by the tracer's own code: pages, stores, hits and walks by chunk."""
+    capture = open_capture(sample)
+    trace = capture.trace
+    short = copy_of(trace, tmp_path / "trace.ptt", lambda accesses: strip(library, accesses)[0])
+    assert short.touches < trace.touches / 1.2 and short.regions.tolist() == trace.regions.tolist()
+    space, placement = address_space(capture.snapshot, trace.regions), place(trace, 3, 2)
+    for name in machine_names():
+        tlb = load_machine(name).tlb
+        expected, found = (TlbFilter(t, space, placement, tlb).first() for t in (trace, short))
+        for column in ("page", "write", "offset", "hits"):
+            assert np.array_equal(getattr(found, column), getattr(expected, column)), (name, column)
+
+
+def copy_of(trace, path, records_of):
+    """The trace with other records for the accesses of each chunk."""
+    with trace_writer(path, **trace.facts) as writer:
+        events = list(trace.events)
+        for batch in trace.batches(1 << 16):
+            number = (trace.regions[batch.page >> 9].astype(np.int64) << 9) | (batch.page & 511)
+            start = int(trace.chunks["first"][batch.chunks.start])
+            for at in range(batch.chunks.start, batch.chunks.stop):
+                while events and events[0]["chunk"] <= at:
+                    write_event(writer, events.pop(0))
+                chunk = trace.chunks[at]
+                first = int(chunk["first"]) - start
+                part = slice(first, first + int(chunk["touches"]))
+                page, count = np.repeat(number[part], batch.count[part]), batch.count[part]
+                write = np.zeros(len(page), bool)
+                write[np.cumsum(count) - count] = batch.write[part]
+                records = records_of(list(zip(page.tolist(), write.tolist(), strict=True)))
+                fields = {name: chunk[name] for name in ("thread", "cpu", "time", "instructions")}
+                writer.chunk(*map(np.array, zip(*records, strict=True)), **fields)
+        for event in events:
+            write_event(writer, event)
+    return read_trace(path)
 
 
 def test_a_page_that_is_touched_without_end_fills_no_count(library):

@@ -14,6 +14,7 @@ from native.tracing import PAGES, counts, run, touched_once, traced, wait_writte
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.kernels.strip import REACH
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +74,14 @@ def test_a_number_of_accesses_bounds_the_region_of_interest(known, out, start, l
 def test_a_region_of_interest_that_never_begins_leaves_a_trace_without_touches(known, out):
     with pytest.raises(CaptureError, match="region of interest"):
         run(known, "memory", out=out, roi_marker="on")
+
+
+def test_stripping_leaves_the_accesses_of_each_page_and_says_what_it_is_exact_for(known, tmp_path):
+    whole, (base,), _ = run(known, "touch", out=tmp_path / "whole.ptt", strip="off")
+    short, (moved,), _ = run(known, "touch", out=tmp_path / "short.ptt")
+    accesses = [[row[0] for row in counts(trace, at)] for trace, at in ((whole, base), (short, moved))]
+    assert accesses[0] == accesses[1] and short.touches < whole.touches
+    assert whole.facts["stripped"] == () and short.facts["stripped"] == REACH
 
 
 def test_memory_calls_are_recorded_with_arguments_and_results(known, out):

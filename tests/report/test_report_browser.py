@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import ptanalyze
+from hostile import HARM, hostile_copy
+from ptanalyze.core.bundled import bundled
+
 BROWSER, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
+NAME = "$x_{ \x1b[31m\u202e$<b onclick=x>"
 DESKTOP, PHONE = (1280, 900), (375, 700)
 
 
@@ -217,3 +222,18 @@ def test_the_bundled_vms_page_works_too(browser, bundled_vm_file):
     assert browser.get_log("browser") == []
     assert browser.execute_script("return document.documentElement.scrollWidth") == PHONE[0]
     assert len(column(browser, "policies", "Policy")) > 10
+
+
+def test_hostile_names_are_text_and_nothing_else(browser, tmp_path):
+    capture = hostile_copy(bundled("samples") / "sysbench-memory", tmp_path / NAME)
+    file = tmp_path / "page.html"
+    ptanalyze.report(capture, file)
+    opened(browser, file.as_uri())
+    assert browser.get_log("browser") == [], "nothing that the content security policy refused"
+    shown, title = browser.execute_script("return [document.documentElement.innerText, document.title]")
+    assert not HARM & set(shown + title) and r"\u202e" in shown and r"\x1b[31m" in title
+    handlers = "return [...document.querySelectorAll('*')].flatMap(one => [...one.attributes])"
+    names = browser.execute_script(handlers + ".map(one => one.name).filter(name => name.startsWith('on'))")
+    assert names == []
+    foreign = "return [...document.scripts].filter(one => one.text.includes('alert(1)')).length"
+    assert browser.execute_script(foreign) == 0

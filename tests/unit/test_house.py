@@ -83,6 +83,7 @@ def test_no_file_is_a_drawer_for_everything():
 def test_lines_for_a_terminal_go_through_one_place():
     """Each of these makes what it prints printable; validate/ and show.recording print figures alone."""
     outlets = {
+        "__main__",
         "cli.__init__",
         "cli.echo",
         "cli.output",

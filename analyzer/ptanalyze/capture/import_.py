@@ -43,6 +43,7 @@ def perf_script(source: Source, inside: Path) -> str:
 
 def vmitosis(source: Source, inside: Path, nested: Source | None = None) -> str:
     import_ptdump(source, inside, nested)
+    read_snapshot(inside)  # nodes that overlap, for one
     return "process" if nested is None else "vm"
 
 

@@ -22,6 +22,13 @@ def command() -> None:
 @click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
 @click.option("--stop", is_flag=True, help="Stop the process while it is read; it is always continued.")
 @click.option(
+    "--max-stop",
+    type=click.IntRange(1, 1 << 30),
+    metavar="MS",
+    default=None,
+    help="Milliseconds after which it is continued, whatever was read by then. Default: no limit.",
+)
+@click.option(
     "--retries",
     type=click.IntRange(0),
     default=None,
@@ -34,7 +41,13 @@ def command() -> None:
     help="Require eBPF, or use /proc/PID/pagemap alone. Default: eBPF where possible.",
 )
 def dump_process(
-    pid: int, output: str, stop: bool, retries: int | None, verify: bool, bpf: bool | None
+    pid: int,
+    output: str,
+    stop: bool,
+    max_stop: int | None,
+    retries: int | None,
+    verify: bool,
+    bpf: bool | None,
 ) -> None:
     """Dump the page tables of process PID with frame and NUMA node of every table page.
 
@@ -54,7 +67,7 @@ def dump_process(
     lines, disagrees = [], None
     with new_capture(output) as inside:
         try:
-            lines = dump(pid, inside, stop=stop, verify=verify, bpf=bpf, **options)
+            lines = dump(pid, inside, stop=stop, verify=verify, bpf=bpf, max_stop=max_stop, **options)
         except CaptureError as error:
             disagrees = error
         facts = read_snapshot(inside).facts
@@ -72,6 +85,13 @@ def dump_process(
 @click.argument("pid", type=click.IntRange(1))
 @click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
 @click.option("--stop", is_flag=True, help="Stop the VMM while it is read; it is always continued.")
+@click.option(
+    "--max-stop",
+    type=click.IntRange(1, 1 << 30),
+    metavar="MS",
+    default=None,
+    help="Milliseconds after which it is continued, whatever was read by then. Default: no limit.",
+)
 @click.option(
     "--vm",
     "descriptor",
@@ -108,6 +128,7 @@ def dump_vm(
     pid: int,
     output: str,
     stop: bool,
+    max_stop: int | None,
     descriptor: int | None,
     retries: int | None,
     guest_tables: bool,
@@ -130,7 +151,7 @@ def dump_vm(
 
     if guest_tables != (qmp is not None):
         raise click.UsageError("--guest-tables and --qmp SOCKET go together")
-    options: dict[str, Any] = {"stop": stop, "vm": descriptor, "qmp": qmp}
+    options: dict[str, Any] = {"stop": stop, "max_stop": max_stop, "vm": descriptor, "qmp": qmp}
     if retries is not None:
         options["retries"] = retries
     made: Iterable[tuple[str | Path, list[str]]]

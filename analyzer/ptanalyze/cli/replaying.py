@@ -140,7 +140,7 @@ def limits(memory: str | None, updates: str | None) -> dict[str, Any]:
 def capture_of(directory: str | None) -> Capture:
     """The named capture or the default; says on stderr what a bare trace is taken for."""
     opened = open_or_default(directory)
-    if not opened.has_snapshot:
+    if not opened.has_snapshot and not opened.has_vm:
         from ..world.bare_trace import ASSUMED
 
         echo(f"ptanalyze: {opened.directory}: {ASSUMED}", err=True)

@@ -24,8 +24,8 @@ MOST_CPU, MOST_THREADS = (1 << 15) - 1, 1 << 16  # that trace.ptt has room for
 def import_perf_script(source: str | PathLike[str] | IO[bytes], out: str | PathLike[str]) -> int:
     """Write the samples of `source` (path or binary stream) to the trace file `out`; returns their number.
 
-    perf samples: the trace holds a fraction of all accesses, and facts["sampled"] says so; facts["walks"]
-    if all are of precise events that count TLB misses (WALKS): then each is a walk. Samples are grouped by
+    perf samples: the trace holds a fraction of all accesses, and facts["sampled"] says so; facts["walks"] if
+    all are of precise events that count TLB misses (WALKS): then each is a walk. Samples are grouped by
     thread within a block of text; chunks keep the times of their first samples. Samples without an address
     (0) or with a kernel address are left out. CaptureError names the first line that lacks a field, and
     refuses a mixture of TLB misses with other events.

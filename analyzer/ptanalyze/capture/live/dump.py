@@ -26,6 +26,7 @@ def dump_process(
     retries: int = RETRIES,
     verify: bool = False,
     bpf: bool | None = None,
+    max_stop: int | None = None,
 ) -> list[str]:
     """Write the page tables of process `pid` into `directory`, made if need be; returns lines for people.
 
@@ -33,6 +34,7 @@ def dump_process(
     retries  read again at most this often while it changes (eBPF only)
     verify   compare every leaf with /proc/PID/pagemap (eBPF only)
     bpf      True: eBPF or nothing; False: pagemap only; None: eBPF, else pagemap
+    max_stop milliseconds after which a stopped process is continued whatever was read; None: no limit
 
     The caller seals the capture. UsageError, PartialDataError if the process ended (nothing is kept then),
     CaptureError if the verification failed (the files are kept).
@@ -41,7 +43,7 @@ def dump_process(
     made = make_directory(directory)
     try:
         with tempfile.TemporaryDirectory(prefix=".tables.", dir=directory) as inside:
-            lines, failed = dump_somehow(pid, Path(inside), stop, retries, verify, bpf)
+            lines, failed = dump_somehow(pid, Path(inside), stop, retries, verify, bpf, max_stop)
             for name in FILES:
                 os.replace(Path(inside) / name, directory / name)
     except BaseException:
@@ -70,18 +72,25 @@ def make_directory(directory: Path) -> bool:
 
 
 def dump_somehow(
-    pid: int, inside: Path, stop: bool, retries: int, verify: bool, bpf: bool | None
+    pid: int, inside: Path, stop: bool, retries: int, verify: bool, bpf: bool | None, max_stop: int | None
 ) -> tuple[list[str], CaptureError | None]:
     """(lines for people, error to raise after the files are in place)."""
+    if max_stop is not None and not (stop and bpf is not False):
+        raise UsageError("--max-stop: goes with --stop, not with --no-bpf, which cannot say what it missed")
     if bpf is False:
         return pagemap_only(pid, inside, stop, "as asked"), None
     try:
         command = [str(native("ptdump")), "process", str(pid), "-o", str(inside), "--retries", str(retries)]
-        return run_ptdump([*command, *["--stop"] * stop, *["--verify"] * verify])
+        return run_ptdump([*command, *stopping(stop, max_stop), *["--verify"] * verify])
     except UsageError as error:
-        if bpf:
+        if bpf or max_stop is not None:
             raise
         return pagemap_only(pid, inside, stop, str(error)), None
+
+
+def stopping(stop: bool, max_stop: int | None) -> list[str]:
+    """Options of ptdump: whether to stop the process, and for at most how many milliseconds."""
+    return ["--stop"] * stop + ([] if max_stop is None else ["--max-stop", str(max_stop)])
 
 
 def run_ptdump(command: Sequence[str]) -> tuple[list[str], CaptureError | None]:

@@ -9,7 +9,7 @@ from typing import Any
 from ...core.errors import PartialDataError, PtanalyzeError, UsageError
 from ...formats.capture_dir import new_capture, seal
 from ...formats.vm_file import HostDump, read_vm
-from .dump import RETRIES, run_ptdump
+from .dump import RETRIES, run_ptdump, stopping
 from .guests import dump_guest_tables
 from .native import native
 from .process import Process, opened
@@ -22,6 +22,7 @@ def dump_vm(
     out: str | os.PathLike[str],
     *,
     stop: bool = False,
+    max_stop: int | None = None,
     retries: int = RETRIES,
     vm: int | None = None,
     qmp: str | os.PathLike[str] | None = None,
@@ -29,13 +30,16 @@ def dump_vm(
     """Dump the VM of the VMM process `pid` into the new capture `out` (kind "vm-host"); lines for people.
 
     stop     hold the VMM, and with it the guest, still while its tables are read
+    max_stop milliseconds after which it is continued whatever was read; None: no limit
     retries  read again at most this often while they change
     vm       the VM's file descriptor in the VMM, needed only if that holds several VMs
     qmp      QEMU's QMP socket: read the guest's own tables too, into captures OUT/cr3-FRAME
 
     UsageError if `pid` is no VMM or its VM cannot be read, PartialDataError if it ended; nothing is kept.
     """
-    command = [str(native("ptdump")), "vm", str(pid), "--retries", str(retries), *["--stop"] * stop]
+    if max_stop is not None and (qmp is not None or not stop):
+        raise UsageError("--max-stop: goes with --stop, and not with --guest-tables")
+    command = [str(native("ptdump")), "vm", str(pid), "--retries", str(retries), *stopping(stop, max_stop)]
     if vm is not None:
         command += ["--vm", str(vm)]
     with opened(pid) as process, new_capture(out) as inside:

@@ -2,8 +2,8 @@
 
 Kept, because every result depends on it: the shape of the tables, virtual and guest-physical addresses (a
 VM's guest frames are the addresses of its second dimension), flags of entries, nodes, CPUs, touches of the
-trace. Gone: where anything is in the host's memory, paths, command lines, PIDs and times, host-virtual
-addresses, swap entries and everything else behind entries that map nothing.
+trace. Gone: where anything is in the host's memory, paths, command lines, PIDs, thread IDs and times,
+host-virtual addresses, swap entries and everything else behind entries that map nothing.
 """
 
 import tempfile
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import numpy as np
@@ -20,14 +21,26 @@ from ...core import pte as bits
 from ...core.errors import CaptureError, UsageError
 from ...core.regular import open_inside
 from ...core.snapshot import Snapshot, Tree
+from ...core.trace import Event
 from ...formats.capture import Capture
 from ...formats.capture_dir import TRACE, copy_private, damaged_files, new_capture, seal
 from ...formats.snapshot_file import write_snapshot
 from ...formats.tables_file import write_tree
-from ...formats.trace_frames import map_file, read_header
+from ...formats.trace_frames import (
+    EVENT,
+    FRAME_DTYPE,
+    HEADER_BYTES,
+    PAYLOAD_DTYPE,
+    map_file,
+    read_frames,
+    read_header,
+)
+from ...formats.trace_writer import RULES
 from ...formats.vm_file import HostDump, write_vm
+from ...kernels.decode import FRAME_BYTES
 from .frame_map import FrameMap, frame_map
 
+ARCH = b"x86_64"
 PLAIN_NAMES = {"", "[heap]", "[stack]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]"}
 FACTS = {
     "method", "kernel", "cpu", "quiescence", "completeness", "reading", "retries", "stopped", "streamed",
@@ -128,11 +141,36 @@ def plain_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def redact_trace(source: Path, target: Path) -> None:
-    """The trace with an empty command line, PID and start time; its touches and thread numbers stay."""
-    header = read_header(source, map_file(source)).copy().reshape(1)
-    header["command"], header["pid"], header["start"], header["crc"] = b"", 0, 0, 0
+    """The trace without command line, PID, thread IDs and start time; touches and thread numbers stay.
+
+    What is no part of a trace stays behind: words in its header, bytes after its last frame.
+    """
+    data = map_file(source)
+    header = read_header(source, data).copy().reshape(1)
+    frames, offset, _ = read_frames(source, data, header[0])
+    last = int(offset[-1]) + FRAME_BYTES + int(frames["bytes"][-1]) if len(frames) else HEADER_BYTES
+    for name in ("pid", "start", "command", "arch", "tracer", "rules", "crc"):
+        header[name] = np.zeros(1, header[name].dtype)
+    header["arch"], header["rules"] = ARCH, RULES.encode()
+    header["bytes"] = min(int(header["bytes"][0]), last)
     header["crc"] = zlib.crc32(header.tobytes())
     with open_inside(source) as file:
         copy_private(file, target)
     with open(target, "r+b") as file:
+        file.truncate(last)
         file.write(header.tobytes())
+        for start in offset[(frames["kind"] == EVENT)].tolist():
+            number_thread(file, start)
+
+
+def number_thread(file: BinaryIO, start: int) -> None:
+    """Give an event that starts a thread, at this byte of a trace, the thread's number instead of its ID."""
+    file.seek(start)
+    raw = file.read(FRAME_BYTES + PAYLOAD_DTYPE.itemsize)
+    head = np.frombuffer(raw[:FRAME_BYTES], FRAME_DTYPE).copy()
+    event = np.frombuffer(raw[FRAME_BYTES:], PAYLOAD_DTYPE).copy()
+    if event["kind"][0] == Event.THREAD_START:
+        event["a"], head["crc"] = head["thread"], 0
+        head["crc"] = zlib.crc32(event.tobytes(), zlib.crc32(head.tobytes()))
+        file.seek(start)
+        file.write(head.tobytes() + event.tobytes())
