@@ -9,7 +9,7 @@ from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.machine_file import write_machine
 from ptanalyze.formats.node_latency import NodeLatency
 
-MILAN = "vendor_id\t: AuthenticAMD\nmodel\t\t: 1\nmodel name\t: AMD EPYC 7543\n\n"
+MILAN = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC 7543\n\n"
 INTEL = "vendor_id\t: GenuineIntel\nmodel\t\t: {}\nmodel name\t: Xeon @ 2.40GHz\n\n"
 
 
@@ -55,7 +55,7 @@ def test_nodes_clock_and_caches_are_the_kernels_and_tlbs_those_of_the_nearest_ma
         32 << 20,
         16,
     )
-    assert machine.tlb == load_machine("epyc-7543-16-nodes").tlb
+    assert machine.tlb == load_machine("epyc-milan").tlb
     assert machine.costs == "epyc-7543" and "no kernel shows this" in machine.sources["tlb"]
 
 
@@ -63,7 +63,7 @@ def test_without_a_measurement_latencies_are_the_firmwares_distances_and_are_cal
     system, tmp_path
 ):
     machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
-    local = load_machine("epyc-7543-16-nodes").latency.idle[0][0]
+    local = load_machine("epyc-milan").latency.idle[0][0]
     assert np.allclose(machine.latency.idle, [[local, 3.2 * local], [3.2 * local, local]])
     assert machine.latency.contended is None and machine.sources["latency_idle"].startswith("estimate")
 
@@ -81,7 +81,14 @@ def test_measured_latencies_are_taken_and_the_file_loads_again(system, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("model", "like"), [(63, "hydra-haswell"), (85, "vmitosis-cascade-lake"), (143, "sapphire-rapids")]
+    ("model", "like"),
+    [
+        (63, "hydra-haswell"),
+        (85, "vmitosis-cascade-lake"),
+        (143, "sapphire-rapids"),
+        (106, "ice-lake"),
+        (173, "granite-rapids"),
+    ],
 )
 def test_an_intel_cpu_is_likened_to_its_generation(system, tmp_path, model, like):
     write(tmp_path / "cpuinfo", INTEL.format(model))

@@ -13,8 +13,13 @@ from ptanalyze.core.machine import Costs, load_costs, load_machine, machine_name
 
 COSTS = ["epyc-7543", "hydra-haswell", "server-2020"]
 NAMES = [
+    "emerald-rapids",
     "epyc-7543-16-nodes",
+    "epyc-genoa",
+    "epyc-milan",
+    "granite-rapids",
     "hydra-haswell",
+    "ice-lake",
     "ptemagnet-broadwell",
     "sapphire-rapids",
     "vmitosis-cascade-lake",
@@ -23,7 +28,7 @@ GOOD = (bundled("models") / "machines" / "ptemagnet-broadwell.toml").read_text()
 GOOD_COSTS = (bundled("models") / "costs" / "server-2020.toml").read_text()
 
 
-def test_the_bundled_machines_are_the_papers_and_a_current_one():
+def test_the_bundled_machines_are_the_papers_and_those_of_clouds():
     assert machine_names() == NAMES
 
 
@@ -189,7 +194,7 @@ def test_a_missing_file_and_an_unknown_name_are_told_apart(tmp_path):
     with pytest.raises(UsageError, match="No such file"):
         load_machine(str(tmp_path / "none.toml"))
     with pytest.raises(
-        UsageError, match="machine pentium: unknown; there are: epyc-7543-16-nodes, hydra-haswell, "
+        UsageError, match="machine pentium: unknown; there are: emerald-rapids, epyc-7543-16-nodes, "
     ):
         load_machine("pentium")
 

@@ -22,6 +22,19 @@ CPUINFO = Path("/proc/cpuinfo")
 SLIT_LOCAL = 10  # ACPI: the distance to oneself
 NEWER = 143  # Intel model numbers from Sapphire Rapids on (arch/x86/include/asm/intel-family.h)
 OLDER = (60, 61, 63, 69, 70, 71, 79, 86)  # Haswell and Broadwell
+INTEL = {
+    106: "ice-lake",
+    108: "ice-lake",
+    207: "emerald-rapids",
+    173: "granite-rapids",
+    174: "granite-rapids",
+}
+ZEN3 = 0x19  # family
+ZEN4 = (
+    *range(0x10, 0x20),
+    *range(0x60, 0x80),
+    *range(0xA0, 0xB0),
+)  # models of it (arch/x86/kernel/cpu/amd.c)
 SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -72,12 +85,14 @@ def cpu_facts(cpuinfo: str) -> dict[str, str]:
 
 def nearest(cpu: dict[str, str]) -> str:
     """Name of the bundled machine whose TLBs are likeliest to be this CPU's."""
-    if cpu.get("vendor_id") == "AuthenticAMD":
-        return "epyc-7543-16-nodes"
     model = int(cpu.get("model", "0"))
+    if cpu.get("vendor_id") == "AuthenticAMD":
+        family = int(cpu.get("cpu family", "0"))
+        newer = family > ZEN3 or (family == ZEN3 and model in ZEN4)
+        return "epyc-genoa" if newer else "epyc-milan"
     if model in OLDER:
         return "hydra-haswell"
-    return "sapphire-rapids" if model >= NEWER else "vmitosis-cascade-lake"
+    return INTEL.get(model, "sapphire-rapids" if model >= NEWER else "vmitosis-cascade-lake")
 
 
 def node_cpus(system: Path) -> list[tuple[int, tuple[int, ...]]]:
