@@ -224,6 +224,17 @@ def test_fragmentation_bars_are_the_shares_before_and_after(vm):
     assert readable(figure) and readable(plots.fragmentation(ptanalyze.fragmentation(vm)))
 
 
+def test_fragmentation_by_vma_is_a_bar_per_vma(vm):
+    table = ptanalyze.fragmentation(vm, by="vma", after=True)
+    many = pd.concat([table, table.assign(group="another", count=table["count"] * 2)], ignore_index=True)
+    many.attrs = table.attrs
+    figure = plots.fragmentation(many)
+    bars = {bars.get_label(): [bar.get_width() for bar in bars] for bars in figure.axes[0].containers}
+    before = table[(table["lines"] == "all") & (table["state"] == "before")]
+    mean = (before["ept_lines"] * before["count"]).sum() / before["count"].sum()
+    assert set(bars) == {"before", "after"} and np.allclose(bars["before"][0], mean) and readable(figure)
+
+
 def test_roofline_points_lie_between_the_local_and_the_remote_ceiling(many):
     table = many.frame[many.frame["policy"].isin(["linux", "mitosis", "vmitosis-replicate"])]
     table.attrs = many.frame.attrs

@@ -4,6 +4,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from .scattered_groups import scattered_groups
 from .style import BLUE, ORANGE, context, legend_beside, must_have, new_figure, styled, title
 
 LINES = {"all": "all gPT cache lines", "full": "lines with all eight pages"}
@@ -14,10 +15,12 @@ LOOKS = {"before": (BLUE, ""), "after": (ORANGE, "///")}
 def fragmentation(table: DataFrame) -> Figure:
     """Share of gPT cache lines with 1 to 8 ePT cache lines, before and after, of all and of full lines.
 
-    Groups (VMAs) are summed. The metric of PTEMagnet (ASPLOS '21), section 3.2.
+    Of several groups (VMAs) a bar of the mean for each. The metric of PTEMagnet (ASPLOS '21), section 3.2.
     table    api.fragmentation's
-    columns  lines, ept_lines, count, state
+    columns  lines, ept_lines, count, state, group
     """
+    if table["group"].nunique() > 1 and table["count"].sum():
+        return scattered_groups(table)
     counts = table.groupby(["lines", "state", "ept_lines"], sort=False, as_index=False)["count"].sum()
     total = counts.groupby(["lines", "state"])["count"].transform("sum")
     shares = counts.assign(percent=100 * counts["count"] / total.where(total > 0))
