@@ -96,7 +96,7 @@ def command(
 
     Without a region the whole run is traced. Write -- before COMMAND. Dumping needs root; under sudo the
     capture belongs to the user who typed it. Tracing takes 6 to 70 times the program's own time, and up to
-    2 GB of disk for each second of that.
+    200 MB of disk per second and thread of that time.
 
     \b
     Examples:
@@ -155,7 +155,7 @@ def expect(output: str, limit: int, terminal: bool) -> None:
     place = Path(output).parent
     if not terminal or not place.is_dir():
         return
-    most = f"at most {size(limit)}" if limit else f"up to {size(GROWTH)} per second of that time"
+    most = f"at most {size(limit)}" if limit else f"up to {size(GROWTH)} per second and thread of that time"
     echo(
         f"ptanalyze: expect {SLOWER} the program's own time, and a trace of {most}; "
         f"{size(free_bytes(place))} are free",

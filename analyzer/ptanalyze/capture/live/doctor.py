@@ -139,6 +139,6 @@ def disk(place: Path) -> Symptom:
     free = shutil.disk_usage(place).free
     seconds = free / GROWTH
     found = f"{free / 1e9:.0f} GB free here"
-    gives = f"traces of up to {seconds:.0f} s of a program's own time, mostly more"
+    gives = f"traces of {seconds:.0f} s of one thread's own time and more"
     missing = "" if free > ROOMY else "free space, or --max-bytes"
     return Symptom("disk", free > ROOMY, found, gives, missing)

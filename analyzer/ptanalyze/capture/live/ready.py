@@ -10,7 +10,7 @@ from ...core.errors import UsageError
 
 LEAST_FREE = 64 << 20  # bytes below which nothing is begun
 SLOWER = "6 to 70 times"  # wall time of traced programs over native, measured
-GROWTH = 2e9  # bytes of trace per native second, at most, measured
+GROWTH = 2e8  # bytes of trace per native second and thread: random reads of 256 MiB took 1.2e8
 
 
 def rehearse(dumper: Path) -> None:
