@@ -44,6 +44,7 @@ def tracing(place):
     runs = {
         "native": command,
         "qemu without plugin": [native("qemu-x86_64"), *command],
+        "qemu, plugin, nothing stripped": qemu_command(command[0], command, [out, ("strip", "off")]),
         "qemu, plugin": qemu_command(command[0], command, [out]),
         "qemu, plugin, instruction counts": qemu_command(command[0], command, [out, ("instructions", "on")]),
     }

@@ -9,8 +9,10 @@ import ptanalyze
 from plot_texts import words
 from ptanalyze.analysis import answers as frames
 from ptanalyze.capture.check import check_capture
+from ptanalyze.capture.live.survey import Surveyed
 from ptanalyze.capture.vm.diff import diff
 from ptanalyze.capture.vm.fit import Fit, Share
+from ptanalyze.cli.survey import answer
 from ptanalyze.core.machine import load_machine
 from ptanalyze.cost.leave_one_out import leave_one_out, summary
 from ptanalyze.show import plots
@@ -56,6 +58,9 @@ def tables(tmp_path_factory):
         "reads": found.reads,
         "roofline": found.frame,
         "speedup": found.frame,
+        "survey": answer(
+            [Surveyed(7, "db", "process", "/", 8192, 1 << 20, {0: 3, 1: 1}, {0: 2}, 0, {1: 1.0})], 1
+        ).table,
         "table_pages": pages,
         "throughput": samples(),
         "timeline": found.timeline,

@@ -156,7 +156,8 @@ def test_a_trace_that_was_cut_short_is_said_to_be_a_part():
 def test_a_sampled_trace_is_said_to_be_one():
     snapshot, trace = process()
     whole = ask(snapshot, trace, [("ideal", {})])[0].notes
-    sampled = ask(snapshot, replace(trace, facts={"sampled": True}), [("ideal", {})])[0].notes
+    walks = replace(trace, facts={"sampled": True, "walks": True})
+    sampled = ask(snapshot, walks, [("ideal", {})])[0].notes
     assert [note for note in sampled if note not in whole] == [
         "the trace holds samples of the accesses: shares mean more than numbers"
     ]

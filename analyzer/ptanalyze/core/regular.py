@@ -37,7 +37,7 @@ def open_inside(path: str | PathLike[str]) -> BufferedReader:
     if kind != stat.S_IFREG:
         os.close(fd)
         raise CaptureError(path, "file", KINDS.get(kind, "no file"), "expected a regular file")
-    return os.fdopen(fd, "rb")
+    return open(path, "rb", opener=lambda *_: fd)  # by its name, which a memory map of it keeps
 
 
 def read_inside(path: str | PathLike[str], most: int = MANY) -> bytes:

@@ -53,11 +53,11 @@ def open_trace(path: str | PathLike[str], cache: Path | None) -> Trace:
 
 
 def write_index(out: Path, path: Path, index: Index) -> None:
-    """Write the Index of the trace at `path` to the file `out`: arrays in NumPy's .npz format."""
+    """Write the Index of the trace at `path` to the file `out`: arrays in NumPy's .npz format, compressed."""
     arrays = {name: getattr(index, name) for name in DTYPES}
     said = json.dumps({"version": VERSION, **identity(path), "facts": index.facts})
     with atomic_write(out) as file:
-        np.savez(file, said=np.frombuffer(said.encode(), np.uint8), **arrays)
+        np.savez_compressed(file, said=np.frombuffer(said.encode(), np.uint8), **arrays)
 
 
 def identity(path: Path) -> dict[str, Any]:

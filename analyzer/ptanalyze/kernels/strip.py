@@ -12,7 +12,7 @@ import numpy as np
 from .decode import COUNT_MAX
 from .hooks import allocating_kernel, called_hook
 
-REACH = ((1, 16, 4), (1, 1, 64), (2, 8, 4), (2, 4, 8), (2, 1, 64), (3, 1, 64))  # PTT_REACH of pintool/strip.h
+REACH = ((1, 16, 4), (1, 1, 64), (2, 8, 4), (2, 4, 8), (2, 1, 64), (3, 1, 64))  # PTT_REACH of pintool/slots.h
 WAYS = 4
 LISTED = WAYS + 1  # entries a set remembers: one that fell out has met WAYS others
 EPOCH = 32  # pages; within two epochs in a row no page meets more than 63 others
