@@ -1,5 +1,6 @@
 """CRC-32 (zlib's) of files, without reading what is not there: a hole of a sparse file is so many zeros."""
 
+import errno
 import os
 import zlib
 from collections.abc import Iterator
@@ -16,11 +17,11 @@ Matrix = tuple[int, ...]  # over GF(2): the column for each bit of a register
 
 def crc_of(file: BufferedReader) -> int:
     """CRC-32 of an open file, from its start."""
-    crc, at, size = 0, 0, os.fstat(file.fileno()).st_size
-    for start, end in pieces(file.fileno(), size):
+    fd = file.fileno()
+    crc, at, size = 0, 0, os.fstat(fd).st_size
+    for start, end in pieces(fd, size):
         crc = crc_of_zeros(start - at, crc)
-        file.seek(start)
-        while start < end and (block := file.read(min(BLOCK, end - start))):
+        while start < end and (block := os.pread(fd, min(BLOCK, end - start), start)):
             crc = zlib.crc32(block, crc)
             start += len(block)
         at = start
@@ -28,13 +29,18 @@ def crc_of(file: BufferedReader) -> int:
 
 
 def pieces(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of what a file system keeps of a file; all of it where holes are not known."""
+    """(start, end) of what a file system keeps of a file; all of it where holes are not known.
+
+    Moves the file's position: read with os.pread.
+    """
     at = 0
     while at < size:
         try:
             start = os.lseek(fd, at, os.SEEK_DATA)
             end = os.lseek(fd, start, os.SEEK_HOLE)
-        except OSError:  # ENXIO: nothing but a hole is left
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # that is: nothing but a hole is left
+                yield at, size
             return
         if start >= size:
             return

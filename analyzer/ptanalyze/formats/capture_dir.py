@@ -84,10 +84,9 @@ def copy_private(source: BufferedReader, target: Path, most: int | None = None) 
     with open(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
         size = os.fstat(source.fileno()).st_size if most is None else most
         for start, end in pieces(source.fileno(), size):
-            source.seek(start)
             file.seek(start)
             for at in range(start, end, BLOCK):
-                file.write(source.read(min(BLOCK, end - at)))
+                file.write(os.pread(source.fileno(), min(BLOCK, end - at), at))
         file.truncate(size)
 
 
