@@ -52,7 +52,8 @@ def new_capture(out: str | PathLike[str]) -> Iterator[Path]:
     with unfinished_directory(out.parent, out.name) as inside:
         yield inside
         for path in inside.iterdir():
-            _sync(path)
+            if path.is_file():
+                _sync(path)
         sync_directory(inside)
         os.rename(inside, out)
     sync_directory(out.parent)
