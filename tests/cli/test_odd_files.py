@@ -9,6 +9,7 @@ import pytest
 
 from one_line import is_one_line
 from ptanalyze.core.bundled import bundled
+from ptanalyze.formats.capture_dir import seal
 
 FILES = ["capture.json", "snapshot.json", "maps", "gpt.tables", "gpt.entries", "trace.ptt"]
 COMMANDS = [("check",), ("info",), ("classify", "--by", "vma"), ("redact", "-o", "red")]
@@ -110,3 +111,16 @@ def test_what_is_imported_is_private(pt, tmp_path):
         path.chmod(0o644) if path.is_file() else shutil.rmtree(path)
     assert pt("import", "ptdump", source, "-o", tmp_path / "o").code == 0
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "o").iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("name", ["gpt.entries", "gpt.tables", "trace.ptt", "maps", "snapshot.json"])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_tebibyte_that_was_sealed_is_one_line(pt, capture, command, name):
+    os.truncate(capture / name, 1 << 40)
+    seal(capture, "process", {})
+    ran = pt(command[0], capture, *command[1:])
+    if name == "trace.ptt":  # what lies behind its last frame is no part of it
+        assert ran.code == 0 and not list(capture.parent.glob("red/**/trace.ptt"))[1:]
+        assert all(path.stat().st_size < 1 << 30 for path in capture.parent.glob("red/*"))
+    else:
+        assert ran.code == 1 and name in ran.out + ran.err and ran.err.count("\n") <= 1

@@ -18,7 +18,7 @@ from ptanalyze.formats.result_file import read_rows
 from .campaign import HANG, SHARES, Findings, campaign, kind_of, prepared
 from .inputs import KINDS
 
-SECONDS = 12
+SECONDS = 8
 FAILED = {  # kind: seeds
     "text": [1627, 265],
     "pair": [2698],

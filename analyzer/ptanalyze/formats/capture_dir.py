@@ -1,16 +1,16 @@
 """A capture directory and its manifest `capture.json`: its contents, and whether they are as written."""
 
 import os
-import shutil
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
+from ..core.crc import crc_of, pieces
 from ..core.errors import CaptureError, UsageError
 from ..core.regular import open_inside, read_inside
 from ..core.unfinished import unfinished_directory
@@ -54,7 +54,8 @@ def new_capture(out: str | PathLike[str]) -> Iterator[Path]:
     with unfinished_directory(out.parent, out.name) as inside:
         yield inside
         for path in inside.iterdir():
-            _sync(path)
+            if path.is_file():
+                _sync(path)
         sync_directory(inside)
         give_to_caller(inside)
         os.rename(inside, out)
@@ -77,19 +78,20 @@ def seal(directory: str | PathLike[str], kind: str, provenance: dict[str, Any]) 
 
 
 def file_sum(path: Path) -> File:
-    """Size in bytes and CRC-32 (zlib) of a file, read once in blocks."""
-    crc = size = 0
+    """Size in bytes and CRC-32 (zlib) of a regular file, read once in blocks; holes are not read."""
     with open_inside(path) as file:
-        while block := file.read(BLOCK):
-            crc = zlib.crc32(block, crc)
-            size += len(block)
-    return File(size, crc)
+        return File(os.fstat(file.fileno()).st_size, crc_of(file))
 
 
-def copy_private(source: IO[bytes], target: Path) -> None:
-    """Copy an open file to the new file `target` (0600)."""
+def copy_private(source: BufferedReader, target: Path, most: int | None = None) -> None:
+    """Copy an open file, or its first `most` bytes, to the new file `target` (0600); holes stay holes."""
     with open(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
-        shutil.copyfileobj(source, file, BLOCK)
+        size = os.fstat(source.fileno()).st_size if most is None else most
+        for start, end in pieces(source.fileno(), size):
+            file.seek(start)
+            for at in range(start, end, BLOCK):
+                file.write(os.pread(source.fileno(), min(BLOCK, end - at), at))
+        file.truncate(size)
 
 
 def read_manifest(directory: str | PathLike[str]) -> Manifest:

@@ -155,9 +155,8 @@ def redact_trace(source: Path, target: Path) -> None:
     header["bytes"] = min(int(header["bytes"][0]), last)
     header["crc"] = zlib.crc32(header.tobytes())
     with open_inside(source) as file:
-        copy_private(file, target)
+        copy_private(file, target, last)
     with open(target, "r+b") as file:
-        file.truncate(last)
         file.write(header.tobytes())
         for start in offset[(frames["kind"] == EVENT)].tolist():
             number_thread(file, start)
