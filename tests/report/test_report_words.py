@@ -151,7 +151,7 @@ def test_where_the_advice_changes_pages_the_best_placement_is_said_too(study):
 
     assert study.best["policy"] == "thp"
     placed = next(row for row in study.rows if row["policy"] not in ("thp", "linux"))
-    assert placed["speedup"] > 1.4
+    assert placed["speedup"] > 1.1
     said = f"{placed['policy']}, {placed['speedup']:.2f} ("
     assert said in placement_alone(study)
     assert placement_alone(within("thp", "linux")).endswith("gains nothing over linux.")
