@@ -50,7 +50,7 @@ def caution(classes: Classification) -> str | None:
     if classes.weight != "walks":  # each entry is seen from every socket
         known //= max(len(classes.sockets), 1)
     missing = sum(classes.unresolved.values())
-    if missing * 10 < known + missing:
+    if not missing or missing * 10 < known + missing:
         return None
     what = "walks" if classes.weight == "walks" else "entries"
     share = 100 * missing / (known + missing)
