@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .echo import echo
-from .options import complete_machines
+from .options import complete_machines, remote_seconds_option, seconds_option
 from .output import Output, emit, must_end_with, output_options
 
 if TYPE_CHECKING:
@@ -35,16 +35,8 @@ if TYPE_CHECKING:
     "shares of its walks: LL:0.06,LR:0.19,RL:0.19,RR:0.56, or a .json of classify. Default: none.",
 )
 @click.option("--at", help="Table placement of the --local run, as --placement. Default: all local.")
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0, min_open=True),
-    help="Elapsed time of the local run. Default: the file's.",
-)
-@click.option(
-    "--remote-seconds",
-    type=click.FloatRange(0, min_open=True),
-    help="Elapsed time of the remote run. Default: the file's.",
-)
+@seconds_option
+@remote_seconds_option
 @click.option(
     "--latency",
     type=click.Path(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from .echo import echo
+from .options import strip_option
 
 FORMATS = ("lackey", "perf-script", "drmemtrace", "champsim", "pinatrace", "vmitosis", "ptdump")
 
@@ -17,13 +18,7 @@ FORMATS = ("lackey", "perf-script", "drmemtrace", "champsim", "pinatrace", "vmit
     type=click.Path(),
     help="File with the VM's nested table, dumped on the host (vmitosis). Default: none.",
 )
-@click.option(
-    "--strip",
-    type=click.Choice(["on", "off"]),
-    default="on",
-    show_default=True,
-    help="Leave out touches that surely hit in the first-level TLB and change nothing there.",
-)
+@strip_option
 def command(source: tuple[str, ...], output: str, ept: str | None, strip: str) -> None:
     """Make a capture from SOURCE. Without FORMAT it is recognised.
 

@@ -133,3 +133,22 @@ def open_or_default(directory: str | None) -> Capture:
     capture, which = default_capture()
     echo(f"ptanalyze: {which}", err=True)
     return capture
+
+
+strip_option = click.option(
+    "--strip",
+    type=click.Choice(["on", "off"]),
+    default="on",
+    show_default=True,
+    help="Leave out touches that surely hit in the first-level TLB and change nothing there.",
+)
+seconds_option = click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="Elapsed time of the local run. Default: the file's.",
+)
+remote_seconds_option = click.option(
+    "--remote-seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="Elapsed time of the remote run. Default: the file's.",
+)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import complete_machines
+from .options import complete_machines, remote_seconds_option, seconds_option
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
@@ -39,16 +39,8 @@ ERRORS = (
 )
 @click.option("--remote-placement", help="Table placement of the --remote run, such as RRI. Default: none.")
 @click.option("--at", help="Table placement of the --local run, such as L:0.25,R:0.75. Default: all local.")
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0, min_open=True),
-    help="Elapsed time of the local run. Default: the file's.",
-)
-@click.option(
-    "--remote-seconds",
-    type=click.FloatRange(0, min_open=True),
-    help="Elapsed time of the remote run. Default: the file's.",
-)
+@seconds_option
+@remote_seconds_option
 @click.option("--native", is_flag=True, help="The run is native: there are no ePT counters.")
 @click.option(
     "--walkers",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .echo import echo
+from .options import strip_option
 from .sizes import SIZE
 
 if TYPE_CHECKING:
@@ -74,13 +75,7 @@ if TYPE_CHECKING:
     metavar="SIZE",
     help="Size limit of the trace: 500M, 10G; 0: none.",
 )
-@click.option(
-    "--strip",
-    type=click.Choice(["on", "off"]),
-    default="on",
-    show_default=True,
-    help="Leave out touches that surely hit in the first-level TLB and change nothing there.",
-)
+@strip_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
     output: str | None,
