@@ -9,7 +9,6 @@ from naive.setassoc import SetAssoc
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine, machine_names
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.capture import bundled_samples, open_capture
 from ptanalyze.formats.lackey import import_lackey
 from ptanalyze.formats.trace_file import read_trace
 from ptanalyze.kernels.strip import REACH, keep
@@ -17,7 +16,7 @@ from ptanalyze.world.address_space import address_space
 from ptanalyze.world.bare_trace import bare_snapshot
 from ptanalyze.world.tlb_filter import TlbFilter
 from strategies import build_snapshot, build_trace, place, small_tlb
-from trace_copy import write_trace
+from stripped_traces import same_walks, stripped, walks
 
 pytestmark = pytest.mark.twin
 
@@ -80,35 +79,6 @@ def test_no_record_stands_for_more_accesses_than_the_format_can_say():
     count = np.full(9, (1 << 18) - 1, np.int64)
     assert keep(np.array([1, 2, 1, 2, 1, 2, 1, 2, 1], np.int64), np.zeros(9, bool), count).all()
     assert count.max() == (1 << 18) - 1
-
-
-def stripped(trace, path):
-    """The trace written again without what can be left out, chunk by chunk."""
-    write_trace(path, trace, strip=True)
-    return read_trace(path)
-
-
-def walks(trace, snapshot, machine):
-    space, placement = address_space(snapshot, trace.regions), place(trace, 3, 2)
-    return TlbFilter(trace, space, placement, machine.tlb).first()
-
-
-def same_walks(trace, snapshot, path):
-    """Fewer touches, the same walks in the same chunks under every machine that comes with the package."""
-    short = stripped(trace, path)
-    assert short.touches < trace.touches and short.regions.tolist() == trace.regions.tolist()
-    assert (short.chunks["accesses"] == trace.chunks["accesses"]).all()
-    for name in machine_names():
-        expected, found = (walks(t, snapshot, load_machine(name)) for t in (trace, short))
-        for column in ("page", "write", "offset", "hits"):
-            assert np.array_equal(getattr(found, column), getattr(expected, column)), (name, column)
-    return short.touches / trace.touches
-
-
-@pytest.mark.parametrize("sample", sorted(bundled_samples()))
-def test_walks_of_the_bundled_samples_are_the_same_under_every_machine(sample, tmp_path):
-    capture = open_capture(sample)
-    same_walks(capture.trace, capture.snapshot, tmp_path / "trace.ptt")
 
 
 KIB4, MIB2, GB = 1 << 12, 1 << 21, 1 << 30

@@ -16,8 +16,6 @@ from ptanalyze.formats.trace_file import read_index, read_trace
 from ptanalyze.formats.trace_index import INDEX, stored_index, write_index
 from ptanalyze.formats.trace_writer import trace_writer
 
-pytestmark = pytest.mark.twin
-
 
 @pytest.fixture
 def directory(tmp_path):
