@@ -1,0 +1,67 @@
+"""`redact` on a whole trace: what it keeps, and what no byte of it says any more."""
+
+import shutil
+import zlib
+
+import numpy as np
+import pytest
+
+from ptanalyze.capture.vm.redact import redact
+from ptanalyze.core.bundled import bundled
+from ptanalyze.core.trace import Event
+from ptanalyze.formats.capture import load, open_capture
+from ptanalyze.formats.capture_dir import seal
+from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.trace_frames import HEADER_BYTES, HEADER_DTYPE, map_file, read_header
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    """(bundled capture, its redacted twin)"""
+    place = tmp_path_factory.mktemp("sample") / "shared"
+    capture = open_capture(next(path.parent for path in sorted(bundled("samples").glob("*/capture.json"))))
+    redact(capture, place)
+    return capture, open_capture(place)
+
+
+def test_a_real_capture_forgets_its_command_and_keeps_its_trace(sample):
+    capture, shared = sample
+    before, after = (c.directory / "trace.ptt" for c in sample)
+    command = bytes(read_header(before, map_file(before))["command"]).split()[0]
+    assert len(command) > 4
+    for name in shared.manifest.files:
+        assert command not in (shared.directory / name).read_bytes(), name
+    header = read_header(after, map_file(after))
+    assert (header["command"], header["pid"], header["start"]) == (b"", 0, 0)
+    one, other = (read_trace(path) for path in (before, after))
+    assert np.array_equal(one.chunks, other.chunks) and np.array_equal(one.regions, other.regions)
+    assert [batch.page.tobytes() for batch in one.batches(1)] == [b.page.tobytes() for b in other.batches(1)]
+    started = one.events["kind"] == Event.THREAD_START
+    assert np.array_equal(one.events[~started], other.events[~started])
+    for name in set(one.events.dtype.names) - {"a"}:
+        assert np.array_equal(one.events[name], other.events[name]), name
+    assert other.threads["tid"].tolist() == list(range(len(one.threads)))
+    assert "record.json" in capture.manifest.files and "record.json" not in shared.manifest.files
+
+
+def test_no_byte_of_a_shared_trace_is_of_its_secrets(tmp_path, sample):
+    """Also not what a foreign writer left in the header or behind the last frame."""
+    secret = b"grace.hopper@example"
+    source = shutil.copytree(sample[0].directory, tmp_path / "s", ignore=shutil.ignore_patterns(".cache"))
+    path = source / "trace.ptt"
+    content = bytearray(path.read_bytes())
+    header = np.frombuffer(bytes(content[:HEADER_BYTES]), HEADER_DTYPE).copy()
+    for name in ("tracer", "command", "rules"):
+        header[name] = secret
+    header["arch"], header["pid"], header["crc"] = secret[:16], 987654, 0
+    header["crc"] = zlib.crc32(header.tobytes())
+    path.write_bytes(header.tobytes() + bytes(content[HEADER_BYTES:]) + secret)
+    seal(source, "process", {"who": secret.decode()})
+    tids = [int(tid) for tid in load(source).trace.threads["tid"] if tid > 1000]
+    redact(load(source), tmp_path / "r")
+    whole = b"".join(file.read_bytes() for file in sorted((tmp_path / "r").iterdir()))
+    assert secret[:14] not in whole and tids
+    trace = (tmp_path / "r" / "trace.ptt").read_bytes()
+    for number in (987654, *tids):
+        assert int(number).to_bytes(8, "little") not in trace[HEADER_BYTES:]
+    assert np.array_equal(load(tmp_path / "r").trace.chunks, load(source).trace.chunks)
