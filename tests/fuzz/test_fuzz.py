@@ -71,7 +71,6 @@ def test_a_child_that_hangs_grows_or_dies_is_found(made, place, monkeypatch):
     from . import campaign as module
 
     ends = {"grows": lambda: bytearray(b"x") * (3 << 30), "dies": os.abort, "hangs": hangs}
-    monkeypatch.setattr(module, "HANG", HANG / 20)
     for seed, how in enumerate(ends):
 
         def run_seed(kind, seed, made, place, tell, how=how):
@@ -81,6 +80,7 @@ def test_a_child_that_hangs_grows_or_dies_is_found(made, place, monkeypatch):
             tell(("ended", 0, "", str(len(kept))))
 
         monkeypatch.setattr(module, "run_seed", run_seed)
+        monkeypatch.setattr(module, "HANG", HANG / 20 if how == "hangs" else HANG)
         (wrong,) = campaign(range(seed, seed + 1), made, place).wrong
         assert {"grows": "MiB", "dies": "SIGABRT", "hangs": "over 0 s"}[how] in wrong
 
