@@ -268,7 +268,7 @@ def notes(done: Finished, how: str) -> list[str]:
         lines += [note for note in (world.steady.note, short_region(*shares)) if note]
     if done.run.series is not None:
         lines += moved_notes(done.run.series)
-    if (done.run.series is None or done.warm) and (note := cache_note(world.machine)):
+    if note := cache_note(world.machine):
         lines.append(note)
     if (ended := world.trace.facts.get("ended", "exit")) not in ("exit", "imported"):
         lines.append(f"the trace may be only part of the run; it ended by: {ended}")

@@ -55,8 +55,6 @@ def replay_world(
     done: dict[int, list[Finished]] = {}
     for world, runs in by_world(plans, captured, refused):
         done |= {id(run.plan): [finished] for run, finished in _replayed(world, runs, setup)}
-        if setup.windows and setup.cold:
-            continue  # a timeline asks for no speed-ups; a report does, and for windows besides
         for machine in at_other_shares(world.machine):
             for run, finished in _replayed(*_on(machine, world, runs), replace(setup, windows=0)):
                 run.states = None, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace as changed
 from typing import TYPE_CHECKING, Unpack
 
+from ..core.cache_share import at_own_share
 from ..formats.capture import CaptureLike, load
 from .asked_policies import Policies
 from .setup import Options, Setup, setup_of
@@ -39,4 +40,6 @@ def replayed_over_time(capture: CaptureLike, policies: Policies, setup: Setup) -
     """The Replayed behind `timeline`; UsageError without a trace."""
     known = load(capture)
     known.trace  # noqa: B018 - UsageError without a trace
-    return replay(known, policies, changed(setup, windows=setup.windows or WINDOWS, cold=True))
+    windows = setup.windows or WINDOWS
+    cold = changed(setup, machine=at_own_share(setup.machine), windows=windows, cold=True)
+    return replay(known, policies, cold)

@@ -6,6 +6,11 @@ from .errors import UsageError
 from .machine import Machine
 
 
+def at_own_share(machine: Machine) -> Machine:
+    """The machine without bounds of that share, for questions whose answers have no such interval."""
+    return _sharing(machine, machine.llc.share, None)
+
+
 def at_other_shares(machine: Machine) -> tuple[Machine, ...]:
     """The machine with the least and the most of its LLC left to page tables; none without such bounds."""
     ends = set(machine.llc.shares or ()) - {machine.llc.share}
