@@ -35,6 +35,7 @@ def dump(kernel, ptdump, programs, place, request):
         files = {
             "script": images.LAB / "scripts/native.sh",
             "ptdump": ptdump,
+            "ptsurvey": ptdump.with_name("ptsurvey"),
             "toucher": programs / "toucher",
             "toucher.arguments": arguments(base, regions, spin_ms),
             "ptdump.arguments": options,

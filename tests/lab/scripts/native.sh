@@ -3,7 +3,7 @@ cd /mnt
 cat /proc/version
 grep -E ' (_stext|page_offset_base)$' /proc/kallsyms > symbols
 dd if=/proc/kcore of=kcore bs=4096 count=1 2> /dev/null
-cp ptdump toucher /tmp
+cp ptdump ptsurvey toucher /tmp
 /tmp/toucher /mnt/touched $(cat toucher.arguments) 2> toucher.errors &
 TOUCHER=$!
 while [ ! -e touched ] && kill -0 $TOUCHER; do sleep 0.1; done
@@ -13,5 +13,6 @@ echo "touched: uptime $(cat /proc/uptime)"
 /tmp/ptdump process $TOUCHER -o /mnt/dump $(cat ptdump.arguments) > ptdump.output 2>&1
 echo $? > ptdump.status
 cat ptdump.output
+/tmp/ptsurvey $TOUCHER > survey.json
 touch finished
 while [ -e stay ]; do sleep 60; done
