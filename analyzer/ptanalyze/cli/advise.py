@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from .durations import DURATION
 from .options import capture_argument
 from .output import Output, emit, output_options
+from .quantities import DURATION
 from .replaying import (
     BRIEF,
     budget_options,

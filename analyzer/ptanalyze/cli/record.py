@@ -10,7 +10,7 @@ import click
 
 from .echo import echo
 from .options import strip_option
-from .sizes import SIZE
+from .quantities import SIZE
 
 if TYPE_CHECKING:
     from ..capture.live.attend import Recording
