@@ -92,7 +92,7 @@ def filter_common(page, write, chunks, pages, shootdowns, state, out_page, out_w
     tags, _, start, sets, ways = state.bank
     tag2, age2 = state.tag, state.age
     mask1, mask2 = np.uint32(sets[L1_4K] - 1), np.uint32(state.sets - 1)
-    unified2, any_huge = state.level2[2] == L2, pages.any_huge
+    any_huge = pages.any_huge
     va, size, gig = pages.va, pages.size, pages.gig
     now = state.now[0]
     hit1 = hit2 = miss = 0
@@ -113,8 +113,8 @@ def filter_common(page, write, chunks, pages, shootdowns, state, out_page, out_w
                 if touch(tags, first, ways[s - 1], tag):
                     hit1 += 1
                     continue
-                if s == 3 or not unified2:
-                    a = state.level2[s]
+                a = state.level2[s]
+                if a != L2:
                     first = start[a] + np.int64(number % np.uint64(sets[a])) * ways[a]
                     if touch(tags, first, ways[a], tag):
                         hit2 += 1
