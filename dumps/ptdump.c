@@ -13,6 +13,7 @@
 #include "kernel.h"
 #include "options.h"
 #include "output.h"
+#include "privileges.h"
 #include "proc.h"
 #include "tables.h"
 #include "together.h"

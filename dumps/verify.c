@@ -24,7 +24,7 @@ static bool hidden_from_pagemap(struct checker *checker, uint64_t address)
 	bool inside = false;
 
 	if (!checker->smaps)
-		checker->smaps = process_read(checker->process, "smaps", NULL);
+		checker->smaps = process_read(checker->process, PROCESS_SMAPS, NULL);
 	for (char *line = checker->smaps; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
 		if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
 			inside = address >= start && address < end;

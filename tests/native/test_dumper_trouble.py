@@ -86,6 +86,55 @@ def test_the_target_goes_on_when_its_guardian_is_killed(big, tmp_path, interrupt
     assert wait_for(lambda: state(big) == "S")
 
 
+KILL, BPF = 5, 39  # include/uapi/linux/capability.h
+OUR_OWN = "CapPrm", "CapEff"
+
+
+def status(pid):
+    """{name: words} of /proc/PID/status."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: words.strip() for name, _, words in (line.partition(":") for line in lines)}
+
+
+def held_capabilities(pid):
+    """Numbers of the capabilities that a process has, and can get back."""
+    words = [int(status(pid)[name], 16) for name in OUR_OWN]
+    assert words[0] == words[1] and status(pid)["CapInh"] == "0" * 16 and status(pid)["NoNewPrivs"] == "1"
+    return {bit for bit in range(64) if words[0] >> bit & 1}
+
+
+def test_while_it_reads_it_may_call_what_it_loaded_and_signal_and_its_guardian_may_only_signal(big, tmp_path):
+    dumper, _ = held(big, tmp_path, lambda dumper, _: guardian(dumper) and state(big) == "T")
+    try:
+        guard = guardian(dumper)
+        assert held_capabilities(dumper.pid) == {KILL, BPF} and held_capabilities(guard) == {KILL}
+        assert len(os.listdir(f"/proc/{guard}/fd")) == 2
+    finally:
+        dumper.send_signal(signal.SIGCONT)
+        dumper.communicate(timeout=60)
+
+
+def test_when_all_is_read_it_may_do_nothing(big, tmp_path):
+    def writes(dumper, at):
+        return at.exists() and any(path.stat().st_size for path in at.iterdir())
+
+    dumper, directory = held(big, tmp_path, writes)
+    assert held_capabilities(dumper.pid) == set()
+    dumper.send_signal(signal.SIGCONT)
+    dumper.communicate(timeout=60)
+    assert dumper.returncode == 0 and len(os.listdir(directory)) == 4
+
+
+def test_it_writes_where_only_root_may_until_the_end(big, tmp_path):
+    place = tmp_path / "theirs"
+    place.mkdir(mode=0o755)
+    os.chown(place, 65534, 65534)
+    (place / "d").mkdir(mode=0o755)
+    os.chown(place / "d", 65534, 65534)
+    assert ptdump(big, place / "d").returncode == 0 and len(os.listdir(place / "d")) == 4
+    assert ptdump(big, place / "e", preexec_fn=limit_files).returncode == 2 and not (place / "e").exists()
+
+
 PAUSES = """
 import sys, time
 from ptanalyze.capture.live.pause import paused
