@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from native import killing
 from native.dumping import PROGRAMS, PTDUMP, assert_closed, build, ptdump, running, state, wait_for
 from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.core.errors import PartialDataError, UsageError
@@ -84,6 +85,12 @@ def test_the_target_goes_on_when_its_guardian_is_killed(big, tmp_path, interrupt
     dumper.communicate(timeout=60)
     assert dumper.returncode == (128 + interrupt if interrupt else 0)
     assert wait_for(lambda: state(big) == "S")
+
+
+def test_the_target_goes_on_whoever_is_killed_and_in_any_order(big, tmp_path):
+    found, _ = killing.campaign(killing.build_hold(tmp_path), big, 40, os.getpid())
+    for way, runs in found.items():
+        assert runs["continued"] == runs["runs"] and runs["held"], (way, runs)
 
 
 KILL, BPF = 5, 39  # include/uapi/linux/capability.h
@@ -175,9 +182,12 @@ def test_python_stops_no_stranger_who_got_the_number():
     assert python.returncode and "PartialDataError" in said and "ended" in said
 
 
-def test_the_target_goes_on_when_python_is_killed_while_it_pauses_it(big):
+@pytest.mark.parametrize("both", [False, True])
+def test_the_target_goes_on_when_python_is_killed_while_it_pauses_it(big, both):
     python = subprocess.Popen([sys.executable, "-c", PAUSES, str(big)])
     assert wait_for(lambda: state(big) == "T")
+    if both:
+        os.kill(guardian(python), signal.SIGKILL)
     python.kill()
     python.wait()
     assert wait_for(lambda: state(big) == "S")
