@@ -174,7 +174,11 @@ void process_open(struct process *process, pid_t pid)
 		process->pidfd = -errno;
 	snprintf(path, sizeof(path), "/proc/%d", pid);
 	process->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (process->directory < 0 && errno != ENOENT && errno != ESRCH)
+		fail(EXIT_WRONG_USE, "PID %d: cannot be looked at: %s", pid, strerror(errno));
 	stat = process->directory < 0 ? NULL : read_stat(process->directory);
+	if (!stat && errno == EMFILE)
+		fail(EXIT_WRONG_USE, "PID %d: cannot be looked at: %s", pid, strerror(errno));
 	if (!stat || process->pidfd == -ESRCH || (process->pidfd >= 0 && process_signal(process, 0) && errno == ESRCH))
 		fail(EXIT_WRONG_USE, "PID %d: no such process", pid);
 	sscanf(stat, "%*c %*d %*d %*d %*d %*d %u", &flags);

@@ -126,7 +126,7 @@ static void refuse_differences(const struct description *about)
 	if (about->verified && about->verified->mismatched)
 		fail(EXIT_VERIFY, "%llu pages differ from pagemap, e.g. %s%s", (unsigned long long)about->verified->mismatched,
 		     about->verified->examples[0],
-		     about->reading->quiet ? "" : "; the process changed, --stop holds it still");
+		     about->stop.stopped ? "" : "; the process ran meanwhile, --stop holds it still");
 }
 
 /* Writes gpt.tables, gpt.entries, maps and snapshot.json. */

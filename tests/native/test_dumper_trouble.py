@@ -352,6 +352,21 @@ def limit_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
 
+@pytest.mark.parametrize("files", [4, 5, 8, 12, 27])
+def test_too_few_files_are_the_reason_that_is_given(big, tmp_path, files):
+    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # noqa: E731
+    assert_refused(ptdump(big, tmp_path / "d", preexec_fn=limit), 2, "Too many open files")
+
+
+def test_a_difference_of_a_process_that_ran_meanwhile_comes_with_what_prevents_it(programs, tmp_path):
+    with running(programs / "dump_churn") as (process, _):
+        done = [ptdump(process.pid, tmp_path / f"d{k}", "--verify", "--retries", "0") for k in range(2)]
+        assert 1 in [one.returncode for one in done]
+        for one in done:
+            assert_refused(one, 1, "--stop holds it still") if one.returncode else None
+        assert ptdump(process.pid, tmp_path / "still", "--verify", "--stop").returncode == 0
+
+
 @pytest.mark.parametrize("memory", ["1", "4096"])
 def test_nothing_is_kept_when_the_files_cannot_be_written(big, tmp_path, memory):
     done = ptdump(big, tmp_path / "d", "--memory", memory, preexec_fn=limit_files)
