@@ -3,7 +3,7 @@
 Usage: python -m analyzer.bench.overhead GIB ...   (needs redis-server, ptdump and root)
 
 A client asks for a random key at fixed times, and an answer's latency counts from the time at which it was due,
-so that a question that waited behind others waited too. During: 20 dumps, one behind the other; before and
+so that a question that waited behind others waited too. During: 100 dumps, one behind the other; before and
 after: some seconds without. Prints the table of the manual, in Markdown. On a machine with other work, put
 `chrt -r 10` in front: without it, the table shows the other work.
 """
@@ -24,7 +24,7 @@ import numpy as np
 PTDUMP = Path(__file__).resolve().parents[2] / "dumps/build/ptdump"
 RATE = 1000.0  # questions per second
 VALUE = 1024  # bytes
-DUMPS = 20
+DUMPS = 100
 QUIET_SECONDS = 10.0
 SHARES = (50, 99, 99.9)
 WAYS = {"live": [], "--stop": ["--stop"]}
