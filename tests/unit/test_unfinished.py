@@ -239,3 +239,19 @@ def test_a_pipe_is_written_to(tmp_path):
     with atomic_write(tmp_path / "pipe") as file:
         file.write(b"through")
     assert reader.communicate()[0] == b"through" and (tmp_path / "pipe").is_fifo()
+
+
+def test_a_stream_that_another_process_replaces_at_once_is_still_read(tmp_path, monkeypatch):
+    """Several workers filter the same walks; each moves aside what it finds under the name."""
+    named = Writer._name
+
+    def name_and_replace(writer):
+        named(writer)
+        shutil.rmtree(tmp_path / "walks-x")
+
+    monkeypatch.setattr(Writer, "_name", name_and_replace)
+    pages = np.arange(5000, dtype=np.uint32)
+    with Writer(tmp_path, "x") as writer:
+        writer.append(pages, pages > 7, np.array([5000]))
+        stream = writer.seal(np.zeros((1, 3), np.int64))
+    assert stream.page.tolist() == pages.tolist() and stream.offset.tolist() == [0, 5000]
