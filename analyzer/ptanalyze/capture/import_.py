@@ -12,6 +12,7 @@ from ..formats.champsim import import_champsim
 from ..formats.drmemtrace import import_drmemtrace
 from ..formats.lackey import import_lackey
 from ..formats.mapped_pages import read_mapped_pages
+from ..formats.perf_data import import_perf_data
 from ..formats.perf_script import import_perf_script
 from ..formats.pinatrace import import_pinatrace
 from ..formats.ptdump_text import import_ptdump
@@ -41,6 +42,11 @@ def trace_by(read: Reader) -> Callable[..., str]:
 
 def perf_script(source: Source, inside: Path) -> str:
     import_perf_script(source, inside / TRACE)
+    return "trace"
+
+
+def perf_data(source: Source, inside: Path) -> str:
+    import_perf_data(source, inside / TRACE)
     return "trace"
 
 
@@ -75,6 +81,7 @@ def dump_directory(source: Source, inside: Path) -> str:
 FORMATS: dict[str, tuple[Callable[..., str], str]] = {
     "lackey": (trace_by(import_lackey), "valgrind --tool=lackey --trace-mem=yes"),
     "perf-script": (perf_script, "perf script -F tid,cpu,time,event,addr"),
+    "perf-data": (perf_data, "perf.data, read by the installed perf"),
     "drmemtrace": (
         trace_by(import_drmemtrace),
         "DynamoRIO's offline trace: a directory, or one of its files",
@@ -88,7 +95,7 @@ FORMATS: dict[str, tuple[Callable[..., str], str]] = {
 
 STRIPPED = ("lackey", "drmemtrace", "champsim", "pinatrace")
 DUMPS = ("vmitosis", "gptdump")
-TRACES = (*STRIPPED, "perf-script")
+TRACES = (*STRIPPED, "perf-script", "perf-data")
 
 
 def import_capture(

@@ -7,7 +7,17 @@ import click
 from .echo import echo
 from .options import strip_option
 
-FORMATS = ("lackey", "perf-script", "drmemtrace", "champsim", "pinatrace", "vmitosis", "gptdump", "ptdump")
+FORMATS = (
+    "lackey",
+    "perf-script",
+    "perf-data",
+    "drmemtrace",
+    "champsim",
+    "pinatrace",
+    "vmitosis",
+    "gptdump",
+    "ptdump",
+)
 
 
 @click.command("import")
@@ -43,6 +53,7 @@ def command(
     \b
     lackey       valgrind --tool=lackey --trace-mem=yes (no page tables)
     perf-script  perf script -F tid,cpu,time,event,addr (samples of accesses)
+    perf-data    perf.data, through the installed perf
     drmemtrace   DynamoRIO's offline trace: a directory, or one of its files
     champsim     ChampSim's trace, also as .xz or .gz
     pinatrace    output of pinatrace, the example of Intel's Pin kit

@@ -11,6 +11,7 @@ from ..core.errors import UsageError
 from .champsim import RECORD as CHAMPSIM
 from .drmemtrace import RECORD as DRMEMTRACE
 from .drmemtrace import trace_files
+from .perf_data import MAGIC as PERF_DATA
 from .table_dump import GUEST
 
 HEAD = 1 << 16
@@ -47,6 +48,8 @@ def of_file(path: Path) -> str | None:
         head = file.read(HEAD)
     if head.startswith(GUEST):
         return "gptdump"
+    if head.startswith(PERF_DATA):
+        return "perf-data"
     if head.startswith(ZIP):
         return "drmemtrace"
     try:
