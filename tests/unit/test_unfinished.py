@@ -263,3 +263,19 @@ def test_who_loses_a_new_name_before_it_is_locked_takes_another(tmp_path, monkey
         with make(tmp_path):
             remove_unfinished(tmp_path)
             assert len(os.listdir(tmp_path)) == 1
+
+
+def test_a_stream_that_another_process_replaces_at_once_is_still_read(tmp_path, monkeypatch):
+    """Several workers filter the same walks; each moves aside what it finds under the name."""
+    named = Writer._name
+
+    def name_and_replace(writer):
+        named(writer)
+        shutil.rmtree(tmp_path / "walks-x")
+
+    monkeypatch.setattr(Writer, "_name", name_and_replace)
+    pages = np.arange(5000, dtype=np.uint32)
+    with Writer(tmp_path, "x") as writer:
+        writer.append(pages, pages > 7, np.array([5000]))
+        stream = writer.seal(np.zeros((1, 3), np.int64))
+    assert stream.page.tolist() == pages.tolist() and stream.offset.tolist() == [0, 5000]

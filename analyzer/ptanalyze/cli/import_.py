@@ -7,7 +7,17 @@ import click
 from .echo import echo
 from .options import strip_option
 
-FORMATS = ("lackey", "perf-script", "drmemtrace", "champsim", "pinatrace", "vmitosis", "ptdump")
+FORMATS = (
+    "lackey",
+    "perf-script",
+    "perf-data",
+    "drmemtrace",
+    "champsim",
+    "pinatrace",
+    "vmitosis",
+    "gptdump",
+    "ptdump",
+)
 
 
 @click.command("import")
@@ -16,19 +26,39 @@ FORMATS = ("lackey", "perf-script", "drmemtrace", "champsim", "pinatrace", "vmit
 @click.option(
     "--ept",
     type=click.Path(),
-    help="File with the VM's nested table, dumped on the host (vmitosis). Default: none.",
+    help="File with the VM's nested table, dumped on the host (vmitosis, gptdump). Default: none.",
+)
+@click.option(
+    "--nodes",
+    type=click.Path(),
+    help="File with lines NODE FIRST LAST, in bytes of physical memory (gptdump). Default: one node.",
+)
+@click.option(
+    "--pages",
+    type=click.Path(),
+    help="File of the pages that were mapped while the trace was recorded: DynamoRIO's v2p.textproto or "
+    "DCPerf's pagemap_*.bin. Default: none, 4 KiB pages.",
 )
 @strip_option
-def command(source: tuple[str, ...], output: str, ept: str | None, strip: str) -> None:
+def command(
+    source: tuple[str, ...],
+    output: str,
+    ept: str | None,
+    nodes: str | None,
+    pages: str | None,
+    strip: str,
+) -> None:
     """Make a capture from SOURCE. Without FORMAT it is recognised.
 
     \b
     lackey       valgrind --tool=lackey --trace-mem=yes (no page tables)
     perf-script  perf script -F tid,cpu,time,event,addr (samples of accesses)
+    perf-data    perf.data, through the installed perf
     drmemtrace   DynamoRIO's offline trace: a directory, or one of its files
     champsim     ChampSim's trace, also as .xz or .gz
     pinatrace    output of pinatrace, the example of Intel's Pin kit
     vmitosis     text dump of page tables by Mitosis and vMitosis kernels
+    gptdump      binary dump of a guest's tables, GPTDUMP1; --ept NPTDUMP1
     ptdump       directory that the ptdump tool alone wrote, e.g. in a guest
 
     \b
@@ -43,5 +73,7 @@ def command(source: tuple[str, ...], output: str, ept: str | None, strip: str) -
         raise click.UsageError(
             f"{' '.join(source)}: write [FORMAT] SOURCE, FORMAT one of {', '.join(FORMATS)}"
         )
-    form = import_capture(named[0] if named else None, file, output, ept, strip=strip == "on")
+    form = import_capture(
+        named[0] if named else None, file, output, ept, strip=strip == "on", pages=pages, nodes=nodes
+    )
     echo(f"{output}: imported ({form}); next: ptanalyze info {output}")

@@ -138,7 +138,11 @@ class Writer:
             with self._create(SEAL) as file:
                 file.write(json.dumps({"version": VERSION, **crc}).encode())
                 _sync(file)
-            return _load(self._named())
+            stream = _load(
+                self.directory
+            )  # before it has its name, under which another process may replace it
+            self._name()
+            return stream
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -156,17 +160,14 @@ class Writer:
         header = {"descr": np.dtype(COLUMNS[column]).str, "fortran_order": False, "shape": (length,)}
         np.lib.format.write_array_header_1_0(file, header)
 
-    def _named(self) -> Path:
+    def _name(self) -> None:
         if not self.target:
-            return self.directory
-        try:
+            return
+        with suppress(OSError):  # another process was quicker, or may write here and we may not
             if self.target.exists():
                 with unfinished_directory(self.target.parent, "walks") as damaged:
                     os.rename(self.target, damaged / "old")
             os.rename(self.directory, self.target)
-        except OSError:  # another process was quicker, or may write here and we may not
-            return self.directory
-        return self.target
 
     def _unwritable(self, error: OSError) -> UsageError:
         where = self.target.parent if self.target else tempfile.gettempdir()
