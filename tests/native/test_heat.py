@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ptanalyze.capture.live.heat import heat_process, sample, sources
+from ptanalyze.capture.live.record_running import record_running
 from ptanalyze.cli import run
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.capture import open_capture
@@ -76,6 +77,30 @@ def test_samples_are_added_to_a_dump_of_the_process_and_to_no_other(loop, tmp_pa
     assert run(["heat", str(pid), "--for", "1s", "--add", str(tmp_path / "own")]) == 2
     assert "another process" in capsys.readouterr().err
     assert not open_capture(tmp_path / "own").has_heat
+
+
+def test_a_running_process_is_recorded_by_what_the_machine_has_and_says_which(loop, tmp_path, capsys):
+    pid, start = loop
+    assert run(["record", "-p", str(pid), "--for", "1s", "-o", str(tmp_path / "app")]) == 0
+    said = capsys.readouterr().err
+    capture = open_capture(tmp_path / "app")
+    assert said.count(": used") == 1 and capture.has_trace != capture.has_heat
+    if "(heat): used" in said:  # a machine whose perf has no TLB misses
+        assert area_of(capture.snapshot.heat, start) == (HOT, 0)
+    assert run(["record", "-p", str(pid), "--", "true"]) == 2 == run(["record"])
+
+
+def test_samples_of_perf_become_a_trace_beside_page_tables(tmp_path):
+    """By page faults, which perf samples everywhere."""
+    busy = subprocess.Popen(["sh", "-c", "while :; do /bin/true; done"])
+    try:
+        lines = record_running(busy.pid, tmp_path / "app", 1, [["page-faults"]])
+    finally:
+        busy.kill()
+        busy.wait()
+    capture = open_capture(tmp_path / "app")
+    assert capture.has_trace and capture.has_snapshot and not capture.has_heat
+    assert f"{capture.trace.accesses} samples of PID" in lines[1] and "page-faults" in lines[0]
 
 
 def test_an_interrupted_sampling_keeps_the_samples_it_has(loop, tmp_path):
