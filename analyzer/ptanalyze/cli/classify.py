@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     "--weight",
     "weights",
     multiple=True,
-    type=click.Choice(["leaf", "4k", "walks"]),
-    help="Weight: each leaf entry once, each 4 KiB page once, or each walk of the trace; repeatable. "
-    "Default: leaf and walks; by thread walks.",
+    type=click.Choice(["leaf", "4k", "walks", "heat"]),
+    help="Weight: each leaf entry once, each 4 KiB page once, each walk of the trace, or walks estimated "
+    "from accessed bits; repeatable. Default: leaf, and walks and heat if captured; by thread walks.",
 )
 @click.option(
     "--by",
@@ -61,7 +61,12 @@ def command(
 
     opened = open_or_default(capture)
     if not weights:
-        weights = ("walks",) if by == "thread" else ("leaf", "walks") if opened.has_trace else ("leaf",)
+        there = {
+            "leaf": by != "thread",
+            "walks": opened.has_trace,
+            "heat": opened.has_heat and by != "thread",
+        }
+        weights = tuple(weight for weight, has in there.items() if has) or ("walks",)
     counted = []
     with progress_bar() as progress:
         setup = Setup.of(machine=machine, threads_on=threads_on, jobs=jobs, progress=progress)

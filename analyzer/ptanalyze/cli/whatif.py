@@ -18,6 +18,7 @@ from .replaying import (
     policy_option,
     replay_options,
     setup_from,
+    weight_option,
 )
 
 
@@ -26,6 +27,7 @@ from .replaying import (
 @policy_option
 @set_option
 @baseline_option
+@weight_option
 @full_option
 @replay_options
 @output_options("speedup", "locality", "reads", "pareto", "footprint", "roofline")
