@@ -16,12 +16,14 @@ import numpy as np
 from ..core.decode import plain_json
 from ..core.errors import CaptureError, UsageError
 from ..core.machine import Tlb
+from ..core.mapped import blocks
 from ..core.regular import open_inside, read_inside
 from ..core.trace import SLOT_BITS, Trace
 from ..core.unfinished import unfinished_directory
 from ..core.walks import Placement, WalkStream
 
 VERSION = 1
+BLOCK = 1 << 20  # walks that are looked at together
 COLUMNS = {"page": np.uint32, "write": np.bool_, "offset": np.int64, "hits": np.int64}
 SEAL = "seal.json"
 AGAIN = "-again"  # ends the name of a stream of the steady part once more
@@ -57,7 +59,7 @@ def _fits(stream: WalkStream, chunks: int, regions: int) -> bool:
         return False
     kinds = [column.dtype for column in (page, write, offset, hits)] == list(map(np.dtype, COLUMNS.values()))
     whole = len(offset) == chunks + 1 and offset[0] == 0 and offset[-1] == len(page) == len(write)
-    known = not len(page) or int(page.max()) >> SLOT_BITS < regions
+    known = all(int(block.max()) >> SLOT_BITS < regions for block in blocks(page, BLOCK))
     return kinds and bool(whole) and known and bool((np.diff(offset) >= 0).all()) and hits.shape[1] == 3
 
 
