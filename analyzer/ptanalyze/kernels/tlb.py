@@ -52,7 +52,7 @@ class State(NamedTuple):
     hits: np.ndarray  # int64[3]: touches that hit L1, hit L2, missed
     mask: int  # parts - 1: the TLB is shared out by set, a power of two of parts
     part: int  # this one has the entries whose number of a page of their size has these low bits
-    where: np.ndarray  # int64[BLOCK], scratch
+    where: np.ndarray  # uint32[BLOCK], scratch
 
 
 @kernel
@@ -69,9 +69,11 @@ def filter_any(page, chunks, pages, shootdowns, state, missed):
         shoot_down(chunks[k, 0], pages, shootdowns, state)
         end = chunks[k, 1] + chunks[k, 2]
         for begin in range(chunks[k, 1], end, BLOCK):
-            for j in range(mine(page, begin, min(begin + BLOCK, end), pages, state)):
-                i = state.where[j]
-                p = page[i]
+            stop = min(begin + BLOCK, end)
+            run, out = page[begin:stop], missed[begin:stop]
+            for j in range(mine(run, pages, state)):
+                i = np.uint64(state.where[j])
+                p = run[i]
                 region = np.int64(p) >> 9
                 s = np.int64(size[region])
                 tag, index = p, np.uint64(np.int64(va[region]) << 9 | np.int64(p) & 511)
@@ -86,7 +88,7 @@ def filter_any(page, chunks, pages, shootdowns, state, missed):
                         hit = level
                         break
                 hits[hit] += 1
-                missed[i] = hit == 2
+                out[i] = hit == 2
 
 
 @kernel
@@ -103,9 +105,11 @@ def filter_common(page, chunks, pages, shootdowns, state, missed):
         shoot_down(chunks[k, 0], pages, shootdowns, state)
         end = chunks[k, 1] + chunks[k, 2]
         for begin in range(chunks[k, 1], end, BLOCK):
-            for j in range(mine(page, begin, min(begin + BLOCK, end), pages, state)):
+            stop = min(begin + BLOCK, end)
+            run, out = page[begin:stop], missed[begin:stop]
+            for j in range(mine(run, pages, state)):
                 i = np.uint64(where[j])
-                p = page[i]
+                p = run[i]
                 if any_huge and size[p >> np.uint32(9)] > 1:
                     region = np.int64(p) >> 9
                     s = np.int64(size[region])
@@ -121,7 +125,7 @@ def filter_common(page, chunks, pages, shootdowns, state, missed):
                         if touch(tags, first, ways[a], tag):
                             hit2 += 1
                             continue
-                        missed[i] = True
+                        out[i] = True
                         miss += 1
                         continue
                     row = np.uint32(number & np.uint64(mask2)) * np.uint32(ROW)
@@ -164,7 +168,7 @@ def filter_common(page, chunks, pages, shootdowns, state, missed):
                         oldest = age2[row + np.uint32(way)]
                 way = oldest & np.uint32(ROW - 1)
                 tag2[row + way], age2[row + way] = tag, now | way
-                missed[i] = True
+                out[i] = True
                 miss += 1
     state.now[0] = now
     state.hits[0] += hit1
@@ -208,20 +212,22 @@ def drop_tag(tag, pages, state):
 
 
 @hook
-def mine(page, begin, end, pages, state):
-    """Number of the touches begin..end-1 that are of this part; state.where: which they are, in order."""
+def mine(run, pages, state):
+    """Number of the touches of `run` that are of this part; state.where: which they are, in order."""
     where, mask, part = state.where, state.mask, state.part
     n = np.uint64(0)
     if mask == 0:
-        for i in range(begin, end):
-            where[i - begin] = i
-        return end - begin
-    for i in range(begin, end):
-        number = np.int64(page[i])
-        if pages.any_huge:
-            number = entry_number(number, pages)
-        where[n] = i
-        n += np.uint64(number & mask == part)
+        for i in range(len(run)):
+            where[i] = i
+        return len(run)
+    if pages.any_huge:
+        for i in range(len(run)):
+            where[n] = i
+            n += np.uint64(((entry_number(np.int64(run[i]), pages) ^ part) & mask) - 1) >> np.uint64(63)
+    else:
+        for i in range(len(run)):
+            where[n] = i
+            n += np.uint64(((np.int64(run[i]) ^ part) & mask) - 1) >> np.uint64(63)
     return np.int64(n)
 
 

@@ -184,7 +184,7 @@ def _state(tlb: Tlb, parts: int = 1, part: int = 0) -> "kernels.State":
     age = np.tile(np.where(way < tlb.l2.ways, way, kernels.PAD), sets)
     tag = np.full(sets * kernels.ROW, EMPTY, np.uint32)
     counters = np.zeros(1, np.uint32), np.zeros(1, np.int64), np.zeros(3, np.int64)
-    own = parts - 1, part, np.zeros(kernels.BLOCK, np.int64)
+    own = parts - 1, part, np.zeros(kernels.BLOCK, np.uint32)
     return kernels.State(arrays, np.array([kernels.NO_ARRAY, *level2]), tag, age, sets, *counters, *own)
 
 
