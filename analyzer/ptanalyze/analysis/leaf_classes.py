@@ -18,6 +18,7 @@ from ..core import pte as bits
 from ..core.arrays import chunk_runs, read_only
 from ..core.errors import UsageError
 from ..core.heat import jackknife
+from ..core.mapped import give_back
 from ..core.snapshot import Tree
 from ..core.trace import Trace
 from ..core.walks import Placement, WalkStream
@@ -189,6 +190,7 @@ def classify_walks(
         row = np.repeat(chunk_row[first:last], np.diff(stream.offset[first : last + 1]))
         page = read_only(stream.page[stream.offset[first] : stream.offset[last]])
         kernels.count_walks(page, row, region_row, page_row, space.regions, of_table, guest, host, hist)
+        give_back(page)
     counts = hist.reshape(len(groups), sockets, *hist.shape[1:])
     return result_of("walks", space.native, groups, tuple(range(sockets)), nodes, counts, counts.sum(axis=1))
 

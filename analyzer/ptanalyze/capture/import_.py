@@ -118,8 +118,8 @@ def import_capture(
             levels are inferred
     UsageError for unknown formats and missing files, CaptureError for damaged ones; nothing is left then.
     """
-    for file in filter(None, (source, pages)):
-        if not Path(file).exists():
+    for file in (source, pages):
+        if file is not None and not Path(file).exists():
             raise UsageError(f"{file}: no such file")
     form = recognise(source) if form is None else form
     read, _ = FORMATS[form]
