@@ -8,20 +8,23 @@ Remote-Remote, the guest first.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ..core import pte as bits
 from ..core.arrays import chunk_runs, read_only
 from ..core.errors import UsageError
+from ..core.jackknife import margins
 from ..core.snapshot import Tree
 from ..core.trace import Trace
 from ..core.walks import Placement, WalkStream
 from ..world import vma_rows
 from ..world.address_space import AddressSpace
+from ..world.sampling import Sampling
+from .sampled import groups_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +34,14 @@ if TYPE_CHECKING:
 WEIGHTS = ("leaf", "4k")
 MAX_NODES = 60  # classes are stored as bytes, times four
 BLOCK = 1 << 12  # huge leaves expanded at a time
+
+
+class SampledClasses(NamedTuple):
+    """left_out: Classifications without each group of the sample, which is one of `one_in`."""
+
+    of: str
+    one_in: int
+    left_out: tuple[Classification, ...]
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,7 @@ class Classification:
     counts      int64[groups, sockets, N + 1, N + 1]: guest leaf's node, host leaf's node (by position in
                 `nodes`, the last: unknown); native int64[groups, sockets, N + 1, 1]
     unresolved  counts without a class, by reason
+    sampled     where the counts are estimates from a sample
     """
 
     weight: str
@@ -54,11 +66,18 @@ class Classification:
     nodes: tuple[int, ...]
     counts: np.ndarray
     unresolved: dict[str, int]
+    sampled: SampledClasses | None = None
 
     @property
     def classes(self) -> tuple[str, ...]:
         words = ("Local", "Remote")
         return words if self.native else tuple(f"{guest}-{host}" for guest in words for host in words)
+
+    def margins(self) -> np.ndarray:
+        """float64[groups, sockets, classes]: half the 95 % interval of each class's share of its walks."""
+        assert self.sampled
+        shares = [shares_of(other.by_class()) for other in self.sampled.left_out]
+        return margins(np.array(shares), self.sampled.one_in)
 
     def by_class(self) -> np.ndarray:
         """int64[groups, sockets, classes]: known nodes only."""
@@ -92,16 +111,31 @@ class Classification:
         return shares
 
     def frame(self) -> pd.DataFrame:
-        """pandas DataFrame, tidy: group, socket, class, count, share of its group and socket."""
+        """pandas DataFrame, tidy: group, socket, class, count, share of its group and socket.
+
+        From a sample also share_low and share_high, a 95 % interval.
+        """
         import pandas as pd
 
         counts = self.by_class()
         total = counts.sum(axis=2, keepdims=True)
-        share = np.divide(counts, total, out=np.zeros(counts.shape), where=total > 0)
+        share = shares_of(counts)
         names = [self.groups, self.sockets, self.classes]
         index = pd.MultiIndex.from_product(names, names=["group", "socket", "class"])
-        table = pd.DataFrame({"count": counts.ravel(), "share": share.ravel()}, index=index)
+        columns = {"count": counts.ravel(), "share": share.ravel()}
+        if self.sampled:
+            half = self.margins()
+            columns["share_low"] = np.maximum(share - half, 0).ravel()
+            columns["share_high"] = np.minimum(share + half, 1).ravel()
+        table = pd.DataFrame(columns, index=index)
         return table[np.broadcast_to(total > 0, counts.shape).ravel()].reset_index()
+
+
+def shares_of(counts: np.ndarray) -> np.ndarray:
+    """float64[groups, sockets, classes]: of each class among those of its group and socket."""
+    total = counts.sum(axis=2, keepdims=True)
+    share: np.ndarray = np.divide(counts, total, out=np.zeros(counts.shape), where=total > 0)
+    return share
 
 
 def classify_pages(space: AddressSpace, *, weight: str = "leaf", by: str = "all") -> Classification:
@@ -144,8 +178,11 @@ def classify_walks(
     trace: Trace | None = None,
     by: str = "all",
     batch: int = 1 << 20,
+    sampling: Sampling | None = None,
 ) -> Classification:
     """Classification weighted by the walks of a WalkStream, each seen by the socket whose CPU walked.
+
+    sampling  that the stream was thinned to
 
     by  "all", "vma" or "thread" (which needs the trace). Raises UsageError for another grouping.
     """
@@ -166,13 +203,40 @@ def classify_walks(
     none = np.zeros((0, 512), np.uint64)
     guest = read_only(none if space.native else snapshot.guest.entries)
     host = _no_host(read_only(none)) if space.native else _host(space, of_table, n)
-    hist = np.zeros((len(groups) * sockets, n + 1, 1 if space.native else n + 4), np.int64)
+    rows = len(groups) * sockets
+    parts = 1 + (sampling.outside if sampling else 0)
+    hist = np.zeros((parts * rows, n + 1, 1 if space.native else n + 4), np.int64)
     for first, last in chunk_runs(stream.offset, batch):
         row = np.repeat(chunk_row[first:last], np.diff(stream.offset[first : last + 1]))
         page = read_only(stream.page[stream.offset[first] : stream.offset[last]])
+        if sampling:
+            row += sampling.of(page).astype(np.int64) * rows
         kernels.count_walks(page, row, region_row, page_row, space.regions, of_table, guest, host, hist)
-    counts = hist.reshape(len(groups), sockets, *hist.shape[1:])
-    return _result("walks", space.native, groups, tuple(range(sockets)), nodes, counts, counts.sum(axis=1))
+    by_part = hist.reshape(parts, len(groups), sockets, *hist.shape[1:])
+
+    def result(counts: np.ndarray) -> Classification:
+        total = counts.sum(axis=1)
+        return _result("walks", space.native, groups, tuple(range(sockets)), nodes, counts, total)
+
+    return _sampled(by_part, result, sampling, stream) if sampling else result(by_part[0])
+
+
+def _sampled(
+    by_part: np.ndarray,
+    result: Callable[[np.ndarray], Classification],
+    sampling: Sampling,
+    stream: WalkStream,
+) -> Classification:
+    weights = sampling.weights(stream)
+    held = by_part[:-1].sum(axis=0)
+
+    def without(group: int | None) -> Classification:
+        left = held if group is None else held - by_part[group]
+        return result(np.rint(left * weights.without(group)).astype(np.int64))
+
+    left_out = tuple(without(group) for group in groups_of([weights]))
+    known = SampledClasses(str(sampling.sample), sampling.sample.one_in, left_out)
+    return replace(without(None), sampled=known)
 
 
 def _known(what: str, value: str, choices: Collection[str]) -> None:

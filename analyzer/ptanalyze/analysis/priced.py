@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,12 +14,13 @@ from ..cost import price as cost
 from ..cost.map_lock import lock_note
 from ..cost.once import Once
 from ..cost.payback import pays_back
-from ..cost.result import Result
+from ..cost.result import Result, Sampled
 from ..cost.throughput import rated
 from ..world.data_moves import moves_notes
 from ..world.region_of_interest import region_of_interest
 from ..world.world import World
 from .runs import Run
+from .sampled import around, estimated, groups_of, remote_share, sample_notes, widened
 from .sockets import by_socket
 from .system_calls import system_calls
 
@@ -38,6 +39,7 @@ class Finished(NamedTuple):
     """A run that has ended, its World, and the pages mapped at its end.
 
     again, still  the World of the further run, and what it found mapped; those of the first where it was cold
+    without       group of a sample that is taken not to be in it, None: none
     """
 
     run: Run
@@ -45,11 +47,22 @@ class Finished(NamedTuple):
     mapped: Mapped
     again: World
     still: Mapped
+    without: int | None = None
+
+    @property
+    def counted(self) -> Counters:
+        """Counts of the run that is priced."""
+        return estimated(self.run.counters, self.again.weights, self.without)
+
+    @property
+    def walks(self) -> int:
+        weights = self.again.weights
+        return weights.estimate(self.without) if weights else len(self.again.stream)
 
     @property
     def first(self) -> Counters:
         """Counts of the first run."""
-        return self.run.first or self.run.counters
+        return estimated(self.run.first or self.run.counters, self.world.weights, self.without)
 
     @property
     def warm(self) -> bool:
@@ -67,6 +80,18 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
     done  of each plan the run on the machine as it is, then those at other shares of the caches, which widen
           the speed-up's interval
     """
+    results = _of(done, setup, provenance)
+    groups = groups_of(weights for of in done for weights in (of[0].world.weights, of[0].again.weights))
+    if not groups:
+        return results
+    left_out = [
+        _of([[one._replace(without=group) for one in of] for of in done], setup, provenance)
+        for group in groups
+    ]
+    return [_sampled(*each, setup) for each in zip(results, zip(*left_out, strict=True), strict=True)]
+
+
+def _of(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[str, str]) -> list[Result]:
     shares = list(zip(*done, strict=True))
     bases = [_price(runs[0], None, setup) for runs in shares]
     prices = [[_price(run, base, setup) for run in runs] for runs, base in zip(shares, bases, strict=True)]
@@ -75,6 +100,32 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
         _result(one, first[0], _over_shares(of_one), (bases[0], traced), setup, provenance)
         for one, of_one in zip(first, zip(*prices, strict=True), strict=True)
     ]
+
+
+def _sampled(result: Result, left_out: Sequence[Result], setup: Setup) -> Result:
+    """The Result with the error that a sample adds to its intervals; left_out: without each of its groups."""
+    if setup.sample is None:
+        return result
+    one_in, price, once = setup.sample.one_in, result.price, result.once
+    asked: tuple[tuple[Interval | None, Callable[[Result], Interval | None]], ...] = (
+        (price.speedup, lambda one: one.price.speedup),
+        (price.walk_share, lambda one: one.price.walk_share),
+        (once.traced_speedup, lambda one: one.once.traced_speedup),
+    )
+    speedup, share, traced = (
+        middle and widened(middle, [others for one in left_out if (others := of(one))], one_in)
+        for middle, of in asked
+    )
+    walks = around(result.walks, [one.walks for one in left_out], one_in)
+    remote = around(remote_share(result.reads), [remote_share(one.reads) for one in left_out], one_in)
+    known = Sampled(str(setup.sample), len(left_out), walks, remote)
+    return replace(
+        result,
+        price=replace(price, speedup=speedup, walk_share=share),
+        once=replace(once, traced_speedup=traced),
+        sampled=known,
+        notes=(*result.notes, *sample_notes(known)),
+    )
 
 
 def _over_shares(prices: Sequence[Price]) -> Price:
@@ -103,7 +154,7 @@ def _result(
     provenance: dict[str, str],
 ) -> Result:
     run, world, mapped = done.run, done.world, done.mapped
-    space, count = world.space, by_socket(run.counters, world.domains)
+    space, count = world.space, by_socket(done.counted, world.domains)
     guest = mapped.exists.copy()
     guest[space.guest_tables : space.guest_tables + space.host_tables] = False
     guest[: space.guest_tables] = (
@@ -115,7 +166,7 @@ def _result(
         machine=world.machine.name,
         placement=world.placement.how,
         baseline=first.run.plan.name,
-        walks=len(done.again.stream),
+        walks=done.walks,
         hits=done.again.stream.hits.sum(axis=0),
         reads=count.reads,
         classes=count.classes,
@@ -144,7 +195,7 @@ def _price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
     """Of the run that is counted."""
     executed, _ = cost.instructions(done.world.trace, setup.costs, done.chunk)
     made = system_calls(done.again, done.still, done.chunk)
-    return _priced(done, done.run.counters, made, baseline, setup, executed)
+    return _priced(done, done.counted, made, baseline, setup, executed)
 
 
 def _traced(done: Finished, baseline: Price | None, setup: Setup) -> Price:
@@ -186,7 +237,7 @@ def _once(done: Finished, first: Finished, price: Price, bases: tuple[Price, Pri
             run_cycles = cost.region_cycles(price, law)
             seconds = cost.region_cycles(base, law) / _hertz(done)
     return Once(
-        *_once_events(done), done.world.data_copied, cycles, pays, len(done.again.stream), run_cycles,
+        *_once_events(done), done.world.data_copied, cycles, pays, done.walks, run_cycles,
         seconds, traced.speedup,
     )  # fmt: skip
 
@@ -218,7 +269,7 @@ def _once_events(done: Finished) -> tuple[np.ndarray, np.ndarray]:
     before = by_socket(run.before, domains)
     own, host = before.events.sum(axis=0), before.host_events.sum(axis=0)
     if done.warm:
-        first, still = by_socket(done.first, domains), by_socket(run.counters, domains)
+        first, still = by_socket(done.first, domains), by_socket(done.counted, domains)
         own = own + np.maximum(first.events.sum(axis=0) - still.events.sum(axis=0), 0)
         host = host + np.maximum(first.host_events.sum(axis=0) - still.host_events.sum(axis=0), 0)
     return own, host
@@ -264,7 +315,7 @@ def notes(done: Finished, how: str) -> list[str]:
         else "as traced: TLBs and caches empty at first, everything touched first within the run"
     )
     if done.warm:
-        shares = (dram_share(counters.reads) for counters in (done.first, done.run.counters))
+        shares = (dram_share(counters.reads) for counters in (done.first, done.counted))
         lines += [note for note in (world.steady.note, short_region(*shares)) if note]
     if done.run.series is not None:
         lines += moved_notes(done.run.series)

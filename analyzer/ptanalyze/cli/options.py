@@ -105,6 +105,12 @@ jobs_option = click.option(
     show_default=True,
     help="Number of CPUs to compute on; results do not depend on it.",
 )
+sample_option = click.option(
+    "--sample",
+    metavar="PART",
+    help="Replay a part of the trace that stands for all of it: sets:1/8 (TLB sets) or regions:1/16 (of 2 "
+    "MiB); results get wider intervals. Default: the whole trace.",
+)
 set_option = click.option(
     "--set",
     "settings",

@@ -20,9 +20,11 @@ from . import stream_store
 from .address_space import AddressSpace
 from .cache_pass import shape
 from .mm_events import invalidations
+from .sampling import Sampling, forgotten
 from .stripped import must_be_no_sample, must_fit
 
 if TYPE_CHECKING:
+    from ..kernels import thin
     from ..kernels import tlb as kernels
 
 FLUSH_CEILING = 33  # pages; longer ranges flush everything: tlb_single_page_flush_ceiling, arch/x86/mm/tlb.c
@@ -38,8 +40,10 @@ class TlbFilter:
     ranges over 33 pages of 4 KiB flush it. Results do not depend on `threads` or `batch`. With `cache_dir`
     streams are stored there, by trace, placement, TLB shape and page sizes; without, they live in unlinked
     temporary files. Memory: about 12 bytes per touch of a batch. `progress` is called with the touches of
-    each batch. `first` and `again` raise UsageError (too many regions, cache not writable, a stripped trace
-    that does not fit the TLB, samples of accesses) and CaptureError (pages outside the regions).
+    each batch. With `sampling` streams hold the sample's walks, and the others that may be faults or copy
+    entries (kernels.thin); hits are of the whole trace, estimated where the sample is taken before the TLBs.
+    `first` and `again` raise UsageError (too many regions, cache not writable, a stripped trace that does not
+    fit the TLB, samples of accesses) and CaptureError (pages outside the regions).
     """
 
     def __init__(
@@ -52,10 +56,13 @@ class TlbFilter:
         cache_dir: str | PathLike[str] | None = None,
         batch: int = 1 << 20,
         progress: Callable[[int], None] | None = None,
+        sampling: Sampling | None = None,
     ) -> None:
         self.trace, self.space, self.placement, self.tlb = trace, space, placement, tlb
         self.threads, self.cache_dir, self.batch, self.progress = threads, cache_dir, batch, progress
+        self.sampling = sampling
         self.states: list[kernels.State] = []
+        self.seen: list[thin.Seen] = []
 
     def first(self) -> WalkStream:
         """WalkStream of the whole trace, all TLBs empty at first."""
@@ -77,7 +84,7 @@ class TlbFilter:
             self.progress(int(self.trace.chunks["touches"][:begin].sum()))
         with stream_store.Writer(self.cache_dir, name) as writer:
             writer.append(np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(begin, np.int64))
-            return writer.seal(self._filter(writer, begin))
+            return writer.seal(self._filter(writer, begin, again=True))
 
     def _key(self) -> str:
         regions = self.space.regions
@@ -87,7 +94,8 @@ class TlbFilter:
             )
         must_be_no_sample(self.trace)
         must_fit(self.trace, self.tlb, regions.tlb_level)
-        return stream_store.key(self.trace, self.placement, self.tlb, regions.tlb_level)
+        sample = self.sampling and str(self.sampling.sample)
+        return stream_store.key(self.trace, self.placement, self.tlb, regions.tlb_level, sample or "")
 
     def _load(self, key: str) -> WalkStream | None:
         if not self.cache_dir:
@@ -96,11 +104,13 @@ class TlbFilter:
 
     def _first(self, key: str | None) -> WalkStream:
         """Filter the whole trace; key: name to store the stream under, None: it is not stored."""
-        self.states = [_state(self.tlb) for _ in range(len(self.placement.cpu_node))]
+        cpus = range(len(self.placement.cpu_node))
+        self.states = [_state(self.tlb) for _ in cpus]
+        self.seen = [_unseen(self.space.regions) for _ in cpus] if self.sampling else []
         with stream_store.Writer(self.cache_dir if key else None, key or "") as writer:
             return writer.seal(self._filter(writer, 0))
 
-    def _filter(self, writer: stream_store.Writer, begin: int) -> np.ndarray:
+    def _filter(self, writer: stream_store.Writer, begin: int, again: bool = False) -> np.ndarray:
         """Filter chunks from `begin` on, batch by batch, into `writer`; int64[cpus, 3] as WalkStream.hits."""
         if self.trace.facts.get("walks"):
             return self._all(writer, begin)
@@ -109,21 +119,59 @@ class TlbFilter:
         trace, placement = self.trace, self.placement
         pages = _pages(self.space.regions)
         shootdowns = _shootdowns(trace.events, pages)
+        kernel = kernels.filter_common if is_common(self.tlb) else kernels.filter_any
+        thinner = self._thinner()
+        if again:
+            self._after_the_last_chunk(kernel, pages, shootdowns, thinner)
         for state in self.states:
             state.done[0], state.hits[:] = np.searchsorted(shootdowns.chunk, begin), 0
-        kernel = kernels.filter_common if is_common(self.tlb) else kernels.filter_any
+        if thinner:
+            thinner.begin(begin)
         with ThreadPoolExecutor(self.threads) as pool:
             for touches in _from(trace, begin, self.batch):
                 self._must_be_known(touches)
-                batched = _Batch(trace, touches, kernel, pages, shootdowns, self.states)
+                batched = _Batch(trace, touches, kernel, pages, shootdowns, self.states, thinner)
                 list(pool.map(batched.run, *_by_cpu(placement.chunk_cpu[touches.chunks])))
                 writer.append(*batched.walks())
                 if self.progress:
                     self.progress(len(touches.page))
         hits = np.array([state.hits for state in self.states], np.int64).reshape(len(self.states), 3)
+        if self.sampling and self.sampling.before:
+            hits[:, 2] -= np.array([int(seen.kept[0]) for seen in self.seen], np.int64)
+            hits *= self.sampling.sample.one_in
+        if self.sampling and self.sampling.before:
+            return self._rest_in_l1(hits, begin)
         merged = trace.chunks["accesses"][begin:] - trace.chunks["touches"][begin:]
         np.add.at(hits[:, 0], placement.chunk_cpu[begin:], merged)
         return hits
+
+    def _rest_in_l1(self, hits: np.ndarray, begin: int) -> np.ndarray:
+        """Estimated hits and walks from chunk `begin` on; every other access hits the first level."""
+        accesses = np.zeros(len(hits), np.int64)
+        np.add.at(accesses, self.placement.chunk_cpu[begin:], self.trace.chunks["accesses"][begin:])
+        hits[:, 0] = np.maximum(accesses - hits[:, 1:].sum(axis=1), 0)
+        return hits
+
+    def _after_the_last_chunk(
+        self,
+        kernel: Callable[..., Any],
+        pages: "kernels.Pages",
+        shootdowns: "kernels.Shootdowns",
+        thinner: "_Thinner | None",
+    ) -> None:
+        """Let each CPU see the events that happened after the last chunk that it ran."""
+        none, end = Touches(slice(0, 0), *_nothing()), np.array([[len(self.trace.chunks), 0, 0]], np.int64)
+        batch = _Batch(self.trace, none, kernel, pages, shootdowns, self.states, thinner)
+        batch.chunks = end
+        for cpu in range(len(self.states)):
+            batch.misses = np.zeros(1, np.int64)
+            batch.run(cpu, np.zeros(1, np.int64))
+
+    def _thinner(self) -> "_Thinner | None":
+        if self.sampling is None:
+            return None
+        lost = forgotten(self.trace.events, self.space.regions)
+        return _Thinner(self.sampling, read_only(self.space.regions.tlb_level), lost, self.seen)
 
     def _all(self, writer: stream_store.Writer, begin: int) -> np.ndarray:
         """As _filter for samples of TLB misses: each access is a walk, no TLB is asked."""
@@ -142,6 +190,10 @@ class TlbFilter:
             raise CaptureError("trace", "page", int(touches.page.max()), f"beyond its {known} regions")
 
 
+def _nothing() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(0, np.uint32)
+
+
 def _from(trace: Trace, begin: int, batch: int) -> Iterator[Touches]:
     """Iterate Touches of the chunks from `begin` on."""
     for touches in trace.batches(batch):
@@ -152,6 +204,31 @@ def _from(trace: Trace, begin: int, batch: int) -> Iterator[Touches]:
             at = int(trace.chunks["touches"][first:begin].sum())
             rest = (column[at:] for column in (touches.page, touches.write, touches.count))
             yield Touches(slice(begin, last), *rest)
+
+
+class _Thinner:
+    """Leaves out of chunks of a CPU what a sample does not hold."""
+
+    def __init__(
+        self, sampling: Sampling, size: np.ndarray, lost: "thin.Forgotten", seen: "list[thin.Seen]"
+    ) -> None:
+        self.before, self.seen, self.lost = sampling.before, seen, lost
+        self.tables = size, sampling.groups, lost
+
+    def begin(self, chunk: int) -> None:
+        """Whatever is forgotten before a chunk is forgotten."""
+        for seen in self.seen:
+            seen.done[0], seen.kept[0] = np.searchsorted(self.lost.chunk, chunk), 0
+
+    def run(
+        self, cpu: int, page: np.ndarray, write: np.ndarray, chunks: np.ndarray, out: tuple[np.ndarray, ...]
+    ) -> np.ndarray:
+        """int64[m]: how many of each chunk stay, in `out` where the chunk began."""
+        from ..kernels.thin import thin
+
+        kept = np.zeros(len(chunks), np.int64)
+        thin(read_only(page), read_only(write), chunks, *self.tables, self.seen[cpu], *out, kept)
+        return kept
 
 
 class _Batch:
@@ -165,8 +242,9 @@ class _Batch:
         pages: "kernels.Pages",
         shootdowns: "kernels.Shootdowns",
         states: "list[kernels.State]",
+        thinner: _Thinner | None,
     ) -> None:
-        self.kernel, self.states = kernel, states
+        self.kernel, self.states, self.thinner = kernel, states, thinner
         self.page, self.write = read_only(touches.page), read_only(touches.write)
         count = trace.chunks["touches"][touches.chunks]
         number = np.arange(touches.chunks.start, touches.chunks.stop)
@@ -174,12 +252,21 @@ class _Batch:
         self.tables = pages, shootdowns
         self.out = np.empty(len(self.page), np.uint32), np.empty(len(self.page), bool)
         self.misses = np.zeros(len(number), np.int64)
+        if thinner and thinner.before:
+            self.thinned = np.empty(len(self.page), np.uint32), np.empty(len(self.page), bool)
 
     def run(self, cpu: int, mine: np.ndarray) -> None:
         """Filter the chunks at positions `mine`, all of the same CPU."""
         state, misses = self.states[cpu], np.zeros(len(mine), np.int64)
+        chunks, page, write = self.chunks[mine], self.page, self.write
         _make_room(state, len(self.page))
-        self.kernel(self.page, self.write, self.chunks[mine], *self.tables, state, *self.out, misses)
+        if self.thinner and self.thinner.before:
+            chunks[:, 2] = self.thinner.run(cpu, page, write, chunks, self.thinned)
+            page, write = read_only(self.thinned[0]), read_only(self.thinned[1])
+        self.kernel(page, write, chunks, *self.tables, state, *self.out, misses)
+        if self.thinner and not self.thinner.before:
+            chunks[:, 2] = misses
+            misses = self.thinner.run(cpu, *self.out, chunks, self.out)
         self.misses[mine] = misses
 
     def walks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -213,6 +300,12 @@ def _state(tlb: Tlb) -> "kernels.State":
     tag = np.full(sets * kernels.ROW, EMPTY, np.uint32)
     counters = np.zeros(1, np.uint32), np.zeros(1, np.int64), np.zeros(3, np.int64)
     return kernels.State(arrays, np.array([kernels.NO_ARRAY, *level2]), tag, age, sets, *counters)
+
+
+def _unseen(regions: Regions) -> "thin.Seen":
+    from ..kernels.thin import Seen
+
+    return Seen(np.zeros(len(regions.va) * 8, np.uint64), np.zeros(1, np.int64), np.zeros(1, np.int64))
 
 
 def _make_room(state: "kernels.State", touches: int) -> None:
