@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .durations import DURATION
 from .echo import echo
 from .options import strip_option
 from .sizes import SIZE
@@ -75,6 +76,14 @@ if TYPE_CHECKING:
     metavar="SIZE",
     help="Size limit of the trace: 500M, 10G; 0: none.",
 )
+@click.option(
+    "--for",
+    "seconds",
+    type=DURATION,
+    metavar="TIME",
+    help="Time to trace, 30s or 5m of the traced (slower) run, from the region's start; the program then runs "
+    "on, no longer traced but still under the tracer. Default: until it ends.",
+)
 @strip_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
@@ -84,6 +93,7 @@ def command(
     dump_at: str,
     user: str | None,
     strip: str,
+    seconds: float | None,
     command: tuple[str, ...],
     **region: Any,
 ) -> None:
@@ -110,7 +120,7 @@ def command(
         command,
         output,
         tracer=tracer,
-        options=Options(strip=strip == "on", **region),
+        options=Options(strip=strip == "on", seconds=seconds or 0, **region),
         dump=not no_dump,
         user=user,
         dump_at=dump_at,
