@@ -48,7 +48,7 @@ def captures(place):
         yield name, open_capture(name)
     for name, pattern in SYNTH.items():
         path = Path(place) / name
-        synthesize(Parameters(size=256 * MIB, accesses=1_000_000, threads=4, pattern=pattern), path)
+        synthesize(Parameters(size=1024 * MIB, accesses=4_000_000, threads=4, pattern=pattern), path)
         yield f"synth {name}", open_capture(path)
 
 

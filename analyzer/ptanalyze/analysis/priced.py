@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +25,7 @@ from .sockets import by_socket
 from .system_calls import system_calls
 
 if TYPE_CHECKING:
+    from ..core.sample import Sample
     from ..cost.calls import SystemCalls
     from ..cost.result import Price, Series
     from ..kernels.faults import Mapped
@@ -80,52 +81,74 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
     done  of each plan the run on the machine as it is, then those at other shares of the caches, which widen
           the speed-up's interval
     """
-    results = _of(done, setup, provenance)
-    groups = groups_of(weights for of in done for weights in (of[0].world.weights, of[0].again.weights))
-    if not groups:
-        return results
-    left_out = [
-        _of([[one._replace(without=group) for one in of] for of in done], setup, provenance)
-        for group in groups
-    ]
-    return [_sampled(*each, setup) for each in zip(results, zip(*left_out, strict=True), strict=True)]
-
-
-def _of(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[str, str]) -> list[Result]:
     shares = list(zip(*done, strict=True))
+    bases, prices = _prices(shares, setup)
+    traced, first = _traced(done[0][0], None, setup), shares[0]
+    results = [
+        _result(one, first[0], price, (bases, traced), setup, provenance)
+        for one, price in zip(first, prices, strict=True)
+    ]
+    groups = groups_of(weights for of in done for weights in (of[0].world.weights, of[0].again.weights))
+    if setup.sample is None or not groups:
+        return results
+    left_out = [_estimates(shares, setup, group) for group in groups]
+    own = _estimates(shares, setup, None)
+    return [
+        _sampled(result, one, others, setup.sample)
+        for result, one, others in zip(results, own, zip(*left_out, strict=True), strict=True)
+    ]
+
+
+def _prices(shares: Sequence[Sequence[Finished]], setup: Setup) -> tuple[Price, list[Price]]:
+    """(the first plan's Price, those of all plans), from their runs at each share of the caches."""
     bases = [_price(runs[0], None, setup) for runs in shares]
     prices = [[_price(run, base, setup) for run in runs] for runs, base in zip(shares, bases, strict=True)]
-    traced, first = _traced(done[0][0], None, setup), shares[0]
+    return bases[0], [_over_shares(of_one) for of_one in zip(*prices, strict=True)]
+
+
+class _Estimate(NamedTuple):
+    """What has an interval in a Sampled result."""
+
+    speedup: Interval | None
+    walk_share: Interval | None
+    traced_speedup: Interval | None
+    walks: int
+    remote: float
+
+
+def _estimates(shares: Sequence[Sequence[Finished]], setup: Setup, group: int | None) -> list[_Estimate]:
+    """[_Estimate] of each plan as if a group had not been in the sample; None: with all groups."""
+    left = [[run._replace(without=group) for run in runs] for runs in shares]
+    _, prices = _prices(left, setup)
+    base = _traced(left[0][0], None, setup)
     return [
-        _result(one, first[0], _over_shares(of_one), (bases[0], traced), setup, provenance)
-        for one, of_one in zip(first, zip(*prices, strict=True), strict=True)
+        _Estimate(
+            price.speedup,
+            price.walk_share,
+            (base if k == 0 else _traced(run, base, setup)).speedup,
+            run.walks,
+            remote_share(by_socket(run.counted, run.world.domains).reads),
+        )
+        for k, (run, price) in enumerate(zip(left[0], prices, strict=True))
     ]
 
 
-def _sampled(result: Result, left_out: Sequence[Result], setup: Setup) -> Result:
+def _sampled(result: Result, own: _Estimate, left_out: Sequence[_Estimate], sample: Sample) -> Result:
     """The Result with the error that a sample adds to its intervals; left_out: without each of its groups."""
-    if setup.sample is None:
-        return result
-    one_in, price, once = setup.sample.one_in, result.price, result.once
-    asked: tuple[tuple[Interval | None, Callable[[Result], Interval | None]], ...] = (
-        (price.speedup, lambda one: one.price.speedup),
-        (price.walk_share, lambda one: one.price.walk_share),
-        (once.traced_speedup, lambda one: one.once.traced_speedup),
-    )
-    speedup, share, traced = (
-        middle and widened(middle, [others for one in left_out if (others := of(one))], one_in)
-        for middle, of in asked
-    )
-    walks = around(result.walks, [one.walks for one in left_out], one_in)
-    remote = around(remote_share(result.reads), [remote_share(one.reads) for one in left_out], one_in)
-    known = Sampled(str(setup.sample), len(left_out), walks, remote)
-    return replace(
-        result,
-        price=replace(price, speedup=speedup, walk_share=share),
-        once=replace(once, traced_speedup=traced),
-        sampled=known,
-        notes=(*result.notes, *sample_notes(known)),
-    )
+    one_in = sample.one_in
+
+    def wider(name: str, middle: Interval | None) -> Interval | None:
+        others = [known for one in left_out if (known := getattr(one, name)) is not None]
+        return middle and widened(middle, others, one_in)
+
+    walks = around(own.walks, [one.walks for one in left_out], one_in)
+    remote = around(own.remote, [one.remote for one in left_out], one_in)
+    known = Sampled(str(sample), len(left_out), walks, remote)
+    price, once = result.price, result.once
+    share = wider("walk_share", price.walk_share)
+    price = replace(price, speedup=wider("speedup", price.speedup), walk_share=share)
+    once = replace(once, traced_speedup=wider("traced_speedup", once.traced_speedup))
+    return replace(result, price=price, once=once, sampled=known, notes=(*result.notes, *sample_notes(known)))
 
 
 def _over_shares(prices: Sequence[Price]) -> Price:

@@ -78,9 +78,9 @@ def sample_notes(known: Sampled) -> list[str]:
     unit, _, rate = known.of.partition(":")
     of = "the TLB sets" if unit == "sets" else "the regions of 2 MiB"
     lines = [
-        f"a sample: {rate.partition('@')[0]} of {of} stands for all; {in_words(known.walks, 0)} walks, "
-        f"{in_words(known.remote_share, 3)} of the reads from DRAM remote, and speed-ups have 95 % intervals "
-        f"from {known.groups} groups; faults, updates and shootdowns are those of the whole trace"
+        f"a sample: {rate.partition('@')[0]} of {of} stands for all; {in_words(known.walks, 0)} walks; "
+        f"walks, shares and speed-ups have 95 % intervals from {known.groups} groups; faults, updates and "
+        "shootdowns are those of the whole trace"
     ]
     if unit == "sets":
         lines.append(

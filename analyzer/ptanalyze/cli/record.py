@@ -81,8 +81,8 @@ if TYPE_CHECKING:
     "seconds",
     type=DURATION,
     metavar="TIME",
-    help="Time to trace, 30s or 5m of the traced (slower) run, from the region's start; the program then runs "
-    "on, no longer traced but still under the tracer. Default: until it ends.",
+    help="Time to trace, 30s or 5m of the traced (slower) run, from the region's start; the program then "
+    "runs on, no longer traced but still under the tracer. Default: until it ends.",
 )
 @strip_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)

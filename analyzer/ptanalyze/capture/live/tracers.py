@@ -20,8 +20,8 @@ Pairs: TypeAlias = Sequence[tuple[str, object]]  # the tracer's own options
 class Options:
     """Options of tracing. Region of interest: from the entry of `start_symbol`, or PTT_ROI_BEGIN, or
     after `start_access` accesses; to the entry of `end_symbol`, or PTT_ROI_END, or for `accesses` accesses.
-    max_bytes  size limit of the trace file, 0 none; seconds  of the traced run, from the region's begin, after
-    which it ends, 0 none; strip  leave out touches that change no TLB"""
+    max_bytes  size limit of the trace file, 0 none; seconds  of the traced run after which the region
+    ends, 0 none; strip  leave out touches that change no TLB"""
 
     start_symbol: str = ""
     end_symbol: str = ""
