@@ -136,6 +136,7 @@ static VOID process_exits(INT32, VOID *) { tracer_exit(); }
 static KNOB<std::string> out(KNOB_MODE_WRITEONCE, "pintool", "out", "trace.ptt", "file to trace into");
 static KNOB<std::string> command(KNOB_MODE_WRITEONCE, "pintool", "command", "", "command line to note in the trace");
 static KNOB<std::string> max_bytes(KNOB_MODE_WRITEONCE, "pintool", "max_bytes", "0", "size limit, 0 none");
+static KNOB<std::string> for_ms(KNOB_MODE_WRITEONCE, "pintool", "for_ms", "0", "time to trace, 0 until the end");
 static KNOB<std::string> instructions(KNOB_MODE_WRITEONCE, "pintool", "instructions", "off", "count instructions: on, off");
 static KNOB<std::string> strip(KNOB_MODE_WRITEONCE, "pintool", "strip", "on", "leave out touches that change no TLB: on, off");
 static KNOB<std::string> start_symbol(KNOB_MODE_WRITEONCE, "pintool", "roi_start_symbol", "", "function that starts the ROI");
@@ -148,9 +149,9 @@ static KNOB<std::string> control(KNOB_MODE_WRITEONCE, "pintool", "control", "", 
 static KNOB<std::string> control_timeout(KNOB_MODE_WRITEONCE, "pintool", "control_timeout", "600", "seconds to wait for it");
 
 static bool take_options() {
-    KNOB<std::string> *const knobs[] = {&out, &command, &max_bytes, &instructions, &strip, &start_symbol, &end_symbol, &marker,
+    KNOB<std::string> *const knobs[] = {&out, &command, &max_bytes, &for_ms, &instructions, &strip, &start_symbol, &end_symbol, &marker,
                                         &start_access, &accesses, &follow_fork, &control, &control_timeout};
-    const char *const names[] = {"out", "command", "max_bytes", "instructions", "strip", "roi_start_symbol", "roi_end_symbol", "roi_marker",
+    const char *const names[] = {"out", "command", "max_bytes", "for_ms", "instructions", "strip", "roi_start_symbol", "roi_end_symbol", "roi_marker",
                                  "roi_start_access", "roi_accesses", "follow_fork", "control", "control_timeout"};
     for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!knobs[i]->Value().empty() && !tracer_option(names[i], knobs[i]->Value().c_str())) return false;

@@ -18,6 +18,7 @@ struct ptt_options {
     char tracer[48];
     char command[1024]; /* "": as /proc/self/cmdline has it, the tracer's own words included */
     uint64_t max_bytes; /* 0: no limit */
+    uint64_t for_ns;    /* recording ends so long after the first touch; 0: no limit */
     int instructions;   /* 1: ptt_thread.instructions is counted */
     int recording;      /* 1: touches count from the start, 0: from ptt_roi(1, ...) on */
     int whole;          /* 1: only consecutive touches are merged, none is left out (strip.h) */
@@ -44,12 +45,14 @@ struct ptt_session {
     int detail;
     int fd, file_lock, thread_lock;
     int finished;    /* the header says so, or the file is lost */
+    int over;        /* for_ns are over: recording does not begin again */
     int handed_over; /* the controller was told to take its snapshot */
     uint32_t pid;
     uint32_t threads;  /* indices given out */
     uint32_t starting; /* clones entered whose thread has not been seen yet */
     uint32_t starter;  /* index of the thread that entered the newest */
     uint64_t start_clock, start, bytes, device, inode;
+    uint64_t until; /* session time at which recording ends, 0: nothing was recorded yet, or none */
     uint64_t records, accesses, dropped, guest_base;
     int64_t roi_credit; /* accesses until an access-counted region of interest starts or ends */
     struct ptt_options options;

@@ -51,6 +51,11 @@ int tracer_option(const char *key, const char *value) {
     if (same(key, "out")) return text(o->writer.path, sizeof o->writer.path, value);
     if (same(key, "command")) return text(o->writer.command, sizeof o->writer.command, value);
     if (same(key, "max_bytes")) return number(&o->writer.max_bytes, value);
+    if (same(key, "for_ms")) {
+        int known = number(&o->writer.for_ns, value);
+        o->writer.for_ns *= 1000000;
+        return known;
+    }
     if (same(key, "strip")) return onoff(&o->strip, value);
     if (same(key, "instructions")) return onoff(&o->writer.instructions, value);
     if (same(key, "roi_start_symbol")) return text(o->start_symbol, sizeof o->start_symbol, value);
@@ -64,6 +69,10 @@ int tracer_option(const char *key, const char *value) {
     return 0;
 }
 
+static void time_is_over(struct ptt_thread *thread) {
+    if (!__atomic_exchange_n(&ptt_session->over, 1, __ATOMIC_RELAXED)) tracer_roi_end(thread);
+}
+
 int tracer_start(const char *name) {
     struct tracer_options *o = &tracer_options;
     if (!o->writer.path[0]) text(o->writer.path, sizeof o->writer.path, "trace.ptt");
@@ -71,6 +80,7 @@ int tracer_start(const char *name) {
     text(o->writer.tracer, sizeof o->writer.tracer, name);
     o->writer.whole = !o->strip;
     o->writer.recording = !o->start_symbol[0] && !o->marker && !o->start_access;
+    ptt_on_time = time_is_over;
     int failed = ptt_open(&o->writer);
     if (failed) return failed;
     ptt_session->roi_credit = (int64_t)(o->start_access ? o->start_access : o->accesses);
@@ -106,7 +116,9 @@ static void hand_over(const char *why) {
     control_wait(tracer_options.control, why, tracer_options.control_timeout);
 }
 
-void tracer_roi_start(struct ptt_thread *thread) { ptt_roi(thread, 1); }
+void tracer_roi_start(struct ptt_thread *thread) {
+    if (!ptt_session->over) ptt_roi(thread, 1);
+}
 
 void tracer_roi_end(struct ptt_thread *thread) {
     if (!ptt_session->recording) return;
@@ -238,4 +250,5 @@ void tracer_return(struct ptt_thread *thread, int64_t call, int64_t result) {
     }
     thread->pending = -1;
     ptt_flush(thread, CHUNK_AGE);
+    if (ptt_session->recording && ptt_time_is_over()) time_is_over(thread);
 }

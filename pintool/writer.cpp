@@ -10,6 +10,15 @@
 #include "watcher.h"
 
 uint64_t *ptt_touched;
+void (*ptt_on_time)(struct ptt_thread *thread);
+
+int ptt_time_is_over(void) {
+    struct ptt_session *s = ptt_session;
+    if (!s->options.for_ns) return 0;
+    uint64_t now = session_time();
+    if (!s->until) s->until = now + s->options.for_ns;
+    return now >= s->until;
+}
 
 /* ---- chunks ---- */
 
@@ -55,6 +64,7 @@ void ptt_flush(struct ptt_thread *thread, uint64_t age) {
     if (strip->touches == PTT_CHUNK_RECORDS && ptt_strip_begins(strip, page)) ptt_flush(thread, 0);
     if (!strip->touches) {
         thread->time = session_time();
+        if (ptt_time_is_over()) return ptt_on_time(thread);
         thread->cpu = (int16_t)kernel_cpu();
         ptt_strip_begin(strip, ptt_session->options.whole);
     }

@@ -26,6 +26,10 @@ void ptt_thread_exit(struct ptt_thread *thread);
 void ptt_record_event(struct ptt_thread *thread, uint32_t kind, uint64_t a, uint64_t b, uint64_t c, uint64_t d,
                       int64_t result);
 
+/* What a thread calls that finds for_ns over; whether they are: they begin with the first question. */
+extern void (*ptt_on_time)(struct ptt_thread *thread);
+int ptt_time_is_over(void);
+
 /* Starts or ends the region of interest; the second call with the same value does nothing. */
 void ptt_roi(struct ptt_thread *thread, int inside);
 

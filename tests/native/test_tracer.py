@@ -71,6 +71,17 @@ def test_a_number_of_accesses_bounds_the_region_of_interest(known, out, start, l
     assert trace.accesses == length
 
 
+def test_tracing_ends_after_its_time_and_the_program_does_not(known, out):
+    whole, _, _ = run(known, "touch", out=out)
+    trace, (base,), status = run(known, "touch", out=out, for_ms=1)
+    (end,) = events_of(trace, Event.ROI_END)
+    assert status == 0 and base and trace.facts["ended"] == "exit"
+    over = trace.chunks["time"].min() + 1_000_000
+    assert end["time"] >= over > trace.chunks["time"].max()
+    assert 0 < trace.accesses < whole.accesses
+    assert (trace.events["time"] > end["time"]).any(), "memory calls are recorded to the end"
+
+
 def test_a_region_of_interest_that_never_begins_leaves_a_trace_without_touches(known, out):
     with pytest.raises(CaptureError, match="region of interest"):
         run(known, "memory", out=out, roi_marker="on")

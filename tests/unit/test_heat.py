@@ -20,7 +20,7 @@ from ptanalyze.capture.describe import describe
 from ptanalyze.capture.live.heat import leave_out
 from ptanalyze.capture.vm.redact import redact
 from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
-from ptanalyze.core.heat import BATCHES, Heat, jackknife, rates
+from ptanalyze.core.heat import BATCHES, Heat, rates
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import seal
 from ptanalyze.formats.heat_file import HEADER_DTYPE, costs, read_heat
@@ -119,14 +119,6 @@ def test_a_page_seen_in_all_samples_is_known_as_saturated():
     heat = evenly({(HEAP, 1): 1, (HEAP + PAGE, 1): 0.5})
     assert heat.saturated.tolist() == [True, False]
     assert heat.walks[0] > heat.walks[1] >= 0.5 * 40
-
-
-def test_the_jackknife_of_a_mean_is_its_textbook_interval():
-    values = np.random.default_rng(2).uniform(0.4, 0.6, BATCHES)
-    without = (values.sum() - values) / (BATCHES - 1)
-    low, high = jackknife(values.mean(), without)
-    half = 2.262 * values.std(ddof=1) / BATCHES**0.5
-    assert np.allclose([low, high], [values.mean() - half, values.mean() + half])
 
 
 @settings(max_examples=20, deadline=None)

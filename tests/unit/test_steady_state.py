@@ -66,7 +66,9 @@ def test_a_further_run_counts_what_a_twin_counts_that_goes_on(name, data, native
         ),
     )  # fmt: skip
     world = world_of(drawn)
-    vars(world)["steady"] = steady_part(drawn.trace, drawn.stream, drawn.space.regions)._replace(chunk=0)
+    vars(world)["steady"] = steady_part(
+        drawn.trace, drawn.stream, drawn.space.regions, world.walks_by_chunk
+    )._replace(chunk=0)
     run, first, second = twice(world, name)
     if not first:
         return

@@ -233,3 +233,10 @@ def test_a_stored_stream_that_was_forged_is_computed_again(case, tmp_path, name,
     forged(directory, name, change)
     again = filter_trace(*case, TLB, cache_dir=tmp_path)
     assert all(map(np.array_equal, (again.page, again.write, again.offset, again.hits), expected))
+
+
+def test_a_second_run_begins_without_what_was_unmapped_after_a_cpu_s_last_chunk():
+    trace = build_trace([(0, [GIB]), (1, [GIB])], [(1, 1, Event.MUNMAP, (GIB, KIB4), 0)])
+    space = address_space(build_snapshot([(GIB, 5)]), trace.regions)
+    twice = TlbFilter(trace, space, place(trace, 2, 2), TLB)
+    assert len(twice.first()) == 2 and len(twice.again(0)) == 2

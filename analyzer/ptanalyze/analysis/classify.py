@@ -47,7 +47,8 @@ def classified(capture: Capture, weight: str, by: str, setup: Setup) -> tuple[Cl
     if weight != "walks":
         return mapped_locality(capture, weight=weight, by=by), {}
     classes, how = walk_locality(capture, setup, by=by)
-    return classes, {"machine": setup.machine.name, "placement": how}
+    known = {"machine": setup.machine.name, "placement": how}
+    return classes, known | ({"sample": str(setup.sample)} if setup.sample else {})
 
 
 def mapped_locality(capture: Capture, *, weight: str = "leaf", by: str = "all") -> Classification:
@@ -58,5 +59,6 @@ def mapped_locality(capture: Capture, *, weight: str = "leaf", by: str = "all") 
 def walk_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple[Classification, str]:
     """(Classification, placement of threads) of the trace's TLB misses on the setup's machine."""
     world = setup.world(capture.snapshot, capture.trace, capture.cache)
-    classes = classify_walks(world.space, world.stream, world.placement, trace=capture.trace, by=by)
+    where = world.space, world.stream, world.placement
+    classes = classify_walks(*where, trace=capture.trace, by=by, sampling=world.sampling)
     return classes, world.placement.how

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..core.jackknife import margins
 from ..cost.throughput import spent
 from ..kernels.first_use import compile_beside
 from ..kernels.replay import PTE_COPY, REPLICA_FAULT, TABLE_NEW
@@ -20,9 +21,11 @@ from .grouped_run import GroupedRun, Vmas, grouped_runs, of_group
 from .priced import Finished, dram_share, notes, short_region
 from .replay import baseline_of
 from .runs import replay_again, replay_walks
+from .sampled import degree_notes, groups_of
 
 if TYPE_CHECKING:
     from ..core.machine import Costs, Machine
+    from ..core.sample import Sample
     from ..kernels.faults import Mapped
     from ..kernels.grouped import Grouped
     from ..world.world import World
@@ -52,6 +55,7 @@ class Point(NamedTuple):
 
     traced, again       Part of the run as traced, and of its steady part once more
     faults, propagated, tables  int64[V] in both runs: faults that only copy, entries copied, table pages made
+    left_out            of a sample, without each of its groups: (traced, again)
     """
 
     tier: str
@@ -61,10 +65,18 @@ class Point(NamedTuple):
     faults: np.ndarray
     propagated: np.ndarray
     tables: np.ndarray
+    left_out: tuple[tuple[Part, Part], ...] = ()
 
     def cycles(self, exposed: float, repeat: float) -> np.ndarray:
         """float64[V] of the run as traced and `repeat` further ones."""
         return self.traced.cycles(exposed) + repeat * self.again.cycles(exposed)
+
+    def margins(self, exposed: float, repeat: float, one_in: int) -> np.ndarray:
+        """float64[V]: half the 95 % interval of `cycles`, which a sample that is one of `one_in` gives."""
+        left_out = [
+            traced.cycles(exposed) + repeat * again.cycles(exposed) for traced, again in self.left_out
+        ]
+        return margins(np.array(left_out), one_in)
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,7 @@ class Degrees:
              future
     filters  {filter: Point of a copy per node with degree 0}
     sockets  int16[nodes]: node that has the socket's copy
+    sample   part of the trace that was replayed, None: all
     steady   whether there is a further run: not where threads move while the trace runs
     """
 
@@ -91,6 +104,7 @@ class Degrees:
     steady: bool = True
     notes: tuple[str, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)
+    sample: Sample | None = None
 
 
 def degree_runs(world: World, setup: Setup, prefetch_on: str, provenance: dict[str, str]) -> Degrees:
@@ -114,11 +128,13 @@ def degree_runs(world: World, setup: Setup, prefetch_on: str, provenance: dict[s
         bounds.append(known(again[10], SOCKET, None))
     first = Finished(replace(runs[0], first=None), world, mapped, world, mapped)
     said = notes(first, "counted by VMA, of the guest's tables")
+    if setup.sample:
+        said += degree_notes(setup.sample)
     if more and (short := short_region(*(dram_share(counts.reads) for counts in runs[0].parts()))):
         said.append(short)
     return Degrees(
         vmas.names, runs[0].parts()[0].walks, [*points, *nodes], bounds, shot, sockets, world.machine,
-        setup.costs, world.placement.how, more, tuple(said), provenance,
+        setup.costs, world.placement.how, more, tuple(said), provenance, setup.sample,
     )  # fmt: skip
 
 
@@ -153,7 +169,7 @@ def leads(world: World) -> np.ndarray:
     if not (near == near[near.argmax(axis=1)]).all():
         return np.arange(world.nodes, dtype=np.int16)
     node = world.placement.cpu_node[world.placement.chunk_cpu]
-    walks = np.bincount(node, np.diff(world.stream.offset), world.nodes)
+    walks = np.bincount(node, world.walks_by_chunk, world.nodes)
     serving: np.ndarray = np.where(near, walks[None, :], -1).argmax(axis=1).astype(np.int16)
     return serving
 
@@ -163,7 +179,15 @@ def pointed(run: GroupedRun, tier: str, degree: int | None, setup: Setup, machin
     traced, again = run.parts()
     kinds = (traced.events + again.events).sum(axis=(1, 3, 4))
     columns = (kinds[:, kind] for kind in (REPLICA_FAULT, PTE_COPY, TABLE_NEW))
-    return Point(tier, degree, part(traced, setup, machine), part(again, setup, machine), *columns)
+
+    def parts(without: int | None = None) -> tuple[Part, Part]:
+        traced, again = (part(counts, setup, machine) for counts in run.parts(without))
+        return traced, again
+
+    left_out = tuple(parts(group) for group in groups_of(run.weights))
+    traced_part, again_part = parts()
+    faults, propagated, tables = columns
+    return Point(tier, degree, traced_part, again_part, faults, propagated, tables, left_out)
 
 
 def part(counts: Grouped, setup: Setup, machine: Machine) -> Part:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from ..world.history import History
 from ..world.vma_rows import vma_of
 from ..world.world import World
 from .runs import Run, start
+from .sampled import held
+
+if TYPE_CHECKING:
+    from ..world.sampling import Weights
 
 BATCH = 1 << 20
 PROCESS = "process"  # shootdowns, and what belongs to no page that is walked
@@ -43,10 +47,15 @@ class Vmas:
         return len(self.names)
 
     def of_pages(self, page: np.ndarray) -> np.ndarray:
-        """int32[n]: group of each of the stream's pages; runs ask for the same pages, one after another."""
+        """int32[n]: group of each of the stream's pages; runs ask for the same pages, one after another.
+
+        Of a sample: + len(self) * number of the page's group in the sample.
+        """
         known, labels = self._asked
         if known is not page:
             labels = self._label[self._vma(page)]
+            if self.world.sampling:
+                labels = labels + self.world.sampling.of(page).astype(np.int32) * np.int32(len(self))
             self._asked = page, labels
         return labels
 
@@ -81,7 +90,8 @@ class Vmas:
 class GroupedRun(Run):
     """A Run of the guest's part alone, whose counts are by VMA.
 
-    counts  Grouped of the run, `first_counts` of the first once the second has begun
+    counts  Grouped of the run, of a sample by its groups; `first_counts` of the first once the second began
+    weights  of a sample: of each run
     reader  int16[cpus]: node of each CPU, whatever the hooks are told
     """
 
@@ -89,6 +99,7 @@ class GroupedRun(Run):
     counts: Grouped = field(kw_only=True)
     reader: np.ndarray = field(kw_only=True)
     first_counts: Grouped | None = None
+    weights: list[Weights | None] = field(default_factory=list)
     step_group: tuple[History, np.ndarray] | None = None
 
     def loop(self, world: World) -> Any:
@@ -99,6 +110,7 @@ class GroupedRun(Run):
     ) -> tuple[Any, ...]:
         history = world.history
         if self.step_group is None or self.step_group[0] is not history:
+            self.weights.append(world.weights)
             self.step_group = history, self.vmas.of_steps(history)
         return (
             world.placement.cpu_node, self.reader, reads, self.vmas.of_pages(reads.page), fault,
@@ -109,13 +121,31 @@ class GroupedRun(Run):
     def begin_again(self) -> None:
         super().begin_again()
         self.first_counts = self.counts
-        self.counts = empty(len(self.vmas), self.counts.walks.shape[1])
+        self.counts = empty(len(self.counts.walks), self.counts.walks.shape[1])
 
-    def parts(self) -> tuple[Grouped, Grouped]:
-        """Counts of the run as traced and of the further run, zeros without one."""
-        if self.first_counts is None:
-            return self.counts, empty(len(self.vmas), self.counts.walks.shape[1])
-        return self.first_counts, self.counts
+    def parts(self, without: int | None = None) -> tuple[Grouped, Grouped]:
+        """Counts of the run as traced and of the further run, zeros without one.
+
+        without  group of a sample that is taken not to be in it
+        """
+        counted = [self.counts] if self.first_counts is None else [self.first_counts, self.counts]
+        parts = [
+            by_vma(counts, weights, len(self.vmas), without)
+            for counts, weights in zip(counted, self.weights, strict=True)
+        ]
+        return parts[0], parts[1] if parts[1:] else empty(len(self.vmas), self.counts.walks.shape[1])
+
+
+def by_vma(counts: Grouped, weights: Weights | None, vmas: int, without: int | None) -> Grouped:
+    """Grouped of a sample for the whole trace."""
+    if weights is None:
+        return counts
+    reads, walks = (
+        np.rint(held(column, len(weights.walks), without) * weights.without(without)).astype(np.int64)
+        for column in (counts.reads, counts.walks)
+    )
+    events = counts.events.reshape(-1, vmas, *counts.events.shape[1:]).sum(axis=0)
+    return counts._replace(reads=reads, walks=walks, events=events)
 
 
 def of_group(counts: Grouped, group: int) -> Counters:
@@ -129,7 +159,7 @@ def grouped_runs(plans: Sequence[Plan], world: World, vmas: Vmas, reader: np.nda
     """[GroupedRun] of plans on a World, before the first walk; reader: as GroupedRun."""
     runs = []
     for plan in plans:
-        begun, counts = start(plan, world), empty(len(vmas), world.nodes)
+        begun, counts = start(plan, world), empty(world.groups * len(vmas), world.nodes)
         known = (begun.plan, begun.states, begun.counters, begun.before)
         runs.append(GroupedRun(*known, vmas=vmas, counts=counts, reader=reader.copy()))
     return runs

@@ -55,5 +55,5 @@ def classify_heat(space: AddressSpace, *, by: str = "all") -> Classification:
     every = np.broadcast_to(hist[:, None], (len(groups), len(sockets), *hist.shape[1:]))
     found = result_of("heat", space.native, groups, sockets, nodes, every[..., 0], hist[..., 0])
     keep = 1 if space.native else n + 1
-    parts = np.moveaxis(every[..., :keep, 1:], -1, 0)
-    return replace(found, unresolved=found.unresolved | {GONE: lost}, parts=parts)
+    left_out = np.moveaxis(every[..., :keep, 1:], -1, 0)
+    return replace(found, unresolved=found.unresolved | {GONE: lost}, left_out=left_out)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,13 +17,15 @@ import numpy as np
 from ..core import pte as bits
 from ..core.arrays import chunk_runs, read_only
 from ..core.errors import UsageError
-from ..core.heat import jackknife
+from ..core.jackknife import share_bounds
 from ..core.mapped import give_back
 from ..core.snapshot import Tree
 from ..core.trace import Trace
 from ..core.walks import Placement, WalkStream
 from ..world import vma_rows
 from ..world.address_space import AddressSpace
+from ..world.sampling import Sampling, Weights
+from .sampled import groups_of, held
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +50,8 @@ class Classification:
     counts      int64[groups, sockets, N + 1, N + 1]: guest leaf's node, host leaf's node (by position in
                 `nodes`, the last: unknown); native int64[groups, sockets, N + 1, 1]
     unresolved  counts without a class, by reason
-    parts       of "heat": int64[parts of the time, *counts.shape] without the samples of each, else None
+    left_out    of an estimate: int64[groups of the sample, *counts.shape] without each of them, else None
+    one_in      the part of the whole that was sampled is one of so many
     """
 
     weight: str
@@ -58,7 +61,8 @@ class Classification:
     nodes: tuple[int, ...]
     counts: np.ndarray
     unresolved: dict[str, int]
-    parts: np.ndarray | None = None
+    left_out: np.ndarray | None = None
+    one_in: float = math.inf
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -100,8 +104,10 @@ class Classification:
         return shares
 
     def frame(self) -> pd.DataFrame:
-        """pandas DataFrame, tidy: group, socket, class, count, share of its group and socket; of "heat" also
-        share_low and share_high: what sampling leaves open (core.heat.jackknife)."""
+        """pandas DataFrame, tidy: group, socket, class, count, share of its group and socket.
+
+        Of an estimate also share_low and share_high, a 95 % interval (core.jackknife).
+        """
         import pandas as pd
 
         counts = self.by_class()
@@ -109,8 +115,9 @@ class Classification:
         names = [self.groups, self.sockets, self.classes]
         index = pd.MultiIndex.from_product(names, names=["group", "socket", "class"])
         columns = {"count": counts.ravel(), "share": share.ravel()}
-        if self.parts is not None:
-            low, high = jackknife(share, np.stack([shares(self._by_class(part)) for part in self.parts]))
+        if self.left_out is not None:
+            without = np.stack([shares(self._by_class(counts)) for counts in self.left_out])
+            low, high = share_bounds(share, without, self.one_in)
             columns |= {"share_low": low.ravel(), "share_high": high.ravel()}
         table = pd.DataFrame(columns, index=index)
         return table[np.broadcast_to(total > 0, counts.shape).ravel()].reset_index()
@@ -163,10 +170,12 @@ def classify_walks(
     trace: Trace | None = None,
     by: str = "all",
     batch: int = 1 << 20,
+    sampling: Sampling | None = None,
 ) -> Classification:
     """Classification weighted by the walks of a WalkStream, each seen by the socket whose CPU walked.
 
-    by  "all", "vma" or "thread" (which needs the trace). Raises UsageError for another grouping.
+    by        "all", "vma" or "thread" (which needs the trace). Raises UsageError for another grouping.
+    sampling  what the stream was thinned to
     """
     _known("by", by, ("all", "vma", "thread"))
     from ..kernels import classify as kernels
@@ -185,14 +194,32 @@ def classify_walks(
     none = np.zeros((0, 512), np.uint64)
     guest = read_only(none if space.native else snapshot.guest.entries)
     host = _no_host(read_only(none)) if space.native else _host(space, of_table, n)
-    hist = np.zeros((len(groups) * sockets, n + 1, 1 if space.native else n + 4), np.int64)
+    rows = len(groups) * sockets
+    parts = 1 + (sampling.outside if sampling else 0)
+    hist = np.zeros((parts * rows, n + 1, 1 if space.native else n + 4), np.int64)
     for first, last in chunk_runs(stream.offset, batch):
         row = np.repeat(chunk_row[first:last], np.diff(stream.offset[first : last + 1]))
         page = read_only(stream.page[stream.offset[first] : stream.offset[last]])
+        if sampling:
+            row += sampling.of(page).astype(np.int64) * rows
         kernels.count_walks(page, row, region_row, page_row, space.regions, of_table, guest, host, hist)
         give_back(page)
-    counts = hist.reshape(len(groups), sockets, *hist.shape[1:])
-    return result_of("walks", space.native, groups, tuple(range(sockets)), nodes, counts, counts.sum(axis=1))
+    shape = len(groups), sockets, *hist.shape[1:]
+    walked = "walks", space.native, groups, tuple(range(sockets)), nodes
+    if sampling is None:
+        counts = hist.reshape(shape)
+        return result_of(*walked, counts, counts.sum(axis=1))
+    counts, *left_out = _estimates(hist, sampling.weights(stream), shape)
+    found = result_of(*walked, counts, counts.sum(axis=1))
+    known = np.array(left_out)[..., : found.counts.shape[-1]] if left_out else None
+    return replace(found, left_out=known, one_in=sampling.sample.one_in)
+
+
+def _estimates(hist: np.ndarray, weights: Weights, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """Counts of the whole trace by all groups of a sample, then without each that has walks."""
+    for group in (None, *groups_of([weights])):
+        counts = held(hist, len(weights.walks), group) * weights.without(group)
+        yield np.rint(counts).astype(np.int64).reshape(shape)
 
 
 def _known(what: str, value: str, choices: Collection[str]) -> None:

@@ -14,16 +14,18 @@ from ..cost import price as cost
 from ..cost.map_lock import lock_note
 from ..cost.once import Once
 from ..cost.payback import pays_back
-from ..cost.result import Result
+from ..cost.result import Result, Sampled
 from ..cost.throughput import rated
 from ..world.data_moves import moves_notes
 from ..world.region_of_interest import region_of_interest
 from ..world.world import World
 from .runs import Run
+from .sampled import around, estimated, groups_of, remote_share, sample_notes, widened
 from .sockets import by_socket
 from .system_calls import system_calls
 
 if TYPE_CHECKING:
+    from ..core.sample import Sample
     from ..cost.calls import SystemCalls
     from ..cost.result import Price, Series
     from ..kernels.faults import Mapped
@@ -38,6 +40,7 @@ class Finished(NamedTuple):
     """A run that has ended, its World, and the pages mapped at its end.
 
     again, still  the World of the further run, and what it found mapped; those of the first where it was cold
+    without       group of a sample that is taken not to be in it, None: none
     """
 
     run: Run
@@ -45,11 +48,22 @@ class Finished(NamedTuple):
     mapped: Mapped
     again: World
     still: Mapped
+    without: int | None = None
+
+    @property
+    def counted(self) -> Counters:
+        """Counts of the run that is priced."""
+        return estimated(self.run.counters, self.again.weights, self.without)
+
+    @property
+    def walks(self) -> int:
+        weights = self.again.weights
+        return weights.estimate(self.without) if weights else len(self.again.stream)
 
     @property
     def first(self) -> Counters:
         """Counts of the first run."""
-        return self.run.first or self.run.counters
+        return estimated(self.run.first or self.run.counters, self.world.weights, self.without)
 
     @property
     def warm(self) -> bool:
@@ -68,13 +82,73 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
           the speed-up's interval
     """
     shares = list(zip(*done, strict=True))
+    bases, prices = _prices(shares, setup)
+    traced, first = _traced(done[0][0], None, setup), shares[0]
+    results = [
+        _result(one, first[0], price, (bases, traced), setup, provenance)
+        for one, price in zip(first, prices, strict=True)
+    ]
+    groups = groups_of(weights for of in done for weights in (of[0].world.weights, of[0].again.weights))
+    if setup.sample is None or not groups:
+        return results
+    left_out = [_estimates(shares, setup, group) for group in groups]
+    own = _estimates(shares, setup, None)
+    return [
+        _sampled(result, one, others, setup.sample)
+        for result, one, others in zip(results, own, zip(*left_out, strict=True), strict=True)
+    ]
+
+
+def _prices(shares: Sequence[Sequence[Finished]], setup: Setup) -> tuple[Price, list[Price]]:
+    """(the first plan's Price, those of all plans), from their runs at each share of the caches."""
     bases = [_price(runs[0], None, setup) for runs in shares]
     prices = [[_price(run, base, setup) for run in runs] for runs, base in zip(shares, bases, strict=True)]
-    traced, first = _traced(done[0][0], None, setup), shares[0]
+    return bases[0], [_over_shares(of_one) for of_one in zip(*prices, strict=True)]
+
+
+class _Estimate(NamedTuple):
+    """What has an interval in a Sampled result."""
+
+    speedup: Interval | None
+    walk_share: Interval | None
+    traced_speedup: Interval | None
+    walks: int
+    remote: float
+
+
+def _estimates(shares: Sequence[Sequence[Finished]], setup: Setup, group: int | None) -> list[_Estimate]:
+    """[_Estimate] of each plan as if a group had not been in the sample; None: with all groups."""
+    left = [[run._replace(without=group) for run in runs] for runs in shares]
+    _, prices = _prices(left, setup)
+    base = _traced(left[0][0], None, setup)
     return [
-        _result(one, first[0], _over_shares(of_one), (bases[0], traced), setup, provenance)
-        for one, of_one in zip(first, zip(*prices, strict=True), strict=True)
+        _Estimate(
+            price.speedup,
+            price.walk_share,
+            (base if k == 0 else _traced(run, base, setup)).speedup,
+            run.walks,
+            remote_share(by_socket(run.counted, run.world.domains).reads),
+        )
+        for k, (run, price) in enumerate(zip(left[0], prices, strict=True))
     ]
+
+
+def _sampled(result: Result, own: _Estimate, left_out: Sequence[_Estimate], sample: Sample) -> Result:
+    """The Result with the error that a sample adds to its intervals; left_out: without each of its groups."""
+    one_in = sample.one_in
+
+    def wider(name: str, middle: Interval | None) -> Interval | None:
+        others = [known for one in left_out if (known := getattr(one, name)) is not None]
+        return middle and widened(middle, others, one_in)
+
+    walks = around(own.walks, [one.walks for one in left_out], one_in)
+    remote = around(own.remote, [one.remote for one in left_out], one_in)
+    known = Sampled(str(sample), len(left_out), walks, remote)
+    price, once = result.price, result.once
+    share = wider("walk_share", price.walk_share)
+    price = replace(price, speedup=wider("speedup", price.speedup), walk_share=share)
+    once = replace(once, traced_speedup=wider("traced_speedup", once.traced_speedup))
+    return replace(result, price=price, once=once, sampled=known, notes=(*result.notes, *sample_notes(known)))
 
 
 def _over_shares(prices: Sequence[Price]) -> Price:
@@ -103,7 +177,7 @@ def _result(
     provenance: dict[str, str],
 ) -> Result:
     run, world, mapped = done.run, done.world, done.mapped
-    space, count = world.space, by_socket(run.counters, world.domains)
+    space, count = world.space, by_socket(done.counted, world.domains)
     guest = mapped.exists.copy()
     guest[space.guest_tables : space.guest_tables + space.host_tables] = False
     guest[: space.guest_tables] = (
@@ -115,7 +189,7 @@ def _result(
         machine=world.machine.name,
         placement=world.placement.how,
         baseline=first.run.plan.name,
-        walks=len(done.again.stream),
+        walks=done.walks,
         hits=done.again.stream.hits.sum(axis=0),
         reads=count.reads,
         classes=count.classes,
@@ -144,7 +218,7 @@ def _price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
     """Of the run that is counted."""
     executed, _ = cost.instructions(done.world.trace, setup.costs, done.chunk)
     made = system_calls(done.again, done.still, done.chunk)
-    return _priced(done, done.run.counters, made, baseline, setup, executed)
+    return _priced(done, done.counted, made, baseline, setup, executed)
 
 
 def _traced(done: Finished, baseline: Price | None, setup: Setup) -> Price:
@@ -186,7 +260,7 @@ def _once(done: Finished, first: Finished, price: Price, bases: tuple[Price, Pri
             run_cycles = cost.region_cycles(price, law)
             seconds = cost.region_cycles(base, law) / _hertz(done)
     return Once(
-        *_once_events(done), done.world.data_copied, cycles, pays, len(done.again.stream), run_cycles,
+        *_once_events(done), done.world.data_copied, cycles, pays, done.walks, run_cycles,
         seconds, traced.speedup,
     )  # fmt: skip
 
@@ -218,7 +292,7 @@ def _once_events(done: Finished) -> tuple[np.ndarray, np.ndarray]:
     before = by_socket(run.before, domains)
     own, host = before.events.sum(axis=0), before.host_events.sum(axis=0)
     if done.warm:
-        first, still = by_socket(done.first, domains), by_socket(run.counters, domains)
+        first, still = by_socket(done.first, domains), by_socket(done.counted, domains)
         own = own + np.maximum(first.events.sum(axis=0) - still.events.sum(axis=0), 0)
         host = host + np.maximum(first.host_events.sum(axis=0) - still.host_events.sum(axis=0), 0)
     return own, host
@@ -264,7 +338,7 @@ def notes(done: Finished, how: str) -> list[str]:
         else "as traced: TLBs and caches empty at first, everything touched first within the run"
     )
     if done.warm:
-        shares = (dram_share(counters.reads) for counters in (done.first, done.run.counters))
+        shares = (dram_share(counters.reads) for counters in (done.first, done.counted))
         lines += [note for note in (world.steady.note, short_region(*shares)) if note]
     if done.run.series is not None:
         lines += moved_notes(done.run.series)

@@ -85,8 +85,9 @@ class Run:
                 happened = (count.host_events if side else count.events)[BALANCING]
                 part.between(self.states[side], happened, count.host_pages if side else count.pages)
         self.first, self.step = self.counters, 0
-        nodes, sockets = self.counters.reads.shape[1], len(self.counters.classes)
-        self.counters = counters(nodes, sockets)
+        self.counters = self.first._replace(
+            **{name: np.zeros_like(getattr(self.first, name)) for name in self.first._fields}
+        )
         self.counters.pages[:], self.counters.host_pages[:] = self.first.pages, self.first.host_pages
 
     def settle(self, world: World, missing: np.ndarray) -> None:
@@ -112,7 +113,7 @@ def any_steps(world: World) -> bool:
 
 def start(plan: Plan, world: World) -> Run:
     """A Run of a Plan before the first walk."""
-    count, before = (counters(world.nodes, world.sockets) for _ in range(2))
+    count, before = (counters(world.nodes, world.sockets, groups) for groups in (world.groups, 1))
     states: list[Any] = [None, None]
     for side, (part, params) in enumerate((plan.guest, plan.host)):
         states[side], pages = part.start(world, params)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core.errors import RefusedError
-from ..core.heat import jackknife
+from ..core.jackknife import share_bounds
 from ..core.snapshot import Node, Topology
 from ..cost import price as cost
 from ..cost.once import Once
@@ -144,15 +144,15 @@ def _count(world: World, server: np.ndarray) -> tuple[Counters, dict[str, int], 
 
 def _sampling(seen: Classification, servers: np.ndarray) -> list[str]:
     """Lines: between which bounds the share of walks with a remote leaf entry lies, by the samples."""
-    if seen.parts is None or not seen.counts.any():
+    if seen.left_out is None or not seen.counts.any():
         return []
     local = servers == np.arange(servers.shape[1])  # [kind, reader]
     both = (local[:, None] if seen.native else local[:, None] & local).mean(axis=-1)
     remote = [
         1 - float((part[: len(local), : both.shape[1]] * both).sum() / max(part[: len(local)].sum(), 1))
-        for part in ([*seen.parts[:, 0, 0], seen.counts[0, 0]])
+        for part in ([*seen.left_out[:, 0, 0], seen.counts[0, 0]])
     ]
-    low, high = jackknife(np.array(remote[-1]), np.array(remote[:-1]))
+    low, high = share_bounds(np.array(remote[-1]), np.array(remote[:-1]))
     return [f"{100 * low:.1f} to {100 * high:.1f} % of walks read a remote leaf entry (95 %, by the samples)"]
 
 

@@ -92,7 +92,7 @@ def workload(world: World) -> Workload:
     tables = np.zeros(world.sockets + 1, np.int64)
     if world.traced:
         node = world.placement.cpu_node[world.placement.chunk_cpu] // world.domains
-        np.add.at(walks, node, np.diff(world.stream.offset))
+        np.add.at(walks, node, np.rint(world.walks_by_chunk).astype(np.int64))
         tables += np.bincount(_walked_by(world, node).sum(axis=0), minlength=len(tables))
         tables[0] = 0
     mapped = int(np.count_nonzero((tree.level == 1) & space.program_tables)) * ENTRIES * PAGE_BYTES

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from .info import table_pages
-from .options import capture_argument, jobs_option, machine_option, open_or_default, threads_on_option
+from .options import (
+    capture_argument,
+    jobs_option,
+    machine_option,
+    open_or_default,
+    sample_option,
+    threads_on_option,
+)
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
@@ -33,6 +40,7 @@ if TYPE_CHECKING:
 )
 @machine_option
 @threads_on_option
+@sample_option
 @jobs_option
 @output_options("locality", "map")
 def command(
@@ -41,6 +49,7 @@ def command(
     by: str,
     machine: str,
     threads_on: str,
+    sample: str | None,
     jobs: int,
     output: Output,
 ) -> None:
@@ -69,7 +78,7 @@ def command(
         weights = tuple(weight for weight, has in there.items() if has) or ("walks",)
     counted = []
     with progress_bar() as progress:
-        setup = Setup.of(machine=machine, threads_on=threads_on, jobs=jobs, progress=progress)
+        setup = Setup.of(machine=machine, threads_on=threads_on, sample=sample, jobs=jobs, progress=progress)
         for weight in weights:
             classes, how = classified(opened, weight, by, setup)
             counted.append((classes, title(weight, how)))

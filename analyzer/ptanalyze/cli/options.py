@@ -112,6 +112,12 @@ on_option = click.option(
     help="Compute on the workers of this Dask cluster, which one must trust; results do not depend on it. "
     "Default: in this process.",
 )
+sample_option = click.option(
+    "--sample",
+    metavar="PART",
+    help="Replay a part of the trace that stands for all of it: sets:1/8 (TLB sets) or regions:1/16 (of 2 "
+    "MiB); results get wider intervals. Default: the whole trace.",
+)
 set_option = click.option(
     "--set",
     "settings",

@@ -15,6 +15,8 @@ from .quantities import DURATION, SIZE
 if TYPE_CHECKING:
     from ..capture.live.attend import Recording
 
+SAMPLED = 30  # seconds, where -p is given no time
+
 
 @click.command("record", context_settings={"ignore_unknown_options": True})
 @click.option(
@@ -75,6 +77,15 @@ if TYPE_CHECKING:
     metavar="SIZE",
     help="Size limit of the trace: 500M, 10G; 0: none.",
 )
+@click.option(
+    "--for",
+    "seconds",
+    type=DURATION,
+    metavar="TIME",
+    help="Time to trace, 30s or 5m of the traced (slower) run, from the region's start; the program then "
+    "runs on, no longer traced but still under the tracer. With -p: time to sample. Default: until it ends; "
+    "with -p 30s.",
+)
 @strip_option
 @click.option(
     "-p",
@@ -82,24 +93,16 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     help="Sample this process, which runs already, instead of running COMMAND. Default: none.",
 )
-@click.option(
-    "--for",
-    "seconds",
-    type=DURATION,
-    default="30s",
-    show_default=True,
-    help="Time to sample with -p: 30s, 5m.",
-)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def command(
     pid: int | None,
-    seconds: float,
     output: str | None,
     tracer: str,
     no_dump: bool,
     dump_at: str,
     user: str | None,
     strip: str,
+    seconds: float | None,
     command: tuple[str, ...],
     **region: Any,
 ) -> None:
@@ -117,7 +120,7 @@ def command(
       sudo ptanalyze record -p 1234 --for 1m -o app
     """
     if pid is not None:
-        sample_running(pid, seconds, output, command)
+        sample_running(pid, SAMPLED if seconds is None else seconds, output, command)
         return
     if not command:
         raise click.UsageError(
@@ -134,7 +137,7 @@ def command(
         command,
         output,
         tracer=tracer,
-        options=Options(strip=strip == "on", **region),
+        options=Options(strip=strip == "on", seconds=seconds or 0, **region),
         dump=not no_dump,
         user=user,
         dump_at=dump_at,

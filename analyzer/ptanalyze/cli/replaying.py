@@ -16,6 +16,7 @@ from .options import (
     machine_option,
     open_or_default,
     pair_of,
+    sample_option,
     threads_on_option,
 )
 
@@ -65,6 +66,7 @@ OPTIONS = (
     ),
     click.option("--contended", is_flag=True, help="Use loaded instead of idle DRAM latencies."),
     jobs_option,
+    sample_option,
     click.option(
         "--move-threads",
         default="",

@@ -6,7 +6,6 @@ from functools import cached_property
 import numpy as np
 
 BATCHES = 10  # parts of the time; estimates without each of them say how sure the whole is
-STUDENT = 2.262  # 97.5 % quantile of Student's t with BATCHES - 1 degrees of freedom
 SATURATED = 0.5  # samples by which a page that all of them found used is taken to have been missed
 BISECTIONS = 60
 SLOWEST, FASTEST = 1e-6, 1e9  # walks per second
@@ -81,12 +80,3 @@ def rates(seen: np.ndarray, samples: np.ndarray, seconds: np.ndarray) -> np.ndar
         more = (found * seconds / np.expm1(passed)).sum(axis=1) > ((samples - found) * seconds).sum(axis=1)
         low, high = np.where(more, middle, low), np.where(more, high, middle)
     return np.where(seen.any(axis=1), np.exp(low), 0.0)
-
-
-def jackknife(whole: np.ndarray, without: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high) of shares, 95 %: `whole` any shape, `without` float64[BATCHES, *shape], clipped to 0..1.
-
-    Tukey's jackknife over parts of the time, so that phases of the program count as what they are.
-    """
-    spread = np.sqrt((BATCHES - 1) / BATCHES * ((without - without.mean(axis=0)) ** 2).sum(axis=0))
-    return np.clip(whole - STUDENT * spread, 0, 1), np.clip(whole + STUDENT * spread, 0, 1)

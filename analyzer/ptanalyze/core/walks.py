@@ -55,6 +55,8 @@ class Reads(NamedTuple):
     host_slot  int16[n]   entry within `host_leaf`, -1 where host_leaf is -1
     read       uint64[n]  bit 8 * g + h: read at guest level g, host level h (see docs/data-path.md)
     dram       uint64[n]  the reads of `read` that miss the caches
+    group      int16[n]   of a sample: the group that the walk's reads count for, or the number of groups
+                          where they count for none; empty without a sample
     """
 
     cpu: np.ndarray
@@ -66,6 +68,7 @@ class Reads(NamedTuple):
     host_slot: np.ndarray
     read: np.ndarray
     dram: np.ndarray
+    group: np.ndarray
 
 
 class Tables(NamedTuple):

@@ -42,6 +42,29 @@ class CallCost(NamedTuple):
     slowdown: float | None
 
 
+class Sampled(NamedTuple):
+    """What a sample adds to a Result: 95 % intervals of the estimates, delete-a-group jackknife.
+
+    of            "regions:1/16"; groups: that the interval is from
+    remote_share  of the reads from DRAM
+    """
+
+    of: str
+    groups: int
+    walks: Interval
+    remote_share: Interval
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "sample": self.of,
+            "walks_low": self.walks.low,
+            "walks_high": self.walks.high,
+            "remote_share": self.remote_share.middle,
+            "remote_share_low": self.remote_share.low,
+            "remote_share_high": self.remote_share.high,
+        }
+
+
 @dataclass(frozen=True)
 class Price:
     """From price.price: cycles are summed over all CPUs.
@@ -152,6 +175,7 @@ class Result:
     aside_pages   table pages kept, but no longer walked
     facts         {name: number} of the policy when it reshaped the capture
     series        counts over time, None unless asked for
+    sampled       intervals, where walks and reads are estimates from a sample; None: all was counted
     """
 
     policy: str
@@ -177,6 +201,7 @@ class Result:
     notes: tuple[str, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)
     series: Series | None = None
+    sampled: Sampled | None = None
 
     @property
     def events(self) -> np.ndarray:
@@ -244,6 +269,7 @@ class Result:
                 self.price.walk_share, name, None
             )
         row |= self._once()
+        row |= self.sampled.row() if self.sampled else {}
         row |= {
             "pt_bytes": self.table_pages * TABLE_BYTES,
             "pt_bytes_extra": (self.table_pages - self.single_copy) * TABLE_BYTES,

@@ -72,12 +72,13 @@ def block():
 
 
 @kernel
-def walk(cpu, page, flushes, cpu_node, tables, regions, trees, caches, block, out):
+def walk(cpu, page, flushes, cpu_node, tables, regions, trees, caches, block, outside, out):
     """Walk for page[i] on cpu[i], i = 0..n-1 in order.
 
     out      Reads; all columns but cpu, page and write are written
     flushes  int64[k], sorted: before walk flushes[j] every CPU drops its guest paging-structure caches
     block    Block
+    outside  group of walks that read their leaf entry alone, past all caches; -1: there are none
 
     A block of walks takes three steps: where walks end, which entries they read, and which of these are
     cached. No step depends on a later one, so that reads from memory overlap.
@@ -86,7 +87,9 @@ def walk(cpu, page, flushes, cpu_node, tables, regions, trees, caches, block, ou
     for first in range(0, len(page), BLOCK):
         last = min(first + BLOCK, len(page))
         locate(page, first, last, tables.level, regions, trees, block, out)
-        flushed, reads = descend(cpu, flushes, flushed, first, last, tables, trees, caches, block, out)
+        flushed, reads = descend(
+            cpu, flushes, flushed, first, last, tables, trees, caches, block, outside, out
+        )
         fetch(cpu, cpu_node, first, reads, caches, block, out)
 
 
@@ -121,7 +124,7 @@ def locate_data(page, first, last, table_level, region_level, trees, block, out)
 
 
 @called_hook
-def descend(cpu, flushes, flushed, first, last, tables, trees, caches, block, out):
+def descend(cpu, flushes, flushed, first, last, tables, trees, caches, block, outside, out):
     """Which entries each walk reads, past the paging-structure caches: `read` of `out` and of `block`.
 
     Returns (flushes done, reads in `block`).
@@ -130,7 +133,7 @@ def descend(cpu, flushes, flushed, first, last, tables, trees, caches, block, ou
     pwc, chain, frames = caches.guest_pwc, block.chain[0], trees.frame
     levels, nested = trees.levels, trees.host_levels > 0
     out_leaf, out_host, out_read, out_dram = out.leaf, out.host_leaf, out.read, out.dram
-    reads = np.int64(0)
+    reads, group = np.int64(0), out.group
     for i in range(first, last):
         if flushed < len(flushes) and flushes[flushed] <= i:
             pwc.tags[:] = EMPTY
@@ -138,6 +141,9 @@ def descend(cpu, flushes, flushed, first, last, tables, trees, caches, block, ou
                 flushed += 1
         c, vpn, table, read = np.int64(cpu[i]), block.vpn[i - first], np.int64(out_leaf[i]), np.uint64(0)
         level = np.int64(table_level[table])
+        if outside >= 0 and group[i] == outside:
+            out_read[i], out_dram[i] = first_reads(table, np.int64(out_host[i]), nested, tables), 0
+            continue
         g, known = level, False
         chain[g] = table
         while g < levels and not known:
@@ -164,6 +170,23 @@ def descend(cpu, flushes, flushed, first, last, tables, trees, caches, block, ou
             read |= bits
         out_read[i], out_dram[i] = read, 0
     return flushed, reads
+
+
+@hook
+def first_reads(table, host, nested, tables):
+    """Bits of a walk outside a sample: its leaf entry, and those of the host that it may be first to need."""
+    read = ONE << np.uint64(8 * np.int64(tables.level[table]))
+    if nested:
+        if host != NO_TABLE:
+            read |= ONE << np.uint64(tables.level[host])
+        while table >= 0:
+            at = 8 * np.int64(tables.level[table])
+            host = np.int64(tables.host_leaf[table])
+            if host != NO_TABLE:
+                read |= ONE << np.uint64(at + np.int64(tables.level[host]))
+            read |= ONE << np.uint64(at)
+            table = np.int64(tables.parent[table])
+    return read
 
 
 @hook

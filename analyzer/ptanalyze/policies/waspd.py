@@ -50,7 +50,7 @@ class Decisions(NamedTuple):
 
 def decisions(site: Site, limits: Thresholds) -> Decisions:
     """Decisions over the trace of a Site. UsageError for an interval that would be sampled too often."""
-    chunks, walks = site.trace.chunks, np.diff(site.stream.offset)
+    chunks, walks = site.trace.chunks, site.walks_by_chunk
     time, accesses = chunks["time"], chunks["accesses"].astype(np.float64)
     first = site.steady.chunk
     counted = accesses[first:].sum()

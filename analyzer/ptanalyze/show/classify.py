@@ -14,7 +14,8 @@ TOP = 10  # groups shown, of VMAs or threads
 def title(weight: str, how: Mapping[str, str]) -> str:
     """`how`: machine and placement of threads; for walks only."""
     if weight == "walks":
-        return f"Walks of the trace on {how['machine']}, threads {how['placement']}"
+        sample = f", from a sample, {how['sample']}" if "sample" in how else ""
+        return f"Walks of the trace on {how['machine']}, threads {how['placement']}{sample}"
     if weight == "heat":
         return "Walks estimated from samples of accessed bits"
     return f"Mapped {'leaf entries, each once' if weight == 'leaf' else '4 KiB pages'}, as captured"
@@ -89,9 +90,9 @@ def together_rows(classes: Classification) -> list[dict[str, Any]]:
 def rows_of(classes: Classification) -> list[dict[str, Any]]:
     """One row per group and socket with the share and number of each class."""
     rows: dict[tuple[str, int], dict[str, Any]] = {}
-    for group, socket, kind, count, share, *bounds in classes.frame().itertuples(index=False):
+    for group, socket, kind, count, share, *ends in classes.frame().itertuples(index=False):
         row = rows.setdefault((group, socket), {"of": group, "seen from socket": str(socket), "count": 0})
         row["count"] += int(count)
-        open_ = " ({:.2f} to {:.2f})".format(*(100 * bound for bound in bounds)) if bounds else ""
-        row[kind] = f"{100 * share:.2f} %{open_}"
+        within = f" ({100 * ends[0]:.2f} to {100 * ends[1]:.2f})" if ends else ""
+        row[kind] = f"{100 * share:.2f} %{within}"
     return list(rows.values())

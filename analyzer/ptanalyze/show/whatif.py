@@ -7,6 +7,7 @@ from math import isinf
 from typing import Any
 
 from ..analysis.answer import Matrix, Quantity, Section
+from ..analysis.sampled import in_words
 from ..core import gain
 from ..core.interval import Interval
 from ..core.sizes import show_duration, size_in_words
@@ -66,8 +67,8 @@ def view(
     """
     first = results[0]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
-    asked = f"{first.machine}; threads {first.placement}; {number(first.walks)} walks{accesses}"
-    yield Section(lines=[sentence(results), "", *worth(results), asked])
+    asked = f"{first.machine}; threads {first.placement}; {walks(first)} walks{accesses}"
+    yield Section(lines=[sentence(results), "", *worth(results), asked, *sample(first)])
     yield from table(dict(zip(labels(results), results, strict=True)))
     if further:
         more = len(notes_of(results)) - 1
@@ -80,6 +81,20 @@ def view(
     yield Matrix(labels(results), {heading: rows for heading, rows in groups(results) if rows})
     parameters = [f"- {row['policy']}: {row['params']}" for row in rows_of(results) if row["params"]]
     yield Section(lines=["", *parameters, *(f"- {note}" for note in notes_of(results))])
+
+
+def walks(result: Result) -> str:
+    known = result.sampled
+    return f"about {in_words(known.walks, 0)}" if known else number(result.walks)
+
+
+def sample(result: Result) -> list[str]:
+    """That a sample stands for all, its rate, and how sure that is."""
+    known = result.sampled
+    if known is None:
+        return []
+    share = in_words(known.remote_share, 3)
+    return [f"A sample, {known.of}: intervals are at 95 %; {share} of the reads from DRAM are remote."]
 
 
 def notes_of(results: Sequence[Result]) -> list[str]:

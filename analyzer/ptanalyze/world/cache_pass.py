@@ -13,6 +13,7 @@ from ..core.mapped import give_back
 from ..core.walks import Placement, Reads, WalkStream
 from .address_space import AddressSpace
 from .mm_events import invalidations
+from .sampling import Sampling
 
 if TYPE_CHECKING:
     from ..kernels import walker
@@ -29,12 +30,14 @@ def cache_pass(
     events: np.ndarray | None = None,
     batch: int = 1 << 17,
     caches: "walker.Caches | None" = None,
+    sampling: Sampling | None = None,
 ) -> Iterator[tuple[slice, Reads]]:
     """Iterate (chunks, Reads): the walks of a run of whole chunks, about `batch` walks or a single chunk.
 
     chunks  slice of the trace's chunks; row r is walk r + stream.offset[chunks.start]
     events  Trace.events: each event that changes translations drops the paging-structure caches of every CPU
 
+    sampling  walks outside this sample read nothing but their leaf entry, and no cache changes
     caches  their contents, which change; None: empty_caches, forgotten afterwards
 
     Walks run in the order of the trace, and all caches keep their contents between
@@ -52,9 +55,10 @@ def cache_pass(
         flushed = flush_walk[np.searchsorted(flush_walk, begin) : np.searchsorted(flush_walk, end)]
         cpu = np.repeat(placement.chunk_cpu[first:last], np.diff(stream.offset[first : last + 1]))
         page, write = read_only(stream.page[begin:end]), read_only(stream.write[begin:end])
-        reads = _empty(cpu.astype(np.int32), page, write)
+        reads = _empty(cpu.astype(np.int32), page, write, _groups(page, sampling))
         where = placement.cpu_node, space.tables, space.regions
-        walker.walk(reads.cpu, reads.page, flushed - begin, *where, trees, caches, block, reads)
+        outside = np.int64(sampling.outside if sampling else -1)
+        walker.walk(reads.cpu, reads.page, flushed - begin, *where, trees, caches, block, outside, reads)
         yield slice(first, last), reads
         give_back(page)
         give_back(write)
@@ -67,18 +71,27 @@ def first_arguments(space: AddressSpace, placement: Placement, machine: Machine)
     reads, trees, none = no_reads(), _trees(space), np.zeros(0, np.int64)
     caches = empty_caches(space, replace(placement, cpu_node=placement.cpu_node[:0]), machine)
     where = placement.cpu_node, space.tables, space.regions
-    return reads.cpu, reads.page, none, *where, trees, caches, walker.block(), reads
+    return reads.cpu, reads.page, none, *where, trees, caches, walker.block(), np.int64(-1), reads
 
 
 def no_reads() -> Reads:
     """Reads of no walk at all, of the types that cache_pass yields."""
-    return _empty(np.zeros(0, np.int32), read_only(np.zeros(0, np.uint32)), read_only(np.zeros(0, bool)))
+    return _empty(
+        np.zeros(0, np.int32), read_only(np.zeros(0, np.uint32)), read_only(np.zeros(0, bool)), _groups()
+    )
 
 
-def _empty(cpu: np.ndarray, page: np.ndarray, write: np.ndarray) -> Reads:
+def _groups(page: np.ndarray | None = None, sampling: Sampling | None = None) -> np.ndarray:
+    """Reads.group."""
+    return np.zeros(0, np.int16) if sampling is None or page is None else sampling.of(page)
+
+
+def _empty(cpu: np.ndarray, page: np.ndarray, write: np.ndarray, group: np.ndarray) -> Reads:
     n = len(page)
-    columns = (np.empty(n, dtype) for dtype in (np.int32, np.int16, np.int32, np.int16, np.uint64, np.uint64))
-    return Reads(cpu, page, write, *columns)
+    leaf, host_leaf = np.empty((2, n), np.int32)
+    slot, host_slot = np.empty((2, n), np.int16)
+    read, dram = np.empty((2, n), np.uint64)
+    return Reads(cpu, page, write, leaf, slot, host_leaf, host_slot, read, dram, group)
 
 
 def _trees(space: AddressSpace) -> "walker.Trees":

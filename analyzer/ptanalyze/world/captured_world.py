@@ -2,8 +2,10 @@
 
 from os import PathLike
 
+from ..core.errors import UsageError
 from ..core.machine import Machine
 from ..core.progress import Progress, adding_up
+from ..core.sample import Sample
 from ..core.snapshot import Snapshot
 from ..core.trace import Trace
 from .moves import NOTHING_MOVES, Moves
@@ -23,6 +25,7 @@ def captured_world(
     progress: Progress = None,
     moves: Moves | None = None,
     move_threads: str = "",
+    sample: Sample | None = None,
 ) -> World:
     """The World of a Snapshot and a Trace; without a trace (None) no page is touched and no event happens.
 
@@ -30,10 +33,13 @@ def captured_world(
     jobs          threads for computing; counts do not depend on it
     cache_dir     directory where the walk stream is kept, None: not kept
     progress      called with (done, total, what) by the TLB filter pass
+    sample        part of the trace to look at in place of all, None: all
     moves         how data pages move, None: by the trace's events alone
 
     A capture that stands for a larger program (Snapshot.scale) has the machine's caches and moves scaled.
     """
+    if trace is None and sample:
+        raise UsageError(f"sample = {sample}: the capture has no trace to sample; leave the option out")
     if trace is None:
         return untouched(snapshot, machine)
     filtered = adding_up(progress, trace.touches, "filtering touches")
@@ -43,4 +49,4 @@ def captured_world(
     machine = scaled_machine(machine, snapshot.scale)
     pace = scaled_moves(moves or NOTHING_MOVES, snapshot.scale)
     notes = scale_notes(snapshot.scale)
-    return World(snapshot, trace, machine, placed, effort, moves=pace, notes=notes)
+    return World(snapshot, trace, machine, placed, effort, moves=pace, sample=sample, notes=notes)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class DataReads:
     """Counts of walks by their data's node: `count` is called with all Reads of a World, in order.
 
-    counts  int64[nodes, nodes]  so far, by [walker's node, node of the data page]
+    counts  int64[nodes, nodes]  so far, by [walker's node, node of the data page], of a sample for the whole
     """
 
     def __init__(self, world: World) -> None:
@@ -25,7 +25,8 @@ class DataReads:
         data = world.data
         self.world, self.step = world, 0
         self.pages = Pages(data.guest.copy(), data.host.copy(), data.host_row, by_host(world))
-        self.counts = np.zeros((world.nodes, world.nodes), np.int64)
+        self.outside = np.int64(world.sampling.outside if world.sampling else -1)
+        self._counts = np.zeros((world.nodes, world.nodes), np.int64)
 
     def count(self, reads: Reads, first: int) -> None:
         """Walks first, first + 1, ... of the stream."""
@@ -33,4 +34,10 @@ class DataReads:
 
         history = self.world.history
         where = self.world.placement.cpu_node, reads, history.rows.of_region, self.world.space.tables
-        self.step = count_data(*where, history.steps, self.pages, first, self.step, self.counts)
+        now = self.pages, first, self.step, self.outside, self._counts
+        self.step = count_data(*where, history.steps, *now)
+
+    @property
+    def counts(self) -> np.ndarray:
+        scale = self.world.weights.scale if self.world.weights else 1
+        return self._counts if scale == 1 else np.rint(self._counts * scale).astype(np.int64)

@@ -15,6 +15,7 @@ import numpy as np
 from ..core.arrays import read_only
 from ..core.machine import Array, Tlb
 from ..core.trace import Touches, Trace
+from .thinner import Thinner
 
 if TYPE_CHECKING:
     from ..kernels import tlb as kernels
@@ -41,15 +42,25 @@ def parts_of(tlb: Tlb, sizes: list[int], wanted: int) -> int:
 
 
 class Batch:
-    """Touches of consecutive chunks, and where each part of each CPU's TLB missed."""
+    """Touches of consecutive chunks, and where each part of each CPU's TLB missed.
 
-    def __init__(self, trace: Trace, touches: Touches, parts: int) -> None:
+    by_cpu   (CPUs, positions of the chunks of each); touches  their number, with those that were left out
+    """
+
+    def __init__(self, trace: Trace, touches: Touches, chunk_cpu: np.ndarray) -> None:
         self.page, self.write = read_only(touches.page), read_only(touches.write)
         count = trace.chunks["touches"][touches.chunks]
         number = np.arange(touches.chunks.start, touches.chunks.stop)
         self.chunks = np.column_stack([number, np.cumsum(count) - count, count])
-        self.missed = np.zeros((parts, len(self.page)), bool)
+        self.by_cpu, self.touches = by_cpu(chunk_cpu), len(self.page)
+        self.missed = np.zeros((0, 0), bool)
         self.jobs: list[Future[None]] = []
+
+    def keep(self, stays: np.ndarray) -> None:
+        """Leave out the touches that do not stay, before the TLBs."""
+        page, write, count = self.those(stays)
+        self.page, self.write = read_only(page), read_only(write)
+        self.chunks[:, 1], self.chunks[:, 2] = np.cumsum(count) - count, count
 
     def run(
         self,
@@ -61,19 +72,23 @@ class Batch:
         """Filter the chunks at positions `mine`, all of the same CPU."""
         kernel(self.page, self.chunks[mine], *tables, state, self.missed[state.part])
 
-    def walks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(page, write, misses by chunk) of all CPUs, in the order of the trace."""
-        from ..kernels.tlb import gather
-
+    def misses(self) -> np.ndarray:
+        """bool[n]: touches that missed, once all parts are done."""
         for job in self.jobs:
             job.result()
-        missed = self.missed[0]
+        missed: np.ndarray = self.missed[0]
         for other in self.missed[1:]:
             missed |= other
+        return missed
+
+    def those(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(page, write, number by chunk) of touches of all CPUs, in the order of the trace."""
+        from ..kernels.tlb import gather
+
         page, write = np.empty(len(self.page), np.uint32), np.empty(len(self.page), bool)
-        misses = np.zeros(len(self.chunks), np.int64)
-        n = gather(self.page, self.write, missed, self.chunks, page, write, misses)
-        return page[:n], write[:n], misses
+        count = np.zeros(len(self.chunks), np.int64)
+        n = gather(self.page, self.write, which, self.chunks, page, write, count)
+        return page[:n], write[:n], count
 
 
 class Filtering:
@@ -81,6 +96,7 @@ class Filtering:
 
     kernel  filter_any or filter_common; states [CPU][part]
     ready   called with each state before a batch of so many touches
+    thinner  of a sample, None: of the whole trace. Before the TLBs it thins touches, else misses
     """
 
     def __init__(
@@ -90,29 +106,63 @@ class Filtering:
         states: "list[list[kernels.State]]",
         ready: "Callable[[kernels.State, int], None]",
         threads: int,
+        thinner: Thinner | None = None,
     ) -> None:
         self.kernel, self.tables, self.states, self.threads = kernel, tables, states, threads
-        self.ready = ready
+        self.ready, self.thinner = ready, thinner
         self.latest: dict[tuple[int, int], Future[None]] = {}
 
     def walks(
         self, trace: Trace, chunk_cpu: np.ndarray, source: Iterator[Touches]
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
-        """Iterate (*Batch.walks, touches) over `source`, which is decoded while others are filtered."""
+        """Iterate (page, write, misses by chunk, touches) over batches of `source`, in the trace's order.
+
+        The next of `source` is decoded while others are filtered.
+        """
         window: deque[Batch] = deque()
-        parts = len(self.states[0]) if self.states else 1
         with ThreadPoolExecutor(max(self.threads, 1)) as pool:
             for touches in ahead(pool, source):
-                batch = Batch(trace, touches, parts)
-                self._begin(pool, batch, chunk_cpu[touches.chunks])
+                batch = Batch(trace, touches, chunk_cpu[touches.chunks])
+                if self.thinner and self.thinner.before:
+                    batch.keep(self._thinned(self.thinner, pool, batch, np.ones(len(batch.page), bool)))
+                self._begin(pool, batch)
                 window.append(batch)
                 if len(window) > (UNDER_WAY if self.threads > 1 else 0):
-                    yield finished(window.popleft())
-            yield from map(finished, window)
+                    yield self._finished(pool, window.popleft())
+            for batch in window:
+                yield self._finished(pool, batch)
 
-    def _begin(self, pool: ThreadPoolExecutor, batch: Batch, chunk_cpu: np.ndarray) -> None:
+    def settle(self, chunk: int) -> None:
+        """Let each CPU see the events before a chunk that it may not have run."""
+        none, at = read_only(np.zeros(0, np.uint32)), np.array([[chunk, 0, 0]], np.int64)
+        for cpu, parts in enumerate(self.states):
+            for state in parts:
+                self.kernel(none, at, *self.tables, state, np.zeros(0, bool))
+            if self.thinner:
+                self.thinner.run(cpu, none, at, np.zeros(0, bool))
+
+    def _thinned(
+        self, thinner: Thinner, pool: ThreadPoolExecutor, batch: Batch, stays: np.ndarray
+    ) -> np.ndarray:
+        """`stays` without the touches that a sample does not hold."""
+        list(
+            pool.map(lambda cpu, mine: thinner.run(cpu, batch.page, batch.chunks[mine], stays), *batch.by_cpu)
+        )
+        return stays
+
+    def _finished(
+        self, pool: ThreadPoolExecutor, batch: Batch
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+        missed = batch.misses()
+        if self.thinner and not self.thinner.before:
+            missed = self._thinned(self.thinner, pool, batch, missed)
+        return *batch.those(missed), batch.touches
+
+    def _begin(self, pool: ThreadPoolExecutor, batch: Batch) -> None:
         """Have each part of each CPU filter the batch after the one before."""
-        for cpu, mine in zip(*by_cpu(chunk_cpu), strict=True):
+        parts = len(self.states[0]) if self.states else 1
+        batch.missed = np.zeros((parts, len(batch.page)), bool)
+        for cpu, mine in zip(*batch.by_cpu, strict=True):
             for state in self.states[cpu]:
                 key = cpu, state.part
                 job = pool.submit(self._run, batch, state, mine, self.latest.get(key))
@@ -126,10 +176,6 @@ class Filtering:
             before.result()
         self.ready(state, len(batch.page))
         batch.run(self.kernel, self.tables, state, mine)
-
-
-def finished(batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    return *batch.walks(), len(batch.page)
 
 
 def ahead(pool: ThreadPoolExecutor, source: Iterator[Touches]) -> Iterator[Touches]:

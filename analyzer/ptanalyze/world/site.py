@@ -9,12 +9,14 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from ..core.machine import Machine
+from ..core.sample import Sample
 from ..core.snapshot import Snapshot
 from ..core.trace import Trace
 from ..core.walks import Placement, WalkStream
 from .address_space import AddressSpace, address_space
 from .moves import NOTHING_MOVES, Moves
 from .passed_regions import regions_with_passed
+from .sampling import Sampling, Weights, sampling
 from .steady_part import SteadyPart, steady_part
 from .tlb_filter import TlbFilter
 
@@ -37,6 +39,7 @@ class Site:
 
     domains  NUMA nodes of `machine` on one socket: replicas and shootdowns go by node, locality by socket
     moves    moves of data pages while the trace runs
+    sample   part of the trace that stands for all of it, None: all
     origin   the Site from which this was reshaped
     """
 
@@ -47,6 +50,7 @@ class Site:
     effort: Effort = DEFAULT_EFFORT
     domains: int = 1
     moves: Moves = NOTHING_MOVES
+    sample: Sample | None = None
     origin: Self | None = None
 
     @property
@@ -84,8 +88,33 @@ class Site:
         return address_space(self.snapshot, regions_with_passed(self.trace))
 
     @cached_property
+    def sampling(self) -> Sampling | None:
+        """Pages of the sample, None where the whole trace is looked at."""
+        if self.sample is None:
+            return None
+        return sampling(self.sample, self.trace, self.space.regions, self.machine.tlb, self.moves)
+
+    @cached_property
+    def weights(self) -> Weights | None:
+        """What the stream's walks in the sample stand for."""
+        return self.sampling.weights(self.stream) if self.sampling else None
+
+    @cached_property
+    def walks_by_chunk(self) -> np.ndarray:
+        """int64 or, estimated from a sample, float64[chunks]."""
+        if self.sampling is None:
+            walks: np.ndarray = np.diff(self.stream.offset)
+            return walks
+        return self.sampling.by_chunk(self.stream)
+
+    @property
+    def walks(self) -> int:
+        """Walks of the whole trace, counted or estimated."""
+        return len(self.stream) if self.weights is None else self.weights.estimate()
+
+    @cached_property
     def stream(self) -> WalkStream:
-        """WalkStream; that of the original Site where page sizes are the same."""
+        """WalkStream, of a sample what it holds; that of the original Site where page sizes are the same."""
         if not self.traced:
             return WalkStream(
                 np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(1, np.int64), np.zeros((0, 3))
@@ -105,13 +134,13 @@ class Site:
     @cached_property
     def steady(self) -> SteadyPart:
         """The part of the trace that `again_stream` is of."""
-        return steady_part(self.trace, self.stream, self.space.regions)
+        return steady_part(self.trace, self.stream, self.space.regions, self.walks_by_chunk)
 
     @cached_property
     def _filter(self) -> TlbFilter:
         threads, cache_dir, progress, _ = self.effort
         where = self.trace, self.space, self.placement, self.machine.tlb
-        return TlbFilter(*where, threads=threads, cache_dir=cache_dir, progress=progress)
+        return TlbFilter(*where, threads, cache_dir, progress=progress, sampling=self.sampling)
 
     def _same_touches(self, before: "Site") -> bool:
         same = before.trace is self.trace and before.machine.tlb == self.machine.tlb

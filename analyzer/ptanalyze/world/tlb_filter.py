@@ -20,7 +20,9 @@ from .address_space import AddressSpace
 from .cache_pass import shape
 from .filter_batches import Filtering, parts_of
 from .mm_events import invalidations
+from .sampling import Sampling
 from .stripped import must_be_no_sample, must_fit
+from .thinner import Thinner
 
 if TYPE_CHECKING:
     from ..kernels import tlb as kernels
@@ -38,9 +40,11 @@ class TlbFilter:
     ranges over 33 pages of 4 KiB flush it. Results do not depend on `threads` or `batch`. With `cache_dir`
     streams are stored there, by trace, placement, TLB shape and page sizes; without, they live in unlinked
     temporary files. Memory: about 20 bytes per touch of a batch, four of which are under way. `progress` is
-    called with the touches of each batch. `first` and `again` raise UsageError (too many regions, cache not
-    writable, a stripped trace that does not fit the TLB, samples of accesses) and CaptureError (pages
-    outside the regions).
+    called with the touches of each batch. With `sampling` streams hold the sample's walks, and the others
+    that may be faults or copy entries (kernels.thin); hits are of the whole trace, estimated where the sample
+    is taken before the TLBs. `first` and `again` raise UsageError (too many regions, cache not writable, a
+    stripped trace that does not fit the TLB, samples of accesses) and CaptureError (pages outside the
+    regions).
     """
 
     def __init__(
@@ -53,9 +57,12 @@ class TlbFilter:
         cache_dir: str | PathLike[str] | None = None,
         batch: int = 1 << 20,
         progress: Callable[[int], None] | None = None,
+        sampling: Sampling | None = None,
     ) -> None:
         self.trace, self.space, self.placement, self.tlb = trace, space, placement, tlb
         self.threads, self.cache_dir, self.batch, self.progress = threads, cache_dir, batch, progress
+        self.sampling = sampling
+        self.thinner: Thinner | None = None
         self.states: list[list[kernels.State]] = []  # by CPU, by part
 
     def first(self) -> WalkStream:
@@ -78,7 +85,7 @@ class TlbFilter:
             self.progress(int(self.trace.chunks["touches"][:begin].sum()))
         with stream_store.Writer(self.cache_dir, name) as writer:
             writer.append(np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(begin, np.int64))
-            return writer.seal(self._filter(writer, begin))
+            return writer.seal(self._filter(writer, begin, again=True))
 
     def _key(self) -> str:
         regions = self.space.regions
@@ -88,7 +95,8 @@ class TlbFilter:
             )
         must_be_no_sample(self.trace)
         must_fit(self.trace, self.tlb, regions.tlb_level)
-        return stream_store.key(self.trace, self.placement, self.tlb, regions.tlb_level)
+        sample = self.sampling and str(self.sampling.sample)
+        return stream_store.key(self.trace, self.placement, self.tlb, regions.tlb_level, sample or "")
 
     def _load(self, key: str) -> WalkStream | None:
         if not self.cache_dir:
@@ -102,10 +110,12 @@ class TlbFilter:
         sizes = np.unique(self.space.regions.tlb_level).tolist()
         parts = parts_of(self.tlb, sizes, -(-self.threads // used))
         self.states = [[_state(self.tlb, parts, part) for part in range(parts)] for _ in range(cpus)]
+        if self.sampling:
+            self.thinner = Thinner(self.sampling, self.trace.events, self.space.regions, cpus)
         with stream_store.Writer(self.cache_dir if key else None, key or "") as writer:
             return writer.seal(self._filter(writer, 0))
 
-    def _filter(self, writer: stream_store.Writer, begin: int) -> np.ndarray:
+    def _filter(self, writer: stream_store.Writer, begin: int, again: bool = False) -> np.ndarray:
         """Filter chunks from `begin` on, batch by batch, into `writer`; int64[cpus, 3] as WalkStream.hits."""
         if self.trace.facts.get("walks"):
             return self._all(writer, begin)
@@ -114,10 +124,16 @@ class TlbFilter:
         trace, placement = self.trace, self.placement
         pages = _pages(self.space.regions)
         shootdowns = _shootdowns(trace.events, pages)
+        kernel = kernels.filter_common if is_common(self.tlb) else kernels.filter_any
+        filtering = Filtering(
+            kernel, (pages, shootdowns), self.states, _make_room, self.threads, self.thinner
+        )
+        if again:
+            filtering.settle(len(trace.chunks))
         for state in chain.from_iterable(self.states):
             state.done[0], state.hits[:] = np.searchsorted(shootdowns.chunk, begin), 0
-        kernel = kernels.filter_common if is_common(self.tlb) else kernels.filter_any
-        filtering = Filtering(kernel, (pages, shootdowns), self.states, _make_room, self.threads)
+        if self.thinner:
+            self.thinner.begin(begin)
         for page, write, misses, touches in filtering.walks(
             trace, placement.chunk_cpu, self._known(_from(trace, begin, self.batch))
         ):
@@ -125,9 +141,16 @@ class TlbFilter:
             if self.progress:
                 self.progress(touches)
         hits = np.array([sum(state.hits for state in parts) for parts in self.states], np.int64)
-        hits = hits.reshape(len(self.states), 3)
-        merged = trace.chunks["accesses"][begin:] - trace.chunks["touches"][begin:]
-        np.add.at(hits[:, 0], placement.chunk_cpu[begin:], merged)
+        return self._whole(hits.reshape(len(self.states), 3), begin)
+
+    def _whole(self, hits: np.ndarray, begin: int) -> np.ndarray:
+        """Hits with the accesses that were merged into touches, or of the trace that a sample stands for."""
+        chunks, cpu = self.trace.chunks[begin:], self.placement.chunk_cpu[begin:]
+        if self.thinner and self.thinner.before:
+            accesses = np.zeros(len(hits), np.int64)
+            np.add.at(accesses, cpu, chunks["accesses"])
+            return self.thinner.of_the_trace(hits, accesses)
+        np.add.at(hits[:, 0], cpu, chunks["accesses"] - chunks["touches"])
         return hits
 
     def _all(self, writer: stream_store.Writer, begin: int) -> np.ndarray:

@@ -86,7 +86,8 @@ class World(Site):
         passes["stream"] = self.again_stream
         passes["_past"] = once_more(self._past, self.stream, self.again_stream, self.steady.chunk)
         passes.pop("_moved")
-        passes.pop("history", None)
+        for name in ("history", "weights", "walks_by_chunk"):
+            passes.pop(name, None)
         if data is not None:
             passes["data"] = data
         return then
@@ -107,13 +108,19 @@ class World(Site):
         return host_homes(self, self._past, self.first_homes)
 
     @property
+    def groups(self) -> int:
+        """Groups that walks are counted by: those of a sample, and that of walks outside it."""
+        return 1 if self.sampling is None else self.sampling.outside + 1
+
+    @property
     def first_touch_notes(self) -> list[str]:
         """Notes on what is not known of first touches, a line each."""
         return first_touch_notes(self, self._past)
 
     def caches(self) -> "Caches":
         """Empty caches, for `reads`."""
-        return empty_caches(self.space, self._on_sockets, self.machine)
+        machine = self.sampling.on(self.machine) if self.sampling else self.machine
+        return empty_caches(self.space, self._on_sockets, machine)
 
     def reads(self, batch: int = 1 << 20, caches: "Caches | None" = None) -> Iterator[tuple[slice, Reads]]:
         """Iterate (chunks, Reads): the cache pass, made anew each time.
@@ -121,7 +128,8 @@ class World(Site):
         caches  what they hold from an earlier pass, which changes; None: nothing
         """
         where = self.space, self._on_sockets, self.machine, self.stream
-        return cache_pass(*where, events=self.trace.events, batch=batch, caches=caches)
+        events, caches, sampling = self.trace.events, caches or self.caches(), self.sampling
+        return cache_pass(*where, events=events, batch=batch, caches=caches, sampling=sampling)
 
     @property
     def _on_sockets(self) -> Placement:

@@ -1,5 +1,6 @@
 """Command lines that run a program under a tracer, and the check that it can be traced."""
 
+import math
 import shutil
 import struct
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,8 @@ Pairs: TypeAlias = Sequence[tuple[str, object]]  # the tracer's own options
 class Options:
     """Options of tracing. Region of interest: from the entry of `start_symbol`, or PTT_ROI_BEGIN, or
     after `start_access` accesses; to the entry of `end_symbol`, or PTT_ROI_END, or for `accesses` accesses.
-    max_bytes  size limit of the trace file, 0 none; strip  leave out touches that change no TLB"""
+    max_bytes  size limit of the trace file, 0 none; seconds  of the traced run after which the region
+    ends, 0 none; strip  leave out touches that change no TLB"""
 
     start_symbol: str = ""
     end_symbol: str = ""
@@ -28,6 +30,7 @@ class Options:
     accesses: int = 0
     follow_fork: bool = False
     max_bytes: int = 0
+    seconds: float = 0
     instructions: bool = True
     strip: bool = True
 
@@ -41,6 +44,7 @@ class Options:
             "roi_accesses": self.accesses,
             "follow_fork": self.follow_fork,
             "max_bytes": self.max_bytes,
+            "for_ms": math.ceil(self.seconds * 1000),
             "instructions": self.instructions,
         }
         for key, value in named.items():

@@ -4,6 +4,7 @@ from math import sqrt
 from typing import Any, NamedTuple
 
 from ...analysis.ranking import reshapes
+from ...analysis.sampled import sample_notes
 from ...capture.check import FAILED, NOTE, PARTIAL, Finding
 from ...core import gain
 from ...core.interval import Interval
@@ -97,7 +98,10 @@ def recording(study: Study) -> list[Caution]:
 
 
 def sample(study: Study) -> list[Caution]:
-    walks = study.results[0].walks
+    walks, known = study.results[0].walks, study.results[0].sampled
+    if known:
+        said = [f"{note[0].upper()}{note[1:]}." for note in sample_notes(known)]
+        return [Caution("careful", f"a sample, {known.of}, stands for the whole trace", " ".join(said))]
     if not study.traced or walks >= FEW_WALKS:
         return []
     points = 100 * 1.96 * sqrt(0.25 / max(walks, 1))

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from ...analysis.sampled import in_words
 from ...analysis.worth import at_most
 from ...analysis.worth import percent as share_of
 from ...capture.describe import PAGE_NAMES
@@ -29,6 +30,8 @@ def glance(study: Study) -> list[Number]:
     if study.traced and accesses:
         percent = 100 * result.walks / accesses
         more = f"{percent:{'.2g' if percent < 10 else '.0f'}} % of {accesses:,} accesses miss the TLBs"
+        if known := result.sampled:
+            more += f"; from a sample, {known.of}: {in_words(known.walks, 0)}"
         numbers.append(Number(f"{result.walks:,}", "page walks", more))
     numbers.append(
         Number(

@@ -1,0 +1,160 @@
+"""Samples beside the whole trace: the error of every rate, and whether the interval tells of it.
+
+Bundled captures and two synthetic ones, replayed exactly and from samples. Per rate, over all captures: the
+largest error of walks and of the remote share of reads from DRAM, how often the interval covers the exact
+value (walks, remote share, speed-ups), whether a ranking changed where the exact gap exceeds the interval,
+and the time beside that of the whole. Refused: the sample holds too little of a capture for an interval.
+"""
+
+import sys
+import tempfile
+import time
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+from ptanalyze.analysis.sampled import remote_share
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay
+from ptanalyze.capture.synth.capture import synthesize
+from ptanalyze.capture.synth.parameters import Parameters
+from ptanalyze.core.errors import UsageError
+from ptanalyze.formats.capture import open_capture
+
+MACHINE = "vmitosis-cascade-lake"
+SAMPLES = ("lookup", "sysbench-memory", "vm-numa-oblivious", "vm-numa-visible")
+SYNTH = {"uniform": "uniform", "zipf": "zipf:1.1"}
+RATES = [f"sets:1/{n}" for n in (2, 4, 8, 16)] + [f"regions:1/{n}" for n in (2, 4, 8, 16, 32, 64)]
+MIB = 1 << 20
+MOST_WALKS, MOST_POINTS, LEAST_COVERED = 0.10, 0.01, 0.90
+
+
+class Error(NamedTuple):
+    """Of one sample of one capture; the numbers None: refused."""
+
+    capture: str
+    rate: str
+    walks: float | None = None  # relative
+    remote: float | None = None  # share
+    speedup: float | None = None  # relative, the largest of all policies
+    covered: tuple[bool, ...] = ()  # walks, remote share, speed-ups
+    swapped: bool = False
+    time: float = 0.0  # of the exact replay's
+
+
+def captures(place):
+    """Iterate (name, Capture)."""
+    for name in SAMPLES:
+        yield name, open_capture(name)
+    for name, pattern in SYNTH.items():
+        path = Path(place) / name
+        synthesize(Parameters(size=1024 * MIB, accesses=4_000_000, threads=4, pattern=pattern), path)
+        yield f"synth {name}", open_capture(path)
+
+
+def answers(capture, sample=None):
+    """([Result], seconds)."""
+    setup = Setup.of(machine=MACHINE, sample=sample, cache_share="0.25")
+    of_vms = ["vmitosis-migrate", "vmitosis-replicate", ("vmitosis-replicate", {"mode": "no-p"})]
+    policies = ["first-touch", "mitosis", "hydra"] if capture.snapshot.native else of_vms
+    began = time.perf_counter()
+    results = replay(capture, policies, setup).results
+    return results, time.perf_counter() - began
+
+
+def error(name, rate, exact, results, took):
+    """Error of a sample's Results beside the exact ones."""
+    base, known, share = exact[0], results[0].sampled, remote_share(exact[0].reads)
+    inside = lambda interval, value: interval.low - 1e-9 <= value <= interval.high + 1e-9  # noqa: E731
+    pairs = [(a.price.speedup, b.price.speedup) for a, b in zip(exact[1:], results[1:], strict=True)]
+    return Error(
+        name,
+        rate,
+        abs(results[0].walks / base.walks - 1) if base.walks else 0.0,
+        abs(known.remote_share.middle - share),
+        max(abs(b.middle / a.middle - 1) for a, b in pairs),
+        (
+            inside(known.walks, base.walks),
+            inside(known.remote_share, share),
+            *(inside(b, a.middle) for a, b in pairs),
+        ),
+        any(swapped(one, other) for one, other in combinations(pairs, 2)),
+        took,
+    )
+
+
+def swapped(one, other):
+    """Whether two policies, (exact speed-up, estimate) each, change places although they are far apart."""
+    gap, found = one[0].middle - other[0].middle, one[1].middle - other[1].middle
+    width = max(max(b.high - b.middle, b.middle - b.low) for b in (one[1], other[1]))
+    return abs(gap) > width and gap * found < 0
+
+
+def errors(rates=RATES):
+    """[Error] of every capture and rate."""
+    found = []
+    with tempfile.TemporaryDirectory() as place:
+        for name, capture in captures(place):
+            answers(capture)
+            exact, seconds = answers(capture)
+            for rate in rates:
+                try:
+                    results, took = answers(capture, rate)
+                except UsageError:
+                    found.append(Error(name, rate))
+                    continue
+                found.append(error(name, rate, exact, results, took / seconds))
+    return found
+
+
+def summary(every):
+    """A row per rate: what the gate asks."""
+    for rate in dict.fromkeys(one.rate for one in every):
+        own = [one for one in every if one.rate == rate]
+        held = [one for one in own if one.walks is not None]
+        if not held:
+            continue
+        covered = [hit for one in held for hit in one.covered]
+        worst = {key: max(held, key=lambda one: getattr(one, key)) for key in ("walks", "remote", "speedup")}
+        misses = {
+            "walks": worst["walks"].walks > MOST_WALKS,
+            "remote share": worst["remote"].remote > MOST_POINTS,
+            "coverage": sum(covered) / len(covered) < LEAST_COVERED,
+            "ranking": any(one.swapped for one in held),
+        }
+        yield {
+            "sample": rate,
+            "captures": f"{len(held)} of {len(own)}",
+            "walks, %": f"{100 * worst['walks'].walks:.1f} ({worst['walks'].capture})",
+            "remote share, points": f"{100 * worst['remote'].remote:.2f} ({worst['remote'].capture})",
+            "speed-up, %": f"{100 * worst['speedup'].speedup:.1f} ({worst['speedup'].capture})",
+            "covered, %": f"{100 * sum(covered) / len(covered):.0f}",
+            "time": f"{sum(one.time for one in held) / len(held):.2f}",
+            "not met": ", ".join(name for name, missed in misses.items() if missed) or "-",
+        }
+
+
+def run():
+    rows = []
+    for row in summary(errors()):
+        note = ", ".join(
+            f"{name} {value}" for name, value in row.items() if name not in ("sample", "covered, %")
+        )
+        rows.append((f"{row['sample']}: exact value within the interval", row["covered, %"], "%", note))
+    return rows
+
+
+def main():
+    """Write the table of the manual."""
+    every = errors()
+    rows = list(summary(every))
+    print(" | ".join(["", *rows[0], ""]).strip())
+    print("|" + "---|" * len(rows[0]))
+    for row in rows:
+        print(" | ".join(["", *row.values(), ""]).strip())
+    for one in every:
+        print(one, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Counts of a sample as those of the whole trace, and intervals of what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..core.interval import Interval
+from ..core.jackknife import margin
+
+if TYPE_CHECKING:
+    from ..core.sample import Sample
+    from ..cost.result import Sampled
+    from ..kernels.replay import Counters
+    from ..world.sampling import Weights
+
+
+def estimated(counters: Counters, weights: Weights | None, without: int | None = None) -> Counters:
+    """Counters of the whole trace: reads and walks scaled, what is never sampled as it is.
+
+    without  a group of the sample that is left out, None: none
+    """
+    if weights is None:
+        return counters
+    scale = weights.without(without)
+    reads, classes = (
+        np.rint(held(column, len(weights.walks), without) * scale).astype(np.int64)
+        for column in (counters.reads, counters.classes)
+    )
+    return counters._replace(reads=reads, classes=classes)
+
+
+def held(column: np.ndarray, groups: int, without: int | None) -> np.ndarray:
+    """int64[...]: sum over the groups of a sample, but not over what is outside it."""
+    by_group = column.reshape(groups + 1, len(column) // (groups + 1), *column.shape[1:])[:groups]
+    total: np.ndarray = by_group.sum(axis=0)
+    return total if without is None else total - by_group[without]
+
+
+def groups_of(weights: Iterable[Weights | None]) -> list[int]:
+    """Groups that any of several runs of a sample has walks in; [] without a sample."""
+    walked = [one.walks > 0 for one in weights if one is not None]
+    return np.flatnonzero(np.any(walked, axis=0)).tolist() if walked else []
+
+
+def widened(middle: Interval, left_out: Sequence[Interval], one_in: int) -> Interval:
+    """The Interval, each of its ends farther out by the margin of error that a sample adds there.
+
+    left_out  the same without each of the groups
+    """
+    low, best, high = (
+        margin([getattr(one, end) for one in left_out], one_in) for end in ("low", "middle", "high")
+    )
+    return Interval(
+        min(middle.low - low, middle.middle - best),
+        middle.middle,
+        max(middle.high + high, middle.middle + best),
+    )
+
+
+def around(value: float, left_out: Sequence[float], one_in: int) -> Interval:
+    """The 95 % interval of an estimate."""
+    half = margin(left_out, one_in)
+    return Interval(value - half, value, value + half)
+
+
+def remote_share(reads: np.ndarray) -> float:
+    """Share of remote among the reads from DRAM; reads as in Counters."""
+    dram = reads[..., 1]
+    total = int(dram.sum())
+    return (total - int(np.einsum("lnn->", dram))) / total if total else 0.0
+
+
+def sample_notes(known: Sampled) -> list[str]:
+    """Notes for a reader of an estimate."""
+    unit, _, rate = known.of.partition(":")
+    of = "the TLB sets" if unit == "sets" else "the regions of 2 MiB"
+    lines = [
+        f"a sample: {rate.partition('@')[0]} of {of} stands for all; {in_words(known.walks, 0)} walks; "
+        f"walks, shares and speed-ups have 95 % intervals from {known.groups} groups; faults, updates and "
+        "shootdowns are those of the whole trace"
+    ]
+    if unit == "sets":
+        lines.append(
+            "a sample of sets holds some of the 8 entries of each cache line: reads from DRAM, and with them "
+            "cycles and speed-ups, are wrong where neighbouring pages are walked soon after each other, by "
+            "more than the interval; sample regions for those"
+        )
+    return lines
+
+
+def in_words(interval: Interval, places: int) -> str:
+    """ "1,200 (1,100 to 1,300)"."""
+    low, middle, high = (f"{value:,.{places}f}" for value in interval)
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def degree_notes(sample: Sample) -> list[str]:
+    """Notes for a reader of degrees."""
+    return [
+        f"a sample, {sample}, stands for the whole trace: walks and their cycles are estimates, with 95 % "
+        "intervals in CSV and JSON; faults, copies and tables are those of the whole trace"
+    ]

@@ -1,0 +1,180 @@
+"""Samples of a trace: what they hold, what they stand for, and what is never sampled."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from naive.sample import kept_touches
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.jackknife import margin, share_bounds
+from ptanalyze.core.sample import Sample, sample_of
+from ptanalyze.core.trace import Event
+from ptanalyze.world.address_space import address_space
+from ptanalyze.world.moves import NOTHING_MOVES, Moves
+from ptanalyze.world.sampling import classes, sampling
+from ptanalyze.world.tlb_filter import TlbFilter
+from strategies import PAGE, REGION, build_snapshot, build_trace, place, small_tlb
+
+pytestmark = pytest.mark.twin
+
+GIB = 1 << 30
+TLB = small_tlb((16, 1), (48, 3), (16, 1))
+PAGES = [GIB + region * REGION + slot * PAGE for region in range(5) for slot in range(40)]
+HUGE = GIB + 5 * REGION
+RANGES = st.sampled_from([PAGE, 3 * PAGE, 16 * PAGE, 40 * PAGE, REGION, 3 * REGION])
+
+
+@st.composite
+def traces(draw):
+    """Two threads on pages of 4 KiB and a huge one, with shootdowns between."""
+    page = st.sampled_from([*PAGES, HUGE, HUGE + 7 * PAGE])
+    chunks = draw(st.lists(st.tuples(st.integers(0, 1), st.lists(page, max_size=60)), min_size=1, max_size=8))
+    chunks = [(0, [*PAGES[::7], HUGE]), *chunks]
+    where = st.tuples(st.integers(1, len(chunks)), st.sampled_from(PAGES), RANGES)
+    gone = sorted(draw(st.lists(where, max_size=5)))
+    events = [(chunk, 0, Event.MUNMAP, (start, length), 0) for chunk, start, length in gone]
+    return build_trace(chunks, events)
+
+
+def filtered(trace, sample=None, tlb=TLB, **how):
+    space = address_space(
+        build_snapshot([(va, va >> 12) for va in PAGES] + [(HUGE, 1 << 20, 2)]), trace.regions
+    )
+    known = sample_of(sample) and sampling(sample_of(sample), trace, space.regions, tlb, NOTHING_MOVES)
+    return TlbFilter(trace, space, place(trace, 2, 2), tlb, sampling=known, **how).first(), known, space
+
+
+def walks_of(stream, known):
+    """int64[groups + 1]"""
+    return np.bincount(known.of(stream.page), minlength=known.outside + 1)
+
+
+@pytest.mark.parametrize("rate", ["sets:1/4", "regions:1/4"])
+@settings(max_examples=25, deadline=None)
+@given(trace=traces())
+def test_complementary_samples_add_up_to_the_walks_of_the_trace(rate, trace):
+    whole, _, _ = filtered(trace)
+    pages, counts = np.zeros(0, np.uint32), 0
+    for which in range(int(rate.partition("/")[2])):
+        stream, known, _ = filtered(trace, f"{rate}@{which}")
+        inside = known.of(stream.page) != known.outside
+        pages = np.concatenate([pages, stream.page[inside]])
+        counts += int(inside.sum())
+        estimate = stream.hits[:, 2].sum()
+        assert estimate == (known.sample.one_in * inside.sum() if known.before else len(whole))
+    assert counts == len(whole) and np.array_equal(np.sort(pages), np.sort(whole.page))
+
+
+@pytest.mark.parametrize("rate", ["sets:1/4", "regions:1/4"])
+@settings(max_examples=25, deadline=None)
+@given(trace=traces())
+def test_a_thinned_stream_is_that_of_the_naive_twin(rate, trace):
+    stream, known, space = filtered(trace, rate)
+    whole, _, _ = filtered(trace)
+    assert [stream.page.tolist(), np.diff(stream.offset).tolist()] == kept_touches(trace, whole, known, space)
+    split, _, _ = filtered(trace, rate, threads=8, batch=30)  # 4 parts of each TLB
+    for name in ("page", "write", "offset", "hits"):
+        assert np.array_equal(getattr(split, name), getattr(stream, name))
+
+
+@settings(max_examples=25, deadline=None)
+@given(trace=traces())
+def test_every_first_walk_to_a_page_stays_wherever_it_is_sampled(trace):
+    whole, _, _ = filtered(trace)
+    for rate in ("sets:1/16", "regions:1/4"):
+        stream, _, _ = filtered(trace, rate)
+        assert list(dict.fromkeys(stream.page.tolist())) == list(dict.fromkeys(whole.page.tolist()))
+
+
+def test_the_second_run_is_thinned_too():
+    trace = build_trace([(0, PAGES * 2), (1, PAGES)])
+    space = address_space(build_snapshot([(va, va >> 12) for va in PAGES]), trace.regions)
+    for unit in ("sets:1/4", "regions:1/2"):
+        counted = []
+        for which in range(int(unit[-1])):
+            known = sampling(sample_of(f"{unit}@{which}"), trace, space.regions, TLB, NOTHING_MOVES)
+            again = TlbFilter(trace, space, place(trace, 2, 2), TLB, sampling=known)
+            again.first()
+            stream = again.again(1)
+            assert not walks_of(stream, known)[-1], "nothing is touched for the first time again"
+            counted.append(len(stream))
+        whole = TlbFilter(trace, space, place(trace, 2, 2), TLB)
+        whole.first()
+        assert sum(counted) == len(whole.again(1)) > 0
+
+
+def test_classes_of_a_sample_are_closed_under_smaller_arrays():
+    for sets in (4, 8, 16):
+        for one_in in (2, 4, 8, 16):
+            if one_in > sets:
+                continue
+            chosen = [classes(Sample("sets", one_in, which), sets) for which in range(one_in)]
+            assert sorted(np.concatenate(chosen).tolist()) == list(range(16))
+            remainders = [set((own % sets).tolist()) for own in chosen]
+            assert sum(map(len, remainders)) == len(set().union(*remainders)) == sets
+
+
+@pytest.mark.parametrize(
+    ("tlb", "sample", "why"),
+    [
+        (small_tlb((64, 64), (96, 6)), "sets:1/2", "tlb.l1_4k has 1 sets"),
+        (small_tlb((64, 4), (96, 6), (16, 4)), "sets:1/8", "tlb.l1_2m has 4 sets"),
+        (small_tlb((64, 4), (36, 3), (32, 2)), "sets:1/8", "tlb.l2 has 12 sets"),
+    ],
+)
+def test_sets_that_touch_each_other_are_refused(tlb, sample, why):
+    with pytest.raises(UsageError, match=why) as refused:
+        filtered(build_trace([(0, [*PAGES, HUGE])]), sample, tlb)
+    assert "sample regions instead" in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["sets", "sets:1/3", "sets:1/32", "regions:1/2048", "regions:2/4", "pages:1/2", "sets:1/4@4", "sets:1/1"],
+)
+def test_other_words_and_rates_are_refused_in_a_line(text):
+    with pytest.raises(UsageError, match=f"sample = {text}"):
+        sample_of(text)
+
+
+def test_what_was_asked_for_is_written_as_it_was_asked():
+    assert [str(sample_of(text)) for text in ("sets:1/8", "regions:1/1024@7")] == [
+        "sets:1/8",
+        "regions:1/1024@7",
+    ]
+    assert sample_of("") is None and sample_of(sample_of("sets:1/2")) == Sample("sets", 2)
+
+
+def test_samples_are_not_sampled_and_do_not_move():
+    trace = build_trace([(0, PAGES)])
+    trace.facts["sampled"] = True
+    with pytest.raises(UsageError, match="holds samples already"):
+        filtered(trace, "regions:1/2")
+    space = address_space(build_snapshot([(GIB, 1)]), trace.regions)
+    trace.facts.clear()
+    with pytest.raises(UsageError, match="NUMA balancing"):
+        sampling(Sample("regions", 2), trace, space.regions, TLB, Moves(autonuma=True))
+
+
+def test_too_few_walks_for_an_interval_are_refused():
+    stream, known, _ = filtered(build_trace([(0, [GIB])]), "regions:1/8")
+    with pytest.raises(UsageError, match="too few for an estimate"):
+        known.weights(stream)
+
+
+def test_a_margin_is_that_of_independent_groups():
+    """Of a mean of n values the jackknife's variance is that of the values / n."""
+    values = np.array([3.0, 5.0, 4.0, 9.0, 1.0])
+    left_out = [np.delete(values, k).mean() for k in range(5)]
+    expected = 2.776 * np.sqrt(values.var(ddof=1) / 5)
+    assert margin(left_out, 10**9) == pytest.approx(expected, rel=1e-6)
+    assert margin(left_out, 2) == pytest.approx(expected / np.sqrt(2), rel=1e-6)
+
+
+def test_bounds_of_a_share_are_its_textbook_interval_and_no_less_than_nothing():
+    values = np.random.default_rng(2).uniform(0.4, 0.6, 10)
+    left_out = (values.sum() - values) / 9
+    half = 2.262 * values.std(ddof=1) / 10**0.5
+    assert np.allclose(share_bounds(values.mean(), left_out), [values.mean() - half, values.mean() + half])
+    assert np.allclose(share_bounds(np.zeros(()), left_out - 0.3), [0, half])
