@@ -55,7 +55,13 @@ def captures(place):
     for name, pattern in SYNTH.items():
         path = Path(place) / name
         where = "0,0,0,1" if pattern != "sequential" else "0,1,2,3"
-        known = {"size": 512 * MIB, "accesses": 2_000_000, "threads": 4, "threads_to_nodes": where}
+        known = {
+            "size": 512 * MIB,
+            "accesses": 2_000_000,
+            "threads": 4,
+            "threads_to_nodes": where,
+            "scale": 32,
+        }
         synthesize(Parameters(**known, pattern=pattern), path)
         yield f"synth {name}", open_capture(path)
 
@@ -124,6 +130,12 @@ def share_of(hits):
     return sum(hits) / len(hits) if hits else 1.0
 
 
+def mean_time(held):
+    """Of the synthetic captures; the others are replayed in a fraction of a second."""
+    times = [one.time for one in held if one.capture.startswith("synth")]
+    return sum(times) / max(len(times), 1)
+
+
 def summary(every):
     """A row per rate: what the gate asks."""
     for rate in dict.fromkeys(one.rate for one in every):
@@ -149,7 +161,7 @@ def summary(every):
             "speed-up, %": f"{100 * worst['speedup'].speedup:.1f} ({worst['speedup'].capture})",
             "covered, %": f"{100 * share_of(covered):.0f} of {len(covered)}",
             "speed-ups covered, %": f"{100 * share_of(speedups):.0f} of {len(speedups)}",
-            "time": f"{sum(one.time for one in held) / len(held):.2f}",
+            "time": f"{mean_time(held):.2f}",
             "not met": ", ".join(name for name, missed in misses.items() if missed) or "-",
         }
 
