@@ -76,6 +76,15 @@ def test_every_page_touched_before_the_snapshot_is_mapped_in_it(known, tmp_path,
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "c").iterdir()} == {0o600}
 
 
+def test_page_tables_are_read_when_the_time_is_over(known, tmp_path):
+    recording = record([known, "touch"], tmp_path / "c", options=Options(seconds=0.001))
+    assert (recording.exit_status, recording.held) == (0, "roi_end")
+    gone = touched_pages(read_trace(tmp_path / "c" / "trace.ptt")) - mapped_pages(
+        read_snapshot(tmp_path / "c")
+    )
+    assert len(gone) < 20
+
+
 def test_page_tables_made_before_the_region_of_interest_are_with_the_thread_that_touched_them(tmp_path):
     tracing.build_plugin()
     program = tracing.build(tmp_path, "first_touches")

@@ -21,6 +21,8 @@ CLASSES = 16  # of page numbers: what TLB sets have in common
 LINE_PAGES = 8  # whose entries share a cache line
 SET_GROUPS = 8
 REGION_GROUPS = 16
+LEAST = {"sets": 4, "regions": 8}  # groups with walks: fewer may be all alike, and so look sure
+WAY_OUT = {"sets": "sample regions", "regions": "name a larger part"}
 BLOCK = 1 << 20  # walks looked at together
 
 
@@ -92,10 +94,11 @@ class Sampling:
         for begin in range(0, len(stream), BLOCK):
             walks += np.bincount(self.of(stream.page[begin : begin + BLOCK]), minlength=len(walks))
         held = walks[:-1]
-        if walks.any() and np.count_nonzero(held) < 2:
+        if walks.any() and np.count_nonzero(held) < LEAST[self.sample.unit]:
             raise UsageError(
-                f"sample = {self.sample}: it holds {held.sum():,} walks in {np.count_nonzero(held)} groups, "
-                "too few for an estimate; name a larger part, or leave the sample out"
+                f"sample = {self.sample}: it holds {held.sum():,} walks in {np.count_nonzero(held)} of "
+                f"{self.outside} groups, too few to tell its error; {WAY_OUT[self.sample.unit]}, or leave "
+                "the sample out"
             )
         return Weights(held, float(stream.hits[:, 2].sum()), self.sample.one_in, not self.before)
 
