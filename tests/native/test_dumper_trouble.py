@@ -14,12 +14,25 @@ from pathlib import Path
 import pytest
 
 from native import killing
-from native.dumping import PROGRAMS, PTDUMP, assert_closed, build, ptdump, running, state, wait_for
+from native.dumping import (
+    PROGRAMS,
+    PTDUMP,
+    SANITIZED,
+    assert_closed,
+    build,
+    build_sanitized,
+    clean,
+    ptdump,
+    running,
+    state,
+    wait_for,
+)
 from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.snapshot_file import read_snapshot
 
 pytestmark = pytest.mark.native
+NO_LEAKS = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}  # of what ends anyway
 SPARSE_GIB = 64  # 32,768 tables: long enough to be interrupted
 
 
@@ -303,11 +316,15 @@ def test_the_four_capabilities_are_enough(big, tmp_path):
 
 
 def test_a_changing_process_gives_a_closed_tree_and_says_what_changed(programs, tmp_path):
+    build_sanitized()
     with running(programs / "dump_churn") as (process, _):
         noisy = 0
         for attempt in range(6):
-            done = ptdump(process.pid, tmp_path / f"d{attempt}", "--retries", "2")
-            assert done.returncode == 0, done.stderr
+            program = PTDUMP if attempt % 2 else SANITIZED / "ptdump"
+            done = ptdump(
+                process.pid, tmp_path / f"d{attempt}", "--retries", "2", program=program, env=NO_LEAKS
+            )
+            assert done.returncode == 0, clean(done.stderr)
             dump = read_snapshot(tmp_path / f"d{attempt}")
             assert_closed(dump.guest)
             reading, flags = dump.facts["reading"], dump.guest.flags
