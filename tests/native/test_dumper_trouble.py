@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -389,6 +390,32 @@ def test_nothing_is_kept_when_the_files_cannot_be_written(big, tmp_path, memory)
     done = ptdump(big, tmp_path / "d", "--memory", memory, preexec_fn=limit_files)
     assert_refused(done, 2, "cannot write")
     assert not (tmp_path / "d").exists()
+
+
+@contextmanager
+def full_pipe():
+    """(read end, write end) of a pipe into which nothing more goes."""
+    ends = os.pipe()
+    os.set_blocking(ends[1], False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(ends[1], b"x" * 4096)
+    os.set_blocking(ends[1], True)
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def test_the_target_goes_on_though_nobody_reads_what_the_dumper_has_to_say(big, tmp_path):
+    """Tables go to the file while it is held; there is no room for them, nor for the line that says so."""
+    options = ["--stop", "--memory", "1", "-o", tmp_path / "d"]
+    with full_pipe() as (ours, theirs):
+        command = [PTDUMP, "process", str(big), *options]
+        dumper = subprocess.Popen(command, stderr=theirs, preexec_fn=limit_files)
+        assert wait_for(lambda: state(big) == "T", 20)
+        assert wait_for(lambda: state(big) == "S" and dumper.poll() is None, 20)
+        os.read(ours, 1 << 20)
+        assert dumper.wait(20) == 2 and not (tmp_path / "d").exists()
 
 
 @pytest.mark.parametrize(
