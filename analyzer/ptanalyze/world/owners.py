@@ -30,6 +30,7 @@ class VmaMap:
 
     def __init__(self, unknown_owner: int) -> None:
         self.pieces: list[Piece] = []
+        self._starts: list[int] = []  # of the pieces
         self.owner = [unknown_owner]
         self._lineage_owner: list[int] = []
         self._lineage_kind: list[int | None] = []
@@ -81,14 +82,31 @@ class VmaMap:
 
     def put(self, start: int, end: int, lineage: int, prot: int) -> None:
         """Add a piece where nothing is."""
-        self.pieces.insert(bisect_left(self.pieces, (start,)), Piece(start, end, lineage, prot))
+        at = bisect_left(self._starts, start)
+        self.pieces.insert(at, Piece(start, end, lineage, prot))
+        self._starts.insert(at, start)
 
     def carve(self, start: int, end: int) -> list[Carved]:
-        """Remove start..end; returns [(start, end, Piece or None)] covering it: None where no VMA was."""
+        """Remove start..end; returns what was `within`."""
+        found = self.within(start, end)
+        first, last = self._span(start, end) if found else (0, 0)
+        if first == last:
+            return found
+        low, high, kept = self.pieces[first], self.pieces[last - 1], []
+        if low.start < start:
+            kept.append(Piece(low.start, start, low.lineage, low.prot))
+        if end < high.end:
+            kept.append(Piece(end, high.end, high.lineage, high.prot))
+        self.pieces[first:last] = kept
+        self._starts[first:last] = [piece.start for piece in kept]
+        return found
+
+    def within(self, start: int, end: int) -> list[Carved]:
+        """[(start, end, Piece or None)] covering start..end: None where there is no VMA."""
         if end <= start:
             return []
         found: list[Carved] = []
-        at, kept = start, []
+        at = start
         first, last = self._span(start, end)
         for piece in self.pieces[first:last]:
             lo, hi = max(piece.start, start), min(piece.end, end)
@@ -96,11 +114,6 @@ class VmaMap:
                 found.append((at, lo, None))
             found.append((lo, hi, piece))
             at = hi
-            if piece.start < lo:
-                kept.append(piece._replace(end=lo))
-            if hi < piece.end:
-                kept.append(piece._replace(start=hi))
-        self.pieces[first:last] = kept
         if at < end:
             found.append((at, end, None))
         return found
@@ -116,7 +129,7 @@ class VmaMap:
         return first < last
 
     def _span(self, start: int, end: int) -> tuple[int, int]:
-        first = bisect_right(self.pieces, (start,)) - 1
+        first = bisect_right(self._starts, start) - 1
         if first < 0 or self.pieces[first].end <= start:
             first += 1
-        return first, bisect_left(self.pieces, (end,))
+        return first, bisect_left(self._starts, end, first)
