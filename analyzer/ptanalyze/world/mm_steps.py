@@ -230,15 +230,16 @@ class StepWriter:
         table = self.slots.leaf(region)
         while self._is_empty(table):
             yield table
-            table = int(self.tables.parent[table])
+            table = self.tables.parent.item(table)
 
     def _is_empty(self, table: int) -> bool:
-        if self.tables.parent[table] < 0:
+        if self.tables.parent.item(table) < 0:
             return False
-        return not self.vmas.any(int(self.tables.base[table]), self._end(table))
+        return not self.vmas.any(self.tables.base.item(table), self._end(table))
 
     def _end(self, table: int) -> int:
-        return int(self.tables.base[table]) + (1 << (PAGE_SHIFT + 9 * int(self.tables.level[table])))
+        end: int = self.tables.base.item(table) + (1 << (PAGE_SHIFT + 9 * self.tables.level.item(table)))
+        return end
 
     def _clear(self, pieces: Sequence[Carved], start: int, end: int, flush: bool = True) -> None:
         self._change(CLEAR, pieces, start, end)
@@ -247,8 +248,8 @@ class StepWriter:
 
     def _new(self, start: int, end: int, lineage: int, prot: int) -> None:
         if end > start:
-            self.vmas.put(start, end, lineage, prot)
-            around = self.vmas.around(start, end, lineage, prot, reach=1 << REGION_SHIFT)
+            whole, reach = self.vmas.put(start, end, lineage, prot), 1 << REGION_SHIFT
+            around = max(whole.start, start - reach), min(whole.end, end + reach)
             self.set_vma(*around, self.vmas.id(lineage, prot))
 
     def _flush(self, start: int, end: int, unmaps: bool = False) -> None:

@@ -55,19 +55,6 @@ class VmaMap:
                 return near.lineage
         return self.lineage(owner, kind)
 
-    def around(self, start: int, end: int, lineage: int, prot: int, reach: int) -> tuple[int, int]:
-        """(start, end) of the piece and its neighbours of its VMA, at most `reach` bytes to each side."""
-        low, high = start, end
-        while low > start - reach and self._is(low - 1, lineage, prot):
-            low = self.pieces[self._span(low - 1, low)[0]].start
-        while high < end + reach and self._is(high, lineage, prot):
-            high = self.pieces[self._span(high, high + 1)[0]].end
-        return max(low, start - reach), min(high, end + reach)
-
-    def _is(self, address: int, lineage: int, prot: int) -> bool:
-        piece = self.at(address) if address >= 0 else None
-        return piece is not None and (piece.lineage, piece.prot) == (lineage, prot)
-
     def id(self, lineage: int, prot: int) -> int:
         """VMA id of the pieces with this lineage and protection."""
         key = lineage, prot
@@ -80,11 +67,19 @@ class VmaMap:
         """Owner node of a Piece, of the unknown VMA for None."""
         return self.owner[UNKNOWN_VMA] if piece is None else self._lineage_owner[piece.lineage]
 
-    def put(self, start: int, end: int, lineage: int, prot: int) -> None:
-        """Add a piece where nothing is."""
-        at = bisect_left(self._starts, start)
-        self.pieces.insert(at, Piece(start, end, lineage, prot))
-        self._starts.insert(at, start)
+    def put(self, start: int, end: int, lineage: int, prot: int) -> Piece:
+        """Add a piece where nothing is; it is one with those of its VMA that it touches: the whole."""
+        first = last = bisect_left(self._starts, start)
+        before = self.pieces[first - 1] if first else None
+        after = self.pieces[last] if last < len(self.pieces) else None
+        if before and before.end == start and before[2:] == (lineage, prot):
+            first, start = first - 1, before.start
+        if after and after.start == end and after[2:] == (lineage, prot):
+            last, end = last + 1, after.end
+        whole = Piece(start, end, lineage, prot)
+        self.pieces[first:last] = [whole]
+        self._starts[first:last] = [start]
+        return whole
 
     def carve(self, start: int, end: int) -> list[Carved]:
         """Remove start..end; returns what was `within`."""
