@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     "--weight",
     "weights",
     multiple=True,
-    type=click.Choice(["leaf", "4k", "walks"]),
-    help="Weight: each leaf entry once, each 4 KiB page once, or each walk of the trace; repeatable. "
-    "Default: leaf and walks; by thread walks.",
+    type=click.Choice(["leaf", "4k", "walks", "samples"]),
+    help="Weight: each leaf entry once, each 4 KiB page once, each walk of the trace, or each sample of "
+    "accesses; repeatable. Default: leaf and walks (of samples: samples); by thread no leaf.",
 )
 @click.option(
     "--by",
@@ -54,14 +54,15 @@ def command(
       ptanalyze classify app --by vma --weight walks --csv
     """
     from ..analysis.answer import Answer
-    from ..analysis.classify import classified
+    from ..analysis.classify import classified, weight_of
     from ..analysis.setup import Setup
     from ..show.classify import as_record, title, view
     from ..show.progress import progress_bar
 
     opened = open_or_default(capture)
     if not weights:
-        weights = ("walks",) if by == "thread" else ("leaf", "walks") if opened.has_trace else ("leaf",)
+        traced = (weight_of(opened.trace.facts),) if opened.has_trace else ()
+        weights = (traced or ("walks",)) if by == "thread" else ("leaf", *traced)
     counted = []
     with progress_bar() as progress:
         setup = Setup.of(machine=machine, threads_on=threads_on, jobs=jobs, progress=progress)

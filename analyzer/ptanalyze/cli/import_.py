@@ -36,8 +36,8 @@ FORMATS = (
 @click.option(
     "--pages",
     type=click.Path(),
-    help="File of the pages that were mapped while the trace was recorded: DynamoRIO's v2p.textproto or "
-    "DCPerf's pagemap_*.bin. Default: none, 4 KiB pages.",
+    help="Page tables beside a trace: a capture of the same process, DynamoRIO's v2p.textproto or DCPerf's "
+    "pagemap_*.bin. Default: none, 4 KiB pages.",
 )
 @strip_option
 def command(
