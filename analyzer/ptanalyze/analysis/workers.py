@@ -70,7 +70,7 @@ def workers_on(on: str) -> Iterator[Workers]:
 def _client(address: str, on: str) -> Client:
     try:
         from distributed import Client
-        from distributed.comm import get_address_host_port
+        from distributed.comm.addressing import get_address_host_port
     except ImportError:
         raise UsageError(f"--on {on}: needs Dask; pip install 'ptanalyze[dask]'") from None
     for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:

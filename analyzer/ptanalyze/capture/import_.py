@@ -17,6 +17,7 @@ from ..formats.perf_script import import_perf_script
 from ..formats.pinatrace import import_pinatrace
 from ..formats.ptdump_text import import_ptdump
 from ..formats.recognise import recognise
+from ..formats.salvage import damage
 from ..formats.snapshot_file import read_snapshot
 from ..formats.table_dump import import_table_dump
 from ..formats.trace_file import read_index
@@ -125,8 +126,8 @@ def import_capture(
     pages   page tables beside a trace: a capture of them, or a file of mapped pages (formats.mapped_pages)
     UsageError for unknown formats and missing files, CaptureError for damaged ones; nothing is left then.
     """
-    for file in filter(None, (source, pages)):
-        if not Path(file).exists():
+    for file in (source, pages):
+        if file is not None and not Path(file).exists():
             raise UsageError(f"{file}: no such file")
     form = recognise(source) if form is None else form
     read, _ = FORMATS[form]
@@ -136,6 +137,8 @@ def import_capture(
         raise UsageError(f"--nodes {nodes}: only gptdump needs to be told where memory is")
     if pages is not None and form not in TRACES:
         raise UsageError(f"--pages {pages}: {form} is no trace; traces are {', '.join(TRACES)}")
+    if damage() is not None and form not in STRIPPED:
+        raise UsageError(f"--salvage: not for {form}; for {', '.join(STRIPPED)}")
     if not strip and form not in STRIPPED:
         raise UsageError(f"--strip off: {form} is never stripped; leave it out")
     with new_capture(out) as inside:
@@ -149,5 +152,6 @@ def import_capture(
             write_index(inside / INDEX, inside / TRACE, read_index(inside / TRACE))
         if pages is not None:
             kind = beside(Path(pages), inside)
-        seal(inside, kind, {"imported": form, "source": Path(source).name})
+        lost = {"salvaged": list(known)} if (known := damage()) else {}
+        seal(inside, kind, {"imported": form, "source": Path(source).name, **lost})
     return form
