@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,6 +155,12 @@ void output_write(int file, const void *data, size_t bytes, off_t offset)
 		offset += written;
 		bytes -= written;
 	}
+}
+
+bool output_writable(void)
+{
+	return !faccessat(output.directory, ".", W_OK | X_OK, AT_EACCESS) &&
+	       (!output.made || !faccessat(output.directory, "..", W_OK | X_OK, AT_EACCESS));
 }
 
 void output_commit(void)

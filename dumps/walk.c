@@ -138,13 +138,14 @@ static uint64_t trouble(const struct reading *reading)
 unsigned read_best(struct reader *reader, struct reading *readings)
 {
 	unsigned retries = 0;
+	size_t memory = reader->options->memory / (reader->options->retries ? 2 : 1); /* two readings are held */
 
-	tables_init(&readings[0].tables, reader->options->memory, &reader->format);
+	tables_init(&readings[0].tables, memory, &reader->format);
 	for (;; retries++) {
 		struct reading *reading = &readings[retries > 0];
 
 		if (retries == 1)
-			tables_init(&reading->tables, reader->options->memory, &reader->format);
+			tables_init(&reading->tables, memory, &reader->format);
 		if (!read_once(reader, reading))
 			fail(EXIT_PARTIAL, "PID %d: ended or replaced its memory (exec) while it was read; nothing was kept",
 			     reader->process->pid);

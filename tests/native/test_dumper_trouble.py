@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from native import killing
 from native.dumping import PROGRAMS, PTDUMP, assert_closed, build, ptdump, running, state, wait_for
 from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.core.errors import PartialDataError, UsageError
@@ -86,6 +87,61 @@ def test_the_target_goes_on_when_its_guardian_is_killed(big, tmp_path, interrupt
     assert wait_for(lambda: state(big) == "S")
 
 
+def test_the_target_goes_on_whoever_is_killed_and_in_any_order(big, tmp_path):
+    found, _ = killing.campaign(killing.build_hold(tmp_path), big, 40, os.getpid())
+    for way, runs in found.items():
+        assert runs["continued"] == runs["runs"] and runs["held"], (way, runs)
+
+
+KILL, BPF = 5, 39  # include/uapi/linux/capability.h
+OUR_OWN = "CapPrm", "CapEff"
+
+
+def status(pid):
+    """{name: words} of /proc/PID/status."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: words.strip() for name, _, words in (line.partition(":") for line in lines)}
+
+
+def held_capabilities(pid):
+    """Numbers of the capabilities that a process has, and can get back."""
+    words = [int(status(pid)[name], 16) for name in OUR_OWN]
+    assert words[0] == words[1] and status(pid)["CapInh"] == "0" * 16 and status(pid)["NoNewPrivs"] == "1"
+    return {bit for bit in range(64) if words[0] >> bit & 1}
+
+
+def test_while_it_reads_it_may_call_what_it_loaded_and_signal_and_its_guardian_may_only_signal(big, tmp_path):
+    dumper, _ = held(big, tmp_path, lambda dumper, _: guardian(dumper) and state(big) == "T")
+    try:
+        guard = guardian(dumper)
+        assert held_capabilities(dumper.pid) == {KILL, BPF} and held_capabilities(guard) == {KILL}
+        assert len(os.listdir(f"/proc/{guard}/fd")) == 2
+    finally:
+        dumper.send_signal(signal.SIGCONT)
+        dumper.communicate(timeout=60)
+
+
+def test_when_all_is_read_it_may_do_nothing(big, tmp_path):
+    def writes(dumper, at):
+        return at.exists() and any(path.stat().st_size for path in at.iterdir())
+
+    dumper, directory = held(big, tmp_path, writes)
+    assert held_capabilities(dumper.pid) == set()
+    dumper.send_signal(signal.SIGCONT)
+    dumper.communicate(timeout=60)
+    assert dumper.returncode == 0 and len(os.listdir(directory)) == 4
+
+
+def test_it_writes_where_only_root_may_until_the_end(big, tmp_path):
+    place = tmp_path / "theirs"
+    place.mkdir(mode=0o755)
+    os.chown(place, 65534, 65534)
+    (place / "d").mkdir(mode=0o755)
+    os.chown(place / "d", 65534, 65534)
+    assert ptdump(big, place / "d").returncode == 0 and len(os.listdir(place / "d")) == 4
+    assert ptdump(big, place / "e", preexec_fn=limit_files).returncode == 2 and not (place / "e").exists()
+
+
 PAUSES = """
 import sys, time
 from ptanalyze.capture.live.pause import paused
@@ -126,9 +182,12 @@ def test_python_stops_no_stranger_who_got_the_number():
     assert python.returncode and "PartialDataError" in said and "ended" in said
 
 
-def test_the_target_goes_on_when_python_is_killed_while_it_pauses_it(big):
+@pytest.mark.parametrize("both", [False, True])
+def test_the_target_goes_on_when_python_is_killed_while_it_pauses_it(big, both):
     python = subprocess.Popen([sys.executable, "-c", PAUSES, str(big)])
     assert wait_for(lambda: state(big) == "T")
+    if both:
+        os.kill(guardian(python), signal.SIGKILL)
     python.kill()
     python.wait()
     assert wait_for(lambda: state(big) == "S")
@@ -291,6 +350,21 @@ def test_an_empty_directory_is_used_and_its_files_are_private(big, tmp_path):
 
 def limit_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+
+@pytest.mark.parametrize("files", [4, 5, 8, 12, 27])
+def test_too_few_files_are_the_reason_that_is_given(big, tmp_path, files):
+    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # noqa: E731
+    assert_refused(ptdump(big, tmp_path / "d", preexec_fn=limit), 2, "Too many open files")
+
+
+def test_a_difference_of_a_process_that_ran_meanwhile_comes_with_what_prevents_it(programs, tmp_path):
+    with running(programs / "dump_churn") as (process, _):
+        done = [ptdump(process.pid, tmp_path / f"d{k}", "--verify", "--retries", "0") for k in range(2)]
+        assert 1 in [one.returncode for one in done]
+        for one in done:
+            assert_refused(one, 1, "--stop holds it still") if one.returncode else None
+        assert ptdump(process.pid, tmp_path / "still", "--verify", "--stop").returncode == 0
 
 
 @pytest.mark.parametrize("memory", ["1", "4096"])

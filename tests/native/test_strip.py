@@ -1,7 +1,6 @@
 """What the tracer leaves out changes no first-level TLB that its header names: plain LRU lists say so."""
 
 import ctypes
-import subprocess
 from itertools import chain, pairwise
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from native.tracing import ROOT
+from native import tracing
 from ptanalyze.core.machine import load_machine, machine_names
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.trace_file import read_trace
@@ -27,11 +26,7 @@ LARGER = [(1, 32, 4), (1, 16, 6), (1, 48, 5), (2, 16, 4), (2, 8, 5)]
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    out = tmp_path_factory.mktemp("strip") / "encoder.so"
-    source = ROOT / "tests/native/programs/encoder.cpp"
-    flags = ["-std=c++17", "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run(["g++", *flags, "-o", out, source], check=True)
-    return ctypes.CDLL(str(out))
+    return tracing.encoder(tmp_path_factory.mktemp("strip"))
 
 
 def strip(library, accesses, room=CHUNK, whole=False):

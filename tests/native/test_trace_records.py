@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import decode as naive
+from native import tracing
 from native.tracing import ROOT
 from ptanalyze.core.trace import Event
 from ptanalyze.formats import trace_frames
@@ -22,11 +23,7 @@ class Field(ctypes.Structure):
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    out = tmp_path_factory.mktemp("encoder") / "encoder.so"
-    source = ROOT / "tests/native/programs/encoder.cpp"
-    flags = ["-std=c++17", "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run(["g++", *flags, "-o", out, source], check=True)
-    return ctypes.CDLL(str(out))
+    return tracing.encoder(tmp_path_factory.mktemp("encoder"))
 
 
 @pytest.mark.parametrize(

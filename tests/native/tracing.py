@@ -1,5 +1,6 @@
 """Run the known program under the QEMU plugin and look at its trace."""
 
+import ctypes
 import fcntl
 import subprocess
 from pathlib import Path
@@ -21,6 +22,14 @@ def build(directory, name="known", flags=("-O1", "-pthread")):
 def build_plugin():
     subprocess.run(["make", "-s", "-C", ROOT / "pintool"], check=True)
     return qemu_plugin(native("qemu-x86_64"))
+
+
+def encoder(directory):
+    """The tracer's encoder as a library."""
+    out = directory / "encoder.so"
+    flags = ["-std=c++17", "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(["g++", *flags, "-o", out, PROGRAMS / "encoder.cpp"], check=True)
+    return ctypes.CDLL(str(out))
 
 
 def traced(program, *words, out, **options):

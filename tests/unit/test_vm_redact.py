@@ -1,6 +1,5 @@
 """Redacted captures: the same results, and nothing of where things were or what they were called."""
 
-import json
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,14 +15,10 @@ from naive.classify import leaves
 from ptanalyze.analysis.leaf_classes import classify_pages
 from ptanalyze.analysis.walk import explain
 from ptanalyze.capture.check import FAILED, check_capture
-from ptanalyze.capture.check.tables import check_tables
 from ptanalyze.capture.describe import describe
 from ptanalyze.capture.vm.frame_map import frame_map
 from ptanalyze.capture.vm.join import join
 from ptanalyze.capture.vm.redact import redact
-from ptanalyze.cli import run
-from ptanalyze.core.bundled import bundled
-from ptanalyze.core.errors import UsageError
 from ptanalyze.core.snapshot import Node, Topology
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import seal
@@ -203,37 +198,6 @@ def test_a_hosts_dump_alone_is_redacted_with_all_its_roots(tmp_path, joined):
     assert frames[0] == shared.vm.tree.frame[0] and frames[1] < 0
     assert [v.root for v in shared.vm.vcpus] == [frames[1], frames[0], None]
     assert not {"maps", "gpt.tables"} & set(shared.manifest.files)
-
-
-@pytest.fixture(scope="module")
-def sample(tmp_path_factory):
-    """(bundled capture, its redacted twin)"""
-    place = tmp_path_factory.mktemp("sample") / "shared"
-    capture = open_capture(next(path.parent for path in sorted(bundled("samples").glob("*/capture.json"))))
-    redact(capture, place)
-    return capture, open_capture(place)
-
-
-def test_a_real_capture_is_classified_and_checked_as_before(sample):
-    snapshots = [capture.snapshot for capture in sample]
-    leaves = snapshots[0].guest.base[snapshots[0].guest.level <= 2]
-    one, other = (address_space(s, np.unique(leaves >> np.uint64(21))) for s in snapshots)
-    same_space(one, other)
-    assert np.array_equal(classify_pages(one, weight="4k").counts, classify_pages(other, weight="4k").counts)
-    verdicts = [{f.name: (f.examined, f.wrong, f.verdict) for f in check_tables(s)} for s in snapshots]
-    verdicts[0] = {name: found for name, found in verdicts[0].items() if not name.startswith("dump: pagemap")}
-    assert verdicts[0] == verdicts[1]
-
-
-def test_the_command_refuses_traces_alone_and_existing_directories(tmp_path, sample, capsys):
-    assert run(["redact", str(sample[0].directory), "-o", str(tmp_path / "out")]) == 0
-    assert json.loads((tmp_path / "out" / "capture.json").read_text())["kind"] == "process"
-    assert run(["redact", str(sample[0].directory), "-o", str(tmp_path / "out")]) == 2
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    seal(bare, "trace", {})
-    with pytest.raises(UsageError, match="no page tables"):
-        redact(open_capture(bare), tmp_path / "again")
 
 
 def test_a_tree_that_names_no_frame_at_all_can_be_redacted(tmp_path):

@@ -12,6 +12,7 @@ from ..core.errors import UsageError
 from ..formats.capture import Capture, CaptureLike, load
 from ..world.address_space import address_space
 from .answers import classes_frame
+from .heat_classes import classify_heat
 from .leaf_classes import Classification, classify_pages, classify_walks
 from .opened import provenance_of
 from .setup import Options, Setup, setup_of
@@ -33,8 +34,10 @@ def classify(
     """Locality of leaf entries, seen from each socket: group, socket, class, count, share, weight.
 
     weight  "leaf": each leaf entry once, "4k": each 4 KiB page once, "walks": each TLB miss of the trace on
-            the setup's machine with threads where the setup places them, "samples": each access of a trace
-            that holds samples of accesses (perf), which no TLB can be asked about
+            the setup's machine with threads where the setup places them, "heat": each leaf entry by its
+            walks, estimated from samples of accessed bits; share_low and share_high are their precision;
+            "samples": each access of a trace that holds samples of accesses (perf), which no TLB can be
+            asked about
     by      "all", "vma" or (walks and samples only) "thread"
     class   Local-Local ... Remote-Remote, guest first; native Local and Remote
     vMitosis (ASPLOS '21), section 2.2, Figure 2. attrs["unresolved"]: {weight: {reason: count}}.
@@ -46,6 +49,8 @@ def classify(
 
 def classified(capture: Capture, weight: str, by: str, setup: Setup) -> tuple[Classification, dict[str, str]]:
     """(Classification behind `classify`; for walks and samples also {"machine", "placement"})."""
+    if weight == "heat":
+        return classify_heat(address_space(capture.snapshot, np.zeros(0, np.uint64)), by=by), {}
     if weight not in TRACED:
         return mapped_locality(capture, weight=weight, by=by), {}
     of_trace = sample_locality if weight == "samples" else walk_locality

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .echo import echo
-from .options import complete_machines, remote_seconds_option, seconds_option
+from .options import (
+    measured_machine_option,
+    native_option,
+    remote_seconds_option,
+    seconds_option,
+    walkers_option,
+)
 from .output import Output, emit, must_end_with, output_options
 
 if TYPE_CHECKING:
@@ -47,18 +53,9 @@ if TYPE_CHECKING:
     type=click.FloatRange(0, min_open=True),
     help="Local DRAM latency in ns; needed with a SLIT. Default: none.",
 )
-@click.option(
-    "-m",
-    "--machine",
-    help="Machine model: a name or a TOML file. Default: the machine of the reference runs.",
-    shell_complete=complete_machines,
-)
-@click.option("--native", is_flag=True, help="The run is native: there are no ePT counters.")
-@click.option(
-    "--walkers",
-    type=click.FloatRange(0.5, 8),
-    help="Number of page walkers per core; below 1: per busy hardware thread. Default: from the events.",
-)
+@measured_machine_option
+@native_option
+@walkers_option
 @click.option(
     "--allow-multiplexed", is_flag=True, help="Accept counters that perf scaled up from below 90 %."
 )

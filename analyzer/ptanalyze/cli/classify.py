@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     "--weight",
     "weights",
     multiple=True,
-    type=click.Choice(["leaf", "4k", "walks", "samples"]),
-    help="Weight: each leaf entry once, each 4 KiB page once, each walk of the trace, or each sample of "
-    "accesses; repeatable. Default: leaf and walks (of samples: samples); by thread no leaf.",
+    type=click.Choice(["leaf", "4k", "walks", "heat", "samples"]),
+    help="Weight: each leaf entry once, each 4 KiB page once, each walk of the trace, walks estimated from "
+    "accessed bits, or each sample of accesses; repeatable. Default: leaf, and what else was captured; by "
+    "thread walks or samples.",
 )
 @click.option(
     "--by",
@@ -61,8 +62,12 @@ def command(
 
     opened = open_or_default(capture)
     if not weights:
-        traced = (weight_of(opened.trace.facts),) if opened.has_trace else ()
-        weights = (traced or ("walks",)) if by == "thread" else ("leaf", *traced)
+        there = {
+            "leaf": by != "thread",
+            weight_of(opened.trace.facts) if opened.has_trace else "walks": opened.has_trace,
+            "heat": opened.has_heat and by != "thread",
+        }
+        weights = tuple(weight for weight, has in there.items() if has) or ("walks",)
     counted = []
     with progress_bar() as progress:
         setup = Setup.of(machine=machine, threads_on=threads_on, jobs=jobs, progress=progress)

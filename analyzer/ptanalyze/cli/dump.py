@@ -8,8 +8,16 @@ from typing import Any
 
 import click
 
-from .durations import DURATION
 from .echo import echo
+from .quantities import DURATION
+
+max_stop_option = click.option(
+    "--max-stop",
+    type=click.IntRange(1, 1 << 30),
+    metavar="MS",
+    default=None,
+    help="Milliseconds after which it is continued, whatever was read by then. Default: no limit.",
+)
 
 
 @click.group("dump")
@@ -21,13 +29,7 @@ def command() -> None:
 @click.argument("pid", type=click.IntRange(1))
 @click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
 @click.option("--stop", is_flag=True, help="Stop the process while it is read; it is always continued.")
-@click.option(
-    "--max-stop",
-    type=click.IntRange(1, 1 << 30),
-    metavar="MS",
-    default=None,
-    help="Milliseconds after which it is continued, whatever was read by then. Default: no limit.",
-)
+@max_stop_option
 @click.option(
     "--retries",
     type=click.IntRange(0),
@@ -85,13 +87,7 @@ def dump_process(
 @click.argument("pid", type=click.IntRange(1))
 @click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
 @click.option("--stop", is_flag=True, help="Stop the VMM while it is read; it is always continued.")
-@click.option(
-    "--max-stop",
-    type=click.IntRange(1, 1 << 30),
-    metavar="MS",
-    default=None,
-    help="Milliseconds after which it is continued, whatever was read by then. Default: no limit.",
-)
+@max_stop_option
 @click.option(
     "--vm",
     "descriptor",

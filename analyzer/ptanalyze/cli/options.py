@@ -159,3 +159,18 @@ remote_seconds_option = click.option(
     type=click.FloatRange(0, min_open=True),
     help="Elapsed time of the remote run. Default: the file's.",
 )
+
+native_option = click.option("--native", is_flag=True, help="The run is native: there are no ePT counters.")
+
+walkers_option = click.option(
+    "--walkers",
+    type=click.FloatRange(0.5, 8),
+    help="Number of page walkers per core; below 1: per busy hardware thread. Default: from the events.",
+)
+
+measured_machine_option = click.option(
+    "-m",
+    "--machine",
+    help="Machine model: a name or a TOML file. Default: the machine of the reference runs.",
+    shell_complete=complete_machines,
+)

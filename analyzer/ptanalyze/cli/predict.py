@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import complete_machines, remote_seconds_option, seconds_option
+from .options import (
+    measured_machine_option,
+    native_option,
+    remote_seconds_option,
+    seconds_option,
+    walkers_option,
+)
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
@@ -41,18 +47,9 @@ ERRORS = (
 @click.option("--at", help="Table placement of the --local run, such as L:0.25,R:0.75. Default: all local.")
 @seconds_option
 @remote_seconds_option
-@click.option("--native", is_flag=True, help="The run is native: there are no ePT counters.")
-@click.option(
-    "--walkers",
-    type=click.FloatRange(0.5, 8),
-    help="Number of page walkers per core; below 1: per busy hardware thread. Default: from the events.",
-)
-@click.option(
-    "-m",
-    "--machine",
-    help="Machine model: a name or a TOML file. Default: the machine of the reference runs.",
-    shell_complete=complete_machines,
-)
+@native_option
+@walkers_option
+@measured_machine_option
 @click.option(
     "--placement",
     "placements",

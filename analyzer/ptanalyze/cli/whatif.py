@@ -18,6 +18,7 @@ from .replaying import (
     policy_option,
     replay_options,
     setup_from,
+    weight_option,
 )
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 @policy_option
 @set_option
 @baseline_option
+@weight_option
 @full_option
 @click.option(
     "--kernel-history",

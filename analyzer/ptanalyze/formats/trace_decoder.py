@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from ..core.errors import CaptureError
+from ..core.mapped import give_back
 from ..core.trace import Touches
 from ..kernels import decode
-from .trace_frames import give_back, holds
+from .trace_frames import holds
 
 LEARN_TOUCHES = 1 << 16
 DAMAGE = {
@@ -116,6 +117,7 @@ class TraceDecoder:
             page, write, count = np.empty(n, np.uint32), np.empty(n, np.bool_), np.empty(n, np.uint32)
             self.check(first, last)
             self.decode(first, last, page, write, count)
-            give_back(self.data, int(self.payload[first:last].min()), int(self.payload[first:last].max()))
+            end = self.payload[first:last] + self.length[first:last]
+            give_back(self.data[int(self.payload[first:last].min()) : int(end.max())])
             yield Touches(slice(first, last), page, write, count)
             first = last

@@ -29,7 +29,7 @@ from .walker import data_frame, host_of
 RANGE = 10  # only here: the data of `slot_range` are on `node_now` from now on
 NOWHERE, NOT_MAPPED = -1, -2
 MARKED = 64
-CHUNK, WALK, STEP, NEXT_SCAN, ROW, SLOT, MOVED, FLUSHES, OUT, REFILLED = range(10)
+CHUNK, WALK, STEP, NEXT_SCAN, ROW, SLOT, MOVED, FLUSHES, OUT, REFILLED, STOP = range(11)
 
 
 class Schedule(NamedTuple):
@@ -70,7 +70,7 @@ class Where(NamedTuple):
 
 
 class State(NamedTuple):
-    """guest int8[L, 512], host int8[H, 512]: pages; clock int64[10], credit float64[1] in pages."""
+    """guest int8[L, 512], host int8[H, 512]: pages; clock int64[11], credit float64[1] in pages."""
 
     guest: np.ndarray
     host: np.ndarray
@@ -80,7 +80,9 @@ class State(NamedTuple):
 
 @kernel
 def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedule, events, state, out):
-    """Write steps into `out` until it is full; True when all is done. Call again with an empty `out`.
+    """Write steps into `out` until it is full, or before chunk clock[STOP]; True when all is done.
+
+    Call again with an empty `out`, and a later STOP.
 
     page, offset  as WalkStream; time int64[chunks + 1] ns; chunk_node int16[chunks]
     events        Steps with RANGEs; other kinds are passed on
@@ -90,6 +92,8 @@ def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedul
     guest, of_region, region_slot = state.guest, rows.of_region, regions.slot
     while clock[CHUNK] < offset.size - 1:
         chunk = clock[CHUNK]
+        if chunk == clock[STOP]:
+            return False
         begin, end = offset[chunk], offset[chunk + 1]
         tick = (time[chunk + 1] - time[chunk]) // max(end - begin, 1)
         node = np.int64(chunk_node[chunk])

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.arrays import read_only
+from ..core.arrays import chunk_runs, read_only
 from ..core.errors import UsageError
+from ..core.mapped import give_back
 from ..core.trace import Event
 from ..kernels.steps import BALANCING, FLUSH, Shootdowns, Steps, node_now
 from .data_nodes import DataNodes
@@ -31,6 +32,7 @@ from .site import Site
 if TYPE_CHECKING:
     from ..kernels.data_moves import Schedule, State, Where
 
+WALKS_AT_ONCE = 1 << 20
 BUFFER = 1 << 16
 BURST_NS = 100_000_000  # migrate_interval_millisecs of Linux before 5.0 (mm/migrate.c)
 PAGES_A_MB = 256
@@ -123,7 +125,7 @@ def _live(site: Site, past: History, at: int) -> list[int]:
 
 def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarray, DataNodes]:
     """(Steps with every single move, bool[S]: FLUSHes of the schedule, DataNodes in the end)."""
-    from ..kernels.data_moves import MOVED, OUT, follow
+    from ..kernels.data_moves import CHUNK, MOVED, OUT, STOP, follow
 
     stream, placement = site.stream, site.placement
     where, schedule, state = _where(site, past, data), _schedule(site), _state(site, data)
@@ -131,8 +133,13 @@ def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarra
     chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
     out = Steps(*(np.empty(BUFFER + where.most, column.dtype) for column in past.steps))
     events = past.steps._replace(to=(past.steps.to * _scale(past.steps, site)).astype(np.int16))
-    parts, done = [], False
+    stops = [last for _, last in chunk_runs(offset, WALKS_AT_ONCE)] or [0]
+    parts, done, given = [], False, 0
     while not done:
+        if stops and state.clock[CHUNK] == state.clock[STOP]:
+            give_back(stream.page[given : offset[state.clock[STOP]]])
+            given = int(offset[state.clock[STOP]])
+            state.clock[STOP] = stops.pop(0)
         state.clock[OUT] = 0
         done = follow(
             read_only(stream.page), offset, _times(site), chunk_node, site.space.regions,
@@ -216,7 +223,7 @@ def _marks(site: Site, rows: int) -> int:
 def _state(site: Site, data: DataNodes) -> "State":
     from ..kernels.data_moves import NEXT_SCAN, REFILLED, State
 
-    clock, credit = np.zeros(10, np.int64), np.zeros(1)
+    clock, credit = np.zeros(11, np.int64), np.zeros(1)
     began = int(site.trace.chunks["time"][0]) if len(site.trace.chunks) else 0
     schedule = _schedule(site)
     clock[NEXT_SCAN], clock[REFILLED], credit[0] = began + schedule.first, began, schedule.burst

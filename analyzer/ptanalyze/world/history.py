@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ..core import pte as bits
+from ..core.mapped import blocks
 from ..core.snapshot import Snapshot
 from ..core.trace import REGION_SHIFT, Event, Trace
 from ..core.walks import Placement, Regions, WalkStream
@@ -21,6 +22,7 @@ from .owners import UNKNOWN_VMA, VmaMap
 from .region_of_interest import region_of_interest
 
 ROWS_AT_ONCE = 4096
+WALKS_AT_ONCE = 1 << 20
 Span: TypeAlias = tuple[int, int, int]  # start, end, VMA id
 
 
@@ -204,7 +206,8 @@ def _replay_events(
         _take_runs(writer, live, stream)
         node, at = int(placement.cpu_node[cpu]), int(stream.offset[chunk])
         if at > walked:
-            writer.walked(stream.page[walked:at])
+            for pages in blocks(stream.page[walked:at], WALKS_AT_ONCE):
+                writer.walked(pages)
             walked = at
         writer.event(at, node, partial(live.others, cpu), (*arguments, kind))
 

@@ -1,18 +1,25 @@
-"""`redact` on a whole trace: what it keeps, and what no byte of it says any more."""
+"""`redact` on a whole capture: what it keeps, and what no byte of it says any more."""
 
+import json
 import shutil
 import zlib
 
 import numpy as np
 import pytest
+from test_vm_redact import same_space
 
+from ptanalyze.analysis.leaf_classes import classify_pages
+from ptanalyze.capture.check.tables import check_tables
 from ptanalyze.capture.vm.redact import redact
+from ptanalyze.cli import run
 from ptanalyze.core.bundled import bundled
+from ptanalyze.core.errors import UsageError
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import load, open_capture
 from ptanalyze.formats.capture_dir import seal
 from ptanalyze.formats.trace_file import read_trace
 from ptanalyze.formats.trace_frames import HEADER_BYTES, HEADER_DTYPE, map_file, read_header
+from ptanalyze.world.address_space import address_space
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +73,25 @@ def test_no_byte_of_a_shared_trace_is_of_its_secrets(tmp_path, sample):
         assert after.count(tid.to_bytes(8, "little")) == before.count(tid.to_bytes(8, "little")) - 1
     assert (987654).to_bytes(4, "little") not in after
     assert np.array_equal(load(tmp_path / "r").trace.chunks, load(source).trace.chunks)
+
+
+def test_a_real_capture_is_classified_and_checked_as_before(sample):
+    snapshots = [capture.snapshot for capture in sample]
+    leaves = snapshots[0].guest.base[snapshots[0].guest.level <= 2]
+    one, other = (address_space(s, np.unique(leaves >> np.uint64(21))) for s in snapshots)
+    same_space(one, other)
+    assert np.array_equal(classify_pages(one, weight="4k").counts, classify_pages(other, weight="4k").counts)
+    verdicts = [{f.name: (f.examined, f.wrong, f.verdict) for f in check_tables(s)} for s in snapshots]
+    verdicts[0] = {name: found for name, found in verdicts[0].items() if not name.startswith("dump: pagemap")}
+    assert verdicts[0] == verdicts[1]
+
+
+def test_the_command_refuses_traces_alone_and_existing_directories(tmp_path, sample, capsys):
+    assert run(["redact", str(sample[0].directory), "-o", str(tmp_path / "out")]) == 0
+    assert json.loads((tmp_path / "out" / "capture.json").read_text())["kind"] == "process"
+    assert run(["redact", str(sample[0].directory), "-o", str(tmp_path / "out")]) == 2
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    seal(bare, "trace", {})
+    with pytest.raises(UsageError, match="no page tables"):
+        redact(open_capture(bare), tmp_path / "again")

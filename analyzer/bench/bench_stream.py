@@ -1,0 +1,89 @@
+"""One thread's long trace: the TLB filter on one and two cores, what opening takes, events, resident memory.
+
+Pairs of runs, one after the other, on pinned cores; medians of the ratios. On a machine that is shared with
+others look at the CPU time: two cores cannot be faster than 2 over the ratio of CPU times.
+"""
+
+import os
+import time
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from ptanalyze.core.machine import load_machine
+from ptanalyze.formats.trace_file import read_index, trace_of
+from ptanalyze.formats.trace_index import open_trace, write_index
+from ptanalyze.formats.trace_writer import trace_writer
+from ptanalyze.world.address_space import address_space
+from ptanalyze.world.placement import place
+from ptanalyze.world.tlb_filter import TlbFilter
+
+from .bench_kernels import snapshot
+
+TOUCHES, BLOCK, PAIRS = 24_000_000, 1_000_000, 5
+MACHINE = load_machine("vmitosis-cascade-lake")
+BASE, REGIONS = 1 << 44, 4096
+
+
+def run():
+    with TemporaryDirectory() as place_:
+        path = f"{place_}/trace.ptt"
+        write(path)
+        begun = time.perf_counter()
+        index = read_index(path)
+        whole = time.perf_counter() - begun
+        write_index(f"{place_}/trace.index", path, index)
+        begun = time.perf_counter()
+        open_trace(path, None)
+        opened = time.perf_counter() - begun
+        size = os.stat(path).st_size / 1e6
+        yield (
+            "opening by the index",
+            opened * 1e3,
+            "ms",
+            f"{size:.0f} MB; {whole * 1e3:.0f} ms by its touches",
+        )
+        yield from filtering(trace_of(path, index, checked=True))
+
+
+def write(path):
+    """A thread that walks for most of what it touches, as stripped traces do."""
+    rng = np.random.default_rng(1)
+    with trace_writer(path, ended="exit") as writer:
+        for k in range(TOUCHES // BLOCK):
+            page = rng.integers(0, REGIONS << 9, BLOCK)
+            swept = rng.random(BLOCK) < 0.3
+            page[swept] = np.arange(np.count_nonzero(swept)) % 700
+            page += BASE >> 12
+            writer.accesses_of(page, page % 2 == 0, thread=0, time=np.arange(BLOCK) + k * BLOCK)
+
+
+def filtering(trace):
+    space = address_space(snapshot(False), trace.regions)
+    placement = place(trace, MACHINE, "block")
+
+    def filtered(threads, cores):
+        os.sched_setaffinity(0, cores)
+        wall, cpu = time.perf_counter(), time.process_time()
+        TlbFilter(trace, space, placement, MACHINE.tlb, threads=threads).first()
+        return time.perf_counter() - wall, time.process_time() - cpu
+
+    cores = sorted(os.sched_getaffinity(0))
+    one, two = set(cores[:1]), set(cores[:2])
+    filtered(2, two)
+    pairs = [(filtered(1, one), filtered(2, two)) for _ in range(PAIRS)]
+    os.sched_setaffinity(0, cores)
+    alone = [a for a, _ in pairs]
+    rate = TOUCHES / min(cpu for _, cpu in alone) / 1e6
+    yield (
+        "filter of a thread's trace, one core",
+        rate,
+        "M touches/s",
+        "CPU time: decoding, filter, stream stored",
+    )
+    ratios = [a[0] / b[0] for a, b in pairs]
+    note = f"of elapsed time, median of {PAIRS} pairs, {min(ratios):.2f} to {max(ratios):.2f}"
+    yield "two cores to one", median(ratios), "x", note
+    spent = median(b[1] / a[1] for a, b in pairs)
+    yield "CPU time on two cores to one", spent, "x", f"at most {2 / spent:.2f} times as fast"

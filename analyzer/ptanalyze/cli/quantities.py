@@ -1,0 +1,44 @@
+"""Sizes and durations as people write them: 10M, 1.5T; 30s, 5m, 1h."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    Bytes = click.ParamType[int]
+    Seconds = click.ParamType[float]
+else:
+    Bytes = Seconds = click.ParamType
+
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+
+class Size(Bytes):
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Bytes."""
+        from ..core.sizes import parse_size
+
+        size = parse_size(str(value))
+        if size is None:
+            self.fail(f"{value!r} is no size; write it like 64M, 4G or 1.5T", param, ctx)
+        return int(size)
+
+
+class Duration(Seconds):
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds, a float above 0."""
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))
+        if not found or not float(found[1]):
+            self.fail(f"{value!r} is no duration; write it like 30s, 5m or 1h", param, ctx)
+        return float(found[1]) * UNITS[found[2]]
+
+
+SIZE = Size()
+DURATION = Duration()
