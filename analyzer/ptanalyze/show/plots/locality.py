@@ -11,7 +11,13 @@ MOST_PANELS, COLUMNS = 20, 4
 PANELS = 6.5  # inches, width of all panels
 MOST_WRITTEN = 18  # largest number of bars beside each other with shares written into them
 LEAST_WRITTEN = 9  # per cent, smallest share that is written
-WEIGHTS = {"leaf": "leaf entries", "4k": "4 KiB pages", "walks": "walks"}
+WEIGHTS = {
+    "leaf": "leaf entries",
+    "4k": "4 KiB pages",
+    "walks": "walks",
+    "samples": "samples",
+    "heat": "estimated walks",
+}
 
 
 @styled
