@@ -149,8 +149,9 @@ def _sampling(seen: Classification, servers: np.ndarray) -> list[str]:
     local = servers == np.arange(servers.shape[1])  # [kind, reader]
     both = (local[:, None] if seen.native else local[:, None] & local).mean(axis=-1)
     remote = [
-        1 - float((part[: len(local), : both.shape[1]] * both).sum() / max(part[: len(local)].sum(), 1))
-        for part in ([*seen.parts[:, 0, 0], seen.counts[0, 0]])
+        1 - float((known * both).sum()) / total if (total := int(known.sum())) else np.nan
+        for part in [*seen.parts[:, 0, 0], seen.counts[0, 0]]
+        for known in [part[: len(local), : both.shape[1]]]
     ]
     low, high = jackknife(np.array(remote[-1]), np.array(remote[:-1]))
     return [f"{100 * low:.1f} to {100 * high:.1f} % of walks read a remote leaf entry (95 %, by the samples)"]

@@ -49,6 +49,11 @@ class Heat:
         parts = [self._walks(seen - self.seen[:, b], samples - self.samples[b]) for b in range(BATCHES)]
         return np.stack(parts, axis=1)
 
+    @property
+    def enough(self) -> bool:
+        """Whether every part of the time has samples, so that they say how sure the whole is."""
+        return bool(self.samples.sum(axis=1).all())
+
     @cached_property
     def saturated(self) -> np.ndarray:
         """bool[P]: every sample found it used, so that its walks may be far more than estimated."""
@@ -86,7 +91,9 @@ def rates(seen: np.ndarray, samples: np.ndarray, seconds: np.ndarray) -> np.ndar
 def jackknife(whole: np.ndarray, without: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(low, high) of shares, 95 %: `whole` any shape, `without` float64[BATCHES, *shape], clipped to 0..1.
 
+    0 and 1 where a share without a part of the time is not known (nan).
     Tukey's jackknife over parts of the time, so that phases of the program count as what they are.
     """
     spread = np.sqrt((BATCHES - 1) / BATCHES * ((without - without.mean(axis=0)) ** 2).sum(axis=0))
+    spread = np.where(np.isnan(spread), 1.0, spread)
     return np.clip(whole - STUDENT * spread, 0, 1), np.clip(whole + STUDENT * spread, 0, 1)
