@@ -56,7 +56,7 @@ def static_results(
 def _result(plan: Plan, world: World, baseline: str, setup: Setup, provenance: dict[str, str]) -> Result:
     world = plan.reshape(world)
     run = start(plan, world)
-    count, unresolved = _count(world, _served(plan, run, world.space))
+    count, unresolved = _count(world, served(plan, run, world.space))
     pages, host_pages = (int(n[0]) for n in (run.counters.pages, run.counters.host_pages))
     return Result(
         policy=plan.name,
@@ -91,7 +91,7 @@ def _once(run: Run, world: World, setup: Setup) -> Once:
     return Once(own, host, world.data_copied, spent, None, 0, None, None, None)
 
 
-def _served(plan: Plan, run: Run, space: AddressSpace) -> np.ndarray:
+def served(plan: Plan, run: Run, space: AddressSpace) -> np.ndarray:
     """int16[T, nodes]: node that serves each table to each reader."""
     split = space.guest_tables
     servers = []

@@ -5,6 +5,8 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from .labels import broken, by_policy, step_of, usable
+from .room import beside, is_narrow, scaled
+from .spots import note
 from .style import CLASSES, context, legend_beside, must_have, new_figure, styled, title
 
 MOST_PANELS, COLUMNS = 20, 4
@@ -28,7 +30,7 @@ def locality(table: DataFrame) -> Figure:
     )
     panels = panels_of(table)
     shown = panels[:MOST_PANELS]
-    columns = min(len(shown), COLUMNS)
+    columns = min(len(shown), 2 if is_narrow() else COLUMNS)
     counted = counts_of(table, columns)
     rows = -(-len(shown) // columns)
     figure = new_figure(1.9 + 2.4 * rows)
@@ -86,15 +88,19 @@ def draw(axis: Axes, table: DataFrame, name: str, columns: int) -> None:
             linewidth=1 if len(sockets) <= MOST_WRITTEN else 0.2,
             width=0.85,
         )
-        if len(sockets) * columns <= MOST_WRITTEN:
+        if len(sockets) * columns <= scaled(MOST_WRITTEN):
             texts = [f"{h:.0f}" if h >= LEAST_WRITTEN else "" for h in heights]
             for text in axis.bar_label(bars, texts, label_type="center"):
                 text.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1})
         below = [a + b for a, b in zip(below, heights, strict=True)]
-    step = step_of(sockets, PANELS / columns)
-    if len(sockets) * columns <= MOST_WRITTEN:
-        counts = table.groupby("socket", sort=False)["count"].sum()
-        sockets = [f"{socket}\n{short(counts[socket])}" for socket in shares.index]
+    counted = table.groupby("socket", sort=False)["count"].sum()
+    for at, (socket, row) in enumerate(shares.iterrows()):
+        kinds = ", ".join(f"{100 * row[kind]:.1f} % {kind}" for kind in CLASSES if row.get(kind, 0) > 0)
+        says = f"{name + ', ' if name else ''}socket {socket}: {kinds} of {counted[socket]:,}"
+        note(axis, says, (at - 0.43, at + 0.43), (0, 100))
+    step = step_of(sockets, beside(PANELS) / columns)
+    if len(sockets) * columns <= scaled(MOST_WRITTEN):
+        sockets = [f"{socket}\n{short(counted[socket])}" for socket in shares.index]
     axis.set_xticks(range(0, len(sockets), step), sockets[::step])
     axis.set_ylim(0, 100)
     axis.grid(False)
@@ -103,7 +109,7 @@ def draw(axis: Axes, table: DataFrame, name: str, columns: int) -> None:
 
 def counts_of(table: DataFrame, columns: int) -> str:
     """What the numbers below the sockets count; "" where there is no room for them."""
-    if table["socket"].nunique() * columns > MOST_WRITTEN:
+    if table["socket"].nunique() * columns > scaled(MOST_WRITTEN):
         return ""
     weights = ["walks"] if "policy" in table else list(dict.fromkeys(table["weight"]))
     return WEIGHTS[str(weights[0])] if len(weights) == 1 else "how many"

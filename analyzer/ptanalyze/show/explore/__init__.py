@@ -1,0 +1,1 @@
+"""A page table to look around in, in a notebook."""
