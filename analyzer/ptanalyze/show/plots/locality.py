@@ -8,8 +8,9 @@ from .labels import broken, by_policy, step_of, usable
 from .room import beside, is_narrow, scaled
 from .spots import note
 from .style import CLASSES, context, legend_beside, must_have, new_figure, styled, title
+from .vma_names import vma_names
 
-MOST_PANELS, COLUMNS = 20, 4
+MOST_PANELS, MOST_GROUPS, COLUMNS = 20, 8, 4
 PANELS = 6.5  # inches, width of all panels
 MOST_WRITTEN = 18  # largest number of bars beside each other with shares written into them
 LEAST_WRITTEN = 9  # per cent, smallest share that is written
@@ -29,7 +30,7 @@ def locality(table: DataFrame) -> Figure:
         bool(len(table) and table["count"].sum()), "nothing has a class", "has the capture mapped pages?"
     )
     panels = panels_of(table)
-    shown = panels[:MOST_PANELS]
+    shown = panels[: MOST_PANELS if "policy" in table else MOST_GROUPS]
     columns = min(len(shown), 2 if is_narrow() else COLUMNS)
     counted = counts_of(table, columns)
     rows = -(-len(shown) // columns)
@@ -49,7 +50,7 @@ def locality(table: DataFrame) -> Figure:
     legend_beside(axes[0, -1], [handles[name] for name in classes], classes, "leaf entry is")
     title(figure, headline(table, panels))
     left_out = len(panels) - len(shown)
-    context(figure, table, f"{left_out} more are not shown" if left_out else "")
+    context(figure, table, f"{left_out} more with fewer are not shown" if left_out else "")
     return figure
 
 
@@ -62,11 +63,14 @@ def panels_of(table: DataFrame) -> list[tuple[str, DataFrame]]:
     by.sort(key=lambda panel: list(WEIGHTS).index(panel[0][0]))
     weights = {weight for (weight, _), _ in by}
     groups = {group for (_, group), _ in by}
-    return [(named(weight, group, len(weights) > 1, len(groups) > 1), of) for (weight, group), of in by]
+    names = vma_names(groups)
+    return [
+        (named(weight, names[group], len(weights) > 1, len(groups) > 1), of) for (weight, group), of in by
+    ]
 
 
 def named(weight: str, group: str, say_weight: bool, say_group: bool) -> str:
-    what = group.rpartition("/")[2] if say_group else ""
+    what = group if say_group else ""
     return ": ".join(part for part in (what, WEIGHTS[weight] if say_weight else "") if part)
 
 
