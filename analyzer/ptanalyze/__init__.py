@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .capture.synth.synth import synth
     from .formats.capture import load
     from .show import plots
-    from .show.explore.widget import explore
+    from .show.explore import explore
     from .show.report.write import report
 
 API = {  # name -> the module that defines it, imported when the name is first asked for
@@ -62,7 +62,7 @@ API = {  # name -> the module that defines it, imported when the name is first a
     "list_policies": "analysis.catalogue",
     "list_machines": "analysis.catalogue",
     "plots": "show",
-    "explore": "show.explore.widget",
+    "explore": "show.explore",
 }
 __all__ = [
     "Setup",

@@ -1,6 +1,8 @@
 """The explorer of page tables: what it draws is what the capture holds, zoomed, coloured and walked."""
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,9 @@ import ptanalyze
 from ptanalyze.core.errors import UsageError
 from ptanalyze.show.explore.table_map import table_map
 from ptanalyze.show.plots.style import node_looks
+
+if not os.environ.get("CI"):
+    pytest.importorskip("anywidget", reason="the extra `notebooks` is not installed")
 
 HOST = Path(__file__).with_name("host.html")
 
@@ -67,6 +72,13 @@ def test_what_cannot_be_walked_is_said(explorer):
     for text, why in (("zz", "not a hexadecimal address"), ("ffffffffffffffff", "outside what 4 levels map")):
         explorer.asked = {**explorer.asked, "address": text}
         assert why in explorer.shown["said"] and explorer.shown["steps"] == []
+
+
+def test_without_the_extra_it_says_what_to_install(vm, monkeypatch):
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    monkeypatch.delitem(sys.modules, "ptanalyze.show.explore.widget", raising=False)
+    with pytest.raises(UsageError, match=r"pip install 'ptanalyze\[notebooks\]'"):
+        ptanalyze.explore(vm)
 
 
 def test_without_page_tables_there_is_nothing_to_explore(tmp_path):

@@ -1,5 +1,6 @@
 """Directive ptanalyze-gallery: plots, drawn from small synthetic captures while the manual is built."""
 
+import logging
 import tempfile
 from pathlib import Path
 
@@ -54,5 +55,6 @@ class Gallery(SphinxDirective):
 
 
 def setup(app):
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # sockets are names of bars here, not numbers
     app.add_directive("ptanalyze-gallery", Gallery)
     return {"parallel_read_safe": True}

@@ -1,15 +1,15 @@
-"""`explore(capture)`: the map of a capture's page tables, to zoom into, in a notebook."""
+"""The explorer as a widget: draws what is asked, in Jupyter or any other host of anywidget."""
 
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
+import anywidget
 import numpy as np
+import traitlets
 
-from ...analysis.opened import opened
 from ...analysis.runs import start
-from ...analysis.setup import Options, Setup, setup_of
 from ...analysis.static import served
 from ...analysis.walk import explain
 from ...core.errors import UsageError
@@ -19,32 +19,10 @@ from .table_map import TableMap, table_map
 
 if TYPE_CHECKING:
     from ...analysis.opened import Opened
-    from ...formats.capture import CaptureLike
+    from ...analysis.setup import Setup
     from ...world.world import World
 
 COLUMNS = 600
-NEEDS = "explore needs anywidget: pip install 'ptanalyze[notebooks]'"
-
-try:
-    import anywidget
-    import traitlets
-except ImportError as missing:
-    raise UsageError(NEEDS) from missing
-
-
-def explore(
-    capture: CaptureLike = None,
-    policy: str = "",
-    setup: Setup | None = None,
-    **options: Unpack[Options],
-) -> Explorer:
-    """The map of a capture's page tables: zoom from the whole address space to one table page.
-
-    It colours tables by their node, by the walks of the trace that end in them, or, with `policy`, by the
-    share of nodes that read a copy of their own before any walk; and draws the walk of an address. In a
-    notebook; it needs a running kernel. UsageError without page tables, or without anywidget.
-    """
-    return Explorer(opened(capture), policy, setup_of(setup, options))
 
 
 class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
