@@ -14,10 +14,10 @@ FIGURES = {  # paper: (name in commands, its figures)
 }
 HEAD = """# Worked examples with published answers
 
-What `ptanalyze validate` computes, beside what the papers measured; `make examples` writes this page, and it is
-not edited by hand. *Replayed* rows follow from published counts, *modelled* rows from a synthetic workload made
-after the paper's description, *fitted* rows were chosen to agree and are no evidence, and of *not reproducible*
-rows the note says why. Of long tables the {most} rows that differ most are shown.
+What `ptanalyze validate` computes, beside what the papers measured. `make examples` writes this page; it is
+not edited by hand. *Replayed* rows follow from published counts, *modelled* rows from a synthetic workload
+made after the paper's description, *fitted* rows were chosen to agree and are no evidence, and of *not
+reproducible* rows the note says why. Of long tables the {most} rows that differ most are shown.
 {{doc}}`explanation/model` says what the model leaves out.
 """
 TABLE = """
