@@ -65,7 +65,7 @@ def _result(plan: Plan, world: World, baseline: str, setup: Setup, provenance: d
     if heat and guest is not captured and known_pages(guest, heat) < known_pages(captured, heat):
         raise RefusedError(RESHAPED, plan.name)
     run = start(plan, world)
-    count, unresolved, sampled = _count(world, _served(plan, run, world.space))
+    count, unresolved, sampled = _count(world, served(plan, run, world.space))
     pages, host_pages = (int(n[0]) for n in (run.counters.pages, run.counters.host_pages))
     return Result(
         policy=plan.name,
@@ -106,7 +106,7 @@ def _once(run: Run, world: World, setup: Setup) -> Once:
     return Once(own, host, world.data_copied, spent, None, 0, None, None, None)
 
 
-def _served(plan: Plan, run: Run, space: AddressSpace) -> np.ndarray:
+def served(plan: Plan, run: Run, space: AddressSpace) -> np.ndarray:
     """int16[T, nodes]: node that serves each table to each reader."""
     split = space.guest_tables
     servers = []
