@@ -13,7 +13,7 @@ TWINS  := $(shell grep -lE '^(pytestmark = |@)pytest.mark.twin' tests/unit/*.py)
 # byte code is written when a module is first imported: most of what is installed never is
 QUIET  := --quiet --disable-pip-version-check --no-compile
 
-.PHONY: demo notebooks test check check-twins check-golden warm test-compiled test-uncompiled lint native docs man deps bench fuzz lab sample clean
+.PHONY: demo notebooks test check check-twins check-golden warm test-compiled test-uncompiled lint native docs examples man deps bench fuzz lab sample clean
 
 demo: $(VENV)/.installed
 	$(PT) whatif --policy hydra
@@ -59,6 +59,10 @@ native:
 # the manual, build/docs/index.html
 docs: $(VENV)/.installed-test
 	$(VENV)/bin/python -m sphinx -q -W -n -b html -d build/doctrees analyzer/docs build/docs
+
+# the manual's page of published figures beside ours, analyzer/docs/worked-examples.md
+examples: $(VENV)/.installed
+	$(VENV)/bin/python analyzer/docs/_ext/worked_examples.py
 
 # JupyterLab with the six notebooks
 notebooks: $(VENV)/.installed-notebooks

@@ -82,6 +82,8 @@ void fail(int code, const char *format, ...)
 {
 	va_list arguments;
 
+	if (last_call)
+		last_call(); /* before anything waits for whoever reads what we say */
 	fflush(stdout);
 	fputs("ptdump: ", stderr);
 	va_start(arguments, format);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Readings of page tables: each between two looks at what moves when they change, again until one is clean. */
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "output.h"
 #include "walk.h"
 
@@ -71,9 +73,10 @@ static void set_up(struct reader *reader, struct reading *reading, uint64_t addr
 static void report(const struct tables *tables, double since, double *last)
 {
 	double now = monotonic_seconds();
+	struct pollfd reader = { .fd = STDOUT_FILENO, .events = POLLOUT };
 
-	if (now - *last < PROGRESS_SECONDS)
-		return;
+	if (now - *last < PROGRESS_SECONDS || poll(&reader, 1, 0) < 1)
+		return; /* whoever does not read must not hold up the reading: a process may be stopped for it */
 	*last = now;
 	printf("{\"event\": \"walk\", \"tables\": %zu, \"seconds\": %.3f}\n", tables->count, now - since);
 	fflush(stdout);

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
-VOID = {"meta", "img", "link", "br", "input", "wbr"}
+VOID = {"meta", "img", "link", "br", "input", "wbr", "source"}
 
 
 @dataclass

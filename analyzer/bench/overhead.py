@@ -2,10 +2,10 @@
 
 Usage: python -m analyzer.bench.overhead GIB ...   (needs redis-server, ptdump and root)
 
-A client asks for a random key at fixed times, and an answer's latency counts from the time at which it was
-due, so that a question that waited behind others waited too. During: 100 dumps, one behind the other;
-before and after: some seconds without. Prints the table of the manual, in Markdown. On a machine with other
-work, put `chrt -r 10` in front: without it, the table shows the other work.
+A client asks for a random key at fixed times; the latency of an answer counts from the time at which it was
+due, so that a question that waited behind others waited too. During: 100 dumps, one behind the other; before
+and after: some seconds without. Prints the table of the manual, in Markdown. Where other work runs, put
+`chrt -r 10` in front: without it, the table shows the other work.
 """
 
 import json

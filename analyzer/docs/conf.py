@@ -10,7 +10,7 @@ from ptanalyze import __version__
 project = "ptanalyze"
 copyright = "the ptanalyze contributors, MIT licence"
 release = version = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "generated", "docstrings"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "generated", "gallery", "docstrings"]
 exclude_patterns = ["_ext"]
 html_theme = "furo"
 html_title = f"ptanalyze {release}"

@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from .analysis.sweep import sweep
     from .analysis.timeline import timeline
     from .analysis.walk import walk
+    from .analysis.walk_map import walk_map
     from .analysis.whatif import reads, replay, whatif
     from .capture.synth.synth import synth
     from .formats.capture import load
     from .show import plots
+    from .show.explore import explore
     from .show.report.write import report
 
 API = {  # name -> the module that defines it, imported when the name is first asked for
@@ -52,6 +54,7 @@ API = {  # name -> the module that defines it, imported when the name is first a
     "report": "show.report.write",
     "fragmentation": "analysis.fragmentation",
     "walk": "analysis.walk",
+    "walk_map": "analysis.walk_map",
     "page_tables": "analysis.page_tables",
     "calibrate": "analysis.run_time",
     "predict": "analysis.run_time",
@@ -59,6 +62,7 @@ API = {  # name -> the module that defines it, imported when the name is first a
     "list_policies": "analysis.catalogue",
     "list_machines": "analysis.catalogue",
     "plots": "show",
+    "explore": "show.explore",
 }
 __all__ = [
     "Setup",
@@ -68,6 +72,7 @@ __all__ = [
     "classify",
     "compare",
     "degrees",
+    "explore",
     "fragmentation",
     "list_machines",
     "list_policies",
@@ -82,6 +87,7 @@ __all__ = [
     "synth",
     "timeline",
     "walk",
+    "walk_map",
     "whatif",
 ]
 

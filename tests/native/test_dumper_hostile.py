@@ -12,21 +12,29 @@ from pathlib import Path
 
 import pytest
 
-from native.dumping import PROGRAMS, REPOSITORY, assert_closed, build, running, state, wait_for
+from native.dumping import (
+    PROGRAMS,
+    SANITIZED,
+    assert_closed,
+    build,
+    build_sanitized,
+    clean,
+    running,
+    state,
+    wait_for,
+)
 from native.vms import build_vmm, need_kvm
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.vm_file import read_vm
 
 pytestmark = pytest.mark.native
-SANITIZED = REPOSITORY / "dumps/build/sanitized"
 AT_ONCE = 4  # a dump mostly waits for the kernel
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory):
     where = build(tmp_path_factory)
-    command = ["make", "-s", "-j", str(os.cpu_count()), "-C", REPOSITORY / "dumps", "SANITIZE=1"]
-    subprocess.run(command, check=True, capture_output=True)
+    build_sanitized()
     subprocess.run(["cc", "-shared", "-fPIC", "-o", where / "full.so", PROGRAMS / "full.c"], check=True)
     return where
 
@@ -35,12 +43,6 @@ def programs(tmp_path_factory):
 def quiet(programs):
     with running(programs / "dump_storm", "quiet") as (process, _):
         yield process.pid
-
-
-def clean(said):
-    """What a sanitized program said, without a report of a sanitizer."""
-    assert "Sanitizer" not in said and "runtime error" not in said, said
-    return said
 
 
 def ptdump(pid, directory, *options, what="process", prefix=(), env=None, **how):
@@ -82,7 +84,7 @@ def test_in_a_storm_of_forks_parent_and_children_are_whole_or_absent(programs, t
             pid = process.pid if k % 2 == 0 else next(iter(children(process.pid)), process.pid)
             return pid == process.pid, ptdump(pid, tmp_path / f"d{k}", *options).returncode
 
-        codes = together(dumped, range(6))
+        codes = together(dumped, range(4))
         assert wait_for(lambda: state(process.pid) in "RSD")
     assert all(code in (0, 1, 2, 3) for _, code in codes) and any(code == 0 for own, code in codes if own)
 
@@ -100,13 +102,6 @@ def test_exec_and_exit_in_the_middle_leave_one_address_space_or_nothing(programs
         mapped = [(start, end) for start, end in zip(dump.vmas["start"], dump.vmas["end"], strict=True)]
         bases = dump.guest.base[dump.guest.level == 1]
         assert all(any(base < end and base + (2 << 20) > start for start, end in mapped) for base in bases)
-
-
-def test_memory_that_changes_all_the_time_is_read_into_a_closed_tree(programs, tmp_path):
-    with running(programs / "dump_churn") as (process, _):
-        options = (("--retries", "2"), ("--retries", "1", "--memory", "1"), ("--stop", "--verify"))
-        done = together(lambda k: ptdump(process.pid, tmp_path / f"d{k}", *options[k]), range(3))
-    assert [one.returncode for one in done] == [0, 0, 0]
 
 
 def test_thirty_thousand_vmas_are_all_there(programs, tmp_path):
@@ -153,7 +148,7 @@ def test_nothing_is_kept_when_any_write_sync_or_rename_fails(programs, quiet, tm
     assert failing(1000).returncode == 0
     calls = int((tmp_path / "calls").read_text())
     assert calls > 12
-    done = together(failing, range(1, calls))  # the last one syncs the directory: all is there then
+    done = together(failing, range(1 + os.getpid() % 2, calls, 2))  # the last one syncs the directory
     assert all(one.returncode == 2 and "No space left" in one.stderr for one in done)
 
 
@@ -211,10 +206,10 @@ def test_a_vm_is_read_cleanly_also_when_its_vmm_is_killed(programs, tmp_path, tm
                 process.pid, tmp_path / f"d{k}", "--vm", words["vm"], *["--stop"] * (k % 2), what="vm"
             )
 
-        codes = [one.returncode for one in together(dumped, range(2))]
+        codes = [one.returncode for one in together(dumped, range(1))]
         threading.Timer(0.1, process.kill).start()
-        codes += [one.returncode for one in together(dumped, range(2, 5))]
-    assert 0 in codes[:2] and set(codes) <= {0, 2, 3}
+        codes += [one.returncode for one in together(dumped, range(1, 3))]
+    assert codes[0] == 0 and set(codes) <= {0, 2, 3}
 
 
 def test_a_survey_of_all_of_it_is_clean(programs):

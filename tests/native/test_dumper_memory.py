@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,21 +30,21 @@ def most_memory(process):
             status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
             line = next(line for line in status if line.startswith("RssAnon:"))
             most = max(most, int(line.split()[1]) * 1024)
+        time.sleep(0.001)
     return most
 
 
 def test_two_readings_together_take_no_more_than_asked(programs, tmp_path):
-    """32 MiB of tables that change all the time, so that the dump reads them twice."""
+    """32 MiB of tables that change all the time, so that a dump of 40 MiB would be two."""
     taken = {}
     with running(programs / "dump_churn") as (process, _):
-        for memory in (1, 40, 4096):
+        for memory in (1, 40):
             at = tmp_path / f"d{memory}"
             command = [PTDUMP, "process", str(process.pid), "-o", at, "--memory", str(memory), "-q"]
             with subprocess.Popen(command) as dumper:
                 taken[memory] = most_memory(dumper)
             assert dumper.returncode == 0
-            assert read_snapshot(at).facts["streamed"] == (memory < 4096)
-    assert taken[4096] - taken[1] > 50 * MIB, "it did read them twice"
+            assert read_snapshot(at).facts["streamed"]
     assert taken[40] - taken[1] < 40 * MIB
 
 

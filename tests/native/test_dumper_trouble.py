@@ -9,17 +9,31 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from native import killing
-from native.dumping import PROGRAMS, PTDUMP, assert_closed, build, ptdump, running, state, wait_for
+from native.dumping import (
+    PROGRAMS,
+    PTDUMP,
+    SANITIZED,
+    assert_closed,
+    build,
+    build_sanitized,
+    clean,
+    ptdump,
+    running,
+    state,
+    wait_for,
+)
 from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.snapshot_file import read_snapshot
 
 pytestmark = pytest.mark.native
+NO_LEAKS = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}  # of what ends anyway
 SPARSE_GIB = 64  # 32,768 tables: long enough to be interrupted
 
 
@@ -303,11 +317,15 @@ def test_the_four_capabilities_are_enough(big, tmp_path):
 
 
 def test_a_changing_process_gives_a_closed_tree_and_says_what_changed(programs, tmp_path):
+    build_sanitized()
     with running(programs / "dump_churn") as (process, _):
         noisy = 0
         for attempt in range(6):
-            done = ptdump(process.pid, tmp_path / f"d{attempt}", "--retries", "2")
-            assert done.returncode == 0, done.stderr
+            program = PTDUMP if attempt % 2 else SANITIZED / "ptdump"
+            done = ptdump(
+                process.pid, tmp_path / f"d{attempt}", "--retries", "2", program=program, env=NO_LEAKS
+            )
+            assert done.returncode == 0, clean(done.stderr)
             dump = read_snapshot(tmp_path / f"d{attempt}")
             assert_closed(dump.guest)
             reading, flags = dump.facts["reading"], dump.guest.flags
@@ -372,6 +390,32 @@ def test_nothing_is_kept_when_the_files_cannot_be_written(big, tmp_path, memory)
     done = ptdump(big, tmp_path / "d", "--memory", memory, preexec_fn=limit_files)
     assert_refused(done, 2, "cannot write")
     assert not (tmp_path / "d").exists()
+
+
+@contextmanager
+def full_pipe():
+    """(read end, write end) of a pipe into which nothing more goes."""
+    ends = os.pipe()
+    os.set_blocking(ends[1], False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(ends[1], b"x" * 4096)
+    os.set_blocking(ends[1], True)
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def test_the_target_goes_on_though_nobody_reads_what_the_dumper_has_to_say(big, tmp_path):
+    """Tables go to the file while it is held; there is no room for them, nor for the line that says so."""
+    options = ["--stop", "--memory", "1", "-o", tmp_path / "d"]
+    with full_pipe() as (ours, theirs):
+        command = [PTDUMP, "process", str(big), *options]
+        dumper = subprocess.Popen(command, stderr=theirs, preexec_fn=limit_files)
+        assert wait_for(lambda: state(big) == "T", 20)
+        assert wait_for(lambda: state(big) == "S" and dumper.poll() is None, 20)
+        os.read(ours, 1 << 20)
+        assert dumper.wait(20) == 2 and not (tmp_path / "d").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Pages that several files look at; each is made once."""
 
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,7 @@ from ptanalyze.core.bundled import bundled
 from ptanalyze.show.report.write import studies
 from report_page import ReportPage
 
+BROWSER, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
 SMALL = {"accesses": 1500, "init_trace": False}
 
 
@@ -85,3 +88,26 @@ def untraced_page(untraced):
 @pytest.fixture(scope="session")
 def all_page(all_file):
     return ReportPage(all_file.read_text("utf-8"))
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    missing = [path for path in (BROWSER, DRIVER) if not Path(path).exists()]
+    if missing:
+        why = f"no {' and no '.join(missing)}: apt install chromium chromium-driver"
+        pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
+    from selenium.webdriver import Chrome, ChromeOptions
+    from selenium.webdriver.chrome.service import Service
+
+    options = ChromeOptions()
+    options.binary_location = BROWSER
+    profile = tmp_path_factory.mktemp("profile")
+    for argument in ("headless=new", "disable-dev-shm-usage", f"user-data-dir={profile}"):
+        options.add_argument(f"--{argument}")
+    if os.geteuid() == 0:
+        options.add_argument("--no-sandbox")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = Chrome(options, Service(DRIVER))
+    driver.execute_cdp_cmd("Network.enable", {})
+    yield driver
+    driver.quit()

@@ -1,9 +1,7 @@
 """The report in a real browser: nothing is loaded, tables sort and filter, it fits a phone and it prints."""
 
 import base64
-import os
 import re
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +9,6 @@ import ptanalyze
 from hostile import HARM, hostile_copy
 from ptanalyze.core.bundled import bundled
 
-BROWSER, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
 NAME = "$x_{ \x1b[31m\u202e$<b onclick=x>"
 DESKTOP, PHONE = (1280, 900), (375, 700)
 
@@ -20,29 +17,6 @@ DESKTOP, PHONE = (1280, 900), (375, 700)
 def page(all_file):
     """URL of a report of captures with odd names, two with system calls, one a VM."""
     return all_file.as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    missing = [path for path in (BROWSER, DRIVER) if not Path(path).exists()]
-    if missing:
-        why = f"no {' and no '.join(missing)}: apt install chromium chromium-driver"
-        pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
-    from selenium.webdriver import Chrome, ChromeOptions
-    from selenium.webdriver.chrome.service import Service
-
-    options = ChromeOptions()
-    options.binary_location = BROWSER
-    profile = tmp_path_factory.mktemp("profile")
-    for argument in ("headless=new", "disable-dev-shm-usage", f"user-data-dir={profile}"):
-        options.add_argument(f"--{argument}")
-    if os.geteuid() == 0:
-        options.add_argument("--no-sandbox")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = Chrome(options, Service(DRIVER))
-    driver.execute_cdp_cmd("Network.enable", {})
-    yield driver
-    driver.quit()
 
 
 def opened(browser, page, size=DESKTOP, scripts=True):
@@ -95,10 +69,24 @@ def test_it_runs_without_errors_and_asks_for_nothing(browser, page):
     assert {url for url in asked if url.startswith("file")} == {page}
 
 
-def test_every_picture_is_drawn(browser, page):
-    opened(browser, page)
+@pytest.mark.parametrize(("size", "least", "most"), [(DESKTOP, 800, 900), (PHONE, 390, 420)])
+def test_every_picture_is_drawn_for_a_screen_or_for_a_phone(browser, page, size, least, most):
+    opened(browser, page, size)
     sizes = browser.execute_script("return [...document.images].map(one => [one.complete, one.naturalWidth])")
-    assert len(sizes) > 10 and all(complete and width > 600 for complete, width in sizes)
+    assert len(sizes) > 10 and all(complete and least < width < most for complete, width in sizes)
+    shown = "return Math.min(...[...document.images].map(one => one.width / one.naturalWidth))"
+    assert browser.execute_script(shown) > 0.75, "letters of 10 points stay legible"
+
+
+def test_a_figure_answers_where_the_pointer_is(browser, page):
+    from selenium.webdriver import ActionChains
+
+    opened(browser, page)
+    spot = browser.find_element("css selector", "#c0-figure-locality i")
+    says = "return getComputedStyle(arguments[0], '::after').content"
+    assert browser.execute_script(says, spot) == "none"
+    ActionChains(browser).move_to_element(spot).perform()
+    assert re.search(r"socket \d+: [\d.]+ % \w+", browser.execute_script(says, spot))
 
 
 def test_a_click_or_a_key_on_a_heading_sorts(browser, page):

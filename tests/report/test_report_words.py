@@ -14,7 +14,7 @@ from ptanalyze.show.report.change import speedup
 from ptanalyze.show.report.glance import glance
 from ptanalyze.show.report.glossary import glossary, linked, policy_terms
 from ptanalyze.show.report.grid import LEAST, Column, grid, mebibytes, percent, ratio, word
-from ptanalyze.show.report.picture import smaller
+from ptanalyze.show.report.svg import STYLE, smaller
 from ptanalyze.show.report.walkers import walkers
 from ptanalyze.show.report.write import studies
 
@@ -195,6 +195,16 @@ def test_cells_have_a_text_and_what_to_sort_by():
 
 
 def test_a_picture_loses_what_nobody_sees():
-    seen = '<svg a="1">\n <metadata>\n x\n </metadata>\n <!-- y -->\n <g/>\n</svg>'
+    kept = '<path d="M 1.26 -0.04 L 3.996 20"/>'
+    empty = "<metadata>\n x\n </metadata>\n <!-- y --><style></style>"
+    seen = f'<svg a="1">\n {empty}\n <g id="text_4">\n <g id="k"/> {kept}</g>\n</svg>'
     svg = f'<?xml version="1.0"?>\n<!DOCTYPE svg>\n{seen}'
-    assert smaller(svg) == "<svg a='1'> <g/> </svg>"
+    assert smaller(svg) == f"<svg a='1'><style>{STYLE}</style><path d='M 1.3 0 L 4 20'/></svg>"
+
+
+def test_a_text_of_a_picture_has_the_width_it_was_laid_out_with():
+    """In DejaVu Sans 10 points wide an "m" is 9.7 points; another font is stretched to as much."""
+    text = smaller(
+        '<svg><style></style><text style="font-size: 10px; text-anchor: end" x="1">mmmm</text></svg>'
+    )
+    assert "textLength='39.0'" in text and "style='text-anchor: end'" in text

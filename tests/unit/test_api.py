@@ -2,7 +2,9 @@
 
 import ast
 import copy
+import html
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -357,3 +359,14 @@ def test_a_calibration_or_its_file_sets_the_proportions_of_run_time(vm, tmp_path
     assert given == read != plain
     advised = ptanalyze.advise(vm, calibration=kept, cold=True).frame.set_index("policy")
     assert advised["speedup"]["vmitosis-replicate"] == given
+
+
+def test_captures_and_answers_show_themselves_in_a_notebook(native, tmp_path):
+    """Each has HTML with its main numbers, in which a capture's own name is text."""
+    hostile = shutil.copytree(native.directory, tmp_path / "<img src=x onerror=alert(1)>")
+    shown = ptanalyze.load(hostile)._repr_html_()
+    assert "&lt;img src=x" in shown and "<img" not in shown and "page tables, trace" in shown
+    advised = ptanalyze.advise(native)
+    assert html.escape(advised.sentence) in advised._repr_html_() and "<table" in advised._repr_html_()
+    assert f"{advised.replayed.frame['speedup'].max():,.3f}" in advised.replayed._repr_html_()
+    assert "<table" in ptanalyze.walk_map(native)._repr_html_()

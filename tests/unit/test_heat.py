@@ -186,6 +186,17 @@ def test_phases_widen_the_interval_and_a_steady_program_has_none():
         assert width or np.allclose(table["share_low"], table["share_high"])
 
 
+def test_too_few_samples_leave_every_share_open(tmp_path):
+    few = read_heat(
+        write_bits(tmp_path / "heat.bits", [(10, {(HEAP, 1), (HEAP + REGION, 1)})] * (BATCHES - 1))
+    )
+    table = classify_heat(address_space(replace(two_regions(), heat=few), NOWHERE)).frame()
+    assert np.allclose(table["share"], 0.5)
+    assert (table["share_low"] == 0).all() and (table["share_high"] == 1).all()
+    notes = ask(replace(two_regions(), heat=few), [])[0].notes
+    assert any("0.0 to 100.0 % of walks" in note for note in notes)
+
+
 def ask(snapshot, policies, **options):
     setup = Setup.of(machine=small_machine(2), costs="server-2020", **options)
     return replay_snapshot(snapshot, None, policies, setup)

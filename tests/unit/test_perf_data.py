@@ -1,5 +1,6 @@
 """perf.data through perf itself: the same trace as from the text that it prints."""
 
+import os
 import shutil
 import subprocess
 
@@ -15,7 +16,7 @@ from ptanalyze.formats.recognise import recognise
 def faults(tmp_path_factory):
     """A perf.data of page faults, which every kernel that perf may ask can count."""
     file = tmp_path_factory.mktemp("perf") / "perf.data"
-    if not shutil.which("perf"):
+    if not shutil.which("perf") and not os.environ.get("CI"):
         pytest.skip("needs perf")
     command = [
         "perf",
@@ -31,7 +32,7 @@ def faults(tmp_path_factory):
         file,
         "true",
     ]
-    if subprocess.run(command, capture_output=True).returncode:
+    if subprocess.run(command, capture_output=True).returncode and not os.environ.get("CI"):
         pytest.skip("perf may not count page faults here")
     return file
 

@@ -66,6 +66,7 @@ def tables(tmp_path_factory):
         "timeline": found.timeline,
         "validation": frames.published_frame([flat(row) for _, rows in papers for row in rows]),
         "walk": ptanalyze.walk(vm, int(pages["base"].iloc[-1])),
+        "walk_map": ptanalyze.walk_map(vm),
     }
 
 

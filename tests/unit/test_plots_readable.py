@@ -1,5 +1,6 @@
 """Every plot of replays can be read, whatever stands on it: few policies, thirty, long names, many nodes."""
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot
@@ -8,6 +9,8 @@ import ptanalyze
 from plot_texts import clipped, overlapping, readable, written
 from ptanalyze.core.machine import load_machine
 from ptanalyze.show import plots
+from ptanalyze.show.plots.pointed import spread
+from ptanalyze.show.plots.room import narrow
 
 SMALL = {"accesses": 4000, "mprotect_every": 500, "init_trace": False}
 TABLES = {
@@ -19,6 +22,7 @@ TABLES = {
     plots.locality: "leaves",
     plots.timeline: "timeline",
 }
+PHONE = [plots.speedup, plots.pareto, plots.footprint, plots.reads, plots.locality, plots.timeline]
 LONG = [f"policy-{k}-of-a-long-name+another-policy-of-a-long-name" for k in range(29)]
 
 
@@ -42,6 +46,13 @@ def called(table, names):
     return more
 
 
+def test_labels_beside_points_keep_apart_in_order_and_stay_near():
+    places = spread(np.array([0.9, 0.5, 0.5, 0.5, 0.1]), np.full(5, 0.1))
+    assert places.tolist() == pytest.approx([0.9, 0.6, 0.5, 0.4, 0.1])
+    crowded = spread(np.zeros(10), np.full(10, 0.1))
+    assert crowded.tolist() == pytest.approx(np.arange(0.95, 0, -0.1).tolist())
+
+
 def test_overlaps_clipping_and_hidden_ticks_are_found():
     figure = pyplot.Figure(figsize=(4, 3))
     axes = figure.subplots()
@@ -54,6 +65,13 @@ def test_overlaps_clipping_and_hidden_ticks_are_found():
     assert overlapping(found) == [("one above", "the other")]
     assert clipped(found, figure.bbox) == ["too long for it"]
     assert "inside" in [text for text, _ in found] and "outside" not in [text for text, _ in found]
+
+
+@pytest.mark.parametrize("draw", PHONE)
+def test_a_plot_for_a_phone_is_narrow_and_as_readable(draw, replayed):
+    with narrow():
+        figure = draw(getattr(replayed, TABLES[draw]))
+    assert figure.get_figwidth() < 4.5 and readable(figure)
 
 
 @pytest.mark.parametrize("draw", TABLES)

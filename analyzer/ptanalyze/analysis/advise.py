@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from pandas import DataFrame
 
+from ..core.html import lines
 from ..core.sizes import NO_LIMIT, Budget, budget
 from ..core.units import described
 from ..formats.capture import CaptureLike
@@ -96,6 +97,14 @@ class Advised:
     refused: dict[str, str]
     replayed: Replayed
     report: Report
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the sentence, the workload, and the table's first columns."""
+        shown = self.frame[
+            ["policy", "params", "speedup_low", "speedup", "speedup_high", "extra_bytes", "over"]
+        ]
+        table = str(shown.to_html(index=False, float_format="{:,.3f}".format, border=0))
+        return lines([self.sentence, f"{self.workload}: {'; '.join(self.evidence)}."]) + table
 
 
 def advised(report: Report, machine: Machine) -> Advised:

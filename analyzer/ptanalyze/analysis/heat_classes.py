@@ -47,7 +47,8 @@ def classify_heat(space: AddressSpace, *, by: str = "all") -> Classification:
     here = (table >= 0) & (group >= 0)
     table, slot, group = table[here], slot[here], group[here]
     kind = leaf_host_classes(space, of_table, n, table, slot)
-    weights = np.column_stack([heat.walks, heat.walks_without])[here]
+    without = heat.walks_without if heat.enough else np.zeros_like(heat.walks_without)
+    weights = np.column_stack([heat.walks, without])[here]
     shape = (len(groups), n + 1, 1 if space.native else n + 4)
     hist = np.zeros((*shape, weights.shape[1]), np.int64)
     np.add.at(hist, (group, of_table[table], kind), weights)

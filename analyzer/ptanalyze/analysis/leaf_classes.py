@@ -116,17 +116,17 @@ class Classification:
         index = pd.MultiIndex.from_product(names, names=["group", "socket", "class"])
         columns = {"count": counts.ravel(), "share": share.ravel()}
         if self.left_out is not None:
-            without = np.stack([shares(self._by_class(counts)) for counts in self.left_out])
+            without = np.stack([shares(self._by_class(counts), np.nan) for counts in self.left_out])
             low, high = share_bounds(share, without, self.one_in)
             columns |= {"share_low": low.ravel(), "share_high": high.ravel()}
         table = pd.DataFrame(columns, index=index)
         return table[np.broadcast_to(total > 0, counts.shape).ravel()].reset_index()
 
 
-def shares(counts: np.ndarray) -> np.ndarray:
-    """float64, the shape of `counts`: shares of the sum over the last axis, 0 where that is 0."""
+def shares(counts: np.ndarray, of_nothing: float = 0.0) -> np.ndarray:
+    """float64, the shape of `counts`: shares of the sum over the last axis, `of_nothing` where that is 0."""
     total = counts.sum(axis=-1, keepdims=True)
-    divided: np.ndarray = np.divide(counts, total, out=np.zeros(counts.shape), where=total > 0)
+    divided: np.ndarray = np.divide(counts, total, out=np.full(counts.shape, of_nothing), where=total > 0)
     return divided
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ..core.html import lines
 from ..core.machine import Machine
 from ..cost.result import Result
 
@@ -25,6 +26,21 @@ class Replayed:
     results: list[Result]
     machine: Machine
     refused: Mapping[str, str] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        """For a notebook: a row per policy, and where the other tables are."""
+        names = [
+            "policy",
+            "params",
+            "speedup_low",
+            "speedup",
+            "speedup_high",
+            "cycles_per_walk",
+            "leaf_LL_share",
+        ]
+        table = str(self.frame[names].to_html(index=False, float_format="{:,.3f}".format, border=0))
+        more = "All columns: .frame; also .reads, .leaves, .calls, .timeline."
+        return table + lines([*(f"{name}: {why}" for name, why in self.refused.items()), more])
 
     @cached_property
     def frame(self) -> DataFrame:

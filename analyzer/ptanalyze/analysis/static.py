@@ -65,7 +65,7 @@ def _result(plan: Plan, world: World, baseline: str, setup: Setup, provenance: d
     if heat and guest is not captured and known_pages(guest, heat) < known_pages(captured, heat):
         raise RefusedError(RESHAPED, plan.name)
     run = start(plan, world)
-    count, unresolved, sampled = _count(world, _served(plan, run, world.space))
+    count, unresolved, sampled = _count(world, served(plan, run, world.space))
     pages, host_pages = (int(n[0]) for n in (run.counters.pages, run.counters.host_pages))
     return Result(
         policy=plan.name,
@@ -106,7 +106,7 @@ def _once(run: Run, world: World, setup: Setup) -> Once:
     return Once(own, host, world.data_copied, spent, None, 0, None, None, None)
 
 
-def _served(plan: Plan, run: Run, space: AddressSpace) -> np.ndarray:
+def served(plan: Plan, run: Run, space: AddressSpace) -> np.ndarray:
     """int16[T, nodes]: node that serves each table to each reader."""
     split = space.guest_tables
     servers = []
@@ -149,8 +149,9 @@ def _sampling(seen: Classification, servers: np.ndarray) -> list[str]:
     local = servers == np.arange(servers.shape[1])  # [kind, reader]
     both = (local[:, None] if seen.native else local[:, None] & local).mean(axis=-1)
     remote = [
-        1 - float((part[: len(local), : both.shape[1]] * both).sum() / max(part[: len(local)].sum(), 1))
-        for part in ([*seen.left_out[:, 0, 0], seen.counts[0, 0]])
+        1 - float((known * both).sum()) / total if (total := int(known.sum())) else np.nan
+        for part in [*seen.left_out[:, 0, 0], seen.counts[0, 0]]
+        for known in [part[: len(local), : both.shape[1]]]
     ]
     low, high = share_bounds(np.array(remote[-1]), np.array(remote[:-1]))
     return [f"{100 * low:.1f} to {100 * high:.1f} % of walks read a remote leaf entry (95 %, by the samples)"]

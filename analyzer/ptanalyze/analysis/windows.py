@@ -48,7 +48,7 @@ class Windows:
 
     def __init__(self, world: World, number: int, spend: Spend | None = None) -> None:
         self.world, self.number, self.spend = world, number, spend
-        self.times, self.ends, self.chunks = _windows(world, number)
+        self.times, self.ends, self.chunks = windows_of(world, number)
         self.marks: list[list[Mark]] = []
         self.data: list[np.ndarray] = []
 
@@ -139,7 +139,7 @@ class Windows:
         return np.array([min(both) for both in distinct], np.int64)
 
 
-def _windows(world: World, windows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def windows_of(world: World, windows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(int64[N] ns, int64[N] walks, int64[N] chunks): ends of windows."""
     stream, time = world.stream, world.trace.chunks["time"]
     if not len(time) or time[0] == time[-1]:

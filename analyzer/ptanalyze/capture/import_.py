@@ -17,11 +17,12 @@ from ..formats.perf_script import import_perf_script
 from ..formats.pinatrace import import_pinatrace
 from ..formats.ptdump_text import import_ptdump
 from ..formats.recognise import recognise
+from ..formats.salvage import damage
 from ..formats.snapshot_file import read_snapshot
 from ..formats.table_dump import import_table_dump
 from ..formats.trace_file import read_index
 from ..formats.trace_index import INDEX, write_index
-from .mapped import write_mapped
+from .mapped import copy_tables, write_mapped
 
 Source: TypeAlias = str | os.PathLike[str]
 
@@ -98,6 +99,14 @@ DUMPS = ("vmitosis", "gptdump")
 TRACES = (*STRIPPED, "perf-script", "perf-data")
 
 
+def beside(pages: Path, inside: Path) -> str:
+    """Page tables beside a trace, of a capture or a list of mapped pages; returns the kind of capture."""
+    if pages.is_dir():
+        return copy_tables(pages, inside)
+    write_mapped(read_mapped_pages(pages), inside)
+    return "process"
+
+
 def import_capture(
     form: str | None,
     source: Source,
@@ -114,8 +123,7 @@ def import_capture(
     nested  the VM's nested table beside it, of DUMPS
     nodes   file that says where physical memory is (formats.table_dump.read_nodes), gptdump only
     strip   False: keep touches that change no TLB; only for traces of all accesses (STRIPPED)
-    pages   file of mapped pages (formats.mapped_pages) beside a trace: gives page tables, whose upper
-            levels are inferred
+    pages   page tables beside a trace: a capture of them, or a file of mapped pages (formats.mapped_pages)
     UsageError for unknown formats and missing files, CaptureError for damaged ones; nothing is left then.
     """
     for file in (source, pages):
@@ -129,6 +137,8 @@ def import_capture(
         raise UsageError(f"--nodes {nodes}: only gptdump needs to be told where memory is")
     if pages is not None and form not in TRACES:
         raise UsageError(f"--pages {pages}: {form} is no trace; traces are {', '.join(TRACES)}")
+    if damage() is not None and form not in STRIPPED:
+        raise UsageError(f"--salvage: not for {form}; for {', '.join(STRIPPED)}")
     if not strip and form not in STRIPPED:
         raise UsageError(f"--strip off: {form} is never stripped; leave it out")
     with new_capture(out) as inside:
@@ -141,7 +151,7 @@ def import_capture(
         if kind == "trace":
             write_index(inside / INDEX, inside / TRACE, read_index(inside / TRACE))
         if pages is not None:
-            write_mapped(read_mapped_pages(pages), inside)
-            kind = "process"
-        seal(inside, kind, {"imported": form, "source": Path(source).name})
+            kind = beside(Path(pages), inside)
+        lost = {"salvaged": list(known)} if (known := damage()) else {}
+        seal(inside, kind, {"imported": form, "source": Path(source).name, **lost})
     return form

@@ -5,13 +5,31 @@ from pathlib import Path
 import numpy as np
 
 from ..core.pte import HUGE, PRESENT
+from ..core.regular import open_inside
 from ..core.snapshot import VMA_DTYPE, Node, Snapshot, Topology
+from ..formats.capture import open_capture
+from ..formats.capture_dir import copy_private
 from ..formats.mapped_pages import REGION, MappedPages
 from ..formats.snapshot_file import write_snapshot
 from .live.pagemap import SHIFT, USER, Leaves, infer_tree
 
+TABLES = ("gpt.tables", "gpt.entries", "maps", "snapshot.json")
+NESTED_TABLES = ("ept.tables", "ept.entries", "vm.json")
 UNKNOWN = ("table frame", "table node", "data node", "entry flags", "vmas", "cpus", "distances")
 FOUR_LEVELS = 1 << 48
+
+
+def copy_tables(source: Path, directory: Path) -> str:
+    """Copy the page tables of a capture into `directory`; returns the kind of capture that this makes.
+
+    CaptureError where the source is damaged, UsageError where it has no page tables.
+    """
+    capture = open_capture(source)
+    nested = capture.snapshot.host is not None
+    for name in TABLES + (NESTED_TABLES if nested else ()):
+        with open_inside(source / name) as file:
+            copy_private(file, directory / name)
+    return "vm" if nested else "process"
 
 
 def write_mapped(pages: MappedPages, directory: Path) -> None:

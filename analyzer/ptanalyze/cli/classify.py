@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     "--weight",
     "weights",
     multiple=True,
-    type=click.Choice(["leaf", "4k", "walks", "heat"]),
-    help="Weight: each leaf entry once, each 4 KiB page once, each walk of the trace, or walks estimated "
-    "from accessed bits; repeatable. Default: leaf, and walks and heat if captured; by thread walks.",
+    type=click.Choice(["leaf", "4k", "walks", "heat", "samples"]),
+    help="Weight: each leaf entry once, each 4 KiB page once, each walk of the trace, walks estimated from "
+    "accessed bits, or each sample of accesses; repeatable. Default: leaf, and what else was captured; by "
+    "thread walks or samples.",
 )
 @click.option(
     "--by",
@@ -63,7 +64,7 @@ def command(
       ptanalyze classify app --by vma --weight walks --csv
     """
     from ..analysis.answer import Answer
-    from ..analysis.classify import classified
+    from ..analysis.classify import classified, weight_of
     from ..analysis.setup import Setup
     from ..show.classify import as_record, title, view
     from ..show.progress import progress_bar
@@ -72,7 +73,7 @@ def command(
     if not weights:
         there = {
             "leaf": by != "thread",
-            "walks": opened.has_trace,
+            weight_of(opened.trace.facts) if opened.has_trace else "walks": opened.has_trace,
             "heat": opened.has_heat and by != "thread",
         }
         weights = tuple(weight for weight, has in there.items() if has) or ("walks",)

@@ -36,8 +36,11 @@ FORMATS = (
 @click.option(
     "--pages",
     type=click.Path(),
-    help="File of the pages that were mapped while the trace was recorded: DynamoRIO's v2p.textproto or "
-    "DCPerf's pagemap_*.bin. Default: none, 4 KiB pages.",
+    help="Page tables beside a trace: a capture of the same process, DynamoRIO's v2p.textproto or DCPerf's "
+    "pagemap_*.bin. Default: none, 4 KiB pages.",
+)
+@click.option(
+    "--salvage", is_flag=True, help="Keep what comes before damage in a trace; exit code 3 if there is any."
 )
 @strip_option
 def command(
@@ -46,8 +49,9 @@ def command(
     ept: str | None,
     nodes: str | None,
     pages: str | None,
+    salvage: bool,
     strip: str,
-) -> None:
+) -> int:
     """Make a capture from SOURCE. Without FORMAT it is recognised.
 
     \b
@@ -67,13 +71,28 @@ def command(
       ptanalyze import samples.txt -o sampled
     """
     from ..capture.import_ import import_capture
+    from ..formats.salvage import salvaging
 
     *named, file = source
     if len(named) > 1 or not set(named) <= set(FORMATS):
         raise click.UsageError(
             f"{' '.join(source)}: write [FORMAT] SOURCE, FORMAT one of {', '.join(FORMATS)}"
         )
-    form = import_capture(
-        named[0] if named else None, file, output, ept, strip=strip == "on", pages=pages, nodes=nodes
-    )
+    with salvaging(salvage) as damage:
+        form = import_capture(
+            named[0] if named else None, file, output, ept, strip=strip == "on", pages=pages, nodes=nodes
+        )
     echo(f"{output}: imported ({form}); next: ptanalyze info {output}")
+    for line in damage:
+        echo(f"ptanalyze: {line}", err=True)
+    if damage:
+        echo(f"ptanalyze: {output}: kept {kept(output)}, which came before that damage", err=True)
+    return 3 if damage else 0
+
+
+def kept(output: str) -> str:
+    """How much a capture's trace holds."""
+    from ..formats.capture import load
+
+    trace = load(output).trace
+    return f"{trace.accesses:,} accesses of {len(trace.threads)} threads"

@@ -55,7 +55,8 @@ def command(
     asked = [capture_of(one) for one in captures or (None,)]
     with progress_bar() as progress:
         found = studies(asked, setup_from(options, progress), **limits(memory, updates), on=on)
-    write(output, html(Page(found, typed(context))))
+        page = html(Page(found, typed(context)), progress)
+    write(output, page)
     echo(f"ptanalyze: wrote {output}", err=True)
     return exit_code([finding for study in found for finding in study.findings])
 

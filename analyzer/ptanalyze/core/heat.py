@@ -48,6 +48,11 @@ class Heat:
         parts = [self._walks(seen - self.seen[:, b], samples - self.samples[b]) for b in range(BATCHES)]
         return np.stack(parts, axis=1)
 
+    @property
+    def enough(self) -> bool:
+        """Whether every part of the time has samples, so that they say how sure the whole is."""
+        return bool(self.samples.sum(axis=1).all())
+
     @cached_property
     def saturated(self) -> np.ndarray:
         """bool[P]: every sample found it used, so that its walks may be far more than estimated."""

@@ -52,6 +52,9 @@ def margins(left_out: np.ndarray, one_in: float = math.inf) -> np.ndarray:
 def share_bounds(
     whole: np.ndarray, left_out: np.ndarray, one_in: float = math.inf
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high) of shares, 95 %: `whole` any shape, `left_out` float64[groups, *shape], clipped to 0..1."""
-    half = margins(left_out, one_in)
+    """(low, high) of shares, 95 %: `whole` any shape, `left_out` float64[groups, *shape], clipped to 0..1.
+
+    0 and 1 where a share without one of the groups is not known (nan).
+    """
+    half = np.nan_to_num(margins(left_out, one_in), nan=1.0)
     return np.clip(whole - half, 0, 1), np.clip(whole + half, 0, 1)

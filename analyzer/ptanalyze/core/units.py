@@ -35,6 +35,8 @@ UNITS = {
     "system_call_stolen_ns": "ns/call",
     "time_ns": "ns",
     "base": "address",
+    "start": "address",
+    "end": "address",
     "bytes": "bytes",
     "pt_bytes_extra": "bytes",
     "pt_bytes_peak": "bytes",

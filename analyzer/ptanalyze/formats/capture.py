@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from ..core.bundled import DEFAULT_SAMPLE, bundled
 from ..core.errors import CaptureError, UsageError
+from ..core.html import listing
 from ..core.regular import read_inside
 from ..core.snapshot import Snapshot
 from ..core.trace import Trace
@@ -37,13 +38,29 @@ class Capture:
     trusted: bool = False
 
     def __repr__(self) -> str:
+        return f"Capture({str(self.directory)!r}: {', '.join(self._held())})"
+
+    def _held(self) -> list[str]:
         held = {
             "page tables": self.has_snapshot,
             "trace": self.has_trace,
             "heat": self.has_heat,
             "VM": self.has_vm,
         }
-        return f"Capture({str(self.directory)!r}: {', '.join(what for what, has in held.items() if has)})"
+        return [what for what, has in held.items() if has]
+
+    def _repr_html_(self) -> str:
+        """For a notebook: what it holds, and what to ask; nothing of its files is read."""
+        size = sum(file.bytes for file in self.manifest.files.values())
+        kinds = {"page tables": "classify, page_tables, walk, explore", "trace": "whatif, advise, walk_map"}
+        return listing(
+            f"Capture {self.directory.name}",
+            {
+                "holds": ", ".join(self._held()),
+                "size": f"{size / 2**20:,.1f} MiB in {len(self.manifest.files)} files",
+                "ask": ", ".join(kinds[what] for what in self._held() if what in kinds) or "join",
+            },
+        )
 
     @property
     def has_snapshot(self) -> bool:

@@ -1,5 +1,6 @@
 """Chunks of a trace.ptt to batches of touches, region ids instead of page numbers."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from ..kernels import decode
 from .trace_frames import holds
 
 LEARN_TOUCHES = 1 << 16
+SALT = int.from_bytes(os.urandom(4), "big") >> 2  # another in each process: no writer of a trace knows it
 DAMAGE = {
     decode.PAST_END: "the touches run past the chunk's end",
     decode.BAD_LENGTH: "bytes are left over after the last touch",
@@ -64,7 +66,8 @@ class TraceDecoder:
                 self.path, "regions", f"over {self.known}", "at most 2^23 regions (16 TiB) can be told apart"
             )
         regions, known = np.empty(room, np.int64), self.known
-        table = np.full(2 * room, decode.EMPTY, np.int64)
+        table = np.full(2 * room + 1, decode.EMPTY, np.int64)
+        table[-1] = SALT
         scratch = np.empty(known, np.uint32)
         decode.number_pages(self.regions[:known] << 9, known, table, regions, 0, scratch)
         self.table, self.regions = table, regions

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..analysis.answer import Section
+from ..analysis.classify import TRACED
 from ..analysis.leaf_classes import Classification
 
 TOP = 10  # groups shown, of VMAs or threads
@@ -13,6 +14,8 @@ TOP = 10  # groups shown, of VMAs or threads
 
 def title(weight: str, how: Mapping[str, str]) -> str:
     """`how`: machine and placement of threads; for walks only."""
+    if weight == "samples":
+        return f"Samples of accesses, threads {how['placement']}"
     if weight == "walks":
         sample = f", from a sample, {how['sample']}" if "sample" in how else ""
         return f"Walks of the trace on {how['machine']}, threads {how['placement']}{sample}"
@@ -50,15 +53,15 @@ def most(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
 def caution(classes: Classification) -> str | None:
     """A line where a tenth or more of what was counted has no class, else None."""
     known = int(classes.by_class().sum())
-    if classes.weight != "walks":  # each entry is seen from every socket
+    if classes.weight not in TRACED:  # each entry is seen from every socket
         known //= max(len(classes.sockets), 1)
     missing = sum(classes.unresolved.values())
     if not missing or missing * 10 < known + missing:
         return None
-    what = "entries" if classes.weight in ("leaf", "4k") else "walks"
+    what = {"leaf": "entries", "4k": "entries", "samples": "samples"}.get(classes.weight, "walks")
     share = 100 * missing / (known + missing)
     freed = ", most of them of memory that was freed before the dump: see `ptanalyze check`"
-    return f"Careful: {share:.0f} % of the {what} below have no class{freed if what == 'walks' else ''}."
+    return f"Careful: {share:.0f} % of the {what} below have no class{freed if what != 'entries' else ''}."
 
 
 def as_record(classes: Classification, title: str) -> dict[str, Any]:

@@ -5,7 +5,8 @@ The schedule is modelled on Linux's automatic NUMA balancing (kernel/sched/fair.
 and over), and a marked page moves to the node of the next walk to it
 (should_numa_migrate_memory, without its second look at shared pages), within the rate limit. Periods are of
 the trace's time and do not adapt. Marking rewrites the entry, in every copy that a policy keeps, and so does
-the fault that finds the page on its node (HINT steps); the fault itself, the same under every policy, is not
+the fault that finds the page on its node (HINT steps). A scan's marks are shot down together, each page that
+moves alone. The fault itself, the same under every policy, is not
 counted. The hypervisor's balancing (by = host) does the same to the pages of its own tables, in the order of
 guest-physical addresses; a guest's table pages are ordinary memory to it and move when they are walked
 through (vMitosis, section 3.2.2).
@@ -95,11 +96,18 @@ def data_move(site: Site, past: History) -> bool:
 
 def with_data_moves(site: Site, past: History, data: DataNodes) -> tuple[History, DataNodes]:
     """(the History `past` with the steps of all data that move, where they are then); data: at first."""
+    from ..kernels.data_moves import ANY
+
     steps, flushes, after = _steps(site, past, data)
     at = steps.at[flushes]
-    live = np.vstack([past.shootdowns.live, *(_live(site, past, walk) for walk in at)])
-    single, kernel = (np.append(column, np.zeros(len(at), bool)) for column in past.shootdowns[1:])
-    moved = replace(past, steps=steps, shootdowns=Shootdowns(live.astype(np.int32), single, kernel))
+    page = steps.lo[flushes] != ANY  # its own walk is over
+    own = np.array([_live(site, past, walk) for walk in (at - page).tolist()], np.int32)
+    live = np.vstack([past.shootdowns.live, own.reshape(len(at), past.shootdowns.live.shape[1])])
+    level = site.space.tables.level[past.rows.leaf[steps.row[flushes]]]
+    single, kernel = past.shootdowns[1:]
+    alone = page & (level <= 2), page & (level == 1) & (steps.lo[flushes] < 511)
+    one = np.append(single, alone[0]), np.append(kernel, alone[1])
+    moved = replace(past, steps=steps, shootdowns=Shootdowns(live.astype(np.int32), *one))
     return moved, after
 
 
@@ -125,7 +133,7 @@ def _live(site: Site, past: History, at: int) -> list[int]:
 
 def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarray, DataNodes]:
     """(Steps with every single move, bool[S]: FLUSHes of the schedule, DataNodes in the end)."""
-    from ..kernels.data_moves import CHUNK, MOVED, OUT, STOP, follow
+    from ..kernels.data_moves import CHUNK, OUT, STOP, follow
 
     stream, placement = site.stream, site.placement
     where, schedule, state = _where(site, past, data), _schedule(site), _state(site, data)
@@ -146,7 +154,6 @@ def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarra
             site.space.tables, past.rows, where, schedule, events, state, out,
         )  # fmt: skip
         parts.append([column[: state.clock[OUT]].copy() for column in out])
-    assert state.clock[MOVED] == 0
     steps = Steps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     after = replace(data, guest=state.guest, host=state.host)
     return steps, (steps.kind == FLUSH) & (steps.call == BALANCING), after
@@ -223,7 +230,7 @@ def _marks(site: Site, rows: int) -> int:
 def _state(site: Site, data: DataNodes) -> "State":
     from ..kernels.data_moves import NEXT_SCAN, REFILLED, State
 
-    clock, credit = np.zeros(11, np.int64), np.zeros(1)
+    clock, credit = np.zeros(10, np.int64), np.zeros(1)
     began = int(site.trace.chunks["time"][0]) if len(site.trace.chunks) else 0
     schedule = _schedule(site)
     clock[NEXT_SCAN], clock[REFILLED], credit[0] = began + schedule.first, began, schedule.burst

@@ -54,7 +54,7 @@ def sample(pid: int, out: Path, seconds: int, lengths: Sequence[int] = LENGTHS) 
         except (KeyboardInterrupt, subprocess.TimeoutExpired):
             ran.send_signal(signal.SIGTERM)
             said = ran.communicate()[1]
-    why = said.decode(errors="replace").strip().removeprefix("ptheat: ")
+    why = said.decode(errors="replace").strip().removeprefix("ptdump: ")
     if ran.returncode:
         raise (PartialDataError if ran.returncode == 3 else UsageError)(why or "ptheat failed")
     left_out = leave_out(out, never_aged(pid))

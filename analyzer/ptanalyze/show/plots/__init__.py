@@ -32,6 +32,7 @@ from .throughput import throughput
 from .timeline import timeline
 from .validation import validation
 from .walk import walk
+from .walk_map import walk_map
 
 __all__ = [
     "changes",
@@ -61,4 +62,5 @@ __all__ = [
     "timeline",
     "validation",
     "walk",
+    "walk_map",
 ]

@@ -4,7 +4,9 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from .labels import WIDE, broken, policy_labels, rows_high
+from .room import is_narrow
 from .rows import name_rows
+from .spots import note
 from .style import (
     BLUE,
     GREEN,
@@ -13,6 +15,7 @@ from .style import (
     SKY,
     binary_unit,
     context,
+    legend_beside,
     must_have,
     new_figure,
     styled,
@@ -44,11 +47,18 @@ def footprint(table: DataFrame) -> Figure:
                 at, widths, left=left, color=colour, hatch=hatch, edgecolor="white", height=0.75,
                 label=named(kind, bool(table["ept_bytes"].any())),
             )  # fmt: skip
+        for row, (label, width, start) in enumerate(zip(labels, widths, left, strict=True)):
+            if width:
+                text = f"{label}: {width:,.2f} {name} {named(kind, bool(table['ept_bytes'].any()))}"
+                note(axis, text, (start, start + width), (row - 0.375, row + 0.375))
         left = [a + b for a, b in zip(left, widths, strict=True)]
     axis.set_xlim(0, 1.03 * total.max() / unit)
     axis.set_xlabel(f"{name} of page tables")
     name_rows(axis, names, [f"{value / unit:,.1f}" for value in total])
-    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=3, borderaxespad=0)
+    if is_narrow():
+        legend_beside(axis)
+    else:
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=3, borderaxespad=0)
     title(figure, headline(labels.tolist(), total.tolist(), unit, name))
     context(figure, table)
     return figure
@@ -57,7 +67,7 @@ def footprint(table: DataFrame) -> Figure:
 LOOKS = {
     "gPT, one copy": (BLUE, ""),
     "gPT, copies": (SKY, "///"),
-    "ePT, one copy": (GREEN, "..."),
+    "ePT, one copy": (GREEN, "--"),
     "ePT, copies": (ORANGE, "\\\\\\"),
     "kept aside, not walked": (PURPLE, "xxx"),
 }

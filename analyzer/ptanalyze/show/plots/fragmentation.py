@@ -4,6 +4,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from .room import is_narrow
 from .scattered_groups import scattered_groups
 from .style import BLUE, ORANGE, context, legend_beside, must_have, new_figure, styled, title
 
@@ -24,10 +25,12 @@ def fragmentation(table: DataFrame) -> Figure:
     counts = table.groupby(["lines", "state", "ept_lines"], sort=False, as_index=False)["count"].sum()
     total = counts.groupby(["lines", "state"])["count"].transform("sum")
     shares = counts.assign(percent=100 * counts["count"] / total.where(total > 0))
+    shares.attrs = {}  # pandas copies them deeply with every row that seaborn looks at
     shown = [lines for lines in LINES if counts.loc[counts["lines"] == lines, "count"].sum()]
     must_have(bool(shown), "no 4 KiB page that the host maps", "dump a VM that has some")
-    figure = new_figure(4.6)
-    axes = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+    down, across = (len(shown), 1) if is_narrow() else (1, len(shown))
+    figure = new_figure(1.4 + 3.2 * down)
+    axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
     states = [state for state in LOOKS if state in set(table["state"])]
     for axis, lines in zip(axes, shown, strict=True):
         of = shares[shares["lines"] == lines]

@@ -5,6 +5,8 @@ from textwrap import fill
 
 from pandas import DataFrame, Series
 
+from .room import NARROW_NAME, is_narrow
+
 WIDE = 32  # characters per line where a label has room
 BOUNDS = ("ideal",)  # of locality; not implementable
 
@@ -39,7 +41,11 @@ def usable(names: Iterable[str]) -> list[str]:
 
 
 def broken(label: str, width: int = 18) -> str:
-    """The label on lines of at most `width` characters, broken after "+", at spaces, or anywhere."""
+    """The label on lines of at most `width` characters, broken after "+", at spaces, or anywhere.
+
+    Of a narrow plot at most NARROW_NAME.
+    """
+    width = min(width, NARROW_NAME) if is_narrow() else width
     return fill(label.replace("+", "+ "), width).replace("+ ", "+")
 
 

@@ -5,13 +5,22 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from .labels import broken, by_policy, step_of, usable
+from .room import beside, is_narrow, scaled
+from .spots import note
 from .style import CLASSES, context, legend_beside, must_have, new_figure, styled, title
+from .vma_names import vma_names
 
-MOST_PANELS, COLUMNS = 20, 4
+MOST_PANELS, MOST_GROUPS, COLUMNS = 20, 8, 4
 PANELS = 6.5  # inches, width of all panels
 MOST_WRITTEN = 18  # largest number of bars beside each other with shares written into them
 LEAST_WRITTEN = 9  # per cent, smallest share that is written
-WEIGHTS = {"leaf": "leaf entries", "4k": "4 KiB pages", "walks": "walks"}
+WEIGHTS = {
+    "leaf": "leaf entries",
+    "4k": "4 KiB pages",
+    "walks": "walks",
+    "samples": "samples",
+    "heat": "estimated walks",
+}
 
 
 @styled
@@ -27,8 +36,8 @@ def locality(table: DataFrame) -> Figure:
         bool(len(table) and table["count"].sum()), "nothing has a class", "has the capture mapped pages?"
     )
     panels = panels_of(table)
-    shown = panels[:MOST_PANELS]
-    columns = min(len(shown), COLUMNS)
+    shown = panels[: MOST_PANELS if "policy" in table else MOST_GROUPS]
+    columns = min(len(shown), 2 if is_narrow() else COLUMNS)
     counted = counts_of(table, columns)
     rows = -(-len(shown) // columns)
     figure = new_figure(1.9 + 2.4 * rows)
@@ -47,7 +56,7 @@ def locality(table: DataFrame) -> Figure:
     legend_beside(axes[0, -1], [handles[name] for name in classes], classes, "leaf entry is")
     title(figure, headline(table, panels))
     left_out = len(panels) - len(shown)
-    context(figure, table, f"{left_out} more are not shown" if left_out else "")
+    context(figure, table, f"{left_out} more with fewer are not shown" if left_out else "")
     return figure
 
 
@@ -60,11 +69,14 @@ def panels_of(table: DataFrame) -> list[tuple[str, DataFrame]]:
     by.sort(key=lambda panel: list(WEIGHTS).index(panel[0][0]))
     weights = {weight for (weight, _), _ in by}
     groups = {group for (_, group), _ in by}
-    return [(named(weight, group, len(weights) > 1, len(groups) > 1), of) for (weight, group), of in by]
+    names = vma_names(groups)
+    return [
+        (named(weight, names[group], len(weights) > 1, len(groups) > 1), of) for (weight, group), of in by
+    ]
 
 
 def named(weight: str, group: str, say_weight: bool, say_group: bool) -> str:
-    what = group.rpartition("/")[2] if say_group else ""
+    what = group if say_group else ""
     return ": ".join(part for part in (what, WEIGHTS[weight] if say_weight else "") if part)
 
 
@@ -86,15 +98,19 @@ def draw(axis: Axes, table: DataFrame, name: str, columns: int) -> None:
             linewidth=1 if len(sockets) <= MOST_WRITTEN else 0.2,
             width=0.85,
         )
-        if len(sockets) * columns <= MOST_WRITTEN:
+        if len(sockets) * columns <= scaled(MOST_WRITTEN):
             texts = [f"{h:.0f}" if h >= LEAST_WRITTEN else "" for h in heights]
             for text in axis.bar_label(bars, texts, label_type="center"):
                 text.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1})
         below = [a + b for a, b in zip(below, heights, strict=True)]
-    step = step_of(sockets, PANELS / columns)
-    if len(sockets) * columns <= MOST_WRITTEN:
-        counts = table.groupby("socket", sort=False)["count"].sum()
-        sockets = [f"{socket}\n{short(counts[socket])}" for socket in shares.index]
+    counted = table.groupby("socket", sort=False)["count"].sum()
+    for at, (socket, row) in enumerate(shares.iterrows()):
+        kinds = ", ".join(f"{100 * row[kind]:.1f} % {kind}" for kind in CLASSES if row.get(kind, 0) > 0)
+        says = f"{name + ', ' if name else ''}socket {socket}: {kinds} of {counted[socket]:,}"
+        note(axis, says, (at - 0.43, at + 0.43), (0, 100))
+    step = step_of(sockets, beside(PANELS) / columns)
+    if len(sockets) * columns <= scaled(MOST_WRITTEN):
+        sockets = [f"{socket}\n{short(counted[socket])}" for socket in shares.index]
     axis.set_xticks(range(0, len(sockets), step), sockets[::step])
     axis.set_ylim(0, 100)
     axis.grid(False)
@@ -103,7 +119,7 @@ def draw(axis: Axes, table: DataFrame, name: str, columns: int) -> None:
 
 def counts_of(table: DataFrame, columns: int) -> str:
     """What the numbers below the sockets count; "" where there is no room for them."""
-    if table["socket"].nunique() * columns > MOST_WRITTEN:
+    if table["socket"].nunique() * columns > scaled(MOST_WRITTEN):
         return ""
     weights = ["walks"] if "policy" in table else list(dict.fromkeys(table["weight"]))
     return WEIGHTS[str(weights[0])] if len(weights) == 1 else "how many"

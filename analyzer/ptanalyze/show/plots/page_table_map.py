@@ -1,6 +1,7 @@
 """A map of all table pages: address against level, coloured by NUMA node."""
 
 from itertools import pairwise
+from textwrap import fill
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,10 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from pandas import DataFrame
 
+from .room import is_narrow, scaled
 from .style import context, ink, legend_beside, must_have, new_figure, node_looks, node_named, styled, title
 
 COLUMNS, ROWS, GAP_ROWS = 1400, 30, 6  # pixels: of the map, of a level, between two
-TICKS, MOST_SEPARATORS, FAR = 4, 30, 1 << 30
+THIN = 12  # pixels of a level that is on one node
+TICKS, MOST_SEPARATORS, FAR = 3, 30, 1 << 30
 MOST_NAMED = 5
 LEAST_WRITTEN = 0.025  # of the map's width: smallest stretch of one node that is labelled
 MOST_LISTED, MOST_TICKS = 8, 16  # nodes in a legend; beyond, names beside a scale of colours
@@ -57,14 +60,16 @@ def draw(axis: Axes, name: str, of: DataFrame, nodes: list[int]) -> None:
     node = np.searchsorted(nodes, of["node"].to_numpy())
     start, end = extents(level)
     levels = range(int(level.max()), 0, -1)
-    bands = []
+    bands, middles, high = [], [], 0
     for number in levels:
         here = level == number
-        bands += [pixels(start[here], end[here], node[here], len(nodes), int(end.max()))]
-        bands += [np.full((GAP_ROWS, bands[-1].shape[1]), -1)]
+        band = pixels(start[here], end[here], node[here], len(nodes), int(end.max()))
+        band = band if len(set(node[here])) > 1 else band[:THIN]
+        middles.append(high + len(band) / 2)
+        write_nodes(axis, band, nodes, middles[-1], int(end.max()))
+        bands += [band, np.full((GAP_ROWS, band.shape[1]), -1)]
+        high += len(band) + GAP_ROWS
     image = np.ma.masked_less(np.concatenate(bands[:-1]), 0)
-    for k, band in enumerate(bands[::2]):
-        write_nodes(axis, band, nodes, k * (ROWS + GAP_ROWS) + ROWS / 2, int(end.max()))
     cmap = ListedColormap(colours(nodes))
     extent = (0, int(end.max()), len(image), 0)
     axis.imshow(
@@ -77,11 +82,10 @@ def draw(axis: Axes, name: str, of: DataFrame, nodes: list[int]) -> None:
         extent=extent,
     )
     axis.grid(False)
-    axis.set_yticks(
-        [ROWS / 2 + k * (ROWS + GAP_ROWS) for k in range(len(levels))], [f"L{number}" for number in levels]
-    )
+    axis.set_yticks(middles, [f"L{number}" for number in levels])
     axis.set_ylabel(f"{name} level")
-    axis.set_title(f"{name}: {len(of):,} tables; leaf tables on {shares_named(of)}", loc="left")
+    heading = f"{name}: {len(of):,} tables; leaf tables on {shares_named(of)}"
+    axis.set_title(fill(heading, scaled(100)), loc="left")
     axis.set_xlabel("guest-physical address" if name == "ePT" else "virtual address")
     addresses(axis, of["base"].to_numpy(), level, start)
 
@@ -127,8 +131,12 @@ def addresses(axis: Axes, base: np.ndarray, level: np.ndarray, start: np.ndarray
     """Ticks at addresses, and dotted lines at gaps of more than 1 GiB."""
     childless = np.append(level[1:] >= level[:-1], True)
     first, slot = base[childless].astype(np.float64), start[childless]
-    ticks = np.arange(0, len(slot), -(-len(slot) // TICKS))
+    ticks = np.unique(np.linspace(0, len(slot) - 1, 2 if is_narrow() else TICKS).astype(np.int64))
     axis.set_xticks(slot[ticks], [f"{int(base[childless][tick]):#x}" for tick in ticks])
+    labels = axis.get_xticklabels()
+    labels[0].set_horizontalalignment("left")
+    if len(labels) > 1:
+        labels[-1].set_horizontalalignment("right")
     far = slot[1:][np.diff(first) > FAR]
     if len(far) <= MOST_SEPARATORS:
         for place in far.tolist():

@@ -6,10 +6,12 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from ...core.gain import shown
-from .labels import BOUNDS, WIDE, broken, policy_labels
+from .labels import BOUNDS, policy_labels
+from .pointed import point_labels
 from .ratios import fitted
 from .speedup import ranked
-from .style import GREY, binary_unit, context, legend_beside, looks, must_have, new_figure, styled, title
+from .spots import note
+from .style import BLUE, GREY, binary_unit, context, must_have, new_figure, styled, title
 
 
 @styled
@@ -28,15 +30,14 @@ def pareto(table: DataFrame) -> Figure:
     unit, name = binary_unit(float(rows["bytes"].abs().max()))
     figure = new_figure(5.0)
     axis = figure.subplots()
-    draw(axis, rows, unit)
+    draw(axis, rows, unit, name)
     base = str(table["baseline"].iloc[0])
     timed = table["speedup"].notna().any()
     axis.set_xlabel(f"{name} more than under {base}: page tables, and memory held unused")
     axis.set_ylabel(f"speed-up over {base}" if timed else f"walk cycles under {base} / under the policy")
-    legend_beside(axis, heading="filled: on the Pareto front")
     on = rows[rows["front"]].sort_values("bytes")
     title(figure, headline(on, len(rows), base))
-    context(figure, table)
+    context(figure, table, "filled: on the Pareto front")
     return figure
 
 
@@ -60,18 +61,22 @@ def on_front(cost: np.ndarray, gain: np.ndarray) -> np.ndarray:
     return unbeaten
 
 
-def draw(axis: Axes, rows: DataFrame, unit: float) -> None:
+def draw(axis: Axes, rows: DataFrame, unit: float, name: str) -> None:
     on = rows[rows["front"]].sort_values("bytes")
+    cost, value = rows["bytes"] / unit, rows["value"]
     axis.axhline(1, color=GREY, linewidth=1)
     axis.step(on["bytes"] / unit, on["value"], where="post", color=GREY, linestyle="--", linewidth=1.2)
-    for (colour, marker), row in zip(looks(len(rows)), rows.to_dict("records"), strict=True):
+    for x, y, front, label in zip(cost, value, rows["front"], rows["label"], strict=True):
         axis.plot(
-            row["bytes"] / unit, row["value"], marker, color=colour, markersize=9, markeredgewidth=1.6,
-            markerfacecolor=colour if row["front"] else "none", linestyle="none", alpha=0.9,
-            label=broken(f"{row['label']} {shown(row['value'])[0]}", WIDE),
+            x, y, "o", color=BLUE, markersize=9, markeredgewidth=1.6, linestyle="none", alpha=0.9,
+            markerfacecolor=BLUE if front else "none", label=label,
         )  # fmt: skip
     axis.margins(0.08)
-    fitted(axis, "y", rows["value"])
+    fitted(axis, "y", value)
+    values = [shown(one)[0] for one in value]
+    point_labels(axis, rows["label"].tolist(), cost.tolist(), value.tolist(), values)
+    for label, text, x, y in zip(rows["label"], values, cost, value, strict=True):
+        note(axis, f"{label}: {text} times as fast, {x:,.2f} {name} more", (x, x), (y, y))
 
 
 def headline(on: DataFrame, policies: int, base: str) -> str:

@@ -10,6 +10,8 @@ from matplotlib.patches import Rectangle
 from pandas import DataFrame
 
 from .labels import broken, by_policy, step_of, usable
+from .room import beside, is_narrow
+from .spots import note
 from .style import BLACK, context, must_have, new_figure, styled, title
 
 COLUMNS = 4
@@ -32,12 +34,12 @@ def reads(table: DataFrame, source: str = "DRAM") -> Figure:
         "draw all reads, or lengthen the trace",
     )
     panels = [(name, shares(of)) for name, of in by_policy(chosen) if of["count"].sum()]
-    columns = min(len(panels), COLUMNS)
+    columns = min(len(panels), 2 if is_narrow() else COLUMNS)
     rows = -(-len(panels) // columns)
     figure = new_figure(1.5 + 2.5 * rows)
     axes = figure.subplots(rows, columns, squeeze=False)
     most = max(float(of.to_numpy().max()) for _, of in panels)
-    step = step_of([str(node) for node in panels[0][1].index], min(PANELS / columns, HIGH))
+    step = step_of([str(node) for node in panels[0][1].index], min(beside(PANELS) / columns, HIGH))
     for axis, (name, of) in zip(axes.flat, panels, strict=False):
         draw(axis, name, of, most, step, square=columns > 1)
     for axis in axes.flat[len(panels) :]:
@@ -75,6 +77,9 @@ def draw(axis: Axes, name: str, share: DataFrame, most: float, step: int, square
     width = 1.2 if few else 0.3
     for n in range(len(share)):
         axis.add_patch(Rectangle((n, n), 1, 1, fill=False, edgecolor=BLACK, linewidth=width, clip_on=False))
+    for (row, column), value in np.ndenumerate(share.fillna(0.0)):
+        says = f"{name}: node {share.columns[column]} serves {100 * value:.1f} % to node {share.index[row]}"
+        note(axis, says, (column, column + 1), (row, row + 1))
     axis.set_title(f"{broken(name)}\n{100 * remote(share):.0f} % remote")
     axis.set_xlabel("serving node")
     axis.set_ylabel("")

@@ -7,19 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from .labels import WIDE, broken, policy_labels
-from .style import (
-    BLACK,
-    GREY,
-    VERMILION,
-    context,
-    legend_beside,
-    looks,
-    must_have,
-    new_figure,
-    styled,
-    title,
-)
+from .labels import policy_labels
+from .pointed import point_labels
+from .room import is_narrow
+from .spots import note
+from .style import BLACK, BLUE, GREY, VERMILION, context, must_have, new_figure, styled, title
 
 CEILINGS = {
     "local_ns": ("all local", BLACK, "-"),
@@ -53,16 +45,20 @@ def roofline(table: DataFrame) -> Figure:
     base = table[table["policy"] == table["baseline"]].iloc[0]
     most = max(float(x.max()) * 1.15, 1e-3)
     ceilings(axis, float(base["reads_per_walk"]), machine, most)
-    names = [broken(label, WIDE) for label in policy_labels(table)]
-    for (colour, marker), name, a, b in zip(looks(len(table)), names, x, y, strict=True):
+    names = policy_labels(table).tolist()
+    columns = 1 if is_narrow() else 3
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=columns, borderaxespad=0)
+    for name, a, b in zip(names, x, y, strict=True):
         axis.plot(
-            a, b, marker, color=colour, markersize=9, markeredgewidth=1.6, markerfacecolor="none", label=name
+            a, b, "o", color=BLUE, markersize=9, markeredgewidth=1.6, markerfacecolor="none", label=name
         )
     axis.set_xlim(0, most)
     axis.set_ylim(0, None)
+    point_labels(axis, names, x.tolist(), y.tolist())
+    for name, a, b in zip(names, x, y, strict=True):
+        note(axis, f"{name}: {b:.1f} million walks per second, {a:.2f} DRAM reads per walk", (a, a), (b, b))
     axis.set_xlabel("page-table reads from DRAM per walk")
     axis.set_ylabel("million walks per second and walker")
-    legend_beside(axis)
     title(figure, headline(base, machine))
     context(
         figure, table, f"ceilings: {base['reads_per_walk']:.2f} reads per walk, as under {base['policy']}"

@@ -9,7 +9,10 @@ from ...core.interval import Interval
 from .labels import WIDE, broken, policy_labels, rows_high, usable
 from .ratios import fitted
 from .rows import name_rows
+from .spots import note
 from .style import BLUE, GREY, context, must_have, new_figure, styled, title
+
+FOLDED = 3  # so many policies that change nothing share the baseline's row
 
 
 @styled
@@ -21,18 +24,19 @@ def speedup(table: DataFrame) -> Figure:
     columns  policy, params, baseline, walks, speedup, speedup_low, speedup_high (ratios), walk_cycles
     """
     must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")
-    rows = ranked(table)
+    base = str(table["baseline"].iloc[0])
+    rows, as_base = folded(ranked(table), base)
     timed = "low" in rows
     names = [broken(label, WIDE) for label in rows["label"]]
     figure = new_figure(2.0 + rows_high(names))
     axis = figure.subplots()
-    base = str(table["baseline"].iloc[0])
     draw(axis, rows, names)
     what = "run time" if timed else "cycles of page walks"
     axis.set_xlabel(f"{what} under {base} / {what} under the policy (right: faster)")
     title(figure, headline(rows, base, timed))
     assumed = next((note for note in table.attrs.get("notes", []) if "of walk cycles stall" in note), "")
-    context(figure, table, f"bars: {assumed}" if assumed and timed else "")
+    alike = f"as {base}: {', '.join(as_base)}" if as_base else ""
+    context(figure, table, alike, f"bars: {assumed}" if assumed and timed else "")
     return figure
 
 
@@ -48,6 +52,17 @@ def ranked(table: DataFrame) -> DataFrame:
     return rows.dropna(subset="value").sort_values("value", ascending=False, kind="stable", ignore_index=True)
 
 
+def folded(rows: DataFrame, base: str) -> tuple[DataFrame, list[str]]:
+    """(rows without those that are written as the baseline's, their labels), if there are FOLDED or more."""
+    texts = [written(row) for row in rows.to_dict("records")]
+    own = rows.index[rows["label"] == base].tolist()
+    same = [k for k, text in enumerate(texts) if own and text == texts[own[0]] and k != own[0]]
+    if len(same) < FOLDED:
+        return rows, []
+    labels = rows["label"].where(rows.index != own[0], f"{base} and {len(same)} more")
+    return rows.assign(label=labels).drop(index=same).reset_index(drop=True), rows["label"][same].tolist()
+
+
 def draw(axis: Axes, rows: DataFrame, names: list[str]) -> None:
     at = rows.index.to_numpy()
     if "low" in rows:
@@ -55,7 +70,10 @@ def draw(axis: Axes, rows: DataFrame, names: list[str]) -> None:
     axis.plot(rows["value"], at, "o", color=BLUE, markersize=7)
     axis.axvline(1, color=GREY, linewidth=1)
     fitted(axis, "x", rows[[name for name in ("low", "value", "high") if name in rows]].to_numpy().ravel())
-    name_rows(axis, names, [written(row) for row in rows.to_dict("records")])
+    texts = [written(row) for row in rows.to_dict("records")]
+    name_rows(axis, names, texts)
+    for k, text in enumerate(texts):
+        note(axis, f"{rows['label'][k]}: {text} times as fast", axis.get_xlim(), (k - 0.4, k + 0.4))
 
 
 def written(row: dict[str, float]) -> str:

@@ -18,6 +18,8 @@ from pandas import DataFrame
 
 from ...core.errors import UsageError
 from .literal import literal_table
+from .phone import fit, legend_below, panels_beside
+from .room import is_narrow, scaled, width
 
 P = ParamSpec("P")
 
@@ -39,7 +41,6 @@ CLASSES = {  # vMitosis, Figure 2: colour and hatching of each class
     "Remote": (VERMILION, "xxx"),
 }
 
-WIDTH = 9.0  # inches
 SIZE, TITLE_SIZE = 10, 12  # points, of the smallest text and of the title
 MOST_BESIDE, SHORT, LINE = 22, 30, 0.235  # entries, characters and inches of a line, of legends
 TITLE_CHARACTERS, CONTEXT_CHARACTERS = 84, 116
@@ -70,6 +71,8 @@ def styled(draw: Callable[Concatenate[DataFrame, P], Figure]) -> Callable[Concat
         with matplotlib.rc_context(LOOK):
             figure = draw(literal_table(table), *args, **kwargs)
             FigureCanvasAgg(figure)
+            if is_narrow():
+                fit(figure)
             if engine := figure.get_layout_engine():
                 engine.execute(figure)
         return figure
@@ -87,13 +90,13 @@ class Plot(Figure):
 
 
 def new_figure(height: float) -> Figure:
-    """An empty Figure, WIDTH by `height` inches."""
-    return Plot(figsize=(WIDTH, height), dpi=120, layout="constrained")
+    """An empty Figure, room.width() by `height` inches."""
+    return Plot(figsize=(width(), height), dpi=120, layout="constrained")
 
 
 def title(figure: Figure, text: str) -> None:
     text = re.sub(r" (%|[KMG]iB)", "\N{NO-BREAK SPACE}\\1", text)
-    figure.suptitle(fill(text, TITLE_CHARACTERS, break_on_hyphens=False), x=0.01, ha="left")
+    figure.suptitle(fill(text, scaled(TITLE_CHARACTERS), break_on_hyphens=False), x=0.01, ha="left")
 
 
 def context(figure: Figure, table: DataFrame, *more: str) -> None:
@@ -109,7 +112,7 @@ def context(figure: Figure, table: DataFrame, *more: str) -> None:
     text = "; ".join([*parts, *(part for part in more if part)])
     if text:
         figure.supxlabel(
-            fill(text, CONTEXT_CHARACTERS, break_on_hyphens=False),
+            fill(text, scaled(CONTEXT_CHARACTERS), break_on_hyphens=False),
             x=0.01,
             ha="left",
             fontsize=SIZE,
@@ -118,18 +121,28 @@ def context(figure: Figure, table: DataFrame, *more: str) -> None:
 
 
 def legend_beside(axis: Axes, handles: Any = None, labels: Any = None, heading: str | None = None) -> None:
-    """A legend to the right of the axes, where it hides nothing; long legends are above. The figure grows."""
+    """A legend to the right of the axes, where it hides nothing; long legends are above. The figure grows.
+
+    Of a narrow figure it is below everything.
+    """
     if handles is None:
         handles, labels = axis.get_legend_handles_labels()
-    beside = len(handles) <= MOST_BESIDE
+    figure = axis.figure
+    beside = len(handles) <= MOST_BESIDE and not is_narrow()
     longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
     columns = 1 if beside else 3 if longest <= SHORT else 2
-    where: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1.005)}
-    if beside:
-        where = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.02)}
-    axis.legend(handles, labels, title=heading, ncols=columns, borderaxespad=0, alignment="left", **where)
+    if is_narrow():
+        columns = (
+            2 if longest <= SHORT / 2 and isinstance(figure, Figure) and panels_beside(figure) == 1 else 1
+        )
     high = LINE * (bool(heading) + sum(1 + label.count("\n") for label in labels) / columns)
-    figure = axis.figure
+    how: dict[str, Any] = {"title": heading, "ncols": columns, "borderaxespad": 0, "alignment": "left"}
+    if is_narrow() and isinstance(figure, Figure):
+        legend_below(figure, handles, labels, **how)
+    elif beside:
+        axis.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1.02), **how)
+    else:
+        axis.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1.005), **how)
     if isinstance(figure, Figure):
         now = figure.get_figheight()
         figure.set_figheight(max(now, 1.6 + high) if beside else now + high)

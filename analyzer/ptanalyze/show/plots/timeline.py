@@ -1,11 +1,14 @@
 """Locality over time, a line per policy, over the walks in each window."""
 
+from itertools import pairwise
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from .labels import WIDE, broken, by_policy, usable
+from .spots import note
 from .style import DASHES, GREY, context, legend_beside, looks, must_have, new_figure, styled, title
 
 
@@ -34,6 +37,10 @@ def timeline(table: DataFrame) -> Figure:
     lower.set_xlabel("ms since the trace began")
     lower.set_xlim(0, times[-1])
     lower.ticklabel_format(axis="y", style="sci", scilimits=(0, 5))
+    for k, (start, end) in enumerate(pairwise(times.tolist())):
+        shares = ", ".join(f"{name} {100 * of['leaf_LL_share'].iloc[k]:.0f} %" for name, of in lines)
+        says = f"{start:.3g} to {end:.3g} ms, {walks.iloc[k]:,} walks; {what}: {shares}"
+        note(upper, says, (start, end), (0, 100))
     figure.align_ylabels()
     legend_beside(upper)
     title(figure, headline(lines, what))

@@ -13,7 +13,7 @@ from .study import Study, remote_share
 
 WRITES = ("pte_writes", "pte_fanout", "ept_pte_writes", "ept_pte_fanout")
 COPIES = ("pte_copies", "ept_pte_copies")
-PANELS = 8  # two rows of pictures
+PANELS = 4  # a row of pictures
 MOVES = ("tables_moved", "ept_tables_moved")
 
 
@@ -123,7 +123,7 @@ def speedup(study: Study) -> Picture:
             f"Without run times: cycles of page walks under {study.baseline} over those under the policy. "
             "Right of the line is less waiting."
         )
-    return picture("speedup", "Dots with intervals", plots.speedup(study.ranked), how, f"{here}.")
+    return picture("speedup", "Dots with intervals", plots.speedup, study.ranked, how, f"{here}.")
 
 
 def pareto(study: Study) -> Picture:
@@ -138,7 +138,7 @@ def pareto(study: Study) -> Picture:
         if len(front) == 1
         else f"The choice is between {listed(front, len(front))}: each other policy is beaten in both."
     )
-    return picture("pareto", "Scatter plot", plots.pareto(study.ranked), how, here)
+    return picture("pareto", "Scatter plot", plots.pareto, study.ranked, how, here)
 
 
 def footprint(study: Study) -> Picture:
@@ -166,7 +166,7 @@ def footprint(study: Study) -> Picture:
     columns["aside_bytes"] = Column("Kept aside", "MiB, not walked", mebibytes)
     columns["held_bytes"] = Column("Held unused", "MiB, beside tables", mebibytes)
     data = grid("footprint-data", "Memory by policy", columns, study.rows)
-    return picture("footprint", "Stacked bars", plots.footprint(table), how, here, data)
+    return picture("footprint", "Stacked bars", plots.footprint, table, how, here, data)
 
 
 def locality(study: Study) -> Picture:
@@ -183,8 +183,8 @@ def locality(study: Study) -> Picture:
     shown = list(dict.fromkeys(names))[:PANELS]
     if len(shown) < len(study.rows):
         here += f" Shown are {study.baseline} and the {len(shown) - 1} fastest."
-    figure = plots.locality(study.leaves[study.leaves["policy"].isin(shown)])
-    return picture("locality-policies", "Stacked bars", figure, how, here)
+    leaves = study.leaves[study.leaves["policy"].isin(shown)]
+    return picture("locality-policies", "Stacked bars", plots.locality, leaves, how, here)
 
 
 def slowdowns(study: Study) -> Grid | None:

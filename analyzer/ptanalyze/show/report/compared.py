@@ -87,4 +87,4 @@ def locality(studies: Sequence[Study]) -> Picture:
         "whose leaf entries are on the walker's socket."
     )
     key = f"locality-{'vm' if studies[0].nested else 'native'}"
-    return picture(key, "Stacked bars", plots.locality(concat(parts)), how, f"{'; '.join(shares)}.")
+    return picture(key, "Stacked bars", plots.locality, concat(parts), how, f"{'; '.join(shares)}.")

@@ -16,7 +16,7 @@ def pictures(study: Study) -> Iterator[Picture]:
         yield fragmentation(study, study.lines)
     if has_time(study.timeline):
         yield timeline(study)
-    if study.traced and study.ranked["walks"].max():
+    if study.traced and study.ranked["dram_reads_per_walk"].max():
         yield roofline(study)
 
 
@@ -38,7 +38,7 @@ def fragmentation(study: Study, lines: DataFrame) -> Picture:
     }
     rows = [{str(k): v for k, v in row.items()} for row in lines.to_dict("records")]
     data = grid("fragmentation-data", "Histogram of ePT cache lines per gPT cache line", columns, rows)
-    return picture("fragmentation", "Histogram", plots.fragmentation(lines), how, f"{here}.", data)
+    return picture("fragmentation", "Histogram", plots.fragmentation, lines, how, f"{here}.", data)
 
 
 def has_time(table: DataFrame) -> bool:
@@ -66,7 +66,7 @@ def timeline(study: Study) -> Picture:
     moved = int(table.groupby("policy")["tables_moved"].max().max())
     here += f"; at most {moved:,} table pages moved" if moved else "; no table page moved"
     data = windows(study, table)
-    return picture("timeline", "Lines over time", plots.timeline(table), how, f"{here}.", data)
+    return picture("timeline", "Lines over time", plots.timeline, table, how, f"{here}.", data)
 
 
 def windows(study: Study, table: DataFrame) -> Grid:
@@ -98,4 +98,4 @@ def roofline(study: Study) -> Picture:
         f"{now:.1f} million walks per second under {study.baseline}; {float(best):.1f} million is as far as "
         "placement alone can get with the same reads. A policy above that ceiling reads less."
     )
-    return picture("roofline", "Roofline plot", plots.roofline(study.ranked), how, here)
+    return picture("roofline", "Roofline plot", plots.roofline, study.ranked, how, here)

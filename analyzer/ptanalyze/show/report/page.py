@@ -1,7 +1,7 @@
 """From studies to HTML: the template's values, and a single file."""
 
+import gzip
 import hashlib
-import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 
 from ...capture.describe import for_people
 from ...core.printable import printable
+from ...core.progress import Progress
 from ...core.version import __version__
 from ..terminal import number
 from . import actions, change, compared, deeper, where
@@ -44,10 +45,9 @@ class Chapter:
     deeper: Sequence[Picture]
 
 
-def html(page: Page) -> str:
+def html(page: Page, progress: Progress = None) -> str:
     """The page: the same bytes for the same studies; their contents are text, never markup."""
-    several = len(page.studies) > 1
-    chapters = [chapter(f"c{k}-" if several else "", study) for k, study in enumerate(page.studies)]
+    chapters = drawn(page.studies, progress)
     own = asset("report.js")
     template = environment().get_template("report.html")
     return str(
@@ -67,9 +67,20 @@ def html(page: Page) -> str:
     )
 
 
-def chapter(key: str, study: Study) -> Chapter:
-    drawn = [list(part.pictures(study)) for part in (where, change, deeper)]
-    return Chapter(key, study, *drawn)
+def drawn(studies: Sequence[Study], progress: Progress) -> list[Chapter]:
+    """A Chapter of each study; drawing takes a second or two for each of its three parts."""
+    parts, several = (where, change, deeper), len(studies) > 1
+    chapters = []
+    for k, study in enumerate(studies):
+        pictures = []
+        for at, part in enumerate(parts):
+            if progress is not None:
+                progress(at + len(parts) * k, len(parts) * len(studies), "drawing figures")
+            pictures.append(list(part.pictures(study)))
+        chapters.append(Chapter(f"c{k}-" if several else "", study, *pictures))
+    if progress is not None:
+        progress(len(parts) * len(studies), len(parts) * len(studies), "drawing figures")
+    return chapters
 
 
 def environment() -> Environment:
@@ -161,6 +172,6 @@ def asset(name: str) -> str:
 
 
 def library() -> str:
-    """DataTables as bundled by itables, as text that cannot end its HTML element."""
-    text = files("itables").joinpath("html", "dt_bundle.js").read_text("utf-8")
-    return re.sub(r"<(?=/script|script|!--)", r"\\x3C", text, flags=re.IGNORECASE)
+    """DataTables as bundled by itables, with its notice: gzip, in base64."""
+    text = files("itables").joinpath("html", "dt_bundle.js").read_bytes()
+    return b64encode(gzip.compress(text, mtime=0)).decode()

@@ -1,20 +1,31 @@
-"""A plot as an image inside the page, with a description and an alternative text."""
+"""A plot as an image inside the page, wide and narrow, with a description and an alternative text."""
 
-import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from urllib.parse import quote
 
-import matplotlib
+from markupsafe import Markup
 from matplotlib.figure import Figure
+from pandas import DataFrame
 
-from ..plots.files import NO_DATE, SETTINGS
+from ..plots.room import narrow
+from ..plots.spots import Spot, spots
 from .grid import Grid
+from .svg import svg
 
-# glyphs as outlines: an image cannot use the page's fonts, and widths must stay as laid out
-OUTLINES = {**SETTINGS, "svg.fonttype": "path"}
-PLAIN = " ;,/?:@&=+$!~*'()<>[]{}|`^"  # allowed unescaped in a double-quoted attribute
+PLAIN = " ;,/?:@=+$!~*'()<>[]{}|`^"  # allowed unescaped in a double-quoted attribute
 CSS_PIXELS = 96  # per inch
+
+
+@dataclass(frozen=True)
+class Image:
+    """
+    source  data: URI; width and height in CSS pixels
+    """
+
+    source: Markup
+    width: int
+    height: int
 
 
 @dataclass(frozen=True)
@@ -23,7 +34,8 @@ class Picture:
     key     unique within a chapter
     how     how to read it; here: its result for this capture, with numbers from the data
     alt     alternative text
-    source  data: URI; width and height in CSS pixels
+    wide, slim  the image for a screen and for a phone
+    spots   what the wide image answers to the pointer
     grid    its data as a table, None if the page has them elsewhere
     """
 
@@ -31,29 +43,35 @@ class Picture:
     how: str
     here: str
     alt: str
-    source: str
-    width: int
-    height: int
+    wide: Image
+    slim: Image
+    spots: Sequence[Spot] = ()
     grid: Grid | None = None
 
 
-def picture(key: str, kind: str, figure: Figure, how: str, here: str, grid: Grid | None = None) -> Picture:
-    """The Picture of a plot; its title, computed from the data, becomes the alternative text after `kind`."""
-    width, height = (round(CSS_PIXELS * inches) for inches in figure.get_size_inches())
+def picture(
+    key: str,
+    kind: str,
+    draw: Callable[[DataFrame], Figure],
+    table: DataFrame,
+    how: str,
+    here: str,
+    grid: Grid | None = None,
+) -> Picture:
+    """The Picture of a table's plot; its title, from the data, is the alternative text, after `kind`."""
+    figure = draw(table)
+    with narrow():
+        slim = image(draw(table))
     title = " ".join(figure.get_suptitle().split())
-    return Picture(key, how, here, f"{kind}: {title}", data_uri(figure), width, height, grid)
+    answers = tuple(spots(figure))
+    return Picture(key, how, here, f"{kind}: {title}", image(figure), slim, answers, grid)
 
 
-def data_uri(figure: Figure) -> str:
-    file = BytesIO()
-    figure.set_layout_engine(None)  # it is laid out already
-    with matplotlib.rc_context(OUTLINES):
-        figure.savefig(file, format="svg", metadata=NO_DATE["svg"])
-    return "data:image/svg+xml," + quote(smaller(file.getvalue().decode()), safe=PLAIN.replace('"', ""))
+def image(figure: Figure) -> Image:
+    width, height = (round(CSS_PIXELS * inches) for inches in figure.get_size_inches())
+    return Image(data_uri(svg(figure)), width, height)
 
 
-def smaller(svg: str) -> str:
-    """The same picture without its preamble, comments, metadata and indentation."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    return re.sub(r"\s*\n\s*", " ", svg).replace('"', "'")
+def data_uri(text: str) -> Markup:
+    """As it stands in an attribute: without double quotes and ampersands."""
+    return Markup("data:image/svg+xml," + quote(text, safe=PLAIN))

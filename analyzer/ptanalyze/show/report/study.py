@@ -25,6 +25,7 @@ class Study:
     classes        classify's, leaf entries and walks below each other; None without page tables
     tables         page_tables'; None without page tables
     lines          fragmentation's, before and after; None for a native capture
+    heat           walk_map's; None without page tables or trace
     walkers        {"vma", "thread": classify's of walks}; {} without page tables or trace
     calibrated     whether run times are scaled to a measured run
     """
@@ -45,6 +46,7 @@ class Study:
     classes: DataFrame | None = None
     tables: DataFrame | None = None
     lines: DataFrame | None = None
+    heat: DataFrame | None = None
     walkers: Mapping[str, DataFrame] = field(default_factory=dict)
     calibrated: bool = False
 

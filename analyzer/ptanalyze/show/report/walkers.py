@@ -1,9 +1,11 @@
 """Which memory and which threads walk most: the ten VMAs and threads with the most walks."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from pandas import DataFrame
 
+from ..plots.vma_names import vma_names
 from .grid import Column, Grid, count, grid, percent, word
 from .study import Study
 
@@ -18,10 +20,14 @@ def walkers(study: Study) -> Iterator[Grid]:
         rows = largest(table)
         if len(rows) < 2:
             continue
-        shown = rows[:MOST]
+        named = vma_names(row["group"] for row in rows[:MOST])
+        shown = [
+            {**row, "name": named[row["group"]], "at": row["group"].partition(" ")[0]} for row in rows[:MOST]
+        ]
         left = f"; {len(rows) - MOST:,} more walk less" if len(rows) > MOST else ""
         columns = {
-            "group": Column(NAMES[by], "", word),
+            "name": Column(NAMES[by], "", word),
+            **({"at": Column("Addresses", "", word)} if by == "vma" else {}),
             "count": Column("Walks", "", count),
             "share": Column("Share", "of all walks", percent),
             "local": Column(study.local, "of its walks", percent),
@@ -34,7 +40,7 @@ def by_name(by: str, several: int) -> str:
     return f"{several} {NAMES[by]}s" if by == "vma" else f"{several} threads"
 
 
-def largest(table: DataFrame) -> list[dict[str, object]]:
+def largest(table: DataFrame) -> list[dict[str, Any]]:
     """[{group, count, share, local}], most walks first; groups without walks are left out."""
     total = table["count"].sum()
     rows = []

@@ -17,8 +17,22 @@ def pictures(study: Study) -> Iterator[Picture]:
         yield locality(study, study.classes)
     if of_dram(study.of(study.reads, study.baseline))["count"].sum():
         yield reads(study)
-    if study.tables is not None:
+    if study.heat is not None:
+        yield walk_map(study.heat)
+    if study.tables is not None and study.tables["node"][~study.tables["tracers"]].nunique() > 1:
         yield page_tables(study, study.tables)
+
+
+def walk_map(heat: DataFrame) -> Picture:
+    how = (
+        "Time goes to the right, addresses downward; memory that no walk leads to is left out. The darker, "
+        "the more walks; white: none. On the right, the memory that walks most, with its share of all walks."
+    )
+    by_row = heat.groupby("start", sort=False)["walks"].sum()
+    some = by_row.sort_values(ascending=False)
+    half = int((some.cumsum() < some.sum() / 2).sum()) + 1
+    here = f"{half} of {len(by_row)} rows of memory have half of all {int(some.sum()):,} walks."
+    return picture("walk-map", "Heat map", plots.walk_map, heat, how, here)
 
 
 def lead(study: Study) -> str:
@@ -58,7 +72,7 @@ def locality(study: Study, classes: DataFrame) -> Picture:
         f"{' and '.join(shares)} are {study.local}. Tables spread evenly over {nodes} nodes would give "
         f"{even:.0f} %."
     )
-    return picture("locality", "Stacked bars", plots.locality(classes), how, here, classes_grid(classes))
+    return picture("locality", "Stacked bars", plots.locality, classes, how, here, classes_grid(classes))
 
 
 def classes_grid(classes: DataFrame) -> Grid:
@@ -105,7 +119,7 @@ def reads(study: Study) -> Picture:
         for reader in sorted({int(reader) for reader, _ in counts.index})
     ]
     data = grid("reads-data", "Page-table reads from DRAM, by reader and server", columns, rows)
-    return picture("reads", "Heat map", plots.reads(table), how, f"{here}.", data)
+    return picture("reads", "Heat map", plots.reads, table, how, f"{here}.", data)
 
 
 def contrasted(study: Study) -> list[dict[str, Any]]:
@@ -141,8 +155,9 @@ def page_tables(study: Study, tables: DataFrame) -> Picture:
         for dimension, level in order
     ]
     data = grid("map-data", "Table pages by level and node", columns, rows)
-    figure = plots.page_table_map(tables)
-    return picture("map", "Map of page tables", figure, how, f"{'; '.join(texts)}.", data)
+    return picture(
+        "map", "Map of page tables", plots.page_table_map, tables, how, f"{'; '.join(texts)}.", data
+    )
 
 
 def node_name(node: int) -> str:

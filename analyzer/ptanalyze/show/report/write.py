@@ -50,9 +50,11 @@ def report(
     named = cast("Sequence[CaptureLike]", captures if several else [captures])
     opened = [load(capture) for capture in named]
     limits = {"memory": memory, "updates": updates}
-    studied = studies(opened, setup_of(setup, options), **limits, on=on)
+    how = setup_of(setup, options)
+    studied = studies(opened, how, **limits, on=on)
     given = {key: value for key, value in limits.items() if value != NO_LIMIT}
-    text = html(Page(studied, call(opened, output, {**({"setup": setup} if setup else options), **given})))
+    again = call(opened, output, {**({"setup": setup} if setup else options), **given})
+    text = html(Page(studied, again), how.progress)
     if output is not None:
         write(output, text)
     return text
@@ -161,6 +163,7 @@ def study(capture: Capture, name: str, setup: Setup, memory: float | str, update
         classes=classes(capture, advised),
         tables=page_tables(capture) if capture.has_snapshot else None,
         lines=fragmentation(capture, after=True, machine=setup.machine) if nested else None,
+        heat=heat(capture, setup),
         walkers=walkers(capture, setup),
         calibrated=setup.calibration is not None,
     )
@@ -173,6 +176,15 @@ def walkers(capture: Capture, setup: Setup) -> dict[str, DataFrame]:
     if not (capture.has_snapshot and capture.has_trace):
         return {}
     return {by: classify(capture, weight="walks", by=by, setup=setup) for by in ("vma", "thread")}
+
+
+def heat(capture: Capture, setup: Setup) -> DataFrame | None:
+    from ...analysis.walk_map import walk_map
+
+    if not (capture.has_snapshot and capture.has_trace):
+        return None
+    table = walk_map(capture, setup)
+    return table if table["walks"].sum() else None
 
 
 def classes(capture: Capture, advised: Advised) -> DataFrame:

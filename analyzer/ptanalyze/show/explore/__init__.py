@@ -1,0 +1,32 @@
+"""A page table to look around in, in a notebook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+from ...analysis.opened import opened
+from ...analysis.setup import Options, Setup, setup_of
+from ...core.errors import UsageError
+
+if TYPE_CHECKING:
+    from ...formats.capture import CaptureLike
+    from .widget import Explorer
+
+
+def explore(
+    capture: CaptureLike = None,
+    policy: str = "",
+    setup: Setup | None = None,
+    **options: Unpack[Options],
+) -> Explorer:
+    """The map of a capture's page tables: zoom from the whole address space to one table page.
+
+    It colours tables by their node, by the walks of the trace that end in them, or, with `policy`, by the
+    share of nodes that read a copy of their own before any walk; and draws the walk of an address. In a
+    notebook; it needs a running kernel. UsageError without page tables, or without anywidget.
+    """
+    try:
+        from .widget import Explorer
+    except ImportError as missing:
+        raise UsageError("explore needs anywidget: pip install 'ptanalyze[notebooks]'") from missing
+    return Explorer(opened(capture), policy, setup_of(setup, options))

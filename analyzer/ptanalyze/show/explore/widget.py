@@ -1,0 +1,154 @@
+"""The explorer as a widget: draws what is asked, in Jupyter or any other host of anywidget."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+import numpy as np
+import traitlets
+
+from ...analysis.runs import start
+from ...analysis.static import served
+from ...analysis.walk import explain
+from ...core.errors import UsageError
+from ...policies import plan_for
+from ..plots.style import node_looks, node_named
+from .table_map import TableMap, table_map
+
+if TYPE_CHECKING:
+    from ...analysis.opened import Opened
+    from ...analysis.setup import Setup
+    from ...world.world import World
+
+COLUMNS = 600
+
+
+class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
+    """`asked`: what to show, {dimension, low, high (slots), colour, address}; `shown`: what is drawn."""
+
+    _esm = files(__package__).joinpath("explore.js").read_text("utf-8")
+    _css = files(__package__).joinpath("explore.css").read_text("utf-8")
+    asked = traitlets.Dict().tag(sync=True)
+    shown = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, known: Opened, policy: str, setup: Setup) -> None:
+        if not (known.capture.has_snapshot or known.capture.has_vm):
+            raise UsageError(f"{known.capture.directory}: no page tables to explore: record as root, or dump")
+        self.known, self.policy = known, policy
+        self.maps = maps_of(known, policy, setup)
+        super().__init__()
+        self.asked = {"dimension": next(iter(self.maps)), "colour": "node", "address": ""}
+        self.answer()
+
+    @traitlets.observe("asked")  # type: ignore[untyped-decorator]
+    def _answer(self, change: Any) -> None:
+        if hasattr(self, "maps"):
+            self.answer()
+
+    def answer(self) -> None:
+        """Draw what is asked: bands of a view, or the entries of one table page; and the walk."""
+        asked = self.asked
+        name = asked.get("dimension") if asked.get("dimension") in self.maps else next(iter(self.maps))
+        one = self.maps[name]
+        low, high = view(asked, one.slots)
+        shown: dict[str, Any] = {
+            "name": self.known.capture.directory.name,
+            "dimension": name,
+            "dimensions": list(self.maps),
+            "low": low,
+            "high": high,
+            "slots": one.slots,
+            "from": int(one.tree.base[one.leaf_at(low)]),
+            "to": int(one.tree.base[one.leaf_at(min(high, one.slots) - 1)]),
+            "bands": one.bands(low, high, COLUMNS),
+            "looks": looks(one),
+            "colours": [
+                "node",
+                *(["walks"] if one.walks is not None else []),
+                *([self.policy] if self.policy else []),
+            ],
+            "colour": asked.get("colour", "node"),
+        }
+        if high - low <= 1:
+            shown["cells"] = one.cells(one.leaf_at(low), self.known.snapshot.topology)
+        self.shown = {**shown, **self.walk(str(asked.get("address", "")), name, one)}
+
+    def walk(self, text: str, name: str, one: TableMap) -> dict[str, Any]:
+        """{"steps": [...], "said"}: the walk of an address, each step with its place in the map shown."""
+        if not text.strip():
+            return {"steps": [], "said": ""}
+        try:
+            found = explain(self.known.snapshot, int(text.strip(), 16))
+        except (UsageError, ValueError) as error:
+            return {
+                "steps": [],
+                "said": f"{text}: {error}"
+                if isinstance(error, UsageError)
+                else f"{text}: not a hexadecimal address",
+            }
+        steps = [
+            {
+                "where": f"{step.dimension} L{step.level}",
+                "slot": step.slot,
+                "node": step.node,
+                "level": step.level,
+                "place": one.place(step.level, step.address) if step.dimension == name else None,
+            }
+            for step in found.steps
+        ]
+        end = found.stopped or f"a page of {found.page_bytes} bytes on {node_named(found.page_node)}"
+        return {"steps": steps, "said": f"{len(steps)} reads: {end}"}
+
+    def __repr__(self) -> str:
+        return f"Explorer({self.known.capture.directory.name!r}: {', '.join(self.maps)})"
+
+
+def view(asked: dict[str, Any], slots: int) -> tuple[float, float]:
+    """(low, high) in slots: within the map, one slot wide at least."""
+    low, high = (float(asked.get(key, default)) for key, default in (("low", 0.0), ("high", slots)))
+    wide = min(max(high - low, 1.0), float(slots))
+    low = min(max(low if wide > 1 else np.floor(low), 0.0), slots - wide)
+    return float(low), float(low + wide)
+
+
+def looks(one: TableMap) -> dict[str, tuple[str, str]]:
+    """{node: (colour, name)}."""
+    nodes = sorted(set(one.tree.node[one.own].tolist()) | {-1})
+    return {str(node): (look[0], node_named(node)) for node, look in node_looks(nodes).items()}
+
+
+def maps_of(known: Opened, policy: str, setup: Setup) -> dict[str, TableMap]:
+    """{"PT" or "gPT": TableMap, "ePT": TableMap}; RefusedError for a policy that depends on the trace."""
+    snapshot = known.snapshot
+    world = known.world(setup)
+    walks, near = walks_of(world) if known.trace else None, near_of(world, policy) if policy else None
+    split = len(snapshot.guest)
+    guest = table_map(
+        snapshot.guest, None if walks is None else walks[:split], None if near is None else near[:split]
+    )
+    if snapshot.host is None:
+        return {"PT": guest}
+    last = split + len(snapshot.nested)
+    return {"gPT": guest, "ePT": table_map(snapshot.nested, None, None if near is None else near[split:last])}
+
+
+def walks_of(world: World) -> np.ndarray:
+    """int64 by flat table id: walks of the trace that end in the table."""
+    regions = world.space.regions
+    page, by_region = world.stream.page, np.zeros(len(regions.va), np.int64)
+    for at in range(0, len(page), 1 << 22):
+        by_region += np.bincount(page[at : at + (1 << 22)] >> np.uint32(9), minlength=len(by_region))
+    counts = np.zeros(len(world.space.tables.level), np.int64)
+    np.add.at(counts, regions.leaf, by_region)
+    return counts
+
+
+def near_of(world: World, policy: str) -> np.ndarray:
+    """float64 by flat table id: share of nodes whose reads a copy of their own serves, before any walk."""
+    plan = plan_for(policy)
+    run = start(plan, plan.reshape(world))
+    nodes = served(plan, run, world.space)
+    share: np.ndarray = (nodes == np.arange(nodes.shape[1])).mean(axis=1)
+    return share

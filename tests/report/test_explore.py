@@ -1,0 +1,146 @@
+"""The explorer of page tables: what it draws is what the capture holds, zoomed, coloured and walked."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ptanalyze
+from ptanalyze.core.errors import UsageError
+from ptanalyze.show.explore.table_map import table_map
+from ptanalyze.show.plots.style import node_looks
+
+if not os.environ.get("CI"):
+    pytest.importorskip("anywidget", reason="the extra `notebooks` is not installed")
+
+HOST = Path(__file__).with_name("host.html")
+
+
+@pytest.fixture(scope="module")
+def vm(tmp_path_factory):
+    place = tmp_path_factory.mktemp("explore")
+    return ptanalyze.synth(place / "vm", "16M", guest="visible", accesses=3000, init_trace=False)
+
+
+@pytest.fixture
+def explorer(vm):
+    return ptanalyze.explore(vm, policy="mitosis")
+
+
+def test_every_table_is_seen_at_full_width_with_its_node(vm):
+    for tree in (vm.snapshot.guest, vm.snapshot.nested):
+        whole = table_map(tree)
+        bands = whole.bands(0, whole.slots, whole.slots)
+        for band in bands:
+            mine = np.flatnonzero(tree.level[whole.own] == band["level"])
+            seen = {(int(a), int(tree.node[whole.own[k]])) for k in mine for a in [whole.start[k]]}
+            assert seen <= set(enumerate(band["node"]))
+            widths = whole.end[mine] - whole.start[mine]
+            assert sum(node != -2 for node in band["node"]) == widths.sum()
+
+
+def test_walks_of_all_columns_are_those_of_the_trace(explorer, vm):
+    one = explorer.maps["gPT"]
+    (lowest,) = [band for band in one.bands(0, one.slots, one.slots) if band["level"] == 1]
+    known = int(ptanalyze.walk_map(vm)["walks"].sum())
+    assert sum(max(count, 0) for count in lowest["walks"]) == known > 0
+    (root,) = [band for band in one.bands(0, one.slots, 3) if band["level"] == 4]
+    assert root["walks"] == [known] * 3
+
+
+def test_one_table_shows_its_entries(explorer, vm):
+    one = explorer.maps["gPT"]
+    explorer.asked = {**explorer.asked, "low": 1.2, "high": 1.3}
+    assert (explorer.shown["low"], explorer.shown["high"]) == (1.0, 2.0)
+    cells = explorer.shown["cells"]
+    table = one.leaf_at(1)
+    assert cells["base"] == vm.snapshot.guest.base[table]
+    present = (np.asarray(vm.snapshot.guest.entries[table]) & np.uint64(1)).astype(bool)
+    assert [node != -2 for node in cells["node"]] == present.tolist()
+
+
+def test_mitosis_gives_every_node_a_copy_of_its_own_and_linux_one_node(vm):
+    copied, single = (ptanalyze.explore(vm, policy=name).maps["gPT"].near for name in ("mitosis", "linux"))
+    assert set(copied[vm.snapshot.guest.level == 1]) == {1.0}
+    assert set(single) == {0.25}
+
+
+def test_what_cannot_be_walked_is_said(explorer):
+    for text, why in (("zz", "not a hexadecimal address"), ("ffffffffffffffff", "outside what 4 levels map")):
+        explorer.asked = {**explorer.asked, "address": text}
+        assert why in explorer.shown["said"] and explorer.shown["steps"] == []
+
+
+def test_without_the_extra_it_says_what_to_install(vm, monkeypatch):
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    monkeypatch.delitem(sys.modules, "ptanalyze.show.explore.widget", raising=False)
+    with pytest.raises(UsageError, match=r"pip install 'ptanalyze\[notebooks\]'"):
+        ptanalyze.explore(vm)
+
+
+def test_without_page_tables_there_is_nothing_to_explore(tmp_path):
+    (tmp_path / "lackey.txt").write_text(" L 10000000,8\n" * 10)
+    from ptanalyze.capture.import_ import import_capture
+
+    import_capture("lackey", tmp_path / "lackey.txt", tmp_path / "bare")
+    with pytest.raises(UsageError, match="no page tables to explore"):
+        ptanalyze.explore(tmp_path / "bare")
+
+
+def served(explorer, browser, tmp_path):
+    """Answer what the reader asked in the browser, as a running kernel does."""
+    for change in browser.execute_script("const sent = window.sent; window.sent = []; return sent"):
+        explorer.asked = change["asked"]
+    browser.execute_script("window.receive('shown', arguments[0])", explorer.shown)
+
+
+def test_a_reader_zooms_colours_and_walks_in_a_browser(explorer, browser, tmp_path):
+    state = {"asked": explorer.asked, "shown": explorer.shown}
+    page = HOST.read_text("utf-8")
+    for name, value in (("STATE", state), ("SOURCE", explorer._esm), ("CSS", explorer._css)):
+        page = page.replace(f"= {name}", "= " + json.dumps(value), 1)
+    (tmp_path / "host.html").write_text(page)
+    browser.get((tmp_path / "host.html").as_uri())
+    wait_for(browser, "document.documentElement.dataset.ready")
+    drawn = pixels(browser)
+    node = explorer.maps["gPT"].tree.node[0]
+    assert drawn[0] == node_looks([int(node)])[int(node)][0].lower()
+
+    find = lambda selector: browser.find_element("css selector", selector)  # noqa: E731
+    next(one for one in browser.find_elements("css selector", "button") if one.text == "One table").click()
+    served(explorer, browser, tmp_path)
+    assert "1 of " in find(".ptx-where").text and explorer.shown["cells"]
+    field = find(".ptx-tools input")
+    base = explorer.shown["cells"]["base"]
+    field.send_keys(f"{base:x}\n")
+    browser.execute_script("document.activeElement.blur()")
+    served(explorer, browser, tmp_path)
+    assert find(".ptx-walk").text.startswith("ePT L4") and "gPT L1[0] node" in find(".ptx-walk").text
+    assert any(step["place"] is not None for step in explorer.shown["steps"])
+    choose = browser.find_elements("css selector", ".ptx-tools select")[1]
+    choose.send_keys("walks")
+    served(explorer, browser, tmp_path)
+    assert explorer.shown["colour"] == "walks" and "most walks" in find(".ptx-legend").text
+    assert [one for one in browser.get_log("browser") if one["level"] == "SEVERE"] == []
+
+
+def pixels(browser):
+    """Colours at the middle of each band."""
+    return browser.execute_script(
+        """
+        const canvas = document.querySelector("canvas"), pen = canvas.getContext("2d");
+        const ratio = window.devicePixelRatio || 1;
+        const two = one => one.toString(16).padStart(2, "0");
+        const hex = data => "#" + [...data].slice(0, 3).map(two).join("");
+        return [0, 1, 2, 3].map(row => hex(pen.getImageData(60 * ratio, (row * 42 + 30) * ratio, 1, 1).data));
+        """
+    )
+
+
+def wait_for(browser, condition):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(browser, 10, 0.05).until(lambda _: browser.execute_script(f"return {condition}"))

@@ -1,0 +1,58 @@
+"""Walks by address and time: every walk once, in its VMA and its window; and names of VMAs."""
+
+import numpy as np
+import pytest
+
+import ptanalyze
+from ptanalyze.analysis.walk_map import rows_of
+from ptanalyze.core.errors import UsageError
+from ptanalyze.show.plots.vma_names import vma_names
+
+SETUP = {"windows": 7, "cold": True}
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory):
+    place = tmp_path_factory.mktemp("map") / "app"
+    return ptanalyze.synth(place, "16M", threads=4, accesses=4000, init_trace=False)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 48, 5000])
+def test_each_walk_is_in_its_window_and_its_vma_once(capture, rows):
+    table = ptanalyze.walk_map(capture, rows=rows, **SETUP)
+    windows = table["walks"].to_numpy().reshape(-1, 7).sum(axis=0)
+    known = ptanalyze.timeline(capture, ["linux"], **SETUP)
+    known = known[known["policy"] == "linux"]
+    assert table["time_ns"].tolist() == known["time_ns"].tolist() * table["start"].nunique()
+    assert windows.tolist() == known["walks"].tolist() and windows.sum() > 1000
+    by_vma = ptanalyze.classify(capture, weight="walks", by="vma").groupby("group")["count"].sum()
+    if rows >= len(by_vma):
+        assert table.groupby("vma")["walks"].sum().to_dict() == by_vma[by_vma > 0].to_dict()
+    assert table["start"].nunique() <= rows and (table["start"] < table["end"]).all()
+
+
+def test_rows_are_shared_by_the_size_of_vmas_and_none_crosses_one():
+    vma = np.repeat([3, 5, 9], [100, 1, 20])
+    row = rows_of(vma, 12)
+    assert row.max() < 12 and (np.diff(row) >= 0).all() and set(np.diff(row)) <= {0, 1}
+    assert all(len(set(vma[row == one])) == 1 for one in set(row.tolist()))
+    assert rows_of(np.arange(50), 12).max() == 11, "more VMAs than rows share rows"
+
+
+def test_without_a_trace_nothing_happens_over_time(tmp_path):
+    with pytest.raises(UsageError, match="no trace"):
+        ptanalyze.walk_map(ptanalyze.synth(tmp_path / "bare", "16M", trace=False))
+
+
+def test_vmas_are_named_by_file_or_size_and_by_address_only_where_that_is_not_enough():
+    groups = [
+        "1000-3000 /usr/lib/libc.so.6",
+        "5000-7000",
+        "7000-9000",
+        "a000-2a000",
+        "b000-c000 [heap]",
+        "thread 7",
+    ]
+    names = [name.replace("\N{NO-BREAK SPACE}", " ") for name in vma_names(groups).values()]
+    alike = ["anonymous 8 KiB at 5000", "anonymous 8 KiB at 7000"]
+    assert names == ["libc.so.6", *alike, "anonymous 128 KiB", "[heap]", "thread 7"]
