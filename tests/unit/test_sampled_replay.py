@@ -68,7 +68,7 @@ def processes(draw, native):
     touched = st.lists(st.sampled_from(PAGES), min_size=1, max_size=20)
     chunks = draw(st.lists(st.tuples(st.integers(0, 2), touched), min_size=1, max_size=6))
     calls = st.tuples(st.integers(0, len(chunks)), st.sampled_from(PAGES), SPANS, st.sampled_from("uap"))
-    events = []
+    events = [(0, 0, Event.MMAP, (HEAP, 1 << 30, 3, 0x32), HEAP)]  # nothing touched lies outside all VMAs
     for at, where, length, call in sorted(draw(st.lists(calls, max_size=5))):
         if call == "u":
             events += [
