@@ -8,6 +8,7 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ptanalyze.analysis.classify import walk_locality
@@ -29,6 +30,7 @@ NESTED = (
     "thp+ptemagnet+vmitosis-replicate", "domains+hydra",
 )  # fmt: skip
 NEED_NODES = ("mitosis", "hydra", "steering", "wasp", "hydra-2d", "domains+hydra")  # in the guest
+TIERED = ("linux", "tables-in-dram", "radiant")
 WARM = ("linux", "first-touch", "mitosis", "hydra")
 MACHINES = ("vmitosis-cascade-lake", "hydra-haswell")
 COUNTS = (
@@ -101,8 +103,17 @@ def test_counts_of_the_default_sample_when_warm_and_once_are_as_stored(tmp_path)
     agree(f"whatif-{DEFAULT_SAMPLE}-warm", found)
 
 
+def test_counts_on_a_machine_with_a_slow_node_are_as_stored(tmp_path):
+    capture = open_capture(bundled("samples") / "vm-numa-visible")
+    machine = msgspec.structs.replace(load_machine("vmitosis-cascade-lake"), memory_nodes=(3,))
+    setup = Setup.of(machine=machine, threads_on="round-robin", cold=True)
+    asked = [(name, {}) for name in TIERED]
+    found = replay_snapshot(capture.snapshot, capture.trace, asked, setup, cache_dir=tmp_path)
+    agree("whatif-vm-numa-visible-slow-node", [stored(one) for one in found])
+
+
 def test_every_policy_has_a_golden_answer():
-    named = {part for name in (*NATIVE, *NESTED) for part in name.split("+")}
+    named = {part for name in (*NATIVE, *NESTED, *TIERED) for part in name.split("+")}
     assert named == set(POLICIES)
 
 

@@ -92,7 +92,7 @@ def test_a_running_process_is_recorded_by_what_the_machine_has_and_says_which(lo
 
 def test_samples_of_perf_become_a_trace_beside_page_tables(tmp_path):
     """By page faults, which perf samples everywhere."""
-    busy = subprocess.Popen(["sh", "-c", "while :; do /bin/true; done"])
+    busy = subprocess.Popen(["sh", "-c", "while :; do /bin/true; sleep 0.05; done"])
     try:
         lines = record_running(busy.pid, tmp_path / "app", 1, [["page-faults"]])
     finally:

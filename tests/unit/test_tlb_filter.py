@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.core.trace import Touches
+from ptanalyze.core.trace import Event, Touches
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
 from ptanalyze.world.tlb_filter import TlbFilter

@@ -31,6 +31,7 @@ NO_CANDIDATES = {  # a bound; a policy whose node is chosen by hand; policies no
     "five-level",
     "domains",
 }
+SLOW_NODES = {"tables-in-dram", "radiant"}  # for machines with nodes without CPUs
 REPLICATE = "vmitosis-replicate"  # its mode is how the guest comes by node numbers
 COMBINATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("hydra+vmitosis-replicate", {"layers": "ept"}),
@@ -124,6 +125,7 @@ def advised(report: Report, machine: Machine) -> Advised:
 def candidates(world: World) -> list[Plan]:
     """[Plan] to compare, those that the capture will refuse included."""
     known, told = policies(), {"mode": "no-p"} if world.snapshot.numa_oblivious else {}
-    names: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in known if name not in NO_CANDIDATES]
+    unfit = NO_CANDIDATES if world.machine.memory_nodes else NO_CANDIDATES | SLOW_NODES
+    names: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in known if name not in unfit]
     names += [(name, s) for name, s in COMBINATIONS if all(part in known for part in name.split("+"))]
     return [plan_for(name, settings | (told if REPLICATE in name else {})) for name, settings in names]

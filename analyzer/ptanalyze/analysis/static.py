@@ -126,7 +126,7 @@ def served(plan: Plan, run: Run, space: AddressSpace) -> np.ndarray:
 def _count(world: World, server: np.ndarray) -> tuple[Counters, dict[str, int], list[str]]:
     """(Counters, pages without a class by reason, lines on the precision of samples): a classification by
     servers and level of the tables."""
-    space, nodes = world.space, world.nodes
+    space, nodes, readers = world.space, world.nodes, world.machine.cpu_nodes
     level = np.minimum(space.tables.level, 3).astype(np.int16)
     kinds, of_table = _distinct(np.column_stack([server, level]))
     placed = _with_nodes(space, of_table, len(kinds))
@@ -135,18 +135,21 @@ def _count(world: World, server: np.ndarray) -> tuple[Counters, dict[str, int], 
     count = counters(nodes, world.sockets)
     for guest, host in np.argwhere(pages).tolist():
         n = int(pages[guest, host])
-        for reader in range(nodes):
+        for reader in readers:
             far = _read(count, 8, kinds[guest], reader, n)
             far_host = 0 if space.native else _read(count, 1, kinds[host], reader, n)
             count.classes[reader // world.domains, 2 * far + far_host] += n
-    return count, seen.unresolved, _sampling(seen, kinds[:, :nodes])
+    return count, seen.unresolved, _sampling(seen, kinds[:, :nodes] == np.arange(nodes), list(readers))
 
 
-def _sampling(seen: Classification, servers: np.ndarray) -> list[str]:
-    """Lines: between which bounds the share of walks with a remote leaf entry lies, by the samples."""
+def _sampling(seen: Classification, local: np.ndarray, readers: list[int]) -> list[str]:
+    """Lines: between which bounds the share of walks with a remote leaf entry lies, by the samples.
+
+    local  bool[kinds of servers, nodes]: whether a table of a kind is local to each node
+    """
     if seen.left_out is None or not seen.counts.any():
         return []
-    local = servers == np.arange(servers.shape[1])  # [kind, reader]
+    local = local[:, readers]
     both = (local[:, None] if seen.native else local[:, None] & local).mean(axis=-1)
     remote = [
         1 - float((known * both).sum()) / total if (total := int(known.sum())) else np.nan

@@ -112,6 +112,11 @@ class Machine(Strict):
     latency: Latency
     costs: str  # stem of the file in models/costs/
     sources: dict[str, str]  # of each number
+    memory_nodes: tuple[int, ...] = ()  # nodes without CPUs: CXL or other slower memory
+
+    @property
+    def cpu_nodes(self) -> tuple[int, ...]:
+        return tuple(node for node in range(self.nodes) if node not in self.memory_nodes)
 
     def latency_cycles(self, contended: bool = False) -> np.ndarray:
         """float64[nodes, nodes]: cycles of a DRAM read, [reader's node, serving node].
@@ -138,7 +143,9 @@ class Machine(Strict):
             idle=_resized(self.latency.idle, nodes),
             contended=None if contended is None else _resized(contended, nodes),
         )
-        return msgspec.structs.replace(self, name=f"{self.name}, {nodes} nodes", nodes=nodes, latency=latency)
+        slow = tuple(node for node in range(nodes) if node % self.nodes in self.memory_nodes)
+        name = f"{self.name}, {nodes} nodes"
+        return msgspec.structs.replace(self, name=name, nodes=nodes, latency=latency, memory_nodes=slow)
 
 
 class CallCosts(Strict):
@@ -270,6 +277,10 @@ def _machine_faults(machine: Machine) -> Iterator[Fault]:
     for field, most in (("nodes", 64), ("cpus_per_node", MOST_CPUS), ("ghz", 1000)):
         if getattr(machine, field) > most:
             yield field, getattr(machine, field), f"at most {most}"
+    known = [node for node in set(machine.memory_nodes) if 0 <= node < machine.nodes]
+    if len(known) != len(machine.memory_nodes) or len(known) == machine.nodes:
+        why = f"must name nodes of 0..{machine.nodes - 1}, each once, and leave one with CPUs"
+        yield "memory_nodes", list(machine.memory_nodes), why
     for group in ("tlb", "walk_caches"):
         for part in msgspec.structs.fields(type(getattr(machine, group))):
             yield from _array_faults(f"{group}.{part.name}", getattr(getattr(machine, group), part.name))

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from ..core.errors import UsageError
 from ..core.machine import Machine
 
-NODES = 'nodes that get a replica, "0,2,3"; empty: all. CPUs elsewhere walk the nearest replica'
+NODES = 'nodes that get a replica, "0,2,3"; empty: all with CPUs. CPUs elsewhere walk the nearest replica'
 
 
 def node_numbers(parts: Iterable[str], machine: Machine, setting: str, hint: str = "") -> list[int]:
@@ -24,7 +24,7 @@ def nodes_of(machine: Machine) -> str:
 def replica_nodes(policy: str, text: str, machine: Machine) -> list[int]:
     """Sorted node numbers from "0,2", all nodes if empty."""
     if not text:
-        return list(range(machine.nodes))
+        return list(machine.cpu_nodes)
     return sorted(set(node_numbers(text.split(","), machine, f"policy {policy}: nodes = {text}")))
 
 

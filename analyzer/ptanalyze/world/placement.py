@@ -64,6 +64,11 @@ def _recorded(trace: Trace, machine: Machine, topology: Topology | None) -> Plac
             f"placement = recorded: threads ran on node {node.max()}, machine {machine.name} has nodes "
             f"0..{machine.nodes - 1}; use round-robin or block"
         )
+    if slow := sorted(set(node.tolist()) & set(machine.memory_nodes)):
+        raise UsageError(
+            f"placement = recorded: threads ran on node {slow[0]}, which has no CPUs on machine "
+            f"{machine.name}; use round-robin or block"
+        )
     on = len(set(node.tolist()))
     how = f"recorded: {len(used)} CPU{'s' * (len(used) != 1)} on {on} node{'s' * (on != 1)}"
     used = np.union1d(cpus, event[known])
@@ -87,9 +92,11 @@ def _nodes(how: str, threads: int, machine: Machine) -> tuple[np.ndarray, str]:
     """(node of each thread, a line for people)."""
     order = np.arange(threads)
     if how == ROUND_ROBIN:
-        return order % machine.nodes, f"round-robin over {machine.nodes} nodes"
+        nodes = np.array(machine.cpu_nodes)
+        return nodes[order % len(nodes)], f"round-robin over {len(nodes)} nodes"
     if how == BLOCK:
-        return order * machine.nodes // threads, f"in blocks over {machine.nodes} nodes"
+        nodes = np.array(machine.cpu_nodes)
+        return nodes[order * len(nodes) // threads], f"in blocks over {len(nodes)} nodes"
     if how.startswith("main="):
         main, _, rest = how[len("main=") :].partition(",rest=")
         others = _nodes(rest or ROUND_ROBIN, threads, machine)[0] if not rest.isdecimal() else None
@@ -110,6 +117,8 @@ def _node(text: str, how: str, machine: Machine) -> int:
         raise UsageError(
             f"placement = {how}: node {text}: machine {machine.name} has nodes 0..{machine.nodes - 1}"
         )
+    if int(text) in machine.memory_nodes:
+        raise UsageError(f"placement = {how}: node {text} of machine {machine.name} has no CPUs")
     return int(text)
 
 

@@ -66,6 +66,8 @@ def _parsed(text: str, trace: Trace, machine: Machine) -> tuple[int, int, int, s
         raise UsageError(f"move-threads = {text}: {HOW}")
     source, target = int(match[1]), int(match[2])
     for node in (source, target):
+        if node in machine.memory_nodes:
+            raise UsageError(f"move-threads = {text}: node {node} of machine {machine.name} has no CPUs")
         if node >= machine.nodes:
             raise UsageError(
                 f"move-threads = {text}: node {node}: machine {machine.name} has nodes 0..{machine.nodes - 1}"
