@@ -30,6 +30,7 @@ INTERVALS = (
 NUMBERS = ("walkers", "busy", "noise", "counted_noise", "repair")
 LEAST = {"remote_stretch": 1.0, "contended_stretch": 1.0}
 MOST = {"exposed": 1.0, "gpt_part": 1.0}
+FACTOR, COUNT = 1e6, 1e24  # no coefficient, nor counter of a run, is beyond; their squares are numbers
 
 
 class Record(Calibration, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -67,18 +68,16 @@ def _checked(path: str | PathLike[str], raw: dict[str, Any]) -> Calibration:
 def _check(path: str | PathLike[str], record: Record) -> None:
     for field in INTERVALS:
         interval = getattr(record, field)
-        low, high = LEAST.get(field, 0.0), MOST.get(field, float("inf"))
-        if interval is not None and not (
-            low <= interval.low <= interval.middle <= interval.high <= high and interval.high < float("inf")
-        ):
+        low, high = LEAST.get(field, 0.0), MOST.get(field, FACTOR)
+        if interval is not None and not (low <= interval.low <= interval.middle <= interval.high <= high):
             shown = ", ".join(f"{value:g}" for value in interval)
             raise CaptureError(
-                path, field, shown, f"expected low, middle, high in this order from {low:g} on"
+                path, field, shown, f"expected low, middle, high in this order from {low:g} to {high:g}"
             )
     for field in NUMBERS:
         value = getattr(record, field)
-        if value is not None and not 0 <= value < float("inf"):
-            raise CaptureError(path, field, value, "expected a finite number, not negative")
+        if value is not None and not 0 <= value <= FACTOR:
+            raise CaptureError(path, field, value, f"expected a number from 0 to {FACTOR:g}")
     if not record.walkers:
         raise CaptureError(path, "walkers", record.walkers, "expected a number above 0")
     for which in ("local", "remote"):
@@ -124,5 +123,6 @@ def _check_run(path: str | PathLike[str], which: str, run: Run | None) -> None:
     for field in run.__struct_fields__:
         value = getattr(run, field)
         least_ok = value is None or (value > 0 if field in ("cycles", "seconds", "cpus") else value >= 0)
-        if not least_ok or (value is not None and not value < float("inf")):
-            raise CaptureError(path, f"{which}.{field}", value, "expected a finite number, not negative")
+        if not least_ok or (value is not None and not value <= COUNT):
+            why = f"expected a number up to {COUNT:g}, not negative"
+            raise CaptureError(path, f"{which}.{field}", value, why)

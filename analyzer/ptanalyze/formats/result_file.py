@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 WHAT = "whatif"
 EXPECTED = "expected what `ptanalyze whatif` wrote"
 MOST_BYTES = 1 << 28
+MOST_COUNT = 1 << 64
 NOTHING: Mapping[str, str] = MappingProxyType({})
 TEXTS = ("policy", "params", "machine", "placement", "baseline", "pays_back")  # columns of text
 
@@ -78,6 +79,9 @@ def read_rows(path: str | PathLike[str]) -> list[dict[str, Any]]:
     for row in rows:
         if not (isinstance(row, dict) and isinstance(row.get("policy"), str) and "params" in row):
             raise CaptureError(path, "result", "a row without a policy", EXPECTED)
+        for key, value in row.items():
+            if isinstance(value, int) and abs(value) >= MOST_COUNT:
+                raise CaptureError(path, key, f"an integer of {value.bit_length()} bits", EXPECTED)
     return [{key: None if value != value else value for key, value in row.items()} for row in rows]
 
 
