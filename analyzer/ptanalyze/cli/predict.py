@@ -26,7 +26,7 @@ ERRORS = (
     "|predicted / measured - 1| of run times, each workload left out in turn; inside: share of measured runs "
     "within the interval; width: of the interval, over its middle; noise: the width that noise alone gives; "
     "floor: error that the spread of repeats alone would give an exact law, in the mean and at most",
-    "counters contradict the placement: a remote table's walk cycles stay, or cycles grow by more than walks",
+    "contradicted: by their counters; a remote table's walk cycles stay, or cycles grow more than walks",
     "in none of them: 2 MiB pages, shadow paging, AMD, programs whose threads differ from each other",
 )
 

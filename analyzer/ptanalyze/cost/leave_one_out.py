@@ -33,7 +33,7 @@ from .run_checks import suspicious
 CONFIGURATION, CONSTANT = "baseline: configuration mean", "baseline: constant speed-up"
 NO_CHANGE = "baseline: no change"
 MENDED = ", repaired"
-ODD = ", counters contradict the placement"
+ODD = ", contradicted"
 
 
 def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
