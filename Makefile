@@ -72,7 +72,7 @@ notebooks: $(VENV)/.installed-notebooks
 man: $(VENV)/.installed
 	$(VENV)/bin/python analyzer/docs/_ext/man_pages.py build/man
 
-bench: $(VENV)/.installed-test
+bench: $(VENV)/.installed-test $(VENV)/.installed-bench
 	$(VENV)/bin/python -m analyzer.bench
 
 # hostile captures, texts and options for SECONDS, from seed FIRST on; ends with 1 if anything is wrong
@@ -103,6 +103,10 @@ $(VENV)/.installed: $(VENV)/bin/pip pyproject.toml
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(VENV)/bin/pip install $(QUIET) --editable '.[test]'
 	$(VENV)/bin/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true  # the suite imports from many processes
+	touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed
+	$(VENV)/bin/pip install $(QUIET) --editable '.[bench]'
 	touch $@
 
 $(VENV)/.installed-notebooks: $(VENV)/.installed

@@ -35,6 +35,8 @@ static void add_file(struct vm *vm, int number, enum ptd_kvm_file kind, const st
 
 	if (own < 0 && errno == EBADF)
 		return;
+	if (own < 0 && errno == ESRCH)
+		fail(EXIT_PARTIAL, "PID %d: ended while its VM was looked for", process->pid);
 	if (own < 0)
 		fail(EXIT_WRONG_USE, "PID %d: cannot copy its descriptor %d of a VM: %s", process->pid, number,
 		     strerror(errno));
@@ -48,6 +50,8 @@ void vm_find(struct vm *vm, const struct process *process)
 	DIR *files = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *entry;
 
+	if (!files && (errno == ESRCH || errno == ENOENT))
+		fail(EXIT_PARTIAL, "PID %d: ended while its VM was looked for", process->pid);
 	if (process->pidfd < 0 || !files)
 		fail(EXIT_WRONG_USE, "PID %d: cannot list its files: %s", process->pid,
 		     strerror(process->pidfd < 0 ? -process->pidfd : errno));

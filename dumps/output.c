@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +82,8 @@ void fail(int code, const char *format, ...)
 {
 	va_list arguments;
 
+	if (last_call)
+		last_call(); /* before anything waits for whoever reads what we say */
 	fflush(stdout);
 	fputs("ptdump: ", stderr);
 	va_start(arguments, format);
@@ -156,6 +157,12 @@ void output_write(int file, const void *data, size_t bytes, off_t offset)
 		offset += written;
 		bytes -= written;
 	}
+}
+
+bool output_writable(void)
+{
+	return !faccessat(output.directory, ".", W_OK | X_OK, AT_EACCESS) &&
+	       (!output.made || !faccessat(output.directory, "..", W_OK | X_OK, AT_EACCESS));
 }
 
 void output_commit(void)

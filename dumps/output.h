@@ -3,6 +3,7 @@
 #ifndef OUTPUT_H
 #define OUTPUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/types.h>
@@ -18,6 +19,8 @@ void output_begin(const char *directory);
 int output_file(const char *name);
 void output_write(int file, const void *data, size_t bytes, off_t offset);
 void output_commit(void);
+/* What we may do now is enough to rename files there and to remove all that we made. */
+bool output_writable(void);
 double monotonic_seconds(void);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The process as /proc shows it, and the capabilities we hold. */
+/* The process as /proc shows it. */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,25 +14,28 @@
 #define STAT_PROCESSOR 39 /* proc(5) */
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
 
-static char *read_all(int directory, const char *name, size_t *length)
+static const char *const file_names[PROCESS_FILES] = { "pagemap", "maps", "smaps", "pagemap" };
+
+/* From its start; NULL and errno where it cannot be read, also if there is no such file. */
+static char *read_open(int file, size_t *length)
 {
 	size_t used = 0, room = 1 << 16;
-	int file = openat(directory, name, O_RDONLY | O_CLOEXEC);
-	char *text = malloc(room + 1);
-	ssize_t got;
+	char *text = malloc(room + 1), *more;
+	ssize_t got = 0;
 
-	if (file < 0 || !text) {
-		free(text);
-		return NULL;
-	}
-	while ((got = read(file, text + used, room - used)) > 0) {
+	while (text && (got = pread(file, text + used, room - used, used)) > 0) {
 		used += got;
-		if (used == room)
-			text = realloc(text, (room *= 2) + 1);
-		if (!text)
-			break;
+		if (used < room)
+			continue;
+		more = realloc(text, (room *= 2) + 1);
+		if (!more)
+			free(text);
+		text = more;
 	}
-	close(file);
+	if (text && got < 0) {
+		free(text);
+		text = NULL;
+	}
 	if (text)
 		text[used] = 0;
 	if (length)
@@ -40,20 +43,37 @@ static char *read_all(int directory, const char *name, size_t *length)
 	return text;
 }
 
-char *process_read(const struct process *process, const char *name, size_t *length)
+static char *read_all(int directory, const char *name)
 {
-	char *text = read_all(process->directory, name, length);
+	int file = openat(directory, name, O_RDONLY | O_CLOEXEC);
+	char *text = file < 0 ? NULL : read_open(file, NULL);
+	int why = errno;
+
+	if (file >= 0)
+		close(file);
+	errno = why;
+	return text;
+}
+
+static void refuse_unread(const struct process *process, const char *name)
+{
+	fail(errno == ESRCH ? EXIT_PARTIAL : EXIT_WRONG_USE, "PID %d: cannot read %s: %s", process->pid, name,
+	     strerror(errno));
+}
+
+char *process_read(const struct process *process, enum process_file which, size_t *length)
+{
+	char *text = read_open(process->files[which], length);
 
 	if (!text)
-		fail(errno == ESRCH ? EXIT_PARTIAL : EXIT_WRONG_USE, "PID %d: cannot read %s: %s", process->pid, name,
-		     strerror(errno));
+		refuse_unread(process, file_names[which]);
 	return text;
 }
 
 /* Fields of /proc/PID/stat from the third (state) on; NULL when the process is gone. */
 static char *read_stat(int directory)
 {
-	char *text = read_all(directory, "stat", NULL), *end = text ? strrchr(text, ')') : NULL, *fields;
+	char *text = read_all(directory, "stat"), *end = text ? strrchr(text, ')') : NULL, *fields;
 
 	fields = end ? strdup(end + 2) : NULL;
 	free(text);
@@ -96,22 +116,50 @@ int thread_cpu(const struct process *process, int tid)
 
 static void describe(struct process *process)
 {
-	char *status = process_read(process, "status", NULL), *line, *end;
+	char *status = read_all(process->directory, "status"), *line, *end;
 
+	if (!status)
+		refuse_unread(process, "status");
 	if ((line = strstr(status, "\nUid:")))
 		process->uid = strtoul(line + 5, NULL, 10);
 	free(status);
-	status = process_read(process, "comm", NULL);
+	status = read_all(process->directory, "comm");
+	if (!status)
+		refuse_unread(process, "comm");
 	if ((end = strrchr(status, '\n'))) /* a name may hold others */
 		*end = 0;
 	snprintf(process->comm, sizeof(process->comm), "%s", status);
 	free(status);
 }
 
+/* What is read while tables are read can be read with what we may do now. */
+bool process_readable(const struct process *process)
+{
+	return !faccessat(process->directory, "stat", R_OK, AT_EACCESS) &&
+	       !faccessat(process->directory, "task", R_OK | X_OK, AT_EACCESS);
+}
+
 /* Async-signal-safe; -1 and errno like kill(), but never another process that got the number. */
 int process_signal(const struct process *process, int number)
 {
 	return syscall(SYS_pidfd_send_signal, process->pidfd, number, NULL, 0);
+}
+
+/* What is read later is opened now, while we may; all of it shows the memory that the process has now. */
+static void open_files(struct process *process)
+{
+	for (int i = 0; i < PROCESS_FILES; i++) {
+		process->files[i] = openat(process->directory, file_names[i], O_RDONLY | O_CLOEXEC);
+		if (process->files[i] >= 0)
+			continue;
+		if (errno == EACCES || errno == EPERM)
+			fail(EXIT_WRONG_USE, "PID %d: not permitted: needs CAP_SYS_PTRACE, and CAP_DAC_READ_SEARCH if it "
+			     "is not your own", process->pid);
+		if (errno == ESRCH)
+			fail(EXIT_WRONG_USE, "PID %d: has exited", process->pid);
+		fail(EXIT_WRONG_USE, "PID %d: cannot open its %s: %s", process->pid, file_names[i], strerror(errno));
+	}
+	process->pagemap = process->files[PROCESS_PAGEMAP];
 }
 
 /* The pidfd comes first: if its process has not been reaped when /proc/PID is open, both are the same. */
@@ -126,7 +174,11 @@ void process_open(struct process *process, pid_t pid)
 		process->pidfd = -errno;
 	snprintf(path, sizeof(path), "/proc/%d", pid);
 	process->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (process->directory < 0 && errno != ENOENT && errno != ESRCH)
+		fail(EXIT_WRONG_USE, "PID %d: cannot be looked at: %s", pid, strerror(errno));
 	stat = process->directory < 0 ? NULL : read_stat(process->directory);
+	if (!stat && errno == EMFILE)
+		fail(EXIT_WRONG_USE, "PID %d: cannot be looked at: %s", pid, strerror(errno));
 	if (!stat || process->pidfd == -ESRCH || (process->pidfd >= 0 && process_signal(process, 0) && errno == ESRCH))
 		fail(EXIT_WRONG_USE, "PID %d: no such process", pid);
 	sscanf(stat, "%*c %*d %*d %*d %*d %*d %u", &flags);
@@ -136,34 +188,7 @@ void process_open(struct process *process, pid_t pid)
 		fail(EXIT_WRONG_USE, "PID %d: a kernel thread, it has no page tables of its own", pid);
 	free(stat);
 	describe(process);
-	process->pagemap = openat(process->directory, "pagemap", O_RDONLY | O_CLOEXEC);
-	if (process->pagemap < 0 && (errno == EACCES || errno == EPERM))
-		fail(EXIT_WRONG_USE, "PID %d: not permitted: needs CAP_SYS_PTRACE, and CAP_DAC_READ_SEARCH if it is not "
-		     "your own", pid);
-	if (process->pagemap < 0 && errno == ESRCH)
-		fail(EXIT_WRONG_USE, "PID %d: has exited", pid);
-	if (process->pagemap < 0)
-		fail(EXIT_WRONG_USE, "PID %d: cannot open its pagemap: %s", pid, strerror(errno));
-}
-
-void require_capabilities(void)
-{
-	static const struct {
-		int number;
-		const char *name, *why;
-	} needed[] = {
-		{ CAP_BPF, "CAP_BPF", "to load the BPF programs" },
-		{ CAP_PERFMON, "CAP_PERFMON", "to read kernel memory from BPF" },
-		{ CAP_SYS_ADMIN, "CAP_SYS_ADMIN", "to see page frame numbers" },
-		{ CAP_SYS_PTRACE, "CAP_SYS_PTRACE", "to open another process's pagemap" },
-	};
-	char *status = read_all(AT_FDCWD, "/proc/self/status", NULL), *line = status ? strstr(status, "\nCapEff:") : NULL;
-	unsigned long long held = line ? strtoull(line + 8, NULL, 16) : 0;
-
-	free(status);
-	for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++)
-		if (!(held >> needed[i].number & 1))
-			fail(EXIT_WRONG_USE, "missing capability %s %s; run as root", needed[i].name, needed[i].why);
+	open_files(process);
 }
 
 uint64_t frame_of_own_page(const void *page)
@@ -171,6 +196,8 @@ uint64_t frame_of_own_page(const void *page)
 	int file = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 	uint64_t entry = 0;
 
+	if (file < 0)
+		fail(EXIT_WRONG_USE, "/proc/self/pagemap: cannot be opened: %s", strerror(errno));
 	if (pread(file, &entry, 8, (uintptr_t)page / 4096 * 8) != 8)
 		entry = 0;
 	close(file);

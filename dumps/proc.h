@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: MIT */
-/* The process, what /proc says about it, and the capabilities we hold. */
+/* The process, and what /proc says about it. */
 #ifndef PROC_H
 #define PROC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
+/* The last is the first once more: both show the same memory if those between them do. */
+enum process_file { PROCESS_PAGEMAP, PROCESS_MAPS, PROCESS_SMAPS, PROCESS_PAGEMAP_AGAIN, PROCESS_FILES };
 struct process {
 	pid_t pid;
 	uid_t uid;
 	char comm[64];
 	int pidfd; /* of the process that /proc/PID showed when it was opened; -errno of a thread's number */
-	int directory, pagemap; /* /proc/PID, /proc/PID/pagemap */
+	int directory, pagemap, files[PROCESS_FILES]; /* /proc/PID, /proc/PID/pagemap, and all that is read of it */
 };
 void process_open(struct process *process, pid_t pid);
 int process_signal(const struct process *process, int number);
+bool process_readable(const struct process *process);
 char process_state(int directory);
 void process_faults(const struct process *process, uint64_t *minor, uint64_t *major);
 int thread_cpu(const struct process *process, int tid);
-char *process_read(const struct process *process, const char *name, size_t *length);
-void require_capabilities(void);
+char *process_read(const struct process *process, enum process_file which, size_t *length);
 uint64_t frame_of_own_page(const void *page);
 
 #endif

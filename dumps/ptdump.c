@@ -11,8 +11,10 @@
 #include "bpf.h"
 #include "json.h"
 #include "kernel.h"
+#include "memory.h"
 #include "options.h"
 #include "output.h"
+#include "privileges.h"
 #include "proc.h"
 #include "tables.h"
 #include "together.h"
@@ -23,6 +25,7 @@
 
 #define DEFAULT_RETRIES 3
 #define DEFAULT_MEMORY (4ULL << 30)
+#define LEAST_MEMORY (2ULL << 20)
 
 static const char usage[] =
 	"Usage: ptdump process PID -o DIR [options]\n"
@@ -35,7 +38,7 @@ static const char usage[] =
 	"      --retries N      read again up to N times while it changes (default 3)\n"
 	"      --verify         compare every leaf with /proc/PID/pagemap (process only; exit 1 if they differ)\n"
 	"      --vm FD          which VM, by its descriptor in the VMM, if it holds several\n"
-	"      --memory MIB     collect up to this much before writing (default 4096, at most a quarter of what is free)\n"
+	"      --memory MIB     collect up to this much before writing (default 4096, at most half of what is free)\n"
 	"      --json-progress  one JSON object a line on standard output\n"
 	"  -q, --quiet          print nothing but errors\n"
 	"Exit codes: 0 ok, 1 verification failed, 2 wrong use or refused, 3 the process ended.\n"
@@ -51,17 +54,13 @@ static unsigned long number(const char *text, unsigned long most, const char *wh
 	return value;
 }
 
-static size_t quarter_of_free_memory(void)
+/* At most half of what is free, and enough to write in pieces of a megabyte where nothing is. */
+static size_t bounded(size_t wanted)
 {
-	unsigned long kib = 0;
-	FILE *file = fopen("/proc/meminfo", "r");
-	char line[128];
+	size_t most = free_memory() / 2;
 
-	while (file && fgets(line, sizeof(line), file) && sscanf(line, "MemAvailable: %lu", &kib) != 1)
-		;
-	if (file)
-		fclose(file);
-	return kib ? kib * 256 : SIZE_MAX; /* two readings may be held */
+	most = most < LEAST_MEMORY ? LEAST_MEMORY : most;
+	return wanted < most ? wanted : most;
 }
 
 static void parse(struct options *options, int count, char **arguments)
@@ -74,7 +73,6 @@ static void parse(struct options *options, int count, char **arguments)
 		{ "vm", required_argument, NULL, 'V' },	  { "max-stop", required_argument, NULL, 'M' },
 		  { 0 },
 	};
-	size_t most = quarter_of_free_memory();
 	int option;
 
 	opterr = 0; /* getopt() would print an argument as it is */
@@ -104,7 +102,7 @@ static void parse(struct options *options, int count, char **arguments)
 		exit(EXIT_WRONG_USE);
 	}
 	options->pid = number(arguments[optind + 1], INT_MAX, "PID");
-	options->memory = options->memory < most ? options->memory : most;
+	options->memory = bounded(options->memory);
 }
 
 static void summarize(const struct description *about)
@@ -128,7 +126,7 @@ static void refuse_differences(const struct description *about)
 	if (about->verified && about->verified->mismatched)
 		fail(EXIT_VERIFY, "%llu pages differ from pagemap, e.g. %s%s", (unsigned long long)about->verified->mismatched,
 		     about->verified->examples[0],
-		     about->reading->quiet ? "" : "; the process changed, --stop holds it still");
+		     about->stop.stopped ? "" : "; the process ran meanwhile, --stop holds it still");
 }
 
 /* Writes gpt.tables, gpt.entries, maps and snapshot.json. */

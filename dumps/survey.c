@@ -11,6 +11,7 @@
 #include "bpf.h"
 #include "kernel.h"
 #include "output.h"
+#include "privileges.h"
 #include "proc.h"
 #include "topology.h"
 
@@ -123,6 +124,7 @@ int main(int count, char **arguments)
 	topology_read(&topology);
 	bpf_open(&bpf, false);
 	kernel_explore(&kernel, &bpf);
+	keep_capabilities(CAN(CAP_BPF) | CAN(CAP_SYS_PTRACE) | CAN(CAP_DAC_READ_SEARCH)); /* to open pagemaps */
 	set_up(bpf.count, &kernel, &topology);
 	for (int i = 1; i < count; i++)
 		survey(&bpf, &kernel, &topology, atoi(arguments[i]));

@@ -210,4 +210,6 @@ void tables_write(struct tables *tables, int tables_file, int entries_file)
 	write_header(tables, entries_file, true);
 	if (!tables->streamed)
 		output_write(entries_file, tables->entries, tables->count * PT_TABLE_BYTES, PT_ENTRIES_HEADER);
+	if (ftruncate(entries_file, PT_ENTRIES_HEADER + (off_t)tables->count * PT_TABLE_BYTES)) /* a worse reading was longer */
+		fail(EXIT_WRONG_USE, "cannot cut the entries file: %s; nothing was kept", strerror(errno));
 }

@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "output.h"
+#include "privileges.h"
 #include "together.h"
 
 static const char *check_types(struct tables *tables, const struct kernel *kernel)
@@ -16,25 +17,57 @@ static const char *check_types(struct tables *tables, const struct kernel *kerne
 	return "levels 1 and 2 checked after the walk (/proc/kpageflags)";
 }
 
+/*
+ * All is open and loaded. What is left calls loaded programs and signals the process, and may have to look into a
+ * /proc that hides processes (hidepid), or into the kernel's page types. Returns what the end needs: to write
+ * to a directory that is another user's.
+ */
+static uint64_t give_up_privileges(const struct reader *reader)
+{
+	uint64_t needed = CAN(CAP_BPF) | CAN(CAP_KILL), end = 0;
+
+	if (!reader->kernel->typed)
+		needed |= CAN(CAP_DAC_READ_SEARCH);
+	use_capabilities(needed);
+	if (!process_readable(reader->process))
+		needed |= CAN(CAP_SYS_PTRACE);
+	if (!output_writable())
+		end = CAN(CAP_DAC_OVERRIDE);
+	keep_capabilities(needed | end);
+	return end;
+}
+
+static void require_one_memory(const struct reader *reader)
+{
+	const struct process *process = reader->process;
+	uint64_t memory = bpf_locate(reader->bpf, process->pagemap, -1)->mm;
+
+	if (bpf_locate(reader->bpf, process->files[PROCESS_PAGEMAP_AGAIN], -1)->mm != memory)
+		fail(EXIT_PARTIAL, "PID %d: replaced its memory (exec) when it was opened; nothing was kept", process->pid);
+}
+
 /* What must be read together, with the process held still if asked for. `verified`: NULL if not asked for. */
 void read_together(struct reader *reader, struct description *about, struct verified *verified)
 {
 	const struct options *options = reader->options;
 	struct tables *tables = &about->reading->tables;
+	uint64_t end = give_up_privileges(reader);
 
+	require_one_memory(reader);
 	clock_gettime(CLOCK_REALTIME, &about->started);
 	if (options->stop)
 		stop_process(&about->stop, reader->process, options->max_stop);
 	about->retries = read_best(reader, about->reading);
 	if (!about->page_type)
 		about->page_type = check_types(tables, reader->kernel);
-	about->maps = process_read(reader->process, "maps", &about->maps_length);
+	about->maps = process_read(reader->process, PROCESS_MAPS, &about->maps_length);
 	if (verified)
 		verify_tables(verified, tables, reader->process);
 	if (!process_alive(reader->bpf, reader->process))
 		fail(EXIT_PARTIAL, "PID %d: ended while it was read; nothing was kept", reader->process->pid);
 	if (options->stop)
 		continue_process(&about->stop);
+	keep_capabilities(end);
 	if (about->stop.gave_up)
 		say(stderr, "ptdump: PID %d: held for %lu ms and then continued, before all was read (--max-stop)",
 		    reader->process->pid, options->max_stop);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Every leaf against /proc/PID/pagemap, the kernel's own reading of the same tables. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "output.h"
 #include "verify.h"
 
 #define ADDRESS_BITS 0x000ffffffffff000ULL
@@ -11,27 +13,51 @@
 #define PAGEMAP_FRAME ((1ULL << 55) - 1)
 #define PAGES 512
 
+struct area {
+	unsigned long start, end;
+};
 struct checker {
 	struct verified *verified;
 	const struct process *process;
-	char *smaps; /* read when pagemap first shows nothing where we found a page */
+	struct area *hidden; /* found when pagemap first shows nothing where we found a page */
+	size_t count;
 };
 
-/* The VMA of `address` is VM_PFNMAP ("pf"): walk_page_range skips it, so pagemap shows nothing there. */
-static bool hidden_from_pagemap(struct checker *checker, uint64_t address)
+/* The VMAs that are VM_PFNMAP ("pf"), by address: walk_page_range skips them, so pagemap shows nothing there. */
+static void find_hidden(struct checker *checker)
 {
-	unsigned long start, end;
-	bool inside = false;
+	char *smaps = process_read(checker->process, PROCESS_SMAPS, NULL);
+	struct area area = { 0, 0 };
 
-	if (!checker->smaps)
-		checker->smaps = process_read(checker->process, "smaps", NULL);
-	for (char *line = checker->smaps; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
-		if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
-			inside = address >= start && address < end;
-		else if (inside && !strncmp(line, "VmFlags:", 8))
-			return memmem(line, strcspn(line, "\n"), " pf", 3);
+	checker->hidden = malloc(sizeof(area));
+	for (char *line = smaps; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+		struct area *more;
+
+		if (sscanf(line, "%lx-%lx ", &area.start, &area.end) == 2 || strncmp(line, "VmFlags:", 8) ||
+		    !memmem(line, strcspn(line, "\n"), " pf", 3))
+			continue;
+		more = realloc(checker->hidden, (checker->count + 1) * sizeof(area));
+		if (!more)
+			fail(EXIT_WRONG_USE, "out of memory after %zu areas", checker->count);
+		checker->hidden = more;
+		checker->hidden[checker->count++] = area;
 	}
-	return false;
+	free(smaps);
+}
+
+static int beside(const void *key, const void *member)
+{
+	const unsigned long address = *(const unsigned long *)key;
+	const struct area *area = member;
+
+	return address < area->start ? -1 : address >= area->end;
+}
+
+static bool hidden_from_pagemap(struct checker *checker, unsigned long address)
+{
+	if (!checker->hidden)
+		find_hidden(checker);
+	return checker->count && bsearch(&address, checker->hidden, checker->count, sizeof(*checker->hidden), beside);
 }
 
 /* `mapped`: the kernel has a page here, at `frame`; `seen`: what pagemap says of the same page. */
@@ -93,7 +119,7 @@ static void compare_leaf_table(struct checker *checker, uint64_t base, const str
 
 void verify_tables(struct verified *verified, const struct tables *tables, const struct process *process)
 {
-	struct checker checker = { verified, process, NULL };
+	struct checker checker = { .verified = verified, .process = process };
 
 	memset(verified, 0, sizeof(*verified));
 	for (size_t i = 0; i < tables->count; i++) {
@@ -107,5 +133,5 @@ void verify_tables(struct verified *verified, const struct tables *tables, const
 			if (page->entry[k] & PTD_ENTRY_HUGE)
 				compare_entry(&checker, table->base + k * span, page->entry[k], span / 4096);
 	}
-	free(checker.smaps);
+	free(checker.hidden);
 }

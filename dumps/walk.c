@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Readings of page tables: each between two looks at what moves when they change, again until one is clean. */
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "output.h"
 #include "walk.h"
 
@@ -71,9 +73,10 @@ static void set_up(struct reader *reader, struct reading *reading, uint64_t addr
 static void report(const struct tables *tables, double since, double *last)
 {
 	double now = monotonic_seconds();
+	struct pollfd reader = { .fd = STDOUT_FILENO, .events = POLLOUT };
 
-	if (now - *last < PROGRESS_SECONDS)
-		return;
+	if (now - *last < PROGRESS_SECONDS || poll(&reader, 1, 0) < 1)
+		return; /* whoever does not read must not hold up the reading: a process may be stopped for it */
 	*last = now;
 	printf("{\"event\": \"walk\", \"tables\": %zu, \"seconds\": %.3f}\n", tables->count, now - since);
 	fflush(stdout);
@@ -138,13 +141,14 @@ static uint64_t trouble(const struct reading *reading)
 unsigned read_best(struct reader *reader, struct reading *readings)
 {
 	unsigned retries = 0;
+	size_t memory = reader->options->memory / (reader->options->retries ? 2 : 1); /* two readings are held */
 
-	tables_init(&readings[0].tables, reader->options->memory, &reader->format);
+	tables_init(&readings[0].tables, memory, &reader->format);
 	for (;; retries++) {
 		struct reading *reading = &readings[retries > 0];
 
 		if (retries == 1)
-			tables_init(&reading->tables, reader->options->memory, &reader->format);
+			tables_init(&reading->tables, memory, &reader->format);
 		if (!read_once(reader, reading))
 			fail(EXIT_PARTIAL, "PID %d: ended or replaced its memory (exec) while it was read; nothing was kept",
 			     reader->process->pid);

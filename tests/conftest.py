@@ -2,7 +2,8 @@
 
 Tests marked `twin` prove what kernels compute: against a naive twin, by a property, by a closed form. They
 run compiled and again as plain Python (NUMBA_DISABLE_JIT=1), where an index out of range is an error and not
-a number; `make test` runs all others once, compiled.
+a number; `make test` runs all others once, compiled. Plain Python has all examples of a property; compiled
+code, which only must compute the same, has a third.
 """
 
 import gc
@@ -11,9 +12,11 @@ import signal
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
+from numba import config as numba
 
 # Of a busy machine, time says nothing. In CI the same examples are drawn each time, new ones outside of it.
 QUICK = 5
+COMPILED = 3
 EVERYWHERE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("outside", **EVERYWHERE)
 settings.register_profile("ci", derandomize=True, **EVERYWHERE)
@@ -48,11 +51,16 @@ LONGEST = (
 
 def pytest_collection_modifyitems(config, items):
     """The longest begin. In make check every property has few examples, also one that asks for more."""
-    if config.getoption("--hypothesis-profile", None) == "quick":
-        for item in items:
-            if asked := getattr(item.function, "_hypothesis_internal_use_settings", None):
-                item.function._hypothesis_internal_use_settings = settings(asked, max_examples=QUICK)
+    quick = config.getoption("--hypothesis-profile", None) == "quick"
+    for function in {item.function: None for item in items if quick or compiled_twin(item)}:
+        if asked := getattr(function, "_hypothesis_internal_use_settings", None):
+            most = QUICK if quick else -(-asked.max_examples // COMPILED)
+            function._hypothesis_internal_use_settings = settings(asked, max_examples=most)
     items.sort(key=lambda item: LONGEST.index(item.path.relative_to(TESTS).parts[0]))
+
+
+def compiled_twin(item):
+    return not numba.DISABLE_JIT and item.get_closest_marker("twin") is not None
 
 
 def pytest_xdist_make_scheduler(config, log):

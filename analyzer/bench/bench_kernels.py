@@ -119,18 +119,15 @@ def bench_tlb(bandwidth):
 
     space = address_space(snapshot(False), np.arange(TABLES, dtype=np.uint64))
     pages, state = tlb_filter._pages(space.regions), tlb_filter._state(MACHINE.tlb)
-    rng, out = (
-        np.random.default_rng(0),
-        (np.empty(TOUCHES, np.uint32), np.empty(TOUCHES, bool), np.zeros(1, np.int64)),
-    )
+    rng, missed = np.random.default_rng(0), np.zeros(TOUCHES, bool)
     cold = rng.integers(0, TABLES * 512, TOUCHES).astype(np.uint32)
     warm = np.where(rng.random(TOUCHES) < 0.95, rng.integers(0, 48, TOUCHES), cold).astype(np.uint32)
     results = []
     for name, page in (("TLB filter, all miss", cold), ("TLB filter, 95 % hit", warm)):
         trace = one_chunk_trace(page)
-        shootdowns, write = tlb_filter._shootdowns(trace.events, pages), read_only(np.zeros(TOUCHES, bool))
+        shootdowns = tlb_filter._shootdowns(trace.events, pages)
         chunks = np.array([[0, 0, TOUCHES]])
-        call = lambda: kernels.filter_common(read_only(page), write, chunks, pages, shootdowns, state, *out)  # noqa: B023, E731
+        call = lambda: kernels.filter_common(read_only(page), chunks, pages, shootdowns, state, missed)  # noqa: B023, E731
         call()
         plain = best(lambda: numpy_direct_mapped(page), 1)  # noqa: B023
         results += rates(

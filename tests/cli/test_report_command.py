@@ -33,9 +33,6 @@ def test_without_a_capture_a_page_about_the_bundled_sample_is_written_and_said_w
     assert ran.code == 0 and not ran.out and ran.err == f"{sample}ptanalyze: wrote report.html\n"
     page = ReportPage((tmp_path / "report.html").read_text("utf-8"))
     assert "lookup" in page.text()
-    advised = pt("advise")
-    sentence = " ".join(advised.out.split("\n\n")[0].split())
-    assert sentence in page.text()
     assert repeated(page).startswith("ptanalyze report")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from pages import DOCS
 
+from heat_bits import write_bits
 from ptanalyze.core import snapshot
 from ptanalyze.core.bundled import bundled
 from ptanalyze.core.trace import Event
@@ -48,7 +49,7 @@ def layout(rows):
     return np.dtype({"names": [row[3] for row in rows], "formats": formats, "offsets": offsets})
 
 
-TABLES_HEADER, RECORD, TRACE_HEADER, FRAME, EVENT = layouts()
+TABLES_HEADER, RECORD, TRACE_HEADER, FRAME, EVENT, HEAT_HEADER, HEAT_RECORD = layouts()
 
 
 def test_the_sizes_are_those_of_the_headers():
@@ -79,6 +80,14 @@ def test_page_tables_are_decoded_by_the_page(capture, name):
     table, slot = (int(at[-1]) for at in np.nonzero(tree.entries))
     raw = entries[4096 + 4096 * table + 8 * slot :][:8]
     assert int.from_bytes(raw, "little") == tree.entries[table, slot]
+
+
+def test_samples_of_accessed_bits_are_decoded_by_the_page(tmp_path):
+    content = write_bits(tmp_path / "heat.bits", [(10, {(0x201000, 1)}), (100, set())]).read_bytes()
+    header, records = np.frombuffer(content, HEAT_HEADER, 1)[0], np.frombuffer(content, HEAT_RECORD, -1, 512)
+    assert (header["magic"], header["header_bytes"], header["record_bytes"]) == (b"PTHEATBS", 512, 80)
+    assert records["level"].tolist() == [1, 0, 0] and records["base"].tolist() == [0x200000, 0, 0]
+    assert (records["words_0"][0], records["words_4"].tolist()) == (1 << 1, [0, 10**7, 10**8])
 
 
 @pytest.mark.parametrize("capture", TRACES)

@@ -20,7 +20,7 @@ class Data:
         self.space, self.tables = case.space, case.space.tables
         self.rows = sorted(set(self.space.regions.leaf.tolist()))
         self.host = self.host_nodes()
-        self.first, self.node, self.marked, self.moved = {}, {}, set(), False
+        self.first, self.node, self.marked, self.new_marks = {}, {}, set(), False
         self.place()
         self.order = sorted(self.touched_hosts() if by_host else self.rows, key=self.base)
         self.cursor, self.count = 0, 0
@@ -223,13 +223,13 @@ class Data:
             if key in (self.host if self.by_host else self.node):
                 if not self.by_host and key not in self.marked:
                     self.hint(key, node)
-                    self.moved = True
+                    self.new_marks = True
                 self.marked.add(key)
                 budget -= 512 ** (int(self.tables.level[table]) - 1)
             self.cursor = (self.cursor + 1) % places
 
     def touch(self, page, flat, now, node):
-        """After a walk: what was marked moves to the walker."""
+        """After a walk: what was marked moves to the walker; (start, end) if a guest's page, else None."""
         entry = self.memory.entry(page)
         self.node.setdefault(entry, self.first.pop(entry, node))
         self.read[node, self.seen(entry, page, flat)] += 1
@@ -238,16 +238,17 @@ class Data:
                 self.marked.discard(entry)
                 if self.node[entry] != node and self.may_move(now, 512 ** (entry[0] - 1)):
                     self.move_page(entry, node, node)
-                    self.moved = True
-                else:
-                    self.hint(entry, node)
-            return
+                    size = 12 + 9 * (entry[0] - 1)
+                    return entry[1] << size, (entry[1] + 1) << size
+                self.hint(entry, node)
+            return None
         frame = self.frame(flat, entry[1] & 511)
         inside = page % 512 ** (entry[0] - 1)
         self.touch_unit(self.unit(None if frame is None else frame + inside), None, now, node)
         while flat >= 0:
             self.touch_unit(self.unit_of_table(flat), flat, now, node)
             flat = int(self.tables.parent[flat])
+        return None
 
     def seen(self, entry, page, flat):
         """The node of a page of data: of a hypervisor that moves data, where its entry says."""
@@ -344,8 +345,6 @@ def replay(name, params, case, reads, moves, by_host):
         to = majority.chunk(chunk)
         run(to) if to is not None else None
         w = one_chunk(memory, data, policy, case, reads, chunk, w, out, classes)
-    if data.moved:
-        shoot(data, policy, trace, placement, len(trace.chunks) - 1, nodes)
     policy.settle({t for t in memory.snapshot_tables if t not in memory.exists})
     host = getattr(policy, "host_events", Counter())
     return out, classes, +policy.events, +host, [policy.pages, policy.peak], data.count, data.read
@@ -363,27 +362,29 @@ def one_chunk(memory, data, policy, case, reads, chunk, w, out, classes):
             policy.by = 1
             data.scan(now, node)
             policy.by = 0
-            if data.moved:
-                shoot(data, policy, trace, placement, chunk, case.machine.nodes)
+            if data.new_marks:  # change_prot_numa flushes what a scan has changed at once
+                shoot(data, policy, trace, placement, chunk, case.machine.nodes, (0, 1 << 47))
         one_walk(memory, policy, case.space, placement, reads, w, out, classes)
         region = int(reads.page[w]) >> 9
         page = int(case.space.regions.va[region]) << 9 | int(reads.page[w]) & 511
         policy.by = 1
-        data.touch(page, int(reads.leaf[w]), now, node)
+        moved = data.touch(page, int(reads.leaf[w]), now, node)
         policy.by = 0
         w += 1
+        if moved:  # try_to_unmap_one: ptep_clear_flush, of the page alone
+            shoot(data, policy, trace, placement, chunk, case.machine.nodes, moved)
     return w
 
 
-def shoot(data, policy, trace, placement, chunk, nodes):
-    """What the last window moved: everyone but the CPU that walks now."""
+def shoot(data, policy, trace, placement, chunk, nodes, pages):
+    """Everyone but the CPU that walks."""
     live, cpu = alive(trace, placement, chunk), int(placement.chunk_cpu[chunk])
     counts = Counter(int(placement.cpu_node[c]) for c in live)
     here = int(placement.cpu_node[cpu])
     counts[here] = max(counts[here] - 1, 0)
     policy.by = 1
-    policy.shoot(0, 1 << 47, here, [counts[n] for n in range(nodes)])
-    policy.by, data.moved = 0, False
+    policy.shoot(*pages, here, [counts[n] for n in range(nodes)])
+    policy.by, data.new_marks = 0, False
 
 
 def alive(trace, placement, chunk):

@@ -13,6 +13,7 @@ from ptanalyze.core import pte as E
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 PTDUMP = REPOSITORY / "dumps/build/ptdump"
+SANITIZED = REPOSITORY / "dumps/build/sanitized"  # directory of ptdump and ptsurvey
 
 
 def build(tmp_path_factory):
@@ -23,6 +24,17 @@ def build(tmp_path_factory):
         command = ["cc", "-O1", "-Wall", "-Wextra", "-pthread", f"-I{REPOSITORY / 'dumps'}"]
         subprocess.run([*command, "-o", where / source.stem, source], check=True)
     return where
+
+
+def build_sanitized():
+    command = ["make", "-s", "-j", str(os.cpu_count()), "-C", REPOSITORY / "dumps", "SANITIZE=1"]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def clean(said):
+    """What a sanitized program said, without a report of a sanitizer."""
+    assert "Sanitizer" not in said and "runtime error" not in said, said
+    return said
 
 
 @contextmanager
@@ -38,8 +50,8 @@ def running(program, *arguments):
         process.stdout.close()
 
 
-def ptdump(pid, directory, *options, **how):
-    command = [PTDUMP, "process", str(pid), "-o", directory, *options]
+def ptdump(pid, directory, *options, program=PTDUMP, **how):
+    command = [program, "process", str(pid), "-o", directory, *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **how)
 
 

@@ -9,16 +9,31 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from native.dumping import PROGRAMS, PTDUMP, assert_closed, build, ptdump, running, state, wait_for
+from native import killing
+from native.dumping import (
+    PROGRAMS,
+    PTDUMP,
+    SANITIZED,
+    assert_closed,
+    build,
+    build_sanitized,
+    clean,
+    ptdump,
+    running,
+    state,
+    wait_for,
+)
 from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.snapshot_file import read_snapshot
 
 pytestmark = pytest.mark.native
+NO_LEAKS = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}  # of what ends anyway
 SPARSE_GIB = 64  # 32,768 tables: long enough to be interrupted
 
 
@@ -86,6 +101,61 @@ def test_the_target_goes_on_when_its_guardian_is_killed(big, tmp_path, interrupt
     assert wait_for(lambda: state(big) == "S")
 
 
+def test_the_target_goes_on_whoever_is_killed_and_in_any_order(big, tmp_path):
+    found, _ = killing.campaign(killing.build_hold(tmp_path), big, 40, os.getpid())
+    for way, runs in found.items():
+        assert runs["continued"] == runs["runs"] and runs["held"], (way, runs)
+
+
+KILL, BPF = 5, 39  # include/uapi/linux/capability.h
+OUR_OWN = "CapPrm", "CapEff"
+
+
+def status(pid):
+    """{name: words} of /proc/PID/status."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: words.strip() for name, _, words in (line.partition(":") for line in lines)}
+
+
+def held_capabilities(pid):
+    """Numbers of the capabilities that a process has, and can get back."""
+    words = [int(status(pid)[name], 16) for name in OUR_OWN]
+    assert words[0] == words[1] and status(pid)["CapInh"] == "0" * 16 and status(pid)["NoNewPrivs"] == "1"
+    return {bit for bit in range(64) if words[0] >> bit & 1}
+
+
+def test_while_it_reads_it_may_call_what_it_loaded_and_signal_and_its_guardian_may_only_signal(big, tmp_path):
+    dumper, _ = held(big, tmp_path, lambda dumper, _: guardian(dumper) and state(big) == "T")
+    try:
+        guard = guardian(dumper)
+        assert held_capabilities(dumper.pid) == {KILL, BPF} and held_capabilities(guard) == {KILL}
+        assert len(os.listdir(f"/proc/{guard}/fd")) == 2
+    finally:
+        dumper.send_signal(signal.SIGCONT)
+        dumper.communicate(timeout=60)
+
+
+def test_when_all_is_read_it_may_do_nothing(big, tmp_path):
+    def writes(dumper, at):
+        return at.exists() and any(path.stat().st_size for path in at.iterdir())
+
+    dumper, directory = held(big, tmp_path, writes)
+    assert held_capabilities(dumper.pid) == set()
+    dumper.send_signal(signal.SIGCONT)
+    dumper.communicate(timeout=60)
+    assert dumper.returncode == 0 and len(os.listdir(directory)) == 4
+
+
+def test_it_writes_where_only_root_may_until_the_end(big, tmp_path):
+    place = tmp_path / "theirs"
+    place.mkdir(mode=0o755)
+    os.chown(place, 65534, 65534)
+    (place / "d").mkdir(mode=0o755)
+    os.chown(place / "d", 65534, 65534)
+    assert ptdump(big, place / "d").returncode == 0 and len(os.listdir(place / "d")) == 4
+    assert ptdump(big, place / "e", preexec_fn=limit_files).returncode == 2 and not (place / "e").exists()
+
+
 PAUSES = """
 import sys, time
 from ptanalyze.capture.live.pause import paused
@@ -126,9 +196,12 @@ def test_python_stops_no_stranger_who_got_the_number():
     assert python.returncode and "PartialDataError" in said and "ended" in said
 
 
-def test_the_target_goes_on_when_python_is_killed_while_it_pauses_it(big):
+@pytest.mark.parametrize("both", [False, True])
+def test_the_target_goes_on_when_python_is_killed_while_it_pauses_it(big, both):
     python = subprocess.Popen([sys.executable, "-c", PAUSES, str(big)])
     assert wait_for(lambda: state(big) == "T")
+    if both:
+        os.kill(guardian(python), signal.SIGKILL)
     python.kill()
     python.wait()
     assert wait_for(lambda: state(big) == "S")
@@ -244,11 +317,15 @@ def test_the_four_capabilities_are_enough(big, tmp_path):
 
 
 def test_a_changing_process_gives_a_closed_tree_and_says_what_changed(programs, tmp_path):
+    build_sanitized()
     with running(programs / "dump_churn") as (process, _):
         noisy = 0
         for attempt in range(6):
-            done = ptdump(process.pid, tmp_path / f"d{attempt}", "--retries", "2")
-            assert done.returncode == 0, done.stderr
+            program = PTDUMP if attempt % 2 else SANITIZED / "ptdump"
+            done = ptdump(
+                process.pid, tmp_path / f"d{attempt}", "--retries", "2", program=program, env=NO_LEAKS
+            )
+            assert done.returncode == 0, clean(done.stderr)
             dump = read_snapshot(tmp_path / f"d{attempt}")
             assert_closed(dump.guest)
             reading, flags = dump.facts["reading"], dump.guest.flags
@@ -293,11 +370,52 @@ def limit_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
 
+@pytest.mark.parametrize("files", [4, 5, 8, 12, 27])
+def test_too_few_files_are_the_reason_that_is_given(big, tmp_path, files):
+    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # noqa: E731
+    assert_refused(ptdump(big, tmp_path / "d", preexec_fn=limit), 2, "Too many open files")
+
+
+def test_a_difference_of_a_process_that_ran_meanwhile_comes_with_what_prevents_it(programs, tmp_path):
+    with running(programs / "dump_churn") as (process, _):
+        done = [ptdump(process.pid, tmp_path / f"d{k}", "--verify", "--retries", "0") for k in range(2)]
+        assert 1 in [one.returncode for one in done]
+        for one in done:
+            assert_refused(one, 1, "--stop holds it still") if one.returncode else None
+        assert ptdump(process.pid, tmp_path / "still", "--verify", "--stop").returncode == 0
+
+
 @pytest.mark.parametrize("memory", ["1", "4096"])
 def test_nothing_is_kept_when_the_files_cannot_be_written(big, tmp_path, memory):
     done = ptdump(big, tmp_path / "d", "--memory", memory, preexec_fn=limit_files)
     assert_refused(done, 2, "cannot write")
     assert not (tmp_path / "d").exists()
+
+
+@contextmanager
+def full_pipe():
+    """(read end, write end) of a pipe into which nothing more goes."""
+    ends = os.pipe()
+    os.set_blocking(ends[1], False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(ends[1], b"x" * 4096)
+    os.set_blocking(ends[1], True)
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def test_the_target_goes_on_though_nobody_reads_what_the_dumper_has_to_say(big, tmp_path):
+    """Tables go to the file while it is held; there is no room for them, nor for the line that says so."""
+    options = ["--stop", "--memory", "1", "-o", tmp_path / "d"]
+    with full_pipe() as (ours, theirs):
+        command = [PTDUMP, "process", str(big), *options]
+        dumper = subprocess.Popen(command, stderr=theirs, preexec_fn=limit_files)
+        assert wait_for(lambda: state(big) == "T", 20)
+        assert wait_for(lambda: state(big) == "S" and dumper.poll() is None, 20)
+        os.read(ours, 1 << 20)
+        assert dumper.wait(20) == 2 and not (tmp_path / "d").exists()
 
 
 @pytest.mark.parametrize(

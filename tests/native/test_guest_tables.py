@@ -1,13 +1,18 @@
 """Guest tables read from outside a running QEMU, against a guest whose tables are known to the last entry."""
 
+import os
+import random
 import shutil
 import subprocess
+import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import count
 
 import numpy as np
 import pytest
 
+from naive.guest_tables import read_guest_tables as naive
 from native.dumping import PROGRAMS, state
 from ptanalyze.capture.check import FAILED, check_capture
 from ptanalyze.capture.live.guest_memory import GuestMemory
@@ -15,8 +20,12 @@ from ptanalyze.capture.live.guest_tables import BEYOND, SEEN, SELF_MAP
 from ptanalyze.capture.live.guests import dump_guest_tables
 from ptanalyze.capture.live.process import opened
 from ptanalyze.capture.live.qmp import Qmp, registers, slots_of
-from ptanalyze.core.errors import UsageError
+from ptanalyze.capture.vm.join import join
+from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.capture import open_capture
+from ptanalyze.formats.tables_file import write_tree
+from ptanalyze.formats.vm_file import HostDump, Root, Slot, Vcpu, write_vm
+from strategies import Page, build_topology, build_tree
 
 pytestmark = pytest.mark.native
 ADDRESSES = {"header": 0x102000, "tables": 0x110000}
@@ -51,8 +60,9 @@ def qemu(where, program):
 
 
 def paging(socket):
-    with Qmp(socket) as qmp:
+    with suppress(UsageError), Qmp(socket) as qmp:  # it may not listen yet
         return registers(qmp)[0].levels > 0
+    return False
 
 
 @pytest.fixture(scope="module", params=[4, 5])
@@ -120,3 +130,148 @@ def test_a_vmm_that_has_gone_is_an_error(tmp_path):
                 registers(qmp)
         with pytest.raises(UsageError, match="cannot talk to QEMU"):
             Qmp(socket)
+
+
+MEMORY = 64 << 20
+POOL = range(ROOT, ROOT + 24)  # frames that hold hostile tables
+EDGES = (0, 1, 2, 255, 256, 300, 511)  # slots of both halves, and the last of each
+
+
+def hostile_tables(chance, inside=False):
+    """{frame: {slot: entry}}: cycles, self-references, reserved bits, frames beyond memory, huge pages.
+
+    inside: none of the latter two, so that the host maps what the guest does
+    """
+    beyond = [chance.choice(POOL)] if inside else [chance.getrandbits(40), MEMORY >> 12]
+    odd = [1] if inside else [0xE7, 0x80, chance.getrandbits(12)]
+
+    def entry():
+        frame = chance.choice((chance.choice(POOL), chance.choice(POOL), *beyond))
+        high = chance.choice(
+            (0, 0, 1 << 63, *[1 << 51 | 1 << 46] * (not inside), chance.getrandbits(12) << 52)
+        )
+        return frame << 12 | chance.choice((0x67, 0x67, 0x67, *odd)) | high
+
+    return {frame: {slot: entry() for slot in chance.sample(EDGES, 4)} for frame in POOL}
+
+
+class GuestWriter:
+    """Writes to a guest's memory from outside of it, and puts back what was there."""
+
+    def __init__(self, vmm, slots):
+        low = next(slot for slot in slots if slot.gpa == 0)
+        self.first, self.bytes = low.hva + (POOL[0] << 12), len(POOL) << 12
+        self.file = os.open(f"/proc/{vmm}/mem", os.O_RDWR)
+        self.before = os.pread(self.file, self.bytes, self.first)
+
+    def write(self, tables):
+        for frame, entries in tables.items():
+            page = np.zeros(512, "<u8")
+            page[list(entries)] = list(entries.values())
+            os.pwrite(self.file, page.tobytes(), self.first + (frame - POOL[0] << 12))
+
+    def close(self):
+        os.pwrite(self.file, self.before, self.first)
+        os.close(self.file)
+
+
+@pytest.fixture
+def hostile(guest, monkeypatch):
+    """(levels, VMM's PID, socket, GuestWriter); each read of the VMM's memory is of a slot of the guest's."""
+    levels, process, socket = guest
+    with Qmp(socket) as qmp:
+        slots = slots_of(qmp)
+    writer, pread = GuestWriter(process.pid, slots), os.pread
+
+    def watched(file, n, at):
+        assert not os.readlink(f"/proc/self/fd/{file}").endswith("/mem") or any(
+            slot.hva <= at and at + n <= slot.hva + slot.bytes for slot in slots
+        ), hex(at)
+        return pread(file, n, at)
+
+    monkeypatch.setattr(os, "pread", watched)
+    yield levels, process.pid, socket, writer
+    monkeypatch.undo()
+    writer.close()
+
+
+def host_of_all(where):
+    """A dump of a host that maps all of the guest's memory 1:1 by 2 MiB."""
+    pages = [Page(at, at >> 12, 2) for at in range(0, MEMORY, 2 << 20)]
+    tree = build_tree(pages, count(1 << 20), encoding="ept")
+    root = int(tree.frame[0])
+    vcpus = tuple(Vcpu(tid=9 + i, cpu=i, node=i, root=root) for i in range(2))
+    slots = (Slot(gpa=0, bytes=MEMORY, hva=1 << 40),)
+    roots = (Root(frame=root, kind="tdp_mmu", table=0),)
+    where.mkdir()
+    write_tree(where, "ept", tree)
+    write_vm(where, HostDump(tree, build_topology(2), slots, vcpus=vcpus, roots=roots, facts={"pid": 7}))
+    return where
+
+
+def wrong(capture):
+    return [finding.name for finding in check_capture(capture) if finding.verdict == FAILED]
+
+
+def joined(host, guest, where):
+    """True if they became a capture, without a failed check; False if they were refused in a line."""
+    try:
+        join(host, guest, where)
+    except CaptureError as error:
+        assert len(str(error).splitlines()) == 1 and not where.exists()
+        return False
+    assert wrong(open_capture(where)) == []
+    return True
+
+
+def test_hostile_tables_in_a_real_guest_become_what_the_naive_reader_keeps_of_them(hostile, tmp_path):
+    levels, vmm, socket, writer = hostile
+    host, reasons, fits = host_of_all(tmp_path / "host"), set(), set()
+    for seed in range(12):
+        memory = hostile_tables(random.Random(seed), inside=seed % 4 == 0)
+        writer.write(memory)
+        expected, _, dropped = naive(Everywhere(memory), ROOT, levels, 1 << 20)
+        place = tmp_path / f"d{seed}"
+        place.mkdir()
+        made, lines = dump_guest_tables(vmm, socket, place)
+        capture = open_capture(made[0])
+        tree = capture.snapshot.guest
+        rows = zip(*(getattr(tree, c).tolist() for c in ("base", "frame", "parent", "level")), strict=True)
+        assert list(rows) == expected and capture.snapshot.facts["not_followed"] == dropped
+        assert sum("entries not followed" in line for line in lines) == len(dropped)
+        assert wrong(capture) == []
+        reasons |= dropped.keys()
+        fits.add(joined(host, made[0], place / "vm"))
+    assert reasons == {SELF_MAP, SEEN, BEYOND} and fits == {False, True}
+
+
+class Everywhere(dict):
+    """The hostile tables, and zeros in all other memory of the guest: its QEMU has nothing else there."""
+
+    def __contains__(self, frame):
+        return frame < MEMORY >> 12
+
+    def __missing__(self, frame):
+        return {}
+
+
+def test_tables_that_change_while_they_are_read_become_a_closed_tree(hostile, tmp_path):
+    _, vmm, socket, writer = hostile
+    chance, ends = random.Random(1), threading.Event()
+    some = [hostile_tables(chance) for _ in range(8)]
+
+    def change():
+        while not ends.is_set():
+            writer.write(chance.choice(some))
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        for k in range(10):
+            place = tmp_path / f"d{k}"
+            place.mkdir()
+            made, _ = dump_guest_tables(vmm, socket, place)
+            assert [wrong(open_capture(one)) for one in made] == [[]] * len(made)
+    finally:
+        ends.set()
+        changing.join()

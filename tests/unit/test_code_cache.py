@@ -1,8 +1,10 @@
 """Loops put together at run time are found again by the next process, and only while they are the same."""
 
+import multiprocessing
 import os
-import subprocess
+import runpy
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +14,9 @@ from numba.core.dispatcher import Dispatcher
 from ptanalyze.kernels.code_cache import CodeCache, keep_compiled
 from ptanalyze.kernels.replay import grow, replay_for
 from ptanalyze.policies import plan_for, policies
+
+NEW = multiprocessing.get_context("forkserver")
+NEW.set_forkserver_preload(["numba", "ptanalyze.kernels.code_cache"])
 
 HOOKS = """
 import factors
@@ -95,15 +100,25 @@ class Program:
         return int(total), bool(int(hits))
 
     def ran(self, *arguments, **environment):
-        environment |= {"NUMBA_DISABLE_JIT": "0", "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.run(
-            [sys.executable, "main.py", *arguments],
-            cwd=self.folder,
-            env=os.environ | environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        environment |= {"NUMBA_DISABLE_JIT": "0"}
+        process = NEW.Process(target=started, args=(self.folder, arguments, environment))
+        process.start()
+        process.join()
+        out, err = (self.folder.joinpath(name).read_text() for name in ("out", "err"))
+        assert process.exitcode == 0, err
+        return SimpleNamespace(stdout=out, stderr=err)
+
+
+def started(folder, arguments, environment):
+    """What a new process does with main.py; it has imported Numba already, which takes longest."""
+    os.chdir(folder)
+    for fd, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), fd)
+    os.environ |= environment
+    config.reload_config()
+    sys.dont_write_bytecode, sys.argv = True, ["main.py", *arguments]
+    sys.path.insert(0, str(folder))
+    runpy.run_path("main.py", run_name="__main__")
 
 
 def test_the_next_process_does_not_compile(compiled):

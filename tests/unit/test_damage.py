@@ -2,6 +2,7 @@
 
 import shutil
 
+import numpy as np
 import pytest
 
 from ptanalyze import classify
@@ -10,6 +11,9 @@ from ptanalyze.cli import run
 from ptanalyze.core.bundled import bundled
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.formats.capture import load
+from ptanalyze.kernels.kept_code import KeptCode
+from ptanalyze.world import stream_store
+from ptanalyze.world.stream_store import COLUMNS, Writer
 
 
 @pytest.fixture
@@ -78,3 +82,43 @@ def test_a_capture_that_is_trusted_is_read_without_comparing_it_and_that_is_said
     assert "not compared with their checksums" in capfd.readouterr().err
     assert run(["--trust", "check", str(capture)]) == 1, "check always compares"
     assert run(["classify", str(capture)]) == 1, "trust is of one call"
+
+
+def stored_stream(place):
+    """load() -> the columns of a walk stream stored in `place`, as bytes, or None; its files."""
+    with Writer(place, "x") as writer:
+        walks = np.arange(40, dtype=np.uint32)
+        for chunk in range(2):
+            writer.append(walks + chunk, walks % 2 == 0, np.array([40]))
+        writer.seal(np.full((2, 3), 7))
+
+    def load():
+        stream = stream_store.load(place, "x", 2, 8)
+        return None if stream is None else [np.asarray(getattr(stream, name)).tobytes() for name in COLUMNS]
+
+    return load, sorted((place / "walks-x").iterdir())
+
+
+def kept_code(place):
+    """load() -> what stands in for compiled code, or None; its file."""
+    place.chmod(0o700)
+    kept = KeptCode(place, "loop", "k" * 32)
+    kept.save(("machine code", b"\x90" * 50))
+    return kept.load, [kept.path]
+
+
+@pytest.mark.parametrize("kept", [stored_stream, kept_code])
+def test_no_flipped_bit_of_a_cache_changes_what_is_read_from_it(tmp_path, capsys, kept):
+    load, files = kept(tmp_path)
+    whole, flips, noticed = load(), 0, 0
+    assert whole is not None
+    for path in files:
+        for at in range(0, path.stat().st_size, 3):
+            flip(path, at, 1 << at % 8)
+            found = load()
+            assert found is None or (path.suffix in (".json", ".npy") and found == whole), (path.name, at)
+            flips, noticed = flips + 1, noticed + (found is None)
+            flip(path, at, 1 << at % 8)
+    with capsys.disabled():
+        print(f" {noticed} of {flips} flipped bits of {kept.__name__} noticed, none changed it", end="")
+    assert load() == whole and noticed > flips * 0.9

@@ -6,18 +6,30 @@ import pytest
 
 from ptanalyze.core.errors import UsageError
 from ptanalyze.cost.closed_forms import Run, exposed_share
-from ptanalyze.cost.held_out import DATA, LINUX, ONE_RUN, POLICIES, REPLICAS, TIMES, TWO_RUNS
+from ptanalyze.cost.held_out import (
+    DATA,
+    LINUX,
+    ONE_RUN,
+    POLICIES,
+    REPLICAS,
+    TIMES,
+    TWO_RUNS,
+    calibrated,
+)
 from ptanalyze.cost.leave_one_out import (
     CONFIGURATION,
     CONSTANT,
     MENDED,
     NO_CHANGE,
+    ODD,
     leave_one_out,
     summary,
 )
 from ptanalyze.cost.observed import observed, observed_data, observed_wide
 from ptanalyze.cost.placement import placement
+from ptanalyze.cost.predict import predict_placement
 from ptanalyze.cost.reference import COLUMNS, FILES, LOCAL_RUN, mean_run, ports, reference, runs
+from ptanalyze.cost.repeats import floor, spread
 from ptanalyze.cost.shared import overlap, shared
 from ptanalyze.cost.spread import around, factor, t_95
 
@@ -158,6 +170,54 @@ def test_no_reference_value_of_a_workload_moves_its_own_prediction(monkeypatch):
         forget()
 
 
+@pytest.mark.parametrize("workload", ["btree", "liblinear"])
+def test_no_number_that_is_shared_was_seen_on_the_workload_that_is_left_out(monkeypatch, workload):
+    """Not its widths either: every run of it, local ones and repaired ones too, made another one."""
+    from ptanalyze.cost import observed
+
+    def spoiled(family, use=("fit", "check")):
+        found = runs(family, use)
+        for name, configs in found.items():
+            if name.casefold() == workload:
+                for turn, (config, run) in enumerate(configs.items(), 3):
+                    seconds = run.seconds and run.seconds * turn
+                    configs[config] = type(run)(run.cycles * turn, run.gpt, run.ept * turn, seconds)
+        return found
+
+    def forget():
+        for cached in (shared, observed.observed, observed.observed_wide, observed.observed_data):
+            cached.cache_clear()
+
+    forget()
+    families = list(LOCAL_RUN)
+    before, all_of_them = ([shared(family, left) for family in families] for left in (workload, None))
+    forget()
+    monkeypatch.setattr(observed, "runs", spoiled)
+    try:
+        assert [shared(family, workload) for family in families] == before
+        assert [shared(family) for family in families] != all_of_them
+    finally:
+        forget()
+
+
+def test_the_part_of_the_gpt_is_a_half_as_far_as_other_programs_show_it():
+    """vMitosis: BTree LL 417 s, LR 533, RL 538, LRI 732, RLI 731; Canneal 277, 340, 339, 455, 454."""
+    parts = [121 / (116 + 121), 314 / (315 + 314), 62 / (63 + 62), 177 / (178 + 177)]
+    apart = 2.132 * np.sqrt(np.mean([(part - 0.5) ** 2 for part in parts]))
+    found = shared("thin-2D-4K", "gups").gpt_part
+    assert (found.low, found.middle, found.high) == pytest.approx((0.5 - apart, 0.5, 0.5 + apart))
+    assert shared("thin-2D-4K", "btree").gpt_part != found
+
+
+def test_a_run_with_its_tables_where_the_second_run_had_them_is_no_prediction(table):
+    """RLI and RRIE are one placement: what was measured there is known."""
+    known = table[table.second != ""]
+    known = known[known.method.isin([TWO_RUNS, TIMES])]
+    places = [[*placement(name).tables()] for name in known.config]
+    assert not any(a == [*placement(b).tables()] for a, b in zip(places, known.second, strict=True))
+    assert (known.family == "thin-2D-4K").sum() == 2 * 4 * (6 * 7 - 2 + 6)
+
+
 def test_a_workload_with_less_counted_is_left_out_of_what_needs_it(monkeypatch):
     """Made up: run times of one placement in a VM, and a native workload without runs with remote data."""
     from ptanalyze.cost import held_out, observed
@@ -192,13 +252,16 @@ def test_a_workload_with_less_counted_is_left_out_of_what_needs_it(monkeypatch):
 @pytest.mark.parametrize(
     ("family", "method", "mean", "worst", "inside"),
     [
+        ("thin-2D-4K", ONE_RUN, 0.057, 0.145, 0.9),
         ("thin-1D-4K", ONE_RUN, 0.06, 0.11, 0.9),
-        ("native-thin", ONE_RUN, 0.07, 0.22, 0.9),
-        ("thin-2D-4K", TWO_RUNS, 0.012, 0.051, 0.9),
+        ("native-thin", ONE_RUN, 0.055, 0.12, 0.9),
+        ("native-thin", ONE_RUN + ODD, 0.12, 0.22, 0.9),
+        ("thin-2D-4K", TWO_RUNS, 0.013, 0.051, 0.9),
         ("thin-1D-4K", TWO_RUNS, 0.01, 0.02, 0.9),
-        ("native-thin", TWO_RUNS, 0.05, 0.15, 0.8),
-        ("thin-2D-4K", TIMES, 0.02, 0.08, 0.9),
-        ("native-thin", TIMES, 0.06, 0.14, 0.8),
+        ("native-thin", TWO_RUNS, 0.035, 0.1, 0.75),
+        ("native-thin", TWO_RUNS + ODD, 0.095, 0.145, 0.9),
+        ("thin-2D-4K", TIMES, 0.024, 0.08, 0.9),
+        ("native-thin", TIMES, 0.045, 0.1, 0.9),
         ("thin-2D-4K", ONE_RUN + MENDED, 0.01, 0.02, 0.9),
         ("native-thin", ONE_RUN + MENDED, 0.025, 0.07, 0.8),
         ("ports-xeon", LINUX, 0.01, 0.015, 0.9),
@@ -211,6 +274,65 @@ def test_a_workload_with_less_counted_is_left_out_of_what_needs_it(monkeypatch):
 def test_unseen_workloads_are_predicted_within_the_stated_errors(errors, family, method, mean, worst, inside):
     line = errors.loc[(family, method, "any")]
     assert line["mean"] <= mean and line["max"] <= worst and line["inside"] >= inside
+
+
+def test_runs_whose_counters_contradict_their_placement_are_told_apart_and_stay_in(table, errors):
+    """Graph500's walks stay as long wherever its tables are; LibLinear loses more than it walks."""
+    odd = table[table.odd]
+    assert set(odd.workload) == {"graph500", "LibLinear"} and not odd.repaired.any()
+    rows = odd[odd.method == ONE_RUN].groupby(["family", "workload"]).size().to_dict()
+    assert rows == {("thin-2D-4K", "graph500"): 8, ("native-thin", "LibLinear"): 2}
+    line = errors.loc[("native-thin", ONE_RUN + ODD, "any")]
+    assert line["points"] == 2 and line["worst"] == "LibLinear RPI-LD"
+    assert errors.loc[("thin-2D-4K", TWO_RUNS + ODD, "any")]["points"] == 40
+    assert errors.loc[("thin-2D-4K", NO_CHANGE + ODD, "any")]["max"] < 0.03  # better than the law there
+
+
+def test_runs_of_one_placement_give_the_spread_of_repeats():
+    """By hand, s: GUPS LL 260, RRIM 255; LRI 545, RRIG 548; RLI 538, RRIE 535."""
+    pairs = [np.log(a / b) for a, b in ((260, 255), (545, 548), (538, 535))]
+    assert spread("thin-2D-4K", "gups") == pytest.approx(np.sqrt(np.mean(np.square(pairs)) / 2))
+    huge = [np.log(t) for t in (47469616009859, 48712504649730, 46225598219466, 50217040687655)]
+    apart = [np.log(a / b) for a, b in ((56921, 61014.3), (96648.3, 95619.95), (154177.6, 150864.6))]
+    squares = sum((t - np.mean(huge)) ** 2 for t in huge) + sum(d**2 / 2 for d in apart)
+    assert spread("native-thin", "LibLinear") == pytest.approx(np.sqrt(squares / 6), rel=1e-3)
+    assert spread("wide-NV-4K", "graph500") is None and spread("thin-2D-4K", "none of them") is None
+    assert 0 < spread("ports-xeon", "btree") < 0.002  # five repeats and their mean
+
+
+def test_the_floor_is_what_noise_gives_a_law_that_is_exact():
+    """Error of one run and of its base: two legs; with a second run that is stretched three times, more."""
+    row = {"family": "f", "workload": "w", "second": "", "config": "RR", "spread": 0.01, "gain": 0.0}
+    mean, worst = floor(pd.DataFrame([row]))
+    assert mean == worst == pytest.approx(0.01 * np.sqrt(2) * np.sqrt(2 / np.pi), rel=0.05)
+    mean, _ = floor(pd.DataFrame([row | {"second": "LR", "gain": 3.0}]))
+    assert mean == pytest.approx(0.01 * np.sqrt(3**2 + 2**2 + 1) * np.sqrt(2 / np.pi), rel=0.05)
+    two = pd.DataFrame([row, row | {"config": "RL"}])
+    mean, worst = floor(two)
+    assert mean < worst < 2 * mean  # both over one local run
+    assert floor(two.assign(spread=[0.01, None])) is None
+    assert floor(two.assign(config="RR"))[1] == pytest.approx(floor(two.assign(config="RR"))[0])
+
+
+def test_what_a_second_run_misses_is_stretched_in_the_prediction(table):
+    """Half of the noise is stretched: slowed by 1 % more, the second run slows the prediction by gain."""
+    configs = runs("native-thin")["GUPS"]
+    local, second = configs["LP-LD"], configs["RP-LD"]
+    more = Run(second.cycles * 1.001, second.gpt, second.ept)
+    known = calibrated("native-thin", "GUPS")
+    before, after = (predict_placement(known(local, r, "RP-LD"), "RPI-LD").middle for r in (second, more))
+    line = table[(table.family == "native-thin") & (table.method == TIMES) & (table.workload == "GUPS")]
+    gain = line[line.config == "RPI-LD"].gain.item()
+    assert np.log(after / before) / np.log(1.001) == pytest.approx(gain, rel=0.01) and gain > 1.5
+
+
+def test_native_runs_with_liblinear_repeat_worse_than_the_aim(table):
+    """No law errs by less than its measurements: 1.5 % in the mean and 5 % at most were hoped for."""
+    native = table[(table.family == "native-thin") & (table.method == TWO_RUNS) & ~table.repaired]
+    mean, worst = floor(native)
+    assert mean > 0.015 and worst > 0.05
+    mean, worst = floor(native[~native.odd])
+    assert mean < 0.015 and worst < 0.05  # without it, the law is what errs
 
 
 def test_graph500_is_in_the_statistics_and_is_their_worst(table):
@@ -269,6 +391,7 @@ def test_a_summary_is_the_plain_statistics_of_its_points():
     rows = [
         {"family": "f", "method": ONE_RUN, "second": "", "repaired": False, "error": e, "inside": e > 0}
         | {"workload": f"w{k}", "config": "RR", "width": 0.5, "noise": None}
+        | {"odd": False, "spread": None, "gain": 0.0}
         for k, e in enumerate((-0.1, 0.2, 0.3))
     ]
     rows.append(rows[0] | {"repaired": True, "error": 9.0})

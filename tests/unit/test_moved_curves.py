@@ -94,8 +94,14 @@ def test_drops_and_ends_are_near_and_the_second_dip_and_the_pace_are_not(rows):
         of = {name: rows[f"moved-{variant}-{name}"] for name in vmitosis_moved.QUANTITIES}
         assert abs(of["drop"].error) < 0.10
         assert of["end"].kind == DEFINITION or abs(of["end"].error) < 0.10
-        assert of["dip"].error < -0.8, "nothing here makes the second dip; if that changes, say why"
-        assert -0.6 < of["recover"].error < -0.2, "always too soon"
+        assert of["dip"].error < -0.75, (
+            "shootdowns alone make little of the second dip; if that changes, say why"
+        )
+        assert -0.6 < of["recover"].error < -0.15, "always too soon"
+        guest = vmitosis_moved.VARIANTS[variant].guest == "visible"
+        assert (of["dip"].ours.low > 3) == guest, (
+            "each page that a guest moves interrupts, with a VM exit each"
+        )
 
 
 def test_the_plot_draws_every_line_that_the_artifact_has_and_no_other(rows):

@@ -7,7 +7,7 @@ from ptanalyze.analysis.runs import replay_walks, start
 from ptanalyze.core.machine import load_costs
 from ptanalyze.cost.price import busy_ns
 from ptanalyze.kernels.replay import IPI, PTE_FANOUT, PTE_WRITE, VM_EXIT
-from ptanalyze.kernels.steps import BALANCING, DATA, HINT
+from ptanalyze.kernels.steps import BALANCING, DATA, FLUSH, HINT
 from ptanalyze.policies import plan_for
 from ptanalyze.world.data_moves import moves_notes
 from ptanalyze.world.moves import Moves
@@ -68,6 +68,31 @@ def test_a_page_that_moves_is_written_once_more():
     kind = world.history.steps.kind
     assert (np.count_nonzero(kind == HINT), np.count_nonzero(kind == DATA)) == (PAGES, PAGES)
     assert of(count, PTE_WRITE) == 2 * PAGES
+
+
+def test_a_page_that_moves_is_shot_down_alone_and_marks_together():
+    """Linux: change_prot_numa flushes a scan's range, ptep_clear_flush in try_to_unmap_one each page."""
+    world, _ = balanced("linux", thread=1)
+    steps, shootdowns = world.history.steps, world.history.shootdowns
+    flushes = steps.kind == FLUSH
+    before = steps.kind[np.flatnonzero(flushes) - 1].tolist()
+    assert before == [HINT] + [DATA] * PAGES
+    assert shootdowns.single[-PAGES - 1 :].tolist() == [False] + [True] * PAGES
+    stay, _ = balanced("linux")
+    assert np.count_nonzero(stay.history.steps.kind == FLUSH) == 1
+
+
+def test_each_page_that_moves_interrupts_who_else_runs():
+    vas = [HEAP + k * PAGE for k in range(PAGES)]
+    snapshot = build_snapshot(
+        [(va, 1 + k) for k, va in enumerate(vas)], vmas=[(HEAP, HEAP + PAGES * PAGE, "h")]
+    )
+    threads = [(0, vas[:1]), (1, vas), (1, vas), (1, vas), (1, vas), (0, vas[:1])]
+    world = world_of(case(snapshot, build_trace(threads), NODES))
+    vars(world)["moves"] = ONCE
+    run = start(plan_for("linux"), world)
+    replay_walks([run], world, world.reads())
+    assert of(run.counters, IPI) == 1 + np.count_nonzero(world.history.steps.kind == DATA) == 1 + PAGES
 
 
 def test_without_balancing_nothing_is_marked():

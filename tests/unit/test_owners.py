@@ -1,5 +1,7 @@
 """The interval map of VMAs against a dict with one item a page; live CPUs against a recount."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,10 +40,26 @@ def test_pieces_cover_what_a_dict_of_pages_says(calls):
                 pages.pop(p, None)
             elif p in pages:
                 pages[p] = pages[p][0], number
+        for before, after in pairwise(vmas.pieces):
+            assert before.end < after.start or (before.end == after.start and before[2:] != after[2:])
     for p in range(21):
         piece = vmas.at(p)
         assert pages.get(p) == (piece and (piece.lineage, piece.prot))
         assert vmas.any(p, p + 2) == (p in pages or p + 1 in pages)
+
+
+def test_what_is_within_a_range_is_what_carving_it_takes_away_and_stays():
+    vmas = VmaMap(0)
+    for start, end in ((2, 8), (11, 14)):
+        vmas.put(start, end, vmas.lineage(0), 7)
+    seen, pieces = vmas.within(5, 12), list(vmas.pieces)
+    assert [(lo, hi, piece is None) for lo, hi, piece in seen] == [
+        (5, 8, False),
+        (8, 11, True),
+        (11, 12, False),
+    ]
+    assert vmas.pieces == pieces and vmas.carve(5, 12) == seen
+    assert [piece[:2] for piece in vmas.pieces] == [(2, 5), (12, 14)]
 
 
 def test_undoing_an_mprotect_gives_the_old_vma_id_back():

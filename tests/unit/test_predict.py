@@ -175,6 +175,14 @@ def runs(draw, native):
     return Run(cycles, gpt, ept, draw(numbers), cpus, draw(numbers), huge)
 
 
+def test_walks_of_next_to_no_time_that_remote_tables_make_no_longer_wait_for_nothing():
+    run = Run(1.0, 1.2e-38, 0.0)
+    assert (
+        predict_placement(calibrate_runs(run, Run(1.0, None, 0.0), "LP", at="RP", native=True), "LP").middle
+        == 1
+    )
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.data(), st.booleans())
 def test_any_runs_give_finite_intervals_or_a_line(data, native):

@@ -1,10 +1,14 @@
 """What a survey makes of counts and of /proc."""
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.capture.live import survey
+from ptanalyze.capture.live.walk_cost import walk_share
+from ptanalyze.cli.survey import view
 from ptanalyze.show.prometheus import prometheus_text, write_prometheus
 
 NODES = st.dictionaries(st.integers(0, 3), st.integers(1, 1000), min_size=1, max_size=4)
@@ -71,3 +75,44 @@ def test_the_file_for_node_exporter_can_be_read_by_others(tmp_path):
     write_prometheus(tmp_path / "a.prom", [surveyed(runs={})])
     assert (tmp_path / "a.prom").stat().st_mode & 0o777 == 0o644
     assert "leaf_remote_share{" not in (tmp_path / "a.prom").read_text()
+
+
+PERF_STAT = """# started on Sun Nov 22 2026
+
+1000000,,cycles:u,1000000,100.00,,
+{},,dtlb_load_misses.walk_pending:u,1000000,100.00,,
+50000,,dtlb_store_misses.walk_pending:u,1000000,100.00,,
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "share"), [("150000", 0.2), ("2000000", 1.0), ("<not counted>", None), (None, None)]
+)
+def test_what_walks_cost_bounds_what_local_tables_can_save(tmp_path, count, share):
+    file = tmp_path / "7"
+    if count:
+        file.write_text(PERF_STAT.format(count))
+    found = surveyed(walk_share=walk_share(file), runs={1: 1.0})
+    assert found.walk_share == (share and pytest.approx(share))
+    assert found.ideal_saves == (share and pytest.approx(share * 0.75))
+
+
+def test_tables_on_nodes_without_cpus_are_counted_and_said(tmp_path, monkeypatch):
+    for node, cpus in ((0, "0-3"), (1, ""), (2, "4-7")):
+        (tmp_path / f"node{node}").mkdir()
+        (tmp_path / f"node{node}" / "cpulist").write_text(f"{cpus}\n")
+    monkeypatch.setattr(survey, "NODES", tmp_path)
+    slow = survey.nodes_without_cpus()
+    assert slow == {1}
+    counts = {
+        "pid": os.getpid(),
+        "pgtables_bytes": 1,
+        "tables": [{"0": 5, "1": 512}, {"1": 2}],
+        "huge": [0, 0],
+    }
+    mine = survey.surveyed(counts, {0: 0}, slow)
+    assert mine.slow_tables == 514
+    lines = [line for section in view([mine], 9) for line in section.lines]
+    assert (
+        f"2.0 MiB of page tables of 1 processes are on nodes without CPUs, most of PID {os.getpid()}" in lines
+    )

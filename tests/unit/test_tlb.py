@@ -90,6 +90,13 @@ def test_many_4_kib_pages_in_several_regions(tlb):
     )
 
 
+@pytest.mark.parametrize("tlb", [*COMMON, *OTHER])
+def test_pages_of_a_gib_are_found_in_whichever_second_level_holds_them(tlb):
+    snapshot = build_snapshot([(k * GIB, k << 18, 3) for k in (1, 2, 3)])
+    stream = agrees_with_naive(snapshot, build_trace([(0, [GIB, 2 * GIB, 3 * GIB, GIB])]), tlb)
+    assert len(stream) == 3 + (tlb.l2_1g is None and "1g" not in tlb.l2_holds)
+
+
 def test_the_common_shape_is_recognised():
     assert all(is_common(tlb) for tlb in COMMON) and not any(is_common(tlb) for tlb in OTHER)
     assert not is_common(small_tlb((8, 4), (1024 * 4, 4)))

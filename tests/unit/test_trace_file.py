@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from naive import decode as naive
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.core.trace import Event
+from ptanalyze.core.trace import CHUNK_DTYPE, Event
+from ptanalyze.formats.trace_decoder import TraceDecoder
 from ptanalyze.formats.trace_file import read_trace
 from ptanalyze.formats.trace_frames import FRAME_DTYPE, HEADER_BYTES, HEADER_DTYPE, PAYLOAD_DTYPE
 from ptanalyze.formats.trace_writer import trace_writer
@@ -257,3 +259,27 @@ def test_a_guest_base_is_added_to_pages_and_events(tmp_path):
     assert touches_of(trace) == [(5 + (1 << 18), True, 1)]
     assert trace.events["result"].tolist() == [(5 << 12) + (1 << 30), 0, -12, 0]
     assert trace.events["a"].tolist() == [0, (5 << 12) + (1 << 30), 0, (2 << 21) + (1 << 30)]
+
+
+def longest_run(table):
+    """Places in a row that hold something: what a look-up may have to pass."""
+    free = np.flatnonzero(table == decode.EMPTY)
+    return int(np.diff(np.concatenate([[-1], free, [len(table)]])).max()) - 1
+
+
+def test_regions_chosen_to_begin_in_the_same_places_of_the_table_do_not():
+    inverse = pow(decode.HASH_FACTOR, -1, 1 << decode.HASH_BITS)
+    keys = np.array([k * inverse % (1 << decode.HASH_BITS) for k in range(36_000)])
+    regions = keys[keys < 1 << 30][:4000]
+    decoder = TraceDecoder(
+        Path("t"), np.zeros(0, np.uint8), np.zeros(0, CHUNK_DTYPE), *[[]] * 2, 0, checked=True
+    )
+    runs = {}
+    for salt in (0, decoder.table[-1]):
+        table = np.full((1 << 14) + 1, decode.EMPTY, np.int64)
+        table[-1] = salt
+        page, known = np.empty(len(regions), np.uint32), np.empty(len(regions), np.int64)
+        decode.number_pages(regions << 9, len(regions), table, known, 0, page)
+        assert np.array_equal(page >> 9, np.arange(len(regions))) and np.array_equal(known, regions)
+        runs[int(salt)] = longest_run(table[:-1])
+    assert runs[0] == len(regions) and max(runs[salt] for salt in runs if salt) < 400

@@ -1,5 +1,6 @@
 """What is written appears whole; what a killed process leaves is not seen, or removed by the next one."""
 
+import fcntl
 import os
 import resource
 import shutil
@@ -14,7 +15,7 @@ import pytest
 
 from ptanalyze import classify
 from ptanalyze.core.bundled import bundled
-from ptanalyze.core.unfinished import NAME, unfinished_directory
+from ptanalyze.core.unfinished import NAME, remove_unfinished, unfinished_directory
 from ptanalyze.formats import atomic
 from ptanalyze.formats.atomic import atomic_write
 from ptanalyze.formats.capture import load
@@ -241,3 +242,40 @@ def test_a_pipe_is_written_to(tmp_path):
     with atomic_write(tmp_path / "pipe") as file:
         file.write(b"through")
     assert reader.communicate()[0] == b"through" and (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize(
+    "make", [lambda place: unfinished_directory(place, "out"), lambda place: atomic_write(place / "out")]
+)
+@pytest.mark.parametrize(("module", "call"), [(os, "open"), (fcntl, "flock")])
+def test_who_loses_a_new_name_before_it_is_locked_takes_another(tmp_path, monkeypatch, module, call, make):
+    """Until it is locked it looks left behind, and another process may remove it at any moment."""
+    real = getattr(module, call)
+    monkeypatch.setattr(atomic, "FILES", "/none")
+    with monkeypatch.context() as patched:
+
+        def too_late(*arguments):
+            patched.undo()
+            remove_unfinished(tmp_path)
+            return real(*arguments)
+
+        patched.setattr(module, call, too_late)
+        with make(tmp_path):
+            remove_unfinished(tmp_path)
+            assert len(os.listdir(tmp_path)) == 1
+
+
+def test_a_stream_that_another_process_replaces_at_once_is_still_read(tmp_path, monkeypatch):
+    """Several workers filter the same walks; each moves aside what it finds under the name."""
+    named = Writer._name
+
+    def name_and_replace(writer):
+        named(writer)
+        shutil.rmtree(tmp_path / "walks-x")
+
+    monkeypatch.setattr(Writer, "_name", name_and_replace)
+    pages = np.arange(5000, dtype=np.uint32)
+    with Writer(tmp_path, "x") as writer:
+        writer.append(pages, pages > 7, np.array([5000]))
+        stream = writer.seal(np.zeros((1, 3), np.int64))
+    assert stream.page.tolist() == pages.tolist() and stream.offset.tolist() == [0, 5000]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from ..core.errors import UsageError
 from ..formats.capture import Capture, CaptureLike, load
 from ..world.address_space import address_space
 from .answers import classes_frame
+from .heat_classes import classify_heat
 from .leaf_classes import Classification, classify_pages, classify_walks
 from .opened import provenance_of
 from .setup import Options, Setup, setup_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+TRACED = ("walks", "samples")  # weights that need a trace
 
 
 def classify(
@@ -28,8 +34,11 @@ def classify(
     """Locality of leaf entries, seen from each socket: group, socket, class, count, share, weight.
 
     weight  "leaf": each leaf entry once, "4k": each 4 KiB page once, "walks": each TLB miss of the trace on
-            the setup's machine with threads where the setup places them
-    by      "all", "vma" or (walks only) "thread"
+            the setup's machine with threads where the setup places them, "heat": each leaf entry by its
+            walks, estimated from samples of accessed bits; share_low and share_high are their precision;
+            "samples": each access of a trace that holds samples of accesses (perf), which no TLB can be
+            asked about
+    by      "all", "vma" or (walks and samples only) "thread"
     class   Local-Local ... Remote-Remote, guest first; native Local and Remote
     vMitosis (ASPLOS '21), section 2.2, Figure 2. attrs["unresolved"]: {weight: {reason: count}}.
     """
@@ -39,16 +48,39 @@ def classify(
 
 
 def classified(capture: Capture, weight: str, by: str, setup: Setup) -> tuple[Classification, dict[str, str]]:
-    """(Classification behind `classify`; for walks also {"machine", "placement"})."""
-    if weight != "walks":
+    """(Classification behind `classify`; for walks and samples also {"machine", "placement"})."""
+    if weight == "heat":
+        return classify_heat(address_space(capture.snapshot, np.zeros(0, np.uint64)), by=by), {}
+    if weight not in TRACED:
         return mapped_locality(capture, weight=weight, by=by), {}
-    classes, how = walk_locality(capture, setup, by=by)
+    of_trace = sample_locality if weight == "samples" else walk_locality
+    classes, how = of_trace(capture, setup, by=by)
     return classes, {"machine": setup.machine.name, "placement": how}
+
+
+def weight_of(facts: Mapping[str, Any]) -> str:
+    """The weight that a trace of these facts has: "samples" of accesses, else "walks"."""
+    return "samples" if facts.get("sampled") and not facts.get("walks") else "walks"
 
 
 def mapped_locality(capture: Capture, *, weight: str = "leaf", by: str = "all") -> Classification:
     """Classification of every mapped page of a Capture; see leaf_classes.classify_pages."""
     return classify_pages(address_space(capture.snapshot, np.zeros(0, np.uint64)), weight=weight, by=by)
+
+
+def sample_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple[Classification, str]:
+    """(Classification, placement of threads) of the pages that a trace's samples touched.
+
+    Samples of accesses, each counted once, seen by the socket of its CPU: where the leaf entries of the
+    memory are that the program uses, not how often they are walked. UsageError for a trace of all accesses.
+    """
+    trace = capture.trace
+    if not trace.facts.get("sampled"):
+        raise UsageError("weight = samples: the trace holds all accesses, not samples; use walks")
+    unfiltered = replace(trace, facts={**trace.facts, "walks": True})
+    world = setup.world(capture.snapshot, unfiltered)
+    classes = classify_walks(world.space, world.stream, world.placement, trace=trace, by=by)
+    return replace(classes, weight="samples"), world.placement.how
 
 
 def walk_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple[Classification, str]:

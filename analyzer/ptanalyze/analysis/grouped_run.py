@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.mapped import blocks
 from ..core.walks import Reads
 from ..kernels.faults import Mapped
 from ..kernels.grouped import Grouped, grouped_for
@@ -66,8 +67,7 @@ class Vmas:
 
     def _walked(self) -> np.ndarray:
         """Indices of VMAs, len(vmas) for none, of the walked pages."""
-        page = self.world.stream.page
-        parts = [np.unique(self._vma(page[k : k + BATCH])) for k in range(0, len(page), BATCH)]
+        parts = [np.unique(self._vma(page)) for page in blocks(self.world.stream.page, BATCH)]
         return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
 
     def _name(self, vma: int) -> str:

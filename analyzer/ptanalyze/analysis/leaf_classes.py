@@ -17,6 +17,8 @@ import numpy as np
 from ..core import pte as bits
 from ..core.arrays import chunk_runs, read_only
 from ..core.errors import UsageError
+from ..core.heat import jackknife
+from ..core.mapped import give_back
 from ..core.snapshot import Tree
 from ..core.trace import Trace
 from ..core.walks import Placement, WalkStream
@@ -38,13 +40,15 @@ class Classification:
     """Counts of leaf entries by location.
 
     weight      "leaf": each guest leaf entry once (with the host's entry of its first frame); "4k": each
-                4 KiB page; "walks": each walk of a trace, seen only by the socket that walked
+                4 KiB page; "walks": each walk of a trace, seen only by the socket that walked; "heat": each
+                leaf entry by the walks that samples of accessed bits estimate
     groups      names: ("all",), or VMAs, or threads
     sockets     NUMA nodes of the observing CPUs
     nodes       node ids of the tables
     counts      int64[groups, sockets, N + 1, N + 1]: guest leaf's node, host leaf's node (by position in
                 `nodes`, the last: unknown); native int64[groups, sockets, N + 1, 1]
     unresolved  counts without a class, by reason
+    parts       of "heat": int64[parts of the time, *counts.shape] without the samples of each, else None
     """
 
     weight: str
@@ -54,6 +58,7 @@ class Classification:
     nodes: tuple[int, ...]
     counts: np.ndarray
     unresolved: dict[str, int]
+    parts: np.ndarray | None = None
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -62,7 +67,10 @@ class Classification:
 
     def by_class(self) -> np.ndarray:
         """int64[groups, sockets, classes]: known nodes only."""
-        nodes, known = np.array(self.nodes), self.counts[:, :, :-1]
+        return self._by_class(self.counts)
+
+    def _by_class(self, of: np.ndarray) -> np.ndarray:
+        nodes, known = np.array(self.nodes), of[:, :, :-1]
         local = np.equal.outer(np.array(self.sockets), nodes)
         sides = np.stack([local, ~local], axis=1).astype(np.int64)  # [socket, side, node]
         counts: np.ndarray
@@ -92,16 +100,28 @@ class Classification:
         return shares
 
     def frame(self) -> pd.DataFrame:
-        """pandas DataFrame, tidy: group, socket, class, count, share of its group and socket."""
+        """pandas DataFrame, tidy: group, socket, class, count, share of its group and socket; of "heat" also
+        share_low and share_high: what sampling leaves open (core.heat.jackknife)."""
         import pandas as pd
 
         counts = self.by_class()
-        total = counts.sum(axis=2, keepdims=True)
-        share = np.divide(counts, total, out=np.zeros(counts.shape), where=total > 0)
+        total, share = counts.sum(axis=2, keepdims=True), shares(counts)
         names = [self.groups, self.sockets, self.classes]
         index = pd.MultiIndex.from_product(names, names=["group", "socket", "class"])
-        table = pd.DataFrame({"count": counts.ravel(), "share": share.ravel()}, index=index)
+        columns = {"count": counts.ravel(), "share": share.ravel()}
+        if self.parts is not None:
+            parts = [shares(self._by_class(part), np.nan) for part in self.parts]
+            low, high = jackknife(share, np.stack(parts))
+            columns |= {"share_low": low.ravel(), "share_high": high.ravel()}
+        table = pd.DataFrame(columns, index=index)
         return table[np.broadcast_to(total > 0, counts.shape).ravel()].reset_index()
+
+
+def shares(counts: np.ndarray, of_nothing: float = 0.0) -> np.ndarray:
+    """float64, the shape of `counts`: shares of the sum over the last axis, `of_nothing` where that is 0."""
+    total = counts.sum(axis=-1, keepdims=True)
+    divided: np.ndarray = np.divide(counts, total, out=np.full(counts.shape, of_nothing), where=total > 0)
+    return divided
 
 
 def classify_pages(space: AddressSpace, *, weight: str = "leaf", by: str = "all") -> Classification:
@@ -117,7 +137,7 @@ def classify_pages(space: AddressSpace, *, weight: str = "leaf", by: str = "all"
 
     tree, snapshot = space.snapshot.guest, space.snapshot
     groups, group_of_vma = vma_rows.groups(snapshot, by)
-    nodes, of_table = _node_classes(space)
+    nodes, of_table = node_classes(space)
     n = len(nodes)
     table, lo, hi, row = vma_rows.segments(tree, snapshot.vmas, group_of_vma)
     host = None if space.native else _host(space, of_table, n)
@@ -133,7 +153,7 @@ def classify_pages(space: AddressSpace, *, weight: str = "leaf", by: str = "all"
     _add_huge_leaves(space, weight, group_of_vma, of_table, host, hist)
     topology = tuple(node.id for node in snapshot.topology.nodes)
     counts = np.broadcast_to(hist[:, None], (len(groups), len(topology), *hist.shape[1:]))
-    return _result(weight, space.native, groups, topology, nodes, counts, hist)
+    return result_of(weight, space.native, groups, topology, nodes, counts, hist)
 
 
 def classify_walks(
@@ -153,7 +173,7 @@ def classify_walks(
     from ..kernels import classify as kernels
 
     snapshot = space.snapshot
-    nodes, of_table = _node_classes(space)
+    nodes, of_table = node_classes(space)
     n, sockets = len(nodes), int(placement.cpu_node.max(initial=0)) + 1
     groups, group_of_vma = vma_rows.groups(snapshot, "vma" if by == "vma" else "all")
     region_row, page_row = vma_rows.of_regions(space.regions.va, snapshot.vmas, group_of_vma, sockets)
@@ -171,8 +191,9 @@ def classify_walks(
         row = np.repeat(chunk_row[first:last], np.diff(stream.offset[first : last + 1]))
         page = read_only(stream.page[stream.offset[first] : stream.offset[last]])
         kernels.count_walks(page, row, region_row, page_row, space.regions, of_table, guest, host, hist)
+        give_back(page)
     counts = hist.reshape(len(groups), sockets, *hist.shape[1:])
-    return _result("walks", space.native, groups, tuple(range(sockets)), nodes, counts, counts.sum(axis=1))
+    return result_of("walks", space.native, groups, tuple(range(sockets)), nodes, counts, counts.sum(axis=1))
 
 
 def _known(what: str, value: str, choices: Collection[str]) -> None:
@@ -186,7 +207,7 @@ def _code(tree: Tree) -> int:
     return CODES[tree.encoding]
 
 
-def _node_classes(space: AddressSpace) -> tuple[tuple[int, ...], np.ndarray]:
+def node_classes(space: AddressSpace) -> tuple[tuple[int, ...], np.ndarray]:
     """(node ids, uint8[T]: position of each table's node among them; their number for an unknown node)."""
     nodes = tuple(node.id for node in space.snapshot.topology.nodes)
     if len(nodes) > MAX_NODES:
@@ -222,6 +243,23 @@ def _host(space: AddressSpace, of_table: np.ndarray, n: int) -> Host:
     return kernels.Host(
         of_region, of_table, table, read_only(tree.entries), _code(tree), unmapped, absent, closer
     )
+
+
+def leaf_host_classes(
+    space: AddressSpace, of_table: np.ndarray, n: int, table: np.ndarray, slot: np.ndarray
+) -> np.ndarray:
+    """int64: class of the host's leaf entry for the first frame of each guest leaf entry; native 0."""
+    kind = np.zeros(len(table), np.int64)
+    if space.native:
+        return kind
+    from ..kernels import classify as kernels
+
+    tree, frames = space.snapshot.guest, np.zeros(len(table), np.int64)
+    for level in np.unique(tree.level[table]).tolist():
+        of = np.flatnonzero(tree.level[table] == level)
+        frames[of] = bits.frame(tree.entries[table[of], slot[of]], level, tree.encoding)
+    kernels.classify_frames(frames, _host(space, of_table, n), kind)
+    return kind
 
 
 def _no_host(none: np.ndarray) -> Host:
@@ -279,7 +317,7 @@ def _host_classes(frames: np.ndarray, pages: int, host: Host) -> Iterator[tuple[
         yield np.repeat(which[block], 512), kind, 1
 
 
-def _result(
+def result_of(
     weight: str,
     native: bool,
     groups: tuple[str, ...],

@@ -17,6 +17,7 @@ from ..kernels.first_use import compile_beside
 from ..kernels.walker import walk
 from ..policies import Plan, Policy, plan_for
 from ..world.cache_pass import first_arguments
+from ..world.placement import AUTO
 from ..world.world import World
 from .priced import Finished, priced
 from .refusals import label
@@ -112,6 +113,13 @@ def planned(policies: Sequence[tuple[Policy | str, Mapping[str, Any]]], baseline
     at = next((k for k, plan in enumerate(plans) if plan.name == baseline), None)
     first = plan_for(baseline) if at is None else plans.pop(at)
     return [first, *plans]
+
+
+def chosen(
+    policies: Sequence[tuple[Policy | str, Mapping[str, Any]]], world: World, setup: Setup
+) -> list[Plan]:
+    """[Plan]: the baseline that the Setup names, or that "auto" chooses, then the others."""
+    return planned(policies, baseline_of(world) if setup.baseline == AUTO else setup.baseline)
 
 
 def by_world(

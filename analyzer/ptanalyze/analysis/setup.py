@@ -15,6 +15,7 @@ from ..formats.capture import PathLike
 from ..world.captured_world import captured_world
 from ..world.moves import Moves, moves_from
 from ..world.placement import AUTO
+from .weights import weighed
 
 if TYPE_CHECKING:
     from ..core.progress import Progress
@@ -47,6 +48,7 @@ class Options(TypedDict, total=False):
     move_threads: str
     windows: int
     cold: bool
+    weigh: str
     jobs: int
     progress: Progress
 
@@ -66,6 +68,7 @@ class Setup:
     windows       number of equal-length time windows that each Result.series has
     cold          count the first run, TLBs and caches empty at first and everything touched first within it,
                   instead of a further run with warm ones
+    weigh         what pages count by: "auto", "walks", "heat" or "leaf"; see weights.weighed
     jobs          number of computing threads; counts do not depend on it
     progress      called with (done, total, what)
     """
@@ -80,6 +83,7 @@ class Setup:
     move_threads: str = ""
     windows: int = 0
     cold: bool = False
+    weigh: str = AUTO
     jobs: int = 1
     progress: Progress = None
 
@@ -115,6 +119,7 @@ class Setup:
             move_threads=options.get("move_threads", ""),
             windows=options.get("windows", 0),
             cold=options.get("cold", False),
+            weigh=options.get("weigh", AUTO),
             jobs=options.get("jobs", 1),
             progress=options.get("progress"),
         )
@@ -124,6 +129,7 @@ class Setup:
 
         cache_dir  directory where the walk stream is kept, None: not kept
         """
+        snapshot, trace = weighed(snapshot, trace, self.weigh)
         return captured_world(
             snapshot,
             trace,

@@ -9,24 +9,29 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core.errors import RefusedError
+from ..core.heat import jackknife
 from ..core.snapshot import Node, Topology
 from ..cost import price as cost
 from ..cost.once import Once
 from ..cost.result import Result
 from ..kernels.replay import Counters, counters
 from ..policies.base import RECORD
+from ..world.heat_leaves import known_pages
+from .heat_classes import classify_heat
 from .leaf_classes import classify_pages
 from .priced import cycles_before
 from .refusals import label
 from .runs import Run, start
+from .weights import note
 
 if TYPE_CHECKING:
     from ..policies import Plan
     from ..world.address_space import AddressSpace
     from ..world.world import World
+    from .leaf_classes import Classification
     from .setup import Setup
 
-NO_TRACE = "no trace: every mapped page counts once for each node, events are not known"
+RESHAPED = "its pages are not those whose accessed bits were sampled: a trace tells how they are walked"
 
 
 def static_results(
@@ -38,9 +43,10 @@ def static_results(
 ) -> list[Result]:
     """[Result] for Plans on an untouched World, as replay.replay_world: no TLB, no caches, no events.
 
-    Each leaf entry of the guest is one walk from each node: one DRAM read of it, and one of the host's leaf
-    entry for its first frame; pages that the host does not map are left out, a note has their number.
-    RefusedError for policies that depend on threads' accesses, unless `refused` takes names and reasons.
+    Each leaf entry of the guest is one walk from each node, or as many as its Heat estimates: one DRAM read
+    of it, and one of the host's leaf entry for its first frame; pages that the host does not map are left
+    out, a note has their number. RefusedError for policies that depend on threads' accesses, unless
+    `refused` takes names and reasons.
     """
     results = []
     for plan in plans:
@@ -54,9 +60,12 @@ def static_results(
 
 
 def _result(plan: Plan, world: World, baseline: str, setup: Setup, provenance: dict[str, str]) -> Result:
-    world = plan.reshape(world)
+    captured, world = world.snapshot.guest, plan.reshape(world)
+    heat, guest = world.snapshot.heat, world.snapshot.guest
+    if heat and guest is not captured and known_pages(guest, heat) < known_pages(captured, heat):
+        raise RefusedError(RESHAPED, plan.name)
     run = start(plan, world)
-    count, unresolved = _count(world, served(plan, run, world.space))
+    count, unresolved, sampled = _count(world, served(plan, run, world.space))
     pages, host_pages = (int(n[0]) for n in (run.counters.pages, run.counters.host_pages))
     return Result(
         policy=plan.name,
@@ -79,7 +88,13 @@ def _result(plan: Plan, world: World, baseline: str, setup: Setup, provenance: d
         price=cost.price(count, world.machine, setup.costs, contended=setup.contended),
         once=_once(run, world, setup),
         facts=run.facts(world),
-        notes=(NO_TRACE, *world.notes, *_left_out(unresolved), *plan.notes),
+        notes=(
+            note(world.snapshot),
+            *world.notes,
+            *_left_out(unresolved),
+            *(f"{plan.name}: {line}" for line in sampled),
+            *plan.notes,
+        ),
         provenance=provenance,
     )
 
@@ -108,12 +123,14 @@ def served(plan: Plan, run: Run, space: AddressSpace) -> np.ndarray:
     return np.concatenate(servers)
 
 
-def _count(world: World, server: np.ndarray) -> tuple[Counters, dict[str, int]]:
-    """(Counters, pages without a class by reason): a classification by servers and level of the tables."""
+def _count(world: World, server: np.ndarray) -> tuple[Counters, dict[str, int], list[str]]:
+    """(Counters, pages without a class by reason, lines on the precision of samples): a classification by
+    servers and level of the tables."""
     space, nodes = world.space, world.nodes
     level = np.minimum(space.tables.level, 3).astype(np.int16)
     kinds, of_table = _distinct(np.column_stack([server, level]))
-    seen = classify_pages(_with_nodes(space, of_table, len(kinds)))
+    placed = _with_nodes(space, of_table, len(kinds))
+    seen = classify_heat(placed) if space.snapshot.heat else classify_pages(placed)
     pages = seen.counts[0, 0]
     count = counters(nodes, world.sockets)
     for guest, host in np.argwhere(pages).tolist():
@@ -122,7 +139,22 @@ def _count(world: World, server: np.ndarray) -> tuple[Counters, dict[str, int]]:
             far = _read(count, 8, kinds[guest], reader, n)
             far_host = 0 if space.native else _read(count, 1, kinds[host], reader, n)
             count.classes[reader // world.domains, 2 * far + far_host] += n
-    return count, seen.unresolved
+    return count, seen.unresolved, _sampling(seen, kinds[:, :nodes])
+
+
+def _sampling(seen: Classification, servers: np.ndarray) -> list[str]:
+    """Lines: between which bounds the share of walks with a remote leaf entry lies, by the samples."""
+    if seen.parts is None or not seen.counts.any():
+        return []
+    local = servers == np.arange(servers.shape[1])  # [kind, reader]
+    both = (local[:, None] if seen.native else local[:, None] & local).mean(axis=-1)
+    remote = [
+        1 - float((known * both).sum()) / total if (total := int(known.sum())) else np.nan
+        for part in [*seen.parts[:, 0, 0], seen.counts[0, 0]]
+        for known in [part[: len(local), : both.shape[1]]]
+    ]
+    low, high = jackknife(np.array(remote[-1]), np.array(remote[:-1]))
+    return [f"{100 * low:.1f} to {100 * high:.1f} % of walks read a remote leaf entry (95 %, by the samples)"]
 
 
 def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,9 @@ from .answers import sweep_frame
 from .asked_policies import Several
 from .opened import opened
 from .setup import Options, Setup, setup_of
+from .sweep_units import swept_apart
 from .whatif import DEFAULT, replay_snapshot
+from .workers import workers_on
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -31,6 +33,8 @@ def sweep(
     policies: Several = DEFAULT,
     grid: Mapping[str, Iterable[Any]] | None = None,
     setup: Setup | None = None,
+    *,
+    on: str = "",
     **options: Unpack[Options],
 ) -> DataFrame:
     """`whatif` at every combination of a grid: a column for each of its keys, then whatif's.
@@ -38,10 +42,11 @@ def sweep(
     grid  {"prefetch": range(10), "nodes": [2, 4]}: nodes (the machine's), placement, contended, or a
           parameter of a policy, "prefetch" or "hydra.prefetch"; default: Hydra's prefetch degrees, 0 to 9. A
           key that a policy lacks is None in its rows.
+    on    "dask:HOST:PORT": points are replayed by the workers of that cluster, with the same results
     Other arguments as in `replay`; windows are ignored.
     """
     points = {key: list(values) for key, values in (grid or {"prefetch": range(10)}).items()}
-    return sweep_frame(swept(capture, policies, points, setup_of(setup, options)), list(points))
+    return sweep_frame(swept(capture, policies, points, setup_of(setup, options), on=on), list(points))
 
 
 def swept(
@@ -50,10 +55,15 @@ def swept(
     grid: Mapping[str, Sequence[Any]],
     setup: Setup,
     refused: dict[str, str] | None = None,
+    on: str = "",
 ) -> list[tuple[dict[str, Any], Result]]:
     """[({key: value}, Result)] behind `sweep`; refused: {} gets policies that the capture does not allow."""
     known = opened(capture)
     names: list[str | Policy] = [policies] if isinstance(policies, (str, Policy)) else list(policies)
+    if on:
+        wanted, there = points_of(names, grid, setup)
+        with workers_on(on) as workers:
+            return list(swept_apart(known, there, wanted, {} if refused is None else refused, workers))
     points = sweep_snapshot(
         known.snapshot,
         known.trace,
@@ -85,14 +95,22 @@ def sweep_snapshot(
     One replay_snapshot per machine and placement: the walks are filtered once for all its policies.
     UsageError for a key that belongs neither to the machine nor to any policy.
     """
+    wanted, points = points_of(names, grid, setup)
+    for point, there in points:
+        for result in replay_snapshot(snapshot, trace, wanted, there, **kept):
+            yield point, result
+
+
+def points_of(
+    names: Sequence[str | Policy], grid: Mapping[str, Sequence[Any]], setup: Setup
+) -> tuple[list[tuple[str | Policy, dict[str, Any]]], list[tuple[dict[str, Any], Setup]]]:
+    """([(policy, settings)], [(machine and placement, their Setup)]) of a grid, as sweep_snapshot's."""
     outer = {key: grid[key] for key in MACHINE_KEYS if key in grid}
     inner = {key: values for key, values in grid.items() if key not in outer}
     wanted = [policy for name in names for policy in _points(name, inner)]
     _all_used(inner, names)
-    for values in product(*outer.values()):
-        point = dict(zip(outer, values, strict=True))
-        for result in replay_snapshot(snapshot, trace, wanted, _there(setup, point), **kept):
-            yield point, result
+    points = [dict(zip(outer, values, strict=True)) for values in product(*outer.values())]
+    return wanted, [(point, _there(setup, point)) for point in points]
 
 
 def _there(setup: Setup, point: Mapping[str, Any]) -> Setup:

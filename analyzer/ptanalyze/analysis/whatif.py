@@ -7,11 +7,10 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..formats.capture import CaptureLike
-from ..world.placement import AUTO
 from .asked_policies import Policies, policies_of
 from .opened import opened
 from .refusals import told
-from .replay import baseline_of, planned, replay_world
+from .replay import chosen, replay_world
 from .replayed import Replayed
 from .setup import Options, Setup, setup_of
 
@@ -99,6 +98,6 @@ def replay_snapshot(
     are refused.
     """
     world = setup.world(snapshot, trace, cache_dir)
-    plans = planned(policies, baseline_of(world) if setup.baseline == AUTO else setup.baseline)
+    plans = chosen(policies, world, setup)
     results = replay_world(world, plans, setup, provenance, refused)
     return told(results, refused or {}, len(results) - len(plans) + len(policies))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..core.arrays import chunk_runs
+from ..core.mapped import give_back
 from ..core.snapshot import UNKNOWN_NODE
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 THIN_SHARE = 0.9  # smallest share of walks from one node for a workload to count as Thin
 PAGE_BYTES = 4096
 ENTRIES = 512
+WALKS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,9 @@ def _walked_by(world: World, node_of_chunk: np.ndarray) -> np.ndarray:
     """bool[sockets, touched leaf tables]: whether a node walks through a table."""
     rows, stream = world.history.rows, world.stream
     seen = np.zeros((world.sockets, len(rows.leaf)), bool)
-    for chunk, node in enumerate(node_of_chunk.tolist()):
-        page = stream.page[stream.offset[chunk] : stream.offset[chunk + 1]]
+    for first, last in chunk_runs(stream.offset, WALKS_AT_ONCE):
+        page = stream.page[stream.offset[first] : stream.offset[last]]
+        node = np.repeat(node_of_chunk[first:last], np.diff(stream.offset[first : last + 1]))
         seen[node, rows.of_region[page >> np.uint32(9)]] = True
+        give_back(page)
     return seen

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core import pte as entries
+from ..core.heat import Heat
 from ..core.printable import printable
 from ..core.pte import blocks
 from ..core.snapshot import EMULATOR, UNKNOWN_NODE, Topology, Tree
@@ -43,6 +44,8 @@ def describe(capture: Capture) -> dict[str, Rows]:
         if snapshot.host is not None:
             sections["ePT"] = describe_tree(snapshot.host)
         sections["how sure"] = describe_facts(snapshot.facts)
+        if snapshot.heat is not None:
+            sections["heat"] = describe_heat(snapshot.heat)
     if capture.has_vm:
         if not capture.has_snapshot:
             sections["machine"] = describe_topology(capture.vm.topology)
@@ -166,6 +169,18 @@ def describe_facts(recorded: dict[str, Any]) -> Rows:
             words = all(isinstance(item, str) for item in value)
             facts[key.replace("_", " ")] = ", ".join(value) if words else f"{len(value)} ranges"
     return facts
+
+
+def describe_heat(heat: Heat) -> Rows:
+    lengths = zip(heat.seconds, heat.samples.sum(axis=0), strict=True)
+    return {
+        "samples": int(heat.samples.sum()),
+        "sampled (s)": round(heat.sampled_seconds, 3),
+        "lengths (ms)": ", ".join(f"{count} of {1e3 * seconds:.3g}" for seconds, count in lengths),
+        "pages used": len(heat.address),
+        "pages used in every sample": int(np.count_nonzero(heat.saturated)),
+        "walks estimated": int(heat.walks.sum()),
+    }
 
 
 def describe_trace(trace: Trace) -> Rows:

@@ -11,13 +11,18 @@ from ..formats.capture_dir import TRACE, copy_private, new_capture, seal
 from ..formats.champsim import import_champsim
 from ..formats.drmemtrace import import_drmemtrace
 from ..formats.lackey import import_lackey
+from ..formats.mapped_pages import read_mapped_pages
+from ..formats.perf_data import import_perf_data
 from ..formats.perf_script import import_perf_script
 from ..formats.pinatrace import import_pinatrace
 from ..formats.ptdump_text import import_ptdump
 from ..formats.recognise import recognise
+from ..formats.salvage import damage
 from ..formats.snapshot_file import read_snapshot
+from ..formats.table_dump import import_table_dump
 from ..formats.trace_file import read_index
 from ..formats.trace_index import INDEX, write_index
+from .mapped import copy_tables, write_mapped
 
 Source: TypeAlias = str | os.PathLike[str]
 
@@ -41,9 +46,22 @@ def perf_script(source: Source, inside: Path) -> str:
     return "trace"
 
 
+def perf_data(source: Source, inside: Path) -> str:
+    import_perf_data(source, inside / TRACE)
+    return "trace"
+
+
 def vmitosis(source: Source, inside: Path, nested: Source | None = None) -> str:
     import_ptdump(source, inside, nested)
     read_snapshot(inside)  # nodes that overlap, for one
+    return "process" if nested is None else "vm"
+
+
+def table_dump(
+    source: Source, inside: Path, nested: Source | None = None, nodes: Source | None = None
+) -> str:
+    import_table_dump(source, inside, nested, nodes)
+    read_snapshot(inside)
     return "process" if nested is None else "vm"
 
 
@@ -64,6 +82,7 @@ def dump_directory(source: Source, inside: Path) -> str:
 FORMATS: dict[str, tuple[Callable[..., str], str]] = {
     "lackey": (trace_by(import_lackey), "valgrind --tool=lackey --trace-mem=yes"),
     "perf-script": (perf_script, "perf script -F tid,cpu,time,event,addr"),
+    "perf-data": (perf_data, "perf.data, read by the installed perf"),
     "drmemtrace": (
         trace_by(import_drmemtrace),
         "DynamoRIO's offline trace: a directory, or one of its files",
@@ -71,36 +90,68 @@ FORMATS: dict[str, tuple[Callable[..., str], str]] = {
     "champsim": (trace_by(import_champsim), "ChampSim's trace, also as .xz or .gz"),
     "pinatrace": (trace_by(import_pinatrace), "Intel Pin's example tool pinatrace"),
     "vmitosis": (vmitosis, "text dump of the Mitosis and vMitosis kernels' /proc/ptdump"),
+    "gptdump": (table_dump, "binary dump of a guest's tables, GPTDUMP1; NPTDUMP1 as --ept"),
     "ptdump": (dump_directory, "directory that the ptdump tool of this project wrote"),
 }
 
 STRIPPED = ("lackey", "drmemtrace", "champsim", "pinatrace")
+DUMPS = ("vmitosis", "gptdump")
+TRACES = (*STRIPPED, "perf-script", "perf-data")
+
+
+def beside(pages: Path, inside: Path) -> str:
+    """Page tables beside a trace, of a capture or a list of mapped pages; returns the kind of capture."""
+    if pages.is_dir():
+        return copy_tables(pages, inside)
+    write_mapped(read_mapped_pages(pages), inside)
+    return "process"
 
 
 def import_capture(
-    form: str | None, source: Source, out: Source, nested: Source | None = None, *, strip: bool = True
+    form: str | None,
+    source: Source,
+    out: Source,
+    nested: Source | None = None,
+    *,
+    strip: bool = True,
+    pages: Source | None = None,
+    nodes: Source | None = None,
 ) -> str:
     """Make the capture directory `out` from `source`; returns the format that it was read in.
 
     form    of FORMATS; None: recognised
-    nested  the VM's nested table beside it, vmitosis only
+    nested  the VM's nested table beside it, of DUMPS
+    nodes   file that says where physical memory is (formats.table_dump.read_nodes), gptdump only
     strip   False: keep touches that change no TLB; only for traces of all accesses (STRIPPED)
+    pages   page tables beside a trace: a capture of them, or a file of mapped pages (formats.mapped_pages)
     UsageError for unknown formats and missing files, CaptureError for damaged ones; nothing is left then.
     """
-    if not Path(source).exists():
-        raise UsageError(f"{source}: no such file")
+    for file in (source, pages):
+        if file is not None and not Path(file).exists():
+            raise UsageError(f"{file}: no such file")
     form = recognise(source) if form is None else form
     read, _ = FORMATS[form]
-    if nested is not None and read is not vmitosis:
-        raise UsageError(f"--ept {nested}: only the vmitosis format has a nested table in a second file")
+    if nested is not None and form not in DUMPS:
+        raise UsageError(f"--ept {nested}: only {' and '.join(DUMPS)} have nested tables in a second file")
+    if nodes is not None and read is not table_dump:
+        raise UsageError(f"--nodes {nodes}: only gptdump needs to be told where memory is")
+    if pages is not None and form not in TRACES:
+        raise UsageError(f"--pages {pages}: {form} is no trace; traces are {', '.join(TRACES)}")
+    if damage() is not None and form not in STRIPPED:
+        raise UsageError(f"--salvage: not for {form}; for {', '.join(STRIPPED)}")
     if not strip and form not in STRIPPED:
         raise UsageError(f"--strip off: {form} is never stripped; leave it out")
     with new_capture(out) as inside:
         more: dict[str, Any] = {"strip": strip} if form in STRIPPED else {}
+        if read is table_dump:
+            more["nodes"] = nodes
         if nested is not None:
-            more = {"nested": nested}
+            more["nested"] = nested
         kind = read(source, inside, **more)
         if kind == "trace":
             write_index(inside / INDEX, inside / TRACE, read_index(inside / TRACE))
-        seal(inside, kind, {"imported": form, "source": Path(source).name})
+        if pages is not None:
+            kind = beside(Path(pages), inside)
+        lost = {"salvaged": list(known)} if (known := damage()) else {}
+        seal(inside, kind, {"imported": form, "source": Path(source).name, **lost})
     return form

@@ -30,6 +30,7 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
     "Capture": {
         "record": Entry("record", "Run a program; record trace and page tables."),
         "dump": Entry("dump", "Dump the page tables of a process or VM."),
+        "heat": Entry("heat", "Sample which pages a process uses."),
         "import": Entry("import_", "Read lackey, perf script or ptdump output."),
         "synth": Entry("synth", "Generate a capture of a synthetic workload."),
         "join": Entry("join", "Join a VM's host dump and guest capture."),

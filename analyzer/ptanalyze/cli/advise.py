@@ -18,6 +18,7 @@ from .replaying import (
     plots_of,
     replay_options,
     setup_from,
+    weight_option,
 )
 
 
@@ -31,6 +32,7 @@ from .replaying import (
     show_default=True,
     help="Compare run times after this time at the region's rate, one-time costs included: 10s, 5m, 24h.",
 )
+@weight_option
 @full_option
 @replay_options
 @output_options("pareto", "speedup", "locality", "reads", "footprint", "roofline")

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     "--weight",
     "weights",
     multiple=True,
-    type=click.Choice(["leaf", "4k", "walks"]),
-    help="Weight: each leaf entry once, each 4 KiB page once, or each walk of the trace; repeatable. "
-    "Default: leaf and walks; by thread walks.",
+    type=click.Choice(["leaf", "4k", "walks", "heat", "samples"]),
+    help="Weight: each leaf entry once, each 4 KiB page once, each walk of the trace, walks estimated from "
+    "accessed bits, or each sample of accesses; repeatable. Default: leaf, and what else was captured; by "
+    "thread walks or samples.",
 )
 @click.option(
     "--by",
@@ -54,14 +55,19 @@ def command(
       ptanalyze classify app --by vma --weight walks --csv
     """
     from ..analysis.answer import Answer
-    from ..analysis.classify import classified
+    from ..analysis.classify import classified, weight_of
     from ..analysis.setup import Setup
     from ..show.classify import as_record, title, view
     from ..show.progress import progress_bar
 
     opened = open_or_default(capture)
     if not weights:
-        weights = ("walks",) if by == "thread" else ("leaf", "walks") if opened.has_trace else ("leaf",)
+        there = {
+            "leaf": by != "thread",
+            weight_of(opened.trace.facts) if opened.has_trace else "walks": opened.has_trace,
+            "heat": opened.has_heat and by != "thread",
+        }
+        weights = tuple(weight for weight, has in there.items() if has) or ("walks",)
     counted = []
     with progress_bar() as progress:
         setup = Setup.of(machine=machine, threads_on=threads_on, jobs=jobs, progress=progress)

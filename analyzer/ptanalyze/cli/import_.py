@@ -7,7 +7,17 @@ import click
 from .echo import echo
 from .options import strip_option
 
-FORMATS = ("lackey", "perf-script", "drmemtrace", "champsim", "pinatrace", "vmitosis", "ptdump")
+FORMATS = (
+    "lackey",
+    "perf-script",
+    "perf-data",
+    "drmemtrace",
+    "champsim",
+    "pinatrace",
+    "vmitosis",
+    "gptdump",
+    "ptdump",
+)
 
 
 @click.command("import")
@@ -16,19 +26,43 @@ FORMATS = ("lackey", "perf-script", "drmemtrace", "champsim", "pinatrace", "vmit
 @click.option(
     "--ept",
     type=click.Path(),
-    help="File with the VM's nested table, dumped on the host (vmitosis). Default: none.",
+    help="File with the VM's nested table, dumped on the host (vmitosis, gptdump). Default: none.",
+)
+@click.option(
+    "--nodes",
+    type=click.Path(),
+    help="File with lines NODE FIRST LAST, in bytes of physical memory (gptdump). Default: one node.",
+)
+@click.option(
+    "--pages",
+    type=click.Path(),
+    help="Page tables beside a trace: a capture of the same process, DynamoRIO's v2p.textproto or DCPerf's "
+    "pagemap_*.bin. Default: none, 4 KiB pages.",
+)
+@click.option(
+    "--salvage", is_flag=True, help="Keep what comes before damage in a trace; exit code 3 if there is any."
 )
 @strip_option
-def command(source: tuple[str, ...], output: str, ept: str | None, strip: str) -> None:
+def command(
+    source: tuple[str, ...],
+    output: str,
+    ept: str | None,
+    nodes: str | None,
+    pages: str | None,
+    salvage: bool,
+    strip: str,
+) -> int:
     """Make a capture from SOURCE. Without FORMAT it is recognised.
 
     \b
     lackey       valgrind --tool=lackey --trace-mem=yes (no page tables)
     perf-script  perf script -F tid,cpu,time,event,addr (samples of accesses)
+    perf-data    perf.data, through the installed perf
     drmemtrace   DynamoRIO's offline trace: a directory, or one of its files
     champsim     ChampSim's trace, also as .xz or .gz
     pinatrace    output of pinatrace, the example of Intel's Pin kit
     vmitosis     text dump of page tables by Mitosis and vMitosis kernels
+    gptdump      binary dump of a guest's tables, GPTDUMP1; --ept NPTDUMP1
     ptdump       directory that the ptdump tool alone wrote, e.g. in a guest
 
     \b
@@ -37,11 +71,28 @@ def command(source: tuple[str, ...], output: str, ept: str | None, strip: str) -
       ptanalyze import samples.txt -o sampled
     """
     from ..capture.import_ import import_capture
+    from ..formats.salvage import salvaging
 
     *named, file = source
     if len(named) > 1 or not set(named) <= set(FORMATS):
         raise click.UsageError(
             f"{' '.join(source)}: write [FORMAT] SOURCE, FORMAT one of {', '.join(FORMATS)}"
         )
-    form = import_capture(named[0] if named else None, file, output, ept, strip=strip == "on")
+    with salvaging(salvage) as damage:
+        form = import_capture(
+            named[0] if named else None, file, output, ept, strip=strip == "on", pages=pages, nodes=nodes
+        )
     echo(f"{output}: imported ({form}); next: ptanalyze info {output}")
+    for line in damage:
+        echo(f"ptanalyze: {line}", err=True)
+    if damage:
+        echo(f"ptanalyze: {output}: kept {kept(output)}, which came before that damage", err=True)
+    return 3 if damage else 0
+
+
+def kept(output: str) -> str:
+    """How much a capture's trace holds."""
+    from ..formats.capture import load
+
+    trace = load(output).trace
+    return f"{trace.accesses:,} accesses of {len(trace.threads)} threads"

@@ -105,6 +105,13 @@ jobs_option = click.option(
     show_default=True,
     help="Number of CPUs to compute on; results do not depend on it.",
 )
+on_option = click.option(
+    "--on",
+    metavar="dask:HOST:PORT",
+    default="",
+    help="Compute on the workers of this Dask cluster, which one must trust; results do not depend on it. "
+    "Default: in this process.",
+)
 set_option = click.option(
     "--set",
     "settings",

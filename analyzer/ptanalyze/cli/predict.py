@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 ERRORS = (
     "|predicted / measured - 1| of run times, each workload left out in turn; inside: share of measured runs "
-    "within the interval; width: of the interval, over its middle; noise: the width that noise alone gives",
+    "within the interval; width: of the interval, over its middle; noise: the width that noise alone gives; "
+    "floor: error that the spread of repeats alone would give an exact law, in the mean and at most",
+    "counters contradict the placement: a remote table's walk cycles stay, or cycles grow by more than walks",
     "in none of them: 2 MiB pages, shadow paging, AMD, programs whose threads differ from each other",
 )
 
@@ -202,7 +204,7 @@ def beside_rivals() -> Answer:
 
 
 def percent(row: dict[str, Any]) -> dict[str, Any]:
-    shares = ("mean", "median", "max", "inside", "width", "noise")
+    shares = ("mean", "median", "max", "inside", "width", "noise", "floor", "floor max")
     return {
         key: "-" if value is None or value != value else f"{value:.2%}" if key in shares else value
         for key, value in row.items()

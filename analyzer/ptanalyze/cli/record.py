@@ -10,7 +10,7 @@ import click
 
 from .echo import echo
 from .options import strip_option
-from .quantities import SIZE
+from .quantities import DURATION, SIZE
 
 if TYPE_CHECKING:
     from ..capture.live.attend import Recording
@@ -76,8 +76,24 @@ if TYPE_CHECKING:
     help="Size limit of the trace: 500M, 10G; 0: none.",
 )
 @strip_option
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option(
+    "-p",
+    "--pid",
+    type=click.IntRange(1),
+    help="Sample this process, which runs already, instead of running COMMAND. Default: none.",
+)
+@click.option(
+    "--for",
+    "seconds",
+    type=DURATION,
+    default="30s",
+    show_default=True,
+    help="Time to sample with -p: 30s, 5m.",
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def command(
+    pid: int | None,
+    seconds: float,
     output: str | None,
     tracer: str,
     no_dump: bool,
@@ -91,14 +107,22 @@ def command(
 
     Without a region the whole run is traced. Write -- before COMMAND. Dumping needs root; under sudo the
     capture belongs to the user who typed it. Tracing takes 6 to 70 times the program's own time, and up to
-    200 MB of disk per second and thread of that time.
+    200 MB of disk per second and thread of that time. With -p nothing is traced: samples of TLB misses (perf)
+    are taken where the machine has them, else of accessed bits, as `heat` does; it says which.
 
     \b
     Examples:
       sudo ptanalyze record -o app -- ./app --threads 4
       sudo ptanalyze record --user $USER --dump-at peak -- sort big.txt
-      ptanalyze record --no-dump --max-bytes 5G -- ./app
+      sudo ptanalyze record -p 1234 --for 1m -o app
     """
+    if pid is not None:
+        sample_running(pid, seconds, output, command)
+        return
+    if not command:
+        raise click.UsageError(
+            "Missing argument 'COMMAND...': write it after --, or -p PID for one that runs"
+        )
     from ..capture.live.record import record
     from ..capture.live.tracers import Options
     from ..show.recording import Progress, accesses, size
@@ -129,6 +153,17 @@ def command(
         )
     if recording.exit_status:
         echo(f"ptanalyze: {how_it_ended(recording)}", err=True)
+
+
+def sample_running(pid: int, seconds: float, output: str | None, command: tuple[str, ...]) -> None:
+    from ..capture.live.record_running import record_running
+
+    if command:
+        raise click.UsageError("give -p PID or a COMMAND, not both")
+    output = output or free_name(str(pid))
+    for line in record_running(pid, output, max(round(seconds), 1)):
+        echo(line, err=True)
+    echo(f"{output}: sampled; next: ptanalyze classify {output}")
 
 
 def is_shell(program: str) -> bool:

@@ -97,6 +97,15 @@ policy_option = click.option(
     help="Policy to replay, or all; several that act on different things as A+B, with parameters as "
     "A:KEY=VALUE; repeatable, or with commas. Default: mitosis and hydra.",
 )
+weight_option = click.option(
+    "--weight",
+    "weigh",
+    type=click.Choice(["auto", "walks", "heat", "leaf"]),
+    default="auto",
+    show_default=True,
+    help="Replay the trace (walks), or count pages by their accessed bits (heat) or all alike (leaf); auto: "
+    "the first that CAPTURE has.",
+)
 baseline_option = click.option(
     "--baseline", default="auto", show_default=True, help="Policy that the others are compared with."
 )

@@ -7,6 +7,7 @@ import click
 from click.core import ParameterSource
 
 from .echo import echo
+from .options import on_option
 from .output import must_end_with
 from .replaying import budget_options, capture_of, limits, replay_options, setup_from
 
@@ -24,6 +25,7 @@ from .replaying import budget_options, capture_of, limits, replay_options, setup
 )
 @budget_options
 @replay_options
+@on_option
 @click.pass_context
 def command(
     context: click.Context,
@@ -32,6 +34,7 @@ def command(
     output: str,
     memory: str | None,
     updates: str | None,
+    on: str,
     **options: Any,
 ) -> int:
     """Write one HTML page about CAPTURE, or several side by side: advice, evidence, plots, tables to sort.
@@ -51,7 +54,7 @@ def command(
 
     asked = [capture_of(one) for one in captures or (None,)]
     with progress_bar() as progress:
-        found = studies(asked, setup_from(options, progress), **limits(memory, updates))
+        found = studies(asked, setup_from(options, progress), **limits(memory, updates), on=on)
         page = html(Page(found, typed(context)), progress)
     write(output, page)
     echo(f"ptanalyze: wrote {output}", err=True)

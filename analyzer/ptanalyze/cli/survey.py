@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .durations import DURATION
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
@@ -28,12 +29,22 @@ if TYPE_CHECKING:
     metavar="FILE.prom",
     help="Also write FILE for node_exporter's textfile collector. Default: none.",
 )
+@click.option(
+    "--counters",
+    "seconds",
+    type=DURATION,
+    metavar="TIME",
+    help="Also count walk cycles of the printed processes for this long, 2s. Default: not.",
+)
 @output_options()
-def command(top: int, watch: float | None, prometheus: str | None, output: Output) -> None:
+def command(
+    top: int, watch: float | None, prometheus: str | None, seconds: float | None, output: Output
+) -> None:
     """List the processes and VMs of this host, those with the most remote page tables first.
 
     Page tables are counted by eBPF: nothing is stopped, no entry is kept. The remote share is of walks, if
-    all leaf tables are walked alike and threads stay on the nodes where they ran last. Needs root.
+    all leaf tables are walked alike and threads stay on the nodes where they ran last. With --counters, on
+    machines that count them, also what walks cost now and the most that local tables can save. Needs root.
 
     \b
     Examples:
@@ -41,10 +52,13 @@ def command(top: int, watch: float | None, prometheus: str | None, output: Outpu
       sudo ptanalyze survey --watch 30
     """
     from ..capture.live import survey
+    from ..capture.live.walk_cost import with_walk_cost
     from ..show.prometheus import write_prometheus
 
     while True:
         found = survey.survey()
+        if seconds is not None:
+            found = with_walk_cost(found, seconds, top)
         if prometheus is not None:
             write_prometheus(prometheus, found)
         if watch is not None and output.form == "table":
@@ -84,6 +98,9 @@ def record(one: Surveyed) -> dict[str, object]:
         "leaf_tables": {str(node): count for node, count in sorted(one.leaf.items())},
         "upper_tables": {str(node): count for node, count in sorted(one.upper.items())},
         "runs_on": {str(node): share for node, share in one.runs.items()},
+        "slow_tables": one.slow_tables,
+        "walk_cycles_share": one.walk_share,
+        "ideal_saves_at_most_share": one.ideal_saves,
     }
 
 
@@ -106,11 +123,32 @@ def view(found: Sequence[Surveyed], top: int) -> Iterator[Section]:
     if len(found) > top:
         lines.append(f"{len(found) - top} more; --top {len(found)} prints all")
     if worst := next((one for one in found if one.remote_bytes), None):
-        kind = "vm" if worst.kind == "vm" else "process"
-        lines.append(f"look closer: ptanalyze dump {kind} {worst.pid} -o {worst.pid}.capture")
+        look = "dump vm" if worst.kind == "vm" else "heat"
+        lines.append(f"look closer: ptanalyze {look} {worst.pid} -o {worst.pid}.capture")
     elif found:
         lines.append("no leaf table is expected to be remote: all are on the nodes where their threads run")
-    yield Section("Page tables of this host", [row(one) for one in found[:top]], lines)
+    if slow := [one for one in found if one.slow_tables]:
+        mib = sum(one.slow_tables for one in slow) / 256
+        lines.append(
+            f"{mib:.1f} MiB of page tables of {len(slow)} processes are on nodes without CPUs, most of PID "
+            f"{max(slow, key=lambda one: one.slow_tables).pid}"
+        )
+    yield Section("Page tables of this host", rows(found[:top]), lines)
+
+
+def rows(found: Sequence[Surveyed]) -> list[dict[str, Cell]]:
+    """A row each, with the columns that any of them has a number for."""
+    slow = any(one.slow_tables for one in found)
+    counted = any(one.walk_share is not None for one in found)
+    made = []
+    for one in found:
+        more: dict[str, Cell] = {"tables on slow nodes": one.slow_tables} if slow else {}
+        if counted:
+            share, saves = one.walk_share, one.ideal_saves
+            more["walks, % of cycles"] = None if share is None else round(100 * share, 1)
+            more["ideal saves, %"] = None if saves is None else f"0 to {100 * saves:.1f}"
+        made.append(row(one) | more)
+    return made
 
 
 def row(one: Surveyed) -> dict[str, Cell]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import UsageError
-from .options import capture_argument, complete_settings, pair_of
+from .options import capture_argument, complete_settings, on_option, pair_of
 from .output import Output, emit, output_options
 from .replaying import baseline_option, capture_of, policy_option, replay_options, setup_from
 
@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 )
 @baseline_option
 @replay_options
+@on_option
 @output_options()
 def command(
     capture: str | None,
     names: tuple[str, ...],
     settings: tuple[str, ...],
+    on: str,
     output: Output,
     **options: Any,
 ) -> None:
@@ -57,7 +59,7 @@ def command(
     opened = capture_of(capture)
     refused: dict[str, str] = {}
     with progress_bar() as progress:
-        points = swept(opened, names, grid, setup_from(options, progress), refused)
+        points = swept(opened, names, grid, setup_from(options, progress), refused, on)
 
     def table() -> DataFrame:
         from ..analysis.answers import sweep_frame

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .options import on_option
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ def complete_papers(context: click.Context, parameter: click.Parameter, incomple
     "--row", "wanted", default="", help="Text that rows must contain, as in 'Figure 2'. Default: all rows."
 )
 @click.option("--quick", is_flag=True, help="Use smaller modelled workloads: a first look, not the table.")
+@on_option
 @output_options("validation", "throughput")
-def command(papers: tuple[str, ...], wanted: str, quick: bool, output: Output) -> None:
+def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: Output) -> None:
     """Print figures that papers measured beside this package's, one row per quantity.
 
     replayed: from published counts and sizes. modelled: a workload made by `ptanalyze synth` from its
@@ -50,7 +52,7 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, output: Output) -
     from ..validate.show import flat, sections, summary
 
     with progress_bar() as progress:
-        compared = validate(papers, wanted, quick, progress)
+        compared = validate(papers, wanted, quick, progress, on)
 
     def table() -> DataFrame:
         from ..analysis.answers import published_frame

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,12 @@ from .replaying import (
     policy_option,
     replay_options,
     setup_from,
+    weight_option,
 )
+
+if TYPE_CHECKING:
+    from ..formats.capture import Capture
+    from ..formats.replica_history import Record
 
 
 @click.command("whatif")
@@ -26,7 +31,14 @@ from .replaying import (
 @policy_option
 @set_option
 @baseline_option
+@weight_option
 @full_option
+@click.option(
+    "--kernel-history",
+    "history",
+    metavar="FILE[#RECORD]",
+    help="Show what a Hydra kernel counted (/proc/hydra/history) beside the replay. Default: nothing.",
+)
 @replay_options
 @output_options("speedup", "locality", "reads", "pareto", "footprint", "roofline")
 def command(
@@ -34,6 +46,7 @@ def command(
     names: tuple[str, ...],
     settings: tuple[str, ...],
     full: bool,
+    history: str | None,
     output: Output,
     **options: Any,
 ) -> None:
@@ -48,24 +61,37 @@ def command(
     from ..analysis.answer import Answer
     from ..analysis.whatif import replay
     from ..show.first_screen import further
+    from ..show.kernel_counts import beside
     from ..show.progress import progress_bar
     from ..show.whatif import view
 
-    policies = configured(names, settings)
+    policies, opened = configured(names, settings), capture_of(capture)
+    record = kernel_record(history, opened) if history is not None else None
     with progress_bar() as progress:
         setup = setup_from(options, progress)
-        replayed = replay(capture_of(capture), policies, setup)
+        replayed = replay(opened, policies, setup)
     results = replayed.results
     steps = further(capture, names, options["calibration"] is not None)
+    kernel = [beside(record, results)] if record else []
+    counted = {"kernel": record._asdict()} if record else {}
     emit(
         Answer(
             "whatif",
             lambda: replayed.frame,
-            lambda: [result.to_json() for result in results],
-            lambda: view(results, None if full else steps, replayed.refused),
+            lambda: [result.to_json() | counted for result in results],
+            lambda: [*view(results, None if full else steps, replayed.refused), *kernel],
             plots_of(replayed),
             replayed.refused,
             BRIEF,
         ),
         output,
     )
+
+
+def kernel_record(history: str, capture: Capture) -> Record:
+    """The record of the capture's program."""
+    from ..capture.describe import program
+    from ..formats.replica_history import chosen
+
+    command = str(program(capture).get("program", "")).split()
+    return chosen(history, command[0].rpartition("/")[2] if command else "")

@@ -3,7 +3,8 @@
 Exit codes: 0 all well, 1 a capture failed a check, 2 wrong usage or input, 3 the data is only partial.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from .printable import printable
 
@@ -17,6 +18,16 @@ class PtanalyzeError(Exception):
 
     def __str__(self) -> str:
         return printable(super().__str__())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as it is, whatever its __init__ takes: workers raise errors too."""
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(kind: type[PtanalyzeError], args: tuple[Any, ...], fields: Mapping[str, Any]) -> PtanalyzeError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
 
 
 class UsageError(PtanalyzeError):

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from .heat import Heat
+
 ENTRIES_PER_TABLE = 512
 NO_PARENT = -1
 UNKNOWN_NODE = -1
@@ -105,6 +107,7 @@ class Snapshot:
     topology: Topology
     host: Tree | None = None
     facts: dict[str, Any] = field(default_factory=dict)  # of the dumper: quiescence, completeness, retries
+    heat: Heat | None = None  # of the guest's pages
 
     @property
     def native(self) -> bool:

@@ -28,16 +28,37 @@ def unfinished_directory(place: Path, final: str) -> Iterator[Path]:
     final  the name that it is to get, shown in its own
     """
     remove_unfinished(place)
-    directory = place / unfinished_name(final)
-    directory.mkdir(mode=0o700)
-    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    directory, lock = _new_directory(place, final)
     try:
-        with suppress(OSError):  # where a file system has no locks, nothing is ever removed as left behind
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
         os.close(lock)
+
+
+def _new_directory(place: Path, final: str) -> tuple[Path, int]:
+    while True:
+        directory = place / unfinished_name(final)
+        directory.mkdir(mode=0o700)
+        with suppress(FileNotFoundError):
+            lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            if hold(lock, directory):
+                return directory, lock
+            os.close(lock)
+
+
+def hold(fd: int, path: Path) -> bool:
+    """Lock what was made under `path`, so that nobody takes it for left behind; False: somebody has already.
+
+    Where a file system has no locks, nothing is ever removed.
+    """
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return os.path.lexists(path)
 
 
 def remove_unfinished(place: Path) -> None:

@@ -27,7 +27,6 @@ from .walkers import (
 )
 
 PER_CORE = 2  # page walkers, x86 from Broadwell on
-HALF = Interval(0.47, 0.5, 0.53)  # the gPT's part of the waiting; 0.494 to 0.51 in published pairs LR, RL
 ELSE = 2.0  # factor of uncertainty of what a loaded node costs, where more than walks slowed the run: stated
 LEAST_PART = 0.05  # of the waiting is for either table
 TWO_TABLES, ONE_TABLE, ONE_WALKER = "thin-2D-4K", "thin-1D-4K", "native-thin"
@@ -129,10 +128,10 @@ def _from_one(
     """What the local run says, with `rate` walk cycles per cycle, and what other programs let expect."""
     competing = shared_time(walkers, rate or 0.0)
     if rate is None:
-        part = _part(local, native, None)
+        part = _part(local, native, None, common)
         return Found(None, competing, None, part, assumed=tuple(_halves(part)))
     share, huge = common.share(crowd), signs(local)
-    part = _part(local, native, share)
+    part = _part(local, native, share, common)
     if huge:
         share, part = SHARE, PART if in_the_host(local) else part
     return Found(
@@ -232,16 +231,16 @@ def _foreign(machine: MachineName, walkers: float) -> bool:
     return machine is None and walkers < PER_CORE
 
 
-def _part(local: Run, native: bool, share: Interval | None) -> Interval:
+def _part(local: Run, native: bool, share: Interval | None, common: Shared) -> Interval:
     """The gPT's part of the waiting: a walk reads one leaf entry of each table from DRAM, so half, but no
     table's part exceeds its walk cycles."""
     if native:
         return Interval.exactly(1.0)
     if share is None or not share.middle or local.gpt is None or local.ept is None or not local.walk:
-        return HALF
+        return common.gpt_part
     waiting = share.middle * (local.gpt + local.ept)
     least, most = 1 - local.ept / waiting, local.gpt / waiting
-    return HALF.through(lambda value: min(max(value, least, LEAST_PART), most, 1 - LEAST_PART))
+    return common.gpt_part.through(lambda value: min(max(value, least, LEAST_PART), most, 1 - LEAST_PART))
 
 
 def _assumed(common: Shared, crowd: float, share: Interval, part: Interval) -> list[str]:

@@ -6,26 +6,28 @@ from typing import Any
 
 from .calibrate import calibrate_runs
 from .calibration import Calibration
-from .closed_forms import Run
+from .closed_forms import Run, counted
 from .observed import ratio
 from .placement import LOCAL, placement
-from .predict import Prediction, predict_placement, predict_walks
+from .predict import Prediction, predict_placement, predict_walks, slowdown
 from .reference import (
     LOCAL_RUN,
     PER_CORE,
+    PORTS,
     PORTS_WALKERS,
     WIDE_FAMILIES,
     mean_run,
     ports,
     runs,
 )
+from .repeats import spread
 from .shared import shared
 
 ONE_RUN, TWO_RUNS = "all-local run only", "one remote run added"
 TIMES = "run times, one remote run added"
 LINUX, POLICIES = "linux, walk cycles of a policy", "linux and mitosis, walk cycles of a policy"
 REPLICAS, DATA = "tables on several nodes: replicas", "all-local run only: remote data"
-PORTS, QUARTERS = "ports-xeon", {True: "L:0.25,R:0.75", False: "LL:0.0625,LR:0.1875,RL:0.1875,RR:0.5625"}
+QUARTERS = {True: "L:0.25,R:0.75", False: "LL:0.0625,LR:0.1875,RL:0.1875,RR:0.5625"}
 TWO_TABLES = "thin-2D-4K"
 
 Row = dict[str, Any]
@@ -37,7 +39,7 @@ def one_run(family: str, workload: str, configs: Mapping[str, Run]) -> Iterator[
         return
     only = calibrated(family, workload)(configs[LOCAL_RUN[family]])
     for name in targets(family, configs):
-        yield of(family, ONE_RUN, workload, "", name, configs, predict_placement(only, name))
+        yield of(family, ONE_RUN, workload, "", name, configs, only)
 
 
 def two_runs(family: str, workload: str, configs: Mapping[str, Run], method: str = TWO_RUNS) -> Iterator[Row]:
@@ -52,8 +54,8 @@ def two_runs(family: str, workload: str, configs: Mapping[str, Run], method: str
         local = known(configs[LOCAL_RUN[family]])
         both = calibrated(family, workload)(local, known(run), second)
         for name in targets(family, configs):
-            if name != second:
-                yield of(family, method, workload, second, name, configs, predict_placement(both, name))
+            if [*placement(name).tables()] != [*where.tables()]:  # else a repeat, no prediction
+                yield of(family, method, workload, second, name, configs, both)
 
 
 def remote_data(family: str) -> Iterator[Row]:
@@ -64,7 +66,7 @@ def remote_data(family: str) -> Iterator[Row]:
         only = calibrated(family, workload)(configs[LOCAL_RUN[family]])
         for name in configs:
             if placement(name).data != LOCAL:
-                yield of(family, DATA, workload, "", name, configs, predict_placement(only, name))
+                yield of(family, DATA, workload, "", name, configs, only)
 
 
 def replicas(family: str) -> Iterator[Row]:
@@ -93,16 +95,24 @@ def policies() -> Iterator[Row]:
     for workload, by_policy in ports().items():
         run = {policy: mean_run(repeats) for policy, repeats in by_policy.items()}
         law = of_ports(workload, run["linux"])
-        for method, known, more in (
-            (LINUX, law(), ("mitosis", "hydra", "wasp")),
-            (POLICIES, law(run["mitosis"], "LP"), ("hydra", "wasp")),
+        for known, more in (
+            (law(), ("mitosis", "hydra", "wasp")),
+            (law(run["mitosis"], "LP"), ("hydra", "wasp")),
         ):
             for policy in more:
-                found = predict_walks(known, run[policy].walk or 0.0, policy)
-                measured = (run[policy].cycles or 0.0) / (run["linux"].cycles or 1.0)
-                cycles = found.cycles or (0.0, 0.0, 0.0)
-                low, middle, high = (value / (run["linux"].cycles or 1.0) for value in cycles)
-                yield row(PORTS, method, workload, "", policy, found, measured, (low, middle, high))
+                yield _policy(workload, run["linux"], known, policy, run[policy])
+
+
+def _policy(workload: str, linux: Run, known: Calibration, policy: str, run: Run) -> Row:
+    cycles, walk = counted(linux.cycles, "linux: cycles"), counted(run.walk, "run: walk cycles")
+    found = predict_walks(known, walk, policy)
+    low, middle, high = (value / cycles for value in counted(found.cycles, "prediction: cycles"))
+    measured = counted(run.cycles, "run: cycles") / cycles
+    if known.remote is None:
+        return row(PORTS, LINUX, workload, "", policy, found, measured, (low, middle, high))
+    own, other = (counted(r.walk, "run: walk cycles") for r in (linux, known.remote))
+    more = {"gain": (walk - own) / (other - own) * slowdown(known) / middle}
+    return row(PORTS, POLICIES, workload, "mitosis", policy, found, measured, (low, middle, high)) | more
 
 
 def of_ports(workload: str, linux: Run) -> partial[Calibration]:
@@ -129,12 +139,20 @@ def of(
     second: str,
     name: str,
     configs: Mapping[str, Run],
-    found: Prediction | float,
+    known: Calibration | float,
 ) -> Row:
-    """Row of a prediction beside the run that was measured there."""
-    return row(
-        family, method, workload, second, name, found, ratio(configs[LOCAL_RUN[family]], configs[name])
-    )
+    """Row of a prediction by a Calibration, or of a guess, beside the run that was measured there."""
+    measured = ratio(configs[LOCAL_RUN[family]], configs[name])
+    if isinstance(known, float):
+        return row(family, method, workload, second, name, known, measured)
+    found = predict_placement(known, name)
+    more = {} if known.remote is None else {"gain": gain(found.middle, slowdown(known))}
+    return row(family, method, workload, second, name, found, measured) | more
+
+
+def gain(predicted: float, known: float) -> float:
+    """Relative growth of a prediction over that of the second run; both are times over the local run's."""
+    return (predicted - 1) / (known - 1) * known / predicted
 
 
 def row(
@@ -149,6 +167,7 @@ def row(
 ) -> Row:
     known: Row = {"family": family, "method": method, "workload": workload, "second": second, "config": name}
     known |= {"repaired": method not in (REPLICAS, LINUX, POLICIES) and placement(name).all_local}
+    known |= {"spread": spread(family, workload), "gain": 0.0}
     if isinstance(found, float):
         return known | {
             "predicted": found,

@@ -12,6 +12,7 @@ import pandas as pd
 
 from .closed_forms import Run
 from .held_out import (
+    DATA,
     TIMES,
     TWO_RUNS,
     Row,
@@ -26,15 +27,18 @@ from .held_out import (
 from .observed import ratio
 from .placement import placement
 from .reference import FAMILIES, LOCAL_RUN, WIDE_FAMILIES, runs
+from .repeats import floor
+from .run_checks import suspicious
 
 CONFIGURATION, CONSTANT = "baseline: configuration mean", "baseline: constant speed-up"
 NO_CHANGE = "baseline: no change"
 MENDED = ", repaired"
+ODD = ", counters contradict the placement"
 
 
 def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
     """DataFrame, one row per prediction: family, method, workload, second, config, repaired, predicted,
-    measured, error, inside, width, noise.
+    measured, error, inside, width, noise, spread, gain, odd.
 
     method    a case of held_out.py; three baselines: the mean slow-down of the other workloads at this
               placement, that over all their misplaced runs, and none
@@ -42,6 +46,10 @@ def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
     repaired  all tables local again (+M): near 1 under every method
     error     signed; inside: whether the measured ratio is in the predicted interval, None for baselines
     width     of the interval over its middle; noise: the width that the noise of runs alone would give
+    spread    relative standard deviation of the workload's repeats, None where nothing was repeated
+    gain      relative growth of the prediction over that of the second run; 0: there is none
+    odd       the counters of the run, or of the second one, contradict the placement that they are said to be
+              of (run_checks.suspicious): known for the second run before anything is predicted, else not
     """
     rows: list[Row] = []
     for family in families:
@@ -56,26 +64,47 @@ def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
     if families == FAMILIES:
         rows += [row for family in WIDE_FAMILIES for row in replicas(family)] + list(policies())
     table = pd.DataFrame(rows)
+    odd = {key for family in families for key in _odd(family)}
+    runs_of = (zip(table.family, table.workload, name, strict=True) for name in (table.config, table.second))
+    table["odd"] = [here in odd or there in odd for here, there in zip(*runs_of, strict=True)]
+    table["odd"] &= ~table.repaired & (table.method != DATA)
     table["error"] = table.predicted / table.measured - 1
     return table
 
 
+def _odd(family: str) -> Iterator[tuple[str, str, str]]:
+    """(family, workload, configuration) of runs that their counters say were of another placement."""
+    for workload, configs in runs(family).items():
+        local = configs.get(LOCAL_RUN[family], Run())
+        for name, run in configs.items():
+            if (
+                name != LOCAL_RUN[family]
+                and local.walk is not None
+                and suspicious(local, run, placement(name))
+            ):
+                yield family, workload, name
+
+
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Errors by family and method: number, mean, median and max of |error|, the worst run, the best workload;
-    share inside the interval, width, and noise. Repaired runs apart; a row per second run too."""
+    share inside the interval, width, and noise; floor, floor max: mean and largest |error| that noise alone
+    is expected to give (repeats.floor). Repaired and odd runs apart; a row per second run too."""
     table = table.assign(size=lambda t: t.error.abs())
     rows = []
-    for (family, method, repaired), part in table.groupby(["family", "method", "repaired"], sort=False):
+    for (family, method, repaired, odd), part in table.groupby(
+        ["family", "method", "repaired", "odd"], sort=False
+    ):
         if repaired and (method == TIMES or str(method).startswith("baseline")):
             continue
-        rows.append(_line(family, method + MENDED * repaired, "any", part))
-        if method == TWO_RUNS and not repaired:
+        rows.append(_line(family, method + MENDED * repaired + ODD * odd, "any", part))
+        if method == TWO_RUNS and not repaired and not odd:
             rows += [_line(family, method, s, p) for s, p in part.groupby("second", sort=False)]
     return pd.DataFrame(rows)
 
 
 def _line(family: str, method: str, second: str, part: pd.DataFrame) -> dict[str, Any]:
     inside = part.inside.dropna()
+    within = floor(part) or (None, None)
     worst = part.loc[part["size"].idxmax()]
     by_workload = part.groupby("workload")["size"].mean()
     return {
@@ -91,6 +120,8 @@ def _line(family: str, method: str, second: str, part: pd.DataFrame) -> dict[str
         "inside": float(np.mean(inside.astype(float))) if len(inside) else None,
         "width": _mean(part.width),
         "noise": _mean(part.noise),
+        "floor": within[0],
+        "floor max": within[1],
     }
 
 

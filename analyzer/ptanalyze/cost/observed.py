@@ -128,6 +128,19 @@ def _exposed(configs: Mapping[str, Run], local: Run) -> float:
     return float(np.average(shares, weights=np.square(weights)))
 
 
+def gpt_parts(family: str) -> Iterator[tuple[str, float]]:
+    """(workload, the gPT's part of what both tables add) of programs with one thread, from pairs of runs with
+    only the gPT and only the ePT remote."""
+    for workload, configs in runs(family, ("fit",)).items():
+        local = configs.get(LOCAL_RUN[family])
+        if local is None or local.cycles is None or many_threads(local):
+            continue
+        for first, second in (("RL", "LR"), ("RLI", "LRI")):
+            if first in configs and second in configs:
+                gpt, ept = (ratio(local, configs[name]) - 1 for name in (first, second))
+                yield workload, gpt / (gpt + ept)
+
+
 @cache
 def observed_wide() -> tuple[Observed, ...]:
     """Of runs whose tables are on several nodes, and then replicated: `share` alone is theirs."""

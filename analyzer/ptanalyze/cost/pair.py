@@ -47,7 +47,8 @@ def dram_share(
     def share(part: float, far: float, loaded: float) -> float:
         here = 0.0 if base is None else waiting_of(part, *base.stretches(far, loaded))
         waiting = added / (waiting_of(part, *where.stretches(far, loaded)) - here)
-        return max(waiting / (waited - waiting * here), 0.0)
+        rest = waited - waiting * here
+        return max(waiting / rest, 0.0) if rest else 0.0
 
     return combined(share, part, far, loaded)
 

@@ -74,6 +74,7 @@ def run_from(values: Mapping[str, float]) -> Run:
     return Run(values.get("cycles"), gpt, values.get("ept.walk_pending"), values.get("run_time"))
 
 
+PORTS = "ports-xeon"  # the family of their runs
 PORTS_POLICIES = ("linux", "mitosis", "hydra", "wasp")
 PORTS_WALKERS = 0.5  # one page walker per core of two hyperthreads, all busy
 

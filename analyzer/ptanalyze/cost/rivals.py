@@ -10,10 +10,10 @@ import pandas as pd
 
 from .calibration import Calibration
 from .closed_forms import Run, counted
-from .held_out import PORTS, calibrated, of_ports
+from .held_out import calibrated, of_ports
 from .placement import LOCAL, placement
 from .predict import predict_walks
-from .reference import FAMILIES, LOCAL_RUN, mean_run, ports, runs
+from .reference import FAMILIES, LOCAL_RUN, PORTS, mean_run, ports, runs
 from .rival_models import DEGREES, Model, Point, alam, basu, gandhi, line, mosmodel, pooled
 
 Models: TypeAlias = dict[tuple[str, str], Model]  # (what is known, name)

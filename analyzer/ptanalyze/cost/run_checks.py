@@ -116,14 +116,20 @@ def beyond_walks(local: Run, remote: Run) -> float | None:
         return None
     assert local.walk is not None and remote.walk is not None and local.cycles and remote.cycles
     added, walks = remote.cycles - local.cycles, remote.walk - local.walk
-    if added <= MOST_LOST * walks + NOISE * local.cycles:
+    if added <= MOST_LOST * max(walks, 0.0) + NOISE * local.cycles:
         return None
     return added / walks if walks > 0 else float("inf")
 
 
 def _beyond_walks(local: Run, remote: Run) -> Iterator[str]:
     lost = beyond_walks(local, remote)
-    if lost is not None:
+    if lost == float("inf"):
+        assert local.walk is not None and remote.walk is not None and local.cycles and remote.cycles
+        yield (
+            f"cycles grow by {remote.cycles / local.cycles - 1:.0%}, walk cycles by "
+            f"{remote.walk - local.walk:.4g}: something else slowed the run too"
+        )
+    elif lost is not None:
         yield (
             f"cycles grow {lost:.2f} times as much as walk cycles, threads that share a page walker lose at "
             f"most {MOST_LOST:g}: something else slowed the run too"

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from ..core.interval import Interval
-from .observed import Observed, observed, observed_data, observed_wide, repaired
+from .observed import Observed, gpt_parts, observed, observed_data, observed_wide, repaired
 from .reference import FAMILIES, PER_CORE, STRETCH
 from .spread import around, deviation, factor, t_95
 
@@ -15,6 +15,7 @@ MEASURABLE = 0.1  # of run time: what a remote table adds less is too near to th
 HELD = 0.9  # of published runs are inside
 WIDEST = 4.0  # factor: a share that differs more is no share of this kind
 MACHINES = (("thin-2D-4K", "thin-1D-4K"), ("native-thin",))  # families of one machine
+PAIRS = "thin-2D-4K"  # the family with runs of which one table is remote
 DATA_FAMILY = "native-thin"  # where runs with remote data are published
 
 
@@ -24,6 +25,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     walk_time     share of the run time in walks, of programs with a thread whose walks overlap
     dram_share    f, for `stretch`, remote over local latency, of programs with one thread
     many_share    f of programs with many threads, from 0
+    gpt_part      the gPT's part of the waiting for both tables: a walk reads one leaf entry of each, so half
     contention    (k - 1) of a contended remote node over (k - 1) of an idle node, at `walk_rate`
     any_contention  the same of programs whose walk cycles are not known
     slope         growth of contention with u / (1 + u), u walk cycles per cycle; 0 with one walker per core
@@ -40,6 +42,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     walk_time: float
     dram_share: Interval
     many_share: Interval
+    gpt_part: Interval
     contention: Interval
     any_contention: Interval
     slope: float
@@ -97,6 +100,7 @@ def shared(family: str, leaving_out: str | None = None) -> Shared:
         walk_time=float(np.mean([o.walk_time for o in own if not o.many and o.overlaps] or [1.0])),
         dram_share=_share(around([o.share for o in own if not o.many], min(times, WIDEST))),
         many_share=_many(family, left),
+        gpt_part=_half([part for workload, part in gpt_parts(PAIRS) if workload.casefold() != left]),
         contention=_contention(family, near, slope),
         any_contention=_contention(family, near, 0.0, [o.contention for o in own]),
         slope=slope,
@@ -117,6 +121,11 @@ def _kept(found: Iterable[Observed], left: str) -> list[Observed]:
 
 def _share(interval: Interval) -> Interval:
     return interval.through(lambda value: min(value, 1.0))
+
+
+def _half(parts: list[float]) -> Interval:
+    within = t_95(len(parts)) * deviation([part - 0.5 for part in parts])
+    return Interval(0.5 - within, 0.5, 0.5 + within)
 
 
 def _of_data(growths: list[float]) -> Interval:

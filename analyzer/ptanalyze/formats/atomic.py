@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..core.errors import UsageError
-from ..core.unfinished import remove_unfinished, unfinished_name
+from ..core.unfinished import hold, remove_unfinished, unfinished_name
 
 FILES = "/proc/self/fd"
 UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)  # no O_TMPFILE here, open(2)
@@ -62,12 +62,13 @@ def _new_file(path: Path) -> tuple[int, Path | None]:
         except OSError as error:
             if error.errno not in UNNAMED:
                 raise
-    temporary = path.with_name(unfinished_name(path.name))
     flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR | os.O_CLOEXEC
-    fd = os.open(temporary, flags, 0o600)
-    with suppress(OSError):
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return fd, temporary
+    while True:
+        temporary = path.with_name(unfinished_name(path.name))
+        fd = os.open(temporary, flags, 0o600)
+        if hold(fd, temporary):
+            return fd, temporary
+        os.close(fd)
 
 
 def _named(fd: int, path: Path) -> Path:

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
@@ -16,6 +16,8 @@ from ..core.snapshot import Snapshot
 from ..core.trace import Trace
 from ..core.trust import TRUST
 from .capture_dir import MANIFEST, TRACE, Manifest, damage, read_manifest
+from .heat_file import FILE as HEAT
+from .heat_file import read_heat
 from .snapshot_file import read_snapshot
 from .vm_file import HostDump, read_vm
 
@@ -39,7 +41,12 @@ class Capture:
         return f"Capture({str(self.directory)!r}: {', '.join(self._held())})"
 
     def _held(self) -> list[str]:
-        held = {"page tables": self.has_snapshot, "trace": self.has_trace, "VM": self.has_vm}
+        held = {
+            "page tables": self.has_snapshot,
+            "trace": self.has_trace,
+            "heat": self.has_heat,
+            "VM": self.has_vm,
+        }
         return [what for what, has in held.items() if has]
 
     def _repr_html_(self) -> str:
@@ -62,6 +69,10 @@ class Capture:
     @property
     def has_trace(self) -> bool:
         return TRACE in self.manifest.files
+
+    @property
+    def has_heat(self) -> bool:
+        return HEAT in self.manifest.files
 
     @property
     def has_vm(self) -> bool:
@@ -91,7 +102,8 @@ class Capture:
                 "or dump them with `ptanalyze dump process PID`"
             )
         self._must_be_whole()
-        return read_snapshot(self.directory, NESTED in self.manifest.files)
+        snapshot = read_snapshot(self.directory, NESTED in self.manifest.files)
+        return replace(snapshot, heat=read_heat(self.directory / HEAT)) if self.has_heat else snapshot
 
     @cached_property
     def trace(self) -> Trace:

@@ -14,6 +14,7 @@ import numpy as np
 from ..core.errors import CaptureError
 from ..core.trace import Event
 from .compressed import open_compressed
+from .salvage import damage
 from .trace_writer import UNKNOWN_THREAD, trace_writer
 
 RECORD = np.dtype(
@@ -23,6 +24,7 @@ RECORD = np.dtype(
     ]
 )  # fmt: skip
 BLOCK = 1 << 18  # records
+SMALL = 1 << 8  # to lose little before damage that is passed over
 USER_HALF = 1 << 56
 WHAT = "no ChampSim trace: a record of 64 bytes per instruction, two flags of 0 or 1 at byte 8"
 
@@ -39,14 +41,15 @@ def import_champsim(source: str | PathLike[str], out: str | PathLike[str], *, st
     with open_compressed(source) as file, trace_writer(out, strip=strip, **facts) as writer:
         writer.event(Event.THREAD_START, b=UNKNOWN_THREAD)
         while block := whole(file, source):
-            if len(block) % RECORD.itemsize:
-                raise CaptureError(source, "bytes", len(block) % RECORD.itemsize, "left over: it is cut off")
-            records = np.frombuffer(block, RECORD)
-            if (bad := (records["is_branch"] > 1) | (records["taken"] > 1)).any():
-                raise CaptureError(source, "record", done + int(np.argmax(bad)), WHAT)
-            page, write, instruction = touches(records)
+            records = np.frombuffer(block, RECORD, len(block) // RECORD.itemsize)
+            bad = np.flatnonzero((records["is_branch"] > 1) | (records["taken"] > 1))
+            page, write, instruction = touches(records[: bad[0]] if len(bad) else records)
             time = done + instruction
             writer.accesses_of(page, write, thread=0, time=time, instructions=time)
+            if len(bad):
+                raise CaptureError(source, "record", done + int(bad[0]), WHAT)
+            if left := len(block) % RECORD.itemsize:
+                raise CaptureError(source, "bytes", left, "left over: it is cut off")
             done += len(records)
         if not writer.accesses:
             raise CaptureError(source, "accesses", 0, "nothing to import: no loads or stores")
@@ -64,6 +67,6 @@ def touches(records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def whole(file: IO[bytes], source: str | PathLike[str]) -> bytes:
     """The next block, b"" at the end; CaptureError for damaged compression."""
     try:
-        return file.read(BLOCK * RECORD.itemsize)
+        return file.read((BLOCK if damage() is None else SMALL) * RECORD.itemsize)
     except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
         raise CaptureError(source, "compressed data", "damaged", str(error)) from None

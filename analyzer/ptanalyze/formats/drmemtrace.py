@@ -17,10 +17,12 @@ import numpy as np
 from ..core.errors import CaptureError
 from ..core.trace import Event
 from .compressed import open_compressed
+from .salvage import damage, passed_over
 from .trace_writer import UNKNOWN_THREAD, TraceWriter, trace_writer
 
 RECORD = np.dtype([("type", "<u2"), ("size", "<u2"), ("value", "<u8")])
 BLOCK = 1 << 20  # records
+SMALL = 1 << 10  # to lose little before damage that is passed over
 VERSIONS = range(2, 8)
 USER_HALF = 1 << 56  # below: user addresses, with five levels of tables too
 
@@ -76,7 +78,7 @@ def import_drmemtrace(source: str | PathLike[str], out: str | PathLike[str], *, 
     threads: dict[int, int] = {}
     begun = None
     with trace_writer(out, strip=strip, tracer="DynamoRIO drmemtrace", instructions=True) as writer:
-        for segment in heapq.merge(*map(segments, files), key=lambda segment: segment.time):
+        for segment in heapq.merge(*map(sound, files), key=lambda segment: segment.time):
             begun = segment.time if begun is None else begun
             write_segment(writer, segment, threads, 1000 * (segment.time - begun))
         if not writer.accesses:
@@ -99,13 +101,22 @@ def write_segment(writer: TraceWriter, segment: Segment, threads: dict[int, int]
         writer.event(Event.THREAD_EXIT, thread=thread, time=time)
 
 
+def sound(path: Path) -> Iterator[Segment]:
+    """The Segments of a file, up to damage that may be passed over."""
+    try:
+        yield from segments(path)
+    except CaptureError as error:
+        if not passed_over(error):
+            raise
+
+
 def segments(path: Path) -> Iterator[Segment]:
     """Iterate the Segments of a file, in its order; CaptureError for what is no drmemtrace trace."""
     reader = Reader(path)
     try:
         for stream in streams(path):
             with stream as file:
-                while block := file.read(BLOCK * RECORD.itemsize):
+                while block := file.read((BLOCK if damage() is None else SMALL) * RECORD.itemsize):
                     yield from reader.read(block)
     except DAMAGED as error:
         raise CaptureError(path, "compressed data", "damaged", str(error) or "ends too early") from None
@@ -132,15 +143,19 @@ class Reader:
 
     def read(self, block: bytes) -> Iterator[Segment]:
         """Iterate Segments of a block of whole records."""
-        if len(block) % RECORD.itemsize:
-            raise self.wrong("bytes", len(block) % RECORD.itemsize, "left over: the file is cut off")
-        records = np.frombuffer(block, RECORD)
-        kind = records["type"]
-        if not self.records:
+        left = len(block) % RECORD.itemsize
+        records = np.frombuffer(block, RECORD, len(block) // RECORD.itemsize)
+        if not self.records and len(records):
             self.check_header(records[0])
-        if kind.max() > LAST_TYPE:
-            at = int(np.argmax(kind > LAST_TYPE))
-            raise self.wrong("type", int(kind[at]), "unknown kind of record", at)
+        bad = np.flatnonzero(records["type"] > LAST_TYPE)
+        yield from self.read_sound(records[: bad[0]] if len(bad) else records)
+        if len(bad):
+            raise self.wrong("type", int(records["type"][bad[0]]), "unknown kind of record")
+        if left:
+            raise self.wrong("bytes", left, "left over: the file is cut off")
+
+    def read_sound(self, records: np.ndarray) -> Iterator[Segment]:
+        kind = records["type"]
         marker = (kind == MARKER) & np.isin(records["size"], CUTS)
         cuts = np.flatnonzero(marker | np.isin(kind, (THREAD, THREAD_EXIT)))
         begin = 0

@@ -34,10 +34,10 @@ def import_lackey(
             room = (len(block) // SHORTEST_LINE + 1) * ROWS_A_LINE
             page, write, time = np.empty(room, np.int64), np.empty(room, np.bool_), np.empty(room, np.int64)
             n, instructions, bad = parse_lackey(block, instructions, page, write, time)
-            if bad >= 0:
-                raise bad_line(name, block, before, bad, WHAT)
             page, write, time = page[:n], write[:n], time[:n]
             writer.accesses_of(page, write, thread=0, time=time, instructions=time)
+            if bad >= 0:
+                raise bad_line(name, block, before, bad, WHAT)
         if not writer.accesses:
             raise CaptureError(name, "accesses", 0, "nothing to import; was lackey run with --trace-mem=yes?")
         return writer.accesses

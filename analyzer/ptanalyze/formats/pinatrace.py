@@ -34,9 +34,9 @@ def import_pinatrace(
             room = len(block) // SHORTEST_LINE + 1
             page, write = np.empty(room, np.int64), np.empty(room, np.bool_)
             n, bad = parse_pinatrace(block, page, write)
+            writer.accesses_of(page[:n], write[:n], thread=0, time=np.arange(done, done + n))
             if bad >= 0:
                 raise bad_line(name, block, before, bad, WHAT)
-            writer.accesses_of(page[:n], write[:n], thread=0, time=np.arange(done, done + n))
             done += n
         if not writer.accesses:
             raise CaptureError(name, "accesses", 0, "nothing to import; is it the output of pinatrace?")

@@ -11,6 +11,8 @@ from ..core.errors import UsageError
 from .champsim import RECORD as CHAMPSIM
 from .drmemtrace import RECORD as DRMEMTRACE
 from .drmemtrace import trace_files
+from .perf_data import MAGIC as PERF_DATA
+from .table_dump import GUEST
 
 HEAD = 1 << 16
 ZIP, GZIP, XZ = b"PK\3\4", b"\x1f\x8b", b"\xfd7zXZ\0"
@@ -44,6 +46,10 @@ def of_directory(path: Path) -> str | None:
 def of_file(path: Path) -> str | None:
     with path.open("rb") as file:
         head = file.read(HEAD)
+    if head.startswith(GUEST):
+        return "gptdump"
+    if head.startswith(PERF_DATA):
+        return "perf-data"
     if head.startswith(ZIP):
         return "drmemtrace"
     try:

@@ -1,16 +1,19 @@
 """Chunks of a trace.ptt to batches of touches, region ids instead of page numbers."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from ..core.errors import CaptureError
+from ..core.mapped import give_back
 from ..core.trace import Touches
 from ..kernels import decode
-from .trace_frames import give_back, holds
+from .trace_frames import holds
 
 LEARN_TOUCHES = 1 << 16
+SALT = int.from_bytes(os.urandom(4), "big") >> 2  # another in each process: no writer of a trace knows it
 DAMAGE = {
     decode.PAST_END: "the touches run past the chunk's end",
     decode.BAD_LENGTH: "bytes are left over after the last touch",
@@ -63,7 +66,8 @@ class TraceDecoder:
                 self.path, "regions", f"over {self.known}", "at most 2^23 regions (16 TiB) can be told apart"
             )
         regions, known = np.empty(room, np.int64), self.known
-        table = np.full(2 * room, decode.EMPTY, np.int64)
+        table = np.full(2 * room + 1, decode.EMPTY, np.int64)
+        table[-1] = SALT
         scratch = np.empty(known, np.uint32)
         decode.number_pages(self.regions[:known] << 9, known, table, regions, 0, scratch)
         self.table, self.regions = table, regions
@@ -116,6 +120,7 @@ class TraceDecoder:
             page, write, count = np.empty(n, np.uint32), np.empty(n, np.bool_), np.empty(n, np.uint32)
             self.check(first, last)
             self.decode(first, last, page, write, count)
-            give_back(self.data, int(self.payload[first:last].min()), int(self.payload[first:last].max()))
+            end = self.payload[first:last] + self.length[first:last]
+            give_back(self.data[int(self.payload[first:last].min()) : int(end.max())])
             yield Touches(slice(first, last), page, write, count)
             first = last

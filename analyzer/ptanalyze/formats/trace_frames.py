@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import CaptureError
+from ..core.mapped import give_back
 from ..core.regular import open_inside
 from ..kernels import decode
 
@@ -165,19 +166,8 @@ def find_frames(data: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray, int
         offsets.append(np.empty(n, np.int64))
         before = at
         _, at = decode.scan_frames(data, at, stop, frames[-1], offsets[-1])
-        give_back(data, before, at)
+        give_back(data[before:at])
     return np.concatenate(frames).reshape(-1).view(FRAME_DTYPE), np.concatenate(offsets), at
-
-
-def give_back(data: np.ndarray, first: int, last: int) -> None:
-    """Let go of the mapped file's whole pages between two places, so that the process does not hold them.
-
-    They stay in the kernel's cache of files; who reads them again maps them again. madvise(2), MADV_DONTNEED.
-    """
-    mapped = data.base.obj if isinstance(data.base, memoryview) else data.base
-    first, last = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, last // mmap.PAGESIZE * mmap.PAGESIZE
-    if isinstance(mapped, mmap.mmap) and last > first:
-        mapped.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
 def count_good(data: np.ndarray, frames: np.ndarray, offset: np.ndarray) -> int:
@@ -187,7 +177,7 @@ def count_good(data: np.ndarray, frames: np.ndarray, offset: np.ndarray) -> int:
         if not holds(data.data, at, length):
             return i
         if at - given > PIECE:
-            give_back(data, given, at)
+            give_back(data[given:at])
             given = at
     return len(frames)
 

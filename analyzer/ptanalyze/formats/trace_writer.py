@@ -8,9 +8,11 @@ from typing import IO, Any
 
 import numpy as np
 
+from ..core.errors import CaptureError
 from ..kernels import decode
 from ..kernels.strip import REACH, keep
 from .atomic import atomic_write
+from .salvage import damage, passed_over
 from .trace_frames import (
     BYTE_ORDER,
     CHUNK,
@@ -38,11 +40,19 @@ def trace_writer(path: str | PathLike[str], *, strip: bool = False, **facts: Any
     """A TraceWriter whose file becomes `path` (0600) when the block ends; facts as in Trace.facts, and
     whatever the block puts into TraceWriter.facts.
 
+    A CaptureError within the block, where damage may be passed over (formats.salvage), ends the trace there.
+
     strip  accesses_of leaves out touches that change no TLB (kernels/strip.py)
     """
     with atomic_write(path) as file:
         writer = TraceWriter(file, strip)
-        yield writer
+        try:
+            yield writer
+        except CaptureError as error:
+            if not writer.accesses or not passed_over(error):
+                raise
+        if damage():
+            facts["ended"] = "unfinished"
         if strip:
             facts["stripped"] = REACH
         writer.finish(facts | writer.facts)

@@ -29,7 +29,8 @@ from .walker import data_frame, host_of
 RANGE = 10  # only here: the data of `slot_range` are on `node_now` from now on
 NOWHERE, NOT_MAPPED = -1, -2
 MARKED = 64
-CHUNK, WALK, STEP, NEXT_SCAN, ROW, SLOT, MOVED, FLUSHES, OUT, REFILLED = range(10)
+CHUNK, WALK, STEP, NEXT_SCAN, ROW, SLOT, FLUSHES, OUT, REFILLED, STOP = range(10)
+ANY = -1  # instead of a slot: a FLUSH of a whole scan
 
 
 class Schedule(NamedTuple):
@@ -80,7 +81,9 @@ class State(NamedTuple):
 
 @kernel
 def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedule, events, state, out):
-    """Write steps into `out` until it is full; True when all is done. Call again with an empty `out`.
+    """Write steps into `out` until it is full, or before chunk clock[STOP]; True when all is done.
+
+    Call again with an empty `out`, and a later STOP.
 
     page, offset  as WalkStream; time int64[chunks + 1] ns; chunk_node int16[chunks]
     events        Steps with RANGEs; other kinds are passed on
@@ -90,6 +93,8 @@ def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedul
     guest, of_region, region_slot = state.guest, rows.of_region, regions.slot
     while clock[CHUNK] < offset.size - 1:
         chunk = clock[CHUNK]
+        if chunk == clock[STOP]:
+            return False
         begin, end = offset[chunk], offset[chunk + 1]
         tick = (time[chunk + 1] - time[chunk]) // max(end - begin, 1)
         node = np.int64(chunk_node[chunk])
@@ -125,9 +130,7 @@ def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedul
         if clock[OUT] > room:
             return False
         take(regions, tables, rows, where, schedule, events, state, out)
-    if clock[MOVED] and clock[OUT] <= room:
-        shoot_down(offset[-1], chunk_node[-1], where, state, out)
-    return clock[MOVED] == 0
+    return True
 
 
 @hook
@@ -209,7 +212,7 @@ def frames_of(table, slot, tables, where):
 
 @kernel
 def scan(w, now, node, where, schedule, state, out):
-    """task_numa_work: mark the next mapped pages; shoot down these marks and the moves of the last window.
+    """task_numa_work: mark the next mapped pages; shoot down these marks together (change_prot_numa).
 
     A guest's (or native) kernel rewrites the entry of each page that was not marked; a hypervisor's marks are
     not counted.
@@ -218,12 +221,13 @@ def scan(w, now, node, where, schedule, state, out):
     clock[NEXT_SCAN] = now + schedule.period
     pages = state.host if schedule.by_host else state.guest
     budget, seen, most = schedule.scan, np.int64(0), 512 * where.order.size
+    marked = False
     while budget > 0 and seen < most:
         row, slot = where.order[clock[ROW]], clock[SLOT]
         if pages[row, slot] >= 0:
             if not schedule.by_host and pages[row, slot] < MARKED:
                 put(state, out, w, HINT, row, slot, 0, 0, 0, 0, node, BALANCING)
-                clock[MOVED] = 1
+                marked = True
             pages[row, slot] |= MARKED
             budget -= where.pages[row]
         clock[SLOT] += 1
@@ -231,16 +235,16 @@ def scan(w, now, node, where, schedule, state, out):
             clock[SLOT] = 0
             clock[ROW] = (clock[ROW] + 1) % where.order.size
         seen += 1
-    if clock[MOVED]:
-        shoot_down(w, node, where, state, out)
+    if marked:
+        shoot_down(w, 0, ANY, node, where, state, out)
 
 
 @kernel
-def shoot_down(w, node, where, state, out):
+def shoot_down(w, row, slot, node, where, state, out):
+    """A FLUSH of the page of a slot, in row and lo, or of ANY."""
     number = where.shootdowns + state.clock[FLUSHES]
-    put(state, out, w, FLUSH, 0, 0, 0, 0, number, 0, node, BALANCING)
+    put(state, out, w, FLUSH, row, slot, 0, 0, number, 0, node, BALANCING)
     state.clock[FLUSHES] += 1
-    state.clock[MOVED] = 0
 
 
 @hook
@@ -260,13 +264,14 @@ def may_move(now, pages, schedule, state):
 @called_hook
 def touch_page(w, now, row, slot, node, tables, rows, where, schedule, state, out):
     """A walk finds the page marked: the fault moves it to the walker's node (should_numa_migrate_memory), or
-    restores the entry where it is (do_numa_page)."""
+    restores the entry where it is (do_numa_page). A page that moves has a shootdown of its own: do_numa_page
+    makes it present first, then migrate_misplaced_page unmaps it by ptep_clear_flush (try_to_unmap_one)."""
     before = np.int64(state.guest[row, slot]) - MARKED
     state.guest[row, slot] = before
     if before != node and may_move(now, where.pages[row], schedule, state):
         move_page(w + 1, row, slot, node, node, BALANCING, tables, rows, where, state, out)
         state.guest[row, slot] = node
-        state.clock[MOVED] = 1
+        shoot_down(w + 1, row, slot, node, where, state, out)
     else:
         put(state, out, w + 1, HINT, row, slot, 0, 0, 0, 0, node, BALANCING)
 

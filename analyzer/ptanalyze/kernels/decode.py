@@ -56,16 +56,18 @@ def scan_frames(data, start, end, frames, offset):
 def number_pages(number, n, table, regions, known, page):
     """Region ids of number[:n] (page numbers), new ones from `known` on: page[i] = id << 9 | number[i] & 511.
 
-    table  int64[2^k]: open-addressed, region << ID_BITS | id, EMPTY where free. Returns `known` afterwards.
-    A loop of its own, apart from decoding: its cache misses overlap.
+    table  int64[2^k + 1]: open-addressed, region << ID_BITS | id, EMPTY where free; last, below 2^30, what
+           keys are xored with, so that nobody can choose addresses that all begin in the same places.
+    Returns `known` afterwards. A loop of its own, apart from decoding: its cache misses overlap.
     """
-    mask = len(table) - 1
+    mask = len(table) - 2
+    salt = table[mask + 1]
     shift = HASH_BITS
-    while 1 << (HASH_BITS - shift) < len(table):
+    while 1 << (HASH_BITS - shift) <= mask:
         shift -= 1
     for i in range(n):
         region = number[i] >> 9
-        key = (region ^ region >> 30) & ((1 << 30) - 1)
+        key = (region ^ region >> 30 ^ salt) & ((1 << 30) - 1)
         at = (key * HASH_FACTOR >> shift) & mask
         while table[at] >> ID_BITS != region:
             if table[at] == EMPTY:
@@ -154,7 +156,7 @@ def decode_chunks(
     offset, length    int64[chunks]  payload of each chunk
     touches, accesses int64[chunks]  expected counts of each chunk
     base_page         int64          added to every page (the header's guest_base >> 12)
-    table             int64[2^k]     see number_pages
+    table             int64[2^k + 1] see number_pages
     regions           int64[half of 2^k]  region of each id, `known` of them so far
     page, write, count  filled in order: uint32, bool, uint32, as ptanalyze.trace.Touches
     recent, number    room: int64[RECENT], int64[touches of the longest chunk]

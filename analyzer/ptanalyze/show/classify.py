@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..analysis.answer import Section
+from ..analysis.classify import TRACED
 from ..analysis.leaf_classes import Classification
 
 TOP = 10  # groups shown, of VMAs or threads
@@ -13,8 +14,12 @@ TOP = 10  # groups shown, of VMAs or threads
 
 def title(weight: str, how: Mapping[str, str]) -> str:
     """`how`: machine and placement of threads; for walks only."""
+    if weight == "samples":
+        return f"Samples of accesses, threads {how['placement']}"
     if weight == "walks":
         return f"Walks of the trace on {how['machine']}, threads {how['placement']}"
+    if weight == "heat":
+        return "Walks estimated from samples of accessed bits"
     return f"Mapped {'leaf entries, each once' if weight == 'leaf' else '4 KiB pages'}, as captured"
 
 
@@ -47,15 +52,15 @@ def most(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
 def caution(classes: Classification) -> str | None:
     """A line where a tenth or more of what was counted has no class, else None."""
     known = int(classes.by_class().sum())
-    if classes.weight != "walks":  # each entry is seen from every socket
+    if classes.weight not in TRACED:  # each entry is seen from every socket
         known //= max(len(classes.sockets), 1)
     missing = sum(classes.unresolved.values())
     if not missing or missing * 10 < known + missing:
         return None
-    what = "walks" if classes.weight == "walks" else "entries"
+    what = {"leaf": "entries", "4k": "entries", "samples": "samples"}.get(classes.weight, "walks")
     share = 100 * missing / (known + missing)
     freed = ", most of them of memory that was freed before the dump: see `ptanalyze check`"
-    return f"Careful: {share:.0f} % of the {what} below have no class{freed if what == 'walks' else ''}."
+    return f"Careful: {share:.0f} % of the {what} below have no class{freed if what != 'entries' else ''}."
 
 
 def as_record(classes: Classification, title: str) -> dict[str, Any]:
@@ -87,8 +92,9 @@ def together_rows(classes: Classification) -> list[dict[str, Any]]:
 def rows_of(classes: Classification) -> list[dict[str, Any]]:
     """One row per group and socket with the share and number of each class."""
     rows: dict[tuple[str, int], dict[str, Any]] = {}
-    for group, socket, kind, count, share in classes.frame().itertuples(index=False):
+    for group, socket, kind, count, share, *bounds in classes.frame().itertuples(index=False):
         row = rows.setdefault((group, socket), {"of": group, "seen from socket": str(socket), "count": 0})
         row["count"] += int(count)
-        row[kind] = f"{100 * share:.2f} %"
+        open_ = " ({:.2f} to {:.2f})".format(*(100 * bound for bound in bounds)) if bounds else ""
+        row[kind] = f"{100 * share:.2f} %{open_}"
     return list(rows.values())

@@ -1,9 +1,10 @@
 """Rows of all papers, or a selection."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 
+from ..analysis.workers import carried_out, workers_on
 from ..core.errors import UsageError
 from ..core.progress import Progress
 from .bench import bench
@@ -16,13 +17,18 @@ PLACE = re.compile(r"(figure|table) \d+", re.IGNORECASE)
 
 
 def validate(
-    papers: Sequence[str] = (), wanted: str = "", quick: bool = False, progress: Progress = None
+    papers: Sequence[str] = (),
+    wanted: str = "",
+    quick: bool = False,
+    progress: Progress = None,
+    on: str = "",
 ) -> list[tuple[Paper, list[Row]]]:
     """[(Paper, [Row])], an item per paper.
 
     papers    names of PAPERS, all where empty
     wanted    keep rows whose place or quantity has this text, in any case
     progress  called with (done, total, "figures")
+    on        "dask:HOST:PORT": figures are made by the workers of that cluster, with the same numbers
     Raises UsageError for an unknown paper, and where no row has the wanted text.
     """
     for name in papers:
@@ -30,6 +36,20 @@ def validate(
             raise UsageError(f"--paper {name}: choose from {', '.join(PAPERS)}")
     jobs = [(name, title, run) for name in papers or PAPERS for title, run in figures(name, wanted)]
     rows_of: dict[str, list[Row]] = {}
+    for name, rows in _apart(jobs, wanted, quick, progress, on) if on else _here(jobs, quick, progress):
+        rows_of.setdefault(name, []).extend(row for row in rows if has(row, wanted))
+    kept = [(published(name), rows) for name, rows in rows_of.items() if rows]
+    if not kept:
+        raise UsageError(
+            f"--row {wanted}: no row has that in its place or quantity; see `ptanalyze validate`"
+        )
+    return kept
+
+
+def _here(
+    jobs: Sequence[tuple[str, str, Rows]], quick: bool, progress: Progress
+) -> Iterator[tuple[str, Iterator[Row]]]:
+    """Yield (paper, its rows) of a figure after the other; those of a paper share their captures."""
     before = None
     with bench(quick) as workshop:
         for done, (name, _, run) in enumerate(jobs):
@@ -38,13 +58,24 @@ def validate(
             if name != before:
                 workshop.clear()
             before = name
-            rows_of.setdefault(name, []).extend(row for row in run(workshop) if has(row, wanted))
-    kept = [(published(name), rows) for name, rows in rows_of.items() if rows]
-    if not kept:
-        raise UsageError(
-            f"--row {wanted}: no row has that in its place or quantity; see `ptanalyze validate`"
-        )
-    return kept
+            yield name, run(workshop)
+
+
+def _apart(
+    jobs: Sequence[tuple[str, str, Rows]], wanted: str, quick: bool, progress: Progress, on: str
+) -> Iterator[tuple[str, list[Row]]]:
+    """The same by workers: a figure is a unit, which makes the captures that it needs."""
+    units = [(name, title, wanted, quick) for name, title, _ in jobs]
+    with workers_on(on) as workers:
+        made = carried_out(workers, figure_there, units, progress, "figures")
+    yield from zip((name for name, _, _ in jobs), made, strict=True)
+
+
+def figure_there(unit: tuple[str, str, str, bool]) -> list[Row]:
+    """The rows of a (paper, figure, wanted text, quick) at a worker."""
+    name, title, wanted, quick = unit
+    with bench(quick) as workshop:
+        return list(dict(figures(name, wanted))[title](workshop))
 
 
 def figures(name: str, wanted: str = "") -> list[tuple[str, Rows]]:

@@ -9,6 +9,7 @@ import numpy as np
 from ..core.arrays import chunk_runs, read_only
 from ..core.errors import UsageError
 from ..core.machine import Array, Cache, Machine
+from ..core.mapped import give_back
 from ..core.walks import Placement, Reads, WalkStream
 from .address_space import AddressSpace
 from .mm_events import invalidations
@@ -55,6 +56,8 @@ def cache_pass(
         where = placement.cpu_node, space.tables, space.regions
         walker.walk(reads.cpu, reads.page, flushed - begin, *where, trees, caches, block, reads)
         yield slice(first, last), reads
+        give_back(page)
+        give_back(write)
 
 
 def first_arguments(space: AddressSpace, placement: Placement, machine: Machine) -> tuple[Any, ...]:

@@ -5,7 +5,8 @@ The schedule is modelled on Linux's automatic NUMA balancing (kernel/sched/fair.
 and over), and a marked page moves to the node of the next walk to it
 (should_numa_migrate_memory, without its second look at shared pages), within the rate limit. Periods are of
 the trace's time and do not adapt. Marking rewrites the entry, in every copy that a policy keeps, and so does
-the fault that finds the page on its node (HINT steps); the fault itself, the same under every policy, is not
+the fault that finds the page on its node (HINT steps). A scan's marks are shot down together, each page that
+moves alone. The fault itself, the same under every policy, is not
 counted. The hypervisor's balancing (by = host) does the same to the pages of its own tables, in the order of
 guest-physical addresses; a guest's table pages are ordinary memory to it and move when they are walked
 through (vMitosis, section 3.2.2).
@@ -20,8 +21,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.arrays import read_only
+from ..core.arrays import chunk_runs, read_only
 from ..core.errors import UsageError
+from ..core.mapped import give_back
 from ..core.trace import Event
 from ..kernels.steps import BALANCING, FLUSH, Shootdowns, Steps, node_now
 from .data_nodes import DataNodes
@@ -31,6 +33,7 @@ from .site import Site
 if TYPE_CHECKING:
     from ..kernels.data_moves import Schedule, State, Where
 
+WALKS_AT_ONCE = 1 << 20
 BUFFER = 1 << 16
 BURST_NS = 100_000_000  # migrate_interval_millisecs of Linux before 5.0 (mm/migrate.c)
 PAGES_A_MB = 256
@@ -93,11 +96,18 @@ def data_move(site: Site, past: History) -> bool:
 
 def with_data_moves(site: Site, past: History, data: DataNodes) -> tuple[History, DataNodes]:
     """(the History `past` with the steps of all data that move, where they are then); data: at first."""
+    from ..kernels.data_moves import ANY
+
     steps, flushes, after = _steps(site, past, data)
     at = steps.at[flushes]
-    live = np.vstack([past.shootdowns.live, *(_live(site, past, walk) for walk in at)])
-    single, kernel = (np.append(column, np.zeros(len(at), bool)) for column in past.shootdowns[1:])
-    moved = replace(past, steps=steps, shootdowns=Shootdowns(live.astype(np.int32), single, kernel))
+    page = steps.lo[flushes] != ANY  # its own walk is over
+    own = np.array([_live(site, past, walk) for walk in (at - page).tolist()], np.int32)
+    live = np.vstack([past.shootdowns.live, own.reshape(len(at), past.shootdowns.live.shape[1])])
+    level = site.space.tables.level[past.rows.leaf[steps.row[flushes]]]
+    single, kernel = past.shootdowns[1:]
+    alone = page & (level <= 2), page & (level == 1) & (steps.lo[flushes] < 511)
+    one = np.append(single, alone[0]), np.append(kernel, alone[1])
+    moved = replace(past, steps=steps, shootdowns=Shootdowns(live.astype(np.int32), *one))
     return moved, after
 
 
@@ -123,7 +133,7 @@ def _live(site: Site, past: History, at: int) -> list[int]:
 
 def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarray, DataNodes]:
     """(Steps with every single move, bool[S]: FLUSHes of the schedule, DataNodes in the end)."""
-    from ..kernels.data_moves import MOVED, OUT, follow
+    from ..kernels.data_moves import CHUNK, OUT, STOP, follow
 
     stream, placement = site.stream, site.placement
     where, schedule, state = _where(site, past, data), _schedule(site), _state(site, data)
@@ -131,15 +141,19 @@ def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarra
     chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
     out = Steps(*(np.empty(BUFFER + where.most, column.dtype) for column in past.steps))
     events = past.steps._replace(to=(past.steps.to * _scale(past.steps, site)).astype(np.int16))
-    parts, done = [], False
+    stops = [last for _, last in chunk_runs(offset, WALKS_AT_ONCE)] or [0]
+    parts, done, given = [], False, 0
     while not done:
+        if stops and state.clock[CHUNK] == state.clock[STOP]:
+            give_back(stream.page[given : offset[state.clock[STOP]]])
+            given = int(offset[state.clock[STOP]])
+            state.clock[STOP] = stops.pop(0)
         state.clock[OUT] = 0
         done = follow(
             read_only(stream.page), offset, _times(site), chunk_node, site.space.regions,
             site.space.tables, past.rows, where, schedule, events, state, out,
         )  # fmt: skip
         parts.append([column[: state.clock[OUT]].copy() for column in out])
-    assert state.clock[MOVED] == 0
     steps = Steps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     after = replace(data, guest=state.guest, host=state.host)
     return steps, (steps.kind == FLUSH) & (steps.call == BALANCING), after

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core import pte as bits
-from ..core.arrays import read_only
+from ..core.arrays import chunk_runs, read_only
+from ..core.mapped import give_back
 from ..core.snapshot import UNKNOWN_NODE, Tree
 from ..kernels.steps import Rows, slot_range
 from .address_space import AddressSpace
@@ -16,6 +17,8 @@ from .site import Site
 
 if TYPE_CHECKING:
     from ..kernels.data_nodes import Frames
+
+WALKS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,11 @@ def _first_touch(site: Site, rows: Rows, node: np.ndarray) -> None:
     stream, placement = site.stream, site.placement
     chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
     offset = np.ascontiguousarray(stream.offset, np.int64)
-    first_touch(read_only(stream.page), offset, chunk_node, rows.of_region, site.space.regions.slot, node)
+    for first, last in chunk_runs(offset, WALKS_AT_ONCE):
+        page = read_only(stream.page[offset[first] : offset[last]])
+        walks = page, offset[first : last + 1] - offset[first], chunk_node[first:last]
+        first_touch(*walks, rows.of_region, site.space.regions.slot, node)
+        give_back(page)
 
 
 def _rewind(

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ..core import pte as bits
+from ..core.mapped import blocks
 from ..core.snapshot import Snapshot
 from ..core.trace import REGION_SHIFT, Event, Trace
 from ..core.walks import Placement, Regions, WalkStream
@@ -21,6 +22,7 @@ from .owners import UNKNOWN_VMA, VmaMap
 from .region_of_interest import region_of_interest
 
 ROWS_AT_ONCE = 4096
+WALKS_AT_ONCE = 1 << 20
 Span: TypeAlias = tuple[int, int, int]  # start, end, VMA id
 
 
@@ -87,9 +89,10 @@ def history(
     rows = Rows(of_region.astype(np.int32), leaf.astype(np.int32))
     slots = Slots(regions, rows)
     vmas = _older_vmas(snapshot, trace, _main_node(trace, placement))
-    writer, live = StepWriter(vmas, slots, tables), LiveCpus(trace, placement)
+    live, walks = LiveCpus(trace, placement), _Walks(stream)
+    writer = StepWriter(vmas, slots, tables, live, lambda: walks.catch_up(writer))
     region = region_of_interest(trace.events)
-    happen = partial(_replay_events, writer, live, trace, placement, stream)
+    happen = partial(_replay_events, writer, live, trace, placement, walks)
     happen(0, region.first)
     initial, home = _whole(vmas), live.home
     huge = _huge_entries(initial, slots)
@@ -187,26 +190,38 @@ def _forget_what_was_mapped_later(valid: np.ndarray, events: np.ndarray, slots: 
                 valid[slots.row(region), slot >> 6] &= ~(np.uint64(1) << np.uint64(slot & 63))
 
 
+class _Walks:
+    """The walks up to an event, of which the writer is told when it asks: most events need not know."""
+
+    def __init__(self, stream: WalkStream) -> None:
+        self.stream, self.told, self.at = stream, 0, 0
+
+    def catch_up(self, writer: StepWriter) -> None:
+        for pages in blocks(self.stream.page[self.told : self.at], WALKS_AT_ONCE):
+            writer.walked(pages)
+        self.told = max(self.told, self.at)
+
+
 def _replay_events(
     writer: StepWriter,
     live: LiveCpus,
     trace: Trace,
     placement: Placement,
-    stream: WalkStream,
+    walks: "_Walks",
     first: int,
     last: int,
 ) -> None:
     names = ("chunk", "kind", "thread", "a", "b", "c", "d", "result")
     columns = [trace.events[name][first:last].tolist() for name in names]
-    cpus, walked = placement.event_cpu[first:last].tolist(), 0
-    for cpu, chunk, kind, thread, *arguments in zip(cpus, *columns, strict=True):
+    cpus, node_of = placement.event_cpu[first:last].tolist(), placement.cpu_node.tolist()
+    before = walks.stream.offset[trace.events["chunk"][first:last]].tolist()
+    for cpu, at, chunk, kind, thread, *arguments in zip(cpus, before, *columns, strict=True):
         live.advance(chunk, kind, thread, cpu)
-        _take_runs(writer, live, stream)
-        node, at = int(placement.cpu_node[cpu]), int(stream.offset[chunk])
-        if at > walked:
-            writer.walked(stream.page[walked:at])
-            walked = at
-        writer.event(at, node, partial(live.others, cpu), (*arguments, kind))
+        if live.runs:
+            _take_runs(writer, live, walks.stream)
+        walks.at = at
+        writer.event(at, node_of[cpu], cpu, (*arguments, kind))
+    walks.catch_up(writer)
 
 
 def _follow_threads(live: LiveCpus, trace: Trace, placement: Placement, first: int) -> None:

@@ -20,13 +20,18 @@ class Slots:
     def __init__(self, regions: Regions, rows: Rows) -> None:
         self._order = np.argsort(regions.va, kind="stable")
         self._sorted = regions.va[self._order].astype(np.int64)
-        self._in_order = list(zip(self._sorted.tolist(), self._order.tolist(), strict=True))
+        self._vas, self._ids = self._sorted.tolist(), self._order.tolist()
         self.row_of_table = {int(table): row for row, table in enumerate(rows.leaf)}
         self.huge_slots: dict[int, list[int]] = {}
         for region in np.flatnonzero(regions.slot >= 0).tolist():
             mine = self.huge_slots.setdefault(int(rows.of_region[region]), [])
             mine.append(int(regions.slot[region]))
-        self._columns = regions.va.astype(np.int64), regions.leaf, regions.level, regions.slot, rows.of_region
+        self._asked, self._found = (0, 0), list[tuple[int, int, int]]()
+        self._va, self._leaf = regions.va.astype(np.int64), regions.leaf
+        self._va_of: list[int] = self._va.tolist()
+        self._leaf_of: list[int] = regions.leaf.tolist()
+        self._entry_of: list[int] = regions.slot.tolist()
+        self._row_of: list[int] = rows.of_region.tolist()
 
     def span(self, start: int, end: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """int64[n] region ids that overlap bytes start..end, int64[n] first slot, int64[n] last slot + 1."""
@@ -38,14 +43,22 @@ class Slots:
         base = self._sorted[lo:hi] << 9
         return self._order[lo:hi], np.maximum(first - base, 0), np.minimum(last - base, 512)
 
-    def regions(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Iterate over (region id, first slot, one past the last slot)."""
+    def regions(self, start: int, end: int) -> list[tuple[int, int, int]]:
+        """[(region id, first slot, one past the last slot)] by address."""
+        if self._asked == (start, end):  # steps of a call ask for the same range, one after another
+            return self._found
         first, last = start >> PAGE_SHIFT, (end + PAGE - 1) >> PAGE_SHIFT
-        if last <= first:
-            return
-        at = bisect_left(self._in_order, (first >> 9, 0))
-        for va, region in self._in_order[at : bisect_left(self._in_order, ((last + 511) >> 9, 0))]:
-            yield region, max(first - (va << 9), 0), min(last - (va << 9), 512)
+        vas, found, low, high = self._vas, [], first >> 9, (last + 511) >> 9
+        at = bisect_left(vas, low) if last > first else len(vas)
+        while at < len(vas) and (va := vas[at]) < high:
+            found.append((self._ids[at], first & 511 if va == low else 0, min(last - (va << 9), 512)))
+            at += 1
+        self._asked, self._found = (start, end), found
+        return found
+
+    @property
+    def any_huge(self) -> bool:
+        return len(self.huge_slots) > 0
 
     def whole_huge(self, start: int, end: int) -> Iterator[Entry]:
         """(row, slot) of each huge entry whose region lies in start..end as a whole."""
@@ -59,7 +72,7 @@ class Slots:
 
     def leaves(self, pages: np.ndarray) -> np.ndarray:
         """int32[n]: leaf table of each page (uint32[n], as Touches.page)."""
-        found: np.ndarray = self._columns[1][pages >> np.uint32(9)]
+        found: np.ndarray = self._leaf[pages >> np.uint32(9)]
         return found
 
     def tables(self, parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -68,7 +81,7 @@ class Slots:
         Sorted by that address. parent  int32[T]
         """
         touched = np.full(len(parent), np.iinfo(np.int64).max)
-        at, first = self._columns[1], self._columns[0] << REGION_SHIFT
+        at, first = self._leaf, self._va << REGION_SHIFT
         while len(at):
             np.minimum.at(touched, at, first)
             at = np.unique(at[parent[at] >= 0])
@@ -77,14 +90,14 @@ class Slots:
         return found, touched[found]
 
     def va(self, region: int) -> int:
-        return int(self._columns[0][region])
+        return self._va_of[region]
 
     def leaf(self, region: int) -> int:
-        return int(self._columns[1][region])
+        return self._leaf_of[region]
 
     def entry(self, region: int) -> int:
         """Slot of a region's huge entry, -1 where it has 512 small ones."""
-        return int(self._columns[3][region])
+        return self._entry_of[region]
 
     def row(self, region: int) -> int:
-        return int(self._columns[4][region])
+        return self._row_of[region]

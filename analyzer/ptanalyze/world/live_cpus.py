@@ -38,7 +38,8 @@ class LiveCpus:
 
     def advance(self, chunk: int, kind: int, thread: int, cpu: int) -> None:
         """Everything up to `chunk` has run; then this event happens on `cpu`."""
-        self._move_until(chunk)
+        if self._next < len(self._moves):
+            self._move_until(chunk)
         if kind == Event.THREAD_START and thread not in self._live:
             self._live.add(thread)
             self._count(self._cpu.setdefault(thread, cpu), 1)

@@ -5,6 +5,7 @@ failed calls do nothing. A range that covers a huge entry only in part rewrites 
 """
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..core.walks import Tables
 from ..kernels.data_moves import RANGE
 from ..kernels.steps import CLEAR, FLUSH, FREE, MOVE, RUN, SET, UPDATE
 from .leaf_slots import Entry, Slots
+from .live_cpus import LiveCpus
 from .owners import UNKNOWN_VMA, Carved, VmaMap
 
 PAGE = 1 << PAGE_SHIFT
@@ -37,12 +39,16 @@ ADVICE_THAT_UPDATES = {8, 20, 25}  # FREE, COLD, COLLAPSE
 class StepWriter:
     """Turns events into rows of kernels.steps.Steps and Shootdowns; `vmas` is kept up to date."""
 
-    def __init__(self, vmas: VmaMap, slots: Slots, tables: Tables) -> None:
+    def __init__(
+        self, vmas: VmaMap, slots: Slots, tables: Tables, live: LiveCpus, walked: Callable[[], None]
+    ) -> None:
+        """live: whom a shootdown interrupts; walked: calls `walked` with the walks up to the event."""
         self.vmas, self.slots, self.tables = vmas, slots, tables
-        self._tables, self._touched = slots.tables(tables.parent)
+        self._live_cpus, self._catch_up = live, walked
+        self._tables, touched = slots.tables(tables.parent)
+        self._touched: list[int] = touched.tolist()
         self.begin({})
-        self._at = self._node = self._call = 0
-        self._live_now: Callable[[], list[int]]
+        self._at = self._node = self._call = self._cpu = 0
         self._brk: int | None = None
         self._do: dict[int, Callable[[int, int, int, int, int], None]] = {
             Event.MMAP: self._mmap,
@@ -78,16 +84,13 @@ class StepWriter:
             tables = self.tables.parent[tables]
             tables = tables[tables >= 0]
 
-    def event(self, at: int, node: int, live: Callable[[], list[int]], event: tuple[int, ...]) -> None:
-        """One event (EVENT_DTYPE as a tuple a, b, c, d, result, kind) before walk `at`, made on `node`.
-
-        live  function that returns [per node] the CPUs a shootdown would have to interrupt
-        """
+    def event(self, at: int, node: int, cpu: int, event: tuple[int, ...]) -> None:
+        """One event (of EVENT_DTYPE: a, b, c, d, result, kind) before walk `at`, on a CPU of `node`."""
         a, b, c, d, result, kind = event
         handler = self._do.get(kind)
         if handler is None or result < 0 or a >= TOP or b >= TOP:
             return
-        self._at, self._node, self._call, self._live_now = at, node, kind, live
+        self._at, self._node, self._call, self._cpu = at, node, kind, cpu
         handler(a, b, c, d, result)
 
     def run(self, at: int, before: int, node: int) -> None:
@@ -157,11 +160,7 @@ class StepWriter:
         if kind is None:
             return
         start, end = a, a + page_up(b)
-        pieces = self.vmas.carve(start, end)
-        self._change(kind, pieces, start, end)
-        for lo, hi, piece in pieces:
-            if piece is not None:
-                self.vmas.put(lo, hi, piece.lineage, piece.prot)
+        self._change(kind, self.vmas.within(start, end), start, end)
         self._flush(start, end)
 
     def _move_pages(self, a: int, b: int, c: int, d: int, result: int) -> None:
@@ -218,8 +217,11 @@ class StepWriter:
             empty.update(self._empty_from(region))
         low = min((int(self.tables.base[t]) for t in empty), default=start)
         high = max((self._end(t) for t in empty), default=end)
-        first, last = np.searchsorted(self._touched, [low, high])
+        first, last = bisect_left(self._touched, low), bisect_left(self._touched, high)
+        if first == last:
+            return []
         near = self._tables[first:last]
+        self._catch_up()
         found = [t for t in near[self._alive[near]].tolist() if t in empty or self._is_empty(t)]
         self._alive[found] = False
         return sorted(found, key=lambda t: (self.tables.level[t], self.tables.base[t]))
@@ -228,15 +230,16 @@ class StepWriter:
         table = self.slots.leaf(region)
         while self._is_empty(table):
             yield table
-            table = int(self.tables.parent[table])
+            table = self.tables.parent.item(table)
 
     def _is_empty(self, table: int) -> bool:
-        if self.tables.parent[table] < 0:
+        if self.tables.parent.item(table) < 0:
             return False
-        return not self.vmas.any(int(self.tables.base[table]), self._end(table))
+        return not self.vmas.any(self.tables.base.item(table), self._end(table))
 
     def _end(self, table: int) -> int:
-        return int(self.tables.base[table]) + (1 << (PAGE_SHIFT + 9 * int(self.tables.level[table])))
+        end: int = self.tables.base.item(table) + (1 << (PAGE_SHIFT + 9 * self.tables.level.item(table)))
+        return end
 
     def _clear(self, pieces: Sequence[Carved], start: int, end: int, flush: bool = True) -> None:
         self._change(CLEAR, pieces, start, end)
@@ -245,15 +248,15 @@ class StepWriter:
 
     def _new(self, start: int, end: int, lineage: int, prot: int) -> None:
         if end > start:
-            self.vmas.put(start, end, lineage, prot)
-            around = self.vmas.around(start, end, lineage, prot, reach=1 << REGION_SHIFT)
+            whole, reach = self.vmas.put(start, end, lineage, prot), 1 << REGION_SHIFT
+            around = max(whole.start, start - reach), min(whole.end, end + reach)
             self.set_vma(*around, self.vmas.id(lineage, prot))
 
     def _flush(self, start: int, end: int, unmaps: bool = False) -> None:
         if self._last[0] != self._at or self._last[1] not in (CLEAR, UPDATE, MOVE, RANGE, FREE):
             return
         self._add(FLUSH, number=len(self.live))
-        self.live.append(self._live_now())
+        self.live.append(self._live_cpus.others(self._cpu))
         self.single.append(start >> REGION_SHIFT == (end - 1) >> REGION_SHIFT)
         self.kernel.append(unmaps or start >> REGION_SHIFT == end >> REGION_SHIFT)
 
@@ -271,6 +274,8 @@ class StepWriter:
         self, kind: int, start: int, end: int, within: Sequence[tuple[int, int]] | None = None
     ) -> None:
         """within  only the entries that overlap one of these ranges; None: all"""
+        if not self.slots.any_huge:
+            return
         for region, lo, hi in self.slots.regions(start, end):
             row, slot = self.slots.row(region), self.slots.entry(region)
             base = self.slots.va(region) << REGION_SHIFT

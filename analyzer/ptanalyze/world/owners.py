@@ -30,6 +30,7 @@ class VmaMap:
 
     def __init__(self, unknown_owner: int) -> None:
         self.pieces: list[Piece] = []
+        self._starts: list[int] = []  # of the pieces
         self.owner = [unknown_owner]
         self._lineage_owner: list[int] = []
         self._lineage_kind: list[int | None] = []
@@ -54,19 +55,6 @@ class VmaMap:
                 return near.lineage
         return self.lineage(owner, kind)
 
-    def around(self, start: int, end: int, lineage: int, prot: int, reach: int) -> tuple[int, int]:
-        """(start, end) of the piece and its neighbours of its VMA, at most `reach` bytes to each side."""
-        low, high = start, end
-        while low > start - reach and self._is(low - 1, lineage, prot):
-            low = self.pieces[self._span(low - 1, low)[0]].start
-        while high < end + reach and self._is(high, lineage, prot):
-            high = self.pieces[self._span(high, high + 1)[0]].end
-        return max(low, start - reach), min(high, end + reach)
-
-    def _is(self, address: int, lineage: int, prot: int) -> bool:
-        piece = self.at(address) if address >= 0 else None
-        return piece is not None and (piece.lineage, piece.prot) == (lineage, prot)
-
     def id(self, lineage: int, prot: int) -> int:
         """VMA id of the pieces with this lineage and protection."""
         key = lineage, prot
@@ -79,16 +67,41 @@ class VmaMap:
         """Owner node of a Piece, of the unknown VMA for None."""
         return self.owner[UNKNOWN_VMA] if piece is None else self._lineage_owner[piece.lineage]
 
-    def put(self, start: int, end: int, lineage: int, prot: int) -> None:
-        """Add a piece where nothing is."""
-        self.pieces.insert(bisect_left(self.pieces, (start,)), Piece(start, end, lineage, prot))
+    def put(self, start: int, end: int, lineage: int, prot: int) -> Piece:
+        """Add a piece where nothing is; it is one with those of its VMA that it touches: the whole."""
+        first = last = bisect_left(self._starts, start)
+        before = self.pieces[first - 1] if first else None
+        after = self.pieces[last] if last < len(self.pieces) else None
+        if before and before.end == start and before[2:] == (lineage, prot):
+            first, start = first - 1, before.start
+        if after and after.start == end and after[2:] == (lineage, prot):
+            last, end = last + 1, after.end
+        whole = Piece(start, end, lineage, prot)
+        self.pieces[first:last] = [whole]
+        self._starts[first:last] = [start]
+        return whole
 
     def carve(self, start: int, end: int) -> list[Carved]:
-        """Remove start..end; returns [(start, end, Piece or None)] covering it: None where no VMA was."""
+        """Remove start..end; returns what was `within`."""
+        found = self.within(start, end)
+        first, last = self._span(start, end) if found else (0, 0)
+        if first == last:
+            return found
+        low, high, kept = self.pieces[first], self.pieces[last - 1], []
+        if low.start < start:
+            kept.append(Piece(low.start, start, low.lineage, low.prot))
+        if end < high.end:
+            kept.append(Piece(end, high.end, high.lineage, high.prot))
+        self.pieces[first:last] = kept
+        self._starts[first:last] = [piece.start for piece in kept]
+        return found
+
+    def within(self, start: int, end: int) -> list[Carved]:
+        """[(start, end, Piece or None)] covering start..end: None where there is no VMA."""
         if end <= start:
             return []
         found: list[Carved] = []
-        at, kept = start, []
+        at = start
         first, last = self._span(start, end)
         for piece in self.pieces[first:last]:
             lo, hi = max(piece.start, start), min(piece.end, end)
@@ -96,11 +109,6 @@ class VmaMap:
                 found.append((at, lo, None))
             found.append((lo, hi, piece))
             at = hi
-            if piece.start < lo:
-                kept.append(piece._replace(end=lo))
-            if hi < piece.end:
-                kept.append(piece._replace(start=hi))
-        self.pieces[first:last] = kept
         if at < end:
             found.append((at, end, None))
         return found
@@ -116,7 +124,7 @@ class VmaMap:
         return first < last
 
     def _span(self, start: int, end: int) -> tuple[int, int]:
-        first = bisect_right(self.pieces, (start,)) - 1
+        first = bisect_right(self._starts, start) - 1
         if first < 0 or self.pieces[first].end <= start:
             first += 1
-        return first, bisect_left(self.pieces, (end,))
+        return first, bisect_left(self._starts, end, first)

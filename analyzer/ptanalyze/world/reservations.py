@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.arrays import read_only
+from ..core.mapped import blocks
 from ..core.snapshot import Snapshot
 from ..kernels.steps import Steps
 from .guest_pages import GuestPages, free_blocks, guest_pages
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..kernels.reserve import Guest
 
 POINTS = 512  # of the series, at most
-BATCH = 1 << 22  # walks at a time
+BATCH = 1 << 20  # walks at a time
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,7 @@ def reserve(world: World, pages: int = 8, limit: int = -1) -> Reservations:
     shift = pages.bit_length() - 1
     own = guest_pages(world.space)
     region_base, steps, row_base = _touched(world, own)
-    walks = _batches(world.stream.page)
-    for page in walks:
+    for page in blocks(world.stream.page, BATCH):
         guest_frames.mark_walked(page, region_base, own.now)
     _mapped_before(world, own, row_base)
     guest = _guest(own, shift, limit)
@@ -67,7 +66,7 @@ def reserve(world: World, pages: int = 8, limit: int = -1) -> Reservations:
     early, first, step = int(guest.count[kernels.MAPPED]), 0, 0
     stride = -(-max(len(world.stream), 1) // POINTS)
     series = np.zeros((-(-len(world.stream) // stride), 4), np.int64)
-    for page in walks:
+    for page in blocks(world.stream.page, BATCH):
         step = kernels.run(
             page, region_base, own.captured, first, steps, row_base, step, guest, stride, series
         )
@@ -78,10 +77,6 @@ def reserve(world: World, pages: int = 8, limit: int = -1) -> Reservations:
     _find_singles(own)
     snapshot = _with_frames(world.snapshot, own)
     return Reservations(snapshot, counts, own.kept, early, late, len(world.stream), series)
-
-
-def _batches(page: np.ndarray) -> list[np.ndarray]:
-    return [read_only(page[first : first + BATCH]) for first in range(0, len(page), BATCH)]
 
 
 def _touched(world: World, pages: GuestPages) -> tuple[np.ndarray, Steps, np.ndarray]:

@@ -4,13 +4,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..core.mapped import blocks
 from ..core.trace import SLOT_BITS, Trace
 from ..core.walks import Regions, WalkStream
 from .region_of_interest import region_of_interest
 
 FIRST_TOUCHES = 0.999  # of the pages: the share that is touched before the steady part of a whole run begins
 SHARE = 0.1  # of the walks: less than that is no steady part
-BLOCK = 1 << 22  # walks that are looked at together
+BLOCK = 1 << 20  # walks that are looked at together
 
 
 class SteadyPart(NamedTuple):
@@ -50,13 +51,15 @@ def first_walks(stream: WalkStream, regions: Regions) -> np.ndarray:
     """int64[chunks]: walks of each chunk that are the first to their page, of whatever size."""
     seen = np.zeros(len(regions.va) << SLOT_BITS, bool)
     counts = np.zeros(len(stream.offset) - 1, np.int64)
-    for begin in range(0, len(stream), BLOCK):
-        page = stream.page[begin : begin + BLOCK].astype(np.int64)
+    begin = 0
+    for block in blocks(stream.page, BLOCK):
+        page = block.astype(np.int64)
         region = page >> SLOT_BITS
         page = np.where(regions.level[region] > 1, region << SLOT_BITS, page)
         new = np.flatnonzero(~seen[page])
         _, first = np.unique(page[new], return_index=True)
         seen[page[new]] = True
         at = np.searchsorted(stream.offset, begin + new[first], side="right") - 1
-        counts += np.bincount(at, minlength=len(counts))
+        np.add.at(counts, at, 1)
+        begin += len(block)
     return counts

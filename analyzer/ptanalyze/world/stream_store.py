@@ -6,6 +6,7 @@ import os
 import tempfile
 import zlib
 from contextlib import ExitStack, suppress
+from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from typing import BinaryIO
@@ -13,15 +14,18 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
+from ..core.crc import crc_of_both
 from ..core.decode import plain_json
 from ..core.errors import CaptureError, UsageError
 from ..core.machine import Tlb
+from ..core.mapped import blocks
 from ..core.regular import open_inside, read_inside
 from ..core.trace import SLOT_BITS, Trace
 from ..core.unfinished import unfinished_directory
 from ..core.walks import Placement, WalkStream
 
 VERSION = 1
+BLOCK = 1 << 20  # walks that are looked at together
 COLUMNS = {"page": np.uint32, "write": np.bool_, "offset": np.int64, "hits": np.int64}
 SEAL = "seal.json"
 AGAIN = "-again"  # ends the name of a stream of the steady part once more
@@ -57,17 +61,23 @@ def _fits(stream: WalkStream, chunks: int, regions: int) -> bool:
         return False
     kinds = [column.dtype for column in (page, write, offset, hits)] == list(map(np.dtype, COLUMNS.values()))
     whole = len(offset) == chunks + 1 and offset[0] == 0 and offset[-1] == len(page) == len(write)
-    known = not len(page) or int(page.max()) >> SLOT_BITS < regions
+    known = all(int(block.max()) >> SLOT_BITS < regions for block in blocks(page, BLOCK))
     return kinds and bool(whole) and known and bool((np.diff(offset) >= 0).all()) and hits.shape[1] == 3
 
 
 def _load(directory: Path) -> WalkStream:
     seal = plain_json(read_inside(directory / SEAL))
-    columns = {}
     for column in COLUMNS:
         path = directory / f"{column}.npy"
         if _crc(path) != seal[column]:
             raise ValueError(f"{path} is damaged")
+    return _opened(directory)
+
+
+def _opened(directory: Path) -> WalkStream:
+    columns = {}
+    for column in COLUMNS:
+        path = directory / f"{column}.npy"
         columns[column] = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None)
     return WalkStream(**columns)
 
@@ -88,6 +98,7 @@ class Writer:
         self.unfinished = ExitStack()
         self.misses: list[np.ndarray] = []
         self.walks = 0
+        self.crc = {"page": 0, "write": 0}  # of what was appended
 
     def __enter__(self) -> "Writer":
         try:
@@ -116,8 +127,9 @@ class Writer:
     def append(self, page: np.ndarray, write: np.ndarray, misses: np.ndarray) -> None:
         """Walks of the next chunks: uint32[n], bool[n], and their number by chunk."""
         try:
-            self.files["page"].write(page.data)
-            self.files["write"].write(write.data)
+            for column, array in (("page", page), ("write", write)):
+                self.files[column].write(array.data)
+                self.crc[column] = zlib.crc32(array.data, self.crc[column])
         except OSError as error:
             raise self._unwritable(error) from error
         self.misses.append(misses)
@@ -126,19 +138,24 @@ class Writer:
     def seal(self, hits: np.ndarray) -> WalkStream:
         """Finish the stream, give it its name, and open it."""
         try:
+            crc = {}
             for column, file in self.files.items():
-                self._header(file, column, self.walks)
+                header = self._header(file, column, self.walks)
+                size = self.walks * np.dtype(COLUMNS[column]).itemsize
+                crc[column] = crc_of_both(zlib.crc32(header), self.crc[column], size)
                 _sync(file)
             offset = np.concatenate([[0], np.cumsum(np.concatenate([np.zeros(0, np.int64), *self.misses]))])
             for column, array in (("offset", offset), ("hits", hits)):
                 with self._create(f"{column}.npy") as file:
                     np.save(file, array.astype(COLUMNS[column]))
                     _sync(file)
-            crc = {column: _crc(self.directory / f"{column}.npy") for column in COLUMNS}
+                crc[column] = _crc(self.directory / f"{column}.npy")
             with self._create(SEAL) as file:
                 file.write(json.dumps({"version": VERSION, **crc}).encode())
                 _sync(file)
-            return _load(self._named())
+            stream = _opened(self.directory)  # before it has its name, under which another may replace it
+            self._name()
+            return stream
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -150,23 +167,23 @@ class Writer:
     def _create(self, name: str) -> BinaryIO:
         return open(os.open(self.directory / name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "w+b")
 
-    def _header(self, file: BinaryIO, column: str, length: int) -> None:
-        """The .npy header; NumPy pads it, so that its size does not depend on the length."""
-        file.seek(0)
+    def _header(self, file: BinaryIO, column: str, length: int) -> bytes:
+        """Write the .npy header; NumPy pads it, so that its size does not depend on the length."""
         header = {"descr": np.dtype(COLUMNS[column]).str, "fortran_order": False, "shape": (length,)}
-        np.lib.format.write_array_header_1_0(file, header)
+        text = BytesIO()
+        np.lib.format.write_array_header_1_0(text, header)
+        file.seek(0)
+        file.write(text.getvalue())
+        return text.getvalue()
 
-    def _named(self) -> Path:
+    def _name(self) -> None:
         if not self.target:
-            return self.directory
-        try:
+            return
+        with suppress(OSError):  # another process was quicker, or may write here and we may not
             if self.target.exists():
                 with unfinished_directory(self.target.parent, "walks") as damaged:
                     os.rename(self.target, damaged / "old")
             os.rename(self.directory, self.target)
-        except OSError:  # another process was quicker, or may write here and we may not
-            return self.directory
-        return self.target
 
     def _unwritable(self, error: OSError) -> UsageError:
         where = self.target.parent if self.target else tempfile.gettempdir()

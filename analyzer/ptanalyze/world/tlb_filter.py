@@ -5,13 +5,12 @@ TLBs as the first time left them.
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.arrays import read_only
 from ..core.errors import CaptureError, UsageError
 from ..core.machine import Tlb
 from ..core.trace import PAGE_SHIFT, SLOT_BITS, Touches, Trace
@@ -19,6 +18,7 @@ from ..core.walks import Placement, Regions, WalkStream
 from . import stream_store
 from .address_space import AddressSpace
 from .cache_pass import shape
+from .filter_batches import Filtering, parts_of
 from .mm_events import invalidations
 from .stripped import must_be_no_sample, must_fit
 
@@ -37,9 +37,10 @@ class TlbFilter:
     Each event that changes translations drops them from the TLB of every CPU, as Linux's shootdowns do;
     ranges over 33 pages of 4 KiB flush it. Results do not depend on `threads` or `batch`. With `cache_dir`
     streams are stored there, by trace, placement, TLB shape and page sizes; without, they live in unlinked
-    temporary files. Memory: about 12 bytes per touch of a batch. `progress` is called with the touches of
-    each batch. `first` and `again` raise UsageError (too many regions, cache not writable, a stripped trace
-    that does not fit the TLB, samples of accesses) and CaptureError (pages outside the regions).
+    temporary files. Memory: about 20 bytes per touch of a batch, four of which are under way. `progress` is
+    called with the touches of each batch. `first` and `again` raise UsageError (too many regions, cache not
+    writable, a stripped trace that does not fit the TLB, samples of accesses) and CaptureError (pages
+    outside the regions).
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class TlbFilter:
     ) -> None:
         self.trace, self.space, self.placement, self.tlb = trace, space, placement, tlb
         self.threads, self.cache_dir, self.batch, self.progress = threads, cache_dir, batch, progress
-        self.states: list[kernels.State] = []
+        self.states: list[list[kernels.State]] = []  # by CPU, by part
 
     def first(self) -> WalkStream:
         """WalkStream of the whole trace, all TLBs empty at first."""
@@ -96,7 +97,11 @@ class TlbFilter:
 
     def _first(self, key: str | None) -> WalkStream:
         """Filter the whole trace; key: name to store the stream under, None: it is not stored."""
-        self.states = [_state(self.tlb) for _ in range(len(self.placement.cpu_node))]
+        cpus = len(self.placement.cpu_node)
+        used = max(len(np.unique(self.placement.chunk_cpu)), 1)
+        sizes = np.unique(self.space.regions.tlb_level).tolist()
+        parts = parts_of(self.tlb, sizes, -(-self.threads // used))
+        self.states = [[_state(self.tlb, parts, part) for part in range(parts)] for _ in range(cpus)]
         with stream_store.Writer(self.cache_dir if key else None, key or "") as writer:
             return writer.seal(self._filter(writer, 0))
 
@@ -109,18 +114,18 @@ class TlbFilter:
         trace, placement = self.trace, self.placement
         pages = _pages(self.space.regions)
         shootdowns = _shootdowns(trace.events, pages)
-        for state in self.states:
+        for state in chain.from_iterable(self.states):
             state.done[0], state.hits[:] = np.searchsorted(shootdowns.chunk, begin), 0
         kernel = kernels.filter_common if is_common(self.tlb) else kernels.filter_any
-        with ThreadPoolExecutor(self.threads) as pool:
-            for touches in _from(trace, begin, self.batch):
-                self._must_be_known(touches)
-                batched = _Batch(trace, touches, kernel, pages, shootdowns, self.states)
-                list(pool.map(batched.run, *_by_cpu(placement.chunk_cpu[touches.chunks])))
-                writer.append(*batched.walks())
-                if self.progress:
-                    self.progress(len(touches.page))
-        hits = np.array([state.hits for state in self.states], np.int64).reshape(len(self.states), 3)
+        filtering = Filtering(kernel, (pages, shootdowns), self.states, _make_room, self.threads)
+        for page, write, misses, touches in filtering.walks(
+            trace, placement.chunk_cpu, self._known(_from(trace, begin, self.batch))
+        ):
+            writer.append(page, write, misses)
+            if self.progress:
+                self.progress(touches)
+        hits = np.array([sum(state.hits for state in parts) for parts in self.states], np.int64)
+        hits = hits.reshape(len(self.states), 3)
         merged = trace.chunks["accesses"][begin:] - trace.chunks["touches"][begin:]
         np.add.at(hits[:, 0], placement.chunk_cpu[begin:], merged)
         return hits
@@ -128,18 +133,20 @@ class TlbFilter:
     def _all(self, writer: stream_store.Writer, begin: int) -> np.ndarray:
         """As _filter for samples of TLB misses: each access is a walk, no TLB is asked."""
         accesses, cpu = self.trace.chunks["accesses"], self.placement.chunk_cpu
-        for touches in _from(self.trace, begin, self.batch):
-            self._must_be_known(touches)
+        for touches in self._known(_from(self.trace, begin, self.batch)):
             page, write = (np.repeat(column, touches.count) for column in (touches.page, touches.write))
             writer.append(page, write, accesses[touches.chunks])
         hits = np.zeros((len(self.placement.cpu_node), 3), np.int64)
         np.add.at(hits[:, 2], cpu[begin:], accesses[begin:])
         return hits
 
-    def _must_be_known(self, touches: Touches) -> None:
+    def _known(self, source: Iterator[Touches]) -> Iterator[Touches]:
+        """Iterate over `source`; CaptureError for pages outside the regions."""
         known = len(self.space.regions.va)
-        if len(touches.page) and int(touches.page.max()) >> SLOT_BITS >= known:
-            raise CaptureError("trace", "page", int(touches.page.max()), f"beyond its {known} regions")
+        for touches in source:
+            if len(touches.page) and int(touches.page.max()) >> SLOT_BITS >= known:
+                raise CaptureError("trace", "page", int(touches.page.max()), f"beyond its {known} regions")
+            yield touches
 
 
 def _from(trace: Trace, begin: int, batch: int) -> Iterator[Touches]:
@@ -154,42 +161,6 @@ def _from(trace: Trace, begin: int, batch: int) -> Iterator[Touches]:
             yield Touches(slice(begin, last), *rest)
 
 
-class _Batch:
-    """A batch: CPUs write a chunk's misses in the place of its touches; then the gaps are closed."""
-
-    def __init__(
-        self,
-        trace: Trace,
-        touches: Touches,
-        kernel: Callable[..., Any],
-        pages: "kernels.Pages",
-        shootdowns: "kernels.Shootdowns",
-        states: "list[kernels.State]",
-    ) -> None:
-        self.kernel, self.states = kernel, states
-        self.page, self.write = read_only(touches.page), read_only(touches.write)
-        count = trace.chunks["touches"][touches.chunks]
-        number = np.arange(touches.chunks.start, touches.chunks.stop)
-        self.chunks = np.column_stack([number, np.cumsum(count) - count, count])
-        self.tables = pages, shootdowns
-        self.out = np.empty(len(self.page), np.uint32), np.empty(len(self.page), bool)
-        self.misses = np.zeros(len(number), np.int64)
-
-    def run(self, cpu: int, mine: np.ndarray) -> None:
-        """Filter the chunks at positions `mine`, all of the same CPU."""
-        state, misses = self.states[cpu], np.zeros(len(mine), np.int64)
-        _make_room(state, len(self.page))
-        self.kernel(self.page, self.write, self.chunks[mine], *self.tables, state, *self.out, misses)
-        self.misses[mine] = misses
-
-    def walks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(page, write, misses by chunk) of all CPUs, in the order of the trace."""
-        from ..kernels.tlb import close_gaps
-
-        n = close_gaps(*self.out, self.chunks[:, 1].copy(), self.misses)
-        return self.out[0][:n], self.out[1][:n], self.misses
-
-
 def is_common(tlb: Tlb) -> bool:
     """Whether the faster of the two equal kernels takes this shape; see kernels.tlb."""
     sets = (tlb.l1_4k.sets, tlb.l2.sets)
@@ -197,7 +168,8 @@ def is_common(tlb: Tlb) -> bool:
     return fits and tlb.l1_4k.ways == 4 and tlb.l2.ways <= 16 and "4k" in tlb.l2_holds
 
 
-def _state(tlb: Tlb) -> "kernels.State":
+def _state(tlb: Tlb, parts: int = 1, part: int = 0) -> "kernels.State":
+    """An empty TLB, of whose `parts` parts by set this is number `part`."""
     from ..kernels import tlb as kernels
     from ..kernels.setassoc import EMPTY, bank
 
@@ -212,7 +184,8 @@ def _state(tlb: Tlb) -> "kernels.State":
     age = np.tile(np.where(way < tlb.l2.ways, way, kernels.PAD), sets)
     tag = np.full(sets * kernels.ROW, EMPTY, np.uint32)
     counters = np.zeros(1, np.uint32), np.zeros(1, np.int64), np.zeros(3, np.int64)
-    return kernels.State(arrays, np.array([kernels.NO_ARRAY, *level2]), tag, age, sets, *counters)
+    own = parts - 1, part, np.zeros(kernels.BLOCK, np.uint32)
+    return kernels.State(arrays, np.array([kernels.NO_ARRAY, *level2]), tag, age, sets, *counters, *own)
 
 
 def _make_room(state: "kernels.State", touches: int) -> None:
@@ -236,13 +209,6 @@ def _pages(regions: Regions) -> "kernels.Pages":
     _, first, which = np.unique(regions.va[at] >> np.uint64(9), return_index=True, return_inverse=True)
     gig[at] = at[first][which]
     return Pages(regions.va, regions.tlb_level, gig, bool((regions.tlb_level > 1).any()))
-
-
-def _by_cpu(chunk_cpu: np.ndarray) -> tuple[list[int], list[np.ndarray]]:
-    """(CPUs that have chunks, positions of the chunks of each, in order)."""
-    order = np.argsort(chunk_cpu, kind="stable")
-    cpus, first = np.unique(chunk_cpu[order], return_index=True)
-    return cpus.tolist(), np.split(order, first[1:])
 
 
 def _shootdowns(events: np.ndarray, pages: "kernels.Pages") -> "kernels.Shootdowns":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...formats.capture_dir import damaged_files
 from .finding import FAILED, NOTE, OK, PARTIAL, Finding
+from .heat import check_heat
 from .tables import check_tables
 from .trace import check_trace
 from .vm import check_host, check_joined
@@ -36,6 +37,8 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Finding]
         return
     if capture.has_snapshot:
         yield from check_tables(capture.snapshot)
+    if capture.has_snapshot and capture.has_heat:
+        yield check_heat(capture.snapshot)
     if capture.has_vm:
         yield from (
             check_joined(capture.snapshot, capture.vm) if capture.has_snapshot else check_host(capture.vm)

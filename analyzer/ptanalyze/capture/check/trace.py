@@ -37,17 +37,19 @@ def check_trace(
 
 def check_touches(trace: Trace, snapshot: Snapshot | None) -> Iterator[Finding]:
     """Whether touches add up to what the chunks say, and lie in what was mapped."""
-    covered = mapped_ranges(trace, snapshot) if snapshot is not None else None
+    covered = mapped_ranges(trace, snapshot) if snapshot is not None and len(snapshot.vmas) else None
     dumped = Covered(trace, snapshot) if snapshot is not None else None
     touches = accesses = uncovered = 0
     first = None
     for batch in trace.batches(BATCH):
         touches += len(batch.page)
         accesses += int(batch.count.sum(dtype=np.int64))
-        if covered is None or dumped is None:
+        if dumped is None:
             continue
         pages, counts = np.unique(batch.page, return_counts=True)
         dumped.add(pages, counts)
+        if covered is None:
+            continue
         address = addresses(trace, pages)
         stray = ~inside(address, covered)
         uncovered += int(counts[stray].sum())

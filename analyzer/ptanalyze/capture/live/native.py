@@ -13,6 +13,7 @@ BUILT_IN = ("dumps/build", "pintool/build", "pintool/build/pin")
 MADE_BY = {  # what builds it, in a checkout
     "ptdump": "make native",
     "ptsurvey": "make native",
+    "ptheat": "make native",
     "ptpingpong": "make native",
     "ptchase": "make native",
     "libpt_qemu.so": "make native",

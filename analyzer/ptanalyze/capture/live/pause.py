@@ -1,7 +1,9 @@
 """Stop a process, and continue it even if we are killed; as dumps/stop.c does for ptdump."""
 
+import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,8 +29,9 @@ signal.pidfd_send_signal(int(sys.argv[1]), signal.SIGCONT)
 def paused(process: Process) -> Iterator[bool]:
     """Stop a process for the block; yields whether every thread stopped. PartialDataError if it has ended.
 
-    A process that was stopped before stays stopped. A guardian in a session of its own, at the other end of a
-    pipe, continues the process when we end, also by SIGKILL; we do it ourselves if the guardian was killed.
+    A process that was stopped before stays stopped. A guardian in a session of its own, at the other end of
+    a pipe, continues the process when we end, also by SIGKILL; we do it ourselves if the guardian was killed,
+    and the kernel does it if both were (tied).
     """
     if state(process.proc) in "Tt":
         yield True
@@ -44,15 +47,40 @@ def paused(process: Process) -> Iterator[bool]:
     assert guardian.stdin and guardian.stdout
     try:
         guardian.stdout.read(1)  # it is on guard
-        process.signal(signal.SIGSTOP)
-        yield wait_until_stopped(process.proc)
+        with tied(process):
+            process.signal(signal.SIGSTOP)
+            yield wait_until_stopped(process.proc)
     finally:
-        with suppress(PtanalyzeError):
-            process.signal(signal.SIGCONT)
         guardian.kill()
         guardian.stdin.close()
         guardian.stdout.close()
         guardian.wait()
+
+
+@contextmanager
+def tied(process: Process) -> Iterator[None]:
+    """Let the kernel continue a process if we end within the block.
+
+    Each end of a connection sends it SIGCONT (fcntl(2), F_SETSIG) when the other is closed, which the kernel
+    does one after the other with the files of whatever ends. It sends nothing to another user's process
+    unless we are root.
+    """
+    ends = socket.socketpair()
+    try:
+        for end in ends:
+            fcntl.fcntl(end, fcntl.F_SETOWN, process.pid)
+            fcntl.fcntl(end, fcntl.F_SETSIG, signal.SIGCONT)
+        process.signal(0)  # still itself: the number was its own
+        for end in ends:
+            fcntl.fcntl(end, fcntl.F_SETFL, os.O_RDWR | os.O_ASYNC)
+        yield
+    finally:
+        with suppress(PtanalyzeError):
+            process.signal(signal.SIGCONT)
+        for end in ends:
+            fcntl.fcntl(end, fcntl.F_SETFL, os.O_RDWR)
+        for end in ends:
+            end.close()
 
 
 def wait_until_stopped(proc: Path) -> bool:

@@ -32,6 +32,8 @@ class Surveyed:
     leaf, upper  {node: table pages}: those that map 4 KiB pages, and those above them
     huge_bytes   mapped by entries above the leaf tables
     runs         {node: share of the CPU time of its threads, by the CPU on which each ran last}
+    slow_tables  table pages on nodes without CPUs: CXL or other slower memory
+    walk_share   cycles of page walks / cycles, None not counted (walk_cost.py)
     """
 
     pid: int
@@ -44,6 +46,18 @@ class Surveyed:
     upper: dict[int, int]
     huge_bytes: int
     runs: dict[int, float]
+    slow_tables: int = 0
+    walk_share: float | None = None
+
+    @property
+    def ideal_saves(self) -> float | None:
+        """Most of its run time that local tables can save: all cycles of walks with a remote leaf table.
+
+        The least is 0: out-of-order execution can hide walks, and caches hold the entries.
+        """
+        if self.walk_share is None or self.remote_share is None:
+            return None
+        return self.walk_share * self.remote_share
 
     @property
     def remote_share(self) -> float | None:
@@ -79,15 +93,15 @@ def survey() -> list[Surveyed]:
     ran = subprocess.run([native("ptsurvey")], capture_output=True, text=True, check=False)
     if ran.returncode:
         raise UsageError(ran.stderr.strip().splitlines()[-1] if ran.stderr.strip() else "ptsurvey failed")
-    node_of = nodes_of_cpus()
+    node_of, slow = nodes_of_cpus(), nodes_without_cpus()
     found = []
     for line in ran.stdout.splitlines():
         with suppress(OSError):  # it has ended
-            found.append(surveyed(json.loads(line), node_of))
+            found.append(surveyed(json.loads(line), node_of, slow))
     return sorted(found, key=lambda one: (-one.remote_bytes, -one.table_bytes, one.pid))
 
 
-def surveyed(counts: dict[str, Any], node_of: dict[int, int]) -> Surveyed:
+def surveyed(counts: dict[str, Any], node_of: dict[int, int], slow: frozenset[int] = frozenset()) -> Surveyed:
     """Counts of ptsurvey with what /proc says; OSError if the process has ended."""
     pid = int(counts["pid"])
     leaf, *above = (by_node(level) for level in counts["tables"])
@@ -105,6 +119,7 @@ def surveyed(counts: dict[str, Any], node_of: dict[int, int]) -> Surveyed:
         upper=dict(sum(map(Counter, above), Counter[int]())),
         huge_bytes=sum(n << (12 + 9 * level) for level, n in enumerate(huge)),
         runs=runs_on(pid, node_of),
+        slow_tables=sum(n for level in (leaf, *above) for node, n in level.items() if node in slow),
     )
 
 
@@ -163,6 +178,12 @@ def nodes_of_cpus() -> dict[int, int]:
     for path in NODES.glob("node[0-9]*"):
         found |= dict.fromkeys(cpus_of((path / "cpulist").read_text()), int(path.name.removeprefix("node")))
     return found or dict.fromkeys(range(os.cpu_count() or 1), 0)
+
+
+def nodes_without_cpus() -> frozenset[int]:
+    """Nodes that have memory and no CPU, as CXL memory has."""
+    paths = [path for path in NODES.glob("node[0-9]*") if not (path / "cpulist").read_text().strip()]
+    return frozenset(int(path.name.removeprefix("node")) for path in paths)
 
 
 def cpus_of(text: str) -> list[int]:

@@ -22,6 +22,7 @@ from ...formats.capture_dir import (
     read_manifest,
     seal,
 )
+from ...formats.heat_file import FILE as HEAT
 from ...formats.snapshot_file import node_records, read_snapshot, write_json
 from ...formats.tables_file import write_records, write_tree
 from ...formats.vm_file import FILE as VM_FILE
@@ -59,8 +60,9 @@ def join(host_dir: str | PathLike[str], guest_dir: str | PathLike[str], out: str
     with new_capture(out) as inside:
         link(guest_dir / "gpt.entries", inside)
         link(guest_dir / "maps", inside)
-        if (guest_dir / TRACE).exists():
-            link(guest_dir / TRACE, inside)
+        for name in (TRACE, HEAT):
+            if (guest_dir / name).exists():
+                link(guest_dir / name, inside)
         write_records(inside, "gpt", joined.snapshot.guest)
         if len(joined.host.tree) == len(whole.tree):
             link(host_dir / "ept.entries", inside)

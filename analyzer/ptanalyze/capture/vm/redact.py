@@ -24,6 +24,7 @@ from ...core.snapshot import Snapshot, Tree
 from ...core.trace import Event
 from ...formats.capture import Capture
 from ...formats.capture_dir import TRACE, copy_private, damaged_files, new_capture, seal
+from ...formats.heat_file import FILE as HEAT
 from ...formats.snapshot_file import write_snapshot
 from ...formats.tables_file import write_tree
 from ...formats.trace_frames import (
@@ -68,6 +69,9 @@ def redact(capture: Capture, out: str | PathLike[str]) -> None:
             redact_host(capture.vm, inside, alone=not capture.has_snapshot)
         if capture.has_trace:
             redact_trace(capture.directory / TRACE, inside / TRACE)
+        if capture.has_heat:  # virtual addresses, no frames
+            with open_inside(capture.directory / HEAT) as file:
+                copy_private(file, inside / HEAT)
         seal(inside, capture.manifest.kind, {"redacted": True})
 
 

@@ -14,7 +14,13 @@ MOST_PANELS, MOST_GROUPS, COLUMNS = 20, 8, 4
 PANELS = 6.5  # inches, width of all panels
 MOST_WRITTEN = 18  # largest number of bars beside each other with shares written into them
 LEAST_WRITTEN = 9  # per cent, smallest share that is written
-WEIGHTS = {"leaf": "leaf entries", "4k": "4 KiB pages", "walks": "walks"}
+WEIGHTS = {
+    "leaf": "leaf entries",
+    "4k": "4 KiB pages",
+    "walks": "walks",
+    "samples": "samples",
+    "heat": "estimated walks",
+}
 
 
 @styled

@@ -32,10 +32,12 @@ def report(
     *,
     memory: float | str = NO_LIMIT,
     updates: float | str = NO_LIMIT,
+    on: str = "",
     **options: Unpack[Options],
 ) -> str:
     """An HTML page about one or several captures, as text; with `output`, FILE.html, also written there.
 
+    on  "dask:HOST:PORT": the captures are studied by the workers of that cluster, with the same numbers
     It holds the advice, its cautions, the locality of page walks, effects and costs of each policy, and
     the provenance of the numbers; its tables sort and filter. It is self-contained. Other arguments as in
     `advise`.
@@ -49,7 +51,7 @@ def report(
     opened = [load(capture) for capture in named]
     limits = {"memory": memory, "updates": updates}
     how = setup_of(setup, options)
-    studied = studies(opened, how, **limits)
+    studied = studies(opened, how, **limits, on=on)
     given = {key: value for key, value in limits.items() if value != NO_LIMIT}
     again = call(opened, output, {**({"setup": setup} if setup else options), **given})
     text = html(Page(studied, again), how.progress)
@@ -63,12 +65,18 @@ def studies(
     setup: Setup,
     memory: float | str = NO_LIMIT,
     updates: float | str = NO_LIMIT,
+    on: str = "",
 ) -> list[Study]:
-    """A Study of each capture, replayed once; captures of the same name are named by their paths."""
+    """A Study of each capture, replayed once; captures of the same name are named by their paths.
+
+    on  "dask:HOST:PORT": by the workers of that cluster, a capture each
+    """
     names = Counter(name_of(capture) for capture in captures)
     called = [
         name_of(capture) if names[name_of(capture)] == 1 else str(capture.directory) for capture in captures
     ]
+    if on:
+        return _by_workers(on, captures, called, setup, memory, updates)
     several = len(captures) > 1
     return [
         study(
@@ -80,6 +88,32 @@ def studies(
         )
         for capture, name in zip(captures, called, strict=True)
     ]
+
+
+def _by_workers(
+    on: str,
+    captures: Sequence[Capture],
+    names: Sequence[str],
+    setup: Setup,
+    memory: float | str,
+    updates: float | str,
+) -> list[Study]:
+    from ...analysis.workers import carried_out, sent, workers_on
+
+    quiet = replace(setup, progress=None)
+    units = [
+        (sent(capture), name, quiet, memory, updates) for capture, name in zip(captures, names, strict=True)
+    ]
+    with workers_on(on) as workers:
+        return carried_out(workers, study_there, units, setup.progress, "captures")
+
+
+def study_there(unit: tuple[Capture, str, Setup, float | str, float | str]) -> Study:
+    """`study` at a worker."""
+    from ...analysis.workers import received
+
+    received(unit[0])
+    return study(*unit)
 
 
 def naming(progress: Progress, name: str) -> Progress:

@@ -1,0 +1,60 @@
+"""Location of leaf entries, each weighted by the walks that samples of accessed bits estimate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..core.errors import UsageError
+from ..world import vma_rows
+from ..world.heat_leaves import leaves_of
+from .leaf_classes import Classification, leaf_host_classes, node_classes, result_of
+
+if TYPE_CHECKING:
+    from ..core.heat import Heat
+    from ..core.snapshot import Snapshot
+    from ..world.address_space import AddressSpace
+
+GONE = "page gone from the snapshot"
+
+
+def heat_of(snapshot: Snapshot) -> Heat:
+    """UsageError where the capture has none."""
+    if snapshot.heat is None:
+        raise UsageError(
+            "weight = heat: the capture has no samples of accessed bits; add them with "
+            "`ptanalyze heat PID --add CAPTURE`, or make one with `ptanalyze heat PID -o CAPTURE`"
+        )
+    return snapshot.heat
+
+
+def classify_heat(space: AddressSpace, *, by: str = "all") -> Classification:
+    """Classification of the leaf entries of a snapshot that has Heat, by estimated walks.
+
+    by  "all" or "vma". A huge page of a VM counts with the host's entry of its first frame, as "leaf" does.
+    """
+    if by not in ("all", "vma"):
+        raise UsageError(f"by = {by}: samples of accessed bits do not know threads; one of all, vma")
+    tree, snapshot, heat = space.snapshot.guest, space.snapshot, heat_of(space.snapshot)
+    groups, group_of_vma = vma_rows.groups(snapshot, by)
+    nodes, of_table = node_classes(space)
+    n = len(nodes)
+    group = group_of_vma[vma_rows.vma_of(heat.address, snapshot.vmas)]
+    table, slot = leaves_of(tree, heat)
+    lost = int(heat.walks[(table < 0) & (group >= 0)].sum())
+    here = (table >= 0) & (group >= 0)
+    table, slot, group = table[here], slot[here], group[here]
+    kind = leaf_host_classes(space, of_table, n, table, slot)
+    without = heat.walks_without if heat.enough else np.zeros_like(heat.walks_without)
+    weights = np.column_stack([heat.walks, without])[here]
+    shape = (len(groups), n + 1, 1 if space.native else n + 4)
+    hist = np.zeros((*shape, weights.shape[1]), np.int64)
+    np.add.at(hist, (group, of_table[table], kind), weights)
+    sockets = tuple(node.id for node in snapshot.topology.nodes)
+    every = np.broadcast_to(hist[:, None], (len(groups), len(sockets), *hist.shape[1:]))
+    found = result_of("heat", space.native, groups, sockets, nodes, every[..., 0], hist[..., 0])
+    keep = 1 if space.native else n + 1
+    parts = np.moveaxis(every[..., :keep, 1:], -1, 0)
+    return replace(found, unresolved=found.unresolved | {GONE: lost}, parts=parts)

@@ -1,0 +1,52 @@
+"""What pages count by where no event is replayed: the trace, samples of accessed bits, or each once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..core.errors import UsageError
+from .heat_classes import heat_of
+
+if TYPE_CHECKING:
+    from ..core.snapshot import Snapshot
+    from ..core.trace import Trace
+
+AUTO = "auto"
+WEIGHTS = (AUTO, "walks", "heat", "leaf")
+NO_TRACE = "no trace: every mapped page counts once for each node, events are not known"
+SAMPLED = (
+    "no trace: every page counts for each node by its walks, estimated from {samples} samples of accessed "
+    "bits, {seconds:.3g} s in all; {saturated:.0%} of them of pages that every sample found used, whose "
+    "walks may be far more; events are not known"
+)
+
+
+def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snapshot, Trace | None]:
+    """(Snapshot, Trace or None) so that pages count by `weight`, one of WEIGHTS.
+
+    "auto": the trace, where there is none heat, where there is none each page once. UsageError where the
+    capture lacks what is asked for.
+    """
+    if weight not in WEIGHTS:
+        raise UsageError(f"weight = {weight}: one of {', '.join(WEIGHTS)}")
+    if weight == "walks" and trace is None:
+        raise UsageError("weight = walks: the capture has no trace; record one with `ptanalyze record`")
+    if weight == "heat":
+        heat_of(snapshot)
+    if weight == "leaf":
+        snapshot = replace(snapshot, heat=None)
+    return snapshot, trace if weight in (AUTO, "walks") else None
+
+
+def note(snapshot: Snapshot) -> str:
+    """Line for people: by what pages count without a trace."""
+    heat = snapshot.heat
+    if heat is None:
+        return NO_TRACE
+    total = max(int(heat.walks.sum()), 1)
+    return SAMPLED.format(
+        samples=int(heat.samples.sum()),
+        seconds=heat.sampled_seconds,
+        saturated=int(heat.walks[heat.saturated].sum()) / total,
+    )

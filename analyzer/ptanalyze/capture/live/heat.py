@@ -1,0 +1,139 @@
+"""Sample which pages of a live process are used: accessed bits, cleared and read again by `ptheat`."""
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ...core.errors import PartialDataError, UsageError
+from ...formats.heat_file import FILE, HEADER_DTYPE, RECORD_DTYPE, costs
+from .dump import FILES, dump_process
+from .native import native
+
+LENGTHS = (1, 10, 100, 1000)  # ms: hot pages saturate long samples, cold pages are not in short ones
+IDLE = Path("/sys/kernel/mm/page_idle/bitmap")
+DAMON = Path("/sys/kernel/mm/damon/admin/kdamonds")
+SECONDS_TO_END = 60
+
+
+def heat_process(pid: int, directory: Path, seconds: int, lengths: Sequence[int] = LENGTHS) -> list[str]:
+    """Write page tables of process `pid` and `heat.bits` into `directory`; returns lines for people.
+
+    The tables are those after the samples, or before them if the process has ended. The caller seals the
+    capture. UsageError; PartialDataError if the process ended before a sample was complete.
+    """
+    dump_process(pid, directory, bpf=True)
+    lines = sample(pid, directory / FILE, seconds, lengths)
+    with tempfile.TemporaryDirectory(prefix=".tables.", dir=directory) as inside:
+        try:
+            lines += dump_process(pid, Path(inside) / "later", bpf=True)
+        except (PartialDataError, UsageError):
+            return [*lines, f"PID {pid} has ended: the page tables are those before the samples"]
+        for name in FILES:
+            os.replace(Path(inside) / "later" / name, directory / name)
+    return lines
+
+
+def sample(pid: int, out: Path, seconds: int, lengths: Sequence[int] = LENGTHS) -> list[str]:
+    """Write the samples of `seconds` to the new file `out`; returns lines for people.
+
+    lengths  of the samples, in turn, ms. Ctrl-C ends it: the samples so far are kept.
+    """
+    command = [str(native("ptheat")), str(pid), str(seconds), *map(str, lengths)]
+    descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with (
+        open(descriptor, "wb") as file,
+        subprocess.Popen(command, stdout=file, stderr=subprocess.PIPE) as ran,
+    ):
+        try:
+            said = ran.communicate(timeout=seconds + SECONDS_TO_END)[1]
+        except (KeyboardInterrupt, subprocess.TimeoutExpired):
+            ran.send_signal(signal.SIGTERM)
+            said = ran.communicate()[1]
+    why = said.decode(errors="replace").strip().removeprefix("ptdump: ")
+    if ran.returncode:
+        raise (PartialDataError if ran.returncode == 3 else UsageError)(why or "ptheat failed")
+    left_out = leave_out(out, never_aged(pid))
+    cost = costs(out)
+    lines = [
+        f"{cost['samples']:.0f} samples of PID {pid}, {cost['seconds']:.3g} s in all, from accessed bits of "
+        f"{cost['tables']:.0f} tables; per sample {cost['clear_ms']:.2g} ms to clear, "
+        f"{cost['read_ms']:.2g} ms to read"
+    ]
+    if left_out:
+        lines.append(f"{left_out} uses of pages of hugetlbfs left out: the kernel does not clear their bits")
+    return lines
+
+
+def never_aged(pid: int) -> list[tuple[int, int]]:
+    """[(first byte, one past the last)] of areas of hugetlbfs: clear_refs_walk_ops passes over them."""
+    proc = Path("/proc") / str(pid)
+    try:
+        used = [line.split() for line in (proc / "status").read_text().splitlines() if "HugetlbPages" in line]
+        if not any(int(words[1]) for words in used):
+            return []
+        found, area = [], (0, 0)
+        for line in (proc / "smaps").read_text(errors="replace").splitlines():
+            first, *flags = line.split()
+            if "-" in first and not first.endswith(":"):
+                start, _, end = first.partition("-")
+                area = int(start, 16), int(end, 16)
+            elif first == "VmFlags:" and "ht" in flags:
+                found.append(area)
+        return found
+    except OSError:  # it has ended
+        return []
+
+
+def leave_out(path: Path, areas: Sequence[tuple[int, int]]) -> int:
+    """Clear the bits of pages in `areas` in a file of samples; returns how many were set."""
+    if not areas:
+        return 0
+    data = np.memmap(path, np.uint8, "r+")
+    whole = (len(data) - HEADER_DTYPE.itemsize) // RECORD_DTYPE.itemsize * RECORD_DTYPE.itemsize
+    records = data[HEADER_DTYPE.itemsize : HEADER_DTYPE.itemsize + whole].view(RECORD_DTYPE)
+    cleared = 0
+    for k in np.flatnonzero(records["level"] > 1).tolist():
+        page = np.uint64(1) << (np.uint64(3) + np.uint64(9) * records["level"][k])
+        at = records["base"][k] + np.arange(512, dtype=np.uint64) * page
+        inside = np.any([(at >= start) & (at < end) for start, end in areas], axis=0)
+        bits = np.unpackbits(records["word"][k].view(np.uint8), bitorder="little").astype(bool)
+        cleared += int(np.count_nonzero(bits & inside))
+        records["word"][k] = np.packbits(bits & ~inside, bitorder="little").view(np.uint64)
+    data.flush()
+    return cleared
+
+
+def sources() -> dict[str, str]:
+    """{source of heat: whether it is used here, and why not}, as probed, the one that is used first."""
+    try:
+        native("ptheat")
+        own = "used" if os.access("/proc/self/clear_refs", os.W_OK) else "not there: no /proc/PID/clear_refs"
+    except UsageError as error:
+        own = f"not there: {error}"
+    idle = (
+        "there, not used: it ages frames, for all processes that map them" if IDLE.exists() else "not there"
+    )
+    return {
+        "accessed bits of page tables": own,
+        "idle page tracking": idle if IDLE.exists() else f"not there: no {IDLE}",
+        "DAMON": damon(),
+    }
+
+
+def damon() -> str:
+    """What sysfs says of DAMON; nothing is changed."""
+    if not DAMON.is_dir():
+        return f"not there: no {DAMON}"
+    for thread in sorted(DAMON.glob("[0-9]*")):
+        known = {
+            word for path in thread.glob("contexts/*/avail_operations") for word in path.read_text().split()
+        }
+        operations = ", ".join(sorted(known)) or "operations not known"
+        if (thread / "state").read_text().strip() == "on":
+            return f"there ({operations}), not used: kdamond {thread.name} works for somebody else"
+    return "there, not used: it counts regions, not pages"

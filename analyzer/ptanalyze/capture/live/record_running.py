@@ -1,0 +1,89 @@
+"""Record a program that runs already, by the best samples that this machine has: TLB misses, else heat."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...core.errors import PartialDataError, UsageError
+from ...formats.capture_dir import TRACE, new_capture, seal
+from ...formats.perf_script import import_perf_script
+from ...formats.snapshot_file import read_snapshot
+from ...formats.trace_file import read_index
+from ...formats.trace_index import INDEX, write_index
+from .dump import dump_process
+from .heat import heat_process
+
+FIELDS = "tid,cpu,time,event,addr"
+MISSES = (  # loads and stores that missed every TLB, by Intel's PEBS: Skylake and later, before
+    ("mem_inst_retired.stlb_miss_loads:P", "mem_inst_retired.stlb_miss_stores:P"),
+    ("mem_uops_retired.stlb_miss_loads:pp", "mem_uops_retired.stlb_miss_stores:pp"),
+)
+MEMORY = ("mem-loads", "ibs_op//")
+NO_WALKS = (
+    "memory samples: there, not used: most accesses do not walk, and samples of them do not tell which; "
+    "accessed bits do"
+)
+
+
+def record_running(
+    pid: int, out: str | os.PathLike[str], seconds: int, misses: Sequence[Sequence[str]] = MISSES
+) -> list[str]:
+    """Make the capture directory `out` of process `pid` in `seconds`; returns lines for people: which source.
+
+    misses  groups of perf's events that are TLB misses; the first group that this machine counts is sampled.
+    Without any: accessed bits (heat.py). UsageError, PartialDataError if the process ended too early.
+    """
+    events, said = sampled_here(misses)
+    with new_capture(out) as inside:
+        lines = sample_misses(pid, inside, seconds, events) if events else heat_process(pid, inside, seconds)
+        facts = read_snapshot(inside).facts
+        seal(inside, "process", {key: facts[key] for key in ("pid", "comm", "time") if key in facts})
+    return [*said, *lines]
+
+
+def sampled_here(misses: Sequence[Sequence[str]] = MISSES) -> tuple[Sequence[str], list[str]]:
+    """(events of TLB misses that perf opens here, or none; lines that say what was tried)."""
+    for events in misses:
+        if opens(events):
+            return events, [f"precise samples of TLB misses: used ({', '.join(events)})"]
+    tried = ["precise samples of TLB misses: not there: perf opens none of these events here"]
+    memory = NO_WALKS if any(opens([event]) for event in MEMORY) else "memory samples: not there"
+    return (), [*tried, memory, "accessed bits of page tables (heat): used"]
+
+
+def opens(events: Sequence[str]) -> bool:
+    """Whether perf can sample all of these events here, tried on a program that does nothing."""
+    with tempfile.TemporaryDirectory(prefix="ptanalyze-") as place:
+        command = ["perf", "record", "-q", "-d", "-e", ",".join(events), "-o", f"{place}/data", "--", "true"]
+        try:
+            return subprocess.run(command, capture_output=True, check=False).returncode == 0
+        except FileNotFoundError:
+            return False
+
+
+def sample_misses(pid: int, inside: Path, seconds: int, events: Sequence[str]) -> list[str]:
+    """Write trace and page tables of a process; lines for people."""
+    with tempfile.TemporaryDirectory(prefix=".perf.", dir=inside) as place:
+        data, text = Path(place) / "perf.data", Path(place) / "samples.txt"
+        sampled = ["-e", ",".join(events), "-d", "--sample-cpu", "-p", str(pid), "-o", str(data)]
+        perf(["record", "-q", *sampled, "--", "sleep", str(seconds)], None)
+        perf(["script", "-i", str(data), "-F", FIELDS], text)
+        if not text.stat().st_size:
+            raise PartialDataError(f"PID {pid}: no sample in {seconds} s: idle, or ended; nothing was kept")
+        count = import_perf_script(text, inside / TRACE)
+    write_index(inside / INDEX, inside / TRACE, read_index(inside / TRACE))
+    return [f"{count} samples of PID {pid} in {seconds} s", *dump_process(pid, inside, bpf=True)]
+
+
+def perf(words: list[str], out: Path | None) -> None:
+    """Run perf, its output into a file; UsageError with its last line if it fails."""
+    target = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600) if out else os.dup(1)
+    try:
+        done = subprocess.run(["perf", *words], stdout=target, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(target)
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"]
+        raise UsageError(f"perf {words[0]}: {said[-1]}")

@@ -1,0 +1,71 @@
+"""`ptanalyze heat`: which pages of a running process are used, without a tracer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .echo import echo
+from .quantities import DURATION
+
+
+@click.command("heat")
+@click.argument("pid", type=click.IntRange(1))
+@click.option(
+    "--for", "seconds", type=DURATION, default="30s", show_default=True, help="Time to sample: 30s, 5m."
+)
+@click.option("-o", "--output", type=click.Path(), help="Capture directory to make. Default: none.")
+@click.option(
+    "--add", type=click.Path(), metavar="CAPTURE", help="Add to this dump of the process. Default: none."
+)
+@click.option(
+    "--samples",
+    "lengths",
+    metavar="MS,...",
+    default="1,10,100,1000",
+    show_default=True,
+    help="Lengths of the samples in milliseconds, up to four, in turn.",
+)
+def command(pid: int, seconds: float, output: str | None, add: str | None, lengths: str) -> None:
+    """Sample which pages process PID uses, by the accessed bits of its page tables, and dump the tables.
+
+    Again and again the kernel clears these bits, and after a while they are read: a page that was walked for
+    in between has its bit set again. `classify`, `whatif` and `advise` weigh pages by it (--weight heat).
+    Nothing is stopped. Needs root.
+
+    \b
+    Examples:
+      sudo ptanalyze heat 1234 --for 30s -o app
+      sudo ptanalyze heat 1234 --add app
+    """
+    from ..capture.live.heat import heat_process, sources
+    from ..formats.capture_dir import new_capture, seal
+    from ..formats.snapshot_file import read_snapshot
+
+    if (output is None) == (add is None):
+        raise click.UsageError("give -o DIR for a new capture, or --add CAPTURE for one of this process")
+    asked = milliseconds(lengths)
+    for source, state in sources().items():
+        echo(f"{source}: {state}", err=True)
+    if add is not None:
+        from ..capture.live.add_heat import add_heat
+
+        lines = add_heat(pid, add, max(round(seconds), 1), asked)
+    else:
+        assert output is not None
+        with new_capture(output) as inside:
+            lines = heat_process(pid, Path(inside), max(round(seconds), 1), asked)
+            facts = read_snapshot(inside).facts
+            seal(inside, "process", {key: facts[key] for key in ("pid", "comm", "time") if key in facts})
+    for line in lines:
+        echo(line, err=True)
+    echo(f"{output or add}: sampled; next: ptanalyze classify {output or add}")
+
+
+def milliseconds(text: str) -> list[int]:
+    """[1, 10] of "1,10"; UsageError for other text."""
+    words = text.split(",")
+    if not 1 <= len(words) <= 4 or not all(word.isdecimal() and 0 < int(word) <= 3_600_000 for word in words):
+        raise click.UsageError(f"--samples {text}: write up to four lengths in ms, as 1,10,100,1000")
+    return [int(word) for word in words]

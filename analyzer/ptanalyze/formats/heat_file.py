@@ -1,0 +1,139 @@
+"""`heat.bits`: accessed bits of a process, sample after sample, as dumps/heat.h describes them."""
+
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from ..core.errors import CaptureError
+from ..core.heat import BATCHES, Heat
+from ..core.regular import open_inside
+
+FILE = "heat.bits"
+MAGIC = b"PTHEATBS"
+VERSION = 1
+BYTE_ORDER = 0x01020304
+HEADER_DTYPE = np.dtype(
+    [
+        ("magic", "S8"),
+        ("version", "<u4"),
+        ("byte_order", "<u4"),
+        ("header_bytes", "<u4"),
+        ("record_bytes", "<u4"),
+        ("words", "S488"),
+    ]
+)
+RECORD_DTYPE = np.dtype([("base", "<u8"), ("level", "<u8"), ("word", "<u8", (8,))])
+LENGTH, CLEARED, READ, TABLES, ASKED = range(5)  # words of the record that ends a sample, ns
+ENDS = 0  # its level
+MOST_LENGTHS, MOST_SAMPLES = 4, 1 << 15
+BLOCK = 256  # tables looked at together
+LEVELS = 3  # tables above them map no pages
+
+
+def read_heat(path: str | PathLike[str]) -> Heat:
+    """Heat of the samples in the file `path`; an unfinished last sample is left out.
+
+    CaptureError names file, field and value for a file that cannot be; pages are not looked for in a tree.
+    """
+    records = read_records(Path(path))
+    ends = np.flatnonzero(records["level"] == ENDS)
+    said = records["word"][ends].astype(np.int64)
+    asked, length_of = np.unique(said[:, ASKED], return_inverse=True)
+    if len(asked) > MOST_LENGTHS or len(ends) >= MOST_SAMPLES:
+        wrong = f"{len(ends)} of {len(asked)} lengths"
+        raise CaptureError(
+            path, "samples", wrong, f"at most {MOST_SAMPLES - 1} of {MOST_LENGTHS} lengths are read"
+        )
+    batch = np.arange(len(ends)) * BATCHES // len(ends)
+    samples = np.zeros((BATCHES, len(asked)), np.int64)
+    np.add.at(samples, (batch, length_of), 1)
+    total = np.bincount(length_of, said[:, LENGTH])
+    records = records[: ends[-1]]
+    used = np.flatnonzero(records["level"] != ENDS)
+    sample = np.searchsorted(ends, used)
+    group = batch[sample] * len(asked) + length_of[sample]
+    address, level, seen = pages(records[used], group, samples)
+    return Heat(address, level, seen.reshape(-1, *samples.shape), samples, total / samples.sum(axis=0) / 1e9)
+
+
+def pages(
+    records: np.ndarray, group: np.ndarray, samples: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(uint64[P] address, uint8[P] level, uint8 or uint16[P, groups]: records with the page's bit set).
+
+    group  int64[records], below samples.size; `samples` int64: how many there are of each
+    """
+    order = np.lexsort([records["base"], records["level"]])
+    records, group = records[order], group[order]
+    new = (records["base"][1:] != records["base"][:-1]) | (records["level"][1:] != records["level"][:-1])
+    first = np.append(0, np.flatnonzero(new) + 1) if len(records) else np.zeros(0, np.int64)
+    last = np.append(first[1:], len(records))
+    dtype = np.uint8 if samples.max() < 256 else np.uint16
+    found = [
+        pages_of(records[first[k] : last[end]], group[first[k] : last[end]], samples.size, dtype)
+        for k in range(0, len(first), BLOCK)
+        for end in [min(k + BLOCK, len(first)) - 1]
+    ]
+    empty = np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros((0, samples.size), dtype)
+    address, level, seen = (np.concatenate(column) for column in zip(empty, *found, strict=True))
+    order = np.argsort(address, kind="stable")
+    return address[order], level[order], seen[order]
+
+
+def pages_of(
+    records: np.ndarray, group: np.ndarray, groups: int, dtype: type
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same of few tables, whose records follow one another."""
+    starts = np.append(True, records["base"][1:] != records["base"][:-1])
+    starts[1:] |= records["level"][1:] != records["level"][:-1]
+    tables, which = records[starts], np.cumsum(starts) - 1
+    bits = np.unpackbits(records["word"].view(np.uint8), axis=1, bitorder="little").reshape(-1, 512)
+    counts: np.ndarray = np.zeros((len(tables), groups, 512), dtype)
+    np.add.at(counts, (which, group), bits)
+    counts = counts.transpose(0, 2, 1)
+    table, slot = np.nonzero(counts.any(axis=2))
+    level = tables["level"][table]
+    address = tables["base"][table] + (slot.astype(np.uint64) << (np.uint64(3) + np.uint64(9) * level))
+    return address, level.astype(np.uint8), counts[table, slot]
+
+
+def read_records(path: Path) -> np.ndarray:
+    """RECORD_DTYPE[n], validated; CaptureError if there is no whole sample."""
+    with open_inside(path) as file:
+        data = file.read()
+    if len(data) < HEADER_DTYPE.itemsize:
+        raise CaptureError(path, "size", len(data), f"no header of {HEADER_DTYPE.itemsize} bytes")
+    header = np.frombuffer(data, HEADER_DTYPE, 1)[0]
+    expected = (MAGIC, VERSION, BYTE_ORDER, HEADER_DTYPE.itemsize, RECORD_DTYPE.itemsize)
+    for name, value in zip(HEADER_DTYPE.names or (), expected, strict=False):
+        if header[name] != value:
+            raise CaptureError(path, name, header[name], f"expected {value!r}")
+    whole = (len(data) - HEADER_DTYPE.itemsize) // RECORD_DTYPE.itemsize
+    records = np.frombuffer(data, RECORD_DTYPE, whole, HEADER_DTYPE.itemsize)
+    level, base = records["level"], records["base"]
+    if whole and (high := int(level.max())) > LEVELS:
+        raise CaptureError(path, "level", high, f"tables of levels 1 to {LEVELS} map pages")
+    ends = level == ENDS
+    if not ends.any():
+        raise CaptureError(path, "samples", 0, "no sample was finished; sample again for longer")
+    span = np.uint64(1) << (np.uint64(12) + np.uint64(9) * level)
+    if (wrong := ~ends & ((base & (span - np.uint64(1))) != 0)).any():
+        raise CaptureError(path, "base", hex(int(base[wrong][0])), "no table begins there")
+    said = records["word"][ends]
+    if not ((said[:, LENGTH] > 0) & (said[:, ASKED] > 0) & (said[:, LENGTH] < 1 << 62)).all():
+        raise CaptureError(path, "sample", "of no length", "samples last 1 ns or longer")
+    return records
+
+
+def costs(path: str | PathLike[str]) -> dict[str, float]:
+    """{"samples", "seconds" sampled, "clear_ms", "read_ms" per sample, "tables" read in the last}."""
+    records = read_records(Path(path))
+    said = records["word"][records["level"] == ENDS].astype(float)
+    return {
+        "samples": len(said),
+        "seconds": said[:, LENGTH].sum() / 1e9,
+        "clear_ms": said[:, CLEARED].mean() / 1e6,
+        "read_ms": said[:, READ].mean() / 1e6,
+        "tables": said[-1, TABLES],
+    }

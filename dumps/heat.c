@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ptheat: which pages a process uses, from the accessed bits of its page tables. For each sample the kernel is asked
+ * to clear them (/proc/PID/clear_refs), and after a while they are read. Clearing flushes no TLB
+ * (clear_refs_write(), fs/proc/task_mmu.c): a bit is set again when the page is walked for, not at each access.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "heat.h"
+#include "output.h"
+#include "privileges.h"
+#include "walk.h"
+
+#define ENTRY_ACCESSED 0x020ULL
+#define ENTRY_SPECIAL 0x200ULL /* _PAGE_SPECIAL: zero page, device memory: clear_refs passes over these */
+#define MOST_LENGTHS 16
+#define MEMORY (1ULL << 30)
+#define PART 20 /* clearing and reading may take one part in so many of the time */
+
+static const char usage[] =
+	"Usage: ptheat PID SECONDS MILLISECONDS...\n"
+	"Samples which pages are used, for SECONDS, in samples of these lengths in turn, until it is interrupted or the\n"
+	"process ends. Writes records to standard output: see heat.h.\n"
+	"Exit codes: 0 ok, 2 wrong use or refused, 3 the process ended before a sample was complete.\n"
+	"Needs CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_SYS_ADMIN and a kernel with BTF.\n";
+
+static volatile sig_atomic_t enough;
+
+static void stop_sampling(int signal)
+{
+	(void)signal;
+	enough = 1;
+}
+
+static void wait_seconds(double seconds)
+{
+	struct timespec pause = { (time_t)seconds, (long)((seconds - (time_t)seconds) * 1e9) };
+
+	if (seconds > 0 && !enough)
+		nanosleep(&pause, NULL);
+}
+
+static void write_all(const void *data, size_t bytes)
+{
+	if (fwrite(data, bytes, 1, stdout) != 1)
+		fail(EXIT_WRONG_USE, "cannot write: %s", strerror(errno));
+}
+
+static void write_header(void)
+{
+	struct heat_header header = { .version = HEAT_VERSION, .byte_order = PT_BYTE_ORDER,
+				      .header_bytes = sizeof(header), .record_bytes = sizeof(struct heat_record) };
+
+	memcpy(header.magic, HEAT_MAGIC, sizeof(header.magic));
+	strcpy(header.words, HEAT_WORDS);
+	write_all(&header, sizeof(header));
+}
+
+/* A record per table in which an entry that maps a page has been used. */
+static void write_used(const struct tables *tables)
+{
+	for (size_t i = 0; i < tables->count; i++) {
+		struct heat_record record = { .base = tables->records[i].base, .level = tables->records[i].level };
+		bool used = false;
+
+		for (unsigned slot = 0; slot < PTD_ENTRIES; slot++) {
+			uint64_t entry = tables->entries[i].entry[slot];
+
+			if (!(entry & PTD_ENTRY_PRESENT) || !(entry & ENTRY_ACCESSED) || entry & ENTRY_SPECIAL ||
+			    (record.level > 1 && !(entry & PTD_ENTRY_HUGE)))
+				continue;
+			record.word[slot / 64] |= 1ULL << slot % 64;
+			used = true;
+		}
+		if (used)
+			write_all(&record, sizeof(record));
+	}
+}
+
+/* Clears all accessed bits; false if the process has ended. */
+static bool clear(int file, int pid)
+{
+	if (pwrite(file, "1", 1, 0) == 1)
+		return true;
+	if (errno != ESRCH)
+		fail(EXIT_WRONG_USE, "PID %d: clear_refs: %s: a kernel without CONFIG_PROC_PAGE_MONITOR, or not permitted",
+		     pid, strerror(errno));
+	return false;
+}
+
+/* One sample of so many seconds; what it took of the process's time, negative when the process has ended. */
+static double sample(struct reader *reader, struct reading *reading, int file, double length)
+{
+	double before = monotonic_seconds(), cleared, read, done;
+
+	if (!clear(file, reader->process->pid))
+		return -1;
+	cleared = monotonic_seconds();
+	wait_seconds(length);
+	read = monotonic_seconds();
+	tables_reset(&reading->tables, -1);
+	memset(&reading->before, 0, sizeof(reading->before));
+	if (!read_process(reader, reading))
+		return -1;
+	tables_finish(&reading->tables);
+	done = monotonic_seconds();
+	write_used(&reading->tables);
+	write_all(&(struct heat_record){ .word = { (read - cleared) * 1e9, (cleared - before) * 1e9, (done - read) * 1e9,
+						   reading->tables.count, length * 1e9 } },
+		  sizeof(struct heat_record));
+	return done - read + cleared - before;
+}
+
+static size_t most_tables(struct bpf *bpf, const struct process *process)
+{
+	size_t bytes = bpf_locate(bpf, process->pagemap, -1)->pgtables_bytes;
+
+	if (bytes * 2 > MEMORY)
+		fail(EXIT_WRONG_USE, "PID %d: %zu MiB of page tables: more than %llu MiB are not read again and again",
+		     process->pid, bytes >> 20, MEMORY >> 21);
+	return MEMORY;
+}
+
+static unsigned long number(const char *text)
+{
+	char *end;
+	unsigned long value = strtoul(text, &end, 10);
+
+	if (*text < '0' || *text > '9' || *end || !value || value > 1 << 30) {
+		fputs(usage, stderr);
+		exit(EXIT_WRONG_USE);
+	}
+	return value;
+}
+
+int main(int count, char **arguments)
+{
+	struct options options = { .memory = MEMORY };
+	struct kernel kernel = { 0 };
+	struct bpf bpf = { 0 };
+	struct process process;
+	struct reading reading = { 0 };
+	struct reader reader = { &bpf, &kernel, &process, &options, .read = read_process, .format = format_x86 };
+	double length[MOST_LENGTHS], until, took = 0;
+	unsigned lengths = 0, samples = 0;
+
+	if (count < 4 || count - 3 > MOST_LENGTHS) {
+		fputs(usage, count == 2 && !strcmp(arguments[1], "--help") ? stdout : stderr);
+		return count == 2 && !strcmp(arguments[1], "--help") ? EXIT_OK : EXIT_WRONG_USE;
+	}
+	for (int i = 3; i < count; i++)
+		length[lengths++] = number(arguments[i]) / 1e3;
+	until = number(arguments[2]);
+	require_capabilities();
+	process_open(&process, number(arguments[1]));
+	int file = openat(process.directory, "clear_refs", O_WRONLY | O_CLOEXEC);
+	if (file < 0)
+		fail(EXIT_WRONG_USE, "PID %d: cannot open clear_refs: %s", process.pid, strerror(errno));
+	bpf_open(&bpf, false);
+	kernel_explore(&kernel, &bpf);
+	keep_capabilities(CAN(CAP_BPF) | CAN(CAP_SYS_PTRACE)); /* to call loaded programs, to look into the process */
+	options.memory = most_tables(&bpf, &process);
+	tables_init(&reading.tables, options.memory, &reader.format);
+	signal(SIGINT, stop_sampling);
+	signal(SIGTERM, stop_sampling);
+	write_header();
+	for (until += monotonic_seconds(); took >= 0 && !enough && monotonic_seconds() < until;) {
+		took = sample(&reader, &reading, file, length[samples % lengths]);
+		samples += took >= 0;
+		wait_seconds(took * PART - length[(samples - 1) % lengths]);
+	}
+	if (fflush(stdout))
+		fail(EXIT_WRONG_USE, "cannot write: %s", strerror(errno));
+	if (!samples)
+		fail(EXIT_PARTIAL, "PID %d: ended before a sample was complete", process.pid);
+	return EXIT_OK;
+}

@@ -1,0 +1,130 @@
+"""Accessed bits of live processes: which pages a process with a known loop uses."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ptanalyze.capture.live.heat import heat_process, sample, sources
+from ptanalyze.capture.live.record_running import record_running
+from ptanalyze.cli import run
+from ptanalyze.core.errors import PartialDataError, UsageError
+from ptanalyze.formats.capture import open_capture
+from ptanalyze.formats.heat_file import BYTE_ORDER, HEADER_DTYPE, MAGIC, VERSION, read_heat
+
+DUMPS = Path(__file__).resolve().parents[2] / "dumps"
+pytestmark = [
+    pytest.mark.native,
+    pytest.mark.skipif(os.geteuid() != 0 and not os.environ.get("CI"), reason="needs root"),
+]
+LOOP = """
+import ctypes, mmap
+area = mmap.mmap(-1, 8 << 20)
+area.madvise(mmap.MADV_NOHUGEPAGE)
+area[::4096] = b"x" * (len(area) // 4096)
+hot = memoryview(area)[: 4 << 20 : 4096]
+print(ctypes.addressof(ctypes.c_char.from_buffer(area)), flush=True)
+while True:
+    hot.tobytes()
+"""
+HOT = 1024  # pages; as many that are mapped are never touched again
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built():
+    subprocess.run(["make", "-s", "-C", DUMPS], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def loop():
+    process = subprocess.Popen([sys.executable, "-c", LOOP], stdout=subprocess.PIPE, text=True)
+    yield process.pid, int(process.stdout.readline())
+    process.kill()
+    process.wait()
+
+
+def area_of(heat, start):
+    """(pages used in the hot half, in the cold half) of the loop's area."""
+    page = (heat.address.astype(np.int64) - start) >> 12
+    return np.count_nonzero((page >= 0) & (page < HOT)), np.count_nonzero((page >= HOT) & (page < 2 * HOT))
+
+
+def test_pages_in_use_are_found_and_others_are_not_and_the_process_notices_nothing(loop, tmp_path):
+    pid, start = loop
+    before = Path(f"/proc/{pid}/stat").read_text().split()
+    lines = heat_process(pid, tmp_path, 1, [100])
+    after = Path(f"/proc/{pid}/stat").read_text().split()
+    heat = read_heat(tmp_path / "heat.bits")
+    assert area_of(heat, start) == (HOT, 0)
+    assert int(after[9]) - int(before[9]) < 50 and int(after[13]) > int(before[13])  # faults; it ran
+    assert "samples of PID" in lines[0] and (tmp_path / "snapshot.json").exists()
+
+
+def test_samples_are_added_to_a_dump_of_the_process_and_to_no_other(loop, tmp_path, capsys):
+    pid, start = loop
+    assert run(["dump", "process", str(pid), "-o", str(tmp_path / "app")]) == 0
+    assert run(["dump", "process", str(os.getpid()), "-o", str(tmp_path / "own")]) == 0
+    assert run(["heat", str(pid), "--for", "1s", "--samples", "50", "--add", str(tmp_path / "app")]) == 0
+    capture = open_capture(tmp_path / "app")
+    assert not capture.damaged and area_of(capture.snapshot.heat, start) == (HOT, 0)
+    assert run(["heat", str(pid), "--for", "1s", "--add", str(tmp_path / "app")]) == 2
+    assert "has heat" in capsys.readouterr().err
+    assert run(["heat", str(pid), "--for", "1s", "--add", str(tmp_path / "own")]) == 2
+    assert "another process" in capsys.readouterr().err
+    assert not open_capture(tmp_path / "own").has_heat
+
+
+def test_a_running_process_is_recorded_by_what_the_machine_has_and_says_which(loop, tmp_path, capsys):
+    pid, start = loop
+    assert run(["record", "-p", str(pid), "--for", "1s", "-o", str(tmp_path / "app")]) == 0
+    said = capsys.readouterr().err
+    capture = open_capture(tmp_path / "app")
+    assert said.count(": used") == 1 and capture.has_trace != capture.has_heat
+    if "(heat): used" in said:  # a machine whose perf has no TLB misses
+        assert area_of(capture.snapshot.heat, start) == (HOT, 0)
+    assert run(["record", "-p", str(pid), "--", "true"]) == 2 == run(["record"])
+
+
+def test_samples_of_perf_become_a_trace_beside_page_tables(tmp_path):
+    """By page faults, which perf samples everywhere."""
+    busy = subprocess.Popen(["sh", "-c", "while :; do /bin/true; done"])
+    try:
+        lines = record_running(busy.pid, tmp_path / "app", 1, [["page-faults"]])
+    finally:
+        busy.kill()
+        busy.wait()
+    capture = open_capture(tmp_path / "app")
+    assert capture.has_trace and capture.has_snapshot and not capture.has_heat
+    assert f"{capture.trace.accesses} samples of PID" in lines[1] and "page-faults" in lines[0]
+
+
+def test_an_interrupted_sampling_keeps_the_samples_it_has(loop, tmp_path):
+    with (tmp_path / "bits").open("wb") as file:
+        ran = subprocess.Popen([DUMPS / "build/ptheat", str(loop[0]), "60", "20"], stdout=file)
+    time.sleep(1.5)
+    ran.send_signal(signal.SIGINT)
+    assert ran.wait(timeout=10) == 0
+    assert read_heat(tmp_path / "bits").samples.sum() > 3
+    header = np.fromfile(tmp_path / "bits", HEADER_DTYPE, 1)[0]
+    assert (header["magic"], header["version"], header["byte_order"]) == (MAGIC, VERSION, BYTE_ORDER)
+
+
+def test_a_process_that_ends_is_said_to_have_ended(tmp_path):
+    short = subprocess.Popen(["sleep", "1.5"])
+    with pytest.raises(PartialDataError, match="ended"):
+        sample(short.pid, tmp_path / "bits", 60, [2000])
+    assert short.wait() == 0
+    with pytest.raises(UsageError, match="no such process"):
+        sample(short.pid, tmp_path / "more", 60)
+
+
+@pytest.mark.parametrize("words", [[], ["1"], ["1", "x", "10"], ["1", "1", "0"], ["1", "1", *["10"] * 17]])
+def test_wrong_use_is_refused(words):
+    ran = subprocess.run([DUMPS / "build/ptheat", *words], capture_output=True, text=True, check=False)
+    assert ran.returncode == 2 and ran.stderr.startswith("Usage:") and not ran.stdout
+    assert sources()["accessed bits of page tables"] == "used"

@@ -1,0 +1,270 @@
+"""Samples of accessed bits: the file, the rates they stand for, and locality and what-if weighted by them."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heat_bits import evenly, write_bits
+from naive.classify import host_node, leaves, vma_of
+from ptanalyze.analysis.classify import classified
+from ptanalyze.analysis.heat_classes import classify_heat
+from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.weights import weighed
+from ptanalyze.analysis.whatif import replay_snapshot
+from ptanalyze.capture.check import check_capture
+from ptanalyze.capture.describe import describe
+from ptanalyze.capture.live.heat import leave_out
+from ptanalyze.capture.vm.redact import redact
+from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
+from ptanalyze.core.heat import BATCHES, Heat, jackknife, rates
+from ptanalyze.formats.capture import open_capture
+from ptanalyze.formats.capture_dir import seal
+from ptanalyze.formats.heat_file import HEADER_DTYPE, costs, read_heat
+from ptanalyze.formats.snapshot_file import write_snapshot
+from ptanalyze.world.address_space import address_space
+from strategies import PAGE, REGION, build_snapshot, small_machine, snapshots
+
+HEAP = 1 << 30
+NOWHERE = np.zeros(0, np.uint64)
+GIB = 1 << 30
+
+
+def found_in(path):
+    heat = read_heat(path)
+    rows = zip(heat.address.tolist(), heat.level.tolist(), heat.seen.sum(axis=1).tolist(), strict=True)
+    return heat, {(address, level): seen for address, level, seen in rows}
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([1, 10, 100]),
+            st.sets(
+                st.tuples(st.integers(0, 2000), st.integers(1, 3)).map(
+                    lambda one: (one[0] << (3 + 9 * one[1]), one[1])
+                ),
+                max_size=20,
+            ),
+        ),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_a_file_counts_the_samples_in_which_each_page_was_used(tmp_path_factory, samples):
+    heat, found = found_in(write_bits(tmp_path_factory.mktemp("heat") / "heat.bits", samples))
+    lengths = sorted({ms for ms, _ in samples})
+    counted = Counter((page, ms) for ms, pages in samples for page in pages)
+    assert found == {page: [counted[page, ms] for ms in lengths] for page, _ in counted}
+    assert heat.samples.sum(axis=0).tolist() == [sum(ms == one for ms, _ in samples) for one in lengths]
+    assert np.allclose(heat.seconds, np.array(lengths) / 1e3)
+    first = [pages for k, (_, pages) in enumerate(samples) if k * BATCHES // len(samples) == 0]
+    assert heat.seen[:, 0].sum() == sum(map(len, first))
+
+
+def test_an_unfinished_sample_is_left_out(tmp_path):
+    path = write_bits(tmp_path / "heat.bits", [(10, {(PAGE, 1)}), (10, {(PAGE, 1), (2 * PAGE, 1)})])
+    path.write_bytes(path.read_bytes()[:-120])
+    heat, found = found_in(path)
+    assert found == {(PAGE, 1): [1]} and heat.samples.sum() == 1
+    assert costs(path)["samples"] == 1
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "field"),
+    [
+        (0, b"X", "magic"),
+        (8, b"\2", "version"),
+        (512, b"\1", "base"),
+        (520, b"\4", "level"),
+        (592 + 16, bytes(8), "sample"),
+        (None, 100, "size"),
+        (None, 512, "samples"),
+    ],
+)
+def test_a_file_that_cannot_be_is_refused_by_its_field(tmp_path, at, value, field):
+    path = write_bits(tmp_path / "heat.bits", [(10, {(PAGE, 1)})])
+    data = bytearray(path.read_bytes())
+    if at is None:
+        data = data[:value]
+    else:
+        data[at : at + len(value)] = value
+    path.write_bytes(data)
+    with pytest.raises(CaptureError, match=field):
+        read_heat(path)
+
+
+def test_rates_of_walks_at_random_times_are_found_over_six_decades():
+    seconds, samples = np.array([0.001, 0.01, 0.1, 1.0]), np.full(4, 200)
+    true = 10.0 ** np.arange(-2, 4)
+    chance = 1 - np.exp(-true[:, None] * seconds)
+    seen = np.random.default_rng(1).binomial(samples, chance, (300, len(true), 4))
+    found = rates(seen.reshape(-1, 4), samples, seconds).reshape(300, -1)
+    assert np.allclose(np.median(found, axis=0), true, rtol=0.25)
+    assert rates(np.zeros((1, 4), int), samples, seconds) == 0
+
+
+def test_one_length_alone_has_the_closed_form():
+    found = rates(np.array([[5], [10]]), np.array([20]), np.array([0.5]))
+    assert np.allclose(found, -np.log(1 - np.array([5, 10]) / 20) / 0.5)
+    every = rates(np.array([[20]]), np.array([20]), np.array([0.5]))
+    assert np.allclose(every, -np.log(0.5 / 20) / 0.5)  # half a sample is taken to have missed it
+
+
+def test_a_page_seen_in_all_samples_is_known_as_saturated():
+    heat = evenly({(HEAP, 1): 1, (HEAP + PAGE, 1): 0.5})
+    assert heat.saturated.tolist() == [True, False]
+    assert heat.walks[0] > heat.walks[1] >= 0.5 * 40
+
+
+def test_the_jackknife_of_a_mean_is_its_textbook_interval():
+    values = np.random.default_rng(2).uniform(0.4, 0.6, BATCHES)
+    without = (values.sum() - values) / (BATCHES - 1)
+    low, high = jackknife(values.mean(), without)
+    half = 2.262 * values.std(ddof=1) / BATCHES**0.5
+    assert np.allclose([low, high], [values.mean() - half, values.mean() + half])
+
+
+@settings(max_examples=20, deadline=None)
+@given(snapshots(nodes=3), st.randoms(use_true_random=False))
+def test_locality_by_heat_is_that_of_each_leaf_entry_times_its_walks(snapshot, random):
+    pages = {
+        (address, level): random.choice([0.25, 0.5, 1])
+        for _, level, address, _ in leaves(snapshot.guest)
+        if random.random() < 0.7
+    }
+    pages[(1 << 46) + (random.randrange(512) << 12), 1] = 0.5  # mapped no more
+    snapshot = replace(snapshot, heat=evenly(pages))
+    walks = {
+        (int(a), int(level)): int(n)
+        for a, level, n in zip(snapshot.heat.address, snapshot.heat.level, snapshot.heat.walks, strict=True)
+    }
+
+    def ours(address):
+        vma = vma_of(snapshot, address)
+        return vma == len(snapshot.vmas) or not snapshot.vmas["emulator"][vma]
+
+    expected, mapped = Counter(), set()
+    for table, level, address, frame in leaves(snapshot.guest):
+        mapped.add((address, level))
+        host = None if snapshot.native else host_node(snapshot, frame)
+        if ours(address) and host != "unmapped":
+            expected[int(snapshot.guest.node[table]), host or 0] += walks.get((address, level), 0)
+    found = classify_heat(address_space(snapshot, NOWHERE))
+    counts = found.counts[0, 0, : len(found.nodes)]
+    assert {tuple(at): int(counts[tuple(at)]) for at in np.argwhere(counts).tolist()} == +expected
+    gone = sum(n for page, n in walks.items() if page not in mapped and ours(page[0]))
+    assert found.unresolved["page gone from the snapshot"] == gone > 0
+
+
+def phases(first, second):
+    """Heat of a program that uses one half of its pages, then the other."""
+    both = sorted(first | second)
+    seen = np.zeros((len(both), BATCHES, 1), np.uint8)
+    for k, page in enumerate(both):
+        seen[k, : BATCHES // 2] = 2 * (page in first)
+        seen[k, BATCHES // 2 :] = 2 * (page in second)
+    return Heat(
+        np.array(both, np.uint64), np.ones(len(both), np.uint8), seen, np.full((BATCHES, 1), 4),
+        np.array([0.1]),
+    )  # fmt: skip
+
+
+def two_regions():
+    """64 pages below a table on node 0, 64 below one on node 1."""
+    pages = [(HEAP + k * PAGE, k) for k in range(64)] + [
+        (HEAP + REGION + k * PAGE, 64 + k) for k in range(64)
+    ]
+    return build_snapshot(pages, nodes=2, table_nodes=[0, 0, 0, 0, 1])
+
+
+def test_phases_widen_the_interval_and_a_steady_program_has_none():
+    snapshot = two_regions()
+    low_half = {HEAP + k * PAGE for k in range(64)}
+    high_half = {HEAP + REGION + k * PAGE for k in range(64)}
+    steady = evenly({(page, 1): 0.5 for page in low_half | high_half})
+    for heat, width in ((steady, 0.0), (phases(low_half, high_half), 0.3)):
+        table = classify_heat(address_space(replace(snapshot, heat=heat), NOWHERE)).frame()
+        assert np.allclose(table["share"], 0.5)
+        assert ((table["share_high"] - table["share_low"]) >= width).all()
+        assert width or np.allclose(table["share_low"], table["share_high"])
+
+
+def test_too_few_samples_leave_every_share_open(tmp_path):
+    few = read_heat(
+        write_bits(tmp_path / "heat.bits", [(10, {(HEAP, 1), (HEAP + REGION, 1)})] * (BATCHES - 1))
+    )
+    table = classify_heat(address_space(replace(two_regions(), heat=few), NOWHERE)).frame()
+    assert np.allclose(table["share"], 0.5)
+    assert (table["share_low"] == 0).all() and (table["share_high"] == 1).all()
+    notes = ask(replace(two_regions(), heat=few), [])[0].notes
+    assert any("0.0 to 100.0 % of walks" in note for note in notes)
+
+
+def ask(snapshot, policies, **options):
+    setup = Setup.of(machine=small_machine(2), costs="server-2020", **options)
+    return replay_snapshot(snapshot, None, policies, setup)
+
+
+def test_what_if_without_a_trace_weighs_pages_by_heat_and_says_so():
+    hot = {(HEAP + k * PAGE, 1): 1.0 for k in range(64)}
+    snapshot = replace(two_regions(), heat=evenly(hot | {(HEAP + REGION, 1): 0.25}))
+    linux, bound = ask(snapshot, [("bind", {"node": 1})])
+    alike = ask(snapshot, [], weigh="leaf")[0]
+    assert linux.walks == 2 * snapshot.heat.walks.sum() and alike.walks == 2 * 128
+    reads = linux.reads[8]
+    assert reads[0, 0, 1] / reads[0].sum() > 0.9  # node 0 has the hot table
+    assert any("40 samples of accessed bits" in note for note in linux.notes)
+    assert any("50.0 to 50.0 % of walks read a remote" in note for note in bound.notes)
+    assert not any("accessed bits" in note for note in alike.notes)
+
+
+def test_other_page_sizes_are_refused_where_accessed_bits_are_of_the_pages_as_they_were():
+    whole = build_snapshot([(HEAP + k * PAGE, k) for k in range(512)], vmas=[(0, 1 << 47, "")])
+    snapshot = replace(whole, heat=evenly({(HEAP, 1): 1.0}))
+    with pytest.raises(RefusedError, match="accessed bits"):
+        ask(snapshot, [("thp", {})])
+    assert ask(snapshot, [("five-level", {})])[1].walks == ask(snapshot, [])[0].walks
+
+
+@pytest.mark.parametrize("weight", ["walks", "heat", "x"])
+def test_what_the_capture_lacks_is_refused(weight):
+    with pytest.raises(UsageError, match=f"weight = {weight}"):
+        weighed(two_regions(), None, weight)
+    with pytest.raises(UsageError, match="threads"):
+        classify_heat(
+            address_space(replace(two_regions(), heat=evenly({(HEAP, 1): 1.0})), NOWHERE), by="thread"
+        )
+
+
+def test_pages_whose_bits_the_kernel_does_not_clear_are_left_out(tmp_path):
+    pages = {(GIB, 2), (GIB + REGION, 2), (GIB + 2 * REGION, 1)}
+    path = write_bits(tmp_path / "heat.bits", [(10, pages), (10, pages)])
+    assert leave_out(path, [(GIB, GIB + REGION)]) == 2
+    assert found_in(path)[1] == {(GIB + REGION, 2): [2], (GIB + 2 * REGION, 1): [2]}
+    assert len(path.read_bytes()) > HEADER_DTYPE.itemsize and leave_out(path, []) == 0
+
+
+def sealed(directory, samples):
+    """A capture of two_regions() with samples."""
+    directory.mkdir()
+    write_snapshot(directory, two_regions())
+    write_bits(directory / "heat.bits", samples)
+    seal(directory, "process", {})
+    return open_capture(directory)
+
+
+def test_a_capture_with_samples_is_described_checked_and_redacted_with_them(tmp_path):
+    capture = sealed(tmp_path / "app", [(10, {(HEAP, 1), (1 << 40, 1)}), (100, {(HEAP, 1)})] * 10)
+    assert describe(capture)["heat"]["samples"] == 20
+    finding = next(one for one in check_capture(capture) if one.name.startswith("heat"))
+    assert (finding.examined, finding.wrong) == (2, 1)
+    redact(capture, tmp_path / "redacted")
+    again = open_capture(tmp_path / "redacted").snapshot
+    for snapshot in (capture.snapshot, again):
+        table = classified(capture, "heat", "all", Setup.of())[0].frame()
+        assert table["count"].max() == snapshot.heat.walks[0]

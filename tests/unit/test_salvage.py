@@ -1,0 +1,103 @@
+"""What comes before damage in a foreign trace is kept where one asks for it, and how much that is is said."""
+
+import gzip
+import lzma
+
+import numpy as np
+import pytest
+from test_drmemtrace import at, begin, end, store, write
+from test_drmemtrace import load as load_from
+from test_other_traces import instructions
+
+from ptanalyze.capture.check import check_capture, exit_code
+from ptanalyze.capture.import_ import import_capture
+from ptanalyze.cli import run
+from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.formats.capture import load
+from ptanalyze.formats.salvage import salvaging
+
+ROWS = 5000
+
+
+def touched(capture):
+    """[page] of each touch, in order."""
+    trace, found = capture.trace, []
+    for batch in trace.batches(1):
+        found += ((trace.regions[batch.page >> 9].astype(np.int64) << 9) | (batch.page & 511)).tolist()
+    return found
+
+
+def lackey(rows):
+    return "".join(f" L {(k + 1) << 12:x},8\n" for k in range(rows)).encode()
+
+
+def pinatrace(rows):
+    return "".join(f"0x7f12: R {(k + 1) << 12:#x}\n" for k in range(rows)).encode()
+
+
+def champsim(rows):
+    return instructions(*(([(k + 1) << 12], []) for k in range(rows))).tobytes()
+
+
+WHOLE = {"lackey": lackey, "pinatrace": pinatrace, "champsim": champsim}
+
+
+def salvaged(tmp_path, form, file):
+    with salvaging() as damage:
+        import_capture(form, file, tmp_path / "made", strip=False)
+    return load(tmp_path / "made"), damage
+
+
+@pytest.mark.parametrize("form", WHOLE)
+@pytest.mark.parametrize("kept", [1, 700, ROWS - 1])
+def test_everything_before_the_damage_is_kept_and_nothing_else(tmp_path, form, kept):
+    before = WHOLE[form](kept)
+    (tmp_path / "trace").write_bytes(before + b"\xff\xfe?" * 40 + WHOLE[form](5))
+    with pytest.raises(CaptureError):
+        import_capture(form, tmp_path / "trace", tmp_path / "no", strip=False)
+    assert not (tmp_path / "no").exists()
+    capture, damage = salvaged(tmp_path, form, tmp_path / "trace")
+    assert touched(capture) == [k + 1 for k in range(kept)]
+    assert len(damage) == 1 and "\n" not in damage[0] and capture.manifest.provenance["salvaged"] == damage
+    assert capture.trace.facts["ended"] == "unfinished"
+    assert exit_code(list(check_capture(capture))) == 3
+
+
+@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_of_a_packed_trace_that_is_cut_the_beginning_is_kept(tmp_path, ending, pack):
+    pages = np.random.default_rng(1).integers(1, 1 << 30, ROWS) << 12  # random: it packs badly
+    packed = pack(instructions(*(([int(page)], []) for page in pages)).tobytes())
+    file = tmp_path / f"a.champsimtrace{ending}"
+    file.write_bytes(packed[: len(packed) // 2])
+    capture, damage = salvaged(tmp_path, "champsim", file)
+    found = touched(capture)
+    assert found == (pages[: len(found)] >> 12).tolist() and ROWS // 4 < len(found) < ROWS
+    assert "compressed data" in damage[0]
+
+
+def test_a_damaged_thread_of_a_drmemtrace_leaves_the_others_whole(tmp_path):
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    write(traces / "a.trace.gz", [*begin(7), *at(10), load_from(5), store(6), (77, 0, 0), load_from(8)])
+    write(traces / "b.trace.gz", [*begin(8), *at(20), load_from(9), *at(30), load_from(11), *end(8)])
+    capture, damage = salvaged(tmp_path, "drmemtrace", traces)
+    assert touched(capture) == [5, 6, 9, 11] and len(damage) == 1
+    assert "a.trace.gz: record 8: type = 77" in damage[0]
+
+
+def test_the_command_says_how_much_is_left_and_exits_with_3(tmp_path, capsys):
+    (tmp_path / "t").write_bytes(lackey(9) + b"==1== Process terminating\nnonsense\n")
+    assert run(["import", "lackey", str(tmp_path / "t"), "-o", str(tmp_path / "made"), "--salvage"]) == 3
+    said = capsys.readouterr().err
+    assert "nonsense" in said and "kept 9 accesses of 1 threads" in said
+    (tmp_path / "whole").write_bytes(lackey(9))
+    assert run(["import", str(tmp_path / "whole"), "-o", str(tmp_path / "two"), "--salvage"]) == 0
+
+
+def test_where_nothing_is_sound_nothing_is_made(tmp_path):
+    (tmp_path / "t").write_bytes(b"nonsense\n")
+    with pytest.raises(CaptureError):
+        salvaged(tmp_path, "lackey", tmp_path / "t")
+    with pytest.raises(UsageError, match="--salvage: not for vmitosis"):
+        salvaged(tmp_path, "vmitosis", tmp_path / "t")
+    assert not (tmp_path / "made").exists()
