@@ -87,14 +87,14 @@ def processes(draw, native):
 
 
 @pytest.mark.parametrize("unit", ["sets", "regions"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.data())
 def test_faults_updates_and_copies_are_those_of_the_whole_trace(unit, data):
     made, (name, params) = data.draw(processes(native=True)), data.draw(st.sampled_from(NATIVE))
     assert_only_reads_are_sampled(made, name, params, unit, 2)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.data())
 def test_so_are_violations_of_the_host(data):
     made, (name, params) = data.draw(processes(native=False)), data.draw(st.sampled_from(NESTED))
