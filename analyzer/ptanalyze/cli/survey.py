@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .durations import DURATION
 from .output import Output, emit, output_options
+from .quantities import DURATION
 
 if TYPE_CHECKING:
     from pandas import DataFrame
