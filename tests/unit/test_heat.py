@@ -28,6 +28,8 @@ from ptanalyze.formats.snapshot_file import write_snapshot
 from ptanalyze.world.address_space import address_space
 from strategies import PAGE, REGION, build_snapshot, small_machine, snapshots
 
+pytestmark = pytest.mark.twin
+
 HEAP = 1 << 30
 NOWHERE = np.zeros(0, np.uint64)
 GIB = 1 << 30

@@ -36,13 +36,13 @@ def world(tmp_path):
 
 def held(stream):
     """Bytes of the file of a stream's pages that are resident in this process."""
-    name = stream.page.filename
-    inside, total = False, 0
+    inside, total, at = False, 0, stream.page.ctypes.data
     with open("/proc/self/smaps") as lines:
         for line in lines:
             words = line.split()
             if "-" in words[0]:
-                inside = words[-1] == str(name)
+                start, end = (int(bound, 16) for bound in words[0].split("-"))
+                inside = start <= at < end
             elif inside and words[0] == "Rss:":
                 total += int(words[1]) << 10
     return total

@@ -21,6 +21,8 @@ from strategies import (
     small_machine,
 )
 
+pytestmark = pytest.mark.twin
+
 HEAP = 1 << 30
 SLOW = 2  # of three nodes
 MATRIX = ((100.0, 200.0, 300.0), (200.0, 100.0, 250.0), (300.0, 250.0, 250.0))

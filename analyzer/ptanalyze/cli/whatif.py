@@ -65,10 +65,11 @@ def command(
     from ..show.progress import progress_bar
     from ..show.whatif import view
 
-    policies, opened = configured(names, settings), capture_of(capture)
-    record = kernel_record(history, opened) if history is not None else None
+    policies = configured(names, settings)
     with progress_bar() as progress:
         setup = setup_from(options, progress)
+        opened = capture_of(capture)
+        record = kernel_record(history, opened) if history is not None else None
         replayed = replay(opened, policies, setup)
     results = replayed.results
     steps = further(capture, names, options["calibration"] is not None)

@@ -161,6 +161,11 @@ NEEDS: dict[
         "all data of a single-node capture are on that node, and no trace tells which threads touch them",
         RECORD + ", or dump on a machine with several nodes",
     ),
+    "slow nodes": (
+        lambda world: bool(world.machine.memory_nodes),
+        "every node of the machine has CPUs",
+        "name the nodes without in a machine file: memory_nodes = [2]",
+    ),
     "VMAs": (
         lambda world: len(world.snapshot.vmas) > 0,
         "the capture has no VMAs (maps)",

@@ -9,24 +9,16 @@ ZONE_MOVABLE.
 
 import numpy as np
 
-from ..core.errors import RefusedError
 from ..core.machine import Strict
 from ..world.data_nodes import count_children
 from . import fixed_copies
 from .base import Policy, World, captured_nodes
 from .fixed_copies import State
 
-NO_SLOW = (
-    "machine {}: memory_nodes = none: every node has CPUs; name the nodes without in a machine file: "
-    "memory_nodes = [2]"
-)
-
 
 def in_dram(world: World, dimension: int) -> np.ndarray:
     """int16: nodes of the captured tables of a dimension, of those on slow nodes the nearest with CPUs."""
     machine = world.machine
-    if not machine.memory_nodes:
-        raise RefusedError(NO_SLOW.format(machine.name), "tables-in-dram")
     near = np.arange(machine.nodes, dtype=np.int16)
     cpus = np.array(machine.cpu_nodes)
     slow = np.array(machine.memory_nodes)
@@ -76,6 +68,7 @@ TABLES_IN_DRAM = Policy(
     "one copy, as captured, but none on a node without CPUs: there the nearest node that has some",
     fixed_copies.guest_part(tables_in_dram_guest),
     fixed_copies.host_part(tables_in_dram_host),
+    needs=("slow nodes",),
     source="Radiant (ISMM 2021) for all levels; Linux: the slow node's memory in ZONE_MOVABLE",
     takes="today: daxctl reconfigure-device --mode=system-ram dax0.0 (movable: it can hold no page tables)",
 )
@@ -84,6 +77,7 @@ RADIANT = Policy(
     "one copy: upper levels on nodes with CPUs, leaf tables on the node of most of their data, fast or slow",
     fixed_copies.guest_part(radiant_guest),
     fixed_copies.host_part(radiant_host),
+    needs=("slow nodes",),
     source="Radiant (Kumar et al., ISMM 2021)",
     note="radiant: leaf tables have the place that fits the data as captured; they do not move with it",
 )
