@@ -82,3 +82,19 @@ def test_ctrl_c_leaves_what_was_there(pt, small, tmp_path):
     ran = pt("report", small, "-o", path)
     assert ran.code == 130 and ran.err.strip() == "ptanalyze: interrupted"
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_ctrl_c_that_code_in_c_turned_into_another_error_is_still_ctrl_c(pt, monkeypatch):
+    """Matplotlib's does: "Invalid affine transformation matrix"."""
+    from ptanalyze.capture import check
+
+    def drawn(*_, **__):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ValueError("Invalid affine transformation matrix") from None
+
+    monkeypatch.setattr(check, "check_capture", drawn)
+    ran = pt("check")
+    assert ran.code == 130 and ran.err.splitlines()[-1] == "ptanalyze: interrupted"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -128,7 +128,8 @@ def test_while_it_reads_it_may_call_what_it_loaded_and_signal_and_its_guardian_m
     dumper, _ = held(big, tmp_path, lambda dumper, _: guardian(dumper) and state(big) == "T")
     try:
         guard = guardian(dumper)
-        assert held_capabilities(dumper.pid) == {KILL, BPF} and held_capabilities(guard) == {KILL}
+        assert held_capabilities(dumper.pid) == {KILL, BPF}
+        assert wait_for(lambda: held_capabilities(guard) == {KILL})
         assert len(os.listdir(f"/proc/{guard}/fd")) == 2
     finally:
         dumper.send_signal(signal.SIGCONT)

@@ -17,6 +17,7 @@ from ..core.errors import PtanalyzeError
 from ..core.printable import printable
 from ..core.trust import TRUST
 from ..core.version import __version__
+from .signals import seen_signals
 
 
 class Entry(NamedTuple):
@@ -155,6 +156,16 @@ def ptanalyze(trust: bool) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code and prints no traceback for anything a user can cause."""
+    with seen_signals() as asked:
+        try:
+            return _ran(arguments)
+        except Exception:
+            if not asked:
+                raise
+            return complain("interrupted", 130)
+
+
+def _ran(arguments: Sequence[str] | None) -> int:
     try:  # in a context of its own: --trust is of this call
         main = partial(ptanalyze.main, arguments, prog_name="ptanalyze", standalone_mode=False)
         return copy_context().run(main) or 0
