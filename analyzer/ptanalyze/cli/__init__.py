@@ -15,9 +15,9 @@ import click
 
 from ..core.errors import PtanalyzeError
 from ..core.printable import printable
+from ..core.signals import seen_signals
 from ..core.trust import TRUST
 from ..core.version import __version__
-from .signals import seen_signals
 
 
 class Entry(NamedTuple):
