@@ -143,7 +143,9 @@ def _sampled(result: Result, own: _Estimate, left_out: Sequence[_Estimate], samp
 
     walks = around(own.walks, [one.walks for one in left_out], one_in)
     remote = around(own.remote, [one.remote for one in left_out], one_in)
-    known = Sampled(str(sample), len(left_out), walks, remote)
+    middles = [one.speedup.middle for one in left_out if one.speedup]
+    speedup = own.speedup and around(own.speedup.middle, middles, one_in)
+    known = Sampled(str(sample), len(left_out), walks, remote, speedup)
     price, once = result.price, result.once
     share = wider("walk_share", price.walk_share)
     price = replace(price, speedup=wider("speedup", price.speedup), walk_share=share)

@@ -47,12 +47,14 @@ class Sampled(NamedTuple):
 
     of            "regions:1/16"; groups: that the interval is from
     remote_share  of the reads from DRAM
+    speedup       by the middle of the assumptions: what the sample alone leaves open; None without a speed-up
     """
 
     of: str
     groups: int
     walks: Interval
     remote_share: Interval
+    speedup: Interval | None
 
     def row(self) -> dict[str, Any]:
         return {
