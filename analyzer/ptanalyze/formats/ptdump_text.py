@@ -19,7 +19,7 @@ from ..core.errors import CaptureError, UsageError
 from ..core.pte import ADDRESS, HUGE, PROTNONE
 from ..core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ..kernels import ptdump_rows
-from .ptdump_tree import assemble, table_nodes
+from .ptdump_tree import assemble, table_nodes, tree_of
 from .snapshot_file import write_snapshot
 
 LEVELS = 4
@@ -91,17 +91,7 @@ def read_dump(
             entries[rows[at : at + CHUNK]] = converted
             notes["inverted"] += inverted
     base, parent, order, repaired = assemble(path, level, frame, entries, encoding)
-    tree = Tree(
-        entries=reorder(entries, order, spill),
-        base=base.astype(np.uint64),
-        frame=frame[order],
-        parent=parent.astype(np.int32),
-        node=np.full(len(order), -1, np.int16),
-        level=level[order].astype(np.uint8),
-        flags=np.zeros(len(order), np.uint8),
-        levels=LEVELS,
-        encoding=encoding,
-    )
+    tree = tree_of(reorder(entries, order, spill), base, frame[order], parent, level[order], encoding)
     return tree, topology, pid, {**notes, **repaired}
 
 

@@ -42,6 +42,28 @@ def assemble(
     return base, enclosing_tables(level[order], LEVELS), order, repaired
 
 
+def tree_of(
+    entries: np.ndarray,
+    base: np.ndarray,
+    frames: np.ndarray,
+    parent: np.ndarray,
+    level: np.ndarray,
+    encoding: str,
+) -> Tree:
+    """The Tree of tables in the order of `assemble`, whose nodes are not known."""
+    return Tree(
+        entries=entries,
+        base=base.astype(np.uint64),
+        frame=frames,
+        parent=parent.astype(np.int32),
+        node=np.full(len(base), UNKNOWN_NODE, np.int16),
+        level=level.astype(np.uint8),
+        flags=np.zeros(len(base), np.uint8),
+        levels=LEVELS,
+        encoding=encoding,
+    )
+
+
 def children(
     parents: np.ndarray,
     base: np.ndarray,

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..core.errors import CaptureError, UsageError
 from ..core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
-from .ptdump_tree import LEVELS, assemble, table_nodes
+from .ptdump_tree import LEVELS, assemble, table_nodes, tree_of
 from .snapshot_file import write_snapshot
 
 GUEST, NESTED = b"GPTDUMP1", b"NPTDUMP1"
@@ -73,18 +73,7 @@ def read_dump(path: Path, magic: bytes) -> tuple[Tree, dict[str, int]]:
         at = int(order[np.argmax(differs)])
         why = f"the tables above it lead to {int(base[np.argmax(differs)]):#x}"
         raise CaptureError(path, f"first address of table {at}", hex(int(records["base"][at])), why)
-    tree = Tree(
-        entries=entries[order],
-        base=base.astype(np.uint64),
-        frame=frame[order],
-        parent=parent.astype(np.int32),
-        node=np.full(len(order), -1, np.int16),
-        level=level[order].astype(np.uint8),
-        flags=np.zeros(len(order), np.uint8),
-        levels=LEVELS,
-        encoding=encoding,
-    )
-    return tree, repaired
+    return tree_of(entries[order], base, frame[order], parent, level[order], encoding), repaired
 
 
 def read_records(path: Path, magic: bytes) -> np.ndarray:
