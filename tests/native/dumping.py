@@ -1,6 +1,8 @@
 """What the tests of the dumper share: build it, run targets, read leaves."""
 
 import os
+import resource
+import signal
 import subprocess
 import time
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from ptanalyze.core import pte as E
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 PTDUMP = REPOSITORY / "dumps/build/ptdump"
+SPARSE_GIB = 64  # of a target: 32,768 tables, long enough to be interrupted
 SANITIZED = REPOSITORY / "dumps/build/sanitized"  # directory of ptdump and ptsurvey
 
 
@@ -119,3 +122,34 @@ def assert_closed(tree):
         assert np.array_equal(tree.parent[children], tables[at])
         assert np.array_equal(tree.base[children] >> np.uint64(3 + 9 * level) & np.uint64(511), slot)
         assert np.array_equal(tree.frame[children], pointed)
+
+
+def assert_refused(done, code, what):
+    assert done.returncode == code and what in done.stderr, done.stderr
+    assert done.stderr.startswith("ptdump: ") and done.stderr.count("\n") == 1
+
+
+def guardian(dumper):
+    """PID of the process that continues the target when the dumper is killed, 0 when there is none."""
+    return int(Path(f"/proc/{dumper.pid}/task/{dumper.pid}/children").read_text() or 0)
+
+
+def held(pid, tmp_path, moment):
+    """(ptdump --stop, its directory), itself stopped at a moment that is over soon: tried until it is met."""
+    for attempt in range(50):
+        directory = tmp_path / f"d{attempt}"
+        command = [PTDUMP, "process", str(pid), "-o", directory, "--stop", "--verify", "-q"]
+        dumper = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        wait_for(lambda: state(dumper.pid) == "Z" or moment(dumper, directory))  # noqa: B023
+        dumper.send_signal(signal.SIGSTOP)
+        wait_for(lambda: state(dumper.pid) in "TZ")  # noqa: B023
+        if state(dumper.pid) == "T" and moment(dumper, directory):
+            return dumper, directory
+        dumper.kill()
+        dumper.communicate()
+    raise AssertionError("the moment was never met")
+
+
+def limit_files():
+    """Before exec: files of more than 1 MiB cannot be written."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))

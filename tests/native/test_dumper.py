@@ -10,7 +10,6 @@ from native.dumping import (
     PROGRAMS,
     REPOSITORY,
     assert_closed,
-    build,
     leaves,
     pages_of_leaves,
     pages_of_pagemap,
@@ -26,11 +25,6 @@ from ptanalyze.formats.snapshot_file import read_snapshot
 
 pytestmark = pytest.mark.native
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory):
-    return build(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

@@ -8,18 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from native.dumping import PROGRAMS, PTDUMP, REPOSITORY, assert_closed, build, running, state, wait_for
+from native.dumping import (
+    PROGRAMS,
+    PTDUMP,
+    REPOSITORY,
+    assert_closed,
+    running,
+    state,
+    wait_for,
+)
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.tables_file import read_tree
 
 pytestmark = pytest.mark.native
 MIB = 1 << 20
 GROUPS = Path("/sys/fs/cgroup")
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory):
-    return build(tmp_path_factory)
 
 
 def most_memory(process):
@@ -58,6 +61,8 @@ def small_group():
         place.mkdir()
         (place / limit).write_text(str(96 * MIB))
     except OSError as error:
+        if os.environ.get("CI"):
+            raise
         pytest.skip(f"no control group can be made here: {error}")
     yield place
     place.rmdir()

@@ -3,26 +3,22 @@
 import os
 import resource
 import shutil
-import signal
 import stat
 import subprocess
-import sys
 import threading
-import time
-from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
-from native import killing
 from native.dumping import (
     PROGRAMS,
     PTDUMP,
     SANITIZED,
+    SPARSE_GIB,
     assert_closed,
-    build,
+    assert_refused,
     build_sanitized,
     clean,
+    limit_files,
     ptdump,
     running,
     state,
@@ -34,218 +30,6 @@ from ptanalyze.formats.snapshot_file import read_snapshot
 
 pytestmark = pytest.mark.native
 NO_LEAKS = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}  # of what ends anyway
-SPARSE_GIB = 64  # 32,768 tables: long enough to be interrupted
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory):
-    return build(tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def big(programs):
-    with running(programs / "dump_target", SPARSE_GIB) as (process, _):
-        yield process.pid
-
-
-def assert_refused(done, code, what):
-    assert done.returncode == code and what in done.stderr, done.stderr
-    assert done.stderr.startswith("ptdump: ") and done.stderr.count("\n") == 1
-
-
-def guardian(dumper):
-    """PID of the process that continues the target when the dumper is killed, 0 when there is none."""
-    return int(Path(f"/proc/{dumper.pid}/task/{dumper.pid}/children").read_text() or 0)
-
-
-def held(pid, tmp_path, moment):
-    """(ptdump --stop, its directory), itself stopped at a moment that is over soon: tried until it is met."""
-    for attempt in range(50):
-        directory = tmp_path / f"d{attempt}"
-        command = [PTDUMP, "process", str(pid), "-o", directory, "--stop", "--verify", "-q"]
-        dumper = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        wait_for(lambda: state(dumper.pid) == "Z" or moment(dumper, directory))  # noqa: B023
-        dumper.send_signal(signal.SIGSTOP)
-        wait_for(lambda: state(dumper.pid) in "TZ")  # noqa: B023
-        if state(dumper.pid) == "T" and moment(dumper, directory):
-            return dumper, directory
-        dumper.kill()
-        dumper.communicate()
-    raise AssertionError("the moment was never met")
-
-
-def test_the_target_goes_on_when_the_dumper_is_killed(big, tmp_path):
-    dumper = subprocess.Popen([PTDUMP, "process", str(big), "-o", tmp_path / "d", "--stop", "--verify"])
-    assert wait_for(lambda: state(big) == "T")
-    dumper.kill()
-    dumper.wait()
-    assert wait_for(lambda: state(big) == "S")
-
-
-def test_the_target_goes_on_and_no_file_stays_when_the_dumper_is_interrupted(big, tmp_path):
-    dumper = subprocess.Popen([PTDUMP, "process", str(big), "-o", tmp_path / "d", "--stop", "--verify"])
-    assert wait_for(lambda: state(big) == "T")
-    dumper.send_signal(signal.SIGINT)
-    assert dumper.wait() == 128 + signal.SIGINT
-    assert wait_for(lambda: state(big) == "S") and not (tmp_path / "d").exists()
-
-
-@pytest.mark.parametrize("interrupt", [0, signal.SIGTERM])
-def test_the_target_goes_on_when_its_guardian_is_killed(big, tmp_path, interrupt):
-    dumper, _ = held(big, tmp_path, lambda dumper, _: guardian(dumper) and state(big) == "T")
-    os.kill(guardian(dumper), signal.SIGKILL)
-    dumper.send_signal(interrupt)
-    dumper.send_signal(signal.SIGCONT)
-    dumper.communicate(timeout=60)
-    assert dumper.returncode == (128 + interrupt if interrupt else 0)
-    assert wait_for(lambda: state(big) == "S")
-
-
-def test_the_target_goes_on_whoever_is_killed_and_in_any_order(big, tmp_path):
-    found, _ = killing.campaign(killing.build_hold(tmp_path), big, 40, os.getpid())
-    for way, runs in found.items():
-        assert runs["continued"] == runs["runs"] and runs["held"], (way, runs)
-
-
-KILL, BPF = 5, 39  # include/uapi/linux/capability.h
-OUR_OWN = "CapPrm", "CapEff"
-
-
-def status(pid):
-    """{name: words} of /proc/PID/status."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return {name: words.strip() for name, _, words in (line.partition(":") for line in lines)}
-
-
-def held_capabilities(pid):
-    """Numbers of the capabilities that a process has, and can get back."""
-    words = [int(status(pid)[name], 16) for name in OUR_OWN]
-    assert words[0] == words[1] and status(pid)["CapInh"] == "0" * 16 and status(pid)["NoNewPrivs"] == "1"
-    return {bit for bit in range(64) if words[0] >> bit & 1}
-
-
-def test_while_it_reads_it_may_call_what_it_loaded_and_signal_and_its_guardian_may_only_signal(big, tmp_path):
-    dumper, _ = held(big, tmp_path, lambda dumper, _: guardian(dumper) and state(big) == "T")
-    try:
-        guard = guardian(dumper)
-        assert held_capabilities(dumper.pid) == {KILL, BPF}
-        assert wait_for(lambda: held_capabilities(guard) == {KILL})
-        assert len(os.listdir(f"/proc/{guard}/fd")) == 2
-    finally:
-        dumper.send_signal(signal.SIGCONT)
-        dumper.communicate(timeout=60)
-
-
-def test_when_all_is_read_it_may_do_nothing(big, tmp_path):
-    def writes(dumper, at):
-        return at.exists() and any(path.stat().st_size for path in at.iterdir())
-
-    dumper, directory = held(big, tmp_path, writes)
-    assert held_capabilities(dumper.pid) == set()
-    dumper.send_signal(signal.SIGCONT)
-    dumper.communicate(timeout=60)
-    assert dumper.returncode == 0 and len(os.listdir(directory)) == 4
-
-
-def test_it_writes_where_only_root_may_until_the_end(big, tmp_path):
-    place = tmp_path / "theirs"
-    place.mkdir(mode=0o755)
-    os.chown(place, 65534, 65534)
-    (place / "d").mkdir(mode=0o755)
-    os.chown(place / "d", 65534, 65534)
-    assert ptdump(big, place / "d").returncode == 0 and len(os.listdir(place / "d")) == 4
-    assert ptdump(big, place / "e", preexec_fn=limit_files).returncode == 2 and not (place / "e").exists()
-
-
-PAUSES = """
-import sys, time
-from ptanalyze.capture.live.pause import paused
-from ptanalyze.capture.live.process import opened
-with opened(int(sys.argv[1])) as process:
-    print(flush=True)
-    sys.stdin.readline() if sys.argv[2:] else None
-    with paused(process):
-        print(flush=True)
-        sys.stdin.readline() if sys.argv[2:] else time.sleep(60)
-"""
-
-
-def test_the_target_goes_on_when_the_guardian_of_python_is_killed(big):
-    pipe = subprocess.PIPE
-    python = subprocess.Popen([sys.executable, "-c", PAUSES, str(big), "x"], stdin=pipe, stdout=pipe)
-    python.stdin.write(b"\n")
-    python.stdin.flush()
-    assert python.stdout.read(2) and state(big) == "T"
-    (child,) = Path(f"/proc/{python.pid}/task/{python.pid}/children").read_text().split()
-    os.kill(int(child), signal.SIGKILL)
-    python.communicate(b"\n")
-    assert python.returncode == 0 and wait_for(lambda: state(big) == "S")
-
-
-def test_python_stops_no_stranger_who_got_the_number():
-    process, pipe = subprocess.Popen(["sleep", "60"]), subprocess.PIPE
-    command = [sys.executable, "-c", PAUSES, str(process.pid), "x"]
-    python = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-    assert python.stdout.readline()
-    stranger = a_stranger_with_the_number_of(process)
-    try:
-        _, said = python.communicate("\n")
-        assert os.waitid(os.P_PID, stranger.pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG) is None
-    finally:
-        stranger.kill()
-        stranger.wait()
-    assert python.returncode and "PartialDataError" in said and "ended" in said
-
-
-@pytest.mark.parametrize("both", [False, True])
-def test_the_target_goes_on_when_python_is_killed_while_it_pauses_it(big, both):
-    python = subprocess.Popen([sys.executable, "-c", PAUSES, str(big)])
-    assert wait_for(lambda: state(big) == "T")
-    if both:
-        os.kill(guardian(python), signal.SIGKILL)
-    python.kill()
-    python.wait()
-    assert wait_for(lambda: state(big) == "S")
-
-
-def test_a_process_that_was_stopped_before_stays_stopped(big, tmp_path):
-    os.kill(big, signal.SIGSTOP)
-    try:
-        assert wait_for(lambda: state(big) == "T")
-        assert ptdump(big, tmp_path / "d", "--stop").returncode == 0
-        dump_process(big, tmp_path / "e", bpf=False, stop=True)
-        assert state(big) == "T" and read_snapshot(tmp_path / "d").facts["stopped_before"]
-    finally:
-        os.kill(big, signal.SIGCONT)
-
-
-def a_stranger_with_the_number_of(process):
-    """Ends the process and starts another one that gets its number."""
-    process.kill()
-    process.wait()
-    for _ in range(50):
-        Path("/proc/sys/kernel/ns_last_pid").write_text(str(process.pid - 1))
-        stranger = subprocess.Popen(["sleep", "60"])
-        if stranger.pid == process.pid:
-            return stranger
-        stranger.kill()
-        stranger.wait()
-    raise AssertionError(f"PID {process.pid} cannot be had again")
-
-
-def test_a_stranger_who_got_the_number_is_not_stopped(tmp_path):
-    process = subprocess.Popen(["sleep", "60"])
-    # the directory exists when /proc/PID is open, the guardian when the process is about to be stopped
-    dumper, directory = held(process.pid, tmp_path, lambda dumper, at: at.exists() and not guardian(dumper))
-    stranger = a_stranger_with_the_number_of(process)
-    try:
-        dumper.send_signal(signal.SIGCONT)
-        _, said = dumper.communicate(timeout=60)
-        assert os.waitid(os.P_PID, stranger.pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG) is None
-    finally:
-        stranger.kill()
-        stranger.wait()
-    assert dumper.returncode == 3 and "ended" in said and not directory.exists()
 
 
 @pytest.mark.parametrize("bpf", [True, False])
@@ -287,34 +71,6 @@ def test_a_zombie_is_refused(tmp_path):
     with pytest.raises(UsageError, match="zombie"):
         dump_process(child.pid, tmp_path / "d", bpf=False)
     child.wait()
-
-
-@pytest.mark.parametrize("capability", ["bpf", "perfmon", "sys_ptrace", "sys_admin"])
-def test_the_one_missing_capability_is_named(big, tmp_path, capability):
-    command = f"exec {PTDUMP} process {big} -o {tmp_path / 'd'}"
-    done = subprocess.run(
-        ["capsh", f"--drop=cap_{capability}", "--", "-c", command],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert_refused(done, 2, f"missing capability CAP_{capability.upper()}")
-    assert not (tmp_path / "d").exists()
-
-
-def test_the_four_capabilities_are_enough(big, tmp_path):
-    keep = {"bpf", "perfmon", "sys_ptrace", "sys_admin"}
-    listed = subprocess.run(["capsh", "--print"], capture_output=True, text=True, check=True).stdout
-    bounding = next(line for line in listed.splitlines() if line.startswith("Bounding set"))
-    others = [name for name in bounding.partition("=")[2].split(",") if name and name[4:] not in keep]
-    command = f"exec {PTDUMP} process {big} -o {tmp_path / 'd'}"
-    done = subprocess.run(
-        ["capsh", f"--drop={','.join(others)}", "--", "-c", command],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_changing_process_gives_a_closed_tree_and_says_what_changed(programs, tmp_path):
@@ -367,10 +123,6 @@ def test_an_empty_directory_is_used_and_its_files_are_private(big, tmp_path):
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in tmp_path.iterdir())
 
 
-def limit_files():
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-
-
 @pytest.mark.parametrize("files", [4, 5, 8, 12, 27])
 def test_too_few_files_are_the_reason_that_is_given(big, tmp_path, files):
     limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # noqa: E731
@@ -391,32 +143,6 @@ def test_nothing_is_kept_when_the_files_cannot_be_written(big, tmp_path, memory)
     done = ptdump(big, tmp_path / "d", "--memory", memory, preexec_fn=limit_files)
     assert_refused(done, 2, "cannot write")
     assert not (tmp_path / "d").exists()
-
-
-@contextmanager
-def full_pipe():
-    """(read end, write end) of a pipe into which nothing more goes."""
-    ends = os.pipe()
-    os.set_blocking(ends[1], False)
-    with suppress(BlockingIOError):
-        while True:
-            os.write(ends[1], b"x" * 4096)
-    os.set_blocking(ends[1], True)
-    yield ends
-    for end in ends:
-        os.close(end)
-
-
-def test_the_target_goes_on_though_nobody_reads_what_the_dumper_has_to_say(big, tmp_path):
-    """Tables go to the file while it is held; there is no room for them, nor for the line that says so."""
-    options = ["--stop", "--memory", "1", "-o", tmp_path / "d"]
-    with full_pipe() as (ours, theirs):
-        command = [PTDUMP, "process", str(big), *options]
-        dumper = subprocess.Popen(command, stderr=theirs, preexec_fn=limit_files)
-        assert wait_for(lambda: state(big) == "T", 20)
-        assert wait_for(lambda: state(big) == "S" and dumper.poll() is None, 20)
-        os.read(ours, 1 << 20)
-        assert dumper.wait(20) == 2 and not (tmp_path / "d").exists()
 
 
 @pytest.mark.parametrize(
@@ -444,13 +170,6 @@ def test_progress_is_one_json_object_a_line(big, tmp_path):
     assert events[-1]["event"] == "done" and events[-1]["tables"] > 32768
 
 
-def test_the_target_is_stopped_only_while_its_tables_are_read(big, tmp_path):
-    begun = time.monotonic()
-    assert ptdump(big, tmp_path / "d", "--stop").returncode == 0
-    whole, facts = time.monotonic() - begun, read_snapshot(tmp_path / "d").facts
-    assert facts["duration_s"] <= facts["stopped_s"] < whole
-
-
 def test_a_name_reaches_the_terminal_with_escapes_alone(programs, tmp_path):
     name = "\x1b]0;X\x07\n\x9b1m"
     shutil.copy(programs / "dump_target", tmp_path / name)
@@ -462,31 +181,3 @@ def test_a_name_reaches_the_terminal_with_escapes_alone(programs, tmp_path):
     odd = subprocess.run([PTDUMP, "--\x1b[31m"], capture_output=True, text=True, check=False)
     assert odd.returncode == 2 and r"--\x1b[31m" in odd.stderr
     assert "\x1b" not in done.stdout + done.stderr + refused.stderr + odd.stderr
-
-
-def test_a_process_is_held_no_longer_than_asked_and_that_is_said(big, tmp_path):
-    """The dumper itself is stopped: its guardian continues the process."""
-    options = ("--stop", "--max-stop", "300", "--verify")
-    command = [PTDUMP, "process", str(big), "-o", tmp_path / "d", *options]
-    dumper = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert wait_for(lambda: state(big) == "T")
-    dumper.send_signal(signal.SIGSTOP)
-    assert wait_for(lambda: state(big) == "S") and state(dumper.pid) == "T"
-    dumper.send_signal(signal.SIGCONT)
-    _, said = dumper.communicate(timeout=60)
-    facts = read_snapshot(tmp_path / "d").facts
-    assert dumper.returncode in (0, 1) and state(big) == "S"
-    assert "held for 300 ms and then continued" in said
-    assert facts["gave_up"] and not facts["stopped"]
-
-
-def test_a_process_that_is_read_in_time_is_held_for_all_of_it(big, tmp_path):
-    done = ptdump(big, tmp_path / "d", "--stop", "--max-stop", "60000")
-    facts = read_snapshot(tmp_path / "d").facts
-    assert done.returncode == 0 and not facts["gave_up"] and facts["stopped"] and state(big) == "S"
-
-
-def test_a_limit_needs_what_can_say_what_it_missed(big, tmp_path):
-    for options in ({"bpf": False, "stop": True}, {"stop": False}):
-        with pytest.raises(UsageError, match="--max-stop"):
-            dump_process(big, tmp_path / "d", max_stop=100, **options)
