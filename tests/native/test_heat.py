@@ -25,12 +25,18 @@ pytestmark = [
 LOOP = """
 import ctypes, mmap
 area = mmap.mmap(-1, 8 << 20)
-area.madvise(mmap.MADV_NOHUGEPAGE)
-area[::4096] = b"x" * (len(area) // 4096)
+aside = mmap.mmap(-1, 1 << 20)
+for one in (area, aside):
+    one.madvise(mmap.MADV_NOHUGEPAGE)
+    one[::4096] = b"x" * (len(one) // 4096)
 hot = memoryview(area)[: 4 << 20 : 4096]
 print(ctypes.addressof(ctypes.c_char.from_buffer(area)), flush=True)
+protect = ctypes.CDLL(None).mprotect
+held = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(aside))), ctypes.c_size_t(len(aside))
 while True:
     hot.tobytes()
+    protect(*held, mmap.PROT_READ)  # flushes the TLB: for what stays in it nobody walks, and bits stay clear
+    protect(*held, mmap.PROT_READ | mmap.PROT_WRITE)
 """
 HOT = 1024  # pages; as many that are mapped are never touched again
 
@@ -101,6 +107,16 @@ def test_samples_of_perf_become_a_trace_beside_page_tables(tmp_path):
     capture = open_capture(tmp_path / "app")
     assert capture.has_trace and capture.has_snapshot and not capture.has_heat
     assert f"{capture.trace.accesses} samples of PID" in lines[1] and "page-faults" in lines[0]
+
+
+def test_a_process_without_a_sample_is_said_to_have_none(tmp_path):
+    with subprocess.Popen(["sleep", "60"]) as idle:
+        try:
+            with pytest.raises(PartialDataError, match="no sample in 1 s: idle, or ended"):
+                record_running(idle.pid, tmp_path / "app", 1, [["page-faults"]])
+        finally:
+            idle.kill()
+    assert not (tmp_path / "app").exists()
 
 
 def test_an_interrupted_sampling_keeps_the_samples_it_has(loop, tmp_path):

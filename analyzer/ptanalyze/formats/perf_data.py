@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from os import PathLike
 from pathlib import Path
+from typing import IO
 
 from ..core.errors import CaptureError, UsageError
 from .perf_script import import_perf_script
@@ -23,6 +24,16 @@ LOST = re.compile(rb"(?i)truncated|incompatible|corrupt|failed|invalid|error|pro
 def import_perf_data(source: str | PathLike[str], out: str | PathLike[str]) -> int:
     """Write the samples of a perf.data file to the trace file `out`, as import_perf_script; their number.
 
+    Errors as print_samples and import_perf_script.
+    """
+    with tempfile.TemporaryFile() as text:
+        print_samples(source, text)
+        return import_perf_script(text, out)
+
+
+def print_samples(source: str | PathLike[str], text: IO[bytes]) -> None:
+    """Let perf print the samples of a perf.data file into an empty file, which is at its start then.
+
     UsageError where perf is not installed; CaptureError for what perf cannot read in full, and for samples
     without thread, time or data address. The CPU is taken where all events have it.
     """
@@ -35,7 +46,7 @@ def import_perf_data(source: str | PathLike[str], out: str | PathLike[str]) -> i
     path = Path(source).absolute()
     must_be_whole(path)
     fields = fields_of(perf, path)
-    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as text:
+    with tempfile.TemporaryFile() as said:
         command = [perf, "--no-pager", "script", "-i", str(path), "-F", fields]
         code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=text, stderr=said).returncode
         said.seek(0)
@@ -43,8 +54,7 @@ def import_perf_data(source: str | PathLike[str], out: str | PathLike[str]) -> i
         if code or complaint:
             why = complaint.decode("utf-8", "replace").strip() or f"perf script ended with {code}"
             raise unreadable(source, why)
-        text.seek(0)
-        return import_perf_script(text, out)
+    text.seek(0)
 
 
 def must_be_whole(path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...core.errors import PartialDataError, UsageError
 from ...formats.capture_dir import TRACE, new_capture, seal
+from ...formats.perf_data import print_samples
 from ...formats.perf_script import import_perf_script
 from ...formats.snapshot_file import read_snapshot
 from ...formats.trace_file import read_index
@@ -15,7 +16,6 @@ from ...formats.trace_index import INDEX, write_index
 from .dump import dump_process
 from .heat import heat_process
 
-FIELDS = "tid,cpu,time,event,addr"
 MISSES = (  # loads and stores that missed every TLB, by Intel's PEBS: Skylake and later, before
     ("mem_inst_retired.stlb_miss_loads:P", "mem_inst_retired.stlb_miss_stores:P"),
     ("mem_uops_retired.stlb_miss_loads:pp", "mem_uops_retired.stlb_miss_stores:pp"),
@@ -66,24 +66,24 @@ def opens(events: Sequence[str]) -> bool:
 def sample_misses(pid: int, inside: Path, seconds: int, events: Sequence[str]) -> list[str]:
     """Write trace and page tables of a process; lines for people."""
     with tempfile.TemporaryDirectory(prefix=".perf.", dir=inside) as place:
-        data, text = Path(place) / "perf.data", Path(place) / "samples.txt"
-        sampled = ["-e", ",".join(events), "-d", "--sample-cpu", "-p", str(pid), "-o", str(data)]
-        perf(["record", "-q", *sampled, "--", "sleep", str(seconds)], None)
-        perf(["script", "-i", str(data), "-F", FIELDS], text)
-        if not text.stat().st_size:
-            raise PartialDataError(f"PID {pid}: no sample in {seconds} s: idle, or ended; nothing was kept")
-        count = import_perf_script(text, inside / TRACE)
+        data = Path(place) / "perf.data"
+        sample(pid, data, seconds, events)
+        with tempfile.TemporaryFile() as text:
+            print_samples(data, text)
+            if not os.fstat(text.fileno()).st_size:
+                raise PartialDataError(
+                    f"PID {pid}: no sample in {seconds} s: idle, or ended; nothing was kept"
+                )
+            count = import_perf_script(text, inside / TRACE)
     write_index(inside / INDEX, inside / TRACE, read_index(inside / TRACE))
     return [f"{count} samples of PID {pid} in {seconds} s", *dump_process(pid, inside, bpf=True)]
 
 
-def perf(words: list[str], out: Path | None) -> None:
-    """Run perf, its output into a file; UsageError with its last line if it fails."""
-    target = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600) if out else os.dup(1)
-    try:
-        done = subprocess.run(["perf", *words], stdout=target, stderr=subprocess.PIPE, check=False)
-    finally:
-        os.close(target)
+def sample(pid: int, data: Path, seconds: int, events: Sequence[str]) -> None:
+    """Let perf sample a process into the file `data`; UsageError with its last line if it fails."""
+    sampled = ["-e", ",".join(events), "-d", "--sample-cpu", "-p", str(pid), "-o", str(data)]
+    command = ["perf", "record", "-q", *sampled, "--", "sleep", str(seconds)]
+    done = subprocess.run(command, stderr=subprocess.PIPE, check=False)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"]
-        raise UsageError(f"perf {words[0]}: {said[-1]}")
+        raise UsageError(f"perf record: {said[-1]}")
