@@ -12,6 +12,8 @@ TWINS  := $(shell grep -lE '^(pytestmark = |@)pytest.mark.twin' tests/unit/*.py)
 
 # byte code is written when a module is first imported: most of what is installed never is
 QUIET  := --quiet --disable-pip-version-check --no-compile
+# an environment that forbids it would have every process compile the package and the tests again
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo notebooks test check check-twins check-golden warm test-compiled test-uncompiled lint native docs examples man deps bench fuzz lab sample clean
 
