@@ -26,7 +26,10 @@ SAMPLES = {
     "vm-numa-oblivious": ["linux", "vmitosis-migrate", ("vmitosis-replicate", {"mode": "no-f"}), "shadow"],
 }
 BY_PREFETCH = ("mitosis", "hydra"), {"prefetch": [0, 3, 9], "nodes": [4, 8]}
-SWEPT = {"vm-numa-oblivious": (("interleave", "vmitosis-migrate"), {"nodes": [4, 8, 12]})}
+SWEPT = {
+    DEFAULT_SAMPLE: (("hydra",), {"nodes": [4, 8]}),
+    "vm-numa-oblivious": (("interleave", "vmitosis-migrate"), {"nodes": [4, 8, 12]}),
+}
 
 
 @pytest.fixture(scope="module", params=SAMPLES)

@@ -17,6 +17,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 PTDUMP = REPOSITORY / "dumps/build/ptdump"
 SPARSE_GIB = 64  # of a target: 32,768 tables, long enough to be interrupted
 SANITIZED = REPOSITORY / "dumps/build/sanitized"  # directory of ptdump and ptsurvey
+MANY = 400  # dumps until one meets a change: on a busy machine most meet none
 
 
 def build(tmp_path_factory):
