@@ -19,6 +19,7 @@ from .hostile_captures import reseal
 from .noise import put as put_number
 from .readers import READERS, put
 from .small_files import stream
+from .words import TAKEN
 
 CASCADE_LAKE = "vmitosis-cascade-lake.toml"
 
@@ -230,6 +231,12 @@ def test_a_file_that_says_what_cannot_be(tmp_path, what):
     for read in READERS[name].reads:
         ended = attempt(function(what, read, path))
         assert not ended.wrong, ended
+
+
+@pytest.mark.parametrize(("name", "text"), [("size", "9" * 400 + "T"), ("setting", "layers=\udcff")])
+def test_words_that_are_no_value(name, text):
+    ended = attempt(function(name, TAKEN[name], text))
+    assert (ended.code, ended.wrong) == (2, "")
 
 
 @pytest.mark.parametrize("array", [b"", b"\x93NUMPY\1\0\x08\0(((((((\n"], ids=["empty", "open brackets"])
