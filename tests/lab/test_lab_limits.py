@@ -5,7 +5,7 @@ import pytest
 from ptanalyze.formats.snapshot_file import read_snapshot
 
 from . import images
-from .machine import Machine
+from .machine import SVM_CPU, Machine
 from .runs import boot
 from .touched import Region, arguments, bind
 
@@ -16,15 +16,16 @@ ENOUGH, TIGHT = 256, 48  # MiB of a control group
 
 @pytest.mark.lab(full=True)
 def test_control_groups_of_version_2_and_yama(kernel, ptdump, programs, place, request):
-    machine = Machine(nodes=1, fast=True)
+    machine = Machine(nodes=1, fast=True, cpu=SVM_CPU)
     files = {
         "script": images.LAB / "scripts/limits.sh",
         "ptdump": ptdump,
         "toucher": programs / "toucher",
+        "vmm": programs / "vmm",
         "toucher.arguments": arguments(1 << 40, [TABLES]),
         "group.mib": f"{ENOUGH} {TIGHT}",
     }
-    image = images.initramfs(kernel, libraries_of=[ptdump])
+    image = images.initramfs(kernel, modules=["kvm_amd"], libraries_of=[ptdump])
     share = boot(request.node.name, machine, kernel, image, files, place, limit=LIMIT, tries=2).share
     streamed = {}
     for mib in (ENOUGH, TIGHT):
@@ -36,5 +37,8 @@ def test_control_groups_of_version_2_and_yama(kernel, ptdump, programs, place, r
     assert streamed == {ENOUGH: False, TIGHT: True}
     for scope in range(4):
         assert (share / f"scope{scope}.status").read_text() == "0\n", "Yama refuses those who attach alone"
-        refused = "ermi" in (share / f"scope{scope}.memory").read_text()
-        assert refused == (scope == 3), "/proc/PID/mem, which guest tables are read from"
+        memory, vm = ((share / f"scope{scope}.{what}").read_text() for what in ("memory", "vm"))
+        assert ("Permission denied" in memory) == (scope == 3), (
+            "/proc/PID/mem, which guest tables are read from"
+        )
+        assert ("needs CAP_SYS_PTRACE, and kernel.yama.ptrace_scope below 3" in vm) == (scope == 3), vm

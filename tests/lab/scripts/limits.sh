@@ -1,9 +1,12 @@
 # Dump the toucher of this machine in control groups of version 2 with little memory, then with each ptrace_scope.
 cd /mnt
-cp ptdump toucher /tmp
+cp ptdump toucher vmm /tmp
+/tmp/vmm /mnt/made &
+VMM=$!
 /tmp/toucher /mnt/touched $(cat toucher.arguments) 2> toucher.errors &
 TOUCHER=$!
 while [ ! -e touched ] && kill -0 $TOUCHER; do sleep 0.1; done
+while [ ! -e made ] && kill -0 $VMM; do sleep 0.1; done
 GROUPS_AT=/sys/fs/cgroup
 mount -t cgroup2 none $GROUPS_AT
 echo +memory > $GROUPS_AT/cgroup.subtree_control
@@ -22,6 +25,8 @@ for scope in 0 1 2 3; do
     /tmp/ptdump process $TOUCHER -o /mnt/scope$scope --verify --stop > scope$scope.output 2>&1
     echo $? > scope$scope.status
     cat scope$scope.output
+    /tmp/ptdump vm $VMM -o /mnt/vm$scope > scope$scope.vm 2>&1
+    cat scope$scope.vm
     dd if=/proc/$TOUCHER/mem count=0 2> scope$scope.memory
     cat scope$scope.memory
 done
