@@ -37,6 +37,9 @@ static void add_file(struct vm *vm, int number, enum ptd_kvm_file kind, const st
 		return;
 	if (own < 0 && errno == ESRCH)
 		fail(EXIT_PARTIAL, "PID %d: ended while its VM was looked for", process->pid);
+	if (own < 0 && errno == EPERM)
+		fail(EXIT_WRONG_USE, "PID %d: not permitted to copy its descriptor %d of a VM: needs CAP_SYS_PTRACE, and "
+		     "kernel.yama.ptrace_scope below 3", process->pid, number);
 	if (own < 0)
 		fail(EXIT_WRONG_USE, "PID %d: cannot copy its descriptor %d of a VM: %s", process->pid, number,
 		     strerror(errno));

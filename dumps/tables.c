@@ -155,7 +155,7 @@ void tables_finish(struct tables *tables)
 		tables->entries = mmap(NULL, tables->count * PT_TABLE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
 				       tables->file, PT_ENTRIES_HEADER);
 		if (tables->entries == MAP_FAILED)
-			fail(EXIT_WRONG_USE, "cannot map the entries file: %s", strerror(errno));
+			fail(EXIT_WRONG_USE, "cannot map the entries file: %s; write to another file system", strerror(errno));
 		tables->first = 0;
 	}
 	close_tree(tables);

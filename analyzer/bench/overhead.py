@@ -1,6 +1,6 @@
-"""What a dump costs those who wait for the process: latencies of a redis before, during and after dumps.
+"""What a dump costs those who wait for the process: latencies of a server before, during and after dumps.
 
-Usage: python -m analyzer.bench.overhead GIB ...   (needs redis-server, ptdump and root)
+Usage: python -m analyzer.bench.overhead [SERVER:]GIB ...   (needs redis-server or memcached, ptdump and root)
 
 A client asks for a random key at fixed times; the latency of an answer counts from the time at which it was
 due, so that a question that waited behind others waited too. During: 100 dumps, one behind the other; before
@@ -26,25 +26,75 @@ RATE = 1000.0  # questions per second
 VALUE = 1024  # bytes
 DUMPS = 100
 QUIET_SECONDS = 10.0
+MANY = 1000  # keys sent together
 SHARES = (50, 99, 99.9)
 WAYS = {"live": [], "--stop": ["--stop"]}
 
 
+class Redis:
+    """How it is started with a socket at a path and so many keys, filled, and asked for one."""
+
+    @staticmethod
+    def command(path, keys):
+        return [
+            "redis-server",
+            "--port",
+            "0",
+            "--unixsocket",
+            path,
+            "--save",
+            "",
+            "--enable-debug-command",
+            "yes",
+        ]
+
+    @staticmethod
+    def fill(connection, keys):
+        answered(connection, f"DEBUG POPULATE {keys} k {VALUE}\r\n".encode(), b"+OK\r\n")
+
+    @staticmethod
+    def ask(connection, key):
+        assert answered(connection, f"GET k:{key}\r\n".encode(), b"\r\n", VALUE).startswith(b"$1024")
+
+
+class Memcached:
+    @staticmethod
+    def command(path, keys):
+        room = 2 * keys * VALUE >> 20
+        return ["memcached", "-u", "root", "-s", path, "-m", str(room)]
+
+    @staticmethod
+    def fill(connection, keys):
+        value = b"v" * VALUE + b"\r\n"
+        for start in range(0, keys, MANY):
+            names = range(start, min(start + MANY, keys))
+            connection.sendall(
+                b"".join(b"set k:%d 0 0 %d noreply\r\n%s" % (name, VALUE, value) for name in names)
+            )
+        answered(connection, b"version\r\n", b"\r\n")
+
+    @staticmethod
+    def ask(connection, key):
+        assert answered(connection, f"get k:{key}\r\n".encode(), b"END\r\n").startswith(b"VALUE")
+
+
+SERVERS = {"redis": Redis, "memcached": Memcached}
+
+
 @contextmanager
-def redis(gib, place):
+def serving(server, gib, place):
     """(PID, path of its socket) of a server with so many GiB of values of 1 KiB."""
-    path = place / "redis.sock"
-    options = ["--port", "0", "--unixsocket", path, "--save", "", "--enable-debug-command", "yes"]
-    server = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL, cwd=place)
+    path, keys = place / "socket", keys_of(gib)
+    process = subprocess.Popen(server.command(path, keys), stdout=subprocess.DEVNULL, cwd=place)
     try:
         while not path.exists():
             time.sleep(0.05)
-        with asking(path) as ask:
-            ask("DEBUG", "POPULATE", str(keys_of(gib)), "k", str(VALUE))
-        yield server.pid, path
+        with connected(path) as connection:
+            server.fill(connection, keys)
+        yield process.pid, path
     finally:
-        server.kill()
-        server.wait()
+        process.kill()
+        process.wait()
 
 
 def keys_of(gib):
@@ -52,37 +102,36 @@ def keys_of(gib):
 
 
 @contextmanager
-def asking(path):
-    """ask(*words) -> the answer's first bytes; one question at a time."""
+def connected(path):
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(path))
+        yield connection
 
-        def ask(*words):
-            parts = "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
-            connection.sendall(f"*{len(words)}\r\n{parts}".encode())
-            answer = connection.recv(4096)
-            while (answer.startswith(b"$") and len(answer) < VALUE) or not answer.endswith(b"\r\n"):
-                answer += connection.recv(4096)
-            return answer
 
-        yield ask
+def answered(connection, question, end, least=0):
+    """The whole answer to a question: at least so many bytes, the last of which are `end`."""
+    connection.sendall(question)
+    answer = connection.recv(4096)
+    while len(answer) < least or not answer.endswith(end):
+        answer += connection.recv(4096)
+    return answer
 
 
 class Client(threading.Thread):
     """Asks at fixed times until .ends; .seen: (time due, latency) in s."""
 
-    def __init__(self, path, keys):
+    def __init__(self, server, path, keys):
         super().__init__()
-        self.path, self.keys, self.ends, self.seen = path, keys, threading.Event(), []
+        self.server, self.path, self.keys = server, path, keys
+        self.ends, self.seen = threading.Event(), []
 
     def run(self):
         due = time.perf_counter()
-        with asking(self.path) as ask:
+        with connected(self.path) as connection:
             while not self.ends.is_set():
                 due += 1 / RATE
                 time.sleep(max(due - time.perf_counter(), 0))
-                answer = ask("GET", f"k:{random.randrange(self.keys)}")
-                assert answer.startswith(b"$"), answer
+                self.server.ask(connection, random.randrange(self.keys))
                 self.seen.append((due, time.perf_counter() - due))
 
 
@@ -97,9 +146,9 @@ def dumped(pid, place, options):
     return found
 
 
-def measured(pid, path, gib, place, options):
+def measured(server, pid, path, gib, place, options):
     """([latencies in s before, during, after], facts of the dumps)"""
-    client = Client(path, keys_of(gib))
+    client = Client(server, path, keys_of(gib))
     client.start()
     begun = time.perf_counter()
     time.sleep(QUIET_SECONDS)
@@ -114,25 +163,36 @@ def measured(pid, path, gib, place, options):
     return [latency[(due >= a) & (due < b)] for a, b in edges], facts
 
 
-def row(gib, way, phase, latency, facts):
+def row(name, gib, way, phase, latency, facts):
     shares = [f"{np.percentile(latency, share) * 1e3:.2f}" for share in SHARES]
     tables, held = facts[0]["completeness"]["tables"], [one.get("stopped_s", 0) * 1e3 for one in facts]
     dump = [f"{tables:,}", f"{np.median(held):.1f} / {max(held):.1f}" if any(held) else "-"]
     dump = dump if phase == "during" else ["", ""]
-    return [f"{gib} GiB", way, phase, f"{len(latency):,}", *shares, f"{latency.max() * 1e3:.1f}", *dump]
+    return [
+        f"{name}, {gib:g} GiB",
+        way,
+        phase,
+        f"{len(latency):,}",
+        *shares,
+        f"{latency.max() * 1e3:.1f}",
+        *dump,
+    ]
 
 
-def main(sizes):
+def main(asked):
+    """asked: [(server, GiB of values)]"""
     head = ["values", "dump", "when", "questions", *(f"p{share}" for share in SHARES), "longest", "tables"]
     head.append("held: median / longest")
     print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
-    for gib in sizes:
-        with TemporaryDirectory() as place, redis(gib, Path(place)) as (pid, path):
+    for name, gib in asked:
+        server = SERVERS[name]
+        with TemporaryDirectory() as place, serving(server, gib, Path(place)) as (pid, path):
             for way, options in WAYS.items():
-                phases, facts = measured(pid, path, gib, Path(place), options)
+                phases, facts = measured(server, pid, path, gib, Path(place), options)
                 for phase, latency in zip(("before", "during", "after"), phases, strict=True):
-                    print("| " + " | ".join(row(gib, way, phase, latency, facts)) + " |", flush=True)
+                    print("| " + " | ".join(row(name, gib, way, phase, latency, facts)) + " |", flush=True)
 
 
 if __name__ == "__main__":
-    main([float(word) if "." in word else int(word) for word in sys.argv[1:]] or [1])
+    words = [word.rpartition(":") for word in sys.argv[1:] or ["redis:1"]]
+    main([(name or "redis", float(gib)) for name, _, gib in words])

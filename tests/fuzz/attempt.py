@@ -1,6 +1,7 @@
-"""One call of the command line, in this process, and what is wrong with how it ended."""
+"""One call, in this process, and what is wrong with how it ended."""
 
 import sys
+import time
 import traceback
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
@@ -9,37 +10,71 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hostile import HARM
-from ptanalyze.cli import run
+from ptanalyze.cli import exit_code_of, run
 
 CODES = (0, 1, 2, 3)
+BEGINNINGS = ("ptanalyze: ", "Usage: ", "Try ", "Error: ")  # of lines on standard error: ours and click's
+
+
+class Call(NamedTuple):
+    """what: its name, for people; main: returns an exit code, or None for 0."""
+
+    what: str
+    main: object
 
 
 class Ended(NamedTuple):
-    """code: the exit code; wrong: "" or what is wrong and where; detail: of it."""
+    """code: the exit code; wrong: "" or what is wrong and where; detail: of it; seconds: of CPU."""
 
     code: int | None
     wrong: str = ""
     detail: str = ""
+    seconds: float = 0.0
 
 
-def attempt(arguments):
-    """Ended of `ptanalyze` with these arguments: nothing wrong is a documented exit code and clean lines."""
+def command(arguments):
+    """Call of `ptanalyze` with these arguments."""
+    return Call(shown(arguments), lambda: run(arguments))
+
+
+def function(name, called, *arguments):
+    """Call of a function whose errors are those of a command."""
+
+    def main():
+        called(*arguments)
+
+    return Call(name, lambda: exit_code_of(main))
+
+
+def attempt(call):
+    """Ended of a Call: nothing wrong is a documented exit code, one line for an error, clean lines."""
+    began = time.process_time()
     out, err = (TextIOWrapper(BytesIO(), "utf-8", write_through=True) for _ in range(2))
     err = TextIOWrapper(err.detach(), "utf-8", "backslashreplace", write_through=True)  # as sys.stderr
     with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         try:
-            code = run(arguments)
+            code = call.main()
         except Exception as error:
             return Ended(None, signature(error), f"{error}"[:200])
-    printed, said = (stream.buffer.getvalue().decode() for stream in (out, err))
+    seconds = time.process_time() - began
+    return Ended(
+        code, *judged(call, code, *(stream.buffer.getvalue().decode() for stream in (out, err))), seconds
+    )
+
+
+def judged(call, code, printed, said):
+    """(what is wrong, detail) of an exit code and what was printed."""
+    name = call.what.split()[0]
     if code not in CODES:
-        return Ended(code, f"exit code {code}")
+        return f"exit code {code}", ""
     if HARM & set(printed + said) or any(ord(one) < 32 and one not in "\n\t" for one in printed + said):
-        return Ended(code, f"control characters from {arguments[0]}", said[:200])
+        return f"control characters from {name}", said[:200]
     if "Warning" in said or "Traceback" in said:
-        return Ended(code, f"a warning from {arguments[0]}", said[:300])
-    return Ended(code)
+        return f"a warning from {name}", said[:300]
+    if code and said and not said.rstrip().split("\n")[-1].startswith(BEGINNINGS):
+        return f"an error of several lines from {name}", said[:300]
+    return "", ""
 
 
 def signature(error):

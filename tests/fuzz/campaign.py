@@ -1,56 +1,56 @@
 """Many inputs in children that may die, hang or grow: python -m fuzz SECONDS [FIRST SEED]
 
-A child runs seed after seed and says on a pipe what it begins; its parent ends it where a call takes too long
-or too much memory, and another goes on behind that seed. Ends with 1 if anything is wrong.
+A child runs seed after seed and notes in shared memory what it begins; its parent ends it where a call takes
+too long or too much memory, and another goes on behind that seed. Ends with 1 if anything is wrong.
 """
 
+import mmap
 import os
 import pickle
 import resource
-import select
 import signal
 import struct
 import tempfile
 import time
 import traceback
-from collections import Counter
 from contextlib import suppress
+from multiprocessing.connection import Pipe
 from pathlib import Path
+from typing import NamedTuple
 
-from .attempt import attempt, shown
+from .attempt import Ended, attempt
 from .bases import captures, samples, texts
+from .findings import Findings
 from .inputs import calls
+from .readers import read_unchanged
+from .small_files import small_files
 
-SHARES = {"capture": 5, "text": 3, "pair": 1, "options": 1}
+SHARES = {"capture": 5, "text": 3, "pair": 1, "options": 1, "words": 40, "reader": 350}
 HANG, GROWTH = 10.0, 1 << 30  # seconds of CPU of a call; bytes beyond what the child had before
+OVER_MEMORY = f"over {GROWTH >> 20} MiB"
+BLOCKED = 30 * HANG  # seconds of a call that takes no CPU
 MEMORY = Path("/dev/shm")  # nothing of it waits for a disk
 FAILED = 77  # exit code of a child whose own code failed
-TAIL = struct.Struct("<Q")
+LOOK = 0.2  # seconds between two looks at a silent child
+HEAD = struct.Struct("<QQ")  # calls begun, bytes said of the last
+ROOM = 1 << 16
 
 
-class Findings:
-    """inputs, calls, codes: what was run; wrong: {what: [count, kind, seed, call, detail of the first]}"""
+class Made(NamedTuple):
+    """What inputs are changes of, each {name: ...}."""
 
-    def __init__(self):
-        self.inputs = self.calls = 0
-        self.codes = Counter()
-        self.wrong = {}
-
-    def add(self, wrong, kind, seed, call, detail):
-        self.wrong.setdefault(wrong, [0, kind, seed, call, detail])[0] += 1
-
-    def report(self, seconds):
-        codes = ", ".join(f"{code}: {count:,}" for code, count in sorted(self.codes.items(), key=str))
-        lines = [f"{self.inputs:,} inputs, {self.calls:,} calls in {seconds:.0f} s; exit codes {codes}"]
-        for wrong, (count, kind, seed, call, detail) in sorted(self.wrong.items()):
-            lines.append(f"{count} x {wrong}; first {kind} {seed}: {call}: {detail}")
-        return "\n".join(lines)
+    captures: dict
+    texts: dict
+    small: dict
 
 
 def prepared(place):
-    """(bases, texts) of a campaign, their files in the directory `place`."""
+    """Made of a campaign, its files in the directory `place`; small files are read once as they are."""
     bases = captures(place) | samples(place)
-    return bases, texts(place)
+    written = texts(place)
+    made = Made(bases, written, small_files(place / "small-bases", bases, written))
+    read_unchanged(made.small, place)
+    return made
 
 
 def kind_of(seed):
@@ -59,87 +59,110 @@ def kind_of(seed):
     return turns[seed % len(turns)]
 
 
-def run_seed(kind, seed, made, place, tell):
-    for arguments in calls(kind, seed, *made, place):
-        tell(("call", kind, seed, shown(arguments)))
-        tell(("ended", *attempt(arguments)))
+class Board:
+    """Shared memory: the call that a child has begun."""
+
+    def __init__(self):
+        self.room = mmap.mmap(-1, ROOM)
+
+    def begin(self, *said):
+        """Note (kind, seed, call); a parent reads it only when the child does nothing any more."""
+        content = pickle.dumps(said)[: ROOM - HEAD.size]
+        self.room[HEAD.size : HEAD.size + len(content)] = content
+        self.room[: HEAD.size] = HEAD.pack(self.begun() + 1, len(content))
+
+    def begun(self):
+        return HEAD.unpack(self.room[: HEAD.size])[0]
+
+    def last(self):
+        begun, size = HEAD.unpack(self.room[: HEAD.size])
+        return pickle.loads(self.room[HEAD.size : HEAD.size + size]) if begun else ("?", None, "?")
 
 
-def child(seeds, kinds, made, place, end):
-    """Run seeds until killed, or until they end; what is done goes into the pipe `end`."""
+def run_seed(kind, seed, made, place, begin):
+    """[(call, Ended)] of an input's calls, each said to begin(call) before."""
+    done = []
+    for call in calls(kind, seed, made, place):
+        begin(call.what)
+        done.append((call.what, attempt(call)))
+    return done
 
-    def tell(said):
-        content = pickle.dumps(said)
-        os.write(end, TAIL.pack(len(content)) + content)
 
+def child(seeds, kinds, made, place, board, told):
+    """Run seeds until killed, or until they end; what is done goes to `told`."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
+    first = high = peak()
     for seed in seeds:
-        tell(("seed", seed))
-        run_seed(kinds(seed), seed, made, place, tell)
+        kind = kinds(seed)
+
+        def begin(call, kind=kind, seed=seed):
+            board.begin(kind, seed, call[: ROOM // 8])
+
+        begin("?")
+        done = run_seed(kind, seed, made, place, begin)
+        before, high = high, peak()
+        if high > max(before, first + GROWTH):
+            call = done[-1][0]
+            done.append((call, Ended(None, f"{OVER_MEMORY}: {call.partition(' ')[0]}")))
+        told.send((kind, seed, done, high))
 
 
 def campaign(seeds, made, place, until=float("inf"), kinds=kind_of, findings=None):
     """Findings of the inputs of `seeds` (a range), until time.monotonic() says `until`."""
     findings = findings or Findings()
     while seeds and time.monotonic() < until:
-        start, end = os.pipe()
+        ours, told = Pipe(duplex=False)
+        board = Board()
         process = os.fork()
         if process == 0:
-            os.close(start)
+            ours.close()
             try:
-                child(seeds, kinds, made, place, end)
+                child(seeds, kinds, made, place, board, told)
                 os._exit(0)
             except BaseException:  # nothing of it may go on as its parent
                 traceback.print_exc()
                 os._exit(FAILED)
-        os.close(end)
-        reached = watch(process, start, findings, until)
-        os.close(start)
+        told.close()
+        with ours:
+            why = watch(process, ours, board, findings, until)
+        kind, reached, call = board.last()
+        if why:
+            findings.add(f"{why}: {call.partition(' ')[0]}", kind, reached, call)
         seeds = seeds[seeds.index(reached) + 1 :] if reached is not None else seeds[1:]
     return findings
 
 
-def watch(process, pipe, findings, until):
-    """Take what a child says until it ends, hangs, grows or the time is over; returns its last seed."""
-    seed, call, base, used, why = None, None, 0, 0.0, ""
-    with os.fdopen(os.dup(pipe), "rb") as said:
-        while True:
-            if select.select([pipe], [], [], 0.2)[0]:
-                head = said.raw.read(TAIL.size) if hasattr(said, "raw") else said.read(TAIL.size)
-                if not head:
-                    break
-                content = b""
-                while len(content) < TAIL.unpack(head)[0]:
-                    content += os.read(pipe, TAIL.unpack(head)[0] - len(content))
-                what, *more = pickle.loads(content)
-                if what == "seed":
-                    (seed,), findings.inputs = more, findings.inputs + 1
-                elif what == "call":
-                    call, findings.calls = more, findings.calls + 1
-                    base, used = memory(process), cpu(process)
-                else:
-                    code, wrong, detail = more
-                    findings.codes[code] += 1
-                    if wrong:
-                        findings.add(wrong, *call, detail)
-                    call = None
-            elif call and cpu(process) - used > HANG:
-                why = f"over {HANG:.0f} s: {call[2].split()[0]}"
-            if call and memory(process) - base > GROWTH:
-                why = f"over {GROWTH >> 20} MiB: {call[2].split()[0]}"
-            if why or time.monotonic() > until:
-                os.kill(process, signal.SIGKILL)
-                break
-    _, status = os.waitpid(process, 0)
-    if not why and os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGKILL:
-        why = f"ended by {signal.Signals(os.WTERMSIG(status)).name}"
-    if not why and os.WIFEXITED(status) and os.WEXITSTATUS(status):
-        why = "the fuzzer itself failed"
-    if why:
-        findings.add(why, *(call or ("?", seed, "?")), "")
-    return seed
+def watch(process, told, board, findings, until):
+    """Take what a child tells until it ends, hangs, grows or the time is over; returns what was wrong."""
+    base, begun, used, since, why = memory(process), None, 0.0, 0.0, ""
+    while not why and time.monotonic() < until:
+        with suppress(EOFError):
+            if told.poll(LOOK):
+                findings.add_input(*told.recv())
+                continue
+            if board.begun() != begun:
+                begun, used, since = board.begun(), cpu(process), time.monotonic()
+            elif cpu(process) - used > HANG or time.monotonic() - since > BLOCKED:
+                why = f"over {HANG:.0f} s"
+            if memory(process) - base > GROWTH:
+                why = OVER_MEMORY
+            continue
+        break
+    ended = os.waitpid(process, os.WNOHANG if why or time.monotonic() >= until else 0)
+    if not ended[0]:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        return why
+    if os.WIFSIGNALED(ended[1]):
+        return f"ended by {signal.Signals(os.WTERMSIG(ended[1])).name}"
+    return "the fuzzer itself failed" if os.WEXITSTATUS(ended[1]) else ""
+
+
+def peak():
+    """Bytes that this process has had in memory at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def memory(process):

@@ -10,57 +10,17 @@ import click
 from ptanalyze.cli import ptanalyze
 from ptanalyze.policies import names as policy_names
 
+from .attempt import command
 from .hostile_captures import hostile
 from .noise import changed_text
+from .readers import read
+from .words import OPTIONS, words
 
 ADDRESSES = [0, 0x555555400000, 0x555555401000, 0x555555800000, 0x7FFF00001000, (1 << 47) - 1, 1 << 56]
 EDGES = [*ADDRESSES, 1 << 63, (1 << 64) - 1]
 HEAVY = 0.2  # the share of captures that are replayed too
 NEVER = {"record", "dump", "validate", "completion"}  # they run programs, or read no input
-OPTIONS = [
-    *("0", "1", "-1", "2", "4", "64", "65", "1000", "10000", "1e9", "999999999999", "nan", "inf", "-inf"),
-    *("1e308", "1e400", "", " ", "x", "0.5", "1.5", "-0.5", "1%", "101%", "1G", "1T", "1E", "9" * 30 + "T"),
-    *("0,0,0,0", "0,1", "0:1", "0:9", "9:0", "0:1000000000", "0:10:0", "0:1@30%", "0:0@0%", "1:0@200%"),
-    *(
-        "0:99@1s",
-        "0:1@nan%",
-        "0:1@infs",
-        "hydra",
-        "mitosis+hydra",
-        "hydra+hydra",
-        "+",
-        "hydra:",
-        "prefetch=3",
-    ),
-    *(
-        "prefetch=3",
-        "0x10",
-        "hydra:prefetch=3",
-        "prefetch=-1",
-        "prefetch=x",
-        "=",
-        "a=b=c",
-        "nodes=2,4",
-        "nodes=0",
-        "delay_ms=nan",
-    ),
-    *("scan_period_ms=0", "by=host", "main=0,rest=1", "main=9,rest=x", "round-robin", "block", "recorded"),
-    *("auto", "bind:0", "bind:99", "interleave", "zipf:0", "zipf:nan", "zipf:1e9", "once:99", "sequential"),
-    *("leaf", "4k", "walks", "vma", "thread", "é", "\x1b[31m", "\udcff", "../x", "/dev/null", "/dev/full"),
-    *(
-        "/",
-        "/nonexistent/x.json",
-        "out.json",
-        "out.parquet",
-        "out.svg",
-        "o.toml",
-        "LL",
-        "RRI",
-        "٣",
-        "²",
-        "0x10",
-    ),
-]
+POLICIES = [name for name in policy_names() if name != "outside"]
 SIZES = ["4M", "64M", "1", "0", "-1", "1E", "nan", "x", "99999999999999T", "4096", "3M"]
 
 
@@ -72,8 +32,8 @@ def capture(r, bases, place):
     target.mkdir()
     for file, content in hostile(bases[name], list(bases.values()), r).items():
         (target / file).write_bytes(content)
-    c, policies = str(target), [name for name in policy_names() if name != "outside"]
-    plans = [word for policy in r.sample(policies, 2) for word in ("-p", policy)]
+    c = str(target)
+    plans = [word for policy in r.sample(POLICIES, 2) for word in ("-p", policy)]
     cheap = [
         *(["info", c], ["classify", c], ["classify", c, "--weight", r.choice(["4k", "leaf"]), "--by", "vma"]),
         *(["walk", c, hex(r.choice([*EDGES, r.getrandbits(47)]))], ["fragmentation", c]),
@@ -167,9 +127,16 @@ def drawn(parameter, r, captures, path):
     return [option, r.choice(["hydra", "mitosis", "thp", "wasp", "bind"] if known else OPTIONS)]
 
 
-KINDS = {"capture": capture, "text": text, "pair": pair, "options": options}
+COMMANDS = {"capture": capture, "text": text, "pair": pair, "options": options}
+KINDS = {*COMMANDS, "words", "reader"}
 
 
-def calls(kind, seed, bases, texts, place):
-    """[arguments] of an input: its files are in `place`, which `bases` and `texts` were made in."""
-    return KINDS[kind](random.Random(f"{kind} {seed}"), texts if kind == "text" else bases, place)
+def calls(kind, seed, made, place):
+    """[Call] of an input, a change of what was `made` (campaign.Made) in `place`, where its files are too."""
+    r = random.Random(f"{kind} {seed}")
+    if kind == "reader":
+        return read(r, made.small, place)
+    if kind == "words":
+        return words(r)
+    base = made.texts if kind == "text" else made.captures
+    return [command(arguments) for arguments in COMMANDS[kind](r, base, place)]

@@ -3,17 +3,23 @@
 import json
 import shutil
 from struct import pack_into
+from zlib import crc32
 
 import pytest
 
 from hostile import HARM
 from ptanalyze.cli import run
 from ptanalyze.core.bundled import bundled
+from ptanalyze.world import stream_store
 
+from .attempt import attempt, function
 from .bases import contents, process, vm
 from .changes import EVENT_FRAME, FRAME, HEADER, frames_of
 from .hostile_captures import reseal
-from .noise import put
+from .noise import put as put_number
+from .readers import READERS, put
+from .small_files import stream
+from .words import TAKEN
 
 CASCADE_LAKE = "vmitosis-cascade-lake.toml"
 
@@ -75,7 +81,7 @@ def in_facts(text):
 def in_header(offset, value):
     def changed(files):
         head = bytearray(files["trace.ptt"])
-        put(head, offset, 8, value)
+        put_number(head, offset, 8, value)
         signed(head)
         files["trace.ptt"] = bytes(head)
 
@@ -83,23 +89,19 @@ def in_header(offset, value):
 
 
 def signed(head):
-    import zlib
-
-    put(head, 20, 4, 0)
-    put(head, 20, 4, zlib.crc32(head[:HEADER]))
+    put_number(head, 20, 4, 0)
+    put_number(head, 20, 4, crc32(head[:HEADER]))
 
 
 def in_event(kind, offset, form, value):
     def changed(files):
-        import zlib
-
         trace = files["trace.ptt"]
         frames, rest = frames_of(trace)
         for frame in frames:
             if frame[16] == EVENT_FRAME and frame[FRAME] == kind:
                 pack_into(form, frame, FRAME + offset, value)
-                put(frame, 4, 4, 0)
-                put(frame, 4, 4, zlib.crc32(frame))
+                put_number(frame, 4, 4, 0)
+                put_number(frame, 4, 4, crc32(frame))
         files["trace.ptt"] = trace[:HEADER] + b"".join(map(bytes, frames)) + rest
 
     return changed
@@ -205,6 +207,46 @@ def test_samples_that_a_trace_has_no_room_for(capfd, tmp_path, text):
     (tmp_path / "p.txt").write_text(text)
     assert ended(capfd, "import", "perf-script", tmp_path / "p.txt", "-o", tmp_path / "o") == 1
     assert not (tmp_path / "o").exists()
+
+
+LATENCIES = (
+    b'{"format": "ptanalyze-node-latency", "version": 1, "nodes": [0, 1], "source": "", "idle_ns": %s}'
+)
+FILES = {  # reader, content
+    "latencies at both ends of numbers": ("latency", LATENCIES % b"[[5e-324, 1e308], [5e-324, 1e308]]"),
+    "a class that is a table": (
+        "classify",
+        b'{"what": "classify", "result": [{"weight": "walks", "rows": [{"class": {}}]}]}',
+    ),
+    "a weight that is a list": ("classify", b'{"what": "classify", "result": [{"weight": []}]}'),
+    "an address with a leading zero": ("nodes", b"0 00 4095\n"),
+}
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_a_file_that_says_what_cannot_be(tmp_path, what):
+    name, content = FILES[what]
+    path = tmp_path / READERS[name].file
+    path.write_bytes(content)
+    for read in READERS[name].reads:
+        ended = attempt(function(what, read, path))
+        assert not ended.wrong, ended
+
+
+@pytest.mark.parametrize(("name", "text"), [("size", "9" * 400 + "T"), ("setting", "layers=\udcff")])
+def test_words_that_are_no_value(name, text):
+    ended = attempt(function(name, TAKEN[name], text))
+    assert (ended.code, ended.wrong) == (2, "")
+
+
+@pytest.mark.parametrize("array", [b"", b"\x93NUMPY\1\0\x08\0(((((((\n"], ids=["empty", "open brackets"])
+def test_a_walk_stream_without_an_array_is_none(tmp_path, array):
+    place = tmp_path / "walks-x"
+    put(place, stream(tmp_path))
+    seal = json.loads((place / "seal.json").read_bytes()) | {"page": crc32(array)}
+    (place / "seal.json").write_text(json.dumps(seal))
+    (place / "page.npy").write_bytes(array)
+    assert stream_store.load(tmp_path, "x", 3, 5) is None
 
 
 def test_a_matrix_of_one_line_takes_no_memory_for_its_square(capfd, tmp_path):

@@ -38,7 +38,7 @@ for module in $(cat /modules); do
     done
     insmod "$module" $options || echo "insmod $module $options failed"
 done
-mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 share /mnt
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=mmap share /mnt
 sh /mnt/script
 sync
 poweroff -f

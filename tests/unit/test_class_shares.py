@@ -58,6 +58,8 @@ def test_any_counts_are_a_placement(tmp_path_factory, counts):
         ([{"weight": "walks", "rows": rows(True)}], "expected a class and a count"),
         ([{"weight": "walks", "rows": [{"class": "Elsewhere", "count": 1}]}], "Elsewhere"),
         ([{"weight": "walks", "rows": [7]}], "rows = 7"),
+        ([{"weight": ["walks"]}], "weight = "),
+        ([{"weight": "walks", "rows": [{"class": {}, "count": 1}]}], "expected a class and a count"),
     ],
 )
 def test_another_content_is_refused_by_field(file, parts, why):

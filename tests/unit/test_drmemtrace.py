@@ -149,6 +149,10 @@ def test_a_core_that_changes_its_thread_is_followed(tmp_path):
         ([*begin(7), (MARKER, PAGE_SIZE, 65536)], r"record 4: page size = 65536: only pages of 4096"),
         ([*begin(7), (51, 0, 0)], r"record 4: type = 51: unknown kind of record"),
         ([*begin(7), (MARKER, TIME, 1 << 63)], r"record 4: timestamp = .*: no time in microseconds"),
+        (
+            [*begin(7), *at(1), load(1), *at(1 << 61), load(2)],
+            "timestamp = .*: over 292 years after the first, 1",
+        ),
         (begin(7), "accesses = 0: nothing to import"),
     ],
 )

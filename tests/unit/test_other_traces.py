@@ -127,6 +127,7 @@ def test_pinatrace_is_parsed_as_a_regular_expression_does(lines):
         (PINATRACE, "pinatrace"),
         (b"==12== Lackey\nI  04001000,3\n S 1ffeffe7e,8\n", "lackey"),
         (b"# header\n  app  123/124 [003] 12.345678901:  cpu/mem-loads/: 7f1234 \n", "perf-script"),
+        (b"Dumping page tables\n<numamap>\n0 0 8589934592\n</numamap>\n", "vmitosis"),
         (gzip.compress(b"\x19\0\0\0\7\0\0\0\0\0\0\0", mtime=0), "drmemtrace"),
     ],
 )

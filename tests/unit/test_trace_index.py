@@ -1,8 +1,12 @@
 """The index beside a trace: the same Trace, without reading its touches; what does not fit is made again."""
 
+import io
+import os
 import shutil
 import subprocess
 import sys
+import tracemalloc
+import zipfile
 
 import numpy as np
 import pytest
@@ -114,6 +118,90 @@ def test_an_index_whose_chunks_do_not_add_up_is_not_used(directory):
         index.chunks[field][1] += 90
         write_index(directory / INDEX, directory / TRACE, index)
         assert stored_index(directory / INDEX, directory / TRACE) is None
+
+
+def one_more(array):
+    return np.concatenate([array, array[-1:]])
+
+
+LIES = {
+    "a region twice": lambda index: {"regions": one_more(index.regions)},
+    "a region beyond all addresses": lambda index: {"regions": index.regions | np.uint64(1 << 60)},
+    "an event of no thread": lambda index: {"events": with_field(index.events, "thread", 9)},
+    "an event of no kind": lambda index: {"events": with_field(index.events, "kind", 99)},
+    "events out of order": lambda index: {"events": with_field(index.events, "chunk", 3)},
+    "a parent that is no thread": lambda index: {"threads": with_field(index.threads, "parent", 3)},
+    "other facts": lambda index: {"facts": index.facts | {"guest_base": 0, "tracer": 5}},
+    "no facts": lambda index: {"facts": {}},
+    "facts that are none": lambda index: {"facts": [[]]},
+    "fewer bytes than none lost": lambda index: {"facts": index.facts | {"lost_bytes": -1}},
+}
+
+
+def with_field(rows, name, value):
+    rows = rows.copy()
+    rows[name][0] = value
+    return rows
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_an_index_that_says_what_cannot_be_is_not_used(directory, lie):
+    index = read_index(directory / TRACE)
+    write_index(directory / INDEX, directory / TRACE, index._replace(**LIES[lie](index)))
+    assert stored_index(directory / INDEX, directory / TRACE) is None
+    seal(directory, "trace", {})
+    assert same(open_capture(directory).trace, read_trace(directory / TRACE))
+
+
+def test_touches_of_memory_that_the_index_lacks_are_refused_before_they_are_used(directory):
+    index = read_index(directory / TRACE)
+    write_index(directory / INDEX, directory / TRACE, index._replace(regions=index.regions[:-1]))
+    seal(directory, "trace", {})
+    with pytest.raises(CaptureError, match="memory that the trace's index lacks"):
+        list(open_capture(directory).trace.batches(1 << 20))
+
+
+def array_file(shape):
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+def archive(**members):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in members.items():
+            packed.writestr(f"{name}.npy", content)
+    return file.getvalue()
+
+
+NO_INDEX = {
+    "an array": array_file((1 << 50,)),
+    "an array longer than memory in an archive": archive(said=array_file((1 << 50,))),
+    "an archive larger than any index": archive(said=array_file((64 << 20,)) + bytes(64 << 20)),
+    "brackets": archive(said=array_file((100_000,)) + b"[" * 100_000),
+    "an archive of damaged data": archive(said=bytes(range(256)) * 9).replace(
+        bytes(range(100, 110)), b"x" * 10
+    ),
+    "an array without a header": archive(said=b"\x93NUMPY\1\0\x08\0(((((((\n"),
+}
+
+
+@pytest.mark.parametrize("content", NO_INDEX.values(), ids=NO_INDEX)
+def test_what_is_no_index_takes_no_memory_and_is_not_used(directory, content):
+    (directory / INDEX).write_bytes(content)
+    tracemalloc.start()
+    try:
+        assert stored_index(directory / INDEX, directory / TRACE) is None
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_pipe_beside_a_trace_is_not_read(directory):
+    (directory / INDEX).unlink()
+    os.mkfifo(directory / INDEX)
+    assert stored_index(directory / INDEX, directory / TRACE) is None
 
 
 RESIDENT = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
@@ -168,7 +168,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _ran(arguments: Sequence[str] | None) -> int:
     try:  # in a context of its own: --trust is of this call
         main = partial(ptanalyze.main, arguments, prog_name="ptanalyze", standalone_mode=False)
-        return copy_context().run(main) or 0
+        return exit_code_of(partial(copy_context().run, main))
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
@@ -180,11 +180,17 @@ def _ran(arguments: Sequence[str] | None) -> int:
         return complain("interrupted", 130)
     except KeyboardInterrupt:
         return complain("interrupted", 130)
-    except PtanalyzeError as error:
-        return complain(error, error.exit_code)
     except Unread:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered goes nowhere
         return 0
+
+
+def exit_code_of(main: Callable[[], int | None]) -> int:
+    """Exit code that main() returns, or of the error that it raises, which is said on standard error."""
+    try:
+        return main() or 0
+    except PtanalyzeError as error:
+        return complain(error, error.exit_code)
     except MemoryError as error:
         return complain(f"not enough memory: {error or 'free some, or give a smaller input'}", 2)
     except OSError as error:

@@ -15,9 +15,10 @@ PAGE = 4096  # bytes of a table page
 
 
 def parse_size(text: str) -> float | None:
-    """Bytes of "64M", "64MiB", "1.5 T" or "67108864"; None for any other text."""
-    size = SIZE.fullmatch(text.strip())
-    return float(size[1]) * UNITS.get(size[2].upper(), 1) if size else None
+    """Bytes of "64M", "64MiB", "1.5 T" or "67108864"; None for any other text, and beyond all numbers."""
+    found = SIZE.fullmatch(text.strip())
+    size = float(found[1]) * UNITS.get(found[2].upper(), 1) if found else float("inf")
+    return None if size == float("inf") else size
 
 
 def show_size(size: float) -> str:

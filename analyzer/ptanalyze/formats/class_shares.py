@@ -32,12 +32,10 @@ def read_class_shares(path: str | PathLike[str]) -> str:
         raise error.of(path) from None
     if not isinstance(raw, dict) or raw.get("what") != "classify" or not isinstance(raw.get("result"), list):
         raise CaptureError(path, "what", _what(raw), "expected the output of ptanalyze classify --json")
-    parts = {part.get("weight"): part for part in raw["result"] if isinstance(part, dict)}
+    parts = {str(part.get("weight")): part for part in raw["result"] if isinstance(part, dict)}
     found = next((parts[weight] for weight in WEIGHTS if weight in parts), None)
     if found is None:
-        raise CaptureError(
-            path, "weight", ", ".join(map(str, parts)), f"expected one of {', '.join(WEIGHTS)}"
-        )
+        raise CaptureError(path, "weight", ", ".join(parts), f"expected one of {', '.join(WEIGHTS)}")
     return _named(path, found.get("rows"))
 
 
@@ -45,7 +43,7 @@ def _named(path: str | PathLike[str], rows: Any) -> str:
     counts: dict[str, int] = {}
     for row in rows if isinstance(rows, list) else ():
         name, count = (row.get("class"), row.get("count")) if isinstance(row, dict) else (None, None)
-        if name not in NAMES or type(count) is not int or count < 0:
+        if not isinstance(name, str) or name not in NAMES or type(count) is not int or count < 0:
             raise CaptureError(path, "rows", str(row)[:60], "expected a class and a count")
         if row.get("group", "all") == "all":
             counts[NAMES[name]] = counts.get(NAMES[name], 0) + count

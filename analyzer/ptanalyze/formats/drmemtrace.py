@@ -24,6 +24,7 @@ RECORD = np.dtype([("type", "<u2"), ("size", "<u2"), ("value", "<u8")])
 BLOCK = 1 << 20  # records
 SMALL = 1 << 10  # to lose little before damage that is passed over
 VERSIONS = range(2, 8)
+LONGEST = (1 << 63) // 1000  # microseconds
 USER_HALF = 1 << 56  # below: user addresses, with five levels of tables too
 
 READ, WRITE, THREAD, THREAD_EXIT, PID, HEADER, MARKER, LAST_TYPE = 0, 1, 22, 23, 24, 25, 28, 50
@@ -80,6 +81,10 @@ def import_drmemtrace(source: str | PathLike[str], out: str | PathLike[str], *, 
     with trace_writer(out, strip=strip, tracer="DynamoRIO drmemtrace", instructions=True) as writer:
         for segment in heapq.merge(*map(sound, files), key=lambda segment: segment.time):
             begun = segment.time if begun is None else begun
+            if segment.time - begun >= LONGEST:
+                raise CaptureError(
+                    source, "timestamp", segment.time, f"over 292 years after the first, {begun}"
+                )
             write_segment(writer, segment, threads, 1000 * (segment.time - begun))
         if not writer.accesses:
             raise CaptureError(source, "accesses", 0, "nothing to import: no loads or stores")

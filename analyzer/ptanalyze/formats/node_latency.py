@@ -22,6 +22,7 @@ Rows = Sequence[Sequence[float]] | np.ndarray
 
 FORMAT, VERSION = "ptanalyze-node-latency", 1
 MOST_BYTES = 1 << 20
+MOST = 10**12  # ns, as in a machine file: what is computed of it stays finite
 MOST_NODES = 1024  # MAX_NUMNODES of x86, arch/x86/Kconfig
 ASYMMETRIC = 0.10  # directions of a pair that differ more are named
 QUIETER = 0.05  # noise: a loaded node may seem this much faster than an idle node
@@ -124,14 +125,16 @@ def _square(path: str | PathLike[str], which: str, nodes: Sequence[int], rows: R
         shape = f"{len(rows)} rows of {sorted({len(row) for row in rows})}"
         raise CaptureError(path, f"{which} latencies", shape, f"expected {len(nodes)} rows of {len(nodes)}")
     matrix = np.array(rows, np.float64)
-    for a, b in np.argwhere(~((matrix > 0) & np.isfinite(matrix))):
+    for a, b in np.argwhere(~((matrix > 0) & (matrix <= MOST))):
         where = f"{which}, node {nodes[a]} to {nodes[b]}"
-        raise CaptureError(path, where, f"{matrix[a, b]:g} ns", "expected a number above 0")
+        raise CaptureError(
+            path, where, f"{matrix[a, b]:g} ns", f"expected a number above 0, at most {MOST:,}"
+        )
     return matrix
 
 
 def _asymmetric(which: str, nodes: Sequence[int], matrix: np.ndarray) -> Iterator[str]:
-    for a, b in np.argwhere(np.triu(abs(matrix / matrix.T - 1) > ASYMMETRIC)):
+    for a, b in np.argwhere(np.triu(abs(matrix - matrix.T) > ASYMMETRIC * matrix.T)):
         yield (
             f"{which}: node {nodes[a]} to {nodes[b]} takes {matrix[a, b]:g} ns, back {matrix[b, a]:g} ns: "
             "asymmetric; the mean is used"

@@ -21,8 +21,8 @@ TEXTS = {
     "lackey": re.compile(rb"(?:I  | [LSM] )[0-9a-fA-F]+,\d+$"),
     "pinatrace": re.compile(rb"0x[0-9a-f]+: [RW] 0x[0-9a-f]+$"),
     "perf-script": re.compile(rb".*\s\d+\.\d{6,9}:\s"),
-    "vmitosis": re.compile(rb"(?:0|[0-9a-fA-F]+[pxn]*)(?:\s+(?:0|[0-9a-fA-F]+[pxn]*)){7,}"),
 }
+VMITOSIS = re.compile(rb"^<(?:numamap>|ptdump )", re.MULTILINE)
 COMMENT = re.compile(rb"==|--|#")
 
 
@@ -73,6 +73,8 @@ def is_champsim(head: bytes) -> bool:
 
 
 def of_text(head: bytes) -> str | None:
+    if VMITOSIS.search(head):
+        return "vmitosis"
     lines = [line.rstrip() for line in head.split(b"\n")[:-1] or [head]]
     for line in lines:
         if line and not COMMENT.match(line):

@@ -118,7 +118,7 @@ def read_nodes(path: Path) -> Topology:
         if not line.strip() or line.startswith("#"):
             continue
         match = NODE_LINE.fullmatch(line.strip())
-        begin, end = (int(match[k], 0) for k in (2, 3)) if match else (1, 0)
+        begin, end = (int(match[k], 16 if "x" in match[k] else 10) for k in (2, 3)) if match else (1, 0)
         first, last = begin >> 12, end >> 12
         if not match or begin > end or last >= MOST_FRAME - 1:
             raise CaptureError(path, f"line {number}", repr(line[:40]), "write NODE FIRST LAST, in bytes")

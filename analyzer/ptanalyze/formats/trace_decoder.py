@@ -52,7 +52,7 @@ class TraceDecoder:
         if len(over):
             raise self.damaged(int(over[0]), "more touches than bytes")
         self.unchecked = len(chunks) if checked else 0  # chunks before this one were compared
-        self.known = 0
+        self.known, self.most = 0, 1 << decode.ID_BITS  # regions that are numbered, that may be
         self.regions = np.empty(0, np.int64)
         self.grow(1 << 10)
 
@@ -73,8 +73,9 @@ class TraceDecoder:
         self.table, self.regions = table, regions
 
     def know(self, regions: np.ndarray) -> None:
-        """Number these regions (uint64[R], address >> 21) from 0 on, before the first pass."""
+        """Number these regions (uint64[R], address >> 21) from 0 on, before the first pass: all there are."""
         self.regions, self.known = regions.astype(np.int64), len(regions)
+        self.most = len(regions)
         self.grow(1 << max(2 * self.known, 1 << 10).bit_length())
 
     def check(self, first: int, last: int) -> None:
@@ -102,6 +103,8 @@ class TraceDecoder:
                 self.grow(1 << need.bit_length())
             elif error:
                 raise self.damaged(at, DAMAGE[error])
+        if self.known > self.most:
+            raise self.damaged(first, "memory that the trace's index lacks: it is of another trace")
 
     def find_regions(self) -> np.ndarray:
         """uint64[R]: address >> 21 of each region by first touch; decodes and so checks the whole trace."""

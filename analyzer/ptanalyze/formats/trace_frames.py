@@ -126,9 +126,16 @@ def read_frames(
         raise CaptureError(path, "frame crc", f"{frames['crc'][good]:08x}", f"damaged at byte {offset[good]}")
     if good < n:
         stop = int(offset[good])
+    lost = max(promised, len(data)) - stop if promised > stop else 0
+    return frames[:good], offset[:good], facts_of(header, lost)
+
+
+def facts_of(header: np.void, lost: int) -> dict[str, Any]:
+    """Trace.facts of a header and the number of bytes that the file lacks or that are damaged at its end."""
+    ended = int(header["ended"])
     facts = {
         "ended": "imported" if ended == ENDED_IMPORTED else ENDED[ended],
-        "lost_bytes": max(promised, len(data)) - stop if promised > stop else 0,
+        "lost_bytes": lost,
         "dropped_touches": int(header["dropped"]),
         "arch": header["arch"].decode("ascii", "replace"),
         "tracer": header["tracer"].decode("utf-8", "replace"),
@@ -143,7 +150,7 @@ def read_frames(
     }
     if facts["lost_bytes"]:
         facts["ended"] = f"{facts['ended']}, file cut short"
-    return frames[:good], offset[:good], facts
+    return facts
 
 
 def reach(header: np.void) -> tuple[tuple[int, int, int], ...]:

@@ -201,6 +201,8 @@ def configure(policy: Policy, settings: Mapping[str, Any]) -> msgspec.Struct:
             )
     try:
         return msgspec.convert(settings, policy.params, strict=False)
+    except UnicodeEncodeError as error:
+        raise UsageError(f"policy {policy.name}: {error.object}: no UTF-8 text") from None
     except msgspec.ValidationError as error:
         key = (
             str(error).rpartition("`$.")[2].partition("`")[0] if "`$." in str(error) else next(iter(settings))

@@ -81,7 +81,12 @@ def _opened(directory: Path) -> WalkStream:
     columns = {}
     for column in COLUMNS:
         path = directory / f"{column}.npy"
-        columns[column] = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None)
+        try:
+            columns[column] = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None)
+        except OSError:
+            raise
+        except Exception as error:  # each of NumPy's kinds: the file holds no array
+            raise ValueError(f"{path}: {error}") from None
     return WalkStream(**columns)
 
 

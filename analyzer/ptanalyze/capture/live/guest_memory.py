@@ -24,7 +24,8 @@ class GuestMemory:
             self.file = os.open(process.proc / "mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise UsageError(
-                f"/proc/{process.pid}/mem: {error.strerror}; is PID {process.pid} the VMM, and are you root?"
+                f"/proc/{process.pid}/mem: {error.strerror}; is PID {process.pid} the VMM, are you root, "
+                "and is kernel.yama.ptrace_scope below 3?"
             ) from None
 
     def __enter__(self) -> Self:

@@ -1,0 +1,200 @@
+"""Functions that read a file, each called on small files of its format: hundreds of inputs a second."""
+
+import json
+import shutil
+import zlib
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.core.trace import SLOT_BITS
+from ptanalyze.formats import heat_file, table_dump
+from ptanalyze.formats.calibration_file import read_calibration
+from ptanalyze.formats.capture_dir import read_manifest
+from ptanalyze.formats.champsim import RECORD as CHAMPSIM
+from ptanalyze.formats.champsim import import_champsim
+from ptanalyze.formats.class_shares import read_class_shares
+from ptanalyze.formats.drmemtrace import RECORD as DRMEMTRACE
+from ptanalyze.formats.drmemtrace import import_drmemtrace
+from ptanalyze.formats.lackey import import_lackey
+from ptanalyze.formats.latency_matrix import read_matrix
+from ptanalyze.formats.mapped_pages import read_mapped_pages
+from ptanalyze.formats.maps import parse_maps
+from ptanalyze.formats.node_latency import read_latency
+from ptanalyze.formats.perf_data import must_be_whole
+from ptanalyze.formats.perf_script import import_perf_script
+from ptanalyze.formats.pinatrace import import_pinatrace
+from ptanalyze.formats.ptdump_text import import_ptdump
+from ptanalyze.formats.recognise import recognise
+from ptanalyze.formats.replica_history import chosen
+from ptanalyze.formats.result_file import read_rows
+from ptanalyze.formats.snapshot_file import read_snapshot
+from ptanalyze.formats.trace_file import read_trace, trace_of
+from ptanalyze.formats.trace_index import INDEX, stored_index
+from ptanalyze.formats.vm_file import read_vm
+from ptanalyze.formats.walk_counters import read_run
+from ptanalyze.world import stream_store
+
+from .attempt import function
+from .changes import json_changed, maps_changed, trace_changed
+from .hostile_captures import hostile
+from .noise import changed, changed_text
+from .records import array_changed, arrays_changed, in_gzip, in_xz, in_zip, record_changes
+
+OUT = "out"  # the directory that readers write to
+STREAM_CHUNKS, STREAM_REGIONS = 3, 5
+
+
+class Reader(NamedTuple):
+    """reads: functions of a path; change(base, random): what is written there; file: its name, ending and all
+
+    A base is the content of a file or, for a directory, {name: content}.
+    """
+
+    reads: tuple
+    change: object = changed_text
+    file: str = "in"
+
+
+def to_trace(read):
+    """What imports a trace and decodes the result."""
+
+    def imported(path):
+        read(path, path.parent / OUT / "t.ptt")
+        decode(read_trace(path.parent / OUT / "t.ptt"))
+
+    return recognise, imported
+
+
+def to_tables(read, *others):
+    return recognise, lambda path: read(path, path.parent / OUT), *others
+
+
+def decode(trace):
+    """Decode a trace; what kernels use as an index of its arrays must be one."""
+    for batch in trace.batches(64):
+        assert not len(batch.page) or int(batch.page.max()) >> SLOT_BITS < len(trace.regions)
+    for rows in (trace.chunks, trace.events):
+        assert not len(rows) or int(rows["thread"].max()) < len(trace.threads)
+    at = trace.events["chunk"]
+    assert not len(at) or 0 <= at.min() <= at.max() <= len(trace.chunks)
+
+
+def by_index(directory):
+    index = stored_index(directory / INDEX, directory / "trace.ptt")
+    if index is not None:
+        decode(trace_of(directory / "trace.ptt", index))
+
+
+def walk_stream(directory):
+    name = directory.name.removeprefix("walks-")
+    stream = stream_store.load(directory.parent, name, STREAM_CHUNKS, STREAM_REGIONS)
+    assert stream is None or int(np.max(stream.page, initial=0)) >> SLOT_BITS < STREAM_REGIONS
+
+
+def capture_changed(files, r):
+    return hostile(files, [files], r)
+
+
+def index_changed(files, r):
+    return files | {INDEX: arrays_changed(files[INDEX], r)}
+
+
+def stream_changed(files, r):
+    """Of a walk stream an array, and mostly its checksum."""
+    name = r.choice(sorted(files))
+    if name == stream_store.SEAL:
+        return files | {name: json_changed(files[name], r)}
+    head, array = files[name][:128], np.frombuffer(files[name][128:], stream_store.COLUMNS[Path(name).stem])
+    content = head + array_changed(array, r).tobytes()
+    if r.random() < 0.3:
+        content = changed(content, r)
+    sums = json.loads(files[stream_store.SEAL]) | {Path(name).stem: zlib.crc32(content)}
+    return files | {name: content, stream_store.SEAL: json.dumps(sums).encode()}
+
+
+CHAMPSIM_FIELDS = [(8, 1), (9, 1), *((at, 8) for at in (0, 16, 24, 32, 40, 48, 56))]
+champsim_changed = record_changes(0, CHAMPSIM.itemsize, CHAMPSIM_FIELDS)
+dynamorio_changed = record_changes(0, DRMEMTRACE.itemsize, [(0, 2), (2, 2), (4, 8)])
+TABLE_FIELDS = [(0, 8), (8, 8), (16, 4), (20, 4), (24, 4), *((32 + 8 * k, 8) for k in (0, 1, 2, 5, 255, 511))]
+
+READERS = {
+    "snapshot": Reader((read_manifest, read_snapshot), capture_changed),
+    "vm": Reader((read_manifest, read_vm), capture_changed),
+    "trace": Reader((lambda path: decode(read_trace(path)),), trace_changed),
+    "trace.index": Reader((by_index,), index_changed),
+    "walk stream": Reader((walk_stream,), stream_changed, "walks-x"),
+    "heat": Reader(
+        (heat_file.read_heat, heat_file.costs), record_changes(512, 80, [(k, 8) for k in range(0, 80, 8)])
+    ),
+    "maps": Reader((lambda path: parse_maps(path.read_bytes(), path),), maps_changed),
+    "machine": Reader((load_machine,), file="in.toml"),
+    "costs": Reader((partial(load_costs, load_machine("vmitosis-cascade-lake")),), file="in.toml"),
+    "calibration": Reader((read_calibration,), file="in.toml"),
+    "latency": Reader((read_latency,)),
+    "matrix": Reader((read_matrix,)),
+    "perf stat": Reader((read_run,)),
+    "perf script": Reader(to_trace(import_perf_script)),
+    "perf.data": Reader((recognise, must_be_whole), changed),
+    "lackey": Reader(to_trace(import_lackey)),
+    "pinatrace": Reader(to_trace(import_pinatrace)),
+    "champsim": Reader(to_trace(import_champsim), champsim_changed),
+    "champsim.gz": Reader(to_trace(import_champsim), in_gzip(champsim_changed), "in.gz"),
+    "champsim.xz": Reader(to_trace(import_champsim), in_xz(champsim_changed), "in.xz"),
+    "drmemtrace": Reader(to_trace(import_drmemtrace), dynamorio_changed),
+    "drmemtrace.gz": Reader(to_trace(import_drmemtrace), in_gzip(dynamorio_changed), "in.trace.gz"),
+    "drmemtrace.zip": Reader(to_trace(import_drmemtrace), in_zip(dynamorio_changed), "in.trace.zip"),
+    "vmitosis": Reader(to_tables(import_ptdump)),
+    "vmitosis, nested": Reader(to_tables(lambda path, out: import_ptdump(path, out, path))),
+    "gptdump": Reader(to_tables(table_dump.import_table_dump), record_changes(16, 4128, TABLE_FIELDS)),
+    "nptdump": Reader(
+        (lambda path: table_dump.read_dump(path, table_dump.NESTED),), record_changes(16, 4128, TABLE_FIELDS)
+    ),
+    "nodes": Reader((table_dump.read_nodes,)),
+    "result.json": Reader((read_rows,), file="in.json"),
+    "result.csv": Reader((read_rows,), file="in.csv"),
+    "result.parquet": Reader((read_rows,), changed, "in.parquet"),
+    "classify": Reader((read_class_shares,), json_changed),
+    "v2p": Reader((read_mapped_pages,), file="in.textproto"),
+    "pagemap": Reader((read_mapped_pages,), record_changes(0, 16, [(0, 8), (8, 8)])),
+    "hydra history": Reader((lambda path: chosen(str(path), "gups"),)),
+}
+
+
+def read(r, small, place):
+    """Calls of the functions that read a changed one of the `small` files, in the directory `place`/small."""
+    name = r.choice(sorted(READERS))
+    reader, place = READERS[name], place / "small"
+    path = place / reader.file
+    put(path, reader.change(r.choice(small[name]), r))
+    return [function(f"{name}: {at}", one, path) for at, one in enumerate(reader.reads)]
+
+
+def read_unchanged(small, place):
+    """Call every function on each small file as it is: all are readable, and kernels are compiled then."""
+    (place / "small" / OUT).mkdir(parents=True)
+    for name, reader in READERS.items():
+        for base in small[name]:
+            path = place / "small" / reader.file
+            put(path, base)
+            for one in reader.reads:
+                try:
+                    one(path)
+                except Exception as error:
+                    raise AssertionError(f"{name}: {error}") from error
+
+
+def put(path, content):
+    """Write a file, or a directory of files, in place of what was there."""
+    if isinstance(content, dict):
+        path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
+        path.mkdir()
+        for name, inside in content.items():
+            (path / name).write_bytes(inside)
+    else:
+        if path.is_dir():
+            shutil.rmtree(path)
+        path.write_bytes(content)

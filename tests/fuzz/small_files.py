@@ -1,0 +1,116 @@
+"""A small file of each format, or two: what the readers are given after a change."""
+
+import gzip
+import json
+import lzma
+
+import numpy as np
+
+from heat_bits import write_bits
+from ptanalyze.formats import table_dump
+from ptanalyze.formats.capture_dir import TRACE
+from ptanalyze.formats.drmemtrace import RECORD as DRMEMTRACE
+from ptanalyze.formats.perf_data import HEADER as PERF_HEADER
+from ptanalyze.formats.perf_data import MAGIC as PERF_MAGIC
+from ptanalyze.formats.trace_file import read_index
+from ptanalyze.formats.trace_index import INDEX, write_index
+from ptanalyze.world import stream_store
+from strategies import build_tree, frames_on
+from unit import (
+    test_class_shares,
+    test_drmemtrace,
+    test_mapped_pages,
+    test_other_traces,
+    test_replica_history,
+    test_table_dump,
+)
+
+from .bases import MAPS, contents
+from .readers import READERS, STREAM_CHUNKS
+from .records import zipped
+
+SMALL_TABLES = 1 << 17  # bytes
+HEAT = [(ms, {(k << 21, 2) for k in range(9)} | {(4096, 1)}) for ms in (1, 9, 9)]
+PAIRS = [(k << 12, 1 << 63 | k + 7) for k in range(9)]
+
+
+def small_files(place, bases, texts):
+    """{name of READERS: [base]}; captures and texts are those of a campaign, `place` is a new directory."""
+    place.mkdir()
+    records, accesses = dynamorio(), test_other_traces.RECORDS.tobytes()
+    tables, nested = dumps(place)
+    found = {
+        "snapshot": [bases[name] for name in ("four", "tables", "vm")],
+        "vm": [bases[name] for name in ("vm", "vm-host")],
+        "trace": [bases[name][TRACE] for name in ("four", "trace")],
+        "trace.index": [with_index(place / "i", bases["trace"][TRACE])],
+        "walk stream": [stream(place)],
+        "heat": [write_bits(place / "h", HEAT).read_bytes()],
+        "maps": [MAPS],
+        "machine": texts["machine"][:3],
+        "costs": texts["costs"][:2],
+        "calibration": texts["calibration.toml"],
+        "latency": texts["latency"],
+        "matrix": texts["matrix"],
+        "perf stat": texts["perf-stat"],
+        "perf script": texts["perf-script"],
+        "perf.data": [perf_data()],
+        "lackey": texts["lackey"],
+        "pinatrace": [test_other_traces.PINATRACE],
+        "champsim": [accesses],
+        "champsim.gz": [gzip.compress(accesses)],
+        "champsim.xz": [lzma.compress(accesses)],
+        "drmemtrace": [records],
+        "drmemtrace.gz": [gzip.compress(records)],
+        "drmemtrace.zip": [zipped(records)],
+        "vmitosis": texts["vmitosis"],
+        "vmitosis, nested": texts["vmitosis"],
+        "gptdump": [tables],
+        "nptdump": [nested],
+        "nodes": [test_table_dump.NODES.encode()],
+        **{name: texts[name] for name in ("result.json", "result.csv", "result.parquet")},
+        "classify": [json.dumps({"what": "classify", "result": [walks()]}).encode()],
+        "v2p": [test_mapped_pages.GOOD.encode()],
+        "pagemap": [test_mapped_pages.pagemap(*PAIRS)],
+        "hydra history": [(test_replica_history.record(1) + test_replica_history.record(2)).encode()],
+    }
+    return {name: found[name] for name in READERS}
+
+
+def dynamorio():
+    read, write, at = test_drmemtrace.load, test_drmemtrace.store, test_drmemtrace.at
+    first = [*test_drmemtrace.begin(7), *at(5, 1), (test_drmemtrace.INSTR, 3, 0x400000), read(9)]
+    rest = [write(10, 4090, 16), *at(9), read(1 << 30), *test_drmemtrace.end(7)]
+    return np.array([*first, *rest], DRMEMTRACE).tobytes()
+
+
+def dumps(place):
+    """(GPTDUMP1, NPTDUMP1)."""
+    guest = build_tree(test_table_dump.PAGES, frames_on([0, 1, 0], first=5000))
+    host = build_tree(test_table_dump.PAGES, frames_on([0], first=9000), encoding="kvm")
+    pair = (guest, table_dump.GUEST), (host, table_dump.NESTED)
+    return [test_table_dump.dump(place / "dump", tree, magic).read_bytes() for tree, magic in pair]
+
+
+def with_index(directory, trace):
+    directory.mkdir()
+    (directory / TRACE).write_bytes(trace)
+    write_index(directory / INDEX, directory / TRACE, read_index(directory / TRACE))
+    return contents(directory)
+
+
+def stream(place):
+    with stream_store.Writer(place, "x") as writer:
+        for _ in range(STREAM_CHUNKS):
+            writer.append(np.arange(700, 740, dtype=np.uint32), np.zeros(40, bool), np.array([40]))
+        writer.seal(np.ones((1, 3), np.int64))
+    return contents(place / "walks-x")
+
+
+def perf_data():
+    head = PERF_HEADER.pack(PERF_MAGIC, PERF_HEADER.size, 136, PERF_HEADER.size, 136, 300, 40)
+    return head.ljust(340, b"\7")
+
+
+def walks():
+    return {"weight": "walks", "rows": test_class_shares.rows(1, 2, 3, 4)}
