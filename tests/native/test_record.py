@@ -105,9 +105,19 @@ def test_without_page_tables_a_trace_alone_is_a_capture(known, tmp_path):
     assert not recording.snapshot and read_manifest(tmp_path / "c").kind == "trace"
 
 
-def test_followed_children_have_their_traces_in_the_capture(known, tmp_path):
-    record([known, "fork"], tmp_path / "c", options=Options(follow_fork=True), dump=False)
-    assert len(list((tmp_path / "c").glob("trace.*.ptt"))) == 1
+def test_followed_children_are_captures_in_the_capture(known, tmp_path):
+    record([known, "fork"], tmp_path / "c", options=Options(follow_fork=True))
+    capture = open_capture(tmp_path / "c")
+    (child,) = capture.processes.values()
+    assert child.manifest.kind == capture.manifest.kind == "process"
+    for one in (capture, child):
+        assert len(touched_pages(one.trace) - mapped_pages(one.snapshot)) < 20
+        assert one.trace.facts["ended"] == "exit" and one.snapshot.facts["pid"] == one.trace.facts["pid"]
+        assert list(damaged_files(one.directory, one.manifest)) == []
+    assert [*capture.members] == [capture.trace.facts["pid"], child.trace.facts["pid"]]
+    shares = {title: rows for title, rows in describe(capture).items() if title.startswith("process ")}
+    assert {rows["name"] for rows in shares.values()} == {"known"} and len(shares) == 2
+    assert all(rows["of them shared"] > 0 for rows in shares.values())
 
 
 def test_under_sudo_the_capture_belongs_to_the_user_who_typed_it(known, tmp_path, monkeypatch):
@@ -182,7 +192,7 @@ def test_a_shell_whose_commands_were_not_traced_is_said(tmp_path):
         for name, more in (("a", []), ("b", ["--follow-fork"]))
     )
     assert "not what it started" in alone.stderr and "not what it started" not in followed.stderr
-    assert describe(open_capture(tmp_path / "b"))["capture"]["children traced, not analysed"] == 2
+    assert [one.manifest.kind for one in open_capture(tmp_path / "b").processes.values()] == ["trace"] * 2
 
 
 def test_a_program_that_goes_through_a_wrapper_is_told_to_be_named_itself(tmp_path):
@@ -231,6 +241,28 @@ def test_ctrl_c_leaves_a_whole_capture_up_to_that_moment(known, tmp_path, handov
     assert read_manifest(tmp_path / "c").kind == ("process" if handover else "trace")
     finished = [one for one in check_capture(open_capture(tmp_path / "c")) if one.name == "trace: finished"]
     assert [one.verdict for one in finished] == ["ok"]
+
+
+@pytest.mark.parametrize("mode", ["handles", "outlives"])
+def test_programs_that_end_by_themselves_on_ctrl_c_and_children_that_outlive_them_are_whole(
+    known, tmp_path, mode
+):
+    code = (
+        "from ptanalyze.capture.live.record import record\n"
+        "from ptanalyze.capture.live.tracers import Options\n"
+        f"r = record([{known!r}, {mode!r}], {str(tmp_path / 'c')!r}, options=Options(follow_fork=True))\n"
+        "print(r.held, r.interrupted, r.exit_status)"
+    )
+    argv = [sys.executable, "-c", code]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment())
+    assert process.stdout.readline().startswith("0x")
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    capture = open_capture(tmp_path / "c")
+    assert said.split() == (["interrupt", "True", "0"] if mode == "handles" else ["exit", "True", "0"])
+    assert capture.trace.facts["ended"] == "exit"
+    kinds = [(one.manifest.kind, one.trace.facts["ended"]) for one in capture.processes.values()]
+    assert kinds == ([] if mode == "handles" else [("process", "exit")])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
