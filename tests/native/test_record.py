@@ -156,7 +156,8 @@ def test_page_tables_of_the_peak_map_what_was_freed_before_the_end(tmp_path):
     program = tracing.build(tmp_path, "freed")
     found = {}
     for moment in ("end", "peak"):
-        recording = record([program], tmp_path / moment, dump_at=moment)
+        words = [program, "stopped"] if moment == "peak" else [program]
+        recording = record(words, tmp_path / moment, dump_at=moment)
         findings = check_capture(open_capture(tmp_path / moment))
         found[moment] = next(f for f in findings if f.name == "trace: pages in the dump").verdict
         assert recording.held == ("exit" if moment == "end" else "peak")

@@ -31,7 +31,7 @@ def command() -> None:
 @click.option(
     "--tree",
     is_flag=True,
-    help="Dump all its descendants too, each into OUTPUT/pid-PID. With --stop all stand still together.",
+    help="Dump all its descendants too, one after the other, each into OUTPUT/pid-PID.",
 )
 @click.option("--stop", is_flag=True, help="Stop the process while it is read; it is always continued.")
 @max_stop_option

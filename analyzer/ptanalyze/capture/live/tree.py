@@ -2,16 +2,12 @@
 
 import os
 import shutil
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ...core.errors import PartialDataError, UsageError
 from .dump import Dumped, dump_unsealed, seal_dump
-from .pause import paused
-from .process import opened
 
 PROC = Path("/proc")
 
@@ -30,48 +26,23 @@ def descendants(pid: int) -> list[int]:
     return found[1:]
 
 
-@contextmanager
-def held(pid: int) -> Iterator[list[int]]:
-    """Stop a process and its descendants for the block; yields all their PIDs.
-
-    They are looked for until there is no new one: a process may fork before its own stop arrives.
-    """
-    with ExitStack() as stack:
-        stopped: list[int] = []
-        while new := [one for one in (pid, *descendants(pid)) if one not in stopped]:
-            for one in new:
-                stopped.append(one)
-                try:
-                    stack.enter_context(paused(stack.enter_context(opened(one))))
-                except (UsageError, PartialDataError):
-                    if one == pid:
-                        raise
-        yield stopped
-
-
-def dump_tree(
-    pid: int, directory: Path, *, stop: bool = False, max_stop: int | None = None, **options: Any
-) -> tuple[Dumped, list[str]]:
+def dump_tree(pid: int, directory: Path, **options: Any) -> tuple[Dumped, list[str]]:
     """Dump process `pid` into the existing `directory`, its descendants into pid-PID/ there; all sealed.
 
-    stop  hold all of them still until the last is read; options of dump_process otherwise
-    Returns what was dumped, and what any snapshot does not know. A descendant that ends before it is read is
-    left out, and a line says so. UsageError, PartialDataError for `pid` itself, as of dump_process.
+    options  of dump_process; one after the other is read, and with `stop` stands still while it is
+    Returns what was dumped, and what any snapshot does not know. Descendants that end before they are read,
+    or begin meanwhile, are left out, and lines say so. Errors for `pid` as of dump_process.
     """
-    if max_stop is not None:
-        raise UsageError("--max-stop: bounds the stop of one process, not of a tree: leave out --tree")
-    began = time.monotonic()
-    with held(pid) if stop else nullcontext([pid, *descendants(pid)]) as found:
-        each = {one: dump_descendant(one, directory, stop=stop, **options) for one in found[1:]}
-        first = dump_unsealed(pid, directory, stop=stop, **options)
-    seconds = time.monotonic() - began
+    found = descendants(pid)
+    first = dump_unsealed(pid, directory, **options)
+    each = {one: dump_descendant(one, directory, **options) for one in found}
+    new = [one for one in descendants(pid) if one not in found]
     there = {one: of for one, of in each.items() if of is not None}
     unknown = [what for one in there for what in seal_dump(directory / f"pid-{one}")]
     unknown += seal_dump(directory, {"processes": [*there]})
     lines = [line for of in (first, *there.values()) for line in of.lines]
-    lines += [f"PID {one}: ended before it was read; left out" for one in each if one not in there]
-    if stop:
-        lines.append(f"{len(there) + 1} processes were held for {1e3 * seconds:.0f} ms")
+    lines += [f"PID {one}: ended before it was read; left out" for one in found if one not in there]
+    lines += [f"PID {one}: began while others were read; left out" for one in new]
     failed = next((of.failed for of in (first, *there.values()) if of.failed), None)
     return Dumped(lines, failed), list(dict.fromkeys(unknown))
 
