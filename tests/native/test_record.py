@@ -18,7 +18,7 @@ import pytest
 from native import tracing
 from native.dumping import PROGRAMS
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.capture.check import check_capture
+from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.describe import describe
 from ptanalyze.capture.live.record import record
 from ptanalyze.capture.live.tracers import Options
@@ -264,6 +264,7 @@ def test_programs_that_end_by_themselves_on_ctrl_c_and_children_that_outlive_the
     assert capture.trace.facts["ended"] == "exit"
     kinds = [(one.manifest.kind, one.trace.facts["ended"]) for one in capture.processes.values()]
     assert kinds == ([] if mode == "handles" else [("process", "exit")])
+    assert exit_code(check_capture(capture)) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
@@ -271,7 +272,8 @@ def test_whoever_ends_the_recorder_ends_the_program(known, tmp_path, number):
     argv = [sys.executable, "-m", "ptanalyze", "record", "-o", str(tmp_path / "c"), "--no-dump", "--", known]
     process = subprocess.Popen([*argv, "forever"], stdout=subprocess.PIPE, text=True, env=environment())
     assert process.stdout.readline().startswith("0x")
-    assert len(running(tmp_path)) >= 1
+    scores = {Path(f"/proc/{pid}/oom_score_adj").read_text() for pid in running(tmp_path)}
+    assert scores == {"1000\n"}, "out of memory, the kernel would kill others first"
     process.send_signal(number)
     process.wait(30)
     for _ in range(300):

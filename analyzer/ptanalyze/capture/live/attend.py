@@ -23,6 +23,7 @@ from .growth import Grown, Growth
 from .peak import Peak
 
 PR_SET_PDEATHSIG = 1
+FIRST_TO_GO = "1000"  # of oom_score_adj, proc(5)
 GRACE = 5.0  # seconds a program has to end after SIGINT, before SIGKILL
 TICK = 0.5  # seconds between two looks at a program that runs
 
@@ -91,10 +92,18 @@ class Run:
     def hand_over(self, pid: int, why: str) -> None:
         """A tracer of ours waits for the page tables of its process to be read."""
         if pid != self.process.pid:
-            if self.dumper and self.children and pid in self.children.pids():
-                dump(self.dumper, pid, self.directory / f"pid-{pid}")
+            place = self.directory / f"pid-{pid}"
+            if self.dumper and self.children and pid in self.children.pids() and not place.exists():
+                dump(self.dumper, pid, place)
         elif not (self.recording.interrupted and self.recording.snapshot):
             self.read_tables(why)
+
+    def read_children(self) -> None:
+        """Page tables of the children that run now."""
+        if self.dumper and self.children:
+            for pid, _ in self.children.running(self.recording.user):
+                if not (self.directory / f"pid-{pid}").exists():
+                    dump(self.dumper, pid, self.directory / f"pid-{pid}")
 
     def over(self) -> bool:
         return self.process.poll() is not None and not (self.children and self.children.writing())
@@ -134,15 +143,22 @@ def listening(user: Account | None = None) -> Iterator[socket.socket]:
 def start(argv: list[str], user: Account | None = None) -> Process:
     """Start it in a process group of its own: Ctrl-C is ours, so that the page tables can be read first.
 
-    It is killed when we are (prctl(2), PR_SET_PDEATHSIG): nobody else would end it.
+    It is killed when we are (prctl(2), PR_SET_PDEATHSIG): nobody else would end it. It is the first to
+    be killed when memory runs out: a tracer can need far more than the program itself.
     """
     stdin = subprocess.DEVNULL if os.isatty(0) else None
     prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def prepare() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+            score.write(FIRST_TO_GO)
+
     return subprocess.Popen(
         argv,
         stdin=stdin,
         process_group=0,
-        preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+        preexec_fn=prepare,
         **(user.popen() if user else {}),
     )
 
@@ -164,6 +180,7 @@ def attend(run: Run) -> None:
         run.recording.interrupted = True
         if (not run.recording.snapshot or run.peak) and run.process.poll() is None:
             run.read_tables("interrupt")
+        run.read_children()
         interrupt(run)
     run.recording.grown = run.growth.look(time.monotonic() - run.started)
 

@@ -30,12 +30,17 @@ class Children:
         """Those whose tracers have not finished their files: they hold a lock as long as they write."""
         return [pid for pid, path in self.files().items() if is_locked(path)]
 
-    def send(self, number: int, user: int) -> None:
-        """Send a signal to those that are still writing and are this user's, as files can have any name."""
+    def running(self, user: int) -> Iterator[tuple[int, int]]:
+        """Yield (PID, pidfd) of those that still write, if they are this user's: files can have any name."""
         for pid in self.writing():
             with suppress(OSError), descriptor(os.pidfd_open(pid)) as pidfd:
                 if os.stat(f"/proc/{pid}").st_uid == user:
-                    signal.pidfd_send_signal(pidfd, number)
+                    yield pid, pidfd
+
+    def send(self, number: int, user: int) -> None:
+        for _, pidfd in self.running(user):
+            with suppress(OSError):
+                signal.pidfd_send_signal(pidfd, number)
 
 
 def is_locked(path: Path) -> bool:

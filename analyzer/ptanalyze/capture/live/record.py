@@ -102,7 +102,7 @@ def record(
             sealing(recording.grown)
         wait_for_writers(trace.parent)
         leave_room(directory, as_user)
-        followed = seal_children(directory, [readable(word) for word in words])
+        followed = seal_children(directory, [readable(word) for word in words], recording.interrupted)
         finish(directory, recording, [readable(word) for word in words], tracer, started, followed)
     if dump and not recording.snapshot and not any("page tables" in why for why in recording.problems):
         recording.problems.append(UNREACHED)
@@ -166,7 +166,7 @@ def finish(
     seal(directory, "process" if recording.snapshot else "trace", facts)
 
 
-def seal_children(directory: Path, command: list[str]) -> list[int]:
+def seal_children(directory: Path, command: list[str], interrupted: bool) -> list[int]:
     """Make a capture pid-PID/ of each followed child, of its trace and of its page tables if they were read.
 
     A trace that cannot be read, of a child that was killed at its start, stays where it is.
@@ -185,9 +185,8 @@ def seal_children(directory: Path, command: list[str]) -> list[int]:
         trace, snapshot = trace_of(place / TRACE, index), (place / SNAPSHOT).exists()
         if snapshot:
             mark_emulator(place, trace)
-        seal(
-            place, "process" if snapshot else "trace", {"pid": pid, "command": command, "trace": trace.facts}
-        )
+        facts = {"pid": pid, "command": command, "interrupted": interrupted, "trace": trace.facts}
+        seal(place, "process" if snapshot else "trace", facts)
         sealed.append(pid)
     return sealed
 
