@@ -115,6 +115,7 @@ def test_nodes_that_hmat_leaves_out_have_their_distances_and_nodes_without_memor
     local = load_machine("epyc-milan").latency.idle[0][0]
     assert (machine.nodes, machine.memory_nodes) == (2, ())
     assert [row[k] for k, row in enumerate(machine.latency.idle)] == [100, local]
+    assert machine.sources["latency_idle"].startswith("HMAT for nodes [0] and")
 
 
 @pytest.mark.parametrize("text", ["fast", "-1", "", "1e3", "9" * 30, "\x00"])

@@ -133,8 +133,9 @@ class Capture:
     @property
     def members(self) -> dict[int, "Capture"]:
         """{PID: Capture} of this process and the others inside; 0 for its own PID where that is not known."""
-        own = self.manifest.provenance.get("pid")
-        return {own if isinstance(own, int) else 0: self, **self.processes}
+        told = self.manifest.provenance.get("pid")
+        own = told if isinstance(told, int) else 0
+        return {own: self, **{pid: one for pid, one in self.processes.items() if pid != own}}
 
     def _must_be_whole(self) -> None:
         """CaptureError for a file that is not as it was sealed."""

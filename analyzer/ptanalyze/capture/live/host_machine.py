@@ -189,11 +189,12 @@ def firmware_latency(system: Path, cpu_nodes: list[int], slow: list[int], like: 
     apart, hmat = distances(system, nodes), read_hmat(system / "node")
     ns = apart * like.latency.idle[0][0] / SLIT_LOCAL
     gb_per_s = np.zeros_like(ns)
-    memory = np.isin(nodes, slow)
+    memory, told = np.isin(nodes, slow), []
     for at, node in enumerate(nodes):
         access = hmat.get(node)
         near = [nodes.index(one) for one in access.initiators if one in cpu_nodes] if access else []
         if access and near:
+            told.append(node)
             ns[:, at] = access.ns * np.maximum(apart[:, at] / apart[near, at].min(), 1)
             ns[near, at], gb_per_s[near, at] = access.ns, access.gb_per_s
     both = np.ix_(~memory, ~memory)
@@ -202,7 +203,6 @@ def firmware_latency(system: Path, cpu_nodes: list[int], slow: list[int], like: 
     ns = np.maximum(ns, np.maximum.outer(own, own))
     if slow:
         ns = with_columns_as_rows(ns, memory)
-    told = [node for node in nodes if node in hmat]
     guess = (
         f"estimate: distances of the firmware (SLIT) times {like.latency.idle[0][0]:g} ns, the local latency "
         f"of {like.name}; `ptanalyze topology latency` measures it"
