@@ -12,6 +12,7 @@ from native.dumping import pages_of_pagemap, running, state, wait_for
 from native.leaf_check import compare
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.live.tree import descendants, dump_tree
+from ptanalyze.cli import run
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import new_capture
 from ptanalyze.world.shared_pages import shared_pages
@@ -87,9 +88,8 @@ def test_the_shared_region_is_one_group_per_2_mib_in_those_who_touched_it(family
 
 
 def test_the_command_makes_one_capture(family, tmp_path):
-    command = [sys.executable, "-m", "ptanalyze", "dump", "process", "--tree", str(family[0]), "-o"]
-    done = subprocess.run([*command, tmp_path / "c"], capture_output=True, text=True)
-    assert done.returncode == 0 and len(open_capture(tmp_path / "c").processes) == 3, done.stderr
+    assert run(["dump", "process", "--tree", str(family[0]), "-o", str(tmp_path / "c")]) == 0
+    assert len(open_capture(tmp_path / "c").processes) == 3
 
 
 def test_children_that_end_meanwhile_are_left_out_and_we_never_stop_ourselves(tmp_path, monkeypatch):
