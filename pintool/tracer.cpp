@@ -103,7 +103,7 @@ struct ptt_thread *tracer_thread(void) {
 int tracer_is_child(void) {
     if (!ptt_session || (uint32_t)kernel_call(__NR_getpid) == ptt_session->pid) return 0;
     following = tracer_options.follow_fork;
-    tracer_options.control[0] = 0;
+    if (!following) tracer_options.control[0] = 0;
     ptt_forked(following);
     return 1;
 }

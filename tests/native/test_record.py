@@ -18,7 +18,7 @@ import pytest
 from native import tracing
 from native.dumping import PROGRAMS
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.capture.check import check_capture
+from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.describe import describe
 from ptanalyze.capture.live.record import record
 from ptanalyze.capture.live.tracers import Options
@@ -105,9 +105,19 @@ def test_without_page_tables_a_trace_alone_is_a_capture(known, tmp_path):
     assert not recording.snapshot and read_manifest(tmp_path / "c").kind == "trace"
 
 
-def test_followed_children_have_their_traces_in_the_capture(known, tmp_path):
-    record([known, "fork"], tmp_path / "c", options=Options(follow_fork=True), dump=False)
-    assert len(list((tmp_path / "c").glob("trace.*.ptt"))) == 1
+def test_followed_children_are_captures_in_the_capture(known, tmp_path):
+    record([known, "fork"], tmp_path / "c", options=Options(follow_fork=True))
+    capture = open_capture(tmp_path / "c")
+    (child,) = capture.processes.values()
+    assert child.manifest.kind == capture.manifest.kind == "process"
+    for one in (capture, child):
+        assert len(touched_pages(one.trace) - mapped_pages(one.snapshot)) < 20
+        assert one.trace.facts["ended"] == "exit" and one.snapshot.facts["pid"] == one.trace.facts["pid"]
+        assert list(damaged_files(one.directory, one.manifest)) == []
+    assert [*capture.members] == [capture.trace.facts["pid"], child.trace.facts["pid"]]
+    shares = {title: rows for title, rows in describe(capture).items() if title.startswith("process ")}
+    assert {rows["name"] for rows in shares.values()} == {"known"} and len(shares) == 2
+    assert all(rows["of them shared"] > 0 for rows in shares.values())
 
 
 def test_under_sudo_the_capture_belongs_to_the_user_who_typed_it(known, tmp_path, monkeypatch):
@@ -146,7 +156,8 @@ def test_page_tables_of_the_peak_map_what_was_freed_before_the_end(tmp_path):
     program = tracing.build(tmp_path, "freed")
     found = {}
     for moment in ("end", "peak"):
-        recording = record([program], tmp_path / moment, dump_at=moment)
+        words = [program, "stopped"] if moment == "peak" else [program]
+        recording = record(words, tmp_path / moment, dump_at=moment)
         findings = check_capture(open_capture(tmp_path / moment))
         found[moment] = next(f for f in findings if f.name == "trace: pages in the dump").verdict
         assert recording.held == ("exit" if moment == "end" else "peak")
@@ -182,7 +193,7 @@ def test_a_shell_whose_commands_were_not_traced_is_said(tmp_path):
         for name, more in (("a", []), ("b", ["--follow-fork"]))
     )
     assert "not what it started" in alone.stderr and "not what it started" not in followed.stderr
-    assert describe(open_capture(tmp_path / "b"))["capture"]["children traced, not analysed"] == 2
+    assert [one.manifest.kind for one in open_capture(tmp_path / "b").processes.values()] == ["trace"] * 2
 
 
 def test_a_program_that_goes_through_a_wrapper_is_told_to_be_named_itself(tmp_path):
@@ -233,12 +244,36 @@ def test_ctrl_c_leaves_a_whole_capture_up_to_that_moment(known, tmp_path, handov
     assert [one.verdict for one in finished] == ["ok"]
 
 
+@pytest.mark.parametrize("mode", ["handles", "outlives"])
+def test_programs_that_end_by_themselves_on_ctrl_c_and_children_that_outlive_them_are_whole(
+    known, tmp_path, mode
+):
+    code = (
+        "from ptanalyze.capture.live.record import record\n"
+        "from ptanalyze.capture.live.tracers import Options\n"
+        f"r = record([{known!r}, {mode!r}], {str(tmp_path / 'c')!r}, options=Options(follow_fork=True))\n"
+        "print(r.held, r.interrupted, r.exit_status)"
+    )
+    argv = [sys.executable, "-c", code]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment())
+    assert process.stdout.readline().startswith("0x")
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    capture = open_capture(tmp_path / "c")
+    assert said.split() == (["interrupt", "True", "0"] if mode == "handles" else ["exit", "True", "0"])
+    assert capture.trace.facts["ended"] == "exit"
+    kinds = [(one.manifest.kind, one.trace.facts["ended"]) for one in capture.processes.values()]
+    assert kinds == ([] if mode == "handles" else [("process", "exit")])
+    assert exit_code(check_capture(capture)) == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_whoever_ends_the_recorder_ends_the_program(known, tmp_path, number):
     argv = [sys.executable, "-m", "ptanalyze", "record", "-o", str(tmp_path / "c"), "--no-dump", "--", known]
     process = subprocess.Popen([*argv, "forever"], stdout=subprocess.PIPE, text=True, env=environment())
     assert process.stdout.readline().startswith("0x")
-    assert len(running(tmp_path)) >= 1
+    scores = {Path(f"/proc/{pid}/oom_score_adj").read_text() for pid in running(tmp_path)}
+    assert scores == {"1000\n"}, "out of memory, the kernel would kill others first"
     process.send_signal(number)
     process.wait(30)
     for _ in range(300):

@@ -54,6 +54,9 @@ def test_a_table_outside_every_node_is_found():
 def test_a_page_in_no_vma_is_found():
     snapshot = build_snapshot([(VA, 9), (VA + PAGE, 10)], vmas=[(VA, VA + PAGE, "heap")])
     assert wrong(check_tables(snapshot)) == {"pages: in VMAs": 1}
+    assert exit_code(check_tables(snapshot)) == 1
+    snapshot.facts["quiescence"] = {"quiet": False}  # read alive, while it mapped and unmapped
+    assert exit_code(check_tables(snapshot)) == 3
 
 
 def test_a_torn_table_makes_the_capture_partial(snapshot):

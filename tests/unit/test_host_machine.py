@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ptanalyze.capture.live.host_machine import host_machine
-from ptanalyze.core.errors import UsageError
+from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.machine_file import write_machine
 from ptanalyze.formats.node_latency import NodeLatency
@@ -48,7 +48,8 @@ def system(tmp_path):
 
 def test_nodes_clock_and_caches_are_the_kernels_and_tlbs_those_of_the_nearest_machine(system, tmp_path):
     machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
-    assert (machine.nodes, machine.cpus_per_node, machine.ghz) == (2, 32, 2.8)
+    assert (machine.nodes, machine.cpus_per_node, machine.ghz) == (3, 32, 2.8)
+    assert machine.memory_nodes == (2,)
     assert (machine.l2.bytes, machine.l2.ways, machine.llc.bytes, machine.llc.ways) == (
         512 << 10,
         8,
@@ -64,7 +65,7 @@ def test_without_a_measurement_latencies_are_the_firmwares_distances_and_are_cal
 ):
     machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
     local = load_machine("epyc-milan").latency.idle[0][0]
-    assert np.allclose(machine.latency.idle, [[local, 3.2 * local], [3.2 * local, local]])
+    assert np.allclose(machine.latency.idle, local * np.array([[1, 3.2, 5], [3.2, 1, 5], [5, 5, 5]]))
     assert machine.latency.contended is None and machine.sources["latency_idle"].startswith("estimate")
 
 
@@ -78,6 +79,57 @@ def test_measured_latencies_are_taken_and_the_file_loads_again(system, tmp_path)
     assert "as of epyc" in machine.sources["walk_caches"] and "EPYC 7543" in machine.description
     write_machine(tmp_path / "mine.toml", machine)
     assert load_machine(str(tmp_path / "mine.toml")) == machine
+
+
+def accesses(system, of):
+    """Files of HMAT as the kernel shows them: {node: (class, initiators, ns, MiB/s)}."""
+    for node, (kind, initiators, ns, mib) in of.items():
+        place = system / f"node/node{node}/{kind}/initiators"
+        for one in initiators:
+            write(place / f"node{one}/online", 1)
+        write(place / "read_latency", ns)
+        write(place / "read_bandwidth", mib)
+
+
+def test_hmat_gives_latencies_of_the_nearest_readers_and_distances_those_of_others(system, tmp_path):
+    """As Linux 6.1 showed them, booted by QEMU 7.2 with -numa hmat-lb; the distances are of this test."""
+    for kind in ("access0", "access1"):
+        accesses(system, {node: (kind, (node,), 110, 204_800) for node in (0, 1)})
+        accesses(system, {2: (kind, (0,), 250, 30_720)})
+    write(system / "node/has_memory", "0-2")
+    write(system / "node/node1/distance", "32 10 60")
+    write(system / "node/node2/distance", "50 60 10")
+    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
+    assert np.allclose(machine.latency.idle, [[110, 352, 250], [352, 110, 300], [250, 300, 250]])
+    fast, slow = 200 * 1.073741824, 30 * 1.073741824
+    assert np.allclose(machine.bandwidth, [[fast, 0, slow], [0, fast, 0], [0, 0, 0]])
+    assert machine.sources["latency_idle"].startswith("HMAT for nodes [0, 1, 2]")
+    write_machine(tmp_path / "mine.toml", machine)
+    assert load_machine(tmp_path / "mine.toml") == machine
+
+
+def test_nodes_that_hmat_leaves_out_have_their_distances_and_nodes_without_memory_are_none(system, tmp_path):
+    accesses(system, {0: ("access0", (0,), 100, 1), 1: ("access0", (5,), 100, 1), 2: ("access0", (0,), 0, 0)})
+    write(system / "node/has_memory", "0-1")
+    machine = host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
+    local = load_machine("epyc-milan").latency.idle[0][0]
+    assert (machine.nodes, machine.memory_nodes) == (2, ())
+    assert [row[k] for k, row in enumerate(machine.latency.idle)] == [100, local]
+    assert machine.sources["latency_idle"].startswith("HMAT for nodes [0] and")
+
+
+@pytest.mark.parametrize("text", ["fast", "-1", "", "1e3", "9" * 30, "\x00"])
+def test_what_no_kernel_writes_is_refused_by_file(system, tmp_path, text):
+    accesses(system, {1: ("access0", (0,), text, 1)})
+    with pytest.raises(CaptureError, match=r"node1/access0/initiators/read_latency.*expected a whole number"):
+        host_machine("mine", system=system, cpuinfo=tmp_path / "cpuinfo")
+
+
+def test_latencies_measured_without_a_node_that_has_cpus_here_are_refused(system, tmp_path):
+    idle = np.array([[90.0, 170.0], [170.0, 170.0]])
+    cut = NodeLatency((0, 1), idle, None, "Intel MLC, idle", (), (1,))
+    with pytest.raises(UsageError, match="no latencies from node 1, which has CPUs here"):
+        host_machine("mine", cut, system, tmp_path / "cpuinfo")
 
 
 @pytest.mark.parametrize(

@@ -37,3 +37,20 @@ def test_a_directory_that_holds_no_tool_is_named(nothing_built, monkeypatch, tmp
     monkeypatch.setenv("PTANALYZE_NATIVE", str(tmp_path))
     with pytest.raises(UsageError, match=f"not found in PTANALYZE_NATIVE={tmp_path} either"):
         native.native("ptdump")
+
+
+@pytest.mark.parametrize(
+    ("version", "options", "why"),
+    [
+        ("10.0.2", "-cpu model", "built without plugins"),
+        ("6.2.0", "-plugin file", "too old"),
+        ("x", "-plugin file", "no version of QEMU"),
+    ],
+)
+def test_a_qemu_that_cannot_trace_says_why(tmp_path, version, options, why):
+    qemu = tmp_path / "qemu-x86_64"
+    script = f'case $1 in --version) echo qemu version {version};; *) echo "{options}";; esac'
+    qemu.write_text(f"#!/bin/sh\n{script}\n")
+    qemu.chmod(0o755)
+    with pytest.raises(UsageError, match=why):
+        native.qemu_plugin(qemu)

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
+from ptanalyze.core.machine import load_machine
+from ptanalyze.formats.machine_file import with_latency, write_machine
 from ptanalyze.formats.node_latency import NodeLatency, read_latency, write_latency
 
 MLC = """Intel(R) Memory Latency Checker - v3.9
@@ -52,6 +54,53 @@ def test_the_latency_matrix_of_mlc_is_read_and_its_bandwidths_are_not(file, text
     assert found.idle.tolist() == [[78.5, 134.8], [133.7, 79.2]]
 
 
+TIERED = """Measuring idle latencies for random access (in ns)...
+\t\tNuma node
+Numa node\t     0\t     1\t     2\t
+       0\t  80.0\t 140.0\t 255.0\t
+       1\t 140.0\t  82.0\t 340.0\t
+
+Measuring Memory Bandwidths between nodes within system
+Bandwidths are in MB/sec (1 MB/sec = 1,000,000 Bytes/sec)
+Using all the threads from each core if Hyper-threading is enabled
+Using Read-only traffic type
+\t\tNuma node
+Numa node\t     0\t     1\t     2\t
+       0\t200000.0\t90000.0\t 30000.0\t
+       1\t91000.0\t201000.0\t 15000.0\t
+"""
+
+
+def test_a_node_without_cpus_has_a_column_alone_and_bandwidths_are_read_too(file, tmp_path):
+    found = read_latency(file(TIERED))
+    assert found.memory_nodes == (2,) and found.flags == ("node 2 has no row: taken as a node without CPUs",)
+    assert found.idle.tolist() == [[80.0, 140.0, 255.0], [140.0, 82.0, 340.0], [255.0, 340.0, 255.0]]
+    assert found.bandwidth.tolist() == [[200.0, 90.0, 30.0], [91.0, 201.0, 15.0], [0.0, 0.0, 0.0]]
+    machine = with_latency(load_machine("sapphire-rapids"), found, "mine")
+    write_machine(tmp_path / "mine.toml", machine)
+    again = load_machine(tmp_path / "mine.toml")
+    assert again.memory_nodes == (2,) and again.bandwidth[0] == (200.0, 90.0, 30.0)
+    write_latency(tmp_path / "l.json", found)
+    twice = read_latency(tmp_path / "l.json")
+    assert twice.memory_nodes == (2,) and twice.bandwidth.tolist() == found.bandwidth.tolist()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("       1\t 140.0", "       7\t 140.0", "node 7 = a row: no column"),
+        ("       1\t 140.0\t  82.0\t 340.0", "       1\t 140.0\t  82.0", "idle latencies = 2 rows of"),
+        ("201000.0", "-", "a pair that MLC did not measure"),
+        ("\t 15000.0", "", "bandwidths = 2 rows of"),
+        ("       0\t  80.0\t 140.0\t 255.0\t\n       1", "       x", "no row of numbers"),
+    ],
+)
+def test_tiers_that_mlc_cannot_have_printed_are_refused_by_name(file, old, new, why):
+    assert old in TIERED
+    with pytest.raises(CaptureError, match=why):
+        read_latency(file(TIERED.replace(old, new, 1)))
+
+
 def test_an_asymmetric_matrix_is_flagged_by_pair(file):
     found = read_latency(file(MLC.replace("133.7", "213.7")))
     assert found.flags == ("idle: node 0 to 1 takes 134.8 ns, back 213.7 ns: asymmetric; the mean is used",)
@@ -63,7 +112,6 @@ def test_an_asymmetric_matrix_is_flagged_by_pair(file):
         ("133.7", "53.7", "idle, node 1 to 0 = 53.7 ns: below node 1's own memory, 79.2 ns"),
         ("134.8", "0.0", "idle, node 0 to 1 = 0 ns"),
         ("134.8", "-", "line 8 = -: a pair that MLC did not measure"),
-        ("       1\t 133.7\t  79.2\t\n", "", "node 1 = no latencies"),
         (" 134.8", "", "1 rows of|2 rows of"),
         ("Measuring idle", "Thinking of", "neither ptanalyze-node-latency"),
         ("Numa node\t     0\t     1", "node", "no line of NUMA nodes"),
@@ -153,6 +201,10 @@ RECORD = {
             "contended, node 0 to 2 = 100 ns: faster than idle",
         ),
         ({"more": 1}, "more: no such field"),
+        ({"memory_nodes": [0, 2]}, "memory_nodes = "),
+        ({"memory_nodes": [1]}, "memory_nodes = "),
+        ({"bandwidth_gb_per_s": [[1.0, -1.0], [1.0, 1.0]]}, "bandwidth, node 0 to 2 = -1 GB/s"),
+        ({"bandwidth_gb_per_s": [[1.0]]}, "bandwidth = 1 rows of"),
     ],
 )
 def test_a_wrong_record_is_refused_by_name(file, change, why):

@@ -102,17 +102,31 @@ def test_tables_on_nodes_without_cpus_are_counted_and_said(tmp_path, monkeypatch
         (tmp_path / f"node{node}").mkdir()
         (tmp_path / f"node{node}" / "cpulist").write_text(f"{cpus}\n")
     monkeypatch.setattr(survey, "NODES", tmp_path)
-    slow = survey.nodes_without_cpus()
+    slow = survey.slow_nodes()
     assert slow == {1}
     counts = {
         "pid": os.getpid(),
         "pgtables_bytes": 1,
-        "tables": [{"0": 5, "1": 512}, {"1": 2}],
-        "huge": [0, 0],
+        # of a process bound to node 2 of an emulated machine with HMAT, but for the numbers of nodes
+        "tables": [{"2": 3, "1": 32}, {"2": 2, "1": 1}, {"2": 2, "1": 1}, {"2": 1}],
+        "huge": [0, 0, 0, 0],
     }
     mine = survey.surveyed(counts, {0: 0}, slow)
-    assert mine.slow_tables == 514
+    assert mine.slow_tables == 34
     lines = [line for section in view([mine], 9) for line in section.lines]
+    for node, ns in ((0, 100), (1, 90)):
+        place = tmp_path / f"node{node}/access0/initiators"
+        (place / "node0").mkdir(parents=True)
+        (place / "read_latency").write_text(f"{ns}\n")
+    assert survey.slow_nodes() == frozenset()
     assert (
-        f"2.0 MiB of page tables of 1 processes are on nodes without CPUs, most of PID {os.getpid()}" in lines
+        f"0.1 MiB of page tables of 1 processes are on nodes without CPUs, most of PID {os.getpid()}" in lines
     )
+
+
+def test_a_host_with_slow_nodes_says_also_that_no_tables_are_there():
+    def said(found):
+        return [line for section in view(found, 9) for line in section.lines]
+
+    assert "no page tables are on the nodes without CPUs" in said([surveyed(slow_tables=0)])
+    assert not any("without CPUs" in line for line in said([surveyed()]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
@@ -13,7 +14,7 @@ from ..formats.capture import Capture, CaptureLike, load
 from ..world.address_space import address_space
 from .answers import classes_frame
 from .heat_classes import classify_heat
-from .leaf_classes import Classification, classify_pages, classify_walks
+from .leaf_classes import WEIGHTS, Classification, classify_pages, classify_walks
 from .opened import provenance_of
 from .setup import Options, Setup, setup_of
 
@@ -38,7 +39,8 @@ def classify(
             walks, estimated from samples of accessed bits; share_low and share_high are their precision;
             "samples": each access of a trace that holds samples of accesses (perf), which no TLB can be
             asked about
-    by      "all", "vma" or (walks and samples only) "thread"
+    by      "all", "vma", (walks and samples only) "thread", or (leaf and 4k only) "process": each of
+            those that were captured together
     class   Local-Local ... Remote-Remote, guest first; native Local and Remote
     vMitosis (ASPLOS '21), section 2.2, Figure 2. attrs["unresolved"]: {weight: {reason: count}}.
     """
@@ -49,6 +51,8 @@ def classify(
 
 def classified(capture: Capture, weight: str, by: str, setup: Setup) -> tuple[Classification, dict[str, str]]:
     """(Classification behind `classify`; for walks and samples also {"machine", "placement"})."""
+    if by == "process":
+        return process_locality(capture, weight), {}
     if weight == "heat":
         return classify_heat(address_space(capture.snapshot, np.zeros(0, np.uint64)), by=by), {}
     if weight not in TRACED:
@@ -67,6 +71,23 @@ def weight_of(facts: Mapping[str, Any]) -> str:
 def mapped_locality(capture: Capture, *, weight: str = "leaf", by: str = "all") -> Classification:
     """Classification of every mapped page of a Capture; see leaf_classes.classify_pages."""
     return classify_pages(address_space(capture.snapshot, np.zeros(0, np.uint64)), weight=weight, by=by)
+
+
+def process_locality(capture: Capture, weight: str) -> Classification:
+    """Classification of every mapped page of each process of a Capture; groups: "PID name"."""
+    if weight not in WEIGHTS:
+        raise UsageError(f"by = process: with weight = {', '.join(WEIGHTS)}, not {weight}")
+    of = {pid: one for pid, one in capture.members.items() if one.has_snapshot}
+    each = [mapped_locality(one, weight=weight) for one in of.values()]
+    if len({(one.native, one.sockets, one.nodes) for one in each}) > 1:
+        raise UsageError(f"{capture.directory}: its processes were captured on different machines")
+    names = [f"{pid} {one.manifest.provenance.get('comm', '')}".strip() for pid, one in of.items()]
+    return replace(
+        each[0],
+        groups=tuple(names),
+        counts=np.concatenate([one.counts for one in each]),
+        unresolved=dict(sum((Counter(one.unresolved) for one in each), Counter())),
+    )
 
 
 def sample_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple[Classification, str]:

@@ -16,6 +16,7 @@ from ..core.pte import blocks
 from ..core.snapshot import EMULATOR, UNKNOWN_NODE, Topology, Tree
 from ..core.trace import Event, Trace
 from ..formats.capture_dir import TRACE
+from ..world.shared_pages import shared_pages
 
 if TYPE_CHECKING:
     from ..formats.capture import Capture
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 Rows = dict[str, str | int | float]
 
+PROCESS = "process "  # begins the title of a section about one of several processes
 PAGE_NAMES = {1: "4 KiB pages", 2: "2 MiB pages", 3: "1 GiB pages"}
 
 
@@ -56,6 +58,8 @@ def describe(capture: Capture) -> dict[str, Rows]:
             sections["host and guest"] = describe_join(capture.snapshot.facts.get("vm") or {})
     if capture.has_trace:
         sections["trace"] = describe_trace(capture.trace)
+    if capture.processes:
+        sections |= {f"{PROCESS}{pid}": rows for pid, rows in process_rows(capture).items()}
     return sections
 
 
@@ -69,8 +73,18 @@ def program(capture: Capture) -> Rows:
         rows["program"] = printable(str(text))
     children = [name for name in capture.manifest.files if name.endswith(".ptt") and name != TRACE]
     if children:
-        rows["children traced, not analysed"] = len(children)
+        rows["children whose traces cannot be read"] = len(children)
     return rows
+
+
+def name(capture: Capture) -> str:
+    """What its process is called; of a recorded one the program, not its tracer."""
+    said = capture.manifest.provenance
+    command = said.get("command")
+    known = (
+        str(command[0]).rpartition("/")[2] if isinstance(command, list) and command else said.get("comm", "")
+    )
+    return printable(str(known))
 
 
 def for_people(sections: dict[str, Rows]) -> dict[str, Rows]:
@@ -203,3 +217,21 @@ def describe_trace(trace: Trace) -> Rows:
         if isinstance(value, (str, int, float)) and key not in rows
     }
     return rows
+
+
+def process_rows(capture: Capture) -> dict[int, Rows]:
+    """{PID: its tables, and what it shares with the others} of the processes that have page tables here."""
+    of = {pid: one for pid, one in capture.members.items() if one.has_snapshot}
+    found = shared_pages({pid: one.snapshot.guest for pid, one in of.items()})
+    return {
+        pid: {
+            "name": name(one),
+            "table pages": len(one.snapshot.guest),
+            "leaf tables": int(np.count_nonzero(one.snapshot.guest.level == 1)),
+            "with shared pages": len(found.tables[pid]),
+            "with no others": int(np.count_nonzero(found.mapped[pid] == found.with_others[pid])),
+            "4 KiB pages": found.pages[pid],
+            "of them shared": found.shared[pid],
+        }
+        for pid, one in of.items()
+    }

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--by",
-    type=click.Choice(["all", "vma", "thread"]),
+    type=click.Choice(["all", "vma", "thread", "process"]),
     default="all",
     show_default=True,
-    help="Groups to count: all together, each VMA, or each thread of the trace.",
+    help="Groups to count: all together, each VMA, each thread of the trace, or each process of the capture.",
 )
 @machine_option
 @threads_on_option
@@ -62,6 +62,7 @@ def command(
     Examples:
       ptanalyze classify app
       ptanalyze classify app --by vma --weight walks --csv
+      ptanalyze classify postgres --by process
     """
     from ..analysis.answer import Answer
     from ..analysis.classify import classified, weight_of
@@ -73,8 +74,9 @@ def command(
     if not weights:
         there = {
             "leaf": by != "thread",
-            weight_of(opened.trace.facts) if opened.has_trace else "walks": opened.has_trace,
-            "heat": opened.has_heat and by != "thread",
+            weight_of(opened.trace.facts) if opened.has_trace else "walks": opened.has_trace
+            and by != "process",
+            "heat": opened.has_heat and by in ("all", "vma"),
         }
         weights = tuple(weight for weight, has in there.items() if has) or ("walks",)
     counted = []

@@ -28,6 +28,11 @@ def command() -> None:
 @command.command("process", short_help="Dump the page tables of a live process.")
 @click.argument("pid", type=click.IntRange(1))
 @click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
+@click.option(
+    "--tree",
+    is_flag=True,
+    help="Dump all its descendants too, one after the other, each into OUTPUT/pid-PID.",
+)
 @click.option("--stop", is_flag=True, help="Stop the process while it is read; it is always continued.")
 @max_stop_option
 @click.option(
@@ -45,6 +50,7 @@ def command() -> None:
 def dump_process(
     pid: int,
     output: str,
+    tree: bool,
     stop: bool,
     max_stop: int | None,
     retries: int | None,
@@ -59,27 +65,24 @@ def dump_process(
     \b
     Examples:
       sudo ptanalyze dump process 1234 -o app
+      sudo ptanalyze dump process --tree --stop 1234 -o postgres
     """
-    from ..capture.live.dump import dump_process as dump
-    from ..core.errors import CaptureError, PartialDataError
-    from ..formats.capture_dir import new_capture, seal
-    from ..formats.snapshot_file import read_snapshot
+    from ..capture.live.dump import dump_sealed
+    from ..capture.live.tree import dump_tree
+    from ..core.errors import PartialDataError
+    from ..formats.capture_dir import new_capture
 
-    options = {} if retries is None else {"retries": retries}
-    lines, disagrees = [], None
+    options: dict[str, Any] = {"stop": stop, "verify": verify, "bpf": bpf, "max_stop": max_stop}
+    if retries is not None:
+        options["retries"] = retries
     with new_capture(output) as inside:
-        try:
-            lines = dump(pid, inside, stop=stop, verify=verify, bpf=bpf, max_stop=max_stop, **options)
-        except CaptureError as error:
-            disagrees = error
-        facts = read_snapshot(inside).facts
-        seal(inside, "process", {key: facts[key] for key in ("pid", "comm", "time") if key in facts})
-    for line in lines:
+        dumped, unknown = (dump_tree if tree else dump_sealed)(pid, inside, **options)
+    for line in dumped.lines:
         echo(line, err=True)
-    if disagrees:
-        raise disagrees
-    if facts.get("unknown"):
-        raise PartialDataError(f"{output}: not known: {', '.join(facts['unknown'])}")
+    if dumped.failed:
+        raise dumped.failed
+    if unknown:
+        raise PartialDataError(f"{output}: not known: {', '.join(unknown)}")
     echo(f"{output}: dumped; next: ptanalyze check {output}")
 
 

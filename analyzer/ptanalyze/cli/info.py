@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -12,37 +13,95 @@ from .output import Output, emit, output_options
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from ..analysis.answer import Answer, Section
+    from ..capture.describe import Rows
     from ..formats.capture import Capture
+
+TOP = 20  # leaf tables shown
 
 
 @click.command("info")
 @capture_argument
+@click.option(
+    "--shared",
+    is_flag=True,
+    help="List the leaf tables that map pages which another process of CAPTURE maps too.",
+)
 @output_options("tables", "map")
-def command(capture: str | None, output: Output) -> None:
+def command(capture: str | None, shared: bool, output: Output) -> None:
     """Describe CAPTURE: its program, machine, page tables, threads and events.
 
-    Without CAPTURE: the newest capture in this directory, else the bundled sample.
+    Without CAPTURE: the newest capture in this directory, else the bundled sample. Of several processes
+    (dump process --tree, record --follow-fork) also what each shares with the others.
 
     \b
     Examples:
       ptanalyze info app
+      ptanalyze info postgres --shared --csv
       ptanalyze info app --plot map.png --plot-kind map
     """
-    from ..analysis.answer import Answer, Section
+    from ..analysis.answer import Answer
     from ..analysis.answers import facts_frame
-    from ..capture.describe import describe, for_people
+    from ..capture.describe import describe
 
     opened = open_or_default(capture)
+    if shared:
+        emit(shared_tables(opened), output)
+        return
     sections = describe(opened)
     emit(
         Answer(
             "info",
             lambda: facts_frame(sections),
             lambda: sections,
-            lambda: [Section(title, rows) for title, rows in for_people(sections).items()],
+            lambda: view(sections),
             dict.fromkeys(("tables", "map"), lambda: table_pages(opened)),
         ),
         output,
+    )
+
+
+def view(sections: dict[str, Rows]) -> Iterator[Section]:
+    from ..analysis.answer import Section
+    from ..capture.describe import PROCESS, for_people
+
+    several = {title: rows for title, rows in sections.items() if title.startswith(PROCESS)}
+    for title, rows in for_people(sections).items():
+        if title not in several:
+            yield Section(title, rows)
+    if several:
+        yield Section(
+            "processes", [{"PID": title.removeprefix(PROCESS), **rows} for title, rows in several.items()]
+        )
+
+
+def shared_tables(opened: Capture) -> Answer:
+    """Leaf tables that map pages of other processes too, those of the same pages below each other."""
+    from ..analysis.answer import Answer, Section
+    from ..analysis.shared_tables import shared_tables_frame
+    from ..core.errors import UsageError
+
+    if not opened.processes:
+        raise UsageError(
+            f"--shared: {opened.directory} holds a single process; take several with `ptanalyze dump process "
+            "--tree PID`"
+        )
+    table = shared_tables_frame(opened)
+
+    def view() -> Iterator[Section]:
+        shown = table.head(TOP).to_dict("records")
+        rows = [{**row, "base": f"{row['base']:#x}", "pid": str(row["pid"])} for row in shown]
+        more = len(table) - len(rows)
+        yield Section(
+            "Leaf tables with shared pages", rows, [f"{more:,} more: --csv has all"] if more else []
+        )
+
+    return Answer(
+        "shared",
+        lambda: table,
+        lambda: table.to_dict("records"),
+        view,
+        dict.fromkeys(("tables", "map"), lambda: table_pages(opened)),
     )
 
 

@@ -34,7 +34,8 @@ PAGES = {"4k": "4 KiB", "2m": "2 MiB", "1g": "1 GiB"}
 @click.option(
     "--latency",
     type=click.Path(exists=True),
-    help="With --from-host: file of `ptanalyze topology latency`. Default: the firmware's distances.",
+    help="With --from-host: file of `ptanalyze topology latency` or text of Intel's mlc. Default: HMAT, else "
+    "the firmware's distances.",
 )
 @output_options()
 def command(name: str | None, host_file: str | None, latency: str | None, output: Output) -> None:
@@ -124,6 +125,8 @@ def view(machine: Machine) -> Iterator[Section]:
         yield Section(title, rows)
     latencies = {"idle": machine.latency.idle, "contended": machine.latency.contended}
     yield from matrices("ns per read from DRAM", range(machine.nodes), latencies)
+    if machine.bandwidth is not None:
+        yield from matrices("bandwidth", range(machine.nodes), {"GB/s of reads": machine.bandwidth})
     yield Section("sources", machine.sources)
 
 
@@ -134,6 +137,7 @@ def facts(machine: Machine) -> dict[str, Mapping[str, Cell]]:
         machine.name: {
             "what it is": machine.description,
             "NUMA nodes": machine.nodes,
+            **({"without CPUs": ", ".join(map(str, machine.memory_nodes))} if machine.memory_nodes else {}),
             "CPUs per node": machine.cpus_per_node,
             "GHz": machine.ghz,
             "costs": machine.costs,

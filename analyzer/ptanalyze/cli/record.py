@@ -68,7 +68,11 @@ SAMPLED = 30  # seconds, where -p is given no time
     show_default=True,
     help="Number of accesses to trace; 0: all.",
 )
-@click.option("--follow-fork", is_flag=True, help="Trace forked children too, each to a file of its own.")
+@click.option(
+    "--follow-fork",
+    is_flag=True,
+    help="Trace forked children too, each into OUTPUT/pid-PID, and wait for them.",
+)
 @click.option(
     "--max-bytes",
     type=SIZE,

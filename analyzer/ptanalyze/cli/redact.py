@@ -14,7 +14,8 @@ def command(capture: str, output: str) -> None:
     """Copy CAPTURE without identifying data; the copy gives the same results.
 
     Page frames become ordinals of their node; paths, command lines, PIDs and times are left out. Virtual
-    addresses and, of a VM, guest-physical ones stay: results depend on them.
+    addresses and, of a VM, guest-physical ones stay: results depend on them. Of several processes the first
+    is copied; redact those inside (CAPTURE/pid-PID) one by one.
 
     \b
     Examples:

@@ -128,11 +128,13 @@ def view(found: Sequence[Surveyed], top: int) -> Iterator[Section]:
     elif found:
         lines.append("no leaf table is expected to be remote: all are on the nodes where their threads run")
     if slow := [one for one in found if one.slow_tables]:
-        mib = sum(one.slow_tables for one in slow) / 256
+        mib = sum(one.slow_tables or 0 for one in slow) / 256
         lines.append(
             f"{mib:.1f} MiB of page tables of {len(slow)} processes are on nodes without CPUs, most of PID "
-            f"{max(slow, key=lambda one: one.slow_tables).pid}"
+            f"{max(slow, key=lambda one: one.slow_tables or 0).pid}"
         )
+    elif any(one.slow_tables is not None for one in found):
+        lines.append("no page tables are on the nodes without CPUs")
     yield Section("Page tables of this host", rows(found[:top]), lines)
 
 

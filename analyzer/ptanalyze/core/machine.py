@@ -113,6 +113,7 @@ class Machine(Strict):
     costs: str  # stem of the file in models/costs/
     sources: dict[str, str]  # of each number
     memory_nodes: tuple[int, ...] = ()  # nodes without CPUs: CXL or other slower memory
+    bandwidth: Matrix | None = None  # GB/s of reads, [reader's node][serving node]; no replay uses it
 
     @property
     def cpu_nodes(self) -> tuple[int, ...]:
@@ -145,7 +146,9 @@ class Machine(Strict):
         )
         slow = tuple(node for node in range(nodes) if node % self.nodes in self.memory_nodes)
         name = f"{self.name}, {nodes} nodes"
-        return msgspec.structs.replace(self, name=name, nodes=nodes, latency=latency, memory_nodes=slow)
+        return msgspec.structs.replace(
+            self, name=name, nodes=nodes, latency=latency, memory_nodes=slow, bandwidth=None
+        )
 
 
 class CallCosts(Strict):
@@ -303,6 +306,8 @@ def _machine_faults(machine: Machine) -> Iterator[Fault]:
     if machine.latency.contended is not None:
         contended = machine.latency.contended  # a loaded node's own memory may be slower
         yield from _latency_faults("latency.contended", contended, machine.nodes, own_is_fastest=False)
+    if machine.bandwidth is not None:
+        yield from _bandwidth_faults(machine.bandwidth, machine.nodes)
 
 
 def _array_faults(field: str, array: object) -> Iterator[Fault]:
@@ -331,6 +336,16 @@ def _latency_faults(field: str, matrix: Matrix, nodes: int, own_is_fastest: bool
                 yield f"{field}[{a}][{b}]", value, f"differs from [{b}][{a}], {matrix[b][a]}"
             elif own_is_fastest and value < row[a]:
                 yield f"{field}[{a}][{b}]", value, f"below node {a}'s own memory, {row[a]}"
+
+
+def _bandwidth_faults(matrix: Matrix, nodes: int) -> Iterator[Fault]:
+    if len(matrix) != nodes or any(len(row) != nodes for row in matrix):
+        shape = f"{len(matrix)} rows of {sorted({len(row) for row in matrix})}"
+        yield "bandwidth", shape, f"must have {nodes} rows of {nodes} numbers, one per node"
+        return
+    for a, b in np.ndindex(nodes, nodes):
+        if not 0 <= matrix[a][b] <= MOST:
+            yield f"bandwidth[{a}][{b}]", matrix[a][b], f"must be GB/s, 0 where unknown, at most {MOST:,}"
 
 
 def _cost_faults(costs: Costs) -> Iterator[Fault]:

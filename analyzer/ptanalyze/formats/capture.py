@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import stat
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,6 +28,7 @@ SEE_ALL = "`ptanalyze check` says whether more is; take another copy"
 TABLES = "gpt.tables"
 NESTED = "ept.tables"
 VM = "vm.json"
+PROCESS = re.compile(r"pid-([1-9]\d{0,9})", re.ASCII)  # a capture inside a capture: of another process
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,24 @@ class Capture:
         from .trace_index import open_trace  # imports Numba; reading page tables does not need it
 
         return open_trace(self.directory / TRACE, self.cache)
+
+    @cached_property
+    def processes(self) -> dict[int, "Capture"]:
+        """{PID: Capture} of the other processes that were captured with this one, pid-PID/ inside."""
+        named = ((PROCESS.fullmatch(path.name), path) for path in self.directory.iterdir())
+        inside = {int(name[1]): path for name, path in named if name and path.is_dir()}
+        return {
+            pid: Capture(path, read_manifest(path), self.trusted)
+            for pid, path in sorted(inside.items())
+            if not path.is_symlink()
+        }
+
+    @property
+    def members(self) -> dict[int, "Capture"]:
+        """{PID: Capture} of this process and the others inside; 0 for its own PID where that is not known."""
+        told = self.manifest.provenance.get("pid")
+        own = told if isinstance(told, int) else 0
+        return {own: self, **{pid: one for pid, one in self.processes.items() if pid != own}}
 
     def _must_be_whole(self) -> None:
         """CaptureError for a file that is not as it was sealed."""

@@ -53,9 +53,8 @@ def new_capture(out: str | PathLike[str]) -> Iterator[Path]:
         raise UsageError(f"{out}: {out.parent} is no directory; create it first")
     with unfinished_directory(out.parent, out.name) as inside:
         yield inside
-        for path in inside.iterdir():
-            if path.is_file():
-                _sync(path)
+        for path in inside.rglob("*"):
+            _sync(path) if path.is_file() else sync_directory(path)
         sync_directory(inside)
         give_to_caller(inside)
         os.rename(inside, out)

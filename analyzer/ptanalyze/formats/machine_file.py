@@ -19,6 +19,8 @@ def with_latency(machine: Machine, measured: NodeLatency, name: str) -> Machine:
     No latencies under load where none were measured. UsageError where a remote node is nearer than the local.
     """
     sized = machine.resized(len(measured.nodes))
+    slow = tuple(measured.nodes.index(node) for node in measured.memory_nodes)
+    gb_per_s = None if measured.bandwidth is None else _plain(measured.bandwidth)
     idle = _both_ways(measured.idle)
     contended = None if measured.contended is None else _both_ways(measured.contended)
     odd = np.array(idle) < np.array(idle).diagonal()[:, None]
@@ -29,18 +31,24 @@ def with_latency(machine: Machine, measured: NodeLatency, name: str) -> Machine:
         )
     none = "not measured: no latencies under load"
     said = {"latency_idle": measured.source, "latency_contended": measured.source if contended else none}
+    said |= {"bandwidth": measured.source} if gb_per_s else {}
     return msgspec.structs.replace(
         sized,
         name=name,
         description=f"{machine.name} with latencies measured elsewhere",
         latency=Latency(idle=idle, contended=contended),
+        memory_nodes=slow,
+        bandwidth=gb_per_s,
         sources={**machine.sources, **said},
     )
 
 
 def _both_ways(matrix: np.ndarray) -> Matrix:
-    mean = (np.asarray(matrix, np.float64) + np.asarray(matrix, np.float64).T) / 2
-    return tuple(tuple(float(value) for value in row) for row in mean)
+    return _plain((np.asarray(matrix, np.float64) + np.asarray(matrix, np.float64).T) / 2)
+
+
+def _plain(matrix: np.ndarray) -> Matrix:
+    return tuple(tuple(float(value) for value in row) for row in matrix)
 
 
 def write_machine(path: str | PathLike[str], machine: Machine) -> None:

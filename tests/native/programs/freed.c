@@ -1,16 +1,24 @@
-/* Fills 64 MiB in a time long enough to be looked at, and gives them back before it ends. */
+/* Fills 64 MiB and gives them back before it ends; "freed stopped": not before it was stopped and continued. */
 #define _GNU_SOURCE
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-int main(void) {
+static volatile sig_atomic_t continued;
+
+static void note(int number) { continued = number; }
+
+int main(int argc, char **argv) {
+    (void)argv;
     size_t bytes = 64u << 20;
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return 1;
     madvise(memory, bytes, MADV_NOHUGEPAGE);
+    signal(SIGCONT, note);
     for (size_t at = 0; at < bytes; at += 4096) memory[at] = 1;
-    sleep(2);
+    continued = 0; /* of readings before it was full */
+    for (int i = 0; argc > 1 && !continued && i < 600; i++) usleep(100000);
     return munmap(memory, bytes) != 0;
 }

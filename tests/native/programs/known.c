@@ -78,6 +78,29 @@ static void forever(void) {
     for (uint64_t k = 0;; k++) page(base, (int)(k * 7 % PAGES))[0] = k;
 }
 
+static volatile sig_atomic_t asked;
+
+static void ask(int number) { asked = number; }
+
+/* Ends by itself, with status 0, when it is asked to. */
+static int handles(void) {
+    char *base = map(PAGES);
+    signal(SIGINT, ask);
+    printf("%p\n", (void *)base);
+    fflush(stdout);
+    touch(base);
+    while (!asked) page(base, 0)[0]++;
+    return 0;
+}
+
+/* Its child lives on when it has ended, as daemons do. */
+static int outlives(void) {
+    pid_t parent = getpid();
+    if (fork()) return 0;
+    while (getppid() == parent) usleep(1000);
+    return handles();
+}
+
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     if (!strcmp(mode, "touch")) {
@@ -99,6 +122,10 @@ int main(int argc, char **argv) {
         forks();
     } else if (!strcmp(mode, "forever")) {
         forever();
+    } else if (!strcmp(mode, "handles")) {
+        return handles();
+    } else if (!strcmp(mode, "outlives")) {
+        return outlives();
     } else if (!strcmp(mode, "crash")) {
         char *base = map(PAGES);
         printf("%p\n", (void *)base);

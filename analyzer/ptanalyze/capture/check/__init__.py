@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...formats.capture_dir import damaged_files
 from .finding import FAILED, NOTE, OK, PARTIAL, Finding
 from .heat import check_heat
+from .processes import check_there, summed_up
 from .tables import check_tables
 from .trace import check_trace
 from .vm import check_host, check_joined
@@ -47,6 +48,10 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Finding]
         interrupted = capture.manifest.provenance.get("interrupted") is True
         snapshot = capture.snapshot if capture.has_snapshot else None
         yield from check_trace(capture.trace, snapshot, interrupted, quick=quick)
+    if capture.processes or capture.manifest.provenance.get("processes"):
+        yield check_there(capture)
+        for pid, one in capture.processes.items():
+            yield summed_up(pid, check_capture(one, quick=quick))
 
 
 def exit_code(findings: Iterable[Finding]) -> int:

@@ -20,7 +20,7 @@ from ...core.snapshot import (
     Tree,
 )
 from ..completeness import beyond, explained
-from .finding import NOTE, PARTIAL, Finding, finding
+from .finding import FAILED, NOTE, PARTIAL, Finding, finding
 
 
 def check_tables(snapshot: Snapshot) -> list[Finding]:
@@ -147,7 +147,10 @@ def check_vmas(snapshot: Snapshot) -> Iterator[Finding]:
         examined += len(base)
         outside += int(np.count_nonzero(~inside))
         nowhere += int(np.count_nonzero(snapshot.topology.node_of_frame(frame) == UNKNOWN_NODE))
-    yield finding("pages: in VMAs", examined, outside, "mapped pages lie in no VMA")
+    reason, verdict = "mapped pages lie in no VMA", FAILED
+    if not (snapshot.facts.get("quiescence") or {}).get("quiet", True):
+        reason, verdict = f"{reason}: the process mapped and unmapped memory while it was read", PARTIAL
+    yield finding("pages: in VMAs", examined, outside, reason, verdict)
     if snapshot.native:
         yield finding(
             "pages: in nodes",

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import math
 import os
 import select
 import shutil
@@ -17,10 +18,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from .account import Account
+from .children import Children
 from .growth import Grown, Growth
 from .peak import Peak
 
 PR_SET_PDEATHSIG = 1
+FIRST_TO_GO = "1000"  # of oom_score_adj, proc(5)
 GRACE = 5.0  # seconds a program has to end after SIGINT, before SIGKILL
 TICK = 0.5  # seconds between two looks at a program that runs
 
@@ -45,7 +48,10 @@ class Recording:
 
 @dataclass(frozen=True)
 class Run:
-    """A program under its tracer, and what belongs to it; peak: None, or page tables are read as it grows."""
+    """A program under its tracer, and what belongs to it.
+
+    peak  None, or page tables are read as it grows; children  None, or those traced into trace.PID.ptt
+    """
 
     process: Process
     listener: socket.socket
@@ -55,6 +61,7 @@ class Run:
     growth: Growth
     peak: Peak | None = None
     watch: Watch | None = None
+    children: Children | None = None
     started: float = field(default_factory=time.monotonic)
 
     def look(self) -> None:
@@ -63,7 +70,7 @@ class Run:
         self.recording.grown = self.growth.look(time.monotonic() - self.started)
         if self.watch:
             self.watch(self.recording.grown)
-        if self.peak and self.peak.due():
+        if self.peak and self.process.returncode is None and self.peak.due():
             self.read_tables("peak")
 
     def read_tables(self, why: str) -> None:
@@ -71,13 +78,9 @@ class Run:
         if not self.dumper or (why != "peak" and self.peak and not self.peak.larger_now()):
             return
         place, resident = self.directory / ".snapshot", self.peak.resident() if self.peak else 0
-        argv = [str(self.dumper), "process", str(self.process.pid), "--stop", "--quiet", "-o", str(place)]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, process_group=0)
-        if done.returncode:
-            shutil.rmtree(place, ignore_errors=True)
+        if failed := dump(self.dumper, self.process.pid, place):
             if not self.recording.snapshot and why != "peak":
-                said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-                self.recording.problems.append(f"no page tables: {said[-1]}")
+                self.recording.problems.append(f"no page tables: {failed}")
             return
         for file in place.iterdir():
             file.rename(self.directory / file.name)
@@ -85,6 +88,35 @@ class Run:
         self.recording.snapshot, self.recording.held = True, why
         if self.peak:
             self.peak.kept = resident
+
+    def hand_over(self, pid: int, why: str) -> None:
+        """A tracer of ours waits for the page tables of its process to be read."""
+        if pid != self.process.pid:
+            place = self.directory / f"pid-{pid}"
+            if self.dumper and self.children and pid in self.children.pids() and not place.exists():
+                dump(self.dumper, pid, place)
+        elif not (self.recording.interrupted and self.recording.snapshot):
+            self.read_tables(why)
+
+    def read_children(self) -> None:
+        """Page tables of the children that run now."""
+        if self.dumper and self.children:
+            for pid, _ in self.children.running(self.recording.user):
+                if not (self.directory / f"pid-{pid}").exists():
+                    dump(self.dumper, pid, self.directory / f"pid-{pid}")
+
+    def over(self) -> bool:
+        return self.process.poll() is not None and not (self.children and self.children.writing())
+
+
+def dump(dumper: Path, pid: int, place: Path) -> str:
+    """Run ptdump into the new directory `place`: "", or why it failed, and nothing is left then."""
+    argv = [str(dumper), "process", str(pid), "--stop", "--quiet", "-o", str(place)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, process_group=0)
+    if not done.returncode:
+        return ""
+    shutil.rmtree(place, ignore_errors=True)
+    return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
 
 
 def has_children(pid: int) -> bool:
@@ -111,15 +143,22 @@ def listening(user: Account | None = None) -> Iterator[socket.socket]:
 def start(argv: list[str], user: Account | None = None) -> Process:
     """Start it in a process group of its own: Ctrl-C is ours, so that the page tables can be read first.
 
-    It is killed when we are (prctl(2), PR_SET_PDEATHSIG): nobody else would end it.
+    It is killed when we are (prctl(2), PR_SET_PDEATHSIG): nobody else would end it. It is the first to
+    be killed when memory runs out: a tracer can need far more than the program itself.
     """
     stdin = subprocess.DEVNULL if os.isatty(0) else None
     prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def prepare() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+            score.write(FIRST_TO_GO)
+
     return subprocess.Popen(
         argv,
         stdin=stdin,
         process_group=0,
-        preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+        preexec_fn=prepare,
         **(user.popen() if user else {}),
     )
 
@@ -133,41 +172,49 @@ def end(process: Process) -> None:
 
 
 def attend(run: Run) -> None:
-    """Wait for the process to end; read its page tables when the tracer asks for it, or on Ctrl-C."""
+    """Wait for the process, and children that are followed, to end; read their page tables when their tracers
+    ask for it, those of the process also on Ctrl-C."""
     try:
         wait_or_serve(run)
     except KeyboardInterrupt:
         run.recording.interrupted = True
         if (not run.recording.snapshot or run.peak) and run.process.poll() is None:
             run.read_tables("interrupt")
-        interrupt(run.process)
+        run.read_children()
+        interrupt(run)
     run.recording.grown = run.growth.look(time.monotonic() - run.started)
 
 
-def interrupt(process: Process) -> None:
+def interrupt(run: Run) -> None:
+    """SIGINT, and SIGKILL to what has not ended after GRACE; tracers that hand over are answered."""
     for number in (signal.SIGINT, signal.SIGKILL):
-        process.send_signal(number)
-        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            process.wait(GRACE)
+        run.process.send_signal(number)
+        if run.children:
+            run.children.send(number, run.recording.user)
+        with contextlib.suppress(KeyboardInterrupt):
+            wait_or_serve(run, GRACE)
+        if run.over():
             return
 
 
-def wait_or_serve(run: Run) -> None:
-    ended = os.pidfd_open(run.process.pid)
-    watched: list[int | socket.socket] = [ended, run.listener]
-    next_look = time.monotonic() + TICK
-    try:
-        while run.process.poll() is None:
+def wait_or_serve(run: Run, most: float = math.inf) -> None:
+    """Until the process and its followed children have ended, or `most` seconds are over."""
+    until, next_look = time.monotonic() + most, time.monotonic() + TICK
+    with contextlib.ExitStack() as stack:
+        watched: list[int | socket.socket] = [run.listener]
+        if run.process.poll() is None:
+            watched.append(ended := os.pidfd_open(run.process.pid))
+            stack.callback(os.close, ended)
+        while not run.over() and time.monotonic() < until:
             ready, _, _ = select.select(watched, [], [], max(next_look - time.monotonic(), 0))
             if run.listener in ready:
                 serve(run)
-            elif ended in ready:
+            elif ready:
                 run.process.wait()
+                del watched[1]
             elif time.monotonic() >= next_look:
                 run.look()
                 next_look = time.monotonic() + TICK
-    finally:
-        os.close(ended)
 
 
 def serve(run: Run) -> None:
@@ -179,6 +226,6 @@ def serve(run: Run) -> None:
         connection.settimeout(GRACE)
         with contextlib.suppress(OSError):
             why = connection.recv(64).decode("ascii", "replace").split(" ")[0]
-            if pid == run.process.pid and uid == run.recording.user:
-                run.read_tables(why)
+            if uid == run.recording.user:
+                run.hand_over(pid, why)
             connection.sendall(b"go on\n")

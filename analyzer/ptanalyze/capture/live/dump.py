@@ -6,9 +6,13 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...core.errors import CaptureError, PartialDataError, PtanalyzeError, UsageError
+from ...formats.capture_dir import seal
+from ...formats.snapshot_file import read_snapshot
 from .native import native
 from .pagemap import dump_pagemap
 from .pause import paused
@@ -16,6 +20,36 @@ from .process import opened
 
 FILES = ("gpt.entries", "gpt.tables", "maps", "snapshot.json")  # in the order they appear
 RETRIES = 3
+PROVENANCE = ("pid", "comm", "time")
+
+
+@dataclass(frozen=True)
+class Dumped:
+    """Lines for people about one dump or several, and the first error of --verify."""
+
+    lines: list[str]
+    failed: CaptureError | None = None
+
+
+def dump_unsealed(pid: int, directory: Path, **options: Any) -> Dumped:
+    """dump_process into the existing `directory`; a failed verification is part of the result."""
+    try:
+        return Dumped(dump_process(pid, directory, **options))
+    except CaptureError as error:
+        return Dumped([], error)
+
+
+def seal_dump(directory: Path, provenance: dict[str, Any] | None = None) -> list[str]:
+    """Seal what dump_process wrote, `provenance` added; returns what its snapshot does not know."""
+    facts = read_snapshot(directory).facts
+    seal(directory, "process", {key: facts[key] for key in PROVENANCE if key in facts} | (provenance or {}))
+    return [*facts.get("unknown", ())]
+
+
+def dump_sealed(pid: int, directory: Path, **options: Any) -> tuple[Dumped, list[str]]:
+    """(Dumped, what the snapshot does not know) of process `pid` in the existing `directory`, sealed."""
+    dumped = dump_unsealed(pid, directory, **options)
+    return dumped, seal_dump(directory)
 
 
 def dump_process(

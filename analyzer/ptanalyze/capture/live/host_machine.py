@@ -12,13 +12,16 @@ import msgspec
 import numpy as np
 
 from ...core.errors import UsageError
-from ...core.machine import Cache, Latency, Machine, load_machine
+from ...core.machine import Cache, Machine, load_machine
+from ...formats.hmat import read_hmat
 from ...formats.machine_file import with_latency
-from ...formats.node_latency import NodeLatency
+from ...formats.node_latency import NodeLatency, with_columns_as_rows
 from .topology import parse_cpus
 
 SYSTEM = Path("/sys/devices/system")
 CPUINFO = Path("/proc/cpuinfo")
+TIMED = ("latency_idle", "latency_contended", "bandwidth")  # sources of what is measured
+BANDWIDTH = "HMAT: of each node's nearest readers; 0: not told"
 SLIT_LOCAL = 10  # ACPI: the distance to oneself
 NEWER = 143  # Intel model numbers from Sapphire Rapids on (arch/x86/include/asm/intel-family.h)
 OLDER = (60, 61, 63, 69, 70, 71, 79, 86)  # Haswell and Broadwell
@@ -41,10 +44,13 @@ SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 def host_machine(
     name: str, measured: NodeLatency | None = None, system: Path = SYSTEM, cpuinfo: Path = CPUINFO
 ) -> Machine:
-    """Machine of this host. measured: latencies of `topology latency`; None: the firmware's distances."""
+    """Machine of this host, its nodes in the order of their numbers, those without CPUs as memory_nodes.
+
+    measured  latencies of `topology latency` or Intel MLC; None: what the firmware says (HMAT, SLIT)
+    """
     cpu = cpu_facts(cpuinfo.read_text())
     like = load_machine(nearest(cpu))
-    nodes = node_cpus(system)
+    nodes, slow = node_cpus(system), memory_nodes(system)
     first = nodes[0][1]
     own = {
         "name": name,
@@ -53,23 +59,32 @@ def host_machine(
     }
     sources = {field: copied(like) for field in like.sources if field.startswith(("tlb", "walk", "share"))}
     sources["nodes"] = "sysfs: node*/cpulist"
-    machine = msgspec.structs.replace(like.resized(len(nodes)), **own)
+    machine = msgspec.structs.replace(like.resized(len(nodes) + len(slow)), **own)
     ghz, sources["ghz"] = clock(system, cpu, like)
     l2, sources["l2"] = data_cache(system, first, like.l2, 2, like)
     llc, sources["llc"] = data_cache(system, first, like.llc, last_level(system, first[0]), like)
     machine = msgspec.structs.replace(machine, ghz=ghz, l2=l2, llc=llc)
     if measured is not None:
+        must_be_of(measured, [node for node, _ in nodes], slow)
         timed = with_latency(machine, measured, name)
-        ours = {key: timed.sources[key] for key in ("latency_idle", "latency_contended")}
+        ours = {key: timed.sources[key] for key in TIMED if key in timed.sources}
         return msgspec.structs.replace(timed, description=machine.description, sources=sources | ours)
-    sources["latency_idle"] = (
-        f"estimate: distances of the firmware (SLIT) times {like.latency.idle[0][0]:g} ns, the local latency "
-        f"of {like.name}; `ptanalyze topology latency` measures it"
-    )
+    latency = firmware_latency(system, [node for node, _ in nodes], slow, like)
     sources["latency_contended"] = "not measured: no latencies under load"
-    return msgspec.structs.replace(
-        machine, latency=distances(system, [n for n, _ in nodes], like), sources=sources
-    )
+    sources["latency_idle"] = latency.source
+    known = with_latency(machine, latency, name)
+    if latency.bandwidth is not None:
+        sources["bandwidth"] = BANDWIDTH
+    return msgspec.structs.replace(known, description=machine.description, sources=sources)
+
+
+def must_be_of(measured: NodeLatency, nodes: list[int], slow: list[int]) -> None:
+    """UsageError where nodes with CPUs were measured as without: of another machine, or cut off."""
+    if odd := sorted(set(measured.memory_nodes) - set(slow)):
+        raise UsageError(
+            f"--latency: {measured.source}: no latencies from node {odd[0]}, which has CPUs here (nodes with "
+            f"CPUs: {nodes}): the text is of another machine, or was cut"
+        )
 
 
 def copied(like: Machine) -> str:
@@ -152,15 +167,58 @@ def data_cache(
     return taken, f"sysfs: cpu{cpus[0]}/cache/{place.name}; cycles {copied(like)}"
 
 
-def distances(system: Path, nodes: list[int], like: Machine) -> Latency:
-    """Latency from the firmware's table of distances; 10 stands for the local latency of a known machine."""
-    local = like.latency.idle[0][0]
+def memory_nodes(system: Path) -> list[int]:
+    """Nodes with memory and without CPUs, as CXL memory has."""
+    has = system / "node/has_memory"
+    known = set(parse_cpus(has.read_text())) if has.exists() else None
+    none = [
+        int(path.parent.name[4:])
+        for path in (system / "node").glob("node[0-9]*/cpulist")
+        if not path.read_text().strip()
+    ]
+    return sorted(node for node in none if known is None or node in known)
+
+
+def firmware_latency(system: Path, cpu_nodes: list[int], slow: list[int], like: Machine) -> NodeLatency:
+    """NodeLatency as the firmware tells it: HMAT for the readers that it names, else its distances (SLIT).
+
+    A distance of 10 stands for the local latency of the known machine. Where HMAT gives the latency of a
+    node's nearest readers, others have that, times the ratio of distances. No pair is below the reader's own.
+    """
+    nodes = sorted([*cpu_nodes, *slow])
+    apart, hmat = distances(system, nodes), read_hmat(system / "node")
+    ns = apart * like.latency.idle[0][0] / SLIT_LOCAL
+    gb_per_s = np.zeros_like(ns)
+    memory, told = np.isin(nodes, slow), []
+    for at, node in enumerate(nodes):
+        access = hmat.get(node)
+        near = [nodes.index(one) for one in access.initiators if one in cpu_nodes] if access else []
+        if access and near:
+            told.append(node)
+            ns[:, at] = access.ns * np.maximum(apart[:, at] / apart[near, at].min(), 1)
+            ns[near, at], gb_per_s[near, at] = access.ns, access.gb_per_s
+    both = np.ix_(~memory, ~memory)
+    ns[both] = (ns[both] + ns[both].T) / 2
+    own = np.where(memory, 0, ns.diagonal())
+    ns = np.maximum(ns, np.maximum.outer(own, own))
+    if slow:
+        ns = with_columns_as_rows(ns, memory)
+    guess = (
+        f"estimate: distances of the firmware (SLIT) times {like.latency.idle[0][0]:g} ns, the local latency "
+        f"of {like.name}; `ptanalyze topology latency` measures it"
+    )
+    hmats = f"HMAT for nodes {told} and their nearest readers, other readers by distance (SLIT)"
+    source = guess if not told else hmats if told == nodes else f"{hmats}; of other nodes {guess}"
+    return NodeLatency(tuple(nodes), ns, None, source, (), tuple(slow), gb_per_s if gb_per_s.any() else None)
+
+
+def distances(system: Path, nodes: list[int]) -> np.ndarray:
+    """float64[n, n]: the firmware's distances between nodes, at least 10; both ways of a pair averaged."""
     if len(nodes) == 1 and not (system / f"node/node{nodes[0]}/distance").exists():
-        return Latency(idle=((local,),))
+        return np.full((1, 1), float(SLIT_LOCAL))
     every = sorted(int(path.name[4:]) for path in (system / "node").glob("node[0-9]*"))
     rows = [
         [int(text) for text in (system / f"node/node{node}/distance").read_text().split()] for node in nodes
     ]
     table = np.array([[row[every.index(node)] for node in nodes] for row in rows], np.float64)
-    table = np.maximum((table + table.T) / 2, SLIT_LOCAL) * local / SLIT_LOCAL
-    return Latency(idle=tuple(tuple(float(value) for value in row) for row in table))
+    return np.maximum((table + table.T) / 2, SLIT_LOCAL)

@@ -71,4 +71,9 @@ def qemu_plugin(qemu: Path) -> Path:
         raise UsageError(
             f"{qemu}: QEMU {version[0]}.{version[1]} is too old; 7.2 or later can be traced with"
         )
+    if "-plugin" not in subprocess.run([qemu, "-h"], capture_output=True, text=True, check=False).stdout:
+        raise UsageError(
+            f"{qemu}: built without plugins, as that of Debian 13 is; build QEMU with "
+            "--enable-plugins, and put its directory before others in PATH"
+        )
     return native("libpt_qemu.so" if version < (9, 0) else "libpt_qemu_api2.so")

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import shlex
+import shutil
 import signal
 import time
 from collections.abc import Sequence
@@ -16,10 +17,12 @@ from ...core.trace import REGION_SHIFT, Event, Trace
 from ...formats.atomic import atomic_write
 from ...formats.capture_dir import TRACE, new_capture, seal
 from ...formats.maps import parse_maps
+from ...formats.snapshot_file import FILE as SNAPSHOT
 from ...formats.trace_file import read_index, trace_of
 from ...formats.trace_index import INDEX, write_index
 from .account import account, leave_room, room
 from .attend import Recording, Run, Watch, attend, end, listening, start
+from .children import Children
 from .growth import Growth
 from .native import native
 from .peak import Peak
@@ -87,8 +90,11 @@ def record(
             started = time.time()
             process = start(TRACERS[tracer](program, words, place + pairs), as_user)
             peak = Peak(process.pid) if dump_at == "peak" else None
+            children = Children(trace.parent) if options and options.follow_fork else None
             try:
-                attend(Run(process, listener, dumper, directory, recording, Growth(trace), peak, watch))
+                attend(
+                    Run(process, listener, dumper, directory, recording, Growth(trace), peak, watch, children)
+                )
             finally:
                 end(process)
         recording.exit_status = process.returncode
@@ -96,7 +102,8 @@ def record(
             sealing(recording.grown)
         wait_for_writers(trace.parent)
         leave_room(directory, as_user)
-        finish(directory, recording, [readable(word) for word in words], tracer, started)
+        followed = seal_children(directory, [readable(word) for word in words], recording.interrupted)
+        finish(directory, recording, [readable(word) for word in words], tracer, started, followed)
     if dump and not recording.snapshot and not any("page tables" in why for why in recording.problems):
         recording.problems.append(UNREACHED)
     if recording.problems:
@@ -118,7 +125,14 @@ def wait_for_writers(directory: Path) -> None:
             fcntl.flock(file, fcntl.LOCK_SH)
 
 
-def finish(directory: Path, recording: Recording, command: list[str], tracer: str, started: float) -> None:
+def finish(
+    directory: Path,
+    recording: Recording,
+    command: list[str],
+    tracer: str,
+    started: float,
+    followed: Sequence[int] = (),
+) -> None:
     """Check that the trace can be read, mark the tracer's memory, write record.json and seal the capture."""
     try:
         index = read_index(directory / TRACE)
@@ -145,9 +159,36 @@ def finish(directory: Path, recording: Recording, command: list[str], tracer: st
         "seconds": round(time.time() - started, 3),
         "trace": trace.facts,
     }
+    if followed:
+        facts |= {"pid": trace.facts["pid"], "processes": [*followed]}
     with atomic_write(directory / RECORD, "w") as file:
         json.dump(facts, file, indent=1)
     seal(directory, "process" if recording.snapshot else "trace", facts)
+
+
+def seal_children(directory: Path, command: list[str], interrupted: bool) -> list[int]:
+    """Make a capture pid-PID/ of each followed child, of its trace and of its page tables if they were read.
+
+    A trace that cannot be read, of a child that was killed at its start, stays where it is.
+    """
+    sealed = []
+    for pid, path in Children(directory).files().items():
+        place = directory / f"pid-{pid}"
+        try:
+            index = read_index(path)
+        except CaptureError:
+            shutil.rmtree(place, ignore_errors=True)
+            continue
+        place.mkdir(mode=0o700, exist_ok=True)
+        path.rename(place / TRACE)
+        write_index(place / INDEX, place / TRACE, index)
+        trace, snapshot = trace_of(place / TRACE, index), (place / SNAPSHOT).exists()
+        if snapshot:
+            mark_emulator(place, trace)
+        facts = {"pid": pid, "command": command, "interrupted": interrupted, "trace": trace.facts}
+        seal(place, "process" if snapshot else "trace", facts)
+        sealed.append(pid)
+    return sealed
 
 
 def ending(recording: Recording) -> str:
@@ -159,7 +200,7 @@ def ending(recording: Recording) -> str:
 
 def mark_emulator(directory: Path, trace: Trace) -> None:
     """Add to snapshot.json the VMAs that are the tracer's: not touched, and not mapped by the program."""
-    path = directory / "snapshot.json"
+    path = directory / SNAPSHOT
     record = json.loads(path.read_bytes())
     vmas, _ = parse_maps((directory / "maps").read_bytes(), directory / "maps")
     record["facts"]["emulator"] = emulator_ranges(trace, vmas)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import UsageError
+from ...formats.hmat import read_hmat
 from .native import native
 
 PROC, NODES = Path("/proc"), Path("/sys/devices/system/node")
@@ -32,7 +33,7 @@ class Surveyed:
     leaf, upper  {node: table pages}: those that map 4 KiB pages, and those above them
     huge_bytes   mapped by entries above the leaf tables
     runs         {node: share of the CPU time of its threads, by the CPU on which each ran last}
-    slow_tables  table pages on nodes without CPUs: CXL or other slower memory
+    slow_tables  table pages on nodes of slower memory (slow_nodes); None: this host has no such node
     walk_share   cycles of page walks / cycles, None not counted (walk_cost.py)
     """
 
@@ -46,7 +47,7 @@ class Surveyed:
     upper: dict[int, int]
     huge_bytes: int
     runs: dict[int, float]
-    slow_tables: int = 0
+    slow_tables: int | None = None
     walk_share: float | None = None
 
     @property
@@ -93,7 +94,7 @@ def survey() -> list[Surveyed]:
     ran = subprocess.run([native("ptsurvey")], capture_output=True, text=True, check=False)
     if ran.returncode:
         raise UsageError(ran.stderr.strip().splitlines()[-1] if ran.stderr.strip() else "ptsurvey failed")
-    node_of, slow = nodes_of_cpus(), nodes_without_cpus()
+    node_of, slow = nodes_of_cpus(), slow_nodes()
     found = []
     for line in ran.stdout.splitlines():
         with suppress(OSError):  # it has ended
@@ -119,7 +120,9 @@ def surveyed(counts: dict[str, Any], node_of: dict[int, int], slow: frozenset[in
         upper=dict(sum(map(Counter, above), Counter[int]())),
         huge_bytes=sum(n << (12 + 9 * level) for level, n in enumerate(huge)),
         runs=runs_on(pid, node_of),
-        slow_tables=sum(n for level in (leaf, *above) for node, n in level.items() if node in slow),
+        slow_tables=sum(n for level in (leaf, *above) for node, n in level.items() if node in slow)
+        if slow
+        else None,
     )
 
 
@@ -180,10 +183,17 @@ def nodes_of_cpus() -> dict[int, int]:
     return found or dict.fromkeys(range(os.cpu_count() or 1), 0)
 
 
-def nodes_without_cpus() -> frozenset[int]:
-    """Nodes that have memory and no CPU, as CXL memory has."""
+def slow_nodes() -> frozenset[int]:
+    """Nodes without CPUs, as CXL memory has, but for those that are as fast as their readers' own (HMAT)."""
     paths = [path for path in NODES.glob("node[0-9]*") if not (path / "cpulist").read_text().strip()]
-    return frozenset(int(path.name.removeprefix("node")) for path in paths)
+    hmat = read_hmat(NODES)
+
+    def as_fast(node: int) -> bool:
+        own = [hmat[one].ns for one in hmat[node].initiators if one in hmat] if node in hmat else []
+        return bool(own) and hmat[node].ns <= min(own)
+
+    without = (int(path.name.removeprefix("node")) for path in paths)
+    return frozenset(node for node in without if not as_fast(node))
 
 
 def cpus_of(text: str) -> list[int]:

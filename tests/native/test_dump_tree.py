@@ -1,0 +1,120 @@
+"""Processes that share memory as one capture: what they share as pagemap tells it, all stopped together."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from native.dumping import pages_of_pagemap, running, state, wait_for
+from native.leaf_check import compare
+from ptanalyze.capture.check import check_capture, exit_code
+from ptanalyze.capture.live.tree import descendants, dump_tree
+from ptanalyze.cli import run
+from ptanalyze.formats.capture import open_capture
+from ptanalyze.formats.capture_dir import new_capture
+from ptanalyze.world.shared_pages import shared_pages
+
+pytestmark = pytest.mark.native
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def family(programs):
+    with running(programs / "dump_tree") as (process, words):
+        grown = {name: int(value) for name, value in words.items()}
+        children = descendants(process.pid)
+        yield process.pid, grown, children
+        subprocess.run(["kill", "-9", *map(str, children)], check=True)
+
+
+@pytest.fixture(scope="module")
+def captured(family, tmp_path_factory):
+    out = tmp_path_factory.mktemp("tree") / "c"
+    with new_capture(out) as inside:
+        dumped, unknown = dump_tree(family[0], inside, stop=True, verify=True)
+    assert dumped.failed is None and not unknown and len(dumped.lines) == 8
+    return open_capture(out)
+
+
+def test_all_descendants_are_in_it_and_go_on_afterwards(family, captured):
+    pid, words, children = family
+    assert children[:2] == sorted([words["first"], words["second"]]) and len(children) == 3
+    assert [*captured.members] == [pid, *sorted(children)]
+    assert {state(one) for one in (pid, *children)} == {"S"}
+    assert all(one.snapshot.facts["stopped"] for one in captured.members.values())
+    assert exit_code(check_capture(captured)) == 0
+
+
+def test_every_page_of_each_is_where_pagemap_says_and_none_is_missing(captured):
+    for pid, one in captured.members.items():
+        found = compare(one.directory, pid)
+        assert found["other frame"] == found["not dumped"] == 0 < found["equal"]
+        assert found["not in pagemap"].keys() <= {"[vvar]", "[vvar_vclock]"}
+
+
+def test_what_they_share_is_what_pagemap_shows(family, captured):
+    of = {pid: one.snapshot for pid, one in captured.members.items()}
+    pages = {pid: pages_of_pagemap(pid, snapshot.vmas) for pid, snapshot in of.items()}
+    found = shared_pages({pid: snapshot.guest for pid, snapshot in of.items()})
+    for pid, mine in pages.items():
+        others = set().union(*(set(of.values()) for other, of in pages.items() if other != pid))
+        expected = {}
+        for address, frame in mine.items():
+            expected.setdefault(address >> 21, []).append(frame in others)
+        base, level = of[pid].guest.base, of[pid].guest.level
+        leaf = {
+            int(base[t]) >> 21: int(n) for t, n in zip(found.tables[pid], found.with_others[pid], strict=True)
+        }
+        small = {int(b) >> 21 for b in base[level == 1]}
+        assert leaf == {region: sum(of) for region, of in expected.items() if any(of) and region in small}
+
+
+def test_the_shared_region_is_one_group_per_2_mib_in_those_who_touched_it(family, captured):
+    words = family[1]
+    of = {pid: one.snapshot.guest for pid, one in captured.members.items()}
+    found, mappers = shared_pages(of), []
+    for region in range(4):
+        group = {}
+        for one, tables in found.tables.items():
+            at = np.flatnonzero(of[one].base[tables] == words["shared"] + region * 2 * MIB)
+            if len(at):
+                group[one] = int(found.group[one][at[0]])
+        assert len(set(group.values())) == 1 and min(group.values()) >= 0
+        mappers.append(len(group))
+    assert mappers == [4, 3, 2, 2]
+
+
+def test_the_command_makes_one_capture(family, tmp_path):
+    assert run(["dump", "process", "--tree", str(family[0]), "-o", str(tmp_path / "c")]) == 0
+    assert len(open_capture(tmp_path / "c").processes) == 3
+
+
+def test_children_that_end_meanwhile_are_left_out_and_we_never_stop_ourselves(tmp_path, monkeypatch):
+    from ptanalyze.capture.live import tree
+
+    code = (
+        "import signal, subprocess; c = subprocess.Popen(['sleep', '100']); print(c.pid, flush=True)\n"
+        "c.wait(); signal.pause()"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    child = int(parent.stdout.readline())
+    try:
+        assert os.getpid() not in descendants(os.getppid()) and child in descendants(os.getpid())
+        held = tree.dump_descendant
+
+        def gone(pid, *arguments, **options):
+            subprocess.run(["kill", "-9", str(child)], check=True)
+            assert wait_for(lambda: not Path(f"/proc/{child}").exists())
+            return held(pid, *arguments, **options)
+
+        monkeypatch.setattr(tree, "dump_descendant", gone)
+        dumped, _ = dump_tree(parent.pid, tmp_path)
+        assert f"PID {child}: ended before it was read; left out" in dumped.lines
+        assert open_capture(tmp_path).processes == {}
+    finally:
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
