@@ -8,7 +8,7 @@ FILES  := --dist loadscope --no-loadscope-reorder
 # one process more than CPUs: the one that has the lab and the native tests mostly waits
 SPREAD := -n $(shell expr $$(nproc) + 1) $(FILES)
 # only these files: each process imports all files that it is given
-TWINS  := $(shell grep -lE '^(pytestmark = |@)pytest.mark.twin' tests/unit/*.py)
+TWINS  := $(shell grep -slE '^(pytestmark = |@)pytest.mark.twin' tests/unit/*.py)
 
 # byte code is written when a module is first imported: most of what is installed never is
 QUIET  := --quiet --disable-pip-version-check --no-compile

@@ -13,6 +13,7 @@ def nothing_built(monkeypatch, tmp_path):
     monkeypatch.setattr(native, "CHECKOUT", tmp_path / "nowhere")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("PTANALYZE_NATIVE", raising=False)
+    monkeypatch.setattr(native, "PACKAGE", "native_tools_of_a_test")
 
 
 @pytest.mark.parametrize("as_checkout", [True, False])
@@ -33,7 +34,7 @@ def test_a_directory_that_is_named_comes_before_a_checkout_that_before_a_package
     places = [
         tmp_path / "named",
         tmp_path / "nowhere/dumps/build",
-        tmp_path / "site/ptanalyze_native",
+        tmp_path / "site/native_tools_of_a_test",
         tmp_path,
     ]
     monkeypatch.setenv("PTANALYZE_NATIVE", str(places[0]))

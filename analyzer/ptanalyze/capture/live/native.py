@@ -10,6 +10,7 @@ from pathlib import Path
 from ...core.bundled import CHECKOUT
 from ...core.errors import UsageError
 
+PACKAGE = "ptanalyze_native"  # of the wheel of dumps/wheel
 BUILT_IN = ("dumps/build", "pintool/build", "pintool/build/pin")
 MADE_BY = {  # what builds it, in a checkout
     "ptdump": "make native",
@@ -36,7 +37,7 @@ def native(name: str) -> Path:
     extra = os.environ.get("PTANALYZE_NATIVE")
     places = [Path(extra), *(Path(extra) / place for place in BUILT_IN)] if extra else []
     places += [CHECKOUT / place for place in BUILT_IN]
-    if package := find_spec("ptanalyze_native"):
+    if package := find_spec(PACKAGE):
         places += map(Path, package.submodule_search_locations or ())
     for place in places:
         if (place / name).is_file():
