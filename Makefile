@@ -8,14 +8,14 @@ FILES  := --dist loadscope --no-loadscope-reorder
 # one process more than CPUs: the one that has the lab and the native tests mostly waits
 SPREAD := -n $(shell expr $$(nproc) + 1) $(FILES)
 # only these files: each process imports all files that it is given
-TWINS  := $(shell grep -lE '^(pytestmark = |@)pytest.mark.twin' tests/unit/*.py)
+TWINS  := $(shell grep -slE '^(pytestmark = |@)pytest.mark.twin' tests/unit/*.py)
 
 # byte code is written when a module is first imported: most of what is installed never is
 QUIET  := --quiet --disable-pip-version-check --no-compile
 # an environment that forbids it would have every process compile the package and the tests again
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo notebooks test check check-twins check-golden warm test-compiled test-uncompiled lint native docs examples man deps bench fuzz lab sample clean
+.PHONY: demo notebooks test check check-twins check-golden warm test-compiled test-uncompiled lint native wheels docs examples licences man deps bench fuzz lab sample clean
 
 demo: $(VENV)/.installed
 	$(PT) whatif --policy hydra
@@ -58,6 +58,13 @@ native:
 	$(MAKE) -C pintool
 	$(MAKE) -C dumps
 
+# dist/: wheel and source of the analyser, and a wheel of the native tools for systems with this one's glibc or newer
+wheels: $(VENV)/bin/pip native
+	$(VENV)/bin/pip install $(QUIET) 'hatchling>=1.24'
+	rm -rf dist
+	$(VENV)/bin/hatchling build -d dist
+	cd dumps/wheel && ../../$(VENV)/bin/hatchling build -t wheel -d ../../dist
+
 # the manual, build/docs/index.html
 docs: $(VENV)/.installed-test
 	$(VENV)/bin/python -m sphinx -q -W -n -b html -d build/doctrees analyzer/docs build/docs
@@ -65,6 +72,10 @@ docs: $(VENV)/.installed-test
 # the manual's page of published figures beside ours, analyzer/docs/worked-examples.md
 examples: $(VENV)/.installed
 	$(VENV)/bin/python analyzer/docs/_ext/worked_examples.py
+
+# the manual's page of licences, analyzer/docs/reference/licences.md
+licences: $(VENV)/.installed-test $(VENV)/.installed-bench $(VENV)/.installed-notebooks
+	$(VENV)/bin/python analyzer/docs/_ext/licences.py > analyzer/docs/reference/licences.md
 
 # JupyterLab with the six notebooks
 notebooks: $(VENV)/.installed-notebooks

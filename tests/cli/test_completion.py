@@ -53,6 +53,10 @@ def test_subcommands_options_policies_and_machines_are_offered(program, shell):
 def test_what_is_a_choice_is_offered(program):
     assert "vm-numa-visible" in completed(program, "bash", "classify", "vm-numa-v")
     assert "prefetch=" in completed(program, "bash", "whatif", "-p", "hydra", "--set", "pre")
+    assert "tlbflush=off" in completed(program, "bash", "whatif", "-p", "hydra", "--set", "tlbflush=")
+    assert "round-robin" in completed(program, "bash", "whatif", "--threads-to-nodes", "rou")
+    assert "perf-script" in completed(program, "bash", "import", "perf-s")
+    assert "lookup@hydra" in completed(program, "bash", "compare", "lookup@hy")
     assert "mitosis,hydra" in completed(program, "bash", "whatif", "-p", "mitosis,hy")
     assert "vmitosis" in completed(program, "bash", "validate", "--paper", "vm")
     for option, word in (("--guest", "oblivious"), ("--pattern", "btree"), ("--placement", "interleave")):

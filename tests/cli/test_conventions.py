@@ -93,3 +93,17 @@ def test_what_stands_for_markup_is_escaped():
 def test_a_size_of_less_than_a_page_is_a_forgotten_unit(pt, sample):
     ran = pt("advise", sample, "--memory", "1")
     assert ran.code == 2 and "write 1M, or 1%" in ran.err
+
+
+def test_what_makes_a_capture_names_it_when_nobody_does(pt, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lackey.txt").write_text("I  04001000,3\n L 10000000,8\n")
+    made = [
+        (("synth", "--size", "16M", "--no-trace"), "synth"),
+        (("import", "lackey", "lackey.txt"), "lackey.txt"),
+        (("redact", "synth.capture"), "synth.redacted"),
+        (("synth", "--size", "16M", "--no-trace"), "synth.2"),
+    ]
+    for words, name in made:
+        assert pt(*words).code == 0
+        assert (tmp_path / f"{name}.capture/capture.json").is_file(), words

@@ -14,6 +14,8 @@ from ptanalyze.cli import ptanalyze as program
 from ptanalyze.core.bundled import bundled
 from ptanalyze.policies import policies
 
+WITHOUT_EXAMPLES = {f"ptanalyze{of}" for of in ("", "-completion", "-dump", "-import", "-topology")}  # groups
+
 
 @pytest.fixture(scope="module")
 def manual(tmp_path_factory):
@@ -92,6 +94,7 @@ def test_every_command_has_a_man_page_that_is_good_roff(man):
         assert not seen.stderr, f"{path.name}: {seen.stderr}"
         shown = re.sub(".\b", "", seen.stdout)  # bold is overstruck
         assert "NAME" in shown and "OPTIONS" in shown
+        assert "EXAMPLES" in shown or path.name.removesuffix(".1") in WITHOUT_EXAMPLES
 
 
 def test_the_man_page_says_what_the_help_says(man):

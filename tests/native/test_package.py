@@ -1,58 +1,89 @@
-"""The wheel works away from the checkout: machines, costs and the sample travel with it."""
+"""The packages work away from the checkout, and anybody who builds them gets the same bytes."""
 
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from ptanalyze import __version__
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "analyzer" / "ptanalyze"
 
 
+def build(place, out, *what):
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", out, *what], cwd=place, check=True)
+
+
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """A directory with what `pip install .` puts into site-packages."""
+def wheel(tmp_path_factory):
     out = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*build, "--wheel-dir", out, ROOT], check=True)
-    (wheel,) = out.glob("*.whl")
+    build(ROOT, out, "-t", "wheel")
+    return out / f"ptanalyze-{__version__}-py3-none-any.whl"
+
+
+@pytest.fixture(scope="module")
+def installed(wheel):
+    """A directory with what `pip install .` puts into site-packages."""
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(out / "site")
-    for code in PACKAGE.rglob("*.nb[ic]"):  # what this checkout compiled; of code that differs, none is taken
-        there = out / "site" / "ptanalyze" / code.relative_to(PACKAGE)
+        archive.extractall(wheel.parent / "site")
+    for code in PACKAGE.rglob("*.ptcode"):  # what this checkout compiled; of code that differs, none is taken
+        there = wheel.parent / "site/ptanalyze" / code.relative_to(PACKAGE)
         there.parent.mkdir(exist_ok=True)
         shutil.copy(code, there)
+    return wheel.parent / "site"
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory):
+    """A directory with what pip makes of the wheel of the native tools."""
+    out = tmp_path_factory.mktemp("tools")
+    build(ROOT / "dumps" / "wheel", out, "-t", "wheel")
+    (wheel,) = out.glob(f"ptanalyze_native-{__version__}-py3-none-manylinux_2_*_x86_64.whl")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
+    subprocess.run([*pip, "--disable-pip-version-check", "--target", out / "site", wheel], check=True)
     return out / "site"
 
 
-def ptanalyze(site, where, *arguments):
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(site), "HOME": str(where)}
+def ptanalyze(where, arguments, *sites):
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(map(str, sites)), "HOME": str(where)}
     environment |= {key: value for key, value in os.environ.items() if key.startswith("NUMBA")}
-    command = [sys.executable, "-m", "ptanalyze", *arguments]
+    command = [sys.executable, "-m", "ptanalyze", *arguments.split()]
     return subprocess.run(command, cwd=where, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_the_wheel_answers_the_main_question_on_the_bundled_sample(installed, tmp_path):
-    done = ptanalyze(installed, tmp_path, "whatif", "--policy", "hydra")
+    done = ptanalyze(tmp_path, "whatif --policy hydra", installed)
     assert done.returncode == 0, done.stderr
     assert "no capture here, so the bundled sample: lookup" in done.stderr
     assert "hydra" in done.stdout and "first-touch" in done.stdout
 
 
-def test_the_wheel_says_how_to_build_the_native_tools_it_lacks(installed, tmp_path):
-    done = ptanalyze(installed, tmp_path, "record", "-o", "x", "--", "/bin/true")
+def test_the_wheel_says_how_to_get_the_native_tools_it_lacks(installed, tmp_path):
+    done = ptanalyze(tmp_path, "record -o x -- /bin/true", installed)
     assert done.returncode == 2
-    assert (
-        "`make native`" in done.stderr
-        and "set PTANALYZE_NATIVE to that checkout" in done.stderr
-        and done.stderr.count("\n") == 1
-    )
+    assert "`pip install 'ptanalyze[native]'`" in done.stderr and done.stderr.count("\n") == 1
     assert list(tmp_path.glob("*x*")) == []
 
 
-def test_the_wheel_has_a_version(installed, tmp_path):
-    assert ptanalyze(installed, tmp_path, "--version").stdout.startswith("ptanalyze, version 0.")
+def test_with_the_wheel_of_the_native_tools_it_records_and_dumps(installed, tools, tmp_path):
+    done = ptanalyze(tmp_path, "record -o x -- /bin/true", installed, tools)
+    assert done.returncode == 0 and "x: recorded with its page tables" in done.stdout, done.stderr
+
+
+def test_the_wheel_has_the_version(installed, tmp_path):
+    assert ptanalyze(tmp_path, "--version", installed).stdout == f"ptanalyze, version {__version__}\n"
+
+
+def test_the_source_at_another_place_and_time_makes_the_same_wheel(wheel, tmp_path):
+    build(ROOT, tmp_path, "-t", "sdist")
+    (source,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        archive.extractall(tmp_path, filter="data")
+    build(tmp_path / source.name.removesuffix(".tar.gz"), tmp_path, "-t", "wheel")
+    assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()

@@ -13,6 +13,7 @@ def nothing_built(monkeypatch, tmp_path):
     monkeypatch.setattr(native, "CHECKOUT", tmp_path / "nowhere")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("PTANALYZE_NATIVE", raising=False)
+    monkeypatch.setattr(native, "PACKAGE", "native_tools_of_a_test")
 
 
 @pytest.mark.parametrize("as_checkout", [True, False])
@@ -27,10 +28,33 @@ def test_one_directory_holds_all_tools_be_it_a_checkout_or_a_flat_one(
     assert {native.native(name).name for name in TOOLS} == set(TOOLS)
 
 
+def test_a_directory_that_is_named_comes_before_a_checkout_that_before_a_package_and_that_before_the_path(
+    nothing_built, monkeypatch, tmp_path
+):
+    places = [
+        tmp_path / "named",
+        tmp_path / "nowhere/dumps/build",
+        tmp_path / "site/native_tools_of_a_test",
+        tmp_path,
+    ]
+    monkeypatch.setenv("PTANALYZE_NATIVE", str(places[0]))
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    for place in places:
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "ptdump").touch(0o755)
+    (places[2] / "__init__.py").touch()
+    for place in places:
+        assert native.native("ptdump") == place / "ptdump"
+        (place / "ptdump").unlink()
+
+
 @pytest.mark.parametrize("name", TOOLS)
-def test_who_installed_with_pip_is_told_that_a_checkout_is_needed(nothing_built, name):
-    with pytest.raises(UsageError, match=r"pip installs the analyser alone.*set PTANALYZE_NATIVE to that"):
+def test_who_has_no_checkout_is_told_how_to_get_a_tool(nothing_built, name):
+    with pytest.raises(
+        UsageError, match=r"in a checkout of ptanalyze, then set PTANALYZE_NATIVE to that"
+    ) as told:
         native.native(name)
+    assert ("pip install 'ptanalyze[native]'" in str(told.value)) == (name != "pin_tool.so")
 
 
 def test_a_directory_that_holds_no_tool_is_named(nothing_built, monkeypatch, tmp_path):
@@ -40,17 +64,27 @@ def test_a_directory_that_holds_no_tool_is_named(nothing_built, monkeypatch, tmp
 
 
 @pytest.mark.parametrize(
-    ("version", "options", "why"),
+    ("version", "help_text", "told"),
     [
-        ("10.0.2", "-cpu model", "built without plugins"),
-        ("6.2.0", "-plugin file", "too old"),
-        ("x", "-plugin file", "no version of QEMU"),
+        ("6.2.0", "-plugin", "QEMU 6.2 is too old"),
+        ("10.0.13", "-cpu", r"built without plugins.*--enable-plugins"),
+        ("none", "-plugin", "no version of QEMU"),
     ],
 )
-def test_a_qemu_that_cannot_trace_says_why(tmp_path, version, options, why):
+def test_a_qemu_that_cannot_trace_is_refused_with_the_reason(tmp_path, version, help_text, told):
     qemu = tmp_path / "qemu-x86_64"
-    script = f'case $1 in --version) echo qemu version {version};; *) echo "{options}";; esac'
-    qemu.write_text(f"#!/bin/sh\n{script}\n")
+    answers = f"--version) echo qemu-x86_64 version {version};; --help) echo {help_text};;"
+    qemu.write_text(f"#!/bin/sh\ncase $1 in {answers} esac\n")
     qemu.chmod(0o755)
-    with pytest.raises(UsageError, match=why):
+    with pytest.raises(UsageError, match=told):
         native.qemu_plugin(qemu)
+
+
+@pytest.mark.parametrize(("version", "plugin"), [("8.2.2", "libpt_qemu.so"), ("9.0.0", "libpt_qemu_api2.so")])
+def test_a_qemu_gets_the_build_of_its_interface(tmp_path, monkeypatch, version, plugin):
+    qemu = tmp_path / "qemu-x86_64"
+    qemu.write_text(f"#!/bin/sh\necho qemu-x86_64 version {version} -plugin\n")
+    qemu.chmod(0o755)
+    (tmp_path / plugin).touch()
+    monkeypatch.setenv("PTANALYZE_NATIVE", str(tmp_path))
+    assert native.qemu_plugin(qemu) == tmp_path / plugin

@@ -1,11 +1,14 @@
 """Man pages from the same help: python man_pages.py DIRECTORY writes ptanalyze.1, ptanalyze-whatif.1 ..."""
 
+import re
 import sys
 from pathlib import Path
 
 from command_help import pages
 
 from ptanalyze import __version__
+
+EXAMPLES = re.compile(r"Examples?(?: \([^)]*\))?:\n")
 
 
 def man_page(page, parent):
@@ -19,13 +22,17 @@ def man_page(page, parent):
         rf"\fB{escaped(page.name)}\fR {escaped(page.usage.removeprefix(page.name).strip())}",
         ".SH DESCRIPTION",
     ]
-    for k, text in enumerate(page.text):
+    described = [text for text in page.text if not EXAMPLES.match(text)]
+    for k, text in enumerate(described):
         lines += [".PP", *listing(text)] if k else listing(text)
     for heading, rows in (("COMMANDS", page.commands), ("OPTIONS", page.options)):
         if rows:
             lines.append(f".SH {heading}")
         for what, meaning in rows:
             lines += [".TP", rf"\fB{escaped(what)}\fR", escaped(meaning) or r"\&"]
+    for text in page.text:
+        if found := EXAMPLES.match(text):
+            lines += [".SH EXAMPLES", ".nf", *map(escaped, text[found.end() :].splitlines()), ".fi"]
     if page.epilog:
         head, _, codes = page.epilog.partition(": ")
         lines += [f".SH {escaped(head.upper())}", escaped(codes)]

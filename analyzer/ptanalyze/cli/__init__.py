@@ -115,6 +115,10 @@ class Commands(click.Group):
 
             near = meant(name, ENTRIES) or "`ptanalyze help` lists them. "
             context.fail(f"No such command {name!r}; {near.strip()}")
+        if name in ENTRIES:
+            from .defaults import defaults_of
+
+            context.default_map = {name: defaults_of(context, self, name)}
         return super().resolve_command(context, arguments)
 
     def list_commands(self, context: click.Context) -> list[str]:

@@ -50,7 +50,9 @@ def command(
     Also says whether the workload is Thin (one node walks, its tables should follow it) or Wide (several
     nodes walk, each wants a copy), with the evidence: vMitosis, section 3.4.
 
-    Example: ptanalyze advise app --memory 1% --updates 2%
+    \b
+    Example:
+      ptanalyze advise app --memory 1% --updates 2%
     """
     from ..analysis.advise import advise
     from ..analysis.answer import Answer

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from . import complete
 from .echo import echo
 from .options import (
+    REMOTE,
     measured_machine_option,
     native_option,
     remote_seconds_option,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--placement",
+    shell_complete=complete.words_or_files(*REMOTE),
     help="Table placement of the --remote run: RR, LR, RL (gPT, ePT), RRI with load; native RP, RPI; or "
     "shares of its walks: LL:0.06,LR:0.19,RL:0.19,RR:0.56, or a .json of classify. Default: none.",
 )

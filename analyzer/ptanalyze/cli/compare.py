@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import CaptureError
+from . import complete
 from .options import pair_of
 from .output import Output, emit, output_options
 from .replaying import capture_of, replay_options, setup_from
@@ -18,8 +19,8 @@ FILES = (".json", ".csv", ".parquet")
 
 
 @click.command("compare")
-@click.argument("a", type=click.Path())
-@click.argument("b", type=click.Path())
+@click.argument("a", type=click.Path(), shell_complete=complete.captures_at)
+@click.argument("b", type=click.Path(), shell_complete=complete.captures_at)
 @click.option("--exact", is_flag=True, help="Exit with 1 if anything differs.")
 @replay_options
 @output_options()
@@ -30,7 +31,9 @@ def command(a: str, b: str, exact: bool, output: Output, **options: Any) -> None
     each with the policy after an @ and its parameters: app@hydra,prefetch=0. Counts are integers, so that
     every difference is real.
 
-    Example: ptanalyze compare app@mitosis app@hydra
+    \b
+    Example:
+      ptanalyze compare app@mitosis app@hydra
     """
     from ..analysis.answer import Answer
     from ..analysis.compare import compare_rows

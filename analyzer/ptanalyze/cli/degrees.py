@@ -38,7 +38,9 @@ def command(capture: str | None, prefetch_on: str, repeat: float, output: Output
     nothing. The bound is prefetching that knows the walks to come. The settings are for kernels that exist:
     Hydra's repl_order and tlbflush_opt, WASP's steering, and numactl; they have one degree for all VMAs.
 
-    Example: ptanalyze degrees app --repeat 100
+    \b
+    Example:
+      ptanalyze degrees app --repeat 100
     """
     from ..analysis.answer import Answer
     from ..analysis.degree_choice import chosen

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from . import complete
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @click.command("diff")
-@click.argument("before", type=click.Path())
-@click.argument("after", type=click.Path())
+@click.argument("before", type=click.Path(), shell_complete=complete.captures)
+@click.argument("after", type=click.Path(), shell_complete=complete.captures)
 @output_options()
 def command(before: str, after: str, output: Output) -> None:
     """Compare two captures of the same process or VM: table pages moved, created and gone, leaves changed.

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from .echo import echo
+from .options import free_name, new_capture_option
 from .quantities import DURATION
 
 max_stop_option = click.option(
@@ -27,7 +28,7 @@ def command() -> None:
 
 @command.command("process", short_help="Dump the page tables of a live process.")
 @click.argument("pid", type=click.IntRange(1))
-@click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
+@new_capture_option("PID.capture")
 @click.option(
     "--tree",
     is_flag=True,
@@ -49,7 +50,7 @@ def command() -> None:
 )
 def dump_process(
     pid: int,
-    output: str,
+    output: str | None,
     tree: bool,
     stop: bool,
     max_stop: int | None,
@@ -72,6 +73,7 @@ def dump_process(
     from ..core.errors import PartialDataError
     from ..formats.capture_dir import new_capture
 
+    output = output or free_name(str(pid))
     options: dict[str, Any] = {"stop": stop, "verify": verify, "bpf": bpf, "max_stop": max_stop}
     if retries is not None:
         options["retries"] = retries
@@ -88,7 +90,7 @@ def dump_process(
 
 @command.command("vm", short_help="Dump the nested page tables of a VM.")
 @click.argument("pid", type=click.IntRange(1))
-@click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
+@new_capture_option("PID.capture")
 @click.option("--stop", is_flag=True, help="Stop the VMM while it is read; it is always continued.")
 @max_stop_option
 @click.option(
@@ -125,7 +127,7 @@ def dump_process(
 )
 def dump_vm(
     pid: int,
-    output: str,
+    output: str | None,
     stop: bool,
     max_stop: int | None,
     descriptor: int | None,
@@ -150,6 +152,7 @@ def dump_vm(
 
     if guest_tables != (qmp is not None):
         raise click.UsageError("--guest-tables and --qmp SOCKET go together")
+    output = output or free_name(str(pid))
     options: dict[str, Any] = {"stop": stop, "max_stop": max_stop, "vm": descriptor, "qmp": qmp}
     if retries is not None:
         options["retries"] = retries

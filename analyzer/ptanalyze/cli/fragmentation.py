@@ -40,7 +40,9 @@ def command(
     The metric of the PTEMagnet paper (section 3.2). CAPTURE is of a VM. With --after also for reservations
     of aligned groups of guest frames (section 4), in the order of the trace's faults.
 
-    Example: ptanalyze fragmentation vm --after --set reserve_limit=4096
+    \b
+    Example:
+      ptanalyze fragmentation vm --after --set reserve_limit=4096
     """
     from ..analysis.answer import Answer
     from ..analysis.fragmentation import fragmented

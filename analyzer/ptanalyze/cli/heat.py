@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from .echo import echo
+from .options import free_name, new_capture_option
 from .quantities import DURATION
 
 
@@ -15,7 +16,7 @@ from .quantities import DURATION
 @click.option(
     "--for", "seconds", type=DURATION, default="30s", show_default=True, help="Time to sample: 30s, 5m."
 )
-@click.option("-o", "--output", type=click.Path(), help="Capture directory to make. Default: none.")
+@new_capture_option("PID.capture, or none with --add")
 @click.option(
     "--add", type=click.Path(), metavar="CAPTURE", help="Add to this dump of the process. Default: none."
 )
@@ -43,7 +44,7 @@ def command(pid: int, seconds: float, output: str | None, add: str | None, lengt
     from ..formats.capture_dir import new_capture, seal
     from ..formats.snapshot_file import read_snapshot
 
-    if (output is None) == (add is None):
+    if output is not None and add is not None:
         raise click.UsageError("give -o DIR for a new capture, or --add CAPTURE for one of this process")
     asked = milliseconds(lengths)
     for source, state in sources().items():
@@ -53,7 +54,7 @@ def command(pid: int, seconds: float, output: str | None, add: str | None, lengt
 
         lines = add_heat(pid, add, max(round(seconds), 1), asked)
     else:
-        assert output is not None
+        output = output or free_name(str(pid))
         with new_capture(output) as inside:
             lines = heat_process(pid, Path(inside), max(round(seconds), 1), asked)
             facts = read_snapshot(inside).facts

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
+from . import complete
 from .echo import echo
-from .options import strip_option
+from .options import free_name, new_capture_option, strip_option
 
 FORMATS = (
     "lackey",
@@ -21,8 +24,15 @@ FORMATS = (
 
 
 @click.command("import")
-@click.argument("source", metavar="[FORMAT] SOURCE", nargs=-1, required=True, type=click.Path())
-@click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
+@click.argument(
+    "source",
+    metavar="[FORMAT] SOURCE",
+    nargs=-1,
+    required=True,
+    type=click.Path(),
+    shell_complete=complete.words_or_files(*FORMATS),
+)
+@new_capture_option("SOURCE.capture")
 @click.option(
     "--ept",
     type=click.Path(),
@@ -45,7 +55,7 @@ FORMATS = (
 @strip_option
 def command(
     source: tuple[str, ...],
-    output: str,
+    output: str | None,
     ept: str | None,
     nodes: str | None,
     pages: str | None,
@@ -78,6 +88,7 @@ def command(
         raise click.UsageError(
             f"{' '.join(source)}: write [FORMAT] SOURCE, FORMAT one of {', '.join(FORMATS)}"
         )
+    output = output or free_name(Path(file).name)
     with salvaging(salvage) as damage:
         form = import_capture(
             named[0] if named else None, file, output, ept, strip=strip == "on", pages=pages, nodes=nodes

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from . import complete
 from .echo import echo
+from .options import free_name, new_capture_option
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
@@ -16,13 +18,11 @@ if TYPE_CHECKING:
 
 
 @click.command("join")
-@click.argument("host", type=click.Path())
-@click.argument("guest", type=click.Path())
-@click.option(
-    "-o", "--output", "directory", required=True, type=click.Path(), help="Capture directory to make."
-)
+@click.argument("host", type=click.Path(), shell_complete=complete.captures)
+@click.argument("guest", type=click.Path(), shell_complete=complete.captures)
+@new_capture_option("vm.capture", "directory")
 @output_options(file=False)
-def command(host: str, guest: str, directory: str, output: Output) -> None:
+def command(host: str, guest: str, directory: str | None, output: Output) -> None:
     """Join HOST (ptanalyze dump vm, on the host) and GUEST (dump process or record, in the guest).
 
     Says how many of the guest's tables and pages the host does not map, and why. Refuses another VM's guest:
@@ -37,6 +37,7 @@ def command(host: str, guest: str, directory: str, output: Output) -> None:
     from ..analysis.answer import Answer, Section
     from ..capture.vm.join import join
 
+    directory = directory or free_name("vm")
     fit = join(host, guest, directory)
     shares = {"tables": fit.tables, "pages": fit.pages}
     rows: list[dict[str, Cell]] = [

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from . import complete
 from .echo import echo
-from .options import complete_machines
 from .output import Output, emit, must_end_with, output_options
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ PAGES = {"4k": "4 KiB", "2m": "2 MiB", "1g": "1 GiB"}
 
 
 @click.command("machines")
-@click.argument("name", required=False, shell_complete=complete_machines)
+@click.argument("name", required=False, shell_complete=complete.machines)
 @click.option(
     "--from-host",
     "host_file",

@@ -2,68 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..core.bundled import DEFAULT_MACHINE
 from ..core.errors import UsageError
+from . import complete
 from .echo import echo
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from ..formats.capture import Capture
 
-
-def complete_captures(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Bundled samples for the shell's completion, and directories."""
-    from click.shell_completion import CompletionItem
-
-    from ..core.bundled import bundled
-
-    samples = bundled("samples")
-    names = sorted(path.name for path in samples.iterdir() if path.is_dir()) if samples.is_dir() else []
-    items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
-    return [*items, CompletionItem(incomplete, type="dir")]
+C = TypeVar("C", bound=Callable[..., Any])
 
 
 capture_argument = click.argument(
-    "capture", required=False, type=click.Path(), shell_complete=complete_captures
+    "capture", required=False, type=click.Path(), shell_complete=complete.captures
 )
 
 
-def complete_settings(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """KEY= of the policies that -p names, of all without, for the shell's completion of --set."""
-    from ..policies import members, names, parameters
-
-    asked = [one.partition(":")[0] for one in context.params.get("names") or names()]
-    known = [policy for name in asked for policy in members(name)]
-    keys = dict.fromkeys(f"{key}=" for policy in known for key, *_ in parameters(policy))
-    return [key for key in keys if key.startswith(incomplete)]
+def new_capture_option(default: str, name: str = "output") -> Callable[[C], C]:
+    """-o as the parameter `name`: the capture directory that a command makes. `default` tells what free_name
+    is asked for without it."""
+    words = f"Capture directory to make. Default: {default}."
+    return click.option("-o", "--output", name, type=click.Path(), help=words)
 
 
-def complete_policies(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names for the shell's completion; of A+B the last."""
-    from ..policies import names
-
-    kept = max(incomplete.rfind("+"), incomplete.rfind(",")) + 1
-    before, begun = incomplete[:kept], incomplete[kept:]
-    return [before + name for name in [*names(), "all"] if name.startswith(begun)]
-
-
-def complete_machines(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Names for the shell's completion, or files where none begins that way."""
-    from click.shell_completion import CompletionItem
-
-    from ..core.machine import machine_names
-
-    names = [CompletionItem(name) for name in machine_names() if name.startswith(incomplete)]
-    return names or [CompletionItem(incomplete, type="file")]
+def free_name(name: str) -> str:
+    """ "app.capture" of a path with this name, in this directory; if taken "app.2.capture" and so on."""
+    stem = Path(name).name.removesuffix(".capture") or "new"
+    names = (f"{stem}.{n}.capture" if n > 1 else f"{stem}.capture" for n in count(1))
+    return next(one for one in names if not Path(one).exists())
 
 
 class Renamed(click.Option):
@@ -84,12 +57,13 @@ machine_option = click.option(
     default=DEFAULT_MACHINE,
     show_default=True,
     help="Machine model: a name that `ptanalyze machines` lists, or a TOML file.",
-    shell_complete=complete_machines,
+    shell_complete=complete.machines,
 )
 threads_on_option = click.option(
     "--threads-to-nodes",
     "threads_on",
     metavar="NODES",
+    shell_complete=complete.words("auto", "recorded", "round-robin", "block"),
     default="auto",
     show_default=True,
     help="NUMA nodes of the threads: auto, recorded, round-robin, block, or one node per thread as 0,0,1,1.",
@@ -115,6 +89,7 @@ on_option = click.option(
 sample_option = click.option(
     "--sample",
     metavar="PART",
+    shell_complete=complete.words("sets:1/8", "regions:1/16"),
     help="Replay a part of the trace that stands for all of it: sets:1/8 (TLB sets) or regions:1/16 (of 2 "
     "MiB); results get wider intervals. Default: the whole trace.",
 )
@@ -123,7 +98,7 @@ set_option = click.option(
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    shell_complete=complete_settings,
+    shell_complete=complete.settings,
     help="Policy parameter, or POLICY.KEY=VALUE for one policy; repeatable. Default: as `ptanalyze policies` "
     "lists them.",
 )
@@ -155,6 +130,7 @@ strip_option = click.option(
     show_default=True,
     help="Leave out touches that surely hit in the first-level TLB and change nothing there.",
 )
+REMOTE = ("RR", "LR", "RL", "RRI", "RP", "RPI")  # placements that have a name, but for all local
 seconds_option = click.option(
     "--seconds",
     type=click.FloatRange(0, min_open=True),
@@ -178,5 +154,5 @@ measured_machine_option = click.option(
     "-m",
     "--machine",
     help="Machine model: a name or a TOML file. Default: the machine of the reference runs.",
-    shell_complete=complete_machines,
+    shell_complete=complete.machines,
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.errors import UsageError
-from .options import complete_policies
+from . import complete
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("policies")
-@click.argument("names", nargs=-1, shell_complete=complete_policies)
+@click.argument("names", nargs=-1, shell_complete=complete.policies)
 @output_options()
 def command(names: tuple[str, ...], output: Output) -> None:
     """List the placement policies: what they do and need, the design they model, and their parameters.

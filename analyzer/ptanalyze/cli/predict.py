@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from . import complete
 from .options import (
+    REMOTE,
     measured_machine_option,
     native_option,
     remote_seconds_option,
@@ -46,7 +48,11 @@ ERRORS = (
     type=click.Path(),
     help="perf stat output of a run with remote tables. Default: none.",
 )
-@click.option("--remote-placement", help="Table placement of the --remote run, such as RRI. Default: none.")
+@click.option(
+    "--remote-placement",
+    shell_complete=complete.words_or_files(*REMOTE),
+    help="Table placement of the --remote run, such as RRI. Default: none.",
+)
 @click.option("--at", help="Table placement of the --local run, such as L:0.25,R:0.75. Default: all local.")
 @seconds_option
 @remote_seconds_option
@@ -57,6 +63,7 @@ ERRORS = (
     "--placement",
     "placements",
     multiple=True,
+    shell_complete=complete.words_or_files("LL", *REMOTE),
     help="Placement to predict: LL, RRI, RRIE ..., RP-RD (remote data), or shares of walks and of data: "
     "LL:0.06,LR:0.19,RL:0.19,RR:0.56,D:0.75, or a .json of classify; repeatable. "
     "Default: all with local data.",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .echo import echo
-from .options import strip_option
+from .options import free_name, new_capture_option, strip_option
 from .quantities import DURATION, SIZE
 
 if TYPE_CHECKING:
@@ -19,12 +18,7 @@ SAMPLED = 30  # seconds, where -p is given no time
 
 
 @click.command("record", context_settings={"ignore_unknown_options": True})
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(),
-    help="Capture directory to make. Default: the program's name and .capture.",
-)
+@new_capture_option("the program's name and .capture")
 @click.option(
     "--tracer",
     type=click.Choice(["qemu", "pin"]),
@@ -175,13 +169,6 @@ def sample_running(pid: int, seconds: float, output: str | None, command: tuple[
 
 def is_shell(program: str) -> bool:
     return Path(program).name in ("sh", "bash", "dash", "zsh", "ksh", "busybox")
-
-
-def free_name(program: str) -> str:
-    """ "app.capture", or "app.2.capture" and so on where that is taken."""
-    name = Path(program).name
-    names = (f"{name}.{n}.capture" if n > 1 else f"{name}.capture" for n in count(1))
-    return next(one for one in names if not Path(one).exists())
 
 
 def expect(output: str, limit: int, terminal: bool) -> None:

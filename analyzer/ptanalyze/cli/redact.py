@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import click
 
+from . import complete
 from .echo import echo
+from .options import free_name, new_capture_option
 
 
 @click.command("redact")
-@click.argument("capture", type=click.Path())
-@click.option("-o", "--output", required=True, type=click.Path(), help="Capture directory to make.")
-def command(capture: str, output: str) -> None:
+@click.argument("capture", type=click.Path(), shell_complete=complete.captures)
+@new_capture_option("CAPTURE.redacted.capture")
+def command(capture: str, output: str | None) -> None:
     """Copy CAPTURE without identifying data; the copy gives the same results.
 
     Page frames become ordinals of their node; paths, command lines, PIDs and times are left out. Virtual
@@ -24,5 +26,7 @@ def command(capture: str, output: str) -> None:
     from ..capture.vm.redact import redact
     from ..formats.capture import open_capture
 
-    redact(open_capture(capture), output)
+    opened = open_capture(capture)
+    output = output or free_name(f"{opened.directory.name.removesuffix('.capture')}.redacted")
+    redact(opened, output)
     echo(f"{output}: redacted; next: ptanalyze info {output}")

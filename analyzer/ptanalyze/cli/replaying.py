@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..core.sizes import NO_LIMIT
+from . import complete
 from .echo import echo
 from .options import (
-    complete_policies,
     jobs_option,
     machine_option,
     open_or_default,
@@ -41,6 +41,7 @@ BRIEF = (  # columns of results for Markdown and LaTeX
     "pt_bytes_extra",
     "ept_bytes_extra",
 )
+BALANCING = ("delay_ms=", "scan_period_ms=", "scan_size_mb=", "rate_limit_mb_s=", "by=guest", "by=host")
 C = TypeVar("C", bound=Callable[..., Any])
 
 OPTIONS = (
@@ -84,6 +85,7 @@ OPTIONS = (
         "balancing",
         multiple=True,
         metavar="KEY=VALUE",
+        shell_complete=complete.words(*BALANCING),
         help="Parameter of --autonuma: delay_ms, scan_period_ms, scan_size_mb, rate_limit_mb_s, by (guest or "
         "host); repeatable. Default: Linux's values.",
     ),
@@ -95,7 +97,7 @@ policy_option = click.option(
     "names",
     multiple=True,
     callback=lambda context, parameter, names: split_names(names),
-    shell_complete=complete_policies,
+    shell_complete=complete.policies,
     help="Policy to replay, or all; several that act on different things as A+B, with parameters as "
     "A:KEY=VALUE; repeatable, or with commas. Default: mitosis and hydra.",
 )
@@ -109,7 +111,11 @@ weight_option = click.option(
     "the first that CAPTURE has.",
 )
 baseline_option = click.option(
-    "--baseline", default="auto", show_default=True, help="Policy that the others are compared with."
+    "--baseline",
+    default="auto",
+    show_default=True,
+    help="Policy that the others are compared with.",
+    shell_complete=complete.policies,
 )
 full_option = click.option(
     "--full", is_flag=True, help="Show everything that was counted and assumed, not only the first screen."

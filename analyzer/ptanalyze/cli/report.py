@@ -6,6 +6,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from . import complete
 from .echo import echo
 from .options import on_option
 from .output import must_end_with
@@ -13,7 +14,9 @@ from .replaying import budget_options, capture_of, limits, replay_options, setup
 
 
 @click.command("report")
-@click.argument("captures", nargs=-1, type=click.Path(), metavar="[CAPTURE]...")
+@click.argument(
+    "captures", nargs=-1, type=click.Path(), metavar="[CAPTURE]...", shell_complete=complete.captures
+)
 @click.option(
     "-o",
     "--output",
@@ -45,7 +48,9 @@ def command(
     Exit code as of `ptanalyze check`: 1 if a capture failed a check, 3 if it is partial. The page is
     written all the same and says so, unless files of a capture are damaged.
 
-    Example: ptanalyze report before after -o report.html --memory 1%
+    \b
+    Example:
+      ptanalyze report before after -o report.html --memory 1%
     """
     from ..capture.check import exit_code
     from ..show.progress import progress_bar

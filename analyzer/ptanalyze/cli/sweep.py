@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import UsageError
-from .options import capture_argument, complete_settings, on_option, pair_of
+from . import complete
+from .options import capture_argument, on_option, pair_of
 from .output import Output, emit, output_options
 from .replaying import baseline_option, capture_of, policy_option, replay_options, setup_from
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     multiple=True,
     required=True,
     metavar="KEY=VALUES",
-    shell_complete=complete_settings,
+    shell_complete=complete.settings,
     help="Axis: a policy's parameter, or nodes, placement, contended, with values 0:9 (both ends), 0:8:2, "
     "2,4,8 or 0,1;2,3; repeatable.",
 )
@@ -46,7 +47,9 @@ def command(
     machine's number of nodes (mitosis.nodes is the policy's). Walks are filtered once per machine and
     placement.
 
-    Example: ptanalyze sweep app -p hydra --set prefetch=0:9 --set nodes=2,4,8
+    \b
+    Example:
+      ptanalyze sweep app -p hydra --set prefetch=0:9 --set nodes=2,4,8
     """
     from ..analysis.answer import Answer, Section
     from ..analysis.refusals import lines_of

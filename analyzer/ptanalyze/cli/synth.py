@@ -9,6 +9,7 @@ import click
 
 from .echo import echo
 from .info import table_pages
+from .options import free_name, new_capture_option
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
@@ -29,9 +30,7 @@ def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[
 
 
 @click.command("synth")
-@click.option(
-    "-o", "--output", "directory", required=True, type=click.Path(), help="Capture directory to make."
-)
+@new_capture_option("synth.capture", "directory")
 @click.option(
     "--size", callback=size, help="Size of the dataset: 64M, 16G, 1.5T. Default: that of the pattern's graph."
 )
@@ -193,13 +192,15 @@ def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[
     "--trace/--no-trace", default=True, show_default=True, help="Write a trace, or page tables alone."
 )
 @output_options("tables", "map", file=False)
-def command(directory: str, trace: bool, output: Output, **asked: Any) -> None:
+def command(directory: str | None, trace: bool, output: Output, **asked: Any) -> None:
     """Generate a capture of a synthetic workload: page tables and trace by a model of Linux's allocation.
 
     Captures may be larger than this machine. Every parameter and the seed are kept in the capture. Page
     tables of 1.5T take 6.4 GB as a VM, 3.2 GB natively, and seconds.
 
-    Example: ptanalyze synth -o big --size 1.5T --guest visible --accesses 10000000
+    \b
+    Example:
+      ptanalyze synth -o big --size 1.5T --guest visible --accesses 10000000
     """
     from ..analysis.answer import Answer
     from ..capture.synth.capture import synthesize
@@ -207,6 +208,7 @@ def command(directory: str, trace: bool, output: Output, **asked: Any) -> None:
     from ..formats.capture import open_capture
     from ..show.progress import progress_bar
 
+    directory = directory or free_name("synth")
     with progress_bar() as progress:
         plan, made = synthesize(Parameters(**asked), directory, trace=trace, progress=progress)
 

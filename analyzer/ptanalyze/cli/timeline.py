@@ -42,8 +42,10 @@ def command(
     window are taken to be busy, less what NUMA balancing takes of its time;
     --calibration does not change these numbers.
 
-    Example (vMitosis, Figure 6): ptanalyze timeline vm -p linux -p vmitosis-migrate -p vmitosis-replicate
-    --move-threads 0:1@30% --autonuma
+    \b
+    Example (vMitosis, Figure 6):
+      ptanalyze timeline vm -p linux,vmitosis-migrate,vmitosis-replicate \\
+          --move-threads 0:1@30% --autonuma
     """
     from ..analysis.answer import Answer
     from ..analysis.timeline import replayed_over_time

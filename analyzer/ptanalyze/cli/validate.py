@@ -44,7 +44,11 @@ def command(papers: tuple[str, ...], wanted: str, quick: bool, on: str, output: 
     model takes for granted) are no evidence and never count as a success. not reproducible: a note says why.
     Error = (ours - published) / published.
 
-    Example: ptanalyze validate --paper vmitosis --row "Figure 6" --plot-kind throughput --plot curves.png
+    \b
+    Examples:
+      ptanalyze validate --paper hydra
+      ptanalyze validate --paper vmitosis --row "Figure 6" \\
+          --plot-kind throughput --plot curves.png
     """
     from ..analysis.answer import Answer
     from ..show.progress import progress_bar

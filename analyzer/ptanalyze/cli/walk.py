@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.errors import UsageError
-from .options import complete_captures, open_or_default
+from . import complete
+from .options import open_or_default
 from .output import Output, emit, output_options
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def parse(
 
 @click.command("walk")
 @click.argument(
-    "where", nargs=-1, metavar="[CAPTURE] ADDRESS", callback=parse, shell_complete=complete_captures
+    "where", nargs=-1, metavar="[CAPTURE] ADDRESS", callback=parse, shell_complete=complete.captures
 )
 @output_options()
 def command(where: tuple[str | None, int], output: Output) -> int:

@@ -55,8 +55,10 @@ def command(
     Without CAPTURE: the newest capture in this directory, else the bundled sample. `ptanalyze policies` and
     `ptanalyze machines` list what there is. `ptanalyze compare` reads the files that -o writes.
 
-    Examples: ptanalyze whatif app -p mitosis -p hydra --set prefetch=0;
-    ptanalyze whatif vm -p ptemagnet+vmitosis-replicate
+    \b
+    Examples:
+      ptanalyze whatif app -p mitosis,hydra --set prefetch=0
+      ptanalyze whatif vm -p ptemagnet+vmitosis-replicate
     """
     from ..analysis.answer import Answer
     from ..analysis.whatif import replay

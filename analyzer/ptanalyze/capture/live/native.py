@@ -1,14 +1,16 @@
-"""Find the native tools: where `make` built them, where $PTANALYZE_NATIVE points, or on the PATH."""
+"""Find the native tools: where $PTANALYZE_NATIVE points, `make` built or pip installed them."""
 
 import os
 import re
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 from ...core.bundled import CHECKOUT
 from ...core.errors import UsageError
 
+PACKAGE = "ptanalyze_native"  # of the wheel of dumps/wheel
 BUILT_IN = ("dumps/build", "pintool/build", "pintool/build/pin")
 MADE_BY = {  # what builds it, in a checkout
     "ptdump": "make native",
@@ -29,11 +31,14 @@ FROM_OTHERS = {
 def native(name: str) -> Path:
     """Path of a native tool; UsageError that says how to get it if it is missing.
 
-    $PTANALYZE_NATIVE names a directory with the tools in it, or a checkout in which they were built.
+    $PTANALYZE_NATIVE names a directory with the tools in it, or a checkout in which they were built. Then
+    come the checkout that is run, the package ptanalyze_native (dumps/wheel), and the PATH.
     """
     extra = os.environ.get("PTANALYZE_NATIVE")
     places = [Path(extra), *(Path(extra) / place for place in BUILT_IN)] if extra else []
     places += [CHECKOUT / place for place in BUILT_IN]
+    if package := find_spec(PACKAGE):
+        places += map(Path, package.submodule_search_locations or ())
     for place in places:
         if (place / name).is_file():
             return place / name
@@ -49,31 +54,39 @@ def how_to_get(name: str) -> str:
         return FROM_OTHERS.get(name, "install it")
     if (CHECKOUT / "dumps" / "Makefile").is_file():
         return f"build it: `{MADE_BY[name]}` in {CHECKOUT}"
-    return (
-        f"pip installs the analyser alone. Build it with `{MADE_BY[name]}` in a checkout of ptanalyze, "
+    built = (
+        f"build it with `{MADE_BY[name]}` in a checkout of ptanalyze, "
         "then set PTANALYZE_NATIVE to that checkout"
     )
+    return f"`pip install 'ptanalyze[native]'`, or {built}" if MADE_BY[name] == "make native" else built
 
 
 def qemu_version(qemu: Path) -> tuple[int, int]:
     """(major, minor) of qemu-x86_64; UsageError if it does not tell."""
-    text = subprocess.run([qemu, "--version"], capture_output=True, text=True, check=False).stdout
+    text = said_by(qemu, "--version")
     match = re.search(r"version (\d+)\.(\d+)", text)
     if not match:
         raise UsageError(f"{qemu}: --version says {text[:60]!r}, no version of QEMU")
     return int(match[1]), int(match[2])
 
 
+def said_by(program: Path, option: str) -> str:
+    return subprocess.run([program, option], capture_output=True, text=True, check=False).stdout
+
+
 def qemu_plugin(qemu: Path) -> Path:
-    """The build of the plugin that this QEMU takes: its interface begins at version 2 since QEMU 9.0."""
+    """The build of the plugin that this QEMU takes: its interface begins at version 2 since QEMU 9.0.
+
+    UsageError for a QEMU that is too old or takes none.
+    """
     version = qemu_version(qemu)
     if version < (7, 2):
         raise UsageError(
             f"{qemu}: QEMU {version[0]}.{version[1]} is too old; 7.2 or later can be traced with"
         )
-    if "-plugin" not in subprocess.run([qemu, "-h"], capture_output=True, text=True, check=False).stdout:
+    if "-plugin" not in said_by(qemu, "--help"):
         raise UsageError(
-            f"{qemu}: built without plugins, as that of Debian 13 is; build QEMU with "
-            "--enable-plugins, and put its directory before others in PATH"
+            f"{qemu}: this QEMU was built without plugins, as Debian's is since version 13 (static); "
+            "trace on Debian 12, or build QEMU with --enable-plugins"
         )
     return native("libpt_qemu.so" if version < (9, 0) else "libpt_qemu_api2.so")

@@ -1,0 +1,1 @@
+"""ptanalyze's native tools, as files beside this one; `ptanalyze.capture.live.native` finds them here."""
