@@ -89,12 +89,13 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
         for one, price in zip(first, prices, strict=True)
     ]
     groups = groups_of(weights for of in done for weights in (of[0].world.weights, of[0].again.weights))
-    if setup.sample is None or not groups:
+    sample = done[0][0].world.sample
+    if sample is None or not groups:
         return results
     left_out = [_estimates(shares, setup, group) for group in groups]
     own = _estimates(shares, setup, None)
     return [
-        _sampled(result, one, others, setup.sample)
+        _sampled(result, one, others, sample)
         for result, one, others in zip(results, own, zip(*left_out, strict=True), strict=True)
     ]
 
@@ -192,7 +193,7 @@ def _result(
         placement=world.placement.how,
         baseline=first.run.plan.name,
         walks=done.walks,
-        hits=done.again.stream.hits.sum(axis=0),
+        hits=done.again.hits,
         reads=count.reads,
         classes=count.classes,
         calls=count.events,
