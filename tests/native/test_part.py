@@ -8,6 +8,7 @@ import pytest
 
 from native.tracing import PROGRAMS, ROOT, wait_written
 from ptanalyze.capture.live.tracers import Options
+from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.sample import sample_of
 from ptanalyze.formats.trace_file import read_trace
@@ -125,3 +126,32 @@ def test_pages_that_are_unmapped_between_windows_are_first_touched_again(play):
     trace = play(np.array([page, *away], np.uint64), Options(strip=False, every=600, seconds=0.02))
     assert trace.chunks["touches"].tolist() == [1, 1, 1, 1]
     assert trace.chunks["accesses"].tolist() == [1, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (Options(sample="regions:1/8"), "walks of one region depend on all others; record --every"),
+        (Options(sample="sets:1/3"), "a rate is 1/2, 1/4, 1/8"),
+        (Options(sample="sets:1/8", every=2, seconds=1), "either a sample or windows"),
+        (Options(every=10), "name a shorter time to trace, as --for 1s"),
+        (Options(every=1, seconds=1), "name a shorter time to trace"),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused_in_a_line(options, why):
+    with pytest.raises(UsageError, match=why) as refused:
+        list(options.items())
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("sample", "tlb", "why"),
+    [
+        ("sets:1/4", small_tlb((64, 4), (128, 4), (16, 4)), "for arrays of 8 sets or more; record the whole"),
+        ("sets:1/16", small_tlb((64, 4), (128, 4), (32, 4)), "at most 1/8 apart; record the whole"),
+    ],
+)
+def test_a_machine_that_needs_other_classes_is_refused(play, sample, tlb, why):
+    trace = play(rows_of(1, 400), Options(strip=False, sample=sample))
+    with pytest.raises(UsageError, match=why):
+        walks(trace, None, tlb)

@@ -79,6 +79,9 @@ def test_groups_and_scale_are_those_of_one_walk_at_a_time(seed, number):
     scale = sum(accesses[first:]) / sum(held[:-1])
     assert weights.scale == pytest.approx(scale)
     assert weights.estimate() == round(sum(g != known.outside for g in expected) * scale)
+    inside = sum(one for one, window in zip(accesses[first:], found[first:], strict=True) if window)
+    second, third = round(3 * sum(accesses[first:]) / inside), weights.estimate()
+    assert known.hits(stream).tolist() == [max(sum(accesses[first:]) - second - third, 0), second, third]
     assert known.by_chunk(stream).sum() == pytest.approx(sum(g != known.outside for g in expected) * scale)
 
 

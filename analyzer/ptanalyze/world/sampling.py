@@ -23,6 +23,7 @@ LINE_PAGES = 8  # whose entries share a cache line
 SET_GROUPS = 8
 REGION_GROUPS = 16
 REGION_LEAST = 8
+RECORD_ANEW = "record the whole trace for it"
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def _of_regions(sample: Sample, regions: Regions) -> Sampling:
 
 def _of_sets(sample: Sample, regions: Regions, tlb: Tlb, recorded: bool) -> Sampling:
     sizes = np.unique(regions.tlb_level).tolist()
-    sets = closed_sets(sample, tlb, sizes)
+    sets = closed_sets(sample, tlb, sizes, recorded)
     if recorded:
         must_be_recorded(sample, sets, sizes)
     held, parts = classes(sample, sets), max(SET_GROUPS * sample.one_in // CLASSES, 1)
@@ -144,11 +145,12 @@ def recorded_classes(sample: Sample) -> np.ndarray:
 
 def must_be_recorded(sample: Sample, sets: int, sizes: list[int]) -> None:
     """UsageError where a machine needs others than recorded_classes, or page sizes need others."""
-    anew = "record the whole trace for it"
     if not np.array_equal(classes(sample, sets), recorded_classes(sample)):
-        raise UsageError(f"sample = {sample}: recorded for arrays of 8 sets or more; {anew}")
+        raise UsageError(f"sample = {sample}: recorded for arrays of 8 sets or more; {RECORD_ANEW}")
     if 3 in sizes:
-        raise UsageError(f"sample = {sample}: recorded for pages of 4 KiB and 2 MiB, not of 1 GiB; {anew}")
+        raise UsageError(
+            f"sample = {sample}: recorded for pages of 4 KiB and 2 MiB, not of 1 GiB; {RECORD_ANEW}"
+        )
 
 
 def classes(sample: Sample, sets: int) -> np.ndarray:
@@ -164,7 +166,7 @@ def classes(sample: Sample, sets: int) -> np.ndarray:
     return np.sort(both[sample.which * each : (sample.which + 1) * each])
 
 
-def closed_sets(sample: Sample, tlb: Tlb, sizes: list[int]) -> int:
+def closed_sets(sample: Sample, tlb: Tlb, sizes: list[int], recorded: bool = False) -> int:
     """The largest power of two, 16 at most, that divides the number of sets of all arrays in use."""
     names = {1: "4k", 2: "2m", 3: "1g"}
     arrays: dict[str, Array | None] = {
@@ -177,10 +179,12 @@ def closed_sets(sample: Sample, tlb: Tlb, sizes: list[int]) -> int:
     known = {name: array.sets for name, array in arrays.items() if array}
     common = int(np.gcd.reduce([CLASSES, *known.values()]))
     if sample.one_in > common:
+        instead = f"sample regions instead: regions:1/{sample.one_in}"
+        way_out = RECORD_ANEW if recorded else instead
         name = min(known, key=lambda array: int(np.gcd(known[array], CLASSES)))
         raise UsageError(
             f"sample = {sample}: tlb.{name} has {known[name]} sets, of which page numbers modulo 16 leave at "
-            f"most 1/{common} apart; sample regions instead: regions:1/{sample.one_in}"
+            f"most 1/{common} apart; {way_out}"
         )
     return common
 

@@ -1,8 +1,9 @@
 """A trace of windows of time (`record --every`): which walks count, and what they stand for.
 
 Between windows the trace holds each thread's first touch of a page alone, and counts all accesses. TLBs and
-caches keep what they held when a window ended; a window's first part brings them up to date and is not
-counted (Kessler, Hill, Wood 1994, section 4, names it HALF where that part is one half).
+caches keep what they held when a window ended; the first half of a window brings them up to date and is not
+counted (Kessler, Hill, Wood, "A comparison of trace-sampling techniques for multi-megabyte caches", IEEE
+Transactions on Computers 43(6), 1994: HALF, but with what was held before).
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from .moves import Moves
 from .part import Part
 
 GROUPS = 16  # of windows that follow each other
-WARM = 0.25  # of a window: what it does not count
+WARM = 0.5  # of a window: what it does not count
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,14 @@ class TracedWindows(Part):
 
     group     int16[chunks]
     accesses  int64[chunks]
+    inside    bool[chunks]  in a window, counted or not
     """
 
     least: ClassVar[int] = 4
 
     group: np.ndarray
     accesses: np.ndarray
+    inside: np.ndarray
 
     @property
     def unread(self) -> int:
@@ -53,10 +56,12 @@ class TracedWindows(Part):
         return own, float(accesses.sum())
 
     def hits(self, stream: WalkStream) -> np.ndarray:
-        counted, weights = stream.hits.sum(axis=0), self.weights(stream)
-        accesses = int(self.accesses[_begin(stream) :].sum())
-        second = round(int(counted[1]) * weights.estimate() / max(int(counted[2]), 1))
-        walks = weights.estimate()
+        first, walks = _begin(stream), self.weights(stream).estimate()
+        accesses, traced = (
+            int(self.accesses[first:].sum()),
+            int(self.accesses[first:][self.inside[first:]].sum()),
+        )
+        second = round(int(stream.hits[:, 1].sum()) * accesses / max(traced, 1))
         return np.array([max(accesses - second - walks, 0), second, walks], np.int64)
 
 
@@ -78,7 +83,7 @@ def traced_windows(sample: Sample, trace: Trace, moves: Moves) -> TracedWindows:
     rank = np.searchsorted(used, window)
     counted = (window > 0) & (trace.chunks["time"] >= _counts_from(trace)[window])
     group = np.where(counted, rank * groups // max(len(used), 1), groups)
-    return TracedWindows(sample, groups, group.astype(np.int16), trace.chunks["accesses"])
+    return TracedWindows(sample, groups, group.astype(np.int16), trace.chunks["accesses"], window > 0)
 
 
 def window_of_chunks(trace: Trace) -> np.ndarray:
