@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * trace.ptt, format version 2: what the threads of one process touched, page by page.
+ * trace.ptt, format version 2 or 3: what the threads of one process touched, page by page.
  *
- * Magic "PTTRACE\n"; version 2 (1 is the same, but never stripped); all numbers little endian (byte_order reads 0x01020304).
+ * Magic "PTTRACE\n"; version 2 (1 is the same, but never stripped; 3: of a part, see `sample` and `every` of the header); all numbers little endian (byte_order reads 0x01020304).
  * A header of 4,096 bytes, then frames. A frame is a 48-byte ptt_frame and its payload. Every frame has a
  * magic, its length and a CRC-32 (zlib's polynomial) over frame header (crc field 0) and payload, so a file
  * that was cut off is a shorter valid file up to its last whole frame. The header is rewritten in place when
  * the trace ends, which needs no new disk space; `ended` = PTT_UNFINISHED means that this never happened.
  *
  * PTT_CHUNK  a run of touches of one thread: `records` of them, standing for `accesses` loads and stores. Its time
- *            is that of its first touch. Frames of one thread are in time order; those of different threads
+ *            is that of its first touch. In a trace of a part `accesses` counts those that have no touch, too. Frames of one thread are in time order; those of different threads
  *            are ordered by time, equal times by their position in the file.
  * PTT_EVENT  one ptt_event; it stands before all later chunks of its thread.
  *
@@ -35,6 +35,7 @@
 
 #define PTT_MAGIC "PTTRACE\n"
 #define PTT_VERSION 2
+#define PTT_VERSION_PART 3
 #define PTT_BYTE_ORDER 0x01020304u
 #define PTT_FRAME_MAGIC 0x46545450u /* "PTTF" */
 #define PTT_HEADER_BYTES 4096
@@ -50,7 +51,8 @@
     "payload bytes, u32 touches, u16 kind (1 chunk, 2 event), u16 thread, i16 cpu, u16 0, u64 time (ns since "  \
     "the start), u64 accesses, u64 instructions (0 unknown); crc: CRC-32 of frame (crc 0) and payload. "        \
     "Event: u32 kind (1 thread start, 2 thread exit, 3 mmap, 4 munmap, 5 mprotect, 6 mremap, 7 madvise, 8 brk, " \
-    "9 roi start, 10 roi end, 11 data pages moved, 12 first touch of 2 MiB before the roi), u32 0, u64 a, b, c, " \
+    "9 roi start, 10 roi end, 11 data pages moved, 12 first touch of 2 MiB before the roi, 13 window a of the thread "    \
+    "begins, 0: ends), u32 0, u64 a, b, c, " \
     "d, i64 result. Chunk: touches, state reset at its start. "                                                \
     "Touch: byte 0: bit 0 store, bits 1-2 count (0, 1: 1, 2; 3: LEB128 of count - 3 follows the page; 2: as "  \
     "the last LEB128 said, at first 3), bits 3-4 "                                                             \
@@ -59,7 +61,8 @@
     "zigzag(page - base), its low 3 bits in p. The page becomes the most recent; unless it was one of the six, " \
     "base = page. Bases and the six start as 0. Page = address >> 12. If the header's last 8 times (u16 page size 1, 2, 3: 4 KiB, 2 MiB, 1 GiB; " \
     "u16 sets, u16 ways, u16 0) are not all 0: stripped of touches that hit in every first-level array of a multiple of " \
-    "so many sets and so many ways or more and change nothing there; exact for no others. Add guest_base to every address.\n"
+    "so many sets and so many ways or more and change nothing there; exact for no others. Add guest_base to every address. " \
+    "Version 3: of a part; of touches outside it each thread's first of a page; accesses of a chunk are all.\n"
 
 enum ptt_frame_kind { PTT_CHUNK = 1, PTT_EVENT = 2 };
 
@@ -90,6 +93,7 @@ enum ptt_event_kind {
     PTT_MOVE_PAGES = 11, /* a = address, b = length, c = NUMA node the data is on from now on */
     PTT_FIRST_TOUCH = 12, /* a = address of a 2 MiB region: the thread was the first to touch it, or had a call fill
                              it, before the region of interest; again after it was unmapped as a whole */
+    PTT_WINDOW = 13, /* a = number of the window, from 1 on, that the thread's later chunks are in; 0: in none */
 };
 
 /* First-level TLB arrays for pages of `size` (1, 2, 3: 4 KiB, 2 MiB, 1 GiB), true LRU, with a multiple of `sets` sets and
@@ -119,7 +123,10 @@ struct ptt_header {
     char arch[16];
     char tracer[48];
     char command[1024];
-    char rules[2848]; /* this comment in short */
+    char rules[2816]; /* this comment in short */
+    char sample[16]; /* sets of TLBs that are traced, "sets:1/8" as of `ptanalyze whatif --sample`; "": all */
+    uint64_t every;  /* ns from one window's begin to the next's, and how long each is; 0: the whole time is traced */
+    uint64_t window;
     struct ptt_array stripped[PTT_REACH_MOST]; /* what a stripped trace is exact for; of size 0: no more. All 0: not
                                                   stripped, as version 1 never is */
 };

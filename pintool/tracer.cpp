@@ -46,16 +46,28 @@ static int onoff(int *to, const char *from) {
     return *to || same(from, "off");
 }
 
+static int milliseconds(uint64_t *to, const char *from) {
+    int known = number(to, from) && *to < ~(uint64_t)0 / 1000000;
+    *to *= 1000000;
+    return known;
+}
+
+static int classes(uint32_t *to, const char *from) {
+    uint64_t value;
+    int known = number(&value, from) && value && value < PTT_EVERY_CLASS;
+    *to = (uint32_t)value;
+    return known;
+}
+
 int tracer_option(const char *key, const char *value) {
     struct tracer_options *o = &tracer_options;
     if (same(key, "out")) return text(o->writer.path, sizeof o->writer.path, value);
     if (same(key, "command")) return text(o->writer.command, sizeof o->writer.command, value);
     if (same(key, "max_bytes")) return number(&o->writer.max_bytes, value);
-    if (same(key, "for_ms")) {
-        int known = number(&o->writer.for_ns, value);
-        o->writer.for_ns *= 1000000;
-        return known;
-    }
+    if (same(key, "for_ms")) return milliseconds(&o->writer.for_ns, value);
+    if (same(key, "every_ms")) return milliseconds(&o->writer.every_ns, value);
+    if (same(key, "sample")) return text(o->writer.sample, sizeof o->writer.sample, value);
+    if (same(key, "classes")) return classes(&o->writer.classes, value);
     if (same(key, "strip")) return onoff(&o->strip, value);
     if (same(key, "instructions")) return onoff(&o->writer.instructions, value);
     if (same(key, "roi_start_symbol")) return text(o->start_symbol, sizeof o->start_symbol, value);

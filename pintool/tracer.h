@@ -61,6 +61,20 @@ static inline void tracer_access(struct ptt_thread *thread, uint64_t address, ui
     if (__builtin_expect(last != page, 0)) ptt_touch(thread, last, store);
 }
 
+/* Whether the trace is of a part: tracer_part_access is to be called in place of tracer_access. */
+static inline int tracer_partial(void) { return ptt_partial(&tracer_options.writer); }
+
+/* 1 when this was all there is to do for an access within a page. */
+static inline int tracer_skips(struct ptt_thread *thread, uint64_t address) {
+    return (address & 4095) <= 4096 - PTT_WIDEST && ptt_skip(thread, address >> 12);
+}
+
+static inline void tracer_part_access(struct ptt_thread *thread, uint64_t address, uint64_t bytes, uint64_t store) {
+    uint64_t page = address >> 12, last = (address + bytes - 1) >> 12;
+    ptt_touch_part(thread, page, store);
+    if (__builtin_expect(last != page, 0)) ptt_touch_part(thread, last, store);
+}
+
 /* While the session is waiting: whether tracer_first must look at an access, as it may be the first to a region. */
 static inline int tracer_may_be_first(uint64_t address) {
     const uint64_t within = ((uint64_t)1 << PTT_REGION_SHIFT) - 1;

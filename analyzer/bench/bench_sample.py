@@ -4,6 +4,7 @@ Bundled captures and three synthetic ones, replayed exactly and from samples. Pe
 largest error of walks and of the remote share of reads from DRAM, how often the interval covers the exact
 value (walks, remote share, speed-ups), whether a ranking changed where the exact gap exceeds the interval,
 and the time beside that of the whole. Refused: the sample holds too little of a capture for an interval.
+Windows are cut out of whole traces as `record --every` would have recorded them.
 """
 
 import sys
@@ -11,7 +12,10 @@ import tempfile
 import time
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
+
+import numpy as np
 
 from ptanalyze.analysis.asked_policies import policies_of
 from ptanalyze.analysis.sampled import remote_share
@@ -22,10 +26,14 @@ from ptanalyze.capture.synth.parameters import Parameters
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.capture import open_capture
 
+from .cut_windows import cut
+
 MACHINE = "vmitosis-cascade-lake"
 SAMPLES = ("lookup", "sysbench-memory", "vm-numa-oblivious", "vm-numa-visible")
 SYNTH = {"uniform": "uniform", "zipf": "zipf:1.1", "sequential": "sequential"}
 RATES = [f"sets:1/{n}" for n in (2, 4, 8, 16)] + [f"regions:1/{n}" for n in (2, 4, 8, 16, 32, 64)]
+WINDOWS = {"windows:1/4": 4, "windows:1/10": 10}
+NUMBER = 20  # windows of a trace
 MIB = 1 << 20
 MOST_WALKS, MOST_POINTS, LEAST_COVERED = 0.10, 0.01, 0.90
 NO_EFFECT = 0.01  # speed-ups nearer to 1 have none whose error could be told
@@ -116,7 +124,13 @@ def swapped(one, other):
     return abs(gap) > width and gap * found < 0
 
 
-def errors(rates=RATES):
+def windowed(capture, one_in):
+    """What answers() needs of a capture whose trace has windows, one_in-th of the time long."""
+    every = int(np.ptp(capture.trace.chunks["time"])) // NUMBER + 1
+    return SimpleNamespace(snapshot=capture.snapshot, trace=cut(capture.trace, every, every // one_in))
+
+
+def errors(rates=(*RATES, *WINDOWS)):
     """[Error] of every capture and rate."""
     found = []
     with tempfile.TemporaryDirectory() as place:
@@ -125,7 +139,9 @@ def errors(rates=RATES):
             exact, seconds = answers(capture)
             for rate in rates:
                 try:
-                    results, took = answers(capture, rate)
+                    part = WINDOWS.get(rate)
+                    of = windowed(capture, part) if part else capture
+                    results, took = answers(of, None if part else rate)
                 except UsageError:
                     found.append(Error(name, rate))
                     continue

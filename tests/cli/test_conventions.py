@@ -65,6 +65,12 @@ def test_a_size_is_written_with_its_unit(pt, tmp_path):
     assert ran.code == 2 and "write it like 64M" in ran.err
 
 
+def test_a_part_of_a_program_that_runs_already_is_not_traced(pt, tmp_path):
+    for words in (("--every", "10s", "--for", "1s"), ("--sample", "sets:1/8")):
+        ran = pt("record", "-o", tmp_path / "c", "-p", "1", *words)
+        assert ran.code == 2 and "with -p nothing is traced" in ran.err
+
+
 def test_a_log_with_forced_colour_holds_no_progress_bars(sample):
     command = [sys.executable, "-m", "ptanalyze", "whatif", str(sample), "-p", "hydra"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"FORCE_COLOR": "1"})

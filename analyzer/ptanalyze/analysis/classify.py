@@ -12,6 +12,7 @@ import numpy as np
 from ..core.errors import UsageError
 from ..formats.capture import Capture, CaptureLike, load
 from ..world.address_space import address_space
+from ..world.captured_world import sample_for
 from .answers import classes_frame
 from .heat_classes import classify_heat
 from .leaf_classes import WEIGHTS, Classification, classify_pages, classify_walks
@@ -60,7 +61,8 @@ def classified(capture: Capture, weight: str, by: str, setup: Setup) -> tuple[Cl
     of_trace = sample_locality if weight == "samples" else walk_locality
     classes, how = of_trace(capture, setup, by=by)
     known = {"machine": setup.machine.name, "placement": how}
-    return classes, known | ({"sample": str(setup.sample)} if setup.sample else {})
+    sample = None if capture.trace is None else sample_for(capture.trace, setup.sample)
+    return classes, known | ({"sample": str(sample)} if sample else {})
 
 
 def weight_of(facts: Mapping[str, Any]) -> str:

@@ -128,13 +128,13 @@ def degree_runs(world: World, setup: Setup, prefetch_on: str, provenance: dict[s
         bounds.append(known(again[10], SOCKET, None))
     first = Finished(replace(runs[0], first=None), world, mapped, world, mapped)
     said = notes(first, "counted by VMA, of the guest's tables")
-    if setup.sample:
-        said += degree_notes(setup.sample)
+    if world.sample:
+        said += degree_notes(world.sample)
     if more and (short := short_region(*(dram_share(counts.reads) for counts in runs[0].parts()))):
         said.append(short)
     return Degrees(
         vmas.names, runs[0].parts()[0].walks, [*points, *nodes], bounds, shot, sockets, world.machine,
-        setup.costs, world.placement.how, more, tuple(said), provenance, setup.sample,
+        setup.costs, world.placement.how, more, tuple(said), provenance, world.sample,
     )  # fmt: skip
 
 

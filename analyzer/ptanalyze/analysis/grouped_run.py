@@ -22,7 +22,7 @@ from .runs import Run, start
 from .sampled import held
 
 if TYPE_CHECKING:
-    from ..world.sampling import Weights
+    from ..world.part import Weights
 
 BATCH = 1 << 20
 PROCESS = "process"  # shootdowns, and what belongs to no page that is walked
@@ -46,16 +46,17 @@ class Vmas:
     def __len__(self) -> int:
         return len(self.names)
 
-    def of_pages(self, page: np.ndarray) -> np.ndarray:
-        """int32[n]: group of each of the stream's pages; runs ask for the same pages, one after another.
+    def of_reads(self, reads: Reads) -> np.ndarray:
+        """int32[n]: group of each of the walks; runs ask for the same ones, one after another.
 
-        Of a sample: + len(self) * number of the page's group in the sample.
+        Of a sample: + len(self) * number of the walk's group in the sample.
         """
+        page = reads.page
         known, labels = self._asked
         if known is not page:
             labels = self._label[self._vma(page)]
             if self.world.sampling:
-                labels = labels + self.world.sampling.of(page).astype(np.int32) * np.int32(len(self))
+                labels = labels + reads.group.astype(np.int32) * np.int32(len(self))
             self._asked = page, labels
         return labels
 
@@ -113,7 +114,7 @@ class GroupedRun(Run):
             self.weights.append(world.weights)
             self.step_group = history, self.vmas.of_steps(history)
         return (
-            world.placement.cpu_node, self.reader, reads, self.vmas.of_pages(reads.page), fault,
+            world.placement.cpu_node, self.reader, reads, self.vmas.of_reads(reads), fault,
             world.space.tables, history.rows, history.steps, self.step_group[1], history.shootdowns, mapped,
             self.states[0], self.counts, first, self.step, last,
         )  # fmt: skip

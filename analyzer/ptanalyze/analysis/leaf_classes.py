@@ -24,7 +24,7 @@ from ..core.trace import Trace
 from ..core.walks import Placement, WalkStream
 from ..world import vma_rows
 from ..world.address_space import AddressSpace
-from ..world.sampling import Sampling, Weights
+from ..world.part import Part, Weights
 from .sampled import groups_of, held
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def classify_walks(
     trace: Trace | None = None,
     by: str = "all",
     batch: int = 1 << 20,
-    sampling: Sampling | None = None,
+    sampling: Part | None = None,
 ) -> Classification:
     """Classification weighted by the walks of a WalkStream, each seen by the socket whose CPU walked.
 
@@ -199,9 +199,10 @@ def classify_walks(
     hist = np.zeros((parts * rows, n + 1, 1 if space.native else n + 4), np.int64)
     for first, last in chunk_runs(stream.offset, batch):
         row = np.repeat(chunk_row[first:last], np.diff(stream.offset[first : last + 1]))
-        page = read_only(stream.page[stream.offset[first] : stream.offset[last]])
+        begin, end = int(stream.offset[first]), int(stream.offset[last])
+        page = read_only(stream.page[begin:end])
         if sampling:
-            row += sampling.of(page).astype(np.int64) * rows
+            row += sampling.groups_of(stream, begin, end).astype(np.int64) * rows
         kernels.count_walks(page, row, region_row, page_row, space.regions, of_table, guest, host, hist)
         give_back(page)
     shape = len(groups), sockets, *hist.shape[1:]

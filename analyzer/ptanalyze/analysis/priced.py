@@ -89,12 +89,13 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
         for one, price in zip(first, prices, strict=True)
     ]
     groups = groups_of(weights for of in done for weights in (of[0].world.weights, of[0].again.weights))
-    if setup.sample is None or not groups:
+    sample = done[0][0].world.sample
+    if sample is None or not groups:
         return results
     left_out = [_estimates(shares, setup, group) for group in groups]
     own = _estimates(shares, setup, None)
     return [
-        _sampled(result, one, others, setup.sample)
+        _sampled(result, one, others, sample)
         for result, one, others in zip(results, own, zip(*left_out, strict=True), strict=True)
     ]
 
@@ -141,16 +142,22 @@ def _sampled(result: Result, own: _Estimate, left_out: Sequence[_Estimate], samp
         others = [known for one in left_out if (known := getattr(one, name)) is not None]
         return middle and widened(middle, others, one_in)
 
-    walks = around(own.walks, [one.walks for one in left_out], one_in)
+    walks = _of_none(around(own.walks, [one.walks for one in left_out], one_in))
     remote = around(own.remote, [one.remote for one in left_out], one_in)
     middles = [one.speedup.middle for one in left_out if one.speedup]
     speedup = own.speedup and around(own.speedup.middle, middles, one_in)
     known = Sampled(str(sample), len(left_out), walks, remote, speedup)
     price, once = result.price, result.once
     share = wider("walk_share", price.walk_share)
+    share = share and _of_none(share)
     price = replace(price, speedup=wider("speedup", price.speedup), walk_share=share)
     once = replace(once, traced_speedup=wider("traced_speedup", once.traced_speedup))
     return replace(result, price=price, once=once, sampled=known, notes=(*result.notes, *sample_notes(known)))
+
+
+def _of_none(interval: Interval) -> Interval:
+    """The Interval of what cannot be less than none."""
+    return Interval(max(interval.low, 0.0), interval.middle, interval.high)
 
 
 def _over_shares(prices: Sequence[Price]) -> Price:
@@ -192,7 +199,7 @@ def _result(
         placement=world.placement.how,
         baseline=first.run.plan.name,
         walks=done.walks,
-        hits=done.again.stream.hits.sum(axis=0),
+        hits=done.again.hits,
         reads=count.reads,
         classes=count.classes,
         calls=count.events,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..core.sample import Sample
     from ..cost.result import Sampled
     from ..kernels.replay import Counters
-    from ..world.sampling import Weights
+    from ..world.part import Weights
 
 
 def estimated(counters: Counters, weights: Weights | None, without: int | None = None) -> Counters:
@@ -76,11 +76,14 @@ def remote_share(reads: np.ndarray) -> float:
 def sample_notes(known: Sampled) -> list[str]:
     """Notes for a reader of an estimate."""
     unit, _, rate = known.of.partition(":")
-    of = "the TLB sets" if unit == "sets" else "the regions of 2 MiB"
+    of = {
+        "sets": "a sample: {} of the TLB sets stands for all",
+        "regions": "a sample: {} of the regions of 2 MiB stands for all",
+        "windows": "a sample: windows of {} stand for the whole run, but for the first part of each",
+    }[unit].format(rate.partition("@")[0])
     lines = [
-        f"a sample: {rate.partition('@')[0]} of {of} stands for all; {in_words(known.walks, 0)} walks; "
-        f"walks, shares and speed-ups have 95 % intervals from {known.groups} groups; faults, updates and "
-        "shootdowns are those of the whole trace"
+        f"{of}; {in_words(known.walks, 0)} walks; walks, shares and speed-ups have 95 % intervals from "
+        f"{known.groups} groups; faults, updates and shootdowns are those of the whole trace"
     ]
     if unit == "sets":
         lines.append(

@@ -14,15 +14,23 @@ class Sample:
     """One of `one_in` samples that together are the whole.
 
     unit   "sets": page numbers modulo 16, which share no set of a TLB; "regions": regions of 2 MiB
+           "windows": of time, in which alone the trace was recorded
     which  0 ... one_in - 1
+    name   of windows: how they were asked for
     """
 
     unit: str
     one_in: int
     which: int = 0
+    name: str = ""
 
     def __str__(self) -> str:
-        return f"{self.unit}:1/{self.one_in}" + (f"@{self.which}" if self.which else "")
+        return self.name or f"{self.unit}:1/{self.one_in}" + (f"@{self.which}" if self.which else "")
+
+
+def windows_sample(every_ns: int, window_ns: int, one_in: int) -> Sample:
+    """Sample of windows: "windows:1s of 10s"."""
+    return Sample("windows", one_in, name=f"windows:{window_ns / 1e9:g}s of {every_ns / 1e9:g}s")
 
 
 def sample_of(text: "str | Sample | None") -> Sample | None:

@@ -15,12 +15,14 @@ from ..kernels import decode
 MAGIC = b"PTTRACE\n"
 VERSION = 2
 OLD = (1,)  # never stripped, else the same
+OF_A_PART = 3  # the same, but not of all accesses: see "sample" and "every" of the header
 BYTE_ORDER = 0x01020304
 HEADER_BYTES = 4096
 CHUNK, EVENT = 1, 2
 INSTRUCTIONS, SAMPLED, WALKS = 1, 2, 4
 ENDED = ("unfinished", "exit", "signal", "size limit", "disk full", "exec", "file lost")
 ENDED_IMPORTED = 7
+MOST_NS = 1 << 62
 PIECE = 1 << 24  # bytes of the file that are looked at before they are given back
 
 HEADER_DTYPE = np.dtype(
@@ -44,7 +46,10 @@ HEADER_DTYPE = np.dtype(
         ("arch", "S16"),
         ("tracer", "S48"),
         ("command", "S1024"),
-        ("rules", "S2848"),
+        ("rules", "S2816"),
+        ("sample", "S16"),
+        ("every", "<u8"),
+        ("window", "<u8"),
         ("stripped", [("size", "<u2"), ("sets", "<u2"), ("ways", "<u2"), ("zero", "<u2")], 8),
     ]
 )
@@ -94,7 +99,7 @@ def read_header(path: Path, data: np.ndarray) -> np.void:
         "header_bytes": HEADER_BYTES,
     }
     for name, value in expect.items():
-        if header[name] != value and not (name == "version" and header[name] in OLD):
+        if header[name] != value and not (name == "version" and header[name] in (*OLD, OF_A_PART)):
             raise CaptureError(
                 path, name, header[name], f"expected {value}; not a trace that this release reads"
             )
@@ -148,9 +153,27 @@ def facts_of(header: np.void, lost: int) -> dict[str, Any]:
         "walks": bool(header["flags"] & WALKS),
         "stripped": reach(header),
     }
+    facts |= part_of(path, header)
     if facts["lost_bytes"]:
         facts["ended"] = f"{facts['ended']}, file cut short"
     return facts
+
+
+def part_of(path: Path, header: np.void) -> dict[str, Any]:
+    """Facts of a trace that is of a part: "sample", or "every_ns" and "window_ns"; {} of all accesses."""
+    if header["version"] != OF_A_PART:
+        return {}
+    every, window = int(header["every"]), int(header["window"])
+    sample = header["sample"].decode("ascii", "replace")
+    if bool(sample) == bool(every):
+        raise CaptureError(
+            path, "sample", sample or "none", "of version 3: either a sample or windows of time"
+        )
+    if every and not 0 < window < every <= MOST_NS:
+        raise CaptureError(
+            path, "window", f"{window} ns of {every}", "expected more than none, less than all"
+        )
+    return {"every_ns": every, "window_ns": window} if every else {"sample": sample}
 
 
 def reach(header: np.void) -> tuple[tuple[int, int, int], ...]:

@@ -24,6 +24,7 @@ from .trace_frames import (
     HEADER_DTYPE,
     INSTRUCTIONS,
     MAGIC,
+    OF_A_PART,
     PAYLOAD_DTYPE,
     SAMPLED,
     VERSION,
@@ -76,13 +77,17 @@ class TraceWriter:
         cpu: int = -1,
         time: int = 0,
         instructions: int = 0,
+        left_out: int = 0,
     ) -> None:
-        """Append a chunk: page int64[n] (page numbers), write bool[n], count int64[n] (1 to 2^18 - 1)."""
+        """Append a chunk: page int64[n] (page numbers), write bool[n], count int64[n] (1 to 2^18 - 1).
+
+        left_out  accesses that no touch stands for, in a trace of a part
+        """
         out = np.empty(len(page) * decode.RECORD_BYTES_MAX, np.uint8)
         count = np.ascontiguousarray(count, np.int64)
         page, write = np.ascontiguousarray(page, np.int64), np.ascontiguousarray(write, np.bool_)
         payload = out[: decode.encode_chunk(page, write, count, out)].tobytes()
-        accesses = int(count.sum())
+        accesses = int(count.sum()) + left_out
         self.frame(payload, CHUNK, thread, cpu, time, len(page), accesses, instructions)
         self.records += len(page)
         self.accesses += accesses
@@ -171,6 +176,10 @@ class TraceWriter:
         header["magic"], header["version"], header["byte_order"] = MAGIC, VERSION, BYTE_ORDER
         header["header_bytes"], header["bytes"] = HEADER_BYTES, self.bytes
         header["records"], header["accesses"], header["end"] = self.records, self.accesses, self.end
+        header["sample"], header["every"] = facts.get("sample", "").encode(), facts.get("every_ns", 0)
+        header["window"] = facts.get("window_ns", 0)
+        if header["sample"] or header["every"]:
+            header["version"] = OF_A_PART
         ended = facts.get("ended", "imported")
         header["ended"] = ENDED_IMPORTED if ended == "imported" else ENDED.index(ended)
         header["pid"], header["start"] = facts.get("pid", 0), facts.get("started", 0)

@@ -13,7 +13,7 @@ from ..core.mapped import give_back
 from ..core.walks import Placement, Reads, WalkStream
 from .address_space import AddressSpace
 from .mm_events import invalidations
-from .sampling import Sampling
+from .part import Part
 
 if TYPE_CHECKING:
     from ..kernels import walker
@@ -30,14 +30,14 @@ def cache_pass(
     events: np.ndarray | None = None,
     batch: int = 1 << 17,
     caches: "walker.Caches | None" = None,
-    sampling: Sampling | None = None,
+    sampling: Part | None = None,
 ) -> Iterator[tuple[slice, Reads]]:
     """Iterate (chunks, Reads): the walks of a run of whole chunks, about `batch` walks or a single chunk.
 
     chunks  slice of the trace's chunks; row r is walk r + stream.offset[chunks.start]
     events  Trace.events: each event that changes translations drops the paging-structure caches of every CPU
 
-    sampling  walks outside this sample read nothing but their leaf entry, and no cache changes
+    sampling  what the stream is of; walks of its group `unread` read their leaf entry alone
     caches  their contents, which change; None: empty_caches, forgotten afterwards
 
     Walks run in the order of the trace, and all caches keep their contents between
@@ -55,9 +55,9 @@ def cache_pass(
         flushed = flush_walk[np.searchsorted(flush_walk, begin) : np.searchsorted(flush_walk, end)]
         cpu = np.repeat(placement.chunk_cpu[first:last], np.diff(stream.offset[first : last + 1]))
         page, write = read_only(stream.page[begin:end]), read_only(stream.write[begin:end])
-        reads = _empty(cpu.astype(np.int32), page, write, _groups(page, sampling))
+        reads = _empty(cpu.astype(np.int32), page, write, _groups(stream, begin, end, sampling))
         where = placement.cpu_node, space.regions
-        outside = np.int64(sampling.outside if sampling else -1)
+        outside = np.int64(sampling.unread if sampling else -1)
         walker.walk(reads.cpu, reads.page, flushed - begin, *where, trees, caches, block, outside, reads)
         yield slice(first, last), reads
         give_back(page)
@@ -77,13 +77,16 @@ def first_arguments(space: AddressSpace, placement: Placement, machine: Machine)
 def no_reads() -> Reads:
     """Reads of no walk at all, of the types that cache_pass yields."""
     return _empty(
-        np.zeros(0, np.int32), read_only(np.zeros(0, np.uint32)), read_only(np.zeros(0, bool)), _groups()
+        np.zeros(0, np.int32),
+        read_only(np.zeros(0, np.uint32)),
+        read_only(np.zeros(0, bool)),
+        np.zeros(0, np.int16),
     )
 
 
-def _groups(page: np.ndarray | None = None, sampling: Sampling | None = None) -> np.ndarray:
+def _groups(stream: WalkStream, begin: int, end: int, sampling: Part | None) -> np.ndarray:
     """Reads.group."""
-    return np.zeros(0, np.int16) if sampling is None or page is None else sampling.of(page)
+    return np.zeros(0, np.int16) if sampling is None else sampling.groups_of(stream, begin, end)
 
 
 def _empty(cpu: np.ndarray, page: np.ndarray, write: np.ndarray, group: np.ndarray) -> Reads:

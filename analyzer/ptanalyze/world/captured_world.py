@@ -5,13 +5,14 @@ from os import PathLike
 from ..core.errors import UsageError
 from ..core.machine import Machine
 from ..core.progress import Progress, adding_up
-from ..core.sample import Sample
+from ..core.sample import Sample, sample_of
 from ..core.snapshot import Snapshot
 from ..core.trace import Trace
 from .moves import NOTHING_MOVES, Moves
 from .placement import AUTO, place
 from .scaled import scale_notes, scaled_machine, scaled_moves
 from .site import Effort
+from .traced_windows import sample_of_windows
 from .world import World, untouched
 
 
@@ -42,6 +43,7 @@ def captured_world(
         raise UsageError(f"sample = {sample}: the capture has no trace to sample; leave the option out")
     if trace is None:
         return untouched(snapshot, machine)
+    sample = sample_for(trace, sample)
     filtered = adding_up(progress, trace.touches, "filtering touches")
     again = adding_up(progress, trace.touches, "filtering touches again")
     placed = place(trace, machine, threads_on, snapshot.topology, move_threads)
@@ -50,3 +52,18 @@ def captured_world(
     pace = scaled_moves(moves or NOTHING_MOVES, snapshot.scale)
     notes = scale_notes(snapshot.scale)
     return World(snapshot, trace, machine, placed, effort, moves=pace, sample=sample, notes=notes)
+
+
+def sample_for(trace: Trace, asked: Sample | None) -> Sample | None:
+    """The Sample to look at: the part of which the trace was recorded, or what is asked for, None: all.
+
+    UsageError where the trace lacks what is asked for.
+    """
+    of_windows = "every_ns" in trace.facts
+    recorded = sample_of_windows(trace) if of_windows else sample_of(trace.facts.get("sample"))
+    if recorded and asked and asked != recorded:
+        raise UsageError(
+            f"sample = {asked}: the trace was recorded as {recorded} and holds no other part; leave the "
+            "option out, or record anew"
+        )
+    return recorded or asked

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ..core.sample import Sample
 from ..core.trace import SLOT_BITS, Trace
 from ..core.walks import Regions, WalkStream
 from .moves import Moves
+from .part import Part
 
 if TYPE_CHECKING:
     from ..kernels import thin as kernels
@@ -21,53 +22,19 @@ CLASSES = 16  # of page numbers: what TLB sets have in common
 LINE_PAGES = 8  # whose entries share a cache line
 SET_GROUPS = 8
 REGION_GROUPS = 16
-LEAST = {"sets": 4, "regions": 8}  # groups with walks: fewer may be all alike, and so look sure
-WAY_OUT = {"sets": "sample regions", "regions": "name a larger part"}
-BLOCK = 1 << 20  # walks looked at together
-
-
-class Weights(NamedTuple):
-    """What the walks of a sample stand for.
-
-    walks  int64[groups]: in the sample; total: those of the whole trace, counted or estimated
-    known  whether the total was counted
-    """
-
-    walks: np.ndarray
-    total: float
-    one_in: int
-    known: bool
-
-    @property
-    def scale(self) -> float:
-        """How many walks each one of the sample stands for."""
-        return self.without(None)
-
-    def without(self, group: int | None) -> float:
-        """The same if a group had not been in the sample."""
-        groups = len(self.walks)
-        if self.known:
-            left = int(self.walks.sum()) - (0 if group is None else int(self.walks[group]))
-            return self.total / left if left else 0.0
-        return float(self.one_in) * (1.0 if group is None else groups / (groups - 1))
-
-    def estimate(self, group: int | None = None) -> int:
-        """Walks of the whole trace, if a group had not been in the sample."""
-        left = int(self.walks.sum()) - (0 if group is None else int(self.walks[group]))
-        return round(left * self.without(group))
+REGION_LEAST = 8
+RECORD_ANEW = "record the whole trace for it"
 
 
 @dataclass(frozen=True)
-class Sampling:
+class Sampling(Part):
     """A Sample of the pages of an address space.
 
-    region, slot  as kernels.thin.Groups; `outside` is also the number of groups
+    region, slot  as kernels.thin.Groups
     """
 
-    sample: Sample
     region: np.ndarray
     slot: np.ndarray
-    outside: int
 
     @property
     def before(self) -> bool:
@@ -88,29 +55,18 @@ class Sampling:
         group_pages(read_only(page), self.groups, out)
         return out
 
-    def weights(self, stream: WalkStream) -> Weights:
-        """Weights of a stream that was thinned to this sample. UsageError where it has too few groups."""
-        walks = np.zeros(self.outside + 1, np.int64)
-        for begin in range(0, len(stream), BLOCK):
-            walks += np.bincount(self.of(stream.page[begin : begin + BLOCK]), minlength=len(walks))
-        held = walks[:-1]
-        if walks.any() and np.count_nonzero(held) < LEAST[self.sample.unit]:
-            raise UsageError(
-                f"sample = {self.sample}: it holds {held.sum():,} walks in {np.count_nonzero(held)} of "
-                f"{self.outside} groups, too few to tell its error; {WAY_OUT[self.sample.unit]}, or leave "
-                "the sample out"
-            )
-        return Weights(held, float(stream.hits[:, 2].sum()), self.sample.one_in, not self.before)
+    def groups_of(self, stream: WalkStream, begin: int, end: int) -> np.ndarray:
+        return self.of(stream.page[begin:end])
 
-    def by_chunk(self, stream: WalkStream) -> np.ndarray:
-        """float64[chunks]: estimated walks of each chunk of the whole trace."""
-        inside = np.zeros(len(stream) + 1, np.int64)
-        for begin in range(0, len(stream), BLOCK):
-            held = self.of(stream.page[begin : begin + BLOCK]) != self.outside
-            inside[begin + 1 : begin + 1 + len(held)] = held
-        np.cumsum(inside, out=inside)
-        counts: np.ndarray = np.diff(inside[stream.offset]) * self.weights(stream).scale
-        return counts
+    @property
+    def least(self) -> int:  # type: ignore[override]
+        return super().least if self.before else REGION_LEAST
+
+    def held(self, walks: np.ndarray, stream: WalkStream) -> tuple[np.ndarray, float]:
+        """Walks, which are known, of regions; of sets the same for each."""
+        if self.before:
+            return np.ones(self.outside), float(self.outside * self.sample.one_in)
+        return walks.astype(np.float64), float(stream.hits[:, 2].sum())
 
     def on(self, machine: Machine) -> Machine:
         """The Machine with caches of the size that what the sample holds would have of them."""
@@ -147,7 +103,7 @@ def sampling(sample: Sample, trace: Trace, regions: Regions, tlb: Tlb, moves: Mo
         )
     if sample.unit == "regions":
         return _of_regions(sample, regions)
-    return _of_sets(sample, regions, tlb)
+    return _of_sets(sample, regions, tlb, "sample" in trace.facts)
 
 
 def _of_regions(sample: Sample, regions: Regions) -> Sampling:
@@ -157,12 +113,14 @@ def _of_regions(sample: Sample, regions: Regions) -> Sampling:
     group = rank // sample.one_in % REGION_GROUPS
     held = rank % sample.one_in == sample.which
     of = np.where(held, group, REGION_GROUPS).astype(np.int16)
-    return Sampling(sample, of, np.zeros(1 << SLOT_BITS, np.int16), REGION_GROUPS)
+    return Sampling(sample, REGION_GROUPS, of, np.zeros(1 << SLOT_BITS, np.int16))
 
 
-def _of_sets(sample: Sample, regions: Regions, tlb: Tlb) -> Sampling:
+def _of_sets(sample: Sample, regions: Regions, tlb: Tlb, recorded: bool) -> Sampling:
     sizes = np.unique(regions.tlb_level).tolist()
-    sets = closed_sets(sample, tlb, sizes)
+    sets = closed_sets(sample, tlb, sizes, recorded)
+    if recorded:
+        must_be_recorded(sample, sets, sizes)
     held, parts = classes(sample, sets), max(SET_GROUPS * sample.one_in // CLASSES, 1)
     group_of_class = np.full(CLASSES, -1)
     group_of_class[held] = np.arange(len(held))
@@ -177,7 +135,22 @@ def _of_sets(sample: Sample, regions: Regions, tlb: Tlb) -> Sampling:
     shift = (regions.tlb_level.astype(np.int64) - 2) * SLOT_BITS
     huge = group(regions.va.astype(np.int64) >> np.maximum(shift, 0))
     of_region = np.where(regions.tlb_level == 1, -1, huge).astype(np.int16)
-    return Sampling(sample, of_region, group(np.arange(1 << SLOT_BITS)), SET_GROUPS)
+    return Sampling(sample, SET_GROUPS, of_region, group(np.arange(1 << SLOT_BITS)))
+
+
+def recorded_classes(sample: Sample) -> np.ndarray:
+    """int64[16 / n]: the page numbers modulo 16 that `record --sample` traces, whatever the machine."""
+    return classes(sample, CLASSES)
+
+
+def must_be_recorded(sample: Sample, sets: int, sizes: list[int]) -> None:
+    """UsageError where a machine needs others than recorded_classes, or page sizes need others."""
+    if not np.array_equal(classes(sample, sets), recorded_classes(sample)):
+        raise UsageError(f"sample = {sample}: recorded for arrays of 8 sets or more; {RECORD_ANEW}")
+    if 3 in sizes:
+        raise UsageError(
+            f"sample = {sample}: recorded for pages of 4 KiB and 2 MiB, not of 1 GiB; {RECORD_ANEW}"
+        )
 
 
 def classes(sample: Sample, sets: int) -> np.ndarray:
@@ -193,7 +166,7 @@ def classes(sample: Sample, sets: int) -> np.ndarray:
     return np.sort(both[sample.which * each : (sample.which + 1) * each])
 
 
-def closed_sets(sample: Sample, tlb: Tlb, sizes: list[int]) -> int:
+def closed_sets(sample: Sample, tlb: Tlb, sizes: list[int], recorded: bool = False) -> int:
     """The largest power of two, 16 at most, that divides the number of sets of all arrays in use."""
     names = {1: "4k", 2: "2m", 3: "1g"}
     arrays: dict[str, Array | None] = {
@@ -206,10 +179,12 @@ def closed_sets(sample: Sample, tlb: Tlb, sizes: list[int]) -> int:
     known = {name: array.sets for name, array in arrays.items() if array}
     common = int(np.gcd.reduce([CLASSES, *known.values()]))
     if sample.one_in > common:
+        instead = f"sample regions instead: regions:1/{sample.one_in}"
+        way_out = RECORD_ANEW if recorded else instead
         name = min(known, key=lambda array: int(np.gcd(known[array], CLASSES)))
         raise UsageError(
             f"sample = {sample}: tlb.{name} has {known[name]} sets, of which page numbers modulo 16 leave at "
-            f"most 1/{common} apart; sample regions instead: regions:1/{sample.one_in}"
+            f"most 1/{common} apart; {way_out}"
         )
     return common
 

@@ -15,10 +15,12 @@ from ..core.trace import Trace
 from ..core.walks import Placement, WalkStream
 from .address_space import AddressSpace, address_space
 from .moves import NOTHING_MOVES, Moves
+from .part import Part, Weights
 from .passed_regions import regions_with_passed
-from .sampling import Sampling, Weights, sampling
+from .sampling import Sampling, sampling
 from .steady_part import SteadyPart, steady_part
 from .tlb_filter import TlbFilter
+from .traced_windows import traced_windows
 
 
 class Effort(NamedTuple):
@@ -88,10 +90,12 @@ class Site:
         return address_space(self.snapshot, regions_with_passed(self.trace))
 
     @cached_property
-    def sampling(self) -> Sampling | None:
-        """Pages of the sample, None where the whole trace is looked at."""
+    def sampling(self) -> Part | None:
+        """What the sample holds, None where the whole trace is looked at."""
         if self.sample is None:
             return None
+        if self.sample.unit == "windows":
+            return traced_windows(self.sample, self.trace, self.moves)
         return sampling(self.sample, self.trace, self.space.regions, self.machine.tlb, self.moves)
 
     @cached_property
@@ -106,6 +110,14 @@ class Site:
             walks: np.ndarray = np.diff(self.stream.offset)
             return walks
         return self.sampling.by_chunk(self.stream)
+
+    @property
+    def hits(self) -> np.ndarray:
+        """int64[3] as WalkStream.hits: of all CPUs, counted or estimated."""
+        hits: np.ndarray = (
+            self.stream.hits.sum(axis=0) if self.sampling is None else self.sampling.hits(self.stream)
+        )
+        return hits
 
     @property
     def walks(self) -> int:
@@ -140,7 +152,8 @@ class Site:
     def _filter(self) -> TlbFilter:
         threads, cache_dir, progress, _ = self.effort
         where = self.trace, self.space, self.placement, self.machine.tlb
-        return TlbFilter(*where, threads, cache_dir, progress=progress, sampling=self.sampling)
+        thinned = self.sampling if isinstance(self.sampling, Sampling) else None
+        return TlbFilter(*where, threads, cache_dir, progress=progress, sampling=thinned)
 
     def _same_touches(self, before: "Site") -> bool:
         same = before.trace is self.trace and before.machine.tlb == self.machine.tlb

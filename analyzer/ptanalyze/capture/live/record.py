@@ -70,12 +70,12 @@ def record(
     program, as_user = find_program(words), account(user) if user else None
     if dump_at not in MOMENTS:
         raise UsageError(f"dump_at = {dump_at}: there are {', '.join(MOMENTS)}")
+    pairs = list((options or Options()).items())
     dumper = native("ptdump") if dump else None
     if dumper:
         rehearse(dumper)
     if as_user:
         as_user.must_read([program, *tools(tracer)])
-    pairs = list((options or Options()).items())
     with new_capture(out) as directory:
         free_bytes(directory)
         recording = Recording(Path(out), 0, user=as_user.uid if as_user else os.geteuid())

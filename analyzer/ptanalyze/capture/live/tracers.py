@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ...core.errors import UsageError
+from ...core.sample import sample_of
+from ...world.sampling import recorded_classes
 from .native import native, qemu_plugin
 
 X86_64 = 62  # e_machine of ELF files
@@ -21,7 +23,8 @@ class Options:
     """Options of tracing. Region of interest: from the entry of `start_symbol`, or PTT_ROI_BEGIN, or
     after `start_access` accesses; to the entry of `end_symbol`, or PTT_ROI_END, or for `accesses` accesses.
     max_bytes  size limit of the trace file, 0 none; seconds  of the traced run after which the region
-    ends, 0 none; strip  leave out touches that change no TLB"""
+    ends, 0 none; strip  leave out touches that change no TLB; every  seconds from one window's begin to the
+    next's, each of which is of `seconds`, 0: no windows; sample  TLB sets to trace, "sets:1/8", "": all"""
 
     start_symbol: str = ""
     end_symbol: str = ""
@@ -33,6 +36,8 @@ class Options:
     seconds: float = 0
     instructions: bool = True
     strip: bool = True
+    every: float = 0
+    sample: str = ""
 
     def items(self) -> Iterator[tuple[str, object]]:
         """The tracer's own options, "key=value", those that are not at their default."""
@@ -45,8 +50,11 @@ class Options:
             "follow_fork": self.follow_fork,
             "max_bytes": self.max_bytes,
             "for_ms": math.ceil(self.seconds * 1000),
+            "every_ms": math.ceil(self.every * 1000),
             "instructions": self.instructions,
         }
+        if self.every and not 0 < self.seconds < self.every:
+            raise UsageError(f"every = {self.every:g} s: name a shorter time to trace, as --for 1s")
         for key, value in named.items():
             if isinstance(value, int) and value < 0:
                 raise UsageError(f"{key} = {value}: expected a number from 0 on")
@@ -54,6 +62,20 @@ class Options:
                 yield key, "on" if value is True else value
         if not self.strip:
             yield "strip", "off"
+        if self.sample:
+            yield from self._sample()
+
+    def _sample(self) -> Iterator[tuple[str, object]]:
+        sample = sample_of(self.sample)
+        if sample is None or sample.unit != "sets":
+            raise UsageError(
+                f"sample = {self.sample}: a program is recorded by TLB sets alone, as sets:1/8, as "
+                "walks of one region depend on all others; record --every, or the whole trace and sample that"
+            )
+        if self.every:
+            raise UsageError(f"sample = {sample}: record either a sample or windows (--every), not both")
+        yield "sample", str(sample)
+        yield "classes", sum(1 << int(number) for number in recorded_classes(sample))
 
 
 def find_program(command: Sequence[str]) -> str:
