@@ -132,10 +132,10 @@ def read_frames(
     if good < n:
         stop = int(offset[good])
     lost = max(promised, len(data)) - stop if promised > stop else 0
-    return frames[:good], offset[:good], facts_of(header, lost)
+    return frames[:good], offset[:good], facts_of(path, header, lost)
 
 
-def facts_of(header: np.void, lost: int) -> dict[str, Any]:
+def facts_of(path: Path, header: np.void, lost: int) -> dict[str, Any]:
     """Trace.facts of a header and the number of bytes that the file lacks or that are damaged at its end."""
     ended = int(header["ended"])
     facts = {
