@@ -142,20 +142,20 @@ def _sampled(result: Result, own: _Estimate, left_out: Sequence[_Estimate], samp
         others = [known for one in left_out if (known := getattr(one, name)) is not None]
         return middle and widened(middle, others, one_in)
 
-    walks = _of_none(around(own.walks, [one.walks for one in left_out], one_in))
+    walks = _none_at_least(around(own.walks, [one.walks for one in left_out], one_in))
     remote = around(own.remote, [one.remote for one in left_out], one_in)
     middles = [one.speedup.middle for one in left_out if one.speedup]
     speedup = own.speedup and around(own.speedup.middle, middles, one_in)
     known = Sampled(str(sample), len(left_out), walks, remote, speedup)
     price, once = result.price, result.once
     share = wider("walk_share", price.walk_share)
-    share = share and _of_none(share)
+    share = share and _none_at_least(share)
     price = replace(price, speedup=wider("speedup", price.speedup), walk_share=share)
     once = replace(once, traced_speedup=wider("traced_speedup", once.traced_speedup))
     return replace(result, price=price, once=once, sampled=known, notes=(*result.notes, *sample_notes(known)))
 
 
-def _of_none(interval: Interval) -> Interval:
+def _none_at_least(interval: Interval) -> Interval:
     """The Interval of what cannot be less than none."""
     return Interval(max(interval.low, 0.0), interval.middle, interval.high)
 
