@@ -70,7 +70,7 @@ def test_native_runs_are_calibrated_with_one_table(pt, perf):
     assert found["flags"] == []
     odd = perf(type(PAGERANK["LP-LD"])(5e13, PAGERANK["RP-LD"].gpt, 0.0), "odd", native=True)
     ran = pt("calibrate", "--local", local, "--remote", odd, "--placement", "RP")
-    assert "suspicious: cycles grow 20.88 times as much as walk cycles" in ran.out
+    assert "warning: cycles grow 20.88 times as much as walk cycles" in ran.out
     alone = pt("calibrate", "--local", local, "--native", "--json")
     assert json.loads(alone.out)["result"]["native"] is True
     asked = ("predict", "--local", local, "--native", "--walkers", 1, "-m", "hydra-haswell", "--json")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
-from ptanalyze.cost.calibrate import calibrate_runs
+from ptanalyze.cost.calibrate import MANY_THREADS, calibrate_runs
 from ptanalyze.cost.closed_forms import Run, outside_cycles, run_cycles, walk_cycles
 from ptanalyze.cost.huge_pages import PART, SHARE
 from ptanalyze.cost.placement import placement
@@ -123,6 +123,7 @@ def test_busy_threads_of_cores_with_one_walker_wait_for_each_other():
     assert found.walkers == 0.5 and found.shared == Interval.exactly(1.0)
     assert found.dram_share == COMMON.many_share and "many threads" in " ".join(found.assumed)
     alone = calibrate_runs(Run(1000.0, 300.0, 0.0, cpus=1.0), walkers=1, native=True, common=COMMON)
+    assert found.flags == (MANY_THREADS,) and alone.flags == ()
     assert alone.walkers == 1 and alone.shared == Interval.exactly(0.0)
     assert alone.dram_share == COMMON.dram_share
 

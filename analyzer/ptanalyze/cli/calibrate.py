@@ -161,7 +161,7 @@ def view(calibration: Calibration) -> Iterator[Section]:
     for heading, lines in (
         ("identified", calibration.identified),
         ("assumed", calibration.assumed),
-        ("suspicious", calibration.flags),
+        ("warning", calibration.flags),
     ):
         yield Section(lines=[f"{heading}: {line}" for line in lines])
 

@@ -26,7 +26,8 @@ ERRORS = (
     "|predicted / measured - 1| of run times, each workload left out in turn; inside: share of measured runs "
     "within the interval; width: of the interval, over its middle; noise: the width that noise alone gives; "
     "floor: error that the spread of repeats alone would give an exact law, in the mean and at most",
-    "contradicted: by their counters; a remote table's walk cycles stay, or cycles grow more than walks",
+    "many threads: calibrate asks for a second run; contradicted: by counters of that run or of the one that "
+    "is predicted: a remote table's walk cycles stay, or cycles grow more than walks",
     "in none of them: 2 MiB pages, shadow paging, AMD, programs whose threads differ from each other",
 )
 
@@ -155,7 +156,7 @@ def view(calibration: Calibration, runs: list[Prediction]) -> Section:
     from ..analysis.answer import Section
 
     lines = [f"assumed: {line}" for line in calibration.assumed]
-    lines += [f"suspicious: {line}" for line in calibration.flags]
+    lines += [f"warning: {line}" for line in calibration.flags]
     title = f"Run time of {calibration.name or 'the run'} over {calibration.at or 'all tables local'}"
     widths = "low to high is meant to hold 90 % of runs; noise: width of the interval if noise were all"
     return Section(title, [row(one) for one in runs], [widths, *lines])

@@ -29,6 +29,11 @@ from .walkers import (
 PER_CORE = 2  # page walkers, x86 from Broadwell on
 ELSE = 2.0  # factor of uncertainty of what a loaded node costs, where more than walks slowed the run: stated
 LEAST_PART = 0.05  # of the waiting is for either table
+LITTLE = 0.05  # crowding of a node that one thread, or not many more, run on
+MANY_THREADS = (
+    "local run: many threads load their own node: between none and all of the walk cycles wait for DRAM, no "
+    "counter of a local run says how much: add a run with remote tables (--remote)"
+)
 TWO_TABLES, ONE_TABLE, ONE_WALKER = "thin-2D-4K", "thin-1D-4K", "native-thin"
 
 
@@ -130,17 +135,17 @@ def _from_one(
     if rate is None:
         part = _part(local, native, None, common)
         return Found(None, competing, None, part, assumed=tuple(_halves(part)))
-    share, huge = common.share(crowd), signs(local)
+    share, huge, flags = common.share(crowd), signs(local), (MANY_THREADS,) if crowd > LITTLE else ()
     part = _part(local, native, share, common)
     if huge:
-        share, part = SHARE, PART if in_the_host(local) else part
+        share, part, flags = SHARE, PART if in_the_host(local) else part, (f"local run: {huge}",)
     return Found(
         exposed_prior(rate, walkers, common.walk_time),
         competing,
         share,
         part,
         assumed=tuple(_assumed(common, crowd, share, part)),
-        flags=(f"local run: {huge}",) if huge else (),
+        flags=flags,
     )
 
 
@@ -244,7 +249,7 @@ def _part(local: Run, native: bool, share: Interval | None, common: Shared) -> I
 
 
 def _assumed(common: Shared, crowd: float, share: Interval, part: Interval) -> list[str]:
-    on = ", ".join(common.workloads) + (" and, with many threads, others" if crowd > 0.05 else "")
+    on = ", ".join(common.workloads) + (" and, with many threads, others" if crowd > LITTLE else "")
     return [
         f"e from walk cycles per cycle; {common.walk_time:.2f} of the time in walks where they overlap",
         f"f = {share.middle:.2f} ({share.low:.2f} to {share.high:.2f}) of walk cycles wait for DRAM: {on}",

@@ -24,7 +24,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     noise            the ratio of two runs of one placement is in 1 - noise .. 1 + noise
     counted_noise    the same where the walk cycles of the run to predict are known
     repair           the same with tables that were repaired
-    identified, assumed, flags   measured by the runs, assumed, and suspicious
+    identified, assumed, flags   measured by the runs, assumed, and warned of
     sources          files of the runs and latencies
     """
 

@@ -16,6 +16,7 @@ from .held_out import (
     TIMES,
     TWO_RUNS,
     Row,
+    calibrated,
     of,
     one_run,
     policies,
@@ -33,12 +34,12 @@ from .run_checks import suspicious
 CONFIGURATION, CONSTANT = "baseline: configuration mean", "baseline: constant speed-up"
 NO_CHANGE = "baseline: no change"
 MENDED = ", repaired"
-ODD = ", contradicted"
+ODD, WARNED = ", contradicted", ", many threads"
 
 
 def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
     """DataFrame, one row per prediction: family, method, workload, second, config, repaired, predicted,
-    measured, error, inside, width, noise, spread, gain, odd.
+    measured, error, inside, width, noise, spread, gain, odd, warned.
 
     method    a case of held_out.py; three baselines: the mean slow-down of the other workloads at this
               placement, that over all their misplaced runs, and none
@@ -48,13 +49,19 @@ def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
     width     of the interval over its middle; noise: the width that the noise of runs alone would give
     spread    relative standard deviation of the workload's repeats, None where nothing was repeated
     gain      relative growth of the prediction over that of the second run; 0: there is none
-    odd       the counters of the run, or of the second one, contradict the placement that they are said to be
-              of (run_checks.suspicious): known for the second run before anything is predicted, else not
+    odd       there is a second run, and its counters or those of the run that is predicted contradict the
+              placement that they are said to be of (run_checks.suspicious): known for the second run before
+              anything is predicted, else not
+    warned    there is none, and calibrate asks for one: many threads. Known before anything is predicted
     """
     rows: list[Row] = []
+    warned = set()
     for family in families:
         members = {w: configs for w, configs in runs(family).items() if LOCAL_RUN[family] in configs}
         for workload, configs in members.items():
+            local = configs[LOCAL_RUN[family]]
+            if local.walk is not None and calibrated(family, workload)(local).flags:
+                warned.add((family, workload))
             rows += one_run(family, workload, configs)
             rows += two_runs(family, workload, configs)
             rows += two_runs(family, workload, configs, TIMES)
@@ -67,7 +74,9 @@ def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
     odd = {key for family in families for key in _odd(family)}
     runs_of = (zip(table.family, table.workload, name, strict=True) for name in (table.config, table.second))
     table["odd"] = [here in odd or there in odd for here, there in zip(*runs_of, strict=True)]
-    table["odd"] &= ~table.repaired & (table.method != DATA)
+    table["odd"] &= ~table.repaired & (table.second != "")
+    table["warned"] = [key in warned for key in zip(table.family, table.workload, strict=True)]
+    table["warned"] &= (table.second == "") & (table.method != DATA)
     table["error"] = table.predicted / table.measured - 1
     return table
 
@@ -88,15 +97,15 @@ def _odd(family: str) -> Iterator[tuple[str, str, str]]:
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Errors by family and method: number, mean, median and max of |error|, the worst run, the best workload;
     share inside the interval, width, and noise; floor, floor max: mean and largest |error| that noise alone
-    is expected to give (repeats.floor). Repaired and odd runs apart; a row per second run too."""
+    is expected to give (repeats.floor). Repaired, odd and warned runs apart; a row per second run too."""
     table = table.assign(size=lambda t: t.error.abs())
     rows = []
-    for (family, method, repaired, odd), part in table.groupby(
-        ["family", "method", "repaired", "odd"], sort=False
+    for (family, method, repaired, odd, warned), part in table.groupby(
+        ["family", "method", "repaired", "odd", "warned"], sort=False
     ):
         if repaired and (method == TIMES or str(method).startswith("baseline")):
             continue
-        rows.append(_line(family, method + MENDED * repaired + ODD * odd, "any", part))
+        rows.append(_line(family, method + MENDED * repaired + ODD * odd + WARNED * warned, "any", part))
         if method == TWO_RUNS and not repaired and not odd:
             rows += [_line(family, method, s, p) for s, p in part.groupby("second", sort=False)]
     return pd.DataFrame(rows)

@@ -31,7 +31,7 @@ class Observed:
     walk_time   share of its time in walks: e times that
     overlaps    whether its walks overlap less than its walkers allow
     share       f, or the share of data accesses, that explains the time added by an idle remote node
-    contention  time added by a loaded node over time added by an idle one
+    contention  time added by a loaded node over time added by an idle one; walked: walk cycles likewise
     added       time added by an idle remote node, over the run time
     """
 
@@ -44,6 +44,7 @@ class Observed:
     share: float
     contention: float
     added: float
+    walked: float = 1.0
 
 
 def law_of(family: str, many: bool) -> tuple[float, float]:
@@ -102,10 +103,12 @@ def _seen(family: str, workload: str, configs: Mapping[str, Run]) -> Observed:
     outside = outside_cycles(cycles, waited, shared)
     grown: dict[str, list[float]] = {REMOTE: [], CONTENDED: []}
     added: dict[str, list[float]] = {REMOTE: [], CONTENDED: []}
+    walked: dict[str, list[float]] = {REMOTE: [], CONTENDED: []}
     for where, run, part in misplaced(configs):
         slower = ratio(local, run)
         grown[where.state].append((waited_cycles(cycles * slower, outside, shared) / waited - 1) / part)
         added[where.state].append((slower - 1) / part)
+        walked[where.state].append((counted(run.walk, "run: walk cycles") / walk - 1) / part)
     idle = float(np.mean(added[REMOTE]))
     return Observed(
         family=family,
@@ -117,6 +120,7 @@ def _seen(family: str, workload: str, configs: Mapping[str, Run]) -> Observed:
         share=float(np.mean(grown[REMOTE])) / (STRETCH[family] - 1),
         contention=float(np.mean(grown[CONTENDED])) / float(np.mean(grown[REMOTE])),
         added=idle,
+        walked=float(np.mean(walked[CONTENDED])) / float(np.mean(walked[REMOTE])),
     )
 
 

@@ -152,6 +152,8 @@ def _contention(
 ) -> Interval:
     """Contention at the mean of the family, with a known slope, as far as programs scatter about it.
 
+    Where walks cannot overlap, walk cycles give the same ratio with less noise: the greater scatter counts.
+
     every  of all programs of the family, measurable or not: those whose counters are not known may be any
     """
     level = {}
@@ -160,7 +162,10 @@ def _contention(
         mean = float(np.mean(rates))
         level[name] = [o.contention - slope * (rate - mean) for o, rate in zip(found, rates, strict=True)]
     own = level.pop(family)
-    return around(own, min(factor([every or own, *level.values()]), WIDEST))
+    times = factor([every or own, *level.values()])
+    if PER_CORE[family] == 1:
+        times = max(times, factor([[o.walked for o in near[family]]]))
+    return around(own, min(times, WIDEST))
 
 
 def _slope(families: Iterable[list[Observed]]) -> float:
