@@ -106,13 +106,3 @@ def test_one_row_as_csv_and_as_a_table(pt):
 def test_unknown_papers_and_rows_are_refused_in_one_line(pt):
     assert is_one_line(pt("validate", "--paper", "none"), 2)
     assert is_one_line(pt("validate", "--paper", "mitosis", "--row", "no such row", "--quick"), 2)
-
-
-def test_figure_6_is_drawn_as_published_and_predicted_curves(pt, tmp_path):
-    path = tmp_path / "curves.svg"
-    ran = pt(
-        "validate", "--paper", "vmitosis", "--row", "Table 4", "--plot-kind", "throughput", "--plot", path
-    )
-    assert ran.code == 0 and f"wrote {path}" in ran.err
-    drawn = path.read_text()
-    assert all(name in drawn for name in ("published", "predicted", "RRI:", "RRIG:", "RRIM:", "O-IR:"))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError
 from ptanalyze.show import plots
 from ptanalyze.validate import vmitosis_moved
@@ -102,6 +103,15 @@ def test_drops_and_ends_are_near_and_the_second_dip_and_the_pace_are_not(rows):
         assert (of["dip"].ours.low > 3) == guest, (
             "each page that a guest moves interrupts, with a VM exit each"
         )
+
+
+def test_the_command_draws_published_and_predicted_curves(rows, tmp_path, capfd):
+    """Here, where they are made already: each process that asks for them makes them anew."""
+    path = tmp_path / "curves.svg"
+    asked = ["validate", "--paper", "vmitosis", "--row", "Table 4", "--plot-kind", "throughput", "--plot"]
+    assert run([*asked, str(path)]) == 0 and f"wrote {path}" in capfd.readouterr().err
+    drawn = path.read_text()
+    assert all(name in drawn for name in ("published", "predicted", "RRI:", "RRIG:", "RRIM:", "O-IR:"))
 
 
 def test_the_plot_draws_every_line_that_the_artifact_has_and_no_other(rows):

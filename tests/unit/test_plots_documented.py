@@ -3,6 +3,7 @@
 import inspect
 import re
 
+import pandas as pd
 import pytest
 
 import ptanalyze
@@ -18,9 +19,15 @@ from ptanalyze.cost.leave_one_out import leave_one_out, summary
 from ptanalyze.show import plots
 from ptanalyze.validate.run import validate
 from ptanalyze.validate.show import flat
-from ptanalyze.validate.vmitosis_moved import samples
 
 DRAWN = [name for name in plots.__all__ if name != "save"]
+
+
+def moved_threads():
+    """A published and a predicted line of three points, as vmitosis_moved.samples has them."""
+    line = {"variant": "RRI", "title": "nothing migrates", "seconds": [-5.0, 5.0, 15.0]}
+    line |= {"share": [1, 0.4, 0.5], "low": [1, 0.3, 0.4], "high": [1, 0.5, 0.6]}
+    return pd.concat([pd.DataFrame(line | {"source": of}) for of in ("published", "predicted")])
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +69,7 @@ def tables(tmp_path_factory):
             [Surveyed(7, "db", "process", "/", 8192, 1 << 20, {0: 3, 1: 1}, {0: 2}, 0, {1: 1.0})], 1
         ).table,
         "table_pages": pages,
-        "throughput": samples(),
+        "throughput": moved_threads(),
         "timeline": found.timeline,
         "validation": frames.published_frame([flat(row) for _, rows in papers for row in rows]),
         "walk": ptanalyze.walk(vm, int(pages["base"].iloc[-1])),
