@@ -78,6 +78,18 @@ def test_each_page_that_moves_takes_a_fault_and_a_copy():
     assert rate.walks.middle == pytest.approx(per_second().walks.middle * (1 - taken))
 
 
+def test_a_page_that_a_hypervisor_moves_brings_every_other_cpu_out_of_the_guest():
+    """Three CPUs, 1,000 pages: two interrupts for each, sent, handled, and left the guest for."""
+    pages = 1_000
+    moved = pages * (COSTS.fault_ns + COSTS.table_move_ns)
+    shot = pages * 2 * (COSTS.ipi_local_ns + COSTS.ipi_handler_ns + COSTS.vm_exit_ns)
+    three = {"cpus": np.array([3]), "data_moved": np.array([pages])}
+    still = per_second(cpus=np.array([3])).walks.middle
+    by_guest, by_host = (per_second(**three, by_host=by).walks.middle for by in (False, True))
+    assert by_guest == pytest.approx(still * (1 - moved / 3e9))
+    assert by_host == pytest.approx(still * (1 - (moved + shot) / 3e9))
+
+
 def test_without_times_balancing_counts_as_work():
     cycles = np.array([[0.0, 0.0, 600.0]])
     now = per_second(cycles=cycles, time_ns=np.zeros(1, int))

@@ -13,6 +13,7 @@ from ..core.walks import GUEST_BIT, Reads
 from ..cost.result import Series
 from ..kernels.replay import TABLE_MOVED, Counters
 from ..kernels.steps import DATA, HOST_DATA
+from ..world.data_moves import by_host
 from ..world.data_reads import DataReads
 from .sampled import estimated
 from .sockets import by_socket, folded
@@ -124,6 +125,7 @@ class Windows:
             instructions=instructions,
             cpus=self._cpus(),
             scale=world.snapshot.scale,
+            by_host=world.moves.autonuma and by_host(world),
         )
 
     def _by_window(self, column: np.ndarray) -> np.ndarray:

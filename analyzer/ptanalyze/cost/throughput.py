@@ -75,9 +75,18 @@ def _rates(series: Series, machine: Machine, costs: Costs, contended: bool) -> I
 
 
 def _following(series: Series, machine: Machine, costs: Costs) -> np.ndarray:
-    """float64[N]: cycles to fault on data pages that move, and to copy them."""
+    """float64[N]: cycles to fault on data pages that move, to copy them, and of a hypervisor's shootdowns.
+
+    A guest's shootdowns are counted by the replay. A page that a hypervisor moves is flushed alone too
+    (ptep_clear_flush, mm/rmap.c): from every CPU that runs its process, as vCPUs do in the guest, and each
+    that is interrupted there leaves it and comes back.
+    """
     pages: np.ndarray = np.diff(series.data_moved, prepend=0)
-    return pages * (costs.fault_ns + copying_ns(1, costs)) * machine.ghz
+    ns: np.ndarray = pages * (costs.fault_ns + copying_ns(1, costs))
+    if series.by_host:
+        each = costs.ipi_local_ns + costs.ipi_handler_ns + costs.vm_exit_ns
+        ns = ns + pages * (series.cpus - 1) * each
+    return ns * machine.ghz
 
 
 class Window(NamedTuple):
