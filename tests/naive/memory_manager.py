@@ -1,4 +1,4 @@
-"""Twin of mm_steps, owners and kernels.faults: a process's memory as lists and dicts, one entry at a time."""
+"""Twin of kernels.mm_steps and faults: a process's memory as lists and dicts, one entry at a time."""
 
 from ptanalyze.core.trace import Event
 

@@ -5,6 +5,7 @@ Arguments of other types, also a literal number in place of an int64, have a fun
 
 from numba import njit
 from numba.core.dispatcher import Dispatcher
+from numba.extending import register_jitable
 
 from .code_cache import keep_compiled
 
@@ -29,6 +30,19 @@ def called_hook(function):
 def hook(function):
     """Compile what only compiled code calls, into it: by LLVM, as Numba's own inlining takes much longer."""
     return not_from_python(njit(forceinline=True, **WITHIN)(function))
+
+
+def either(function):
+    """Leave a function as it is for Python, and compile it for what is compiled and calls it.
+
+    A kernel that calls such functions alone can run `uncompiled` too, where there is little to do.
+    """
+    return register_jitable(nogil=True, _nrt=False, no_cfunc_wrapper=True)(function)
+
+
+def uncompiled(function):
+    """The Python function behind a kernel."""
+    return getattr(function, "py_func", function)
 
 
 def not_from_python(function):

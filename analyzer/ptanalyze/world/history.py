@@ -1,29 +1,26 @@
 """The memory manager's side of a trace, ready for replay: what was mapped at first, and every later step."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 
 from ..core import pte as bits
-from ..core.mapped import blocks
 from ..core.snapshot import Snapshot
-from ..core.trace import REGION_SHIFT, Event, Trace
+from ..core.trace import REGION_SHIFT, SLOT_BITS, Trace
 from ..core.walks import Placement, Regions, WalkStream
 from ..kernels.faults import Mapped
-from ..kernels.steps import SET, Rows, Shootdowns, Steps, slot_range
+from ..kernels.mm_writer import EVENT, HUGE_OF, NO_VMA, OWNER, Writer
+from ..kernels.steps import FLUSH, SET, Rows, Shootdowns, Steps, slot_range
 from .address_space import AddressSpace
-from .leaf_slots import Entry, Slots
+from .leaf_slots import Slots
 from .live_cpus import LiveCpus
-from .mm_steps import StepWriter, page_up
-from .owners import UNKNOWN_VMA, VmaMap
+from .mm_calls import made
+from .mm_steps import Pieces, all_steps, carry_out, pieces_of, writer
 from .region_of_interest import region_of_interest
 
 ROWS_AT_ONCE = 4096
-WALKS_AT_ONCE = 1 << 20
-Span: TypeAlias = tuple[int, int, int]  # start, end, VMA id
+UNKNOWN_VMA = 0  # id of what lies in no VMA that is known
+BELOW = np.append((np.uint64(1) << np.arange(64, dtype=np.uint64)) - np.uint64(1), ~np.uint64(0))  # bits
 
 
 @dataclass(frozen=True)
@@ -84,31 +81,29 @@ def history(
     mapped before. Any other trace began with its process: whatever it touches first is a demand fault.
     Events before the region only tell who mapped what; events after it are left out.
     """
-    tables, regions = space.tables, space.regions
+    regions = space.regions
     leaf, of_region = np.unique(regions.leaf, return_inverse=True)
-    rows = Rows(of_region.astype(np.int32), leaf.astype(np.int32))
-    slots = Slots(regions, rows)
-    vmas = _older_vmas(snapshot, trace, _main_node(trace, placement))
-    live, walks = LiveCpus(trace, placement), _Walks(stream)
-    writer = StepWriter(vmas, slots, tables, live, lambda: walks.catch_up(writer))
+    rows, slots = Rows(of_region.astype(np.int32), leaf.astype(np.int32)), Slots(regions)
     region = region_of_interest(trace.events)
-    happen = partial(_replay_events, writer, live, trace, placement, walks)
-    happen(0, region.first)
-    initial, home = _whole(vmas), live.home
-    huge = _huge_entries(initial, slots)
-    writer.begin(dict(huge))
-    happen(region.first, region.end)
-    _follow_threads(live, trace, placement, region.end)
-    _take_runs(writer, live, stream)
-    steps, shootdowns = _arrays(writer, int(placement.cpu_node.max(initial=0)) + 1)
-    vma, mixed_row, mixed = _vma_rows(slots, initial, huge, steps, regions, rows)
+    live, main = LiveCpus(trace, placement), _main_node(trace, placement)
+    where = space.tables, regions, rows, placement, stream
+    begun = writer(snapshot, trace.events, region.end, *where, main, live.moves)
+    carry_out(begun, int(np.searchsorted(begun.calls[:, EVENT], region.first)))
+    initial = pieces_of(begun)
+    piece, row, slot = _huge_entries(initial, slots, regions, rows)
+    begun.huge[:, HUGE_OF] = np.append(initial.lineage, NO_VMA)[piece]
+    done = all_steps(begun)
+    ids, number, owner = _vma_ids(initial, done)
+    steps, shootdowns = _steps(done.step, number, live)
+    huge = row, slot, np.append(ids, UNKNOWN_VMA)[piece]
+    vma, mixed_row, mixed = _vma_rows(slots, initial, ids, huge, steps, regions, rows)
     valid = np.zeros((len(leaf), 8), np.uint64)
     if region.begin is not None:
         valid = _premapped(snapshot, space, rows, vma, mixed_row, mixed)
-        _forget_what_was_mapped_later(valid, trace.events[region.begin :], slots)
-    last = _last(vmas)
-    exists = _existing(space, rows, valid)
-    owner = np.array(vmas.owner, np.int16)
+        _forget_what_was_mapped_later(valid, trace.events[region.begin :], slots, regions, rows)
+    after = pieces_of(done)
+    last = after.start, after.end, after.owner.astype(np.int16)
+    exists, home = _existing(space, rows, valid), live.home_at(region.first)
     return History(steps, shootdowns, rows, owner, vma, mixed_row, mixed, valid, exists, last, home, live)
 
 
@@ -131,148 +126,88 @@ def _main_node(trace: Trace, placement: Placement) -> int:
     return int(placement.cpu_node[placement.chunk_cpu[mine[0]]]) if len(mine) else 0
 
 
-def _older_vmas(snapshot: Snapshot, trace: Trace, main_node: int) -> VmaMap:
-    """The snapshot's VMAs without what the trace's events made: those existed before."""
-    vmas = VmaMap(main_node)
-    for vma in snapshot.vmas:
-        vmas.put(int(vma["start"]), int(vma["end"]), vmas.lineage(main_node), int(vma["prot"]))
-    for start, end in _made(trace.events):
-        vmas.carve(start, end)
-    return vmas
+def _huge_entries(
+    initial: Pieces, slots: Slots, regions: Regions, rows: Rows
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(index of its VMA at the start or -1, row, slot) of each huge entry, int64[H], by row and slot.
 
-
-def _whole(vmas: VmaMap) -> list[Span]:
-    """Pieces side by side of one VMA, as madvise leaves them, are one again."""
-    whole: list[Span] = []
-    for piece in vmas.pieces:
-        start, vma = piece.start, vmas.id(piece.lineage, piece.prot)
-        if whole and whole[-1][1:] == (start, vma):
-            start = whole.pop()[0]
-        whole.append((start, piece.end, vma))
-    return whole
-
-
-def _huge_entries(whole: list[Span], slots: Slots) -> dict[Entry, int]:
-    """{(row, slot): VMA id} at the start; an entry that VMAs side by side cover belongs to the first.
-
-    The kernel merges anonymous VMAs of separate calls, and maps huge pages across where they met.
+    One that VMAs side by side cover belongs to the first: the kernel merges anonymous VMAs of separate calls,
+    and maps huge pages across where they met.
     """
-    huge = {key: vma for start, end, vma in whole for key in slots.whole_huge(start, end)}
-    near: list[Span] = []  # VMAs side by side that a huge page which ends in the latest may begin in
-    for start, end, vma in whole:
-        near = [one for one in near if near[-1][1] == start and one[1] > start - (1 << REGION_SHIFT)]
-        near.append((start, end, vma))
-        for first, key in slots.huge_within(max(near[0][0], start - (1 << REGION_SHIFT)), end):
-            huge.setdefault(key, next(owner for _, last, owner in near if first < last))
-    return huge
+    ids = slots.order[regions.slot[slots.order] >= 0]
+    key = rows.of_region[ids].astype(np.int64) << SLOT_BITS | regions.slot[ids]
+    entries, entry = np.unique(key, return_inverse=True)
+    found = np.full(len(entries), -1)
+    first = regions.va[ids] << np.uint64(REGION_SHIFT)
+    past = first + np.uint64(1 << REGION_SHIFT)
+    if len(initial.start):
+        piece = np.searchsorted(initial.start, first, side="right") - 1
+        run = np.append(initial.start[1:] != initial.end[:-1], True)
+        run_end = initial.end[run][np.cumsum(run) - run]
+        inside = (piece >= 0) & (initial.end[piece] > first) & (run_end[piece] >= past)
+        whole = inside & (initial.end[piece] >= past)
+        shared = np.flatnonzero(inside & ~whole)[::-1]
+        found[entry[shared]] = piece[shared]
+        found[entry[whole]] = piece[whole]
+    return found, entries >> SLOT_BITS, entries & ((1 << SLOT_BITS) - 1)
 
 
-def _made(events: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) in bytes of everything that mmap, mremap and brk events mapped."""
-    brk = None
-    columns = [events[name].tolist() for name in ("kind", "a", "b", "c", "result")]
-    for kind, a, b, c, result in zip(*columns, strict=True):
-        if kind == Event.MMAP and result > 0:
-            yield result, result + page_up(b)
-        elif kind == Event.MREMAP and result > 0:
-            yield result + (page_up(b) if result == a else 0), result + page_up(c)
-        elif kind == Event.BRK and result > 0:
-            if brk is not None:
-                yield brk, page_up(result)
-            brk = page_up(result)
+def _vma_ids(initial: Pieces, done: Writer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(int64[V] VMA ids at the start, int32[S] Steps.number, int16[...] owner of each id).
+
+    An id is what one call made, with one protection.
+    """
+    step, start = done.step, len(initial.lineage)
+    sets = np.flatnonzero(step["kind"] == SET)
+    lineage = np.concatenate([initial.lineage, step["number"][sets], [NO_VMA]])
+    prots, prot = np.unique(np.concatenate([initial.prot, step["extra"][sets], [0]]), return_inverse=True)
+    key = np.where(lineage == NO_VMA, -1, lineage * len(prots) + prot)
+    keys, ids = np.unique(key, return_inverse=True)  # the first is UNKNOWN_VMA's
+    owner = done.lineages[np.where(keys < 0, NO_VMA, keys // len(prots)) + 1, OWNER]
+    number = step["number"].copy()
+    number[sets] = ids[start:-1]
+    return ids[:start], number, owner.astype(np.int16)
 
 
-def _forget_what_was_mapped_later(valid: np.ndarray, events: np.ndarray, slots: Slots) -> None:
-    for start, end in _made(events):
-        for region, lo, hi in slots.regions(start, end):
-            entry = slots.entry(region)
-            for slot in range(lo, hi) if entry < 0 else (entry,):
-                valid[slots.row(region), slot >> 6] &= ~(np.uint64(1) << np.uint64(slot & 63))
-
-
-class _Walks:
-    """The walks up to an event, of which the writer is told when it asks: most events need not know."""
-
-    def __init__(self, stream: WalkStream) -> None:
-        self.stream, self.told, self.at = stream, 0, 0
-
-    def catch_up(self, writer: StepWriter) -> None:
-        for pages in blocks(self.stream.page[self.told : self.at], WALKS_AT_ONCE):
-            writer.walked(pages)
-        self.told = max(self.told, self.at)
-
-
-def _replay_events(
-    writer: StepWriter,
-    live: LiveCpus,
-    trace: Trace,
-    placement: Placement,
-    walks: "_Walks",
-    first: int,
-    last: int,
-) -> None:
-    names = ("chunk", "kind", "thread", "a", "b", "c", "d", "result")
-    columns = [trace.events[name][first:last].tolist() for name in names]
-    cpus, node_of = placement.event_cpu[first:last].tolist(), placement.cpu_node.tolist()
-    before = walks.stream.offset[trace.events["chunk"][first:last]].tolist()
-    for cpu, at, chunk, kind, thread, *arguments in zip(cpus, before, *columns, strict=True):
-        live.advance(chunk, kind, thread, cpu)
-        if live.runs:
-            _take_runs(writer, live, walks.stream)
-        walks.at = at
-        writer.event(at, node_of[cpu], cpu, (*arguments, kind))
-    walks.catch_up(writer)
-
-
-def _follow_threads(live: LiveCpus, trace: Trace, placement: Placement, first: int) -> None:
-    """Of events from `first` on, only threads that start, exit and move are followed."""
-    rows = (trace.events[name][first:].tolist() for name in ("chunk", "kind", "thread"))
-    for chunk, kind, thread, cpu in zip(*rows, placement.event_cpu[first:].tolist(), strict=True):
-        live.advance(chunk, kind, thread, cpu)
-    live.finish()
-
-
-def _take_runs(writer: StepWriter, live: LiveCpus, stream: WalkStream) -> None:
-    for chunk, before, node in live.runs:
-        writer.run(int(stream.offset[chunk]), before, node)
-    live.runs.clear()
-
-
-def _arrays(writer: StepWriter, nodes: int) -> tuple[Steps, Shootdowns]:
-    columns = np.frombuffer(writer.steps, np.int64).reshape(-1, len(Steps._fields)).T
-    types = (np.int64, np.uint8, np.int32, *(np.int16,) * 3, np.int32, np.int16, np.int16, np.uint8)
-    steps = Steps(*(np.ascontiguousarray(c, t) for c, t in zip(columns, types, strict=True)))
-    live = np.array(writer.live, np.int32).reshape(-1, nodes)
-    return steps, Shootdowns(live, np.array(writer.single, bool), np.array(writer.kernel, bool))
+def _steps(step: np.ndarray, number: np.ndarray, live: LiveCpus) -> tuple[Steps, Shootdowns]:
+    """number  Steps.number"""
+    flush = step["kind"] == FLUSH
+    shot = step[flush]
+    shootdowns = Shootdowns(live.others(shot["extra"]), shot["lo"].astype(bool), shot["hi"].astype(bool))
+    columns = {name: np.ascontiguousarray(step[name]) for name in Steps._fields}
+    columns["number"] = number
+    columns["lo"][flush] = columns["hi"][flush] = 0
+    return Steps(**columns), shootdowns
 
 
 def _vma_rows(
     slots: Slots,
-    initial: list[Span],
-    huge: dict[Entry, int],
+    initial: Pieces,
+    ids: np.ndarray,
+    huge: tuple[np.ndarray, np.ndarray, np.ndarray],
     steps: Steps,
     regions: Regions,
     rows: Rows,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The VMA map at the start, by row; rows that some VMA boundary ever crosses get an id a slot."""
+    """The VMA map at the start, by row; rows that some VMA boundary ever crosses get an id a slot.
+
+    huge  (row, slot, VMA id) of the huge entries
+    """
     vma = np.full(len(rows.leaf), UNKNOWN_VMA, np.int32)
     partial = np.zeros(len(rows.leaf), bool)
     partial[rows.of_region[regions.level > 1]] = True
     row, lo, hi = slot_range(steps, steps.kind == SET)
     partial[row[(lo > 0) | (hi < 512)]] = True
-    spans = [(*slots.span(start, end), vma_id) for start, end, vma_id in initial]
-    for region, lo, hi, _ in spans:
-        partial[rows.of_region[region[(lo > 0) | (hi < 512)]]] = True
+    spans = slots.spans(initial.start, initial.end)
+    row, small = rows.of_region[spans.region], regions.slot[spans.region] < 0
+    partial[row[(spans.lo > 0) | (spans.hi < 512)]] = True
     mixed_row = np.where(partial, np.cumsum(partial) - 1, -1).astype(np.int32)
     mixed = np.full((int(partial.sum()), 512), UNKNOWN_VMA, np.int32)
-    for region, lo, hi, vma_id in spans:
-        row = rows.of_region[region]
-        vma[row[mixed_row[row] < 0]] = vma_id
-        for k in np.flatnonzero(mixed_row[row] >= 0):
-            if regions.slot[region[k]] < 0:
-                mixed[mixed_row[row[k]], lo[k] : hi[k]] = vma_id
-    for (row, slot), vma_id in huge.items():
-        mixed[mixed_row[row], slot] = vma_id
+    whole = mixed_row[row] < 0
+    vma[row[whole]] = ids[spans.of[whole]]
+    for k in np.flatnonzero(~whole & small).tolist():
+        mixed[mixed_row[row[k]], spans.lo[k] : spans.hi[k]] = ids[spans.of[k]]
+    mixed[mixed_row[huge[0]], huge[1]] = huge[2]
     return vma, mixed_row, mixed
 
 
@@ -325,8 +260,13 @@ def _existing(space: AddressSpace, rows: Rows, valid: np.ndarray) -> np.ndarray:
     return exists
 
 
-def _last(vmas: VmaMap) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    pieces = vmas.pieces
-    starts = np.array([p.start for p in pieces], np.uint64)
-    ends = np.array([p.end for p in pieces], np.uint64)
-    return starts, ends, np.array([vmas.owner_of(p) for p in pieces], np.int16)
+def _forget_what_was_mapped_later(
+    valid: np.ndarray, events: np.ndarray, slots: Slots, regions: Regions, rows: Rows
+) -> None:
+    spans = slots.spans(*made(events))
+    entry = regions.slot[spans.region].astype(np.int64)
+    lo, hi = np.where(entry < 0, spans.lo, entry), np.where(entry < 0, spans.hi, entry + 1)
+    for word in range(8):
+        first, past = np.clip(lo - 64 * word, 0, 64), np.clip(hi - 64 * word, 0, 64)
+        kept = ~(BELOW[past] & ~BELOW[first])
+        np.bitwise_and.at(valid, (rows.of_region[spans.region], word), kept)

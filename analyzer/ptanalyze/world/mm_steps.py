@@ -1,343 +1,250 @@
-"""Memory-management events as steps on the leaf tables that a trace touches.
+"""A trace's memory-management calls as steps: the arrays that kernels.mm_steps works on, and what it made."""
 
-What each system call does to page tables follows mm/mmap.c, mm/mprotect.c, mm/mremap.c and mm/madvise.c;
-failed calls do nothing. A range that covers a huge entry only in part rewrites that entry.
-"""
-
-from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.trace import PAGE_SHIFT, REGION_SHIFT, Event
-from ..core.walks import Tables
-from ..kernels.data_moves import RANGE
-from ..kernels.steps import CLEAR, FLUSH, FREE, MOVE, RUN, SET, UPDATE
-from .leaf_slots import Entry, Slots
-from .live_cpus import LiveCpus
-from .owners import UNKNOWN_VMA, Carved, VmaMap
+from ..core.arrays import read_only
+from ..core.mapped import blocks, give_back
+from ..core.snapshot import Snapshot
+from ..core.trace import PAGE_SHIFT, REGION_SHIFT, SLOT_BITS
+from ..core.walks import Placement, Regions, Tables, WalkStream
+from ..kernels import mm_writer as kernels
+from ..kernels.first_use import lacking
+from ..kernels.hooks import uncompiled
+from ..kernels.mm_steps import write_steps
+from ..kernels.mm_writer import Writer
+from ..kernels.steps import Rows
+from ..kernels.vma_map import BYTE, END, LINEAGE, PROT, VmaMap, vma_map
+from .leaf_slots import Slots
+from .live_cpus import HomeMove
+from .mm_calls import addresses, carried_out, made, merging, numbers
 
-PAGE = 1 << PAGE_SHIFT
-TOP = 1 << 63  # what lies above is no address but a wrapped length
-LAST_NODE = (1 << 15) - 1
-MREMAP_DONTUNMAP = 4
-ADVICE_THAT_CLEARS = {
-    4,
-    9,
-    21,
-    24,
-    100,
-    101,
-    102,
-}  # DONTNEED, REMOVE, PAGEOUT, ... (asm-generic/mman-common.h)
-ANONYMOUS_PRIVATE, MAP_GROWSDOWN = 0x22, 0x100
-VMA_FLAGS = 0x46000  # MAP_LOCKED, MAP_NORESERVE, MAP_HUGETLB: VMAs with different ones do not merge
-ADVICE_THAT_UPDATES = {8, 20, 25}  # FREE, COLD, COLLAPSE
+WALKS_AT_ONCE = 1 << 20
+WORTH_COMPILING = 5_000  # calls
+STEPS_PER_CALL, ROOM = 4, 1024  # room at first: so many steps each (moves three times), and so many more
+UNTOUCHED = np.iinfo(np.int64).max
 
 
-class StepWriter:
-    """Turns events into rows of kernels.steps.Steps and Shootdowns; `vmas` is kept up to date."""
+class Pieces(NamedTuple):
+    """VMAs by address: uint64[V] start, end; int64[V] lineage (the call that made it), prot, owner node."""
 
-    def __init__(
-        self, vmas: VmaMap, slots: Slots, tables: Tables, live: LiveCpus, walked: Callable[[], None]
-    ) -> None:
-        """live: whom a shootdown interrupts; walked: calls `walked` with the walks up to the event."""
-        self.vmas, self.slots, self.tables = vmas, slots, tables
-        self._live_cpus, self._catch_up = live, walked
-        self._tables, touched = slots.tables(tables.parent)
-        self._touched: list[int] = touched.tolist()
-        self.begin({})
-        self._at = self._node = self._call = self._cpu = 0
-        self._brk: int | None = None
-        self._do: dict[int, Callable[[int, int, int, int, int], None]] = {
-            Event.MMAP: self._mmap,
-            Event.MUNMAP: self._munmap,
-            Event.MPROTECT: self._mprotect,
-            Event.MREMAP: self._mremap,
-            Event.MADVISE: self._madvise,
-            Event.BRK: self._brk_to,
-            Event.MOVE_PAGES: self._move_pages,
-        }
-
-    def begin(self, huge: dict[Entry, int]) -> None:
-        """What happened so far was before the first walk: no steps of it are kept.
-
-        huge  {(row, slot): VMA id} of the huge entries now
-        """
-        self.steps = array("q")  # the columns of Steps, row by row
-        self.live: list[list[int]] = []
-        self.single: list[bool] = []
-        self.kernel: list[bool] = []
-        self._last = -1, -1  # what the last step was: before which walk, of which kind
-        self._huge = huge
-        self._alive = np.ones(len(self.tables.level), bool)  # tables that may exist: not freed since a walk
-
-    def walked(self, pages: np.ndarray) -> None:
-        """uint32[n], as WalkStream.page: the next walks; the tables they went through exist now."""
-        self._exist(self.slots.leaves(pages))
-
-    def _exist(self, tables: np.ndarray) -> None:
-        while len(tables):
-            tables = tables[~self._alive[tables]]
-            self._alive[tables] = True
-            tables = self.tables.parent[tables]
-            tables = tables[tables >= 0]
-
-    def event(self, at: int, node: int, cpu: int, event: tuple[int, ...]) -> None:
-        """One event (of EVENT_DTYPE: a, b, c, d, result, kind) before walk `at`, on a CPU of `node`."""
-        a, b, c, d, result, kind = event
-        handler = self._do.get(kind)
-        if handler is None or result < 0 or a >= TOP or b >= TOP:
-            return
-        self._at, self._node, self._call, self._cpu = at, node, kind, cpu
-        handler(a, b, c, d, result)
-
-    def run(self, at: int, before: int, node: int) -> None:
-        """Most live threads run on `node` from walk `at` on."""
-        self._at, self._node, self._call = at, node, 0
-        self._add(RUN, was=before, to=node)
-
-    def _mmap(self, a: int, b: int, c: int, d: int, result: int) -> None:
-        start, end = result, result + page_up(b)
-        if start <= 0:
-            return
-        self._clear(self.vmas.carve(start, end), start, end)
-        self._new(start, end, self.vmas.joined(start, end, c, self._node, kind_of(d)), c)
-
-    def _munmap(self, a: int, b: int, c: int, d: int, result: int) -> None:
-        self._unmap(a, a + page_up(b))
-
-    def _mprotect(self, a: int, b: int, c: int, d: int, result: int) -> None:
-        start, end = a, a + page_up(b)
-        carved = self.vmas.carve(start, end)
-        pieces = [(lo, hi, piece) for lo, hi, piece in carved if piece is not None]
-        others = [(lo, hi) for lo, hi, piece in pieces if piece.prot != c]
-        for lo, hi, piece in pieces:
-            if piece.prot != c:
-                self._change_small(UPDATE, lo, hi, self.vmas.owner_of(piece))
-        self._change_huge(UPDATE, start, end, others)
-        self._flush(start, end)
-        for lo, hi, piece in pieces:
-            self._new(lo, hi, piece.lineage, c)
-
-    def _mremap(self, a: int, b: int, c: int, d: int, result: int) -> None:
-        old, new = page_up(b), page_up(c)
-        if result != a:
-            return self._move(a, old, result, new, keep=bool(d & MREMAP_DONTUNMAP))
-        if new < old:
-            return self._unmap(a + new, a + old)
-        piece = self.vmas.at(a + old - 1) if old else None
-        if new > old and piece is not None:
-            self._clear(self.vmas.carve(a + old, a + new), a + old, a + new)
-            self._new(a + old, a + new, piece.lineage, piece.prot)
-
-    def _move(self, source: int, old: int, target: int, new: int, keep: bool) -> None:
-        """mremap to somewhere else: entries go there, one leaf table at a time, each with its own flush."""
-        self._clear(self.vmas.carve(target, target + new), target, target + new)
-        if new < old:
-            self._unmap(source + new, source + old)
-        old = min(old, new)
-        mine = self.vmas.at(source)
-        lineage, prot = self.vmas.lineage(self.vmas.owner_of(mine)), 3 if mine is None else mine.prot
-        self._new(target, target + new, lineage, prot)
-        pieces = self.vmas.carve(source, source + old)
-        for start, end in extents(source, old, target):
-            for lo, hi, piece in pieces:
-                owner = self.vmas.owner_of(piece)
-                self._move_small(max(lo, start), min(hi, end), target - source, owner)
-            self._flush(start, end)
-        self._change_huge(CLEAR, source, source + old)
-        if not keep:
-            return self._leave(source, source + old)
-        for lo, hi, piece in pieces:
-            if piece is not None:
-                self.vmas.put(lo, hi, piece.lineage, piece.prot)
-        self._flush(source, source + old)
-
-    def _madvise(self, a: int, b: int, c: int, d: int, result: int) -> None:
-        kind = CLEAR if c in ADVICE_THAT_CLEARS else UPDATE if c in ADVICE_THAT_UPDATES else None
-        if kind is None:
-            return
-        start, end = a, a + page_up(b)
-        self._change(kind, self.vmas.within(start, end), start, end)
-        self._flush(start, end)
-
-    def _move_pages(self, a: int, b: int, c: int, d: int, result: int) -> None:
-        start, end, node = a, a + page_up(b), min(c, LAST_NODE)
-        for region, lo, hi in self.slots.regions(start, end):
-            row, slot = self.slots.row(region), self.slots.entry(region)
-            first, last = (lo, hi) if slot < 0 else (slot, slot + 1)
-            self._add(RANGE, row, first, last, to=node)
-        self._flush(start, end)
-
-    def _brk_to(self, a: int, b: int, c: int, d: int, result: int) -> None:
-        before, self._brk = self._brk, page_up(result)
-        if before is None or before == self._brk:
-            return
-        if self._brk < before:
-            return self._unmap(self._brk, before)
-        heap = self.vmas.at(before - 1)
-        lineage = heap.lineage if heap else self.vmas.lineage(self._node)
-        self._clear(self.vmas.carve(before, self._brk), before, self._brk)
-        self._new(before, self._brk, lineage, heap.prot if heap else 3)
-
-    def _unmap(self, start: int, end: int) -> None:
-        self._clear(self.vmas.carve(start, end), start, end, flush=False)
-        self._leave(start, end)
-
-    def _leave(self, start: int, end: int) -> None:
-        """The VMAs of the range are gone, its entries cleared: shoot down, free tables, forget the VMAs."""
-        freed = self._freed(start, end)
-        for table in freed:
-            self._clear_leftovers(self.slots.row_of_table.get(table))
-        for table in freed:
-            self._add(FREE, self.slots.row_of_table.get(table, -1), number=table)
-        self._flush(start, end, unmaps=True)
-        self.set_vma(start, end, UNKNOWN_VMA)
-
-    def _clear_leftovers(self, row: int | None) -> None:
-        """What was touched outside known VMAs, or in a huge page unmapped bit by bit, goes with its table."""
-        if row is None:
-            return
-        unknown = self.vmas.owner[UNKNOWN_VMA]
-        if row not in self.slots.huge_slots:
-            return self._add(CLEAR, row, 0, 512, unknown)
-        for slot in self.slots.huge_slots[row]:
-            owner = self.vmas.owner[self._huge.get((row, slot), UNKNOWN_VMA)]
-            self._add(CLEAR, row, slot, slot + 1, owner)
-
-    def _freed(self, start: int, end: int) -> list[int]:
-        """Flat ids of tables whose whole span has no VMA left, leaf tables first (free_pgtables).
-
-        Tables touched outside every known VMA go with those around them.
-        """
-        empty: set[int] = set()
-        for region, _, _ in self.slots.regions(start, end):
-            empty.update(self._empty_from(region))
-        low = min((int(self.tables.base[t]) for t in empty), default=start)
-        high = max((self._end(t) for t in empty), default=end)
-        first, last = bisect_left(self._touched, low), bisect_left(self._touched, high)
-        if first == last:
-            return []
-        near = self._tables[first:last]
-        self._catch_up()
-        found = [t for t in near[self._alive[near]].tolist() if t in empty or self._is_empty(t)]
-        self._alive[found] = False
-        return sorted(found, key=lambda t: (self.tables.level[t], self.tables.base[t]))
-
-    def _empty_from(self, region: int) -> Iterator[int]:
-        table = self.slots.leaf(region)
-        while self._is_empty(table):
-            yield table
-            table = self.tables.parent.item(table)
-
-    def _is_empty(self, table: int) -> bool:
-        if self.tables.parent.item(table) < 0:
-            return False
-        return not self.vmas.any(self.tables.base.item(table), self._end(table))
-
-    def _end(self, table: int) -> int:
-        end: int = self.tables.base.item(table) + (1 << (PAGE_SHIFT + 9 * self.tables.level.item(table)))
-        return end
-
-    def _clear(self, pieces: Sequence[Carved], start: int, end: int, flush: bool = True) -> None:
-        self._change(CLEAR, pieces, start, end)
-        if flush:
-            self._flush(start, end, unmaps=True)
-
-    def _new(self, start: int, end: int, lineage: int, prot: int) -> None:
-        if end > start:
-            whole, reach = self.vmas.put(start, end, lineage, prot), 1 << REGION_SHIFT
-            around = max(whole.start, start - reach), min(whole.end, end + reach)
-            self.set_vma(*around, self.vmas.id(lineage, prot))
-
-    def _flush(self, start: int, end: int, unmaps: bool = False) -> None:
-        if self._last[0] != self._at or self._last[1] not in (CLEAR, UPDATE, MOVE, RANGE, FREE):
-            return
-        self._add(FLUSH, number=len(self.live))
-        self.live.append(self._live_cpus.others(self._cpu))
-        self.single.append(start >> REGION_SHIFT == (end - 1) >> REGION_SHIFT)
-        self.kernel.append(unmaps or start >> REGION_SHIFT == end >> REGION_SHIFT)
-
-    def _change(self, kind: int, pieces: Sequence[Carved], start: int, end: int) -> None:
-        for lo, hi, piece in pieces:
-            self._change_small(kind, lo, hi, self.vmas.owner_of(piece))
-        self._change_huge(kind, start, end)
-
-    def _change_small(self, kind: int, start: int, end: int, owner: int) -> None:
-        for region, lo, hi in self.slots.regions(start, end):
-            if self.slots.entry(region) < 0:
-                self._add(kind, self.slots.row(region), lo, hi, owner)
-
-    def _change_huge(
-        self, kind: int, start: int, end: int, within: Sequence[tuple[int, int]] | None = None
-    ) -> None:
-        """within  only the entries that overlap one of these ranges; None: all"""
-        if not self.slots.any_huge:
-            return
-        for region, lo, hi in self.slots.regions(start, end):
-            row, slot = self.slots.row(region), self.slots.entry(region)
-            base = self.slots.va(region) << REGION_SHIFT
-            here = within is None or any(a < base + (1 << REGION_SHIFT) and base < b for a, b in within)
-            if slot >= 0 and here:
-                owner = self.vmas.owner[self._huge.get((row, slot), UNKNOWN_VMA)]
-                self._add(kind if hi - lo == 512 else UPDATE, row, slot, slot + 1, owner)
-
-    def set_vma(self, start: int, end: int, vma_id: int) -> None:
-        """Slots of the range now belong to a VMA; a huge entry to the last one that covers it whole."""
-        for region, lo, hi in self.slots.regions(start, end):
-            row, slot = self.slots.row(region), self.slots.entry(region)
-            if slot < 0:
-                self._add(SET, row, lo, hi, number=vma_id)
-            elif hi - lo == 512:
-                self._huge[row, slot] = vma_id
-                self._add(SET, row, slot, slot + 1, number=vma_id)
-
-    def _move_small(self, start: int, end: int, shift: int, owner: int) -> None:
-        """MOVE where both ends are 4 KiB entries of tables the trace touches, CLEAR elsewhere."""
-        for region, lo, hi in self.slots.regions(start, end):
-            if self.slots.entry(region) >= 0:
-                continue
-            row, first = self.slots.row(region), self.slots.va(region) << REGION_SHIFT
-            at = lo
-            for target, to, to_end in self.slots.regions(
-                first + lo * PAGE + shift, first + hi * PAGE + shift
-            ):
-                if self.slots.entry(target) >= 0:
-                    continue
-                offset = ((self.slots.va(target) << REGION_SHIFT) - shift - first) // PAGE
-                self._add(CLEAR, row, at, offset + to, owner)
-                self._add(MOVE, row, offset + to, offset + to_end, owner, self.slots.row(target), to)
-                self._exist(np.array([self.slots.leaf(target)]))
-                at = offset + to_end
-            self._add(CLEAR, row, at, hi, owner)
-
-    def _add(
-        self, kind: int, row: int = 0, lo: int = 0, hi: int = 0, was: int = 0, number: int = 0, to: int = 0
-    ) -> None:
-        """Write a step; operands as in Steps."""
-        if lo == hi and kind not in (FREE, FLUSH, RUN):
-            return
-        self.steps.extend((self._at, kind, row, lo, hi, was, number, to, self._node, self._call))
-        self._last = self._at, kind
+    start: np.ndarray
+    end: np.ndarray
+    lineage: np.ndarray
+    prot: np.ndarray
+    owner: np.ndarray
 
 
-def extents(source: int, length: int, target: int) -> Iterator[tuple[int, int]]:
-    """Iterate (start, end): parts of what mremap moves, in one leaf table before and in one after."""
-    at, table = source, 1 << REGION_SHIFT
-    while at < source + length:
-        room = table - max(at % table, (at - source + target) % table)
-        yield at, min(at + room, source + length)
-        at += room
+def writer(
+    snapshot: Snapshot,
+    events: np.ndarray,
+    last: int,
+    tables: Tables,
+    regions: Regions,
+    rows: Rows,
+    placement: Placement,
+    stream: WalkStream,
+    main_node: int,
+    moves: list[HomeMove],
+) -> Writer:
+    """Writer before the first of `events`, without room for steps; those from `last` on will not happen.
+
+    main_node owns the VMAs that are older than all events.
+    """
+    calls, where = _calls(snapshot.vmas, events, last, placement, stream, moves)
+    moved = calls[:, kernels.KIND] == kernels.MREMAP
+    ranges, more = where[:, :2].ravel(), where[moved, 2:].ravel()
+    byte, edge = np.unique(np.concatenate([ranges, more]), return_inverse=True)
+    calls[:, [kernels.FROM, kernels.TO]] = edge[: len(ranges)].reshape(-1, 2)
+    calls[moved, kernels.CUT :] = edge[len(ranges) :].reshape(-1, 3)
+    now = np.zeros(kernels.STATE, np.int64)
+    now[kernels.LINEAGES] = len(snapshot.vmas)
+    now[[kernels.BREAK, kernels.LAST_AT, kernels.LAST_KIND]] = -1
+    lineages = np.full((1 + len(snapshot.vmas) + len(calls), 2), -1, np.int64)
+    lineages[: 1 + len(snapshot.vmas), kernels.OWNER] = main_node
+    by_address, huge = _regions(regions, rows, byte)
+    near = _near(tables.parent, regions)
+    return Writer(
+        calls,
+        vma_map(byte.view(np.int64)),
+        lineages,
+        by_address,
+        _tables(tables, rows, near[:, kernels.TABLE], huge[:, 0], byte),
+        near,
+        np.column_stack([huge[:, 1], np.full(len(huge), kernels.NO_VMA)]),
+        read_only(stream.page),
+        now,
+        np.zeros(0, kernels.STEP),
+    )
 
 
-def kind_of(flags: int) -> int | None:
-    """What of mmap's flags two mappings must share to be one VMA; None: one that never merges."""
-    if flags & ANONYMOUS_PRIVATE != ANONYMOUS_PRIVATE or flags & MAP_GROWSDOWN:
-        return None
-    return flags & VMA_FLAGS
+def carry_out(w: Writer, last: int) -> None:
+    """Carry out the calls before number `last`; where one may free tables, walks are looked at first.
+
+    A few calls take less time in Python than the kernel takes to compile.
+    """
+    arguments = w, np.int64(last), np.int64(0)
+    few = len(w.calls) < WORTH_COMPILING and lacking([(write_steps, lambda: arguments)])
+    write, walks = (uncompiled(write_steps), 0) if few else (write_steps, WALKS_AT_ONCE)
+    while w.now[kernels.CALL] < last:
+        told = int(w.now[kernels.WALKED])
+        with np.errstate(over="ignore"):  # of addresses that are none
+            write(w, np.int64(last), np.int64(told + walks))
+        give_back(w.page[told : w.now[kernels.WALKED]])
+        if w.now[kernels.CALL] < last:
+            told, at = int(w.now[kernels.WALKED]), int(w.calls[w.now[kernels.CALL], kernels.AT])
+            for pages in blocks(w.page[told:at], WALKS_AT_ONCE):
+                _walked(w, pages)
+            w.now[kernels.WALKED] = at
 
 
-def page_up(length: int) -> int:
-    return (length + PAGE - 1) & -PAGE
+def _walked(w: Writer, pages: np.ndarray) -> None:
+    """The tables that walks for pages (as Writer.page) went through are there."""
+    table = w.regions[pages >> np.uint32(SLOT_BITS), kernels.BY_ID]
+    while len(table):
+        table = table[w.tables[table, kernels.ALIVE] == 0]
+        w.tables[table, kernels.ALIVE] = 1
+        table = w.tables[table, kernels.PARENT]
+        table = table[table >= 0]
+
+
+def all_steps(begun: Writer) -> Writer:
+    """The Writer after all calls from `begun` on, which stays as it is; all there was before is forgotten."""
+    moved = int(np.count_nonzero(begun.calls[:, kernels.KIND] == kernels.MREMAP))
+    room = STEPS_PER_CALL * (len(begun.calls) + 2 * moved) + ROOM
+    while True:
+        w = _with_room(begun, room)
+        carry_out(w, len(w.calls))
+        done = int(w.now[kernels.STEPS])
+        if done <= room:
+            return w._replace(step=w.step[:done])
+        room = done
+
+
+def _with_room(w: Writer, room: int) -> Writer:
+    now = w.now.copy()
+    now[[kernels.STEPS, kernels.SHOOTDOWNS]] = 0
+    now[[kernels.LAST_AT, kernels.LAST_KIND]] = -1
+    w.tables[:, kernels.ALIVE] = 1
+    return w._replace(
+        vmas=VmaMap(w.vmas.begins.copy(), w.vmas.edges.copy()),
+        lineages=w.lineages.copy(),
+        huge=w.huge.copy(),
+        now=now,
+        step=np.zeros(room, kernels.STEP),
+    )
+
+
+def pieces_of(w: Writer) -> Pieces:
+    """The VMAs that there are now."""
+    edges = w.vmas.edges
+    first = np.flatnonzero(np.unpackbits(w.vmas.begins[0].view(np.uint8), bitorder="little"))
+    byte, piece = edges[:, BYTE].view(np.uint64), edges[first]
+    owner = w.lineages[piece[:, LINEAGE] + 1, kernels.OWNER]
+    return Pieces(byte[first], byte[piece[:, END]], piece[:, LINEAGE], piece[:, PROT], owner)
+
+
+def _calls(
+    vmas: np.ndarray,
+    events: np.ndarray,
+    last: int,
+    placement: Placement,
+    stream: WalkStream,
+    moves: list[HomeMove],
+) -> tuple[np.ndarray, np.ndarray]:
+    """(Writer.calls without edges, their addresses); a RUNS comes before what happens with it."""
+    starts, ends = made(events)
+    done = carried_out(events[:last])
+    chosen, cpu = events[done], placement.event_cpu[done]
+    parts = [
+        _columns(
+            np.full(len(vmas), -1),
+            np.stack([vmas["start"], vmas["end"]], axis=1),
+            KIND=kernels.OLDER,
+            NUMBER=vmas["prot"],
+            FLAGS=np.arange(len(vmas)),
+        ),
+        _columns(np.full(len(starts), -1), np.stack([starts, ends], axis=1), KIND=kernels.YOUNGER),
+        _columns(
+            np.array([move.event for move in moves], np.int64),
+            np.zeros((len(moves), 1), np.uint64),
+            KIND=kernels.RUNS,
+            AT=stream.offset[[move.chunk for move in moves]],
+            NODE=[move.after for move in moves],
+            NUMBER=[move.before for move in moves],
+        ),
+        _columns(
+            done,
+            addresses(chosen),
+            KIND=chosen["kind"],
+            AT=stream.offset[chosen["chunk"]],
+            NODE=placement.cpu_node[cpu],
+            NUMBER=numbers(chosen),
+            FLAGS=merging(chosen),
+        ),
+    ]
+    calls, where = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    order = np.argsort(calls[:, kernels.EVENT], kind="stable")
+    return calls[order], where[order]
+
+
+def _columns(event: np.ndarray, where: np.ndarray, **named: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(calls, addresses)"""
+    calls = np.zeros((len(event), kernels.COLUMNS), np.int64)
+    calls[:, kernels.EVENT] = event
+    for name, values in named.items():
+        calls[:, getattr(kernels, name)] = values
+    addresses = np.zeros((len(event), kernels.COLUMNS - kernels.FROM), np.uint64)
+    addresses[:, : where.shape[1]] = where
+    return calls, addresses
+
+
+def _near(parent: np.ndarray, regions: Regions) -> np.ndarray:
+    """Writer.near."""
+    touched = np.full(len(parent), UNTOUCHED)
+    at, first = regions.leaf, regions.va.astype(np.int64) << REGION_SHIFT
+    while len(at):
+        np.minimum.at(touched, at, first)
+        at = np.unique(at[parent[at] >= 0])
+        at, first = parent[at], touched[at]
+    found = np.argsort(touched, kind="stable")[: np.count_nonzero(touched < UNTOUCHED)]
+    return np.column_stack([found, touched[found], found])
+
+
+def _tables(
+    tables: Tables, rows: Rows, near: np.ndarray, huge_row: np.ndarray, byte: np.ndarray
+) -> np.ndarray:
+    """Writer.tables; edges of those in `near` alone. huge_row: rows of the huge entries, sorted."""
+    found = np.full((len(tables.level), kernels.TABLE_COLUMNS), -1, np.int64)
+    found[:, kernels.PARENT], found[:, kernels.LEVEL] = tables.parent, tables.level
+    found[:, kernels.BASE], found[:, kernels.ALIVE] = tables.base.view(np.int64), 1
+    every = np.arange(len(rows.leaf))
+    found[rows.leaf, kernels.OF_TABLE] = every
+    found[rows.leaf, kernels.HUGE_FROM] = np.searchsorted(huge_row, every)
+    found[rows.leaf, kernels.HUGE_TO] = np.searchsorted(huge_row, every, side="right")
+    base, shift = tables.base[near], np.uint64(SLOT_BITS) * tables.level[near].astype(np.uint64)
+    size = np.uint64(1) << shift + np.uint64(PAGE_SHIFT)
+    found[near, kernels.BELOW], found[near, kernels.ABOVE] = _around(byte, base, base + size)
+    return found
+
+
+def _regions(regions: Regions, rows: Rows, byte: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(Writer.regions, int64[H, 2] row and slot of each huge entry)."""
+    order = Slots(regions).order
+    found = np.full((len(order), kernels.REGION_COLUMNS), -1, np.int64)
+    slot, row = regions.slot[order].astype(np.int64), rows.of_region[order].astype(np.int64)
+    found[:, kernels.VA], found[:, kernels.ROW] = regions.va[order].astype(np.int64), row
+    found[:, kernels.SLOT], found[:, kernels.LEAF] = slot, regions.leaf[order]
+    found[:, kernels.BY_ID] = regions.leaf
+    huge = np.flatnonzero(slot >= 0)
+    entry, found[huge, kernels.HUGE] = np.unique(row[huge] << SLOT_BITS | slot[huge], return_inverse=True)
+    base = regions.va[order] << np.uint64(REGION_SHIFT)
+    around = _around(byte, base, base + np.uint64(1 << REGION_SHIFT))
+    found[:, kernels.FIRST], found[:, kernels.PAST] = around
+    return found, np.column_stack([entry >> SLOT_BITS, entry & (1 << SLOT_BITS) - 1])
+
+
+def _around(byte: np.ndarray, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(last edges up to `start`, first edges from `end` on)"""
+    return np.searchsorted(byte, start, side="right") - 1, np.searchsorted(byte, end)

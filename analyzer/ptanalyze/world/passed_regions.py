@@ -16,11 +16,13 @@ def regions_with_passed(trace: Trace) -> np.ndarray:
     would be lost on the way, and be demand faults once more.
     """
     touched: list[int] = trace.regions.tolist()
-    known, found = sorted(touched), []
-    for source, target, size in _moves(trace.events):
-        if source >= TOP or size >= TOP or not size:
+    known, found = sorted(touched), list[int]()
+    done: dict[tuple[int, int, int], int] = {}  # moves that found nothing, and what had been found by then
+    for move in _moves(trace.events):
+        source, target, size = move
+        if source >= TOP or size >= TOP or not size or done.get(move) == len(found):
             continue
-        first, last = source >> REGION_SHIFT, (source + size - 1) >> REGION_SHIFT
+        before, first, last = len(found), source >> REGION_SHIFT, (source + size - 1) >> REGION_SHIFT
         for region in known[bisect_left(known, first) : bisect_left(known, last + 1)]:
             start = max(region << REGION_SHIFT, source) - source + target
             end = min((region + 1) << REGION_SHIFT, source + size) - source + target
@@ -29,6 +31,8 @@ def regions_with_passed(trace: Trace) -> np.ndarray:
                 if at == len(known) or known[at] != there:
                     insort(known, there)
                     found.append(there)
+        if len(found) == before:
+            done[move] = before
     return np.concatenate([trace.regions, np.array(found, np.uint64)])
 
 
