@@ -16,23 +16,23 @@ from numba.extending import intrinsic
 from .hooks import hook
 from .setassoc import EMPTY, touch
 
-I1, I32 = ir.IntType(1), ir.IntType(32)
+I1, I32, I128 = ir.IntType(1), ir.IntType(32), ir.IntType(128)
 ROWS = 4, 16
+MASK = (1 << 64) - 1
+START, SETS, WAYS, ROW, RECIPROCAL = range(5)
 
 
 class RowBank(NamedTuple):
     """Arrays 0..k-1 of each owner, in order.
 
-    tags    uint32[owners * stride]  set s of array k of owner o starts at o * stride + start[k] + s * row[k]
-    start, sets, ways, row  int64[k] an array that the machine lacks has ways 0: everything misses it
+    tags    uint32[owners * stride]  set s of array k of owner o starts at o * stride + START + s * ROW
+    shape   int64[k, 5]              START, SETS, WAYS, ROW; an array that the machine lacks has WAYS 0:
+                                     everything misses it. RECIPROCAL: 2^64 / SETS, rounded up
     """
 
     tags: np.ndarray
     stride: int
-    start: np.ndarray
-    sets: np.ndarray
-    ways: np.ndarray
-    row: np.ndarray
+    shape: np.ndarray
 
 
 def row_bank(owners, arrays):
@@ -42,7 +42,9 @@ def row_bank(owners, arrays):
     row = np.array([_row(way) for way in ways.tolist()], np.int64)
     end = np.cumsum(sets * row)
     stride = int(end[-1]) if len(end) else 0
-    return RowBank(_aligned(owners * stride), stride, end - sets * row, sets, ways, row)
+    reciprocal = np.array([(1 << 64) // int(of) + ((1 << 64) % int(of) > 0) & MASK for of in sets], np.uint64)
+    shape = np.stack([end - sets * row, sets, ways, row, reciprocal.view(np.int64)], axis=1)
+    return RowBank(_aligned(owners * stride), stride, shape)
 
 
 def _aligned(tags):
@@ -59,26 +61,69 @@ def _row(ways):
 @hook
 def find(bank, owner, array, index, tag):
     """True if `tag` was in the set of `index`, now its most recent; on a miss the last goes."""
-    return touch_row(bank, array, row_of(bank, owner, array, index), tag)
+    row, ways = bank.shape[np.uint64(array), ROW], np.uint32(bank.shape[np.uint64(array), WAYS])
+    return touch_row(bank.tags, row, ways, row_of(bank, owner, array, index), tag)
 
 
 @hook
 def row_of(bank, owner, array, index):
     """uint64: first position in `tags` of the set of `index`."""
-    number, of = np.uint64(index), np.uint64(bank.sets[array])
+    number, array = np.uint64(index), np.uint64(array)
+    of = np.uint64(bank.shape[array, SETS])
     number = number & (of - np.uint64(1)) if of & (of - np.uint64(1)) == 0 else number % of
-    return np.uint64(owner * bank.stride + bank.start[array]) + number * np.uint64(bank.row[array])
+    first = np.uint64(owner * bank.stride + bank.shape[array, START])
+    return first + number * np.uint64(bank.shape[array, ROW])
 
 
 @hook
-def touch_row(bank, array, first, tag):
+def shape_of(bank, array):
+    """(stride, start, sets, ways, row, reciprocal) of an array: what a loop over lines loads once."""
+    sets, first = np.uint64(bank.shape[array, SETS]), np.uint64(bank.shape[array, START])
+    ways, row = np.uint32(bank.shape[array, WAYS]), bank.shape[array, ROW]
+    return np.uint64(bank.stride), first, sets, ways, row, np.uint64(bank.shape[array, RECIPROCAL])
+
+
+@hook
+def line_row(shape, owner, line):
+    """`row_of` a line (uint32)."""
+    stride, start, sets, _, row, reciprocal = shape
+    number = remainder(np.uint64(line), reciprocal, sets)
+    return np.uint64(owner) * stride + start + number * np.uint64(row)
+
+
+@hook
+def touch_row(tags, row, ways, first, tag):
     """setassoc.touch of the set that begins at `first`."""
-    row, ways = bank.row[array], bank.ways[array]
     if row == 4:
-        return touch_4(bank.tags, first, np.uint32(ways), tag)
+        return touch_4(tags, first, ways, tag)
     if row == 16:
-        return touch_16(bank.tags, first, np.uint32(ways), tag)
-    return touch(bank.tags, first, ways, tag)
+        return touch_16(tags, first, ways, tag)
+    return touch(tags, first, ways, tag)
+
+
+@hook
+def touch_line(tags, shape, first, line):
+    return touch_row(tags, shape[4], shape[3], first, line)
+
+
+@intrinsic
+def _remainder(context, number, reciprocal, divisor):
+    """number % divisor, both below 2^32, by two products (Lemire, Kaser and Kurz 2019)."""
+
+    def generate(context, builder, signature, arguments):
+        number, reciprocal, divisor = arguments
+        low = builder.zext(builder.mul(number, reciprocal), I128)
+        high = builder.lshr(builder.mul(low, builder.zext(divisor, I128)), I128(64))
+        return builder.trunc(high, ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64, types.uint64), generate
+
+
+def _modulo(number, reciprocal, divisor):
+    return number % divisor
+
+
+remainder = _modulo if config.DISABLE_JIT else _remainder
 
 
 def touch_vector(row):

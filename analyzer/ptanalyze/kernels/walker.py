@@ -15,10 +15,11 @@ from .entries import frame, leaf
 from .hooks import called_hook, hook, kernel
 from .prefetch import prefetch
 from .setassoc import EMPTY
-from .setrows import RowBank, find, row_of, touch_row
+from .setrows import RowBank, find, line_row, shape_of, touch_line
 
 NO_TABLE = -1
-BLOCK = 512  # walks that take each step together
+PARENT, HOST_LEAF, FRAME, LEVEL = range(4)  # of Trees.table
+BLOCK = 128  # walks that take each step together
 READS = 35  # at most, per walk
 ONE = np.uint64(1)
 
@@ -38,7 +39,6 @@ class Block(NamedTuple):
 
     vpn, frame  int64[BLOCK]  page number walked for, and its guest frame: -1 native or unmapped
     read        uint64[BLOCK * READS]  entries read, in order: tag of the line << 32 | walk << 8 | bit
-    found       bool[BLOCK * READS]    whether the CPU's L2 had the line
     missed      uint64[BLOCK * READS]  elements of `read` that it had not
     row         uint64[BLOCK * READS]  start of their sets in the LLC
     chain       int64[2, 8]   tables on the way of a walk, by level: the guest's, the host's
@@ -47,17 +47,16 @@ class Block(NamedTuple):
     vpn: np.ndarray
     frame: np.ndarray
     read: np.ndarray
-    found: np.ndarray
     missed: np.ndarray
     row: np.ndarray
     chain: np.ndarray
 
 
 class Trees(NamedTuple):
-    """Both dimensions. host_levels 0: native. entries, frame, host_of are only read when there is a host."""
+    """Both dimensions. host_levels 0: native. entries and host_of are only read when there is a host."""
 
     entries: np.ndarray  # uint64[guest tables, 512]
-    frame: np.ndarray  # int64[guest tables]
+    table: np.ndarray  # uint32[T, 4]: PARENT, HOST_LEAF, FRAME, LEVEL of each table, four to a cache line
     host_of: np.ndarray  # int32[D], AddressSpace.host_of
     levels: int
     host_levels: int
@@ -67,12 +66,26 @@ class Trees(NamedTuple):
 def block():
     """An empty Block."""
     read, missed, row = np.zeros((3, BLOCK * READS), np.uint64)
-    found = np.zeros(BLOCK * READS, np.bool_)
-    return Block(*np.zeros((2, BLOCK), np.int64), read, found, missed, row, np.zeros((2, 8), np.int64))
+    return Block(*np.zeros((2, BLOCK), np.int64), read, missed, row, np.zeros((2, 8), np.int64))
+
+
+def table_rows(tables, frame):
+    """Trees.table of Tables and the frames of guest tables (int64), an unknown one as NO_TABLE."""
+    rows = np.full((len(tables.level), 4), NO_TABLE, np.int32)
+    rows[:, PARENT], rows[:, HOST_LEAF], rows[:, LEVEL] = tables.parent, tables.host_leaf, tables.level
+    rows = rows.view(np.uint32)
+    rows[: len(frame), FRAME] = frame.astype(np.uint32)
+    return rows
+
+
+@hook
+def field(trees, table, what):
+    """int64: PARENT or HOST_LEAF (NO_TABLE: there is none), FRAME or LEVEL of a table."""
+    return np.int64(np.int32(trees.table[np.uint64(table), what]))
 
 
 @kernel
-def walk(cpu, page, flushes, cpu_node, tables, regions, trees, caches, block, outside, out):
+def walk(cpu, page, flushes, cpu_node, regions, trees, caches, block, outside, out):
     """Walk for page[i] on cpu[i], i = 0..n-1 in order.
 
     out      Reads; all columns but cpu, page and write are written
@@ -86,114 +99,120 @@ def walk(cpu, page, flushes, cpu_node, tables, regions, trees, caches, block, ou
     flushed = np.int64(0)
     for first in range(0, len(page), BLOCK):
         last = min(first + BLOCK, len(page))
-        locate(page, first, last, tables.level, regions, trees, block, out)
-        flushed, reads = descend(
-            cpu, flushes, flushed, first, last, tables, trees, caches, block, outside, out
-        )
+        locate(page, first, last, regions, trees, block, out)
+        flushed, reads = descend(cpu, flushes, flushed, first, last, trees, caches, block, outside, out)
         fetch(cpu, cpu_node, first, reads, caches, block, out)
 
 
 @called_hook
-def locate(page, first, last, table_level, regions, trees, block, out):
+def locate(page, first, last, regions, trees, block, out):
     """Where each walk ends: leaf, slot, host_leaf, host_slot of `out`, vpn and frame of `block`."""
     va, leaf, level, nested = regions.va, regions.leaf, regions.level, trees.host_levels > 0
     for i in range(first, last):
         region = page[i] >> np.uint32(9)
         vpn = np.int64(va[region]) << 9 | np.int64(page[i]) & 511
         table, slot = np.int64(leaf[region]), (vpn >> (9 * (np.int64(level[region]) - 1))) & 511
+        prefetch(trees.table, np.uint64(table << 2))
         if nested and table < len(trees.entries):
             prefetch(trees.entries, np.uint64(table << 9 | slot))
         block.vpn[i - first], block.frame[i - first] = vpn, -1
         out.leaf[i], out.slot[i], out.host_leaf[i], out.host_slot[i] = table, slot, NO_TABLE, -1
     if nested:
-        locate_data(page, first, last, table_level, level, trees, block, out)
+        locate_data(first, last, trees, block, out)
 
 
 @hook
-def locate_data(page, first, last, table_level, region_level, trees, block, out):
+def locate_data(first, last, trees, block, out):
     """The second half of locate: decode the leaf entries, prefetched by now."""
     for i in range(first, last):
-        level = np.int64(region_level[page[i] >> np.uint32(9)])
         table, slot, vpn = np.int64(out.leaf[i]), np.int64(out.slot[i]), block.vpn[i - first]
-        number = data_frame(trees.entries, table, slot, level, vpn, trees.code)
+        number = data_frame(trees.entries, table, slot, field(trees, table, LEVEL), vpn, trees.code)
         host = host_of(trees.host_of, number)
         block.frame[i - first] = number
+        out.host_leaf[i] = host
         if host != NO_TABLE:
-            host_slot = (number >> (9 * (np.int64(table_level[host]) - 1))) & 511
-            out.host_leaf[i], out.host_slot[i] = host, host_slot
+            prefetch(trees.table, np.uint64(host << 2))
+        above = field(trees, table, HOST_LEAF)
+        if above != NO_TABLE:
+            prefetch(trees.table, np.uint64(above << 2))
+    for i in range(first, last):
+        host = np.int64(out.host_leaf[i])
+        if host != NO_TABLE:
+            shift = 9 * (field(trees, host, LEVEL) - 1)
+            out.host_slot[i] = (block.frame[i - first] >> shift) & 511
 
 
 @called_hook
-def descend(cpu, flushes, flushed, first, last, tables, trees, caches, block, outside, out):
+def descend(cpu, flushes, flushed, first, last, trees, caches, block, outside, out):
     """Which entries each walk reads, past the paging-structure caches: `read` of `out` and of `block`.
 
     Returns (flushes done, reads in `block`).
     """
-    parent, table_level, guest_host = tables.parent, tables.level, tables.host_leaf
-    pwc, chain, frames = caches.guest_pwc, block.chain[0], trees.frame
+    pwc, chain = caches.guest_pwc, block.chain[0]
     levels, nested = trees.levels, trees.host_levels > 0
     out_leaf, out_host, out_read, out_dram = out.leaf, out.host_leaf, out.read, out.dram
     reads, group = np.int64(0), out.group
-    for i in range(first, last):
-        if flushed < len(flushes) and flushes[flushed] <= i:
+    for i in range(np.uint64(first), np.uint64(last)):
+        if flushed < len(flushes) and flushes[flushed] <= np.int64(i):
             pwc.tags[:] = EMPTY
-            while flushed < len(flushes) and flushes[flushed] <= i:
+            while flushed < len(flushes) and flushes[flushed] <= np.int64(i):
                 flushed += 1
-        c, vpn, table, read = np.int64(cpu[i]), block.vpn[i - first], np.int64(out_leaf[i]), np.uint64(0)
-        level = np.int64(table_level[table])
+        at = i - np.uint64(first)
+        c, vpn, table, read = np.int64(cpu[i]), block.vpn[at], np.int64(out_leaf[i]), np.uint64(0)
+        level = field(trees, table, LEVEL)
         if outside >= 0 and group[i] == outside:
-            out_read[i], out_dram[i] = first_reads(table, np.int64(out_host[i]), nested, tables), 0
+            out_read[i], out_dram[i] = first_reads(table, np.int64(out_host[i]), nested, trees), 0
             continue
         g, known = level, False
         chain[g] = table
         while g < levels and not known:
             known = find(pwc, c, g, vpn >> (9 * g), np.uint32(table))
             if not known:
-                table = np.int64(parent[table])
+                table = field(trees, table, PARENT)
                 g += 1
                 chain[g] = table
         while g >= level:
             if nested and not known:
-                host = np.int64(guest_host[chain[g]])
+                host = field(trees, chain[g], HOST_LEAF)
                 if host != NO_TABLE:
-                    to = i - first, c, g, frames[chain[g]], host
-                    reads, bits = translate(to, reads, tables, trees, caches, block)
+                    to = np.int64(at), c, g, np.int64(trees.table[np.uint64(chain[g]), FRAME]), host
+                    reads, bits = translate(to, reads, trees, caches, block)
                     read |= bits
             known = False
-            block.read[reads] = one_read(chain[g], vpn >> (9 * (g - 1)), i - first, 8 * g)
+            block.read[np.uint64(reads)] = one_read(chain[g], vpn >> (9 * (g - 1)), np.int64(at), 8 * g)
             read |= ONE << np.uint64(8 * g)
             reads += 1
             g -= 1
         if nested and out_host[i] != NO_TABLE:
-            to = i - first, c, np.int64(0), block.frame[i - first], np.int64(out_host[i])
-            reads, bits = translate(to, reads, tables, trees, caches, block)
+            to = np.int64(at), c, np.int64(0), block.frame[at], np.int64(out_host[i])
+            reads, bits = translate(to, reads, trees, caches, block)
             read |= bits
         out_read[i], out_dram[i] = read, 0
     return flushed, reads
 
 
 @hook
-def first_reads(table, host, nested, tables):
+def first_reads(table, host, nested, trees):
     """Bits of a walk outside a sample: its leaf entry, and those of the host that it may be first to need."""
-    read = ONE << np.uint64(8 * np.int64(tables.level[table]))
+    read = ONE << np.uint64(8 * field(trees, table, LEVEL))
     if nested:
         if host != NO_TABLE:
-            read |= ONE << np.uint64(tables.level[host])
+            read |= ONE << np.uint64(field(trees, host, LEVEL))
         while table >= 0:
-            at = 8 * np.int64(tables.level[table])
-            host = np.int64(tables.host_leaf[table])
+            at = 8 * field(trees, table, LEVEL)
+            host = field(trees, table, HOST_LEAF)
             if host != NO_TABLE:
-                read |= ONE << np.uint64(at + np.int64(tables.level[host]))
+                read |= ONE << np.uint64(at + field(trees, host, LEVEL))
             read |= ONE << np.uint64(at)
-            table = np.int64(tables.parent[table])
+            table = field(trees, table, PARENT)
     return read
 
 
 @hook
-def translate(to, reads, tables, trees, caches, block):
+def translate(to, reads, trees, caches, block):
     """The nested walk to guest frame `number`, whose host leaf is in `table`: (reads so far, their bits)."""
     walk, c, g, number, table = to
-    parent, chain, low = tables.parent, block.chain[1], np.int64(tables.level[table])
+    chain, low = block.chain[1], field(trees, table, LEVEL)
     span = 9 * (low - 1)
     if find(caches.nested, c, 0, number >> span, np.uint32(number >> span << span)):
         return reads, np.uint64(0)
@@ -202,12 +221,12 @@ def translate(to, reads, tables, trees, caches, block):
     while h < trees.host_levels:
         if find(caches.host_pwc, c, h, number >> (9 * h), np.uint32(table)):
             break
-        table = np.int64(parent[table])
+        table = field(trees, table, PARENT)
         h += 1
         chain[h] = table
     bits = ((ONE << np.uint64(h + 1)) - (ONE << np.uint64(low))) << np.uint64(8 * g)
     while h >= low:
-        block.read[reads] = one_read(chain[h], number >> (9 * (h - 1)), walk, 8 * g + h)
+        block.read[np.uint64(reads)] = one_read(chain[h], number >> (9 * (h - 1)), walk, 8 * g + h)
         reads += 1
         h -= 1
     return reads, bits
@@ -216,20 +235,22 @@ def translate(to, reads, tables, trees, caches, block):
 @called_hook
 def fetch(cpu, cpu_node, first, reads, caches, block, out):
     """Which of the lines come from DRAM: `dram` of `out`."""
-    for k in range(reads):
-        line, walk, _ = parts(block.read[k])
-        block.found[k] = find(caches.l2, np.int64(cpu[first + walk]), 0, line, line)
-    missed = 0
-    for k in range(reads):
-        block.missed[missed] = block.read[k]
-        missed += not block.found[k]
+    l2, llc, first = shape_of(caches.l2, 0), shape_of(caches.llc, 0), np.uint64(first)
+    missed = np.uint64(0)
+    for k in range(np.uint64(reads)):
+        read = block.read[k]
+        line, walk, _ = parts(read)
+        block.missed[missed] = read
+        hit = touch_line(caches.l2.tags, l2, line_row(l2, cpu[first + walk], line), line)
+        missed += np.uint64(not hit)
     for m in range(missed):
         line, walk, _ = parts(block.missed[m])
-        block.row[m] = row_of(caches.llc, np.int64(cpu_node[cpu[first + walk]]), 0, line)
+        block.row[m] = line_row(llc, cpu_node[cpu[first + walk]], line)
         prefetch(caches.llc.tags, block.row[m])
     for m in range(missed):
         line, walk, bit = parts(block.missed[m])
-        out.dram[first + walk] |= np.uint64(not touch_row(caches.llc, 0, block.row[m], line)) << bit
+        hit = touch_line(caches.llc.tags, llc, block.row[m], line)
+        out.dram[first + walk] |= np.uint64(not hit) << bit
 
 
 @hook
@@ -242,7 +263,7 @@ def one_read(table, index, walk, bit):
 @hook
 def parts(read):
     """(tag of the line, walk of the block, bit) of an element of Block.read."""
-    walk = np.int64(read >> np.uint64(8) & np.uint64(0xFFFFFF))
+    walk = read >> np.uint64(8) & np.uint64(0xFFFFFF)
     return np.uint32(read >> np.uint64(32)), walk, read & np.uint64(63)
 
 

@@ -56,7 +56,7 @@ def cache_pass(
         cpu = np.repeat(placement.chunk_cpu[first:last], np.diff(stream.offset[first : last + 1]))
         page, write = read_only(stream.page[begin:end]), read_only(stream.write[begin:end])
         reads = _empty(cpu.astype(np.int32), page, write, _groups(page, sampling))
-        where = placement.cpu_node, space.tables, space.regions
+        where = placement.cpu_node, space.regions
         outside = np.int64(sampling.outside if sampling else -1)
         walker.walk(reads.cpu, reads.page, flushed - begin, *where, trees, caches, block, outside, reads)
         yield slice(first, last), reads
@@ -70,7 +70,7 @@ def first_arguments(space: AddressSpace, placement: Placement, machine: Machine)
 
     reads, trees, none = no_reads(), _trees(space), np.zeros(0, np.int64)
     caches = empty_caches(space, replace(placement, cpu_node=placement.cpu_node[:0]), machine)
-    where = placement.cpu_node, space.tables, space.regions
+    where = placement.cpu_node, space.regions
     return reads.cpu, reads.page, none, *where, trees, caches, walker.block(), np.int64(-1), reads
 
 
@@ -98,10 +98,9 @@ def _trees(space: AddressSpace) -> "walker.Trees":
     from ..kernels import entries, walker
 
     guest, host = space.snapshot.guest, space.snapshot.host
-    frame = np.ascontiguousarray(guest.frame, np.int64)
     return walker.Trees(
         read_only(guest.entries),
-        read_only(frame),
+        read_only(walker.table_rows(space.tables, guest.frame)),
         space.host_of,
         guest.levels,
         host.levels if host else 0,
