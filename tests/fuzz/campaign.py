@@ -25,7 +25,7 @@ from .inputs import calls
 from .readers import read_unchanged
 from .small_files import small_files
 
-SHARES = {"capture": 5, "text": 3, "pair": 1, "options": 1, "words": 40, "reader": 350}
+SHARES = {"capture": 5, "text": 3, "pair": 1, "options": 1, "words": 40, "reader": 750}
 HANG, GROWTH = 10.0, 1 << 30  # seconds of CPU of a call; bytes beyond what the child had before
 OVER_MEMORY = f"over {GROWTH >> 20} MiB"
 BLOCKED = 30 * HANG  # seconds of a call that takes no CPU

@@ -185,6 +185,15 @@ def test_any_records_are_read_or_refused(tmp_path_factory, records):
         assert read_trace(folder / "t.ptt").accesses >= 1
 
 
+def test_an_archive_whose_member_has_no_name_in_utf8_is_refused_in_a_line(tmp_path):
+    file = tmp_path / "a.trace.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("é", b"")
+    file.write_bytes(file.read_bytes().replace("é".encode(), b"\xc0\xc0"))
+    with pytest.raises(CaptureError, match="compressed data = damaged: 'utf-8' codec"):
+        import_drmemtrace(file, tmp_path / "t.ptt")
+
+
 def test_an_empty_folder_holds_no_trace(tmp_path):
     with pytest.raises(CaptureError, match="files = none"):
         import_drmemtrace(tmp_path, tmp_path / "t.ptt")

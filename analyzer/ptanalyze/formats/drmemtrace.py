@@ -5,6 +5,7 @@ Source: clients/drcachesim/common/trace_entry.h of DynamoRIO, versions 2 to 7 of
 
 import gzip
 import heapq
+import lzma
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -38,7 +39,10 @@ REFUSED = {  # bits of the file type
     0x08 | 0x10 | 0x20 | 0x20000: "it is no trace of x86-64",
     0x40000: "it is a trace of a whole system, not of a process",
 }
-DAMAGED = (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile, NotImplementedError, RuntimeError)
+DAMAGED = (
+    *(EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.BadGzipFile),
+    *(NotImplementedError, RuntimeError, UnicodeDecodeError),  # zipfile: of a packing, a password, a name
+)
 
 
 class Segment(NamedTuple):
