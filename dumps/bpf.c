@@ -5,6 +5,7 @@
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,19 +20,26 @@ static int keep_quiet(enum libbpf_print_level level, const char *format, va_list
 	return 0;
 }
 
-static bool kernel_has(const char *name, unsigned kind)
+static bool kernel_has(const struct btf *btf, const char *name, unsigned kind)
 {
-	struct btf *btf = btf__load_vmlinux_btf();
-	bool has = btf && btf__find_by_name_kind(btf, name, kind) > 0;
+	return btf && btf__find_by_name_kind(btf, name, kind) > 0;
+}
 
-	btf__free(btf);
-	return has;
+static bool has_member(const struct btf *btf, const char *structure, const char *name)
+{
+	int id = btf ? btf__find_by_name_kind(btf, structure, BTF_KIND_STRUCT) : -1;
+	const struct btf_type *type = id < 0 ? NULL : btf__type_by_id(btf, id);
+
+	for (int i = 0; type && i < btf_vlen(type); i++)
+		if (!strcmp(btf__name_by_offset(btf, btf_members(type)[i].name_off), name))
+			return true;
+	return false;
 }
 
 /* KVM's types, in the kernel's BTF or in that of the module. */
-static void require_kvm_types(void)
+static void require_kvm_types(const struct btf *btf)
 {
-	if (!kernel_has("kvm_mmu_page", BTF_KIND_STRUCT) && access("/sys/kernel/btf/kvm", R_OK))
+	if (!kernel_has(btf, "kvm_mmu_page", BTF_KIND_STRUCT) && access("/sys/kernel/btf/kvm", R_OK))
 		fail(EXIT_WRONG_USE, "no BTF of KVM (/sys/kernel/btf/kvm): this kernel was built without "
 		     "CONFIG_DEBUG_INFO_BTF_MODULES");
 }
@@ -48,6 +56,7 @@ static void *map_array(const struct bpf_map *map)
 
 void bpf_open(struct bpf *bpf, bool kvm)
 {
+	struct btf *btf = btf__load_vmlinux_btf();
 	struct bpf_program *program;
 	int error;
 
@@ -55,14 +64,17 @@ void bpf_open(struct bpf *bpf, bool kvm)
 	bpf->object = ptdump_bpf__open();
 	if (!bpf->object)
 		fail(EXIT_WRONG_USE, "cannot open the BPF object: %s", strerror(errno));
-	bpf->rcu = kernel_has("bpf_rcu_read_lock", BTF_KIND_FUNC);
+	bpf->rcu = kernel_has(btf, "bpf_rcu_read_lock", BTF_KIND_FUNC);
+	bpf->owned = has_member(btf, "vm_area_struct", "master_pgd_node");
 	if (kvm)
-		require_kvm_types();
+		require_kvm_types(btf);
+	btf__free(btf);
 	bpf_object__for_each_program(program, bpf->object->obj)
 		if (!strncmp(bpf_program__name(program), "kvm_", 4))
 			bpf_program__set_autoload(program, kvm);
 	bpf_program__set_autoload(bpf->object->progs.walk_rcu, bpf->rcu);
 	bpf_program__set_autoload(bpf->object->progs.walk_plain, !bpf->rcu);
+	bpf_program__set_autoload(bpf->object->progs.owners, bpf->owned);
 	error = ptdump_bpf__load(bpf->object);
 	if (error)
 		fail(EXIT_WRONG_USE, "the kernel refuses the BPF programs: %s%s", strerror(-error),
@@ -101,6 +113,41 @@ const struct ptd_mm *bpf_try_locate(struct bpf *bpf, int pagemap)
 	if (bpf_prog_test_run_opts(bpf_program__fd(bpf->object->progs.locate), &options) || (int)options.retval)
 		return NULL;
 	return &bpf->object->bss->found;
+}
+
+static int open_owners(struct bpf *bpf, int pid, struct bpf_link **link)
+{
+	union bpf_iter_link_info about = { .task.tid = pid };
+	LIBBPF_OPTS(bpf_iter_attach_opts, options, .link_info = &about, .link_info_len = sizeof(about));
+
+	*link = bpf_program__attach_iter(bpf->object->progs.owners, &options);
+	return *link ? bpf_iter_create(bpf_link__fd(*link)) : -1;
+}
+
+size_t bpf_owners(struct bpf *bpf, int pid, struct ptd_owner **owners)
+{
+	struct bpf_link *link;
+	size_t bytes = 0, room = 1 << 16;
+	ssize_t got = 0;
+	int file;
+
+	if (!bpf->owned)
+		return 0;
+	file = open_owners(bpf, pid, &link);
+	if (file < 0)
+		fail(EXIT_WRONG_USE, "cannot list the areas of PID %d: %s", pid, strerror(errno));
+	free(*owners);
+	*owners = malloc(room);
+	while (*owners && (got = read(file, (char *)*owners + bytes, room - bytes)) > 0) {
+		bytes += got;
+		if (bytes == room)
+			*owners = realloc(*owners, room *= 2);
+	}
+	if (!*owners || got < 0)
+		fail(EXIT_WRONG_USE, "cannot read the areas of PID %d: %s", pid, strerror(errno));
+	close(file);
+	bpf_link__destroy(link);
+	return bytes / sizeof(**owners);
 }
 
 int bpf_peek(struct bpf *bpf, uint64_t address, uint64_t *value)

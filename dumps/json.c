@@ -10,8 +10,6 @@
 #include "json.h"
 #include "output.h"
 
-#define COUNTED_LEVELS 3 /* mm_inc_nr_ptes, _pmds, _puds; there is none for P4D tables */
-
 const char *truth(bool value)
 {
 	return value ? "true" : "false";
@@ -88,23 +86,21 @@ static void put_signature(FILE *out, const char *name, const struct signature *s
 }
 
 /* mm->pgtables_bytes counts tables of levels 1 to 3, and one in reserve for each huge anonymous page. */
-static void put_completeness(FILE *out, const struct reading *reading)
+static void put_completeness(FILE *out, const struct description *about)
 {
-	const struct tables *tables = &reading->tables;
-	long long counted = signed_value(&reading->after, "pgtables_bytes") / PT_TABLE_BYTES, difference = counted;
-	bool explained;
+	const struct tables_sum sum = reading_sum(about->reader, about->reading);
+	long long counted = signed_value(&about->reading->after, "pgtables_bytes") / PT_TABLE_BYTES;
+	long long difference = counted - (long long)sum.counted;
+	bool explained = difference >= 0 && (unsigned long long)difference <= sum.huge_leaves;
 	const char *why;
 
-	for (size_t i = 0; i < tables->count; i++)
-		difference -= tables->records[i].level <= COUNTED_LEVELS;
-	explained = difference >= 0 && (unsigned long long)difference <= tables->huge_leaves;
 	why = !difference ? "equal; the kernel counts levels 1 to 3" :
 	      explained   ? "tables deposited for huge pages; the kernel counts levels 1 to 3" :
 			    "not explained: tables were missed, freed or shared while reading";
 	fprintf(out,
 		"  \"completeness\": {\"tables\": %zu, \"counted_by_kernel\": %lld, \"huge_leaves\": %llu, "
 		"\"difference\": %lld, \"explained\": %s, \"explanation\": \"%s\"},\n",
-		tables->count, counted, (unsigned long long)tables->huge_leaves, difference, truth(explained), why);
+		sum.count, counted, (unsigned long long)sum.huge_leaves, difference, truth(explained), why);
 }
 
 static void put_verified(FILE *out, const struct verified *verified)
@@ -117,6 +113,35 @@ static void put_verified(FILE *out, const struct verified *verified)
 		json_string(out, verified->examples[i]);
 	}
 	fputs("]},\n", out);
+}
+
+static void put_tree(FILE *out, const struct replicas *replicas, unsigned tree)
+{
+	const char *separator = "";
+
+	fprintf(out, "%s\n   {\"name\": \"%s\", \"nodes\": [", tree ? "," : "",
+		tree ? replicas->replica[tree - 1].name : "gpt");
+	for (unsigned node = 0; node < replicas->nodes; node++) {
+		if (replicas->tree_of[node] != (int)tree)
+			continue;
+		fprintf(out, "%s%u", separator, node);
+		separator = ", ";
+	}
+	fputs("]}", out);
+}
+
+static void put_replicas(FILE *out, const struct description *about)
+{
+	const struct reading *reading = about->reading;
+
+	fputs("  \"replicas\": {\"trees\": [", out);
+	for (unsigned tree = 0; tree <= about->reader->replicas.count; tree++)
+		put_tree(out, &about->reader->replicas, tree);
+	fputs("],\n   \"owners\": ", out);
+	for (size_t i = 0; i < reading->owner_count; i++)
+		fprintf(out, "%s[%llu, %llu, %llu]", i ? ", " : "[", reading->owners[i].start, reading->owners[i].end,
+			reading->owners[i].node);
+	fputs(reading->owner_count ? "]},\n" : "null},\n", out);
 }
 
 static void put_machine(FILE *out, const struct timespec *started)
@@ -153,7 +178,7 @@ void json_origin(FILE *out, const struct description *about)
 /* How well it was read; the last of the facts. */
 void json_reading(FILE *out, const struct description *about)
 {
-	const struct tables *tables = &about->reading->tables;
+	const struct tables_sum sum = reading_sum(about->reader, about->reading);
 
 	fputs("  \"quiescence\": {", out);
 	put_signature(out, "before", &about->reading->before);
@@ -162,14 +187,13 @@ void json_reading(FILE *out, const struct description *about)
 	fprintf(out,
 		"  \"reading\": {\"changed\": %llu, \"torn\": %llu, \"fault\": %llu, \"bad_type\": %llu, "
 		"\"dropped\": %llu},\n",
-		(unsigned long long)tables->changed, (unsigned long long)tables->torn,
-		(unsigned long long)tables->fault, (unsigned long long)tables->bad_type,
-		(unsigned long long)tables->dropped);
+		(unsigned long long)sum.changed, (unsigned long long)sum.torn, (unsigned long long)sum.fault,
+		(unsigned long long)sum.bad_type, (unsigned long long)sum.dropped);
 	fprintf(out, "  \"retries\": %u,\n  \"stopped\": %s,\n", about->retries, truth(about->stop.stopped));
 	if (about->reader->options->stop)
 		fprintf(out, "  \"stopped_s\": %.6f,\n  \"stopped_before\": %s,\n  \"gave_up\": %s,\n",
 			about->stop.seconds, truth(about->stop.already), truth(about->stop.gave_up));
-	fprintf(out, "  \"streamed\": %s,\n", truth(tables->streamed));
+	fprintf(out, "  \"streamed\": %s,\n", truth(sum.streamed));
 	fprintf(out, "  \"encryption_bit\": %s,\n", truth(about->reader->kernel->encryption_mask));
 	fprintf(out, "  \"page_type\": \"%s\",\n  \"node_source\": \"%s\",\n  \"unknown\": []\n }\n}\n",
 		about->page_type, about->topology->source);
@@ -199,7 +223,9 @@ void json_write(int file, const struct description *about)
 
 	fputs(" \"facts\": {\n", out);
 	json_origin(out, about);
-	put_completeness(out, about->reading);
+	put_completeness(out, about);
+	if (about->reader->replicas.count)
+		put_replicas(out, about);
 	if (about->verified)
 		put_verified(out, about->verified);
 	json_reading(out, about);

@@ -72,11 +72,24 @@ static uint64_t own_entry(struct kernel *kernel, struct bpf *bpf, uint64_t root,
 	return entry;
 }
 
-static void find_levels(struct kernel *kernel, struct bpf *bpf, uint64_t root, const void *page, uint64_t frame)
+/* On a kernel that replicates lazily, only the tree of the node that we mapped it on is sure to have it. */
+static uint64_t own_entry_anywhere(struct kernel *kernel, struct bpf *bpf, const struct ptd_mm *own, unsigned levels,
+				   const void *page)
+{
+	uint64_t entry = own_entry(kernel, bpf, own->pgd - kernel->direct_map, levels, page);
+
+	for (unsigned node = 0; !entry && node < own->replicas && node < PTD_NODES; node++)
+		if (own->replica[node])
+			entry = own_entry(kernel, bpf, own->replica[node] - kernel->direct_map, levels, page);
+	return entry;
+}
+
+static void find_levels(struct kernel *kernel, struct bpf *bpf, const struct ptd_mm *own, const void *page,
+			uint64_t frame)
 {
 	kernel->levels = 0;
 	for (unsigned levels = 4; levels <= PTD_MAX_LEVELS; levels++) {
-		uint64_t entry = own_entry(kernel, bpf, root, levels, page);
+		uint64_t entry = own_entry_anywhere(kernel, bpf, own, levels, page);
 
 		if ((entry & kernel->address_mask) >> 12 != frame)
 			continue;
@@ -121,7 +134,7 @@ void kernel_explore(struct kernel *kernel, struct bpf *bpf)
 	kernel->direct_map = own->page_offset_base;
 	if (!kernel->direct_map)
 		kernel->direct_map = find_direct_map(bpf, own->pgd, page, frame);
-	find_levels(kernel, bpf, own->pgd - kernel->direct_map, page, frame);
+	find_levels(kernel, bpf, own, page, frame);
 	kernel->typed = own->table_type;
 	kernel->vmemmap = own->vmemmap_base;
 	if (!kernel->vmemmap)

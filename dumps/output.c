@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include "output.h"
 
-#define MAX_FILES 8
+#define MAX_FILES 136 /* four, and two for each of up to 64 nodes */
 #define LINE 4096
 
 static struct {

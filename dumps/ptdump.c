@@ -107,13 +107,16 @@ static void parse(struct options *options, int count, char **arguments)
 
 static void summarize(const struct description *about)
 {
-	const struct tables *tables = &about->reading->tables;
-	double bytes = (double)tables->count * PT_TABLE_BYTES;
+	size_t count = reading_sum(about->reader, about->reading).count;
+	double bytes = (double)count * PT_TABLE_BYTES;
+	char trees[32] = "";
 
 	if (say_done(about))
 		return;
-	say(stdout, "%zu tables of PID %d (%s) read in %.1f ms, %.2f GB/s%s", tables->count, about->reader->process->pid,
-	    about->reader->process->comm, about->reading->seconds * 1e3, bytes / about->reading->seconds / 1e9,
+	if (about->reader->replicas.count)
+		snprintf(trees, sizeof(trees), "in %u trees ", about->reader->replicas.count + 1);
+	say(stdout, "%zu tables %sof PID %d (%s) read in %.1f ms, %.2f GB/s%s", count, trees,
+	    about->reader->process->pid, about->reader->process->comm, about->reading->seconds * 1e3, bytes / about->reading->seconds / 1e9,
 	    about->reading->quiet ? "" : "; it changed meanwhile (--stop holds it still)");
 	if (about->verified)
 		printf("%llu pages compared with pagemap: %llu differ, %llu hidden by pagemap\n",
@@ -129,7 +132,20 @@ static void refuse_differences(const struct description *about)
 		     about->stop.stopped ? "" : "; the process ran meanwhile, --stop holds it still");
 }
 
-/* Writes gpt.tables, gpt.entries, maps and snapshot.json. */
+static void write_trees(const struct description *about, int gpt_tables)
+{
+	const struct reader *reader = about->reader;
+
+	for (unsigned i = 0; i <= reader->replicas.count; i++) {
+		const struct replica *replica = i ? &reader->replicas.replica[i - 1] : NULL;
+		struct tables *tables = tree(about->reading, i);
+
+		tables_place(tables, about->topology);
+		tables_write(tables, i ? replica->tables : gpt_tables, i ? replica->entries : reader->file);
+	}
+}
+
+/* Writes gpt.tables, gpt.entries, those of each replica, maps and snapshot.json. */
 static void dump_process(const struct options *options, const struct process *process)
 {
 	struct topology topology;
@@ -146,10 +162,11 @@ static void dump_process(const struct options *options, const struct process *pr
 	topology_read(&topology);
 	bpf_open(&bpf, false);
 	kernel_explore(&kernel, &bpf);
+	replicas_find(&reader.replicas, bpf_locate(&bpf, process->pagemap, -1));
+	replicas_files(&reader.replicas);
 	about.verified = options->verify ? &verified : NULL;
 	read_together(&reader, &about, options->verify ? &verified : NULL);
-	tables_place(&about.reading->tables, &topology);
-	tables_write(&about.reading->tables, tables, reader.file);
+	write_trees(&about, tables);
 	output_write(maps, about.maps, about.maps_length, 0);
 	json_write(json, &about);
 	output_commit();

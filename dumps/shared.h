@@ -6,6 +6,7 @@
 #define PTD_ENTRIES 512
 #define PTD_USER_ENTRIES 256 /* of the root: the other half is the kernel's */
 #define PTD_MAX_LEVELS 5
+#define PTD_NODES 64
 #define PTD_BATCH 256           /* tables a call: 1 MiB of them, about 0.2 ms */
 #define PTD_STEPS (1 << 16)     /* entries looked at in a call; most are empty */
 #define PTD_TYPED_LEVELS 2 /* older kernels give only PTE and PMD tables the type of a page table */
@@ -48,11 +49,17 @@ struct ptd_mm {
 	unsigned long long page_offset_base, vmemmap_base; /* 0: no such symbol */
 	unsigned long long memfd_page;                     /* struct page of the page in `memfd` */
 	unsigned long long page_bytes, table_type;         /* sizeof(struct page); PGTY_table, 0 unknown */
+	unsigned long long replicas;                       /* roots of the mm, one per node; 0: no such kernel */
+	unsigned long long replica[PTD_NODES];             /* some may be the same, some 0 */
+};
+
+/* An address range and the node whose tables are the owner's, on a kernel that replicates lazily. */
+struct ptd_owner {
+	unsigned long long start, end, node;
 };
 
 /* A count of the tables of an mm by level and node, without a look into its leaf tables. */
 #define PTD_RANGES 64
-#define PTD_NODES 64
 
 struct ptd_range {
 	unsigned long long start, end; /* physical addresses */

@@ -13,6 +13,7 @@
 #include "tables.h"
 
 #define ADDRESS_BITS 0x000ffffffffff000ULL
+#define COUNTED_LEVELS 3 /* mm_inc_nr_ptes, _pmds, _puds; there is none for P4D tables */
 #define KPF_PGTABLE 26 /* include/uapi/linux/kernel-page-flags.h */
 
 struct open_table {
@@ -45,6 +46,20 @@ void tables_reset(struct tables *tables, int file)
 	tables->file = file;
 	for (unsigned level = 0; level < PTD_MAX_LEVELS + 2; level++)
 		tables->last[level] = -1;
+}
+
+void tables_sum(struct tables_sum *sum, const struct tables *tables)
+{
+	sum->count += tables->count;
+	for (size_t i = 0; i < tables->count; i++)
+		sum->counted += tables->records[i].level <= COUNTED_LEVELS;
+	sum->changed += tables->changed;
+	sum->torn += tables->torn;
+	sum->fault += tables->fault;
+	sum->bad_type += tables->bad_type;
+	sum->dropped += tables->dropped;
+	sum->huge_leaves += tables->huge_leaves;
+	sum->streamed |= tables->streamed;
 }
 
 static void spill(struct tables *tables)

@@ -29,6 +29,13 @@ struct tables {
 	unsigned levels;
 	uint64_t changed, torn, fault, bad_type, dropped, huge_leaves;
 };
+/* Of several trees. */
+struct tables_sum {
+	size_t count, counted; /* counted: by the kernel, in mm->pgtables_bytes */
+	uint64_t changed, torn, fault, bad_type, dropped, huge_leaves;
+	bool streamed;
+};
+void tables_sum(struct tables_sum *sum, const struct tables *tables);
 void tables_init(struct tables *tables, size_t limit, const struct format *format);
 void tables_reset(struct tables *tables, int file);
 void tables_add(struct tables *tables, const struct ptd_table *table, const struct ptd_page *page, uint64_t clear);

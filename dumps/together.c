@@ -7,13 +7,14 @@
 #include "privileges.h"
 #include "together.h"
 
-static const char *check_types(struct tables *tables, const struct kernel *kernel)
+static const char *check_types(struct reading *reading, unsigned replicas, const struct kernel *kernel)
 {
 	if (kernel->typed)
 		return "levels 1 and 2 checked as they were read (page_type)";
 	if (access("/proc/kpageflags", R_OK))
 		return "unknown: no page type in this kernel's BTF, no /proc/kpageflags";
-	tables_check_types(tables);
+	for (unsigned i = 0; i <= replicas; i++)
+		tables_check_types(tree(reading, i));
 	return "levels 1 and 2 checked after the walk (/proc/kpageflags)";
 }
 
@@ -59,7 +60,7 @@ void read_together(struct reader *reader, struct description *about, struct veri
 		stop_process(&about->stop, reader->process, options->max_stop);
 	about->retries = read_best(reader, about->reading);
 	if (!about->page_type)
-		about->page_type = check_types(tables, reader->kernel);
+		about->page_type = check_types(about->reading, reader->replicas.count, reader->kernel);
 	about->maps = process_read(reader->process, PROCESS_MAPS, &about->maps_length);
 	if (verified)
 		verify_tables(verified, tables, reader->process);
@@ -80,7 +81,7 @@ bool say_done(const struct description *about)
 
 	if (options->json_progress && !options->quiet)
 		printf("{\"event\": \"done\", \"tables\": %zu, \"seconds\": %.6f, \"quiet\": %s, \"retries\": %u}\n",
-		       about->reading->tables.count, about->reading->seconds, truth(about->reading->quiet),
+		       reading_sum(about->reader, about->reading).count, about->reading->seconds, truth(about->reading->quiet),
 		       about->retries);
 	return options->quiet || options->json_progress;
 }

@@ -76,7 +76,7 @@ static bool read_vm(struct reader *reader, struct reading *reading)
 		size_t most = reading->tables.count + SHARED * (counted + 4096);
 
 		view->roots[i].table = reading->tables.count;
-		walk_tree(reader, reading, view->roots[i].address, view->roots[i].level, shadow ? most : SIZE_MAX);
+		walk_tree(reader, &reading->tables, view->roots[i].address, view->roots[i].level, shadow ? most : SIZE_MAX);
 	}
 	vm_slots(reader->vm, reader->bpf, view);
 	sign_vm(&reading->after, reader, view);

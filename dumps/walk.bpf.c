@@ -34,6 +34,19 @@ struct mm_struct___seqcount {
 	} mm_lock_seq;
 } __attribute__((preserve_access_index));
 
+/* A root per node: Linux 7.0 with Hydra (repl_pgd) or with Mitosis as WASP has it (pgd_replicas) */
+struct mm_struct___hydra {
+	void *repl_pgd[PTD_NODES];
+} __attribute__((preserve_access_index));
+struct mm_struct___wasp {
+	void *pgd_replicas[PTD_NODES];
+} __attribute__((preserve_access_index));
+
+/* Hydra: the node whose tables have every entry of the area */
+struct vm_area_struct___hydra {
+	unsigned long master_pgd_node;
+} __attribute__((preserve_access_index));
+
 /* enum pagetype { PGTY_table = ... } since Linux 6.12: the top byte of page->page_type */
 enum pagetype___known {
 	PGTY_table___known = 242,
@@ -94,6 +107,24 @@ static __always_inline void read_lock_seq(struct mm_struct *mm)
 	found.has_lock_seq = 1;
 }
 
+static __always_inline void read_replicas(struct mm_struct *mm)
+{
+	struct mm_struct___hydra *hydra = (void *)mm;
+	struct mm_struct___wasp *wasp = (void *)mm;
+	u64 bytes = 0;
+
+	if (bpf_core_field_exists(hydra->repl_pgd)) {
+		bytes = bpf_core_field_size(hydra->repl_pgd);
+		if (bytes <= sizeof(found.replica))
+			bpf_probe_read_kernel(found.replica, bytes, &hydra->repl_pgd);
+	} else if (bpf_core_field_exists(wasp->pgd_replicas)) {
+		bytes = bpf_core_field_size(wasp->pgd_replicas);
+		if (bytes <= sizeof(found.replica))
+			bpf_probe_read_kernel(found.replica, bytes, &wasp->pgd_replicas);
+	}
+	found.replicas = bytes / sizeof(found.replica[0]);
+}
+
 /* private_data of an open /proc/PID/pagemap is the process's mm, and keeps it allocated (fs/proc/task_mmu.c) */
 SEC("syscall")
 int locate(void *ctx)
@@ -115,6 +146,7 @@ int locate(void *ctx)
 	found.pgtables_bytes = BPF_CORE_READ(mm, pgtables_bytes.counter);
 	found.users = BPF_CORE_READ(mm, mm_users.counter);
 	read_lock_seq(mm);
+	read_replicas(mm);
 	found.page_offset_base = value_of(&page_offset_base);
 	found.vmemmap_base = value_of(&vmemmap_base);
 	found.page_bytes = bpf_core_type_size(struct page);
@@ -125,6 +157,23 @@ int locate(void *ctx)
 	file = own_file(memfd);
 	if (file)
 		found.memfd_page = (u64)BPF_CORE_READ(file, f_mapping, i_pages.xa_head);
+	return 0;
+}
+
+/* The areas of a process, with their owners: loaded only where they have one. */
+SEC("?iter/task_vma")
+int owners(struct bpf_iter__task_vma *ctx)
+{
+	struct vm_area_struct *area = ctx->vma; /* checked once, so read once */
+	struct vm_area_struct___hydra *owned = (void *)area;
+	struct ptd_owner owner = { 0 };
+
+	if (!area)
+		return 0;
+	owner.start = BPF_CORE_READ(area, vm_start);
+	owner.end = BPF_CORE_READ(area, vm_end);
+	bpf_probe_read_kernel(&owner.node, sizeof(owner.node), &owned->master_pgd_node);
+	bpf_seq_write(ctx->meta->seq, &owner, sizeof(owner));
 	return 0;
 }
 

@@ -43,7 +43,7 @@ static void sign_process(struct signature *signature, struct reader *reader)
 		sign(signature, "mm_lock_seq", found->lock_seq);
 }
 
-static void set_up(struct reader *reader, struct reading *reading, uint64_t address, unsigned levels)
+static void set_up(struct reader *reader, struct tables *tables, uint64_t address, unsigned levels)
 {
 	const struct kernel *kernel = reader->kernel;
 	const struct format *format = &reader->format;
@@ -67,7 +67,7 @@ static void set_up(struct reader *reader, struct reading *reading, uint64_t addr
 	walk->capacity = PTD_BATCH;
 	walk->address[levels] = address;
 	memcpy(walk->tables[levels], &used, sizeof(used));
-	tables_add(&reading->tables, &root, &used, kernel->encryption_mask);
+	tables_add(tables, &root, &used, kernel->encryption_mask);
 }
 
 static void report(const struct tables *tables, double since, double *last)
@@ -83,82 +83,125 @@ static void report(const struct tables *tables, double since, double *last)
 }
 
 /* Appends the tree below `root`, a physical address. More than `most` tables in all are an error. */
-void walk_tree(struct reader *reader, struct reading *reading, uint64_t root, unsigned levels, size_t most)
+void walk_tree(struct reader *reader, struct tables *tables, uint64_t root, unsigned levels, size_t most)
 {
 	struct ptd_walk *walk = reader->bpf->walk;
 	double since = monotonic_seconds(), last = since;
 
-	set_up(reader, reading, root, levels);
+	set_up(reader, tables, root, levels);
 	while (!walk->done && !walk->error) {
 		walk->count = 0;
 		bpf_call(reader->bpf->walk_program, "walk");
 		for (unsigned i = 0; i < walk->count; i++)
-			tables_add(&reading->tables, &reader->bpf->tables[i], &reader->bpf->pages[i],
+			tables_add(tables, &reader->bpf->tables[i], &reader->bpf->pages[i],
 				   reader->kernel->encryption_mask);
-		if (reading->tables.count > most)
+		if (tables->count > most)
 			fail(EXIT_WRONG_USE, "more than %zu tables: they lead to one another too often for a tree", most);
 		if (reader->options->json_progress)
-			report(&reading->tables, since, &last);
+			report(tables, since, &last);
 	}
 	if (walk->error)
 		fail(EXIT_PARTIAL, "the walk lost its way (%u)", walk->error);
 }
 
+static void read_replicas(struct reader *reader, struct reading *reading, const struct ptd_mm *found)
+{
+	const struct replicas *replicas = &reader->replicas;
+
+	for (unsigned i = 0; i < replicas->count; i++) {
+		uint64_t root = found->replica[replicas->replica[i].node];
+
+		if (!root)
+			fail(EXIT_PARTIAL, "PID %d: node %u's tree is gone; nothing was kept", reader->process->pid,
+			     replicas->replica[i].node);
+		walk_tree(reader, &reading->replica[i], root - reader->kernel->direct_map, reader->kernel->levels,
+			  SIZE_MAX);
+	}
+	if (replicas->count)
+		reading->owner_count = bpf_owners(reader->bpf, reader->process->pid, &reading->owners);
+}
+
 bool read_process(struct reader *reader, struct reading *reading)
 {
-	uint64_t pgd = bpf_locate(reader->bpf, reader->process->pagemap, -1)->pgd;
+	const struct ptd_mm found = *bpf_locate(reader->bpf, reader->process->pagemap, -1);
 
 	sign_process(&reading->before, reader);
 	if (!process_alive(reader->bpf, reader->process))
 		return false;
-	walk_tree(reader, reading, pgd - reader->kernel->direct_map, reader->kernel->levels, SIZE_MAX);
+	walk_tree(reader, &reading->tables, found.pgd - reader->kernel->direct_map, reader->kernel->levels, SIZE_MAX);
+	read_replicas(reader, reading, &found);
 	sign_process(&reading->after, reader);
 	return process_alive(reader->bpf, reader->process);
+}
+
+/* Tree `i` of a reading; 0 is mm->pgd's. */
+struct tables *tree(struct reading *reading, unsigned i)
+{
+	return i ? &reading->replica[i - 1] : &reading->tables;
+}
+
+struct tables_sum reading_sum(const struct reader *reader, const struct reading *reading)
+{
+	struct tables_sum sum = { 0 };
+
+	for (unsigned i = 0; i <= reader->replicas.count; i++)
+		tables_sum(&sum, i ? &reading->replica[i - 1] : &reading->tables);
+	return sum;
 }
 
 static bool read_once(struct reader *reader, struct reading *reading)
 {
 	double since = monotonic_seconds();
 
-	tables_reset(&reading->tables, reader->file);
+	for (unsigned i = 0; i <= reader->replicas.count; i++)
+		tables_reset(tree(reading, i), i ? reader->replicas.replica[i - 1].entries : reader->file);
 	if (!reader->read(reader, reading))
 		return false;
 	reading->seconds = monotonic_seconds() - since;
 	reading->quiet = !reading->pending && reading->before.count == reading->after.count &&
 			 !memcmp(reading->before.value, reading->after.value, sizeof(reading->before.value));
-	tables_finish(&reading->tables);
+	for (unsigned i = 0; i <= reader->replicas.count; i++)
+		tables_finish(tree(reading, i));
 	return true;
 }
 
-static uint64_t trouble(const struct reading *reading)
+static uint64_t trouble(const struct reader *reader, const struct reading *reading)
 {
-	const struct tables *tables = &reading->tables;
+	struct tables_sum sum = reading_sum(reader, reading);
 
-	return tables->changed + tables->torn + tables->fault + tables->bad_type + tables->dropped + !reading->quiet;
+	return sum.changed + sum.torn + sum.fault + sum.bad_type + sum.dropped + !reading->quiet;
+}
+
+static void init_trees(const struct reader *reader, struct reading *reading)
+{
+	size_t memory = reader->options->memory / (reader->options->retries ? 2 : 1); /* two readings are held */
+
+	for (unsigned i = 0; i <= reader->replicas.count; i++)
+		tables_init(tree(reading, i), memory / (reader->replicas.count + 1), &reader->format);
 }
 
 /* Read until nothing changed, at most retries + 1 times; `readings[0]` ends up the best. Returns the retries. */
 unsigned read_best(struct reader *reader, struct reading *readings)
 {
 	unsigned retries = 0;
-	size_t memory = reader->options->memory / (reader->options->retries ? 2 : 1); /* two readings are held */
 
-	tables_init(&readings[0].tables, memory, &reader->format);
+	init_trees(reader, &readings[0]);
 	for (;; retries++) {
 		struct reading *reading = &readings[retries > 0];
 
 		if (retries == 1)
-			tables_init(&reading->tables, memory, &reader->format);
+			init_trees(reader, reading);
 		if (!read_once(reader, reading))
 			fail(EXIT_PARTIAL, "PID %d: ended or replaced its memory (exec) while it was read; nothing was kept",
 			     reader->process->pid);
-		if (retries && trouble(reading) < trouble(&readings[0])) {
+		if (retries && trouble(reader, reading) < trouble(reader, &readings[0])) {
 			struct reading better = *reading;
 
 			*reading = readings[0];
 			readings[0] = better;
 		}
-		if (!trouble(&readings[0]) || retries == reader->options->retries || reading->tables.streamed)
+		if (!trouble(reader, &readings[0]) || retries == reader->options->retries ||
+		    reading_sum(reader, reading).streamed)
 			return retries;
 	}
 }

@@ -10,6 +10,7 @@
 #include "kernel.h"
 #include "options.h"
 #include "proc.h"
+#include "replicas.h"
 #include "tables.h"
 
 struct signature {
@@ -19,7 +20,10 @@ struct signature {
 };
 struct vm_view;
 struct reading {
-	struct tables tables;
+	struct tables tables; /* below mm->pgd, or all roots of a VM */
+	struct tables replica[PTD_NODES];
+	struct ptd_owner *owners; /* NULL: unknown */
+	size_t owner_count;
 	struct signature before, after;
 	struct vm_view *vm; /* of a VM: its roots, slots and vCPUs */
 	bool quiet, pending; /* pending: a change was under way all the time */
@@ -32,12 +36,15 @@ struct reader {
 	const struct options *options;
 	int file; /* for entries that do not fit in memory */
 	struct format format;
+	struct replicas replicas; /* none but on kernels that replicate */
 	bool (*read)(struct reader *reader, struct reading *reading); /* false when the address space is gone */
 	struct vm *vm;
 };
 void sign(struct signature *signature, const char *name, uint64_t value);
 uint64_t signed_value(const struct signature *signature, const char *name);
-void walk_tree(struct reader *reader, struct reading *reading, uint64_t root, unsigned levels, size_t most);
+struct tables *tree(struct reading *reading, unsigned i);
+struct tables_sum reading_sum(const struct reader *reader, const struct reading *reading);
+void walk_tree(struct reader *reader, struct tables *tables, uint64_t root, unsigned levels, size_t most);
 bool read_process(struct reader *reader, struct reading *reading);
 unsigned read_best(struct reader *reader, struct reading *readings);
 bool process_alive(struct bpf *bpf, const struct process *process);

@@ -126,20 +126,50 @@ def test_a_stopped_process_is_read_quietly_completely_and_said_to_be_so(dump, ta
     assert "checked" in facts["page_type"] and state(target[0]) == "S"
 
 
-@pytest.mark.parametrize(
-    ("counted", "levels", "difference"),
-    [(3, "4 3 2 1", 0), (2, "4 3 2 1", -1), (4, "5 4 3 2 1 4 3", 0), (5, "5 4 3 2 1 4 3", 1)],
-)
-def test_the_kernel_counts_tables_of_levels_1_to_3(programs, tmp_path, counted, levels, difference):
-    dumps, describe = REPOSITORY / "dumps", tmp_path / "describe"
+@pytest.fixture(scope="module")
+def described(programs, tmp_path_factory):
+    """described(arguments): what the dumper would write as snapshot.json (programs/describe.c)."""
+    dumps, describe = REPOSITORY / "dumps", tmp_path_factory.mktemp("describe") / "describe"
     objects = [path for path in (dumps / "build").glob("*.o") if path.stem.isidentifier()]
     for program in ("ptdump", "survey", "heat"):  # each has a main of its own
         objects.remove(dumps / f"build/{program}.o")
     command = ["cc", f"-I{dumps}", "-o", describe, PROGRAMS / "describe.c", *objects]
     subprocess.run([*command, "-lbpf", "-lelf", "-lz"], check=True)
-    done = subprocess.run([describe, str(counted), *levels.split()], capture_output=True, check=True)
-    found = json.loads(done.stdout)["facts"]["completeness"]
+
+    def run(arguments):
+        done = subprocess.run([describe, *arguments.split()], capture_output=True, check=True)
+        return json.loads(done.stdout)["facts"]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("counted", "levels", "difference"),
+    [(3, "4 3 2 1", 0), (2, "4 3 2 1", -1), (4, "5 4 3 2 1 4 3", 0), (5, "5 4 3 2 1 4 3", 1)],
+)
+def test_the_kernel_counts_tables_of_levels_1_to_3(described, counted, levels, difference):
+    found = described(f"{counted} {levels}")["completeness"]
     assert found["difference"] == difference and found["explained"] == (difference == 0)
+
+
+@pytest.mark.parametrize(
+    ("roots", "nodes"),
+    [
+        ("1 2 3 4", {"gpt": [0], "gpt-node1": [1], "gpt-node2": [2], "gpt-node3": [3]}),
+        ("2 1 2 0", {"gpt": [1], "gpt-node0": [0, 2]}),
+        ("3 3", {"gpt": [], "gpt-node0": [0, 1]}),
+    ],
+)
+def test_on_a_kernel_that_replicates_nodes_with_another_root_have_a_tree(described, roots, nodes):
+    facts = described(f"{2 + len(nodes)} 4 3 2 1 / {roots}")
+    assert {tree["name"]: tree["nodes"] for tree in facts["replicas"]["trees"]} == nodes
+    assert facts["replicas"]["owners"] == [[4096, 8192, 1]]
+    assert facts["completeness"]["tables"] == 3 + len(nodes) and facts["completeness"]["difference"] == 0
+
+
+@pytest.mark.parametrize("roots", ["", "/", "/ 1 1 1 1", "/ 1 0"])
+def test_with_one_root_for_all_nodes_there_is_one_tree(described, roots):
+    assert "replicas" not in described(f"3 4 3 2 1 {roots}")
 
 
 def test_both_readings_of_the_topology_agree(dump):

@@ -44,8 +44,7 @@ def dump_process(
     try:
         with tempfile.TemporaryDirectory(prefix=".tables.", dir=directory) as inside:
             lines, failed = dump_somehow(pid, Path(inside), stop, retries, verify, bpf, max_stop)
-            for name in FILES:
-                os.replace(Path(inside) / name, directory / name)
+            move_files(Path(inside), directory)
     except BaseException:
         if made:
             shutil.rmtree(directory, ignore_errors=True)
@@ -53,6 +52,12 @@ def dump_process(
     if failed:
         raise failed
     return lines
+
+
+def move_files(inside: Path, directory: Path) -> None:
+    """Move all files of a dump, on some kernels more than FILES, snapshot.json last."""
+    for path in sorted(inside.iterdir(), key=lambda path: path.name == FILES[-1]):
+        os.replace(path, directory / path.name)
 
 
 def make_directory(directory: Path) -> bool:

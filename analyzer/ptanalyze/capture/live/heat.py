@@ -11,7 +11,7 @@ import numpy as np
 
 from ...core.errors import PartialDataError, UsageError
 from ...formats.heat_file import FILE, HEADER_DTYPE, RECORD_DTYPE, costs
-from .dump import FILES, dump_process
+from .dump import dump_process, move_files
 from .native import native
 
 LENGTHS = (1, 10, 100, 1000)  # ms: hot pages saturate long samples, cold pages are not in short ones
@@ -33,8 +33,7 @@ def heat_process(pid: int, directory: Path, seconds: int, lengths: Sequence[int]
             lines += dump_process(pid, Path(inside) / "later", bpf=True)
         except (PartialDataError, UsageError):
             return [*lines, f"PID {pid} has ended: the page tables are those before the samples"]
-        for name in FILES:
-            os.replace(Path(inside) / "later" / name, directory / name)
+        move_files(Path(inside) / "later", directory)
     return lines
 
 
