@@ -16,6 +16,7 @@ from ..core.snapshot import EMULATOR, MOST_SCALED, NO_PARENT, Node, Snapshot, To
 from .atomic import atomic_write
 from .json_record import decode_facts, decode_record, write_record
 from .maps import format_maps, parse_maps
+from .replica_files import ReplicaRecord
 from .tables_file import read_tree, write_tree
 
 FILE = "snapshot.json"
@@ -116,6 +117,7 @@ class Facts(msgspec.Struct, kw_only=True):
     verify: Verified | None = None
     scale: Annotated[int, Meta(ge=1, le=MOST_SCALED)] = 1  # of a synthetic capture (Snapshot.scale)
     vm: Sides | None = None
+    replicas: ReplicaRecord | None = None
 
 
 class SnapshotRecord(Strict):

@@ -173,7 +173,7 @@ def check_facts(snapshot: Snapshot) -> Iterator[Finding]:
         reason = "the process changed its page tables while they were read"
         yield finding("dump: quiet", 1, not quiescence["quiet"], reason, PARTIAL)
     if completeness := facts.get("completeness"):
-        known, why = judged(snapshot.guest, completeness)
+        known, why = judged(snapshot.guest, completeness, replicated=bool(facts.get("replicas")))
         reason = f"table pages differ from the kernel's count: {why}"
         yield finding("dump: complete", completeness["tables"], not known, reason, PARTIAL)
     if verify := facts.get("verify"):
@@ -183,13 +183,14 @@ def check_facts(snapshot: Snapshot) -> Iterator[Finding]:
         yield finding("dump: pagemap shows", verify["checked"], verify["hidden"], reason, NOTE)
 
 
-def judged(tree: Tree, completeness: Mapping[str, Any]) -> tuple[bool, str]:
+def judged(tree: Tree, completeness: Mapping[str, Any], replicated: bool = False) -> tuple[bool, str]:
     """(explained, why not), from the kernel's count; where that is unknown, as the dumper recorded it.
 
+    replicated  the kernel counts the tables of all nodes' trees, not only of this one: as recorded, too
     A dumper that takes P4D tables to be counted is wrong about every process on five levels.
     """
     counted = completeness["counted_by_kernel"]
-    if counted is None:
+    if counted is None or replicated:
         return completeness["explained"], completeness["explanation"]
     difference = beyond(tree, counted)
     if completeness["explained"]:
