@@ -149,7 +149,13 @@ def add(root, path, source):
 
 
 def add_modules(root, kernel, wanted):
-    """Copy modules with their dependencies and list them in /modules in the order of loading."""
+    """Copy modules with their dependencies and list them in /modules in the order of loading.
+
+    kernel  one that has no `root` has all that it needs built in
+    """
+    if kernel.root is None:
+        (root / "modules").touch()
+        return
     base = kernel.root / "lib/modules" / kernel.version
     order = []
     for line in (base / "modules.dep").read_text().splitlines():
