@@ -118,8 +118,12 @@ const struct ptd_mm *bpf_try_locate(struct bpf *bpf, int pagemap)
 static int open_owners(struct bpf *bpf, int pid, struct bpf_link **link)
 {
 	union bpf_iter_link_info about = { .task.tid = pid };
-	LIBBPF_OPTS(bpf_iter_attach_opts, options, .link_info = &about, .link_info_len = sizeof(about));
+	struct bpf_iter_attach_opts options; /* LIBBPF_OPTS leaves its padding as it was, which libbpf refuses */
 
+	memset(&options, 0, sizeof(options));
+	options.sz = sizeof(options);
+	options.link_info = &about;
+	options.link_info_len = sizeof(about);
 	*link = bpf_program__attach_iter(bpf->object->progs.owners, &options);
 	return *link ? bpf_iter_create(bpf_link__fd(*link)) : -1;
 }

@@ -42,9 +42,11 @@ def clean(said):
 
 
 @contextmanager
-def running(program, *arguments):
+def running(program, *arguments, stdin=None):
     """(process, the words of its first line) of a target that is ready; killed afterwards."""
-    process = subprocess.Popen([program, *map(str, arguments)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [program, *map(str, arguments)], stdin=stdin, stdout=subprocess.PIPE, text=True
+    )
     try:
         line = process.stdout.readline().split()
         yield process, dict(word.split("=") for word in line if "=" in word)

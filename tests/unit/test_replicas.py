@@ -182,7 +182,7 @@ def some_trees(draw):
     return made, None if areas is None else rows
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(some_trees())
 def test_it_agrees_with_a_comparison_leaf_by_leaf(drawn):
     made, rows = drawn
