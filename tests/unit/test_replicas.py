@@ -20,6 +20,7 @@ from ptanalyze.formats.snapshot_file import write_snapshot
 from ptanalyze.formats.tables_file import write_tree
 from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on
 
+pytestmark = pytest.mark.twin
 VA = 0x2000_0000_0000
 QUIET = {"quiescence": {"quiet": True}}
 WRITABLE, USERS, EXECUTABLE = np.uint64(2), np.uint64(4), np.uint64(1 << 63)
