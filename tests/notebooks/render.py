@@ -1,6 +1,6 @@
 """Write the notebooks with their outputs into notebooks/rendered: `make rendered`.
 
-python tests/notebooks/render.py
+python tests/notebooks/render.py [01 ...]
 """
 
 import base64
