@@ -15,7 +15,7 @@ QUIET  := --quiet --disable-pip-version-check --no-compile
 # an environment that forbids it would have every process compile the package and the tests again
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo notebooks test check check-twins check-golden warm test-compiled test-uncompiled lint native wheels docs examples licences man deps bench fuzz lab sample clean
+.PHONY: demo notebooks rendered test check check-twins check-golden warm test-compiled test-uncompiled lint native wheels docs examples licences man deps bench fuzz lab sample clean
 
 demo: $(VENV)/.installed
 	$(PT) whatif --policy hydra
@@ -77,9 +77,13 @@ examples: $(VENV)/.installed
 licences: $(VENV)/.installed-test $(VENV)/.installed-bench $(VENV)/.installed-notebooks
 	$(VENV)/bin/python analyzer/docs/_ext/licences.py > analyzer/docs/reference/licences.md
 
-# JupyterLab with the six notebooks
+# JupyterLab with the notebooks
 notebooks: $(VENV)/.installed-notebooks
 	$(VENV)/bin/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
+
+# copies of the notebooks with their results, notebooks/rendered, for readers who do not run them
+rendered: $(VENV)/.installed-test
+	$(VENV)/bin/python tests/notebooks/render.py
 
 # man pages, build/man/ptanalyze*.1: man -l build/man/ptanalyze.1, or copy them to share/man/man1
 man: $(VENV)/.installed

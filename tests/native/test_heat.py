@@ -4,12 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from native.dumping import wait_for
 from ptanalyze.capture.live.heat import heat_process, sample, sources
 from ptanalyze.capture.live.record_running import record_running
 from ptanalyze.cli import run
@@ -119,12 +119,18 @@ def test_a_process_without_a_sample_is_said_to_have_none(tmp_path):
     assert not (tmp_path / "app").exists()
 
 
+def waited(pid):
+    """How often a process has waited: ptheat does before each sample."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+
 def test_an_interrupted_sampling_keeps_the_samples_it_has(loop, tmp_path):
     with (tmp_path / "bits").open("wb") as file:
         ran = subprocess.Popen([DUMPS / "build/ptheat", str(loop[0]), "60", "20"], stdout=file)
-    time.sleep(1.5)
+    assert wait_for(lambda: waited(ran.pid) > 60, 60)
     ran.send_signal(signal.SIGINT)
-    assert ran.wait(timeout=10) == 0
+    assert ran.wait(timeout=60) == 0
     assert read_heat(tmp_path / "bits").samples.sum() > 3
     header = np.fromfile(tmp_path / "bits", HEADER_DTYPE, 1)[0]
     assert (header["magic"], header["version"], header["byte_order"]) == (MAGIC, VERSION, BYTE_ORDER)

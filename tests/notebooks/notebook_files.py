@@ -1,10 +1,15 @@
-"""Where the notebooks are, and what is code in them."""
+"""Where the notebooks and their rendered copies are, and what is code in them."""
 
 import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def rendered(path):
+    """The copy with outputs, which a forge shows."""
+    return path.parent / "rendered" / path.name
 
 
 def code_of(notebook):

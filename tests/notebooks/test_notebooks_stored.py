@@ -6,7 +6,7 @@ import re
 
 import nbformat
 import pytest
-from notebook_files import NOTEBOOKS, ROOT, code_of, imported
+from notebook_files import NOTEBOOKS, ROOT, code_of, imported, rendered
 from strip import stripped
 
 from ptanalyze.cost.reference import reference
@@ -25,8 +25,8 @@ def prose_of(notebook):
     return "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
 
 
-def test_there_are_six_in_order():
-    assert [path.name[:3] for path in NOTEBOOKS] == [f"{k:02d}-" for k in range(1, 7)]
+def test_there_are_seven_in_order():
+    assert [path.name[:3] for path in NOTEBOOKS] == [f"{k:02d}-" for k in range(1, 8)]
 
 
 @each
@@ -51,8 +51,23 @@ def test_what_an_editor_leaves_is_stripped(tmp_path):
 
 
 @each
-def test_nothing_in_it_is_of_one_machine(path):
-    text = path.read_text("utf-8")
+def test_its_rendered_copy_is_of_the_same_cells_and_shows_pictures_and_tables(path):
+    copy = read(rendered(path))
+    assert stripped(rendered(path)) == path.read_text("utf-8"), "it was edited: make rendered"
+    shown = {kind for cell in copy.cells for out in cell.get("outputs", []) for kind in out.get("data", ())}
+    assert shown == {"image/png", "text/html", "text/plain"}, "a forge shows these"
+
+
+def test_there_is_no_other_rendered_copy_and_all_are_small():
+    copies = set(rendered(NOTEBOOKS[0]).parent.iterdir())
+    assert copies == {rendered(path) for path in NOTEBOOKS}
+    assert sum(path.stat().st_size for path in copies) < 1.5e6
+
+
+@each
+@pytest.mark.parametrize("stored", [lambda path: path, rendered], ids=["source", "rendered"])
+def test_nothing_in_it_is_of_one_machine(path, stored):
+    text = re.sub(r'"image/png": ".*?"', "", stored(path).read_text("utf-8"))
     assert not re.search(r"/(home|root|tmp|work|usr|Users)/|[A-Z]:\\\\", text)
     assert not re.search(r"https?://", text), "a notebook needs no network"
 

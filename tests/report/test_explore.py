@@ -3,10 +3,13 @@
 import json
 import os
 import sys
+from base64 import b64decode
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import ptanalyze
 from ptanalyze.core.errors import UsageError
@@ -62,10 +65,33 @@ def test_one_table_shows_its_entries(explorer, vm):
     assert [node != -2 for node in cells["node"]] == present.tolist()
 
 
+def test_all_reads_of_a_walk_are_over_the_entry_that_ends_it(explorer, vm):
+    tree, one = vm.snapshot.guest, explorer.maps["gPT"]
+    table = int(np.flatnonzero(tree.level == 1)[-1])
+    entry = int(np.flatnonzero(np.asarray(tree.entries[table]) & np.uint64(1))[-1])
+    address = int(tree.base[table]) + 4096 * entry
+    explorer.asked = {**explorer.asked, "address": f"{address:x}"}
+    places = {step["place"] for step in explorer.shown["steps"] if step["where"].startswith("gPT")}
+    assert len(places) == 1 and one.leaf_at(min(places)) == table
+    explorer.asked = {**explorer.asked, "low": int(min(places)), "high": int(min(places)) + 1}
+    assert explorer.shown["entry"] == entry and explorer.shown["cells"]["base"] == tree.base[table]
+    assert explorer.shown["to"] - explorer.shown["from"] == (1 << 21) - 1
+    explorer.asked = {**explorer.asked, "dimension": "ePT"}
+    placed = [step for step in explorer.shown["steps"] if step["place"] is not None]
+    assert len({step["place"] for step in placed}) > 1 and all(s["where"][0] == "e" for s in placed)
+
+
 def test_mitosis_gives_every_node_a_copy_of_its_own_and_linux_one_node(vm):
     copied, single = (ptanalyze.explore(vm, policy=name).maps["gPT"].near for name in ("mitosis", "linux"))
     assert set(copied[vm.snapshot.guest.level == 1]) == {1.0}
     assert set(single) == {0.25}
+
+
+def test_where_no_kernel_runs_a_picture_of_the_map_is_shown(explorer):
+    shown, _ = explorer._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in shown
+    picture = Image.open(BytesIO(b64decode(shown["image/png"])))
+    assert picture.width > 800 and len(picture.convert("RGB").getcolors(1 << 20)) > 4
 
 
 def test_what_cannot_be_walked_is_said(explorer):
@@ -120,6 +146,7 @@ def test_a_reader_zooms_colours_and_walks_in_a_browser(explorer, browser, tmp_pa
     served(explorer, browser, tmp_path)
     assert find(".ptx-walk").text.startswith("ePT L4") and "gPT L1[0] node" in find(".ptx-walk").text
     assert any(step["place"] is not None for step in explorer.shown["steps"])
+    assert explorer.shown["entry"] == 0
     choose = browser.find_elements("css selector", ".ptx-tools select")[1]
     choose.send_keys("walks")
     served(explorer, browser, tmp_path)

@@ -7,6 +7,7 @@ import pytest
 
 import ptanalyze
 from ptanalyze.capture.check import Finding
+from ptanalyze.core.printable import printable
 from ptanalyze.policies import takes
 from ptanalyze.show.report import actions
 from ptanalyze.show.report.cautions import cautions, listed, placement_alone, rival, second_sentence
@@ -179,6 +180,8 @@ def test_every_policy_and_term_has_a_meaning():
     assert len({term.key for term in known}) == len(known)
     assert all(term.meaning.strip().endswith(".") for term in known)
     assert {term.name for term in policy_terms()} == set(ptanalyze.list_policies()["policy"])
+    texts = [term.meaning for term in known] + [paper.citation for paper in glossary().papers]
+    assert [text for text in texts if printable(text) != text] == [], "a reader would see escapes"
     for term in known:
         assert "term-" in linked(f"a {term.name.split(',')[0].split(' ...')[0]} b"), term.name
 

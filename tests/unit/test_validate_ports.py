@@ -6,6 +6,7 @@ from ptanalyze.validate import ports_epyc, ports_orders, ports_xeon
 from ptanalyze.validate.bench import bench
 from ptanalyze.validate.ports import FIGURES
 from ptanalyze.validate.row import MODELLED, NOT_REPRODUCIBLE, REPLAYED
+from ptanalyze.validate.run import figures
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +20,12 @@ def test_every_kernel_has_a_row_per_graph_placement_and_policy(rows):
         assert len(rows[kernel]) == len(ports_epyc.QUICK) * 2 * 2
         assert all(one.kind == MODELLED and one.ours.low <= one.ours.middle for one in rows[kernel])
     assert len(ports_epyc.GRAPHS) == 8 and {"kron27", "uni30"} < set(ports_epyc.GRAPHS)
+
+
+def test_of_kernels_that_nobody_asked_for_no_capture_is_made():
+    assert [title for title, _ in figures("ports", "pr, kron27")] == ["pr"]
+    with bench(quick=True, wanted="pr, kron28") as workshop:
+        assert list(ports_epyc.page_rank(workshop)) == [] == list(workshop.directory.iterdir())
 
 
 def test_the_measured_speed_up_is_the_ratio_of_the_trials_of_the_same_placement():

@@ -20,10 +20,13 @@ Size = TypeVar("Size", int, str)
 
 
 class Bench:
-    """quick: small captures, for tests and a first look; `directory` holds them until clear()."""
+    """quick: small captures, for tests and a first look; `directory` holds them until clear().
 
-    def __init__(self, directory: str | Path, quick: bool = False) -> None:
-        self.directory, self.quick = Path(directory), quick
+    wanted  what a row must say to be asked for: captures of other rows need not be made
+    """
+
+    def __init__(self, directory: str | Path, quick: bool = False, wanted: str = "") -> None:
+        self.directory, self.quick, self.wanted = Path(directory), quick, wanted
         self._captures: dict[tuple[Parameters, bool], Capture] = {}
 
     def size(self, full: Size, quick: Size) -> Size:
@@ -81,7 +84,7 @@ def labelled(result: Result, asked: Sequence[Design]) -> str:
 
 
 @contextmanager
-def bench(quick: bool = False) -> Iterator[Bench]:
+def bench(quick: bool = False, wanted: str = "") -> Iterator[Bench]:
     """A Bench in a temporary directory that is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="ptanalyze-validate-") as directory:
-        yield Bench(directory, quick)
+        yield Bench(directory, quick, wanted)

@@ -34,6 +34,10 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     read: Literal["text", "table", "figure (read off)", "artifact"] = "text"
     paper: str = ""
 
+    def says(self, text: str) -> bool:
+        """Whether a text, in any case, is in its place, quantity or name."""
+        return text.casefold() in f"{self.where} {self.quantity} {self.name}".casefold()
+
 
 class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A paper's figures: `paper` is its short name, `citation` its full reference."""

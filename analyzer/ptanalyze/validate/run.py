@@ -36,7 +36,9 @@ def validate(
             raise UsageError(f"--paper {name}: choose from {', '.join(PAPERS)}")
     jobs = [(name, title, run) for name in papers or PAPERS for title, run in figures(name, wanted)]
     rows_of: dict[str, list[Row]] = {}
-    for name, rows in _apart(jobs, wanted, quick, progress, on) if on else _here(jobs, quick, progress):
+    for name, rows in (
+        _apart(jobs, wanted, quick, progress, on) if on else _here(jobs, wanted, quick, progress)
+    ):
         rows_of.setdefault(name, []).extend(row for row in rows if has(row, wanted))
     kept = [(published(name), rows) for name, rows in rows_of.items() if rows]
     if not kept:
@@ -47,11 +49,11 @@ def validate(
 
 
 def _here(
-    jobs: Sequence[tuple[str, str, Rows]], quick: bool, progress: Progress
+    jobs: Sequence[tuple[str, str, Rows]], wanted: str, quick: bool, progress: Progress
 ) -> Iterator[tuple[str, Iterator[Row]]]:
     """Yield (paper, its rows) of a figure after the other; those of a paper share their captures."""
     before = None
-    with bench(quick) as workshop:
+    with bench(quick, wanted) as workshop:
         for done, (name, _, run) in enumerate(jobs):
             if progress:
                 progress(done, len(jobs), "figures")
@@ -74,15 +76,17 @@ def _apart(
 def figure_there(unit: tuple[str, str, str, bool]) -> list[Row]:
     """The rows of a (paper, figure, wanted text, quick) at a worker."""
     name, title, wanted, quick = unit
-    with bench(quick) as workshop:
+    with bench(quick, wanted) as workshop:
         return list(dict(figures(name, wanted))[title](workshop))
 
 
 def figures(name: str, wanted: str = "") -> list[tuple[str, Rows]]:
-    """[(title, function)] of a paper: those of a wanted "Figure 2" or "Table 5", else all."""
+    """[(title, function)] of a paper: for "Figure 2" or "Table 5" those, for "pr, ..." that one, else all."""
     every: list[tuple[str, Rows]] = list(import_module(f".{PAPERS[name]}", __package__).FIGURES.items())
-    place = PLACE.match(wanted)
-    return [figure for figure in every if place and alike(figure[0], place)] or every
+    place, named = PLACE.match(wanted), wanted.partition(",")[0].casefold()
+    return [
+        figure for figure in every if (alike(figure[0], place) if place else figure[0].casefold() == named)
+    ] or every
 
 
 def alike(title: str, place: re.Match[str]) -> bool:
@@ -91,4 +95,4 @@ def alike(title: str, place: re.Match[str]) -> bool:
 
 
 def has(row: Row, wanted: str) -> bool:
-    return wanted.casefold() in f"{row.figure.where} {row.figure.quantity} {row.figure.name}".casefold()
+    return row.figure.says(wanted)

@@ -56,7 +56,12 @@ function render({ model, el }) {
     const box = canvas.getBoundingClientRect();
     return (event.clientX - box.left - LEFT) / (box.width - LEFT);
   };
-  canvas.onwheel = (event) => { event.preventDefault(); zoom(event.deltaY > 0 ? 1.5 : 1 / 1.5, atPointer(event)); };
+  canvas.onwheel = (event) => {
+    const { low, high, slots } = shown(), out = event.deltaY > 0;
+    if (high - low === (out ? slots : 1)) return;  // nothing left to zoom: the page scrolls
+    event.preventDefault();
+    zoom(out ? 1.5 : 1 / 1.5, atPointer(event));
+  };
   let from = null;
   canvas.onpointerdown = (event) => { from = atPointer(event); };
   canvas.onpointerup = (event) => {
@@ -101,19 +106,21 @@ function render({ model, el }) {
         const x = LEFT + (k % CELL_COLUMNS) * cell, y = now.cells.top + Math.floor(k / CELL_COLUMNS) * cell;
         pen.fillStyle = node === -2 ? "#8882" : (now.looks[node] ?? now.looks["-1"])[0];
         pen.fillRect(x, y, cell - 1, cell - 1);
+        if (k === now.entry) { pen.strokeStyle = ink; pen.lineWidth = 3; pen.strokeRect(x, y, cell - 1, cell - 1); }
       });
     }
     drawWalk(pen, now, wide);
     options(dimension, now.dimensions, now.dimension); options(colour, now.colours, now.colour);
     where.textContent = `${now.name}: ${now.dimension}, ${hex(now.from)} to ${hex(now.to)}; ${Math.round(now.high - now.low).toLocaleString()} of ${now.slots.toLocaleString()} lowest tables`;
     canvas.ariaLabel = where.textContent;
-    const names = now.colour === "node" ? Object.values(now.looks)
+    const nodes = new Set([...now.bands.flatMap((band) => band.node), ...(now.cells?.node ?? [])]);
+    const names = now.colour === "node" ? Object.entries(now.looks).filter(([node]) => nodes.has(Number(node))).map(([, look]) => look)
       : now.colour === "walks" ? [["#eeeeee", "no walk"], [scale(0), "few walks"], [scale(1), "most walks, log scale"]]
       : [[scale(0), "all nodes read their own copy"], [scale(1), "no node does"]];
     legend.replaceChildren();
     for (const [fill, name] of names) { const one = element(legend, "span"); element(one, "i").style.background = fill; one.append(name); }
-    const steps = now.steps.map((one) => `${one.where}[${one.slot}] ${one.node < 0 ? "?" : "node " + one.node}`);
-    walk.textContent = steps.length ? `${steps.join(" → ")} → ${now.said}` : now.said;
+    const steps = now.steps.map((one) => `${one.where}[${one.slot}] ${one.node < 0 ? "?" : "node " + one.node} →${one.where.startsWith("g") ? "\n" : " "}`);
+    walk.textContent = steps.join("") + now.said;
     root.dataset.drawn = (Number(root.dataset.drawn) || 0) + 1;
   }
 
@@ -132,6 +139,9 @@ function render({ model, el }) {
     pen.restore();
   }
   model.on("change:shown", draw);
-  draw();
+  let drawn = null;  // a notebook gives the room only after this: what was drawn before has neither width nor colours
+  const room = new ResizeObserver(() => { if (root.clientWidth !== drawn) { drawn = root.clientWidth; draw(); } });
+  room.observe(root);
+  return () => room.disconnect();
 }
 export default { render };

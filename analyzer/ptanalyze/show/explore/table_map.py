@@ -71,15 +71,25 @@ class TableMap:
         counted: np.ndarray = total[np.clip(last, 0, self.slots)] - total[np.clip(first, 0, self.slots)]
         return counted
 
-    def place(self, level: int, address: int) -> float | None:
-        """Where the entry for an address is, in slots, at a level; None where there is no table."""
-        mine = np.flatnonzero(self.tree.level[self.own] == level)
-        span = 1 << (PAGE_BITS + SLOT_BITS * level)
-        found = mine[self.tree.base[self.own[mine]] == np.uint64(address // span * span)]
-        if not len(found):
+    def place(self, address: int) -> float | None:
+        """Where the walk of an address ends, in slots: its reads are above; None where no table has it."""
+        level = self.tree.level[self.own].astype(np.uint64)
+        shift = PAGE_BITS + SLOT_BITS * level
+        mine = np.flatnonzero(self.tree.base[self.own] >> shift == np.uint64(address) >> shift)
+        if not len(mine):
             return None
-        within = address % span / span if self.end[found[0]] - self.start[found[0]] == 1 else 0.5
-        return float(self.start[found[0]] + within * (self.end[found[0]] - self.start[found[0]]))
+        lowest = mine[np.argmin(level[mine])]
+        table, wide = int(self.own[lowest]), float(self.end[lowest] - self.start[lowest])
+        span = self.last(table) + 1 - self.first(table)
+        within = (address - self.first(table)) / span if wide == 1 else 0.5
+        return float(self.start[lowest] + within * wide)
+
+    def first(self, table: int) -> int:
+        """The first address that a table of the tree maps."""
+        return int(self.tree.base[table])
+
+    def last(self, table: int) -> int:
+        return self.first(table) + (1 << (PAGE_BITS + SLOT_BITS * int(self.tree.level[table]))) - 1
 
     def leaf_at(self, slot: float) -> int:
         """Index, in the tree, of the table without children at a slot."""

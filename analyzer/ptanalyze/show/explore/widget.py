@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +10,14 @@ import anywidget
 import numpy as np
 import traitlets
 
+from ...analysis.page_tables import page_tables
 from ...analysis.runs import start
 from ...analysis.static import served
 from ...analysis.walk import explain
 from ...core.errors import UsageError
 from ...policies import plan_for
-from ..plots.style import node_looks, node_named
+from ..plots.page_table_map import page_table_map
+from ..plots.style import node_looks, node_named, png
 from .table_map import TableMap, table_map
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from ...world.world import World
 
 COLUMNS = 600
+ENTRIES = 512
 
 
 class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
@@ -60,8 +64,8 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
             "low": low,
             "high": high,
             "slots": one.slots,
-            "from": int(one.tree.base[one.leaf_at(low)]),
-            "to": int(one.tree.base[one.leaf_at(min(high, one.slots) - 1)]),
+            "from": one.first(one.leaf_at(low)),
+            "to": one.last(one.leaf_at(min(high, one.slots) - 1)),
             "bands": one.bands(low, high, COLUMNS),
             "looks": looks(one),
             "colours": [
@@ -71,9 +75,11 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
             ],
             "colour": asked.get("colour", "node"),
         }
+        shown |= self.walk(str(asked.get("address", "")), name, one)
         if high - low <= 1:
             shown["cells"] = one.cells(one.leaf_at(low), self.known.snapshot.topology)
-        self.shown = {**shown, **self.walk(str(asked.get("address", "")), name, one)}
+            shown["entry"] = entry_of(shown["cells"], shown["steps"])
+        self.shown = shown
 
     def walk(self, text: str, name: str, one: TableMap) -> dict[str, Any]:
         """{"steps": [...], "said"}: the walk of an address, each step with its place in the map shown."""
@@ -94,12 +100,19 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
                 "slot": step.slot,
                 "node": step.node,
                 "level": step.level,
-                "place": one.place(step.level, step.address) if step.dimension == name else None,
+                "address": step.address,
+                "place": one.place(step.address) if step.dimension == name else None,
             }
             for step in found.steps
         ]
         end = found.stopped or f"a page of {found.page_bytes} bytes on {node_named(found.page_node)}"
         return {"steps": steps, "said": f"{len(steps)} reads: {end}"}
+
+    def _repr_mimebundle_(self, **how: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The widget, and a picture of the map for where no kernel runs: a forge, a printed page."""
+        data, metadata = super()._repr_mimebundle_(**how)
+        still = png(page_table_map(page_tables(self.known.capture)))
+        return {**data, "image/png": b64encode(still).decode()}, metadata
 
     def __repr__(self) -> str:
         return f"Explorer({self.known.capture.directory.name!r}: {', '.join(self.maps)})"
@@ -111,6 +124,19 @@ def view(asked: dict[str, Any], slots: int) -> tuple[float, float]:
     wide = min(max(high - low, 1.0), float(slots))
     low = min(max(low if wide > 1 else np.floor(low), 0.0), slots - wide)
     return float(low), float(low + wide)
+
+
+def entry_of(cells: dict[str, Any], steps: list[dict[str, Any]]) -> int | None:
+    """Which of the cells the steps read last."""
+    span = ENTRIES * cells["step"]
+    found = [
+        step["slot"]
+        for step in steps
+        if step["place"] is not None
+        and step["level"] == cells["level"]
+        and 0 <= step["address"] - cells["base"] < span
+    ]
+    return found[-1] if found else None
 
 
 def looks(one: TableMap) -> dict[str, tuple[str, str]]:

@@ -81,12 +81,19 @@ def styled(draw: Callable[Concatenate[DataFrame, P], Figure]) -> Callable[Concat
 
 
 class Plot(Figure):
-    """A Figure that a notebook shows with any backend."""
+    """A Figure that a notebook shows with any backend; as text it is its title."""
+
+    def __repr__(self) -> str:
+        return " ".join(self.get_suptitle().split()) or super().__repr__()
 
     def _repr_png_(self) -> bytes:
-        file = BytesIO()
-        self.savefig(file, format="png")
-        return file.getvalue()
+        return png(self)
+
+
+def png(figure: Figure) -> bytes:
+    file = BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
 
 
 def new_figure(height: float) -> Figure:

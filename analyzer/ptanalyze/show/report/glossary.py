@@ -6,6 +6,7 @@ from importlib.resources import files
 
 import msgspec
 from markupsafe import Markup, escape
+from msgspec.structs import replace
 
 from ...core.printable import printable
 from ...policies import policies
@@ -34,7 +35,11 @@ class Glossary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def glossary() -> Glossary:
     text = files("ptanalyze.show.report").joinpath("glossary.toml").read_bytes()
-    return msgspec.toml.decode(text, type=Glossary)
+    found = msgspec.toml.decode(text, type=Glossary)
+    return Glossary(
+        tuple(replace(term, meaning=" ".join(term.meaning.split())) for term in found.terms),
+        tuple(replace(paper, citation=" ".join(paper.citation.split())) for paper in found.papers),
+    )
 
 
 @cache
