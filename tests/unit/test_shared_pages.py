@@ -17,6 +17,7 @@ from ptanalyze.formats.capture import open_capture
 from ptanalyze.world.shared_pages import NO_GROUP, shared_pages
 from strategies import REGION, Page, build_tree
 
+pytestmark = pytest.mark.twin
 SMALL = st.tuples(st.integers(0, 3 * 512 - 1), st.integers(0, 1100), st.just(1))
 HUGE = st.tuples(st.integers(4, 6), st.integers(0, 2), st.just(2))
 PROCESS = st.lists(st.one_of(SMALL, SMALL, HUGE), max_size=12, unique_by=lambda one: (one[0], one[2]))
