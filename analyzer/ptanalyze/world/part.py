@@ -13,7 +13,7 @@ from ..core.walks import WalkStream
 
 BLOCK = 1 << 20  # walks looked at together
 WAY_OUT = {
-    "sets": "sample regions, or leave the sample out",
+    "sets": "sample regions of a whole trace, or leave the sample out",
     "regions": "name a larger part, or leave the sample out",
     "windows": "record more windows",
 }
