@@ -9,6 +9,7 @@ code, which only must compute the same, has a third.
 import gc
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -24,7 +25,8 @@ settings.register_profile("quick", max_examples=QUICK, **EVERYWHERE)  # make che
 settings.load_profile("ci" if os.environ.get("CI") else "outside")
 
 os.environ.pop("COLUMNS", None)  # the tests' tables are as wide as nobody says, whatever terminal they run in
-os.environ["XDG_CONFIG_HOME"] = "/nonexistent"  # nor do they have anybody's defaults
+CONFIG = tempfile.TemporaryDirectory(prefix="ptanalyze-")
+os.environ["XDG_CONFIG_HOME"] = CONFIG.name  # nor do they have anybody's defaults
 gc.set_threshold(100_000, 50, 50)  # Numba's compiler makes many objects and few cycles
 
 # A shell starts what runs in its background with Ctrl-C ignored, and so would all that tests start and stop.
