@@ -75,7 +75,7 @@ def test_wrong_usage_ends_with_2(vmm, tmp_path, arguments):
         (["--count", "3"], "--every and --count go together"),
         (["--guest-tables"], "--guest-tables and --qmp SOCKET go together"),
         (["--qmp", "socket"], "--guest-tables and --qmp SOCKET go together"),
-        (["--every", "5d", "--count", "3"], "'5d' is no duration; write it like 30s, 5m or 1h"),
+        (["--every", "5d", "--count", "3"], "'5d' is no duration; write it like 500ms, 30s, 5m or 1h"),
         (["--every", "0s", "--count", "3"], "'0s' is no duration"),
     ],
 )

@@ -1,7 +1,8 @@
-"""Sizes as people write them, read and shown."""
+"""Sizes and durations as people write them, read and shown."""
 
 import pytest
 
+from ptanalyze.cli.quantities import DURATION
 from ptanalyze.core.sizes import parse_size, show_size
 
 
@@ -32,3 +33,10 @@ def test_a_size_is_shown_in_its_largest_unit():
 @pytest.mark.parametrize("size", [1 << 10, 10 << 20, 7 << 30, 4 << 40])
 def test_what_is_shown_is_read_again(size):
     assert parse_size(show_size(size)) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("2", 2), ("1.5s", 1.5), ("5m", 300), ("1h", 3600)]
+)
+def test_a_duration_is_a_number_with_a_unit_or_of_seconds(text, seconds):
+    assert DURATION.convert(text, None, None) == seconds

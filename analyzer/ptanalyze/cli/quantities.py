@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them: 10M, 1.5T; 30s, 5m, 1h."""
+"""Sizes and durations as people write them: 10M, 1.5T; 500ms, 30s, 5m, 1h."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
     Bytes = Seconds = click.ParamType
 
-UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
 class Size(Bytes):
@@ -34,9 +34,9 @@ class Duration(Seconds):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Seconds, a float above 0."""
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|[smh]?)", str(value))
         if not found or not float(found[1]):
-            self.fail(f"{value!r} is no duration; write it like 30s, 5m or 1h", param, ctx)
+            self.fail(f"{value!r} is no duration; write it like 500ms, 30s, 5m or 1h", param, ctx)
         return float(found[1]) * UNITS[found[2]]
 
 
