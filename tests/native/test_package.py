@@ -87,3 +87,8 @@ def test_the_source_at_another_place_and_time_makes_the_same_wheel(wheel, tmp_pa
         archive.extractall(tmp_path, filter="data")
     build(tmp_path / source.name.removesuffix(".tar.gz"), tmp_path, "-t", "wheel")
     assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
+
+
+def test_the_native_tools_say_nothing_of_the_directory_that_they_were_built_in(tools):
+    built = [path for path in tools.glob("ptanalyze_native/*") if path.is_file()]
+    assert len(built) >= 7 and not any(bytes(ROOT) in path.read_bytes() for path in built)

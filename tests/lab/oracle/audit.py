@@ -55,6 +55,9 @@ def main():
     out.mkdir()
     print(*dumps(args.kernel, list(scenarios(args.scripts)), out), sep="\n", file=sys.stderr)
     for directory in sorted(out.iterdir()):
+        if not (directory / "snapshot.json").exists():
+            print(directory.name, "not dumped: see what ptdump said", sep="\t")
+            continue
         seal(directory, "process", {})
         capture = open_capture(directory)
         for one in (*check_capture(capture), *check_replicas(capture.replicas, capture.snapshot.facts)):
