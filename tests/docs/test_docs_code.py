@@ -14,7 +14,8 @@ import pytest
 from pages import DOCS, PAGES, blocks, commands
 
 from ptanalyze.cli import run
-from ptanalyze.core.bundled import bundled
+from ptanalyze.core.bundled import CHECKOUT
+from shorter import shorter_samples
 
 RUNNABLE = [page for page in PAGES if any(not block.not_run for block in blocks(page))]
 DATA = {"json": json.loads, "toml": tomllib.loads, "text": str}
@@ -22,28 +23,22 @@ DATA = {"json": json.loads, "toml": tomllib.loads, "text": str}
 
 @pytest.fixture(scope="module")
 def captures(tmp_path_factory):
-    """Copies of the bundled captures for all pages, so that each is filtered once."""
-    copies = tmp_path_factory.mktemp("docs") / "samples"
-    copies.mkdir()
-    for sample in ("lookup", "sysbench-memory", "vm-numa-visible", "vm-numa-oblivious"):
-        copied = copies / sample
-        copied.mkdir()
-        for file in (bundled("samples") / sample).iterdir():
-            if file.is_file():
-                (copied / file.name).write_bytes(file.read_bytes())
-    return copies
+    """Bundled captures for all pages, with the beginnings of their traces: what is proven is that commands run."""
+    return shorter_samples(tmp_path_factory.mktemp("docs"))
 
 
 @pytest.fixture
 def place(captures, tmp_path, monkeypatch):
     (tmp_path / "dumps").mkdir()
     (tmp_path / "dumps" / "samples").symlink_to(captures)
+    (tmp_path / "models").symlink_to(CHECKOUT / "models")
+    monkeypatch.setattr("ptanalyze.core.bundled.CHECKOUT", tmp_path)
     program = tmp_path / "bin" / "ptanalyze"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m ptanalyze "$@"\n')
     program.chmod(0o755)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(captures.parent / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(captures / ".cache"))
     monkeypatch.setenv("PATH", str(program.parent), prepend=":")
     return tmp_path
 

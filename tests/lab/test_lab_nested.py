@@ -19,9 +19,9 @@ from .touched import Region, bind, interleave, translate
 
 ALL = interleave(0, 1, 2, 3)
 SEEN = [
-    Region("4k", bind(2), bind(3), mib=16),
-    Region("4k", ALL, ALL, cpu=1, mib=32),
-    Region("thp", bind(1), bind(0), cpu=2, mib=16),
+    Region("4k", bind(2), bind(3), mib=4),
+    Region("4k", ALL, ALL, cpu=1, mib=16),
+    Region("thp", bind(1), bind(0), cpu=2, mib=4),
 ]
 UNSEEN = [Region(kind, bind(0), bind(0), cpu=cpu, mib=48) for cpu in range(4) for kind in ("4k", "thp")]
 PLACEMENTS = {
