@@ -95,7 +95,7 @@ bench: $(VENV)/.installed-test $(VENV)/.installed-bench
 # hostile captures, texts and options for SECONDS, from seed FIRST on; ends with 1 if anything is wrong
 SECONDS ?= 60
 FIRST ?= 0
-fuzz: $(VENV)/.installed-test
+fuzz: warm
 	cd tests && ../$(VENV)/bin/python -m fuzz $(SECONDS) $(FIRST)
 
 lab: deps $(VENV)/.installed-test native

@@ -1,4 +1,4 @@
-"""Copies of captures with the beginning of their trace: what a test asks of commands takes a fraction of the time."""
+"""Copies of captures with the beginning of their trace, for tests of commands and not of numbers."""
 
 import json
 import shutil
@@ -7,7 +7,6 @@ from dataclasses import replace
 from ptanalyze.core.bundled import bundled
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import MANIFEST, seal
-
 from trace_copy import write_trace
 
 TOUCHES = {  # enough for tables to be read from DRAM when warm

@@ -23,7 +23,7 @@ DATA = {"json": json.loads, "toml": tomllib.loads, "text": str}
 
 @pytest.fixture(scope="module")
 def captures(tmp_path_factory):
-    """Bundled captures for all pages, with the beginnings of their traces: what is proven is that commands run."""
+    """Bundled captures for all pages, of traces the beginning: it is proven that commands run."""
     return shorter_samples(tmp_path_factory.mktemp("docs"))
 
 

@@ -25,7 +25,6 @@ def fragmentation(table: DataFrame) -> Figure:
     counts = table.groupby(["lines", "state", "ept_lines"], sort=False, as_index=False)["count"].sum()
     total = counts.groupby(["lines", "state"])["count"].transform("sum")
     shares = counts.assign(percent=100 * counts["count"] / total.where(total > 0))
-    shares.attrs = {}  # pandas copies them deeply with every row that seaborn looks at
     shown = [lines for lines in LINES if counts.loc[counts["lines"] == lines, "count"].sum()]
     must_have(bool(shown), "no 4 KiB page that the host maps", "dump a VM that has some")
     down, across = (len(shown), 1) if is_narrow() else (1, len(shown))

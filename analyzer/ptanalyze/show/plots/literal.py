@@ -1,10 +1,25 @@
 """Texts of a table as a plot may show them: printable, and what TeX would be a formula as it is."""
 
-from typing import Any
+from typing import Any, Self
 
 from pandas import DataFrame
 
 from ...core.printable import printable
+
+
+class Shared:
+    """A dict or list that deep copies share: pandas copies attrs with every row that is looked at."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+
+class SharedDict(Shared, dict[Any, Any]):
+    pass
+
+
+class SharedList(Shared, list[Any]):
+    pass
 
 
 def literal(value: Any) -> Any:
@@ -12,8 +27,8 @@ def literal(value: Any) -> Any:
     if isinstance(value, str):
         return printable(value).replace("$", r"\$")
     if isinstance(value, dict):
-        return {key: literal(item) for key, item in value.items()}
-    return [literal(item) for item in value] if isinstance(value, list) else value
+        return SharedDict({key: literal(item) for key, item in value.items()})
+    return SharedList(literal(item) for item in value) if isinstance(value, list) else value
 
 
 def literal_table(table: DataFrame) -> DataFrame:
