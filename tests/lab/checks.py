@@ -37,7 +37,7 @@ def topology_is_the_machines(topology, machine, ram):
 
 
 def equal_raw_memory(tree, frames, ram, user_half=True):
-    """Every table page of `tree`, in `frames`, holds entry by entry what was dumped of it, but for accessed bits.
+    """Every table page of `tree`, in `frames`, holds entry by entry what was dumped, but for accessed bits.
 
     The kernel sets and clears those until the machine ends, of stopped processes too.
     """

@@ -11,7 +11,14 @@ from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.vm_file import read_vm
 from ptanalyze.world.address_space import address_space
 
-from .checks import ACCESSED, DIRTY, equal_raw_memory, pages_hold_magic, placed_as_asked, topology_is_the_machines
+from .checks import (
+    ACCESSED,
+    DIRTY,
+    equal_raw_memory,
+    pages_hold_magic,
+    placed_as_asked,
+    topology_is_the_machines,
+)
 from .guest import Guest
 from .nested import HOST, run_guest, through, walked_tree
 from .runs import a_place
