@@ -103,9 +103,8 @@ def command(
 
     def surveyed() -> Answer:
         if guest is not None:
-            return of_guest.answer(
-                survey_guest(guest, seconds=sampled, socket=qmp, descriptor=descriptor), top
-            )
+            inside = survey_guest(guest, seconds=sampled, socket=qmp, descriptor=descriptor)
+            return of_guest.answer(inside, top, qmp)
         found = survey.survey()
         if seconds is not None:
             found = with_walk_cost(found, seconds, top)

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from ..capture.live.survey_guest import GuestProcess, GuestSurvey
 
 
-def answer(guest: GuestSurvey, top: int) -> Answer:
+def answer(guest: GuestSurvey, top: int, socket: str | None = None) -> Answer:
+    """socket: that of QEMU which the user named, for the command that looks closer."""
     from ..analysis.answer import Answer
 
     def table() -> DataFrame:
@@ -28,7 +29,9 @@ def answer(guest: GuestSurvey, top: int) -> Answer:
         found["pid"] = found["pid"].astype(object).where(found["pid"].notna(), found["cr3"])
         return found
 
-    return Answer("survey-guest", table, lambda: as_json(guest), lambda: view(guest, top), {"survey": drawn})
+    return Answer(
+        "survey-guest", table, lambda: as_json(guest), lambda: view(guest, top, socket), {"survey": drawn}
+    )
 
 
 def as_json(guest: GuestSurvey) -> dict[str, object]:
@@ -71,7 +74,7 @@ def by_node(numbers: Mapping[str, float]) -> str:
     return " ".join(f"{node}:{number:g}" for node, number in numbers.items())
 
 
-def view(guest: GuestSurvey, top: int) -> Iterator[Section]:
+def view(guest: GuestSurvey, top: int, socket: str | None) -> Iterator[Section]:
     from ..analysis.answer import Section
 
     found, lines = guest.found, [*guest.notes]
@@ -80,10 +83,7 @@ def view(guest: GuestSurvey, top: int) -> Iterator[Section]:
     if unread := sum(one.unread for one in found):
         lines.append(f"{unread} tables lie in no memory of the guest, or were freed meanwhile: not counted")
     if found:
-        command = (
-            f"ptanalyze dump vm {guest.pid} --guest-tables --cr3 {found[0].cr3:#x} -o {guest.pid}.capture"
-        )
-        lines.append(f"look closer: {command}")
+        lines.append(f"look closer: {closer(guest.pid, found[0], socket)}")
     if not any(one.remote_bytes for one in found):
         lines.append("no leaf table is expected to be remote: all are on the nodes where the vCPUs run")
     how = "its kernel's list" if guest.by_kernel else f"CR3s in {guest.samples} samples"
@@ -92,6 +92,11 @@ def view(guest: GuestSurvey, top: int) -> Iterator[Section]:
         [row(one, guest.by_kernel) for one in found[:top]],
         lines,
     )
+
+
+def closer(pid: int, one: GuestProcess, socket: str | None) -> str:
+    by = f" --qmp {socket}" if socket else ""
+    return f"ptanalyze dump vm {pid} --guest-tables{by} --cr3 {one.cr3:#x} -o {pid}.capture"
 
 
 def row(one: GuestProcess, by_kernel: bool) -> dict[str, Cell]:

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -16,7 +16,7 @@ from ...core.errors import UsageError
 from ...formats.vm_file import Slot
 from .check_live import FRAME, PRESENT, Pagemap
 from .guest_counts import Counts, count_tables
-from .guest_kernel import Task, find_kernel, tasks_of
+from .guest_kernel import find_kernel, tasks_of
 from .guest_memory import GuestMemory
 from .guest_tables import PAGE, Read
 from .guests import Space, address_spaces
@@ -27,6 +27,14 @@ from .topology import read_topology
 from .vcpus import EVERY_MS, kvm_vcpus
 
 NodesOf: TypeAlias = Callable[[np.ndarray], np.ndarray]  # guest frames -> the host's node of each
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where the guest is on its host: nodes, of guest frames; runs, {node: share of its vCPUs' CPU time}."""
+
+    nodes: NodesOf
+    runs: dict[int, float]
 
 
 @dataclass(frozen=True)
@@ -107,28 +115,21 @@ def survey_guest(
         slots, first = look(pid, socket, 1, descriptor)
         with GuestMemory(process, slots) as memory:
             spaces, notes = address_spaces(memory.read, first[0])
-            processes = kernel_tasks(memory.read, spaces)
-            found: list[tuple[Space, Task | None, int | None]]
-            if processes is None:
+            host = Host(
+                host_nodes(process, slots), runs_on(pid, nodes_of_cpus(), [vcpu.tid for vcpu in first[0]])
+            )
+            found, whole = by_kernel(memory.read, spaces, host)
+            if found is None:
                 samples = max(1, round(1000 * seconds / EVERY_MS))
                 _, seen = look(pid, socket, samples, descriptor)
-                found = [(space, None, times) for space, times in seen_spaces(memory.read, seen)]
+                rows = by_cr3(memory.read, seen, host)
                 notes.append(
                     "no Linux kernel with BTF was found in the guest: these are the CR3s that were seen"
                 )
-            else:
-                tasks, whole, levels = processes
-                samples, seen = 1, first
-                found = [(Space(task.root, levels, (), False), task, None) for task in tasks]
-                if not whole:
-                    notes.append(
-                        "the guest's list of processes changed while it was read: some may be missing"
-                    )
-            runs = runs_on(pid, nodes_of_cpus(), [vcpu.tid for vcpu in first[0]])
-            nodes = host_nodes(process, slots)
-            rows = [row for each in found if (row := counted(memory.read, nodes, runs, *each))]
-    rows.sort(key=lambda one: (-one.remote_bytes, -one.tables, one.cr3))
-    return GuestSurvey(pid, tuple(rows), processes is not None, len(seen), tuple(notes))
+                return GuestSurvey(pid, rows, False, len(seen), tuple(notes))
+    if not whole:
+        notes.append("the guest's list of processes changed while it was read: some may be missing")
+    return GuestSurvey(pid, found, True, 1, tuple(notes))
 
 
 def find_vm(vm: str) -> int:
@@ -178,25 +179,36 @@ def look(
     return slots, seen
 
 
-def kernel_tasks(read: Read, spaces: Iterable[Space]) -> tuple[tuple[Task, ...], bool, int] | None:
-    """(tasks, whether all were read, levels) of the first root that maps a kernel; None if none does."""
+def by_kernel(
+    read: Read, spaces: Iterable[Space], host: Host
+) -> tuple[tuple[GuestProcess, ...] | None, bool]:
+    """(processes that the guest's kernel lists, whether that was all of the list); (None, False): no kernel.
+
+    spaces  those of its vCPUs: any of them maps the kernel
+    """
     for space in spaces:
         if kernel := find_kernel(read, space.root, space.levels):
             found = tasks_of(kernel)
-            return found.tasks, found.whole, space.levels
-    return None
+            rows = (
+                counted(read, host, task.root, space.levels, pid=task.pid, name=task.name)
+                for task in found.tasks
+            )
+            return worst_first(rows), found.whole
+    return None, False
 
 
-def seen_spaces(read: Read, samples: Iterable[Iterable[Registers]]) -> list[tuple[Space, int]]:
-    """[(Space, in how many samples a vCPU had it)]."""
-    times: Counter[int] = Counter()
-    spaces: dict[int, Space] = {}
+def by_cr3(read: Read, samples: Iterable[Iterable[Registers]], host: Host) -> tuple[GuestProcess, ...]:
+    """Address spaces that vCPUs had in `samples`."""
+    times: Counter[Space] = Counter()
     for sample in samples:
         with suppress(UsageError):  # none of its vCPUs is in 64-bit mode now
-            for space in address_spaces(read, sample)[0]:
-                spaces[space.root] = space
-                times[space.root] += 1
-    return [(space, times[root]) for root, space in spaces.items()]
+            times.update({replace(space, vcpus=()) for space in address_spaces(read, sample)[0]})
+    return worst_first(counted(read, host, one.root, one.levels, seen=n) for one, n in times.items())
+
+
+def worst_first(rows: Iterable[GuestProcess | None]) -> tuple[GuestProcess, ...]:
+    there = (one for one in rows if one is not None)
+    return tuple(sorted(there, key=lambda one: (-one.remote_bytes, -one.tables, one.cr3)))
 
 
 def host_nodes(process: Process, slots: Iterable[Slot]) -> NodesOf:
@@ -211,36 +223,45 @@ def host_nodes(process: Process, slots: Iterable[Slot]) -> NodesOf:
                 first, count = slot.gpa // PAGE, slot.bytes // PAGE
                 for k in np.flatnonzero((frames >= first) & (frames < first + count)).tolist():
                     words[k] = pagemap.words(slot.hva + (int(frames[k]) - first) * PAGE, 1)[0]
-        host = np.where(words & PRESENT != 0, (words & FRAME).astype(np.int64), -1)
+        there = words & PRESENT != 0
+        host = np.where(there, (words & FRAME).astype(np.int64), -1)
+        if there.any() and not host[there].any():
+            raise UsageError("page frames are hidden from us (CAP_SYS_ADMIN): run as root")
         return topology.node_of_frame(host)
 
     return nodes
 
 
 def counted(
-    read: Read, nodes: NodesOf, runs: dict[int, float], space: Space, task: Task | None, seen: int | None
+    read: Read,
+    host: Host,
+    root: int,
+    levels: int,
+    *,
+    pid: int | None = None,
+    name: str = "",
+    seen: int | None = None,
 ) -> GuestProcess | None:
     """None for an address space that is gone, or has nothing in its user half."""
-    counts = count_tables(read, space.root, space.levels)
-    if counts is None or not (counts.mapped_bytes or len(counts.frames[space.levels - 1])):
+    counts = count_tables(read, root, levels)
+    if counts is None or not (counts.mapped_bytes or len(counts.frames[levels - 1])):
         return None
-    leaf, upper = by_node(counts, nodes, {1}), by_node(counts, nodes, set(counts.frames) - {1})
     return GuestProcess(
-        cr3=space.root * PAGE,
-        pid=task.pid if task else None,
-        name=task.name if task else "",
-        leaf=leaf,
-        upper=upper,
+        cr3=root * PAGE,
+        pid=pid,
+        name=name,
+        leaf=by_node(counts, host, {1}),
+        upper=by_node(counts, host, set(counts.frames) - {1}),
         mapped_bytes=counts.mapped_bytes,
         huge_bytes=counts.huge_bytes,
-        runs=runs,
+        runs=host.runs,
         seen=seen,
         unread=counts.unread,
     )
 
 
-def by_node(counts: Counts, nodes: NodesOf, levels: set[int]) -> dict[int, int]:
+def by_node(counts: Counts, host: Host, levels: set[int]) -> dict[int, int]:
     """{node: table pages} of these levels, those on no known node as -1."""
     frames = np.concatenate([counts.frames[level] for level in levels])
-    found, pages = np.unique(nodes(frames), return_counts=True)
+    found, pages = np.unique(host.nodes(frames), return_counts=True)
     return dict(zip(found.tolist(), pages.tolist(), strict=True))
