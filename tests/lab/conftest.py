@@ -62,6 +62,10 @@ def programs(tmp_path_factory):
         subprocess.run(
             ["gcc", "-O2", "-Wall", "-Wextra", "-static", source, "-o", directory / name], check=True
         )
+    bare = ["gcc", "-m32", "-nostdlib", "-static", "-no-pie", "-Wl,--build-id=none", "-Wl,-Ttext=0x103000"]
+    bare += ["-Wl,--section-start=.header=0x102000", "-Wl,--section-start=.tables=0x110000"]
+    pages = ["-Wl,-z,max-page-size=4096", images.LAB / "programs/pages.S", "-o", directory / "pages"]
+    subprocess.run([*bare, *pages], check=True)
     return directory
 
 

@@ -22,7 +22,7 @@ PACKAGES = {  # command -> package
     "ldd": "libc-bin",
 }
 SHARE_MODULES = ("virtio_pci", "9pnet_virtio", "9p")
-BIOS = ("bios-256k.bin", "linuxboot_dma.bin", "pvh.bin", "kvmvapic.bin")
+BIOS = ("bios-256k.bin", "linuxboot_dma.bin", "multiboot_dma.bin", "pvh.bin", "kvmvapic.bin")
 INIT = """#!/bin/sh
 export PATH=/bin
 mount -t proc proc /proc

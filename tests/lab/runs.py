@@ -110,7 +110,7 @@ def clear(directory):
 
 
 def put(target, content):
-    target.parent.mkdir(exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(content, Path):
         shutil.copy(content, target)
     else:
