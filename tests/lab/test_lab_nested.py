@@ -16,6 +16,7 @@ from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.vm_file import read_vm
 from ptanalyze.world.address_space import address_space
 
+from . import outside
 from .checks import (
     ACCESSED,
     DIRTY,
