@@ -74,6 +74,8 @@ struct kvm_vcpu_stat___known {
 } KNOWN;
 struct kvm_vcpu_arch___known {
 	struct kvm_mmu___known *mmu, root_mmu, guest_mmu;
+	unsigned long cr0, cr3, cr4;
+	u64 efer;
 } KNOWN;
 struct kvm_vcpu___known {
 	struct kvm___known *kvm;
@@ -251,6 +253,10 @@ int kvm_read_vcpu(void *ctx)
 	kvm_vcpu_state.faults = 0;
 	if (bpf_core_field_exists(vcpu->stat.pf_fixed))
 		kvm_vcpu_state.faults = BPF_CORE_READ(vcpu, stat.pf_fixed);
+	kvm_vcpu_state.cr0 = BPF_CORE_READ(vcpu, arch.cr0);
+	kvm_vcpu_state.cr3 = BPF_CORE_READ(vcpu, arch.cr3);
+	kvm_vcpu_state.cr4 = BPF_CORE_READ(vcpu, arch.cr4);
+	kvm_vcpu_state.efer = BPF_CORE_READ(vcpu, arch.efer);
 	read_mmu(&kvm_vcpu_state.root_mmu, &vcpu->arch.root_mmu);
 	read_mmu(&kvm_vcpu_state.guest_mmu, &vcpu->arch.guest_mmu);
 	return 0;

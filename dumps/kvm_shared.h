@@ -44,6 +44,7 @@ struct ptd_kvm_mmu {
 
 struct ptd_kvm_vcpu {
 	unsigned long long faults, loaded; /* loaded: arch.mmu */
+	unsigned long long cr0, cr3, cr4, efer; /* as KVM has them: cr3 may be older than the last exit (VMX) */
 	int number, tid;
 	struct ptd_kvm_mmu root_mmu, guest_mmu;
 };

@@ -19,6 +19,7 @@
 #include "tables.h"
 #include "together.h"
 #include "topology.h"
+#include "vcpus.h"
 #include "verify.h"
 #include "vm.h"
 #include "walk.h"
@@ -30,14 +31,18 @@
 static const char usage[] =
 	"Usage: ptdump process PID -o DIR [options]\n"
 	"       ptdump vm PID -o DIR [options]\n"
+	"       ptdump vcpus PID [--samples N] [--every MS] [--vm FD]\n"
 	"process writes gpt.tables, gpt.entries, maps and snapshot.json to the new or empty directory DIR;\n"
-	"vm, for the VM of the VMM PID, ept.tables, ept.entries, maps and vm.json.\n"
+	"vm, for the VM of the VMM PID, ept.tables, ept.entries, maps and vm.json;\n"
+	"vcpus prints that VM's memory slots, then its vCPUs' control registers, N times, a line of JSON each.\n"
 	"  -o, --output DIR     where to\n"
 	"      --stop           stop the process while it is read (always continued again)\n"
 	"      --max-stop MS    continue it after so many milliseconds, whatever was read (default: no limit)\n"
 	"      --retries N      read again up to N times while it changes (default 3)\n"
 	"      --verify         compare every leaf with /proc/PID/pagemap (process only; exit 1 if they differ)\n"
 	"      --vm FD          which VM, by its descriptor in the VMM, if it holds several\n"
+	"      --samples N      of the vCPUs (default 1)\n"
+	"      --every MS       between samples (default 100)\n"
 	"      --memory MIB     collect up to this much before writing (default 4096, at most half of what is free)\n"
 	"      --json-progress  one JSON object a line on standard output\n"
 	"  -q, --quiet          print nothing but errors\n"
@@ -71,12 +76,14 @@ static void parse(struct options *options, int count, char **arguments)
 		{ "memory", required_argument, NULL, 'm' },	  { "quiet", no_argument, NULL, 'q' },
 		{ "json-progress", no_argument, NULL, 'j' },	  { "help", no_argument, NULL, 'h' },
 		{ "vm", required_argument, NULL, 'V' },	  { "max-stop", required_argument, NULL, 'M' },
+		{ "samples", required_argument, NULL, 'n' },	  { "every", required_argument, NULL, 'e' },
 		  { 0 },
 	};
 	int option;
 
 	opterr = 0; /* getopt() would print an argument as it is */
-	*options = (struct options){ .vm_file = -1, .retries = DEFAULT_RETRIES, .memory = DEFAULT_MEMORY };
+	*options = (struct options){ .vm_file = -1, .retries = DEFAULT_RETRIES, .memory = DEFAULT_MEMORY, .samples = 1,
+				     .every = 100 };
 	while ((option = getopt_long(count, arguments, "o:qh", names, NULL)) != -1) {
 		switch (option) {
 		case 'o': options->directory = optarg; break;
@@ -87,6 +94,8 @@ static void parse(struct options *options, int count, char **arguments)
 		case 'r': options->retries = number(optarg, 1000, "--retries"); break;
 		case 'm': options->memory = number(optarg, 1 << 30, "--memory") << 20; break;
 		case 'M': options->max_stop = number(optarg, 1 << 30, "--max-stop"); break;
+		case 'n': options->samples = number(optarg, 1 << 20, "--samples"); break;
+		case 'e': options->every = number(optarg, 3600000, "--every"); break;
 		case 'V': options->vm_file = number(optarg, INT_MAX, "--vm"); break;
 		case 'h': fputs(usage, stdout); exit(EXIT_OK);
 		default:
@@ -96,8 +105,10 @@ static void parse(struct options *options, int count, char **arguments)
 		}
 	}
 	options->vm = count - optind == 2 && !strcmp(arguments[optind], "vm");
-	if (count - optind != 2 || (!options->vm && strcmp(arguments[optind], "process")) || !options->directory ||
-	    (options->vm ? options->verify : options->vm_file >= 0)) {
+	options->vcpus = count - optind == 2 && !strcmp(arguments[optind], "vcpus");
+	if (count - optind != 2 || !(options->vm || options->vcpus || !strcmp(arguments[optind], "process")) ||
+	    options->vcpus == !!options->directory ||
+	    (options->vm || options->vcpus ? options->verify : options->vm_file >= 0)) {
 		fputs(usage, stderr);
 		exit(EXIT_WRONG_USE);
 	}
@@ -184,6 +195,8 @@ int main(int count, char **arguments)
 	process_open(&process, options.pid);
 	if (options.vm)
 		dump_vm(&options, &process);
+	else if (options.vcpus)
+		show_vcpus(&options, &process);
 	else
 		dump_process(&options, &process);
 	return EXIT_OK;

@@ -11,7 +11,7 @@ from ptanalyze.formats.capture_dir import seal
 
 from .touched import LEAF_LEVEL, magic, read_log, translate
 
-ACCESSED = np.uint64(1 << 5)
+ACCESSED, DIRTY = np.uint64(1 << 5), np.uint64(1 << 6)  # of x86 and NPT entries
 USER_ENTRIES = 256  # of the root table; the other half is the kernel's
 
 
@@ -37,21 +37,19 @@ def topology_is_the_machines(topology, machine, ram):
 
 
 def equal_raw_memory(tree, frames, ram, user_half=True):
-    """Every table page of `tree`, in `frames`, holds entry by entry what was dumped of it.
+    """Every table page of `tree`, in `frames`, holds entry by entry what was dumped, but for accessed bits.
 
-    Until the machine ends its kernel may still age a page: in one of 50 tables accessed bits may differ.
+    The kernel sets and clears those until the machine ends, of stopped processes too.
     """
     raw = ram.tables(frames)
     if user_half:
         raw[tree.parent == NO_PARENT, USER_ENTRIES:] = 0
-    different = np.flatnonzero((raw != tree.entries).any(axis=1))
-    aged = ((raw[different] ^ tree.entries[different]) & ~ACCESSED == 0).all(axis=1)
-    if aged.all() and len(different) <= len(tree) // 50:
-        return
+    apart = (raw ^ tree.entries) & ~ACCESSED
+    different = np.flatnonzero(apart.any(axis=1))
     examples = [
         (int(tree.level[i]), hex(tree.base[i]), hex(raw[i, j]), hex(tree.entries[i, j]))
         for i in different[:4]
-        for j in np.flatnonzero(raw[i] != tree.entries[i])[:2]
+        for j in np.flatnonzero(apart[i])[:2]
     ]
     assert not len(different), f"{len(different)} of {len(tree)} tables differ: {examples}"
 

@@ -10,7 +10,13 @@ from . import images, runs
 def pytest_addoption(parser):
     parser.addoption("--lab", choices=("small", "full"), default="small", help="how much of the lab to boot")
     parser.addoption("--lab-keep", metavar="DIR", help="leave the machines' files and memory in DIR")
-    parser.addoption("--lab-kernel", metavar="DEB", help="boot the kernel of this package, not Debian's own")
+    parser.addoption(
+        "--lab-kernel",
+        metavar="DEB",
+        action="append",
+        default=[],
+        help="boot the kernel of this package, not Debian's own; again for each package of one in several",
+    )
 
 
 def pytest_configure(config):
@@ -38,7 +44,7 @@ def pytest_terminal_summary(terminalreporter):
 def kernel(request):
     if missing := images.missing_packages():
         pytest.fail(f"the lab needs these packages: apt-get install {' '.join(missing)}", pytrace=False)
-    return images.kernel(request.config.getoption("--lab-kernel", None))
+    return images.kernel(request.config.getoption("--lab-kernel", []))
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +62,10 @@ def programs(tmp_path_factory):
         subprocess.run(
             ["gcc", "-O2", "-Wall", "-Wextra", "-static", source, "-o", directory / name], check=True
         )
+    bare = ["gcc", "-m32", "-nostdlib", "-static", "-no-pie", "-Wl,--build-id=none", "-Wl,-Ttext=0x103000"]
+    bare += ["-Wl,--section-start=.header=0x102000", "-Wl,--section-start=.tables=0x110000"]
+    pages = ["-Wl,-z,max-page-size=4096", images.LAB / "programs/pages.S", "-o", directory / "pages"]
+    subprocess.run([*bare, *pages], check=True)
     return directory
 
 

@@ -22,7 +22,7 @@ PACKAGES = {  # command -> package
     "ldd": "libc-bin",
 }
 SHARE_MODULES = ("virtio_pci", "9pnet_virtio", "9p")
-BIOS = ("bios-256k.bin", "linuxboot_dma.bin", "pvh.bin", "kvmvapic.bin")
+BIOS = ("bios-256k.bin", "linuxboot_dma.bin", "multiboot_dma.bin", "pvh.bin", "kvmvapic.bin")
 INIT = """#!/bin/sh
 export PATH=/bin
 mount -t proc proc /proc
@@ -67,16 +67,22 @@ def cache():
     return directory
 
 
-def kernel(file=None):
-    """Kernel of the package `file`, else of linux-image-amd64: fetched and unpacked, never installed."""
-    package = Path(file).stem if file else kernel_package()
+def kernel(files=()):
+    """Kernel of the packages `files`, else of linux-image-amd64: fetched and unpacked, never installed."""
+    package = Path(files[0]).stem if files else kernel_package()
     root = cache() / package
     if not root.is_dir():
         with tempfile.TemporaryDirectory(dir=cache()) as inside:
-            unpack(file or download(package, inside), Path(inside) / "root")
+            unpack(files or [download(package, inside)], Path(inside) / "root")
             os.rename(Path(inside) / "root", root)
-    (image,) = (root / "boot").glob("vmlinuz-*")
-    return Kernel(image.name.removeprefix("vmlinuz-"), image, root / "vmlinux", root)
+    (modules,) = (root / "lib/modules").iterdir()
+    return Kernel(modules.name, image_in(root), root / "vmlinux", root)
+
+
+def image_in(root):
+    """Debian's packages have the image in /boot, since Linux 6.19 beside the modules."""
+    (image,) = [*(root / "boot").glob("vmlinuz-*"), *(root / "lib/modules").glob("*/vmlinuz")]
+    return image
 
 
 def kernel_package():
@@ -92,15 +98,15 @@ def download(package, directory):
     return next(Path(directory).glob("*.deb"))
 
 
-def unpack(file, root):
-    """The package `file` as `root`, with vmlinux and the modules' dependencies."""
-    run("dpkg", "-x", file, root)
+def unpack(files, root):
+    """The packages `files` as `root`, with vmlinux and the modules' dependencies."""
+    for file in files:
+        run("dpkg", "-x", file, root)
     if not (root / "lib").exists():  # since Debian 13
         (root / "lib").symlink_to("usr/lib")
     (modules,) = (root / "lib/modules").iterdir()
     run("busybox", "depmod", "-b", root, modules.name)
-    (image,) = (root / "boot").glob("vmlinuz-*")
-    (root / "vmlinux").write_bytes(uncompressed(image.read_bytes()))
+    (root / "vmlinux").write_bytes(uncompressed(image_in(root).read_bytes()))
 
 
 def uncompressed(image):

@@ -66,6 +66,32 @@ def boot(name, machine, kernel, initramfs, files, directory, *, limit, tries=1):
     raise NotFinished("; ".join(ends))
 
 
+@contextmanager
+def running(machine, kernel, initramfs, files, directory, *, limit, more=()):
+    """(QEMU's process, shared directory) of `machine`, which runs until the block ends.
+
+    more  options of QEMU
+
+    NotFinished if its script does not make the file `finished` within `limit` seconds.
+    """
+    clear(directory)
+    for file, content in files.items():
+        put(directory / "share" / file, content)
+    command = machine.qemu(kernel, initramfs, directory / "share", directory / "ram", directory / "log")
+    with open(directory / "qemu", "w") as output:
+        process = subprocess.Popen([*command, *more], stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+    end = time.monotonic() + limit
+    try:
+        while not (directory / "share/finished").exists():
+            if process.poll() is not None or time.monotonic() > end:
+                raise NotFinished(last_words((directory / "log").read_text(errors="replace")))
+            time.sleep(0.2)
+        yield process, directory / "share"
+    finally:
+        process.kill()
+        process.wait()
+
+
 def attempt(machine, kernel, initramfs, directory, limit):
     command = machine.qemu(kernel, initramfs, directory / "share", directory / "ram", directory / "log")
     with open(directory / "qemu", "w") as output:
@@ -84,7 +110,7 @@ def clear(directory):
 
 
 def put(target, content):
-    target.parent.mkdir(exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(content, Path):
         shutil.copy(content, target)
     else:

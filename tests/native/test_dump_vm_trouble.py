@@ -73,8 +73,9 @@ def test_wrong_usage_ends_with_2(vmm, tmp_path, arguments):
     [
         (["--every", "5m"], "--every and --count go together"),
         (["--count", "3"], "--every and --count go together"),
-        (["--guest-tables"], "--guest-tables and --qmp SOCKET go together"),
-        (["--qmp", "socket"], "--guest-tables and --qmp SOCKET go together"),
+        (["--qmp", "socket"], "--qmp and --cr3 go with --guest-tables"),
+        (["--cr3", "0x1000"], "--qmp and --cr3 go with --guest-tables"),
+        (["--guest-tables", "--cr3", "x"], "'x' is no address"),
         (["--every", "5d", "--count", "3"], "'5d' is no duration; write it like 500ms, 30s, 5m or 1h"),
         (["--every", "0s", "--count", "3"], "'0s' is no duration"),
     ],

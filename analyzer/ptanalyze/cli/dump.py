@@ -10,7 +10,7 @@ import click
 
 from .echo import echo
 from .options import free_name, new_capture_option
-from .quantities import DURATION
+from .quantities import DURATION, HEXADECIMAL
 
 max_stop_option = click.option(
     "--max-stop",
@@ -106,12 +106,19 @@ def dump_process(
     default=None,
     help="Number of times to read again while tables change. Default: 3.",
 )
-@click.option("--guest-tables", is_flag=True, help="Also read the guest's own tables; needs --qmp.")
+@click.option("--guest-tables", is_flag=True, help="Also read the guest's own tables.")
 @click.option(
     "--qmp",
     type=click.Path(),
     metavar="SOCKET",
-    help="QMP socket of QEMU, for each vCPU's CR3. Default: none.",
+    help="With --guest-tables: QMP socket of QEMU, for each vCPU's CR3. Default: what KVM knows.",
+)
+@click.option(
+    "--cr3",
+    type=HEXADECIMAL,
+    multiple=True,
+    metavar="ADDRESS",
+    help="With --guest-tables: a root that survey --guest printed; repeatable. Default: those in use.",
 )
 @click.option(
     "--every",
@@ -134,6 +141,7 @@ def dump_vm(
     retries: int | None,
     guest_tables: bool,
     qmp: str | None,
+    cr3: tuple[int, ...],
     every: float | None,
     count: int | None,
 ) -> None:
@@ -141,7 +149,8 @@ def dump_vm(
 
     Run on the host; the guest notices nothing. Needs CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYS_ADMIN
     (root). Join the result with a dump made inside the guest: ptanalyze join HOST GUEST -o VM. Without anyone
-    inside, --qmp SOCKET --guest-tables reads the tables that its vCPUs use now, into OUTPUT/cr3-FRAME.
+    inside, --guest-tables reads the tables that its vCPUs use now into OUTPUT/cr3-FRAME; with --cr3, those of
+    any process that ptanalyze survey --guest PID shows.
 
     \b
     Examples:
@@ -150,10 +159,11 @@ def dump_vm(
     """
     from ..capture.live import dump_vm as dump
 
-    if guest_tables != (qmp is not None):
-        raise click.UsageError("--guest-tables and --qmp SOCKET go together")
+    if not guest_tables and (qmp is not None or cr3):
+        raise click.UsageError("--qmp and --cr3 go with --guest-tables")
     output = output or free_name(str(pid))
-    options: dict[str, Any] = {"stop": stop, "max_stop": max_stop, "vm": descriptor, "qmp": qmp}
+    options: dict[str, Any] = {"stop": stop, "max_stop": max_stop, "vm": descriptor}
+    options |= {"guest": guest_tables, "qmp": qmp, "cr3": cr3}
     if retries is not None:
         options["retries"] = retries
     made: Iterable[tuple[str | Path, list[str]]]

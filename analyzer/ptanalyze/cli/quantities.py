@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them: 10M, 1.5T; 500ms, 30s, 5m, 1h."""
+"""Sizes, durations and addresses as people write them: 10M, 1.5T; 500ms, 30s, 5m, 1h; 0x7f00deadb000."""
 
 from __future__ import annotations
 
@@ -40,5 +40,18 @@ class Duration(Seconds):
         return float(found[1]) * UNITS[found[2]]
 
 
+class Hexadecimal(Bytes):
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """A whole number below 2**64."""
+        if isinstance(value, int):
+            return value
+        if not re.fullmatch(r"(0x)?[0-9a-fA-F]{1,16}", value):
+            self.fail(f"{value!r} is no address; write it as 0x1a2b3000", param, ctx)
+        return int(value, 16)
+
+
+HEXADECIMAL = Hexadecimal()
 SIZE = Size()
 DURATION = Duration()

@@ -36,9 +36,44 @@ if TYPE_CHECKING:
     metavar="TIME",
     help="Also count walk cycles of the printed processes for this long, 2s. Default: not.",
 )
+@click.option(
+    "--guest",
+    metavar="VM",
+    help="Survey the processes inside this VM: its PID, or its name as survey prints it. Default: none.",
+)
+@click.option(
+    "--qmp",
+    type=click.Path(),
+    metavar="SOCKET",
+    help="With --guest: QMP socket of QEMU, for CR3s and memory. Default: what KVM knows.",
+)
+@click.option(
+    "--for",
+    "sampled",
+    type=DURATION,
+    default="3s",
+    show_default=True,
+    metavar="TIME",
+    help="With --guest: for how long CR3s are sampled if the guest's kernel is not found.",
+)
+@click.option(
+    "--vm",
+    "descriptor",
+    type=click.IntRange(0),
+    default=None,
+    help="With --guest: file descriptor of the VM. Default: the only VM.",
+)
 @output_options()
 def command(
-    top: int, watch: float | None, prometheus: str | None, seconds: float | None, output: Output
+    top: int,
+    watch: float | None,
+    prometheus: str | None,
+    seconds: float | None,
+    guest: str | None,
+    qmp: str | None,
+    sampled: float,
+    descriptor: int | None,
+    output: Output,
 ) -> None:
     """List the processes and VMs of this host, those with the most remote page tables first.
 
@@ -46,24 +81,42 @@ def command(
     all leaf tables are walked alike and threads stay on the nodes where they ran last. With --counters, on
     machines that count them, also what walks cost now and the most that local tables can save. Needs root.
 
+    With --guest the processes inside a VM, read from outside: those that the guest's Linux lists, by name;
+    of another system, those whose CR3 its vCPUs have while it is sampled. Nodes are the host's.
+
     \b
     Examples:
       sudo ptanalyze survey --top 5
       sudo ptanalyze survey --watch 30
+      sudo ptanalyze survey --guest web1
     """
     from ..capture.live import survey
+    from ..capture.live.survey_guest import survey_guest
     from ..capture.live.walk_cost import with_walk_cost
     from ..show.prometheus import write_prometheus
+    from . import survey_guest as of_guest
 
-    while True:
+    if guest is None and (qmp is not None or descriptor is not None):
+        raise click.UsageError("--qmp and --vm go with --guest VM")
+    if guest is not None and (prometheus is not None or seconds is not None):
+        raise click.UsageError("--prometheus and --counters are about this host: leave them out, or --guest")
+
+    def surveyed() -> Answer:
+        if guest is not None:
+            inside = survey_guest(guest, seconds=sampled, socket=qmp, descriptor=descriptor)
+            return of_guest.answer(inside, top, qmp)
         found = survey.survey()
         if seconds is not None:
             found = with_walk_cost(found, seconds, top)
         if prometheus is not None:
             write_prometheus(prometheus, found)
+        return answer(found, top)
+
+    while True:
+        made = surveyed()
         if watch is not None and output.form == "table":
             click.clear()  # on a terminal
-        emit(answer(found, top), output)
+        emit(made, output)
         if watch is None:
             return
         time.sleep(watch)

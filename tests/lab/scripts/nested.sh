@@ -26,5 +26,6 @@ cat /proc/$VMM/numa_maps > numa_maps
 echo $? > ptdump.status
 /tmp/ptdump vm $VMM -o /mnt/host.dump > ptdump_vm.output 2>&1
 echo $? > ptdump_vm.status
+/tmp/ptdump vcpus $VMM > vcpus.json
 cat ptdump*.output
 touch finished

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ def dump_vm(
     retries: int = RETRIES,
     vm: int | None = None,
     qmp: str | os.PathLike[str] | None = None,
+    guest: bool = False,
+    cr3: Sequence[int] = (),
 ) -> list[str]:
     """Dump the VM of the VMM process `pid` into the new capture `out` (kind "vm-host"); lines for people.
 
@@ -33,11 +35,14 @@ def dump_vm(
     max_stop milliseconds after which it is continued whatever was read; None: no limit
     retries  read again at most this often while they change
     vm       the VM's file descriptor in the VMM, needed only if that holds several VMs
-    qmp      QEMU's QMP socket: read the guest's own tables too, into captures OUT/cr3-FRAME
+    guest    read the guest's own tables too, into captures OUT/cr3-FRAME: those that its vCPUs use now
+    qmp      QEMU's QMP socket, for the vCPUs' CR3s, and means `guest`; None: those that KVM knows
+    cr3      guest-physical addresses of the root tables to read in their place, as survey_guest finds them
 
     UsageError if `pid` is no VMM or its VM cannot be read, PartialDataError if it ended; nothing is kept.
     """
-    if max_stop is not None and (qmp is not None or not stop):
+    guest = guest or qmp is not None or bool(cr3)
+    if max_stop is not None and (guest or not stop):
         raise UsageError("--max-stop: goes with --stop, and not with --guest-tables")
     command = [str(native("ptdump")), "vm", str(pid), "--retries", str(retries), *stopping(stop, max_stop)]
     if vm is not None:
@@ -46,14 +51,20 @@ def dump_vm(
         lines, _ = run_ptdump([*command, "-o", str(inside)])
         host = read_vm(inside)
         facts = host.facts
-        if qmp is not None:
-            lines += guest_tables(process, qmp, inside, host, stop)
+        if guest:
+            lines += guest_tables(process, qmp, inside, host, stop, cr3, vm)
         seal(inside, KIND, {key: facts[key] for key in ("pid", "comm", "time") if key in facts})
     return lines
 
 
 def guest_tables(
-    process: Process, qmp: str | os.PathLike[str], inside: Path, host: HostDump, stop: bool
+    process: Process,
+    qmp: str | os.PathLike[str] | None,
+    inside: Path,
+    host: HostDump,
+    stop: bool,
+    cr3: Sequence[int],
+    vm: int | None,
 ) -> list[str]:
     """Lines about the guest's tables, read through the VM's memory slots into `inside`."""
     if secret := host.facts.get("confidential"):
@@ -62,7 +73,9 @@ def guest_tables(
             "--guest-tables"
         )
     ordinary = tuple(slot for slot in host.slots if slot.space == 0)
-    return dump_guest_tables(process.pid, qmp, inside, slots=ordinary, stop=stop, process=process)[1]
+    return dump_guest_tables(
+        process.pid, qmp, inside, slots=ordinary, stop=stop, process=process, roots=cr3, vm=vm
+    )[1]
 
 
 def dump_vm_series(

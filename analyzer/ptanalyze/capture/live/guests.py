@@ -1,4 +1,4 @@
-"""Guest page tables without help from the guest: each vCPU's CR3, followed through the VMM's memory."""
+"""Guest page tables without help from the guest: CR3s, followed through the VMM's memory."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,8 @@ from .guest_memory import GuestMemory
 from .guest_tables import MAX_TABLES, USER_SLOTS, GuestTables, Read, read_guest_tables, read_table
 from .pause import paused
 from .process import Process, opened
-from .qmp import Qmp, Registers, registers, slots_of
+from .qmp import ROOT_MASK, Qmp, Registers, registers, slots_of
+from .vcpus import kvm_vcpus
 
 IGNORED = ~np.uint64(
     1 << 63 | 0x60
@@ -38,27 +39,35 @@ class Space:
 
 def dump_guest_tables(
     pid: int,
-    socket: str | os.PathLike[str],
+    socket: str | os.PathLike[str] | None,
     directory: str | os.PathLike[str],
     *,
     slots: Sequence[Slot] | None = None,
     stop: bool = False,
     limit: int = MAX_TABLES,
     process: Process | None = None,
+    roots: Sequence[int] = (),
+    vm: int | None = None,
 ) -> tuple[list[Path], list[str]]:
     """Write a sealed capture cr3-FRAME/ for each address space of the guest into the existing `directory`.
 
-    pid     of the VMM; socket: its QMP socket
-    slots   (Slot, ...) of the VM, e.g. from vm.json; None asks QEMU's monitor
+    pid     of the VMM; socket: its QMP socket, None: what KVM knows of its vCPUs
+    slots   (Slot, ...) of the VM, e.g. from vm.json; None asks QEMU's monitor, or KVM
     stop    hold the VMM still while tables are read; it is always continued
     process the VMM, where its number might be another's by now
+    roots   CR3s to follow, e.g. of survey_guest; () those that the vCPUs have now
+    vm      the VM's file descriptor in the VMM, needed only if that holds several and there is no socket
 
     Returns ([directories], [lines for people]). Address spaces without a user half are not written.
     UsageError if QEMU or its memory cannot be read, or if no vCPU is in 64-bit mode.
     """
-    with Qmp(socket) as qmp:
-        cpus = registers(qmp)
-        slots = slots_of(qmp) if slots is None else slots
+    if socket is None:
+        known, (cpus,) = kvm_vcpus(pid, 1, vm)
+        slots = known if slots is None else slots
+    else:
+        with Qmp(socket) as qmp:
+            cpus = registers(qmp)
+            slots = slots_of(qmp) if slots is None else slots
     made: list[Path] = []
     lines: list[str] = []
     with ExitStack() as stack:
@@ -68,9 +77,12 @@ def dump_guest_tables(
         memory = stack.enter_context(GuestMemory(process, slots))
         spaces, left_out = address_spaces(memory.read, cpus)
         lines += left_out
+        if roots:
+            spaces = [space_of(memory.read, cr3, spaces[0].levels) for cr3 in roots]
         for space in spaces:
             tables = read_guest_tables(memory.read, space.root, space.levels, limit)
-            name = f"root {space.root:#x} of vCPU {', '.join(map(str, space.vcpus))}"
+            on = ", ".join(map(str, space.vcpus))
+            name = f"root {space.root:#x}" + (f" of vCPU {on}" if on else "")
             if tables is None:
                 lines.append(f"{name}: gone before it was read")
                 continue
@@ -78,7 +90,7 @@ def dump_guest_tables(
                 lines.append(f"{name}: nothing in the user half; the kernel's own")
                 continue
             place = Path(directory) / f"cr3-{space.root:x}"
-            write_guest(place, space, tables, pid, stop)
+            write_guest(place, space, tables, pid, stop, "kvm" if socket is None else "qmp")
             made.append(place)
             lines.append(f"{name}: {len(tables.tree)} tables{' (PTI)' if space.pti else ''}")
             lines += [f"{name}: {count} entries not followed: {why}" for why, count in tables.dropped.items()]
@@ -107,6 +119,13 @@ def address_spaces(read: Read, cpus: Iterable[Registers]) -> tuple[list[Space], 
     return spaces, left_out
 
 
+def space_of(read: Read, cr3: int, levels: int) -> Space:
+    """The Space of a CR3 that no vCPU need have now."""
+    root = cr3 >> 12 & ROOT_MASK
+    paired = is_pti_pair(read, root)
+    return Space(root & ~1 if paired else root, levels, (), paired)
+
+
 def is_pti_pair(read: Read, root: int) -> bool:
     """Linux under page-table isolation has two roots side by side that differ in bit 12 of CR3: even
     the kernel's, odd the user's (arch/x86/mm/pti.c); their user halves point to the same tables."""
@@ -117,10 +136,10 @@ def is_pti_pair(read: Read, root: int) -> bool:
     return bool(bits.present(kernel).any() and np.array_equal(kernel, user))
 
 
-def write_guest(place: Path, space: Space, tables: GuestTables, pid: int, stopped: bool) -> None:
+def write_guest(place: Path, space: Space, tables: GuestTables, pid: int, stopped: bool, method: str) -> None:
     """The capture of an address space, sealed; `place` is made."""
     facts = {
-        "method": "qmp",
+        "method": method,
         "time": now(),
         "stopped": stopped,
         "vmm_pid": pid,

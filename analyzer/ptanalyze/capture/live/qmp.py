@@ -12,6 +12,7 @@ from ...core.errors import UsageError
 from ...formats.vm_file import Slot
 
 TIMEOUT_S = 30
+ROOT_MASK = (1 << 40) - 1  # of CR3 >> 12
 MOST_BYTES = 1 << 26  # of an answer
 MOST_VCPUS = 4096
 REGISTER = re.compile(r"\b(CR0|CR3|CR4|EFER)=([0-9a-fA-F]{1,16})\b")
@@ -40,7 +41,7 @@ class Registers:
     @property
     def root(self) -> int:
         """Page frame of the root table; PCID, LAM and no-flush bits left out (Intel SDM 3A, 4.5)."""
-        return self.cr3 >> 12 & ((1 << 40) - 1)
+        return self.cr3 >> 12 & ROOT_MASK
 
 
 class Qmp:

@@ -1,0 +1,85 @@
+"""Nested tables of VMMs with every kind of memory, all in one emulated host, against its raw memory."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from ptanalyze.formats.vm_file import read_vm
+
+from . import images
+from .backends import BACKENDS, expected
+from .checks import equal_raw_memory, snapshot_of
+from .nested import HOST, TRIES, walked_tree
+from .runs import a_place, boot
+from .touched import magic, translate
+
+LIMIT = 1800  # seconds: the end of a machine that hangs, however busy this one is
+FIRMWARE_END, READ_ONLY = 1 << 32, 2  # KVM_MEM_READONLY
+
+
+@pytest.fixture(scope="module")
+def run(kernel, ptdump, programs, request):
+    qemu = shutil.which("qemu-system-x86_64")
+    image = images.initramfs(kernel, ["kvm_amd"], [qemu], [ptdump], images.bios_files())
+    files = {
+        "script": images.LAB / "scripts/backends.sh",
+        "ptdump": ptdump,
+        "placed": programs / "placed",
+        "pages": programs / "pages",
+    }
+    files |= {f"vmms/{name}/vmm": backend.command(name) for name, backend in BACKENDS.items()}
+    with a_place("backends", request.config.getoption("--lab-keep", None)) as place:
+        yield boot("backends", HOST, kernel, image, files, place, limit=LIMIT, tries=TRIES)
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.lab(full=True)) for name in BACKENDS]
+)
+def vmm(run, request):
+    """(Backend, Run, HostDump, Snapshot of the VMM, its directory)"""
+    place = run.share / "vmms" / request.param
+    for what in ("vm", "process"):
+        assert (place / f"{what}.status").read_text() == "0\n", (place / f"{what}.output").read_text()
+    return BACKENDS[request.param], run, read_vm(place / "vm"), snapshot_of(place / "process"), place
+
+
+def test_nested_tables_are_those_in_raw_memory_and_map_the_vmms_own_pages(vmm):
+    _, run, host, own, _ = vmm
+    assert (host.tree.node == run.ram.node(host.tree.frame)).all()
+    equal_raw_memory(host.tree, host.tree.frame, run.ram, user_half=False)
+    equal_raw_memory(own.guest, own.guest.frame, run.ram)
+    tree, pages = walked_tree(host), 0
+    for slot in host.slots:
+        if slot.space:
+            continue
+        within = np.arange(0, slot.bytes, 4096, dtype=np.uint64)
+        frames = translate(tree, within + np.uint64(slot.gpa))[0]
+        virtual = translate(own.guest, within + np.uint64(slot.hva))[0]
+        mapped = frames >= 0
+        assert (frames[mapped] == virtual[mapped]).all(), slot
+        pages += np.count_nonzero(mapped)
+    assert pages
+
+
+def test_what_the_guest_wrote_is_found_through_the_nested_tables(vmm):
+    backend, run, host, _, place = vmm
+    at = expected(host.slots, place.name == "above-4g")
+    frames, level, _ = translate(walked_tree(host), at)
+    assert len(at) > backend.mib - 24 and (frames >= 0).all()
+    assert (run.ram.first_words(frames) == magic(at)).all()
+    assert set(level) == ({2} if backend.huge else {1})
+    if backend.nodes:
+        half = (at >= backend.mib << 19).astype(int)
+        assert (run.ram.node(frames) == np.array(backend.nodes)[half]).all()
+
+
+def test_slots_are_those_of_the_variant(vmm):
+    _, _, host, _, place = vmm
+    memory = json.loads((place / "vcpus").read_text().splitlines()[0])
+    assert [slot["gpa"] for slot in memory["slots"]] == [slot.gpa for slot in host.slots]
+    high = [slot for slot in host.slots if slot.gpa >= 1 << 32]
+    assert bool(high) == (place.name in ("above-4g", "balloon-virtio-mem"))
+    assert {slot.space for slot in host.slots} == ({0, 1} if place.name == "smm" else {0})
+    assert any(slot.gpa + slot.bytes == FIRMWARE_END and slot.flags & READ_ONLY for slot in host.slots)
