@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "elf_symbol.h"
+#include "own_maps.h"
 #include "qemu_api.h"
 #include "tracer.h"
 
@@ -206,6 +207,7 @@ int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, 
         fprintf(stderr, "ptanalyze: %s: cannot trace into it: %s\n", tracer_options.writer.path, strerror(-failed));
         return 1;
     }
+    record_own_maps(1);
     own_lowest = lowest_map();
     qemu_plugin_register_vcpu_tb_trans_cb(id, block_translated);
     qemu_plugin_register_vcpu_syscall_cb(id, call_begins);

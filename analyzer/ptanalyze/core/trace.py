@@ -28,6 +28,7 @@ class Event(IntEnum):
     MOVE_PAGES = 11  # a = address, b = length, c = NUMA node their data is on from now on
     FIRST_TOUCH = 12  # a = address of a 2 MiB region that the thread was the first to touch before ROI_START
     WINDOW = 13  # a = number of the window, from 1 on, that the thread's later chunks are in; 0: in none
+    TRACER_MAP = 14  # a = address, b = length: memory of the tracer itself, mapped before the program began
 
 
 CHUNK_DTYPE = np.dtype(
