@@ -123,7 +123,10 @@ static ptt_thread **slot_in(const CONTEXT *context) { return (ptt_thread **)PIN_
 
 static VOID thread_starts(THREADID number, CONTEXT *context, INT32, VOID *) {
     ptt_thread **slot = number < PTT_LIVE_THREADS ? &slots[number] : NULL;
-    if (slot) *slot = tracer_thread();
+    if (slot)
+        *slot = tracer_thread();
+    else
+        ptt_thread_lost();
     PIN_SetContextReg(context, slot_register, (ADDRINT)slot);
 }
 

@@ -125,7 +125,8 @@ struct ptt_header {
     char arch[16];
     char tracer[48];
     char command[1024];
-    char rules[2816]; /* this comment in short */
+    char rules[2808]; /* this comment in short */
+    uint64_t lost_threads; /* not traced: beyond what can be traced at once, or in all */
     char sample[16]; /* sets of TLBs that are traced, "sets:1/8" as of `ptanalyze whatif --sample`; "": all */
     uint64_t every;  /* ns from one window's begin to the next's, and how long each is; 0: the whole time is traced */
     uint64_t window;

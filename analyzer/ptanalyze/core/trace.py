@@ -12,6 +12,9 @@ REGION_SHIFT = 21  # a region is 2 MiB, the range of one leaf table
 SLOT_BITS = 9
 
 
+MOST_THREADS = "a trace has room for 2,048 threads at once, and 65,536 in all"
+
+
 class Event(IntEnum):
     """Kinds of trace events; the arguments a, b, c, d of each are listed beside it (bytes, addresses)."""
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...core.errors import CaptureError, PartialDataError, UsageError
+from ...core.trace import MOST_THREADS
 from ...formats.atomic import atomic_write
 from ...formats.capture_dir import TRACE, new_capture, seal
 from ...formats.snapshot_file import FILE as SNAPSHOT
@@ -142,6 +143,8 @@ def finish(
         recording.problems.append(ending(recording))
     if ended not in ("exit", "signal") or trace.facts["dropped_touches"]:
         recording.problems.append(SHORTER.get(ended, f"the trace is shorter than the run: {ended}"))
+    if lost := trace.facts.get("lost_threads", 0):
+        recording.problems.append(f"{lost:,} threads were not traced: {MOST_THREADS}")
     if recording.snapshot:
         mark_emulator(directory, trace)
     elif trace.facts["guest_base"]:
