@@ -3,11 +3,13 @@ CONFIG_ROOT := $(PIN_ROOT)/source/tools/Config
 include $(CONFIG_ROOT)/makefile.config
 
 TOOL_ROOTS := pin_tool
-WRITER := writer session_file watcher control tracer
+WRITER := writer session_file watcher control tracer own_maps
 
 include $(TOOLS_ROOT)/Config/makefile.default.rules
 
 TOOL_CXXFLAGS += -std=c++17 -O2
+ELEMENTS := $(shell grep -ls IARG_MULTI_ELEMENT_OPERAND $(PIN_ROOT)/source/include/pin/gen/types_vmapi.*)
+TOOL_CXXFLAGS += $(if $(ELEMENTS),-DPTT_PIN_ELEMENTS)
 WRITER_OBJECTS := $(WRITER:%=$(OBJDIR)%$(OBJ_SUFFIX))
 
 $(WRITER_OBJECTS): $(OBJDIR)%$(OBJ_SUFFIX): %.cpp | $(OBJDIR)

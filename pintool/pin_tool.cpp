@@ -8,7 +8,8 @@
 #include "pin.H"
 
 #include "kernel.h"
-
+#include "own_maps.h"
+#include "pin_elements.h"
 #include "tracer.h"
 
 /* The register holds the address of the thread's slot, 0 when there is none. A slot holds NULL when its thread is not
@@ -61,16 +62,29 @@ static VOID instrument_access(INS ins, UINT32 operand, UINT32 store) {
                              IARG_UINT32, store, IARG_END);
 }
 
+static VOID elements_access(ptt_thread **slot, pin_elements *all) {
+    each_element(all, [slot](ADDRINT address, UINT32 bytes, UINT32 store) {
+        if (tracer_partial())
+            part_access(slot, address, bytes, store);
+        else if (tracer_counts())
+            counted_access(slot, address, bytes, store);
+        else
+            any_access(slot, address, bytes, store);
+    });
+}
+
 static VOID instrument(TRACE trace, VOID *) {
     for (BBL block = TRACE_BblHead(trace); BBL_Valid(block); block = BBL_Next(block)) {
         if (tracer_options.writer.instructions)
             BBL_InsertCall(block, IPOINT_BEFORE, (AFUNPTR)block_executed, IARG_FAST_ANALYSIS_CALL, IARG_REG_VALUE,
                            slot_register, IARG_UINT32, BBL_NumIns(block), IARG_END);
-        for (INS ins = BBL_InsHead(block); INS_Valid(ins); ins = INS_Next(ins))
+        for (INS ins = BBL_InsHead(block); INS_Valid(ins); ins = INS_Next(ins)) {
+            if (INS_HasMemoryVector(ins)) call_with_elements(ins, (AFUNPTR)elements_access, slot_register);
             for (UINT32 operand = 0; INS_IsStandardMemop(ins) && operand < INS_MemoryOperandCount(ins); operand++) {
                 if (INS_MemoryOperandIsRead(ins, operand)) instrument_access(ins, operand, 0);
                 if (INS_MemoryOperandIsWritten(ins, operand)) instrument_access(ins, operand, 1);
             }
+        }
     }
 }
 
@@ -109,7 +123,10 @@ static ptt_thread **slot_in(const CONTEXT *context) { return (ptt_thread **)PIN_
 
 static VOID thread_starts(THREADID number, CONTEXT *context, INT32, VOID *) {
     ptt_thread **slot = number < PTT_LIVE_THREADS ? &slots[number] : NULL;
-    if (slot) *slot = tracer_thread();
+    if (slot)
+        *slot = tracer_thread();
+    else
+        ptt_thread_lost();
     PIN_SetContextReg(context, slot_register, (ADDRINT)slot);
 }
 
@@ -171,12 +188,20 @@ static bool take_options() {
     return true;
 }
 
+/* Reading the symbols of a big program takes long. */
+static bool needs_symbols(int argc, char *argv[]) {
+    for (int i = 1; i < argc && std::string(argv[i]) != "--"; i++)
+        if (std::string(argv[i]) == "-roi_start_symbol" || std::string(argv[i]) == "-roi_end_symbol") return true;
+    return false;
+}
+
 int main(int argc, char *argv[]) {
-    PIN_InitSymbols();
+    if (needs_symbols(argc, argv)) PIN_InitSymbols();
     if (PIN_Init(argc, argv) || !take_options() || tracer_start("Intel Pin")) {
         LOG("ptanalyze: wrong options, or the trace file cannot be written\n");
         return 1;
     }
+    if (!PIN_IsAttaching()) record_own_maps(0); /* of a running program most maps are its own */
     slot_register = PIN_ClaimToolRegister();
     TRACE_AddInstrumentFunction(instrument, NULL);
     IMG_AddInstrumentFunction(image_loaded, NULL);

@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "elf_symbol.h"
+#include "own_maps.h"
 #include "qemu_api.h"
 #include "tracer.h"
 
@@ -17,19 +19,45 @@
 #endif
 int qemu_plugin_version = QEMU_API;
 
-static struct ptt_thread *threads[PTT_LIVE_THREADS]; /* by vcpu index */
+/* By vCPU index. QEMU gives a thread the number after the highest in use, so that servers whose threads overlap, though
+ * few live at once, get ever higher ones. Memory that is never used costs nothing. */
+static const unsigned VCPUS = 1u << 20;
+static struct ptt_thread *threads[VCPUS];
+static bool refused[VCPUS]; /* the thread is not traced, for want of room */
+static unsigned seen;       /* vCPUs below have an entry */
+static unsigned lost = VCPUS;
 static uint64_t start_address, end_address;
 static bool first_block = true;
 static uint64_t own_lowest; /* QEMU's lowest mapping before it loads the program, which it puts below */
 
 /* ---- accesses: the hot path ---- */
 
-static struct ptt_thread *new_thread(unsigned vcpu) {
-    return vcpu < PTT_LIVE_THREADS ? threads[vcpu] = tracer_thread() : nullptr;
+static void raise_to(unsigned *highest, unsigned value) {
+    unsigned now = __atomic_load_n(highest, __ATOMIC_RELAXED);
+    while (now < value && !__atomic_compare_exchange_n(highest, &now, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+
+[[gnu::noinline]] static struct ptt_thread *new_thread(unsigned vcpu) {
+    if (vcpu >= VCPUS) {
+        if (vcpu >= __atomic_load_n(&lost, __ATOMIC_RELAXED)) raise_to(&lost, vcpu + 1), ptt_thread_lost();
+        return nullptr;
+    }
+    if (refused[vcpu]) return nullptr;
+    raise_to(&seen, vcpu + 1);
+    threads[vcpu] = tracer_thread();
+    refused[vcpu] = !threads[vcpu];
+    return threads[vcpu];
+}
+
+static void forget_threads() {
+    memset(threads, 0, seen * sizeof *threads);
+    memset(refused, 0, seen * sizeof *refused);
+    seen = 0;
 }
 
 static inline struct ptt_thread *thread_of(unsigned vcpu) {
-    struct ptt_thread *thread = vcpu < PTT_LIVE_THREADS ? threads[vcpu] : nullptr;
+    struct ptt_thread *thread = vcpu < VCPUS ? threads[vcpu] : nullptr;
     return __builtin_expect(thread != nullptr, 1) ? thread : new_thread(vcpu);
 }
 
@@ -59,7 +87,7 @@ static inline void on_access(struct ptt_thread *thread, qemu_plugin_meminfo_t in
 }
 
 static void any_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {
-    struct ptt_thread *thread = vcpu < PTT_LIVE_THREADS ? threads[vcpu] : nullptr;
+    struct ptt_thread *thread = vcpu < VCPUS ? threads[vcpu] : nullptr;
     if (__builtin_expect(thread != nullptr, 1))
         on_access(thread, info, address);
     else
@@ -176,10 +204,11 @@ static void call_begins(qemu_plugin_id_t, unsigned vcpu, int64_t number, uint64_
     struct ptt_thread *thread = thread_of(vcpu);
     const uint64_t arguments[4] = {a, b, c, d};
     if (thread && tracer_call(thread, number, arguments)) threads[vcpu] = nullptr;
+    if (!thread && number == __NR_exit && vcpu < VCPUS) refused[vcpu] = false;
 }
 
 static void call_returns(qemu_plugin_id_t, unsigned vcpu, int64_t number, int64_t result) {
-    if (tracer_is_child()) memset(threads, 0, sizeof threads);
+    if (tracer_is_child()) forget_threads();
     struct ptt_thread *thread = thread_of(vcpu);
     if (thread) tracer_return(thread, number, result);
 }
@@ -206,6 +235,7 @@ int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, 
         fprintf(stderr, "ptanalyze: %s: cannot trace into it: %s\n", tracer_options.writer.path, strerror(-failed));
         return 1;
     }
+    record_own_maps(1);
     own_lowest = lowest_map();
     qemu_plugin_register_vcpu_tb_trans_cb(id, block_translated);
     qemu_plugin_register_vcpu_syscall_cb(id, call_begins);

@@ -52,7 +52,7 @@
     "the start), u64 accesses, u64 instructions (0 unknown); crc: CRC-32 of frame (crc 0) and payload. "        \
     "Event: u32 kind (1 thread start, 2 thread exit, 3 mmap, 4 munmap, 5 mprotect, 6 mremap, 7 madvise, 8 brk, " \
     "9 roi start, 10 roi end, 11 data pages moved, 12 first touch of 2 MiB before the roi, 13 window a of the thread "    \
-    "begins, 0: ends), u32 0, u64 a, b, c, " \
+    "begins, 0: ends, 14 mapped by the tracer), u32 0, u64 a, b, c, " \
     "d, i64 result. Chunk: touches, state reset at its start. "                                                \
     "Touch: byte 0: bit 0 store, bits 1-2 count (0, 1: 1, 2; 3: LEB128 of count - 3 follows the page; 2: as "  \
     "the last LEB128 said, at first 3), bits 3-4 "                                                             \
@@ -94,6 +94,8 @@ enum ptt_event_kind {
     PTT_FIRST_TOUCH = 12, /* a = address of a 2 MiB region: the thread was the first to touch it, or had a call fill
                              it, before the region of interest; again after it was unmapped as a whole */
     PTT_WINDOW = 13, /* a = number of the window, from 1 on, that the thread's later chunks are in; 0: in none */
+    PTT_TRACER_MAP = 14, /* a = address, b = length of memory that was the tracer's own before the program began; not
+                            moved by guest_base */
 };
 
 /* First-level TLB arrays for pages of `size` (1, 2, 3: 4 KiB, 2 MiB, 1 GiB), true LRU, with a multiple of `sets` sets and
@@ -123,7 +125,8 @@ struct ptt_header {
     char arch[16];
     char tracer[48];
     char command[1024];
-    char rules[2816]; /* this comment in short */
+    char rules[2808]; /* this comment in short */
+    uint64_t lost_threads; /* not traced: beyond what can be traced at once, or in all */
     char sample[16]; /* sets of TLBs that are traced, "sets:1/8" as of `ptanalyze whatif --sample`; "": all */
     uint64_t every;  /* ns from one window's begin to the next's, and how long each is; 0: the whole time is traced */
     uint64_t window;

@@ -63,7 +63,7 @@ struct ptt_session {
     uint32_t starter;  /* index of the thread that entered the newest */
     uint64_t start_clock, start, bytes, device, inode;
     uint64_t until; /* session time at which recording ends, 0: nothing was recorded yet, or none */
-    uint64_t records, accesses, dropped, guest_base;
+    uint64_t records, accesses, dropped, lost_threads, guest_base;
     uint32_t window;  /* odd: 1, 3, 5 are windows, 2, 4, 6 what lies between; the watcher turns it */
     uint64_t news;    /* one more with each turn of a window and each range in `lost` */
     uint64_t began;   /* session time of the first touch, where there are windows */

@@ -169,9 +169,9 @@ void ptt_record_event(struct ptt_thread *thread, uint32_t kind, uint64_t a, uint
 struct ptt_thread *ptt_thread_start(uint64_t parent) {
     struct ptt_session *s = ptt_session;
     struct ptt_thread *thread = NULL;
-    if (!s || s->threads > 0xFFFF) return NULL;
+    if (!s) return NULL;
     spin_lock(&s->thread_lock);
-    for (int i = 0; i < PTT_LIVE_THREADS && !thread; i++)
+    for (int i = 0; i < PTT_LIVE_THREADS && !thread && s->threads <= 0xFFFF; i++)
         if (!s->thread[i].live) thread = &s->thread[i];
     if (thread) {
         thread->live = 1;
@@ -190,8 +190,14 @@ struct ptt_thread *ptt_thread_start(uint64_t parent) {
         empty(thread);
     }
     spin_unlock(&s->thread_lock);
+    if (!thread) ptt_thread_lost();
     if (thread) ptt_record_event(thread, PTT_THREAD_START, (uint64_t)kernel_call(__NR_gettid), parent, 0, 0, 0);
     return thread;
+}
+
+void ptt_thread_lost(void) {
+    struct ptt_session *s = ptt_session;
+    if (s && !s->ended) __atomic_add_fetch(&s->lost_threads, 1, __ATOMIC_RELAXED);
 }
 
 void ptt_thread_exit(struct ptt_thread *thread) {

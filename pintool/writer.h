@@ -18,9 +18,11 @@ int ptt_open(const struct ptt_options *options);
 /* In a forked child: lets go of the parent's session, which stays intact; with `follow` opens "NAME.PID.ptt". */
 int ptt_forked(int follow);
 
-/* NULL when no session is open, or more than PTT_LIVE_THREADS live. `parent`: index or PTT_UNKNOWN_THREAD. */
+/* NULL when no session is open; and, counted as lost, when PTT_LIVE_THREADS live or 65,536 were. Not to be asked again
+ * for a thread that was refused. `parent`: index or PTT_UNKNOWN_THREAD. */
 struct ptt_thread *ptt_thread_start(uint64_t parent);
 void ptt_thread_exit(struct ptt_thread *thread);
+void ptt_thread_lost(void);
 
 /* Writes the thread's open chunk, then the event. NULL: an event before the first thread is known. */
 void ptt_record_event(struct ptt_thread *thread, uint32_t kind, uint64_t a, uint64_t b, uint64_t c, uint64_t d,

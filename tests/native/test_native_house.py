@@ -63,3 +63,52 @@ def test_flags_given_to_make_join_our_own():
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     compiled = [line.split() for line in done.stdout.splitlines() if line.startswith("cc ")]
     assert compiled and all({"-O1", "-std=gnu11", "-Ibuild"} <= set(words) for words in compiled)
+
+
+PIN_WRITER = re.findall(r"^WRITER := (.*)", (ROOT / "pintool/pin.mk").read_text(), re.MULTILINE)[0].split()
+PINCRT_HAS = {"string", "stddef.h", "stdint.h"}  # with the kernel's headers and pin.H; in a kit of any age
+GCC_NEEDS = {"memcpy", "memmove", "memset", "memcmp"}  # of every C library, PinCRT's too
+
+
+def headers_of(names):
+    """{file: headers in <> and pin.H} of sources, and of headers that they include."""
+    found, todo = {}, [ROOT / "pintool" / f"{name}.{end}" for name in names for end in ("cpp", "h")]
+    while todo:
+        path = todo.pop()
+        if path.name in found or not path.exists():
+            continue
+        text = path.read_text()
+        found[path.name] = set(re.findall(r"^#include <(.+)>", text, re.MULTILINE))
+        todo += [path.with_name(name) for name in re.findall(r'^#include "(\w+\.h)"', text, re.MULTILINE)]
+    return found
+
+
+def test_the_pin_tool_includes_only_what_every_pincrt_has():
+    found = headers_of(["pin_tool", *PIN_WRITER])
+    assert {"pin_tool.cpp", "writer.cpp", "own_maps.cpp", "strip.h"} <= found.keys()
+    strange = {
+        (file, header)
+        for file, headers in found.items()
+        for header in headers
+        if header not in PINCRT_HAS and not header.startswith(("linux/", "asm/"))
+    }
+    assert not strange
+    words = r"std::(?!string\b)\w+|pthread_\w+|thread_local|__thread|errno|f?printf|malloc|free|throw|catch"
+    used = {(f, w) for f in found for w in re.findall(rf"\b(?:{words})\b", code_of(ROOT / "pintool" / f))}
+    assert not used
+
+
+def code_of(path):
+    """Its text without comments, strings and names of headers."""
+    return re.sub(r'/\*.*?\*/|//[^\n]*|"[^"\n]*"|#include[^\n]*', "", path.read_text(), flags=re.DOTALL)
+
+
+def test_the_writer_needs_no_library_and_no_thread_local_memory():
+    objects = [ROOT / f"pintool/build/{name}.o" for name in PIN_WRITER]
+    known = symbols("pintool")
+    defined = set().union(*(known[path.stem][0] for path in objects))
+    needed = set().union(*(known[path.stem][1] for path in objects))
+    assert needed - defined - GCC_NEEDS - {"_GLOBAL_OFFSET_TABLE_"} == set()
+    for path in objects:
+        sections = subprocess.run(["readelf", "-SW", path], capture_output=True, text=True, check=True).stdout
+        assert ".text" in sections and not re.search(r"\.(tbss|tdata|init_array)", sections)

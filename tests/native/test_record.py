@@ -71,6 +71,8 @@ def test_every_page_touched_before_the_snapshot_is_mapped_in_it(known, tmp_path,
         name for vma, name in zip(snapshot.vmas, snapshot.vma_names, strict=True) if not vma["emulator"]
     }
     assert any(name.endswith("qemu-x86_64") for name in emulator) and "[heap]" in emulator
+    noted = trace.events[trace.events["kind"] == Event.TRACER_MAP]
+    assert len(noted) and not any("/libpt_qemu" in name or "/libglib" in name for name in program)
     assert known in program and known not in emulator
     assert list(damaged_files(tmp_path / "c", read_manifest(tmp_path / "c"))) == []
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "c").iterdir()} == {0o600}

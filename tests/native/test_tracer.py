@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -50,6 +51,17 @@ def test_without_a_region_of_interest_the_whole_run_is_traced(known, out):
     expect[-1] = [13, 4, 3]
     assert counts(trace, base) == expect
     assert len(events_of(trace, Event.ROI_START)) == 0
+
+
+def test_the_tracer_notes_its_own_memory_and_nothing_of_the_program(known, out):
+    trace, (base,), _ = run(known, "touch", out=out)
+    own, first = events_of(trace, Event.TRACER_MAP), events_of(trace, Event.MMAP)
+    ranges = [(int(e["a"]), int(e["a"] + e["b"])) for e in own]
+    assert ranges and all(a < b for a, b in ranges) and ranges == sorted(ranges)
+    assert all(b < c for (_, b), (c, _) in pairwise(ranges))
+    theirs = [base, *first["result"].astype("int64").tolist()]
+    assert not [p for p in theirs for a, b in ranges if a <= p < b]
+    assert own["time"].max() <= trace.chunks["time"].min()
 
 
 def test_two_symbols_bound_the_region_of_interest(known, out):

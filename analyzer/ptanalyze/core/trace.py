@@ -12,6 +12,9 @@ REGION_SHIFT = 21  # a region is 2 MiB, the range of one leaf table
 SLOT_BITS = 9
 
 
+MOST_THREADS = "a trace has room for 2,048 threads at once, and 65,536 in all"
+
+
 class Event(IntEnum):
     """Kinds of trace events; the arguments a, b, c, d of each are listed beside it (bytes, addresses)."""
 
@@ -28,6 +31,7 @@ class Event(IntEnum):
     MOVE_PAGES = 11  # a = address, b = length, c = NUMA node their data is on from now on
     FIRST_TOUCH = 12  # a = address of a 2 MiB region that the thread was the first to touch before ROI_START
     WINDOW = 13  # a = number of the window, from 1 on, that the thread's later chunks are in; 0: in none
+    TRACER_MAP = 14  # a = address, b = length: memory of the tracer itself, mapped before the program began
 
 
 CHUNK_DTYPE = np.dtype(

@@ -46,7 +46,8 @@ HEADER_DTYPE = np.dtype(
         ("arch", "S16"),
         ("tracer", "S48"),
         ("command", "S1024"),
-        ("rules", "S2816"),
+        ("rules", "S2808"),
+        ("lost_threads", "<u8"),
         ("sample", "S16"),
         ("every", "<u8"),
         ("window", "<u8"),
@@ -153,6 +154,8 @@ def facts_of(path: Path, header: np.void, lost: int) -> dict[str, Any]:
         "walks": bool(header["flags"] & WALKS),
         "stripped": reach(header),
     }
+    if header["lost_threads"]:
+        facts["lost_threads"] = int(header["lost_threads"])
     facts |= part_of(path, header)
     if facts["lost_bytes"]:
         facts["ended"] = f"{facts['ended']}, file cut short"

@@ -184,6 +184,7 @@ class TraceWriter:
         header["ended"] = ENDED_IMPORTED if ended == "imported" else ENDED.index(ended)
         header["pid"], header["start"] = facts.get("pid", 0), facts.get("started", 0)
         header["dropped"] = facts.get("dropped_touches", 0)
+        header["lost_threads"] = facts.get("lost_threads", 0)
         flags = {"instructions": INSTRUCTIONS, "sampled": SAMPLED, "walks": WALKS}
         header["flags"] = sum(flag for name, flag in flags.items() if facts.get(name))
         for row, served in zip(header["stripped"], facts.get("stripped", ()), strict=False):

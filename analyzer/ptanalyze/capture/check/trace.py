@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...core.snapshot import Snapshot
-from ...core.trace import PAGE_SHIFT, SLOT_BITS, Event, Trace, of_a_part
+from ...core.trace import MOST_THREADS, PAGE_SHIFT, SLOT_BITS, Event, Trace, of_a_part
 from .covered import Covered
 from .finding import FAILED, NOTE, PARTIAL, Finding, finding
 
@@ -33,6 +33,10 @@ def check_trace(
     if not quick:
         yield from check_touches(trace, snapshot)
     yield how_it_ended(trace, interrupted)
+    if lost := trace.facts.get("lost_threads", 0):
+        yield Finding(
+            "trace: all threads", lost + len(trace.threads), lost, PARTIAL, f"were not traced: {MOST_THREADS}"
+        )
 
 
 def check_touches(trace: Trace, snapshot: Snapshot | None) -> Iterator[Finding]:

@@ -10,13 +10,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from ...core.errors import CaptureError, PartialDataError, UsageError
-from ...core.trace import REGION_SHIFT, Event, Trace
+from ...core.trace import MOST_THREADS
 from ...formats.atomic import atomic_write
 from ...formats.capture_dir import TRACE, new_capture, seal
-from ...formats.maps import parse_maps
 from ...formats.snapshot_file import FILE as SNAPSHOT
 from ...formats.trace_file import read_index, trace_of
 from ...formats.trace_index import INDEX, write_index
@@ -27,6 +24,7 @@ from .growth import Growth
 from .native import native
 from .peak import Peak
 from .ready import free_bytes, rehearse
+from .tracer_memory import mark_emulator
 from .tracers import TRACERS, Options, find_program, tools
 
 RECORD = "record.json"
@@ -145,6 +143,8 @@ def finish(
         recording.problems.append(ending(recording))
     if ended not in ("exit", "signal") or trace.facts["dropped_touches"]:
         recording.problems.append(SHORTER.get(ended, f"the trace is shorter than the run: {ended}"))
+    if lost := trace.facts.get("lost_threads", 0):
+        recording.problems.append(f"{lost:,} threads were not traced: {MOST_THREADS}")
     if recording.snapshot:
         mark_emulator(directory, trace)
     elif trace.facts["guest_base"]:
@@ -196,41 +196,3 @@ def ending(recording: Recording) -> str:
     if status >= 0:
         return f"it ended with exit status {status}"
     return f"it was killed by {signal.Signals(-status).name}"
-
-
-def mark_emulator(directory: Path, trace: Trace) -> None:
-    """Add to snapshot.json the VMAs that are the tracer's: not touched, and not mapped by the program."""
-    path = directory / SNAPSHOT
-    record = json.loads(path.read_bytes())
-    vmas, _ = parse_maps((directory / "maps").read_bytes(), directory / "maps")
-    record["facts"]["emulator"] = emulator_ranges(trace, vmas)
-    with atomic_write(path, "w") as file:
-        json.dump(record, file, indent=1)
-
-
-def emulator_ranges(trace: Trace, vmas: np.ndarray) -> list[list[int]]:
-    """[[start, end]], merged, of the VMAs that overlap no touched region and nothing the program mapped."""
-    size = np.uint64(1 << REGION_SHIFT)
-    starts = [trace.regions << np.uint64(REGION_SHIFT)]
-    lengths = [np.full(len(trace.regions), size)]
-    for kind, length in ((Event.MMAP, "b"), (Event.MREMAP, "c")):
-        mapped = trace.events[(trace.events["kind"] == kind) & (trace.events["result"] > 0)]
-        starts.append(mapped["result"].astype(np.uint64))
-        lengths.append(mapped[length])
-    brk = trace.events[(trace.events["kind"] == Event.BRK) & (trace.events["result"] > 0)]["result"]
-    if len(brk):
-        starts.append(np.array([brk.min()], np.uint64))
-        lengths.append(np.array([brk.max() - brk.min()], np.uint64))
-    start = np.concatenate(starts)
-    order = np.argsort(start)
-    start = start[order]
-    end = np.maximum.accumulate((np.concatenate(starts) + np.concatenate(lengths))[order])
-    before = np.searchsorted(start, vmas["end"], side="left") - 1  # the last that starts below the VMA's end
-    ours = (before >= 0) & (end[np.maximum(before, 0)] > vmas["start"])
-    ranges: list[list[int]] = []
-    for vma in vmas[~ours]:
-        if ranges and ranges[-1][1] == vma["start"]:
-            ranges[-1][1] = int(vma["end"])
-        else:
-            ranges.append([int(vma["start"]), int(vma["end"])])
-    return ranges
