@@ -26,6 +26,7 @@ from native.dumping import (
 from native.vms import build_vmm, need_kvm
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.vm_file import read_vm
+from small_disk import small_disk
 
 pytestmark = pytest.mark.native
 AT_ONCE = 4  # a dump mostly waits for the kernel
@@ -152,27 +153,12 @@ def test_nothing_is_kept_when_any_write_sync_or_rename_fails(programs, quiet, tm
     assert all(one.returncode == 2 and "No space left" in one.stderr for one in done)
 
 
-@pytest.fixture
-def disk(tmp_path):
-    """small(bytes) -> an empty disk of that size."""
-    made = []
-
-    def small(size):
-        made.append(tmp_path / f"disk{len(made)}")
-        made[-1].mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", made[-1]], check=True)
-        return made[-1]
-
-    yield small
-    for place in made:
-        subprocess.run(["umount", place], check=True)
-
-
-def test_nothing_is_kept_on_a_disk_that_is_one_page_too_small(programs, quiet, tmp_path, disk):
+def test_nothing_is_kept_on_a_disk_that_is_one_page_too_small(programs, quiet, tmp_path):
     assert ptdump(quiet, tmp_path / "d").returncode == 0
     pages = sum(-(-path.stat().st_size // 4096) for path in (tmp_path / "d").iterdir())
     for size, code in ((pages - 1, 2), (pages + 4, 0)):
-        assert ptdump(quiet, disk(size * 4096) / "d").returncode == code
+        with small_disk(tmp_path / f"disk{size}", size * 4096) as disk:
+            assert ptdump(quiet, disk / "d").returncode == code
 
 
 def test_a_limit_of_file_sizes_is_an_error_like_a_full_disk(programs, quiet, tmp_path):

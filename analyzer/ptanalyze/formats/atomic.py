@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from ..core.errors import UsageError
 from ..core.unfinished import hold, remove_unfinished, unfinished_name
+from .room import FULL
 
 FILES = "/proc/self/fd"
 UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)  # no O_TMPFILE here, open(2)
@@ -38,9 +39,11 @@ def atomic_write(path: str | PathLike[str], mode: str = "wb") -> Iterator[IO[Any
             if temporary is None:
                 temporary = _named(file.fileno(), path)
             os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in FULL and not isinstance(error.filename, str):
+            raise OSError(error.errno, f"cannot write: {os.strerror(error.errno)}", str(path)) from None
         raise
     sync_directory(path.parent)
 

@@ -17,6 +17,7 @@ from ..core.unfinished import unfinished_directory
 from .atomic import sync_directory
 from .json_record import decode_record, write_record
 from .owner import give_to_caller
+from .room import says_where
 
 MANIFEST = "capture.json"
 TRACE = "trace.ptt"
@@ -51,7 +52,7 @@ def new_capture(out: str | PathLike[str]) -> Iterator[Path]:
         raise UsageError(f"{out}: exists already; name a new directory, captures are never overwritten")
     if not out.parent.is_dir():
         raise UsageError(f"{out}: {out.parent} is no directory; create it first")
-    with unfinished_directory(out.parent, out.name) as inside:
+    with unfinished_directory(out.parent, out.name) as inside, says_where(out, inside):
         yield inside
         for path in inside.rglob("*"):
             _sync(path) if path.is_file() else sync_directory(path)

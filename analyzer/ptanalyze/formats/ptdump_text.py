@@ -20,6 +20,7 @@ from ..core.pte import ADDRESS, HUGE, PROTNONE
 from ..core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ..kernels import ptdump_rows
 from .ptdump_tree import assemble, table_nodes, tree_of
+from .room import map_new
 from .snapshot_file import write_snapshot
 
 LEVELS = 4
@@ -137,7 +138,7 @@ def read_rows(
     """level int64[T], frame int64[T], words int64[T, 512] (in a file in `spill`) of the rows of a block."""
     level, frame = np.zeros(count, np.int64), np.zeros(count, np.int64)
     with tempfile.TemporaryFile(dir=spill) as file:
-        words = np.memmap(file, np.int64, "w+", 0, (count, 512))
+        words = map_new(file, np.int64, (count, 512))
     rows, at, wrong = ptdump_rows.parse_rows(np.frombuffer(text, np.uint8), start, end, level, frame, words)
     if wrong:
         line = text[:at].count(b"\n") + 1
@@ -183,7 +184,7 @@ def true_frames(
 
 def reorder(entries: np.ndarray, order: np.ndarray, spill: str) -> np.ndarray:
     with tempfile.TemporaryFile(dir=spill) as file:
-        sorted_entries = np.memmap(file, np.uint64, "w+", 0, (len(order), 512))
+        sorted_entries = map_new(file, np.uint64, (len(order), 512))
     for at in range(0, len(order), CHUNK):
         sorted_entries[at : at + CHUNK] = entries[order[at : at + CHUNK]]
     return sorted_entries

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..core.snapshot import ENTRIES_PER_TABLE, Tree
+from .room import map_new
 from .tables_file import ENTRIES_HEADER, ENTRIES_MAGIC, ENTRIES_WORDS, header_of
 
 TABLE_BYTES = ENTRIES_PER_TABLE * 8
@@ -14,15 +15,15 @@ BLOCK = 4096  # tables moved at a time: 16 MiB
 
 
 def reserve_entries(directory: str | PathLike[str], name: str, room: int) -> np.ndarray:
-    """uint64[room, 512], all zero: the writable map of a new, sparse `name`.entries (0600).
+    """uint64[room, 512], all zero: the writable map of a new `name`.entries (0600), with its blocks on disk.
 
-    The directory must not be in use yet (capture_dir.new_capture); close_entries completes the file.
+    The directory must not be in use yet (capture_dir.new_capture); close_entries completes the file. OSError
+    if the disk is full.
     """
     path = Path(directory) / f"{name}.entries"
     fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-    os.truncate(fd, ENTRIES_HEADER + room * TABLE_BYTES)
     with os.fdopen(fd, "r+b") as file:
-        return np.asarray(np.memmap(file, "<u8", "r+", ENTRIES_HEADER, (room, ENTRIES_PER_TABLE)))
+        return np.asarray(map_new(file, "<u8", (room, ENTRIES_PER_TABLE), ENTRIES_HEADER))
 
 
 def keep_tables(entries: np.ndarray, kept: np.ndarray) -> None:

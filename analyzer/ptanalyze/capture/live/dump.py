@@ -12,6 +12,7 @@ from typing import Any
 
 from ...core.errors import CaptureError, PartialDataError, PtanalyzeError, UsageError
 from ...formats.capture_dir import seal
+from ...formats.room import FULL, says_where
 from ...formats.snapshot_file import read_snapshot
 from .native import native
 from .pagemap import dump_pagemap
@@ -76,9 +77,11 @@ def dump_process(
     directory = Path(directory)
     made = make_directory(directory)
     try:
-        with tempfile.TemporaryDirectory(prefix=".tables.", dir=directory) as inside:
-            lines, failed = dump_somehow(pid, Path(inside), stop, retries, verify, bpf, max_stop)
-            move_files(Path(inside), directory)
+        with tempfile.TemporaryDirectory(prefix=".tables.", dir=directory) as made_in:
+            inside = Path(made_in)
+            with says_where(directory, inside):
+                lines, failed = dump_somehow(pid, inside, stop, retries, verify, bpf, max_stop)
+            move_files(inside, directory)
     except BaseException:
         if made:
             shutil.rmtree(directory, ignore_errors=True)
@@ -152,6 +155,8 @@ def pagemap_only(pid: int, inside: Path, stop: bool, why: str) -> list[str]:
         except PtanalyzeError:
             raise
         except OSError as error:
+            if error.errno in FULL:
+                raise
             raise UsageError(f"PID {pid}: cannot be dumped: {error}") from None
     unknown = ", ".join(snapshot.facts["unknown"])
     return [

@@ -17,6 +17,7 @@ from ...core.errors import PartialDataError, UsageError
 from ...core.pte import HUGE, PRESENT, PROTNONE
 from ...core.snapshot import ENTRIES_PER_TABLE, INFERRED, UNKNOWN_NODE, Snapshot, Tree
 from ...formats.maps import parse_maps
+from ...formats.room import map_new
 from ...formats.snapshot_file import now, write_snapshot
 from ...formats.tables_file import enclosing_tables
 from ..completeness import completeness
@@ -191,7 +192,7 @@ def infer_tree(leaves: Leaves, levels: int, directory: Path) -> Tree:
     base, level = base[order], level[order]
     parent = enclosing_tables(level, levels)
     with tempfile.TemporaryFile(dir=directory) as file:
-        entries = np.memmap(file, np.uint64, "w+", 0, (len(base), ENTRIES_PER_TABLE))
+        entries = map_new(file, np.uint64, (len(base), ENTRIES_PER_TABLE))
     entries[level == 1] = rows
     child = np.flatnonzero(level < levels)
     slot = base[child] >> (3 + 9 * (level[child] + 1)) & 511

@@ -74,7 +74,7 @@ def synthesize(
 
 
 def must_fit(plan: Plan, directory: Path) -> None:
-    """UsageError where the disk has no room: a mapped file on a full disk would end in a signal."""
+    """UsageError, before anything is written, where the disk has no room for the page tables."""
     room = os.statvfs(directory)
     free = room.f_bavail * room.f_frsize
     tables = float(np.count_nonzero(~plan.huge))

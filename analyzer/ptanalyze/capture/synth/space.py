@@ -30,7 +30,7 @@ class State:
 
 
 def new_state(plan: Plan, directory: Path) -> State:
-    """State before the process begins; its entries files are made in `directory`, sparse."""
+    """State before the process begins; in `directory` are files with room for all entries."""
     frames, asked = frames_of(plan), plan.asked
     regions = (START >> 21) + np.arange(plan.regions)
     guest = lay_out(regions, plan.huge, asked.levels)

@@ -25,6 +25,7 @@ from ...core.trace import Event
 from ...formats.capture import Capture
 from ...formats.capture_dir import TRACE, copy_private, damaged_files, new_capture, seal
 from ...formats.heat_file import FILE as HEAT
+from ...formats.room import map_new
 from ...formats.snapshot_file import write_snapshot
 from ...formats.tables_file import write_tree
 from ...formats.trace_frames import (
@@ -130,8 +131,7 @@ def rewritten(
 ) -> Tree:
     """`tree` with converted entries, which lie in an unnamed file beside the capture, not in memory."""
     with tempfile.TemporaryFile(dir=inside) as file:
-        file.truncate(tree.entries.size * 8)
-        entries = np.memmap(file, "<u8", "r+", shape=tree.entries.shape)
+        entries = map_new(file, "<u8", tree.entries.shape)
     for level, ids, raw in bits.blocks(tree, range(1, tree.levels + 1)):
         entries[ids] = convert(raw, level, tree.encoding)
     return replace(tree, frame=frame, entries=entries)
