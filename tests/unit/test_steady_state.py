@@ -148,7 +148,31 @@ def test_the_steady_part_of_a_whole_run_begins_when_its_pages_are_touched():
     )
     assert first_walks(world.stream, world.space.regions).tolist() == [25, 25, 0, 0]
     assert (world.steady.chunk, world.steady.walks) == (2, 100)
-    assert "last 100 of 150 walks" in world.steady.note
+    assert "last 100 of 150 accesses" in world.steady.note
+
+
+def test_policies_that_change_page_sizes_are_compared_over_the_same_part_of_the_run(tmp_path):
+    """Of one 2 MiB page all is touched with its first; its small pages are not before the fifth chunk ends.
+
+    Passes of an earlier run with another steady part are not taken for those of this one.
+    """
+    pages = [HEAP + k * PAGE for k in range(512)]
+    snapshot = build_snapshot(
+        [(va, 512 + k) for k, va in enumerate(pages)], nodes=2, vmas=[(HEAP, HEAP + 512 * PAGE, "[heap]")]
+    )
+    chunks = [(0, pages[k : k + 64]) for k in range(0, 320, 64)] + [(0, pages[:320])] * 4
+    world = real_world(build_trace(chunks), snapshot)
+    world = World(snapshot, world.trace, world.machine, world.placement, Effort(1, tmp_path))
+    thp = plan_for("thp").reshape(world)
+    assert thp.refiltered and first_walks(thp.stream, thp.space.regions).tolist() == [1] + [0] * 8
+    before = steady_part(thp.trace, thp.stream, thp.space.regions, thp.walks_by_chunk)
+    assert before.chunk != 5
+    thp._filter.again(before.chunk)
+    linux, large = replay_world(
+        world, [plan_for("linux"), plan_for("thp")], Setup.of(machine=world.machine, costs=COSTS)
+    )
+    assert linux.hits.sum() == large.hits.sum() == 4 * 320
+    assert linux.walks > large.walks
 
 
 def test_a_run_that_grows_until_it_ends_has_no_steady_part():

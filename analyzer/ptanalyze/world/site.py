@@ -145,7 +145,10 @@ class Site:
 
     @cached_property
     def steady(self) -> SteadyPart:
-        """The part of the trace that `again_stream` is of."""
+        """The part of the trace that `again_stream` is of: that of the Site before any reshaping, so that all
+        policies are compared over the same work."""
+        if self.origin is not None:
+            return self.captured.steady
         return steady_part(self.trace, self.stream, self.space.regions, self.walks_by_chunk)
 
     @cached_property

@@ -42,9 +42,11 @@ def steady_part(trace: Trace, stream: WalkStream, regions: Regions, by_chunk: np
             "of the run repeated, first touches left out"
         )
         return SteadyPart(0, walks, note)
+    accesses = trace.chunks["accesses"]
     note = (
-        f"the trace is of the whole run: its steady state is that of its last {left:,} of {walks:,} walks, "
-        f"when {100 * FIRST_TOUCHES:g} % of its pages had been touched"
+        "the trace is of the whole run: its steady state is that of its last "
+        f"{int(accesses[chunk:].sum()):,} of {int(accesses.sum()):,} accesses, when "
+        f"{100 * FIRST_TOUCHES:g} % of its pages had been touched"
     )
     return SteadyPart(chunk, left, note)
 

@@ -75,7 +75,7 @@ class TlbFilter:
 
         All TLBs begin as the whole trace left them.
         """
-        name = self._key() + stream_store.AGAIN
+        name = f"{self._key()}{stream_store.AGAIN}{begin}"
         stored = self._load(name)
         if stored:
             return stored
