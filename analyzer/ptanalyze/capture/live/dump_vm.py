@@ -9,7 +9,7 @@ from typing import Any
 from ...core.errors import PartialDataError, PtanalyzeError, UsageError
 from ...formats.capture_dir import new_capture, seal
 from ...formats.vm_file import HostDump, read_vm
-from .dump import RETRIES, run_ptdump, stopping
+from .dump import collecting, RETRIES, run_ptdump, stopping
 from .guests import dump_guest_tables
 from .native import native
 from .process import Process, opened
@@ -26,6 +26,7 @@ def dump_vm(
     retries: int = RETRIES,
     vm: int | None = None,
     qmp: str | os.PathLike[str] | None = None,
+    memory: int | None = None,
 ) -> list[str]:
     """Dump the VM of the VMM process `pid` into the new capture `out` (kind "vm-host"); lines for people.
 
@@ -34,12 +35,14 @@ def dump_vm(
     retries  read again at most this often while they change
     vm       the VM's file descriptor in the VMM, needed only if that holds several VMs
     qmp      QEMU's QMP socket: read the guest's own tables too, into captures OUT/cr3-FRAME
+    memory   bytes of nested tables to collect before they go to the disk, in whole MiB; None: 4 GiB
 
     UsageError if `pid` is no VMM or its VM cannot be read, PartialDataError if it ended; nothing is kept.
     """
     if max_stop is not None and (qmp is not None or not stop):
         raise UsageError("--max-stop: goes with --stop, and not with --guest-tables")
     command = [str(native("ptdump")), "vm", str(pid), "--retries", str(retries), *stopping(stop, max_stop)]
+    command += collecting(memory)
     if vm is not None:
         command += ["--vm", str(vm)]
     with opened(pid) as process, new_capture(out) as inside:
