@@ -9,7 +9,7 @@ from typing import Any
 from ...core.errors import PartialDataError, PtanalyzeError, UsageError
 from ...formats.capture_dir import new_capture, seal
 from ...formats.vm_file import HostDump, read_vm
-from .dump import collecting, RETRIES, run_ptdump, stopping
+from .dump import RETRIES, collecting, run_ptdump, stopping
 from .guests import dump_guest_tables
 from .native import native
 from .process import Process, opened
