@@ -5,6 +5,7 @@
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,10 +15,12 @@
 #include "output.h"
 #include "ptdump.skel.h"
 
-static int keep_quiet(enum libbpf_print_level level, const char *format, va_list arguments)
+#define LOG "PTDUMP_BPF_LOG" /* in the environment: what libbpf and the kernel's verifier say */
+
+static int say_if_asked(enum libbpf_print_level level, const char *format, va_list arguments)
 {
-	(void)level, (void)format, (void)arguments;
-	return 0;
+	(void)level;
+	return getenv(LOG) ? vfprintf(stderr, format, arguments) : 0;
 }
 
 static bool kernel_has(const struct btf *btf, const char *name, unsigned kind)
@@ -60,7 +63,7 @@ void bpf_open(struct bpf *bpf, bool kvm)
 	struct bpf_program *program;
 	int error;
 
-	libbpf_set_print(keep_quiet);
+	libbpf_set_print(say_if_asked);
 	bpf->object = ptdump_bpf__open();
 	if (!bpf->object)
 		fail(EXIT_WRONG_USE, "cannot open the BPF object: %s", strerror(errno));
@@ -77,8 +80,8 @@ void bpf_open(struct bpf *bpf, bool kvm)
 	bpf_program__set_autoload(bpf->object->progs.owners, bpf->owned);
 	error = ptdump_bpf__load(bpf->object);
 	if (error)
-		fail(EXIT_WRONG_USE, "the kernel refuses the BPF programs: %s%s", strerror(-error),
-		     kvm ? "" : "; `ptanalyze dump process --no-bpf` reads /proc/PID/pagemap alone");
+		fail(EXIT_WRONG_USE, "the kernel refuses the BPF programs: %s; " LOG "=1 in the environment shows why%s",
+		     strerror(-error), kvm ? "" : "; `ptanalyze dump process --no-bpf` reads /proc/PID/pagemap alone");
 	bpf->walk = map_array(bpf->object->maps.walks);
 	bpf->pages = map_array(bpf->object->maps.pages);
 	bpf->tables = map_array(bpf->object->maps.tables);

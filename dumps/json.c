@@ -163,6 +163,25 @@ static void put_machine(FILE *out, const struct timespec *started)
 	fprintf(out, ",\n  \"time\": \"%s.%03ldZ\",\n", stamp, started->tv_nsec / 1000000);
 }
 
+static double seconds(const struct timespec *time)
+{
+	return (double)time->tv_sec + (double)time->tv_nsec / 1e9;
+}
+
+/* How long the machine and the process had run when reading began: other clocks need not agree with this machine's. */
+static void put_ages(FILE *out, const struct description *about)
+{
+	double began = process_began(about->reader->process), up;
+	struct timespec now, boot;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	clock_gettime(CLOCK_BOOTTIME, &boot);
+	up = seconds(&boot) - (seconds(&now) - seconds(&about->started));
+	fprintf(out, "  \"uptime_s\": %.3f,\n", up);
+	if (began >= 0)
+		fprintf(out, "  \"process_s\": %.3f,\n", up > began ? up - began : 0);
+}
+
 /* Who, where and when. */
 void json_origin(FILE *out, const struct description *about)
 {
@@ -172,6 +191,7 @@ void json_origin(FILE *out, const struct description *about)
 	json_string(out, process->comm);
 	fprintf(out, ",\n  \"uid\": %u,\n", process->uid);
 	put_machine(out, &about->started);
+	put_ages(out, about);
 	fprintf(out, "  \"duration_s\": %.6f,\n  \"method\": \"bpf\",\n", about->reading->seconds);
 }
 

@@ -11,7 +11,8 @@
 #include "output.h"
 #include "proc.h"
 
-#define STAT_PROCESSOR 39 /* proc(5) */
+#define STAT_STARTTIME 22 /* proc(5) */
+#define STAT_PROCESSOR 39
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
 
 static const char *const file_names[PROCESS_FILES] = { "pagemap", "maps", "smaps", "pagemap" };
@@ -97,18 +98,36 @@ void process_faults(const struct process *process, uint64_t *minor, uint64_t *ma
 	free(fields);
 }
 
+static long long stat_field(char *fields, int wanted, long long otherwise)
+{
+	int number = 3; /* `fields` starts with the third */
+
+	for (char *field = fields; field; field = strchr(field + 1, ' '), number++)
+		if (number == wanted)
+			return atoll(field);
+	return otherwise;
+}
+
+/* Seconds from the machine's boot to the start of the process; below 0 when it is gone. */
+double process_began(const struct process *process)
+{
+	char *fields = read_stat(process->directory);
+	long long ticks = stat_field(fields, STAT_STARTTIME, -1);
+
+	free(fields);
+	return ticks < 0 ? -1 : (double)ticks / (double)sysconf(_SC_CLK_TCK);
+}
+
 /* The CPU that thread `tid` runs on, or ran on last; -1 when it is gone. */
 int thread_cpu(const struct process *process, int tid)
 {
 	char path[32], *fields;
-	int directory, cpu = -1, number = 3; /* `fields` starts with the third */
+	int directory, cpu;
 
 	snprintf(path, sizeof(path), "task/%d", tid);
 	directory = openat(process->directory, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	fields = directory < 0 ? NULL : read_stat(directory);
-	for (char *field = fields; field; field = strchr(field + 1, ' '), number++)
-		if (number == STAT_PROCESSOR)
-			cpu = atoi(field);
+	cpu = (int)stat_field(fields, STAT_PROCESSOR, -1);
 	free(fields);
 	close(directory);
 	return cpu;

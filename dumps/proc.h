@@ -22,6 +22,7 @@ int process_signal(const struct process *process, int number);
 bool process_readable(const struct process *process);
 char process_state(int directory);
 void process_faults(const struct process *process, uint64_t *minor, uint64_t *major);
+double process_began(const struct process *process);
 int thread_cpu(const struct process *process, int tid);
 char *process_read(const struct process *process, enum process_file which, size_t *length);
 uint64_t frame_of_own_page(const void *page);

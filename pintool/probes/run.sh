@@ -24,4 +24,4 @@ for probe in plain threads fork exec gather; do
     fi
     printf '%-8s exit %-3s %s\n' "$probe" "$status" "$said"
 done
-exit $failed
+exit "$failed"

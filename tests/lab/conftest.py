@@ -10,13 +10,7 @@ from . import images, runs
 def pytest_addoption(parser):
     parser.addoption("--lab", choices=("small", "full"), default="small", help="how much of the lab to boot")
     parser.addoption("--lab-keep", metavar="DIR", help="leave the machines' files and memory in DIR")
-    parser.addoption(
-        "--lab-kernel",
-        metavar="DEB",
-        action="append",
-        default=[],
-        help="boot the kernel of this package, not Debian's own; again for each package of one in several",
-    )
+    parser.addoption("--lab-kernel", metavar="DEB", help="boot the kernel of this package, not Debian's own")
 
 
 def pytest_configure(config):
@@ -44,7 +38,7 @@ def pytest_terminal_summary(terminalreporter):
 def kernel(request):
     if missing := images.missing_packages():
         pytest.fail(f"the lab needs these packages: apt-get install {' '.join(missing)}", pytrace=False)
-    return images.kernel(request.config.getoption("--lab-kernel", []))
+    return images.kernel(request.config.getoption("--lab-kernel", None))
 
 
 @pytest.fixture(scope="session")

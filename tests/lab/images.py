@@ -22,7 +22,7 @@ PACKAGES = {  # command -> package
     "ldd": "libc-bin",
 }
 SHARE_MODULES = ("virtio_pci", "9pnet_virtio", "9p")
-BIOS = ("bios-256k.bin", "linuxboot_dma.bin", "multiboot_dma.bin", "pvh.bin", "kvmvapic.bin")
+BIOS = ("bios-256k.bin", "linuxboot_dma.bin", "pvh.bin", "kvmvapic.bin")
 INIT = """#!/bin/sh
 export PATH=/bin
 mount -t proc proc /proc
@@ -67,22 +67,21 @@ def cache():
     return directory
 
 
-def kernel(files=()):
-    """Kernel of the packages `files`, else of linux-image-amd64: fetched and unpacked, never installed."""
-    package = Path(files[0]).stem if files else kernel_package()
+def kernel(file=None):
+    """Kernel of the package `file`, else of linux-image-amd64: fetched and unpacked, never installed.
+
+    Since Linux 6.19 linux-image is empty: the packages that it names and that hold image and modules must lie
+    beside `file`.
+    """
+    package = Path(file).stem if file else kernel_package()
     root = cache() / package
     if not root.is_dir():
         with tempfile.TemporaryDirectory(dir=cache()) as inside:
-            unpack(files or [download(package, inside)], Path(inside) / "root")
+            files = with_its_parts(file) if file else fetched(package, inside)
+            unpack(files, Path(inside) / "root")
             os.rename(Path(inside) / "root", root)
     (modules,) = (root / "lib/modules").iterdir()
     return Kernel(modules.name, image_in(root), root / "vmlinux", root)
-
-
-def image_in(root):
-    """Debian's packages have the image in /boot, since Linux 6.19 beside the modules."""
-    (image,) = [*(root / "boot").glob("vmlinuz-*"), *(root / "lib/modules").glob("*/vmlinuz")]
-    return image
 
 
 def kernel_package():
@@ -95,11 +94,40 @@ def kernel_package():
 
 def download(package, directory):
     run("apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", package, cwd=directory)
-    return next(Path(directory).glob("*.deb"))
+    return next(Path(directory).glob(f"{package}_*.deb"))
+
+
+def parts(package):
+    """Names of the packages that hold what the linux-image package once held, from what it depends on."""
+    return re.findall(r"linux-(?:binary|modules)-[^\s,(|]+", run("dpkg-deb", "-f", package, "Depends"))
+
+
+def with_its_parts(file):
+    """`file` and the packages beside it that it needs."""
+    found = [Path(file)]
+    for name in parts(file):
+        beside = sorted(Path(file).parent.glob(f"{name}_*.deb"))
+        if not beside:
+            raise FileNotFoundError(
+                f"{name}_*.deb is not beside {file}, which is empty without: fetch it there"
+            )
+        found.append(beside[-1])
+    return found
+
+
+def fetched(package, directory):
+    first = download(package, directory)
+    return [first, *(download(name, directory) for name in parts(first))]
+
+
+def image_in(root):
+    """The bzImage; it has been in /boot, and may be beside the modules."""
+    (image,) = [path for path in sorted(root.rglob("vmlinuz*")) if path.is_file() and not path.is_symlink()]
+    return image
 
 
 def unpack(files, root):
-    """The packages `files` as `root`, with vmlinux and the modules' dependencies."""
+    """The packages as `root`, with vmlinux and the modules' dependencies."""
     for file in files:
         run("dpkg", "-x", file, root)
     if not (root / "lib").exists():  # since Debian 13

@@ -78,7 +78,17 @@ def dump_of(frames, address, *, kind="tdp_mmu", huge=False, slots=None, facts=No
 
 def reasons(host):
     found = list(check_live(host, os.getpid()))
-    return found[0], {each.reason.split()[0]: each.wrong for each in found[1:-1]}, found[-1]
+    why = {each.reason.split()[0]: each.wrong for each in found if each.name == "live: why not"}
+    return found[0], why, found[-1]
+
+
+def told(host):
+    """{name: [reason]} of what is said for a report."""
+    said = {}
+    for each in check_live(host, os.getpid()):
+        if each.name in ("live: for instance", "live: one difference", "live: where"):
+            said.setdefault(each.name, []).append(each.reason)
+    return said
 
 
 @pytest.fixture
@@ -101,6 +111,57 @@ def test_a_page_that_moved_makes_the_check_partial_and_many_make_it_fail(memory)
     assert (first.verdict, first.wrong, why) == (PARTIAL, 1, {"have": 1})
     first, _, _ = reasons(dump_of([frame + 1 for frame in frames], memory.address))
     assert (first.verdict, first.wrong) == (FAILED, 512)
+
+
+EPT = {
+    "nested_paging": "ept",
+    "kernel": "6.1",
+    "cpu": "Intel",
+    "stopped": True,
+    "parameters": {"kvm_intel.ept": "Y"},
+}
+
+
+def test_nothing_is_said_for_a_report_where_all_agrees(memory):
+    assert told(dump_of(memory.frames(), memory.address, facts=EPT)) == {}
+
+
+def test_a_strangers_report_holds_entry_frame_and_pagemap_of_the_first_pages(memory):
+    frames = memory.frames()
+    right = list(frames)
+    frames[3], frames[9], frames[20] = frames[9] + 1, frames[3], right[20] ^ 0x40
+    host = dump_of(frames, memory.address, facts=EPT)
+    host.tree.entries[3, 3] |= 6 << 3 | 1 << 6 | 7 | 1 << 8 | 1 << 57
+    said = told(host)
+    first = said["live: for instance"][0]
+    assert (
+        f"guest-physical {GPA + 3 * PAGE:#x}: entry {int(host.tree.entries[3, 3]):#018x} of level 1 ("
+        in first
+    )
+    bits = "read, write, execute, ignore PAT, accessed, KVM: present, KVM: host-writable, write-back"
+    assert f"({bits}): frame {frames[3]:#x}; pagemap of {memory.address + 3 * PAGE:#x}: 0x" in first
+    assert first.endswith(f"frame {right[3]:#x}")
+    assert len(said["live: for instance"]) == 3 and "live: one difference" not in said
+    (where,) = said["live: where"]
+    assert "kvm, 4 levels; kernel 6.1; cpu Intel; nested_paging ept" in where and "kvm_intel.ept" in where
+
+
+def test_frames_that_all_differ_by_the_same_bits_point_to_what_is_no_address(memory):
+    key = 1 << (46 - 12)
+    said = told(dump_of([frame | key for frame in memory.frames()], memory.address, facts=EPT))
+    (same,) = said["live: one difference"]
+    assert f"the same bits, {key:#x}" in same and len(said["live: for instance"]) == 3
+
+
+def test_each_reason_has_examples_of_its_own(memory):
+    frames = memory.frames()
+    frames[3] += 1
+    memory.map.madvise(mmap.MADV_DONTNEED, memory.offset + 100 * PAGE, 50 * PAGE)
+    said = told(dump_of(frames, memory.address))["live: for instance"]
+    assert len(said) == 4 and sum("0x0000000000000000, not present" in line for line in said) == 3
+    slots = (Slot(gpa=GPA + REGION, bytes=REGION, hva=memory.address),)
+    outside = told(dump_of(frames, memory.address, slots=slots))["live: for instance"]
+    assert len(outside) == 3 and all(line.endswith("in no slot") for line in outside)
 
 
 def test_a_page_that_is_gone_is_told_from_one_that_may_be_private(memory):

@@ -78,6 +78,25 @@ def test_every_page_touched_before_the_snapshot_is_mapped_in_it(known, tmp_path,
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "c").iterdir()} == {0o600}
 
 
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("__builtin_trap();", "it was killed by SIGILL (QEMU lacks some instructions, AVX-512 among them"),
+        ("raise(SIGSEGV);", "it was killed by SIGSEGV (if it runs without record, QEMU is to blame"),
+        ("raise(SIGKILL);", "it was killed by SIGKILL (as the kernel does when memory runs out"),
+        ("raise(SIGBUS);", "it was killed by SIGBUS"),
+    ],
+)
+def test_a_death_by_signal_names_its_likely_cause(tmp_path, code, says):
+    tracing.build_plugin()
+    (tmp_path / "dies.c").write_text(f"#include <signal.h>\nint main(void) {{ {code} return 0; }}\n")
+    subprocess.run(["gcc", "-o", tmp_path / "dies", tmp_path / "dies.c"], check=True)
+    with pytest.raises(PartialDataError) as refused:
+        record([tmp_path / "dies"], tmp_path / "c", dump=False)
+    assert says in str(refused.value) and len(str(refused.value).splitlines()) == 1
+    assert ("(" in str(refused.value)) == ("(" in says)
+
+
 def test_page_tables_are_read_when_the_time_is_over(known, tmp_path):
     recording = record([known, "touch"], tmp_path / "c", options=Options(seconds=0.001))
     assert (recording.exit_status, recording.held) == (0, "roi_end")

@@ -217,6 +217,41 @@ def test_another_vms_guest_is_refused_and_nothing_is_left(tmp_path, snapshot):
     assert sorted(os.listdir(tmp_path)) == ["guest", "host"]
 
 
+HOST = {"time": "2026-03-01T12:00:00.000Z", "uptime_s": 90_000.0, "process_s": 3600.0}
+
+
+@pytest.mark.parametrize(
+    ("guest", "says"),
+    [
+        ({"time": "2026-03-01T12:00:05Z", "uptime_s": 3590.0}, ""),
+        ({"time": "2026-03-01T14:00:00Z", "uptime_s": 7250.0}, ""),  # within what clocks may differ
+        (
+            {"time": "2026-03-01T12:00:05Z", "uptime_s": 3 * 86400.0},
+            "booted 3 days before the VMM was started",
+        ),
+        ({"time": "2026-03-01T10:30:00Z", "uptime_s": 1.0}, "booted 30 minutes before the VMM was started"),
+        ({"time": "2026-03-01T15:00:00Z", "uptime_s": 3600.0}, "booted 2 hours after the host's dump"),
+        ({"time": "2026-03-01T15:00:00Z"}, ""),
+        ({"uptime_s": 5.0}, ""),
+        ({"time": None, "uptime_s": 5.0}, ""),
+    ],
+)
+def test_a_guest_of_another_boot_is_doubted_in_one_line(tmp_path, snapshot, guest, says, capsys):
+    host, inside = write_both(tmp_path, snapshot, host_dump(snapshot, facts={"pid": 7, **HOST}))
+    twin = replace(snapshot, host=None, topology=build_topology(1))
+    write_snapshot(inside, twin, {name: value for name, value in guest.items() if value is not None})
+    assert run(["join", str(host), str(inside), "-o", str(tmp_path / "vm")]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert len(lines) == bool(says) and says in "".join(lines)
+    assert open_capture(tmp_path / "vm").snapshot.facts["vm"]["fit"]["doubts"] == [
+        line.removeprefix("ptanalyze: warning: ") for line in lines
+    ]
+
+
+def test_without_times_of_the_host_nothing_is_doubted(both, tmp_path):
+    assert join(*both, tmp_path / "vm").doubts == ()
+
+
 def two_roots(snapshot, second):
     """The host's tree, then another root with all it maps."""
     one = snapshot.host

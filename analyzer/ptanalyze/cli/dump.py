@@ -10,7 +10,7 @@ import click
 
 from .echo import echo
 from .options import free_name, new_capture_option
-from .quantities import DURATION, HEXADECIMAL
+from .quantities import DURATION, HEXADECIMAL, SIZE
 
 max_stop_option = click.option(
     "--max-stop",
@@ -18,6 +18,14 @@ max_stop_option = click.option(
     metavar="MS",
     default=None,
     help="Milliseconds after which it is continued, whatever was read by then. Default: no limit.",
+)
+memory_option = click.option(
+    "--memory",
+    type=SIZE,
+    default=None,
+    metavar="SIZE",
+    help="Tables to collect in memory before they go to the disk, for which a stopped process waits: 512M, "
+    "8G. Default: 4 GiB, at most half of what is free.",
 )
 
 
@@ -36,6 +44,7 @@ def command() -> None:
 )
 @click.option("--stop", is_flag=True, help="Stop the process while it is read; it is always continued.")
 @max_stop_option
+@memory_option
 @click.option(
     "--retries",
     type=click.IntRange(0),
@@ -54,6 +63,7 @@ def dump_process(
     tree: bool,
     stop: bool,
     max_stop: int | None,
+    memory: int | None,
     retries: int | None,
     verify: bool,
     bpf: bool | None,
@@ -75,6 +85,7 @@ def dump_process(
 
     output = output or free_name(str(pid))
     options: dict[str, Any] = {"stop": stop, "verify": verify, "bpf": bpf, "max_stop": max_stop}
+    options["memory"] = memory
     if retries is not None:
         options["retries"] = retries
     with new_capture(output) as inside:
@@ -93,6 +104,7 @@ def dump_process(
 @new_capture_option("PID.capture")
 @click.option("--stop", is_flag=True, help="Stop the VMM while it is read; it is always continued.")
 @max_stop_option
+@memory_option
 @click.option(
     "--vm",
     "descriptor",
@@ -137,6 +149,7 @@ def dump_vm(
     output: str | None,
     stop: bool,
     max_stop: int | None,
+    memory: int | None,
     descriptor: int | None,
     retries: int | None,
     guest_tables: bool,
@@ -164,6 +177,7 @@ def dump_vm(
     output = output or free_name(str(pid))
     options: dict[str, Any] = {"stop": stop, "max_stop": max_stop, "vm": descriptor}
     options |= {"guest": guest_tables, "qmp": qmp, "cr3": cr3}
+    options["memory"] = memory
     if retries is not None:
         options["retries"] = retries
     made: Iterable[tuple[str | Path, list[str]]]

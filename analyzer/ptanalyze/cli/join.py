@@ -26,7 +26,9 @@ def command(host: str, guest: str, directory: str | None, output: Output) -> Non
     """Join HOST (ptanalyze dump vm, on the host) and GUEST (dump process or record, in the guest).
 
     Says how many of the guest's tables and pages the host does not map, and why. Refuses another VM's guest:
-    more CPUs than the VM has, or 5% of the tables or half of the pages not mapped by the host.
+    more CPUs than the VM has, or 5% of the tables or half of the pages not mapped by the host. Warns where
+    the guest booted before the VMM was started, or after the host's dump. Two VMs of one size that ran at the
+    same time are not told apart.
 
     \b
     Examples:
@@ -64,4 +66,6 @@ def command(host: str, guest: str, directory: str | None, output: Output) -> Non
         {"fit": table},
     )
     emit(answer, output)
+    for doubt in fit.doubts:
+        echo(f"ptanalyze: warning: {doubt}", err=True)
     echo(f"{directory}: joined; next: ptanalyze classify {directory}", err=output.form != "table")

@@ -64,6 +64,8 @@ def outside_slots(host: HostDump, roots: Iterable[Root]) -> tuple[int, int]:
 def check_joined(snapshot: Snapshot, host: HostDump) -> Iterator[Finding]:
     """Findings about a joined capture: are the guest's tables and pages in the host's nested tables?"""
     yield from check_memory(host)
+    doubts = ((snapshot.facts.get("vm") or {}).get("fit") or {}).get("doubts") or []
+    yield finding("vm: one boot", 1, bool(doubts), "; ".join(map(str, doubts)), PARTIAL)
     nested, guest = Nested(snapshot), snapshot.guest
     covered = fit(guest, nested, Slots(host.slots), snapshot.topology, host.vcpus)
     for what, share, verdict in (("tables", covered.tables, PARTIAL), ("pages", covered.pages, NOTE)):

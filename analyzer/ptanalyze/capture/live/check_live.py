@@ -20,6 +20,7 @@ from ...core.errors import PartialDataError, UsageError
 from ...core.snapshot import NO_PARENT, Tree
 from ...formats.vm_file import HostDump, Slot
 from ..check.finding import FAILED, NOTE, OK, PARTIAL, Finding
+from .mismatch import NOWHERE, Mismatches, Piece
 from .pause import state
 from .process import check_process
 
@@ -46,6 +47,7 @@ def check_live(host: HostDump, pid: int) -> Iterator[Finding]:
     UsageError if `pid` cannot be read or no root maps guest-physical addresses.
     """
     counts: Counter[int] = Counter()
+    mismatches = Mismatches(host)
     physical = [(root, root.table) for root in host.roots if root.table is not None and root.kind != "shadow"]
     if not physical:
         raise UsageError(
@@ -55,9 +57,12 @@ def check_live(host: HostDump, pid: int) -> Iterator[Finding]:
     zero = zero_frame()
     with Pagemap(pid) as pagemap:
         for root, table in physical:
-            for base, frames, huge in regions(host.tree, table):
-                counts.update(compare(base, frames, huge, slots[int(root.smm)], pagemap, zero))
+            for piece in pieces(host.tree, table):
+                verdict, virtual, seen = compare(piece, slots[int(root.smm)], pagemap, zero)
+                counts.update(verdict[piece.frames >= 0].tolist())
+                mismatches.add(piece, verdict, virtual, seen, AGREE)
     yield from findings(counts)
+    yield from mismatches.findings(REASONS)
     yield counted_by_kvm(host)
 
 
@@ -102,8 +107,8 @@ def counted_by_kvm(host: HostDump) -> Finding:
     return Finding("ept: as many leaves as KVM", sum(ours.values()), sum(map(abs, missing)), verdict, why)
 
 
-def regions(tree: Tree, root: int) -> Iterator[tuple[int, np.ndarray, bool]]:
-    """Yield (first guest-physical address, frame int64[512] of each 4 KiB page, -1 unmapped, huge or not)."""
+def pieces(tree: Tree, root: int) -> Iterator[Piece]:
+    """Yield a Piece for each level-1 table and each 2 MiB of a huge page below `root`."""
     starts = np.append(np.flatnonzero(tree.parent == NO_PARENT), len(tree))
     last = starts[np.searchsorted(starts, root, side="right")]
     pages = np.arange(PAGES)
@@ -115,29 +120,32 @@ def regions(tree: Tree, root: int) -> Iterator[tuple[int, np.ndarray, bool]]:
         leaf = entries.leaf(raw, level, tree.encoding)
         frames = entries.frame(raw, level, tree.encoding)
         if level == 1 and leaf.any():
-            yield base, np.where(leaf, frames, -1), False
+            yield Piece(base, np.where(leaf, frames, -1), table)
         for slot in np.flatnonzero(leaf).tolist() if level > 1 else ():
             for piece in range(512 ** (level - 2)):
                 at = base + (slot << (3 + 9 * level)) + piece * PAGES * 4096
-                yield at, frames[slot] + piece * PAGES + pages, True
+                yield Piece(at, frames[slot] + piece * PAGES + pages, table, slot)
 
 
 def compare(
-    base: int, frames: np.ndarray, huge: bool, slots: "Slots", pagemap: "Pagemap", zero: int
-) -> Counter[int]:
-    """Counter of verdicts about the pages of a region."""
-    address = base + np.arange(PAGES, dtype=np.int64) * 4096
-    verdict = np.full(PAGES, OUTSIDE)
-    for first, last, start, private in slots.overlaps(base, base + PAGES * 4096):
+    piece: Piece, slots: "Slots", pagemap: "Pagemap", zero: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each page of a piece: verdict int64[512]; virtual address uint64[512], NOWHERE in no slot; what
+    pagemap says of that, uint64[512]."""
+    address = piece.base + np.arange(PAGES, dtype=np.int64) * 4096
+    verdict, virtual = np.full(PAGES, OUTSIDE), np.full(PAGES, NOWHERE, np.uint64)
+    words = np.zeros(PAGES, np.uint64)
+    for first, last, start, private in slots.overlaps(piece.base, piece.base + PAGES * 4096):
         inside = (address >= first) & (address < last)
+        virtual[inside] = np.uint64(start) + (address[inside] - first).astype(np.uint64)
         seen = np.zeros(PAGES, np.uint64)
-        seen[inside] = pagemap.words(start, int(inside.sum()))
+        seen[inside] = words[inside] = pagemap.words(start, int(inside.sum()))
         there = seen & PRESENT != 0
-        same = there & ((seen & FRAME).astype(np.int64) == frames)
-        wrong = np.where(there, HUGE if huge else MOVED, PRIVATE if private else GONE)
-        wrong = np.where(~same & (frames == zero), ZERO, wrong)
+        same = there & ((seen & FRAME).astype(np.int64) == piece.frames)
+        wrong = np.where(there, HUGE if piece.huge else MOVED, PRIVATE if private else GONE)
+        wrong = np.where(~same & (piece.frames == zero), ZERO, wrong)
         verdict[inside] = np.where(same, AGREE, wrong)[inside]
-    return Counter(verdict[frames >= 0].tolist())
+    return verdict, virtual, words
 
 
 class Slots:

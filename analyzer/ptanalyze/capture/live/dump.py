@@ -21,6 +21,7 @@ from .process import opened
 
 FILES = ("gpt.entries", "gpt.tables", "maps", "snapshot.json")  # in the order they appear
 RETRIES = 3
+MIB = 1 << 20
 PROVENANCE = ("pid", "comm", "time")
 
 
@@ -62,6 +63,7 @@ def dump_process(
     verify: bool = False,
     bpf: bool | None = None,
     max_stop: int | None = None,
+    memory: int | None = None,
 ) -> list[str]:
     """Write the page tables of process `pid` into `directory`, made if need be; returns lines for people.
 
@@ -70,6 +72,8 @@ def dump_process(
     verify   compare every leaf with /proc/PID/pagemap (eBPF only)
     bpf      True: eBPF or nothing; False: pagemap only; None: eBPF, else pagemap
     max_stop milliseconds after which a stopped process is continued whatever was read; None: no limit
+    memory   bytes of tables to collect before they go to the disk, in whole MiB (eBPF only); None: 4 GiB,
+             at most half of what is free
 
     The caller seals the capture. UsageError, PartialDataError if the process ended (nothing is kept then),
     CaptureError if the verification failed (the files are kept).
@@ -80,7 +84,7 @@ def dump_process(
         with tempfile.TemporaryDirectory(prefix=".tables.", dir=directory) as made_in:
             inside = Path(made_in)
             with says_where(directory, inside):
-                lines, failed = dump_somehow(pid, inside, stop, retries, verify, bpf, max_stop)
+                lines, failed = dump_somehow(pid, inside, stop, retries, verify, bpf, max_stop, memory)
             move_files(inside, directory)
     except BaseException:
         if made:
@@ -114,7 +118,14 @@ def make_directory(directory: Path) -> bool:
 
 
 def dump_somehow(
-    pid: int, inside: Path, stop: bool, retries: int, verify: bool, bpf: bool | None, max_stop: int | None
+    pid: int,
+    inside: Path,
+    stop: bool,
+    retries: int,
+    verify: bool,
+    bpf: bool | None,
+    max_stop: int | None,
+    memory: int | None,
 ) -> tuple[list[str], CaptureError | None]:
     """(lines for people, error to raise after the files are in place)."""
     if max_stop is not None and not (stop and bpf is not False):
@@ -123,7 +134,7 @@ def dump_somehow(
         return pagemap_only(pid, inside, stop, "as asked"), None
     try:
         command = [str(native("ptdump")), "process", str(pid), "-o", str(inside), "--retries", str(retries)]
-        return run_ptdump([*command, *stopping(stop, max_stop), *["--verify"] * verify])
+        return run_ptdump([*command, *stopping(stop, max_stop), *collecting(memory), *["--verify"] * verify])
     except UsageError as error:
         if bpf or max_stop is not None:
             raise
@@ -133,6 +144,13 @@ def dump_somehow(
 def stopping(stop: bool, max_stop: int | None) -> list[str]:
     """Options of ptdump: whether to stop the process, and for at most how many milliseconds."""
     return ["--stop"] * stop + ([] if max_stop is None else ["--max-stop", str(max_stop)])
+
+
+def collecting(memory: int | None) -> list[str]:
+    """Option of ptdump for so many bytes of tables in memory; UsageError for less than a MiB."""
+    if memory is not None and memory < MIB:
+        raise UsageError(f"memory = {memory} bytes: tables are collected in whole MiB, so 1 MiB or more")
+    return [] if memory is None else ["--memory", str(memory // MIB)]
 
 
 def run_ptdump(command: Sequence[str]) -> tuple[list[str], CaptureError | None]:

@@ -9,7 +9,7 @@ from typing import Any
 from ...core.errors import PartialDataError, PtanalyzeError, UsageError
 from ...formats.capture_dir import new_capture, seal
 from ...formats.vm_file import HostDump, read_vm
-from .dump import RETRIES, run_ptdump, stopping
+from .dump import RETRIES, collecting, run_ptdump, stopping
 from .guests import dump_guest_tables
 from .native import native
 from .process import Process, opened
@@ -28,6 +28,7 @@ def dump_vm(
     qmp: str | os.PathLike[str] | None = None,
     guest: bool = False,
     cr3: Sequence[int] = (),
+    memory: int | None = None,
 ) -> list[str]:
     """Dump the VM of the VMM process `pid` into the new capture `out` (kind "vm-host"); lines for people.
 
@@ -38,6 +39,7 @@ def dump_vm(
     guest    read the guest's own tables too, into captures OUT/cr3-FRAME: those that its vCPUs use now
     qmp      QEMU's QMP socket, for the vCPUs' CR3s, and means `guest`; None: those that KVM knows
     cr3      guest-physical addresses of the root tables to read in their place, as survey_guest finds them
+    memory   bytes of nested tables to collect before they go to the disk, in whole MiB; None: 4 GiB
 
     UsageError if `pid` is no VMM or its VM cannot be read, PartialDataError if it ended; nothing is kept.
     """
@@ -45,6 +47,7 @@ def dump_vm(
     if max_stop is not None and (guest or not stop):
         raise UsageError("--max-stop: goes with --stop, and not with --guest-tables")
     command = [str(native("ptdump")), "vm", str(pid), "--retries", str(retries), *stopping(stop, max_stop)]
+    command += collecting(memory)
     if vm is not None:
         command += ["--vm", str(vm)]
     with opened(pid) as process, new_capture(out) as inside:

@@ -34,6 +34,20 @@ SHORTER = {
     "exec": "the program replaced itself by another (exec), which was not traced: name that one in the "
     "command, and put wrappers such as env, taskset or numactl before ptanalyze"
 }
+NAMES = {int(one): one.name for one in signal.Signals}
+LIKELY: dict[tuple[str, int], str] = {
+    ("qemu", signal.SIGILL): "QEMU lacks some instructions, AVX-512 among them: build the program for "
+    "x86-64-v3, or forbid it those (as OPENBLAS_CORETYPE=Haswell, ONEDNN_MAX_CPU_ISA=AVX2 do)",
+    (
+        "qemu",
+        signal.SIGSEGV,
+    ): "if it runs without record, QEMU is to blame: a newer one, with plugins, may do",
+    (
+        "qemu",
+        signal.SIGKILL,
+    ): "as the kernel does when memory runs out (dmesg says so): QEMU 7.2 needs 6 GB for "
+    "each TiB of addresses that the program reserves",
+}
 UNREACHED = (
     "no page tables: the tracer could not ask for them, as in a program that changed its user or root; "
     "record without that, or without page tables: --no-dump"
@@ -135,12 +149,13 @@ def finish(
     try:
         index = read_index(directory / TRACE)
     except CaptureError as error:
-        raise UsageError(f"{command[0]}: {ending(recording)}, and nothing was recorded: {error}") from None
+        how = f"{ending(recording)}{likely(recording, tracer)}"
+        raise UsageError(f"{command[0]}: {how}; nothing was recorded: {error}") from None
     trace = trace_of(directory / TRACE, index)
     write_index(directory / INDEX, directory / TRACE, index)
     ended = trace.facts["ended"]
     if recording.exit_status < 0 and not recording.interrupted:
-        recording.problems.append(ending(recording))
+        recording.problems.append(f"{ending(recording)}{likely(recording, tracer)}")
     if ended not in ("exit", "signal") or trace.facts["dropped_touches"]:
         recording.problems.append(SHORTER.get(ended, f"the trace is shorter than the run: {ended}"))
     if lost := trace.facts.get("lost_threads", 0):
@@ -195,4 +210,10 @@ def ending(recording: Recording) -> str:
     status = recording.exit_status
     if status >= 0:
         return f"it ended with exit status {status}"
-    return f"it was killed by {signal.Signals(-status).name}"
+    return f"it was killed by {NAMES.get(-status, f'signal {-status}')}"
+
+
+def likely(recording: Recording, tracer: str) -> str:
+    """In brackets, what a death by signal most likely comes from under that tracer; "" unknown."""
+    why = LIKELY.get((tracer, -recording.exit_status))
+    return f" ({why})" if why else ""

@@ -38,12 +38,16 @@ class Share:
 
 @dataclass(frozen=True)
 class Fit:
-    """How well a guest's tables and mapped 4 KiB pages are covered by the host's nested tables and slots."""
+    """How well a guest's tables and mapped 4 KiB pages are covered by the host's nested tables and slots.
+
+    doubts  lines about what speaks against the two being of one VM (same_boot.py)
+    """
 
     tables: Share
     pages: Share
     guest_cpus: int
     vcpus: int
+    doubts: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
         return asdict(self)

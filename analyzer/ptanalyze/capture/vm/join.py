@@ -29,6 +29,7 @@ from ...formats.vm_file import FILE as VM_FILE
 from ...formats.vm_file import HostDump, Root, read_vm, write_vm
 from ...world.nested import Nested
 from .fit import Fit, Slots, fit, refuse_strangers
+from .same_boot import doubts
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def put_together(whole: HostDump, guest: Snapshot, file: Path) -> Joined:
     both = replace(guest, host=host.tree)
     nested = Nested(both)
     fits = fit(guest.guest, nested, Slots(host.slots), guest.topology, host.vcpus)
+    fits = replace(fits, doubts=tuple(doubts(host.facts, guest.facts)))
     refuse_strangers(file, fits)
     behind = nested.host_frames(guest.guest.frame)
     node = host.topology.node_of_frame(behind)

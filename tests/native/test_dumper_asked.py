@@ -1,0 +1,38 @@
+"""What a user may ask of ptdump beyond a dump: how much memory it takes, and what libbpf says."""
+
+import os
+
+import pytest
+
+from native.dumping import ptdump, running
+from ptanalyze.capture.live.dump import collecting, dump_process
+from ptanalyze.cli import run
+from ptanalyze.core.errors import UsageError
+from ptanalyze.formats.snapshot_file import read_snapshot
+
+pytestmark = pytest.mark.native
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="reading page tables needs root")
+
+
+@NEEDS_ROOT
+def test_tables_beyond_the_memory_that_is_asked_for_go_straight_to_the_disk(programs, tmp_path):
+    with running(programs / "dump_target", 2) as (process, _):
+        assert run(["dump", "process", str(process.pid), "-o", str(tmp_path / "some"), "--memory", "1M"]) == 0
+        dump_process(process.pid, tmp_path / "all", memory=64 << 20)
+    assert read_snapshot(tmp_path / "some").facts["streamed"]
+    assert not read_snapshot(tmp_path / "all").facts["streamed"]
+
+
+def test_less_than_a_mib_is_refused_in_a_line(tmp_path):
+    with pytest.raises(UsageError, match="memory = 4096 bytes: tables are collected in whole MiB"):
+        collecting(4096)
+    assert collecting(None) == [] and collecting((3 << 20) + 5) == ["--memory", "3"]
+
+
+@NEEDS_ROOT
+def test_what_libbpf_says_is_shown_where_it_is_asked_for(programs, tmp_path):
+    with running(programs / "dump_target", 1) as (process, _):
+        quiet = ptdump(process.pid, tmp_path / "quiet")
+        loud = ptdump(process.pid, tmp_path / "loud", env={**os.environ, "PTDUMP_BPF_LOG": "1"})
+    assert quiet.returncode == loud.returncode == 0
+    assert "libbpf:" in loud.stderr and "libbpf:" not in quiet.stderr
