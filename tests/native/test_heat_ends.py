@@ -1,4 +1,4 @@
-"""How sampling of accessed bits ends early: by signals, with its terminal, killed; what is refused at once."""
+"""How sampling of accessed bits ends early: by signals, with its terminal, killed; and what is refused."""
 
 import os
 import pty

@@ -88,9 +88,17 @@ def name(capture: Capture) -> str:
 
 
 def for_people(sections: dict[str, Rows]) -> dict[str, Rows]:
-    """The same with spaces for underscores; PIDs are names, not amounts, and instants are dates."""
+    """The same with spaces for underscores; PIDs are names, not amounts, and instants are dates.
+
+    What the manifest says already is not said again.
+    """
+    known = sections.get("capture", {}).items()
     return {
-        title: {key.replace("_", " "): SHOWN.get(key, unchanged)(value) for key, value in rows.items()}
+        title: {
+            key.replace("_", " "): SHOWN.get(key, unchanged)(value)
+            for key, value in rows.items()
+            if title != "how sure" or (key, value) not in known
+        }
         for title, rows in sections.items()
     }
 
