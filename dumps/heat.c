@@ -178,6 +178,6 @@ int main(int count, char **arguments)
 	if (fflush(stdout))
 		fail(EXIT_WRONG_USE, "cannot write: %s", strerror(errno));
 	if (!samples)
-		fail(EXIT_PARTIAL, "PID %d: ended before a sample was complete", process.pid);
+		fail(EXIT_PARTIAL, "PID %d: %s before a sample was complete", process.pid, enough ? "interrupted" : "ended");
 	return EXIT_OK;
 }

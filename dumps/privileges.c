@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Capabilities by raw system calls: libcap would be one more library for three calls. */
 #include <errno.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -43,6 +42,14 @@ static void set(uint64_t wanted, bool for_good)
 		fail(EXIT_WRONG_USE, "cannot give up capabilities: %s", strerror(errno));
 }
 
+bool have_capability(int number)
+{
+	struct __user_cap_data_struct data[WORDS];
+
+	get(data);
+	return data[number / 32].effective >> number % 32 & 1;
+}
+
 void use_capabilities(uint64_t wanted)
 {
 	set(wanted, false);
@@ -65,10 +72,8 @@ void require_capabilities(void)
 		{ CAP_SYS_ADMIN, "CAP_SYS_ADMIN", "to see page frame numbers" },
 		{ CAP_SYS_PTRACE, "CAP_SYS_PTRACE", "to open another process's pagemap" },
 	};
-	struct __user_cap_data_struct data[WORDS];
 
-	get(data);
 	for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++)
-		if (!(data[needed[i].number / 32].effective >> needed[i].number % 32 & 1))
+		if (!have_capability(needed[i].number))
 			fail(EXIT_WRONG_USE, "missing capability %s %s; run as root", needed[i].name, needed[i].why);
 }

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "output.h"
+#include "privileges.h"
 #include "proc.h"
 
 #define STAT_STARTTIME 22 /* proc(5) */
@@ -164,6 +165,15 @@ int process_signal(const struct process *process, int number)
 	return syscall(SYS_pidfd_send_signal, process->pidfd, number, NULL, 0);
 }
 
+static void not_permitted(const struct process *process)
+{
+	if (have_capability(CAP_SYS_PTRACE) && have_capability(CAP_DAC_READ_SEARCH))
+		fail(EXIT_WRONG_USE, "PID %d: the kernel does not let us read it, though we have CAP_SYS_PTRACE: it may have "
+		     "more capabilities than we have, or a security module or a container protects it", process->pid);
+	fail(EXIT_WRONG_USE, "PID %d: not permitted: needs CAP_SYS_PTRACE, and CAP_DAC_READ_SEARCH if it is not your own; "
+	     "run as root", process->pid);
+}
+
 /* What is read later is opened now, while we may; all of it shows the memory that the process has now. */
 static void open_files(struct process *process)
 {
@@ -172,8 +182,7 @@ static void open_files(struct process *process)
 		if (process->files[i] >= 0)
 			continue;
 		if (errno == EACCES || errno == EPERM)
-			fail(EXIT_WRONG_USE, "PID %d: not permitted: needs CAP_SYS_PTRACE, and CAP_DAC_READ_SEARCH if it "
-			     "is not your own", process->pid);
+			not_permitted(process);
 		if (errno == ESRCH)
 			fail(EXIT_WRONG_USE, "PID %d: has exited", process->pid);
 		fail(EXIT_WRONG_USE, "PID %d: cannot open its %s: %s", process->pid, file_names[i], strerror(errno));

@@ -1,5 +1,6 @@
 """`ptanalyze` and `python -m ptanalyze`."""
 
+import os
 import signal
 import sys
 from types import FrameType
@@ -29,7 +30,18 @@ def main() -> NoReturn:
     except KeyboardInterrupt:  # before run() could take it
         print("ptanalyze: interrupted", file=sys.stderr)
         code = 130
+    if asked:
+        leave_quietly()
     raise SystemExit(128 + asked if asked else code)
+
+
+def leave_quietly() -> None:
+    """What is still buffered goes nowhere if the terminal is gone: else Python's exit code would be 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

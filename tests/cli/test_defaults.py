@@ -1,6 +1,9 @@
 """Defaults from ~/.config/ptanalyze/config.toml: of all commands, of one, and what is wrong with the file."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -54,3 +57,19 @@ def test_what_is_wrong_with_the_file_is_told_with_its_name(pt, config, tmp_path,
     config(text)
     ran = pt("dump" if "dump" in text else "whatif", "--help")
     assert is_one_line(ran, 2) and f"{tmp_path}/ptanalyze/config.toml: {told}" in ran.err
+
+
+def test_a_file_of_somebody_else_that_may_not_be_read_is_passed_over_with_a_warning(tmp_path):
+    """As another user whose HOME is still root's."""
+    if os.geteuid():
+        pytest.skip("needs root to be another user")
+    home = tmp_path / "home"
+    (home / ".config").mkdir(parents=True)
+    home.chmod(0o700)
+    again = "os.environ['HOME'] = sys.argv[1]; os.seteuid(65534); sys.exit(run(['policies', '--csv']))"
+    code = f"import os, sys; from ptanalyze.cli import run; run(['policies', '--csv']); {again}"
+    plain = {key: value for key, value in os.environ.items() if key != "XDG_CONFIG_HOME"}
+    command = [sys.executable, "-c", code, home]  # Python itself may be root's alone: it is imported before
+    ran = subprocess.run(command, env=plain, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0 and "hydra" in ran.stdout
+    assert "config.toml: may not be read, so no defaults are taken from it" in ran.stderr

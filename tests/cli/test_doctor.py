@@ -9,6 +9,8 @@ from ptanalyze.capture.live.doctor import examine
 PARTS = [
     "tracer",
     "dumper",
+    "survey",
+    "sampler",
     "BTF",
     "BPF and rights",
     "perf counters",

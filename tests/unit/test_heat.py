@@ -18,7 +18,7 @@ from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.describe import describe
 from ptanalyze.capture.live.heat import leave_out
-from ptanalyze.capture.vm.redact import redact
+from ptanalyze.capture.vm.redact import NO_TIME, redact
 from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
 from ptanalyze.core.heat import BATCHES, Heat, rates
 from ptanalyze.formats.capture import open_capture
@@ -254,10 +254,13 @@ def sealed(directory, samples):
 
 def test_a_capture_with_samples_is_described_checked_and_redacted_with_them(tmp_path):
     capture = sealed(tmp_path / "app", [(10, {(HEAP, 1), (1 << 40, 1)}), (100, {(HEAP, 1)})] * 10)
-    assert describe(capture)["heat"]["samples"] == 20
+    said = describe(capture)["heat"]
+    assert said["samples"] == 20 and said["lengths as measured (ms)"] == "10 of 10, 10 of 100"
     finding = next(one for one in check_capture(capture) if one.name.startswith("heat"))
     assert (finding.examined, finding.wrong) == (2, 1)
     redact(capture, tmp_path / "redacted")
+    files = [tmp_path / "redacted", *(tmp_path / "redacted").iterdir()]
+    assert {path.stat().st_mtime for path in files} == {NO_TIME}
     again = open_capture(tmp_path / "redacted").snapshot
     for snapshot in (capture.snapshot, again):
         table = classified(capture, "heat", "all", Setup.of())[0].frame()

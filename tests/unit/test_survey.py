@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ptanalyze.capture.live import survey
 from ptanalyze.capture.live.walk_cost import walk_share
+from ptanalyze.cli import run
 from ptanalyze.cli.survey import view
 from ptanalyze.show.prometheus import prometheus_text, write_prometheus
 
@@ -66,15 +67,44 @@ def test_a_vm_is_called_what_qemu_was_told(command, name):
 
 
 def test_names_cannot_break_out_of_prometheus_labels():
-    text = prometheus_text([surveyed(name='a"} 1\nx\\\udc80')])
+    text = prometheus_text([surveyed(name='a"} 1\nx\\\udc80')], 2, 0.0)
     assert 'name="a\\"} 1\\nx\\\\?"' in text and all(line.isprintable() for line in text.splitlines())
     assert 'ptanalyze_leaf_tables{pid="7",' in text and 'node="1"} 1' in text
 
 
 def test_the_file_for_node_exporter_can_be_read_by_others(tmp_path):
-    write_prometheus(tmp_path / "a.prom", [surveyed(runs={})])
+    write_prometheus(tmp_path / "a.prom", [surveyed(runs={})], 1, 0.0)
     assert (tmp_path / "a.prom").stat().st_mode & 0o777 == 0o644
-    assert "leaf_remote_share{" not in (tmp_path / "a.prom").read_text()
+    assert "remote_share{" not in (tmp_path / "a.prom").read_text()
+
+
+def test_the_file_says_when_it_was_made_of_how_many_processes_on_how_many_nodes():
+    lines = prometheus_text([surveyed(runs={1: 1.0})] * 3, 2, 1_700_000_000.7).splitlines()
+    assert {
+        "ptanalyze_numa_nodes 2", "ptanalyze_survey_processes 3",
+        "ptanalyze_survey_timestamp_seconds 1700000000",
+    } <= set(lines)  # fmt: skip
+    upper = [line for line in lines if line.startswith("ptanalyze_upper_remote_share{")]
+    assert len(upper) == 3 and all(line.endswith("} 1") for line in upper)
+    assert sum(line.startswith("ptanalyze_rss_bytes{") for line in lines) == 3
+    names = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(("name", "told"), [("pt.txt", "FILE.prom"), ("nowhere/pt.prom", "no directory")])
+def test_a_file_that_node_exporter_would_not_read_or_that_cannot_be_is_refused_at_once(
+    tmp_path, capsys, name, told
+):
+    assert run(["survey", "--prometheus", str(tmp_path / name)]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_on_one_node_it_says_that_placement_cannot_matter_and_what_may():
+    (one,) = view([surveyed(leaf={0: 4}, runs={0: 1.0})], 20, 1)
+    said = " ".join(one.lines)
+    assert "one NUMA node" in said and "ptanalyze whatif 7.capture -p thp" in said
+    (several,) = view([surveyed(leaf={0: 4}, runs={0: 1.0})], 20, 2)
+    assert "one NUMA node" not in " ".join(several.lines) and "expected to be remote" in several.lines[-1]
 
 
 PERF_STAT = """# started on Sun Nov 22 2026

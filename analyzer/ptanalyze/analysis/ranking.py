@@ -11,6 +11,7 @@ from ..core.sizes import Budget, size_in_words
 from ..cost.payback import over_horizon
 from ..cost.result import TABLE_BYTES, Result
 from ..policies import members
+from .weights import EACH_ONCE, once_each
 from .workload import Workload
 
 HOUR = 3600.0
@@ -83,18 +84,24 @@ def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
     """One line: the policy to use, its speed-up, the reason and the cost."""
     best = next(advice for advice in ranked if not advice.over)
     if best.result.policy == base.policy:
-        return (
-            f"{workload.name}: stay with {base.policy}; nothing within the budget is estimated to be faster."
-        )
+        about = "" if workload.thin is None else f"{workload.name}: "
+        return f"{about}stay with {base.policy}; nothing within the budget is estimated to be faster."
     speedup = best.result.price.speedup
     faster = (
         f"{interval(speedup)} times as fast as {base.policy}"
         if speedup
-        else f"fewer walk cycles than {base.policy}"
+        else f"{fewer(base, best.result)} than {base.policy}"
     )
     why = because(base, best.result)
     advice = f"{best.result.policy} is estimated at {faster}: {why}; {takes(best)}."
-    return advice if reshapes(best.result.policy) else f"{advice} {WHY[workload.thin]}"
+    if reshapes(best.result.policy):
+        return f"{advice} {EACH_ONCE}" if once_each(base.notes) else advice
+    return f"{advice} {WHY[workload.thin]}"
+
+
+def fewer(base: Result, result: Result) -> str:
+    """ "40.3 % fewer walk cycles"."""
+    return f"{100 * (1 - result.price.walk_cycles / base.price.walk_cycles):.1f} % fewer walk cycles"
 
 
 def reshapes(policy: str) -> bool:

@@ -13,16 +13,17 @@ from ..core.jackknife import share_bounds
 from ..core.snapshot import Node, Topology
 from ..cost import price as cost
 from ..cost.once import Once
-from ..cost.result import Result
+from ..cost.result import EVERY_NODE, Result
 from ..kernels.replay import Counters, counters
 from ..policies.base import RECORD
 from ..world.heat_leaves import known_pages
+from .elsewhere import elsewhere
 from .heat_classes import classify_heat
 from .leaf_classes import classify_pages
 from .priced import cycles_before
 from .refusals import label
 from .runs import Run, start
-from .weights import note
+from .weights import RESHAPED, note
 
 if TYPE_CHECKING:
     from ..policies import Plan
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from ..world.world import World
     from .leaf_classes import Classification
     from .setup import Setup
-
-RESHAPED = "its pages are not those whose accessed bits were sampled: a trace tells how they are walked"
 
 
 def static_results(
@@ -71,7 +70,7 @@ def _result(plan: Plan, world: World, baseline: str, setup: Setup, provenance: d
         policy=plan.name,
         params=plan.params,
         machine=world.machine.name,
-        placement="every node once",
+        placement=EVERY_NODE,
         baseline=baseline,
         walks=int(count.classes.sum()),
         hits=np.zeros(3, np.int64),
@@ -90,6 +89,7 @@ def _result(plan: Plan, world: World, baseline: str, setup: Setup, provenance: d
         facts=run.facts(world),
         notes=(
             note(world.snapshot),
+            *filter(None, [elsewhere(world.snapshot, world.machine)]),
             *world.notes,
             *_left_out(unresolved),
             *(f"{plan.name}: {line}" for line in sampled),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
 AUTO = "auto"
 WEIGHTS = (AUTO, "walks", "heat", "leaf")
 NO_TRACE = "no trace: every mapped page counts once for each node, events are not known"
+RESHAPED = (
+    "its pages are not those whose accessed bits were sampled: a trace tells how they are walked; "
+    "--weight leaf counts each mapped page once"
+)
+EACH_ONCE = (
+    "Each mapped page counts once, used or not, so larger pages may seem to gain more than they do: "
+    "`ptanalyze heat` or a trace tells which pages are walked."
+)
 SAMPLED = (
     "no trace: every page counts for each node by its walks, estimated from {samples} samples of accessed "
     "bits, {seconds:.3g} s in all; {saturated:.0%} of them of pages that every sample found used, whose "
@@ -37,6 +46,11 @@ def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snaps
     if weight == "leaf":
         snapshot = replace(snapshot, heat=None)
     return snapshot, trace if weight in (AUTO, "walks") else None
+
+
+def once_each(notes: Sequence[str]) -> bool:
+    """Whether results with these notes count every mapped page once."""
+    return NO_TRACE in notes
 
 
 def note(snapshot: Snapshot) -> str:

@@ -88,9 +88,17 @@ def name(capture: Capture) -> str:
 
 
 def for_people(sections: dict[str, Rows]) -> dict[str, Rows]:
-    """The same with spaces for underscores; PIDs are names, not amounts, and instants are dates."""
+    """The same with spaces for underscores; PIDs are names, not amounts, and instants are dates.
+
+    What the manifest says already is not said again.
+    """
+    known = sections.get("capture", {}).items()
     return {
-        title: {key.replace("_", " "): SHOWN.get(key, unchanged)(value) for key, value in rows.items()}
+        title: {
+            key.replace("_", " "): SHOWN.get(key, unchanged)(value)
+            for key, value in rows.items()
+            if title != "how sure" or (key, value) not in known
+        }
         for title, rows in sections.items()
     }
 
@@ -186,15 +194,21 @@ def describe_facts(recorded: dict[str, Any]) -> Rows:
 
 
 def describe_heat(heat: Heat) -> Rows:
-    lengths = zip(heat.seconds, heat.samples.sum(axis=0), strict=True)
+    lengths = zip(heat.samples.sum(axis=0).tolist(), heat.seconds.tolist(), strict=True)
     return {
         "samples": int(heat.samples.sum()),
         "sampled (s)": round(heat.sampled_seconds, 3),
-        "lengths (ms)": ", ".join(f"{count} of {1e3 * seconds:.3g}" for seconds, count in lengths),
+        "lengths as measured (ms)": ", ".join(f"{n} of {in_ms(seconds)}" for n, seconds in lengths),
         "pages used": len(heat.address),
         "pages used in every sample": int(np.count_nonzero(heat.saturated)),
         "walks estimated": int(heat.walks.sum()),
     }
+
+
+def in_ms(seconds: float) -> str:
+    """Milliseconds with three digits, all before the point: "9.45", "1,010"."""
+    ms = 1e3 * seconds
+    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
 
 
 def describe_trace(trace: Trace) -> Rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from importlib import import_module
@@ -207,5 +207,6 @@ def named(error: OSError) -> str:
 
 
 def complain(message: object, code: int) -> int:
-    print(printable(f"ptanalyze: {message}"), file=sys.stderr)
+    with suppress(OSError):  # a terminal that is gone
+        print(printable(f"ptanalyze: {message}"), file=sys.stderr)
     return code

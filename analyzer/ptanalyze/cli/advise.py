@@ -12,6 +12,7 @@ from .quantities import DURATION
 from .replaying import (
     BRIEF,
     budget_options,
+    can_narrow,
     capture_of,
     full_option,
     limits,
@@ -56,21 +57,23 @@ def command(
     """
     from ..analysis.advise import advise
     from ..analysis.answer import Answer
+    from ..analysis.elsewhere import asked_elsewhere
     from ..show.advise import as_record, view
     from ..show.first_screen import further
     from ..show.progress import progress_bar
 
     opened = capture_of(capture)
     with progress_bar() as progress:
-        advised = advise(opened, setup_from(options, progress), **limits(memory, updates), horizon=horizon)
-    report = advised.report
-    steps = further(capture, (), options["calibration"] is not None)
+        setup = setup_from(options, progress)
+        advised = advise(opened, setup, **limits(memory, updates), horizon=horizon)
+    report, caution = advised.report, asked_elsewhere(opened, setup)
+    steps = further(capture, (), can_narrow([report.base], options), bool(caution))
     emit(
         Answer(
             "advise",
             lambda: advised.frame,
             lambda: as_record(report),
-            lambda: view(report, None if full else steps),
+            lambda: view(report, None if full else steps, caution),
             plots_of(advised.replayed),
             advised.refused,
             BRIEF,

@@ -9,6 +9,7 @@ import click
 
 from .options import capture_argument, open_or_default
 from .output import Output, emit, output_options
+from .quantities import PID
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -23,7 +24,7 @@ MARKS = {"ok": "green", "note": "cyan", "partial": "yellow", "failed": "red"}
 @capture_argument
 @click.option(
     "--live",
-    type=click.IntRange(1),
+    type=PID,
     metavar="PID",
     help="Also compare with the running VMM of this process ID. Default: the capture alone.",
 )

@@ -11,6 +11,7 @@ import click
 
 from ..core.errors import UsageError
 from ..core.near import meant
+from .echo import echo
 
 
 def config_file() -> Path:
@@ -30,6 +31,9 @@ def defaults_of(context: click.Context, program: click.Group, name: str) -> dict
     try:
         text = path.read_text("utf-8")
     except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except PermissionError:  # of another user, as under setpriv or sudo -u without a HOME of its own
+        echo(f"ptanalyze: {path}: may not be read, so no defaults are taken from it", err=True)
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None

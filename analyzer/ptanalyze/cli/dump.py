@@ -10,7 +10,7 @@ import click
 
 from .echo import echo
 from .options import free_name, new_capture_option
-from .quantities import DURATION, HEXADECIMAL, SIZE
+from .quantities import DURATION, HEXADECIMAL, PID, SIZE
 
 max_stop_option = click.option(
     "--max-stop",
@@ -35,7 +35,7 @@ def command() -> None:
 
 
 @command.command("process", short_help="Dump the page tables of a live process.")
-@click.argument("pid", type=click.IntRange(1))
+@click.argument("pid", type=PID)
 @new_capture_option("PID.capture")
 @click.option(
     "--tree",
@@ -100,7 +100,7 @@ def dump_process(
 
 
 @command.command("vm", short_help="Dump the nested page tables of a VM.")
-@click.argument("pid", type=click.IntRange(1))
+@click.argument("pid", type=PID)
 @new_capture_option("PID.capture")
 @click.option("--stop", is_flag=True, help="Stop the VMM while it is read; it is always continued.")
 @max_stop_option

@@ -8,13 +8,18 @@ import click
 
 from .echo import echo
 from .options import free_name, new_capture_option
-from .quantities import DURATION
+from .quantities import DURATION, PID
 
 
 @click.command("heat")
-@click.argument("pid", type=click.IntRange(1))
+@click.argument("pid", type=PID)
 @click.option(
-    "--for", "seconds", type=DURATION, default="30s", show_default=True, help="Time to sample: 30s, 5m."
+    "--for",
+    "seconds",
+    type=DURATION,
+    default="30s",
+    show_default=True,
+    help="Time to sample: 30 or 30s, 5m. Ctrl-C ends it early and keeps the samples.",
 )
 @new_capture_option("PID.capture, or none with --add")
 @click.option(
@@ -33,35 +38,43 @@ def command(pid: int, seconds: float, output: str | None, add: str | None, lengt
 
     Again and again the kernel clears these bits, and after a while they are read: a page that was walked for
     in between has its bit set again. `classify`, `whatif` and `advise` weigh pages by it (--weight heat).
-    Nothing is stopped. Needs root.
+    Nothing is stopped. Needs root. Ctrl-C while it samples keeps what was sampled, with exit code 0.
 
     \b
     Examples:
       sudo ptanalyze heat 1234 --for 30s -o app
       sudo ptanalyze heat 1234 --add app
     """
-    from ..capture.live.heat import heat_process, sources
-    from ..formats.capture_dir import new_capture, seal
+    from ..capture.live.heat import heat_process, provenance, sources
+    from ..capture.live.process import check_process
+    from ..formats.capture_dir import must_be_new, new_capture, seal
     from ..formats.snapshot_file import read_snapshot
 
     if output is not None and add is not None:
         raise click.UsageError("give -o DIR for a new capture, or --add CAPTURE for one of this process")
     asked = milliseconds(lengths)
+    if add is None:
+        output = output or free_name(str(pid))
+        must_be_new(output)
+    check_process(Path("/proc") / str(pid), pid)
     for source, state in sources().items():
         echo(f"{source}: {state}", err=True)
+    echo(f"sampling PID {pid} for {round(seconds)} s; Ctrl-C ends it and keeps the samples", err=True)
     if add is not None:
         from ..capture.live.add_heat import add_heat
 
         lines = add_heat(pid, add, max(round(seconds), 1), asked)
     else:
-        output = output or free_name(str(pid))
+        assert output is not None
         with new_capture(output) as inside:
+            others = provenance()
             lines = heat_process(pid, Path(inside), max(round(seconds), 1), asked)
             facts = read_snapshot(inside).facts
-            seal(inside, "process", {key: facts[key] for key in ("pid", "comm", "time") if key in facts})
+            said = {key: facts[key] for key in ("pid", "comm", "time") if key in facts}
+            seal(inside, "process", said | others)
     for line in lines:
         echo(line, err=True)
-    echo(f"{output or add}: sampled; next: ptanalyze classify {output or add}")
+    echo(f"{output or add}: sampled; next: ptanalyze classify {output or add} --by vma")
 
 
 def milliseconds(text: str) -> list[int]:

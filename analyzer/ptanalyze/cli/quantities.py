@@ -10,8 +10,9 @@ import click
 if TYPE_CHECKING:
     Bytes = click.ParamType[int]
     Seconds = click.ParamType[float]
+    Number = click.ParamType[int]
 else:
-    Bytes = Seconds = click.ParamType
+    Bytes = Seconds = Number = click.ParamType
 
 UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
@@ -35,8 +36,10 @@ class Duration(Seconds):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Seconds, a float above 0."""
         found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|[smh]?)", str(value))
-        if not found or not float(found[1]):
-            self.fail(f"{value!r} is no duration; write it like 500ms, 30s, 5m or 1h", param, ctx)
+        if not found:
+            self.fail(f"{value!r} is no duration; write it like 500ms, 30s or 30, 5m or 1h", param, ctx)
+        if not float(found[1]):
+            self.fail(f"{value!r}: give more than 0", param, ctx)
         return float(found[1]) * UNITS[found[2]]
 
 
@@ -52,6 +55,18 @@ class Hexadecimal(Bytes):
         return int(value, 16)
 
 
+class ProcessId(Number):
+    name = "pid"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Of a process: an int above 0."""
+        text = str(value)
+        if not text.isdecimal() or not int(text):
+            self.fail(f"{text!r} is no PID; give its number, which pgrep or pidof prints", param, ctx)
+        return int(text)
+
+
 HEXADECIMAL = Hexadecimal()
 SIZE = Size()
+PID = ProcessId()
 DURATION = Duration()

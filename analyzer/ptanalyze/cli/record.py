@@ -9,7 +9,7 @@ import click
 
 from .echo import echo
 from .options import free_name, new_capture_option, strip_option
-from .quantities import DURATION, SIZE
+from .quantities import DURATION, PID, SIZE
 
 if TYPE_CHECKING:
     from ..capture.live.attend import Recording
@@ -102,7 +102,7 @@ SAMPLED = 30  # seconds, where -p is given no time
 @click.option(
     "-p",
     "--pid",
-    type=click.IntRange(1),
+    type=PID,
     help="Sample this process, which runs already, instead of running COMMAND. Default: none.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..analysis.replayed import Replayed
     from ..analysis.setup import Setup
     from ..core.progress import Progress
+    from ..cost.result import Result
     from ..formats.capture import Capture
 
 BRIEF = (  # columns of results for Markdown and LaTeX
@@ -172,6 +173,11 @@ def setup_from(options: Mapping[str, Any], progress: Progress = None) -> Setup:
     balancing = plain.pop("balancing")
     moving = dict(map(pair_of, balancing)) if balancing else plain.pop("autonuma")
     return Setup.of(**(plain | {"autonuma": moving, "progress": progress}))
+
+
+def can_narrow(results: Sequence[Result], options: Mapping[str, Any]) -> bool:
+    """Whether there are ranges that a calibration would narrow."""
+    return results[0].price.speedup is not None and options["calibration"] is None
 
 
 def split_names(words: Sequence[str]) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .output import Output, emit, output_options
+from .echo import echo
+from .output import Output, emit, must_end_with, output_options
 from .quantities import DURATION
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 @click.option(
     "--prometheus",
     type=click.Path(),
+    callback=must_end_with("prom"),
     metavar="FILE.prom",
-    help="Also write FILE for node_exporter's textfile collector. Default: none.",
+    help="Also write all processes to FILE for node_exporter's textfile collector. Default: none.",
 )
 @click.option(
     "--counters",
@@ -75,7 +77,7 @@ def command(
     descriptor: int | None,
     output: Output,
 ) -> None:
-    """List the processes and VMs of this host, those with the most remote page tables first.
+    """List the processes and VMs of this host, those with the most remote page tables first, then by size.
 
     Page tables are counted by eBPF: nothing is stopped, no entry is kept. The remote share is of walks, if
     all leaf tables are walked alike and threads stay on the nodes where they ran last. With --counters, on
@@ -109,8 +111,10 @@ def command(
         if seconds is not None:
             found = with_walk_cost(found, seconds, top)
         if prometheus is not None:
-            write_prometheus(prometheus, found)
-        return answer(found, top)
+            write_prometheus(prometheus, found, survey.host_nodes(), time.time())
+            if watch is None:
+                echo(f"ptanalyze: wrote {prometheus}", err=True)
+        return answer(found, top, survey.host_nodes())
 
     while True:
         made = surveyed()
@@ -122,7 +126,7 @@ def command(
         time.sleep(watch)
 
 
-def answer(found: Sequence[Surveyed], top: int) -> Answer:
+def answer(found: Sequence[Surveyed], top: int, nodes: int) -> Answer:
     from ..analysis.answer import Answer
 
     def table() -> DataFrame:
@@ -133,7 +137,11 @@ def answer(found: Sequence[Surveyed], top: int) -> Answer:
         return described(DataFrame([flat(one) for one in found]))
 
     return Answer(
-        "survey", table, lambda: [record(one) for one in found], lambda: view(found, top), {"survey": table}
+        "survey",
+        table,
+        lambda: [record(one) for one in found],
+        lambda: view(found, top, nodes),
+        {"survey": table},
     )
 
 
@@ -169,7 +177,8 @@ def by_node(numbers: Mapping[str, float]) -> str:
     return " ".join(f"{node}:{number:g}" for node, number in numbers.items())
 
 
-def view(found: Sequence[Surveyed], top: int) -> Iterator[Section]:
+def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[Section]:
+    """nodes: NUMA nodes of the host."""
     from ..analysis.answer import Section
 
     lines = []
@@ -178,8 +187,13 @@ def view(found: Sequence[Surveyed], top: int) -> Iterator[Section]:
     if worst := next((one for one in found if one.remote_bytes), None):
         look = "dump vm" if worst.kind == "vm" else "heat"
         lines.append(f"look closer: ptanalyze {look} {worst.pid} -o {worst.pid}.capture")
+    elif found and nodes == 1:
+        lines += on_one_node(found)
     elif found:
-        lines.append("no leaf table is expected to be remote: all are on the nodes where their threads run")
+        lines.append(
+            "no leaf table is expected to be remote: all are on the nodes where their threads run; "
+            "listed by size of page tables"
+        )
     if slow := [one for one in found if one.slow_tables]:
         mib = sum(one.slow_tables or 0 for one in slow) / 256
         lines.append(
@@ -189,6 +203,21 @@ def view(found: Sequence[Surveyed], top: int) -> Iterator[Section]:
     elif any(one.slow_tables is not None for one in found):
         lines.append("no page tables are on the nodes without CPUs")
     yield Section("Page tables of this host", rows(found[:top]), lines)
+
+
+def on_one_node(found: Sequence[Surveyed]) -> Iterator[str]:
+    """That placement cannot matter here, and what may."""
+    yield (
+        "this host has one NUMA node: no page table is remote, and placing them elsewhere cannot help; "
+        "listed by size of page tables"
+    )
+    most = next((one for one in found if one.leaf and one.kind != "vm"), None)
+    if most:
+        out = f"{most.pid}.capture"
+        yield (
+            f"fewer page walks, by huge pages, may: ptanalyze dump process {most.pid} -o {out}; "
+            f"ptanalyze whatif {out} -p thp"
+        )
 
 
 def rows(found: Sequence[Surveyed]) -> list[dict[str, Cell]]:

@@ -13,6 +13,7 @@ from ..kernels.steps import CALLS
 from .once import Once
 
 TABLE_BYTES = 4096
+EVERY_NODE = "every node once"  # placement where there is no trace
 HELD_FACTS = ("bloat_bytes", "unused_bytes_peak", "page_cache_bytes_unused")
 HOST_KINDS = ("pte_writes", "pte_fanout", "replica_faults", "pte_copies", "tables_new", "tables_moved")
 

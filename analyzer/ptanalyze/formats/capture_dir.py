@@ -48,10 +48,7 @@ def new_capture(out: str | PathLike[str]) -> Iterator[Path]:
     Fill it and seal() it inside the block. UsageError if `out` is there already.
     """
     out = Path(out)
-    if out.exists():
-        raise UsageError(f"{out}: exists already; name a new directory, captures are never overwritten")
-    if not out.parent.is_dir():
-        raise UsageError(f"{out}: {out.parent} is no directory; create it first")
+    must_be_new(out)
     with unfinished_directory(out.parent, out.name) as inside, says_where(out, inside):
         yield inside
         for path in inside.rglob("*"):
@@ -60,6 +57,15 @@ def new_capture(out: str | PathLike[str]) -> Iterator[Path]:
         give_to_caller(inside)
         os.rename(inside, out)
     sync_directory(out.parent)
+
+
+def must_be_new(out: str | PathLike[str]) -> None:
+    """UsageError if a capture directory `out` cannot be made; new_capture asks only when work begins."""
+    out = Path(out)
+    if out.exists():
+        raise UsageError(f"{out}: exists already; name a new directory, captures are never overwritten")
+    if not out.parent.is_dir():
+        raise UsageError(f"{out}: {out.parent} is no directory; create it first")
 
 
 def _sync(path: Path) -> None:

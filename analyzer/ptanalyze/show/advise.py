@@ -7,21 +7,24 @@ from typing import Any
 
 from ..analysis.answer import Cell, Section
 from ..analysis.ranking import Advice, Report
+from ..analysis.weights import RESHAPED
 from ..core.gain import interval
 from ..core.sizes import show_duration
-from .first_screen import table, worth
+from .first_screen import beware, table, worth
 from .whatif import labels
 
 LL = "- LL: share of walks that are Local-Local, without a VM: local"
 
 
-def view(report: Report, further: Section | None = None) -> Iterator[Section]:
+def view(report: Report, further: Section | None = None, caution: str = "") -> Iterator[Section]:
     """The advice, whether it is worth it, a small table, and what to type next.
 
     further  what to type next; None: all columns, refusals, the workload and what is assumed instead
+    caution  to be read before all else
     """
     results = [report.base, *(one.result for one in report.ranked if one.result is not report.base)]
-    yield Section(lines=[report.sentence, "", *worth(results), ""])
+    worthwhile = worth(results)
+    yield Section(lines=[*beware(caution), report.sentence, "", *worthwhile, *[""] * bool(worthwhile)])
     yield from table({name: result for name, result in zip(labels(results), results, strict=True)})
     if further:
         over = [advice.result.policy for advice in report.ranked if advice.over]
@@ -29,6 +32,9 @@ def view(report: Report, further: Section | None = None) -> Iterator[Section]:
             yield Section(lines=[f"Over the budget: {', '.join(over)}."])
         if report.refused:
             yield Section(lines=[f"Not for this capture: {', '.join(report.refused)} (--full says why)."])
+        if sampled := [name for name, why in report.refused.items() if why == RESHAPED]:
+            ranks = f"--weight leaf ranks {', '.join(sampled)} too, with each mapped page counted once."
+            yield Section(lines=[ranks])
         yield Section(lines=[f"Assumed: {report.base.price.assumptions}."])
         yield Section(lines=[""])
         yield further

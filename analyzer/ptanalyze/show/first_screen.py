@@ -7,6 +7,7 @@ from math import isinf
 from typing import TYPE_CHECKING
 
 from ..analysis.answer import Section
+from ..analysis.elsewhere import HOST_MODEL
 from ..analysis.worth import share_sentence, verdict
 from ..core.gain import faster, interval
 from ..core.sizes import show_duration, size_in_words
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 NARROW = 16  # names that are longer stand alone
 TODAY = "today"
 HEAD = ("what", "speed-up", "memory", "pays back", "needs")
+WITHOUT_RUN_TIME = ("what", "walk cycles", "memory", "needs")
 MEMORY = ("pt_bytes", "ept_bytes", "aside_bytes", "held_bytes")
 
 
@@ -27,10 +29,16 @@ def worth(results: Sequence[Result]) -> list[str]:
     return [said] if said else []
 
 
+def beware(caution: str) -> list[str]:
+    """Lines before the answer: a sentence of its own, or none."""
+    return [f"Note: {caution}.", ""] if caution else []
+
+
 def table(named: Mapping[str, Result]) -> Iterator[Section]:
     """A row per policy, the baseline first; below it the lines to type, for those that need no research."""
     base = next(iter(named.values()))
-    yield Section(lines=aligned([HEAD, *(row_of(name, result, base) for name, result in named.items())]))
+    head = WITHOUT_RUN_TIME if base.price.speedup is None else HEAD
+    yield Section(lines=aligned([head, *(row_of(name, result, base) for name, result in named.items())]))
     lines = [
         f"{name} {how}"
         for name, result in named.items()
@@ -62,10 +70,28 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def row_of(name: str, result: Result, base: Result) -> tuple[str, ...]:
     speedup, how = result.price.speedup, takes(result.policy)
+    needs = "nothing" if result is base else TODAY if how.startswith(TODAY) else how
+    if base.price.speedup is None:
+        return name, walk_cycles(result, base), memory(result, base), needs
     gain = "1" if result is base else "-" if speedup is None else interval(speedup)
     back = "-" if result is base else earned(result)
-    needs = "nothing" if result is base else TODAY if how.startswith(TODAY) else how
     return name, gain, memory(result, base), back, needs
+
+
+def walk_cycles(result: Result, base: Result) -> str:
+    """Beside the baseline's, "-40.3 %"; of the baseline, all."""
+    before, after = base.price.walk_cycles, result.price.walk_cycles
+    if result is base or not before:
+        return cycles(after)
+    return f"{100 * (after / before - 1):+z.1f} %".replace("+0.0 %", "0 %")
+
+
+def cycles(count: float) -> str:
+    """To three digits: "54.9 million"."""
+    for word, size in (("billion", 1e9), ("million", 1e6), ("thousand", 1e3)):
+        if count >= size:
+            return f"{count / size:,.3g} {word}"
+    return f"{count:.0f}"
 
 
 def memory(result: Result, base: Result) -> str:
@@ -87,8 +113,14 @@ def earned(result: Result) -> str:
     return show_duration(seconds.middle)
 
 
-def further(capture: str | None, policies: Sequence[str], calibrated: bool) -> Section:
-    """What to type next; `policies` as after -p, none: of advise."""
+def further(
+    capture: str | None, policies: Sequence[str], narrower: bool, other_host: bool = False
+) -> Section:
+    """What to type next; `policies` as after -p, none: of advise.
+
+    narrower    whether a calibration would narrow what is shown; other_host: whether the captured machine
+                needs a model of its own
+    """
     named = f" {capture}" if capture else ""
     chosen = f" -p {'all' if set(policies) >= set(names()) else ','.join(policies)}"
     command = f"whatif{named}{chosen}" if policies else f"advise{named}"
@@ -96,7 +128,10 @@ def further(capture: str | None, policies: Sequence[str], calibrated: bool) -> S
     if policies:
         steps["all policies, ranked"] = f"ptanalyze advise{named}"
     steps["a page with pictures"] = f"ptanalyze report{named}"
-    if not calibrated:
+    if other_host:
+        steps["a model of its machine"] = f"{HOST_MODEL}  (run it there)"
+        steps["the answer for it"] = f"ptanalyze {command} -m host.toml"
+    if narrower:
         steps["narrower ranges"] = "ptanalyze calibrate --help"
     if capture is None:
         steps["your own program"] = "sudo .venv/bin/ptanalyze record -o app -- ./app"

@@ -17,13 +17,26 @@ METRICS = {
     "page_table_bytes": "bytes of page tables, without the root",
     "leaf_tables": "table pages that map 4 KiB pages, by node",
     "leaf_remote_share": "share of walks with a remote leaf table, if all leaf tables are walked alike",
+    "upper_remote_share": "the same of the tables above leaf tables",
     "huge_bytes": "bytes mapped by huge pages",
+    "rss_bytes": "resident memory",
+}
+HOST = {
+    "numa_nodes": "NUMA nodes of this host",
+    "survey_processes": "processes and VMs in this file",
+    "survey_timestamp_seconds": "when this survey was made, seconds since 1970",
 }
 
 
-def prometheus_text(surveyed: Sequence[Surveyed]) -> str:
-    """One gauge per metric and process; node_exporter wants a file of its own for them."""
+def prometheus_text(surveyed: Sequence[Surveyed], nodes: int, at: float) -> str:
+    """One gauge per metric and process, and of the host; node_exporter wants a file of its own for them.
+
+    nodes  of the host; at: seconds since 1970, by which an alert tells that surveys fail
+    """
     lines = []
+    for (metric, meaning), number in zip(HOST.items(), (nodes, len(surveyed), int(at)), strict=True):
+        lines += [f"# HELP {PREFIX}{metric} {meaning}", f"# TYPE {PREFIX}{metric} gauge"]
+        lines.append(f"{PREFIX}{metric} {number}")
     for metric, meaning in METRICS.items():
         lines += [f"# HELP {PREFIX}{metric} {meaning}", f"# TYPE {PREFIX}{metric} gauge"]
         for one in surveyed:
@@ -47,8 +60,12 @@ def samples(metric: str, one: Surveyed) -> Iterator[tuple[dict[str, str], float]
     elif metric == "leaf_tables":
         for node, count in sorted(one.leaf.items()):
             yield {"node": str(node)}, count
-    elif one.remote_share is not None:
-        yield {}, one.remote_share
+    elif metric == "rss_bytes":
+        yield {}, one.rss_bytes
+    elif (
+        share := one.upper_remote_share if metric == "upper_remote_share" else one.remote_share
+    ) is not None:
+        yield {}, share
 
 
 def escaped(text: str) -> str:
@@ -56,8 +73,8 @@ def escaped(text: str) -> str:
     return plain.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def write_prometheus(path: str | PathLike[str], surveyed: Sequence[Surveyed]) -> None:
+def write_prometheus(path: str | PathLike[str], surveyed: Sequence[Surveyed], nodes: int, at: float) -> None:
     """Replace the file at once; node_exporter, another user, may read it: it holds no addresses."""
     with atomic_write(path) as file:
-        file.write(prometheus_text(surveyed).encode())
+        file.write(prometheus_text(surveyed, nodes, at).encode())
         os.fchmod(file.fileno(), 0o644)

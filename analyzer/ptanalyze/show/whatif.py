@@ -6,16 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isinf
 from typing import Any
 
+import numpy as np
+
 from ..analysis.answer import Matrix, Quantity, Section
+from ..analysis.ranking import fewer, reshapes
 from ..analysis.sampled import in_words
+from ..analysis.weights import EACH_ONCE, once_each
 from ..core import gain
 from ..core.interval import Interval
 from ..core.sizes import show_duration, size_in_words
 from ..core.walks import GUEST_BIT
 from ..cost.payback import NEVER
-from ..cost.result import Result
+from ..cost.result import EVERY_NODE, Result
 from ..kernels.replay import EVENT_KINDS
-from .first_screen import table, worth
+from .first_screen import beware, cycles, table, worth
 from .terminal import number
 
 BOUND = "ideal"  # of locality; a policy that nobody can have: never the best
@@ -59,16 +63,20 @@ CALLS = {
 
 
 def view(
-    results: Sequence[Result], further: Section | None = None, refused: Mapping[str, str] | None = None
+    results: Sequence[Result],
+    further: Section | None = None,
+    refused: Mapping[str, str] | None = None,
+    caution: str = "",
 ) -> Iterator[Section | Matrix]:
     """The best policy in a sentence, whether it is worth it, a small table, and what to type next.
 
     further  what to type next; None: everything that was counted and assumed instead
+    caution  to be read before all else
     """
     first = results[0]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
     asked = f"{first.machine}; threads {first.placement}; {walks(first)} walks{accesses}"
-    yield Section(lines=[sentence(results), "", *worth(results), asked, *sample(first)])
+    yield Section(lines=[*beware(caution), sentence(results), "", *worth(results), asked, *sample(first)])
     yield from table(dict(zip(labels(results), results, strict=True)))
     if further:
         more = len(notes_of(results)) - 1
@@ -85,7 +93,12 @@ def view(
 
 def walks(result: Result) -> str:
     known = result.sampled
-    return f"about {in_words(known.walks, 0)}" if known else number(result.walks)
+    if known:
+        return f"about {in_words(known.walks, 0)}"
+    readers = int(np.count_nonzero(result.reads.sum(axis=(0, 2, 3))))
+    if result.placement != EVERY_NODE or readers < 2 or result.walks % readers:
+        return number(result.walks)
+    return f"{number(result.walks // readers)} from each of {readers} nodes, {number(result.walks)}"
 
 
 def sample(result: Result) -> list[str]:
@@ -148,15 +161,7 @@ def costs_once(best: Result, base: Result) -> str:
     earned = (
         "never earned back" if isinf(seconds.middle) else f"earned back after {show_duration(seconds.middle)}"
     )
-    return f"; it costs {cycles(best.once.cycles - base.once.cycles)} once, {earned}"
-
-
-def cycles(count: float) -> str:
-    """Cycles to three digits: 54.9 million cycles."""
-    for word, size in (("billion", 1e9), ("million", 1e6), ("thousand", 1e3)):
-        if count >= size:
-            return f"{count / size:,.3g} {word} cycles"
-    return f"{count:.0f} cycles"
+    return f"; it costs {cycles(best.once.cycles - base.once.cycles)} cycles once, {earned}"
 
 
 def times(estimate: Interval, base: str) -> str:
@@ -170,8 +175,8 @@ def without_run_time(base: Result, others: dict[str, Result]) -> str:
     best, before = others[name], base.price.walk_cycles
     if best.price.walk_cycles >= before:
         return f"No policy takes fewer walk cycles than {base.policy}."
-    less = 100 * (1 - best.price.walk_cycles / before)
-    return f"Best: {name}, {less:.1f} % fewer walk cycles than {base.policy}, {takes(best, base)}."
+    said = f"Best: {name}, {fewer(base, best)} than {base.policy}, {takes(best, base)}."
+    return f"{said} {EACH_ONCE}" if reshapes(best.policy) and once_each(base.notes) else said
 
 
 def takes(best: Result, base: Result) -> str:

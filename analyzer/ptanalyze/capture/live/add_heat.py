@@ -10,7 +10,7 @@ from ...formats.capture import is_own, open_capture
 from ...formats.capture_dir import seal
 from ...formats.heat_file import FILE, read_heat
 from ...world.heat_leaves import known_pages
-from .heat import LENGTHS, sample
+from .heat import LENGTHS, provenance, sample
 
 LEAST = 0.5  # of the pages that were used must be mapped in the capture
 
@@ -27,7 +27,7 @@ def add_heat(
     if capture.has_heat or not capture.has_snapshot or capture.has_vm or not is_own(directory):
         why = "has heat" if capture.has_heat else "must be your own, of a process, with page tables"
         raise UsageError(f"{directory}: {why}; make a new capture with `ptanalyze heat PID -o DIR`")
-    snapshot = capture.snapshot
+    snapshot, others = capture.snapshot, provenance()
     with tempfile.TemporaryDirectory(prefix=".heat.", dir=directory) as inside:
         out = Path(inside) / FILE
         lines = sample(pid, out, seconds, lengths)
@@ -39,5 +39,5 @@ def add_heat(
                 "process, or too old; make a new one with `ptanalyze heat PID -o DIR`"
             )
         os.replace(out, directory / FILE)
-    seal(directory, capture.manifest.kind, capture.manifest.provenance)
+    seal(directory, capture.manifest.kind, capture.manifest.provenance | others)
     return [*lines, f"{known} of the {pages} pages used are mapped in {directory}"]

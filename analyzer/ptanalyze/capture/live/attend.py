@@ -1,7 +1,6 @@
 """A program that runs under a tracer: started, watched, its page tables read when asked for, ended."""
 
 import contextlib
-import ctypes
 import math
 import os
 import select
@@ -19,10 +18,10 @@ from typing import TypeAlias
 
 from .account import Account
 from .children import Children
+from .die_with_us import die_with_us
 from .growth import Grown, Growth
 from .peak import Peak
 
-PR_SET_PDEATHSIG = 1
 FIRST_TO_GO = "1000"  # of oom_score_adj, proc(5)
 GRACE = 5.0  # seconds a program has to end after SIGINT, before SIGKILL
 TICK = 0.5  # seconds between two looks at a program that runs
@@ -143,14 +142,14 @@ def listening(user: Account | None = None) -> Iterator[socket.socket]:
 def start(argv: list[str], user: Account | None = None) -> Process:
     """Start it in a process group of its own: Ctrl-C is ours, so that the page tables can be read first.
 
-    It is killed when we are (prctl(2), PR_SET_PDEATHSIG): nobody else would end it. It is the first to
+    It is killed when we are: nobody else would end it. It is the first to
     be killed when memory runs out: a tracer can need far more than the program itself.
     """
     stdin = subprocess.DEVNULL if os.isatty(0) else None
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    die = die_with_us()
 
     def prepare() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        die()
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
             score.write(FIRST_TO_GO)
 

@@ -33,7 +33,9 @@ class Symptom(NamedTuple):
 def examine(place: Path = Path()) -> Iterator[Symptom]:
     """Each part of this host; `place` is where captures would be made."""
     yield tracer()
-    yield dumper()
+    yield tool("dumper", "ptdump", "`dump`, `record`: page tables with the node of each")
+    yield tool("survey", "ptsurvey", "`survey`: every process by its remote page tables; needs root")
+    yield tool("sampler", "ptheat", "`heat`: which pages a process uses; needs root")
     yield btf()
     yield page_tables()
     yield counters()
@@ -62,12 +64,12 @@ def tracer() -> Symptom:
     return Symptom("tracer", True, f"QEMU {version}, {plugin.name}", gives)
 
 
-def dumper() -> Symptom:
-    gives = "`dump`, `record`: page tables with the node of each"
+def tool(what: str, name: str, gives: str) -> Symptom:
+    """A native tool of ours."""
     try:
-        return Symptom("dumper", True, str(native("ptdump")), gives)
+        return Symptom(what, True, str(native(name)), gives)
     except UsageError as error:
-        return Symptom("dumper", False, "ptdump not found", gives, str(error).partition("; ")[2])
+        return Symptom(what, False, f"{name} not found", gives, str(error).partition("; ")[2])
 
 
 def btf() -> Symptom:

@@ -4,20 +4,26 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from ...core.errors import PartialDataError, UsageError
 from ...formats.heat_file import FILE, HEADER_DTYPE, RECORD_DTYPE, costs
+from .die_with_us import die_with_us
 from .dump import dump_process, move_files
 from .native import native
+from .process import check_process, opened
 
 LENGTHS = (1, 10, 100, 1000)  # ms: hot pages saturate long samples, cold pages are not in short ones
 IDLE = Path("/sys/kernel/mm/page_idle/bitmap")
 DAMON = Path("/sys/kernel/mm/damon/admin/kdamonds")
 SECONDS_TO_END = 60
+NO_SAMPLE = 3  # exit code of ptheat
+AGES = "it clears accessed bits too, so uses are missed and rates may be too low"
 
 
 def heat_process(pid: int, directory: Path, seconds: int, lengths: Sequence[int] = LENGTHS) -> list[str]:
@@ -26,36 +32,51 @@ def heat_process(pid: int, directory: Path, seconds: int, lengths: Sequence[int]
     The tables are those after the samples, or before them if the process has ended. The caller seals the
     capture. UsageError; PartialDataError if the process ended before a sample was complete.
     """
-    dump_process(pid, directory, bpf=True)
-    lines = sample(pid, directory / FILE, seconds, lengths)
-    with tempfile.TemporaryDirectory(prefix=".tables.", dir=directory) as inside:
-        try:
-            lines += dump_process(pid, Path(inside) / "later", bpf=True)
-        except (PartialDataError, UsageError):
-            return [*lines, f"PID {pid} has ended: the page tables are those before the samples"]
-        move_files(Path(inside) / "later", directory)
+    with opened(pid) as process:
+        dump_process(pid, directory, bpf=True)
+        lines = sample(pid, directory / FILE, seconds, lengths)
+        with tempfile.TemporaryDirectory(prefix=".tables.", dir=directory) as inside:
+            try:
+                lines += dump_process(pid, Path(inside) / "later", bpf=True)
+            except (PartialDataError, UsageError):
+                with suppress(UsageError):
+                    check_process(process.proc, pid)
+                    raise  # it is still there: something else is wrong
+                return [*lines, f"PID {pid} has ended: the page tables are those before the samples"]
+            move_files(Path(inside) / "later", directory)
     return lines
+
+
+def provenance() -> dict[str, str]:
+    """What else clears accessed bits on this host while they are sampled, for a capture's manifest."""
+    found = damon()
+    return {"also clears accessed bits": found} if AGES in found else {}
 
 
 def sample(pid: int, out: Path, seconds: int, lengths: Sequence[int] = LENGTHS) -> list[str]:
     """Write the samples of `seconds` to the new file `out`; returns lines for people.
 
-    lengths  of the samples, in turn, ms. Ctrl-C ends it: the samples so far are kept.
+    lengths  of the samples, in turn, ms. Ctrl-C, SIGTERM and SIGHUP end it: the samples so far are kept.
+    KeyboardInterrupt if there is none yet. If we are killed, the sampling ends too.
     """
     command = [str(native("ptheat")), str(pid), str(seconds), *map(str, lengths)]
     descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with (
         open(descriptor, "wb") as file,
-        subprocess.Popen(command, stdout=file, stderr=subprocess.PIPE) as ran,
+        subprocess.Popen(command, stdout=file, stderr=subprocess.PIPE, preexec_fn=die_with_us()) as ran,
     ):
+        began, early = time.monotonic(), 0.0
         try:
             said = ran.communicate(timeout=seconds + SECONDS_TO_END)[1]
-        except (KeyboardInterrupt, subprocess.TimeoutExpired):
+        except (KeyboardInterrupt, subprocess.TimeoutExpired) as stop:
+            early = time.monotonic() - began if isinstance(stop, KeyboardInterrupt) else 0.0
             ran.send_signal(signal.SIGTERM)
             said = ran.communicate()[1]
+    if early and ran.returncode == NO_SAMPLE:
+        raise KeyboardInterrupt
     why = said.decode(errors="replace").strip().removeprefix("ptdump: ")
     if ran.returncode:
-        raise (PartialDataError if ran.returncode == 3 else UsageError)(why or "ptheat failed")
+        raise (PartialDataError if ran.returncode == NO_SAMPLE else UsageError)(why or "ptheat failed")
     left_out = leave_out(out, never_aged(pid))
     cost = costs(out)
     lines = [
@@ -63,6 +84,11 @@ def sample(pid: int, out: Path, seconds: int, lengths: Sequence[int] = LENGTHS) 
         f"{cost['tables']:.0f} tables; per sample {cost['clear_ms']:.2g} ms to clear, "
         f"{cost['read_ms']:.2g} ms to read"
     ]
+    if early:
+        lines.append(
+            f"interrupted after {early:.3g} of {seconds} s: what was sampled until then is kept, "
+            "and counts less surely"
+        )
     if left_out:
         lines.append(f"{left_out} uses of pages of hugetlbfs left out: the kernel does not clear their bits")
     return lines
@@ -125,14 +151,13 @@ def sources() -> dict[str, str]:
 
 
 def damon() -> str:
-    """What sysfs says of DAMON; nothing is changed."""
-    if not DAMON.is_dir():
-        return f"not there: no {DAMON}"
-    for thread in sorted(DAMON.glob("[0-9]*")):
-        known = {
-            word for path in thread.glob("contexts/*/avail_operations") for word in path.read_text().split()
-        }
-        operations = ", ".join(sorted(known)) or "operations not known"
-        if (thread / "state").read_text().strip() == "on":
-            return f"there ({operations}), not used: kdamond {thread.name} works for somebody else"
-    return "there, not used: it counts regions, not pages"
+    """What sysfs says of DAMON; nothing is changed, and what may not be read is said to be unknown."""
+    try:
+        if not DAMON.is_dir():
+            return f"not there: no {DAMON}"
+        on = [one for one in sorted(DAMON.glob("[0-9]*")) if (one / "state").read_text().strip() == "on"]
+    except OSError as error:
+        return f"there, not used; whether it runs is not known: {error.filename}: {error.strerror}"
+    if not on:
+        return "there, not used: it counts regions, not pages"
+    return f"there, not used; kdamond {', '.join(one.name for one in on)} is running: {AGES}"

@@ -29,6 +29,7 @@ PAGEMAP_PRESENT = np.uint64(1 << 63)
 PAGEMAP_FRAME = np.uint64((1 << 55) - 1)
 USER = np.uint64(4)
 SHIFT = np.uint64(12)
+CAP_SYS_PTRACE = 19  # include/uapi/linux/capability.h
 REGION = 1 << 21
 BLOCK = 256 * REGION  # address range per read: 1 MiB of pagemap
 HOLE = 2 * REGION
@@ -95,9 +96,7 @@ def dump_pagemap(process: Process, directory: Path, extra: Mapping[str, Any] | N
             leaves, sized = read_leaves(pagemap.fileno(), vmas, directory)
         after = signature(proc)
     except PermissionError:
-        raise UsageError(
-            f"PID {pid}: not permitted to read its pagemap: needs CAP_SYS_PTRACE; run as root"
-        ) from None
+        raise UsageError(f"PID {pid}: {why_not_permitted()}") from None
     except (ProcessLookupError, FileNotFoundError, EOFError):
         raise PartialDataError(f"PID {pid}: ended while it was read; nothing was kept") from None
     topology, source = read_topology()
@@ -211,6 +210,18 @@ def infer_tree(leaves: Leaves, levels: int, directory: Path) -> Tree:
         flags=np.full(len(base), INFERRED, np.uint8),
         levels=levels,
     )
+
+
+def why_not_permitted() -> str:
+    """Why /proc/PID/pagemap of a process cannot be opened, and the way out. twin of dumps/proc.c"""
+    status = Path("/proc/self/status").read_text()
+    held = int(status.partition("CapEff:")[2].split()[0], 16)
+    if held >> CAP_SYS_PTRACE & 1:
+        return (
+            "the kernel does not let us read its pagemap, though we have CAP_SYS_PTRACE: it may have more "
+            "capabilities than we have, or a security module or a container protects it"
+        )
+    return "not permitted to read its pagemap: needs CAP_SYS_PTRACE; run as root"
 
 
 def frames_visible() -> bool:

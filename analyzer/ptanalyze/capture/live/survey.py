@@ -189,6 +189,11 @@ def nodes_of_cpus() -> dict[int, int]:
     return found or dict.fromkeys(range(os.cpu_count() or 1), 0)
 
 
+def host_nodes() -> int:
+    """NUMA nodes of this host, those without CPUs too."""
+    return max(len(list(NODES.glob("node[0-9]*"))), 1)
+
+
 def slow_nodes() -> frozenset[int]:
     """Nodes without CPUs, as CXL memory has, but for those that are as fast as their readers' own (HMAT)."""
     paths = [path for path in NODES.glob("node[0-9]*") if not (path / "cpulist").read_text().strip()]

@@ -6,6 +6,7 @@ trace. Gone: where anything is in the host's memory, paths, command lines, PIDs,
 host-virtual addresses, swap entries and everything else behind entries that map nothing.
 """
 
+import os
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable
@@ -43,6 +44,7 @@ from ...kernels.decode import FRAME_BYTES
 from .frame_map import FrameMap, frame_map
 
 ARCH = b"x86_64"
+NO_TIME = 315_532_800  # 1 January 1980, the earliest that every archive format can say
 PLAIN_NAMES = {"", "[heap]", "[stack]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]"}
 FACTS = {
     "method", "kernel", "cpu", "quiescence", "completeness", "reading", "retries", "stopped", "streamed",
@@ -74,6 +76,13 @@ def redact(capture: Capture, out: str | PathLike[str]) -> None:
             with open_inside(capture.directory / HEAT) as file:
                 copy_private(file, inside / HEAT)
         seal(inside, capture.manifest.kind, {"redacted": True})
+        forget_times(inside)
+
+
+def forget_times(directory: Path) -> None:
+    """Files as of 1980: an archive would tell when the copy was made."""
+    for path in [*directory.iterdir(), directory]:
+        os.utime(path, (NO_TIME, NO_TIME))
 
 
 def redact_snapshot(snapshot: Snapshot, inside: Path) -> None:

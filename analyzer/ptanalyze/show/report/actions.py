@@ -14,10 +14,10 @@ TODAY = "today"
 
 
 class Action(NamedTuple):
-    """`label` is a policy's; `line` the line to type, or what it takes."""
+    """`label` is a policy's; `gain` in words; `line` the line to type, or what it takes."""
 
     label: str
-    speedup: str
+    gain: str
     line: str
 
 
@@ -33,10 +33,11 @@ def today(study: Study) -> list[Action]:
 
 def research(study: Study) -> str:
     """A sentence on the policies that gain and that no mainline kernel has."""
-    found = [f"{one.label} {one.speedup}" for one in actions(study, False)]
+    found = [f"{one.label} {one.gain}" for one in actions(study, False)]
     if not found:
         return f"No policy of a {RESEARCH} is estimated to gain here ({NOT_MAINLINE})."
-    return f"With a {RESEARCH} ({NOT_MAINLINE}): {listed(found)} times as fast."
+    faster = " times as fast" if study.timed else ""
+    return f"With a {RESEARCH} ({NOT_MAINLINE}): {listed(found)}{faster}."
 
 
 def actions(study: Study, on_mainline: bool) -> Iterator[Action]:
@@ -49,7 +50,7 @@ def actions(study: Study, on_mainline: bool) -> Iterator[Action]:
 
 
 def written(study: Study, row: dict[str, Any]) -> str:
-    """A row's speed-up as everywhere: with its interval, without run times alone."""
+    """A row's speed-up as everywhere: with its interval, without run times by walk cycles."""
     if not study.timed:
-        return gain.shown(study.ratio(row))[0]
+        return f"{100 * (1 - 1 / study.ratio(row)):.1f} % fewer walk cycles"
     return gain.interval(Interval(row["speedup_low"], row["speedup"], row["speedup_high"]))

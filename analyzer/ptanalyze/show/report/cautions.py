@@ -3,8 +3,10 @@
 from math import sqrt
 from typing import Any, NamedTuple
 
+from ...analysis.elsewhere import HOST_MODEL
 from ...analysis.ranking import reshapes
 from ...analysis.sampled import sample_notes
+from ...analysis.weights import once_each
 from ...capture.check import FAILED, NOTE, PARTIAL, Finding
 from ...core import gain
 from ...core.interval import Interval
@@ -54,14 +56,7 @@ def recording(study: Study) -> list[Caution]:
     """Data that the way of recording leaves out."""
     trace = study.facts.get("trace")
     if trace is None:
-        return [
-            Caution(
-                "careful",
-                "there is no trace, so every mapped page counts alike",
-                "The capture holds no trace: every mapped page counts once for each node, and there is no "
-                "run time to estimate. Policies that depend on the order of accesses are left out.",
-            )
-        ]
+        return [untraced(study)]
     lines = []
     if study.tables is None:
         lines.append(
@@ -95,6 +90,25 @@ def recording(study: Study) -> list[Caution]:
             )
         )
     return lines
+
+
+def untraced(study: Study) -> Caution:
+    """What pages count by, and what is not known."""
+    missing = (
+        "There is no run time to estimate, and policies that depend on the order of accesses are left out."
+    )
+    if (heat := study.facts.get("heat")) and not once_each(study.results[0].notes):
+        return Caution(
+            "careful",
+            f"there is no trace: pages count by {plural(heat['samples'], 'sample')} of their accessed bits",
+            "The capture holds no trace: each page counts for every node by its walks, estimated from "
+            f"{heat['samples']:,} samples of accessed bits, {heat['sampled (s)']:.3g} s in all. {missing}",
+        )
+    return Caution(
+        "careful",
+        "there is no trace, so every mapped page counts alike",
+        f"The capture holds no trace: every mapped page counts once for each node. {missing}",
+    )
 
 
 def sample(study: Study) -> list[Caution]:
@@ -165,8 +179,19 @@ def rival(row: dict[str, Any], best: dict[str, Any], calibrated: bool) -> bool:
 def assumed(study: Study) -> list[Caution]:
     captured = study.facts.get("machine", {}).get("NUMA nodes")
     modelled = study.results[0].reads.shape[1]
-    if captured is None or captured == modelled or not study.traced:
+    if captured is None or captured == modelled:
         return []
+    if not study.traced:
+        return [
+            Caution(
+                "careful",
+                f"it was captured on {plural(captured)} and replayed on {modelled}",
+                f"The capture comes from a machine with {plural(captured)}, the answers are about one with "
+                f"{modelled}, each of which is taken to walk as much as the captured process did. About the "
+                f"captured machine they say nothing: write a model of it there ({HOST_MODEL}), and give it "
+                "with -m host.toml.",
+            )
+        ]
     return [
         Caution(
             "careful",
@@ -177,8 +202,8 @@ def assumed(study: Study) -> list[Caution]:
     ]
 
 
-def plural(nodes: int) -> str:
-    return f"{nodes} node{'s' * (nodes != 1)}"
+def plural(number: int, what: str = "node") -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def listed(words: list[str], most: int = 4) -> str:

@@ -1,0 +1,118 @@
+"""How sampling of accessed bits ends early: by signals, with its terminal, killed; and what is refused."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from native.dumping import state, wait_for
+from ptanalyze.capture.live import heat
+from ptanalyze.formats.capture import open_capture
+
+DUMPS = Path(__file__).resolve().parents[2] / "dumps"
+pytestmark = [
+    pytest.mark.native,
+    pytest.mark.skipif(os.geteuid() != 0 and not os.environ.get("CI"), reason="needs root"),
+]
+
+
+@pytest.fixture(scope="module")
+def target():
+    subprocess.run(["make", "-s", "-C", DUMPS], check=True, capture_output=True)
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+def begun(target, out, **how):
+    """(the command that samples for a minute, its ptheat, which has taken samples)."""
+    command = [sys.executable, "-m", "ptanalyze", "heat", str(target), "--for", "60s", "-o", out]
+    ran = subprocess.Popen(command, text=True, **how)
+    assert wait_for(lambda: sampler_of(ran.pid), 120)
+    sampler = sampler_of(ran.pid)
+    assert wait_for(lambda: waits(sampler) > 20, 120)
+    return ran, sampler
+
+
+def sampler_of(pid):
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(FileNotFoundError):  # it has ended
+            if Path(f"/proc/{child}/comm").read_text().strip() == "ptheat":
+                return int(child)
+    return None
+
+
+def waits(pid):
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_ends_it_early_and_what_was_sampled_is_kept_and_said(target, tmp_path, number, code):
+    ran, _ = begun(target, tmp_path / "app", stderr=subprocess.PIPE)
+    ran.send_signal(number)
+    said = ran.communicate(timeout=120)[1]
+    assert ran.returncode == code, said
+    assert "Ctrl-C ends it and keeps the samples" in said and " of 60 s: what was sampled until then" in said
+    capture = open_capture(tmp_path / "app")
+    assert capture.has_heat and not capture.damaged
+
+
+def test_it_ends_with_its_terminal_and_keeps_the_samples(target, tmp_path):
+    ours, theirs = pty.openpty()
+    ran, _ = begun(target, tmp_path / "app", stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    os.close(ours)  # what it prints from now on is an error
+    ran.send_signal(signal.SIGHUP)  # as the kernel does to whom the terminal belongs
+    assert ran.wait(timeout=120) == 129
+    assert open_capture(tmp_path / "app").has_heat
+
+
+def test_killed_it_takes_its_sampler_along(target, tmp_path):
+    ran, sampler = begun(target, tmp_path / "app", stderr=subprocess.DEVNULL)
+    ran.kill()
+    ran.wait()
+    assert wait_for(lambda: not Path(f"/proc/{sampler}").exists() or state(sampler) in "ZX", 60)
+    assert not (tmp_path / "app").exists()
+
+
+def test_what_cannot_be_is_said_before_anything_is_looked_for(target, tmp_path, pt_lines):
+    (tmp_path / "there").mkdir()
+    (line,) = pt_lines("heat", target, "-o", tmp_path / "there")
+    assert line.startswith(f"ptanalyze: {tmp_path / 'there'}: exists already")
+    assert pt_lines("heat", 2**22 + 1) == [f"ptanalyze: PID {2**22 + 1}: no such process"]
+    assert "'redis-server' is no PID" in pt_lines("heat", "redis-server")[-1]
+    assert "give more than 0" in pt_lines("heat", target, "--for", "0s")[-1]
+
+
+@pytest.fixture
+def pt_lines(capfd):
+    from ptanalyze.cli import run
+
+    def call(*words):
+        capfd.readouterr()
+        assert run([str(word) for word in words]) == 2
+        return capfd.readouterr().err.splitlines()
+
+    return call
+
+
+def test_damon_is_probed_for_and_never_in_the_way(tmp_path, monkeypatch):
+    monkeypatch.setattr(heat, "DAMON", tmp_path / "kdamonds")
+    assert heat.damon().startswith("not there") and not heat.provenance()
+    thread = tmp_path / "kdamonds" / "0"
+    thread.mkdir(parents=True)
+    assert "is not known" in heat.damon()  # no state to read
+    (thread / "state").write_text("off\n")
+    assert "counts regions" in heat.damon() and not heat.provenance()
+    (thread / "state").write_text("on\n")
+    assert "rates may be too low" in heat.damon()
+    assert heat.provenance() == {"also clears accessed bits": heat.damon()}
