@@ -10,7 +10,7 @@ from ptanalyze.capture.check import Finding
 from ptanalyze.core.printable import printable
 from ptanalyze.policies import takes
 from ptanalyze.show.report import actions
-from ptanalyze.show.report.cautions import cautions, listed, placement_alone, rival, second_sentence
+from ptanalyze.show.report.cautions import alone, cautions, listed, rival, second_sentence
 from ptanalyze.show.report.change import speedup
 from ptanalyze.show.report.glance import glance
 from ptanalyze.show.report.glossary import glossary, linked, policy_terms
@@ -154,9 +154,9 @@ def test_where_the_advice_changes_pages_the_best_placement_is_said_too(study):
     placed = next(row for row in study.rows if row["policy"] not in ("thp", "linux"))
     assert placed["speedup"] > 1.1
     said = f"{placed['policy']}, {placed['speedup']:.2f} ("
-    assert said in placement_alone(study)
-    assert placement_alone(within("thp", "linux")).endswith("gains nothing over linux.")
-    assert placement_alone(within("linux", "mitosis")) == ""
+    assert said in alone(study)
+    assert alone(within("thp", "linux")).endswith("gains nothing over linux.")
+    assert alone(within("linux", "mitosis")) == ""
 
 
 def test_lists_are_as_one_writes_them():

@@ -112,6 +112,8 @@ class _Estimate(NamedTuple):
 
     speedup: Interval | None
     walk_share: Interval | None
+    kernel_share: Interval | None
+    table_share: Interval | None
     traced_speedup: Interval | None
     walks: int
     remote: float
@@ -126,6 +128,8 @@ def _estimates(shares: Sequence[Sequence[Finished]], setup: Setup, group: int | 
         _Estimate(
             price.speedup,
             price.walk_share,
+            price.kernel_share,
+            price.table_share,
             (base if k == 0 else _traced(run, base, setup)).speedup,
             run.walks,
             remote_share(by_socket(run.counted, run.world.domains).reads),
@@ -148,9 +152,18 @@ def _sampled(result: Result, own: _Estimate, left_out: Sequence[_Estimate], samp
     speedup = own.speedup and around(own.speedup.middle, middles, one_in)
     known = Sampled(str(sample), len(left_out), walks, remote, speedup)
     price, once = result.price, result.once
-    share = wider("walk_share", price.walk_share)
-    share = share and _none_at_least(share)
-    price = replace(price, speedup=wider("speedup", price.speedup), walk_share=share)
+
+    def wider_share(name: str) -> Interval | None:
+        share = wider(name, getattr(price, name))
+        return share and _none_at_least(share)
+
+    price = replace(
+        price,
+        speedup=wider("speedup", price.speedup),
+        walk_share=wider_share("walk_share"),
+        kernel_share=wider_share("kernel_share"),
+        table_share=wider_share("table_share"),
+    )
     once = replace(once, traced_speedup=wider("traced_speedup", once.traced_speedup))
     return replace(result, price=price, once=once, sampled=known, notes=(*result.notes, *sample_notes(known)))
 
@@ -161,11 +174,13 @@ def _none_at_least(interval: Interval) -> Interval:
 
 
 def _over_shares(prices: Sequence[Price]) -> Price:
-    """The first Price; the intervals of its speed-up and of its share of walks cover those of the others."""
+    """The first Price; the intervals of its speed-up and its shares of the run cover the others'."""
     return replace(
         prices[0],
         speedup=_covering([price.speedup for price in prices]),
         walk_share=_covering([price.walk_share for price in prices]),
+        kernel_share=_covering([price.kernel_share for price in prices]),
+        table_share=_covering([price.table_share for price in prices]),
     )
 
 

@@ -79,8 +79,11 @@ class Price:
     speedup            run time of the baseline / run time under this policy, None without a trace
     run_cycles         of the whole run, by the middle of the assumptions, None without a trace
     walk_share         share of the run that page walks stall it: what less of them can save at most
+    kernel_share       share of the run that management_cycles are; table_share: of both together, what any
+                       change of page tables can save at most; None without a trace
     assumptions        line for people
     system_calls       by kind; none without a trace
+    fault_ns           of all CPUs, for page faults and what else walks cause the kernel to do
     """
 
     walk_cycles: float
@@ -95,6 +98,9 @@ class Price:
     walk_share: Interval | None
     assumptions: str
     system_calls: tuple[CallCost, ...] = ()
+    kernel_share: Interval | None = None
+    table_share: Interval | None = None
+    fault_ns: float = 0.0
 
 
 class Rate(NamedTuple):

@@ -21,7 +21,8 @@ def view(report: Report, further: Section | None = None) -> Iterator[Section]:
     further  what to type next; None: all columns, refusals, the workload and what is assumed instead
     """
     results = [report.base, *(one.result for one in report.ranked if one.result is not report.base)]
-    yield Section(lines=[report.sentence, "", *worth(results), ""])
+    said = " ".join(filter(None, (report.placement, report.sentence)))
+    yield Section(lines=[said, "", *worth(results), ""])
     yield from table({name: result for name, result in zip(labels(results), results, strict=True)})
     if further:
         over = [advice.result.policy for advice in report.ranked if advice.over]
@@ -72,6 +73,7 @@ def earned(row: Mapping[str, Any]) -> str:
 def as_record(report: Report) -> dict[str, Any]:
     return {
         "sentence": report.sentence,
+        "placement_alone": report.placement,
         "workload": report.workload.name,
         "evidence": report.workload.evidence(),
         "ranked": [

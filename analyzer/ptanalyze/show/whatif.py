@@ -7,6 +7,8 @@ from math import isinf
 from typing import Any
 
 from ..analysis.answer import Matrix, Quantity, Section
+from ..analysis.placement_alone import BOUND, placement_alone
+from ..analysis.ranking import candidate
 from ..analysis.sampled import in_words
 from ..core import gain
 from ..core.interval import Interval
@@ -18,7 +20,6 @@ from ..kernels.replay import EVENT_KINDS
 from .first_screen import table, worth
 from .terminal import number
 
-BOUND = "ideal"  # of locality; a policy that nobody can have: never the best
 UPDATES = {
     "pte_writes": "PTE writes",
     "pte_fanout": "PTE writes fanned out",
@@ -68,7 +69,7 @@ def view(
     first = results[0]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
     asked = f"{first.machine}; threads {first.placement}; {walks(first)} walks{accesses}"
-    yield Section(lines=[sentence(results), "", *worth(results), asked, *sample(first)])
+    yield Section(lines=[advice(results), "", *worth(results), asked, *sample(first)])
     yield from table(dict(zip(labels(results), results, strict=True)))
     if further:
         more = len(notes_of(results)) - 1
@@ -115,6 +116,17 @@ def labels(results: Sequence[Result]) -> list[str]:
         differ = [key for key in result.params if len({str(params.get(key)) for params in alike}) > 1]
         found.append(" ".join([result.policy, *(f"{key}={result.params[key]}" for key in differ)]))
     return found
+
+
+def advice(results: Sequence[Result]) -> str:
+    """What placing tables alone gains, where the best policy does more; then the sentence on the best."""
+    base, *others = zip(labels(results), results, strict=True)
+    real = [(name, result) for name, result in others if result.policy != BOUND]
+    candidates = [candidate(result, base[1], label=name) for name, result in real]
+    if not candidates:
+        return sentence(results)
+    best = max(candidates, key=lambda one: one.ratio)
+    return " ".join(filter(None, (placement_alone(best.policy, candidates, base[0]), sentence(results))))
 
 
 def sentence(results: Sequence[Result]) -> str:

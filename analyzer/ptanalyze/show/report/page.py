@@ -17,7 +17,7 @@ from ...core.progress import Progress
 from ...core.version import __version__
 from ..terminal import number
 from . import actions, change, compared, deeper, where
-from .cautions import cautions, listed, placement_alone, second_sentence
+from .cautions import alone, cautions, listed, second_sentence
 from .glance import captured, glance
 from .glossary import glossary, linked, policy_terms
 from .grid import Column, Grid, count, grid, word
@@ -95,7 +95,7 @@ def environment() -> Environment:
     jinja.filters |= {"linked": linked, "listing": listing, "breakable": breakable}
     jinja.globals |= {
         "advice": second_sentence,
-        "placement_alone": placement_alone,
+        "placement_alone": alone,
         "cautions": cautions,
         "captured": captured,
         "glance": glance,
