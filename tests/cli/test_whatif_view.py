@@ -6,13 +6,18 @@ from dataclasses import replace
 import pytest
 
 from ptanalyze.analysis.answer import Matrix, Quantity
+from ptanalyze.analysis.ranking import rank
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.analysis.worth import share_sentence, verdict
 from ptanalyze.core.gain import gains, interval, loses
 from ptanalyze.core.interval import Interval
+from ptanalyze.core.sizes import Budget, size_in_words
 from ptanalyze.cost.payback import NEVER
+from ptanalyze.show import advise, first_screen
+from ptanalyze.show.first_screen import memory, worth
 from ptanalyze.show.matrix import drawn
-from ptanalyze.show.whatif import advice, sentence
+from ptanalyze.show.whatif import advice as said_first
+from ptanalyze.show.whatif import sentence
 
 SIX = ("mitosis", "hydra", "vmitosis-replicate", "vmitosis-migrate", "ptemagnet", "shadow")
 
@@ -161,6 +166,41 @@ def test_what_can_be_won_at_most_counts_the_kernels_work_too(results):
     assert verdict([share_of(results[0], 0, 0, 0.001, (0, 0.1, 0.2), (0, 0.1, 0.2)), results[1]]) is not None
 
 
+def test_what_the_capture_lacks_is_said_first_and_the_verdict_is_then_not_firm(results):
+    base = replace(share_of(results[0], 0.1, 0.2, 0.5), gone_share=0.42)
+    slow = replace(sped_up(results[1], 0.9, 0.95, 1.0), policy="thp")
+    said = said_first([base, slow])
+    assert said.startswith("Careful: 42 % of the walks go to memory that was freed before")
+    assert "--dump-at peak. No policy is faster than first-touch" in said
+    assert worth([base, slow])[0].endswith("As far as the capture shows, nothing is gained.")
+    known = [replace(base, gone_share=0.02), slow]
+    assert said_first(known).startswith("No policy is faster")
+    assert worth(known)[0].endswith("Not worth it: it does not gain.")
+
+
+def test_memory_is_that_of_the_peak_in_the_sentence_the_table_and_the_ranking(results):
+    base, peak = (
+        results[0],
+        replace(sped_up(results[1], 1.1, 1.2, 1.3), table_pages_peak=results[0].table_pages_peak + 512),
+    )
+    assert ", for 2.0 MiB more page tables" in sentence([base, peak])
+    assert memory(peak, base) == "+2.0 MiB" and memory(base, base) == size_in_words(
+        base.table_pages_peak * 4096
+    )
+    [_, ranked] = sorted(rank([base, peak], Budget()), key=lambda advice: advice.extra_bytes)
+    assert ranked.extra_bytes == 2 << 20
+    unused = replace(peak, facts={"bloat_bytes": 4 << 20})
+    assert ", for 6.0 MiB more memory (4.0 MiB held unused)" in sentence([base, unused])
+
+
+def test_where_nothing_is_gained_or_lost_nothing_is_earned_back(results):
+    same = earning(results[1], (0, 0, 0), 0)
+    for speedup, words in ((1.0001, "-"), (0.99, "never"), (1.1, "at once")):
+        runs = (NEVER,) * 3 if speedup < 1 else (0, 0, 0)
+        one = sped_up(earning(same, runs, 0), speedup, speedup, speedup)
+        assert (first_screen.earned(one), advise.earned(one.row())) == (words, words)
+
+
 def test_a_gain_of_a_few_percent_is_called_small_and_one_policy_that_gains_is_named(results):
     base, small = share_of(results[0], 0.1, 0.2, 0.5), sped_up(results[1], 1.017, 1.03, 1.085)
     other = replace(sped_up(results[1], 0.9, 1.0, 1.01), policy="hydra")
@@ -178,12 +218,14 @@ def test_what_placement_alone_gains_comes_first_where_the_best_policy_changes_pa
     base, thp = results[0], replace(sped_up(results[1], 1.02, 1.03, 1.08), policy="thp")
     lost = sped_up(results[1], 0.99, 0.999, 1.0)
     nothing = "Placement alone, with pages and paging as they are, gains nothing over first-touch. Best: thp,"
-    assert advice([base, lost, thp]).startswith(nothing)
-    some = advice([base, sped_up(results[1], 1.01, 1.02, 1.03), thp])
+    assert said_first([base, lost, thp]).startswith(nothing)
+    some = said_first([base, sped_up(results[1], 1.01, 1.02, 1.03), thp])
     assert some.startswith(
         "Best by placement alone, with pages and paging as they are: mitosis, 1.02 (1.01 to 1.03). Best: thp,"
     )
-    assert advice([base, thp]).startswith("Best: thp") and advice([base, lost]) == sentence([base, lost])
+    assert said_first([base, thp]).startswith("Best: thp") and said_first([base, lost]) == sentence(
+        [base, lost]
+    )
 
 
 def test_a_ratio_close_to_one_is_written_with_three_decimals_and_so_are_its_bounds():

@@ -225,6 +225,7 @@ def _result(
         host_pages=int(run.counters.host_pages[0]),
         host_single_copy=space.host_tables,
         aside_pages=world.aside_pages,
+        gone_share=world.gone_share,
         price=price,
         once=_once(done, first, price, base, setup),
         facts=run.facts(world),
@@ -357,7 +358,8 @@ def notes(done: Finished, how: str) -> list[str]:
     space, history = world.space, world.history
     lines = [how, *world.notes, *region_of_interest(world.trace.events).notes, *moves_notes(world)]
     lines.append(
-        "steady state: a further run with warm TLBs and caches, everything touched before"
+        "steady state: counts and speed-ups are of a further run with warm TLBs and caches; memory that it "
+        "maps, or unmaps and maps again, is faulted in again and counts"
         if done.warm
         else "as traced: TLBs and caches empty at first, everything touched first within the run"
     )
@@ -375,7 +377,12 @@ def notes(done: Finished, how: str) -> list[str]:
     if len(space.snapshot.topology) == 1 and world.nodes > 1:
         lines.append("recorded on one node: as captured (linux) all tables are on node 0")
     if space.inferred_tables:
-        lines.append(f"{space.inferred_tables} table pages were gone at the snapshot: placed by first touch")
+        share = (
+            f", {100 * world.gone_share:.1f} % of the walks of the trace go there" if world.gone_share else ""
+        )
+        lines.append(
+            f"{space.inferred_tables} table pages were gone at the snapshot: placed by first touch{share}"
+        )
     if history.premapped:
         lines.append(
             f"{history.premapped} pages were mapped before the region of interest began: no demand faults"

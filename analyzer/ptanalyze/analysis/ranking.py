@@ -68,11 +68,16 @@ def rank(results: Sequence[Result], budget: Budget, horizon: float = HOUR) -> li
     )
 
 
+def peak_bytes(result: Result) -> int:
+    """Bytes of page tables at their peak, of those kept aside, and of memory that the policy holds unused."""
+    pages = result.table_pages_peak + result.host_pages + result.aside_pages
+    return pages * TABLE_BYTES + result.held_bytes
+
+
 def _advice(result: Result, base: Result, budget: Budget, horizon: float) -> Advice:
     more = result.price.management_cycles - base.price.management_cycles
     updates = more / base.price.run_cycles if base.price.run_cycles else 0.0
-    pages = result.table_pages_peak - base.table_pages_peak + result.host_pages - base.host_pages
-    taken = (pages + result.aside_pages) * TABLE_BYTES + result.held_bytes
+    taken = peak_bytes(result) - peak_bytes(base)
     over = [
         what
         for what, value, limit in (("memory", taken, budget.bytes), ("updates", updates, budget.updates))
@@ -103,7 +108,9 @@ def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
 def takes(advice: Advice) -> str:
     """Words for the price."""
     size, updates = size_in_words(abs(advice.extra_bytes)), 100 * advice.extra_updates
-    memory = f"takes {size} more memory" if advice.extra_bytes >= 0 else f"saves {size}"
+    memory = (
+        f"takes {size} more memory at its peak" if advice.extra_bytes >= 0 else f"saves {size} at its peak"
+    )
     return f"it {memory}" + (f" and {updates:.2f} % of the run for updates" if updates >= 0.005 else "")
 
 

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..core.gain import gains, interval, shown
+from .placement_alone import reshapes
 
 if TYPE_CHECKING:
     from ..core.interval import Interval
     from ..cost.result import Result
 
 LITTLE = 0.02  # share of the run below which even no walks and faults at all would hardly be noticed
+MUCH = 0.1  # share of walks to memory that was gone, above which the answer is only partial, as of `check`
 NOTHING = 0.001  # share that is not worth a word
 SMALL = 1.05  # speed-up, by the middle of the assumptions, below which a gain is called small
 
@@ -40,6 +42,18 @@ def share_sentence(base: Result) -> str | None:
     )
 
 
+def missing(base: Result) -> str:
+    """A caution where much of what the trace walks was gone at the snapshot; else ""."""
+    if base.gone_share <= MUCH:
+        return ""
+    return (
+        f"Careful: {100 * base.gone_share:.0f} % of the walks go to memory that was freed before the page "
+        "tables were read. "
+        "Policies that change page sizes leave it as it is here, so their gain is not known. Record again "
+        "with --dump-at peak."
+    )
+
+
 def verdict(results: Sequence[Result]) -> str | None:
     """Worth it or not, in a sentence, of the baseline and the other policies; None without run times."""
     base, others = results[0], [one for one in results[1:] if one.policy != "ideal"]
@@ -59,6 +73,8 @@ def verdict(results: Sequence[Result]) -> str | None:
         return f"Worth a try: {gaining} under all assumptions."
     if any(speedup.high > 1 for speedup in speedups.values()):
         return "May not be worth it: the estimate does not rule out that nothing is gained."
+    if missing(base) and any(reshapes(one.policy) for one in others):
+        return "As far as the capture shows, nothing is gained."
     return "Not worth it: " + ("it does not gain." if len(others) == 1 else "none of these gains.")
 
 

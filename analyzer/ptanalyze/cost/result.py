@@ -183,6 +183,7 @@ class Result:
     host_pages    host table pages, replicas included; host_single_copy as captured
     once          what happens once, and when it is earned back
     aside_pages   table pages kept, but no longer walked
+    gone_share    share of the walks of the trace to memory whose table pages were gone at the snapshot
     facts         {name: number} of the policy when it reshaped the capture
     series        counts over time, None unless asked for
     sampled       intervals, where walks and reads are estimates from a sample; None: all was counted
@@ -207,6 +208,7 @@ class Result:
     price: Price
     once: Once
     aside_pages: int = 0
+    gone_share: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)

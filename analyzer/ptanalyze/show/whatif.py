@@ -8,8 +8,9 @@ from typing import Any
 
 from ..analysis.answer import Matrix, Quantity, Section
 from ..analysis.placement_alone import BOUND, placement_alone
-from ..analysis.ranking import candidate
+from ..analysis.ranking import candidate, peak_bytes
 from ..analysis.sampled import in_words
+from ..analysis.worth import missing
 from ..core import gain
 from ..core.interval import Interval
 from ..core.sizes import show_duration, size_in_words
@@ -119,14 +120,15 @@ def labels(results: Sequence[Result]) -> list[str]:
 
 
 def advice(results: Sequence[Result]) -> str:
-    """What placing tables alone gains, where the best policy does more; then the sentence on the best."""
+    """What the capture lacks; what placing tables gains, where the best policy does more; then the best."""
     base, *others = zip(labels(results), results, strict=True)
     real = [(name, result) for name, result in others if result.policy != BOUND]
     candidates = [candidate(result, base[1], label=name) for name, result in real]
     if not candidates:
         return sentence(results)
     best = max(candidates, key=lambda one: one.ratio)
-    return " ".join(filter(None, (placement_alone(best.policy, candidates, base[0]), sentence(results))))
+    placed = placement_alone(best.policy, candidates, base[0])
+    return " ".join(filter(None, (missing(base[1]), placed, sentence(results))))
 
 
 def sentence(results: Sequence[Result]) -> str:
@@ -187,28 +189,29 @@ def without_run_time(base: Result, others: dict[str, Result]) -> str:
 
 
 def takes(best: Result, base: Result) -> str:
-    """Memory of page tables beside the baseline's."""
-    kinds = ("pt_bytes", "ept_bytes", "aside_bytes")
-    after, before = best.row(), base.row()
-    more = sum(after[kind] - before[kind] for kind in kinds)
-    held = best.held_bytes - base.held_bytes
-    unused = f" with {size_in_words(held)} held unused" if held > 0 else ""
+    """Memory at its peak beside the baseline's: of page tables, or, where more is held unused, of both."""
+    more, held = peak_bytes(best) - peak_bytes(base), best.held_bytes - base.held_bytes
+    what = f"memory ({size_in_words(held)} held unused)" if held > 0 else "page tables"
     if more < 0:
-        return f"saving {size_in_words(-more)} of page tables{unused}"
-    return f"for {size_in_words(more) if more else 'no'} more page tables{unused}"
+        return f"saving {size_in_words(-more)} of page tables"
+    return f"for {size_in_words(more) if more else 'no'} more {what}"
 
 
 def groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Quantity]]]:
     """(heading, its quantities), without those that are nothing under every policy."""
     rows = rows_of(results)
     nested = any(row["host_reads_per_walk"] for row in rows)
-    yield f"Time, compared with {results[0].baseline}", kept(time(rows, nested))
+    steady = any(result.once.pays_back is not None for result in results)
+    yield (
+        f"{'Further run: t' if steady else 'T'}ime, compared with {results[0].baseline}",
+        kept(time(rows, nested)),
+    )
     yield "Locality", kept(locality(rows, nested))
     yield "Reads per walk", kept(reads(rows, results, nested))
     yield "Memory, KiB", kept(memory(rows, nested))
     counts = (Quantity(name, [row[key] for row in rows]) for key, name in UPDATES.items())
     yield "Updates and interrupts", kept(counts)
-    yield "Once", kept(once(results))
+    yield "Once, before the further run" if steady else "Once", kept(once(results))
     for call in dict.fromkeys(one.call for result in results for one in result.price.system_calls):
         yield f"System call {call}", kept(system_call(call, results))
     yield "Other results of the policies", kept(facts(results))

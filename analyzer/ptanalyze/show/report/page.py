@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from ...analysis.worth import missing
 from ...capture.describe import for_people
 from ...core.printable import printable
 from ...core.progress import Progress
@@ -96,6 +97,7 @@ def environment() -> Environment:
     jinja.globals |= {
         "advice": second_sentence,
         "placement_alone": alone,
+        "missing": missing,
         "cautions": cautions,
         "captured": captured,
         "glance": glance,
