@@ -16,6 +16,7 @@ from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.show.plots.files import umask
 from ptanalyze.show.report import change
 from ptanalyze.show.report import page as page_module
+from ptanalyze.show.report.grid import memory
 from ptanalyze.show.report.page import Page, html
 from ptanalyze.show.report.write import studies
 from report_page import ReportPage
@@ -75,7 +76,7 @@ def test_the_full_table_says_what_advise_says(native, native_page):
     for row, known in zip(rows, frame.to_dict("records"), strict=True):
         assert row[column["Speed-up middle"]] == f"{known['speedup']:.2f}"
         assert row[column["Local share of walks"]] == f"{100 * known['leaf_LL_share']:.1f} %"
-        assert row[column["Memory MiB more"]] == f"{known['extra_bytes'] / 2**20:z,.2f}"
+        assert row[column["Memory more at its peak"]] == memory(known["extra_bytes"]).text
     assert rows[0][0].endswith("advised") and sum("baseline" in row[0] for row in rows) == 1
 
 

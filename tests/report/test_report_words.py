@@ -4,17 +4,18 @@ import math
 from dataclasses import replace
 
 import pytest
+from pandas import DataFrame
 
 import ptanalyze
 from ptanalyze.capture.check import Finding
 from ptanalyze.core.printable import printable
 from ptanalyze.policies import takes
 from ptanalyze.show.report import actions
-from ptanalyze.show.report.cautions import cautions, listed, placement_alone, rival, second_sentence
-from ptanalyze.show.report.change import speedup
+from ptanalyze.show.report.cautions import alone, cautions, listed, rival, second_sentence
+from ptanalyze.show.report.change import calls_lead, footprint, speedup
 from ptanalyze.show.report.glance import glance
 from ptanalyze.show.report.glossary import glossary, linked, policy_terms
-from ptanalyze.show.report.grid import LEAST, Column, grid, mebibytes, percent, ratio, word
+from ptanalyze.show.report.grid import LEAST, Column, grid, memory, percent, ratio, word
 from ptanalyze.show.report.svg import STYLE, smaller
 from ptanalyze.show.report.walkers import walkers
 from ptanalyze.show.report.write import studies
@@ -154,9 +155,36 @@ def test_where_the_advice_changes_pages_the_best_placement_is_said_too(study):
     placed = next(row for row in study.rows if row["policy"] not in ("thp", "linux"))
     assert placed["speedup"] > 1.1
     said = f"{placed['policy']}, {placed['speedup']:.2f} ("
-    assert said in placement_alone(study)
-    assert placement_alone(within("thp", "linux")).endswith("gains nothing over linux.")
-    assert placement_alone(within("linux", "mitosis")) == ""
+    assert said in alone(study)
+    assert alone(within("thp", "linux")).endswith("gains nothing over linux.")
+    assert alone(within("linux", "mitosis")) == ""
+
+
+def test_the_text_of_the_footprint_is_about_what_its_bars_draw(study):
+    tables = study.ranked["policy"].map({"mitosis": 4 << 20}).fillna(1 << 20)
+    held = study.ranked["policy"].map({"thp": 8 << 20}).fillna(0)
+    drawn = study.ranked.assign(pt_bytes=tables, ept_bytes=0, aside_bytes=0, held_bytes=held)
+    here = footprint(replace(study, ranked=drawn)).here
+    assert "Those of mitosis take most: 4.0 MiB. " in here
+    assert here.endswith("Memory held unused is not drawn: thp holds most, 8.0 MiB beside its tables.")
+
+
+def test_the_calls_that_change_most_are_named_with_all_policies_of_which_that_is_so(study):
+    rows = [
+        ("munmap", "thp", 0.05, 10.0),
+        ("munmap", "hydra", 1.368, 90.0),
+        ("munmap", "mitosis", 1.3679, 90.0),
+    ]
+    calls = DataFrame(rows, columns=["call", "policy", "slowdown", "ns"])
+    said = calls_lead(replace(study, calls=calls))
+    assert "Slowest: munmap takes 1.37 times as long with hydra and mitosis, 90 ns per call." in said
+    assert "Fastest: munmap takes 0.05 times as long with thp, 10 ns per call." in said
+    faster = calls_lead(replace(study, calls=calls[:1]))
+    assert faster.startswith("No policy makes the trace's system calls slower. Fastest: munmap")
+    assert (
+        calls_lead(replace(study, calls=calls.assign(slowdown=None)[:1]))
+        == "No policy makes the trace's system calls slower."
+    )
 
 
 def test_lists_are_as_one_writes_them():
@@ -193,7 +221,7 @@ def test_cells_have_a_text_and_what_to_sort_by():
     assert [cell.order for cell in table.rows[0]] == [None, 1.234, 0.5]
     assert [cell.text for cell in table.rows[1]] == ["y", "–", "–"]
     assert table.rows[1][1].order == table.rows[1][2].order == LEAST
-    assert mebibytes(-393216).text == "-0.38" and mebibytes(0.0).text == "0.00"
+    assert memory(-393216).text == "-384 KiB" and memory(0.0).text == "0 KiB"
     assert percent(-0.00001).text == "0.0 %"
 
 

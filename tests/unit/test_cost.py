@@ -10,7 +10,7 @@ from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.cost import price as cost
 from ptanalyze.cost.map_lock import held_ns, lock_note
 from ptanalyze.cost.result import CallCost
-from ptanalyze.kernels.replay import LL, RL, counters
+from ptanalyze.kernels.replay import FAULT, LL, RL, counters
 from strategies import build_trace, small_machine
 
 COSTS = load_costs(load_machine("vmitosis-cascade-lake"))
@@ -69,6 +69,20 @@ def test_the_interval_holds_its_middle(a, b, executed):
     before = cost.price(reads(0, b), MACHINE, COSTS)
     found = cost.price(reads(a, 0), MACHINE, COSTS, before, executed).speedup
     assert found.low <= found.middle <= found.high
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 10**9))
+def test_no_policy_gains_more_than_all_that_page_tables_take_of_the_run(local, remote, faults, executed):
+    """A policy without any walk and fault gains just that, and one without walks what walks take."""
+    machine, costs, count = MACHINE, COSTS, reads(local, remote)
+    count.events[0, FAULT, 0, 0] = faults
+    base = cost.price(count, machine, costs, None, executed)
+    walkless = cost.price(count._replace(reads=count.reads * 0), machine, costs, base, executed)
+    nothing = cost.price(counters(2), machine, costs, base, executed)
+    most = [1 / (1 - share.high) for share in (base.walk_share, base.table_share)]
+    assert walkless.speedup.high == pytest.approx(most[0])
+    assert nothing.speedup.high == pytest.approx(most[1]) and most[1] >= most[0]
+    assert base.kernel_share.middle * base.run_cycles == pytest.approx(base.management_cycles)
 
 
 def test_without_instructions_there_is_no_speed_up():

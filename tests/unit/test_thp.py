@@ -30,6 +30,7 @@ from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Tree
 from ptanalyze.kernels.replay import LL, RR
 from ptanalyze.policies import plan_for
 from ptanalyze.world import huge_pages
+from ptanalyze.world.bare_trace import bare_snapshot
 from ptanalyze.world.world import World, untouched
 from strategies import (
     PAGE,
@@ -157,6 +158,16 @@ def test_two_vmas_side_by_side_are_not_one():
 def test_regions_whose_tables_were_gone_stay_small_and_are_counted():
     thp = ask(full(1), "thp", touched=[GIB, 5 * GIB, 5 * GIB + REGION])[-1]
     assert "thp: 2 touched regions were gone at the snapshot: they stay 4 KiB" in thp.notes
+    assert thp.gone_share == 2 / 3 and any(
+        "66.7 % of the walks of the trace go there" in n for n in thp.notes
+    )
+    assert ask(full(1), "thp")[-1].gone_share == 0
+
+
+def test_of_a_trace_alone_no_tables_are_said_to_be_gone():
+    trace = build_trace([(0, [GIB])])
+    world = World(bare_snapshot(trace), trace, small_machine(2), place(trace, 2, 2))
+    assert world.space.inferred_tables and world.gone_share == 0
 
 
 def test_what_the_capture_lacks_is_said():

@@ -15,7 +15,7 @@ from ..formats.capture import CaptureLike
 from ..policies import Plan, plan_for, policies
 from .answers import whatif_frame
 from .opened import opened
-from .ranking import HOUR, Report, rank, sentence
+from .ranking import HOUR, Report, placement_sentence, rank, sentence
 from .replay import baseline_of, replay_world
 from .replayed import Replayed
 from .setup import Options, Setup, setup_of
@@ -76,7 +76,8 @@ def advise_world(
     plans = sorted(candidates(world), key=lambda plan: plan.name != base)
     results = replay_world(world, plans, setup, provenance, refused)
     ranked, about = rank(results, budget, horizon), workload(world)
-    return Report(ranked, refused, results[0], about, sentence(ranked, results[0], about))
+    said = sentence(ranked, results[0], about), placement_sentence(ranked, results[0])
+    return Report(ranked, refused, results[0], about, *said)
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ class Advised:
             ["policy", "params", "speedup_low", "speedup", "speedup_high", "extra_bytes", "over"]
         ]
         table = str(shown.to_html(index=False, float_format="{:,.3f}".format, border=0))
-        return lines([self.sentence, f"{self.workload}: {'; '.join(self.evidence)}."]) + table
+        said = [line for line in (self.report.placement, self.sentence) if line]
+        return lines([*said, f"{self.workload}: {'; '.join(self.evidence)}."]) + table
 
 
 def advised(report: Report, machine: Machine) -> Advised:

@@ -112,6 +112,8 @@ class _Estimate(NamedTuple):
 
     speedup: Interval | None
     walk_share: Interval | None
+    kernel_share: Interval | None
+    table_share: Interval | None
     traced_speedup: Interval | None
     walks: int
     remote: float
@@ -126,6 +128,8 @@ def _estimates(shares: Sequence[Sequence[Finished]], setup: Setup, group: int | 
         _Estimate(
             price.speedup,
             price.walk_share,
+            price.kernel_share,
+            price.table_share,
             (base if k == 0 else _traced(run, base, setup)).speedup,
             run.walks,
             remote_share(by_socket(run.counted, run.world.domains).reads),
@@ -148,9 +152,18 @@ def _sampled(result: Result, own: _Estimate, left_out: Sequence[_Estimate], samp
     speedup = own.speedup and around(own.speedup.middle, middles, one_in)
     known = Sampled(str(sample), len(left_out), walks, remote, speedup)
     price, once = result.price, result.once
-    share = wider("walk_share", price.walk_share)
-    share = share and _none_at_least(share)
-    price = replace(price, speedup=wider("speedup", price.speedup), walk_share=share)
+
+    def wider_share(name: str) -> Interval | None:
+        share = wider(name, getattr(price, name))
+        return share and _none_at_least(share)
+
+    price = replace(
+        price,
+        speedup=wider("speedup", price.speedup),
+        walk_share=wider_share("walk_share"),
+        kernel_share=wider_share("kernel_share"),
+        table_share=wider_share("table_share"),
+    )
     once = replace(once, traced_speedup=wider("traced_speedup", once.traced_speedup))
     return replace(result, price=price, once=once, sampled=known, notes=(*result.notes, *sample_notes(known)))
 
@@ -161,11 +174,13 @@ def _none_at_least(interval: Interval) -> Interval:
 
 
 def _over_shares(prices: Sequence[Price]) -> Price:
-    """The first Price; the intervals of its speed-up and of its share of walks cover those of the others."""
+    """The first Price; the intervals of its speed-up and its shares of the run cover the others'."""
     return replace(
         prices[0],
         speedup=_covering([price.speedup for price in prices]),
         walk_share=_covering([price.walk_share for price in prices]),
+        kernel_share=_covering([price.kernel_share for price in prices]),
+        table_share=_covering([price.table_share for price in prices]),
     )
 
 
@@ -210,6 +225,7 @@ def _result(
         host_pages=int(run.counters.host_pages[0]),
         host_single_copy=space.host_tables,
         aside_pages=world.aside_pages,
+        gone_share=world.gone_share,
         price=price,
         once=_once(done, first, price, base, setup),
         facts=run.facts(world),
@@ -342,7 +358,8 @@ def notes(done: Finished, how: str) -> list[str]:
     space, history = world.space, world.history
     lines = [how, *world.notes, *region_of_interest(world.trace.events).notes, *moves_notes(world)]
     lines.append(
-        "steady state: a further run with warm TLBs and caches, everything touched before"
+        "steady state: counts and speed-ups are of a further run with warm TLBs and caches; memory that it "
+        "maps, or unmaps and maps again, is faulted in again and counts"
         if done.warm
         else "as traced: TLBs and caches empty at first, everything touched first within the run"
     )
@@ -360,7 +377,12 @@ def notes(done: Finished, how: str) -> list[str]:
     if len(space.snapshot.topology) == 1 and world.nodes > 1:
         lines.append("recorded on one node: as captured (linux) all tables are on node 0")
     if space.inferred_tables:
-        lines.append(f"{space.inferred_tables} table pages were gone at the snapshot: placed by first touch")
+        share = (
+            f", {100 * world.gone_share:.1f} % of the walks of the trace go there" if world.gone_share else ""
+        )
+        lines.append(
+            f"{space.inferred_tables} table pages were gone at the snapshot: placed by first touch{share}"
+        )
     if history.premapped:
         lines.append(
             f"{history.premapped} pages were mapped before the region of interest began: no demand faults"

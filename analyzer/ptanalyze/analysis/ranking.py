@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..core.gain import interval
+from ..core.gain import interval, shown
 from ..core.sizes import Budget, size_in_words
 from ..cost.payback import over_horizon
 from ..cost.result import TABLE_BYTES, Result
-from ..policies import members
+from .placement_alone import Candidate, placement_alone, reshapes
+from .saved import by_the_kernel
 from .weights import EACH_ONCE, once_each
 from .workload import Workload
 
@@ -44,13 +45,16 @@ class Advice:
 
 
 class Report(NamedTuple):
-    """ranked: [Advice]; refused: {policy: why}; base: Result of the baseline; sentence: one line."""
+    """ranked: [Advice]; refused: {policy: why}; base: Result of the baseline; sentence: one line; placement:
+    what placing tables alone gains where the best policy does more, else "".
+    """
 
     ranked: list[Advice]
     refused: dict[str, str]
     base: Result
     workload: Workload
     sentence: str
+    placement: str = ""
 
 
 def rank(results: Sequence[Result], budget: Budget, horizon: float = HOUR) -> list[Advice]:
@@ -65,11 +69,16 @@ def rank(results: Sequence[Result], budget: Budget, horizon: float = HOUR) -> li
     )
 
 
+def peak_bytes(result: Result) -> int:
+    """Bytes of page tables at their peak, of those kept aside, and of memory that the policy holds unused."""
+    pages = result.table_pages_peak + result.host_pages + result.aside_pages
+    return pages * TABLE_BYTES + result.held_bytes
+
+
 def _advice(result: Result, base: Result, budget: Budget, horizon: float) -> Advice:
     more = result.price.management_cycles - base.price.management_cycles
     updates = more / base.price.run_cycles if base.price.run_cycles else 0.0
-    pages = result.table_pages_peak - base.table_pages_peak + result.host_pages - base.host_pages
-    taken = (pages + result.aside_pages) * TABLE_BYTES + result.held_bytes
+    taken = peak_bytes(result) - peak_bytes(base)
     over = [
         what
         for what, value, limit in (("memory", taken, budget.bytes), ("updates", updates, budget.updates))
@@ -84,8 +93,8 @@ def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
     """One line: the policy to use, its speed-up, the reason and the cost."""
     best = next(advice for advice in ranked if not advice.over)
     if best.result.policy == base.policy:
-        about = "" if workload.thin is None else f"{workload.name}: "
-        return f"{about}stay with {base.policy}; nothing within the budget is estimated to be faster."
+        within = " within the budget" if any(advice.over for advice in ranked) else ""
+        return f"Stay with {base.policy}: no policy{within} is estimated to be faster."
     speedup = best.result.price.speedup
     faster = (
         f"{interval(speedup)} times as fast as {base.policy}"
@@ -104,19 +113,46 @@ def fewer(base: Result, result: Result) -> str:
     return f"{100 * (1 - result.price.walk_cycles / base.price.walk_cycles):.1f} % fewer walk cycles"
 
 
-def reshapes(policy: str) -> bool:
-    """Whether a policy changes page sizes, frames or paging, too: copies of tables are not why it gains."""
-    return any(member.reshape is not None for member in members(policy))
-
-
 def takes(advice: Advice) -> str:
     """Words for the price."""
     size, updates = size_in_words(abs(advice.extra_bytes)), 100 * advice.extra_updates
-    memory = f"takes {size} more memory" if advice.extra_bytes >= 0 else f"saves {size}"
+    memory = (
+        f"takes {size} more memory at its peak" if advice.extra_bytes >= 0 else f"saves {size} at its peak"
+    )
     return f"it {memory}" + (f" and {updates:.2f} % of the run for updates" if updates >= 0.005 else "")
 
 
+def placement_sentence(ranked: Sequence[Advice], base: Result) -> str:
+    """placement_alone's, of all candidates."""
+    best = next(advice for advice in ranked if not advice.over).result
+    return placement_alone(
+        best.policy, [candidate(one.result, base, one.over) for one in ranked], base.policy
+    )
+
+
+def candidate(result: Result, base: Result, over: str = "", label: str = "") -> Candidate:
+    speedup, label = result.price.speedup, label or result.policy
+    if speedup:
+        return Candidate(result.policy, label, over, speedup.middle, interval(speedup))
+    walks = result.price.walk_cycles
+    ratio = base.price.walk_cycles / walks if walks else 1.0
+    return Candidate(result.policy, label, over, ratio, f"{shown(ratio)[0]} in walk cycles")
+
+
 def because(base: Result, result: Result) -> str:
+    """Words for what is saved: work of the kernel where that matters, and of walks the largest part."""
+    kernel = by_the_kernel(base, result)
+    if kernel is None or not kernel.matters:
+        return walks_because(base, result)
+    if kernel.share >= 1:
+        return f"it saves work of the kernel ({kernel.how})"
+    return (
+        f"{100 * kernel.share:.0f} % of what it saves is work of the kernel ({kernel.how}), the rest page "
+        f"walks ({walks_because(base, result)})"
+    )
+
+
+def walks_because(base: Result, result: Result) -> str:
     """Words for the largest saving: fewer walks, reads per walk, DRAM reads, or remote reads."""
     was, now = base.row(), result.row()
     ratio = {key: (now[key] + 1) / (was[key] + 1) for key in ("walks", "dram_reads", "remote_dram_reads")}

@@ -1,50 +1,80 @@
-"""Whether page tables are worth anyone's time for a program: what share of its run page walks take."""
+"""Whether page tables are worth anyone's time for a program: what share of its run they take."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..core.gain import gains, shown
+from ..core.gain import gains, interval, shown
+from .placement_alone import reshapes
 
 if TYPE_CHECKING:
     from ..core.interval import Interval
     from ..cost.result import Result
 
-LITTLE = 0.02  # share of the run below which even no walks at all would hardly be noticed
+LITTLE = 0.02  # share of the run below which even no walks and faults at all would hardly be noticed
+MUCH = 0.1  # share of walks to memory that was gone, above which the answer is only partial, as of `check`
+NOTHING = 0.001  # share that is not worth a word
+SMALL = 1.05  # speed-up, by the middle of the assumptions, below which a gain is called small
 
 
 def share_sentence(base: Result) -> str | None:
-    """Which share of the run page walks take, and so what can be won at most; None without run times."""
-    share = base.price.walk_share
-    if share is None:
+    """Which share of the run walks and the kernel's work on page tables take, and so what can be won at most;
+    None without run times."""
+    walks, kernel, both = base.price.walk_share, base.price.kernel_share, base.price.table_share
+    if walks is None or kernel is None or both is None:
         return None
-    if share.high < 0.001:
-        return "Page walks take less than 0.1 % of this run: no change of page tables can be felt."
+    if both.high < NOTHING:
+        return (
+            "Page walks and the kernel's work on page tables take less than 0.1 % of this run: no change of "
+            "page tables can be felt."
+        )
+    said = (
+        f"Page walks take {percent(walks)} of this run, {percent(walks, True)} by the middle of the "
+        "assumptions"
+    )
+    if kernel.high < NOTHING:
+        return f"{said}: no change of page tables can make it more than {at_most(both)} times as fast."
     return (
-        f"Page walks take {percent(share)} of this run, {percent(share, True)} by the middle of the "
-        f"assumptions: no change of page tables can make it more than {at_most(share)} times as fast."
+        f"{said}; page faults and system calls on memory {percent(kernel)}, {percent(kernel, True)} by the "
+        f"middle. Without both it would be at most {at_most(both)} times as fast, without walks alone "
+        f"{at_most(walks)} times."
+    )
+
+
+def missing(base: Result) -> str:
+    """A caution where much of what the trace walks was gone at the snapshot; else ""."""
+    if base.gone_share <= MUCH:
+        return ""
+    return (
+        f"Careful: {100 * base.gone_share:.0f} % of the walks go to memory that was freed before the page "
+        "tables were read. "
+        "Policies that change page sizes leave it as it is here, so their gain is not known. Record again "
+        "with --dump-at peak."
     )
 
 
 def verdict(results: Sequence[Result]) -> str | None:
     """Worth it or not, in a sentence, of the baseline and the other policies; None without run times."""
     base, others = results[0], [one for one in results[1:] if one.policy != "ideal"]
-    share = base.price.walk_share
+    share = base.price.table_share
     if share is None or not others:
         return None
     if share.high < LITTLE:
-        return "Not worth it: page walks cost this run next to nothing."
-    sure = [one for one in others if one.price.speedup and gains(one.price.speedup)]
+        return "Not worth it: page walks and the kernel's work on page tables cost this run next to nothing."
+    speedups = {one.policy: one.price.speedup for one in others if one.price.speedup}
+    sure = {policy: speedup for policy, speedup in speedups.items() if gains(speedup)}
     if sure:
-        return (
-            "Worth a try: "
-            + ("it gains" if len(others) == 1 else f"{len(sure)} of {len(others)} gain")
-            + " under all assumptions."
-        )
-    maybe = [one for one in others if one.price.speedup and one.price.speedup.high > 1]
-    if maybe:
+        best = max(sure, key=lambda policy: sure[policy].middle)
+        if sure[best].middle < SMALL:
+            return f"A small gain: {best}, {interval(sure[best])}. Measure it before you rely on it."
+        some = f"{len(sure)} of {len(others)} policies gain"
+        gaining = "it gains" if len(others) == 1 else f"{best} gains" if len(sure) == 1 else some
+        return f"Worth a try: {gaining} under all assumptions."
+    if any(speedup.high > 1 for speedup in speedups.values()):
         return "May not be worth it: the estimate does not rule out that nothing is gained."
+    if missing(base) and any(reshapes(one.policy) for one in others):
+        return "As far as the capture shows, nothing is gained."
     return "Not worth it: " + ("it does not gain." if len(others) == 1 else "none of these gains.")
 
 

@@ -25,6 +25,11 @@ def slower(ratio: float) -> bool:
     return ratio <= 1 - LEAST
 
 
+def differs(ratio: float) -> bool:
+    """Whether it is faster or slower."""
+    return faster(ratio) or slower(ratio)
+
+
 def digits(*ratios: float) -> int:
     """Decimals that show which of them differ from 1."""
     return 3 if any(LEAST <= abs(ratio - 1) < CLOSE for ratio in ratios) else 2

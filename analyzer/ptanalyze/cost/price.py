@@ -55,6 +55,7 @@ CLEARING = (
     "madvise",
     "brk",
 )  # calls that clear the entries they change; others rewrite them
+WALK = CALLS.index("walk")
 STORES = np.array(
     [2.0 if call == "mprotect" else 1.0 for call in CALLS]
 )  # of each entry; prices are of entries
@@ -151,7 +152,7 @@ def _entries(costs: Costs) -> tuple[np.ndarray, np.ndarray]:
     """(float64[calls], float64[calls]): ns per entry in its first copy, without faults, and in others."""
     of_call = [costs.entry.clear if call in CLEARING else costs.entry.rewrite for call in CALLS]
     first, copy = np.array([[cost.first, cost.copy] for cost in of_call]).T
-    copy[CALLS.index("walk")] = costs.entry.fill.copy
+    copy[WALK] = costs.entry.fill.copy
     return first, copy
 
 
@@ -257,6 +258,7 @@ def price(
         walk_share=None,
         assumptions=assumptions(costs, contended, calibration),
         system_calls=calls,
+        fault_ns=float((busy_ns(counters, machine, costs, made) + stolen_ns(counters, costs))[WALK]),
     )
     base = baseline or priced
     law = run_law(base, costs, instructions, calibration)
@@ -264,12 +266,18 @@ def price(
         return priced
     run, unknown = law
     speedup = over_corners(lambda *at: run(base, *at) / run(priced, *at), *unknown)
-    free = replace(priced, walk_cycles=0.0, guest_walk_cycles=0.0, host_walk_cycles=0.0)
+    walkless = replace(priced, walk_cycles=0.0, guest_walk_cycles=0.0, host_walk_cycles=0.0)
+
+    def share_beyond(less: Price) -> Interval:
+        return over_corners(lambda *at: 1 - run(less, *at) / run(priced, *at), *unknown)
+
     return replace(
         priced,
         speedup=speedup,
         run_cycles=run(priced, *(interval.middle for interval in unknown)),
-        walk_share=over_corners(lambda *at: 1 - run(free, *at) / run(priced, *at), *unknown),
+        walk_share=share_beyond(walkless),
+        kernel_share=share_beyond(replace(priced, management_cycles=0.0)),
+        table_share=share_beyond(replace(walkless, management_cycles=0.0)),
     )
 
 

@@ -80,8 +80,11 @@ class Price:
     speedup            run time of the baseline / run time under this policy, None without a trace
     run_cycles         of the whole run, by the middle of the assumptions, None without a trace
     walk_share         share of the run that page walks stall it: what less of them can save at most
+    kernel_share       share of the run that management_cycles are; table_share: of both together, what any
+                       change of page tables can save at most; None without a trace
     assumptions        line for people
     system_calls       by kind; none without a trace
+    fault_ns           of all CPUs, for page faults and what else walks cause the kernel to do
     """
 
     walk_cycles: float
@@ -96,6 +99,9 @@ class Price:
     walk_share: Interval | None
     assumptions: str
     system_calls: tuple[CallCost, ...] = ()
+    kernel_share: Interval | None = None
+    table_share: Interval | None = None
+    fault_ns: float = 0.0
 
 
 class Rate(NamedTuple):
@@ -178,6 +184,7 @@ class Result:
     host_pages    host table pages, replicas included; host_single_copy as captured
     once          what happens once, and when it is earned back
     aside_pages   table pages kept, but no longer walked
+    gone_share    share of the walks of the trace to memory whose table pages were gone at the snapshot
     facts         {name: number} of the policy when it reshaped the capture
     series        counts over time, None unless asked for
     sampled       intervals, where walks and reads are estimates from a sample; None: all was counted
@@ -202,6 +209,7 @@ class Result:
     price: Price
     once: Once
     aside_pages: int = 0
+    gone_share: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)

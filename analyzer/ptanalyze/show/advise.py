@@ -8,7 +8,8 @@ from typing import Any
 from ..analysis.answer import Cell, Section
 from ..analysis.ranking import Advice, Report
 from ..analysis.weights import RESHAPED
-from ..core.gain import interval
+from ..analysis.worth import missing
+from ..core.gain import differs, interval
 from ..core.sizes import show_duration
 from .first_screen import beware, table, worth
 from .whatif import labels
@@ -24,7 +25,8 @@ def view(report: Report, further: Section | None = None, caution: str = "") -> I
     """
     results = [report.base, *(one.result for one in report.ranked if one.result is not report.base)]
     worthwhile = worth(results)
-    yield Section(lines=[*beware(caution), report.sentence, "", *worthwhile, *[""] * bool(worthwhile)])
+    said = " ".join(filter(None, (missing(report.base), report.placement, report.sentence)))
+    yield Section(lines=[*beware(caution), said, "", *worthwhile, *[""] * bool(worthwhile)])
     yield from table({name: result for name, result in zip(labels(results), results, strict=True)})
     if further:
         over = [advice.result.policy for advice in report.ranked if advice.over]
@@ -63,21 +65,25 @@ def row_of(advice: Advice) -> dict[str, Cell]:
         "cycles/walk": row["cycles_per_walk"],
         "LL": f"{100 * row['leaf_LL_share']:.1f} %",
         "remote DRAM reads": row["remote_dram_reads"],
-        "extra memory KiB": advice.extra_bytes >> 10,
+        "extra peak memory KiB": advice.extra_bytes >> 10,
         "extra updates": f"{100 * advice.extra_updates + 0:z.2f} %",
         "budget": f"over: {advice.over}" if advice.over else "within",
     }
 
 
 def earned(row: Mapping[str, Any]) -> str:
-    """When a policy's one-time cost is earned back, of a Result.row: "2.5 s", "at once", "never", "-"."""
+    """When a policy's one-time cost is earned back, of a Result.row: "2.5 s", "at once", "never"; "-" where
+    that is not known, and where nothing is gained or lost."""
     seconds = row["pays_back_seconds"]
+    if row["speedup"] is not None and not differs(row["speedup"]):
+        return "-"
     return show_duration(seconds) if row["pays_back"] == "later" and seconds else row["pays_back"] or "-"
 
 
 def as_record(report: Report) -> dict[str, Any]:
     return {
         "sentence": report.sentence,
+        "placement_alone": report.placement,
         "workload": report.workload.name,
         "evidence": report.workload.evidence(),
         "ranked": [

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from ..analysis.answer import Section
 from ..analysis.elsewhere import HOST_MODEL
+from ..analysis.ranking import peak_bytes
 from ..analysis.worth import share_sentence, verdict
-from ..core.gain import faster, interval
+from ..core.gain import differs, faster, interval
 from ..core.sizes import show_duration, size_in_words
 from ..policies import NOT_MAINLINE, RESEARCH, names, takes
 
@@ -18,13 +19,12 @@ if TYPE_CHECKING:
 
 NARROW = 16  # names that are longer stand alone
 TODAY = "today"
-HEAD = ("what", "speed-up", "memory", "pays back", "needs")
-WITHOUT_RUN_TIME = ("what", "walk cycles", "memory", "needs")
-MEMORY = ("pt_bytes", "ept_bytes", "aside_bytes", "held_bytes")
+HEAD = ("what", "speed-up", "peak memory", "pays back", "needs")
+WITHOUT_RUN_TIME = ("what", "walk cycles", "peak memory", "needs")
 
 
 def worth(results: Sequence[Result]) -> list[str]:
-    """Which share of the run page walks take, and whether the policies are worth it; [] without run times."""
+    """Which share of the run page tables take, and whether that is worth it; [] without run times."""
     said = " ".join(filter(None, (share_sentence(results[0]), verdict(results))))
     return [said] if said else []
 
@@ -95,18 +95,18 @@ def cycles(count: float) -> str:
 
 
 def memory(result: Result, base: Result) -> str:
-    """Bytes of tables beyond the baseline's, "+62.4 MiB"; of the baseline, all."""
-    after, before = result.row(), base.row()
-    size = sum(after[kind] - (0 if result is base else before[kind]) for kind in MEMORY)
+    """Bytes at their peak beyond the baseline's, "+62.4 MiB"; of the baseline, all."""
+    size = peak_bytes(result) - (0 if result is base else peak_bytes(base))
     text = size_in_words(abs(size))
     sign = "" if result is base or not size else "+" if size > 0 else "-"
     return sign + text
 
 
 def earned(result: Result) -> str:
-    """After what time the one-time cost is earned back: "57.9 ms", "at once", "never", "-": not known."""
-    seconds = result.once.pays_back_seconds
-    if seconds is None:
+    """After what time the one-time cost is earned back: "57.9 ms", "at once", "never"; "-" where that is not
+    known, and where nothing is gained or lost."""
+    seconds, speedup = result.once.pays_back_seconds, result.price.speedup
+    if seconds is None or (speedup and not differs(speedup.middle)):
         return "-"
     if isinf(seconds.middle):
         return "never"

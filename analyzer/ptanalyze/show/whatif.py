@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..analysis.answer import Matrix, Quantity, Section
-from ..analysis.ranking import fewer, reshapes
+from ..analysis.placement_alone import BOUND, placement_alone, reshapes
+from ..analysis.ranking import candidate, fewer, peak_bytes
 from ..analysis.sampled import in_words
 from ..analysis.weights import EACH_ONCE, once_each
+from ..analysis.worth import missing
 from ..core import gain
 from ..core.interval import Interval
 from ..core.sizes import show_duration, size_in_words
@@ -22,7 +24,6 @@ from ..kernels.replay import EVENT_KINDS
 from .first_screen import beware, cycles, table, worth
 from .terminal import number
 
-BOUND = "ideal"  # of locality; a policy that nobody can have: never the best
 UPDATES = {
     "pte_writes": "PTE writes",
     "pte_fanout": "PTE writes fanned out",
@@ -76,7 +77,7 @@ def view(
     first = results[0]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
     asked = f"{first.machine}; threads {first.placement}; {walks(first)} walks{accesses}"
-    yield Section(lines=[*beware(caution), sentence(results), "", *worth(results), asked, *sample(first)])
+    yield Section(lines=[*beware(caution), advice(results), "", *worth(results), asked, *sample(first)])
     yield from table(dict(zip(labels(results), results, strict=True)))
     if further:
         more = len(notes_of(results)) - 1
@@ -130,6 +131,18 @@ def labels(results: Sequence[Result]) -> list[str]:
     return found
 
 
+def advice(results: Sequence[Result]) -> str:
+    """What the capture lacks; what placing tables gains, where the best policy does more; then the best."""
+    base, *others = zip(labels(results), results, strict=True)
+    real = [(name, result) for name, result in others if result.policy != BOUND]
+    candidates = [candidate(result, base[1], label=name) for name, result in real]
+    if not candidates:
+        return sentence(results)
+    best = max(candidates, key=lambda one: one.ratio)
+    placed = placement_alone(best.policy, candidates, base[0])
+    return " ".join(filter(None, (missing(base[1]), placed, sentence(results))))
+
+
 def sentence(results: Sequence[Result]) -> str:
     """Which policy is best, by how much, what it takes, and when that is earned back; or that none is."""
     base = results[0]
@@ -180,28 +193,29 @@ def without_run_time(base: Result, others: dict[str, Result]) -> str:
 
 
 def takes(best: Result, base: Result) -> str:
-    """Memory of page tables beside the baseline's."""
-    kinds = ("pt_bytes", "ept_bytes", "aside_bytes")
-    after, before = best.row(), base.row()
-    more = sum(after[kind] - before[kind] for kind in kinds)
-    held = best.held_bytes - base.held_bytes
-    unused = f" with {size_in_words(held)} held unused" if held > 0 else ""
+    """Memory at its peak beside the baseline's: of page tables, or, where more is held unused, of both."""
+    more, held = peak_bytes(best) - peak_bytes(base), best.held_bytes - base.held_bytes
+    what = f"memory ({size_in_words(held)} held unused)" if held > 0 else "page tables"
     if more < 0:
-        return f"saving {size_in_words(-more)} of page tables{unused}"
-    return f"for {size_in_words(more) if more else 'no'} more page tables{unused}"
+        return f"saving {size_in_words(-more)} of page tables"
+    return f"for {size_in_words(more) if more else 'no'} more {what}"
 
 
 def groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Quantity]]]:
     """(heading, its quantities), without those that are nothing under every policy."""
     rows = rows_of(results)
     nested = any(row["host_reads_per_walk"] for row in rows)
-    yield f"Time, compared with {results[0].baseline}", kept(time(rows, nested))
+    steady = any(result.once.pays_back is not None for result in results)
+    yield (
+        f"{'Further run: t' if steady else 'T'}ime, compared with {results[0].baseline}",
+        kept(time(rows, nested)),
+    )
     yield "Locality", kept(locality(rows, nested))
     yield "Reads per walk", kept(reads(rows, results, nested))
     yield "Memory, KiB", kept(memory(rows, nested))
     counts = (Quantity(name, [row[key] for row in rows]) for key, name in UPDATES.items())
     yield "Updates and interrupts", kept(counts)
-    yield "Once", kept(once(results))
+    yield "Once, before the further run" if steady else "Once", kept(once(results))
     for call in dict.fromkeys(one.call for result in results for one in result.price.system_calls):
         yield f"System call {call}", kept(system_call(call, results))
     yield "Other results of the policies", kept(facts(results))

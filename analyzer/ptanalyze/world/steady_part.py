@@ -39,7 +39,7 @@ def steady_part(trace: Trace, stream: WalkStream, regions: Regions, by_chunk: np
     if left < SHARE * walks or not left:
         note = (
             "the trace is of the whole run, which touches new pages until it ends: its steady state is that "
-            "of the run repeated, first touches left out"
+            "of the run repeated, first touches left out but for memory that the run itself maps or unmaps"
         )
         return SteadyPart(0, walks, note)
     accesses = trace.chunks["accesses"]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..core.machine import Machine
+from ..core.mapped import blocks
 from ..core.snapshot import Snapshot
-from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
+from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, SLOT_BITS, THREAD_DTYPE, Trace
 from ..core.walks import Placement, Reads
 from .cache_pass import cache_pass, empty_caches
 from .data_moves import data_move, with_data_moves
@@ -23,6 +24,8 @@ from .site import Site
 
 if TYPE_CHECKING:
     from ..kernels.walker import Caches
+
+BLOCK = 1 << 20  # walks that are looked at together
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,18 @@ class World(Site):
     def host_first_homes(self) -> np.ndarray:
         """int16[T]: the same of each host table that the guest's mapped memory needs at the start."""
         return host_homes(self, self._past, self.first_homes)
+
+    @cached_property
+    def gone_share(self) -> float:
+        """Share of the captured trace's walks to memory whose table pages were gone at the snapshot;
+        0 where there is no snapshot."""
+        if self.origin is not None:
+            return self.captured.gone_share
+        walks, space = self.stream.page, self.space
+        gone = space.regions.leaf >= space.guest_tables + space.host_tables
+        if not len(walks) or not gone.any() or "assumed" in self.snapshot.facts:
+            return 0.0
+        return sum(int(gone[block >> SLOT_BITS].sum()) for block in blocks(walks, BLOCK)) / len(walks)
 
     @property
     def groups(self) -> int:

@@ -22,7 +22,7 @@ class Action(NamedTuple):
 
 
 def worth_it(study: Study) -> str:
-    """Which share of the run page walks take, and whether anything is worth it; "" without run times."""
+    """Which share of the run page tables take, and whether anything is worth it; "" without run times."""
     return " ".join(filter(None, (share_sentence(study.results[0]), verdict(study.results))))
 
 

@@ -4,7 +4,7 @@ from math import sqrt
 from typing import Any, NamedTuple
 
 from ...analysis.elsewhere import HOST_MODEL
-from ...analysis.ranking import reshapes
+from ...analysis.placement_alone import Candidate, placement_alone
 from ...analysis.sampled import sample_notes
 from ...analysis.weights import once_each
 from ...capture.check import FAILED, NOTE, PARTIAL, Finding
@@ -222,18 +222,18 @@ def second_sentence(study: Study) -> str:
     return f"How sure: {'; '.join(short)}."
 
 
-def placement_alone(study: Study) -> str:
+def alone(study: Study) -> str:
     """A sentence on the best policy that only places tables, where the advised policy does more; else ""."""
-    if not reshapes(str(study.best["policy"])):
-        return ""
-    best = next(
-        (best for best in study.rows if not (best["over"] or reshapes(str(best["policy"])))), study.base
-    )
-    if best is study.base or not gain.faster(study.ratio(best)):
-        return f"Placement alone, with pages and paging as they are, gains nothing over {study.baseline}."
-    speedup = (
-        gain.interval(Interval(best["speedup_low"], best["speedup"], best["speedup_high"]))
-        if study.timed
-        else f"{gain.shown(study.ratio(best))[0]} in walk cycles"
-    )
-    return f"Best by placement alone, with pages and paging as they are: {best['label']}, {speedup}."
+    rows = [
+        Candidate(
+            str(row["policy"]), str(row["label"]), str(row["over"]), study.ratio(row), written(study, row)
+        )
+        for row in study.rows
+    ]
+    return placement_alone(str(study.best["policy"]), rows, study.baseline)
+
+
+def written(study: Study, row: dict[str, Any]) -> str:
+    if study.timed:
+        return gain.interval(Interval(row["speedup_low"], row["speedup"], row["speedup_high"]))
+    return f"{gain.shown(study.ratio(row))[0]} in walk cycles"

@@ -1,13 +1,17 @@
 """Effects and costs of each policy: a table of all, and pictures."""
 
 from collections.abc import Iterator
+from typing import Any
+
+from pandas import DataFrame
 
 from ...core import gain
+from ...core.sizes import size_in_words
 from .. import plots
 from ..advise import earned
 from ..plots.pareto import priced
 from .cautions import listed
-from .grid import Column, Grid, count, grid, interval, mebibytes, percent, plain, ratio, word
+from .grid import Column, Grid, count, grid, interval, memory, percent, plain, ratio, word
 from .picture import Picture, picture
 from .study import Study, remote_share
 
@@ -63,7 +67,7 @@ def everything(study: Study) -> Grid:
         "walks": Column("Walks", "", count),
         "reads_per_walk": Column("Reads", "a walk", plain),
         "cycles_per_walk": Column("Cycles", "a walk", plain),
-        "extra_bytes": Column("Memory", "MiB more", mebibytes),
+        "extra_bytes": Column("Memory", "more at its peak", memory),
         "extra_updates": Column("Upkeep", "of the run", percent),
         "writes": Column("Writes", "entries", count),
         "copies": Column("Copies", "entries", count),
@@ -130,43 +134,52 @@ def pareto(study: Study) -> Picture:
     rows = priced(study.ranked)
     front = rows[rows["front"]].sort_values("bytes")["label"].tolist()
     how = (
-        "Up is faster, left takes less memory. Filled markers, joined by the line, are policies that no "
-        "other policy beats in both."
+        "Up is faster, left takes less memory. Filled markers, joined by the line: no other policy is "
+        "as fast for as little memory."
     )
     here = (
         f"{front[0]} is best in both: nothing is faster, nothing takes less."
         if len(front) == 1
-        else f"The choice is between {listed(front, len(front))}: each other policy is beaten in both."
+        else f"The choice is between {listed(front, len(front))}: each other policy is no faster than one of "
+        "these and takes no less memory."
     )
     return picture("pareto", "Scatter plot", plots.pareto, study.ranked, how, here)
 
 
 def footprint(study: Study) -> Picture:
     table = study.ranked
-    most = max(study.rows, key=lambda row: row["extra_bytes"])
-    base = study.base["pt_bytes"] + study.base["ept_bytes"]
-    here = f"Under {study.baseline} page tables take {base / 2**20:.2f} MiB. "
-    if most["extra_bytes"] > 0:
+    most = max(study.rows, key=tables_of)
+    here = f"Under {study.baseline} page tables take {size_in_words(tables_of(study.base))}. "
+    here += (
+        f"Those of {most['label']} take most: {size_in_words(tables_of(most))}."
+        if tables_of(most) > tables_of(study.base)
+        else "No policy's take more."
+    )
+    held = max(study.rows, key=lambda row: row["held_bytes"])
+    if held["held_bytes"] > 0:
         here += (
-            f"{most['label']} takes most: {most['extra_bytes'] / 2**20:.2f} MiB more at its peak, memory "
-            "that it holds unused included."
+            f" Memory held unused is not drawn: {held['label']} holds most, "
+            f"{size_in_words(int(held['held_bytes']))} beside its tables."
         )
-    else:
-        here += "No policy takes more."
     how = "Bytes of table pages in the end, one bar per policy; hatched parts are copies."
     columns = {
         "label": Column("Policy", "", word),
-        "pt_bytes": Column("gPT" if study.nested else "Tables", "MiB", mebibytes),
-        "pt_bytes_extra": Column("of it copies", "MiB", mebibytes),
-        "pt_bytes_peak": Column("Peak", "MiB", mebibytes),
+        "pt_bytes": Column("gPT" if study.nested else "Tables", "in the end", memory),
+        "pt_bytes_extra": Column("of it copies", "in the end", memory),
+        "pt_bytes_peak": Column("Peak", "", memory),
     }
     if study.nested:
-        columns["ept_bytes"] = Column("ePT", "MiB", mebibytes)
-        columns["ept_bytes_extra"] = Column("of it copies", "MiB", mebibytes)
-    columns["aside_bytes"] = Column("Kept aside", "MiB, not walked", mebibytes)
-    columns["held_bytes"] = Column("Held unused", "MiB, beside tables", mebibytes)
+        columns["ept_bytes"] = Column("ePT", "in the end", memory)
+        columns["ept_bytes_extra"] = Column("of it copies", "in the end", memory)
+    columns["aside_bytes"] = Column("Kept aside", "not walked", memory)
+    columns["held_bytes"] = Column("Held unused", "beside tables", memory)
     data = grid("footprint-data", "Memory by policy", columns, study.rows)
     return picture("footprint", "Stacked bars", plots.footprint, table, how, here, data)
+
+
+def tables_of(row: dict[str, Any]) -> int:
+    """Bytes of page tables in the end."""
+    return int(row["pt_bytes"] + row["ept_bytes"] + row["aside_bytes"])
 
 
 def locality(study: Study) -> Picture:
@@ -203,13 +216,29 @@ def slowdowns(study: Study) -> Grid | None:
 
 
 def calls_lead(study: Study) -> str:
-    if not gain.faster(study.calls["slowdown"].fillna(1).max()):
-        return "No policy makes the trace's system calls slower."
-    worst = study.calls.loc[study.calls["slowdown"].fillna(0).idxmax()]
+    ratios = study.calls.dropna(subset="slowdown")
+    slowest, fastest = (extreme(ratios, most) for most in (True, False))
+    said = "System calls that change page tables have all copies to write and other CPUs to interrupt."
+    if slowest is None:
+        said = "No policy makes the trace's system calls slower."
+    return " ".join(filter(None, (said, slowest, fastest)))
+
+
+def extreme(calls: DataFrame, slowest: bool) -> str | None:
+    """A sentence on the call that takes longest, or shortest, compared with the baseline's, and all policies
+    with which it does; None where none takes longer, or shorter."""
+    ratio = calls["slowdown"].max() if slowest else calls["slowdown"].min()
+    if not len(calls) or not (gain.faster(ratio) if slowest else gain.slower(ratio)):
+        return None
+    written = gain.shown(ratio)[0]
+    first = calls.loc[calls["slowdown"].idxmax() if slowest else calls["slowdown"].idxmin()]
+    alike = calls[
+        (calls["call"] == first["call"]) & calls["slowdown"].map(lambda one: gain.shown(one)[0] == written)
+    ]
+    names = listed(list(dict.fromkeys(alike["policy"])), 6)
     return (
-        "System calls that change page tables have all copies to write and other CPUs to interrupt. The "
-        f"largest change: {worst['call']} takes {gain.shown(worst['slowdown'])[0]} times as long with "
-        f"{worst['policy']}, {worst['ns']:,.0f} ns per call."
+        f"{'Slowest' if slowest else 'Fastest'}: {first['call']} takes {written} times as long with {names}, "
+        f"{first['ns']:,.0f} ns per call."
     )
 
 

@@ -6,6 +6,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from ...core.gain import shown
+from ...core.sizes import size_in_words
 from ..terminal import number
 
 NOTHING = "–"
@@ -83,5 +84,6 @@ def interval(ends: tuple[float, float]) -> Cell:
     return Cell(f"{low} to {high}", ends[0])
 
 
-def mebibytes(size: float) -> Cell:
-    return Cell(f"{size / 2**20 + 0:z,.2f}", float(size))
+def memory(size: float) -> Cell:
+    """As on the terminal: 528 KiB, 13.5 MiB."""
+    return Cell(f"{'-' if size < 0 else ''}{size_in_words(abs(int(size)))}", float(size))

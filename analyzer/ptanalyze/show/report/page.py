@@ -11,13 +11,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from ...analysis.worth import missing
 from ...capture.describe import for_people
 from ...core.printable import printable
 from ...core.progress import Progress
 from ...core.version import __version__
 from ..terminal import number
 from . import actions, change, compared, deeper, where
-from .cautions import cautions, listed, placement_alone, second_sentence
+from .cautions import alone, cautions, listed, second_sentence
 from .glance import captured, glance
 from .glossary import glossary, linked, policy_terms
 from .grid import Column, Grid, count, grid, word
@@ -95,7 +96,8 @@ def environment() -> Environment:
     jinja.filters |= {"linked": linked, "listing": listing, "breakable": breakable}
     jinja.globals |= {
         "advice": second_sentence,
-        "placement_alone": placement_alone,
+        "placement_alone": alone,
+        "missing": missing,
         "cautions": cautions,
         "captured": captured,
         "glance": glance,

@@ -1,0 +1,41 @@
+"""What placing tables gains where the best policy does more: changes page sizes, frames, or paging."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..core import gain
+from ..policies import members
+
+BOUND = "ideal"  # a policy that nobody can have
+
+
+class Candidate(NamedTuple):
+    """ratio  speed-up over the baseline, or of walk cycles; `written` for people; `over` the budget or ""."""
+
+    policy: str
+    label: str
+    over: str
+    ratio: float
+    written: str
+
+
+def reshapes(policy: str) -> bool:
+    """Whether a policy changes page sizes, frames or paging, too: copies of tables are not why it gains."""
+    return any(member.reshape is not None for member in members(policy))
+
+
+def placement_alone(best: str, candidates: Sequence[Candidate], baseline: str) -> str:
+    """A sentence on the best Candidate that only places tables, where the `best` policy does more; else "".
+
+    Also "" where no candidate but the baseline only places tables.
+    """
+    placing = [one for one in candidates if not reshapes(one.policy) and one.policy not in (BOUND, baseline)]
+    if not reshapes(best) or not placing:
+        return ""
+    within = [one for one in placing if not one.over and gain.faster(one.ratio)]
+    if not within:
+        return f"Placement alone, with pages and paging as they are, gains nothing over {baseline}."
+    first = max(within, key=lambda one: one.ratio)
+    return f"Best by placement alone, with pages and paging as they are: {first.label}, {first.written}."
