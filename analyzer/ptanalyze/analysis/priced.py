@@ -224,7 +224,9 @@ def _result(
 
 
 def _price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
-    """Of the run that is counted."""
+    """Of the run that is counted: as traced, with everything that is done before it."""
+    if not done.warm:
+        return _traced(done, baseline, setup)
     executed, _ = cost.instructions(done.world.trace, setup.costs, done.chunk)
     made = system_calls(done.again, done.still, done.chunk)
     return _priced(done, done.counted, made, baseline, setup, executed)
@@ -270,7 +272,7 @@ def _once(done: Finished, first: Finished, price: Price, bases: tuple[Price, Pri
             seconds = cost.region_cycles(base, law) / _hertz(done)
     return Once(
         *_once_events(done), done.world.data_copied, cycles, pays, done.walks, run_cycles,
-        seconds, traced.speedup,
+        seconds, traced.speedup, not done.warm,
     )  # fmt: skip
 
 
@@ -344,7 +346,8 @@ def notes(done: Finished, how: str) -> list[str]:
     lines.append(
         "steady state: a further run with warm TLBs and caches, everything touched before"
         if done.warm
-        else "as traced: TLBs and caches empty at first, everything touched first within the run"
+        else "as traced: TLBs and caches empty at first, everything touched first within the run, and the "
+        "time to make the policy's tables before the first walk counted with it"
     )
     if done.warm:
         shares = (dram_share(counters.reads) for counters in (done.first, done.counted))
