@@ -21,6 +21,7 @@ from ..world.region_of_interest import region_of_interest
 from ..world.world import World
 from .runs import Run
 from .sampled import around, estimated, groups_of, remote_share, sample_notes, widened
+from .silent_nodes import silent_note
 from .sockets import by_socket
 from .system_calls import system_calls
 
@@ -352,6 +353,9 @@ def notes(done: Finished, how: str) -> list[str]:
     if done.warm:
         shares = (dram_share(counters.reads) for counters in (done.first, done.counted))
         lines += [note for note in (world.steady.note, short_region(*shares)) if note]
+    counted = by_socket(done.counted, world.domains)
+    if note := silent_note(counted.classes, world.placement.cpu_node, world.domains):
+        lines.append(note)
     if done.run.series is not None:
         lines += moved_notes(done.run.series)
     if note := cache_note(world.machine):
