@@ -87,7 +87,27 @@ def test_tables_are_pasted_into_issues_and_papers(pt, sample):
     ]
     assert {line.count(" | ") for line in lines} == {lines[0].count(" | ")} and "speedup_low" in lines[0]
     tex = pt("policies", "hydra", "--format", "latex").out
-    assert tex.startswith("\\begin{tabular}{l") and "acts\\_on" in tex and tex.endswith("\\end{tabular}\n")
+    assert (
+        tex.startswith("% in the preamble: \\usepackage{booktabs}\n\\begin{tabular}{l")
+        and "acts\\_on" in tex
+        and tex.endswith("\\end{tabular}\n")
+    )
+
+
+def test_a_sweep_prints_its_axes_and_the_columns_of_whatif_for_a_paper(pt, sample):
+    asked = "sweep", sample, "-p", "hydra", "--set", "latency_ratio=1.5,3", "--format"
+    names = [cell.strip() for cell in pt(*asked, "markdown").out.splitlines()[0].strip("|\n ").split("|")]
+    assert names[:2] == ["latency_ratio", "policy"] and "speedup" in names and len(names) <= 12
+    assert len(pt(*asked, "csv").out.splitlines()[0].split(",")) > 40
+
+
+def test_a_value_that_only_one_of_the_policies_takes_says_how_to_give_it_to_that_one(pt, vm_sample):
+    ran = pt("whatif", vm_sample, "-p", "mitosis,vmitosis-replicate,vmitosis-migrate", "--set", "mode=no-f")
+    assert ran.code == 2 and ran.out == ""
+    assert ran.err == (
+        "ptanalyze: --set mode=no-f: no such value for policy mitosis; name the policy that it is for: "
+        "vmitosis-replicate.mode=no-f\n"
+    )
 
 
 def test_what_stands_for_markup_is_escaped():

@@ -102,7 +102,7 @@ def test_a_calibrated_run_narrows_the_estimate(pt, sample, tmp_path):
     ask = "whatif", sample, "-p", "mitosis", "--cold", "--json"
     plain = result_of(pt(*ask))[1]
     measured = result_of(pt(*ask, "--calibration", tmp_path / "app.toml"))[1]
-    assert "the calibrated run" in measured["assumptions"] and measured["speedup"] > 1
+    assert "the calibrated run" in measured["assumptions"]
     assert measured["walk_cycles"] == plain["walk_cycles"] and measured["speedup"] != plain["speedup"]
     ran = pt(*ask, "--calibration", tmp_path / "none.toml")
     assert is_one_line(ran, 2) and "none.toml" in ran.err

@@ -221,6 +221,18 @@ def test_cold_counts_the_run_as_traced():
     assert cold[0].row()["dram_reads"] > 0 == warm[0].row()["dram_reads"]
 
 
+def test_a_run_as_traced_pays_for_copies_made_before_its_first_walk_as_for_those_within_it():
+    cold, warm = (results([(0, ALL), (1, ALL)], cold=c) for c in (True, False))
+    for traced, steady in zip(cold, warm, strict=True):
+        assert traced.price.speedup == traced.once.traced_speedup == steady.once.traced_speedup
+    linux, mitosis, hydra = cold
+    assert mitosis.once.cycles > 0 == hydra.once.cycles
+    assert mitosis.price.management_cycles == pytest.approx(
+        linux.price.management_cycles + mitosis.once.cycles
+    )
+    assert all(one.once.within for one in cold) and not any(one.once.within for one in warm)
+
+
 def test_a_one_time_cost_is_earned_back_when_the_savings_reach_it():
     linux, _, hydra = results([(0, ALL), (1, ALL)])
     run = lambda price, e: e * price.walk_cycles + price.management_cycles  # noqa: E731

@@ -1,15 +1,19 @@
 """Sweeps: every combination once, each equal to the what-if asked alone."""
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.analysis.answers import sweep_frame
 from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.silent_nodes import silent_points
 from ptanalyze.analysis.sweep import sweep_snapshot, values
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs, load_machine
+from ptanalyze.core.trace import Event
 from replay_cases import HEAP
 from strategies import PAGE, build_snapshot, build_trace, small_machine
 
@@ -51,9 +55,16 @@ def test_placement_and_contention_are_axes_too():
 @pytest.mark.parametrize(
     ("grid", "why"),
     [
-        ({"prefetsch": ["1"]}, "prefetsch=1: neither nodes, placement, contended nor a parameter"),
+        (
+            {"prefetsch": ["1"]},
+            "prefetsch=1: neither nodes, placement, contended, latency_ratio nor a parameter",
+        ),
         ({"nodes": ["two"]}, "nodes = two: must be a whole number"),
         ({"nodes": ["65"]}, "nodes = 65: a machine has 1 to 64 nodes"),
+        ({"latency_ratio": ["0.5"]}, "latency_ratio = 0.5: remote over local latency, from 1 to 1000"),
+        ({"latency_ratio": ["far"]}, "latency_ratio = far: must be a number"),
+        ({"latency_ratio": ["nan"]}, "latency_ratio = nan: must be a number"),
+        ({"latency_ratio": ["2"], "nodes": ["1"]}, "latency_ratio = 2: machine small, 1 nodes has no remote"),
         ({"contended": ["maybe"]}, "contended = maybe: true or false"),
         ({"prefetch": ["10"]}, "prefetch = 10"),
     ],
@@ -61,6 +72,46 @@ def test_placement_and_contention_are_axes_too():
 def test_axes_and_values_that_do_not_exist_are_named(grid, why):
     with pytest.raises(UsageError, match=why):
         swept(["hydra"], grid)
+
+
+def test_a_latency_ratio_changes_what_remote_reads_take_and_nothing_else():
+    points = swept(["mitosis"], {"latency_ratio": ["1", "1.5", "3"], "placement": ["1,1,1"]}, cold=True)
+    linux = {point["latency_ratio"]: r for point, r in points if r.policy == "linux"}
+    mitosis = [r for _, r in points if r.policy == "mitosis"]
+    local = small_machine(2).latency_cycles().diagonal()[0]
+    remote = linux["1"].row()["remote_dram_reads"]
+    assert remote > 0 and len({r.price.walk_cycles for r in mitosis}) == 1
+    for ratio in ("1.5", "3"):
+        more = linux[ratio].price.walk_cycles - linux["1"].price.walk_cycles
+        assert more == pytest.approx(remote * local * (float(ratio) - 1))
+        assert linux[ratio].machine == f"small, remote {ratio} times local"
+
+
+def test_a_latency_ratio_leaves_slow_nodes_and_own_memory_as_they_are():
+    machine = msgspec.structs.replace(load_machine("vmitosis-cascade-lake"), memory_nodes=(3,))
+    there = machine.at_latency_ratio(3)
+    for before, after in ((machine.latency.idle, there.latency.idle),
+                          (machine.latency.contended, there.latency.contended)):  # fmt: skip
+        for a, b in np.ndindex(4, 4):
+            far = a != b and 3 not in (a, b)
+            assert after[a][b] == (3 * before[a][a] if far else before[a][b])
+
+
+def test_a_point_names_nodes_that_walk_nothing_though_threads_run_there():
+    chunks = [(1, VAS), (2, VAS[:8])]
+    begun = [(0, 0, Event.ROI_START, (), 0)]
+    traces = {True: build_trace(chunks, begun, threads=3), False: TRACE}
+    setup = Setup.of(machine=small_machine(2), costs=COSTS, threads_on="round-robin", cold=True)
+    for silent, trace in traces.items():
+        points = list(sweep_snapshot(SNAPSHOT, trace, ["mitosis"], {"nodes": ["2", "3"]}, setup))
+        assert (
+            silent_points(points, ["nodes"])
+            == [
+                "nodes=3: no walk comes from node 0, where threads run: what they touched first is remote to "
+                "every walk"
+            ]
+            * silent
+        )
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 7))

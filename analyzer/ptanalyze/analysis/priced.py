@@ -21,6 +21,7 @@ from ..world.region_of_interest import region_of_interest
 from ..world.world import World
 from .runs import Run
 from .sampled import around, estimated, groups_of, remote_share, sample_notes, widened
+from .silent_nodes import silent_note
 from .sockets import by_socket
 from .system_calls import system_calls
 
@@ -240,7 +241,9 @@ def _result(
 
 
 def _price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
-    """Of the run that is counted."""
+    """Of the run that is counted: as traced, with everything that is done before it."""
+    if not done.warm:
+        return _traced(done, baseline, setup)
     executed, _ = cost.instructions(done.world.trace, setup.costs, done.chunk)
     made = system_calls(done.again, done.still, done.chunk)
     return _priced(done, done.counted, made, baseline, setup, executed)
@@ -286,7 +289,7 @@ def _once(done: Finished, first: Finished, price: Price, bases: tuple[Price, Pri
             seconds = cost.region_cycles(base, law) / _hertz(done)
     return Once(
         *_once_events(done), done.world.data_copied, cycles, pays, done.walks, run_cycles,
-        seconds, traced.speedup,
+        seconds, traced.speedup, not done.warm,
     )  # fmt: skip
 
 
@@ -361,11 +364,15 @@ def notes(done: Finished, how: str) -> list[str]:
         "steady state: counts and speed-ups are of a further run with warm TLBs and caches; memory that it "
         "maps, or unmaps and maps again, is faulted in again and counts"
         if done.warm
-        else "as traced: TLBs and caches empty at first, everything touched first within the run"
+        else "as traced: TLBs and caches empty at first, everything touched first within the run, and the "
+        "time to make the policy's tables before the first walk counted with it"
     )
     if done.warm:
         shares = (dram_share(counters.reads) for counters in (done.first, done.counted))
         lines += [note for note in (world.steady.note, short_region(*shares)) if note]
+    counted = by_socket(done.counted, world.domains)
+    if note := silent_note(counted.classes, world.placement.cpu_node, world.domains):
+        lines.append(note)
     if done.run.series is not None:
         lines += moved_notes(done.run.series)
     if note := cache_note(world.machine):

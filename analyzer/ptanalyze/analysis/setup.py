@@ -71,7 +71,7 @@ class Setup:
     sample        part of the trace that is replayed and stands for all of it, None: all; see world.sampling
     windows       number of equal-length time windows that each Result.series has
     cold          count the first run, TLBs and caches empty at first and everything touched first within it,
-                  instead of a further run with warm ones
+                  with what a policy does before it, instead of a further run with warm ones
     weigh         what pages count by: "auto", "walks", "heat" or "leaf"; see weights.weighed
     jobs          number of computing threads; counts do not depend on it
     progress      called with (done, total, what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ..core.trace import Trace
     from ..cost.result import Result
 
-MACHINE_KEYS = ("nodes", "placement", "contended")
+MACHINE_KEYS = ("nodes", "placement", "contended", "latency_ratio")
 
 
 def sweep(
@@ -39,9 +40,10 @@ def sweep(
 ) -> DataFrame:
     """`whatif` at every combination of a grid: a column for each of its keys, then whatif's.
 
-    grid  {"prefetch": range(10), "nodes": [2, 4]}: nodes (the machine's), placement, contended, or a
-          parameter of a policy, "prefetch" or "hydra.prefetch"; default: Hydra's prefetch degrees, 0 to 9. A
-          key that a policy lacks is None in its rows.
+    grid  {"prefetch": range(10), "nodes": [2, 4]}: nodes (the machine's), placement, contended, latency_ratio
+          (remote over local DRAM latency, Machine.at_latency_ratio), or a parameter of a policy, "prefetch"
+          or "hydra.prefetch"; default: Hydra's prefetch degrees, 0 to 9. A key that a policy lacks is None
+          in its rows.
     on    "dask:HOST:PORT": points are replayed by the workers of that cluster, with the same results
     Other arguments as in `replay`; windows are ignored.
     """
@@ -89,8 +91,8 @@ def sweep_snapshot(
 
     names  policies as "hydra" or "ptemagnet+hydra"; kept: cache_dir, provenance and refused, as
            replay_snapshot's
-    grid   {key: [value]}: nodes (of the machine), placement, contended, or a parameter of a policy, as
-           "prefetch" or "hydra.prefetch"
+    grid   {key: [value]}: nodes (of the machine), placement, contended, latency_ratio, or a parameter of a
+           policy, as "prefetch" or "hydra.prefetch"
 
     One replay_snapshot per machine and placement: the walks are filtered once for all its policies.
     UsageError for a key that belongs neither to the machine nor to any policy.
@@ -118,6 +120,8 @@ def _there(setup: Setup, point: Mapping[str, Any]) -> Setup:
     machine = setup.machine
     if "nodes" in point:
         machine = machine.resized(_number("nodes", point["nodes"]))
+    if "latency_ratio" in point:
+        machine = machine.at_latency_ratio(_ratio(point["latency_ratio"]))
     contended = _truth("contended", point["contended"]) if "contended" in point else setup.contended
     threads_on = point.get("placement", setup.threads_on)
     return replace(setup, machine=machine, contended=contended, threads_on=threads_on, windows=0)
@@ -174,6 +178,16 @@ def _number(key: str, text: str | int) -> int:
     if not _is_whole(str(text)):
         raise UsageError(f"{key} = {text}: must be a whole number")
     return int(text)
+
+
+def _ratio(text: str | float) -> float:
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = math.nan
+    if not math.isfinite(ratio):
+        raise UsageError(f"latency_ratio = {text}: must be a number, remote over local latency, such as 1.9")
+    return ratio
 
 
 def _truth(key: str, text: str | int) -> bool:

@@ -216,7 +216,7 @@ def describe_trace(trace: Trace) -> Rows:
         "threads": len(trace.threads),
         "accesses": trace.accesses,
         "merged touches": trace.touches,
-        "without touches that change no TLB": "yes" if trace.facts.get("stripped") else "no",
+        "touches that cannot miss the TLB": "left out" if trace.facts.get("stripped") else "kept",
         "instructions": int(trace.chunks["instructions"].sum()),
         "2 MiB regions touched": len(trace.regions),
         "seconds": round(float(np.ptp(trace.chunks["time"])) / 1e9, 3) if len(trace.chunks) else 0.0,

@@ -32,7 +32,7 @@ COMMANDS = {  # heading of the help -> {subcommand: Entry}
         "record": Entry("record", "Run a program; record trace and page tables."),
         "dump": Entry("dump", "Dump the page tables of a process or VM."),
         "heat": Entry("heat", "Sample which pages a process uses."),
-        "import": Entry("import_", "Read lackey, perf script or ptdump output."),
+        "import": Entry("import_", "Read what other tools recorded or dumped."),
         "synth": Entry("synth", "Generate a capture of a synthetic workload."),
         "join": Entry("join", "Join a VM's host dump and guest capture."),
         "doctor": Entry("doctor", "Say what of this host can be used."),

@@ -64,7 +64,8 @@ OPTIONS = (
     click.option(
         "--cold",
         is_flag=True,
-        help="Count the run as traced, caches empty at first, instead of its steady state.",
+        help="Count the run as traced instead of its steady state: caches empty at first, and all copies "
+        "that a policy makes, before the first access or later, part of the run.",
     ),
     click.option("--contended", is_flag=True, help="Use loaded instead of idle DRAM latencies."),
     jobs_option,

@@ -10,7 +10,7 @@ from ..core.errors import UsageError
 from . import complete
 from .options import capture_argument, on_option, pair_of
 from .output import Output, emit, output_options
-from .replaying import baseline_option, capture_of, policy_option, replay_options, setup_from
+from .replaying import BRIEF, baseline_option, capture_of, policy_option, replay_options, setup_from
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     required=True,
     metavar="KEY=VALUES",
     shell_complete=complete.settings,
-    help="Axis: a policy's parameter, or nodes, placement, contended, with values 0:9 (both ends), 0:8:2, "
-    "2,4,8 or 0,1;2,3; repeatable.",
+    help="Axis: a policy's parameter, or nodes, placement, contended, latency_ratio, with values 0:9 (both "
+    "ends), 0:8:2, 2,4,8 or 0,1;2,3; repeatable.",
 )
 @baseline_option
 @replay_options
@@ -41,11 +41,11 @@ def command(
     output: Output,
     **options: Any,
 ) -> None:
-    """Replay CAPTURE under every combination of parameters, nodes and placements.
+    """Replay CAPTURE under every combination of parameters, nodes, placements and latencies.
 
     Each --set is an axis; a policy varies along the axes that are its own parameters. `nodes` is the
-    machine's number of nodes (mitosis.nodes is the policy's). Walks are filtered once per machine and
-    placement.
+    machine's number of nodes (mitosis.nodes is the policy's), `latency_ratio` remote over local DRAM
+    latency, 1.5,2,3. Walks are filtered once per machine and placement.
 
     \b
     Example:
@@ -53,6 +53,7 @@ def command(
     """
     from ..analysis.answer import Answer, Section
     from ..analysis.refusals import lines_of
+    from ..analysis.silent_nodes import silent_points
     from ..analysis.sweep import swept
     from ..show.advise import LL
     from ..show.progress import progress_bar
@@ -69,14 +70,18 @@ def command(
 
         return sweep_frame(points, list(grid))
 
+    def below() -> list[str]:
+        return [*silent_points(points, list(grid)), *lines_of(refused)]
+
     emit(
         Answer(
             "sweep",
             table,
             lambda: [{"point": point, **result.to_json()} for point, result in points],
-            lambda: [Section(f"{len(points)} points", rows(points, list(grid)), [LL, *lines_of(refused)])],
+            lambda: [Section(f"{len(points)} points", rows(points, list(grid)), [LL, *below()])],
             {"curve": table},
             refused,
+            (*grid, *BRIEF),
         ),
         output,
     )

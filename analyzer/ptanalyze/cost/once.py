@@ -14,6 +14,8 @@ from ..core.interval import Interval
 class Once:
     """What happens once under a policy.
 
+    Of a run counted as traced (Setup.cold), what is done before the first walk: `within` its Price too.
+
     events, host_events  int64[kinds, nodes, nodes] as Result.events: before the first walk, to get from the
                          captured tables to the policy's, and in the first run beyond what a further run does
     data_copied          data pages of 4 KiB copied (collapsed into huge pages)
@@ -25,6 +27,7 @@ class Once:
     run_cycles           cycles of a further run, None if unknown
     run_seconds          length of the baseline's further run on the CPUs that walk, None if unknown
     traced_speedup       of the run as traced: cold caches, and all that happens once, within it
+    within               whether the run that is counted is that one: its Price has `cycles` too
     """
 
     events: np.ndarray
@@ -36,6 +39,7 @@ class Once:
     run_cycles: float | None
     run_seconds: float | None
     traced_speedup: Interval | None
+    within: bool = False
 
     def count(self, kind: int, host: bool = False) -> int:
         """Events of a kind (an index of EVENT_KINDS)."""

@@ -211,23 +211,29 @@ def copy_guest(state: State, world: World, events: np.ndarray) -> None:
     """Part.at_once: replicas of the guest's tables that exist when the trace begins."""
     space = world.space
     exists = guest_exists(world)
-    _copy(state, world, np.flatnonzero(exists[: space.guest_tables]), events)
+    copy_tables(world, np.flatnonzero(exists[: space.guest_tables]), state.copies, events)
 
 
 def copy_host(state: State, world: World, events: np.ndarray) -> None:
     """Part.at_once: replicas of all captured tables of the host."""
     first = world.space.guest_tables
-    _copy(state, world, np.arange(first, first + world.space.host_tables), events)
+    copy_tables(world, np.arange(first, first + world.space.host_tables), state.copies, events)
 
 
-def _copy(state: State, world: World, tables: np.ndarray, events: np.ndarray) -> None:
-    """Count pages and entries of the copies of `tables` (flat ids) on nodes that have none as captured."""
-    if not len(state.copies) or not len(tables):
+def copy_tables(
+    world: World, tables: np.ndarray, copies: Sequence[int] | np.ndarray, events: np.ndarray
+) -> None:
+    """Count what it takes to copy `tables` (flat ids) to the nodes `copies`, but to those they are on.
+
+    events  int64[kinds, nodes, nodes] as Part.at_once gets them: tables made, entries copied
+    """
+    copies = np.asarray(copies)
+    if not len(copies) or not len(tables):
         return
     entries = world.entries[tables]
     socket = world.space.tables.node[tables]
-    home = np.where(socket < 0, state.copies[0], np.maximum(socket, 0) * world.domains)
-    for copy in state.copies.tolist():
+    home = np.where(socket < 0, copies[0], np.maximum(socket, 0) * world.domains)
+    for copy in copies.tolist():
         new = home != copy
         events[TABLE_NEW, copy, copy] += np.count_nonzero(new)
         np.add.at(events[PTE_COPY, copy], home[new], entries[new])

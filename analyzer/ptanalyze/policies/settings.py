@@ -21,6 +21,13 @@ def share_out(where: str, policies: Sequence[Policy], settings: Iterable[Setting
             raise UsageError(
                 f"{where} {key}={value}: no policy asked for has this parameter; they have: {has}{other}"
             )
+        refusing = [policies[k].name for k in takers if not allows(policies[k], plain(key), value)]
+        if refusing and len(refusing) < len(takers):
+            own = [f"{policies[k].name}.{key}={value}" for k in takers if policies[k].name not in refusing]
+            raise UsageError(
+                f"{where} {key}={value}: no such value for policy {', '.join(refusing)}; name the policy "
+                f"that it is for: {', '.join(own)}"
+            )
         for k in takers:
             shares[k][plain(key)] = value
     return shares
@@ -30,6 +37,15 @@ def speaks_to(key: str, policy: Policy) -> bool:
     """Whether KEY is a parameter of the policy's, or POLICY.KEY names the policy."""
     owner, dot, _ = key.rpartition(".")
     return policy.name == owner if dot else has(policy, key)
+
+
+def allows(policy: Policy, key: str, value: Any) -> bool:
+    """Whether the policy's parameter may have this value; False where it has no such parameter."""
+    try:
+        policy.configure({key: value})
+    except UsageError:
+        return False
+    return True
 
 
 def has_parameter(policy: Policy, key: str) -> bool:

@@ -9,6 +9,13 @@ from ..analysis.answer import Section
 from ..analysis.classify import TRACED
 from ..analysis.leaf_classes import Classification
 
+OF = {  # what a classification counts, by its weight
+    "walks": "of walks",
+    "samples": "of samples",
+    "heat": "of walks estimated from accessed bits",
+    "leaf": "of leaf entries",
+    "4k": "of 4 KiB pages",
+}
 TOP = 10  # groups shown, of VMAs or threads
 
 
@@ -37,7 +44,7 @@ def view(classes: Classification, title: str) -> Iterator[Section]:
         yield Section(title, rows, without)
     else:
         yield Section(title, rows)
-        yield Section("gPT and ePT locality together", together_rows(classes), without)
+        yield Section(f"gPT and ePT locality together, {OF[classes.weight]}", together_rows(classes), without)
 
 
 def most(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:

@@ -13,6 +13,7 @@ from .terminal import number
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+NEEDS = r"% in the preamble: \usepackage{booktabs}"
 SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -34,7 +35,7 @@ def latex(table: DataFrame) -> str:
     columns = "".join("r" if numeric(table, k) else "l" for k in range(len(names)))
     lines = [" & ".join(cells) + r" \\" for cells in (names, *rows)]
     body = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", lines[0], r"\midrule", *lines[1:]]
-    return "\n".join([*body, r"\bottomrule", r"\end{tabular}", ""])
+    return "\n".join([NEEDS, *body, r"\bottomrule", r"\end{tabular}", ""])
 
 
 def numeric(table: DataFrame, column: int) -> bool:

@@ -208,14 +208,15 @@ def groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Quantity]]]:
     steady = any(result.once.pays_back is not None for result in results)
     yield (
         f"{'Further run: t' if steady else 'T'}ime, compared with {results[0].baseline}",
-        kept(time(rows, nested)),
+        kept(time(rows, nested, results[0].once.within)),
     )
     yield "Locality", kept(locality(rows, nested))
     yield "Reads per walk", kept(reads(rows, results, nested))
     yield "Memory, KiB", kept(memory(rows, nested))
     counts = (Quantity(name, [row[key] for row in rows]) for key, name in UPDATES.items())
     yield "Updates and interrupts", kept(counts)
-    yield "Once, before the further run" if steady else "Once", kept(once(results))
+    when = "Before the first walk" if results[0].once.within else "Once"
+    yield "Once, before the further run" if steady else when, kept(once(results))
     for call in dict.fromkeys(one.call for result in results for one in result.price.system_calls):
         yield f"System call {call}", kept(system_call(call, results))
     yield "Other results of the policies", kept(facts(results))
@@ -227,14 +228,17 @@ def kept(quantities: Iterable[Quantity]) -> list[Quantity]:
     return [one for one in quantities if any(abs(v or 0) >= least.get(one.form, 0.0005) for v in one.values)]
 
 
-def time(rows: Sequence[dict[str, Any]], nested: bool) -> Iterator[Quantity]:
+def time(rows: Sequence[dict[str, Any]], nested: bool, as_traced: bool) -> Iterator[Quantity]:
+    """`as_traced`: what happens once is within the run."""
     for key, name in (("speedup", "speed-up"), ("speedup_low", "at least"), ("speedup_high", "at most")):
         yield Quantity(name, [row[key] for row in rows], "ratio")
-    yield Quantity("one-time cycles", [row["once_cycles"] for row in rows])
+    once = "cycles before the first walk" if as_traced else "one-time cycles"
+    yield Quantity(once, [row["once_cycles"] for row in rows])
     for key, name, form in EARNED:
         after = [NEVER if row["pays_back"] == "never" else row[key] for row in rows]
         yield Quantity(f"earned back after, {name}", after, form)
-    yield Quantity("speed-up as traced", [row["traced_speedup"] for row in rows], "ratio")
+    if not as_traced:
+        yield Quantity("speed-up as traced", [row["traced_speedup"] for row in rows], "ratio")
     yield Quantity("cycles per walk", [row["cycles_per_walk"] for row in rows], "mean")
     yield Quantity("walk cycles", [row["walk_cycles"] for row in rows])
     if nested:

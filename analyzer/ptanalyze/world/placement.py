@@ -91,6 +91,8 @@ def _events_cpus(trace: Trace, node_of: np.ndarray, machine: Machine) -> tuple[n
 def _nodes(how: str, threads: int, machine: Machine) -> tuple[np.ndarray, str]:
     """(node of each thread, a line for people)."""
     order = np.arange(threads)
+    if threads == 1 and how in (ROUND_ROBIN, BLOCK):
+        return np.array(machine.cpu_nodes[:1]), f"{how}: a single one, on node {machine.cpu_nodes[0]}"
     if how == ROUND_ROBIN:
         nodes = np.array(machine.cpu_nodes)
         return nodes[order % len(nodes)], f"round-robin over {len(nodes)} nodes"

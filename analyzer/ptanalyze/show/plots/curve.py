@@ -1,5 +1,7 @@
 """A sweep as a curve: speed-up over a parameter, e.g. Hydra's prefetch degree; other policies are lines."""
 
+from itertools import takewhile
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -24,20 +26,29 @@ def curve(table: DataFrame, x: str | None = None) -> Figure:
     must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")
     swept = table.attrs.get("swept", [])
     key = x or max(swept, key=lambda name: table[name].nunique(), default="")
+    if not key:
+        raise UsageError(
+            "nothing to draw: no swept key: give the table that ptanalyze.sweep returns; of tables joined by "
+            'pandas, name the columns that vary in table.attrs["swept"], such as ["nodes"]'
+        )
     if key not in table:
-        raise UsageError(f"x = {key}: not swept; there are: {', '.join(swept) or 'none'}")
+        raise UsageError(f"x = {key}: no such column; swept are: {', '.join(swept) or 'none'}")
     others = [name for name in swept if name != key and table[name].nunique() > 1]
     data = table.drop_duplicates(["policy", "params", "nodes", *swept] if "nodes" in table else None)
+    data = data.reset_index(drop=True)
     data = data.assign(label=labels(data, others), **relative(data))
     figure = new_figure(5.2)
     axis = figure.subplots()
     ticks = positions(data, key)
-    lines, joined = list(data.groupby("label", sort=False)), numeric(data, key)
+    lines, joined = (
+        alike([(str(name), of) for name, of in data.groupby("label", sort=False)]),
+        numeric(data, key),
+    )
     for k, ((colour, marker), (name, of)) in enumerate(zip(looks(len(lines)), lines, strict=True)):
         draw(
             axis,
             of,
-            broken(str(name), WIDE),
+            broken(name, WIDE),
             colour,
             marker,
             k,
@@ -52,13 +63,54 @@ def curve(table: DataFrame, x: str | None = None) -> Figure:
     )
     legend_beside(axis)
     title(figure, headline(data, key))
-    context(figure, table)
+    banded = bool((data["high"] > data["low"]).any())
+    assumed = next((note for note in table.attrs.get("notes", []) if "of walk cycles stall" in note), "")
+    what = "intervals" if not joined else "bands"
+    context(figure, table, *swept_over(table), f"{what}: {assumed}" if banded and assumed else "")
     return figure
+
+
+def alike(lines: list[tuple[str, DataFrame]]) -> list[tuple[str, DataFrame]]:
+    """The lines, those that would lie on each other as one with all their names."""
+    kept: list[tuple[list[str], DataFrame]] = []
+    for name, of in lines:
+        same = next((names for names, other in kept if covers(other, of)), None)
+        if same is None:
+            kept.append(([name], of))
+        else:
+            same.append(name)
+    return [(", ".join(names), of) for names, of in kept]
+
+
+def covers(one: DataFrame, other: DataFrame) -> bool:
+    """Whether the same points of both lie within a tenth of what a title can tell apart."""
+    if len(one) != len(other):
+        return False
+    columns = ["x", "y", "low", "high"]
+    a, b = (of.sort_values("x")[columns].to_numpy(float) for of in (one, other))
+    return bool(np.allclose(a, b, rtol=0, atol=gain.LEAST / 10, equal_nan=True))
+
+
+def swept_over(table: DataFrame) -> list[str]:
+    """The machine and the placement of threads where they differ between points, without what differs."""
+    known = table.attrs.get("provenance", {})
+    both = (("machine", ""), ("placement", "threads "))
+    texts = [(key, before) for key, before in both if key in table and key not in known]
+    found = [(before, common_words(table[key].astype(str).unique().tolist())) for key, before in texts]
+    return [before + same for before, same in found if same]
+
+
+def common_words(texts: list[str]) -> str:
+    """The words that all texts begin with, without what leads to the first that differs."""
+    places = zip(*map(str.split, texts), strict=False)
+    words = takewhile(lambda at: len({word.rstrip(",") for word in at}) == 1, places)
+    return " ".join(at[0] for at in words).rstrip(",").removesuffix(" over")
 
 
 AXES = {
     "prefetch": "prefetch degree d (a fault copies up to 2^d entries)",
     "nodes": "NUMA nodes of the machine",
+    "latency_ratio": "remote over local DRAM latency",
 }
 
 
@@ -78,7 +130,8 @@ def relative(table: DataFrame) -> dict[str, Series]:
     if timed(table):
         return {"y": table["speedup"], "low": table["speedup_low"], "high": table["speedup_high"]}
     cycles = table["walk_cycles"] + table["management_cycles"]
-    point = [name for name in ("nodes", "placement", "contended") if name in table.attrs["swept"]]
+    swept = table.attrs.get("swept", [])
+    point = [name for name in ("nodes", "placement", "contended", "latency_ratio") if name in swept]
     y = (
         cycles.groupby([table[name] for name in point]).transform("first") if point else cycles.iloc[0]
     ) / cycles
@@ -141,10 +194,14 @@ def headline(data: DataFrame, key: str) -> str:
         return f"No policy has {key}"
     best, base = swept.loc[swept["y"].idxmax()], data["baseline"].iloc[0]
     speed = f"{gain.shown(best['y'])[0]} times as fast as {base}"
+    equal = swept[(swept["x"] == best["x"]) & (best["y"] - swept["y"] < gain.LEAST / 2)]
+    named = list(dict.fromkeys(equal["label"]))
+    who = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+    who += " is" if len(named) == 1 else " are"
     if best["y"] - swept["y"].min() < gain.LEAST:
-        text = f"{key} makes no difference: {best['label']} is {speed}"
+        text = f"{key} makes no difference: {who} {speed}"
     else:
-        text = f"{best['label']} is fastest at {key} = {shown(best[key])}: {speed}"
+        text = f"{who} fastest at {key} = {shown(best[key])}: {speed}"
     rest = data[data["x"].isna() & (data["policy"] != data["baseline"])]
     if len(rest):
         other = rest.loc[rest["y"].idxmax()]

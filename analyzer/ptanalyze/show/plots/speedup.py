@@ -12,6 +12,7 @@ from .rows import name_rows
 from .spots import note
 from .style import BLUE, GREY, context, must_have, new_figure, styled, title
 
+SHOWN = 0.9, 1.1  # speed-ups that the axis has at least: less than a percent is not drawn as a difference
 FOLDED = 3  # so many policies that change nothing share the baseline's row
 
 
@@ -33,10 +34,13 @@ def speedup(table: DataFrame) -> Figure:
     draw(axis, rows, names)
     what = "run time" if timed else "cycles of page walks"
     axis.set_xlabel(f"{what} under {base} / {what} under the policy (right: faster)")
-    title(figure, headline(rows, base, timed))
-    assumed = next((note for note in table.attrs.get("notes", []) if "of walk cycles stall" in note), "")
+    notes = table.attrs.get("notes", [])
+    cold = any(note.startswith("as traced:") for note in notes)
+    title(figure, headline(rows, base, timed) + " in the run as traced" * cold)
+    assumed = next((note for note in notes if "of walk cycles stall" in note), "")
+    steady = "steady state: one-time costs are not in it" if timed and not cold else ""
     alike = f"as {base}: {', '.join(as_base)}" if as_base else ""
-    context(figure, table, alike, f"bars: {assumed}" if assumed and timed else "")
+    context(figure, table, steady, alike, f"bars: {assumed}" if assumed and timed else "")
     return figure
 
 
@@ -57,7 +61,7 @@ def folded(rows: DataFrame, base: str) -> tuple[DataFrame, list[str]]:
     texts = [written(row) for row in rows.to_dict("records")]
     own = rows.index[rows["label"] == base].tolist()
     same = [k for k, text in enumerate(texts) if own and text == texts[own[0]] and k != own[0]]
-    if len(same) < FOLDED:
+    if len(same) < FOLDED or len(same) == len(rows) - 1:
         return rows, []
     labels = rows["label"].where(rows.index != own[0], f"{base} and {len(same)} more")
     return rows.assign(label=labels).drop(index=same).reset_index(drop=True), rows["label"][same].tolist()
@@ -70,6 +74,8 @@ def draw(axis: Axes, rows: DataFrame, names: list[str]) -> None:
     axis.plot(rows["value"], at, "o", color=BLUE, markersize=7)
     axis.axvline(1, color=GREY, linewidth=1)
     fitted(axis, "x", rows[[name for name in ("low", "value", "high") if name in rows]].to_numpy().ravel())
+    low, high = axis.get_xlim()
+    axis.set_xlim(min(low, SHOWN[0]), max(high, SHOWN[1]))
     texts = [written(row) for row in rows.to_dict("records")]
     name_rows(axis, names, texts)
     for k, text in enumerate(texts):
@@ -84,6 +90,9 @@ def written(row: dict[str, float]) -> str:
 
 def headline(rows: DataFrame, base: str, timed: bool) -> str:
     best = next(row for row in rows.to_dict("records") if row["label"] in usable(rows["label"]))
+    if len(rows) > 1 and len({written(row) for row in rows.to_dict("records")}) == 1:
+        alike = "all are as fast as" if timed else "no trace, so no run time: walks take as long as under"
+        return f"{alike[0].upper()}{alike[1:]} {base}"
     if not gain.faster(best["value"]):
         return f"No policy is estimated to be faster than {base}"
     if timed:

@@ -116,6 +116,7 @@ def context(figure: Figure, table: DataFrame, *more: str) -> None:
     parts = [provenance["capture"].rstrip("/").rpartition("/")[2]] if "capture" in provenance else []
     parts += [provenance["machine"]] if "machine" in provenance else []
     parts += untraced or ([f"threads {provenance['placement']}"] if "placement" in provenance else [])
+    parts += ["as traced, caches empty at first"] * any(note.startswith("as traced:") for note in notes)
     text = "; ".join([*parts, *(part for part in more if part)])
     if text:
         figure.supxlabel(

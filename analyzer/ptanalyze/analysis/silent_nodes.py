@@ -1,0 +1,35 @@
+"""Nodes whose threads walk nothing: what they touched first is remote to every walk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..cost.result import Result
+
+BEGINS = "no walk comes from "
+
+
+def silent_note(classes: np.ndarray, cpu_node: np.ndarray, domains: int) -> str:
+    """A note on nodes that have threads, but no walk in what is counted; "" where every one walks.
+
+    classes   int64[sockets, 4] as Counters; cpu_node: int16[cpus] nodes of the CPUs that have threads
+    """
+    walks = classes.sum(axis=1) > 0
+    silent = [node for node in np.unique(cpu_node // domains).tolist() if not walks[node]]
+    if not silent or not walks.any():
+        return ""
+    named = f"node{'s' * (len(silent) > 1)} {', '.join(map(str, silent))}"
+    return f"{BEGINS}{named}, where threads run: what they touched first is remote to every walk"
+
+
+def silent_points(points: Sequence[tuple[Mapping[str, Any], Result]], axes: Sequence[str]) -> list[str]:
+    """The notes of a sweep's points, each once, after the point's place on the machine's axes."""
+    lines = []
+    for point, result in points:
+        where = " ".join(f"{key}={point[key]}" for key in axes if key in point)
+        lines += [f"{where}: {note}" if where else note for note in result.notes if note.startswith(BEGINS)]
+    return list(dict.fromkeys(lines))
