@@ -12,9 +12,11 @@ from test_walker import every_touch_walks
 
 from naive.classify import classify as naive_classify
 from naive.classify import host_node, leaves, vma_of
-from ptanalyze.analysis.leaf_classes import Classification, classify_pages, classify_walks
+from ptanalyze.analysis.classify import TRACED
+from ptanalyze.analysis.leaf_classes import WEIGHTS, Classification, classify_pages, classify_walks
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.snapshot import VMA_DTYPE
+from ptanalyze.show.classify import OF, view
 from ptanalyze.world.address_space import address_space
 from strategies import FRAMES_PER_NODE, Page, build_snapshot, build_trace, place, snapshots, traces
 
@@ -218,3 +220,12 @@ def test_locality_of_both_dimensions_is_compared_with_independence(pages, local_
     share, expected, correlation = found["all", 0]
     assert (share, expected) == (local_local, independent)
     assert correlation == phi if phi is not None else correlation != correlation
+
+
+@pytest.mark.parametrize("weight", [*WEIGHTS, *TRACED])
+def test_two_tables_of_a_vm_have_two_titles_that_say_what_they_count(weight):
+    counts = np.full((1, 1, 3, 3), 5, np.int64)
+    classes = Classification(weight, False, ("all",), (0,), (0, 1), counts, {})
+    titles = [section.title for section in view(classes, "Mapped") if section.title]
+    assert titles == ["Mapped", f"gPT and ePT locality together, {OF[weight]}"]
+    assert len(set(OF.values())) == len(OF)

@@ -37,6 +37,12 @@ def test_threads_go_where_they_are_told(how, expected):
     assert nodes(place(trace_of(5), small_machine(2), how)) == expected
 
 
+@pytest.mark.parametrize("how", ["round-robin", "block"])
+def test_a_single_thread_is_not_said_to_be_on_all_nodes(how):
+    found = place(build_trace([(0, [4096])], threads=1), small_machine(4), how)
+    assert found.how == f"{how}: a single one, on node 0" and found.cpu_node.tolist() == [0]
+
+
 def test_an_event_happens_where_its_thread_runs():
     placement = place(trace_of(4), small_machine(4))
     assert placement.cpu_node[placement.event_cpu].tolist() == [3]

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from ptanalyze.analysis.answers import sweep_frame
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.analysis.silent_nodes import silent_points
+from ptanalyze.analysis.silent_nodes import silent_note, silent_points
 from ptanalyze.analysis.sweep import sweep_snapshot, values
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
+from ptanalyze.core.latency_ratio import at_latency_ratio
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from replay_cases import HEAP
@@ -89,7 +90,7 @@ def test_a_latency_ratio_changes_what_remote_reads_take_and_nothing_else():
 
 def test_a_latency_ratio_leaves_slow_nodes_and_own_memory_as_they_are():
     machine = msgspec.structs.replace(load_machine("vmitosis-cascade-lake"), memory_nodes=(3,))
-    there = machine.at_latency_ratio(3)
+    there = at_latency_ratio(machine, 3)
     for before, after in ((machine.latency.idle, there.latency.idle),
                           (machine.latency.contended, there.latency.contended)):  # fmt: skip
         for a, b in np.ndindex(4, 4):
@@ -107,11 +108,20 @@ def test_a_point_names_nodes_that_walk_nothing_though_threads_run_there():
         assert (
             silent_points(points, ["nodes"])
             == [
-                "nodes=3: no walk comes from node 0, where threads run: what they touched first is remote to "
-                "every walk"
+                "nodes=3: less than 0.1 % of the walks come from node 0, where threads run: what they "
+                "touched first is remote to nearly all walks"
             ]
             * silent
         )
+
+
+def test_a_node_with_a_handful_of_the_walks_counts_as_silent_too():
+    walks = np.array([[2, 0, 0, 0], [0, 0, 9000, 0], [0, 0, 0, 0]])
+    assert silent_note(walks, np.array([0, 1]), 1).startswith(
+        "less than 0.1 % of the walks come from node 0,"
+    )
+    assert silent_note(walks, np.array([1, 1]), 1) == ""
+    assert silent_note(walks * [[50], [1], [1]], np.array([0, 1]), 1) == ""
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 7))

@@ -9,6 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..core.errors import UsageError
+from ..core.latency_ratio import at_latency_ratio
 from ..formats.capture import CaptureLike
 from ..policies import Policy, has_parameter, members, parameters
 from .answers import sweep_frame
@@ -41,7 +42,7 @@ def sweep(
     """`whatif` at every combination of a grid: a column for each of its keys, then whatif's.
 
     grid  {"prefetch": range(10), "nodes": [2, 4]}: nodes (the machine's), placement, contended, latency_ratio
-          (remote over local DRAM latency, Machine.at_latency_ratio), or a parameter of a policy, "prefetch"
+          (remote over local DRAM latency, core.latency_ratio), or a parameter of a policy, "prefetch"
           or "hydra.prefetch"; default: Hydra's prefetch degrees, 0 to 9. A key that a policy lacks is None
           in its rows.
     on    "dask:HOST:PORT": points are replayed by the workers of that cluster, with the same results
@@ -121,7 +122,7 @@ def _there(setup: Setup, point: Mapping[str, Any]) -> Setup:
     if "nodes" in point:
         machine = machine.resized(_number("nodes", point["nodes"]))
     if "latency_ratio" in point:
-        machine = machine.at_latency_ratio(_ratio(point["latency_ratio"]))
+        machine = at_latency_ratio(machine, _ratio(point["latency_ratio"]))
     contended = _truth("contended", point["contended"]) if "contended" in point else setup.contended
     threads_on = point.get("placement", setup.threads_on)
     return replace(setup, machine=machine, contended=contended, threads_on=threads_on, windows=0)

@@ -31,7 +31,6 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 MOST_CPUS = 8192  # the largest NR_CPUS of x86, arch/x86/Kconfig
 MOST_ENTRIES = 1 << 16  # of a TLB or page-walk cache: many times any that was built
 MOST = 10**12  # of costs in ns, cycles or shares: what is computed of them stays finite
-MOST_RATIO = 1000  # remote over local latency
 LARGEST = {"bytes": 1 << 32, "ways": MOST_ENTRIES, "cycles": MOST}  # of a cache
 
 
@@ -100,13 +99,6 @@ def _resized(matrix: Matrix, nodes: int) -> Matrix:
     )
 
 
-def _stretched(matrix: Matrix, far: np.ndarray, ratio: float) -> Matrix:
-    """The latencies, those `far` (bool[nodes, nodes]) at `ratio` times the reader's own."""
-    latency = np.asarray(matrix)
-    stretched = np.where(far, np.diagonal(latency)[:, None] * ratio, latency)
-    return tuple(tuple(row) for row in stretched.tolist())
-
-
 class Machine(Strict):
     name: str
     description: str
@@ -157,28 +149,6 @@ class Machine(Strict):
         return msgspec.structs.replace(
             self, name=name, nodes=nodes, latency=latency, memory_nodes=slow, bandwidth=None
         )
-
-    def at_latency_ratio(self, ratio: float) -> "Machine":
-        """The machine with remote nodes at `ratio` times the reader's own latency, idle and loaded.
-
-        Nodes without CPUs, and nodes no farther than a node's own memory, stay as they are. UsageError below
-        1, and for a machine without remote nodes.
-        """
-        if not 1 <= ratio <= MOST_RATIO:
-            raise UsageError(f"latency_ratio = {ratio:g}: remote over local latency, from 1 to {MOST_RATIO}")
-        idle, loaded = self.latency.idle, self.latency.contended
-        own = np.diagonal(np.asarray(idle))[:, None]
-        far = np.asarray(idle) > own
-        slow = list(self.memory_nodes)
-        far[slow], far[:, slow] = False, False
-        if not far.any():
-            raise UsageError(f"latency_ratio = {ratio:g}: machine {self.name} has no remote nodes with CPUs")
-        latency = Latency(
-            idle=_stretched(idle, far, ratio),
-            contended=None if loaded is None else _stretched(loaded, far, ratio),
-        )
-        name = f"{self.name}, remote {ratio:g} times local"
-        return msgspec.structs.replace(self, name=name, latency=latency)
 
 
 class CallCosts(Strict):
