@@ -9,6 +9,8 @@ from typing import Any, Final
 from .printable import printable
 
 NO_VALUE: Final = object()  # of a missing field
+MOST_CHARACTERS = 400  # of a value in a line
+LARGEST_DECIMAL = 1 << 1024  # Python writes no decimal number of over 4,300 digits
 
 
 class PtanalyzeError(Exception):
@@ -62,4 +64,10 @@ class PartialDataError(PtanalyzeError):
 
 def said(field: str, value: object, why: str) -> str:
     """ "field = value: why", or "field: why" without a value."""
-    return f"{field}: {why}" if value is NO_VALUE else f"{field} = {value}: {why}"
+    return f"{field}: {why}" if value is NO_VALUE else f"{field} = {written(value)}: {why}"
+
+
+def written(value: object) -> str:
+    """Text of a value, cut where it is longer than anyone reads."""
+    text = hex(value) if isinstance(value, int) and abs(value) > LARGEST_DECIMAL else str(value)
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
