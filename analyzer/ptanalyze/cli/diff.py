@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
     from ..analysis.answer import Section
 
+REDACTED = (
+    "frames are numbered anew there, so that what is the same may be counted as moved or in other frames"
+)
+
 
 @click.command("diff")
 @click.argument("before", type=click.Path(), shell_complete=complete.captures)
@@ -34,7 +38,8 @@ def command(before: str, after: str, output: Output) -> None:
     from ..capture.vm.diff import diff
     from ..formats.capture import load
 
-    trees = diff(load(before), load(after))
+    captures = load(before), load(after)
+    trees = diff(*captures)
     rows = [row for tree in trees for row in tree.rows()]
     moves = [row for tree in trees for row in tree.move_rows()]
 
@@ -50,5 +55,9 @@ def command(before: str, after: str, output: Output) -> None:
         if moves:
             yield Section("Table pages by node", moves, ["- : created or gone"])
         yield Section(lines=[f"{sum(tree.changed for tree in trees):,} table pages changed"])
+        names = [str(one.directory) for one in captures if one.manifest.provenance.get("redacted")]
+        if names:
+            verb = "are" if len(names) > 1 else "is"
+            yield Section(lines=[f"{' and '.join(names)} {verb} redacted: {REDACTED}"])
 
     emit(Answer("diff", table, lambda: {"tables": rows, "moves": moves}, view, {"changes": table}), output)

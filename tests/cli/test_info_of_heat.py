@@ -1,0 +1,21 @@
+"""`info` about a capture with samples: nothing twice, what else cleared the bits, lengths as one reads."""
+
+from heated import one_node_capture
+from ptanalyze.capture.describe import for_people, in_ms
+from ptanalyze.formats.capture_dir import seal
+
+
+def test_what_else_cleared_accessed_bits_is_said(pt, tmp_path):
+    capture = one_node_capture(tmp_path / "app")
+    seal(capture.directory, "process", {"also clears accessed bits": "kdamond 0 is running"})
+    assert "kdamond 0 is running" in pt("info", capture.directory).out
+
+
+def test_what_the_manifest_says_is_not_said_again():
+    facts = {"capture": {"pid": 7}, "how sure": {"pid": 7, "retries": 0}, "trace": {"pid": 7}}
+    assert for_people(facts)["how sure"] == {"retries": 0} and for_people(facts)["trace"] == {"pid": "7"}
+    assert for_people({"how sure": {"pid": 7}})["how sure"] == {"pid": "7"}
+
+
+def test_milliseconds_have_three_digits_and_no_powers_of_ten():
+    assert [in_ms(s) for s in (0.00945, 0.1, 1.0101)] == ["9.45", "100", "1,010"]
