@@ -10,7 +10,7 @@ import ptanalyze
 from ptanalyze.capture.check import Finding
 from ptanalyze.core.printable import printable
 from ptanalyze.policies import takes
-from ptanalyze.show.report import actions
+from ptanalyze.show.report import actions, where
 from ptanalyze.show.report.cautions import alone, cautions, listed, rival, second_sentence
 from ptanalyze.show.report.change import calls_lead, footprint, speedup
 from ptanalyze.show.report.glance import glance
@@ -158,6 +158,25 @@ def test_where_the_advice_changes_pages_the_best_placement_is_said_too(study):
     assert said in alone(study)
     assert alone(within("thp", "linux")).endswith("gains nothing over linux.")
     assert alone(within("linux", "mitosis")) == ""
+
+
+def test_of_a_program_with_one_thread_nothing_is_said_about_several(study):
+    machine = {**study.facts["machine"], "NUMA nodes": 1}
+    of = [
+        {**study.facts, "machine": machine, "trace": {**study.facts["trace"], "threads": n}} for n in (1, 4)
+    ]
+    one, four = (replace(study, facts=facts) for facts in of)
+    assert weights(one, "Its one thread is taken to run on one node") == ["careful"]
+    assert weights(four, "Where threads run is an assumption: ") == ["careful"]
+    assert "spread evenly" in where.locality(four, four.classes).here
+    assert "spread evenly" not in where.locality(one, one.classes).here
+
+
+def test_the_number_of_walks_says_of_which_part_of_the_trace_it_is(study):
+    accesses = int(study.results[0].hits.sum())
+    part = {**study.facts, "trace": {**study.facts["trace"], "accesses": accesses + 1}}
+    said, whole = (glance(replace(study, facts=facts))[1].more for facts in (part, study.facts))
+    assert said == f"{whole}, of the part of the trace that is taken to go on: its steady state"
 
 
 def test_the_text_of_the_footprint_is_about_what_its_bars_draw(study):

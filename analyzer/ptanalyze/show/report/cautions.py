@@ -167,12 +167,17 @@ def assumed(study: Study) -> list[Caution]:
     modelled = study.results[0].reads.shape[1]
     if captured is None or captured == modelled or not study.traced:
         return []
+    where = (
+        "Its one thread is taken to run on one node all the time."
+        if study.facts["trace"]["threads"] == 1
+        else f"Where threads run is an assumption: {study.results[0].placement}."
+    )
     return [
         Caution(
             "careful",
             f"it was recorded on {plural(captured)} and replayed on {modelled}",
             f"The capture comes from a machine with {plural(captured)}, the replay is of one with "
-            f"{modelled}. Where threads run is an assumption: {study.results[0].placement}.",
+            f"{modelled}. {where}",
         )
     ]
 

@@ -30,6 +30,8 @@ def glance(study: Study) -> list[Number]:
     if study.traced and accesses:
         percent = 100 * result.walks / accesses
         more = f"{percent:{'.2g' if percent < 10 else '.0f'}} % of {accesses:,} accesses miss the TLBs"
+        if 0 < accesses < study.facts["trace"]["accesses"]:
+            more += ", of the part of the trace that is taken to go on: its steady state"
         if known := result.sampled:
             more += f"; from a sample, {known.of}: {in_words(known.walks, 0)}"
         numbers.append(Number(f"{result.walks:,}", "page walks", more))
