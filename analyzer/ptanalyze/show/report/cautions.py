@@ -143,7 +143,8 @@ def estimate(study: Study) -> list[Caution]:
             "both fewer walk cycles and less upkeep than the other."
         )
         return [*lines, Caution("note", f"{listed(rivals, 2)} may be as good", text)]
-    text = f"Whichever assumptions hold, no other policy within the budget is faster than {best['label']}."
+    within = " within the budget" if any(row["over"] for row in study.rows) else ""
+    text = f"Whichever assumptions hold, no other policy{within} is faster than {best['label']}."
     return [*lines, Caution("note", "nothing else is faster under any of the assumptions", text)]
 
 
