@@ -14,7 +14,7 @@ from ptanalyze.core.interval import Interval
 from ptanalyze.core.sizes import Budget, size_in_words
 from ptanalyze.cost.payback import NEVER
 from ptanalyze.show import advise, first_screen
-from ptanalyze.show.first_screen import memory, worth
+from ptanalyze.show.first_screen import memory, table, worth
 from ptanalyze.show.matrix import drawn
 from ptanalyze.show.whatif import advice as said_first
 from ptanalyze.show.whatif import sentence
@@ -38,7 +38,7 @@ def earning(result, runs, cycles, seconds=0.5):
 
 
 FASTER = "Best: mitosis, 1.05 times as fast as first-touch (1.03 to 1.07)"
-MEMORY = "for 1.7 MiB more page tables"
+MEMORY = "for 1.7 MiB more page tables at peak"
 
 
 def test_the_first_line_says_what_is_best_by_how_much_at_what_price_and_when_that_is_earned_back(results):
@@ -73,7 +73,7 @@ def test_the_default_sample_gains_when_warm_and_earns_its_price_back(pt, tmp_pat
     ran = pt("whatif", "-p", policy)
     first = " ".join(ran.out.split("\n\n")[0].split())
     gain = rf"Best: {policy}, [\d.]+ times as fast as first-touch \(([\d.]+) to [\d.]+\) when warm"
-    price = r"for [\d.]+ MiB more page tables; it costs [\d.]+ million cycles once"
+    price = r"for [\d.]+ MiB more page tables at peak; it costs [\d.]+ million cycles once"
     said = re.fullmatch(rf"{gain}, {price}, earned back after [\d.]+ m?s\.", first)
     assert said and float(said[1]) > 1.05, first
 
@@ -133,7 +133,17 @@ def test_the_first_screen_has_share_verdict_table_and_what_to_type_next_in_24_li
 
 def test_what_mainline_linux_can_do_today_comes_with_the_line_to_type(pt):
     out = pt("whatif", "sysbench-memory", "-p", "thp", "-p", "hydra").out
-    assert "thp today: echo always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled" in out
+    assert "thp today: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app" in out
+    assert (
+        "echo always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled; back: echo madvise"
+        in " ".join(out.split())
+    )
+
+
+def test_everything_and_advice_say_what_the_baseline_is_and_of_which_time_the_memory_is(results):
+    lines = [str(line) for one in table({"linux": results[0], "mitosis": results[1]}) for line in one.lines]
+    [said] = [line for line in lines if line.startswith("first-touch, the baseline: ")]
+    assert "the node of the CPU that first needs the table page" in said and said.endswith("at its peak.")
 
 
 def share_of(base, low, middle, high, kernel=(0, 0, 0), both=None):
@@ -183,14 +193,14 @@ def test_memory_is_that_of_the_peak_in_the_sentence_the_table_and_the_ranking(re
         results[0],
         replace(sped_up(results[1], 1.1, 1.2, 1.3), table_pages_peak=results[0].table_pages_peak + 512),
     )
-    assert ", for 2.0 MiB more page tables" in sentence([base, peak])
+    assert ", for 2.0 MiB more page tables at peak" in sentence([base, peak])
     assert memory(peak, base) == "+2.0 MiB" and memory(base, base) == size_in_words(
         base.table_pages_peak * 4096
     )
     [_, ranked] = sorted(rank([base, peak], Budget()), key=lambda advice: advice.extra_bytes)
     assert ranked.extra_bytes == 2 << 20
     unused = replace(peak, facts={"bloat_bytes": 4 << 20})
-    assert ", for 6.0 MiB more memory (4.0 MiB held unused)" in sentence([base, unused])
+    assert ", for 6.0 MiB more memory (4.0 MiB held unused) at peak" in sentence([base, unused])
 
 
 def test_where_nothing_is_gained_or_lost_nothing_is_earned_back(results):

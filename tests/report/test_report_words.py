@@ -9,9 +9,10 @@ from pandas import DataFrame
 
 import ptanalyze
 from ptanalyze.capture.check import Finding
+from ptanalyze.core.interval import Interval
 from ptanalyze.core.printable import printable
 from ptanalyze.policies import takes
-from ptanalyze.show.report import actions
+from ptanalyze.show.report import actions, where
 from ptanalyze.show.report.cautions import alone, cautions, listed, rival, second_sentence
 from ptanalyze.show.report.change import calls_lead, footprint, speedup
 from ptanalyze.show.report.glance import glance
@@ -120,6 +121,10 @@ def test_the_first_number_of_the_page_is_the_share_of_the_run_that_walks_take(st
     first = glance(study)[0]
     assert first.what == "of this run is page walks" and f"{100 * share.high:.0f} %" in first.value
     assert actions.worth_it(study).startswith("Page walks take ")
+    assert glance(study)[1].what == "page walks", "this program makes no calls"
+    price = replace(study.results[0].price, kernel_share=Interval(0.01, 0.02, 0.12))
+    second = glance(replace(study, results=[replace(study.results[0], price=price)]))[1]
+    assert second.what.startswith("of this run is page faults") and second.value == "1 to 12 %"
 
 
 def test_the_memory_and_the_threads_that_walk_most_come_first_with_their_share(place):
@@ -163,6 +168,28 @@ def test_where_the_advice_changes_pages_the_best_placement_is_said_too(study):
     assert said in alone(study)
     assert alone(within("thp", "linux")).endswith("gains nothing over linux.")
     assert alone(within("linux", "mitosis")) == ""
+
+
+def test_of_a_program_with_one_thread_nothing_is_said_about_several(study):
+    machine = {**study.facts["machine"], "NUMA nodes": 1}
+    of = [
+        {**study.facts, "machine": machine, "trace": {**study.facts["trace"], "threads": n}} for n in (1, 4)
+    ]
+    one, four = (replace(study, facts=facts) for facts in of)
+    assert weights(one, "Its one thread is taken to run on one node") == ["careful"]
+    assert weights(four, "Where threads run is an assumption: ") == ["careful"]
+    assert "spread evenly" in where.locality(four, four.classes).here
+    assert "spread evenly" not in where.locality(one, one.classes).here
+
+
+def test_the_number_of_walks_says_of_which_part_of_the_trace_it_is(study):
+    accesses = int(study.results[0].hits.sum())
+    part = {**study.facts, "trace": {**study.facts["trace"], "accesses": accesses + 1}}
+    said, whole = (
+        next(one.more for one in glance(replace(study, facts=facts)) if one.what == "page walks")
+        for facts in (part, study.facts)
+    )
+    assert said == f"{whole}, of the part of the trace that is taken to go on: its steady state"
 
 
 def test_the_text_of_the_footprint_is_about_what_its_bars_draw(study):

@@ -29,7 +29,9 @@ def test_a_program_that_one_node_walks_for_is_thin_and_one_that_all_walk_for_is_
     thin = workload(captured([(0, VAS)] * 30 + [(1, VAS[:1])]))
     wide = workload(captured([(0, VAS * 5), (1, VAS * 5)]))
     assert (thin.name, wide.name) == ("Thin", "Wide")
-    assert wide.evidence()[0] == "walks come from 2 nodes (node 0 50.0 %, node 1 50.0 %), like 2.00 even ones"
+    assert wide.evidence()[0] == (
+        "walks come from 2 nodes (node 0 50.0 %, node 1 50.0 %), as spread as over 2.00 nodes of equal shares"
+    )
     assert workload(captured([(0, VAS)])).evidence()[0] == "all walks come from node 0"
     assert wide.walks.tolist()[0] == wide.walks.tolist()[1]
     assert wide.spread == pytest.approx(2) and wide.shared == 1

@@ -64,7 +64,8 @@ class Workload:
         if len(by_node) == 1:
             return f"all walks come from node {int(np.argmax(self.walks))}"
         return (
-            f"walks come from {len(by_node)} nodes ({', '.join(by_node)}), like {self.spread:.2f} even ones"
+            f"walks come from {len(by_node)} nodes ({', '.join(by_node)}), as spread as "
+            f"over {self.spread:.2f} nodes of equal shares"
         )
 
     def evidence(self) -> list[str]:

@@ -43,7 +43,8 @@ def command(
     """Write one HTML page about CAPTURE, or several side by side: advice, evidence, plots, tables to sort.
 
     The page says how sure it is, explains its words, and is self-contained: mail it, print it, keep it.
-    Options as of `ptanalyze advise`. Without CAPTURE: the newest capture here, else the bundled sample.
+    Options are explained by `ptanalyze advise --help`. Without CAPTURE: the newest capture here, else the
+    bundled sample.
 
     Exit code as of `ptanalyze check`: 1 if a capture failed a check, 3 if it is partial. The page is
     written all the same and says so, unless files of a capture are damaged.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from .table import POLICIES, names
 
 if TYPE_CHECKING:
-    from .available import NOT_MAINLINE, takes
+    from .available import NOT_MAINLINE, besides, takes
     from .base import RESEARCH, Policy, parameters
     from .combine import Plan
     from .known import find, members, plan_for, policies, share_settings
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 DEFINED_IN = {
     "NOT_MAINLINE": "available",
+    "besides": "available",
     "takes": "available",
     "RESEARCH": "base",
     "Policy": "base",
@@ -32,6 +33,7 @@ __all__ = [
     "RESEARCH",
     "Plan",
     "Policy",
+    "besides",
     "find",
     "has_parameter",
     "members",

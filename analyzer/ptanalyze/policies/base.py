@@ -97,6 +97,7 @@ class Policy(NamedTuple):
     elsewhere  {parameter: policy that has it}, of parameters that people may look for here
     note     what a reader of its results must know, a line
     takes    what it takes to have it on a machine: TODAY and the line to type, RESEARCH, or in words why not
+    besides  what to know before that line is typed, "" nothing
     needs_with  (params) -> names of NEEDS that these parameters require besides
     reshape  (world, params) -> World, before anything is replayed
     acts     (params) -> names of what it acts on; policies that share a name do not go together.
@@ -119,6 +120,7 @@ class Policy(NamedTuple):
     elsewhere: Mapping[str, str] | None = None
     note: str = ""
     takes: str = RESEARCH
+    besides: str = ""
 
     def configure(self, settings: Mapping[str, Any]) -> msgspec.Struct:
         """Parameters from {key: text or value}; UsageError names the key and the allowed values."""

@@ -86,7 +86,11 @@ POLICY = Policy(
     "2 MiB pages in anonymous memory, less a share that fragmentation denies; gPT, ePT or both",
     params=Params,
     source="Linux transparent huge pages (khugepaged, mm/khugepaged.c); vMitosis, sections 4.1 and 5.1",
-    takes="today: echo always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
+    takes="today: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app",
+    besides="memory of malloc alone, glibc 2.35 or newer, where /sys/kernel/mm/transparent_hugepage/enabled "
+    "is madvise or always; other memory: madvise(MADV_HUGEPAGE). All programs, until reboot: echo always | "
+    "sudo tee /sys/kernel/mm/transparent_hugepage/enabled; back: echo madvise in its place. Measure first: "
+    "huge pages take memory, and compaction can stall",
     reshape=reshape,
     acts=lambda params: ACTS[params.layers],
     needs_with=lambda params: ("nested tables",) if params.layers == "ept" else ("VMAs",),

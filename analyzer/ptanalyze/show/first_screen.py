@@ -12,15 +12,15 @@ from ..analysis.ranking import peak_bytes
 from ..analysis.worth import share_sentence, verdict
 from ..core.gain import differs, faster, interval
 from ..core.sizes import show_duration, size_in_words
-from ..policies import NOT_MAINLINE, RESEARCH, names, takes
+from ..policies import NOT_MAINLINE, RESEARCH, besides, members, names, takes
 
 if TYPE_CHECKING:
     from ..cost.result import Result
 
 NARROW = 16  # names that are longer stand alone
 TODAY = "today"
-HEAD = ("what", "speed-up", "peak memory", "pays back", "needs")
-WITHOUT_RUN_TIME = ("what", "walk cycles", "peak memory", "needs")
+HEAD = ("what", "speed-up", "memory", "pays back", "needs")
+WITHOUT_RUN_TIME = ("what", "walk cycles", "memory", "needs")
 
 
 def worth(results: Sequence[Result]) -> list[str]:
@@ -34,19 +34,31 @@ def beware(caution: str) -> list[str]:
     return [f"Note: {caution}.", ""] if caution else []
 
 
-def table(named: Mapping[str, Result]) -> Iterator[Section]:
-    """A row per policy, the baseline first; below it the lines to type, for those that need no research."""
+def table(named: Mapping[str, Result], explained: bool = True) -> Iterator[Section]:
+    """A row per policy, the baseline first; below it the lines to type, for those that need no research.
+
+    explained  say what the baseline is, and of which time the memory is, too
+    """
     base = next(iter(named.values()))
     head = WITHOUT_RUN_TIME if base.price.speedup is None else HEAD
     yield Section(lines=aligned([head, *(row_of(name, result, base) for name, result in named.items())]))
-    lines = [
-        f"{name} {how}"
-        for name, result in named.items()
-        if result is not base and may_gain(result) and (how := takes(result.policy)).startswith(TODAY)
-    ]
+    lines = []
+    if explained:
+        lines.append(f"{base.policy}, the baseline: {doc(base.policy)}. Memory is at its peak.")
+    for name, result in named.items():
+        if result is base or not may_gain(result) or not (how := takes(result.policy)).startswith(TODAY):
+            continue
+        lines.append(f"{name} {how}")
+        if known := besides(result.policy):
+            lines.append(f"  {known}.")
     if any(takes(result.policy) == RESEARCH for result in named.values()):
         lines.append(f"{RESEARCH}: {NOT_MAINLINE}.")
     yield Section(lines=["", *lines] if lines else [])
+
+
+def doc(policy: str) -> str:
+    """What a policy does, in a line."""
+    return "; ".join(member.doc for member in members(policy))
 
 
 def may_gain(result: Result) -> bool:

@@ -78,7 +78,7 @@ def view(
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
     asked = f"{first.machine}; threads {first.placement}; {walks(first)} walks{accesses}"
     yield Section(lines=[*beware(caution), advice(results), "", *worth(results), asked, *sample(first)])
-    yield from table(dict(zip(labels(results), results, strict=True)))
+    yield from table(dict(zip(labels(results), results, strict=True)), explained=not further)
     if further:
         more = len(notes_of(results)) - 1
         yield Section(lines=[f"policy {policy}: {why}" for policy, why in (refused or {}).items()])
@@ -197,8 +197,8 @@ def takes(best: Result, base: Result) -> str:
     more, held = peak_bytes(best) - peak_bytes(base), best.held_bytes - base.held_bytes
     what = f"memory ({size_in_words(held)} held unused)" if held > 0 else "page tables"
     if more < 0:
-        return f"saving {size_in_words(-more)} of page tables"
-    return f"for {size_in_words(more) if more else 'no'} more {what}"
+        return f"saving {size_in_words(-more)} of page tables at peak"
+    return f"for {size_in_words(more) if more else 'no'} more {what} at peak"
 
 
 def groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Quantity]]]:

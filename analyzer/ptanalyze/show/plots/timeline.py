@@ -5,8 +5,10 @@ from itertools import pairwise
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
 from pandas import DataFrame
 
+from ...core.sizes import show_duration
 from .labels import WIDE, broken, by_policy, usable
 from .spots import note
 from .style import DASHES, GREY, context, legend_beside, looks, must_have, new_figure, styled, title
@@ -36,15 +38,16 @@ def timeline(table: DataFrame) -> Figure:
     lower.set_ylabel("walks")
     lower.set_xlabel("ms since the trace began")
     lower.set_xlim(0, times[-1])
-    lower.ticklabel_format(axis="y", style="sci", scilimits=(0, 5))
+    lower.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     for k, (start, end) in enumerate(pairwise(times.tolist())):
         shares = ", ".join(f"{name} {100 * of['leaf_LL_share'].iloc[k]:.0f} %" for name, of in lines)
-        says = f"{start:.3g} to {end:.3g} ms, {walks.iloc[k]:,} walks; {what}: {shares}"
+        when = f"{show_duration(start / 1e3) if start else 0} to {show_duration(end / 1e3)}"
+        says = f"{when}, {walks.iloc[k]:,} walks; {what}: {shares}"
         note(upper, says, (start, end), (0, 100))
     figure.align_ylabels()
     legend_beside(upper)
     title(figure, headline(lines, what))
-    context(figure, table, f"windows of {times[1]:.3g} ms")
+    context(figure, table, f"windows of {show_duration(times[1] / 1e3)}")
     return figure
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ...analysis.worth import share_sentence, verdict
 from ...core import gain
 from ...core.interval import Interval
-from ...policies import NOT_MAINLINE, RESEARCH, takes
+from ...policies import NOT_MAINLINE, RESEARCH, besides, takes
 from .cautions import listed
 from .study import Study
 
@@ -14,11 +14,12 @@ TODAY = "today"
 
 
 class Action(NamedTuple):
-    """`label` is a policy's; `gain` in words; `line` the line to type, or what it takes."""
+    """`label`: a policy; `gain` in words; `line` to type, or what it takes; `besides` what to know first."""
 
     label: str
     gain: str
     line: str
+    besides: str
 
 
 def worth_it(study: Study) -> str:
@@ -46,7 +47,9 @@ def actions(study: Study, on_mainline: bool) -> Iterator[Action]:
         if row is study.base or row["over"] or not gain.faster(study.ratio(row)) or row["policy"] == "ideal":
             continue
         if how.startswith(TODAY) == on_mainline:
-            yield Action(str(row["label"]), written(study, row), how.partition(": ")[2])
+            yield Action(
+                str(row["label"]), written(study, row), how.partition(": ")[2], besides(str(row["policy"]))
+            )
 
 
 def written(study: Study, row: dict[str, Any]) -> str:

@@ -157,7 +157,8 @@ def estimate(study: Study) -> list[Caution]:
             "both fewer walk cycles and less upkeep than the other."
         )
         return [*lines, Caution("note", f"{listed(rivals, 2)} may be as good", text)]
-    text = f"Whichever assumptions hold, no other policy within the budget is faster than {best['label']}."
+    within = " within the budget" if any(row["over"] for row in study.rows) else ""
+    text = f"Whichever assumptions hold, no other policy{within} is faster than {best['label']}."
     return [*lines, Caution("note", "nothing else is faster under any of the assumptions", text)]
 
 
@@ -192,12 +193,17 @@ def assumed(study: Study) -> list[Caution]:
                 "with -m host.toml.",
             )
         ]
+    where = (
+        "Its one thread is taken to run on one node all the time."
+        if study.facts["trace"]["threads"] == 1
+        else f"Where threads run is an assumption: {study.results[0].placement}."
+    )
     return [
         Caution(
             "careful",
             f"it was recorded on {plural(captured)} and replayed on {modelled}",
             f"The capture comes from a machine with {plural(captured)}, the replay is of one with "
-            f"{modelled}. Where threads run is an assumption: {study.results[0].placement}.",
+            f"{modelled}. {where}",
         )
     ]
 

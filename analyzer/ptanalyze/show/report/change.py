@@ -190,7 +190,7 @@ def locality(study: Study) -> Picture:
     here = f"{study.baseline}: {100 * study.base['leaf_LL_share']:.0f} % {study.local}"
     if study.best is not study.base:
         here += f"; {study.best['label']}: {100 * float(study.best['leaf_LL_share']):.0f} %"
-    full = [row["label"] for row in study.rows if row["leaf_LL_share"] > 0.995]
+    full = [row["label"] for row in study.rows if row["leaf_LL_share"] > 0.99]
     here += f". (Nearly) all local: {', '.join(full)}." if full else "."
     names = [study.baseline, *(row["policy"] for row in study.rows)]
     shown = list(dict.fromkeys(names))[:PANELS]

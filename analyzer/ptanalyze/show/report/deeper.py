@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from pandas import DataFrame
 
+from ...core.sizes import show_duration
 from .. import plots
 from ..plots.roofline import ceiling, walks_per_second
 from .grid import Column, Grid, count, grid, percent, word
@@ -56,12 +57,13 @@ def timeline(study: Study) -> Picture:
     base = study.of(table, study.baseline)
     shares = 100 * base["leaf_LL_share"].dropna()
     how = (
-        f"Time goes to the right. Above, the share of walks that are {study.local}, a line per policy (at "
-        "most five); below, the number of walks: where there are few, lines jump."
+        "Time goes to the right, as it passed while the program was recorded. Above, the share of walks that "
+        f"are {study.local}, a line per policy (at most five); below, the number of walks: where there are "
+        "few, lines jump."
     )
     here = (
         f"Under {study.baseline} {shares.min():.0f} to {shares.max():.0f} % of walks are {study.local}, by "
-        f"window ({len(base)} of {base['time_ns'].iloc[0] / 1e6:.3g} ms)"
+        f"window ({len(base)} of {show_duration(base['time_ns'].iloc[0] / 1e9)})"
     )
     moved = int(table.groupby("policy")["tables_moved"].max().max())
     here += f"; at most {moved:,} table pages moved" if moved else "; no table page moved"
@@ -73,11 +75,11 @@ def windows(study: Study, table: DataFrame) -> Grid:
     policies = list(dict.fromkeys(table["policy"]))
     shares = table.set_index(["time_ns", "policy"])["leaf_LL_share"]
     first = study.of(table, str(policies[0]))
-    columns = {"ms": Column("Until", "ms", word), "walks": Column("Walks", "", count)}
+    columns = {"until": Column("Until", "", word), "walks": Column("Walks", "", count)}
     columns |= {str(policy): Column(str(policy), study.local, percent) for policy in policies}
     rows = [
         {
-            "ms": f"{row['time_ns'] / 1e6:.4g}",
+            "until": show_duration(row["time_ns"] / 1e9),
             "walks": row["walks"],
             **{str(policy): float(shares[row["time_ns"], policy]) for policy in policies},
         }

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from ...analysis.sampled import in_words
-from ...analysis.worth import at_most
+from ...analysis.worth import NOTHING, at_most
 from ...analysis.worth import percent as share_of
 from ...capture.describe import PAGE_NAMES
 from ...core.gain import shown
@@ -26,10 +26,17 @@ def glance(study: Study) -> list[Number]:
         most = f"at most {at_most(share)} times as fast without any" if share.high < 1 else ""
         more = f"{share_of(share, True)} by the middle of the assumptions; {most}".rstrip("; ")
         numbers.append(Number(share_of(share), "of this run is page walks", more))
+    kernel, both = result.price.kernel_share, result.price.table_share
+    if kernel is not None and both is not None and kernel.high >= NOTHING:
+        more = f"at most {at_most(both)} times as fast without these and without any walk"
+        what = "of this run is page faults and system calls on memory"
+        numbers.append(Number(share_of(kernel), what, f"{share_of(kernel, True)} by the middle; {more}"))
     accesses = int(result.hits.sum())
     if study.traced and accesses:
         percent = 100 * result.walks / accesses
         more = f"{percent:{'.2g' if percent < 10 else '.0f'}} % of {accesses:,} accesses miss the TLBs"
+        if 0 < accesses < study.facts["trace"]["accesses"]:
+            more += ", of the part of the trace that is taken to go on: its steady state"
         if known := result.sampled:
             more += f"; from a sample, {known.of}: {in_words(known.walks, 0)}"
         numbers.append(Number(f"{result.walks:,}", "page walks", more))

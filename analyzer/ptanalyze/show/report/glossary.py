@@ -49,7 +49,7 @@ def policy_terms() -> list[Term]:
         Term(
             f"policy-{name}",
             name,
-            f"{sentence(policy.doc)} Source: {sentence(policy.source)}",
+            f"{sentence(policy.doc)} Source: {policy.source}.",
             re.escape(name),
         )
         for name, policy in policies().items()

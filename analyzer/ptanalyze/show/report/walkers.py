@@ -32,7 +32,8 @@ def walkers(study: Study) -> Iterator[Grid]:
             "share": Column("Share", "of all walks", percent),
             "local": Column(study.local, "of its walks", percent),
         }
-        caption = f"The {by_name(by, len(shown))} that walk most, as captured{left}"
+        tables = "" if study.baseline == "linux" else f", tables as captured, not as under {study.baseline}"
+        caption = f"The {by_name(by, len(shown))} that walk most{tables}{left}"
         yield grid(f"walkers-{by}", caption, columns, shown)
 
 

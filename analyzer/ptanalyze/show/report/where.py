@@ -68,10 +68,9 @@ def locality(study: Study, classes: DataFrame) -> Picture:
         f"share for which {pair} in the socket's own memory."
     )
     shares = [f"{local_share(classes[classes['weight'] == w]):.0f} % of {WEIGHTS[w]}" for w in weights]
-    here = (
-        f"{' and '.join(shares)} are {study.local}. Tables spread evenly over {nodes} nodes would give "
-        f"{even:.0f} %."
-    )
+    here = f"{' and '.join(shares)} are {study.local}."
+    if study.facts.get("trace", {}).get("threads") != 1:
+        here += f" Tables spread evenly over {nodes} nodes would give {even:.0f} %."
     return picture("locality", "Stacked bars", plots.locality, classes, how, here, classes_grid(classes))
 
 
