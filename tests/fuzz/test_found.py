@@ -258,3 +258,7 @@ def test_a_matrix_of_one_line_takes_no_memory_for_its_square(capfd, tmp_path):
 
 def test_a_name_that_is_no_utf8_can_be_written(capfd, bases, tmp_path):
     assert ended(capfd, "redact", bases / "four", "-o", tmp_path / "r\udcff") == 0
+
+
+def test_a_host_without_a_process_has_none_to_classify_by(capfd, bases):
+    assert ended(capfd, "classify", bases / "vm-host", "--by", "process") == 2

@@ -102,6 +102,15 @@ def test_what_is_no_history_is_named(tmp_path, text):
         read_history(tmp_path / "no")
 
 
+@pytest.mark.parametrize("of", ["pid", "tables"])
+def test_a_number_of_thousands_of_digits_is_none(tmp_path, of):
+    long = "9" * 5000
+    texts = {"pid": record(1).replace("4001", long), "tables": record(1, tables=long)}
+    (tmp_path / "long").write_text(texts[of])
+    with pytest.raises(CaptureError, match="record #1 = without '(pid|Page tables: MAX watermark)'"):
+        read_history(tmp_path / "long")
+
+
 def test_the_kernels_counts_stand_beside_the_replays(file, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     words = ["whatif", "sysbench-memory", "-p", "hydra", "--kernel-history", f"{file}#3"]

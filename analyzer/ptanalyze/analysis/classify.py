@@ -80,6 +80,10 @@ def process_locality(capture: Capture, weight: str) -> Classification:
     if weight not in WEIGHTS:
         raise UsageError(f"by = process: with weight = {', '.join(WEIGHTS)}, not {weight}")
     of = {pid: one for pid, one in capture.members.items() if one.has_snapshot}
+    if not of:
+        raise UsageError(
+            f"{capture.directory}: by = process: no page tables of a process; `dump process --tree` captures some"
+        )
     each = [mapped_locality(one, weight=weight) for one in of.values()]
     if len({(one.native, one.sockets, one.nodes) for one in each}) > 1:
         raise UsageError(f"{capture.directory}: its processes were captured on different machines")

@@ -15,6 +15,7 @@ from ..core.errors import CaptureError, UsageError
 from ..core.printable import printable
 
 MOST_BYTES = 1 << 26
+MOST_DIGITS = 19  # of a number that the kernel prints, a long
 RULE = re.compile(r"={60,}")
 BEGINS = re.compile(r"  MM record #(\d{1,20})")
 VALUE = re.compile(r" +(\S.*?) +(\d{1,19})(?:  +\(.*\))?")
@@ -86,7 +87,7 @@ def read_record(path: Path, lines: Sequence[str], before: int) -> Record:
         elif found := VALUE.fullmatch(line):
             plain.setdefault(found[1], int(found[2]))
     lacks = [said for said in COUNTED.values() if said not in plain]
-    lacks += ["pid"] * (not names["pid"].isdecimal()) + ["lifetime (s)"] * (seconds is None)
+    lacks += ["pid"] * (len(whole(names["pid"])) != 1) + ["lifetime (s)"] * (seconds is None)
     lacks += [TABLES] * (len(tables) < 5 or len({len(row) for row in tables.values()}) > 1)
     lacks += [WRITES] * (len(writes) < 2) + ["its last line"] * bool(lines[-1])
     if lacks or seconds is None:
@@ -103,7 +104,7 @@ def read_record(path: Path, lines: Sequence[str], before: int) -> Record:
 
 def whole(numbers: str) -> list[int]:
     """The whole ones of several numbers."""
-    return [int(number) for number in numbers.split() if number.isdecimal()]
+    return [int(number) for number in numbers.split() if number.isdecimal() and len(number) <= MOST_DIGITS]
 
 
 def chosen(path: str, program: str) -> Record:
