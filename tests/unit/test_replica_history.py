@@ -107,7 +107,7 @@ def test_a_number_of_thousands_of_digits_is_none(tmp_path, of):
     long = "9" * 5000
     texts = {"pid": record(1).replace("4001", long), "tables": record(1, tables=long)}
     (tmp_path / "long").write_text(texts[of])
-    with pytest.raises(CaptureError, match="record #1 = without '(pid|Page tables: MAX watermark)'"):
+    with pytest.raises(CaptureError, match=r"record #1 = without '(pid|Page tables: MAX watermark)'"):
         read_history(tmp_path / "long")
 
 

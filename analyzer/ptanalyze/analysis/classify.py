@@ -82,7 +82,7 @@ def process_locality(capture: Capture, weight: str) -> Classification:
     of = {pid: one for pid, one in capture.members.items() if one.has_snapshot}
     if not of:
         raise UsageError(
-            f"{capture.directory}: by = process: no page tables of a process; `dump process --tree` captures some"
+            f"{capture.directory}: by = process: no process is captured here; `dump process --tree` does it"
         )
     each = [mapped_locality(one, weight=weight) for one in of.values()]
     if len({(one.native, one.sockets, one.nodes) for one in each}) > 1:

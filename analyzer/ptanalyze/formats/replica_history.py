@@ -88,7 +88,8 @@ def read_record(path: Path, lines: Sequence[str], before: int) -> Record:
             plain.setdefault(found[1], int(found[2]))
     lacks = [said for said in COUNTED.values() if said not in plain]
     lacks += ["pid"] * (len(whole(names["pid"])) != 1) + ["lifetime (s)"] * (seconds is None)
-    lacks += [TABLES] * (len(tables) < 5 or len({len(row) for row in tables.values()}) > 1)
+    nodes = {len(row) for row in tables.values()}
+    lacks += [TABLES] * (len(tables) < 5 or len(nodes) > 1 or 0 in nodes)
     lacks += [WRITES] * (len(writes) < 2) + ["its last line"] * bool(lines[-1])
     if lacks or seconds is None:
         why = "the file is cut off, or of a kernel whose history this does not read"
