@@ -66,7 +66,7 @@ def tables(tmp_path_factory):
         "roofline": found.frame,
         "speedup": found.frame,
         "survey": answer(
-            [Surveyed(7, "db", "process", "/", 8192, 1 << 20, {0: 3, 1: 1}, {0: 2}, 0, {1: 1.0})], 1
+            [Surveyed(7, "db", "process", "/", 8192, 1 << 20, {0: 3, 1: 1}, {0: 2}, 0, {1: 1.0})], 1, 2
         ).table,
         "table_pages": pages,
         "throughput": moved_threads(),
