@@ -102,6 +102,12 @@ def test_what_is_no_history_is_named(tmp_path, text):
         read_history(tmp_path / "no")
 
 
+def test_a_record_of_nothing_but_its_head_is_cut_off(tmp_path):
+    (tmp_path / "heads").write_text("  MM record #1\n" + record(2).removeprefix(f"{RULE}\n"))
+    with pytest.raises(CaptureError, match="record #1 = without"):
+        read_history(tmp_path / "heads")
+
+
 @pytest.mark.parametrize("of", ["pid", "tables"])
 def test_a_number_of_thousands_of_digits_is_none(tmp_path, of):
     long = "9" * 5000

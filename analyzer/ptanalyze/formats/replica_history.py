@@ -62,7 +62,7 @@ def read_history(path: str | PathLike[str]) -> list[Record]:
     if not starts:
         raise CaptureError(path, "records", 0, "no line 'MM record #N': this is no /proc/hydra/history")
     ends = [*(at - 1 for at in starts[1:]), len(lines)]
-    return [read_record(path, lines[a:b], a) for a, b in zip(starts, ends, strict=True)]
+    return [read_record(path, lines[a : max(a + 1, b)], a) for a, b in zip(starts, ends, strict=True)]
 
 
 def read_record(path: Path, lines: Sequence[str], before: int) -> Record:
