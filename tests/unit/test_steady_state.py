@@ -2,6 +2,7 @@
 
 import math
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from naive.tlb import NaiveTlb
 from ptanalyze.analysis.replay import replay_world
 from ptanalyze.analysis.runs import replay_again, replay_walks, start
 from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.worth import missing, verdict
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
@@ -253,3 +255,11 @@ def test_a_region_whose_lines_the_caches_hold_is_said_to_be_short():
     assert any("the caches hold what a short region reads" in note for note in short.notes)
     again, *_ = results([(0, ALL), (1, ALL)] * 40)
     assert not any("short region" in note for note in again.notes)
+    assert missing(short).startswith("Careful: ") and "short region" in missing(short) and not missing(again)
+
+
+def test_that_nothing_gains_in_a_short_region_is_no_verdict_on_the_program():
+    base, *others = results([(0, ALL), (1, ALL)])
+    assert verdict([base, *(replace(one, price=base.price) for one in others)]).startswith(
+        "As far as so short"
+    )

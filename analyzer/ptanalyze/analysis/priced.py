@@ -24,6 +24,7 @@ from .sampled import around, estimated, groups_of, remote_share, sample_notes, w
 from .silent_nodes import silent_note
 from .sockets import by_socket
 from .system_calls import system_calls
+from .worth import SHORT
 
 if TYPE_CHECKING:
     from ..core.sample import Sample
@@ -335,8 +336,7 @@ def short_region(first: float, still: float) -> str:
         return ""
     return (
         f"{100 * first:.0f} % of the table reads came from DRAM in the first run, {100 * still:.0f} % in "
-        "the further run: the caches hold what a short region reads; a longer one tells what they hold of "
-        "the program's"
+        f"the further run: {SHORT}; a longer one tells what they hold of the program's"
     )
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 LITTLE = 0.02  # share of the run below which even no walks and faults at all would hardly be noticed
 MUCH = 0.1  # share of walks to memory that was gone, above which the answer is only partial, as of `check`
 NOTHING = 0.001  # share that is not worth a word
+SHORT = "the caches hold what a short region reads"  # of a note on such a result
 SMALL = 1.05  # speed-up, by the middle of the assumptions, below which a gain is called small
 
 
@@ -43,6 +44,16 @@ def share_sentence(base: Result) -> str | None:
 
 
 def missing(base: Result) -> str:
+    """Cautions on what the capture cannot show; else ""."""
+    return " ".join(filter(None, (gone(base), short(base))))
+
+
+def short(base: Result) -> str:
+    """A caution where the caches hold what the trace reads of page tables, as it is short; else ""."""
+    return next((f"Careful: {note}." for note in base.notes if SHORT in note), "")
+
+
+def gone(base: Result) -> str:
     """A caution where much of what the trace walks was gone at the snapshot; else ""."""
     if base.gone_share <= MUCH:
         return ""
@@ -73,7 +84,9 @@ def verdict(results: Sequence[Result]) -> str | None:
         return f"Worth a try: {gaining} under all assumptions."
     if any(speedup.high > 1 for speedup in speedups.values()):
         return "May not be worth it: the estimate does not rule out that nothing is gained."
-    if missing(base) and any(reshapes(one.policy) for one in others):
+    if short(base):
+        return "As far as so short a trace shows, nothing is gained."
+    if gone(base) and any(reshapes(one.policy) for one in others):
         return "As far as the capture shows, nothing is gained."
     return "Not worth it: " + ("it does not gain." if len(others) == 1 else "none of these gains.")
 
