@@ -76,8 +76,8 @@ def test_wrong_usage_ends_with_2(vmm, tmp_path, arguments):
         (["--qmp", "socket"], "--qmp and --cr3 go with --guest-tables"),
         (["--cr3", "0x1000"], "--qmp and --cr3 go with --guest-tables"),
         (["--guest-tables", "--cr3", "x"], "'x' is no address"),
-        (["--every", "5d", "--count", "3"], "'5d' is no duration; write it like 500ms, 30s, 5m or 1h"),
-        (["--every", "0s", "--count", "3"], "'0s' is no duration"),
+        (["--every", "5d", "--count", "3"], "'5d' is no duration; write it like 500ms, 30s or 30, 5m or 1h"),
+        (["--every", "0s", "--count", "3"], "'0s': give more than 0"),
     ],
 )
 def test_options_that_go_together_are_asked_for_together(arguments, why):

@@ -42,7 +42,7 @@ def begun(target, out, **how):
 
 def sampler_of(pid):
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        with suppress(FileNotFoundError):  # it has ended
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
             if Path(f"/proc/{child}/comm").read_text().strip() == "ptheat":
                 return int(child)
     return None
