@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from .echo import echo
+from .node_columns import as_record, as_row, by_node, flat, percent
 from .output import Output, emit, must_end_with, output_options
 from .quantities import DURATION
 
@@ -134,7 +135,7 @@ def answer(found: Sequence[Surveyed], top: int, nodes: int) -> Answer:
 
         from ..core.units import described
 
-        return described(DataFrame([flat(one) for one in found]))
+        return described(DataFrame([flat(record(one)) for one in found]))
 
     return Answer(
         "survey",
@@ -154,27 +155,11 @@ def record(one: Surveyed) -> dict[str, object]:
         "pt_bytes": one.table_bytes,
         "rss_bytes": one.rss_bytes,
         "huge_bytes": one.huge_bytes,
-        "remote_share": one.remote_share,
-        "upper_remote_share": one.upper_remote_share,
-        "leaf_tables": {str(node): count for node, count in sorted(one.leaf.items())},
-        "upper_tables": {str(node): count for node, count in sorted(one.upper.items())},
-        "runs_on": {str(node): share for node, share in one.runs.items()},
+        **as_record(one),
         "slow_tables": one.slow_tables,
         "walk_cycles_share": one.walk_share,
         "ideal_saves_at_most_share": one.ideal_saves,
     }
-
-
-def flat(one: Surveyed) -> dict[str, object]:
-    plain = record(one)
-    for name in ("leaf_tables", "upper_tables", "runs_on"):
-        plain[name] = by_node(plain[name])  # type: ignore[arg-type]
-    return plain
-
-
-def by_node(numbers: Mapping[str, float]) -> str:
-    """ "0:12 1:3"."""
-    return " ".join(f"{node}:{number:g}" for node, number in numbers.items())
 
 
 def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[Section]:
@@ -229,24 +214,18 @@ def rows(found: Sequence[Surveyed]) -> list[dict[str, Cell]]:
         more: dict[str, Cell] = {"tables on slow nodes": one.slow_tables} if slow else {}
         if counted:
             share, saves = one.walk_share, one.ideal_saves
-            more["walks, % of cycles"] = None if share is None else round(100 * share, 1)
+            more["walks, % of cycles"] = percent(share)
             more["ideal saves, %"] = None if saves is None else f"0 to {100 * saves:.1f}"
         made.append(row(one) | more)
     return made
 
 
 def row(one: Surveyed) -> dict[str, Cell]:
-    leaf = sum(one.leaf.values())
-    shares = (
-        {str(node): round(100 * count / leaf) for node, count in sorted(one.leaf.items())} if leaf else {}
-    )
     return {
         "PID": str(one.pid),
         "name": one.name,
         "tables MiB": round(one.table_bytes / 2**20, 1),
-        "remote %": None if one.remote_share is None else round(100 * one.remote_share, 1),
-        "upper remote %": None if one.upper_remote_share is None else round(100 * one.upper_remote_share, 1),
-        "leaf tables by node, %": by_node(shares),
+        **as_row(one),
         "runs on, %": by_node({str(node): round(100 * share) for node, share in one.runs.items()}),
-        "huge, % of RSS": round(100 * min(one.huge_bytes / one.rss_bytes, 1), 1) if one.rss_bytes else None,
+        "huge, % of RSS": percent(min(one.huge_bytes / one.rss_bytes, 1) if one.rss_bytes else None),
     }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+from .node_columns import as_record, as_row, flat, percent
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -21,7 +23,7 @@ def answer(guest: GuestSurvey, top: int, socket: str | None = None) -> Answer:
 
         from ..core.units import described
 
-        return described(DataFrame([flat(one) for one in guest.found]), guest.notes)
+        return described(DataFrame([flat(record(one)) for one in guest.found]), guest.notes)
 
     def drawn() -> DataFrame:
         """An address space without a PID is called by its CR3."""
@@ -52,26 +54,10 @@ def record(one: GuestProcess) -> dict[str, object]:
         "tables": one.tables,
         "mapped_bytes": one.mapped_bytes,
         "huge_bytes": one.huge_bytes,
-        "remote_share": one.remote_share,
-        "upper_remote_share": one.upper_remote_share,
-        "leaf_tables": {str(node): count for node, count in sorted(one.leaf.items())},
-        "upper_tables": {str(node): count for node, count in sorted(one.upper.items())},
-        "runs_on": {str(node): share for node, share in one.runs.items()},
+        **as_record(one),
         "seen": one.seen,
         "unread": one.unread,
     }
-
-
-def flat(one: GuestProcess) -> dict[str, object]:
-    plain = record(one)
-    for name in ("leaf_tables", "upper_tables", "runs_on"):
-        plain[name] = by_node(plain[name])  # type: ignore[arg-type]
-    return plain
-
-
-def by_node(numbers: Mapping[str, float]) -> str:
-    """ "0:12 1:3"."""
-    return " ".join(f"{node}:{number:g}" for node, number in numbers.items())
 
 
 def view(guest: GuestSurvey, top: int, socket: str | None) -> Iterator[Section]:
@@ -100,10 +86,6 @@ def closer(pid: int, one: GuestProcess, socket: str | None) -> str:
 
 
 def row(one: GuestProcess, by_kernel: bool) -> dict[str, Cell]:
-    leaf = sum(one.leaf.values())
-    shares = (
-        {str(node): round(100 * count / leaf) for node, count in sorted(one.leaf.items())} if leaf else {}
-    )
     named: dict[str, Cell] = (
         {"guest PID": str(one.pid), "name": one.name} if by_kernel else {"seen": one.seen}
     )
@@ -111,12 +93,6 @@ def row(one: GuestProcess, by_kernel: bool) -> dict[str, Cell]:
         "CR3": f"{one.cr3:#x}",
         **named,
         "tables": one.tables,
-        "remote %": percent(one.remote_share),
-        "upper remote %": percent(one.upper_remote_share),
-        "leaf tables by node, %": by_node(shares),
-        "huge, %": round(100 * one.huge_bytes / one.mapped_bytes, 1) if one.mapped_bytes else None,
+        **as_row(one),
+        "huge, %": percent(one.huge_bytes / one.mapped_bytes if one.mapped_bytes else None),
     }
-
-
-def percent(share: float | None) -> float | None:
-    return None if share is None else round(100 * share, 1)

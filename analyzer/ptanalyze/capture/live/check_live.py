@@ -21,11 +21,10 @@ from ...core.snapshot import NO_PARENT, Tree
 from ...formats.vm_file import HostDump, Slot
 from ..check.finding import FAILED, NOTE, OK, PARTIAL, Finding
 from .mismatch import NOWHERE, Mismatches, Piece
+from .pagemap_word import FRAME, PRESENT
 from .pause import state
 from .process import check_process
 
-FRAME = np.uint64((1 << 55) - 1)
-PRESENT = np.uint64(1 << 63)
 PAGES = 512  # 4 KiB pages compared together: 2 MiB of guest-physical addresses
 STALE = 0.01  # share of pages that may have changed since the dump before the dump itself is doubted
 GUEST_MEMFD = 4  # KVM_MEM_GUEST_MEMFD: private memory is not in the VMM's address space

@@ -18,8 +18,8 @@ from .guest_memory import GuestMemory
 from .guest_tables import MAX_TABLES, USER_SLOTS, GuestTables, Read, read_guest_tables, read_table
 from .pause import paused
 from .process import Process, opened
-from .qmp import ROOT_MASK, Qmp, Registers, registers, slots_of
-from .vcpus import kvm_vcpus
+from .qmp import ROOT_MASK, Registers
+from .vcpus import look
 
 IGNORED = ~np.uint64(
     1 << 63 | 0x60
@@ -61,13 +61,7 @@ def dump_guest_tables(
     Returns ([directories], [lines for people]). Address spaces without a user half are not written.
     UsageError if QEMU or its memory cannot be read, or if no vCPU is in 64-bit mode.
     """
-    if socket is None:
-        known, (cpus,) = kvm_vcpus(pid, 1, vm)
-        slots = known if slots is None else slots
-    else:
-        with Qmp(socket) as qmp:
-            cpus = registers(qmp)
-            slots = slots_of(qmp) if slots is None else slots
+    slots, (cpus,) = look(pid, socket, vm=vm, slots=slots)
     made: list[Path] = []
     lines: list[str] = []
     with ExitStack() as stack:

@@ -8,10 +8,9 @@ import numpy as np
 from ...core.nested_entry import words
 from ...formats.vm_file import HostDump
 from ..check.finding import NOTE, Finding
+from .pagemap_word import FRAME, PRESENT
 
 EACH = 3  # examples of each reason
-FRAME = (1 << 55) - 1
-PRESENT = 1 << 63
 NOWHERE = np.uint64((1 << 64) - 1)  # in place of a virtual address: in no slot
 SIGNS = ("kernel", "cpu", "nested_paging", "page_type", "encryption_bit", "stopped", "retries", "parameters")
 
@@ -54,7 +53,7 @@ class Mismatches:
                 kept.append(self.told(piece, page, int(virtual[page]), int(seen[page])))
         there = wrong[(seen[wrong] >> np.uint64(63)).astype(bool)]
         if len(self.differences) < 2:
-            other = piece.frames[there] ^ (seen[there] & np.uint64(FRAME)).astype(np.int64)
+            other = piece.frames[there] ^ (seen[there] & FRAME).astype(np.int64)
             self.differences |= set(np.unique(other)[:2].tolist())
 
     def told(self, piece: Piece, page: int, virtual: int, word: int) -> str:

@@ -21,12 +21,11 @@ from ...formats.room import map_new
 from ...formats.snapshot_file import now, write_snapshot
 from ...formats.tables_file import enclosing_tables
 from ..completeness import completeness
+from . import pagemap_word
 from .pagemap_scan import Range, present_ranges
 from .process import Process, check_process, five_levels, identity, signature
 from .topology import read_topology
 
-PAGEMAP_PRESENT = np.uint64(1 << 63)
-PAGEMAP_FRAME = np.uint64((1 << 55) - 1)
 USER = np.uint64(4)
 SHIFT = np.uint64(12)
 CAP_SYS_PTRACE = 19  # include/uapi/linux/capability.h
@@ -159,8 +158,8 @@ def read_block(pagemap: int, start: int, count: int) -> np.ndarray:
 
 def to_entries(seen: np.ndarray, accessible: bool) -> np.ndarray:
     """x86 entries from pagemap's words; entries of PROT_NONE areas are inverted and not present."""
-    address = (seen & PAGEMAP_FRAME) << SHIFT
-    present = seen & PAGEMAP_PRESENT != 0
+    address = (seen & pagemap_word.FRAME) << SHIFT
+    present = seen & pagemap_word.PRESENT != 0
     entries = address | PRESENT | USER if accessible else ~address & ((1 << 52) - (1 << 12)) | PROTNONE
     return np.where(present, entries, 0).astype(np.uint64)
 
@@ -229,4 +228,4 @@ def frames_visible() -> bool:
     page = np.ones(8192, np.uint8)
     with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
         seen = read_block(pagemap.fileno(), page.ctypes.data & -4096, 1)[0]
-    return bool(seen & PAGEMAP_FRAME)
+    return bool(seen & pagemap_word.FRAME)

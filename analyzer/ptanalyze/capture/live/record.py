@@ -36,17 +36,17 @@ SHORTER = {
 }
 NAMES = {int(one): one.name for one in signal.Signals}
 LIKELY: dict[tuple[str, int], str] = {
-    ("qemu", signal.SIGILL): "QEMU lacks some instructions, AVX-512 among them: build the program for "
-    "x86-64-v3, or forbid it those (as OPENBLAS_CORETYPE=Haswell, ONEDNN_MAX_CPU_ISA=AVX2 do)",
-    (
-        "qemu",
-        signal.SIGSEGV,
-    ): "if it runs without record, QEMU is to blame: a newer one, with plugins, may do",
-    (
-        "qemu",
-        signal.SIGKILL,
-    ): "as the kernel does when memory runs out (dmesg says so): QEMU 7.2 needs 6 GB for "
-    "each TiB of addresses that the program reserves",
+    ("qemu", signal.SIGILL): (
+        "QEMU lacks some instructions, AVX-512 among them: build the program for x86-64-v3, or forbid it "
+        "those (as OPENBLAS_CORETYPE=Haswell, ONEDNN_MAX_CPU_ISA=AVX2 do)"
+    ),
+    ("qemu", signal.SIGSEGV): (
+        "if it runs without record, QEMU is to blame: a newer one, with plugins, may do"
+    ),
+    ("qemu", signal.SIGKILL): (
+        "as the kernel does when memory runs out (dmesg says so): QEMU 7.2 needs 6 GB for each TiB of "
+        "addresses that the program reserves"
+    ),
 }
 UNREACHED = (
     "no page tables: the tracer could not ask for them, as in a program that changed its user or root; "

@@ -15,15 +15,14 @@ from typing import Any
 from ...core.errors import UsageError
 from ...formats.hmat import read_hmat
 from .native import native
+from .placed import Placed
 
 PROC, NODES = Path("/proc"), Path("/sys/devices/system/node")
 UTIME, STIME, PROCESSOR = 11, 12, 36  # proc(5): of the fields after the name, from 0
-PAGE = 4096
-UNKNOWN = -1  # node of a table outside all known ranges of memory
 
 
 @dataclass(frozen=True)
-class Surveyed:
+class Surveyed(Placed):
     """A process, or a VM by its VMM.
 
     pid, name    of the process; of a VM: its name, where QEMU has one
@@ -60,29 +59,6 @@ class Surveyed:
         if self.walk_share is None or self.remote_share is None:
             return None
         return self.walk_share * self.remote_share
-
-    @property
-    def remote_share(self) -> float | None:
-        """Share of walks whose leaf table is remote if all leaf tables are walked alike; None unknown."""
-        return remote(self.leaf, self.runs)
-
-    @property
-    def upper_remote_share(self) -> float | None:
-        """The same of the tables above."""
-        return remote(self.upper, self.runs)
-
-    @property
-    def remote_bytes(self) -> float:
-        """Expected bytes of leaf tables that are remote: the worst come first."""
-        return PAGE * sum(self.leaf.values()) * (self.remote_share or 0.0)
-
-
-def remote(tables: dict[int, int], runs: dict[int, float]) -> float | None:
-    known = {node: count for node, count in tables.items() if node != UNKNOWN}
-    total = sum(known.values())
-    if not total or not runs:
-        return None
-    return 1 - sum(share * known.get(node, 0) / total for node, share in runs.items())
 
 
 def survey() -> list[Surveyed]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -14,17 +13,19 @@ import numpy as np
 
 from ...core.errors import UsageError
 from ...formats.vm_file import Slot
-from .check_live import FRAME, PRESENT, Pagemap
+from .check_live import Pagemap
 from .guest_counts import Counts, count_tables
 from .guest_kernel import find_kernel, tasks_of
 from .guest_memory import GuestMemory
 from .guest_tables import PAGE, Read
 from .guests import Space, address_spaces
+from .pagemap_word import FRAME, PRESENT
+from .placed import Placed
 from .process import Process, opened
-from .qmp import Qmp, Registers, registers, slots_of
-from .survey import PROC, facts, is_vm, nodes_of_cpus, remote, runs_on, vm_name
+from .qmp import Registers
+from .survey import PROC, facts, is_vm, nodes_of_cpus, runs_on, vm_name
 from .topology import read_topology
-from .vcpus import EVERY_MS, kvm_vcpus
+from .vcpus import EVERY_MS, look
 
 NodesOf: TypeAlias = Callable[[np.ndarray], np.ndarray]  # guest frames -> the host's node of each
 
@@ -38,7 +39,7 @@ class Host:
 
 
 @dataclass(frozen=True)
-class GuestProcess:
+class GuestProcess(Placed):
     """An address space of a guest.
 
     cr3          guest-physical address of its root table
@@ -64,19 +65,6 @@ class GuestProcess:
     @property
     def tables(self) -> int:
         return sum(self.leaf.values()) + sum(self.upper.values())
-
-    @property
-    def remote_share(self) -> float | None:
-        """Share of walks whose leaf table is remote if all leaf tables and vCPUs walk alike; None unknown."""
-        return remote(self.leaf, self.runs)
-
-    @property
-    def upper_remote_share(self) -> float | None:
-        return remote(self.upper, self.runs)
-
-    @property
-    def remote_bytes(self) -> float:
-        return PAGE * sum(self.leaf.values()) * (self.remote_share or 0.0)
 
 
 @dataclass(frozen=True)
@@ -163,20 +151,6 @@ def name_of(pid: int) -> str:
     with suppress(OSError):
         return vm_name((PROC / str(pid) / "cmdline").read_bytes()) or facts(pid).get("Name", "")
     return ""
-
-
-def look(
-    pid: int, socket: str | os.PathLike[str] | None, samples: int, descriptor: int | None
-) -> tuple[Sequence[Slot], list[list[Registers]]]:
-    """(memory slots, [Registers of the vCPUs in each sample])."""
-    if socket is None:
-        return kvm_vcpus(pid, samples, descriptor)
-    with Qmp(socket) as qmp:
-        slots, seen = slots_of(qmp), [registers(qmp)]
-        for _ in range(samples - 1):
-            time.sleep(EVERY_MS / 1000)
-            seen.append(registers(qmp))
-    return slots, seen
 
 
 def by_kernel(

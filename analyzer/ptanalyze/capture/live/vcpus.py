@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import time
+from collections.abc import Sequence
 from typing import Any
 
 from ...core.errors import PartialDataError, UsageError
 from ...formats.vm_file import Slot
 from .native import native
-from .qmp import Registers
+from .qmp import Qmp, Registers, registers, slots_of
 
 EVERY_MS = 100
 
@@ -36,6 +39,30 @@ def kvm_vcpus(
         raise UsageError(f"PID {pid}: a confidential guest ({secret}): its memory is encrypted")
     slots = tuple(Slot(**slot) for slot in memory["slots"] if slot["space"] == 0)
     return slots, [registers_of(sample["vcpus"]) for sample in seen]
+
+
+def look(
+    pid: int,
+    socket: str | os.PathLike[str] | None,
+    samples: int = 1,
+    vm: int | None = None,
+    slots: Sequence[Slot] | None = None,
+) -> tuple[Sequence[Slot], list[list[Registers]]]:
+    """The same.
+
+    socket  QMP socket of QEMU, whose monitor then tells instead of KVM
+    slots   those of the VM, where they are known
+    """
+    if socket is None:
+        known, seen = kvm_vcpus(pid, samples, vm)
+        return known if slots is None else slots, seen
+    with Qmp(socket) as qmp:
+        seen = [registers(qmp)]
+        slots = slots_of(qmp) if slots is None else slots
+        for _ in range(samples - 1):
+            time.sleep(EVERY_MS / 1000)
+            seen.append(registers(qmp))
+    return slots, seen
 
 
 def registers_of(vcpus: list[dict[str, Any]]) -> list[Registers]:
