@@ -12,7 +12,7 @@ from ..core.html import lines
 from ..core.sizes import NO_LIMIT, Budget, budget
 from ..core.units import described
 from ..formats.capture import CaptureLike
-from ..policies import Plan, plan_for, policies
+from ..policies import BOUND, Plan, plan_for, policies
 from .answers import whatif_frame
 from .opened import opened
 from .ranking import HOUR, Report, placement_sentence, rank, sentence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..world.world import World
 
 NO_CANDIDATES = {  # a bound; a policy whose node is chosen by hand; policies not meant to be faster
-    "ideal",
+    BOUND,
     "bind",
     "five-level",
     "domains",

@@ -17,9 +17,10 @@ from ..kernels.walker import walk
 from ..policies import Policy, plan_for
 from ..policies.hydra_offline import POLICY as OFFLINE
 from ..world.cache_pass import first_arguments
+from .finished import Finished
 from .grouped_run import GroupedRun, Vmas, grouped_runs, of_group
-from .priced import Finished, dram_share, notes, short_region
 from .replay import baseline_of
+from .run_notes import notes, short_region
 from .runs import replay_again, replay_walks
 from .sampled import degree_notes, groups_of
 
@@ -130,7 +131,7 @@ def degree_runs(world: World, setup: Setup, prefetch_on: str, provenance: dict[s
     said = notes(first, "counted by VMA, of the guest's tables")
     if world.sample:
         said += degree_notes(world.sample)
-    if more and (short := short_region(*(dram_share(counts.reads) for counts in runs[0].parts()))):
+    if more and (short := short_region(*(counts.reads for counts in runs[0].parts()))):
         said.append(short)
     return Degrees(
         vmas.names, runs[0].parts()[0].walks, [*points, *nodes], bounds, shot, sockets, world.machine,

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..core import gain
-from ..policies import members
-
-BOUND = "ideal"  # a policy that nobody can have
+from ..policies import BOUND, members
 
 
 class Candidate(NamedTuple):

@@ -1,4 +1,4 @@
-"""Finished runs priced: the steady state of a region, what happens once, and notes for a reader."""
+"""Finished runs priced: the steady state of a region, and what happens once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..core.cache_share import cache_note
 from ..core.interval import Interval
 from ..cost import price as cost
 from ..cost.map_lock import lock_note
@@ -16,65 +15,20 @@ from ..cost.once import Once
 from ..cost.payback import pays_back
 from ..cost.result import Result, Sampled
 from ..cost.throughput import rated
-from ..world.data_moves import moves_notes
-from ..world.region_of_interest import region_of_interest
 from ..world.world import World
+from .run_notes import notes, short_region
 from .runs import Run
-from .sampled import around, estimated, groups_of, remote_share, sample_notes, widened
-from .silent_nodes import silent_note
+from .sampled import around, groups_of, remote_share, sample_notes, widened
 from .sockets import by_socket
 from .system_calls import system_calls
-from .worth import SHORT
 
 if TYPE_CHECKING:
     from ..core.sample import Sample
     from ..cost.calls import SystemCalls
-    from ..cost.result import Price, Series
-    from ..kernels.faults import Mapped
+    from ..cost.result import Price
     from ..kernels.replay import Counters
+    from .finished import Finished
     from .setup import Setup
-
-
-DRAM_MATTERS = 0.05  # share of the reads: less is of no importance
-
-
-class Finished(NamedTuple):
-    """A run that has ended, its World, and the pages mapped at its end.
-
-    again, still  the World of the further run, and what it found mapped; those of the first where it was cold
-    without       group of a sample that is taken not to be in it, None: none
-    """
-
-    run: Run
-    world: World
-    mapped: Mapped
-    again: World
-    still: Mapped
-    without: int | None = None
-
-    @property
-    def counted(self) -> Counters:
-        """Counts of the run that is priced."""
-        return estimated(self.run.counters, self.again.weights, self.without)
-
-    @property
-    def walks(self) -> int:
-        weights = self.again.weights
-        return weights.estimate(self.without) if weights else len(self.again.stream)
-
-    @property
-    def first(self) -> Counters:
-        """Counts of the first run."""
-        return estimated(self.run.first or self.run.counters, self.world.weights, self.without)
-
-    @property
-    def warm(self) -> bool:
-        return self.run.first is not None
-
-    @property
-    def chunk(self) -> int:
-        """First chunk of what is counted."""
-        return self.world.steady.chunk if self.warm else 0
 
 
 def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[str, str]) -> list[Result]:
@@ -204,6 +158,7 @@ def _result(
 ) -> Result:
     run, world, mapped = done.run, done.world, done.mapped
     space, count = world.space, by_socket(done.counted, world.domains)
+    short = short_region(done.first.reads, done.counted.reads) if done.warm else ""
     guest = mapped.exists.copy()
     guest[space.guest_tables : space.guest_tables + space.host_tables] = False
     guest[: space.guest_tables] = (
@@ -228,11 +183,13 @@ def _result(
         host_single_copy=space.host_tables,
         aside_pages=world.aside_pages,
         gone_share=world.gone_share,
+        short_region=short,
         price=price,
         once=_once(done, first, price, base, setup),
         facts=run.facts(world),
         notes=(
             *notes(done, cost.instructions(world.trace, setup.costs)[1]),
+            *filter(None, [short]),
             *run.plan.notes,
             *_lock(done, price, setup),
         ),
@@ -277,7 +234,7 @@ def _priced(
 def _once(done: Finished, first: Finished, price: Price, bases: tuple[Price, Price], setup: Setup) -> Once:
     """bases: the baseline's Prices of the counted run and of the run as traced."""
     base, base_traced = bases
-    traced = base_traced if done is first else _traced(done, base_traced, setup)
+    traced = price if not done.warm else base_traced if done is first else _traced(done, base_traced, setup)
     cycles, pays, run_cycles, seconds = cycles_before(done.run, done.world, setup), None, None, None
     if done.warm:
         cycles = max(traced.management_cycles - price.management_cycles, 0.0)
@@ -325,76 +282,3 @@ def _once_events(done: Finished) -> tuple[np.ndarray, np.ndarray]:
         own = own + np.maximum(first.events.sum(axis=0) - still.events.sum(axis=0), 0)
         host = host + np.maximum(first.host_events.sum(axis=0) - still.host_events.sum(axis=0), 0)
     return own, host
-
-
-def short_region(first: float, still: float) -> str:
-    """A note where the caches hold what the region reads, as it is short: the program may read more.
-
-    first, still  share of table reads from DRAM in the first run and in the further one
-    """
-    if first < DRAM_MATTERS or still > first / 2:
-        return ""
-    return (
-        f"{100 * first:.0f} % of the table reads came from DRAM in the first run, {100 * still:.0f} % in "
-        f"the further run: {SHORT}; a longer one tells what they hold of the program's"
-    )
-
-
-def moved_notes(series: Series) -> list[str]:
-    """How much of the memory moved; of a capture that stands for a larger program, of the program's too."""
-    moved = int(series.data_moved[-1]) if len(series.data_moved) else 0
-    if not moved:
-        return []
-    line = f"{moved} data pages moved, {moved / max(series.pages, 1):.0%} of the {series.pages} mapped"
-    if series.scale > 1:
-        line += f"; of the program they stand for, {moved * series.scale} of {series.pages * series.scale}"
-    return [line]
-
-
-def dram_share(reads: np.ndarray) -> float:
-    return float(reads[..., 1].sum() / max(reads.sum(), 1))
-
-
-def notes(done: Finished, how: str) -> list[str]:
-    """Notes for a reader of the results, one line each."""
-    world = done.world
-    space, history = world.space, world.history
-    lines = [how, *world.notes, *region_of_interest(world.trace.events).notes, *moves_notes(world)]
-    lines.append(
-        "steady state: counts and speed-ups are of a further run with warm TLBs and caches; memory that it "
-        "maps, or unmaps and maps again, is faulted in again and counts"
-        if done.warm
-        else "as traced: TLBs and caches empty at first, everything touched first within the run, and the "
-        "time to make the policy's tables before the first walk counted with it"
-    )
-    if done.warm:
-        shares = (dram_share(counters.reads) for counters in (done.first, done.counted))
-        lines += [note for note in (world.steady.note, short_region(*shares)) if note]
-    counted = by_socket(done.counted, world.domains)
-    if note := silent_note(counted.classes, world.placement.cpu_node, world.domains):
-        lines.append(note)
-    if done.run.series is not None:
-        lines += moved_notes(done.run.series)
-    if note := cache_note(world.machine):
-        lines.append(note)
-    if (ended := world.trace.facts.get("ended", "exit")) not in ("exit", "imported"):
-        lines.append(f"the trace may be only part of the run; it ended by: {ended}")
-    if world.trace.facts.get("sampled"):
-        lines.append("the trace holds samples of the accesses: shares mean more than numbers")
-    if len(space.snapshot.topology) == 1 and world.nodes > 1:
-        lines.append("recorded on one node: as captured (linux) all tables are on node 0")
-    if space.inferred_tables:
-        share = (
-            f", {100 * world.gone_share:.1f} % of the walks of the trace go there" if world.gone_share else ""
-        )
-        lines.append(
-            f"{space.inferred_tables} table pages were gone at the snapshot: placed by first touch{share}"
-        )
-    if history.premapped:
-        lines.append(
-            f"{history.premapped} pages were mapped before the region of interest began: no demand faults"
-        )
-    lines += world.first_touch_notes
-    if sum(space.unresolved.values()):
-        lines.append(f"{sum(space.unresolved.values())} guest table pages have no known place in the host")
-    return lines

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..core.gain import interval, shown
+from ..core.gain import fewer_walk_cycles, interval
 from ..core.sizes import Budget, size_in_words
 from ..cost.payback import over_horizon
 from ..cost.result import TABLE_BYTES, Result
 from .placement_alone import Candidate, placement_alone, reshapes
 from .saved import by_the_kernel
-from .weights import EACH_ONCE, once_each
+from .weights import EACH_ONCE
 from .workload import Workload
 
 HOUR = 3600.0
@@ -104,13 +104,13 @@ def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
     why = because(base, best.result)
     advice = f"{best.result.policy} is estimated at {faster}: {why}; {takes(best)}."
     if reshapes(best.result.policy):
-        return f"{advice} {EACH_ONCE}" if once_each(base.notes) else advice
+        return f"{advice} {EACH_ONCE}" if base.each_once else advice
     return f"{advice} {WHY[workload.thin]}"
 
 
 def fewer(base: Result, result: Result) -> str:
     """ "40.3 % fewer walk cycles"."""
-    return f"{100 * (1 - result.price.walk_cycles / base.price.walk_cycles):.1f} % fewer walk cycles"
+    return fewer_walk_cycles(result.price.walk_cycles / base.price.walk_cycles)
 
 
 def takes(advice: Advice) -> str:
@@ -136,7 +136,7 @@ def candidate(result: Result, base: Result, over: str = "", label: str = "") -> 
         return Candidate(result.policy, label, over, speedup.middle, interval(speedup))
     walks = result.price.walk_cycles
     ratio = base.price.walk_cycles / walks if walks else 1.0
-    return Candidate(result.policy, label, over, ratio, f"{shown(ratio)[0]} in walk cycles")
+    return Candidate(result.policy, label, over, ratio, fewer_walk_cycles(1 / ratio))
 
 
 def because(base: Result, result: Result) -> str:

@@ -19,7 +19,8 @@ from ..policies import Plan, Policy, plan_for
 from ..world.cache_pass import first_arguments
 from ..world.placement import AUTO
 from ..world.world import World
-from .priced import Finished, priced
+from .finished import Finished
+from .priced import priced
 from .refusals import label
 from .runs import Run, replay_again, replay_walks, start
 from .static import static_results

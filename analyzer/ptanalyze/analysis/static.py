@@ -63,7 +63,7 @@ def _result(plan: Plan, world: World, baseline: str, setup: Setup, provenance: d
     heat, guest = world.snapshot.heat, world.snapshot.guest
     if heat and guest is not captured and known_pages(guest, heat) < known_pages(captured, heat):
         raise RefusedError(RESHAPED, plan.name)
-    run = start(plan, world)
+    run, beyond = start(plan, world), elsewhere(world.snapshot, world.machine)
     count, unresolved, sampled = _count(world, served(plan, run, world.space))
     pages, host_pages = (int(n[0]) for n in (run.counters.pages, run.counters.host_pages))
     return Result(
@@ -84,12 +84,14 @@ def _result(plan: Plan, world: World, baseline: str, setup: Setup, provenance: d
         host_pages=host_pages,
         host_single_copy=world.space.host_tables,
         aside_pages=world.aside_pages,
+        each_once=heat is None,
+        elsewhere=beyond,
         price=cost.price(count, world.machine, setup.costs, contended=setup.contended),
         once=_once(run, world, setup),
         facts=run.facts(world),
         notes=(
             note(world.snapshot),
-            *filter(None, [elsewhere(world.snapshot, world.machine)]),
+            *filter(None, [beyond]),
             *world.notes,
             *_left_out(unresolved),
             *(f"{plan.name}: {line}" for line in sampled),

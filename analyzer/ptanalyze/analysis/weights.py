@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -46,11 +45,6 @@ def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snaps
     if weight == "leaf":
         snapshot = replace(snapshot, heat=None)
     return snapshot, trace if weight in (AUTO, "walks") else None
-
-
-def once_each(notes: Sequence[str]) -> bool:
-    """Whether results with these notes count every mapped page once."""
-    return NO_TRACE in notes
 
 
 def note(snapshot: Snapshot) -> str:

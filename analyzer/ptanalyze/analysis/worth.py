@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..core.gain import gains, interval, shown
+from ..policies import BOUND
 from .placement_alone import reshapes
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 LITTLE = 0.02  # share of the run below which even no walks and faults at all would hardly be noticed
 MUCH = 0.1  # share of walks to memory that was gone, above which the answer is only partial, as of `check`
 NOTHING = 0.001  # share that is not worth a word
-SHORT = "the caches hold what a short region reads"  # of a note on such a result
 SMALL = 1.05  # speed-up, by the middle of the assumptions, below which a gain is called small
 
 
@@ -50,7 +50,7 @@ def missing(base: Result) -> str:
 
 def short(base: Result) -> str:
     """A caution where the caches hold what the trace reads of page tables, as it is short; else ""."""
-    return next((f"Careful: {note}." for note in base.notes if SHORT in note), "")
+    return f"Careful: {base.short_region}." if base.short_region else ""
 
 
 def gone(base: Result) -> str:
@@ -67,7 +67,7 @@ def gone(base: Result) -> str:
 
 def verdict(results: Sequence[Result]) -> str | None:
     """Worth it or not, in a sentence, of the baseline and the other policies; None without run times."""
-    base, others = results[0], [one for one in results[1:] if one.policy != "ideal"]
+    base, others = results[0], [one for one in results[1:] if one.policy != BOUND]
     share = base.price.table_share
     if share is None or not others:
         return None

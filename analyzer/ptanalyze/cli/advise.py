@@ -57,7 +57,6 @@ def command(
     """
     from ..analysis.advise import advise
     from ..analysis.answer import Answer
-    from ..analysis.elsewhere import asked_elsewhere
     from ..show.advise import as_record, view
     from ..show.first_screen import further
     from ..show.progress import progress_bar
@@ -66,14 +65,14 @@ def command(
     with progress_bar() as progress:
         setup = setup_from(options, progress)
         advised = advise(opened, setup, **limits(memory, updates), horizon=horizon)
-    report, caution = advised.report, asked_elsewhere(opened, setup)
-    steps = further(capture, (), can_narrow([report.base], options), bool(caution))
+    report = advised.report
+    steps = further(capture, (), can_narrow([report.base], options), bool(report.base.elsewhere))
     emit(
         Answer(
             "advise",
             lambda: advised.frame,
             lambda: as_record(report),
-            lambda: view(report, None if full else steps, caution),
+            lambda: view(report, None if full else steps),
             plots_of(advised.replayed),
             advised.refused,
             BRIEF,

@@ -62,7 +62,6 @@ def command(
       ptanalyze whatif vm -p ptemagnet+vmitosis-replicate
     """
     from ..analysis.answer import Answer
-    from ..analysis.elsewhere import asked_elsewhere
     from ..analysis.whatif import replay
     from ..show.first_screen import further
     from ..show.kernel_counts import beside
@@ -75,8 +74,8 @@ def command(
         opened = capture_of(capture)
         record = kernel_record(history, opened) if history is not None else None
         replayed = replay(opened, policies, setup)
-    results, caution = replayed.results, asked_elsewhere(opened, setup)
-    steps = further(capture, names, can_narrow(results, options), bool(caution))
+    results = replayed.results
+    steps = further(capture, names, can_narrow(results, options), bool(results[0].elsewhere))
     kernel = [beside(record, results)] if record else []
     counted = {"kernel": record._asdict()} if record else {}
     emit(
@@ -84,7 +83,7 @@ def command(
             "whatif",
             lambda: replayed.frame,
             lambda: [result.to_json() | counted for result in results],
-            lambda: [*view(results, None if full else steps, replayed.refused, caution), *kernel],
+            lambda: [*view(results, None if full else steps, replayed.refused), *kernel],
             plots_of(replayed),
             replayed.refused,
             BRIEF,

@@ -10,8 +10,6 @@ import numpy as np
 PAGE_SHIFT = 12
 REGION_SHIFT = 21  # a region is 2 MiB, the range of one leaf table
 SLOT_BITS = 9
-
-
 MOST_THREADS = "a trace has room for 2,048 threads at once, and 65,536 in all"
 
 

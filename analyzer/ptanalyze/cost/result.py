@@ -185,6 +185,9 @@ class Result:
     once          what happens once, and when it is earned back
     aside_pages   table pages kept, but no longer walked
     gone_share    share of the walks of the trace to memory whose table pages were gone at the snapshot
+    short_region  note where the caches hold what the region reads, as it is short; "" elsewhere
+    each_once     whether every mapped page counts once, as there is neither trace nor heat
+    elsewhere     note where the machine has another number of nodes than the captured one, without a trace
     facts         {name: number} of the policy when it reshaped the capture
     series        counts over time, None unless asked for
     sampled       intervals, where walks and reads are estimates from a sample; None: all was counted
@@ -210,6 +213,9 @@ class Result:
     once: Once
     aside_pages: int = 0
     gone_share: float = 0.0
+    short_region: str = ""
+    each_once: bool = False
+    elsewhere: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .table import POLICIES, names
+from .table import BOUND, POLICIES, names
 
 if TYPE_CHECKING:
     from .available import NOT_MAINLINE, besides, takes
@@ -28,6 +28,7 @@ DEFINED_IN = {
     "has_parameter": "settings",
 }
 __all__ = [
+    "BOUND",
     "NOT_MAINLINE",
     "POLICIES",
     "RESEARCH",

@@ -26,6 +26,9 @@ POLICIES = {  # name -> its file, and the name of its Policy there
 }
 
 
+BOUND = "ideal"  # of locality; a policy that nobody can have
+
+
 def names() -> list[str]:
     """Names of all policies, outside ones as their entry points call them; none is imported."""
     return [*dict.fromkeys([*POLICIES, *outside_points().names])]

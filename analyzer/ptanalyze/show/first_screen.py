@@ -29,9 +29,9 @@ def worth(results: Sequence[Result]) -> list[str]:
     return [said] if said else []
 
 
-def beware(caution: str) -> list[str]:
-    """Lines before the answer: a sentence of its own, or none."""
-    return [f"Note: {caution}.", ""] if caution else []
+def beware(base: Result) -> list[str]:
+    """Lines before the answer, where it is about another machine than the captured one."""
+    return [f"Note: {base.elsewhere}.", ""] if base.elsewhere else []
 
 
 def table(named: Mapping[str, Result], explained: bool = True) -> Iterator[Section]:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..analysis.answer import Matrix, Quantity, Section
-from ..analysis.placement_alone import BOUND, placement_alone, reshapes
+from ..analysis.placement_alone import placement_alone, reshapes
 from ..analysis.ranking import candidate, fewer, peak_bytes
 from ..analysis.sampled import in_words
-from ..analysis.weights import EACH_ONCE, once_each
+from ..analysis.weights import EACH_ONCE
 from ..analysis.worth import missing
 from ..core import gain
 from ..core.interval import Interval
@@ -21,6 +21,7 @@ from ..core.walks import GUEST_BIT
 from ..cost.payback import NEVER
 from ..cost.result import EVERY_NODE, Result
 from ..kernels.replay import EVENT_KINDS
+from ..policies import BOUND
 from .first_screen import beware, cycles, table, worth
 from .terminal import number
 
@@ -67,17 +68,15 @@ def view(
     results: Sequence[Result],
     further: Section | None = None,
     refused: Mapping[str, str] | None = None,
-    caution: str = "",
 ) -> Iterator[Section | Matrix]:
     """The best policy in a sentence, whether it is worth it, a small table, and what to type next.
 
     further  what to type next; None: everything that was counted and assumed instead
-    caution  to be read before all else
     """
     first = results[0]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
     asked = f"{first.machine}; threads {first.placement}; {walks(first)} walks{accesses}"
-    yield Section(lines=[*beware(caution), advice(results), "", *worth(results), asked, *sample(first)])
+    yield Section(lines=[*beware(first), advice(results), "", *worth(results), asked, *sample(first)])
     yield from table(dict(zip(labels(results), results, strict=True)), explained=not further)
     if further:
         more = len(notes_of(results)) - 1
@@ -189,7 +188,7 @@ def without_run_time(base: Result, others: dict[str, Result]) -> str:
     if best.price.walk_cycles >= before:
         return f"No policy takes fewer walk cycles than {base.policy}."
     said = f"Best: {name}, {fewer(base, best)} than {base.policy}, {takes(best, base)}."
-    return f"{said} {EACH_ONCE}" if reshapes(best.policy) and once_each(base.notes) else said
+    return f"{said} {EACH_ONCE}" if reshapes(best.policy) and base.each_once else said
 
 
 def takes(best: Result, base: Result) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ..core.interval import Interval
 from ..core.machine import load_machine
+from ..core.plural import plural
 from ..cost.reference import reference
 from .bench import Bench
 from .calls import million_entries_per_second
@@ -121,5 +122,5 @@ def call_ratio(call: str, pages: int) -> Figure:
     without, replicas = (
         float(rows[rows.config == f"npages={pages};pagesize=4096;mitosis={n}"].value.iloc[0]) for n in (0, 1)
     )
-    title = f"{call.replace('_', ' ').capitalize()} of {pages:,} page{'s' * (pages > 1)}, replicas over none"
+    title = f"{call.replace('_', ' ').capitalize()} of {plural(pages, 'page')}, replicas over none"
     return PAPER.measured(f"table-5-{call}-{pages}", "Table 5", title, "x", replicas / without)

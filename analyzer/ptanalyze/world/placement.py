@@ -4,6 +4,7 @@ import numpy as np
 
 from ..core.errors import UsageError
 from ..core.machine import Machine
+from ..core.plural import plural
 from ..core.snapshot import UNKNOWN_NODE, Topology
 from ..core.trace import Trace
 from ..core.walks import Placement
@@ -70,7 +71,7 @@ def _recorded(trace: Trace, machine: Machine, topology: Topology | None) -> Plac
             f"{machine.name}; use round-robin or block"
         )
     on = len(set(node.tolist()))
-    how = f"recorded: {len(used)} CPU{'s' * (len(used) != 1)} on {on} node{'s' * (on != 1)}"
+    how = f"recorded: {plural(len(used), 'CPU')} on {plural(on, 'node')}"
     used = np.union1d(cpus, event[known])
     chunk_cpu = np.searchsorted(used, cpus).astype(np.int32)
     event_cpu = latest_cpu(trace, chunk_cpu, np.zeros(len(event), np.int32))

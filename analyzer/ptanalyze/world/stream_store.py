@@ -28,7 +28,7 @@ VERSION = 1
 BLOCK = 1 << 20  # walks that are looked at together
 COLUMNS = {"page": np.uint32, "write": np.bool_, "offset": np.int64, "hits": np.int64}
 SEAL = "seal.json"
-AGAIN = "-again-"  # before its first chunk: ends the name of a stream of the steady part once more
+AGAIN = "-again-"  # ends the name of a further run's stream, its first chunk after it
 
 
 def key(trace: Trace, placement: Placement, tlb: Tlb, tlb_level: np.ndarray, sample: str = "") -> str:

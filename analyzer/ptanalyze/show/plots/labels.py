@@ -5,10 +5,10 @@ from textwrap import fill
 
 from pandas import DataFrame, Series
 
+from ...policies import BOUND
 from .room import NARROW_NAME, is_narrow
 
 WIDE = 32  # characters per line where a label has room
-BOUNDS = ("ideal",)  # of locality; not implementable
 
 
 def policy_labels(table: DataFrame) -> Series:
@@ -37,7 +37,7 @@ def by_policy(table: DataFrame) -> list[tuple[str, DataFrame]]:
 def usable(names: Iterable[str]) -> list[str]:
     """Names without bounds, or all if only bounds are left."""
     all_names = list(names)
-    return [name for name in all_names if name not in BOUNDS] or all_names
+    return [name for name in all_names if name != BOUND] or all_names
 
 
 def broken(label: str, width: int = 18) -> str:

@@ -6,7 +6,8 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from ...core.gain import shown
-from .labels import BOUNDS, policy_labels
+from ...policies import BOUND
+from .labels import policy_labels
 from .pointed import point_labels
 from .ratios import fitted
 from .speedup import ranked
@@ -43,7 +44,7 @@ def pareto(table: DataFrame) -> Figure:
 
 def priced(table: DataFrame) -> DataFrame:
     """label, bytes over the baseline's, value (speed-up) and whether on the front; fastest first."""
-    table = table[~table["policy"].isin(BOUNDS)]
+    table = table[table["policy"] != BOUND]
     total = table["pt_bytes_peak"] + table["ept_bytes"] + table["aside_bytes"] + table["held_bytes"]
     base = total[table["policy"] == table["baseline"]]
     cost = (total - (base.iloc[0] if len(base) else 0)).set_axis(policy_labels(table))

@@ -1,12 +1,11 @@
 """What a reader can do: today, on mainline Linux, and with the kernels of research."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...analysis.worth import share_sentence, verdict
 from ...core import gain
-from ...core.interval import Interval
-from ...policies import NOT_MAINLINE, RESEARCH, besides, takes
+from ...policies import BOUND, NOT_MAINLINE, RESEARCH, besides, takes
 from .cautions import listed
 from .study import Study
 
@@ -44,16 +43,9 @@ def research(study: Study) -> str:
 def actions(study: Study, on_mainline: bool) -> Iterator[Action]:
     for row in study.rows:
         how = takes(str(row["policy"]))
-        if row is study.base or row["over"] or not gain.faster(study.ratio(row)) or row["policy"] == "ideal":
+        if row is study.base or row["over"] or not gain.faster(study.ratio(row)) or row["policy"] == BOUND:
             continue
         if how.startswith(TODAY) == on_mainline:
             yield Action(
-                str(row["label"]), written(study, row), how.partition(": ")[2], besides(str(row["policy"]))
+                str(row["label"]), study.written(row), how.partition(": ")[2], besides(str(row["policy"]))
             )
-
-
-def written(study: Study, row: dict[str, Any]) -> str:
-    """A row's speed-up as everywhere: with its interval, without run times by walk cycles."""
-    if not study.timed:
-        return f"{100 * (1 - 1 / study.ratio(row)):.1f} % fewer walk cycles"
-    return gain.interval(Interval(row["speedup_low"], row["speedup"], row["speedup_high"]))

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 from ...analysis.elsewhere import HOST_MODEL
 from ...analysis.placement_alone import Candidate, placement_alone
 from ...analysis.sampled import sample_notes
-from ...analysis.weights import once_each
 from ...capture.check import FAILED, NOTE, PARTIAL, Finding
 from ...core import gain
-from ...core.interval import Interval
+from ...core.plural import plural
 from .study import Study
 
 FEW_WALKS = 10_000
@@ -35,7 +34,7 @@ def checks(study: Study) -> list[Caution]:
     for verdict, weight, word in ((FAILED, "stop", "failed"), (PARTIAL, "careful", "found data missing")):
         some = study.with_verdict(verdict)
         if some:
-            count = f"{len(some)} check{'s' * (len(some) > 1)} of the capture {word}"
+            count = f"{plural(len(some), 'check')} of the capture {word}"
             lines.append(Caution(weight, count, f"{count}: {'; '.join(map(said, some))}."))
     lines += [Caution("note", "", f"{said(finding)}.") for finding in study.with_verdict(NOTE)]
     if study.sound:
@@ -97,7 +96,7 @@ def untraced(study: Study) -> Caution:
     missing = (
         "There is no run time to estimate, and policies that depend on the order of accesses are left out."
     )
-    if (heat := study.facts.get("heat")) and not once_each(study.results[0].notes):
+    if (heat := study.facts.get("heat")) and not study.results[0].each_once:
         return Caution(
             "careful",
             f"there is no trace: pages count by {plural(heat['samples'], 'sample')} of their accessed bits",
@@ -182,12 +181,13 @@ def assumed(study: Study) -> list[Caution]:
     modelled = study.results[0].reads.shape[1]
     if captured is None or captured == modelled:
         return []
+    there = plural(captured, "node")
     if not study.traced:
         return [
             Caution(
                 "careful",
-                f"it was captured on {plural(captured)} and replayed on {modelled}",
-                f"The capture comes from a machine with {plural(captured)}, the answers are about one with "
+                f"it was captured on {there} and replayed on {modelled}",
+                f"The capture comes from a machine with {there}, the answers are about one with "
                 f"{modelled}, each of which is taken to walk as much as the captured process did. About the "
                 f"captured machine they say nothing: write a model of it there ({HOST_MODEL}), and give it "
                 "with -m host.toml.",
@@ -201,15 +201,10 @@ def assumed(study: Study) -> list[Caution]:
     return [
         Caution(
             "careful",
-            f"it was recorded on {plural(captured)} and replayed on {modelled}",
-            f"The capture comes from a machine with {plural(captured)}, the replay is of one with "
-            f"{modelled}. {where}",
+            f"it was recorded on {there} and replayed on {modelled}",
+            f"The capture comes from a machine with {there}, the replay is of one with {modelled}. {where}",
         )
     ]
-
-
-def plural(number: int, what: str = "node") -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def listed(words: list[str], most: int = 4) -> str:
@@ -232,14 +227,8 @@ def alone(study: Study) -> str:
     """A sentence on the best policy that only places tables, where the advised policy does more; else ""."""
     rows = [
         Candidate(
-            str(row["policy"]), str(row["label"]), str(row["over"]), study.ratio(row), written(study, row)
+            str(row["policy"]), str(row["label"]), str(row["over"]), study.ratio(row), study.written(row)
         )
         for row in study.rows
     ]
     return placement_alone(str(study.best["policy"]), rows, study.baseline)
-
-
-def written(study: Study, row: dict[str, Any]) -> str:
-    if study.timed:
-        return gain.interval(Interval(row["speedup_low"], row["speedup"], row["speedup_high"]))
-    return f"{gain.shown(study.ratio(row))[0]} in walk cycles"

@@ -7,6 +7,7 @@ from ...analysis.worth import NOTHING, at_most
 from ...analysis.worth import percent as share_of
 from ...capture.describe import PAGE_NAMES
 from ...core.gain import shown
+from ...core.plural import plural
 from .study import Study, remote_share
 
 TRACERS = "of them the tracer's"
@@ -77,20 +78,20 @@ def captured(study: Study) -> dict[str, str]:
     }
     if machine:
         lines["Machine"] = (
-            f"{counted(machine['NUMA nodes'], 'NUMA node')}, {counted(machine['CPUs'], 'CPU')}, "
+            f"{plural(machine['NUMA nodes'], 'NUMA node')}, {plural(machine['CPUs'], 'CPU')}, "
             f"{machine['memory (MiB)']:,} MiB"
         )
     if sees := facts.get("host and guest", {}).get("guest sees NUMA"):
         vcpus = facts.get("VM", {}).get("vCPUs")
         lines["Virtual machine"] = joined(
-            counted(vcpus, "vCPU") if vcpus else None,
+            plural(vcpus, "vCPU") if vcpus else None,
             "NUMA-oblivious: it sees one node" if sees == "no" else f"NUMA-visible: it sees {sees}",
         )
     for name in ("page table", "gPT", "ePT"):
         if name in facts:
             lines[name[:1].upper() + name[1:] if " " in name else name] = tree(facts[name])
     if trace:
-        threads = counted(trace["threads"], "thread")
+        threads = plural(trace["threads"], "thread")
         lines["Trace"] = joined(
             f"{trace['accesses']:,} accesses by {threads} in {trace['seconds']:g} s",
             f"{trace['instructions']:,} instructions" if trace["instructions"] else None,
@@ -104,14 +105,10 @@ def captured(study: Study) -> dict[str, str]:
 
 def tree(rows: Any) -> str:
     names = {name: name.removesuffix(" pages") for name in PAGE_NAMES.values()}
-    pages = [f"{counted(rows[name], 'page')} of {size}" for name, size in names.items() if rows.get(name)]
+    pages = [f"{plural(rows[name], 'page')} of {size}" for name, size in names.items() if rows.get(name)]
     tracers = f" ({rows[TRACERS]:,} of them only for the tracer)" if rows.get(TRACERS) else ""
     mapped = " and ".join(pages) or "nothing"
     return f"{rows['table pages']:,} table pages{tracers} in {rows['levels']} levels; they map {mapped}"
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def joined(*parts: Any) -> str:

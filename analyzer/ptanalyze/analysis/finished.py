@@ -1,0 +1,52 @@
+"""A run that has ended, and what is counted of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from .sampled import estimated
+
+if TYPE_CHECKING:
+    from ..kernels.faults import Mapped
+    from ..kernels.replay import Counters
+    from ..world.world import World
+    from .runs import Run
+
+
+class Finished(NamedTuple):
+    """A run that has ended, its World, and the pages mapped at its end.
+
+    again, still  the World of the further run, and what it found mapped; those of the first where it was cold
+    without       group of a sample that is taken not to be in it, None: none
+    """
+
+    run: Run
+    world: World
+    mapped: Mapped
+    again: World
+    still: Mapped
+    without: int | None = None
+
+    @property
+    def counted(self) -> Counters:
+        """Counts of the run that is priced."""
+        return estimated(self.run.counters, self.again.weights, self.without)
+
+    @property
+    def walks(self) -> int:
+        weights = self.again.weights
+        return weights.estimate(self.without) if weights else len(self.again.stream)
+
+    @property
+    def first(self) -> Counters:
+        """Counts of the first run."""
+        return estimated(self.run.first or self.run.counters, self.world.weights, self.without)
+
+    @property
+    def warm(self) -> bool:
+        return self.run.first is not None
+
+    @property
+    def chunk(self) -> int:
+        """First chunk of what is counted."""
+        return self.world.steady.chunk if self.warm else 0
