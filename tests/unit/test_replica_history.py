@@ -108,6 +108,12 @@ def test_a_record_of_nothing_but_its_head_is_cut_off(tmp_path):
         read_history(tmp_path / "heads")
 
 
+def test_a_pid_with_words_before_it_is_none(tmp_path):
+    (tmp_path / "history").write_text(record(1).replace("4001", "of 4001"))
+    with pytest.raises(CaptureError, match=r"record #1 = without 'pid'"):
+        read_history(tmp_path / "history")
+
+
 @pytest.mark.parametrize("of", ["pid", "tables"])
 def test_a_number_of_thousands_of_digits_is_none(tmp_path, of):
     long = "9" * 5000

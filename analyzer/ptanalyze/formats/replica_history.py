@@ -19,7 +19,7 @@ MOST_DIGITS = 19  # of a number that the kernel prints, a long
 RULE = re.compile(r"={60,}")
 BEGINS = re.compile(r"  MM record #(\d{1,20})")
 VALUE = re.compile(r" +(\S.*?) +(\d{1,19})(?:  +\(.*\))?")
-NAME = re.compile(r" +(pid|comm) +(\S.*?)")
+COMM = re.compile(r" +comm +(\S.*?)")
 LIFETIME = re.compile(r" +lifetime \(s\) +(\d{1,10}\.\d{3})")
 LEVEL = re.compile(r" +(PGD|P4D|PUD|PMD|PTE) +([\d .]+?)")
 TABLES = "Page tables: MAX watermark"
@@ -69,15 +69,14 @@ def read_record(path: Path, lines: Sequence[str], before: int) -> Record:
     """Record of its lines; `before`: lines of the file before them."""
     number = int(BEGINS.fullmatch(lines[0])[1])  # type: ignore[index]
     plain: dict[str, int] = {}
-    names = {"pid": "", "comm": ""}
-    seconds, section = None, ""
+    seconds, section, comm = None, "", ""
     tables: dict[str, list[int]] = {}
     writes: list[int] = []
     for at, line in enumerate(lines[1:], 1):
         if at + 1 < len(lines) and set(lines[at + 1].strip()) == {"-"}:
             section = line.strip()
-        elif found := NAME.fullmatch(line):
-            names[found[1]] = found[2]
+        elif found := COMM.fullmatch(line):
+            comm = found[1]
         elif found := LIFETIME.fullmatch(line):
             seconds = float(found[1])
         elif (found := LEVEL.fullmatch(line)) and section.startswith(TABLES):
@@ -86,8 +85,8 @@ def read_record(path: Path, lines: Sequence[str], before: int) -> Record:
             writes = whole(found[2])[:2]
         elif found := VALUE.fullmatch(line):
             plain.setdefault(found[1], int(found[2]))
-    lacks = [said for said in COUNTED.values() if said not in plain]
-    lacks += ["pid"] * (len(whole(names["pid"])) != 1) + ["lifetime (s)"] * (seconds is None)
+    lacks = [said for said in ("pid", *COUNTED.values()) if said not in plain]
+    lacks += ["lifetime (s)"] * (seconds is None)
     nodes = {len(row) for row in tables.values()}
     lacks += [TABLES] * (len(tables) < 5 or len(nodes) > 1 or 0 in nodes)
     lacks += [WRITES] * (len(writes) < 2) + ["its last line"] * bool(lines[-1])
@@ -100,7 +99,7 @@ def read_record(path: Path, lines: Sequence[str], before: int) -> Record:
         "pte_fanout": writes[1],
         "table_pages_peak": sum(map(sum, tables.values())),
     }
-    return Record(number, int(names["pid"]), names["comm"], seconds, counts)
+    return Record(number, plain["pid"], comm, seconds, counts)
 
 
 def whole(numbers: str) -> list[int]:
