@@ -29,9 +29,10 @@ CONFIG = tempfile.TemporaryDirectory(prefix="ptanalyze-")
 os.environ["XDG_CONFIG_HOME"] = CONFIG.name  # nor do they have anybody's defaults
 gc.set_threshold(100_000, 50, 50)  # Numba's compiler makes many objects and few cycles
 
-# A shell starts what runs in its background with Ctrl-C ignored, and so would all that tests start and stop.
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# What runs in a shell's background or under nohup ignores Ctrl-C or a hang-up, and so would all that tests start.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, handler)
 
 TESTS = Path(__file__).parent
 TOGETHER = {  # directories whose files go to one process

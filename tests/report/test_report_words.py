@@ -103,7 +103,7 @@ def test_a_small_sure_gain_is_called_a_gain_everywhere_and_written_with_enough_d
     assert not weights(close, "may bring no gain")
     here = speedup(close).here
     assert f"{others} would be faster" in here and f"for {others} the whole interval is a gain" in here
-    assert actions.written(close, close.best) == "1.006 (1.003 to 1.014)"
+    assert close.written(close.best) == "1.006 (1.003 to 1.014)"
 
 
 def test_what_can_be_done_is_told_apart_by_what_it_needs(study):
