@@ -20,13 +20,12 @@ static const T *at(const image &file, uint64_t offset, uint64_t count = 1) {
     return (const T *)(file.data + offset);
 }
 
-static uint64_t lowest_executable(const image &file, const Elf64_Ehdr *header) {
+static uint64_t lowest_loaded(const image &file, const Elf64_Ehdr *header) {
     uint64_t lowest = UINT64_MAX;
     const Elf64_Phdr *segment = at<Elf64_Phdr>(file, header->e_phoff, header->e_phnum);
     for (int i = 0; segment && i < header->e_phnum; i++)
-        if (segment[i].p_type == PT_LOAD && segment[i].p_flags & PF_X && segment[i].p_vaddr < lowest)
-            lowest = segment[i].p_vaddr;
-    return lowest;
+        if (segment[i].p_type == PT_LOAD && segment[i].p_vaddr < lowest) lowest = segment[i].p_vaddr;
+    return lowest & ~UINT64_C(4095);
 }
 
 static uint64_t find(const image &file, const Elf64_Shdr *table, const Elf64_Shdr *names, const char *name) {
@@ -40,10 +39,10 @@ static uint64_t find(const image &file, const Elf64_Shdr *table, const Elf64_Shd
     return 0;
 }
 
-static uint64_t find_in(const image &file, const char *name, uint64_t *lowest_code) {
+static uint64_t find_in(const image &file, const char *name, uint64_t *lowest_page) {
     const Elf64_Ehdr *header = at<Elf64_Ehdr>(file, 0);
     if (!header || memcmp(header->e_ident, ELFMAG, SELFMAG) || header->e_ident[EI_CLASS] != ELFCLASS64) return 0;
-    *lowest_code = lowest_executable(file, header);
+    *lowest_page = lowest_loaded(file, header);
     const Elf64_Shdr *section = at<Elf64_Shdr>(file, header->e_shoff, header->e_shnum);
     for (int i = 0; section && i < header->e_shnum; i++) {
         bool symbols = section[i].sh_type == SHT_SYMTAB || section[i].sh_type == SHT_DYNSYM;
@@ -54,7 +53,7 @@ static uint64_t find_in(const image &file, const char *name, uint64_t *lowest_co
     return 0;
 }
 
-uint64_t elf_symbol(const char *path, const char *name, uint64_t *lowest_code) {
+uint64_t elf_symbol(const char *path, const char *name, uint64_t *lowest_page) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat status;
     uint64_t address = 0;
@@ -62,7 +61,7 @@ uint64_t elf_symbol(const char *path, const char *name, uint64_t *lowest_code) {
     if (fstat(fd, &status) == 0 && status.st_size > 0) {
         void *data = mmap(nullptr, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data != MAP_FAILED) {
-            address = find_in({(const uint8_t *)data, (uint64_t)status.st_size}, name, lowest_code);
+            address = find_in({(const uint8_t *)data, (uint64_t)status.st_size}, name, lowest_page);
             munmap(data, (size_t)status.st_size);
         }
     }

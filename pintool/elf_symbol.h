@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* Address of function `name` in the 64-bit ELF file `path`, and of its lowest executable byte, both as the file
+/* Address of function `name` in the 64-bit ELF file `path`, and of the lowest page that is loaded, both as the file
  * has them. 0 when there is no such function or no such file. */
-uint64_t elf_symbol(const char *path, const char *name, uint64_t *lowest_code);
+uint64_t elf_symbol(const char *path, const char *name, uint64_t *lowest_page);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -26,8 +27,10 @@ static struct ptt_thread *threads[VCPUS];
 static bool refused[VCPUS]; /* the thread is not traced, for want of room */
 static unsigned seen;       /* vCPUs below have an entry */
 static unsigned lost = VCPUS;
+static char program[4096]; /* its file */
 static uint64_t start_address, end_address;
 static bool first_block = true;
+static thread_local bool exits; /* by its last system call */
 static uint64_t own_lowest; /* QEMU's lowest mapping before it loads the program, which it puts below */
 
 /* ---- accesses: the hot path ---- */
@@ -130,17 +133,32 @@ static void at_end(unsigned vcpu, void *) {
     if (thread) tracer_roi_end(thread);
 }
 
-static uint64_t find_function(const char *path, const char *name) {
-    uint64_t lowest_code = 0;
+/* Where QEMU put the program, by its own maps: QEMU 10.0 has neither qemu_plugin_start_code() nor
+ * qemu_plugin_path_to_binary() in user mode, though its header has. */
+static uint64_t lowest_map_of(const char *path) {
+    char line[4500];
+    struct stat file;
+    uint64_t found = 0;
+    FILE *maps = stat(path, &file) ? nullptr : fopen("/proc/self/maps", "re");
+    while (maps && !found && fgets(line, sizeof line, maps)) {
+        unsigned long start, inode;
+        if (sscanf(line, "%lx-%*x %*s %*x %*x:%*x %lu", &start, &inode) == 2 && inode == file.st_ino) found = start;
+    }
+    if (maps) fclose(maps);
+    return found;
+}
+
+static uint64_t find_function(const char *name) {
+    uint64_t lowest_page = 0;
     if (!name[0]) return 0;
-    uint64_t address = elf_symbol(path, name, &lowest_code);
-    if (!address) {
-        fprintf(stderr, "ptanalyze: %s: function %s: not in its symbol table (stripped?), so the region of interest "
-                "cannot be bound by it\n", path, name);
+    uint64_t address = elf_symbol(program, name, &lowest_page), loaded = lowest_map_of(program);
+    if (!address || !loaded) {
+        fprintf(stderr, "ptanalyze: %s: function %s: %s, so the region of interest cannot be bound by it\n", program, name,
+                address ? "the program's file is not mapped" : "not in its symbol table (stripped?)");
         tracer_exit();
         _exit(126);
     }
-    return address + (qemu_plugin_start_code() - lowest_code);
+    return address + (loaded - lowest_page);
 }
 
 /* ---- what the program was given before its first instruction ---- */
@@ -172,9 +190,8 @@ static uint64_t lowest_map(void) {
 static void look_at_program(struct qemu_plugin_insn *first) {
     first_block = false;
     ptt_session->guest_base = (uint64_t)(uintptr_t)qemu_plugin_insn_haddr(first) - qemu_plugin_insn_vaddr(first);
-    const char *path = qemu_plugin_path_to_binary();
-    start_address = find_function(path, tracer_options.start_symbol);
-    end_address = find_function(path, tracer_options.end_symbol);
+    start_address = find_function(tracer_options.start_symbol);
+    end_address = find_function(tracer_options.end_symbol);
     struct ptt_thread *thread = thread_of(0);
     if (thread) record_first_maps(thread);
 }
@@ -205,6 +222,7 @@ static void call_begins(qemu_plugin_id_t, unsigned vcpu, int64_t number, uint64_
     const uint64_t arguments[4] = {a, b, c, d};
     if (thread && tracer_call(thread, number, arguments)) threads[vcpu] = nullptr;
     if (!thread && number == __NR_exit && vcpu < VCPUS) refused[vcpu] = false;
+    exits = number == __NR_exit || number == __NR_exit_group;
 }
 
 static void call_returns(qemu_plugin_id_t, unsigned vcpu, int64_t number, int64_t result) {
@@ -213,7 +231,10 @@ static void call_returns(qemu_plugin_id_t, unsigned vcpu, int64_t number, int64_
     if (thread) tracer_return(thread, number, result);
 }
 
-static void process_exits(qemu_plugin_id_t, void *) { tracer_exit(); }
+/* QEMU 10 calls this for a crash, too, of which the watcher knows more. */
+static void process_exits(qemu_plugin_id_t, void *) {
+    if (exits) tracer_exit();
+}
 
 int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv) {
     if (info->system_emulation || strcmp(info->target_name, "x86_64")) {
@@ -223,6 +244,10 @@ int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, 
     for (int i = 0; i < argc; i++) {
         char *value = strchr(argv[i], '=');
         if (value) *value++ = 0;
+        if (value && !strcmp(argv[i], "program") && strlen(value) < sizeof program) {
+            strcpy(program, value);
+            continue;
+        }
         if (value && tracer_option(argv[i], value)) continue;
         fprintf(stderr, "ptanalyze: plugin option %s=%s: no such option, or not a value of it\n", argv[i],
                 value ? value : "");

@@ -29,7 +29,7 @@ CONFIG = tempfile.TemporaryDirectory(prefix="ptanalyze-")
 os.environ["XDG_CONFIG_HOME"] = CONFIG.name  # nor do they have anybody's defaults
 gc.set_threshold(100_000, 50, 50)  # Numba's compiler makes many objects and few cycles
 
-# What runs in a shell's background or under nohup ignores Ctrl-C or a hang-up, and so would all that tests start.
+# A shell's background ignores Ctrl-C, nohup a hang-up, and so would all that tests start.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, handler)

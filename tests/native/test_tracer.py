@@ -110,7 +110,7 @@ def test_stripping_leaves_the_accesses_of_each_page_and_says_what_it_is_exact_fo
 def test_memory_calls_are_recorded_with_arguments_and_results(known, out):
     trace, (mapped, moved, brk), _ = run(known, "memory", out=out)
     calls = [tuple(int(e[f]) for f in ("kind", "a", "b", "c", "d", "result")) for e in trace.events]
-    at = calls.index((Event.MMAP, 0, 8 * 4096, 3, 0x22, mapped))
+    at = calls.index((Event.MMAP, mapped, 8 * 4096, 3, 0x22, mapped))
     rest = [call for call in calls[at + 1 :] if call[0] != Event.BRK]
     assert rest == [
         (Event.MPROTECT, mapped, 8 * 4096, 1, 0, 0),

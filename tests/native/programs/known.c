@@ -16,8 +16,11 @@
 
 static volatile uint64_t *page(volatile char *base, int i) { return (volatile uint64_t *)(base + 4096L * i); }
 
+/* Where nothing was before: QEMU 10 would give us what the loader has used and unmapped. */
 static char *map(size_t pages) {
-    return mmap(NULL, pages * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    static char *next = (char *)0x200000000000;
+    next += 1L << 30;
+    return mmap(next, pages * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
 __attribute__((noinline)) void roi_begins(void) { __asm__ volatile(""); }

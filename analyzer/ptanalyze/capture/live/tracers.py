@@ -106,7 +106,8 @@ def find_program(command: Sequence[str]) -> str:
 def qemu_command(program: str, command: Sequence[str], options: Pairs) -> list[str]:
     """argv of `command` under QEMU's user mode; options: (key, value) pairs for the plugin."""
     qemu = native("qemu-x86_64")
-    values = [f"{key}={value}".replace(",", ",,") for key, value in options]
+    given = [*options, ("program", program)]
+    values = [f"{key}={value}".replace(",", ",,") for key, value in given]
     plugin = ",".join([str(qemu_plugin(qemu)).replace(",", ",,"), *values])
     return [str(qemu), "-0", command[0], "-plugin", plugin, program, *command[1:]]
 
