@@ -12,6 +12,7 @@ from .native import native, qemu_plugin, qemu_version
 from .ready import GROWTH, rehearse
 
 BTF = Path("/sys/kernel/btf/vmlinux")
+PERF = "apt install linux-perf, on Ubuntu linux-tools-generic"
 COUNTERS = Path("/sys/bus/event_source/devices")
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 NODES = Path("/sys/devices/system/node")
@@ -95,7 +96,7 @@ def page_tables() -> Symptom:
 def counters() -> Symptom:
     gives = "`calibrate`: run times from measured walk cycles, narrower ranges"
     if not shutil.which("perf"):
-        return Symptom("perf counters", False, "no perf", gives, "apt install linux-perf")
+        return Symptom("perf counters", False, "no perf", gives, PERF)
     units = [path.name for path in COUNTERS.glob("cpu*")] if COUNTERS.is_dir() else []
     if not units:
         return Symptom(

@@ -86,7 +86,7 @@ def qemu_plugin(qemu: Path) -> Path:
         )
     if "-plugin" not in said_by(qemu, "--help"):
         raise UsageError(
-            f"{qemu}: this QEMU was built without plugins, as Debian's is since version 13 (static); "
-            "trace on Debian 12, or build QEMU with --enable-plugins"
+            f"{qemu}: this QEMU was built without plugins, as those of Ubuntu 24.04 and Debian 13 are; "
+            "trace on Debian 12, or build QEMU with --enable-plugins and put it first in PATH"
         )
     return native("libpt_qemu.so" if version < (9, 0) else "libpt_qemu_api2.so")
