@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 @click.command("survey")
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Number of rows to print.")
 @click.option(
-    "--watch", type=click.FloatRange(1), metavar="SECONDS", help="Survey again and again. Default: once."
+    "--watch",
+    type=DURATION,
+    metavar="TIME",
+    help="Survey again and again, 10s or 5m apart; with --json a line each, with the time. Default: once.",
 )
 @click.option(
     "--prometheus",
@@ -90,14 +93,10 @@ def command(
     \b
     Examples:
       sudo ptanalyze survey --top 5
-      sudo ptanalyze survey --watch 30
+      sudo ptanalyze survey --watch 30s
       sudo ptanalyze survey --guest web1
     """
     from ..capture.live import survey
-    from ..capture.live.survey_guest import survey_guest
-    from ..capture.live.walk_cost import with_walk_cost
-    from ..show.prometheus import write_prometheus
-    from . import survey_guest as of_guest
 
     if guest is None and (qmp is not None or descriptor is not None):
         raise click.UsageError("--qmp and --vm go with --guest VM")
@@ -106,12 +105,19 @@ def command(
 
     def surveyed() -> Answer:
         if guest is not None:
+            from ..capture.live.survey_guest import survey_guest
+            from . import survey_guest as of_guest
+
             inside = survey_guest(guest, seconds=sampled, socket=qmp, descriptor=descriptor)
             return of_guest.answer(inside, top, qmp)
         found = survey.survey()
         if seconds is not None:
+            from ..capture.live.walk_cost import with_walk_cost
+
             found = with_walk_cost(found, seconds, top)
         if prometheus is not None:
+            from ..show.prometheus import write_prometheus
+
             write_prometheus(prometheus, found, survey.host_nodes(), time.time())
             if watch is None:
                 echo(f"ptanalyze: wrote {prometheus}", err=True)
@@ -121,9 +127,9 @@ def command(
         made = surveyed()
         if watch is not None and output.form == "table":
             click.clear()  # on a terminal
-        emit(made, output)
         if watch is None:
-            return
+            return emit(made, output)
+        emit(made, output, line=True)
         time.sleep(watch)
 
 
