@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from ..analysis.answer import Answer, Cell, Section
     from ..capture.live.survey import Surveyed
+
+LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
 
 
 @click.command("survey")
@@ -214,16 +217,23 @@ def on_one_node(found: Sequence[Surveyed]) -> Iterator[str]:
 def rows(found: Sequence[Surveyed]) -> list[dict[str, Cell]]:
     """A row each, with the columns that any of them has a number for."""
     slow = any(one.slow_tables for one in found)
+    grouped = any(one.cgroup not in ("", "/") for one in found)
     counted = any(one.walk_share is not None for one in found)
     made = []
     for one in found:
         more: dict[str, Cell] = {"tables on slow nodes": one.slow_tables} if slow else {}
+        more |= {"cgroup": short(one.cgroup)} if grouped else {}
         if counted:
             share, saves = one.walk_share, one.ideal_saves
             more["walks, % of cycles"] = percent(share)
             more["ideal saves, %"] = None if saves is None else f"0 to {100 * saves:.1f}"
         made.append(row(one) | more)
     return made
+
+
+def short(cgroup: str) -> str:
+    """Last part of a cgroup's path, ids of containers to 12 digits: "docker-0123456789ab.scope"."""
+    return LONG_ID.sub(r"\1", cgroup.rpartition("/")[2]) or cgroup
 
 
 def row(one: Surveyed) -> dict[str, Cell]:
