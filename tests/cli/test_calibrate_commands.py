@@ -89,6 +89,17 @@ def test_latencies_from_slit_and_machine_are_taken(pt, perf, tmp_path):
     assert result["machine"] == "sapphire-rapids" and "the machine file" in " ".join(result["assumed"])
 
 
+def test_a_machine_with_measured_latencies_needs_no_run(pt, tmp_path):
+    (tmp_path / "mlc.txt").write_text(
+        "Measuring idle latencies (in ns)...\n\t\tNuma node\nNuma node 0 1\n0 81.5 140.0\n1 141.0 80.5\n"
+    )
+    out = tmp_path / "mine.toml"
+    words = ["--latency", tmp_path / "mlc.txt", "--machine", "emerald-rapids", "--write-machine", out]
+    made = pt("calibrate", *words)
+    assert made.code == 0 and not made.out and len(made.err.splitlines()) == 1 and "81.5" in out.read_text()
+    assert "a run is missing" in pt("calibrate", *words, "-o", tmp_path / "c.toml").err
+
+
 def test_statistics_are_never_rounded_to_fit(pt):
     rows = json.loads(pt("predict", "--statistics", "--json").out)["result"]
     only = next(r for r in rows if r["family"] == "thin-2D-4K" and r["method"] == "all-local run only")

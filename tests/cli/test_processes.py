@@ -23,3 +23,12 @@ def test_what_processes_share_is_shown_and_a_single_one_is_refused(pt, tmp_path)
     assert "0x200000" in pt("info", family, "--shared").out
     alone = pt("info", family / "pid-8", "--shared")
     assert alone.code == 2 and "dump process --tree PID" in alone.err
+
+
+def test_answers_say_first_of_which_processes_they_are(pt, tmp_path):
+    family = make_family(tmp_path / "c")
+    for command in ("whatif", "advise"):
+        assert "3 processes together" in pt(command, family).out
+        assert "processes together" not in pt(command, family / "pid-8").out
+    assert "3 processes together" in pt("classify", family).out
+    assert "PID 7 alone" in pt("classify", family, "--by", "vma").out

@@ -18,8 +18,10 @@ class Fixed:
         replicas=(),
         serve=None,
         host_replicas=False,
+        weights=None,
     ):
         self.memory, self.nodes, self.rule, self.next = memory, nodes, rule, {"guest": 0, "host": 0}
+        self.weights = [int(w) for w in weights.split(",")] if weights else [1] * nodes
         self.events, self.ideal, self.replicas, self.serve = Counter(), ideal, replicas, serve
         self.host_events, self.by = Counter(), 0
         self.captured, self.host, self.host_replicas = {}, {}, host_replicas
@@ -41,10 +43,11 @@ class Fixed:
 
     def pick(self, node, side="guest"):
         if self.rule == "interleave":
-            rounds, turn = divmod(self.next[side], self.nodes)
+            turns = [node for node in range(self.nodes) for _ in range(self.weights[node])]
+            rounds, turn = divmod(self.next[side], len(turns))
             self.next[side] += 1
             first = rounds if side == "host" else 0
-            return (first + turn) % self.nodes
+            return turns[(first + turn) % len(turns)]
         return node if self.rule in (None, "first") else self.rule
 
     def where(self, table, node):

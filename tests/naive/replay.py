@@ -113,7 +113,7 @@ def make(name, params, memory, space, machine, data=None, home=0):
     kinds = {
         "linux": {"captured": True},
         "first-touch": {"rule": "first"},
-        "interleave": {"rule": "interleave"},
+        "interleave": {"rule": "interleave", "weights": params.get("weights")},
         "bind": {"rule": params.get("node", 0)},
         "ideal": {"ideal": True},
     }

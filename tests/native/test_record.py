@@ -97,6 +97,23 @@ def test_a_death_by_signal_names_its_likely_cause(tmp_path, code, says):
     assert ("(" in str(refused.value)) == ("(" in says)
 
 
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("raise(SIGABRT);", "it died before they were read; --dump-at peak"),
+        ('execl("/bin/true", "true", (char *)0);', "replaced itself and its page tables by another"),
+    ],
+)
+def test_why_there_are_no_page_tables_is_said_once_and_is_so(tmp_path, code, says):
+    tracing.build_plugin()
+    head = "#include <signal.h>\n#include <unistd.h>\n"
+    (tmp_path / "ends.c").write_text(f"{head}int main(void) {{ {code} return 0; }}\n")
+    subprocess.run(["gcc", "-o", tmp_path / "ends", tmp_path / "ends.c"], check=True)
+    with pytest.raises(PartialDataError) as partial:
+        record([tmp_path / "ends"], tmp_path / "c")
+    assert says in str(partial.value) and "changed its user" not in str(partial.value)
+
+
 def test_page_tables_are_read_when_the_time_is_over(known, tmp_path):
     recording = record([known, "touch"], tmp_path / "c", options=Options(seconds=0.001))
     assert (recording.exit_status, recording.held) == (0, "roi_end")

@@ -8,6 +8,7 @@ import pytest
 from pandas import DataFrame
 
 import ptanalyze
+from families import make_family
 from ptanalyze.capture.check import Finding
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.printable import printable
@@ -271,3 +272,16 @@ def test_a_text_of_a_picture_has_the_width_it_was_laid_out_with():
         '<svg><style></style><text style="font-size: 10px; text-anchor: end" x="1">mmmm</text></svg>'
     )
     assert "textLength='39.0'" in text and "style='text-anchor: end'" in text
+
+
+def test_of_several_processes_it_is_said_which_count(tmp_path):
+    (whole,), (heap,) = (
+        studies([ptanalyze.load(one)], ptanalyze.Setup.of())
+        for one in (make_family(tmp_path / "c"), tmp_path / "c" / "pid-8")
+    )
+    assert any("count all 3 processes" in one.text for one in cautions(whole))
+    assert not any("processes" in one.text for one in cautions(heap))
+    assert any(
+        "about the first" in one.text
+        for one in cautions(replace(whole, results=[replace(whole.results[0], notes=())]))
+    )

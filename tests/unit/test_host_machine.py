@@ -130,6 +130,11 @@ def test_latencies_measured_without_a_node_that_has_cpus_here_are_refused(system
     cut = NodeLatency((0, 1), idle, None, "Intel MLC, idle", (), (1,))
     with pytest.raises(UsageError, match="no latencies from node 1, which has CPUs here"):
         host_machine("mine", cut, system, tmp_path / "cpuinfo")
+    more = NodeLatency((0, 1, 7), np.full((3, 3), 90.0), None, "Intel MLC, idle", (), (7,))
+    with pytest.raises(
+        UsageError, match=r"node 7 is not here \(nodes: \[0, 1, 2\]\): the text is of another"
+    ):
+        host_machine("mine", more, system, tmp_path / "cpuinfo")
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,15 @@ from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.capture.synth.capture import synthesize
 from ptanalyze.capture.synth.parameters import Parameters
 from ptanalyze.core.bundled import bundled
-from ptanalyze.core.machine import load_machine
+from ptanalyze.core.errors import UsageError
+from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.kernels.replay import LL, LR, RL
 from replay_cases import HEAP, case, run
-from strategies import REGION, build_snapshot, build_trace
+from strategies import REGION, build_snapshot, build_trace, small_machine
 
 MIB = 1 << 20
+COSTS = load_costs(load_machine("sapphire-rapids"))
 GUESTS = (
     {"guest": "visible"},
     {"guest": "oblivious"},
@@ -77,3 +79,44 @@ def test_a_native_table_goes_round_the_nodes_in_the_order_of_first_use():
     done = run(case(snapshot, build_trace([(0, vas)]), 4), "interleave")
     home = done.states[0].home
     assert home.tolist() == [k % 4 for k in range(len(home))]
+
+
+def test_a_weight_is_the_number_of_turns_that_a_node_has_in_a_round():
+    vas = [HEAP + k * REGION for k in range(20)]
+    snapshot = build_snapshot([(va, 512 * k) for k, va in enumerate(vas)], nodes=3)
+    done = run(case(snapshot, build_trace([(0, vas)]), 3), "interleave", {"weights": "3,0,1"})
+    home = done.states[0].home
+    assert home.tolist() == [(0, 0, 0, 2)[k % 4] for k in range(len(home))]
+    rest = replay_snapshot(
+        snapshot,
+        None,
+        [("interleave", {"weights": "3,0,1"})],
+        Setup.of(machine=small_machine(3), costs=COSTS),
+    )[1]
+    assert np.count_nonzero(rest.reads.sum(axis=(0, 1, 3))) == 2
+
+
+def test_weights_hold_in_both_dimensions_independently(tmp_path):
+    synthesize(
+        Parameters(size=256 * MIB, nodes=4, threads=4, accesses=40_000, guest="visible"), tmp_path / "c"
+    )
+    capture = open_capture(tmp_path / "c")
+    for trace in (None, capture.trace):
+        results = replay_snapshot(
+            capture.snapshot, trace, [("interleave", {"weights": "5,1,1,1"})], Setup.of(baseline="interleave")
+        )
+        shares = results[0].classes[0] / results[0].classes[0].sum()  # seen from node 0
+        assert shares[LL] == pytest.approx((5 / 8) ** 2, abs=0.03)
+        assert shares[[LL, LR]].sum() == pytest.approx(5 / 8, abs=0.02)
+
+
+@pytest.mark.parametrize("weights", ["1,2", "1,1,x,1", "0,0,0,0", "1,1,1,256", "-1,1,1,1"])
+def test_impossible_weights_are_refused(weights):
+    snapshot = build_snapshot([(HEAP, 5)], nodes=4)
+    with pytest.raises(UsageError, match="policy interleave: weights = "):
+        replay_snapshot(
+            snapshot,
+            None,
+            [("interleave", {"weights": weights})],
+            Setup.of(machine=small_machine(4), costs=COSTS),
+        )

@@ -55,6 +55,15 @@ def test_policies_with_fixed_copies_count_what_their_twins_count(name, data, nat
     assert_as_naive(data.draw(cases(native)), name, {})
 
 
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(data=st.data(), native=st.booleans())
+def test_weighted_interleave_places_what_its_twin_places(data, native):
+    case = data.draw(cases(native))
+    nodes = case.machine.nodes
+    weights = data.draw(st.lists(st.integers(0, 3), min_size=nodes, max_size=nodes).filter(any))
+    assert_as_naive(case, "interleave", {"weights": ",".join(map(str, weights))})
+
+
 @settings(max_examples=3 * EXAMPLES, deadline=None)
 @given(data=st.data(), native=st.booleans(), params=hydra, batch=st.sampled_from([1, 3, 1 << 20]))
 def test_hydra_counts_what_its_twin_counts_and_keeps_its_invariants_at_every_step(

@@ -95,6 +95,18 @@ def test_a_change_that_did_not_reach_a_replica_fails_and_is_named(change, kind, 
     assert f"{VA + 3 * PAGE:#x} (level 1) has" in found[0].reason and told in found[0].reason
 
 
+def test_a_shootdown_that_is_left_out_is_nothing_that_trees_show():
+    """As recorded on Hydra's kernel 025c16d70, tlbflush_opt 3, before CPU 0 wrote to the read-only page."""
+    pages = [(VA + k * PAGE, 5000 + k) for k in range(1024)]
+    owner, others = (
+        build_tree(pages, frames_on([0], 1 << 20)),
+        [build_tree([], frames_on([n])) for n in (1, 2, 3)],
+    )
+    owner.entries[at(owner, VA + 600 * PAGE)] ^= WRITABLE
+    found = findings(replicas(owner, *others))
+    assert exit_code(found) == 0 and not any(one.wrong for one in found)
+
+
 def test_permission_is_that_of_the_whole_way():
     owner, replica = trees()
     owner.entries[at(owner, VA, 2)] ^= WRITABLE

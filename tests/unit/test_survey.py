@@ -1,6 +1,10 @@
 """What a survey makes of counts and of /proc."""
 
+import json
 import os
+import subprocess
+import sys
+from datetime import datetime
 
 import pytest
 from hypothesis import given
@@ -97,6 +101,68 @@ def test_a_file_that_node_exporter_would_not_read_or_that_cannot_be_is_refused_a
 ):
     assert run(["survey", "--prometheus", str(tmp_path / name)]) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("0::/system.slice/nginx.service\n", "/system.slice/nginx.service"),
+        ("4:memory:/docker/ab\n3:cpu,cpuacct:/\n0::/\n", "/docker/ab"),
+        ("4:memory:/docker/ab\n0::/x\n", "/x"),
+        ("5:name=systemd:/\n0::/\n", "/"),
+        ("3:hugetlb,memory:/a:b\n", "/a:b"),
+        ("2:cpu:/a\n", ""),
+        ("", ""),
+    ],
+)
+def test_a_cgroup_is_that_of_version_2_or_where_it_is_the_root_of_memory(text, path):
+    assert survey.cgroup_of(text) == path
+
+
+def test_containers_and_services_are_named_in_the_table_where_there_are_any():
+    (plain,) = view([surveyed(cgroup="/")], 20)
+    assert "cgroup" not in plain.rows[0]
+    (section,) = view(
+        [
+            surveyed(cgroup=f"/kubepods.slice/cri-containerd-{'0123456789abcdef' * 4}.scope"),
+            surveyed(cgroup=f"/docker/{'fedc' * 16}"),
+            surveyed(cgroup="/system.slice/nginx.service"),
+            surveyed(cgroup="/"),
+        ],
+        20,
+    )
+    names = [row["cgroup"] for row in section.rows]
+    assert names == ["cri-containerd-0123456789ab.scope", "fedcfedcfedc", "nginx.service", "/"]
+
+
+def test_bytes_are_whole_numbers_for_prometheus_however_many():
+    text = prometheus_text([surveyed(table_bytes=3_221_225_472 + 4096, leaf={0: 12_345_678})], 1, 1.0)
+    assert 'cgroup="/a"} 3221229568\n' in text and 'node="0"} 12345678\n' in text
+
+
+def test_a_watched_survey_is_a_line_of_json_each_time_with_the_time(monkeypatch, capsys):
+    found = [surveyed(), surveyed(pid=8)]
+    monkeypatch.setattr(survey, "survey", lambda: found)
+    monkeypatch.setattr("time.sleep", lambda seconds: found.clear() if found else stop(seconds))
+
+    def stop(seconds):
+        assert seconds == 10
+        raise KeyboardInterrupt
+
+    assert run(["survey", "--json", "--watch", "10s"]) == 130
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [one["pid"] for one in first["result"]] == [7, 8] and second["result"] == []
+    assert datetime.fromisoformat(first["time"]).tzinfo and first["what"] == "survey"
+
+
+def test_a_survey_of_the_host_does_without_numpy(monkeypatch):
+    code = (
+        "import sys; from ptanalyze.capture.live import survey; survey.survey = list\n"
+        "from ptanalyze.cli import run; run(['survey'])\n"
+        "print([m for m in ('numpy', 'pandas') if m in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "[]"
 
 
 def test_on_one_node_it_says_that_placement_cannot_matter_and_what_may():

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from ptanalyze.analysis.walk import explain
 from ptanalyze.core.errors import UsageError
-from ptanalyze.core.snapshot import UNKNOWN_NODE
+from ptanalyze.core.unknown_node import UNKNOWN_NODE
 from strategies import FRAMES_PER_NODE, Page, build_snapshot
 
 pytestmark = pytest.mark.twin

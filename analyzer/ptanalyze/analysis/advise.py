@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -59,9 +59,9 @@ def advise(
     Thin or Wide: vMitosis, section 3.4. Other arguments as in `replay`.
     """
     how, known = setup_of(setup, options), opened(capture)
-    world = known.world(how)
-    limits = budget(memory, updates, workload(world).mapped_bytes)
-    return advised(advise_world(world, limits, how, known.provenance, horizon), how.machine)
+    world, others = known.world(how), known.others(how)
+    limits = budget(memory, updates, sum(workload(one).mapped_bytes for one in (world, *others)))
+    return advised(advise_world(world, limits, how, known.provenance, horizon, others), how.machine)
 
 
 def advise_world(
@@ -70,11 +70,12 @@ def advise_world(
     setup: Setup,
     provenance: Mapping[str, str] | None = None,
     horizon: float = HOUR,
+    others: Sequence[World] = (),
 ) -> Report:
-    """Report on all policies that a captured World allows, within a Budget."""
+    """Report on all policies that a captured World allows, within a Budget; others as replay_world's."""
     base, refused = baseline_of(world), dict[str, str]()
     plans = sorted(candidates(world), key=lambda plan: plan.name != base)
-    results = replay_world(world, plans, setup, provenance, refused)
+    results = replay_world(world, plans, setup, provenance, refused, others)
     ranked, about = rank(results, budget, horizon), workload(world)
     said = sentence(ranked, results[0], about), placement_sentence(ranked, results[0])
     return Report(ranked, refused, results[0], about, *said)

@@ -17,6 +17,7 @@ from .answers import classes_frame
 from .heat_classes import classify_heat
 from .leaf_classes import WEIGHTS, Classification, classify_pages, classify_walks
 from .opened import provenance_of
+from .processes import others
 from .setup import Options, Setup, setup_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def classify(
             "samples": each access of a trace that holds samples of accesses (perf), which no TLB can be
             asked about
     by      "all", "vma", (walks and samples only) "thread", or (leaf and 4k only) "process": each of
-            those that were captured together
+            those that were captured together, which "all" adds up; any other answer is of the first
     class   Local-Local ... Remote-Remote, guest first; native Local and Remote
     vMitosis (ASPLOS '21), section 2.2, Figure 2. attrs["unresolved"]: {weight: {reason: count}}.
     """
@@ -57,6 +58,8 @@ def classified(capture: Capture, weight: str, by: str, setup: Setup) -> tuple[Cl
     if weight == "heat":
         return classify_heat(address_space(capture.snapshot, np.zeros(0, np.uint64)), by=by), {}
     if weight not in TRACED:
+        if by == "all" and others(capture):
+            return of_all(process_locality(capture, weight)), {}
         return mapped_locality(capture, weight=weight, by=by), {}
     of_trace = sample_locality if weight == "samples" else walk_locality
     classes, how = of_trace(capture, setup, by=by)
@@ -94,6 +97,11 @@ def process_locality(capture: Capture, weight: str) -> Classification:
         counts=np.concatenate([one.counts for one in each]),
         unresolved=dict(sum((Counter(one.unresolved) for one in each), Counter())),
     )
+
+
+def of_all(classes: Classification) -> Classification:
+    """The Classification with its groups added up."""
+    return replace(classes, groups=("all",), counts=classes.counts.sum(axis=0, keepdims=True))
 
 
 def sample_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple[Classification, str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..formats.capture import Capture, CaptureLike, load
 from ..world.bare_trace import ASSUMED, bare_snapshot
+from .processes import together
 
 if TYPE_CHECKING:
     from ..core.snapshot import Snapshot
@@ -27,6 +28,10 @@ class Opened:
     def world(self, setup: Setup) -> World:
         """The capture on the setup's machine, before any policy."""
         return setup.world(self.snapshot, self.trace, self.capture.cache)
+
+    def others(self, setup: Setup) -> list[World]:
+        """Worlds of the processes whose counts add up with this one's: processes.together."""
+        return [setup.world(one, None) for one in together(self.capture, setup.weigh)]
 
 
 def opened(capture: CaptureLike = None) -> Opened:

@@ -44,14 +44,16 @@ def replay_world(
     setup: Setup,
     provenance: Mapping[str, str] | None = None,
     refused: dict[str, str] | None = None,
+    others: Sequence[World] = (),
 ) -> list[Result]:
     """[Result] of Plans on a captured World; the others are compared with the first.
 
     refused  a dict: plans that the capture does not allow are left out, and added with the reason, by name
+    others   without a trace: Worlds of processes captured with it, whose counts are added
     """
     known = _complete(provenance)
     if not captured.traced:
-        return static_results(captured, plans, setup, known, refused)
+        return static_results([captured, *others], plans, setup, known, refused)
     _must_fit(setup.calibration, captured.snapshot)
     compile_beside([(walk, partial(first_arguments, captured.space, captured.placement, captured.machine))])
     done: dict[int, list[Finished]] = {}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from .elsewhere import elsewhere
 from .heat_classes import classify_heat
 from .leaf_classes import classify_pages
 from .priced import cycles_before
+from .processes import ONCE_EACH, alike
 from .refusals import label
 from .runs import Run, start
 from .weights import RESHAPED, note
@@ -34,13 +36,15 @@ if TYPE_CHECKING:
 
 
 def static_results(
-    world: World,
+    worlds: Sequence[World],
     plans: Sequence[Plan],
     setup: Setup,
     provenance: dict[str, str],
     refused: dict[str, str] | None = None,
 ) -> list[Result]:
-    """[Result] for Plans on an untouched World, as replay.replay_world: no TLB, no caches, no events.
+    """[Result] for Plans on untouched Worlds, as replay.replay_world: no TLB, no caches, no events.
+
+    worlds  of a process, and of those captured with it whose counts are added to its own
 
     Each leaf entry of the guest is one walk from each node, or as many as its Heat estimates: one DRAM read
     of it, and one of the host's leaf entry for its first frame; pages that the host does not map are left
@@ -50,7 +54,7 @@ def static_results(
     results = []
     for plan in plans:
         try:
-            results.append(_result(plan, world, plans[0].name, setup, provenance))
+            results.append(_result(plan, worlds, plans[0].name, setup, provenance))
         except RefusedError as error:
             if refused is None or plan is plans[0]:
                 raise
@@ -58,54 +62,83 @@ def static_results(
     return results
 
 
-def _result(plan: Plan, world: World, baseline: str, setup: Setup, provenance: dict[str, str]) -> Result:
+class _Process(NamedTuple):
+    """A Plan on the World of one process; unresolved, sampled: as _count returns them."""
+
+    run: Run
+    world: World
+    counted: Counters
+    unresolved: dict[str, int]
+    sampled: list[str]
+
+
+def _process(plan: Plan, world: World) -> _Process:
     captured, world = world.snapshot.guest, plan.reshape(world)
     heat, guest = world.snapshot.heat, world.snapshot.guest
     if heat and guest is not captured and known_pages(guest, heat) < known_pages(captured, heat):
         raise RefusedError(RESHAPED, plan.name)
-    run, beyond = start(plan, world), elsewhere(world.snapshot, world.machine)
-    count, unresolved, sampled = _count(world, served(plan, run, world.space))
-    pages, host_pages = (int(n[0]) for n in (run.counters.pages, run.counters.host_pages))
+    run = start(plan, world)
+    return _Process(run, world, *_count(world, served(plan, run, world.space)))
+
+
+def _result(
+    plan: Plan, worlds: Sequence[World], baseline: str, setup: Setup, provenance: dict[str, str]
+) -> Result:
+    each = [_process(plan, world) for world in worlds]
+    first = each[0].world
+    beyond = elsewhere(first.snapshot, first.machine)
+    if len(each) > 1 and any(one.world.data_copied for one in each):
+        raise RefusedError(ONCE_EACH, plan.name)
+    count = _added([one.counted for one in each])
+    ran = _added([one.run.counters for one in each])
+    pages, host_pages = int(ran.pages[0]), int(ran.host_pages[0])
     return Result(
         policy=plan.name,
         params=plan.params,
-        machine=world.machine.name,
+        machine=first.machine.name,
         placement=EVERY_NODE,
         baseline=baseline,
         walks=int(count.classes.sum()),
         hits=np.zeros(3, np.int64),
         reads=count.reads,
         classes=count.classes,
-        calls=run.counters.events,
-        host_calls=run.counters.host_events,
+        calls=ran.events,
+        host_calls=ran.host_events,
         table_pages=pages,
         table_pages_peak=pages,
-        single_copy=int(np.count_nonzero(world.space.program_tables)),
+        single_copy=sum(int(np.count_nonzero(one.world.space.program_tables)) for one in each),
         host_pages=host_pages,
-        host_single_copy=world.space.host_tables,
-        aside_pages=world.aside_pages,
-        each_once=heat is None,
+        host_single_copy=sum(one.world.space.host_tables for one in each),
+        aside_pages=sum(one.world.aside_pages for one in each),
+        each_once=first.snapshot.heat is None,
         elsewhere=beyond,
-        price=cost.price(count, world.machine, setup.costs, contended=setup.contended),
-        once=_once(run, world, setup),
-        facts=run.facts(world),
+        price=cost.price(count, first.machine, setup.costs, contended=setup.contended),
+        once=_once(each, setup),
+        facts=each[0].run.facts(first) if len(each) == 1 else {},
         notes=(
-            note(world.snapshot),
+            note(first.snapshot),
             *filter(None, [beyond]),
-            *world.notes,
-            *_left_out(unresolved),
-            *(f"{plan.name}: {line}" for line in sampled),
+            *([alike(len(each))] if len(each) > 1 else []),
+            *dict.fromkeys(note for one in each for note in one.world.notes),
+            *_left_out(sum((Counter(one.unresolved) for one in each), Counter())),
+            *(f"{plan.name}: {line}" for one in each for line in one.sampled),
             *plan.notes,
         ),
         provenance=provenance,
     )
 
 
-def _once(run: Run, world: World, setup: Setup) -> Once:
+def _added(each: Sequence[Counters]) -> Counters:
+    return Counters(*(np.sum(arrays, axis=0) for arrays in zip(*each, strict=True)))
+
+
+def _once(each: Sequence[_Process], setup: Setup) -> Once:
     """What it takes to get from the captured tables to the policy's; when it pays is not known."""
-    own, host = run.before.events.sum(axis=0), run.before.host_events.sum(axis=0)
-    spent = cycles_before(run, world, setup)
-    return Once(own, host, world.data_copied, spent, None, 0, None, None, None)
+    own = sum(one.run.before.events.sum(axis=0) for one in each)
+    host = sum(one.run.before.host_events.sum(axis=0) for one in each)
+    spent = sum(cycles_before(one.run, one.world, setup) for one in each)
+    copied = sum(one.world.data_copied for one in each)
+    return Once(own, host, copied, spent, None, 0, None, None, None)
 
 
 def served(plan: Plan, run: Run, space: AddressSpace) -> np.ndarray:

@@ -15,6 +15,7 @@ from ..policies import Policy, has_parameter, members, parameters
 from .answers import sweep_frame
 from .asked_policies import Several
 from .opened import opened
+from .processes import together
 from .setup import Options, Setup, setup_of
 from .sweep_units import swept_apart
 from .whatif import DEFAULT, replay_snapshot
@@ -76,6 +77,7 @@ def swept(
         cache_dir=known.capture.cache,
         provenance=known.provenance,
         refused={} if refused is None else refused,
+        others=together(known.capture, setup.weigh),
     )
     return list(points)
 
@@ -90,8 +92,8 @@ def sweep_snapshot(
 ) -> Iterator[tuple[dict[str, Any], Result]]:
     """Yield ({key: value}, Result) for each policy, including the baseline, at each of its points.
 
-    names  policies as "hydra" or "ptemagnet+hydra"; kept: cache_dir, provenance and refused, as
-           replay_snapshot's
+    names  policies as "hydra" or "ptemagnet+hydra"; kept: cache_dir, provenance, refused and
+           others, as replay_snapshot's
     grid   {key: [value]}: nodes (of the machine), placement, contended, latency_ratio, or a parameter of a
            policy, as "prefetch" or "hydra.prefetch"
 

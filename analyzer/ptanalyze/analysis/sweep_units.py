@@ -91,6 +91,6 @@ def replayed_unit(unit: Unit) -> Part:
     plans = chosen(unit.asked, world, unit.setup)
     mine = [plans[0], *plans[unit.first : unit.last]]
     refused: dict[str, str] = {}
-    results = replay_world(world, mine, unit.setup, unit.provenance, refused)
+    results = replay_world(world, mine, unit.setup, unit.provenance, refused, known.others(unit.setup))
     whole = {label(plan, mine): label(plan, plans) for plan in mine}
     return Part(results, {whole[name]: why for name, why in refused.items()}, len(plans))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ..formats.capture import CaptureLike
 from .asked_policies import Policies, policies_of
 from .opened import opened
+from .processes import together
 from .refusals import told
 from .replay import chosen, replay_world
 from .replayed import Replayed
@@ -48,6 +49,7 @@ def replay(
         cache_dir=known.capture.cache,
         provenance=known.provenance,
         refused=refused,
+        others=together(known.capture, how.weigh),
     )
     return Replayed(results, how.machine, refused)
 
@@ -86,6 +88,7 @@ def replay_snapshot(
     cache_dir: str | PathLike[str] | None = None,
     provenance: Mapping[str, str] | None = None,
     refused: dict[str, str] | None = None,
+    others: Sequence[Snapshot] = (),
 ) -> list[Result]:
     """[Result]: the baseline's first, then those of all other `policies`.
 
@@ -93,11 +96,14 @@ def replay_snapshot(
     cache_dir  directory where the walk stream is kept, None: not kept
     refused    {}: policies that the capture does not allow are left out, added with the reason, by name, and
                noted in the results; None: RefusedError for the first
+    others     processes.together
     Without a trace (None) every mapped page counts once for each node; policies that depend on order are
     refused. Raises UsageError for impossible parameters, combinations and placements, and where all policies
     are refused.
     """
     world = setup.world(snapshot, trace, cache_dir)
     plans = chosen(policies, world, setup)
-    results = replay_world(world, plans, setup, provenance, refused)
+    results = replay_world(
+        world, plans, setup, provenance, refused, [setup.world(one, None) for one in others]
+    )
     return told(results, refused or {}, len(results) - len(plans) + len(policies))

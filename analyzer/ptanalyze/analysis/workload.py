@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core.arrays import chunk_runs
 from ..core.mapped import give_back
-from ..core.snapshot import UNKNOWN_NODE
+from ..core.unknown_node import UNKNOWN_NODE
 
 if TYPE_CHECKING:
     from ..world.world import World

@@ -13,8 +13,9 @@ from ..core import pte as entries
 from ..core.heat import Heat
 from ..core.printable import printable
 from ..core.pte import blocks
-from ..core.snapshot import EMULATOR, UNKNOWN_NODE, Topology, Tree
+from ..core.snapshot import EMULATOR, Topology, Tree
 from ..core.trace import Event, Trace
+from ..core.unknown_node import UNKNOWN_NODE
 from ..formats.capture_dir import TRACE
 from ..world.shared_pages import shared_pages
 

@@ -57,6 +57,7 @@ def command(
     """
     from ..analysis.advise import advise
     from ..analysis.answer import Answer
+    from ..analysis.processes import asked_of_processes
     from ..show.advise import as_record, view
     from ..show.first_screen import further
     from ..show.progress import progress_bar
@@ -65,14 +66,14 @@ def command(
     with progress_bar() as progress:
         setup = setup_from(options, progress)
         advised = advise(opened, setup, **limits(memory, updates), horizon=horizon)
-    report = advised.report
+    report, whose = advised.report, asked_of_processes(opened, setup)
     steps = further(capture, (), can_narrow([report.base], options), bool(report.base.elsewhere))
     emit(
         Answer(
             "advise",
             lambda: advised.frame,
             lambda: as_record(report),
-            lambda: view(report, None if full else steps),
+            lambda: view(report, None if full else steps, whose),
             plots_of(advised.replayed),
             advised.refused,
             BRIEF,

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ..core.interval import Interval
     from ..cost.calibration import Calibration
 
+RUNS = ("local", "remote", "seconds", "remote_seconds")  # options that are about a run
+
 
 @click.command("calibrate")
 @click.option(
@@ -76,7 +78,7 @@ if TYPE_CHECKING:
     type=click.Path(),
     callback=must_end_with("toml"),
     metavar="FILE.toml",
-    help="Machine file to write with the --latency values. Default: none.",
+    help="Machine file to write with the --latency values; needs no run. Default: none.",
 )
 @output_options(file=False)
 def command(calibration_file: str | None, write_machine: str | None, output: Output, **options: Any) -> None:
@@ -100,6 +102,8 @@ def command(calibration_file: str | None, write_machine: str | None, output: Out
 
     if write_machine is not None:
         write_machine_file(write_machine, options["machine"], options["latency"], options["local_ns"])
+        if calibration_file is None and not any(options[run] for run in RUNS):
+            return
     calibration = calibrate(**options)
 
     def table() -> DataFrame:

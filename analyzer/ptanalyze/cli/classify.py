@@ -64,8 +64,10 @@ def command(
       ptanalyze classify app --by vma --weight walks --csv
       ptanalyze classify postgres --by process
     """
-    from ..analysis.answer import Answer
+    from ..analysis.answer import Answer, Section
     from ..analysis.classify import classified, weight_of
+    from ..analysis.leaf_classes import WEIGHTS
+    from ..analysis.processes import counted
     from ..analysis.setup import Setup
     from ..show.classify import as_record, title, view
     from ..show.progress import progress_bar
@@ -79,24 +81,30 @@ def command(
             "heat": opened.has_heat and by in ("all", "vma"),
         }
         weights = tuple(weight for weight, has in there.items() if has) or ("walks",)
-    counted = []
+    found = []
     with progress_bar() as progress:
         setup = Setup.of(machine=machine, threads_on=threads_on, sample=sample, jobs=jobs, progress=progress)
         for weight in weights:
             classes, how = classified(opened, weight, by, setup)
-            counted.append((classes, title(weight, how)))
+            found.append((classes, title(weight, how)))
+
+    def of_which(weight: str) -> Section:
+        if by == "process":
+            return Section()
+        whose = counted(opened, by == "all" and weight in WEIGHTS)
+        return Section(lines=[f"Note: {whose}.", ""] if whose else [])
 
     def table() -> DataFrame:
         from ..analysis.answers import classes_frame
 
-        return classes_frame([classes for classes, _ in counted], {"capture": str(opened.directory)})
+        return classes_frame([classes for classes, _ in found], {"capture": str(opened.directory)})
 
     emit(
         Answer(
             "classify",
             table,
-            lambda: [as_record(*one) for one in counted],
-            lambda: (section for one in counted for section in view(*one)),
+            lambda: [as_record(*one) for one in found],
+            lambda: (section for one in found for section in (of_which(one[0].weight), *view(*one))),
             {"locality": table, "map": lambda: table_pages(opened)},
         ),
         output,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def by_node(numbers: Mapping[str, float]) -> str:
     """ "0:12 1:3"."""
-    return " ".join(f"{node}:{number:g}" for node, number in numbers.items())
+    return " ".join(f"{node}:{number:.15g}" for node, number in numbers.items())
 
 
 def as_record(one: Placed) -> dict[str, object]:

@@ -135,8 +135,11 @@ def must_end_with(*endings: str) -> Callable[[click.Context, click.Parameter, st
     return checked
 
 
-def emit(answer: Answer, output: Output) -> None:
-    """Write and draw what is asked for, and print the Answer even if that fails."""
+def emit(answer: Answer, output: Output, line: bool = False) -> None:
+    """Write and draw what is asked for, and print the Answer even if that fails.
+
+    line  whether it is one of many: JSON is then a line, with the time
+    """
     try:
         if output.file is not None:
             from ..formats.result_file import write_result
@@ -146,14 +149,16 @@ def emit(answer: Answer, output: Output) -> None:
         if output.plot is not None:
             draw(answer, output.plot, output.kind)
     finally:
-        show(answer, output.form)
+        show(answer, output.form, line)
 
 
-def show(answer: Answer, form: str) -> None:
+def show(answer: Answer, form: str, line: bool = False) -> None:
     from ..formats.csv_text import csv_text
-    from ..show.terminal import print_json, print_view
+    from ..show.terminal import print_json, print_json_line, print_view
 
-    if form == "json":
+    if form == "json" and line:
+        print_json_line(answer.what, answer.json(), answer.refused)
+    elif form == "json":
         print_json(answer.what, answer.json(), answer.refused)
     elif form in ("markdown", "latex"):
         from ..show import markup

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -19,11 +20,16 @@ if TYPE_CHECKING:
     from ..analysis.answer import Answer, Cell, Section
     from ..capture.live.survey import Surveyed
 
+LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
+
 
 @click.command("survey")
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Number of rows to print.")
 @click.option(
-    "--watch", type=click.FloatRange(1), metavar="SECONDS", help="Survey again and again. Default: once."
+    "--watch",
+    type=DURATION,
+    metavar="TIME",
+    help="Survey again and again, 10s or 5m apart; with --json a line each, with the time. Default: once.",
 )
 @click.option(
     "--prometheus",
@@ -90,14 +96,10 @@ def command(
     \b
     Examples:
       sudo ptanalyze survey --top 5
-      sudo ptanalyze survey --watch 30
+      sudo ptanalyze survey --watch 30s
       sudo ptanalyze survey --guest web1
     """
     from ..capture.live import survey
-    from ..capture.live.survey_guest import survey_guest
-    from ..capture.live.walk_cost import with_walk_cost
-    from ..show.prometheus import write_prometheus
-    from . import survey_guest as of_guest
 
     if guest is None and (qmp is not None or descriptor is not None):
         raise click.UsageError("--qmp and --vm go with --guest VM")
@@ -106,12 +108,19 @@ def command(
 
     def surveyed() -> Answer:
         if guest is not None:
+            from ..capture.live.survey_guest import survey_guest
+            from . import survey_guest as of_guest
+
             inside = survey_guest(guest, seconds=sampled, socket=qmp, descriptor=descriptor)
             return of_guest.answer(inside, top, qmp)
         found = survey.survey()
         if seconds is not None:
+            from ..capture.live.walk_cost import with_walk_cost
+
             found = with_walk_cost(found, seconds, top)
         if prometheus is not None:
+            from ..show.prometheus import write_prometheus
+
             write_prometheus(prometheus, found, survey.host_nodes(), time.time())
             if watch is None:
                 echo(f"ptanalyze: wrote {prometheus}", err=True)
@@ -121,9 +130,9 @@ def command(
         made = surveyed()
         if watch is not None and output.form == "table":
             click.clear()  # on a terminal
-        emit(made, output)
         if watch is None:
-            return
+            return emit(made, output)
+        emit(made, output, line=True)
         time.sleep(watch)
 
 
@@ -208,16 +217,23 @@ def on_one_node(found: Sequence[Surveyed]) -> Iterator[str]:
 def rows(found: Sequence[Surveyed]) -> list[dict[str, Cell]]:
     """A row each, with the columns that any of them has a number for."""
     slow = any(one.slow_tables for one in found)
+    grouped = any(one.cgroup not in ("", "/") for one in found)
     counted = any(one.walk_share is not None for one in found)
     made = []
     for one in found:
         more: dict[str, Cell] = {"tables on slow nodes": one.slow_tables} if slow else {}
+        more |= {"cgroup": short(one.cgroup)} if grouped else {}
         if counted:
             share, saves = one.walk_share, one.ideal_saves
             more["walks, % of cycles"] = percent(share)
             more["ideal saves, %"] = None if saves is None else f"0 to {100 * saves:.1f}"
         made.append(row(one) | more)
     return made
+
+
+def short(cgroup: str) -> str:
+    """Last part of a cgroup's path, ids of containers to 12 digits: "docker-0123456789ab.scope"."""
+    return LONG_ID.sub(r"\1", cgroup.rpartition("/")[2]) or cgroup
 
 
 def row(one: Surveyed) -> dict[str, Cell]:

@@ -62,6 +62,7 @@ def command(
       ptanalyze whatif vm -p ptemagnet+vmitosis-replicate
     """
     from ..analysis.answer import Answer
+    from ..analysis.processes import asked_of_processes
     from ..analysis.whatif import replay
     from ..show.first_screen import further
     from ..show.kernel_counts import beside
@@ -74,7 +75,7 @@ def command(
         opened = capture_of(capture)
         record = kernel_record(history, opened) if history is not None else None
         replayed = replay(opened, policies, setup)
-    results = replayed.results
+    results, whose = replayed.results, asked_of_processes(opened, setup)
     steps = further(capture, names, can_narrow(results, options), bool(results[0].elsewhere))
     kernel = [beside(record, results)] if record else []
     counted = {"kernel": record._asdict()} if record else {}
@@ -83,7 +84,7 @@ def command(
             "whatif",
             lambda: replayed.frame,
             lambda: [result.to_json() | counted for result in results],
-            lambda: [*view(results, None if full else steps, replayed.refused), *kernel],
+            lambda: [*view(results, None if full else steps, replayed.refused, whose), *kernel],
             plots_of(replayed),
             replayed.refused,
             BRIEF,

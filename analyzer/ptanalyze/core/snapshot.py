@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from .heat import Heat
+from .unknown_node import UNKNOWN_NODE
 
 ENTRIES_PER_TABLE = 512
 NO_PARENT = -1
-UNKNOWN_NODE = -1
 
 CHANGED = 1  # the parent's entry changed between reading the parent and the child; the newer value was used
 TORN = 2  # the parent's entry changed while the child was copied

@@ -6,7 +6,8 @@ import numpy as np
 
 from ..core.errors import CaptureError
 from ..core.pte import HUGE, frame, leaf, table
-from ..core.snapshot import UNKNOWN_NODE, Topology, Tree
+from ..core.snapshot import Topology, Tree
+from ..core.unknown_node import UNKNOWN_NODE
 from .tables_file import enclosing_tables
 
 LEVELS = 4

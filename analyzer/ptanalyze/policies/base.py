@@ -38,7 +38,7 @@ from msgspec.structs import FieldInfo
 
 from ..core.errors import RefusedError, UsageError
 from ..core.machine import Strict
-from ..core.snapshot import UNKNOWN_NODE
+from ..core.unknown_node import UNKNOWN_NODE
 from ..kernels.hooks import called_hook, hook, kernel
 from ..world.first_touches import placed_by_touch
 from ..world.world import World

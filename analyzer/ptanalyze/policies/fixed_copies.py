@@ -54,6 +54,7 @@ class State(NamedTuple):
     copies   int16[k]      nodes that hold a copy of every table; empty: only the home does
     rule     int64[2]      FIRST_TOUCH, INTERLEAVE, BIND or SKIPPING; tables placed so far (INTERLEAVE and
                            SKIPPING) or the node (BIND)
+    turns    int16[n]      nodes of a round (INTERLEAVE and SKIPPING)
     """
 
     home: np.ndarray
@@ -61,6 +62,7 @@ class State(NamedTuple):
     serve: np.ndarray
     copies: np.ndarray
     rule: np.ndarray
+    turns: np.ndarray
 
 
 @called_hook
@@ -70,16 +72,16 @@ def place(state, table, node):
     if rule == BIND:
         node = state.rule[1]
     elif rule != FIRST_TOUCH:
-        node = in_turn(rule, state.rule[1], state.serve.size)
+        node = state.turns[in_turn(rule, state.rule[1], state.turns.size)]
         state.rule[1] += 1
     state.home[table] = node
     return node
 
 
 @view
-def in_turn(rule: int, placed: Any, nodes: int) -> Any:
-    """Node of the table after `placed` others: round-robin; SKIPPING leaves a node out after each round."""
-    return (placed + placed // nodes if rule == SKIPPING else placed) % nodes
+def in_turn(rule: int, placed: Any, turns: int) -> Any:
+    """Turn of the table after `placed` others: round-robin; SKIPPING leaves a turn out after each round."""
+    return (placed + placed // turns if rule == SKIPPING else placed) % turns
 
 
 @hook
@@ -202,8 +204,10 @@ def at_rest(state: State, ids: slice) -> np.ndarray | None:
         return np.broadcast_to(state.serve, (len(home), nodes))
     if (home < 0).any() and rule == FIRST_TOUCH:
         return None
-    turn = in_turn(rule, np.arange(len(home)), nodes) if rule in (INTERLEAVE, SKIPPING) else node
-    home = np.where(home < 0, turn, home).astype(np.int16)
+    placed: np.ndarray | int = node
+    if rule in (INTERLEAVE, SKIPPING):
+        placed = state.turns[in_turn(rule, np.arange(len(home)), len(state.turns))]
+    home = np.where(home < 0, placed, home).astype(np.int16)
     return np.where(state.serve < 0, home[:, None], state.serve).astype(np.int16)
 
 
@@ -264,16 +268,20 @@ def one_copy(
     home: np.ndarray,
     serve: np.ndarray | int = NOWHERE,
     rule: tuple[int, int] = (FIRST_TOUCH, 0),
+    turns: Sequence[int] = (),
 ) -> State:
     """State of a single copy of each table at `home` (int16[T]), or read at `serve`."""
-    return State(home, home.copy(), _row(world, serve), np.zeros(0, np.int16), np.array(rule, np.int64))
+    none, how = np.zeros(0, np.int16), np.array(rule, np.int64)
+    return State(home, home.copy(), _row(world, serve), none, how, np.array(turns, np.int16))
 
 
 def replicas(world: World, copies: Sequence[int] | np.ndarray, serve: np.ndarray) -> State:
     """State of a copy of each table on the nodes `copies`, readers served as `serve` (int16[nodes]) says."""
     home = nowhere(world)
     rule = np.array((FIRST_TOUCH, 0), np.int64)
-    return State(home, home.copy(), _row(world, serve), np.array(copies, np.int16), rule)
+    return State(
+        home, home.copy(), _row(world, serve), np.array(copies, np.int16), rule, np.zeros(0, np.int16)
+    )
 
 
 def _row(world: World, serve: np.ndarray | int) -> np.ndarray:

@@ -11,7 +11,7 @@ on a node always, or never. So the host's round robin starts each round a node l
 tables that are first used in pairs, each pair of nodes has one. A native capture has the plain round robin.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta
@@ -23,39 +23,60 @@ from .base import Part, Policy, World
 from .fixed_copies import State
 from .node_lists import nodes_of
 
-Rule: TypeAlias = tuple[int, int, int]  # State.rule, and the node of the guest's root
+Rule: TypeAlias = tuple[int, int, Sequence[int]]  # State.rule, and State.turns
+MOST = 255  # of Linux's weights
+WEIGHTS = (
+    'table pages that each node gets in a round, "4,4,1" for nodes 0 to 2, 0: none; empty: one each. As '
+    "MPOL_WEIGHTED_INTERLEAVE does, since Linux 6.9"
+)
 LINUX = "Linux memory policies (set_mempolicy(2)): page tables follow the policy of the faulting thread"
+
+
+class InterleaveParams(Strict):
+    weights: Annotated[str, Meta(description=WEIGHTS)] = ""
 
 
 class BindParams(Strict):
     node: Annotated[int, Meta(ge=0, description="the node that gets every table page")] = 0
 
 
-def interleave(world: World, params: Strict) -> Rule:
-    return fixed_copies.INTERLEAVE, 0, 0
+def interleave(world: World, params: InterleaveParams) -> Rule:
+    return fixed_copies.INTERLEAVE, 0, turns(params.weights, world)
+
+
+def turns(text: str, world: World) -> list[int]:
+    """The nodes of a round, a node as often in a row as its weight says."""
+    weights = text.split(",") if text else ["1"] * world.nodes
+    known = [int(weight) for weight in weights if weight.strip().isdecimal() and int(weight) <= MOST]
+    if not len(known) == len(weights) == world.nodes or not any(known):
+        raise UsageError(
+            f"policy interleave: weights = {text}: give one from 0 to {MOST} per node, not all 0; "
+            f"{nodes_of(world.machine)}"
+        )
+    return [node for node, weight in enumerate(known) for _ in range(weight)]
 
 
 def bind(world: World, params: BindParams) -> Rule:
     if params.node >= world.nodes:
         raise UsageError(f"policy bind: node = {params.node}: {nodes_of(world.machine)}")
-    return fixed_copies.BIND, params.node, params.node
+    return fixed_copies.BIND, params.node, ()
 
 
 def _parts(rule_of: Callable[[World, Any], Rule]) -> tuple[Part, Part]:
     """The guest's and the host's Part, with tables placed by rule_of(world, params)."""
 
     def guest(world: World, params: Any) -> State:
-        """The root existed before the first walk: it is on node `root`, everything else follows `rule`."""
-        kind, node, root = rule_of(world, params)
+        """The root existed before the first walk: it has the first turn."""
+        kind, node, of_round = rule_of(world, params)
         home = fixed_copies.nowhere(world)
-        home[0] = root
-        after_root = 1 if kind == fixed_copies.INTERLEAVE else node
-        return fixed_copies.one_copy(world, home, rule=(kind, after_root))
+        home[0] = of_round[0] if of_round else node
+        after_root = 1 if of_round else node
+        return fixed_copies.one_copy(world, home, rule=(kind, after_root), turns=of_round)
 
     def host(world: World, params: Any) -> State:
-        kind, node, _ = rule_of(world, params)
-        kind = fixed_copies.SKIPPING if kind == fixed_copies.INTERLEAVE else kind
-        return fixed_copies.one_copy(world, fixed_copies.nowhere(world), rule=(kind, node))
+        kind, node, of_round = rule_of(world, params)
+        kind = fixed_copies.SKIPPING if of_round else kind
+        return fixed_copies.one_copy(world, fixed_copies.nowhere(world), rule=(kind, node), turns=of_round)
 
     return fixed_copies.guest_part(guest), fixed_copies.host_part(host)
 
@@ -85,6 +106,7 @@ INTERLEAVE = Policy(
     "interleave",
     "one copy, round-robin over all nodes in the order of first use, the host's independent of the guest's",
     *_parts(interleave),
+    InterleaveParams,
     source=LINUX,
     takes="today: numactl --interleave=all ./app (its data, too)",
 )

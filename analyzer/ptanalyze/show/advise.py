@@ -17,15 +17,16 @@ from .whatif import labels
 LL = "- LL: share of walks that are Local-Local, without a VM: local"
 
 
-def view(report: Report, further: Section | None = None) -> Iterator[Section]:
+def view(report: Report, further: Section | None = None, whose: str = "") -> Iterator[Section]:
     """The advice, whether it is worth it, a small table, and what to type next.
 
     further  what to type next; None: all columns, refusals, the workload and what is assumed instead
+    whose    a sentence before all else; "" none
     """
     results = [report.base, *(one.result for one in report.ranked if one.result is not report.base)]
     worthwhile = worth(results)
     said = " ".join(filter(None, (missing(report.base), report.placement, report.sentence)))
-    yield Section(lines=[*beware(report.base), said, "", *worthwhile, *[""] * bool(worthwhile)])
+    yield Section(lines=[*beware(report.base, whose), said, "", *worthwhile, *[""] * bool(worthwhile)])
     yield from table({name: result for name, result in zip(labels(results), results, strict=True)})
     if further:
         over = [advice.result.policy for advice in report.ranked if advice.over]

@@ -29,9 +29,10 @@ def worth(results: Sequence[Result]) -> list[str]:
     return [said] if said else []
 
 
-def beware(base: Result) -> list[str]:
-    """Lines before the answer, where it is about another machine than the captured one."""
-    return [f"Note: {base.elsewhere}.", ""] if base.elsewhere else []
+def beware(base: Result, whose: str = "") -> list[str]:
+    """Lines before the answer: that it is about another machine than the captured one; `whose` it is."""
+    said = [f"Note: {caution}." for caution in (base.elsewhere, whose) if caution]
+    return [*said, ""] if said else []
 
 
 def table(named: Mapping[str, Result], explained: bool = True) -> Iterator[Section]:

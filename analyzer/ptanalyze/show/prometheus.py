@@ -48,7 +48,7 @@ def prometheus_text(surveyed: Sequence[Surveyed], nodes: int, at: float) -> str:
                     "cgroup": one.cgroup,
                 } | more
                 inside = ",".join(f'{key}="{escaped(text)}"' for key, text in labels.items())
-                lines.append(f"{PREFIX}{metric}{{{inside}}} {value:g}")
+                lines.append(f"{PREFIX}{metric}{{{inside}}} {value:.15g}")
     return "\n".join(lines) + "\n"
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,6 +49,13 @@ def print_json(what: str, value: object, refused: Mapping[str, str]) -> None:
     infinite) null."""
     json.dump(record(what, value, refused), sys.stdout, indent=1, allow_nan=False)
     sys.stdout.write("\n")
+
+
+def print_json_line(what: str, value: object, refused: Mapping[str, str]) -> None:
+    """The same object in one line, and when it was made."""
+    made = {"time": datetime.now(UTC).isoformat(timespec="milliseconds")}
+    sys.stdout.write(json.dumps(made | record(what, value, refused), allow_nan=False) + "\n")
+    sys.stdout.flush()
 
 
 def listing(rows: Mapping[str, Cell], title: str | None = None, indent: int = 0) -> Padding:

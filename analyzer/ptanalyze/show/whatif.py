@@ -68,15 +68,17 @@ def view(
     results: Sequence[Result],
     further: Section | None = None,
     refused: Mapping[str, str] | None = None,
+    whose: str = "",
 ) -> Iterator[Section | Matrix]:
     """The best policy in a sentence, whether it is worth it, a small table, and what to type next.
 
     further  what to type next; None: everything that was counted and assumed instead
+    whose    a sentence before all else; "" none
     """
     first = results[0]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
     asked = f"{first.machine}; threads {first.placement}; {walks(first)} walks{accesses}"
-    yield Section(lines=[*beware(first), advice(results), "", *worth(results), asked, *sample(first)])
+    yield Section(lines=[*beware(first, whose), advice(results), "", *worth(results), asked, *sample(first)])
     yield from table(dict(zip(labels(results), results, strict=True)), explained=not further)
     if further:
         more = len(notes_of(results)) - 1

@@ -6,7 +6,8 @@ import numpy as np
 
 from ..core import pte as bits
 from ..core.errors import CaptureError
-from ..core.snapshot import EMULATOR, NO_PARENT, UNKNOWN_NODE, Snapshot, Tree
+from ..core.snapshot import EMULATOR, NO_PARENT, Snapshot, Tree
+from ..core.unknown_node import UNKNOWN_NODE
 from ..core.walks import Regions, Tables
 
 SLOTS = np.uint64(511)

@@ -8,7 +8,8 @@ import numpy as np
 from ..core import pte as bits
 from ..core.arrays import chunk_runs, read_only
 from ..core.mapped import give_back
-from ..core.snapshot import UNKNOWN_NODE, Tree
+from ..core.snapshot import Tree
+from ..core.unknown_node import UNKNOWN_NODE
 from ..kernels.steps import Rows, slot_range
 from .address_space import AddressSpace
 from .first_touches import place_pages, single_node

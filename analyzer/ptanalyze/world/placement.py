@@ -5,8 +5,9 @@ import numpy as np
 from ..core.errors import UsageError
 from ..core.machine import Machine
 from ..core.plural import plural
-from ..core.snapshot import UNKNOWN_NODE, Topology
+from ..core.snapshot import Topology
 from ..core.trace import Trace
+from ..core.unknown_node import UNKNOWN_NODE
 from ..core.walks import Placement
 from .thread_moves import latest_cpu, move_threads
 

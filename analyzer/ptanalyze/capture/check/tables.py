@@ -14,11 +14,11 @@ from ...core.snapshot import (
     INFERRED,
     NO_PARENT,
     TORN,
-    UNKNOWN_NODE,
     Snapshot,
     Topology,
     Tree,
 )
+from ...core.unknown_node import UNKNOWN_NODE
 from ..completeness import beyond, explained
 from .finding import FAILED, NOTE, PARTIAL, Finding, finding
 

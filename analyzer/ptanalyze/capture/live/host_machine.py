@@ -81,10 +81,12 @@ def host_machine(
 def must_be_of(measured: NodeLatency, nodes: list[int], slow: list[int]) -> None:
     """UsageError where nodes with CPUs were measured as without: of another machine, or cut off."""
     if odd := sorted(set(measured.memory_nodes) - set(slow)):
-        raise UsageError(
-            f"--latency: {measured.source}: no latencies from node {odd[0]}, which has CPUs here (nodes with "
-            f"CPUs: {nodes}): the text is of another machine, or was cut"
+        what = (
+            f"no latencies from node {odd[0]}, which has CPUs here (nodes with CPUs: {nodes})"
+            if odd[0] in nodes
+            else f"node {odd[0]} is not here (nodes: {sorted([*nodes, *slow])})"
         )
+        raise UsageError(f"--latency: {measured.source}: {what}: the text is of another machine, or was cut")
 
 
 def copied(like: Machine) -> str:

@@ -15,7 +15,8 @@ import numpy as np
 
 from ...core.errors import PartialDataError, UsageError
 from ...core.pte import HUGE, PRESENT, PROTNONE
-from ...core.snapshot import ENTRIES_PER_TABLE, INFERRED, UNKNOWN_NODE, Snapshot, Tree
+from ...core.snapshot import ENTRIES_PER_TABLE, INFERRED, Snapshot, Tree
+from ...core.unknown_node import UNKNOWN_NODE
 from ...formats.maps import parse_maps
 from ...formats.room import map_new
 from ...formats.snapshot_file import now, write_snapshot

@@ -31,8 +31,8 @@ RECORD = "record.json"
 NOTED = 1000  # characters of the command line that the trace itself keeps
 MOMENTS = ("end", "peak")  # of the program's memory, at which page tables are read
 SHORTER = {
-    "exec": "the program replaced itself by another (exec), which was not traced: name that one in the "
-    "command, and put wrappers such as env, taskset or numactl before ptanalyze"
+    "exec": "the program replaced itself and its page tables by another (exec), which was not traced: name "
+    "that one in the command, and put wrappers such as env, taskset or numactl before ptanalyze"
 }
 NAMES = {int(one): one.name for one in signal.Signals}
 LIKELY: dict[tuple[str, int], str] = {
@@ -52,6 +52,7 @@ UNREACHED = (
     "no page tables: the tracer could not ask for them, as in a program that changed its user or root; "
     "record without that, or without page tables: --no-dump"
 )
+DIED = "no page tables: it died before they were read; --dump-at peak reads them while it runs"
 
 
 def record(
@@ -117,7 +118,7 @@ def record(
         followed = seal_children(directory, [readable(word) for word in words], recording.interrupted)
         finish(directory, recording, [readable(word) for word in words], tracer, started, followed)
     if dump and not recording.snapshot and not any("page tables" in why for why in recording.problems):
-        recording.problems.append(UNREACHED)
+        recording.problems.append(DIED if recording.exit_status < 0 else UNREACHED)
     if recording.problems:
         raise PartialDataError(f"{out}: {'; '.join(recording.problems)}")
     return recording

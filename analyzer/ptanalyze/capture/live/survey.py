@@ -114,8 +114,17 @@ def facts(pid: int) -> dict[str, str]:
 
 
 def cgroup(pid: int) -> str:
-    text = (PROC / str(pid) / "cgroup").read_text("utf-8", "surrogateescape")
-    return text.splitlines()[-1].split(":", 2)[-1] if text else ""
+    return cgroup_of((PROC / str(pid) / "cgroup").read_text("utf-8", "surrogateescape"))
+
+
+def cgroup_of(text: str) -> str:
+    """Path in /proc/PID/cgroup: of version 2, or of version 1's memory where that is the root; "" neither."""
+    of: dict[str, str] = {}
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        of |= dict.fromkeys(controllers.split(","), path)
+    unified, memory = of.get("", ""), of.get("memory", "")
+    return memory if unified in ("", "/") and memory else unified
 
 
 def is_vm(pid: int) -> bool:

@@ -6,7 +6,8 @@ import numpy as np
 
 from ...core import pte as bits
 from ...core.errors import UsageError
-from ...core.snapshot import NO_PARENT, UNKNOWN_NODE, Tree
+from ...core.snapshot import NO_PARENT, Tree
+from ...core.unknown_node import UNKNOWN_NODE
 from ...formats.capture import Capture
 
 Counts = dict[tuple[int, str], int]

@@ -5,8 +5,10 @@ from typing import Any, NamedTuple
 
 from ...analysis.elsewhere import HOST_MODEL
 from ...analysis.placement_alone import Candidate, placement_alone
+from ...analysis.processes import alike
 from ...analysis.sampled import sample_notes
 from ...capture.check import FAILED, NOTE, PARTIAL, Finding
+from ...capture.describe import PROCESS
 from ...core import gain
 from ...core.plural import plural
 from .study import Study
@@ -25,7 +27,14 @@ class Caution(NamedTuple):
 
 def cautions(study: Study) -> list[Caution]:
     """All cautions, the gravest first."""
-    every = [*checks(study), *recording(study), *sample(study), *estimate(study), *assumed(study)]
+    every = [
+        *checks(study),
+        *recording(study),
+        *processes(study),
+        *sample(study),
+        *estimate(study),
+        *assumed(study),
+    ]
     return sorted(every, key=lambda caution: ("stop", "careful", "note").index(caution.weight))
 
 
@@ -89,6 +98,21 @@ def recording(study: Study) -> list[Caution]:
             )
         )
     return lines
+
+
+def processes(study: Study) -> list[Caution]:
+    """Which of the processes of a capture the page is about."""
+    number = sum(section.startswith(PROCESS) for section in study.facts)
+    if number < 2:
+        return []
+    if alike(number) in study.results[0].notes:
+        text = (
+            f"Advice and shares count all {number} processes of the capture, each by what it maps, not by "
+            "how busy it is. Pictures of page tables are of the first alone."
+        )
+        return [Caution("note", f"{number} processes count alike", text)]
+    text = f"The capture holds {number} processes; all of this is about the first. The others are in pid-PID."
+    return [Caution("careful", f"it is about one of {number} processes", text)]
 
 
 def untraced(study: Study) -> Caution:
