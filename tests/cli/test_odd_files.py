@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -64,6 +65,8 @@ GIVEN = [
     ("import", "lackey", "{}", "-o", "o"),
     ("import", "perf-script", "{}", "-o", "o"),
     ("import", "vmitosis", "{}", "-o", "o"),
+    ("import", "champsim", "{}", "-o", "o"),
+    ("import", "{}", "-o", "o"),
     ("import", "ptdump", "{}", "-o", "o"),
     ("check", "{}"),
     ("join", "{}", "{}", "-o", "o"),
@@ -80,6 +83,17 @@ def test_an_odd_file_that_was_named_is_one_line(pt, tmp_path, monkeypatch, given
     ran = pt(*(part.format(what) for part in given))
     assert ran.code in (1, 2) and is_one_line(ran, ran.code)
     assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=" ".join)
+def test_a_hole_of_a_tebibyte_that_was_named_is_one_line(pt, tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hole").write_bytes(b"")
+    os.truncate(tmp_path / "hole", 1 << 40)
+    began = time.process_time()
+    ran = pt(*(part.format("hole") for part in given))
+    assert ran.code in (1, 2) and is_one_line(ran, ran.code)
+    assert time.process_time() - began < 10 and not (tmp_path / "o").exists()
 
 
 def test_a_pipe_may_be_named_as_a_file(tmp_path):
