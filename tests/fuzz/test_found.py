@@ -247,7 +247,7 @@ def test_a_walk_stream_without_an_array_is_none(tmp_path, array):
     seal = json.loads((place / "seal.json").read_bytes()) | {"page": crc32(array)}
     (place / "seal.json").write_text(json.dumps(seal))
     (place / "page.npy").write_bytes(array)
-    assert stream_store.load(tmp_path, "x", 3, 5) is None
+    assert stream_store.load(tmp_path, "x", 3, 5, 120) is None
 
 
 def test_a_matrix_of_one_line_takes_no_memory_for_its_square(capfd, tmp_path):

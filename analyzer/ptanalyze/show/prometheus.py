@@ -75,6 +75,6 @@ def escaped(text: str) -> str:
 
 def write_prometheus(path: str | PathLike[str], surveyed: Sequence[Surveyed], nodes: int, at: float) -> None:
     """Replace the file at once; node_exporter, another user, may read it: it holds no addresses."""
-    with atomic_write(path) as file:
+    with atomic_write(path, given=True) as file:
         file.write(prometheus_text(surveyed, nodes, at).encode())
         os.fchmod(file.fileno(), 0o644)
