@@ -51,8 +51,10 @@ def load(
 ) -> WalkStream | None:
     """WalkStream stored under `name`, or None where there is none, it is damaged, or of another trace.
 
-    chunks, regions  of the trace; walks: the most that it can have. The directory travels with captures, and
-    so do its checksums: what kernels use as an index is looked at, and no more is read than a stream can have.
+    chunks, regions  of the trace; walks: the most that it can have
+
+    The directory travels with captures, and so do its checksums: what kernels use as an index is looked at,
+    and no more is read than a stream can have.
     """
     most = {"page": walks, "write": walks, "offset": chunks + 1, "hits": 3 * MOST_CPUS}
     try:
