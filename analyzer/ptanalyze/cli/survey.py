@@ -11,7 +11,7 @@ import click
 from .echo import echo
 from .node_columns import as_record, as_row, by_node, flat, percent
 from .output import Output, emit, must_end_with, output_options
-from .quantities import DURATION
+from .quantities import DURATION, PAUSE
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 @click.command("survey")
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Number of rows to print.")
-@click.option(
-    "--watch", type=click.FloatRange(1), metavar="SECONDS", help="Survey again and again. Default: once."
-)
+@click.option("--watch", type=PAUSE, metavar="SECONDS", help="Survey again and again. Default: once.")
 @click.option(
     "--prometheus",
     type=click.Path(),

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ...core.errors import UsageError
+from ...core.whole import is_whole
 from ...formats.vm_file import Slot
 from .check_live import Pagemap
 from .guest_counts import Counts, count_tables
@@ -126,7 +127,7 @@ def survey_guest(
 
 def find_vm(vm: str) -> int:
     """PID of the VMM that `vm` names; UsageError where none does, or several."""
-    if vm.isdecimal():
+    if is_whole(vm):
         return int(vm)
     called = [pid for pid in vmms() if name_of(pid) == vm]
     if len(called) == 1:
