@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from ..core.decode import Undecodable, plain_json
 from ..core.errors import CaptureError, UsageError
 from ..core.regular import read_given
-from ..core.whole import is_whole
 from .atomic import atomic_write
 from .csv_text import csv_text
 from .json_text import SCHEMA, record
@@ -110,7 +109,7 @@ def _csv_rows(path: Path) -> list[dict[str, Any]]:
 def _number(value: str | None) -> float | None:
     if not value:
         return None
-    return int(value) if is_whole(value.removeprefix("-")) else float(value)
+    return int(value) if value.removeprefix("-").isdecimal() else float(value)
 
 
 def _json_rows(path: Path) -> list[dict[str, Any]]:
