@@ -4,11 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
 from one_line import is_one_line
 from ptanalyze.core.bundled import bundled
+from ptanalyze.formats.atomic import atomic_write
 from ptanalyze.formats.capture_dir import seal
 
 FILES = ["capture.json", "snapshot.json", "maps", "gpt.tables", "gpt.entries", "trace.ptt"]
@@ -53,6 +55,38 @@ def test_an_odd_file_in_a_capture_is_one_line(pt, capture, command, name, what):
         assert is_one_line(ran, 2 if ran.code == 2 else 1) and name in ran.err
 
 
+DERIVED = ["trace.index", "seal.json", "page.npy", "write.npy", "offset.npy", "hits.npy"]
+
+
+@pytest.mark.parametrize("name", DERIVED)
+@pytest.mark.parametrize("what", ["pipe", "directory", "link to a device", "empty", "of a tebibyte"])
+def test_an_odd_file_of_derived_data_is_no_such_data(pt, capture, name, what):
+    """Nor is it written to: derived data travel with captures, a link there may lead to a disk."""
+    asked = ("classify", capture, "--weight", "walks", "--csv")
+    (capture / "trace.index").unlink(missing_ok=True)
+    whole = pt(*asked)
+    becomes(next((capture / ".cache").rglob(name)), what)
+    began = time.process_time()
+    again = pt(*asked)
+    assert (again.code, again.out) == (whole.code, whole.out) and time.process_time() - began < 10
+
+
+def test_what_lies_in_a_capture_is_replaced_never_written_to(tmp_path):
+    (tmp_path / "x").symlink_to("/dev/full")
+    with atomic_write(tmp_path / "x") as file:
+        file.write(b"y")
+    assert (tmp_path / "x").read_bytes() == b"y" and not (tmp_path / "x").is_symlink()
+
+
+def test_a_pipe_that_was_named_as_output_is_written_to(pt, tmp_path):
+    pipe = tmp_path / "out.csv"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert pt("policies", "-o", pipe).code == 0 and pipe.is_fifo()
+    assert os.read(reader, 1 << 16).startswith(b"policy,")
+    os.close(reader)
+
+
 GIVEN = [
     ("predict", "{}"),
     ("calibrate", "--local", "{}"),
@@ -64,6 +98,8 @@ GIVEN = [
     ("import", "lackey", "{}", "-o", "o"),
     ("import", "perf-script", "{}", "-o", "o"),
     ("import", "vmitosis", "{}", "-o", "o"),
+    ("import", "champsim", "{}", "-o", "o"),
+    ("import", "{}", "-o", "o"),
     ("import", "ptdump", "{}", "-o", "o"),
     ("check", "{}"),
     ("join", "{}", "{}", "-o", "o"),
@@ -80,6 +116,17 @@ def test_an_odd_file_that_was_named_is_one_line(pt, tmp_path, monkeypatch, given
     ran = pt(*(part.format(what) for part in given))
     assert ran.code in (1, 2) and is_one_line(ran, ran.code)
     assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=" ".join)
+def test_a_hole_of_a_tebibyte_that_was_named_is_one_line(pt, tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hole").write_bytes(b"")
+    os.truncate(tmp_path / "hole", 1 << 40)
+    began = time.process_time()
+    ran = pt(*(part.format("hole") for part in given))
+    assert ran.code in (1, 2) and is_one_line(ran, ran.code)
+    assert time.process_time() - began < 10 and not (tmp_path / "o").exists()
 
 
 def test_a_pipe_may_be_named_as_a_file(tmp_path):

@@ -45,7 +45,7 @@ from .noise import changed, changed_text
 from .records import array_changed, arrays_changed, in_gzip, in_xz, in_zip, record_changes
 
 OUT = "out"  # the directory that readers write to
-STREAM_CHUNKS, STREAM_REGIONS = 3, 5
+STREAM_CHUNKS, STREAM_REGIONS, STREAM_WALKS = 3, 5, 120
 
 
 class Reader(NamedTuple):
@@ -91,7 +91,7 @@ def by_index(directory):
 
 def walk_stream(directory):
     name = directory.name.removeprefix("walks-")
-    stream = stream_store.load(directory.parent, name, STREAM_CHUNKS, STREAM_REGIONS)
+    stream = stream_store.load(directory.parent, name, STREAM_CHUNKS, STREAM_REGIONS, STREAM_WALKS)
     assert stream is None or int(np.max(stream.page, initial=0)) >> SLOT_BITS < STREAM_REGIONS
 
 

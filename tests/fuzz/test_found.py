@@ -247,7 +247,7 @@ def test_a_walk_stream_without_an_array_is_none(tmp_path, array):
     seal = json.loads((place / "seal.json").read_bytes()) | {"page": crc32(array)}
     (place / "seal.json").write_text(json.dumps(seal))
     (place / "page.npy").write_bytes(array)
-    assert stream_store.load(tmp_path, "x", 3, 5) is None
+    assert stream_store.load(tmp_path, "x", 3, 5, 120) is None
 
 
 def test_a_matrix_of_one_line_takes_no_memory_for_its_square(capfd, tmp_path):
@@ -262,3 +262,38 @@ def test_a_name_that_is_no_utf8_can_be_written(capfd, bases, tmp_path):
 
 def test_a_host_without_a_process_has_none_to_classify_by(capfd, bases):
     assert ended(capfd, "classify", bases / "vm-host", "--by", "process") == 2
+
+
+DIGITS = "9" * 5000
+ASKED = {
+    "a PID": ("dump", "process", DIGITS),
+    "a PID to sample": ("heat", DIGITS),
+    "lengths of samples": ("heat", "1", "--samples", f"1,{DIGITS}"),
+    "a time to sample": ("heat", "1", "--for", DIGITS),
+    "a VM": ("survey", "--guest", DIGITS),
+    **{f"to wait for {text} s": ("survey", "--watch", text) for text in ("nan", "inf", "1e308")},
+    "a user": ("record", "--user", DIGITS, "--", "/bin/true"),
+    "a process to compare with": ("check", "lookup", "--live", DIGITS),
+    "a node of the others": (
+        "whatif",
+        "lookup",
+        "-p",
+        "hydra",
+        "--threads-to-nodes",
+        f"main=0,rest={DIGITS}",
+    ),
+    "nodes of threads": ("whatif", "lookup", "-p", "hydra", "--threads-to-nodes", DIGITS),
+    "nodes of a policy": ("whatif", "lookup", "-p", "mitosis", "--set", f"nodes={DIGITS}"),
+    "nodes of moves": ("whatif", "lookup", "-p", "hydra", "--move-threads", f"0:{DIGITS}@30%"),
+    "values of a sweep": ("sweep", "lookup", "-p", "hydra", "--set", f"prefetch=0:{DIGITS}"),
+    "a node of synthetic tables": ("synth", "--size", "64M", "--placement", f"bind:{DIGITS}", "-o", "o"),
+    "nodes of synthetic threads": ("synth", "--size", "64M", "--threads-to-nodes", DIGITS, "-o", "o"),
+}
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_thousands_of_digits_and_no_numbers_are_refused(capfd, tmp_path, monkeypatch, what):
+    monkeypatch.chdir(tmp_path)
+    code = run(list(ASKED[what]))
+    out, err = capfd.readouterr()
+    assert code == 2 and "Traceback" not in err and not out and not list(tmp_path.iterdir())

@@ -2,8 +2,9 @@
 
 import click
 
+from ptanalyze.cli.heat import milliseconds
 from ptanalyze.cli.options import pair_of
-from ptanalyze.cli.quantities import DURATION, SIZE
+from ptanalyze.cli.quantities import DURATION, HEXADECIMAL, PID, SIZE
 from ptanalyze.cli.replaying import configured, split_names
 from ptanalyze.core.cache_share import sharing
 from ptanalyze.core.errors import UsageError
@@ -72,14 +73,20 @@ def setting(text):
     plan_for("hydra", dict([pair_of(text)]))
 
 
-def converted(kind):
-    def convert(text):
+def refused(take):
+    """`take` with click's errors as ours."""
+
+    def taken(text):
         try:
-            kind.convert(text, None, None)
+            take(text)
         except click.ClickException as error:
             raise UsageError(error.format_message()) from None
 
-    return convert
+    return taken
+
+
+def converted(kind):
+    return refused(lambda text: kind.convert(text, None, None))
 
 
 TAKEN = {
@@ -92,6 +99,9 @@ TAKEN = {
     "placement": placement,
     "size": converted(SIZE),
     "duration": converted(DURATION),
+    "pid": converted(PID),
+    "address": converted(HEXADECIMAL),
+    "lengths of samples": refused(milliseconds),
 }
 
 

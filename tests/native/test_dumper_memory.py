@@ -83,6 +83,19 @@ def test_in_a_small_control_group_tables_go_to_the_file(programs, tmp_path, smal
     assert_closed(dump.guest)
 
 
+GROUP_2 = """mount -t tmpfs none /sys/fs/cgroup && cd /sys/fs/cgroup && echo "$1" > memory.max &&
+echo $((90 << 20)) > memory.current && shift && cd / && exec "$@" """
+
+
+@pytest.mark.parametrize(("limit", "streamed"), [(96 * MIB, True), ("max", False)])
+def test_limits_are_those_of_control_groups_of_version_2_too(programs, tmp_path, limit, streamed):
+    """8 MiB of tables where 6 are left; files stand for the group, so that every machine can show it."""
+    with running(programs / "dump_target", 4) as (process, _):
+        command = [PTDUMP, "process", process.pid, "-o", tmp_path / "d", "-q"]
+        subprocess.run(["unshare", "-m", "sh", "-c", GROUP_2, "sh", *map(str, (limit, *command))], check=True)
+    assert read_snapshot(tmp_path / "d").facts["streamed"] is streamed
+
+
 def test_a_longer_reading_that_was_not_kept_leaves_nothing_in_the_file(programs, tmp_path):
     parts = ("tables", "output")
     objects = [REPOSITORY / f"dumps/build/{part}.o" for part in parts]

@@ -3,7 +3,9 @@
 import os
 import re
 import shutil
+import struct
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,31 @@ def test_longer_headers_of_later_kernels_are_read():
     blob = btf(TYPES)
     longer = header(blob, extra=8) + bytes(8) + blob[24:]
     assert read_btf(longer).offset("list", "prev") == 8
+
+
+def one_struct(members, *others, name=b"task\0"):
+    """BTF of a struct called `name` with these (name, type) as members, and of structs without a name."""
+    strings = b"\0" + name
+    body = b""
+    for k, rows in enumerate([members, *others]):
+        body += struct.pack("<III", k == 0, 4 << 24 | len(rows), 8)
+        body += b"".join(struct.pack("<III", *row, 0) for row in rows)
+    return struct.pack("<HBBIIIII", 0xEB9F, 1, 0, 24, 0, len(body), len(body), len(strings)) + body + strings
+
+
+@pytest.mark.parametrize("deep", [300, 5000])
+def test_structs_within_structs_without_end_are_no_btf(deep):
+    blob = one_struct([(0, 2)], *([(0, k + 3)] for k in range(deep)))
+    with pytest.raises(NoBtf):
+        read_btf(blob).offset("task", "pid")
+
+
+def test_a_name_without_an_end_is_not_copied_for_each_of_its_members():
+    blob = one_struct([(1 + k, 9) for k in range(60_000)], name=b"task\0" + b"x" * (20 << 20))
+    began = time.process_time()
+    with pytest.raises(NoBtf):
+        read_btf(blob).offset("task", "pid")
+    assert time.process_time() - began < 5, "copying takes minutes"
 
 
 @given(st.data())

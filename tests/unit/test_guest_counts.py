@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guest_memories import hostile_memory, memory_of, reader
+from ptanalyze.capture.live import guest_counts
 from ptanalyze.capture.live.guest_counts import count_tables
 from ptanalyze.core import pte
 from strategies import build_tree, trees
@@ -48,6 +49,25 @@ def test_the_kernels_half_is_not_counted_and_what_lies_in_no_memory_is_said():
     found = count_tables(reader(memory), 1, 4)
     assert found.frames[3].tolist() == [2] and found.unread == 1
     assert count_tables(reader(memory), 99, 4) is None
+
+
+def test_tables_full_of_pointers_take_memory_for_the_most_that_are_read(monkeypatch):
+    memory = {1: {k: (10 + k) << 12 | 0x67 for k in range(200)}}
+    memory |= {10 + k: {at: (1000 + 512 * k + at) << 12 | 0x67 for at in range(512)} for k in range(200)}
+    merged = []
+
+    def at_most(limit, frames):
+        merged.append(len(frames))
+        return whole(limit, frames)
+
+    whole = guest_counts.at_most
+    monkeypatch.setattr(guest_counts, "at_most", at_most)
+    monkeypatch.setattr(guest_counts, "AT_ONCE", 8)
+    monkeypatch.setattr(guest_counts, "MOST_POINTERS", 10_000)
+    found = count_tables(reader(memory), 1, 4, limit=300)
+    assert max(merged) <= 10_000 + 8 * 512
+    assert len(found.frames[3]) == 200 and not len(found.frames[2])
+    assert found.unread == 200 * 512
 
 
 @pytest.mark.parametrize("tables", [1023, 1024, 1025])

@@ -1,5 +1,6 @@
 """Samples of accessed bits: the file, the rates they stand for, and locality and what-if weighted by them."""
 
+import os
 from collections import Counter
 from dataclasses import replace
 
@@ -265,3 +266,26 @@ def test_a_capture_with_samples_is_described_checked_and_redacted_with_them(tmp_
     for snapshot in (capture.snapshot, again):
         table = classified(capture, "heat", "all", Setup.of())[0].frame()
         assert table["count"].max() == snapshot.heat.walks[0]
+
+
+def test_of_heat_only_finished_samples_are_copied(tmp_path):
+    """A header of words, unused numbers and a sample without an end are whatever their writer put there."""
+    (tmp_path / "own").mkdir()
+    write_snapshot(tmp_path / "own", build_snapshot([(REGION, 9)]))
+    file = write_bits(tmp_path / "own" / "heat.bits", [(1, {(REGION, 1)}), (10, {(REGION, 1)})])
+    whole = bytearray(file.read_bytes())
+    whole[100:106], whole[-8:], whole[-80:-72] = b"secret", b"secret!!", b"secret!!"
+    unfinished = REGION.to_bytes(8, "little") + (1).to_bytes(8, "little") + b"secret!!" * 8
+    file.write_bytes(bytes(whole) + unfinished + b"secret")
+    seal(tmp_path / "own", "process", {})
+    redact(open_capture(tmp_path / "own"), tmp_path / "shared")
+    assert b"secret" not in (tmp_path / "shared" / "heat.bits").read_bytes()
+    one, other = (read_heat(tmp_path / name / "heat.bits") for name in ("own", "shared"))
+    assert all(np.array_equal(a, b) for a, b in zip(vars(one).values(), vars(other).values(), strict=True))
+
+
+def test_a_hole_is_no_sample_and_not_read_to_its_end(tmp_path):
+    file = write_bits(tmp_path / "heat.bits", [(1, {(REGION, 1)})])
+    os.truncate(file, 1 << 40)
+    with pytest.raises(CaptureError, match="of no length"):
+        read_heat(file)

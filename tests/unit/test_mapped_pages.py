@@ -1,5 +1,7 @@
 """Pages that other tools list beside a trace become its page tables; damage leaves nothing behind."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -126,3 +128,12 @@ def test_page_tables_themselves_get_no_list(tmp_path):
         import_capture("vmitosis", tmp_path / "dump.txt", tmp_path / "m", pages=tmp_path / "pages")
     with pytest.raises(UsageError, match="no such file"):
         import_capture("lackey", tmp_path / "dump.txt", tmp_path / "m", pages=tmp_path / "gone")
+
+
+def test_a_line_without_an_end_is_no_line(tmp_path):
+    with pytest.raises(CaptureError, match="line 1: text"):
+        read(tmp_path, "x" * (1 << 20), "v2p.textproto")
+    (tmp_path / "hole.textproto").write_bytes(b"")
+    os.truncate(tmp_path / "hole.textproto", 1 << 40)
+    with pytest.raises(CaptureError, match="line 1: text"):
+        read_mapped_pages(tmp_path / "hole.textproto")

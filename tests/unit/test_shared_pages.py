@@ -12,7 +12,8 @@ from naive import shared_pages as naive
 from ptanalyze.analysis.classify import classify
 from ptanalyze.analysis.shared_tables import shared_tables_frame
 from ptanalyze.capture.check import check_capture, exit_code
-from ptanalyze.core.errors import UsageError
+from ptanalyze.cli import run
+from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.world.shared_pages import NO_GROUP, shared_pages
 from strategies import REGION, Page, build_tree
@@ -76,6 +77,17 @@ def test_every_process_is_checked_and_a_missing_or_damaged_one_is_named(family):
     assert findings["processes: there"].reason == "not in it: pid-9"
     assert findings["process 8"].verdict == "failed" and "gpt.entries" in findings["process 8"].reason
     assert exit_code(findings.values()) == 1
+
+
+@pytest.mark.parametrize("also", [[], ["pid-8"]], ids=["one", "all"])
+def test_what_counts_all_processes_refuses_a_capture_that_lost_one(family, also):
+    for name in ["pid-9", *also]:
+        shutil.rmtree(family / name)
+    for ask in (lambda: classify(family, by="process"), lambda: shared_tables_frame(open_capture(family))):
+        with pytest.raises(CaptureError, match=r"pid-\d.*missing"):
+            ask()
+    assert run(["info", str(family)]) == run(["info", "--shared", str(family)]) == 1
+    assert run(["redact", str(family), "-o", str(family.parent / "r")]) == 0, "it copies the first alone"
 
 
 def test_processes_are_classified_one_by_one(family):

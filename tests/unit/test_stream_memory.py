@@ -49,7 +49,7 @@ def held(stream):
 
 
 def load_again(world, tmp_path):
-    return stream_store.load(tmp_path, "walks", CHUNKS, len(world.trace.regions))
+    return stream_store.load(tmp_path, "walks", CHUNKS, len(world.trace.regions), world.trace.touches)
 
 
 PASSES = {

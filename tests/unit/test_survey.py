@@ -71,8 +71,10 @@ def test_a_vm_is_called_what_qemu_was_told(command, name):
 
 
 def test_names_cannot_break_out_of_prometheus_labels():
-    text = prometheus_text([surveyed(name='a"} 1\nx\\\udc80')], 2, 0.0)
-    assert 'name="a\\"} 1\\nx\\\\?"' in text and all(line.isprintable() for line in text.splitlines())
+    text = prometheus_text([surveyed(name='a"} 1\nx\\\udc80\x1b]0;t\x07\u202e')], 2, 0.0)
+    assert r'name="a\"} 1\\nx\\\\x80\\x1b]0;t\\x07\\u202e"' in text and all(
+        line.isprintable() for line in text.splitlines()
+    )
     assert 'ptanalyze_leaf_tables{pid="7",' in text and 'node="1"} 1' in text
 
 

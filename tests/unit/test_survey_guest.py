@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from kernel_memory import PAGE, Memory, linux
+from ptanalyze.capture.live import survey_guest
 from ptanalyze.capture.live.guests import Space, address_spaces
 from ptanalyze.capture.live.qmp import Registers
 from ptanalyze.capture.live.survey_guest import GuestSurvey, Host, by_cr3, by_kernel
@@ -55,6 +56,14 @@ def test_processes_of_the_kernels_list_with_their_tables_by_the_hosts_nodes(gues
     assert [each.remote_bytes for each in found] == sorted(
         (each.remote_bytes for each in found), reverse=True
     )
+
+
+def test_processes_that_all_claim_many_tables_are_counted_to_a_limit_for_all_of_them(guest, monkeypatch):
+    memory, kernel, _ = guest
+    monkeypatch.setattr(survey_guest, "MOST_TABLES", 4)
+    found, _ = by_kernel(memory.read, spaces(memory, kernel), Host(nodes, {0: 1.0}))
+    assert sum(each.tables for each in found) <= 4 + len(found)
+    assert sum(each.unread for each in found) > 0
 
 
 def test_roots_that_map_no_kernel_are_passed_over(guest):

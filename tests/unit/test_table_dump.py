@@ -1,12 +1,15 @@
 """Binary dumps of a guest's and its nested tables arrive as they are; damage is one line."""
 
+import time
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from ptanalyze.capture.import_ import import_capture
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.capture import load
-from ptanalyze.formats.table_dump import HEADER, RECORD, import_table_dump
+from ptanalyze.formats.table_dump import HEADER, RECORD, import_table_dump, read_nodes
 from samples import read_dump
 from strategies import FRAMES_PER_NODE, build_topology, build_tree, frames_on
 
@@ -104,6 +107,7 @@ def test_a_dump_cut_anywhere_is_refused(tmp_path, guest):
         ("0 0", "line 1 = '0 0': write NODE FIRST LAST"),
         ("0 9 5", "write NODE"),
         (f"{NODES}1 0 4095", "line 3 = .* overlaps"),
+        ("0 0 8191\n1 8192 16383\n0 4096 8200\n", "line 3 = .* overlaps"),
         ("0 0 0xffffffffffffffff", "write NODE"),
         ("\n", "no line NODE"),
     ],
@@ -121,3 +125,16 @@ def test_options_that_do_not_belong_are_refused(tmp_path, guest, nested):
         import_capture("lackey", guest, tmp_path / "made", nodes=guest)
     with pytest.raises(UsageError, match="no such file"):
         import_capture("gptdump", guest, tmp_path / "made", tmp_path / "gone")
+
+
+def test_a_list_of_nodes_without_an_end_is_refused():
+    with pytest.raises(CaptureError, match="more than such a file may have"):
+        read_nodes(Path("/dev/zero"))
+
+
+def test_a_long_list_of_nodes_is_read_in_time(tmp_path):
+    lines = "".join(f"{k % 2} {k * 8192} {k * 8192 + 4095}\n" for k in range(100_000))
+    (tmp_path / "nodes").write_text(lines)
+    began = time.process_time()
+    assert len(read_nodes(tmp_path / "nodes").nodes) == 2
+    assert time.process_time() - began < 10, "comparing each with each takes minutes"

@@ -226,20 +226,20 @@ def test_a_directory_is_not_taken_for_left_behind_while_it_is_made(tmp_path):
 
 
 @needs_root
-def test_a_device_is_written_to_and_stays_what_it_is(tmp_path):
+def test_a_device_that_was_named_is_written_to_and_stays_what_it_is(tmp_path):
     null, link = tmp_path / "null", tmp_path / "link"
     os.mknod(null, stat.S_IFCHR | 0o600, os.makedev(1, 3))
     link.symlink_to(null)
     for path in (null, link):
-        with atomic_write(path) as file:
+        with atomic_write(path, given=True) as file:
             file.write(b"lost")
     assert stat.S_ISCHR(null.stat().st_mode) and link.is_symlink()
 
 
-def test_a_pipe_is_written_to(tmp_path):
+def test_a_pipe_that_was_named_is_written_to(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     reader = subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE)
-    with atomic_write(tmp_path / "pipe") as file:
+    with atomic_write(tmp_path / "pipe", given=True) as file:
         file.write(b"through")
     assert reader.communicate()[0] == b"through" and (tmp_path / "pipe").is_fifo()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ..core.errors import UsageError
 from ..core.latency_ratio import at_latency_ratio
+from ..core.whole import is_whole
 from ..formats.capture import CaptureLike
 from ..policies import Policy, has_parameter, members, parameters
 from .answers import sweep_frame
@@ -174,7 +175,7 @@ def values(text: str) -> list[str]:
 
 
 def _is_whole(text: str) -> bool:
-    return text.removeprefix("-").isdecimal()
+    return is_whole(text.removeprefix("-"))
 
 
 def _number(key: str, text: str | int) -> int:

@@ -59,7 +59,7 @@ def describe(capture: Capture) -> dict[str, Rows]:
             sections["host and guest"] = describe_join(capture.snapshot.facts.get("vm") or {})
     if capture.has_trace:
         sections["trace"] = describe_trace(capture.trace)
-    if capture.processes:
+    if capture.processes or capture.lost:
         sections |= {f"{PROCESS}{pid}": rows for pid, rows in process_rows(capture).items()}
     return sections
 

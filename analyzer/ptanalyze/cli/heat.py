@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..core.whole import is_whole
 from .echo import echo
 from .options import free_name, new_capture_option
 from .quantities import DURATION, PID
@@ -80,6 +81,6 @@ def command(pid: int, seconds: float, output: str | None, add: str | None, lengt
 def milliseconds(text: str) -> list[int]:
     """[1, 10] of "1,10"; UsageError for other text."""
     words = text.split(",")
-    if not 1 <= len(words) <= 4 or not all(word.isdecimal() and 0 < int(word) <= 3_600_000 for word in words):
+    if not 1 <= len(words) <= 4 or not all(is_whole(word) and 0 < int(word) <= 3_600_000 for word in words):
         raise click.UsageError(f"--samples {text}: write up to four lengths in ms, as 1,10,100,1000")
     return [int(word) for word in words]

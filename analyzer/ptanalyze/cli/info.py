@@ -81,7 +81,7 @@ def shared_tables(opened: Capture) -> Answer:
     from ..analysis.shared_tables import shared_tables_frame
     from ..core.errors import UsageError
 
-    if not opened.processes:
+    if not opened.processes and not opened.lost:
         raise UsageError(
             f"--shared: {opened.directory} holds a single process; take several with `ptanalyze dump process "
             "--tree PID`"

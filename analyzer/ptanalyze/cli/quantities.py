@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.whole import is_whole
+
 if TYPE_CHECKING:
     Bytes = click.ParamType[int]
     Seconds = click.ParamType[float]
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 else:
     Bytes = Seconds = Number = click.ParamType
 
+MOST_SECONDS = 10**9
 UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
@@ -38,9 +41,10 @@ class Duration(Seconds):
         found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|[smh]?)", str(value))
         if not found:
             self.fail(f"{value!r} is no duration; write it like 500ms, 30s or 30, 5m or 1h", param, ctx)
-        if not float(found[1]):
-            self.fail(f"{value!r}: give more than 0", param, ctx)
-        return float(found[1]) * UNITS[found[2]]
+        seconds: float = float(found[1]) * UNITS[found[2]]
+        if not 0 < seconds <= MOST_SECONDS:
+            self.fail(f"{value!r}: give more than 0, and at most {MOST_SECONDS // 86_400:,} days", param, ctx)
+        return seconds
 
 
 class Hexadecimal(Bytes):
@@ -61,7 +65,7 @@ class ProcessId(Number):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Of a process: an int above 0."""
         text = str(value)
-        if not text.isdecimal() or not int(text):
+        if not is_whole(text) or not int(text):
             self.fail(f"{text!r} is no PID; give its number, which pgrep or pidof prints", param, ctx)
         return int(text)
 

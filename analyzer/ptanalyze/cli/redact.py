@@ -20,7 +20,8 @@ def command(capture: str, output: str | None) -> None:
     process that still runs they tell a stranger its layout (ASLR) until it is started again. The kernel's
     release, the CPU's model, and counts of page faults and of changes while it was read stay as well.
     Analysing the copy adds .cache to it, which need not be shared. Of several processes the first is copied;
-    redact those inside (CAPTURE/pid-PID) one by one.
+    redact those inside (CAPTURE/pid-PID) one by one. Trees of other nodes, of a kernel that replicates, are
+    left out.
 
     \b
     Examples:

@@ -67,7 +67,10 @@ def view(guest: GuestSurvey, top: int, socket: str | None) -> Iterator[Section]:
     if len(found) > top:
         lines.append(f"{len(found) - top} more; --top {len(found)} prints all")
     if unread := sum(one.unread for one in found):
-        lines.append(f"{unread} tables lie in no memory of the guest, or were freed meanwhile: not counted")
+        lines.append(
+            f"{unread} tables lie in no memory of the guest, were freed meanwhile, "
+            "or are too many: not counted"
+        )
     if found:
         lines.append(f"look closer: {closer(guest.pid, found[0], socket)}")
     if not any(one.remote_bytes for one in found):

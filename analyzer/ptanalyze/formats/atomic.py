@@ -19,13 +19,16 @@ UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)  # no O_T
 
 
 @contextmanager
-def atomic_write(path: str | PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
+def atomic_write(path: str | PathLike[str], mode: str = "wb", *, given: bool = False) -> Iterator[IO[Any]]:
     """An open file that becomes `path` (0600) when the block ends, and vanishes if it raises.
 
     Where the file system has O_TMPFILE nothing is there before, else a file whose name cannot be guessed.
+
+    given  somebody typed `path`: a device or pipe there, such as /dev/stdout, is written to. Else what is
+           there is replaced: in a capture it may be a stranger's link to a disk
     """
     path = Path(path)
-    if _is_no_file(path):
+    if given and _is_no_file(path):
         with path.open(mode) as file:
             yield file
         return

@@ -1,6 +1,7 @@
 """BTF, a Linux kernel's description of its own types (Documentation/bpf/btf.rst): where members are.
 
-It may come out of a guest's memory: lengths and references are checked, and no type is visited twice.
+It may come out of a guest's memory: lengths and references are checked, no type is visited twice, and what
+would take long is no BTF.
 """
 
 import struct
@@ -10,7 +11,9 @@ from dataclasses import dataclass
 MAGIC = struct.pack("<HBB", 0xEB9F, 1, 0)  # version 1, no flags
 HEADER_BYTES = range(24, 129, 4)  # later kernels may have more after what is known
 HEADER = struct.Struct("<HBBIIIII")
-MOST_BYTES = 1 << 26
+MOST_BYTES = 1 << 25  # Debian's kernel has 6 MiB
+MOST_UNNAMED = 200  # structs without a name in one that has one; task_struct has a dozen
+LONGEST_NAME = 512  # KSYM_NAME_LEN
 STRUCT, UNION = 4, 5
 FIXED = {1: 4, 2: 0, 3: 12, 7: 0, 8: 0, 9: 0, 10: 0, 11: 0, 12: 0, 14: 4, 16: 0, 17: 4, 18: 0}  # by kind
 PER_MEMBER = {STRUCT: 12, UNION: 12, 6: 8, 13: 8, 15: 12, 19: 12}
@@ -24,7 +27,8 @@ class NoBtf(Exception):
 class Btf:
     """Types of a kernel.
 
-    types  {number of a struct or union: (where its members begin, how many, whether they may be bit fields)}
+    types  {number of a struct or union: (where its members begin, how many, whether they may be bit fields)},
+           without those that have no members
     named  {name: number} of structs; of several with one name the first
     """
 
@@ -48,6 +52,8 @@ class Btf:
         """Bits to `member`."""
         if number not in self.types or number in above:
             return None
+        if len(above) >= MOST_UNNAMED:
+            raise NoBtf(f"type {number}: over {MOST_UNNAMED} structs without a name in one")
         above.add(number)
         for name, kind, bits in self.members(number):
             if name == member:
@@ -65,7 +71,7 @@ class Btf:
 
 
 def text(blob: bytes, at: int) -> bytes:
-    return blob[at : blob.find(b"\0", at)]
+    return blob[at : at + LONGEST_NAME].partition(b"\0")[0]
 
 
 def size_of(head: bytes) -> int:
@@ -99,7 +105,7 @@ def listed(blob: bytes, at: int, end: int, strings: int) -> Btf:
         name, info, _ = struct.unpack_from("<III", blob, at)
         kind, count = info >> 24 & 31, info & 0xFFFF
         at += 12
-        if kind in (STRUCT, UNION):
+        if kind in (STRUCT, UNION) and count:
             found[number] = at, count, bool(info >> 31)
             if kind == STRUCT and name:
                 named.setdefault(text(blob, strings + name), number)

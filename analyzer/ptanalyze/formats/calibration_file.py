@@ -43,7 +43,7 @@ class Record(Calibration, frozen=True, forbid_unknown_fields=True, kw_only=True)
 def write_calibration(path: str | PathLike[str], calibration: Calibration) -> None:
     """Write a Calibration as TOML: whole, synced, 0600."""
     fields = {"format": FORMAT, "version": VERSION, **msgspec.to_builtins(calibration)}
-    with atomic_write(path) as out:
+    with atomic_write(path, given=True) as out:
         out.write(toml(fields).encode())
 
 

@@ -144,8 +144,20 @@ class Capture:
         }
 
     @property
+    def lost(self) -> list[int]:
+        """Processes that were captured with this one and are not inside."""
+        told = self.manifest.provenance.get("processes")
+        listed = [pid for pid in told if isinstance(pid, int)] if isinstance(told, list) else []
+        return [pid for pid in listed if pid not in self.processes]
+
+    @property
     def members(self) -> dict[int, "Capture"]:
-        """{PID: Capture} of this process and the others inside; 0 for its own PID where that is not known."""
+        """{PID: Capture} of this process and the others inside; 0 for its own PID where that is not known.
+
+        CaptureError if one is missing.
+        """
+        if self.lost:
+            raise CaptureError(self.directory / f"pid-{self.lost[0]}", "capture", "missing", SEE_ALL)
         told = self.manifest.provenance.get("pid")
         own = told if isinstance(told, int) else 0
         return {own: self, **{pid: one for pid, one in self.processes.items() if pid != own}}

@@ -26,7 +26,7 @@ RECORD = np.dtype(
 BLOCK = 1 << 18  # records
 SMALL = 1 << 8  # to lose little before damage that is passed over
 USER_HALF = 1 << 56
-WHAT = "no ChampSim trace: a record of 64 bytes per instruction, two flags of 0 or 1 at byte 8"
+WHAT = "no ChampSim trace: 64 bytes per instruction, its address at byte 0, two flags of 0 or 1 at byte 8"
 
 
 def import_champsim(source: str | PathLike[str], out: str | PathLike[str], *, strip: bool = True) -> int:
@@ -42,7 +42,8 @@ def import_champsim(source: str | PathLike[str], out: str | PathLike[str], *, st
         writer.event(Event.THREAD_START, b=UNKNOWN_THREAD)
         while block := whole(file, source):
             records = np.frombuffer(block, RECORD, len(block) // RECORD.itemsize)
-            bad = np.flatnonzero((records["is_branch"] > 1) | (records["taken"] > 1))
+            flags = (records["is_branch"] <= 1) & (records["taken"] <= 1)
+            bad = np.flatnonzero(~flags | (records["ip"] == 0))
             page, write, instruction = touches(records[: bad[0]] if len(bad) else records)
             time = done + instruction
             writer.accesses_of(page, write, thread=0, time=time, instructions=time)

@@ -54,7 +54,7 @@ def decode_facts(path: Path, facts: msgspec.Raw, kind: type[msgspec.Struct], for
     return plain
 
 
-def write_record(path: str | PathLike[str], record: msgspec.Struct) -> None:
-    """Write a msgspec struct as indented JSON: whole, synced, 0600."""
-    with atomic_write(path) as out:
+def write_record(path: str | PathLike[str], record: msgspec.Struct, *, given: bool = False) -> None:
+    """Write a msgspec struct as indented JSON: whole, synced, 0600; given: somebody typed `path`."""
+    with atomic_write(path, given=given) as out:
         out.write(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")

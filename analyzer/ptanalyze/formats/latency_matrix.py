@@ -90,7 +90,7 @@ def write_matrix(path: str | PathLike[str], matrix: LatencyMatrix) -> None:
         spread=spread,
         method=matrix.method,
     )
-    write_record(path, record)
+    write_record(path, record, given=True)
 
 
 def rows_of(values: np.ndarray) -> tuple[tuple[float | None, ...], ...]:

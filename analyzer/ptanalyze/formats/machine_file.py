@@ -55,5 +55,5 @@ def write_machine(path: str | PathLike[str], machine: Machine) -> None:
     """Write a Machine as a file that load_machine reads; UsageError unless it is named FILE.toml."""
     if Path(path).suffix != ".toml" or not Path(path).parent.is_dir():
         raise UsageError(f"{path}: expected FILE.toml in a directory that exists")
-    with atomic_write(path) as out:
+    with atomic_write(path, given=True) as out:
         out.write(toml(msgspec.to_builtins(machine)).encode())

@@ -8,6 +8,7 @@
 import os
 import re
 from collections.abc import Iterator
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,7 @@ PAGE, REGION = 1 << 12, 1 << 21
 USER_HALF = 1 << 56
 MOST_FRAME = 1 << 40
 PRESENT, FRAME = np.uint64(1 << 63), np.uint64((1 << 55) - 1)  # of a word of pagemap
+LONGEST_LINE = 1 << 12
 PAIR = np.dtype([("address", "<u8"), ("word", "<u8")])
 FIELD = re.compile(r"\s*(page_size|virtual_address|physical_address)\s*:\s*(\S+)\s*")
 GROUP = re.compile(r"\s*(?:address_mapping_group|address_mapping|information)\s*\{\s*")
@@ -79,7 +81,7 @@ def fields(path: Path) -> Iterator[tuple[int, str, int]]:
     """(line, name, value) of the fields that matter."""
     depth = 0
     with path.open(encoding="ascii", errors="replace") as file:
-        for number, whole in enumerate(file, 1):
+        for number, whole in enumerate(iter(partial(file.readline, LONGEST_LINE), ""), 1):
             line = whole.partition("#")[0].rstrip("\n")
             depth += line.count("{") - line.count("}")
             if match := FIELD.fullmatch(line):

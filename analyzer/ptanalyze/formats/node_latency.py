@@ -101,7 +101,7 @@ def write_latency(path: str | PathLike[str], latency: NodeLatency) -> None:
         memory_nodes=latency.memory_nodes,
         bandwidth_gb_per_s=None if latency.bandwidth is None else _rows(latency.bandwidth),
     )
-    write_record(path, record)
+    write_record(path, record, given=True)
 
 
 def _rows(matrix: np.ndarray) -> tuple[tuple[float, ...], ...]:

@@ -5,12 +5,13 @@ import stat
 from pathlib import Path
 
 from ..core.errors import UsageError
+from ..core.whole import is_whole
 
 
 def caller() -> tuple[int, int] | None:
     """(uid, gid) of the user behind sudo; None without sudo, or where that user is root."""
     uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
-    if os.geteuid() or not uid.isdecimal() or not gid.isdecimal() or uid == "0":
+    if os.geteuid() or not is_whole(uid) or not is_whole(gid) or uid == "0":
         return None
     return int(uid), int(gid)
 

@@ -80,6 +80,10 @@ def read_dump(
         raise UsageError(f"{path}: no such file") from None
     except ValueError:
         raise UsageError(f"{path}: empty; expected a page-table dump of vMitosis") from None
+    if (at := text.find(b"\0")) >= 0:  # a hole of a sparse file is not searched to its end
+        raise CaptureError(
+            path, "bytes", f"a NUL at byte {at}", "expected a page-table dump of vMitosis, text"
+        )
     start, end, pid, count = find_block(path, text, which)
     topology = read_numa_map(path, text, start)
     level, frame, words = read_rows(path, text, start, end, count, spill)

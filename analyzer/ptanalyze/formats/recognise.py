@@ -67,9 +67,9 @@ def of_file(path: Path) -> str | None:
 
 
 def is_champsim(head: bytes) -> bool:
-    """Whether the two flags of each instruction are 0 or 1, which text and most other files do not have."""
-    flags = [head[at : at + 2] for at in range(8, len(head) - 55, CHAMPSIM.itemsize)]
-    return b"\0" in head and len(flags) > 3 and all(max(two) <= 1 for two in flags)
+    """Whether each instruction has an address and two flags of 0 or 1: text and most other files do not."""
+    first = [head[at : at + 10] for at in range(0, len(head) - 63, CHAMPSIM.itemsize)]
+    return b"\0" in head and len(first) > 3 and all(any(one[:8]) and max(one[8:]) <= 1 for one in first)
 
 
 def of_text(head: bytes) -> str | None:

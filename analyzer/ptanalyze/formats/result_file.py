@@ -35,7 +35,7 @@ def write_result(
     refused: Mapping[str, str] = NOTHING,
 ) -> None:
     """Write an answer in the format of its name, FILE.json, FILE.csv or FILE.parquet: whole, 0600."""
-    with atomic_write(path) as file:
+    with atomic_write(path, given=True) as file:
         if str(path).endswith(".json"):
             whole = record(what, value(), refused)
             file.write(json.dumps(whole, indent=1, allow_nan=False).encode() + b"\n")

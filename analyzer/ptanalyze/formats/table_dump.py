@@ -7,12 +7,15 @@ endian. NPTDUMP1 holds KVM's SPTEs. The files know nothing of NUMA nodes: these 
 
 import os
 import re
+from itertools import pairwise
+from operator import itemgetter
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
 from ..core.errors import CaptureError, UsageError
+from ..core.regular import read_given
 from ..core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from .ptdump_tree import LEVELS, assemble, table_nodes, tree_of
 from .snapshot_file import write_snapshot
@@ -108,13 +111,9 @@ def one_node() -> Topology:
 
 def read_nodes(path: Path) -> Topology:
     """Topology of a list of nodes; CaptureError names the line that is none or overlaps another."""
-    try:
-        lines = path.read_text("ascii", "replace").splitlines()
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
     ranges: dict[int, list[tuple[int, int]]] = {}
-    taken: list[tuple[int, int]] = []
-    for number, line in enumerate(lines, 1):
+    taken: list[tuple[int, int, int, str]] = []
+    for number, line in enumerate(read_given(path).decode("ascii", "replace").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         match = NODE_LINE.fullmatch(line.strip())
@@ -122,10 +121,12 @@ def read_nodes(path: Path) -> Topology:
         first, last = begin >> 12, end >> 12
         if not match or begin > end or last >= MOST_FRAME - 1:
             raise CaptureError(path, f"line {number}", repr(line[:40]), "write NODE FIRST LAST, in bytes")
-        if any(first < b and a <= last for a, b in taken):
+        taken.append((first, last, number, line))
+        ranges.setdefault(int(match[1]), []).append((first, last + 1))
+    for one, next_one in pairwise(sorted(taken)):
+        if next_one[0] <= one[1]:
+            _, _, number, line = max(one, next_one, key=itemgetter(2))
             raise CaptureError(path, f"line {number}", repr(line[:40]), "overlaps an earlier line")
-        taken.append((first, last + 1))
-        ranges.setdefault(int(match[1]), []).append(taken[-1])
     if not ranges:
         raise CaptureError(path, "nodes", 0, "no line NODE FIRST LAST in it")
     return Topology(tuple(Node(n, (), np.array(sorted(r), np.int64)) for n, r in sorted(ranges.items())))

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from ..core.errors import UsageError
 from ..core.machine import Machine
+from ..core.whole import is_whole
 
 NODES = 'nodes that get a replica, "0,2,3"; empty: all with CPUs. CPUs elsewhere walk the nearest replica'
 
@@ -12,7 +13,7 @@ def node_numbers(parts: Iterable[str], machine: Machine, setting: str, hint: str
     """Node of each part. UsageError: `setting` ("policy P: KEY = TEXT"), wrong part, machine."""
     names = [part.strip() for part in parts]
     for name in names:
-        if not name.isdecimal() or int(name) >= machine.nodes:
+        if not is_whole(name) or int(name) >= machine.nodes:
             raise UsageError(f"{setting}: {name!r} is no node, {nodes_of(machine)}{hint}")
     return [int(name) for name in names]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from ..core.printable import printable
 from ..formats.atomic import atomic_write
 
 if TYPE_CHECKING:
@@ -69,12 +70,11 @@ def samples(metric: str, one: Surveyed) -> Iterator[tuple[dict[str, str], float]
 
 
 def escaped(text: str) -> str:
-    plain = text.encode("utf-8", "replace").decode()
-    return plain.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return printable(text).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def write_prometheus(path: str | PathLike[str], surveyed: Sequence[Surveyed], nodes: int, at: float) -> None:
     """Replace the file at once; node_exporter, another user, may read it: it holds no addresses."""
-    with atomic_write(path) as file:
+    with atomic_write(path, given=True) as file:
         file.write(prometheus_text(surveyed, nodes, at).encode())
         os.fchmod(file.fileno(), 0o644)

@@ -9,6 +9,7 @@ from ..core.snapshot import Topology
 from ..core.trace import Trace
 from ..core.unknown_node import UNKNOWN_NODE
 from ..core.walks import Placement
+from ..core.whole import is_whole
 from .thread_moves import latest_cpu, move_threads
 
 AUTO, RECORDED, ROUND_ROBIN, BLOCK = "auto", "recorded", "round-robin", "block"
@@ -103,7 +104,7 @@ def _nodes(how: str, threads: int, machine: Machine) -> tuple[np.ndarray, str]:
         return nodes[order * len(nodes) // threads], f"in blocks over {len(nodes)} nodes"
     if how.startswith("main="):
         main, _, rest = how[len("main=") :].partition(",rest=")
-        others = _nodes(rest or ROUND_ROBIN, threads, machine)[0] if not rest.isdecimal() else None
+        others = _nodes(rest or ROUND_ROBIN, threads, machine)[0] if not is_whole(rest) else None
         nodes = np.full(threads, _node(rest, how, machine)) if others is None else others
         nodes[0] = _node(main, how, machine)
         return nodes, how
@@ -115,7 +116,7 @@ def _nodes(how: str, threads: int, machine: Machine) -> tuple[np.ndarray, str]:
 
 def _node(text: str, how: str, machine: Machine) -> int:
     text = text.strip()
-    if not text.isdecimal():
+    if not is_whole(text):
         raise UsageError(f"placement = {how}: {text!r} is no node; give {HOW}")
     if int(text) >= machine.nodes:
         raise UsageError(

@@ -5,6 +5,7 @@ import json
 import os
 import tempfile
 import zlib
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from io import BytesIO
 from os import PathLike
@@ -15,7 +16,6 @@ import msgspec
 import numpy as np
 
 from ..core.crc import crc_of_both
-from ..core.decode import plain_json
 from ..core.errors import CaptureError, UsageError
 from ..core.machine import Tlb
 from ..core.mapped import blocks
@@ -27,7 +27,9 @@ from ..core.walks import Placement, WalkStream
 VERSION = 1
 BLOCK = 1 << 20  # walks that are looked at together
 COLUMNS = {"page": np.uint32, "write": np.bool_, "offset": np.int64, "hits": np.int64}
-SEAL = "seal.json"
+HEADER = 128  # bytes of a .npy file before its numbers
+MOST_CPUS = 1 << 16
+SEAL, LONGEST_SEAL = "seal.json", 1 << 12
 AGAIN = "-again-"  # ends the name of a further run's stream, its first chunk after it
 
 
@@ -44,14 +46,19 @@ def key(trace: Trace, placement: Placement, tlb: Tlb, tlb_level: np.ndarray, sam
     return digest.hexdigest()[:32]
 
 
-def load(cache_dir: str | PathLike[str], name: str, chunks: int, regions: int) -> WalkStream | None:
+def load(
+    cache_dir: str | PathLike[str], name: str, chunks: int, regions: int, walks: int
+) -> WalkStream | None:
     """WalkStream stored under `name`, or None where there is none, it is damaged, or of another trace.
 
-    chunks, regions  of the trace. The directory travels with captures, and so do its checksums: what kernels
-    use as an index is looked at.
+    chunks, regions  of the trace; walks: the most that it can have
+
+    The directory travels with captures, and so do its checksums: what kernels use as an index is looked at,
+    and no more is read than a stream can have.
     """
+    most = {"page": walks, "write": walks, "offset": chunks + 1, "hits": 3 * MOST_CPUS}
     try:
-        stream = _load(Path(cache_dir) / f"walks-{name}")
+        stream = _load(Path(cache_dir) / f"walks-{name}", most)
     except (OSError, ValueError, KeyError, TypeError, CaptureError):
         return None
     return stream if _fits(stream, chunks, regions) else None
@@ -68,13 +75,21 @@ def _fits(stream: WalkStream, chunks: int, regions: int) -> bool:
     return kinds and bool(whole) and known and bool((np.diff(offset) >= 0).all()) and hits.shape[1] == 3
 
 
-def _load(directory: Path) -> WalkStream:
-    seal = plain_json(read_inside(directory / SEAL))
+def _load(directory: Path, most: Mapping[str, int]) -> WalkStream:
+    seal, crc = read_inside(directory / SEAL, LONGEST_SEAL), {}
     for column in COLUMNS:
         path = directory / f"{column}.npy"
-        if _crc(path) != seal[column]:
-            raise ValueError(f"{path} is damaged")
+        if path.stat().st_size > HEADER + most[column] * np.dtype(COLUMNS[column]).itemsize:
+            raise ValueError(f"{path} has more than {most[column]} numbers")
+        crc[column] = _crc(path)
+    if seal != _sealed(crc):
+        raise ValueError(f"{directory} is damaged")
     return _opened(directory)
+
+
+def _sealed(crc: Mapping[str, int]) -> bytes:
+    """Contents of SEAL, whose every bit counts."""
+    return json.dumps({"version": VERSION, **{column: crc[column] for column in COLUMNS}}).encode()
 
 
 def _opened(directory: Path) -> WalkStream:
@@ -159,7 +174,7 @@ class Writer:
                     _sync(file)
                 crc[column] = _crc(self.directory / f"{column}.npy")
             with self._create(SEAL) as file:
-                file.write(json.dumps({"version": VERSION, **crc}).encode())
+                file.write(_sealed(crc))
                 _sync(file)
             stream = _opened(self.directory)  # before it has its name, under which another may replace it
             self._name()

@@ -10,7 +10,7 @@ from ..core.machine import Machine
 from ..core.trace import Trace
 from ..core.walks import Placement
 
-MOVE = re.compile(r"(\d+):(\d+)@(\d+(?:\.\d+)?)(%|s)")
+MOVE = re.compile(r"(\d{1,18}):(\d{1,18})@(\d+(?:\.\d+)?)(%|s)")
 HOW = "write FROM:TO@SHARE% of the trace's touches or FROM:TO@SECONDS s, as 0:1@30% or 0:1@2.5s"
 
 

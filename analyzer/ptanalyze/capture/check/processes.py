@@ -15,13 +15,9 @@ WORST = (FAILED, PARTIAL, NOTE, OK)
 
 def check_there(capture: Capture) -> Finding:
     """All processes that were captured together are in the capture."""
-    told = capture.manifest.provenance.get("processes")
-    listed = [pid for pid in told if isinstance(pid, int)] if isinstance(told, list) else []
-    gone = [pid for pid in listed if pid not in capture.processes]
-    names = ", ".join(f"pid-{pid}" for pid in gone[:5])
-    return finding(
-        "processes: there", max(len(listed), len(capture.processes)), len(gone), f"not in it: {names}"
-    )
+    names = ", ".join(f"pid-{pid}" for pid in capture.lost[:5])
+    there = len(capture.processes) + len(capture.lost)
+    return finding("processes: there", there, len(capture.lost), f"not in it: {names}")
 
 
 def summed_up(pid: int, findings: Iterable[Finding]) -> Finding:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import UsageError
+from ...core.whole import is_whole
 from ...formats.owner import take_over
 
 ROOM = ".traced"
@@ -53,7 +54,7 @@ class Account:
 def account(name: str) -> Account | None:
     """Account of a user by name or number; None for ourselves. UsageError without such a user, or root."""
     try:
-        entry = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
+        entry = pwd.getpwuid(int(name)) if is_whole(name) else pwd.getpwnam(name)
     except (KeyError, OverflowError):
         raise UsageError(f"--user {name}: no such user") from None
     if entry.pw_uid == os.geteuid():

@@ -1,11 +1,11 @@
 """Add samples of accessed bits to a capture of the same process that is there."""
 
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from ...core.errors import UsageError
+from ...core.unfinished import unfinished_directory
 from ...formats.capture import is_own, open_capture
 from ...formats.capture_dir import seal
 from ...formats.heat_file import FILE, read_heat
@@ -28,8 +28,8 @@ def add_heat(
         why = "has heat" if capture.has_heat else "must be your own, of a process, with page tables"
         raise UsageError(f"{directory}: {why}; make a new capture with `ptanalyze heat PID -o DIR`")
     snapshot, others = capture.snapshot, provenance()
-    with tempfile.TemporaryDirectory(prefix=".heat.", dir=directory) as inside:
-        out = Path(inside) / FILE
+    with unfinished_directory(directory, FILE) as inside:
+        out = inside / FILE
         lines = sample(pid, out, seconds, lengths)
         heat = read_heat(out)
         known, pages = known_pages(snapshot.guest, heat), len(heat.address)

@@ -9,6 +9,7 @@ from ...core.snapshot import ENTRIES_PER_TABLE
 from .guest_tables import MAX_TABLES, PAGE, USER_SLOTS, Read
 
 AT_ONCE = 1024  # tables in memory together: 4 MiB
+MOST_POINTERS = 1 << 22  # to tables of the next level, before those that are the same are merged: 32 MiB
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Counts:
 
     frames  {level: int64[n], guest frames of its tables, each once, ascending}; the root's level first
     mapped  {level: entries that map a page of 4 KiB (1), 2 MiB (2), 1 GiB (3)}
-    unread  tables that lie in no memory, or were too many
+    unread  tables that lie in no memory, or were too many: of these one may be counted several times
     """
 
     frames: dict[int, np.ndarray]
@@ -45,7 +46,7 @@ def count_tables(read: Read, root: int, levels: int, limit: int = MAX_TABLES) ->
     wanted = np.array([root], np.int64)
     for level in range(levels, 0, -1):
         there: list[np.ndarray] = []
-        below: list[np.ndarray] = []
+        below = np.zeros(0, np.int64)
         mapped[level] = 0
         for start in range(0, len(wanted), AT_ONCE):
             some, raw = tables_in(read, wanted[start : start + AT_ONCE])
@@ -53,15 +54,23 @@ def count_tables(read: Read, root: int, levels: int, limit: int = MAX_TABLES) ->
                 raw = raw[:, :USER_SLOTS]
             there.append(some)
             mapped[level] += int(np.count_nonzero(bits.leaf(raw, level)))
-            below.append(bits.frame(raw[bits.table(raw, level)], level, leaves=False))
+            below = np.append(below, bits.frame(raw[bits.table(raw, level)], level, leaves=False))
+            if len(below) > MOST_POINTERS:
+                below, over = at_most(limit, below)
+                unread += over
         frames[level] = np.concatenate(there) if there else np.zeros(0, np.int64)
         if level == levels and not len(frames[level]):
             return None
         unread += len(wanted) - len(frames[level])
-        found = np.unique(np.concatenate(below)) if below else np.zeros(0, np.int64)
-        wanted = found[:limit]
-        unread += len(found) - len(wanted)
+        wanted, over = at_most(limit, below)
+        unread += over
     return Counts(frames, mapped, unread)
+
+
+def at_most(limit: int, frames: np.ndarray) -> tuple[np.ndarray, int]:
+    """(the first `limit` of the different frames, ascending; how many more there are)."""
+    found = np.unique(frames)
+    return found[:limit], max(len(found) - limit, 0)
 
 
 def tables_in(read: Read, frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

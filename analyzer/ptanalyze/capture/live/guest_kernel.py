@@ -5,10 +5,12 @@ task, which is known by its name, its number 0 and its pointers to itself, heads
 and no KASLR offset are needed. All of it is untrusted: loops are bounded, and a pointer may lead nowhere.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby, islice
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,11 +18,15 @@ from ...core import pte as bits
 from ...formats.btf import MAGIC, Btf, NoBtf, read_btf, size_of
 from .guest_tables import PAGE, Read, read_table
 
+Stretches: TypeAlias = list[tuple[int, bytes]]  # of the image: (virtual address, bytes)
+
 IMAGE, IMAGE_BYTES = 0xFFFF_FFFF_8000_0000, 1 << 30  # KERNEL_IMAGE_SIZE of arch/x86
 FIRST_NAME = b"swapper/0\0"
 COMM_BYTES = 16
 MOST_IMAGE = 1 << 27  # bytes of it that are searched; Debian's has 60 MiB
-MOST_TASKS = 1 << 22  # PID_MAX_LIMIT
+MOST_TABLES = 1 << 14  # of its page tables kept in memory: 64 MiB
+MOST_TRIED = 1000  # places of the image that may be BTF, or the first task
+MOST_TASKS = 1 << 16  # processes; a list may have no end
 TRIES = 5  # to read the list while processes come and go
 MEMBERS = (
     ("task_struct", "tasks"),
@@ -63,6 +69,8 @@ class GuestKernel:
 
     def table(self, frame: int) -> np.ndarray | None:
         if frame not in self.tables:
+            if len(self.tables) >= MOST_TABLES:
+                self.tables.clear()
             self.tables[frame] = read_table(self.read, frame)
         return self.tables[frame]
 
@@ -145,25 +153,34 @@ def find_kernel(read: Read, root: int, levels: int) -> GuestKernel | None:
     return kernel if kernel.first else None
 
 
-def btfs(stretches: list[tuple[int, bytes]]) -> Iterator[Btf]:
-    for _, content in stretches:
-        at = content.find(MAGIC)
-        while at >= 0:
-            with suppress(NoBtf):
-                yield read_btf(content[at : at + size_of(content[at : at + 64].ljust(64, b"\0"))])
-            at = content.find(MAGIC, at + 1)
+def btfs(stretches: Stretches) -> Iterator[Btf]:
+    left = MOST_IMAGE  # bytes of what may be BTF
+    for _, content, at in places(MAGIC, stretches):
+        with suppress(NoBtf):
+            size = size_of(content[at : at + 64].ljust(64, b"\0"))
+            left -= size
+            if left < 0:
+                return
+            yield read_btf(content[at : at + size])
 
 
-def first_tasks(kernel: GuestKernel, stretches: list[tuple[int, bytes]]) -> Iterator[int]:
+def first_tasks(kernel: GuestKernel, stretches: Stretches) -> Iterator[int]:
     """Yield addresses of what may be the first task."""
-    for start, content in stretches:
-        at = content.find(FIRST_NAME)
-        while at >= 0:
-            task = start + at - kernel.offsets["comm"]
-            with suppress(NoBtf):
-                if is_first(kernel, task):
-                    yield task
-            at = content.find(FIRST_NAME, at + 1)
+    for start, _, at in places(FIRST_NAME, stretches):
+        task = start + at - kernel.offsets["comm"]
+        with suppress(NoBtf):
+            if is_first(kernel, task):
+                yield task
+
+
+def places(wanted: bytes, stretches: Stretches) -> Iterator[tuple[int, bytes, int]]:
+    """Yield (start, content, offset in it) of each occurrence of `wanted`, the first MOST_TRIED alone."""
+    found = (
+        (start, content, one.start())
+        for start, content in stretches
+        for one in re.finditer(re.escape(wanted), content)
+    )
+    return islice(found, MOST_TRIED)
 
 
 def is_first(kernel: GuestKernel, task: int) -> bool:
@@ -180,15 +197,17 @@ def tasks_of(kernel: GuestKernel) -> Tasks:
     tasks: tuple[Task, ...] = ()
     for _ in range(TRIES):
         kernel.tables.clear()
-        whole, found = walk_list(kernel)
-        tasks = max(tasks, found, key=len)
+        found, whole, steps = walk_list(kernel)
         if whole:
             return Tasks(found, True)
+        tasks = max(tasks, found, key=len)
+        if steps == MOST_TASKS:
+            break
     return Tasks(tasks, False)
 
 
-def walk_list(kernel: GuestKernel) -> tuple[bool, tuple[Task, ...]]:
-    """(reached its head again, tasks up to there)."""
+def walk_list(kernel: GuestKernel) -> tuple[tuple[Task, ...], bool, int]:
+    """(tasks, whether it came to the list's head again, steps that it made)."""
     roots: dict[int, Task] = {}
     seen: set[int] = set()
     task = kernel.first
@@ -196,13 +215,13 @@ def walk_list(kernel: GuestKernel) -> tuple[bool, tuple[Task, ...]]:
         while len(seen) < MOST_TASKS:
             task = kernel.member(task, "tasks") - kernel.offsets["tasks"]
             if task == kernel.first:
-                return True, tuple(roots.values())
+                return tuple(roots.values()), True, len(seen)
             if task in seen:
                 break
             seen.add(task)
             if found := task_at(kernel, task):
                 roots.setdefault(found.root, found)
-    return False, tuple(roots.values())
+    return tuple(roots.values()), False, len(seen)
 
 
 def task_at(kernel: GuestKernel, task: int) -> Task | None:

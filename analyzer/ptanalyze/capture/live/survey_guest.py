@@ -12,12 +12,13 @@ from typing import TypeAlias
 import numpy as np
 
 from ...core.errors import UsageError
+from ...core.whole import is_whole
 from ...formats.vm_file import Slot
 from .check_live import Pagemap
 from .guest_counts import Counts, count_tables
 from .guest_kernel import find_kernel, tasks_of
 from .guest_memory import GuestMemory
-from .guest_tables import PAGE, Read
+from .guest_tables import MAX_TABLES, PAGE, Read
 from .guests import Space, address_spaces
 from .pagemap_word import FRAME, PRESENT
 from .placed import Placed
@@ -26,6 +27,8 @@ from .qmp import Registers
 from .survey import PROC, facts, is_vm, nodes_of_cpus, runs_on, vm_name
 from .topology import read_topology
 from .vcpus import EVERY_MS, look
+
+MOST_TABLES = 1 << 24  # of all processes: 64 GiB, since all may claim the same ones
 
 NodesOf: TypeAlias = Callable[[np.ndarray], np.ndarray]  # guest frames -> the host's node of each
 
@@ -116,13 +119,15 @@ def survey_guest(
                 )
                 return GuestSurvey(pid, rows, False, len(seen), tuple(notes))
     if not whole:
-        notes.append("the guest's list of processes changed while it was read: some may be missing")
+        notes.append(
+            "the guest's list of processes changed while it was read, or has no end: some may be missing"
+        )
     return GuestSurvey(pid, found, True, 1, tuple(notes))
 
 
 def find_vm(vm: str) -> int:
     """PID of the VMM that `vm` names; UsageError where none does, or several."""
-    if vm.isdecimal():
+    if is_whole(vm):
         return int(vm)
     called = [pid for pid in vmms() if name_of(pid) == vm]
     if len(called) == 1:
@@ -163,10 +168,12 @@ def by_kernel(
     for space in spaces:
         if kernel := find_kernel(read, space.root, space.levels):
             found = tasks_of(kernel)
-            rows = (
-                counted(read, host, task.root, space.levels, pid=task.pid, name=task.name)
-                for task in found.tasks
-            )
+            rows, left = [], MOST_TABLES
+            for task in found.tasks:
+                limit = min(left, MAX_TABLES)
+                row = counted(read, host, task.root, space.levels, pid=task.pid, name=task.name, limit=limit)
+                left = max(left - (row.tables if row else 1), 0)
+                rows.append(row)
             return worst_first(rows), found.whole
     return None, False
 
@@ -215,10 +222,11 @@ def counted(
     pid: int | None = None,
     name: str = "",
     seen: int | None = None,
+    limit: int = MAX_TABLES,
 ) -> GuestProcess | None:
     """None for an address space that is gone, or has nothing in its user half."""
-    counts = count_tables(read, root, levels)
-    if counts is None or not (counts.mapped_bytes or len(counts.frames[levels - 1])):
+    counts = count_tables(read, root, levels, limit)
+    if counts is None or not (counts.mapped_bytes or counts.unread or len(counts.frames[levels - 1])):
         return None
     return GuestProcess(
         cr3=root * PAGE,

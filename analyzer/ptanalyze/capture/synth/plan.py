@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...core.whole import is_whole
 from ...kernels.synth import FIRST_TOUCH, INTERLEAVE
 from .parameters import PAGE, Parameters, check_ranges, refused
 from .shapes import KINDS, Shape, shape_of, size_of
@@ -107,7 +108,7 @@ def policy_of(name: str, text: str, nodes: int) -> int:
     if text == "interleave":
         return INTERLEAVE
     bind, _, node = text.partition(":")
-    if bind != "bind" or not node.isdecimal() or int(node) >= nodes:
+    if bind != "bind" or not is_whole(node) or int(node) >= nodes:
         raise refused(name, text, f"{PLACEMENTS}, NODE of 0..{nodes - 1}")
     return int(node)
 

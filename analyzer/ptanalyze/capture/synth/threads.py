@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...core.whole import is_whole
 from .parameters import Parameters, refused
 
 
@@ -70,7 +71,7 @@ def spread(how: str, count: int, nodes: int) -> np.ndarray:
     if how == "block":
         return (order * nodes // count).astype(np.int16)
     parts = how.split(",")
-    if not all(part.strip().isdecimal() and int(part) < nodes for part in parts):
+    if not all(is_whole(part.strip()) and int(part) < nodes for part in parts):
         allowed = f'round-robin, block, or a node of 0..{nodes - 1} for each thread as in "0,0,1,1"'
         raise refused("threads_to_nodes", how, allowed)
     if len(parts) != count:

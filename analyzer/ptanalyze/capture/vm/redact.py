@@ -26,6 +26,7 @@ from ...core.trace import Event
 from ...formats.capture import Capture
 from ...formats.capture_dir import TRACE, copy_private, damaged_files, new_capture, seal
 from ...formats.heat_file import FILE as HEAT
+from ...formats.heat_file import copy_samples
 from ...formats.room import map_new
 from ...formats.snapshot_file import write_snapshot
 from ...formats.tables_file import write_tree
@@ -73,8 +74,7 @@ def redact(capture: Capture, out: str | PathLike[str]) -> None:
         if capture.has_trace:
             redact_trace(capture.directory / TRACE, inside / TRACE)
         if capture.has_heat:  # virtual addresses, no frames
-            with open_inside(capture.directory / HEAT) as file:
-                copy_private(file, inside / HEAT)
+            copy_samples(capture.directory / HEAT, inside / HEAT)
         seal(inside, capture.manifest.kind, {"redacted": True})
         forget_times(inside)
 

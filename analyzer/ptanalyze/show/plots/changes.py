@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from ...core.whole import is_whole
 from .rows import name_rows
 from .style import GREEN, ORANGE, SKY, VERMILION, context, must_have, new_figure, node_named, styled, title
 
@@ -67,7 +68,7 @@ def moved(of: DataFrame) -> DataFrame:
 def place(name: str) -> tuple[int, int]:
     """Sort key: nodes by number, then names without a number."""
     number = name.rpartition(" ")[2]
-    return (0, int(number)) if number.isdecimal() else (1, len(name))
+    return (0, int(number)) if is_whole(number) else (1, len(name))
 
 
 def bars(axis: Axes, counts: DataFrame) -> None:

@@ -22,7 +22,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     """
     must_be_writable(path, *ENDINGS)
     ending = Path(path).suffix.removeprefix(".").lower()
-    with matplotlib.rc_context(SETTINGS), atomic_write(Path(path)) as file:
+    with matplotlib.rc_context(SETTINGS), atomic_write(Path(path), given=True) as file:
         figure.savefig(file, format=ending, dpi=DPI, metadata=NO_DATE[ending])
         os.fchmod(file.fileno(), 0o666 & ~umask())
 

@@ -218,6 +218,6 @@ def write(output: PathLike, text: str) -> None:
     from ...formats.atomic import atomic_write
     from ..plots.files import umask
 
-    with atomic_write(Path(output)) as file:
+    with atomic_write(Path(output), given=True) as file:
         file.write(text.encode())
         os.fchmod(file.fileno(), 0o666 & ~umask())
