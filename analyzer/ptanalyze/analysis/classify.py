@@ -93,6 +93,7 @@ def process_locality(capture: Capture, weight: str) -> Classification:
         groups=tuple(names),
         counts=np.concatenate([one.counts for one in each]),
         unresolved=dict(sum((Counter(one.unresolved) for one in each), Counter())),
+        tracers=sum(one.tracers for one in each),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -170,8 +171,7 @@ def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[Sectio
     if len(found) > top:
         lines.append(f"{len(found) - top} more; --top {len(found)} prints all")
     if worst := next((one for one in found if one.remote_bytes), None):
-        look = "dump vm" if worst.kind == "vm" else "heat"
-        lines.append(f"look closer: ptanalyze {look} {worst.pid} -o {worst.pid}.capture")
+        lines += closer(worst, found)
     elif found and nodes == 1:
         lines += on_one_node(found)
     elif found:
@@ -188,6 +188,18 @@ def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[Sectio
     elif any(one.slow_tables is not None for one in found):
         lines.append("no page tables are on the nodes without CPUs")
     yield Section("Page tables of this host", rows(found[:top]), lines)
+
+
+def closer(one: Surveyed, found: Sequence[Surveyed]) -> Iterator[str]:
+    """What to type next about a process or VM; of several VMs with its name the PID tells it apart."""
+    out = f"{one.pid}.capture"
+    if one.kind == "vm":
+        alone = sum(other.name == one.name for other in found if other.kind == "vm") == 1
+        name = quote(one.name) if alone else one.pid
+        yield f"look closer at its processes: ptanalyze survey --guest {name}"
+        yield f"at its own page tables:       ptanalyze dump vm {one.pid} -o {out}"
+    else:
+        yield f"look closer: ptanalyze heat {one.pid} -o {out}"
 
 
 def on_one_node(found: Sequence[Surveyed]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any
 from ..analysis.answer import Section
 from ..analysis.classify import TRACED
 from ..analysis.leaf_classes import Classification
+from ..core.walks import threads_placed
 
 OF = {  # what a classification counts, by its weight
     "walks": "of walks",
@@ -22,10 +23,10 @@ TOP = 10  # groups shown, of VMAs or threads
 def title(weight: str, how: Mapping[str, str]) -> str:
     """`how`: machine and placement of threads; for walks only."""
     if weight == "samples":
-        return f"Samples of accesses, threads {how['placement']}"
+        return f"Samples of accesses, {threads_placed(how['placement'])}"
     if weight == "walks":
         sample = f", from a sample, {how['sample']}" if "sample" in how else ""
-        return f"Walks of the trace on {how['machine']}, threads {how['placement']}{sample}"
+        return f"Walks of the trace on {how['machine']}, {threads_placed(how['placement'])}{sample}"
     if weight == "heat":
         return "Walks estimated from samples of accessed bits"
     return f"Mapped {'leaf entries, each once' if weight == 'leaf' else '4 KiB pages'}, as captured"
@@ -37,6 +38,10 @@ def view(classes: Classification, title: str) -> Iterator[Section]:
         yield Section(lines=[few])
     rows, left = most(rows_of(classes))
     without += [f"- {left:,} more rows with fewer: --csv has all"] if left else []
+    if classes.tracers:
+        without.append(
+            f"- not counted: {classes.tracers:,} {OF[classes.weight].removeprefix('of ')} of the tracer's own memory"
+        )
     if not rows:
         yield Section(lines=[f"{title}: nothing to classify", *without])
         return
@@ -78,6 +83,7 @@ def as_record(classes: Classification, title: str) -> dict[str, Any]:
         "rows": classes.frame().to_dict("records"),
         "together": [] if classes.native else together_rows(classes),
         "unresolved": classes.unresolved,
+        "tracers": classes.tracers,
     }
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..core import pte as bits
 from ..core.snapshot import Snapshot, Tree
 from ..core.trace import REGION_SHIFT
 from ..core.walks import Tables
@@ -31,6 +32,22 @@ def vma_of(addresses: np.ndarray, vmas: np.ndarray) -> np.ndarray:
     at = np.searchsorted(vmas["start"], addresses, side="right") - 1
     inside = (at >= 0) & (addresses < vmas["end"][at])
     return np.where(inside, at, len(vmas))
+
+
+def tracers_leaves(snapshot: Snapshot) -> dict[int, int]:
+    """{level: leaf entries in VMAs of the tracer's own}; {} where it has none."""
+    tree, own = snapshot.guest, snapshot.vmas["emulator"]
+    if not own.any():
+        return {}
+    table, lo, hi, _ = segments(tree, snapshot.vmas, np.append(np.where(own, 0, LEFT_OUT), LEFT_OUT))
+    entries = (tree.entries[t, a:b] for t, a, b in zip(table, lo, hi, strict=True))
+    counts = {1: sum(int(np.count_nonzero(bits.leaf(some, 1, tree.encoding))) for some in entries)}
+    for level in (2, 3):
+        of_level = np.flatnonzero(tree.level == level)
+        at, slots = np.nonzero(bits.leaf(tree.entries[of_level], level, tree.encoding))
+        va = tree.base[of_level[at]] + (slots.astype(np.uint64) << np.uint64(3 + 9 * level))
+        counts[level] = int(np.count_nonzero(np.append(own, False)[vma_of(va, snapshot.vmas)]))
+    return counts
 
 
 def segments(
