@@ -131,7 +131,7 @@ def describe_topology(topology: Topology) -> Rows:
 
 
 def describe_tree(tree: Tree, tracers: Mapping[int, int] | None = None) -> Rows:
-    """Tables per level and node, leaves per size, bytes; `tracers`: {level: leaves of the tracer's memory}."""
+    """Tables per level and node, leaves per size, bytes; `tracers`: {level: leaves of the tracer's}."""
     rows: Rows = {"levels": tree.levels, "table pages": len(tree)}
     if own := int(np.count_nonzero(tree.flags & EMULATOR)):
         rows["of them the tracer's"] = own
