@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ..analysis.answer import Answer, Cell, Section
     from ..capture.live.survey import Surveyed
 
+BRIEF = ("pid", "name", "kind", "pt_bytes", "rss_bytes", "remote_share", "leaf_tables", "runs_on")  # to paste
+
 
 @click.command("survey")
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Number of rows to print.")
@@ -144,6 +146,7 @@ def answer(found: Sequence[Surveyed], top: int, nodes: int) -> Answer:
         lambda: [record(one) for one in found],
         lambda: view(found, top, nodes),
         {"survey": table},
+        brief=BRIEF,
     )
 
 

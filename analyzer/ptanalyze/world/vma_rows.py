@@ -8,6 +8,7 @@ from ..core.trace import REGION_SHIFT
 from ..core.walks import Tables
 
 LEFT_OUT = -1
+NO_VMA = "no VMA"  # memory that was walked or mapped, but in no VMA when the snapshot was taken
 REGION = np.uint64(1 << REGION_SHIFT)
 PAGES = np.arange(512, dtype=np.uint64) << np.uint64(12)
 
@@ -17,7 +18,7 @@ def groups(snapshot: Snapshot, by: str) -> tuple[tuple[str, ...], np.ndarray]:
     vmas = snapshot.vmas
     if by == "vma":
         spans = zip(vmas["start"], vmas["end"], snapshot.vma_names, strict=True)
-        names = (*(f"{int(a):x}-{int(b):x} {name}".rstrip() for a, b, name in spans), "no VMA")
+        names = (*(f"{int(a):x}-{int(b):x} {name}".rstrip() for a, b, name in spans), NO_VMA)
         group = np.arange(len(vmas) + 1)
     else:
         names, group = ("all",), np.zeros(len(vmas) + 1, np.int64)

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from ...world.vma_rows import NO_VMA
 from .style import binary_unit
 
 SPAN = re.compile(r"([0-9a-f]+)-([0-9a-f]+)(?: (.+))?")
@@ -24,6 +25,8 @@ def vma_names(groups: Iterable[str]) -> dict[str, str]:
 
 
 def named(group: str) -> str:
+    if group == NO_VMA:
+        return "memory not mapped at the dump"
     found = SPAN.fullmatch(group)
     if found is None:
         return group

@@ -5,7 +5,8 @@ from typing import Any
 
 from pandas import DataFrame
 
-from ..plots.vma_names import vma_names
+from ...world.vma_rows import NO_VMA
+from ..plots.vma_names import named
 from .grid import Column, Grid, count, grid, percent, word
 from .study import Study
 
@@ -20,10 +21,7 @@ def walkers(study: Study) -> Iterator[Grid]:
         rows = largest(table)
         if len(rows) < 2:
             continue
-        named = vma_names(row["group"] for row in rows[:MOST])
-        shown = [
-            {**row, "name": named[row["group"]], "at": row["group"].partition(" ")[0]} for row in rows[:MOST]
-        ]
+        shown = [{**row, "name": named(row["group"]), "at": addresses(row["group"])} for row in rows[:MOST]]
         left = f"; {len(rows) - MOST:,} more walk less" if len(rows) > MOST else ""
         columns = {
             "name": Column(NAMES[by], "", word),
@@ -35,6 +33,10 @@ def walkers(study: Study) -> Iterator[Grid]:
         tables = "" if study.baseline == "linux" else f", tables as captured, not as under {study.baseline}"
         caption = f"The {by_name(by, len(shown))} that walk most{tables}{left}"
         yield grid(f"walkers-{by}", caption, columns, shown)
+
+
+def addresses(group: str) -> str | None:
+    return None if group == NO_VMA else group.partition(" ")[0]
 
 
 def by_name(by: str, several: int) -> str:
