@@ -23,16 +23,23 @@ def walkers(study: Study) -> Iterator[Grid]:
             continue
         shown = [{**row, "name": named(row["group"]), "at": addresses(row["group"])} for row in rows[:MOST]]
         left = f"; {len(rows) - MOST:,} more walk less" if len(rows) > MOST else ""
+        if gone := without_a_class(table):
+            left += f"; {gone:,} walks that end in no table of the dump are not counted"
         columns = {
             "name": Column(NAMES[by], "", word),
             **({"at": Column("Addresses", "", word)} if by == "vma" else {}),
             "count": Column("Walks", "", count),
-            "share": Column("Share", "of all walks", percent),
+            "share": Column("Share", "of those counted" if gone else "of all walks", percent),
             "local": Column(study.local, "of its walks", percent),
         }
         tables = "" if study.baseline == "linux" else f", tables as captured, not as under {study.baseline}"
         caption = f"The {by_name(by, len(shown))} that walk most{tables}{left}"
         yield grid(f"walkers-{by}", caption, columns, shown)
+
+
+def without_a_class(table: DataFrame) -> int:
+    """Walks that classify could not count (its attrs["unresolved"])."""
+    return sum(sum(reasons.values()) for reasons in table.attrs.get("unresolved", {}).values())
 
 
 def addresses(group: str) -> str | None:
