@@ -2,8 +2,8 @@
 
 Which moment is the largest is known afterwards only. So they are read whenever the resident memory has grown
 by a quarter since: those kept are of a moment with at least 0.8 of the peak, and a program that grows from 1
-MiB to 1 TiB is stopped 62 times. What was resident at the first look is the tracer's, for the most part, and a
-small program beside it: growth is counted from there.
+MiB to 1 TiB is stopped 62 times. What was resident at the first look is the tracer's, for the most part,
+and a small program is small beside it: growth is counted from there.
 """
 
 from pathlib import Path
