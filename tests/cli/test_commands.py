@@ -53,6 +53,7 @@ def test_info_and_classify_agree_on_what_is_mapped_once_the_tracers_pages_are_ta
 def test_info_shows_pids_and_instants_as_people_do(pt):
     shown = pt("info", "sysbench-memory")
     assert shown.code == 0 and "exit status" in shown.out
+    assert "\nhow the tables were read " in shown.out and "how sure" not in shown.out
     pid = json.loads(pt("info", "sysbench-memory", "--json").out)["result"]["how sure"]["pid"]
     assert re.search(rf"pid +{pid} ", shown.out)
     assert len(re.findall(r"started +2026-\d\d-\d\dT\d\d:\d\d:\d\dZ", shown.out)) == 2

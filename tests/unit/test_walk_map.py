@@ -77,6 +77,15 @@ def test_memory_that_was_freed_before_the_dump_is_called_so():
     assert repr(figure) == "97 % of walks go to memory not mapped at the dump"
 
 
+def test_bars_of_scattered_vmas_have_the_names_of_the_heat_map():
+    groups = ["1000-3000 /usr/lib/libc.so.6", "3000-5000 /usr/lib/libc.so.6", "100000-200000"]
+    table = DataFrame(
+        {"group": groups, "lines": "all", "ept_lines": 2, "count": 7, "share": 1.0, "state": "before"}
+    )
+    texts = " ".join(" ".join(text for text, _ in plot_texts.written(plots.fragmentation(table))).split())
+    assert all(name in texts for name in ("libc.so.6 at 1000", "libc.so.6 at 3000", "anonymous 1 MiB"))
+
+
 def test_vmas_are_named_by_file_or_size_and_by_address_only_where_that_is_not_enough():
     groups = [
         "1000-3000 /usr/lib/libc.so.6",
@@ -87,5 +96,8 @@ def test_vmas_are_named_by_file_or_size_and_by_address_only_where_that_is_not_en
         "thread 7",
     ]
     names = [name.replace("\N{NO-BREAK SPACE}", " ") for name in vma_names(groups).values()]
+    sizes = {f"0-{size:x}": size for size in (4096, 1020 << 10, 1 << 20, 3 << 29, 3 << 40, 1 << 52)}
+    said = [name.replace("\N{NO-BREAK SPACE}", " ").partition(" ")[2] for name in vma_names(sizes).values()]
+    assert said == ["4 KiB", "1020 KiB", "1 MiB", "1.5 GiB", "3 TiB", "4096 TiB"]
     alike = ["anonymous 8 KiB at 5000", "anonymous 8 KiB at 7000"]
     assert names == ["libc.so.6", *alike, "anonymous 128 KiB", "[heap]", "thread 7"]
