@@ -93,7 +93,7 @@ def test_classify_weights_by_pages_and_by_walks(pt, sample):
     local = {row["socket"]: row["share"] for row in walks["rows"] if row["class"] == "Local"}
     assert local == {0: 1.0, 1: 0.0, 2: 0.0, 3: 0.0}
     assert pt("classify", sample, "--by", "thread").out.count("thread ") >= 4
-    assert "/usr/bin/sysbench" in pt("classify", sample, "--by", "vma").out
+    assert " sysbench" in pt("classify", sample, "--by", "vma").out
 
 
 def test_whatif_compares_policies_with_the_baseline(pt, sample):

@@ -214,10 +214,9 @@ def on_one_node(found: Sequence[Surveyed]) -> Iterator[str]:
     most = next((one for one in found if one.leaf and one.kind != "vm"), None)
     if most:
         out = f"{most.pid}.capture"
-        yield (
-            f"fewer page walks, by huge pages, may: ptanalyze dump process {most.pid} -o {out}; "
-            f"ptanalyze whatif {out} -p thp"
-        )
+        yield "fewer page walks, by huge pages, may:"
+        yield f"  ptanalyze dump process {most.pid} -o {out}"
+        yield f"  ptanalyze whatif {out} -p thp"
 
 
 def rows(found: Sequence[Surveyed]) -> list[dict[str, Cell]]:

@@ -144,7 +144,7 @@ def further(
         steps["all policies, ranked"] = f"ptanalyze advise{named}"
     steps["a page with pictures"] = f"ptanalyze report{named}"
     if other_host:
-        steps["typed there: its model"] = HOST_MODEL
+        steps["a model, made on that host"] = HOST_MODEL
         steps["the answer for it"] = f"ptanalyze {command} -m host.toml"
     if narrower:
         steps["narrower ranges"] = "ptanalyze calibrate --help"
