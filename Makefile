@@ -19,6 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 demo: $(VENV)/.installed
 	$(PT) whatif --policy hydra
+	@echo; echo "So that your shell finds ptanalyze, once: . $(VENV)/bin/activate"
 
 test: deps $(VENV)/.installed-test native lint test-compiled test-uncompiled
 

@@ -302,3 +302,9 @@ def test_counters_of_amd_are_enough_with_a_remote_run(pt, tmp_path):
     asked = ("predict", "--local", files[0], "--remote", files[1], "--remote-placement", "RR", "--json")
     found = {row["placement"]: row["middle"] for row in json.loads(pt(*asked).out)["result"]["predictions"]}
     assert found["RR"] == 1.5 and found["LR"] == 1.25
+
+
+@pytest.mark.parametrize("text", ["garbage\n", "{broken\n", ""])
+def test_what_perf_stat_did_not_write_is_wrong_input_and_no_damaged_capture(pt, tmp_path, text):
+    (tmp_path / "perf.txt").write_text(text)
+    assert is_one_line(pt("calibrate", "--local", tmp_path / "perf.txt", "-o", tmp_path / "app.toml"), 2)

@@ -19,3 +19,14 @@ def test_what_the_manifest_says_is_not_said_again():
 
 def test_milliseconds_have_three_digits_and_no_powers_of_ten():
     assert [in_ms(s) for s in (0.00945, 0.1, 1.0101)] == ["9.45", "100", "1,010"]
+
+
+def test_pages_are_listed_by_heat_alone_and_without_it_the_way_out_is_named(pt, tmp_path):
+    one_node_capture(tmp_path / "app")
+    ran = pt("classify", tmp_path / "app", "--by", "page")
+    assert ran.code == 0 and "40000000-40001000" in ran.out
+    assert "of 64 pages\n" in ran.out
+    asked = pt("classify", "sysbench-memory", "--by", "page")
+    assert asked.code == 2 and "add them with `ptanalyze heat PID --add CAPTURE`" in asked.err
+    other = pt("classify", tmp_path / "app", "--by", "page", "--weight", "leaf")
+    assert other.code == 2 and "by = page: with weight = heat, not leaf" in other.err

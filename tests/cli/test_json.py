@@ -91,4 +91,5 @@ def test_json_is_one_object_with_schema_what_and_result(example, name):
 def test_tables_fit_a_terminal_of_80_columns(example, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "80")
     lines = example(name).splitlines()
-    assert lines and max(map(len, lines)) <= 80
+    tables = [line for line in lines if not line.startswith("    ptanalyze ")]  # a command is never broken
+    assert tables and max(map(len, tables)) <= 80

@@ -131,3 +131,31 @@ def test_classes_by_thread_are_the_same_on_the_command_line_and_in_the_api(pt, s
     rows = json.loads(pt("classify", sample, "--by", "thread", "--json").out)["result"][0]["rows"]
     table = ptanalyze.classify(sample, by="thread", weight="walks").drop(columns="weight")
     assert rows == table.to_dict("records")
+
+
+@pytest.mark.parametrize("name", ["info", "classify", "whatif", "timeline", "degrees", "policies"])
+def test_a_table_to_paste_fits_a_page_and_its_columns_can_be_chosen(pt, tmp_path, name):
+    words = (name, "sysbench-memory", *EXAMPLES[name]) if name in EXAMPLES else (name, *WITHOUT_CAPTURE[name])
+    every = pt(*words, "--csv").out.splitlines()[0].split(",")
+    pasted = pt(*words, "--format", "markdown").out.splitlines()[0].strip("| ").split(" | ")
+    assert len(pasted) <= 14 and set(pasted) <= set(every)
+    chosen = [every[-1], every[0]]
+    asked = (*words, "--columns", ",".join(chosen))
+    markdown = pt(*asked, "--format", "markdown", "-o", tmp_path / "some.csv").out
+    assert markdown.startswith(f"| {' | '.join(chosen)} |\n")
+    assert (tmp_path / "some.csv").read_text().splitlines()[0] == ",".join(chosen)
+    assert all(one in pt(*asked).out for one in chosen)
+
+
+def test_a_column_that_is_none_is_refused_with_what_was_meant_and_json_has_no_columns(pt, sample, tmp_path):
+    ran = pt("classify", sample, "--weight", "leaf", "--columns", "group,cuont")
+    assert ran.code == 2 and ran.out == "" and is_one_line(ran, 2)
+    assert "--columns cuont: no such column; did you mean count? known: group, socket" in ran.err
+    for json_form in (("--json",), ("-o", tmp_path / "x.json")):
+        ran = pt("classify", sample, "--columns", "group", *json_form)
+        assert ran.code == 2 and "--columns: JSON holds everything" in ran.err
+
+
+def test_what_the_capture_does_not_allow_is_said_beside_every_form(pt, sample):
+    for form in (("--csv",), ("--format", "latex"), ("--columns", "policy,speedup")):
+        assert "ptanalyze: policy ptemagnet: " in pt("whatif", sample, "-p", "hydra,ptemagnet", *form).err

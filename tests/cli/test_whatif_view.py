@@ -14,8 +14,9 @@ from ptanalyze.core.interval import Interval
 from ptanalyze.core.sizes import Budget, size_in_words
 from ptanalyze.cost.payback import NEVER
 from ptanalyze.show import advise, first_screen
-from ptanalyze.show.first_screen import memory, table, worth
+from ptanalyze.show.first_screen import further, memory, table, worth
 from ptanalyze.show.matrix import drawn
+from ptanalyze.show.terminal import print_view
 from ptanalyze.show.whatif import advice as said_first
 from ptanalyze.show.whatif import sentence
 
@@ -278,3 +279,16 @@ def test_what_fits_in_no_way_is_cut_into_parts_without_rows_that_have_nothing_th
     assert max(map(len, lines)) <= 34 and lines.count("Locality") > 1
     last = lines[len(lines) - lines[::-1].index("") :]
     assert not any("walk cycles" in line for line in last) and "Time" not in last
+
+
+def test_a_command_to_type_next_is_never_broken_and_has_its_own_line_where_it_is_long(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    print_view([further("/var/captures/of-a-long-name/app", ("mitosis", "hydra"), True, True)])
+    lines = capsys.readouterr().out.splitlines()
+    assert "    ptanalyze whatif /var/captures/of-a-long-name/app -p mitosis,hydra --full" in lines
+    long = "    ptanalyze whatif /var/captures/of-a-long-name/app -p mitosis,hydra -m host.toml"
+    assert long in lines and len(long) > 80
+    print_view([further("app", (), True, True)])
+    short = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("  ") and "  ptanalyze " in line for line in short[1:])
+    assert len(short) > 5 and max(map(len, short)) <= 80

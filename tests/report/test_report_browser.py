@@ -149,6 +149,24 @@ def test_the_page_is_never_wider_than_the_screen(browser, page, size):
     assert cut == []
 
 
+def test_on_a_phone_only_tables_of_many_columns_scroll_and_say_so(browser, page):
+    opened(browser, page, PHONE)
+    browser.execute_script("for (const one of document.querySelectorAll('details')) one.open = true")
+    scrolling = browser.execute_script(
+        """
+        const says = one => getComputedStyle(one.querySelector("caption span"), "::after").content;
+        const wide = [...document.querySelectorAll(".scroll")].filter(one =>
+            one.scrollWidth > one.clientWidth);
+        return wide.map(one => [one.querySelectorAll("thead th").length, says(one), one.innerText]);
+        """
+    )
+    assert scrolling
+    assert not [text for columns, says, text in scrolling if columns <= 5 or "more columns" not in says]
+    spills = "one => one.scrollWidth > one.clientWidth"
+    tiles = "[...document.querySelectorAll('.glance .value')]"
+    assert browser.execute_script(f"return {tiles}.length && !{tiles}.some({spills})")
+
+
 def test_what_scrolls_on_a_phone_can_be_reached_by_keys(browser, page):
     opened(browser, page, PHONE)
     unreached = browser.execute_script(

@@ -143,6 +143,17 @@ def test_the_memory_and_the_threads_that_walk_most_come_first_with_their_share(p
     assert not list(walkers(replace(study, walkers={})))
 
 
+def test_walks_that_have_no_class_are_no_part_of_the_shares_and_that_is_said(study):
+    rows = [("1000-2000", 0, "Local", 30, 1.0), ("2000-3000 [heap]", 0, "Local", 10, 1.0)]
+    whole_table = DataFrame(rows, columns=["group", "socket", "class", "count", "share"])
+    part = whole_table.copy()
+    part.attrs["unresolved"] = {"walks": {"node unknown": 1234}}
+    (whole,) = walkers(replace(study, walkers={"vma": whole_table}))
+    (some,) = walkers(replace(study, walkers={"vma": part}))
+    assert "not counted" not in whole.caption and "1,234 walks" in some.caption
+    assert [table.columns[3].hint for table in (whole, some)] == ["of all walks", "of those counted"]
+
+
 def test_a_rival_is_what_some_assumption_could_make_faster():
     best = {"over": "", "walk_cycles": 10.0, "management_cycles": 5.0}
     best |= {"guest_walk_cycles": 4.0, "host_walk_cycles": 6.0, "speedup_low": 1.1, "speedup_high": 1.5}

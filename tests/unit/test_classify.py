@@ -170,6 +170,24 @@ def test_the_tracers_own_memory_is_left_out():
     result = classify_pages(address_space(snapshot, NOWHERE), by="vma")
     assert result.counts[:, 0].sum(axis=(1, 2)).tolist() == [1, 0, 1]
     assert result.groups[0] == "40000000-40001000 heap"
+    assert result.tracers == 2 and "not counted: 2 leaf entries of the tracer" in str(
+        list(view(result, "Mapped"))
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.sampled_from(["leaf", "4k"]))
+def test_what_is_counted_and_the_tracers_are_all_that_is_mapped(data, weight):
+    snapshot = with_vmas(data.draw(snapshots()), data.draw)
+    pages = Counter()
+    for _, level, address, _ in leaves(snapshot.guest):
+        vma = vma_of(snapshot, address)
+        own = vma < len(snapshot.vmas) and bool(snapshot.vmas["emulator"][vma])
+        pages[own] += 512 ** (level - 1) if weight == "4k" else 1
+    result = classify_pages(address_space(snapshot, NOWHERE), weight=weight)
+    assert result.tracers == pages[True]
+    known = int(result.by_class()[:, 0].sum()) if result.counts.size else 0
+    assert known + sum(result.unresolved.values()) + result.tracers == pages.total()
 
 
 def test_more_nodes_than_fit_the_quick_counters_give_the_same_counts():

@@ -26,6 +26,7 @@ from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import seal
 from ptanalyze.formats.heat_file import HEADER_DTYPE, costs, read_heat
 from ptanalyze.formats.snapshot_file import write_snapshot
+from ptanalyze.show.classify import view
 from ptanalyze.world.address_space import address_space
 from strategies import PAGE, REGION, build_snapshot, small_machine, snapshots
 
@@ -224,6 +225,33 @@ def test_other_page_sizes_are_refused_where_accessed_bits_are_of_the_pages_as_th
     with pytest.raises(RefusedError, match="accessed bits"):
         ask(snapshot, [("thp", {})])
     assert ask(snapshot, [("five-level", {})])[1].walks == ask(snapshot, [])[0].walks
+
+
+def test_locality_by_page_has_each_used_page_with_its_walks_the_hottest_first():
+    pages = {(HEAP, 1): 0.25, (HEAP + PAGE, 1): 1.0, (HEAP + REGION, 1): 0.5}
+    snapshot = replace(two_regions(), heat=evenly(pages))
+    classes = classify_heat(address_space(snapshot, NOWHERE), by="page")
+    table = classes.frame()
+    assert not {"share_low", "share_high"} & set(table.columns), "a page is in one place"
+    counts = table[table["socket"] == 0].groupby("group", sort=False)["count"].sum()
+    names = [f"{address:x}-{address + PAGE:x}" for address, _ in pages]
+    assert [name.partition(" ")[0] for name in counts.index] == names
+    assert counts.tolist() == snapshot.heat.walks.tolist()
+    (section,) = view(classes, "Walks", "page")
+    assert [row["of"].partition(" ")[0] for row in section.rows][::2] == [names[1], names[2], names[0]]
+    local = table[(table["class"] == "Local") & (table["share"] == 1)].set_index("group")["socket"]
+    assert local.tolist() == [0, 0, 1]
+
+
+def test_where_there_are_many_it_says_how_few_pages_have_half_of_the_walks():
+    pages = {(HEAP + k * PAGE, 1): 1.0 if k < 3 else 0.25 for k in range(40)}
+    snapshot = replace(two_regions(), heat=evenly(pages))
+    classes = classify_heat(address_space(snapshot, NOWHERE), by="page")
+    (section,) = view(classes, "Walks", "page")
+    assert "- 60 more rows with fewer: --csv has all" in section.lines
+    assert "- half of the walks estimated from accessed bits: 3 of 40 pages" in section.lines
+    hottest = np.sort(snapshot.heat.walks)[::-1]
+    assert 2 * hottest[:2].sum() < hottest.sum() <= 2 * hottest[:3].sum()
 
 
 @pytest.mark.parametrize("weight", ["walks", "heat", "x"])

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.trace import Event
+from ptanalyze.core.walks import threads_placed
 from ptanalyze.world.placement import place
 from strategies import build_topology, build_trace, small_machine
 
@@ -40,7 +41,15 @@ def test_threads_go_where_they_are_told(how, expected):
 @pytest.mark.parametrize("how", ["round-robin", "block"])
 def test_a_single_thread_is_not_said_to_be_on_all_nodes(how):
     found = place(build_trace([(0, [4096])], threads=1), small_machine(4), how)
-    assert found.how == f"{how}: a single one, on node 0" and found.cpu_node.tolist() == [0]
+    assert found.how == "one thread, on node 0" and found.cpu_node.tolist() == [0]
+    assert threads_placed(found.how) == "one thread, on node 0"
+
+
+@pytest.mark.parametrize(("how", "said"), [("round-robin", "round-robin"), ("block", "in blocks")])
+def test_fewer_threads_than_nodes_are_said_to_be_on_as_many_nodes(how, said):
+    trace = build_trace([(0, [4096]), (1, [4096])], threads=2)
+    assert place(trace, small_machine(4), how).how == f"{said} over 4 nodes, 2 of them used"
+    assert threads_placed(place(trace, small_machine(2), how).how) == f"threads {said} over 2 nodes"
 
 
 def test_an_event_happens_where_its_thread_runs():

@@ -175,6 +175,15 @@ def test_on_one_node_it_says_that_placement_cannot_matter_and_what_may():
     assert "one NUMA node" not in " ".join(several.lines) and "expected to be remote" in several.lines[-1]
 
 
+def test_of_a_vm_its_guest_is_named_too_by_its_pid_where_its_name_is_not_enough():
+    vm = surveyed(leaf={0: 4}, runs={1: 1.0}, kind="vm", name="web 1")
+    (one,) = view([vm], 20, 2)
+    said = "\n".join(one.lines)
+    assert "ptanalyze survey --guest 'web 1'\n" in said and "ptanalyze dump vm 7 -o 7.capture" in said
+    (two,) = view([vm, vm], 20, 2)
+    assert "ptanalyze survey --guest 7\n" in "\n".join(two.lines)
+
+
 PERF_STAT = """# started on Sun Nov 22 2026
 
 1000000,,cycles:u,1000000,100.00,,

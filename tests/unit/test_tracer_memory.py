@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ptanalyze.capture.live.peak import Peak
 from ptanalyze.capture.live.tracer_memory import emulator_ranges
 from ptanalyze.core.snapshot import VMA_DTYPE
 from ptanalyze.core.trace import Event
@@ -91,3 +92,17 @@ def test_every_page_is_whose_its_twin_says(wanted, touches, events, heap):
     ranges = found(vmas, touches, events, heap)
     assert {p for a, b in ranges for p in range(a // PAGE, b // PAGE)} == naive(vmas, touches, events, heap)
     assert all(a[1] < b[0] for a, b in pairwise(ranges))
+
+
+def test_of_a_small_program_the_page_tables_of_its_peak_are_read_beside_the_tracers_own_memory(tmp_path):
+    """Page tables are due when the program has grown, not when it has doubled its tracer."""
+    peak, mib = Peak(1), 1 << 20
+    peak.statm = tmp_path / "statm"
+    kept = []
+    for resident in (40 * mib, 40.5 * mib, 42 * mib, 42.2 * mib, 44 * mib, 41 * mib):
+        peak.statm.write_text(f"0 {int(resident) >> 12} 0")
+        if peak.due():
+            peak.kept = peak.resident()
+            kept.append(resident / mib)
+    assert kept == [40, 42, 44]
+    assert not peak.larger_now()

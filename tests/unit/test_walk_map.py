@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+from pandas import DataFrame
 
+import plot_texts
 import ptanalyze
 from ptanalyze.analysis.walk_map import rows_of
 from ptanalyze.core.errors import UsageError
+from ptanalyze.show import plots
 from ptanalyze.show.plots.vma_names import vma_names
 
 SETUP = {"windows": 7, "cold": True}
@@ -44,6 +47,45 @@ def test_without_a_trace_nothing_happens_over_time(tmp_path):
         ptanalyze.walk_map(ptanalyze.synth(tmp_path / "bare", "16M", trace=False))
 
 
+def mapped(walks):
+    """A table of walk_map with two windows, of {VMA: walks of each of its rows in the first window}."""
+    rows = [(vma, count) for vma, counts in walks.items() for count in counts]
+    return DataFrame(
+        {
+            "start": np.repeat(np.arange(len(rows), dtype=np.uint64) * 4096, 2),
+            "vma": [vma for vma, _ in rows for _ in range(2)],
+            "time_ns": [6_000_000_000, 12_000_000_000] * len(rows),
+            "walks": [n for _, count in rows for n in (count, 0)],
+        }
+    )
+
+
+def test_the_heat_map_names_what_walks_much_and_marks_where_it_begins():
+    walks = {"0-2000 /bin/app": [1, 1], "2000-6000": [40, 30, 20, 8], "6000-7000 [heap]": [900]}
+    figure = plots.walk_map(mapped(walks))
+    texts = plot_texts.words(figure)
+    assert any("90" in text and "[heap]" in text for text in texts)
+    assert any("anonymous" in text for text in texts)
+    assert not any("app" in text for text in texts), "two of a thousand walks"
+    shown = {text for axis in figure.axes for text in (tick.get_text() for tick in axis.get_yticklabels())}
+    assert {"2000", "6000"} <= shown, "first addresses of what is named, as /proc/PID/maps has them"
+    assert "s since the trace began" in texts
+
+
+def test_memory_that_was_freed_before_the_dump_is_called_so():
+    figure = plots.walk_map(mapped({"0-1000 [heap]": [3], "no VMA": [97]}))
+    assert repr(figure) == "97 % of walks go to memory not mapped at the dump"
+
+
+def test_bars_of_scattered_vmas_have_the_names_of_the_heat_map():
+    groups = ["1000-3000 /usr/lib/libc.so.6", "3000-5000 /usr/lib/libc.so.6", "100000-200000"]
+    table = DataFrame(
+        {"group": groups, "lines": "all", "ept_lines": 2, "count": 7, "share": 1.0, "state": "before"}
+    )
+    texts = " ".join(" ".join(text for text, _ in plot_texts.written(plots.fragmentation(table))).split())
+    assert all(name in texts for name in ("libc.so.6 at 1000", "libc.so.6 at 3000", "anonymous 1 MiB"))
+
+
 def test_vmas_are_named_by_file_or_size_and_by_address_only_where_that_is_not_enough():
     groups = [
         "1000-3000 /usr/lib/libc.so.6",
@@ -54,5 +96,8 @@ def test_vmas_are_named_by_file_or_size_and_by_address_only_where_that_is_not_en
         "thread 7",
     ]
     names = [name.replace("\N{NO-BREAK SPACE}", " ") for name in vma_names(groups).values()]
+    sizes = {f"0-{size:x}": size for size in (4096, 1020 << 10, 1 << 20, 3 << 29, 3 << 40, 1 << 52)}
+    said = [name.replace("\N{NO-BREAK SPACE}", " ").partition(" ")[2] for name in vma_names(sizes).values()]
+    assert said == ["4 KiB", "1020 KiB", "1 MiB", "1.5 GiB", "3 TiB", "4096 TiB"]
     alike = ["anonymous 8 KiB at 5000", "anonymous 8 KiB at 7000"]
     assert names == ["libc.so.6", *alike, "anonymous 128 KiB", "[heap]", "thread 7"]

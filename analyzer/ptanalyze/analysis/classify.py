@@ -42,7 +42,8 @@ def classify(
             "samples": each access of a trace that holds samples of accesses (perf), which no TLB can be
             asked about
     by      "all", "vma", (walks and samples only) "thread", or (leaf and 4k only) "process": each of
-            those that were captured together, which "all" adds up; any other answer is of the first
+            those that were captured together, which "all" adds up; any other answer is of the first; or
+            (heat only) "page", those that were found used
     class   Local-Local ... Remote-Remote, guest first; native Local and Remote
     vMitosis (ASPLOS '21), section 2.2, Figure 2. attrs["unresolved"]: {weight: {reason: count}}.
     """
@@ -53,6 +54,10 @@ def classify(
 
 def classified(capture: Capture, weight: str, by: str, setup: Setup) -> tuple[Classification, dict[str, str]]:
     """(Classification behind `classify`; for walks and samples also {"machine", "placement"})."""
+    if by == "page" and weight != "heat":
+        raise UsageError(
+            f"by = page: with weight = heat, not {weight}: only samples of accessed bits are of pages"
+        )
     if by == "process":
         return process_locality(capture, weight), {}
     if weight == "heat":
@@ -96,6 +101,7 @@ def process_locality(capture: Capture, weight: str) -> Classification:
         groups=tuple(names),
         counts=np.concatenate([one.counts for one in each]),
         unresolved=dict(sum((Counter(one.unresolved) for one in each), Counter())),
+        tracers=sum(one.tracers for one in each),
     )
 
 

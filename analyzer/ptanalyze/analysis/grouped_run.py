@@ -16,7 +16,7 @@ from ..kernels.replay import EVENT_KINDS, Counters
 from ..kernels.steps import CALLS, FLUSH, FREE, RUN, TABLE_DATA, freed_table
 from ..policies import Plan
 from ..world.history import History
-from ..world.vma_rows import vma_of
+from ..world.vma_rows import NO_VMA, vma_of
 from ..world.world import World
 from .runs import Run, start
 from .sampled import held
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 BATCH = 1 << 20
 PROCESS = "process"  # shootdowns, and what belongs to no page that is walked
-NO_VMA = "no VMA"  # walked, but gone when the snapshot was taken
 
 
 class Vmas:

@@ -50,6 +50,7 @@ class Classification:
     counts      int64[groups, sockets, N + 1, N + 1]: guest leaf's node, host leaf's node (by position in
                 `nodes`, the last: unknown); native int64[groups, sockets, N + 1, 1]
     unresolved  counts without a class, by reason
+    tracers     mapped entries, or 4 KiB pages, of the tracer's own memory: they are not counted
     left_out    of an estimate: int64[groups of the sample, *counts.shape] without each of them, else None
     one_in      the part of the whole that was sampled is one of so many
     """
@@ -61,6 +62,7 @@ class Classification:
     nodes: tuple[int, ...]
     counts: np.ndarray
     unresolved: dict[str, int]
+    tracers: int = 0
     left_out: np.ndarray | None = None
     one_in: float = math.inf
 
@@ -159,7 +161,11 @@ def classify_pages(space: AddressSpace, *, weight: str = "leaf", by: str = "all"
     _add_huge_leaves(space, weight, group_of_vma, of_table, host, hist)
     topology = tuple(node.id for node in snapshot.topology.nodes)
     counts = np.broadcast_to(hist[:, None], (len(groups), len(topology), *hist.shape[1:]))
-    return result_of(weight, space.native, groups, topology, nodes, counts, hist)
+    found = result_of(weight, space.native, groups, topology, nodes, counts, hist)
+    tracers = vma_rows.tracers_leaves(snapshot).items()
+    return replace(
+        found, tracers=sum(n * (512 ** (level - 1) if weight == "4k" else 1) for level, n in tracers)
+    )
 
 
 def classify_walks(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from ..core.trace import Event, Trace
 from ..core.unknown_node import UNKNOWN_NODE
 from ..formats.capture_dir import TRACE
 from ..world.shared_pages import shared_pages
+from ..world.vma_rows import tracers_leaves
 
 if TYPE_CHECKING:
     from ..formats.capture import Capture
@@ -43,7 +44,8 @@ def describe(capture: Capture) -> dict[str, Rows]:
     if capture.has_snapshot:
         snapshot = capture.snapshot
         sections["machine"] = describe_topology(snapshot.topology)
-        sections["gPT" if not snapshot.native else "page table"] = describe_tree(snapshot.guest)
+        own = tracers_leaves(snapshot)
+        sections["gPT" if not snapshot.native else "page table"] = describe_tree(snapshot.guest, own)
         if snapshot.host is not None:
             sections["ePT"] = describe_tree(snapshot.host)
         sections["how sure"] = describe_facts(snapshot.facts)
@@ -129,15 +131,18 @@ def describe_topology(topology: Topology) -> Rows:
     }
 
 
-def describe_tree(tree: Tree) -> Rows:
-    """Tables per level and node, leaves per size, bytes."""
-    rows: Rows = {"levels": tree.levels, "table pages": len(tree), "table bytes": len(tree) * 4096}
+def describe_tree(tree: Tree, tracers: Mapping[int, int] | None = None) -> Rows:
+    """Tables per level and node, leaves per size, bytes; `tracers`: {level: leaves of the tracer's}."""
+    rows: Rows = {"levels": tree.levels, "table pages": len(tree)}
+    if own := int(np.count_nonzero(tree.flags & EMULATOR)):
+        rows["of them the tracer's"] = own
+    rows["table bytes"] = len(tree) * 4096
     for level in range(tree.levels, 0, -1):
         rows[f"tables at level {level}"] = int(np.count_nonzero(tree.level == level))
     for level, count in leaves_by_level(tree).items():
         rows[PAGE_NAMES[level]] = count
-    if tracers := int(np.count_nonzero(tree.flags & EMULATOR)):
-        rows["of them the tracer's"] = tracers
+        if tracers and tracers.get(level):
+            rows[f"{PAGE_NAMES[level]}, the tracer's"] = tracers[level]
     for node in np.unique(tree.node):
         name = "unknown node" if node == UNKNOWN_NODE else f"node {node}"
         rows[f"tables on {name}"] = int(np.count_nonzero(tree.node == node))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -80,7 +81,8 @@ def command(capture: str | None, live: int | None, quick: bool, replicas: bool, 
         return found
 
     def view() -> Iterator[Section]:
-        return map(line, findings)
+        yield from map(line, findings)
+        yield summary(list(findings))
 
     emit(
         Answer("check", table, lambda: [asdict(finding) for finding in findings], view, {"checks": table}),
@@ -101,6 +103,27 @@ class Findings:
         for finding in self.coming:
             self.known.append(finding)
             yield finding
+
+
+def summary(findings: list[Finding]) -> Section:
+    """Whether the capture can be used, and how many checks say so."""
+    from ..analysis.answer import Section
+    from ..capture.check.finding import FAILED, NOTE, PARTIAL
+    from ..core.plural import plural
+
+    several = Counter(finding.verdict for finding in findings)
+    checks = plural(len(findings), "check")
+    if several[FAILED]:
+        said = f"not usable: {several[FAILED]} of {checks} failed"
+    elif several[PARTIAL]:
+        said = f"usable, but data are missing: {several[PARTIAL]} of {checks} partial"
+    else:
+        said = f"usable: {checks} passed"
+    if several[FAILED] and several[PARTIAL]:
+        said += f", {several[PARTIAL]} partial"
+    if several[NOTE]:
+        said += f", {plural(several[NOTE], 'note')}"
+    return Section(lines=["", said])
 
 
 def line(finding: Finding) -> Section:

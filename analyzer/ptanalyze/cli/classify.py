@@ -30,14 +30,15 @@ if TYPE_CHECKING:
     type=click.Choice(["leaf", "4k", "walks", "heat", "samples"]),
     help="Weight: each leaf entry once, each 4 KiB page once, each walk of the trace, walks estimated from "
     "accessed bits, or each sample of accesses; repeatable. Default: leaf, and what else was captured; by "
-    "thread walks or samples.",
+    "thread walks or samples; by page heat.",
 )
 @click.option(
     "--by",
-    type=click.Choice(["all", "vma", "thread", "process"]),
+    type=click.Choice(["all", "vma", "thread", "process", "page"]),
     default="all",
     show_default=True,
-    help="Groups to count: all together, each VMA, each thread of the trace, or each process of the capture.",
+    help="Groups to count: all together, each VMA, each thread of the trace, each process of the capture, or "
+    "each page that `ptanalyze heat` found used.",
 )
 @machine_option
 @threads_on_option
@@ -63,6 +64,7 @@ def command(
       ptanalyze classify app
       ptanalyze classify app --by vma --weight walks --csv
       ptanalyze classify postgres --by process
+      ptanalyze classify db --by page
     """
     from ..analysis.answer import Answer, Section
     from ..analysis.classify import classified, weight_of
@@ -75,10 +77,10 @@ def command(
     opened = open_or_default(capture)
     if not weights:
         there = {
-            "leaf": by != "thread",
+            "leaf": by not in ("thread", "page"),
             weight_of(opened.trace.facts) if opened.has_trace else "walks": opened.has_trace
-            and by != "process",
-            "heat": opened.has_heat and by in ("all", "vma"),
+            and by not in ("process", "page"),
+            "heat": by == "page" or (opened.has_heat and by in ("all", "vma")),
         }
         weights = tuple(weight for weight, has in there.items() if has) or ("walks",)
     found = []
@@ -104,7 +106,7 @@ def command(
             "classify",
             table,
             lambda: [as_record(*one) for one in found],
-            lambda: (section for one in found for section in (of_which(one[0].weight), *view(*one))),
+            lambda: (section for one in found for section in (of_which(one[0].weight), *view(*one, by))),
             {"locality": table, "map": lambda: table_pages(opened)},
         ),
         output,

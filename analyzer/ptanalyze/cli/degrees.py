@@ -10,6 +10,19 @@ from .options import capture_argument
 from .output import Output, emit, output_options
 from .replaying import capture_of, replay_options, setup_from
 
+BRIEF = (  # columns for Markdown and LaTeX
+    "vma",
+    "tier",
+    "degree",
+    "walks",
+    "cycles",
+    "bound_cycles",
+    "replica_faults",
+    "entries_propagated",
+    "chosen",
+    "sure",
+)
+
 
 @click.command("degrees")
 @capture_argument
@@ -58,6 +71,7 @@ def command(capture: str | None, prefetch_on: str, repeat: float, output: Output
             lambda: as_record(found),
             lambda: view(found),
             {"degrees": lambda: frame(found)},
+            brief=BRIEF,
         ),
         output,
     )

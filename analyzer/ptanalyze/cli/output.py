@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -39,16 +40,18 @@ FUNCTIONS = {
 
 @dataclass(frozen=True)
 class Output:
-    """Values of `output_options`. form: "table" or a choice of --format; kind: of plot, None: the default."""
+    """Values of `output_options`. form: "table" or a choice of --format; kind: of plot, None: the default;
+    columns: of the table, in this order, () as the form has them."""
 
     form: str
     file: str | None
     plot: str | None
     kind: str | None
+    columns: tuple[str, ...] = ()
 
 
 def output_options(*kinds: str, file: bool = True) -> Callable[[Command], Command]:
-    """--json, --csv, -o, --plot and, with several `kinds`, --plot-kind: the command gets them as `output`.
+    """--json, --csv, --format, --columns, -o, --plot and, with several `kinds`, --plot-kind, as `output`.
 
     file  whether -o is for the table; not where -o is for something that the command makes
     """
@@ -59,12 +62,16 @@ def output_options(*kinds: str, file: bool = True) -> Callable[[Command], Comman
             *arguments: Any,
             form: str | None,
             markup: str | None,
+            columns: str | None,
             plot: str | None,
             table_file: str | None = None,
             plot_kind: str | None = None,
             **options: Any,
         ) -> Any:
-            output = Output(form or markup or "table", table_file, plot, plot_kind)
+            chosen = tuple(name.strip() for name in columns.split(",")) if columns is not None else ()
+            output = Output(form or markup or "table", table_file, plot, plot_kind, chosen)
+            if chosen and "json" in (output.form, Path(table_file or "").suffix.lstrip(".")):
+                raise click.UsageError("--columns: JSON holds everything; --csv or -o FILE.csv has columns")
             return command(*arguments, output=output, **options)
 
         added: Command = collected
@@ -85,6 +92,12 @@ def declared(kinds: tuple[str, ...], file: bool) -> list[Callable[[Command], Com
             "markup",
             type=click.Choice(["json", "csv", "markdown", "latex"]),
             help="Print in this format: json and csv as above, Markdown and LaTeX to paste. Default: tables.",
+        ),
+        click.option(
+            "--columns",
+            metavar="NAME,...",
+            help="Only these columns of the tidy table, in this order, printed and in files. Default: all; "
+            "in Markdown and LaTeX those that fit a page.",
         ),
     ]
     if file:
@@ -140,6 +153,8 @@ def emit(answer: Answer, output: Output, line: bool = False) -> None:
 
     line  whether it is one of many: JSON is then a line, with the time
     """
+    if output.columns:
+        answer = narrowed(answer, output.columns)
     try:
         if output.file is not None:
             from ..formats.result_file import write_result
@@ -152,22 +167,37 @@ def emit(answer: Answer, output: Output, line: bool = False) -> None:
         show(answer, output.form, line)
 
 
+def narrowed(answer: Answer, columns: tuple[str, ...]) -> Answer:
+    """The Answer as a table of these columns of it; UsageError for a column that it has not."""
+    from ..core.errors import UsageError
+    from ..core.near import meant
+
+    table = answer.table
+    for name in columns:
+        if name not in table:
+            known = [str(one) for one in table.columns]
+            raise UsageError(
+                f"--columns {name}: no such column; {meant(name, known)}known: {', '.join(known)}"
+            )
+    return replace(answer, make_table=lambda: table[list(columns)], make_view=None, brief=columns)
+
+
 def show(answer: Answer, form: str, line: bool = False) -> None:
     from ..formats.csv_text import csv_text
     from ..show.terminal import print_json, print_json_line, print_view
 
-    if form == "json" and line:
-        print_json_line(answer.what, answer.json(), answer.refused)
-    elif form == "json":
-        print_json(answer.what, answer.json(), answer.refused)
-    elif form in ("markdown", "latex"):
+    if form == "json":
+        (print_json_line if line else print_json)(answer.what, answer.json(), answer.refused)
+        return
+    if form != "table" or answer.make_view is None:
+        for policy, why in answer.refused.items():
+            echo(f"ptanalyze: policy {policy}: {why}", err=True)
+    if form in ("markdown", "latex"):
         from ..show import markup
 
         short = answer.table[[name for name in answer.brief or answer.table.columns if name in answer.table]]
         click.echo(getattr(markup, form)(short), nl=False)
     elif form == "csv":
-        for policy, why in answer.refused.items():
-            echo(f"ptanalyze: policy {policy}: {why}", err=True)
         sys.stdout.write(csv_text(answer.table))
     else:
         print_view(answer.view())

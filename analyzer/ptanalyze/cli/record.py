@@ -206,5 +206,5 @@ def expect(output: str, limit: int, terminal: bool) -> None:
 
 def how_it_ended(recording: Recording) -> str:
     if recording.interrupted:
-        return "the program was ended by your Ctrl-C; what it did until then is recorded"
+        return "the program was ended by Ctrl-C or a signal to record; what it did until then is recorded"
     return f"the program ended with status {recording.exit_status}"

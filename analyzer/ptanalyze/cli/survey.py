@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ..capture.live.survey import Surveyed
 
 LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
+BRIEF = ("pid", "name", "kind", "pt_bytes", "rss_bytes", "remote_share", "leaf_tables", "runs_on")  # to paste
 
 
 @click.command("survey")
@@ -152,6 +154,7 @@ def answer(found: Sequence[Surveyed], top: int, nodes: int) -> Answer:
         lambda: [record(one) for one in found],
         lambda: view(found, top, nodes),
         {"survey": table},
+        brief=BRIEF,
     )
 
 
@@ -179,8 +182,7 @@ def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[Sectio
     if len(found) > top:
         lines.append(f"{len(found) - top} more; --top {len(found)} prints all")
     if worst := next((one for one in found if one.remote_bytes), None):
-        look = "dump vm" if worst.kind == "vm" else "heat"
-        lines.append(f"look closer: ptanalyze {look} {worst.pid} -o {worst.pid}.capture")
+        lines += closer(worst, found)
     elif found and nodes == 1:
         lines += on_one_node(found)
     elif found:
@@ -199,6 +201,18 @@ def view(found: Sequence[Surveyed], top: int, nodes: int = 2) -> Iterator[Sectio
     yield Section("Page tables of this host", rows(found[:top]), lines)
 
 
+def closer(one: Surveyed, found: Sequence[Surveyed]) -> Iterator[str]:
+    """What to type next about a process or VM; of several VMs with its name the PID tells it apart."""
+    out = f"{one.pid}.capture"
+    if one.kind == "vm":
+        alone = sum(other.name == one.name for other in found if other.kind == "vm") == 1
+        name = quote(one.name) if alone else one.pid
+        yield f"look closer at its processes: ptanalyze survey --guest {name}"
+        yield f"at its own page tables:       ptanalyze dump vm {one.pid} -o {out}"
+    else:
+        yield f"look closer: ptanalyze heat {one.pid} -o {out}"
+
+
 def on_one_node(found: Sequence[Surveyed]) -> Iterator[str]:
     """That placement cannot matter here, and what may."""
     yield (
@@ -208,10 +222,9 @@ def on_one_node(found: Sequence[Surveyed]) -> Iterator[str]:
     most = next((one for one in found if one.leaf and one.kind != "vm"), None)
     if most:
         out = f"{most.pid}.capture"
-        yield (
-            f"fewer page walks, by huge pages, may: ptanalyze dump process {most.pid} -o {out}; "
-            f"ptanalyze whatif {out} -p thp"
-        )
+        yield "fewer page walks, by huge pages, may:"
+        yield f"  ptanalyze dump process {most.pid} -o {out}"
+        yield f"  ptanalyze whatif {out} -p thp"
 
 
 def rows(found: Sequence[Surveyed]) -> list[dict[str, Cell]]:

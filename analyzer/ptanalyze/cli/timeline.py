@@ -10,6 +10,19 @@ from .options import capture_argument, set_option
 from .output import Output, emit, output_options
 from .replaying import baseline_option, capture_of, configured, policy_option, replay_options, setup_from
 
+BRIEF = (  # columns for Markdown and LaTeX
+    "policy",
+    "params",
+    "time_ns",
+    "walks",
+    "leaf_LL_share",
+    "data_remote_share",
+    "walks_per_s",
+    "accesses_per_s",
+    "tables_moved",
+    "data_moved",
+)
+
 
 @click.command("timeline")
 @capture_argument
@@ -65,6 +78,7 @@ def command(
             lambda: view(results),
             {"timeline": lambda: replayed.timeline},
             replayed.refused,
+            BRIEF,
         ),
         output,
     )

@@ -56,6 +56,12 @@ class CaptureError(PtanalyzeError):
         super().__init__(f"{file}: {said(field, value, why)}")
 
 
+class InputError(CaptureError):
+    """A file beside captures, such as perf stat's output, cannot be what it was given as (exit 2)."""
+
+    exit_code = 2
+
+
 class PartialDataError(PtanalyzeError):
     """The data was read, but part of it is missing, e.g. the process ended while it was dumped (exit 3)."""
 

@@ -15,13 +15,21 @@ class Placement:
     chunk_cpu  int32[chunks]  CPU index of each chunk; CPUs are numbered densely, one TLB each
     cpu_node   int16[cpus]    NUMA node of each CPU
     event_cpu  int32[events]  CPU index that each event happened on
-    how        description for people: "recorded", "round-robin over 4 nodes", ...
+    how        description for people: "recorded: 4 CPUs on 4 nodes", "round-robin over 4 nodes", ...
     """
 
     chunk_cpu: np.ndarray
     cpu_node: np.ndarray
     event_cpu: np.ndarray
     how: str
+
+
+ONE_THREAD = "one thread"  # begins the `how` of a Placement where threads are no plural
+
+
+def threads_placed(how: str) -> str:
+    """ "threads round-robin over 4 nodes", "one thread, on node 0" of a Placement's `how`."""
+    return how if how.startswith(ONE_THREAD) else f"threads {how}"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 
 from ..core.decode import Undecodable, plain_json
-from ..core.errors import CaptureError
+from ..core.errors import InputError
 from ..core.regular import read_given
 
 Lines = list[tuple[int, str]]  # line numbers from 1, and their text
@@ -61,11 +61,11 @@ class PerfStat:
 
 
 def read_perf_stat(path: str | PathLike[str]) -> PerfStat:
-    """PerfStat of a file in any of the three forms; CaptureError where it is not one."""
+    """PerfStat of a file in any of the three forms; InputError where it is not one."""
     path = Path(path)
     content = read_given(path, MOST_BYTES)
     if b"\0" in content:
-        raise CaptureError(path, "contents", content[:30], "not the output of perf stat")
+        raise InputError(path, "contents", content[:30], "not the output of perf stat")
     lines = content.decode("utf-8", "replace").splitlines()
     kept = [(at, line) for at, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
     if kept and kept[0][1].lstrip().startswith("{"):
@@ -76,7 +76,7 @@ def read_perf_stat(path: str | PathLike[str]) -> PerfStat:
         rows, extra = _text(kept)
     if not rows:
         start = repr(lines[0][:30] if lines else "")
-        raise CaptureError(path, "contents", start, f"no counter of perf stat in it: {ONE_RUN}")
+        raise InputError(path, "contents", start, f"no counter of perf stat in it: {ONE_RUN}")
     return PerfStat(str(path), _by_name(rows), *_extra(rows, extra))
 
 
@@ -191,7 +191,7 @@ def _json(path: Path, lines: Lines) -> tuple[list[Counter], Said]:
         try:
             cell = plain_json(line.encode())
         except Undecodable:
-            raise CaptureError(path, f"line {at}", repr(line[:30]), "not a line of JSON") from None
+            raise InputError(path, f"line {at}", repr(line[:30]), "not a line of JSON") from None
         if not isinstance(cell, dict) or not cell.get("event") or "counter-value" not in cell:
             continue
         text = str(cell["counter-value"]).strip()

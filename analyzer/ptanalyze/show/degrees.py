@@ -10,6 +10,7 @@ from ..analysis.answer import Cell, Section
 from ..analysis.degree_choice import TIERS, Chosen
 from ..analysis.degree_runs import ONE
 from ..analysis.degree_settings import MOST, said, sentence, settings, share, tier_of
+from ..core.walks import threads_placed
 
 UNSURE = "- *: at an end of the exposed share another choice is cheaper"
 CYCLES = (
@@ -22,7 +23,7 @@ def view(found: Chosen) -> Iterator[Section]:
     """VMAs, all of them together, then the sentence and the settings."""
     order = np.argsort(-found.cycles[0], kind="stable").tolist()
     yield Section("VMAs, the costliest first", [vma_row(found, vma) for vma in order])
-    title = f"All VMAs with one degree ({found.known.machine.name}; threads {found.known.placement})"
+    title = f"All VMAs with one degree ({found.known.machine.name}; {threads_placed(found.known.placement)})"
     yield Section(title, list(together(found)), [CYCLES, *([] if found.sure.all() else [UNSURE])])
     lines = [f"- {note}" for note in found.known.notes]
     yield Section("", (), [*lines, "", sentence(found), "", *setting_lines(found)])

@@ -15,8 +15,11 @@ from ..core.sizes import show_duration, size_in_words
 from ..policies import NOT_MAINLINE, RESEARCH, besides, members, names, takes
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from ..cost.result import Result
 
+WIDTH = 80  # columns of a screen
 NARROW = 16  # names that are longer stand alone
 TODAY = "today"
 HEAD = ("what", "speed-up", "memory", "pays back", "needs")
@@ -142,10 +145,19 @@ def further(
         steps["all policies, ranked"] = f"ptanalyze advise{named}"
     steps["a page with pictures"] = f"ptanalyze report{named}"
     if other_host:
-        steps["a model of its machine"] = f"{HOST_MODEL}  (run it there)"
+        steps["a model, made on that host"] = HOST_MODEL
         steps["the answer for it"] = f"ptanalyze {command} -m host.toml"
     if narrower:
         steps["narrower ranges"] = "ptanalyze calibrate --help"
     if capture is None:
         steps["your own program"] = "sudo .venv/bin/ptanalyze record -o app -- ./app"
-    return Section("Next", [], [f"  {why:<26}  {command}" for why, command in steps.items()])
+    return Section("Next", [], [line for why, command in steps.items() for line in typed(why, command)])
+
+
+def typed(why: str, command: str) -> list[Text]:
+    """One line, or two where it is wider than a screen; a command is never broken, to be copied."""
+    from rich.text import Text
+
+    line = f"  {why:<26}  {command}"
+    lines = [line] if len(line) <= WIDTH else [f"  {why}", f"    {command}"]
+    return [Text(one, no_wrap=True) for one in lines]

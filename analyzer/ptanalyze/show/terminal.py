@@ -96,7 +96,8 @@ def print_view(sections: Iterable[Section | Matrix]) -> None:
         elif section.title:
             out.print(printable(section.title), style="bold")
         for line in section.lines:
-            out.print(one_line(line))
+            whole = not isinstance(line, str) and bool(line.no_wrap)
+            out.print(one_line(line), soft_wrap=whole)
 
 
 def print_rows(title: str, rows: Sequence[Mapping[str, Cell]]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..analysis.answer import Section
+from ..core.walks import threads_placed
 from ..cost.result import Result
 from .whatif import labels
 
@@ -29,7 +30,7 @@ def view(results: Sequence[Result]) -> Iterator[Section]:
     """A table per policy, then the notes."""
     for name, result in zip(labels(results), results, strict=True):
         windows = result.series.rows() if result.series else []
-        title = f"{name} ({result.machine}; threads {result.placement})"
+        title = f"{name} ({result.machine}; {threads_placed(result.placement)})"
         yield Section(title, [shown(row, bool(result.host_pages)) for row in windows])
     notes = dict.fromkeys(note for result in results for note in result.notes)
     nested = any(result.host_pages for result in results)

@@ -17,7 +17,7 @@ from ..analysis.worth import missing
 from ..core import gain
 from ..core.interval import Interval
 from ..core.sizes import show_duration, size_in_words
-from ..core.walks import GUEST_BIT
+from ..core.walks import GUEST_BIT, threads_placed
 from ..cost.payback import NEVER
 from ..cost.result import EVERY_NODE, Result
 from ..kernels.replay import EVENT_KINDS
@@ -77,7 +77,7 @@ def view(
     """
     first = results[0]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
-    asked = f"{first.machine}; threads {first.placement}; {walks(first)} walks{accesses}"
+    asked = f"{first.machine}; {threads_placed(first.placement)}; {walks(first)} walks{accesses}"
     yield Section(lines=[*beware(first, whose), advice(results), "", *worth(results), asked, *sample(first)])
     yield from table(dict(zip(labels(results), results, strict=True)), explained=not further)
     if further:

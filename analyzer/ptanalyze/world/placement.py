@@ -8,7 +8,7 @@ from ..core.plural import plural
 from ..core.snapshot import Topology
 from ..core.trace import Trace
 from ..core.unknown_node import UNKNOWN_NODE
-from ..core.walks import Placement
+from ..core.walks import ONE_THREAD, Placement
 from ..core.whole import is_whole
 from .thread_moves import latest_cpu, move_threads
 
@@ -95,13 +95,13 @@ def _nodes(how: str, threads: int, machine: Machine) -> tuple[np.ndarray, str]:
     """(node of each thread, a line for people)."""
     order = np.arange(threads)
     if threads == 1 and how in (ROUND_ROBIN, BLOCK):
-        return np.array(machine.cpu_nodes[:1]), f"{how}: a single one, on node {machine.cpu_nodes[0]}"
+        return np.array(machine.cpu_nodes[:1]), f"{ONE_THREAD}, on node {machine.cpu_nodes[0]}"
+    nodes = np.array(machine.cpu_nodes)
+    over = f"over {len(nodes)} nodes" + (f", {threads} of them used" if threads < len(nodes) else "")
     if how == ROUND_ROBIN:
-        nodes = np.array(machine.cpu_nodes)
-        return nodes[order % len(nodes)], f"round-robin over {len(nodes)} nodes"
+        return nodes[order % len(nodes)], f"round-robin {over}"
     if how == BLOCK:
-        nodes = np.array(machine.cpu_nodes)
-        return nodes[order * len(nodes) // threads], f"in blocks over {len(nodes)} nodes"
+        return nodes[order * len(nodes) // threads], f"in blocks {over}"
     if how.startswith("main="):
         main, _, rest = how[len("main=") :].partition(",rest=")
         others = _nodes(rest or ROUND_ROBIN, threads, machine)[0] if not is_whole(rest) else None

@@ -2,11 +2,13 @@
 
 import numpy as np
 
+from ..core import pte as bits
 from ..core.snapshot import Snapshot, Tree
 from ..core.trace import REGION_SHIFT
 from ..core.walks import Tables
 
 LEFT_OUT = -1
+NO_VMA = "no VMA"  # memory that was walked or mapped, but in no VMA when the snapshot was taken
 REGION = np.uint64(1 << REGION_SHIFT)
 PAGES = np.arange(512, dtype=np.uint64) << np.uint64(12)
 
@@ -16,7 +18,7 @@ def groups(snapshot: Snapshot, by: str) -> tuple[tuple[str, ...], np.ndarray]:
     vmas = snapshot.vmas
     if by == "vma":
         spans = zip(vmas["start"], vmas["end"], snapshot.vma_names, strict=True)
-        names = (*(f"{int(a):x}-{int(b):x} {name}".rstrip() for a, b, name in spans), "no VMA")
+        names = (*(f"{int(a):x}-{int(b):x} {name}".rstrip() for a, b, name in spans), NO_VMA)
         group = np.arange(len(vmas) + 1)
     else:
         names, group = ("all",), np.zeros(len(vmas) + 1, np.int64)
@@ -31,6 +33,22 @@ def vma_of(addresses: np.ndarray, vmas: np.ndarray) -> np.ndarray:
     at = np.searchsorted(vmas["start"], addresses, side="right") - 1
     inside = (at >= 0) & (addresses < vmas["end"][at])
     return np.where(inside, at, len(vmas))
+
+
+def tracers_leaves(snapshot: Snapshot) -> dict[int, int]:
+    """{level: leaf entries in VMAs of the tracer's own}; {} where it has none."""
+    tree, own = snapshot.guest, snapshot.vmas["emulator"]
+    if not own.any():
+        return {}
+    table, lo, hi, _ = segments(tree, snapshot.vmas, np.append(np.where(own, 0, LEFT_OUT), LEFT_OUT))
+    entries = (tree.entries[t, a:b] for t, a, b in zip(table, lo, hi, strict=True))
+    counts = {1: sum(int(np.count_nonzero(bits.leaf(some, 1, tree.encoding))) for some in entries)}
+    for level in (2, 3):
+        of_level = np.flatnonzero(tree.level == level)
+        at, slots = np.nonzero(bits.leaf(tree.entries[of_level], level, tree.encoding))
+        va = tree.base[of_level[at]] + (slots.astype(np.uint64) << np.uint64(3 + 9 * level))
+        counts[level] = int(np.count_nonzero(np.append(own, False)[vma_of(va, snapshot.vmas)]))
+    return counts
 
 
 def segments(

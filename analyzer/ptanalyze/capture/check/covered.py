@@ -10,7 +10,7 @@ from .finding import OK, PARTIAL, Finding
 FREED = 0.1  # share of touches beyond which a capture counts as partial
 WAY_OUT = (
     "the memory was freed before the page tables were read, so those walks have no class; record again with "
-    "--dump-at peak, or end the region earlier"
+    "--dump-at peak (or, if that was done, end the region earlier)"
 )
 
 

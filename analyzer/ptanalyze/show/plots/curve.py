@@ -9,6 +9,7 @@ from pandas import DataFrame, Series, isna, to_numeric
 
 from ...core import gain
 from ...core.errors import UsageError
+from ...core.walks import threads_placed
 from .labels import WIDE, broken
 from .style import context, legend_beside, looks, must_have, new_figure, styled, title
 
@@ -94,10 +95,10 @@ def covers(one: DataFrame, other: DataFrame) -> bool:
 def swept_over(table: DataFrame) -> list[str]:
     """The machine and the placement of threads where they differ between points, without what differs."""
     known = table.attrs.get("provenance", {})
-    both = (("machine", ""), ("placement", "threads "))
-    texts = [(key, before) for key, before in both if key in table and key not in known]
-    found = [(before, common_words(table[key].astype(str).unique().tolist())) for key, before in texts]
-    return [before + same for before, same in found if same]
+    both = (("machine", str), ("placement", threads_placed))
+    texts = [(key, words) for key, words in both if key in table and key not in known]
+    found = [(words, common_words(table[key].astype(str).unique().tolist())) for key, words in texts]
+    return [words(same) for words, same in found if same]
 
 
 def common_words(texts: list[str]) -> str:

@@ -56,7 +56,7 @@ def locality(table: DataFrame) -> Figure:
     legend_beside(axes[0, -1], [handles[name] for name in classes], classes, "leaf entry is")
     title(figure, headline(table, panels))
     left_out = len(panels) - len(shown)
-    context(figure, table, f"{left_out} more with fewer are not shown" if left_out else "")
+    context(figure, table, f"{left_out:,} more with fewer are not shown" if left_out else "")
     return figure
 
 

@@ -6,6 +6,7 @@ from pandas import DataFrame
 from .labels import WIDE, broken, rows_high
 from .rows import name_rows
 from .style import BLUE, ORANGE, context, new_figure, title
+from .vma_names import vma_names
 
 MOST = 15
 COLOURS = {"before": BLUE, "after": ORANGE}
@@ -20,7 +21,8 @@ def scattered_groups(table: DataFrame) -> Figure:
     before = sums.xs("before", level="state")["count"].sort_values(ascending=False)
     groups = before.index[:MOST].tolist()
     states = [state for state in COLOURS if state in set(table["state"])]
-    names = [broken(str(group).rpartition("/")[2], WIDE) for group in groups]
+    named = vma_names(map(str, groups))
+    names = [broken(named[group], WIDE) for group in groups]
     figure = new_figure(2.2 + rows_high(names))
     axis = figure.subplots()
     thick = 0.8 / len(states)
@@ -34,9 +36,9 @@ def scattered_groups(table: DataFrame) -> Figure:
     if len(states) > 1:
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=2, borderaxespad=0)
     worst = max(groups, key=lambda group: mean(sums, group, "before"))
-    title(figure, f"Most scattered: {str(worst).rpartition('/')[2]}, {mean(sums, worst, 'before'):.2f} lines")
+    title(figure, f"Most scattered: {named[worst]}, {mean(sums, worst, 'before'):.2f} lines")
     left = len(before) - len(groups)
-    more = f"; {left} smaller groups are not shown" if left else ""
+    more = f"; {left:,} smaller groups are not shown" if left else ""
     context(figure, table, f"on the right: gPT cache lines{more}")
     return figure
 

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from ...core.errors import UsageError
+from ...core.walks import threads_placed
 from .literal import literal_table
 from .phone import fit, legend_below, panels_beside
 from .room import is_narrow, scaled, width
@@ -115,7 +116,7 @@ def context(figure: Figure, table: DataFrame, *more: str) -> None:
     untraced = [note for note in notes if note.startswith("no trace")]
     parts = [provenance["capture"].rstrip("/").rpartition("/")[2]] if "capture" in provenance else []
     parts += [provenance["machine"]] if "machine" in provenance else []
-    parts += untraced or ([f"threads {provenance['placement']}"] if "placement" in provenance else [])
+    parts += untraced or ([threads_placed(provenance["placement"])] if "placement" in provenance else [])
     parts += ["as traced, caches empty at first"] * any(note.startswith("as traced:") for note in notes)
     text = "; ".join([*parts, *(part for part in more if part)])
     if text:

@@ -4,8 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from .style import binary_unit
+from ...world.vma_rows import NO_VMA
 
+UNITS = ("KiB", "MiB", "GiB", "TiB")
 SPAN = re.compile(r"([0-9a-f]+)-([0-9a-f]+)(?: (.+))?")
 
 
@@ -24,6 +25,8 @@ def vma_names(groups: Iterable[str]) -> dict[str, str]:
 
 
 def named(group: str) -> str:
+    if group == NO_VMA:
+        return "memory not mapped at the dump"
     found = SPAN.fullmatch(group)
     if found is None:
         return group
@@ -31,5 +34,7 @@ def named(group: str) -> str:
     if file:
         return str(file).rpartition("/")[2] or str(file)
     size = int(end, 16) - int(start, 16)
-    unit, name = binary_unit(size)
-    return f"anonymous {size / unit:.3g}\N{NO-BREAK SPACE}{name}"
+    power = min(max(size.bit_length() - 1, 10) // 10, len(UNITS))
+    count = size / 1024**power
+    digits = f"{count:.3g}" if count < 1000 else f"{count:.0f}"
+    return f"anonymous {digits}\N{NO-BREAK SPACE}{UNITS[power - 1]}"

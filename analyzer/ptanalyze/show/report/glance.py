@@ -8,6 +8,7 @@ from ...analysis.worth import percent as share_of
 from ...capture.describe import PAGE_NAMES
 from ...core.gain import shown
 from ...core.plural import plural
+from ...core.walks import threads_placed
 from .study import Study, remote_share
 
 TRACERS = "of them the tracer's"
@@ -98,7 +99,7 @@ def captured(study: Study) -> dict[str, str]:
         )
     result = study.results[0]
     lines["Replayed on"] = joined(
-        result.machine, f"{result.reads.shape[1]} nodes", f"threads {result.placement}" if trace else None
+        result.machine, f"{result.reads.shape[1]} nodes", threads_placed(result.placement) if trace else None
     )
     return {what: text for what, text in lines.items() if text}
 

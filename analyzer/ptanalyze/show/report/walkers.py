@@ -5,7 +5,8 @@ from typing import Any
 
 from pandas import DataFrame
 
-from ..plots.vma_names import vma_names
+from ...world.vma_rows import NO_VMA
+from ..plots.vma_names import named
 from .grid import Column, Grid, count, grid, percent, word
 from .study import Study
 
@@ -20,21 +21,29 @@ def walkers(study: Study) -> Iterator[Grid]:
         rows = largest(table)
         if len(rows) < 2:
             continue
-        named = vma_names(row["group"] for row in rows[:MOST])
-        shown = [
-            {**row, "name": named[row["group"]], "at": row["group"].partition(" ")[0]} for row in rows[:MOST]
-        ]
+        shown = [{**row, "name": named(row["group"]), "at": addresses(row["group"])} for row in rows[:MOST]]
         left = f"; {len(rows) - MOST:,} more walk less" if len(rows) > MOST else ""
+        if gone := without_a_class(table):
+            left += f"; {gone:,} walks that end in no table of the dump are not counted"
         columns = {
             "name": Column(NAMES[by], "", word),
             **({"at": Column("Addresses", "", word)} if by == "vma" else {}),
             "count": Column("Walks", "", count),
-            "share": Column("Share", "of all walks", percent),
+            "share": Column("Share", "of those counted" if gone else "of all walks", percent),
             "local": Column(study.local, "of its walks", percent),
         }
         tables = "" if study.baseline == "linux" else f", tables as captured, not as under {study.baseline}"
         caption = f"The {by_name(by, len(shown))} that walk most{tables}{left}"
         yield grid(f"walkers-{by}", caption, columns, shown)
+
+
+def without_a_class(table: DataFrame) -> int:
+    """Walks that classify could not count (its attrs["unresolved"])."""
+    return sum(sum(reasons.values()) for reasons in table.attrs.get("unresolved", {}).values())
+
+
+def addresses(group: str) -> str | None:
+    return None if group == NO_VMA else group.partition(" ")[0]
 
 
 def by_name(by: str, several: int) -> str:

@@ -26,7 +26,8 @@ def pictures(study: Study) -> Iterator[Picture]:
 def walk_map(heat: DataFrame) -> Picture:
     how = (
         "Time goes to the right, addresses downward; memory that no walk leads to is left out. The darker, "
-        "the more walks; white: none. On the right, the memory that walks most, with its share of all walks."
+        "the more walks; white: none. On the right, the memory that walks most, with its share of all walks; "
+        "thin lines part it from the rest."
     )
     by_row = heat.groupby("start", sort=False)["walks"].sum()
     some = by_row.sort_values(ascending=False)
