@@ -93,7 +93,20 @@ def mremap(events, k):
     events["b"], events["c"], events["d"], events["result"] = 16 * PAGE, 16 * PAGE, 1, there
 
 
-CASES = {"madvise": madvise, "mprotect": mprotect, "mmap": mmap, "mmap, many": mmap_many, "mremap": mremap}
+def mremap_growing(events, k):
+    """A buffer of 16 pages each in some regions, which moves on by a page and grows by one."""
+    events["kind"], events["a"] = Event.MREMAP, BASE + k % REGIONS * (512 * PAGE) + k // REGIONS * PAGE
+    events["b"], events["c"], events["d"], events["result"] = 16 * PAGE, 17 * PAGE, 1, events["a"] + PAGE
+
+
+CASES = {
+    "madvise": madvise,
+    "mprotect": mprotect,
+    "mmap": mmap,
+    "mmap, many": mmap_many,
+    "mremap": mremap,
+    "mremap, growing": mremap_growing,
+}
 
 
 def process(fill):

@@ -83,10 +83,10 @@ def bench_classify(two_dimensional, bandwidth):
 
 def bench_count_nested(space, plain, bandwidth):
     """The histogram kernel alone, as classify calls it."""
-    from ptanalyze.analysis.classify import _host, _node_classes
+    from ptanalyze.analysis.leaf_classes import _host, node_classes
     from ptanalyze.kernels import classify as kernels
 
-    nodes, of_table = _node_classes(space)
+    nodes, of_table = node_classes(space)
     host = _host(space, of_table, len(nodes))
     entries = read_only(space.snapshot.guest.entries)
     table = np.arange(len(entries) - TABLES, len(entries), dtype=np.int32)

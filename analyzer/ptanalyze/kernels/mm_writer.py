@@ -10,7 +10,7 @@ import numpy as np
 
 from .data_moves import RANGE
 from .hooks import either
-from .steps import CLEAR, FLUSH, FREE, MOVE, SET, UPDATE
+from .steps import CLEAR, FLUSH, FREE, MOVE, SET, UPDATE, Steps
 from .vma_map import BYTE, LINEAGE, NONE, PROT, VmaMap, stretch
 
 PAGE, REGION = 12, 21
@@ -27,14 +27,6 @@ OWNER, MERGES = range(2)  # of lineages
 STEPS, SHOOTDOWNS, LINEAGES, BREAK, WALKED, LAST_AT, LAST_KIND, CALL, STATE = range(9)  # of `now`
 READ_WRITE = 3  # the protection of memory in no VMA that is known
 NO_VMA = -1  # lineage of no VMA that is known
-
-STEP = np.dtype(
-    [
-        ("at", np.int64), ("kind", np.uint8), ("row", np.int32), ("lo", np.int16), ("hi", np.int16),
-        ("was", np.int16), ("number", np.int32), ("to", np.int16), ("node", np.int16), ("call", np.uint8),
-        ("extra", np.int64),
-    ]
-)  # fmt: skip
 
 
 class Writer(NamedTuple):
@@ -61,8 +53,9 @@ class Writer(NamedTuple):
     page      uint32[W]      as WalkStream.page
     now       int64[8]       STEPS so far, SHOOTDOWNS, LINEAGES, BREAK (an edge), WALKED (walks that ALIVE
                              knows of), LAST_AT and LAST_KIND of the step before, CALL
-    step      STEP[...]      out, as Steps: a SET's number is the lineage, `extra` its protection; a FLUSH has
-                             Shootdowns.single in lo, kernel in hi, the event in `extra`
+    steps     Steps          out: number of a SET is the lineage; of a FLUSH, lo and hi are Shootdowns.single
+                             and kernel
+    extra     int64[S]       out: protection of a SET, event of a FLUSH
     """
 
     calls: np.ndarray
@@ -74,7 +67,8 @@ class Writer(NamedTuple):
     huge: np.ndarray
     page: np.ndarray
     now: np.ndarray
-    step: np.ndarray
+    steps: Steps
+    extra: np.ndarray
 
 
 @either
@@ -83,11 +77,11 @@ def add(w, kind, row, lo, hi, was, number, to, extra):
     if lo == hi and (kind <= MOVE or kind == RANGE):
         return
     n, call = w.now[STEPS], w.calls[w.now[CALL]]
-    if n < w.step.size:
-        step = w.step[n]
-        step["at"], step["kind"], step["row"], step["lo"], step["hi"] = call[AT], kind, row, lo, hi
-        step["was"], step["number"], step["to"], step["extra"] = was, number, to, extra
-        step["node"], step["call"] = call[NODE], call[KIND]
+    if n < w.extra.size:
+        steps = w.steps
+        steps.at[n], steps.kind[n], steps.row[n], steps.lo[n], steps.hi[n] = call[AT], kind, row, lo, hi
+        steps.was[n], steps.number[n], steps.to[n], w.extra[n] = was, number, to, extra
+        steps.node[n], steps.call[n] = call[NODE], call[KIND]
     w.now[STEPS], w.now[LAST_AT], w.now[LAST_KIND] = n + 1, call[AT], kind
 
 

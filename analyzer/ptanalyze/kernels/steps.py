@@ -62,6 +62,14 @@ class Steps(NamedTuple):
     call: np.ndarray
 
 
+def blank_steps(count):
+    """Steps, all numbers 0."""
+    at, (row, number) = np.zeros(count, np.int64), np.zeros((2, count), np.int32)
+    kind, call = np.zeros((2, count), np.uint8)
+    lo, hi, was, to, node = np.zeros((5, count), np.int16)
+    return Steps(at, kind, row, lo, hi, was, number, to, node, call)
+
+
 class Shootdowns(NamedTuple):
     """F TLB shootdowns that may become necessary.
 

@@ -295,9 +295,9 @@ def owner_masks(world: World, ids: np.ndarray) -> np.ndarray:
     high = low + (np.uint64(1) << (np.uint64(12) + np.uint64(9) * tables.level[ids].astype(np.uint64)))
     first, last = np.searchsorted(ends, low, side="right"), np.searchsorted(starts, high, side="left")
     masks = np.zeros(len(ids), np.uint64)
-    for k in range(int((last - first).max(initial=0))):
-        inside = first + k < last
-        masks[inside] |= np.uint64(1) << owners[(first + k)[inside]].astype(np.uint64)
+    for node in np.unique(owners):
+        before = np.append(0, np.cumsum(owners == node))  # VMAs of the node before each
+        masks[before[last] > before[first]] |= np.uint64(1) << np.uint64(node)
     masks[masks == 0] = np.uint64(1) << np.uint64(world.history.vma_owner[0])
     return masks
 

@@ -94,7 +94,7 @@ def history(
     begun.huge[:, HUGE_OF] = np.append(initial.lineage, NO_VMA)[piece]
     done = all_steps(begun)
     ids, number, owner = _vma_ids(initial, done)
-    steps, shootdowns = _steps(done.step, number, live)
+    steps, shootdowns = _steps(done, number, live)
     huge = row, slot, np.append(ids, UNKNOWN_VMA)[piece]
     vma, mixed_row, mixed = _vma_rows(slots, initial, ids, huge, steps, regions, rows)
     valid = np.zeros((len(leaf), 8), np.uint64)
@@ -157,27 +157,23 @@ def _vma_ids(initial: Pieces, done: Writer) -> tuple[np.ndarray, np.ndarray, np.
 
     An id is what one call made, with one protection.
     """
-    step, start = done.step, len(initial.lineage)
-    sets = np.flatnonzero(step["kind"] == SET)
-    lineage = np.concatenate([initial.lineage, step["number"][sets], [NO_VMA]])
-    prots, prot = np.unique(np.concatenate([initial.prot, step["extra"][sets], [0]]), return_inverse=True)
+    start, number = len(initial.lineage), done.steps.number.copy()
+    sets = np.flatnonzero(done.steps.kind == SET)
+    lineage = np.concatenate([initial.lineage, number[sets], [NO_VMA]])
+    prots, prot = np.unique(np.concatenate([initial.prot, done.extra[sets], [0]]), return_inverse=True)
     key = np.where(lineage == NO_VMA, -1, lineage * len(prots) + prot)
     keys, ids = np.unique(key, return_inverse=True)  # the first is UNKNOWN_VMA's
     owner = done.lineages[np.where(keys < 0, NO_VMA, keys // len(prots)) + 1, OWNER]
-    number = step["number"].copy()
     number[sets] = ids[start:-1]
     return ids[:start], number, owner.astype(np.int16)
 
 
-def _steps(step: np.ndarray, number: np.ndarray, live: LiveCpus) -> tuple[Steps, Shootdowns]:
+def _steps(done: Writer, number: np.ndarray, live: LiveCpus) -> tuple[Steps, Shootdowns]:
     """number  Steps.number"""
-    flush = step["kind"] == FLUSH
-    shot = step[flush]
-    shootdowns = Shootdowns(live.others(shot["extra"]), shot["lo"].astype(bool), shot["hi"].astype(bool))
-    columns = {name: np.ascontiguousarray(step[name]) for name in Steps._fields}
-    columns["number"] = number
-    columns["lo"][flush] = columns["hi"][flush] = 0
-    return Steps(**columns), shootdowns
+    steps, flush = done.steps, np.flatnonzero(done.steps.kind == FLUSH)
+    single, kernel = steps.lo[flush].astype(bool), steps.hi[flush].astype(bool)
+    steps.lo[flush] = steps.hi[flush] = 0
+    return steps._replace(number=number), Shootdowns(live.others(done.extra[flush]), single, kernel)
 
 
 def _vma_rows(

@@ -14,7 +14,7 @@ from ..kernels.first_use import lacking
 from ..kernels.hooks import uncompiled
 from ..kernels.mm_steps import write_steps
 from ..kernels.mm_writer import Writer
-from ..kernels.steps import Rows
+from ..kernels.steps import Rows, Steps, blank_steps
 from ..kernels.vma_map import BYTE, END, LINEAGE, PROT, VmaMap, vma_map
 from .leaf_slots import Slots
 from .live_cpus import HomeMove
@@ -75,7 +75,8 @@ def writer(
         np.column_stack([huge[:, 1], np.full(len(huge), kernels.NO_VMA)]),
         read_only(stream.page),
         now,
-        np.zeros(0, kernels.STEP),
+        blank_steps(0),
+        np.zeros(0, np.int64),
     )
 
 
@@ -118,7 +119,7 @@ def all_steps(begun: Writer) -> Writer:
         carry_out(w, len(w.calls))
         done = int(w.now[kernels.STEPS])
         if done <= room:
-            return w._replace(step=w.step[:done])
+            return w._replace(steps=Steps(*(column[:done] for column in w.steps)), extra=w.extra[:done])
         room = done
 
 
@@ -132,7 +133,8 @@ def _with_room(w: Writer, room: int) -> Writer:
         lineages=w.lineages.copy(),
         huge=w.huge.copy(),
         now=now,
-        step=np.zeros(room, kernels.STEP),
+        steps=blank_steps(room),
+        extra=np.zeros(room, np.int64),
     )
 
 
