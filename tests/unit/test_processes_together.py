@@ -22,16 +22,16 @@ def family(tmp_path):
     return make_family(tmp_path / "c")
 
 
-def first_alone(tmp_path):
-    """What make_family makes, without those inside."""
-    made = make_family(tmp_path / "first")
-    for inside in ("pid-8", "pid-9"):
-        (made / inside).rename(tmp_path / f"gone-{inside}")
-    return made
+def first_alone(family, alone):
+    """What a dump of the first process by itself would have made."""
+    alone.mkdir()
+    write_snapshot(alone, open_capture(family).snapshot)
+    seal(alone, "process", {"pid": 7})
+    return alone
 
 
 def test_without_a_trace_processes_add_up(family, tmp_path):
-    alone = [first_alone(tmp_path), family / "pid-8", family / "pid-9"]
+    alone = [first_alone(family, tmp_path / "first"), family / "pid-8", family / "pid-9"]
     each = [replay(one, POLICIES).results for one in alone]
     for of_all, *parts in zip(replay(family, POLICIES).results, *each, strict=True):
         assert of_all.walks == sum(part.walks for part in parts) > parts[0].walks
