@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.errors import CaptureError
+from ..core.pagemap_word import FRAME, PRESENT
 
 PAGE, REGION = 1 << 12, 1 << 21
 USER_HALF = 1 << 56
 MOST_FRAME = 1 << 40
-PRESENT, FRAME = np.uint64(1 << 63), np.uint64((1 << 55) - 1)  # of a word of pagemap
 LONGEST_LINE = 1 << 12
 PAIR = np.dtype([("address", "<u8"), ("word", "<u8")])
 FIELD = re.compile(r"\s*(page_size|virtual_address|physical_address)\s*:\s*(\S+)\s*")

@@ -17,11 +17,11 @@ import numpy as np
 
 from ...core import pte as entries
 from ...core.errors import PartialDataError, UsageError
+from ...core.pagemap_word import FRAME, PRESENT
 from ...core.snapshot import NO_PARENT, Tree
 from ...formats.vm_file import HostDump, Slot
 from ..check.finding import FAILED, NOTE, OK, PARTIAL, Finding
 from .mismatch import NOWHERE, Mismatches, Piece
-from .pagemap_word import FRAME, PRESENT
 from .pause import state
 from .process import check_process
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...core.nested_entry import words
+from ...core.pagemap_word import FRAME, PRESENT
 from ...formats.vm_file import HostDump
 from ..check.finding import NOTE, Finding
-from .pagemap_word import FRAME, PRESENT
 
 EACH = 3  # examples of each reason
 NOWHERE = np.uint64((1 << 64) - 1)  # in place of a virtual address: in no slot

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core import pagemap_word
 from ...core.errors import PartialDataError, UsageError
 from ...core.pte import HUGE, PRESENT, PROTNONE
 from ...core.snapshot import ENTRIES_PER_TABLE, INFERRED, Snapshot, Tree
@@ -22,7 +23,6 @@ from ...formats.room import map_new
 from ...formats.snapshot_file import now, write_snapshot
 from ...formats.tables_file import enclosing_tables
 from ..completeness import completeness
-from . import pagemap_word
 from .pagemap_scan import Range, present_ranges
 from .process import Process, check_process, five_levels, identity, signature
 from .topology import read_topology

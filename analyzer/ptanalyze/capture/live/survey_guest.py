@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ...core.errors import UsageError
+from ...core.pagemap_word import FRAME, PRESENT
 from ...core.whole import is_whole
 from ...formats.vm_file import Slot
 from .check_live import Pagemap
@@ -20,7 +21,6 @@ from .guest_kernel import find_kernel, tasks_of
 from .guest_memory import GuestMemory
 from .guest_tables import MAX_TABLES, PAGE, Read
 from .guests import Space, address_spaces
-from .pagemap_word import FRAME, PRESENT
 from .placed import Placed
 from .process import Process, opened
 from .qmp import Registers
