@@ -3,6 +3,7 @@
 import json
 import re
 import zlib
+from copy import deepcopy
 from struct import pack_into, unpack_from
 
 from .noise import VALUES, changed, number, put
@@ -65,13 +66,13 @@ def change_json(value, paths, r):
     *parents, last = r.choice(paths)
     parent, how = at(value, parents), r.randrange(6)
     if how <= 2:
-        parent[last] = r.choice(VALUES) if r.random() < 0.7 else number(r)
+        parent[last] = deepcopy(r.choice(VALUES)) if r.random() < 0.7 else number(r)
     elif how == 3:
         del parent[last]
     elif how == 4:
         parent[last] = json.loads(json.dumps(at(value, r.choice(paths))))
     elif isinstance(parent, dict):
-        parent[r.choice(["zz", "", "levels", "node", "é", f"{last}x"])] = r.choice(VALUES)
+        parent[r.choice(["zz", "", "levels", "node", "é", f"{last}x"])] = deepcopy(r.choice(VALUES))
     else:
         parent.append(json.loads(json.dumps(parent[last])))
 

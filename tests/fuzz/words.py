@@ -105,10 +105,13 @@ TAKEN = {
 }
 
 
+LONGEST = 1 << 17  # of an argument: Linux' MAX_ARG_STRLEN
+
+
 def words(r):
     """A call of one of these functions with a text, which it may refuse."""
     text = r.choice([*OPTIONS, "sets:1/8", "regions:1/16@3", "0.1:0.5", "LL:0.5,RR:0.5", "64M", "5m"])
     if r.random() < 0.7:
         text = changed_text(text.encode("utf-8", "surrogateescape"), r).decode("utf-8", "surrogateescape")
     name = r.choice(sorted(TAKEN))
-    return [function(name, TAKEN[name], text)]
+    return [function(name, TAKEN[name], text[:LONGEST])]
