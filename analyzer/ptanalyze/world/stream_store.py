@@ -209,11 +209,11 @@ class Writer:
             os.rename(self.directory, self.target)
 
     def _unwritable(self, error: OSError) -> UsageError:
-        where = self.target.parent if self.target else tempfile.gettempdir()
+        where, way_out = tempfile.gettempdir(), "name another TMPDIR"
+        if self.target:
+            where, way_out = str(self.target.parent), "copy the capture to another disk"
         why = error.strerror or error
-        return UsageError(
-            f"{where}: walk stream cannot be stored: {why}; free space there or in another TMPDIR"
-        )
+        return UsageError(f"{where}: walk stream cannot be stored: {why}; free space there, or {way_out}")
 
 
 def _sync(file: BinaryIO) -> None:
