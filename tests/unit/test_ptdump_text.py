@@ -167,6 +167,7 @@ DAMAGE = [
     ("0 0 </level4>", "0 100000000000000000000000 </level4>", r"line \d+"),
     ("<level4", "<level3", "level4"),
     ("\n0 0 ", "\n0 -5 ", "numamap"),
+    ("\n1 ", "\n1 4096 1099511627776\n1 ", "overlapping frame range"),
 ]
 
 

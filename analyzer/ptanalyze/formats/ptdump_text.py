@@ -17,11 +17,11 @@ import numpy as np
 
 from ..core.errors import CaptureError, UsageError
 from ..core.pte import ADDRESS, HUGE, PROTNONE
-from ..core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
+from ..core.snapshot import VMA_DTYPE, Snapshot, Topology, Tree
 from ..kernels import ptdump_rows
 from .ptdump_tree import assemble, table_nodes, tree_of
 from .room import map_new
-from .snapshot_file import write_snapshot
+from .snapshot_file import NodeRecord, topology_of, write_snapshot
 
 LEVELS = 4
 CHUNK = 1024  # tables converted at once: 4 MiB
@@ -132,8 +132,8 @@ def read_numa_map(path: Path, text: mmap.mmap, before: int) -> Topology:
         if not match:
             raise CaptureError(path, "numamap", line[:40], "expected node, first and last address")
         ranges.setdefault(int(match[1]), []).append((int(match[2]) >> 12, int(match[3]) >> 12))
-    nodes = [(n, [(a, b) for a, b in frames if a < b]) for n, frames in sorted(ranges.items())]
-    return Topology(tuple(Node(n, (), np.array(frames, np.int64).reshape(-1, 2)) for n, frames in nodes))
+    nodes = [(n, tuple((a, b) for a, b in frames if a < b)) for n, frames in sorted(ranges.items())]
+    return topology_of(path, [NodeRecord(id=n, cpus=(), frames=frames) for n, frames in nodes])
 
 
 def read_rows(
