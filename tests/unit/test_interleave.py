@@ -110,7 +110,9 @@ def test_weights_hold_in_both_dimensions_independently(tmp_path):
         assert shares[[LL, LR]].sum() == pytest.approx(5 / 8, abs=0.02)
 
 
-@pytest.mark.parametrize("weights", ["1,2", "1,1,x,1", "0,0,0,0", "1,1,1,256", "-1,1,1,1"])
+@pytest.mark.parametrize(
+    "weights", ["1,2", "1,1,x,1", "0,0,0,0", "1,1,1,256", "-1,1,1,1", "9" * 5000 + ",1,1,1"]
+)
 def test_impossible_weights_are_refused(weights):
     snapshot = build_snapshot([(HEAP, 5)], nodes=4)
     with pytest.raises(UsageError, match="policy interleave: weights = "):

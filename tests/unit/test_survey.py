@@ -142,6 +142,11 @@ def test_bytes_are_whole_numbers_for_prometheus_however_many():
     assert 'cgroup="/a"} 3221229568\n' in text and 'node="0"} 12345678\n' in text
 
 
+def test_a_host_is_surveyed_once_a_second_at_most(capsys):
+    assert run(["survey", "--watch", "999ms"]) == 2
+    assert "give 1s or more" in capsys.readouterr().err
+
+
 def test_a_watched_survey_is_a_line_of_json_each_time_with_the_time(monkeypatch, capsys):
     found = [surveyed(), surveyed(pid=8)]
     monkeypatch.setattr(survey, "survey", lambda: found)

@@ -105,6 +105,8 @@ def command(
 
     if guest is None and (qmp is not None or descriptor is not None):
         raise click.UsageError("--qmp and --vm go with --guest VM")
+    if watch is not None and watch < 1:
+        raise click.UsageError(f"--watch: {watch:g} s is too often for a host at work; give 1s or more")
     if guest is not None and (prometheus is not None or seconds is not None):
         raise click.UsageError("--prometheus and --counters are about this host: leave them out, or --guest")
 

@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from ..core.errors import UsageError
 from ..core.machine import Strict
+from ..core.whole import is_whole
 from . import fixed_copies
 from .base import Part, Policy, World
 from .fixed_copies import State
@@ -46,8 +47,8 @@ def interleave(world: World, params: InterleaveParams) -> Rule:
 
 def turns(text: str, world: World) -> list[int]:
     """The nodes of a round, a node as often in a row as its weight says."""
-    weights = text.split(",") if text else ["1"] * world.nodes
-    known = [int(weight) for weight in weights if weight.strip().isdecimal() and int(weight) <= MOST]
+    weights = [part.strip() for part in text.split(",")] if text else ["1"] * world.nodes
+    known = [int(weight) for weight in weights if is_whole(weight) and int(weight) <= MOST]
     if not len(known) == len(weights) == world.nodes or not any(known):
         raise UsageError(
             f"policy interleave: weights = {text}: give one from 0 to {MOST} per node, not all 0; "
