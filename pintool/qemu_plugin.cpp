@@ -153,8 +153,11 @@ static uint64_t find_function(const char *name) {
     if (!name[0]) return 0;
     uint64_t address = elf_symbol(program, name, &lowest_page), loaded = lowest_map_of(program);
     if (!address || !loaded) {
+        const char *why = !program[0] ? "program=FILE does not name the file that has it"
+                          : address   ? "the program's file is not mapped"
+                                      : "not in its symbol table (stripped?)";
         fprintf(stderr, "ptanalyze: %s: function %s: %s, so the region of interest cannot be bound by it\n", program, name,
-                address ? "the program's file is not mapped" : "not in its symbol table (stripped?)");
+                why);
         tracer_exit();
         _exit(126);
     }

@@ -77,6 +77,13 @@ def test_a_symbol_that_is_not_there_is_said(known, out):
     assert done.returncode == 126 and done.stderr.count("\n") == 1 and "no_such_function" in done.stderr
 
 
+def test_a_symbol_of_no_file_is_said(known, out):
+    argv = traced(known, "touch", out=out, roi_start_symbol="main")
+    argv = [word.replace(f",program={known}", "") for word in argv]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 126 and done.stderr.count("\n") == 1 and "program=FILE" in done.stderr
+
+
 @pytest.mark.parametrize(("start", "length"), [(0, 1000), (1, 5000), (5000, 2000), (3000, 1)])
 def test_a_number_of_accesses_bounds_the_region_of_interest(known, out, start, length):
     trace, _, _ = run(known, "touch", out=out, roi_start_access=start, roi_accesses=length)
