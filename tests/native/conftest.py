@@ -1,7 +1,10 @@
-"""Targets of the dumper."""
+"""Targets of the dumper and of the tracer."""
+
+import subprocess
 
 import pytest
 
+from native import tracing
 from native.dumping import SPARSE_GIB, build, running
 
 
@@ -14,3 +17,10 @@ def programs(tmp_path_factory):
 def big(programs):
     with running(programs / "dump_target", SPARSE_GIB) as (process, _):
         yield process.pid
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    tracing.build_plugin()
+    subprocess.run(["make", "-s", "-C", tracing.ROOT / "dumps"], check=True)
+    return tracing.build(tmp_path_factory.mktemp("programs"))

@@ -4,12 +4,10 @@ import json
 import os
 import pwd
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +15,9 @@ import pytest
 
 from native import tracing
 from native.dumping import PROGRAMS
+from native.tracing import environment
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.capture.check import check_capture, exit_code
+from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.describe import describe
 from ptanalyze.capture.live.record import record
 from ptanalyze.capture.live.tracers import Options
@@ -32,13 +31,6 @@ from ptanalyze.formats.trace_file import read_trace
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 and not os.environ.get("CI"), reason="reading page tables needs root"
 )
-
-
-@pytest.fixture(scope="module")
-def known(tmp_path_factory):
-    tracing.build_plugin()
-    subprocess.run(["make", "-s", "-C", tracing.ROOT / "dumps"], check=True)
-    return tracing.build(tmp_path_factory.mktemp("programs"))
 
 
 def mapped_pages(snapshot):
@@ -249,104 +241,11 @@ def test_a_trace_is_watched_while_it_grows(known, tmp_path):
     assert seen[0].bytes == (tmp_path / "c" / "trace.ptt").stat().st_size
 
 
-def test_a_program_that_dies_before_the_end_leaves_a_trace_and_says_so(known, tmp_path):
-    with pytest.raises(PartialDataError, match="SIGSEGV"):
-        record([known, "crash"], tmp_path / "c")
-    assert read_trace(tmp_path / "c" / "trace.ptt").facts["ended"] == "signal"
-    assert read_manifest(tmp_path / "c").kind == "trace"
-
-
-def test_a_trace_that_hit_its_limit_is_partial_data(known, tmp_path):
-    with pytest.raises(PartialDataError, match="size limit"):
-        record([known, "touch"], tmp_path / "c", options=Options(max_bytes=20_000, strip=False))
-    assert read_manifest(tmp_path / "c").kind == "process"
-
-
-@pytest.mark.parametrize("handover", [True, False])
-def test_ctrl_c_leaves_a_whole_capture_up_to_that_moment(known, tmp_path, handover):
-    code = (
-        "import sys; from ptanalyze.capture.live.record import record\n"
-        f"r = record([{known!r}, 'forever'], {str(tmp_path / 'c')!r}, dump={handover})\n"
-        "print(r.held, r.interrupted, r.exit_status)"
-    )
-    argv = [sys.executable, "-c", code]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment())
-    assert process.stdout.readline().startswith("0x")
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=30)
-    assert said.split() == [*(["interrupt"] if handover else []), "True", str(-signal.SIGINT)]
-    assert read_trace(tmp_path / "c" / "trace.ptt").facts["ended"] == "signal"
-    assert read_manifest(tmp_path / "c").kind == ("process" if handover else "trace")
-    finished = [one for one in check_capture(open_capture(tmp_path / "c")) if one.name == "trace: finished"]
-    assert [one.verdict for one in finished] == ["ok"]
-
-
-@pytest.mark.parametrize("mode", ["handles", "outlives"])
-def test_programs_that_end_by_themselves_on_ctrl_c_and_children_that_outlive_them_are_whole(
-    known, tmp_path, mode
-):
-    code = (
-        "from ptanalyze.capture.live.record import record\n"
-        "from ptanalyze.capture.live.tracers import Options\n"
-        f"r = record([{known!r}, {mode!r}], {str(tmp_path / 'c')!r}, options=Options(follow_fork=True))\n"
-        "print(r.held, r.interrupted, r.exit_status)"
-    )
-    argv = [sys.executable, "-c", code]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment())
-    assert process.stdout.readline().startswith("0x")
-    process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
-    capture = open_capture(tmp_path / "c")
-    assert said.split() == (["interrupt", "True", "0"] if mode == "handles" else ["exit", "True", "0"])
-    assert capture.trace.facts["ended"] == "exit"
-    kinds = [(one.manifest.kind, one.trace.facts["ended"]) for one in capture.processes.values()]
-    assert kinds == ([] if mode == "handles" else [("process", "exit")])
-    assert exit_code(check_capture(capture)) == 0
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_whoever_ends_the_recorder_ends_the_program(known, tmp_path, number):
-    argv = [sys.executable, "-m", "ptanalyze", "record", "-o", str(tmp_path / "c"), "--no-dump", "--", known]
-    process = subprocess.Popen([*argv, "forever"], stdout=subprocess.PIPE, text=True, env=environment())
-    assert process.stdout.readline().startswith("0x")
-    scores = {Path(f"/proc/{pid}/oom_score_adj").read_text() for pid in running(tmp_path)}
-    assert scores == {"1000\n"}, "out of memory, the kernel would kill others first"
-    process.send_signal(number)
-    process.wait(30)
-    for _ in range(300):
-        if not running(tmp_path):
-            break
-        time.sleep(0.1)
-    assert not running(tmp_path)
-    if number == signal.SIGKILL:
-        assert process.returncode == -number
-        return
-    assert process.returncode == 128 + number
-    assert [path.name for path in tmp_path.iterdir()] == ["c"]
-    assert read_trace(tmp_path / "c" / "trace.ptt").facts["ended"] == "signal"
-
-
 def test_an_argument_that_is_no_utf_8_is_passed_on_and_kept_as_an_escape(known, tmp_path):
     record([known, "threads", "2", os.fsdecode(b"\xff")], tmp_path / "c", dump=False)
     kept = json.loads((tmp_path / "c" / "record.json").read_text())
     assert kept["command"][-1] == "\\xff"
     assert read_trace(tmp_path / "c" / "trace.ptt").facts["ended"] == "exit"
-
-
-def running(directory):
-    """PIDs of tracers that write into a directory."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            words = (place / "cmdline").read_bytes()
-            if b"libpt_qemu" in words and bytes(directory) in words:
-                found.append(place.name)
-    return found
-
-
-def environment():
-    return {**os.environ, "PYTHONPATH": str(tracing.ROOT / "analyzer")}
 
 
 @pytest.mark.parametrize(
@@ -388,36 +287,6 @@ def test_a_missing_tool_says_how_to_build_it(known, tmp_path, monkeypatch):
     monkeypatch.setattr("ptanalyze.capture.live.native.BUILT_IN", ())
     with pytest.raises(UsageError, match="ptdump: not found; build it: `make native`"):
         record([known, "touch"], tmp_path / "c")
-
-
-def test_a_controller_that_is_killed_leaves_no_program_behind(known, tmp_path):
-    call = f"record([{known!r}, 'forever'], {str(tmp_path / 'c')!r})"
-    code = f"from ptanalyze.capture.live.record import record\n{call}"
-    argv = [sys.executable, "-c", code]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment())
-    process.stdout.readline()
-    left = next(tmp_path.glob(".c.*.tmp"))
-    program = read_header_pid(left / "trace.ptt")
-    assert state(program) in "RS"
-    process.kill()
-    process.wait()
-    for _ in range(300):
-        if state(program) in "XZ":
-            break
-        time.sleep(0.1)
-    assert state(program) in "XZ"
-
-
-def state(pid):
-    """Of a process, as ps shows it; X: gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0]
-    except FileNotFoundError:
-        return "X"
-
-
-def read_header_pid(path):
-    return int.from_bytes(path.read_bytes()[24:28], "little")
 
 
 def test_the_program_waits_while_its_page_tables_are_read_and_goes_on_afterwards(
