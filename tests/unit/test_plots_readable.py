@@ -9,7 +9,7 @@ import ptanalyze
 from plot_texts import clipped, overlapping, readable, written
 from ptanalyze.core.machine import load_machine
 from ptanalyze.show import plots
-from ptanalyze.show.plots.pointed import spread
+from ptanalyze.show.plots.pointed import point_labels, spread
 from ptanalyze.show.plots.room import narrow
 
 SMALL = {"accesses": 4000, "mprotect_every": 500, "init_trace": False}
@@ -53,6 +53,23 @@ def test_labels_beside_points_keep_apart_in_order_and_stay_near():
     assert crowded.tolist() == pytest.approx(np.arange(0.95, 0, -0.1).tolist())
 
 
+@pytest.mark.parametrize("high", [0, 100])
+def test_labels_are_where_their_points_are_and_their_lines_do_not_cross(high):
+    figure = pyplot.Figure(figsize=(9, 5))
+    axis = figure.subplots()
+    x, y = [2000, 200, 0, 1000], [50, high, high, high + 0.01]
+    axis.plot(x, y, "o")
+    axis.axhline(100 - high)
+    point_labels(axis, ["alone", "left", "leftmost", "right"], x, y)
+    (beside,) = (other for other in figure.axes if other is not axis)
+    at = dict(
+        zip([text.get_text() for text in beside.get_yticklabels()], beside.get_yticks().tolist(), strict=True)
+    )
+    assert at["alone"] == pytest.approx(0.5, abs=0.001)
+    downward = ["leftmost", "left", "right"] if high == 0 else ["right", "left", "leftmost"]
+    assert sorted(downward, key=at.__getitem__, reverse=True) == downward
+
+
 def test_overlaps_clipping_and_hidden_ticks_are_found():
     figure = pyplot.Figure(figsize=(4, 3))
     axes = figure.subplots()
@@ -65,6 +82,19 @@ def test_overlaps_clipping_and_hidden_ticks_are_found():
     assert overlapping(found) == [("one above", "the other")]
     assert clipped(found, figure.bbox) == ["too long for it"]
     assert "inside" in [text for text, _ in found] and "outside" not in [text for text, _ in found]
+
+
+def test_a_small_plot_for_a_phone_has_room_for_what_is_written_below_it(replayed):
+    table = replayed.frame
+    linux = table[table["policy"] == "linux"]
+    alike = [linux.assign(policy=f"policy-{k}-that-changes-nothing") for k in range(9)]
+    faster = linux.assign(policy="faster", speedup=2.0, speedup_low=1.5, speedup_high=3.0)
+    few = pd.concat([linux, faster, *alike], ignore_index=True)
+    few.attrs = table.attrs
+    with narrow():
+        figure = plots.speedup(few)
+    (rows,) = (axis.get_position().height * figure.get_figheight() for axis in figure.axes[:1])
+    assert figure.get_supxlabel().count("\n") > 3 and rows > 0.5 and readable(figure)
 
 
 @pytest.mark.parametrize("draw", PHONE)

@@ -151,7 +151,7 @@ NEEDS: dict[
     "nested tables": (
         lambda world: not world.snapshot.native,
         "a native capture has no host tables (ept.tables)",
-        "dump the VM with `ptanalyze dump vm` and `ptanalyze join` it with the guest's capture",
+        "of a VM, `ptanalyze dump vm` on its host and `ptanalyze join` that with the guest's capture",
     ),
     "node numbers": (
         lambda world: not world.snapshot.numa_oblivious,

@@ -19,14 +19,15 @@ COVERED = 0.012  # of the axes: points nearer to each other are one
 def point_labels(
     axis: Axes, names: Sequence[str], x: Sequence[float], y: Sequence[float], values: Sequence[str] = ()
 ) -> None:
-    """Label points of an axis whose limits are set, with their values; the figure grows until all have room.
+    """Label points of an axis, drawn before, with their values; the figure grows until all have room.
 
     Points that cover each other share a label.
     """
     figure = axis.figure
     assert isinstance(figure, Figure)
+    axis.autoscale_view()  # limits that are still to come
     points = axis.transLimits.transform(axis.transScale.transform(np.column_stack([x, y])))
-    groups = together(points)
+    groups = sorted(together(points), key=lambda of: uncrossed(*points[of[0]]))
     labels = [
         broken(joined([names[k] for k in of], [values[k] for k in of] if values else []), WIDE)
         for of in groups
@@ -34,7 +35,7 @@ def point_labels(
     lines = np.array([1.2 + label.count("\n") for label in labels])
     high = max(figure.get_figheight() - AROUND, LINE * float(lines.sum()))
     figure.set_figheight(high + AROUND)
-    at = spread(points[[of[0] for of in groups], 1], LINE * lines / high)
+    at = spread(levelled(points[[of[0] for of in groups], 1]), LINE * lines / high)
     right = axis.twinx()
     right.set_ylim(0, 1)
     right.set_yticks(at, labels)
@@ -48,6 +49,23 @@ def point_labels(
         )
         line.set_in_layout(False)
         axis.add_artist(line)
+
+
+def uncrossed(x: float, y: float) -> float:
+    """In what order, from the top, labels of points at one height have lines that do not cross.
+
+    Labels of points in the lower half make room upwards: there the leftmost point has the highest label.
+    """
+    return x if y < 0.5 else -x
+
+
+def levelled(heights: np.ndarray) -> np.ndarray:
+    """Heights of which those that follow each other within COVERED are the same."""
+    order = np.argsort(heights)
+    lowest = np.diff(heights[order], prepend=-np.inf) >= COVERED
+    levels = np.empty_like(heights)
+    levels[order] = heights[order][lowest][np.cumsum(lowest) - 1]
+    return levels
 
 
 def together(points: np.ndarray) -> list[list[int]]:

@@ -11,7 +11,7 @@ from .. import plots
 from ..advise import earned
 from ..plots.pareto import priced
 from .cautions import listed
-from .grid import Column, Grid, count, grid, interval, memory, percent, plain, ratio, word
+from .grid import Column, Grid, count, grid, interval, memory, millions, percent, plain, ratio, word
 from .picture import Picture, picture
 from .study import Study, remote_share
 
@@ -73,7 +73,7 @@ def everything(study: Study) -> Grid:
         "copies": Column("Copies", "entries", count),
         "moved": Column("Moved", "tables", count),
         "ipis": Column("IPIs", "CPUs interrupted", count),
-        "once_cycles": Column("Once", "cycles", count),
+        "once_cycles": Column("Once", "million cycles", millions),
         "earned": Column("Earned back", "after", word),
         "budget": Column("Budget", "", word),
     }

@@ -70,6 +70,10 @@ def plain(value: Any) -> Cell:
     return Cell(number(value), float(value))
 
 
+def millions(value: float) -> Cell:
+    return Cell(number(value / 1e6), float(value))
+
+
 def percent(share: float) -> Cell:
     """Of a share between 0 and 1."""
     return Cell(f"{100 * share + 0:z.1f} %", float(share))

@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -93,7 +94,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters |= {"linked": linked, "listing": listing, "breakable": breakable}
+    jinja.filters |= {"linked": linked, "listing": listing, "breakable": breakable, "coded": coded}
     jinja.globals |= {
         "advice": second_sentence,
         "placement_alone": alone,
@@ -165,8 +166,16 @@ def listing(section: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def breakable(name: str) -> Markup:
-    """A name with line breaks allowed after "+"."""
-    return Markup("+<wbr>").join(escape(part) for part in printable(name).split("+"))
+    """A name, or a range of addresses, with line breaks allowed after "+" and "-"."""
+    return Markup("<wbr>").join(escape(part) for part in re.split("(?<=[+-])", printable(name)))
+
+
+def coded(text: str) -> Markup:
+    """A text whose parts between backticks are code."""
+    parts = [escape(part) for part in printable(text).split("`")]
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if k % 2 else part for k, part in enumerate(parts)
+    )
 
 
 def asset(name: str) -> str:
