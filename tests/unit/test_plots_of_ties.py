@@ -52,6 +52,13 @@ def test_one_that_is_fastest_is_named_alone():
     assert figure.get_suptitle().startswith("mitosis is fastest at nodes = 8: 1.88")
 
 
+def test_differences_of_less_than_a_percent_do_not_fill_a_plot():
+    figure = plots.curve(swept({"first-touch": 0.0, "hydra": 0.00001}))
+    low, high = figure.axes[0].get_ylim()
+    assert low <= 0.99 and high >= 1.01
+    assert not any(axis.get_offset_text().get_text() for axis in (figure.axes[0].yaxis, figure.axes[0].xaxis))
+
+
 def test_below_a_sweep_stand_machine_threads_and_what_the_bands_are():
     (below,) = (text for text in words(plots.curve(swept())) if text.startswith("app"))
     told = " ".join(below.split())

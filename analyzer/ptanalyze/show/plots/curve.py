@@ -11,7 +11,10 @@ from ...core import gain
 from ...core.errors import UsageError
 from ...core.walks import threads_placed
 from .labels import WIDE, broken
+from .ratios import widened
 from .style import context, legend_beside, looks, must_have, new_figure, styled, title
+
+SHOWN = 0.01  # of a speed-up to either side of 1
 
 
 @styled
@@ -62,6 +65,7 @@ def curve(table: DataFrame, x: str | None = None) -> Figure:
         f"{'run time' if timed(data) else 'cycles'} under {table['baseline'].iloc[0]} / under the policy "
         "(up: faster)"
     )
+    widened(axis, "y", SHOWN)
     legend_beside(axis)
     title(figure, headline(data, key))
     banded = bool((data["high"] > data["low"]).any())

@@ -9,10 +9,12 @@ from ...core.gain import shown
 from ...policies import BOUND
 from .labels import policy_labels
 from .pointed import point_labels
-from .ratios import fitted
+from .ratios import fitted, widened
 from .speedup import ranked
 from .spots import note
 from .style import BLUE, GREY, binary_unit, context, must_have, new_figure, styled, title
+
+SHOWN = 0.01  # of a speed-up to either side of 1
 
 
 @styled
@@ -74,6 +76,7 @@ def draw(axis: Axes, rows: DataFrame, unit: float, name: str) -> None:
         )  # fmt: skip
     axis.margins(0.08)
     fitted(axis, "y", value)
+    widened(axis, "y", SHOWN)
     values = [shown(one)[0] for one in value]
     point_labels(axis, rows["label"].tolist(), cost.tolist(), value.tolist(), values)
     for label, text, x, y in zip(rows["label"], values, cost, value, strict=True):

@@ -17,6 +17,12 @@ def fitted(axes: Axes, side: Literal["x", "y"], ratios: Iterable[float]) -> None
         logarithmic(axes, side, known)
 
 
+def widened(axes: Axes, side: Literal["x", "y"], by: float) -> None:
+    """Have the axis show at least 1 - by to 1 + by: what is less is not drawn as a difference."""
+    low, high = axes.get_xlim() if side == "x" else axes.get_ylim()
+    axes.set(**{f"{side}lim": (min(low, 1 - by), max(high, 1 + by))})
+
+
 def logarithmic(axes: Axes, side: Literal["x", "y"], ratios: list[float]) -> None:
     axes.set(**{f"{side}scale": "log"})
     axis = axes.xaxis if side == "x" else axes.yaxis

@@ -7,12 +7,12 @@ from pandas import DataFrame
 from ...core import gain
 from ...core.interval import Interval
 from .labels import WIDE, broken, policy_labels, rows_high, usable
-from .ratios import fitted
+from .ratios import fitted, widened
 from .rows import name_rows
 from .spots import note
 from .style import BLUE, GREY, context, must_have, new_figure, styled, title
 
-SHOWN = 0.9, 1.1  # speed-ups that the axis has at least: less than a percent is not drawn as a difference
+SHOWN = 0.1  # of a speed-up to either side of 1
 FOLDED = 3  # so many policies that change nothing share the baseline's row
 
 
@@ -74,8 +74,7 @@ def draw(axis: Axes, rows: DataFrame, names: list[str]) -> None:
     axis.plot(rows["value"], at, "o", color=BLUE, markersize=7)
     axis.axvline(1, color=GREY, linewidth=1)
     fitted(axis, "x", rows[[name for name in ("low", "value", "high") if name in rows]].to_numpy().ravel())
-    low, high = axis.get_xlim()
-    axis.set_xlim(min(low, SHOWN[0]), max(high, SHOWN[1]))
+    widened(axis, "x", SHOWN)
     texts = [written(row) for row in rows.to_dict("records")]
     name_rows(axis, names, texts)
     for k, text in enumerate(texts):
