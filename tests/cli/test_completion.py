@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from ptanalyze.cli import run
+
 
 @pytest.fixture
 def program(tmp_path):
@@ -24,47 +26,50 @@ def environment(program, **more):
     return {"PATH": f"{program}:/usr/bin:/bin", "HOME": str(program), **more}
 
 
-def completed(program, shell, *words):
-    """What `ptanalyze` offers a shell for its last word."""
-    *_, last = words
-    line = " ".join(["ptanalyze", *words])
-    asked = {"COMP_WORDS": line, "COMP_CWORD": last if shell == "fish" else str(len(words))}
-    done = subprocess.run(
-        [program / "ptanalyze"],
-        env=environment(program, _PTANALYZE_COMPLETE=f"{shell}_complete", **asked),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout
+@pytest.fixture
+def completed(capsys, monkeypatch):
+    """What `ptanalyze` offers a shell for its last word; test_bash_completes asks a process of its own."""
+    monkeypatch.setattr(sys, "argv", ["ptanalyze"])
+
+    def offered(shell, *words):
+        line = " ".join(["ptanalyze", *words])
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", words[-1] if shell == "fish" else str(len(words)))
+        monkeypatch.setenv("_PTANALYZE_COMPLETE", f"{shell}_complete")
+        with pytest.raises(SystemExit) as ended:
+            run()
+        assert ended.value.code == 0
+        return capsys.readouterr().out
+
+    return offered
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_subcommands_options_policies_and_machines_are_offered(program, shell):
-    assert "whatif" in completed(program, shell, "wh")
-    assert "--baseline" in completed(program, shell, "whatif", "--b")
-    assert "vmitosis-cascade-lake" in completed(program, shell, "whatif", "-m", "vm")
-    offered = completed(program, shell, "whatif", "-p", "hy")
+def test_subcommands_options_policies_and_machines_are_offered(completed, shell):
+    assert "whatif" in completed(shell, "wh")
+    assert "--baseline" in completed(shell, "whatif", "--b")
+    assert "vmitosis-cascade-lake" in completed(shell, "whatif", "-m", "vm")
+    offered = completed(shell, "whatif", "-p", "hy")
     assert "hydra" in offered and "mitosis" not in offered
-    assert "ptemagnet+hydra" in completed(program, shell, "sweep", "-p", "ptemagnet+hy")
-    assert "sapphire-rapids" in completed(program, shell, "machines", "sa")
+    assert "ptemagnet+hydra" in completed(shell, "sweep", "-p", "ptemagnet+hy")
+    assert "sapphire-rapids" in completed(shell, "machines", "sa")
 
 
-def test_what_is_a_choice_is_offered(program):
-    assert "vm-numa-visible" in completed(program, "bash", "classify", "vm-numa-v")
-    assert "prefetch=" in completed(program, "bash", "whatif", "-p", "hydra", "--set", "pre")
-    assert "tlbflush=off" in completed(program, "bash", "whatif", "-p", "hydra", "--set", "tlbflush=")
-    assert "round-robin" in completed(program, "bash", "whatif", "--threads-to-nodes", "rou")
-    assert "perf-script" in completed(program, "bash", "import", "perf-s")
-    assert "lookup@hydra" in completed(program, "bash", "compare", "lookup@hy")
-    assert "mitosis,hydra" in completed(program, "bash", "whatif", "-p", "mitosis,hy")
-    assert "vmitosis" in completed(program, "bash", "validate", "--paper", "vm")
+def test_what_is_a_choice_is_offered(completed):
+    assert "vm-numa-visible" in completed("bash", "classify", "vm-numa-v")
+    assert "prefetch=" in completed("bash", "whatif", "-p", "hydra", "--set", "pre")
+    assert "tlbflush=off" in completed("bash", "whatif", "-p", "hydra", "--set", "tlbflush=")
+    assert "round-robin" in completed("bash", "whatif", "--threads-to-nodes", "rou")
+    assert "perf-script" in completed("bash", "import", "perf-s")
+    assert "lookup@hydra" in completed("bash", "compare", "lookup@hy")
+    assert "mitosis,hydra" in completed("bash", "whatif", "-p", "mitosis,hy")
+    assert "vmitosis" in completed("bash", "validate", "--paper", "vm")
     for option, word in (("--guest", "oblivious"), ("--pattern", "btree"), ("--placement", "interleave")):
-        assert word in completed(program, "bash", "synth", option, word[:2]), option
+        assert word in completed("bash", "synth", option, word[:2]), option
 
 
-def test_files_are_offered_where_no_machine_has_that_name(program):
-    assert completed(program, "bash", "whatif", "-m", "./my").startswith("file")
+def test_files_are_offered_where_no_machine_has_that_name(completed):
+    assert completed("bash", "whatif", "-m", "./my").startswith("file")
 
 
 def test_bash_completes(program):

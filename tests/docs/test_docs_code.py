@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from contextlib import redirect_stdout
 
 import pytest
 from pages import DOCS, PAGES, blocks, commands
@@ -65,6 +66,9 @@ def test_the_code_of_a_page_runs(page, place, capfd):
 def shell(line):
     """Exit code of a line of shell: of ptanalyze alone in this process, which has compiled its kernels."""
     words = shlex.split(line, comments=True)
+    if words[0] == "ptanalyze" and words[-2] == ">":
+        with open(words[-1], "w") as file, redirect_stdout(file):
+            return run(words[1:-2])
     if words[0] == "ptanalyze" and not {">", "|", "&&"} & set(words):
         return run(words[1:])
     return subprocess.run(["bash", "-euo", "pipefail", "-c", line]).returncode

@@ -1,5 +1,6 @@
 """A short run of the fuzzer, and every seed that ever failed: no traceback, no hang, no other exit code."""
 
+import faulthandler
 import os
 from pathlib import Path
 
@@ -70,10 +71,15 @@ def hangs():
         pass
 
 
+def dies():
+    faulthandler.disable()  # pytest's, that would print where
+    os.abort()
+
+
 def test_a_child_that_hangs_grows_or_dies_is_found(made, place, monkeypatch):
     from . import campaign as module
 
-    ends = {"grows": lambda: bytearray(b"x") * (GROWTH + (64 << 20)), "dies": os.abort, "hangs": hangs}
+    ends = {"grows": lambda: bytearray(b"x") * (GROWTH + (64 << 20)), "dies": dies, "hangs": hangs}
     for seed, how in enumerate(ends):
 
         def run_seed(kind, seed, made, place, begin, how=how):

@@ -156,7 +156,7 @@ def with_a_fifth_level(tree):
 
 
 def test_a_recorded_guest_is_the_same_under_five_levels_of_ept(tmp_path):
-    place = unpack(NAMES[0], tmp_path)
+    place = unpack(NAMES[1], tmp_path)
     host, guest = read_vm(place / "host"), read_snapshot(place / "guest")
     nowhere = np.zeros(0, np.uint64)
     before = put_together(host, guest, "vm.json").snapshot

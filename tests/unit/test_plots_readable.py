@@ -113,6 +113,20 @@ def test_three_policies_one_alone_and_thirty_whose_names_take_two_lines_are_read
     assert readable(draw(thirty))
 
 
+@pytest.mark.parametrize("draw", TABLES)
+def test_a_file_that_lays_out_a_plot_again_has_it_as_it_was(draw, replayed):
+    figure = draw(getattr(replayed, TABLES[draw]))
+    once, again = (boxes(figure, engine) for engine in (None, figure.get_layout_engine()))
+    assert np.abs(again - once).max() < 1
+
+
+def boxes(figure, engine):
+    """float64[texts, 4], in pixels"""
+    if engine is not None:
+        engine.execute(figure)
+    return np.array([box.extents for _, box in written(figure)])
+
+
 def test_sixty_nodes_are_readable(tmp_path_factory):
     place, how = tmp_path_factory.mktemp("plots") / "sixty", {"guest": "visible", "placement": "interleave"}
     capture = ptanalyze.synth(place, "128M", nodes=60, threads=60, accesses=12000, init_trace=False, **how)

@@ -94,7 +94,7 @@ def test_walks_after_shootdowns_and_on_a_shared_cpu_are_the_same(kind, leaf, tmp
         4 * GB + MIB2 // (512 if leaf == 1 else 1) * k for k in range(8)
     ]
     turns = [
-        (int(rng.integers(0, 6)), [pages[k] for k in rng.zipf(1.4, 400) % len(pages)]) for _ in range(60)
+        (int(rng.integers(0, 6)), [pages[k] for k in rng.zipf(1.4, 150) % len(pages)]) for _ in range(60)
     ]
     events = [
         (turn, 0, kind, (pages[turn % len(pages)], KIB4 * (1 + turn % 40), 1), 0) for turn in range(1, 60)

@@ -9,25 +9,20 @@ from hypothesis import strategies as st
 
 from naive import replay as naive
 from naive.misplaced import Misplaced
-from ptanalyze.analysis.runs import start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs, load_machine
-from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Tree
 from ptanalyze.kernels.replay import LL, LR, PTE_FANOUT, PTE_WRITE, RL, RR
-from ptanalyze.policies import plan_for
 from ptanalyze.policies.vmitosis_replicate import drawn
-from ptanalyze.world.world import untouched
 from replay_cases import HEAP, cases, events, reads_of, run
-from strategies import PAGE, build_snapshot, build_topology, build_trace, small_machine
+from strategies import PAGE, build_snapshot, build_trace, small_machine
 
 pytestmark = pytest.mark.twin
 
 EXAMPLES = 10 if os.environ.get("NUMBA_DISABLE_JIT") == "1" else 40
 COSTS = load_costs(load_machine("sapphire-rapids"))
 NAME = "vmitosis-replicate"
-GIB = 1 << 30
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -238,31 +233,3 @@ def test_rows_split_walk_cycles_and_dram_reads_by_dimension():
         assert row["guest_walk_cycles"] > 0 < row["host_walk_cycles"]
     assert rows[0]["host_walk_cycles"] == rows[1]["host_walk_cycles"]
     assert rows[0]["guest_walk_cycles"] > rows[1]["guest_walk_cycles"]
-
-
-def tree_over(gib, encoding):
-    """A 4-level tree over `gib` GiB of 4 KiB pages; its entries, all zero, take no memory."""
-    leaves, middle, upper = gib * 512, gib, -(-gib // 512)
-    level = np.concatenate([[4], np.full(upper, 3), np.full(middle, 2), np.full(leaves, 1)]).astype(np.uint8)
-    first = 1, 1 + upper, 1 + upper + middle
-    parent = np.concatenate(
-        [[-1], np.zeros(upper), first[0] + np.arange(middle) // 512, first[1] + np.arange(leaves) // 512]
-    ).astype(np.int32)
-    base = np.concatenate(
-        [[0], *(np.arange(n) << bits for n, bits in ((upper, 39), (middle, 30), (leaves, 21)))]
-    )
-    rows = len(level)
-    zero = np.broadcast_to(np.zeros(1, np.uint64), (rows, 512))
-    plain = np.zeros(rows, np.int16), level, np.zeros(rows, np.uint8)
-    return Tree(zero, base.astype(np.uint64), np.arange(rows), parent, *plain, 4, encoding)
-
-
-@pytest.mark.parametrize(("replicas", "gigabytes"), [("0", 6), ("0,2", 12), ("", 24)])
-def test_table_6_page_tables_of_a_vm_of_a_tebibyte_and_a_half(replicas, gigabytes):
-    """Both dimensions of 1.5 TiB at 4 KiB pages take 6, 12, 24 GB with 1, 2, 4 replicas."""
-    empty = tree_over(1536, "x86"), np.zeros(0, VMA_DTYPE), (), build_topology(4), tree_over(1536, "ept")
-    world = untouched(Snapshot(*empty), small_machine(4))
-    taken = start(plan_for(NAME, {"nodes": replicas}), world)
-    pages = gigabytes // 6 * (1536 * 512 + 1536 + 3 + 1)
-    assert taken.counters.pages[0] == taken.counters.host_pages[0] == pages
-    assert 2 * pages * PAGE / GIB == pytest.approx(gigabytes, rel=0.003)
