@@ -39,7 +39,7 @@ def build(tmp_path_factory):
 
 
 def build_sanitized():
-    make("dumps", "-j", str(os.cpu_count()), "SANITIZE=1")
+    make("dumps", "-j", str(os.cpu_count()), "SANITIZE=1", "CFLAGS=-O0 -g")
 
 
 def clean(said):
