@@ -82,6 +82,9 @@ void bpf_open(struct bpf *bpf, bool kvm)
 	if (error)
 		fail(EXIT_WRONG_USE, "the kernel refuses the BPF programs: %s; " LOG "=1 in the environment shows why%s",
 		     strerror(-error), kvm ? "" : "; `ptanalyze dump process --no-bpf` reads /proc/PID/pagemap alone");
+	bpf_call(bpf_program__fd(bpf->object->progs.read_symbols), "read_symbols");
+	if (kvm)
+		bpf_kvm(bpf, "kvm_symbols", 0);
 	bpf->walk = map_array(bpf->object->maps.walks);
 	bpf->pages = map_array(bpf->object->maps.pages);
 	bpf->tables = map_array(bpf->object->maps.tables);

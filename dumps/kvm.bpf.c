@@ -8,6 +8,7 @@
 #include <bpf/bpf_helpers.h>
 #include "file.bpf.h"
 #include "kvm_shared.h"
+#include "symbol.bpf.h"
 
 #define KNOWN __attribute__((preserve_access_index))
 #define ABSENT (~0ULL)
@@ -85,11 +86,9 @@ struct kvm_vcpu___known {
 	struct kvm_vcpu_arch___known arch;
 } KNOWN;
 
-extern const void kvm_vm_ioctl __ksym __weak;
-extern const void kvm_vcpu_ioctl __ksym __weak;
-
 int kvm_fd;
 unsigned long long kvm_at;
+unsigned long long vm_ioctl, vcpu_ioctl; /* addresses of KVM's functions */
 unsigned kvm_index;
 bool kvm_is_amd;
 struct ptd_kvm_layout kvm_layout;
@@ -99,12 +98,20 @@ struct ptd_kvm_vcpu kvm_vcpu_state;
 struct ptd_kvm_page kvm_page;
 struct ptd_kvm_slot kvm_slot;
 
+SEC("?syscall")
+int kvm_symbols(void *ctx)
+{
+	vm_ioctl = ADDRESS_OF(kvm_vm_ioctl);
+	vcpu_ioctl = ADDRESS_OF(kvm_vcpu_ioctl);
+	return 0;
+}
+
 /* `kvm_fd` is a descriptor of ours whose name said `kvm_object.kind`: see whether its operations say so too. */
 SEC("?syscall")
 int kvm_file(void *ctx)
 {
 	struct file *file = own_file(kvm_fd);
-	const void *expected = kvm_object.kind == PTD_FILE_VCPU ? &kvm_vcpu_ioctl : &kvm_vm_ioctl;
+	u64 expected = kvm_object.kind == PTD_FILE_VCPU ? vcpu_ioctl : vm_ioctl;
 	struct kvm_vcpu___known *vcpu;
 
 	if (!file)
@@ -113,7 +120,7 @@ int kvm_file(void *ctx)
 	kvm_object.object = (u64)vcpu;
 	kvm_object.kvm = kvm_object.kind == PTD_FILE_VCPU ? (u64)BPF_CORE_READ(vcpu, kvm) : (u64)vcpu;
 	kvm_object.checked = expected != 0;
-	if (expected && (const void *)BPF_CORE_READ(file, f_op, unlocked_ioctl) != expected)
+	if (expected && (u64)BPF_CORE_READ(file, f_op, unlocked_ioctl) != expected)
 		kvm_object.kind = PTD_FILE_OTHER;
 	return 0;
 }

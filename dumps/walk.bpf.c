@@ -11,6 +11,7 @@
 #include <bpf/bpf_helpers.h>
 #include "file.bpf.h"
 #include "shared.h"
+#include "symbol.bpf.h"
 
 #define PT_CHANGED 1 /* enum pt_flags of records.h, which includes a libc header */
 #define PT_TORN 2
@@ -19,8 +20,6 @@
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-extern const void page_offset_base __ksym __weak;
-extern const void vmemmap_base __ksym __weak;
 extern void bpf_rcu_read_lock(void) __ksym __weak;
 extern void bpf_rcu_read_unlock(void) __ksym __weak;
 
@@ -84,13 +83,22 @@ int pagemap_fd = -1, memfd = -1;
 struct ptd_peek peeked;
 struct ptd_page peeked_page;
 
-static __always_inline u64 value_of(const void *symbol)
+static __always_inline u64 value_at(u64 address)
 {
 	u64 value = 0;
 
-	if (symbol)
-		bpf_probe_read_kernel(&value, sizeof(value), symbol);
+	if (address)
+		bpf_probe_read_kernel(&value, sizeof(value), (void *)address);
 	return value;
+}
+
+/* Called once, before we give up what the kernel shows addresses for. */
+SEC("syscall")
+int read_symbols(void *ctx)
+{
+	found.page_offset_base = value_at(ADDRESS_OF(page_offset_base));
+	found.vmemmap_base = value_at(ADDRESS_OF(vmemmap_base));
+	return 0;
 }
 
 static __always_inline void read_lock_seq(struct mm_struct *mm)
@@ -147,8 +155,6 @@ int locate(void *ctx)
 	found.users = BPF_CORE_READ(mm, mm_users.counter);
 	read_lock_seq(mm);
 	read_replicas(mm);
-	found.page_offset_base = value_of(&page_offset_base);
-	found.vmemmap_base = value_of(&vmemmap_base);
 	found.page_bytes = bpf_core_type_size(struct page);
 	struct page___typed *page = 0;
 	if (bpf_core_enum_value_exists(enum pagetype___known, PGTY_table___known) &&

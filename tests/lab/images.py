@@ -21,6 +21,7 @@ PACKAGES = {  # command -> package
     "gcc": "gcc",
     "ldd": "libc-bin",
 }
+UNUSED = ("sound", "drivers/gpu", "drivers/media", "drivers/net", "drivers/scsi")  # most modules are theirs
 SHARE_MODULES = ("virtio_pci", "9pnet_virtio", "9p")
 BIOS = ("bios-256k.bin", "linuxboot_dma.bin", "pvh.bin", "kvmvapic.bin")
 INIT = """#!/bin/sh
@@ -31,13 +32,14 @@ mount -t devtmpfs dev /dev
 mount -t tracefs tracing /sys/kernel/tracing
 mount -t debugfs debug /sys/kernel/debug
 mkdir -p /dev/shm && mount -t tmpfs shm /dev/shm
-for module in $(cat /modules); do
-    name=$(basename "$module" .ko | tr - _) options=
-    for word in $(cat /proc/cmdline); do
+read -r words < /proc/cmdline
+while read -r name file; do
+    options=
+    for word in $words; do
         case $word in "$name".*) options="$options ${word#*.}" ;; esac
     done
-    insmod "$module" $options || echo "insmod $module $options failed"
-done
+    insmod "/modules.d/$file" $options || echo "insmod $file $options failed"
+done < /modules
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=mmap share /mnt
 sh /mnt/script
 sync
@@ -127,9 +129,14 @@ def image_in(root):
 
 
 def unpack(files, root):
-    """The packages as `root`, with vmlinux and the modules' dependencies."""
+    """The packages as `root`, with vmlinux and the dependencies of modules that a lab machine can have."""
+    unused = [f"--exclude=*/kernel/{name}" for name in UNUSED]
+    root.mkdir()
     for file in files:
-        run("dpkg", "-x", file, root)
+        with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", file], stdout=subprocess.PIPE) as archive:
+            subprocess.run(["tar", "-x", "-C", root, *unused], stdin=archive.stdout, check=True)
+        if archive.returncode:
+            raise RuntimeError(f"{file}: dpkg-deb cannot unpack it")
     if not (root / "lib").exists():  # since Debian 13
         (root / "lib").symlink_to("usr/lib")
     (modules,) = (root / "lib/modules").iterdir()
@@ -183,7 +190,7 @@ def add(root, path, source):
 
 
 def add_modules(root, kernel, wanted):
-    """Copy modules with their dependencies and list them in /modules in the order of loading.
+    """Copy modules with their dependencies and list them, name and file, in /modules in the order of loading.
 
     kernel  one that has no `root` has all that it needs built in
     """
@@ -194,7 +201,7 @@ def add_modules(root, kernel, wanted):
     order = []
     for line in (base / "modules.dep").read_text().splitlines():
         module, _, needs = line.partition(":")
-        if Path(module_file(module)).stem.replace("-", "_") in wanted:
+        if module_name(module_file(module)) in wanted:
             order += [*reversed(needs.split()), module]
     order = list(dict.fromkeys(order))
     (root / "modules.d").mkdir()
@@ -202,11 +209,16 @@ def add_modules(root, kernel, wanted):
         opened = lzma.open if module.endswith(".xz") else open
         with opened(base / module, "rb") as file:
             (root / "modules.d" / module_file(module)).write_bytes(file.read())
-    (root / "modules").write_text("".join(f"/modules.d/{module_file(module)}\n" for module in order))
+    files = [module_file(module) for module in order]
+    (root / "modules").write_text("".join(f"{module_name(file)} {file}\n" for file in files))
 
 
 def module_file(module):
     return Path(module).name.removesuffix(".xz")
+
+
+def module_name(file):
+    return Path(file).stem.replace("-", "_")
 
 
 def packed(root):

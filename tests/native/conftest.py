@@ -1,26 +1,38 @@
 """Targets of the dumper and of the tracer."""
 
-import subprocess
-
 import pytest
 
 from native import tracing
-from native.dumping import SPARSE_GIB, build, running
+from native.dumping import SPARSE_GIB, build, make, running
+from native.vms import build_vmm
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def programs(tmp_path_factory):
     return build(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
-def big(programs):
-    with running(programs / "dump_target", SPARSE_GIB) as (process, _):
+def target(programs):
+    """PID of a process of 2,048 leaf tables."""
+    with running(programs / "dump_target", 4) as (process, _):
         yield process.pid
 
 
 @pytest.fixture(scope="module")
+def big(programs):
+    """PID of one that is read long enough to be interrupted."""
+    with running(programs / "dump_target", SPARSE_GIB) as (process, _):
+        yield process.pid
+
+
+@pytest.fixture(scope="session")
+def vmm(tmp_path_factory):
+    return build_vmm(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
 def known(tmp_path_factory):
     tracing.build_plugin()
-    subprocess.run(["make", "-s", "-C", tracing.ROOT / "dumps"], check=True)
+    make("dumps")
     return tracing.build(tmp_path_factory.mktemp("programs"))

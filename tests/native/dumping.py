@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,16 @@ SANITIZED = REPOSITORY / "dumps/build/sanitized"  # directory of ptdump and ptsu
 MANY = 400  # dumps until one meets a change: on a busy machine most meet none
 
 
+@cache
+def make(directory, *targets):
+    """Builds the native programs of a directory of the repository, once for all tests of a run."""
+    command = ["make", "-s", "-C", REPOSITORY / directory, *targets]
+    subprocess.run(command, check=True, capture_output=True)
+
+
 def build(tmp_path_factory):
     """Directory with the compiled targets; also builds ptdump."""
-    subprocess.run(["make", "-s", "-C", REPOSITORY / "dumps"], check=True, capture_output=True)
+    make("dumps")
     where = tmp_path_factory.mktemp("programs")
     for source in PROGRAMS.glob("dump_*.c"):
         command = ["cc", "-O1", "-Wall", "-Wextra", "-pthread", f"-I{REPOSITORY / 'dumps'}"]
@@ -31,8 +39,7 @@ def build(tmp_path_factory):
 
 
 def build_sanitized():
-    command = ["make", "-s", "-j", str(os.cpu_count()), "-C", REPOSITORY / "dumps", "SANITIZE=1"]
-    subprocess.run(command, check=True, capture_output=True)
+    make("dumps", "-j", str(os.cpu_count()), "SANITIZE=1", "CFLAGS=-O0 -g")
 
 
 def clean(said):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from native.dumping import make
 from ptanalyze.capture.live.chase import measure_nodes, usable_nodes
 from ptanalyze.capture.live.native import native
 from ptanalyze.cli import run
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.native
 
 @pytest.fixture(scope="module")
 def tool():
-    subprocess.run(["make", "-s", "-C", DUMPS, "build/ptchase"], check=True)
+    make("dumps")
     return native("ptchase")
 
 

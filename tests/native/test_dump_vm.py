@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from native.dumping import MANY, PTDUMP, assert_closed, leaves, running, state, wait_for
-from native.vms import HIGH, LOW, MIB, as_if_nested, build_vmm, need_kvm, ptdump_vm
+from native.vms import HIGH, LOW, MIB, as_if_nested, need_kvm, ptdump_vm
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.live.check_live import check_live
 from ptanalyze.capture.live.dump_vm import dump_vm, dump_vm_series
@@ -30,10 +30,9 @@ FILES = ["ept.entries", "ept.tables", "maps", "vm.json"]
 
 
 @pytest.fixture(scope="module")
-def vmm(tmp_path_factory):
-    program = build_vmm(tmp_path_factory)
+def vmm(vmm):
     need_kvm()
-    return program
+    return vmm
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +154,7 @@ def test_a_series_ends_with_what_was_made_when_the_vm_goes_away(vmm, tmp_path):
 
 
 def test_a_running_guest_is_stopped_and_goes_on_even_when_the_dumper_is_killed(vmm, tmp_path):
-    with running(vmm, 131072, 2 * MIB, 1, "spin") as (process, _):
+    with running(vmm, 32768, 2 * MIB, 1, "spin") as (process, _):
         assert ptdump_vm(process.pid, tmp_path / "d", "--stop").returncode == 0
         command = [PTDUMP, "vm", str(process.pid), "-o", tmp_path / "e", "--stop"]
         dumper = subprocess.Popen(command, stdout=subprocess.DEVNULL)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from native.dumping import REPOSITORY, assert_closed, leaves, running
-from native.vms import MIB, build_vmm, need_kvm, ptdump_vm
+from native.vms import MIB, need_kvm, ptdump_vm
 from ptanalyze.core import pte as E
 from ptanalyze.formats.tables_file import read_tree, write_tree
 from ptanalyze.formats.vm_file import read_vm
@@ -54,14 +54,13 @@ def from_ept(words):
 
 
 @pytest.fixture(scope="module", params=["this machine's KVM", *NAMES])
-def dumped(request, tmp_path_factory):
+def dumped(request, tmp_path_factory, vmm):
     """Tree of KVM's entries: of a guest here and now, or of the NPT of a recorded one."""
     if request.param in NAMES:
         return read_vm(unpack(request.param, tmp_path_factory.mktemp("recorded")) / "host").tree
-    program = build_vmm(tmp_path_factory)
     need_kvm()
     directory = tmp_path_factory.mktemp("dump") / "d"
-    with running(program, 64, 8192) as (process, _):
+    with running(vmm, 64, 8192) as (process, _):
         assert ptdump_vm(process.pid, directory, "--stop").returncode == 0
     return read_vm(directory).tree
 

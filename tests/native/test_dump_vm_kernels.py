@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from native.dumping import PROGRAMS, REPOSITORY
-from native.vms import build_vmm, need_kvm
+from native.dumping import PROGRAMS, REPOSITORY, make
+from native.vms import need_kvm
 
 pytestmark = pytest.mark.native
 BTF = Path("/sys/kernel/btf")
@@ -35,7 +35,7 @@ def whole_btf():
 @pytest.fixture(scope="module")
 def loader(tmp_path_factory):
     need_kvm()
-    build_vmm(tmp_path_factory)
+    make("dumps")
     program = tmp_path_factory.mktemp("loader") / "kvm_load"
     includes = [f"-I{REPOSITORY / part}" for part in ("dumps", "dumps/build")]
     subprocess.run(["cc", *includes, "-o", program, PROGRAMS / "kvm_load.c", "-lbpf"], check=True)

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from native.dumping import PTDUMP, running
-from native.vms import build_vmm, need_kvm, ptdump_vm
+from native.vms import need_kvm, ptdump_vm
 from ptanalyze.capture.live.dump_vm import dump_vm
 from ptanalyze.cli.dump import command
 from ptanalyze.core.errors import PartialDataError, UsageError
@@ -17,11 +17,6 @@ from ptanalyze.formats.vm_file import read_vm
 
 pytestmark = pytest.mark.native
 KVM_CREATE_VM = 0xAE01
-
-
-@pytest.fixture(scope="module")
-def vmm(tmp_path_factory):
-    return build_vmm(tmp_path_factory)
 
 
 @pytest.fixture

@@ -16,14 +16,13 @@ from native.dumping import (
     PROGRAMS,
     SANITIZED,
     assert_closed,
-    build,
     build_sanitized,
     clean,
     running,
     state,
     wait_for,
 )
-from native.vms import build_vmm, need_kvm
+from native.vms import need_kvm
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.vm_file import read_vm
 from small_disk import small_disk
@@ -32,12 +31,17 @@ pytestmark = pytest.mark.native
 AT_ONCE = 4  # a dump mostly waits for the kernel
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory):
-    where = build(tmp_path_factory)
+@pytest.fixture(scope="module", autouse=True)
+def sanitized():
     build_sanitized()
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", where / "full.so", PROGRAMS / "full.c"], check=True)
-    return where
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory):
+    """A library with which the write, sync or rename of that number fails."""
+    library = tmp_path_factory.mktemp("full") / "full.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, PROGRAMS / "full.c"], check=True)
+    return library
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +76,7 @@ def children(pid):
     return [int(child) for child in found]
 
 
-def test_a_sanitized_build_ends_at_a_wrong_access(programs):
+def test_a_sanitized_build_ends_at_a_wrong_access():
     symbols = subprocess.run(["nm", SANITIZED / "ptdump"], capture_output=True, text=True, check=True).stdout
     assert "__asan_report_load8" in symbols and "__ubsan_handle_out_of_bounds_abort" in symbols
 
@@ -137,10 +141,10 @@ def test_a_container_is_read_by_its_number_outside_and_by_its_number_inside(prog
     assert (one.facts["pid"], other.facts["pid"]) == (outside, 1)
 
 
-def test_nothing_is_kept_when_any_write_sync_or_rename_fails(programs, quiet, tmp_path):
+def test_nothing_is_kept_when_any_write_sync_or_rename_fails(full, quiet, tmp_path):
     def failing(at):
         env = {
-            "LD_PRELOAD": str(programs / "full.so"),
+            "LD_PRELOAD": str(full),
             "FULL_AT": str(at),
             "FULL_LOG": str(tmp_path / "calls"),
         }
@@ -153,7 +157,7 @@ def test_nothing_is_kept_when_any_write_sync_or_rename_fails(programs, quiet, tm
     assert all(one.returncode == 2 and "No space left" in one.stderr for one in done)
 
 
-def test_nothing_is_kept_on_a_disk_that_is_one_page_too_small(programs, quiet, tmp_path):
+def test_nothing_is_kept_on_a_disk_that_is_one_page_too_small(quiet, tmp_path):
     assert ptdump(quiet, tmp_path / "d").returncode == 0
     pages = sum(-(-path.stat().st_size // 4096) for path in (tmp_path / "d").iterdir())
     for size, code in ((pages - 1, 2), (pages + 4, 0)):
@@ -161,7 +165,7 @@ def test_nothing_is_kept_on_a_disk_that_is_one_page_too_small(programs, quiet, t
             assert ptdump(quiet, disk / "d").returncode == code
 
 
-def test_a_limit_of_file_sizes_is_an_error_like_a_full_disk(programs, quiet, tmp_path):
+def test_a_limit_of_file_sizes_is_an_error_like_a_full_disk(quiet, tmp_path):
     def limited(size):
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))  # noqa: E731
         return ptdump(quiet, tmp_path / f"d{size}", preexec_fn=limit).returncode
@@ -169,7 +173,7 @@ def test_a_limit_of_file_sizes_is_an_error_like_a_full_disk(programs, quiet, tmp
     assert together(limited, (0, 513, 20_000)) == [2] * 3
 
 
-def test_an_output_directory_that_vanishes_is_said_and_not_made_again(programs, quiet, tmp_path):
+def test_an_output_directory_that_vanishes_is_said_and_not_made_again(quiet, tmp_path):
     place = tmp_path / "d"
     command = [SANITIZED / "ptdump", "process", str(quiet), "-o", place, "--stop"]
     dumper = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -182,9 +186,8 @@ def test_an_output_directory_that_vanishes_is_said_and_not_made_again(programs, 
     assert wait_for(lambda: state(quiet) == "S")
 
 
-def test_a_vm_is_read_cleanly_also_when_its_vmm_is_killed(programs, tmp_path, tmp_path_factory):
+def test_a_vm_is_read_cleanly_also_when_its_vmm_is_killed(vmm, tmp_path):
     need_kvm()
-    vmm = build_vmm(tmp_path_factory)
     with running(vmm, 16, 4096, 2) as (process, words):
 
         def dumped(k):

@@ -50,19 +50,19 @@ def test_when_all_is_read_it_may_do_nothing(big, tmp_path):
     assert dumper.returncode == 0 and len(os.listdir(directory)) == 4
 
 
-def test_it_writes_where_only_root_may_until_the_end(big, tmp_path):
+def test_it_writes_where_only_root_may_until_the_end(target, tmp_path):
     place = tmp_path / "theirs"
     place.mkdir(mode=0o755)
     os.chown(place, 65534, 65534)
     (place / "d").mkdir(mode=0o755)
     os.chown(place / "d", 65534, 65534)
-    assert ptdump(big, place / "d").returncode == 0 and len(os.listdir(place / "d")) == 4
-    assert ptdump(big, place / "e", preexec_fn=limit_files).returncode == 2 and not (place / "e").exists()
+    assert ptdump(target, place / "d").returncode == 0 and len(os.listdir(place / "d")) == 4
+    assert ptdump(target, place / "e", preexec_fn=limit_files).returncode == 2 and not (place / "e").exists()
 
 
 @pytest.mark.parametrize("capability", ["bpf", "perfmon", "sys_ptrace", "sys_admin"])
-def test_the_one_missing_capability_is_named(big, tmp_path, capability):
-    command = f"exec {PTDUMP} process {big} -o {tmp_path / 'd'}"
+def test_the_one_missing_capability_is_named(target, tmp_path, capability):
+    command = f"exec {PTDUMP} process {target} -o {tmp_path / 'd'}"
     done = subprocess.run(
         ["capsh", f"--drop=cap_{capability}", "--", "-c", command],
         capture_output=True,
@@ -73,12 +73,12 @@ def test_the_one_missing_capability_is_named(big, tmp_path, capability):
     assert not (tmp_path / "d").exists()
 
 
-def test_the_four_capabilities_are_enough(big, tmp_path):
+def test_the_four_capabilities_are_enough(target, tmp_path):
     keep = {"bpf", "perfmon", "sys_ptrace", "sys_admin"}
     listed = subprocess.run(["capsh", "--print"], capture_output=True, text=True, check=True).stdout
     bounding = next(line for line in listed.splitlines() if line.startswith("Bounding set"))
     others = [name for name in bounding.partition("=")[2].split(",") if name and name[4:] not in keep]
-    command = f"exec {PTDUMP} process {big} -o {tmp_path / 'd'}"
+    command = f"exec {PTDUMP} process {target} -o {tmp_path / 'd'}"
     done = subprocess.run(
         ["capsh", f"--drop={','.join(others)}", "--", "-c", command],
         capture_output=True,

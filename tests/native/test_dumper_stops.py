@@ -103,15 +103,15 @@ def test_the_target_goes_on_when_python_is_killed_while_it_pauses_it(big, both):
     assert wait_for(lambda: state(big) == "S")
 
 
-def test_a_process_that_was_stopped_before_stays_stopped(big, tmp_path):
-    os.kill(big, signal.SIGSTOP)
+def test_a_process_that_was_stopped_before_stays_stopped(target, tmp_path):
+    os.kill(target, signal.SIGSTOP)
     try:
-        assert wait_for(lambda: state(big) == "T")
-        assert ptdump(big, tmp_path / "d", "--stop").returncode == 0
-        dump_process(big, tmp_path / "e", bpf=False, stop=True)
-        assert state(big) == "T" and read_snapshot(tmp_path / "d").facts["stopped_before"]
+        assert wait_for(lambda: state(target) == "T")
+        assert ptdump(target, tmp_path / "d", "--stop").returncode == 0
+        dump_process(target, tmp_path / "e", bpf=False, stop=True)
+        assert state(target) == "T" and read_snapshot(tmp_path / "d").facts["stopped_before"]
     finally:
-        os.kill(big, signal.SIGCONT)
+        os.kill(target, signal.SIGCONT)
 
 
 def a_stranger_with_the_number_of(process):
@@ -169,9 +169,9 @@ def test_the_target_goes_on_though_nobody_reads_what_the_dumper_has_to_say(big, 
         assert dumper.wait(20) == 2 and not (tmp_path / "d").exists()
 
 
-def test_the_target_is_stopped_only_while_its_tables_are_read(big, tmp_path):
+def test_the_target_is_stopped_only_while_its_tables_are_read(target, tmp_path):
     begun = time.monotonic()
-    assert ptdump(big, tmp_path / "d", "--stop").returncode == 0
+    assert ptdump(target, tmp_path / "d", "--stop").returncode == 0
     whole, facts = time.monotonic() - begun, read_snapshot(tmp_path / "d").facts
     assert facts["duration_s"] <= facts["stopped_s"] < whole
 
@@ -192,10 +192,10 @@ def test_a_process_is_held_no_longer_than_asked_and_that_is_said(big, tmp_path):
     assert facts["gave_up"] and not facts["stopped"]
 
 
-def test_a_process_that_is_read_in_time_is_held_for_all_of_it(big, tmp_path):
-    done = ptdump(big, tmp_path / "d", "--stop", "--max-stop", "60000")
+def test_a_process_that_is_read_in_time_is_held_for_all_of_it(target, tmp_path):
+    done = ptdump(target, tmp_path / "d", "--stop", "--max-stop", "60000")
     facts = read_snapshot(tmp_path / "d").facts
-    assert done.returncode == 0 and not facts["gave_up"] and facts["stopped"] and state(big) == "S"
+    assert done.returncode == 0 and not facts["gave_up"] and facts["stopped"] and state(target) == "S"
 
 
 def test_a_limit_needs_what_can_say_what_it_missed(big, tmp_path):

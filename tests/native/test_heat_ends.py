@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from native.dumping import state, wait_for
+from native.dumping import make, state, wait_for
 from ptanalyze.capture.live import heat
 from ptanalyze.formats.capture import open_capture
 
-DUMPS = Path(__file__).resolve().parents[2] / "dumps"
 pytestmark = [
     pytest.mark.native,
     pytest.mark.skipif(os.geteuid() != 0 and not os.environ.get("CI"), reason="needs root"),
@@ -23,8 +22,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def target():
-    subprocess.run(["make", "-s", "-C", DUMPS], check=True, capture_output=True)
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    make("dumps")
+    process = subprocess.Popen([sys.executable, "-c", "import time\nwhile True: time.sleep(0.01)"])
     yield process.pid
     process.kill()
     process.wait()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from native import tracing
+from native.dumping import make
 from native.tracing import ROOT, run, wait_written
 from ptanalyze.capture.check.trace import check_trace
 from ptanalyze.capture.live.record import record
@@ -57,7 +58,7 @@ def test_threads_beyond_what_is_traced_at_once_are_counted_and_said(many, tmp_pa
 
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="the writer is the same")
 def test_threads_after_the_65536th_are_counted(tmp_path):
-    subprocess.run(["make", "-s", "-C", ROOT / "pintool"], check=True)
+    make("pintool")
     source = tmp_path / "start.cpp"
     source.write_text(
         '#include "tracer.h"\n'

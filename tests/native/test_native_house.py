@@ -112,3 +112,9 @@ def test_the_writer_needs_no_library_and_no_thread_local_memory():
     for path in objects:
         sections = subprocess.run(["readelf", "-SW", path], capture_output=True, text=True, check=True).stdout
         assert ".text" in sections and not re.search(r"\.(tbss|tdata|init_array)", sections)
+
+
+def test_kernel_symbols_are_asked_for_by_name():
+    """For an extern of no type libbpf reads all of /proc/kallsyms, whenever a program is loaded."""
+    programs = sorted((ROOT / "dumps").glob("*.bpf.c"))
+    assert programs and not [path for path in programs if "extern const void" in path.read_text()]

@@ -6,6 +6,7 @@ from itertools import count
 import numpy as np
 import pytest
 
+from native.dumping import make
 from native.tracing import PROGRAMS, ROOT, wait_written
 from ptanalyze.capture.live.tracers import Options
 from ptanalyze.core.errors import UsageError
@@ -31,7 +32,7 @@ SMALL = small_tlb((16, 1), (48, 3), (16, 2))
 @pytest.fixture(scope="module")
 def play(tmp_path_factory):
     """Trace of rows (thread, what, address, bytes), recorded with these options."""
-    subprocess.run(["make", "-s", "-C", ROOT / "pintool"], check=True)
+    make("pintool")
     place = tmp_path_factory.mktemp("play")
     objects = [ROOT / f"pintool/build/{name}.o" for name in WRITER]
     command = ["g++", "-std=c++17", "-O1", "-Wall", "-o", place / "play", PROGRAMS / "play.cpp", *objects]

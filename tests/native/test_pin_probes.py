@@ -1,6 +1,7 @@
 """The script that tries the Pin tool, as far as it goes without Pin: refusals, and its probes under QEMU."""
 
 import os
+import runpy
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from native.tracing import ROOT, build_plugin
 
 pytestmark = pytest.mark.native
 SCRIPT, RUN = ROOT / "pintool/try-pin.sh", ROOT / "pintool/probes/run.sh"
+JUDGE = ROOT / "pintool/probes/judge.py"
 PROBES = ("plain", "threads", "fork", "exec", "gather")
 
 
@@ -93,6 +95,14 @@ def test_the_probes_find_nothing_wrong_with_the_tracer_that_was_tested_otherwise
 )
 def test_the_judge_says_what_is_wrong(ran, probe, capture, says):
     _, logs = ran
-    base = (logs / f"{capture}.out").read_text().split()[0]
-    done = words([sys.executable, ROOT / "pintool/probes/judge.py", probe, logs / capture, base])
-    assert done.returncode == 1 and says in done.stdout
+    assert says in runpy.run_path(str(JUDGE))["judge"](probe, logs / capture, int(base_of(logs, capture), 16))
+
+
+def test_the_judge_ends_with_1_where_something_is_wrong(ran):
+    _, logs = ran
+    done = words([sys.executable, JUDGE, "exec", logs / "fork", base_of(logs, "fork")])
+    assert done.returncode == 1 and done.stdout == "the trace ended by exit, not exec\n"
+
+
+def base_of(logs, probe):
+    return (logs / f"{probe}.out").read_text().split()[0]

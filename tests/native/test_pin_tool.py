@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 
+from native.dumping import make
 from native.tracing import ROOT, wait_written
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.trace_file import read_events, read_trace
@@ -17,7 +18,7 @@ GATHERED = {50, 51, 53}  # 52 is masked out
 
 @pytest.fixture(scope="module", params=KITS)
 def tool(request, tmp_path_factory):
-    subprocess.run(["make", "-s", "-C", ROOT / "pintool"], check=True)
+    make("pintool")
     program = tmp_path_factory.mktemp("pin") / "tool"
     sources = [ROOT / "pintool/pin_tool.cpp", *(ROOT / f"pintool/build/{name}.o" for name in WRITER)]
     includes = [f"-I{ROOT / where}" for where in ("tests/native/programs/pin", "pintool")]

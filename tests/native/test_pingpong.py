@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from native.dumping import wait_for
+from native.dumping import make, wait_for
 from ptanalyze.capture.live import cacheline
 from ptanalyze.capture.live.cacheline import cpu_list, measure
 from ptanalyze.capture.live.native import native
@@ -32,7 +32,7 @@ LONG = 10**7  # round trips: seconds
 
 @pytest.fixture(scope="module")
 def tool():
-    subprocess.run(["make", "-s", "-C", DUMPS, "build/ptpingpong"], check=True)
+    make("dumps")
     return native("ptpingpong")
 
 

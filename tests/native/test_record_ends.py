@@ -47,7 +47,7 @@ def test_ctrl_c_leaves_a_whole_capture_up_to_that_moment(known, tmp_path, handov
     argv = [sys.executable, "-c", code]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment())
     assert process.stdout.readline().startswith("0x")
-    time.sleep(0.5)
+    time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=30)
     assert said.split() == [*(["interrupt"] if handover else []), "True", str(-signal.SIGINT)]

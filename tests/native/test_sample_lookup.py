@@ -3,13 +3,13 @@
 import os
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from native import tracing
+from native.dumping import make
 from ptanalyze.core.bundled import DEFAULT_SAMPLE, bundled
 from ptanalyze.formats.capture import open_capture
 
@@ -22,7 +22,7 @@ STORE_PAGES = 170_003 * 8  # 32 KiB per slot
 @pytest.fixture(scope="module")
 def again(tmp_path_factory):
     tracing.build_plugin()
-    subprocess.run(["make", "-s", "-C", tracing.ROOT / "dumps"], check=True)
+    make("dumps")
     out = tmp_path_factory.mktemp("samples") / "lookup"
     path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     script = tracing.ROOT / "dumps/samples/record_lookup.sh"
@@ -31,25 +31,26 @@ def again(tmp_path_factory):
 
 
 def looked_up(capture):
-    """Counter of (thread, page within the store) over all touches of the store."""
+    """int64[threads, pages of the store]: touches of each page by each thread."""
     [store] = [vma for vma in capture.snapshot.vmas if vma["end"] - vma["start"] >= STORE_PAGES << 12]
-    first, found = int(store["start"]) >> 12, Counter()
-    trace = capture.trace
+    first, trace = int(store["start"]) >> 12, capture.trace
+    found = np.zeros((len(trace.threads), STORE_PAGES), np.int64)
     for batch in trace.batches(1 << 16):
         chunks = trace.chunks[batch.chunks]
         threads = np.repeat(chunks["thread"], chunks["touches"])
         pages = (trace.regions[batch.page >> 9].astype("int64") << 9 | (batch.page & 511)) - first
         inside = (pages >= 0) & (pages < STORE_PAGES)
-        found.update(zip(threads[inside].tolist(), pages[inside].tolist(), strict=True))
+        np.add.at(found, (threads[inside], pages[inside]), 1)
     return found
 
 
 def test_recorded_again_each_thread_looks_up_the_same_slots_as_often(again):
     bundled_one = open_capture(bundled("samples") / DEFAULT_SAMPLE)
     seen, stored = looked_up(again), looked_up(bundled_one)
-    assert len({thread for thread, _ in stored}) == 4 and all(page % 8 == 0 for _, page in stored)
-    assert set(stored.values()) == {2}, "each slot in each of two rounds"
-    assert seen == stored
+    threads, pages = np.nonzero(stored)
+    assert len(set(threads.tolist())) == 4 and not (pages % 8).any()
+    assert (stored[threads, pages] == 2).all(), "each slot in each of two rounds"
+    assert np.array_equal(seen, stored)
 
 
 def test_recorded_again_the_store_has_as_many_leaf_tables(again):

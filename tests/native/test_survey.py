@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from native.dumping import make
 from plot_texts import readable
 from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.cli import run
@@ -38,7 +39,7 @@ time.sleep(600)
 
 @pytest.fixture(scope="module", autouse=True)
 def built():
-    subprocess.run(["make", "-s", "-C", DUMPS], check=True)
+    make("dumps")
 
 
 @pytest.fixture
@@ -80,10 +81,9 @@ def test_every_process_with_memory_is_there_and_none_was_touched(holder):
 
 
 def test_those_that_come_and_go_do_not_end_it():
-    stop = time.monotonic() + 3
     storm = subprocess.Popen(["sh", "-c", "while :; do /bin/true & /bin/true; done"])
     try:
-        while time.monotonic() < stop:
+        for _ in range(5):
             assert os.getpid() in counts()
     finally:
         storm.kill()

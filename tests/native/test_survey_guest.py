@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from native.dumping import PTDUMP, running
-from native.vms import HIGH, LOW, MIB, build_vmm, need_kvm
+from native.vms import HIGH, LOW, MIB, need_kvm
 from ptanalyze.capture.live.dump_vm import dump_vm
 from ptanalyze.capture.live.guest_memory import GuestMemory
 from ptanalyze.capture.live.process import opened
@@ -32,80 +32,9 @@ BIOS = Path("/usr/share/seabios/bios-256k.bin")
 
 
 @pytest.fixture(scope="module")
-def vmm(tmp_path_factory):
-    program = build_vmm(tmp_path_factory)
+def vmm(vmm):
     need_kvm()
-    return program
-
-
-@pytest.fixture(scope="module")
-def vm(vmm):
-    with running(vmm, 64, 4096, 1, "spin") as (process, words):
-        yield process.pid, {name: int(value) for name, value in words.items()}
-
-
-def test_registers_and_slots_are_those_that_the_vmm_set(vm):
-    pid, words = vm
-    slots, samples = kvm_vcpus(pid, 3)
-    assert [(slot.gpa, slot.bytes, slot.hva) for slot in slots] == [
-        (0, LOW, words["low"]), (HIGH, SIZE, words["high"]),
-    ]  # fmt: skip
-    assert len(samples) == 3
-    for (vcpu,) in samples:
-        assert (vcpu.vcpu, vcpu.cr3, vcpu.levels, vcpu.root) == (0, ROOT, 4, 1)
-        assert Path(f"/proc/{pid}/task/{vcpu.tid}").exists()
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["vcpus"], ["vcpus", "1", "-o", "x"], ["vcpus", "1", "--verify"], ["vcpus", "1", "--samples", "x"]],
-)
-def test_wrong_use_of_vcpus_is_refused(vmm, tmp_path, words):
-    done = subprocess.run([PTDUMP, *words], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 2 and not any(tmp_path.iterdir())
-
-
-def test_a_process_without_a_vm_is_refused_in_a_line(vmm):
-    with pytest.raises(UsageError, match="not a VMM: it has no kvm-vm or kvm-vcpu file"):
-        survey_guest(str(os.getpid()))
-
-
-def test_a_guest_without_linux_is_surveyed_by_the_cr3s_seen(vm):
-    found = survey_guest(str(vm[0]), seconds=0.3)
-    (one,) = found.found
-    assert not found.by_kernel and found.samples == one.seen == 3 and "no Linux kernel" in found.notes[0]
-    assert (one.cr3, one.pid, one.name, one.leaf, one.unread) == (ROOT, None, "", {}, 0)
-    assert sum(one.upper.values()) == 1 + 1 + 2  # directories of the second GiB have its first 64 MiB
-    assert one.mapped_bytes == one.huge_bytes == 2 << 30 and sum(one.runs.values()) == pytest.approx(1)
-    assert -1 not in one.upper
-
-
-def test_the_command_prints_a_table_and_json_and_draws(vm, capsys, tmp_path):
-    words = ["survey", "--guest", str(vm[0]), "--for", "200ms"]
-    assert run([*words, "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)["result"]
-    assert result["by"] == "cr3" and [one["cr3"] for one in result["found"]] == ["0x1000"]
-    assert run(words) == 0
-    told = capsys.readouterr().out
-    assert f"ptanalyze dump vm {vm[0]} --guest-tables --cr3 0x1000" in told.replace("\n", " ")
-    for more in (["--prometheus", "x.prom"], ["--counters", "1s"]):
-        assert run([*words, *more]) == 2
-    assert run(["survey", "--vm", "3"]) == 2
-
-
-@pytest.mark.parametrize("cr3", [(), (ROOT,), (ROOT | 0x18,)])
-def test_a_dump_has_the_guests_tables_without_qmp(vm, tmp_path, cr3):
-    dump_vm(vm[0], tmp_path / "d", guest=not cr3, cr3=cr3)
-    capture = open_capture(tmp_path / "d/cr3-1")
-    assert capture.snapshot.facts["method"] == "kvm" and not capture.snapshot.guest.flags.any()
-    # all 256 entries of the root's half lead to one table: the first is followed, the others are dropped
-    assert capture.snapshot.guest.level.tolist() == [4, 3, 2, 2]
-    assert capture.snapshot.facts["not_followed"] == {"seen before": 255}
-
-
-def test_a_root_that_is_no_memory_is_said(vm, tmp_path):
-    lines = dump_vm(vm[0], tmp_path / "d", cr3=[1 << 45])
-    assert any("gone before it was read" in line for line in lines)
+    return vmm
 
 
 @contextmanager
@@ -196,3 +125,74 @@ def test_names_that_no_vm_has_or_several_have_are_refused(vmm, tmp_path):
         both = ", ".join(map(str, sorted((first, second))))
         with pytest.raises(UsageError, match=f"twin: 2 VMs have this name: give a PID: {both}"):
             find_vm("twin")
+
+
+@pytest.fixture(scope="module")
+def vm(vmm):
+    """It uses a CPU until the last test is over: those that do without it come first."""
+    with running(vmm, 64, 4096, 1, "spin") as (process, words):
+        yield process.pid, {name: int(value) for name, value in words.items()}
+
+
+def test_registers_and_slots_are_those_that_the_vmm_set(vm):
+    pid, words = vm
+    slots, samples = kvm_vcpus(pid, 3)
+    assert [(slot.gpa, slot.bytes, slot.hva) for slot in slots] == [
+        (0, LOW, words["low"]), (HIGH, SIZE, words["high"]),
+    ]  # fmt: skip
+    assert len(samples) == 3
+    for (vcpu,) in samples:
+        assert (vcpu.vcpu, vcpu.cr3, vcpu.levels, vcpu.root) == (0, ROOT, 4, 1)
+        assert Path(f"/proc/{pid}/task/{vcpu.tid}").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["vcpus"], ["vcpus", "1", "-o", "x"], ["vcpus", "1", "--verify"], ["vcpus", "1", "--samples", "x"]],
+)
+def test_wrong_use_of_vcpus_is_refused(vmm, tmp_path, words):
+    done = subprocess.run([PTDUMP, *words], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 2 and not any(tmp_path.iterdir())
+
+
+def test_a_process_without_a_vm_is_refused_in_a_line(vmm):
+    with pytest.raises(UsageError, match="not a VMM: it has no kvm-vm or kvm-vcpu file"):
+        survey_guest(str(os.getpid()))
+
+
+def test_a_guest_without_linux_is_surveyed_by_the_cr3s_seen(vm):
+    found = survey_guest(str(vm[0]), seconds=0.3)
+    (one,) = found.found
+    assert not found.by_kernel and found.samples == one.seen == 3 and "no Linux kernel" in found.notes[0]
+    assert (one.cr3, one.pid, one.name, one.leaf, one.unread) == (ROOT, None, "", {}, 0)
+    assert sum(one.upper.values()) == 1 + 1 + 2  # directories of the second GiB have its first 64 MiB
+    assert one.mapped_bytes == one.huge_bytes == 2 << 30 and sum(one.runs.values()) == pytest.approx(1)
+    assert -1 not in one.upper
+
+
+def test_the_command_prints_a_table_and_json_and_draws(vm, capsys, tmp_path):
+    words = ["survey", "--guest", str(vm[0]), "--for", "200ms"]
+    assert run([*words, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)["result"]
+    assert result["by"] == "cr3" and [one["cr3"] for one in result["found"]] == ["0x1000"]
+    assert run(words) == 0
+    told = capsys.readouterr().out
+    assert f"ptanalyze dump vm {vm[0]} --guest-tables --cr3 0x1000" in told.replace("\n", " ")
+    for more in (["--prometheus", "x.prom"], ["--counters", "1s"]):
+        assert run([*words, *more]) == 2
+    assert run(["survey", "--vm", "3"]) == 2
+
+
+@pytest.mark.parametrize("cr3", [(), (ROOT,), (ROOT | 0x18,)])
+def test_a_dump_has_the_guests_tables_without_qmp(vm, tmp_path, cr3):
+    dump_vm(vm[0], tmp_path / "d", guest=not cr3, cr3=cr3)
+    capture = open_capture(tmp_path / "d/cr3-1")
+    assert capture.snapshot.facts["method"] == "kvm" and not capture.snapshot.guest.flags.any()
+    # all 256 entries of the root's half lead to one table: the first is followed, the others are dropped
+    assert capture.snapshot.guest.level.tolist() == [4, 3, 2, 2]
+    assert capture.snapshot.facts["not_followed"] == {"seen before": 255}
+
+
+def test_a_root_that_is_no_memory_is_said(vm, tmp_path):
+    lines = dump_vm(vm[0], tmp_path / "d", cr3=[1 << 45])
+    assert any("gone before it was read" in line for line in lines)

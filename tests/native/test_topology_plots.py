@@ -1,16 +1,14 @@
 """`ptanalyze topology measure` and `latency` draw what they measured on this machine."""
 
 import os
-import subprocess
-from pathlib import Path
 
 import pytest
 
+from native.dumping import make
 from plot_texts import readable
 from ptanalyze.cli import run
 from ptanalyze.show import plots
 
-DUMPS = Path(__file__).resolve().parents[2] / "dumps"
 pytestmark = [
     pytest.mark.native,
     pytest.mark.skipif(
@@ -27,7 +25,7 @@ pytestmark = [
     ],
 )
 def test_what_is_measured_is_drawn(tool, words, tmp_path, monkeypatch):
-    subprocess.run(["make", "-s", "-C", DUMPS, f"build/{tool}"], check=True)
+    make("dumps")
     found, save = [], plots.save
     monkeypatch.setattr(plots, "save", lambda figure, path: (found.append(figure), save(figure, path)))
     path = tmp_path / "measured.png"

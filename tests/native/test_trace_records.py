@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from naive import decode as naive
 from native import tracing
+from native.dumping import make
 from native.tracing import ROOT
 from ptanalyze.core.trace import Event
 from ptanalyze.formats import trace_frames
@@ -82,7 +83,7 @@ def test_the_native_checksum_is_zlib_s(library, data):
 
 
 def test_the_writer_needs_no_library(tmp_path):
-    subprocess.run(["make", "-s", "-C", ROOT / "pintool"], check=True)
+    make("pintool")
     parts = ("writer", "session_file", "watcher", "control", "tracer")
     objects = [ROOT / f"pintool/build/{name}.o" for name in parts]
     subprocess.run(["ld", "-r", "-o", tmp_path / "all.o", *objects], check=True)

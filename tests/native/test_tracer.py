@@ -18,12 +18,6 @@ from ptanalyze.formats.trace_file import read_trace
 from ptanalyze.kernels.strip import REACH
 
 
-@pytest.fixture(scope="module")
-def known(tmp_path_factory):
-    tracing.build_plugin()
-    return tracing.build(tmp_path_factory.mktemp("programs"))
-
-
 @pytest.fixture
 def out(tmp_path):
     return tmp_path / "trace.ptt"

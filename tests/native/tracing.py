@@ -6,6 +6,9 @@ import os
 import subprocess
 from pathlib import Path
 
+import numpy as np
+
+from native.dumping import make
 from ptanalyze.capture.live.native import native, qemu_plugin
 from ptanalyze.capture.live.tracers import qemu_command
 from ptanalyze.formats.trace_file import read_trace
@@ -21,7 +24,7 @@ def build(directory, name="known", flags=("-O1", "-pthread")):
 
 
 def build_plugin():
-    subprocess.run(["make", "-s", "-C", ROOT / "pintool"], check=True)
+    make("pintool")
     return qemu_plugin(native("qemu-x86_64"))
 
 
@@ -53,17 +56,13 @@ def wait_written(path):
 
 def counts(trace, base, pages=PAGES):
     """[[loads or stores merged, touches, touches with a store]] of each page from `base` on."""
-    table = [[0, 0, 0] for _ in range(pages)]
-    first = base >> 12
+    table = np.zeros((pages, 3), np.int64)
     for batch in trace.batches(1 << 16):
-        numbers = (trace.regions[batch.page >> 9].astype("int64") << 9) | (batch.page & 511)
-        for number, write, count in zip(numbers.tolist(), batch.write, batch.count, strict=True):
-            if first <= number < first + pages:
-                row = table[number - first]
-                row[0] += int(count)
-                row[1] += 1
-                row[2] += bool(write)
-    return table
+        page = ((trace.regions[batch.page >> 9].astype(np.int64) << 9) | (batch.page & 511)) - (base >> 12)
+        inside = (page >= 0) & (page < pages)
+        for column, weight in enumerate((batch.count, np.ones(len(page)), batch.write)):
+            table[:, column] += np.bincount(page[inside], weight[inside], pages).astype(np.int64)
+    return table.tolist()
 
 
 def touched_once():

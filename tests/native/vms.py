@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from native.dumping import PROGRAMS, PTDUMP, REPOSITORY
+from native.dumping import PROGRAMS, PTDUMP, make
 
 MIB = 1 << 20
 LOW = 16 * MIB  # of memory at guest-physical 0: code and page tables
@@ -16,7 +16,7 @@ HIGH = 1 << 30  # where the memory begins that the guest writes to
 
 def build_vmm(tmp_path_factory):
     """Path of the compiled VMM; also builds ptdump."""
-    subprocess.run(["make", "-s", "-C", REPOSITORY / "dumps"], check=True, capture_output=True)
+    make("dumps")
     program = tmp_path_factory.mktemp("vmm") / "vm_guest"
     command = ["cc", "-O1", "-Wall", "-Wextra", "-pthread", "-o", program, PROGRAMS / "vm_guest.c"]
     subprocess.run(command, check=True)
