@@ -1,14 +1,13 @@
 """Functions that read a file, each called on small files of its format: hundreds of inputs a second."""
 
-import json
 import shutil
-import zlib
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from kept_streams import resigned, sealed
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import SLOT_BITS
 from ptanalyze.formats import heat_file, table_dump
@@ -44,6 +43,8 @@ from .hostile_captures import hostile
 from .noise import changed, changed_text
 from .records import array_changed, arrays_changed, in_gzip, in_xz, in_zip, record_changes
 
+SMALL = "small"  # the directory that a changed file is in
+STREAM = Path(SMALL, "walks-x")
 OUT = "out"  # the directory that readers write to
 STREAM_CHUNKS, STREAM_REGIONS, STREAM_WALKS = 3, 5, 120
 
@@ -104,16 +105,16 @@ def index_changed(files, r):
 
 
 def stream_changed(files, r):
-    """Of a walk stream an array, and mostly its checksum."""
+    """Of a walk stream an array, and mostly its checksum, as if the user had signed it."""
     name = r.choice(sorted(files))
     if name == stream_store.SEAL:
-        return files | {name: json_changed(files[name], r)}
+        return files | {name: resigned(STREAM, files[name], lambda seal: json_changed(seal, r))}
     head, array = files[name][:128], np.frombuffer(files[name][128:], stream_store.COLUMNS[Path(name).stem])
     content = head + array_changed(array, r).tobytes()
     if r.random() < 0.3:
         content = changed(content, r)
-    sums = json.loads(files[stream_store.SEAL]) | {Path(name).stem: zlib.crc32(content)}
-    return files | {name: content, stream_store.SEAL: json.dumps(sums).encode()}
+    seal = sealed(STREAM, files[stream_store.SEAL], Path(name).stem, content)
+    return files | {name: content, stream_store.SEAL: seal}
 
 
 CHAMPSIM_FIELDS = [(8, 1), (9, 1), *((at, 8) for at in (0, 16, 24, 32, 40, 48, 56))]
@@ -126,7 +127,7 @@ READERS = {
     "vm": Reader((read_manifest, read_vm), capture_changed),
     "trace": Reader((lambda path: decode(read_trace(path)),), trace_changed),
     "trace.index": Reader((by_index,), index_changed),
-    "walk stream": Reader((walk_stream,), stream_changed, "walks-x"),
+    "walk stream": Reader((walk_stream,), stream_changed, STREAM.name),
     "heat": Reader(
         (heat_file.read_heat, heat_file.costs), record_changes(512, 80, [(k, 8) for k in range(0, 80, 8)])
     ),
@@ -167,7 +168,7 @@ READERS = {
 def read(r, small, place):
     """Calls of the functions that read a changed one of the `small` files, in the directory `place`/small."""
     name = r.choice(sorted(READERS))
-    reader, place = READERS[name], place / "small"
+    reader, place = READERS[name], place / SMALL
     path = place / reader.file
     put(path, reader.change(r.choice(small[name]), r))
     return [function(f"{name}: {at}", one, path) for at, one in enumerate(reader.reads)]
@@ -175,10 +176,10 @@ def read(r, small, place):
 
 def read_unchanged(small, place):
     """Call every function on each small file as it is: all are readable, and kernels are compiled then."""
-    (place / "small" / OUT).mkdir(parents=True)
+    (place / SMALL / OUT).mkdir(parents=True)
     for name, reader in READERS.items():
         for base in small[name]:
-            path = place / "small" / reader.file
+            path = place / SMALL / reader.file
             put(path, base)
             for one in reader.reads:
                 try:

@@ -26,7 +26,7 @@ from unit import (
 )
 
 from .bases import MAPS, contents
-from .readers import READERS, STREAM_CHUNKS
+from .readers import READERS, SMALL, STREAM_CHUNKS
 from .records import zipped
 
 SMALL_TABLES = 1 << 17  # bytes
@@ -100,11 +100,11 @@ def with_index(directory, trace):
 
 
 def stream(place):
-    with stream_store.Writer(place, "x") as writer:
+    with stream_store.Writer(place / SMALL, "x") as writer:
         for _ in range(STREAM_CHUNKS):
             writer.append(np.arange(700, 740, dtype=np.uint32), np.zeros(40, bool), np.array([40]))
         writer.seal(np.ones((1, 3), np.int64))
-    return contents(place / "walks-x")
+    return contents(place / SMALL / "walks-x")
 
 
 def perf_data():
