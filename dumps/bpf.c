@@ -17,10 +17,27 @@
 
 #define LOG "PTDUMP_BPF_LOG" /* in the environment: what libbpf and the kernel's verifier say */
 
+#define FILES 48
+
 static int say_if_asked(enum libbpf_print_level level, const char *format, va_list arguments)
 {
 	(void)level;
 	return getenv(LOG) ? vfprintf(stderr, format, arguments) : 0;
+}
+
+/* libbpf takes what it cannot open for what the kernel does not have: its reason would be another one. */
+static void require_files(void)
+{
+	int open_files[FILES], count = 0;
+
+	while (count < FILES && (open_files[count] = dup(STDERR_FILENO)) >= 0)
+		count++;
+	int error = count < FILES ? errno : 0;
+	for (int i = 0; i < count; i++)
+		close(open_files[i]);
+	if (error == EMFILE || error == ENFILE)
+		fail(EXIT_WRONG_USE, "%s: the BPF programs take up to %d more, %d are left (ulimit -n)",
+		     strerror(error), FILES, count);
 }
 
 static bool kernel_has(const struct btf *btf, const char *name, unsigned kind)
@@ -59,11 +76,13 @@ static void *map_array(const struct bpf_map *map)
 
 void bpf_open(struct bpf *bpf, bool kvm)
 {
-	struct btf *btf = btf__load_vmlinux_btf();
 	struct bpf_program *program;
+	struct btf *btf;
 	int error;
 
+	require_files();
 	libbpf_set_print(say_if_asked);
+	btf = btf__load_vmlinux_btf();
 	bpf->object = ptdump_bpf__open();
 	if (!bpf->object)
 		fail(EXIT_WRONG_USE, "cannot open the BPF object: %s", strerror(errno));

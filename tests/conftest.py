@@ -27,6 +27,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "outside")
 os.environ.pop("COLUMNS", None)  # the tests' tables are as wide as nobody says, whatever terminal they run in
 CONFIG = tempfile.TemporaryDirectory(prefix="ptanalyze-")
 os.environ["XDG_CONFIG_HOME"] = CONFIG.name  # nor do they have anybody's defaults
+os.environ["XDG_STATE_HOME"] = CONFIG.name  # nor anybody's key
 gc.set_threshold(100_000, 50, 50)  # Numba's compiler makes many objects and few cycles
 os.fsync = os.fstat  # no file of a test has to outlive a power cut; a wrong descriptor is still an error
 

@@ -55,7 +55,7 @@ def test_an_odd_file_in_a_capture_is_one_line(pt, capture, command, name, what):
         assert is_one_line(ran, 2 if ran.code == 2 else 1) and name in ran.err
 
 
-DERIVED = ["trace.index", "seal.json", "page.npy", "write.npy", "offset.npy", "hits.npy"]
+DERIVED = ["trace.index", "seal", "page.npy", "write.npy", "offset.npy", "hits.npy"]
 
 
 @pytest.mark.parametrize("name", DERIVED)

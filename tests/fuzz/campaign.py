@@ -183,6 +183,7 @@ def main(seconds, first=0):
     with tempfile.TemporaryDirectory(
         prefix="ptanalyze-fuzz-", dir=MEMORY if MEMORY.is_dir() else None
     ) as place:
+        os.environ["XDG_STATE_HOME"] = f"{place}/state"  # nobody's key signs what is made here
         made = prepared(Path(place))
         os.chdir(place)
         until = began + float(seconds)

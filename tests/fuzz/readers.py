@@ -1,24 +1,27 @@
 """Functions that read a file, each called on small files of its format: hundreds of inputs a second."""
 
-import json
+import re
 import shutil
-import zlib
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from kept_streams import resigned, sealed
+from ptanalyze.capture.check.replicas import check_replicas
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import SLOT_BITS
-from ptanalyze.formats import heat_file, table_dump
+from ptanalyze.formats import btf, heat_file, table_dump
 from ptanalyze.formats.calibration_file import read_calibration
+from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import read_manifest
 from ptanalyze.formats.champsim import RECORD as CHAMPSIM
 from ptanalyze.formats.champsim import import_champsim
 from ptanalyze.formats.class_shares import read_class_shares
 from ptanalyze.formats.drmemtrace import RECORD as DRMEMTRACE
 from ptanalyze.formats.drmemtrace import import_drmemtrace
+from ptanalyze.formats.hmat import read_hmat
 from ptanalyze.formats.lackey import import_lackey
 from ptanalyze.formats.latency_matrix import read_matrix
 from ptanalyze.formats.mapped_pages import read_mapped_pages
@@ -36,6 +39,7 @@ from ptanalyze.formats.trace_file import read_trace, trace_of
 from ptanalyze.formats.trace_index import INDEX, stored_index
 from ptanalyze.formats.vm_file import read_vm
 from ptanalyze.formats.walk_counters import read_run
+from ptanalyze.kernels.kept_code import KeptCode
 from ptanalyze.world import stream_store
 
 from .attempt import function
@@ -44,6 +48,9 @@ from .hostile_captures import hostile
 from .noise import changed, changed_text
 from .records import array_changed, arrays_changed, in_gzip, in_xz, in_zip, record_changes
 
+SMALL = "small"  # the directory that a changed file is in
+STREAM = Path(SMALL, "walks-x")
+KEY, KEPT = "k" * 32, ("machine code", b"\x90" * 50)  # of compiled code
 OUT = "out"  # the directory that readers write to
 STREAM_CHUNKS, STREAM_REGIONS, STREAM_WALKS = 3, 5, 120
 
@@ -89,10 +96,41 @@ def by_index(directory):
         decode(trace_of(directory / "trace.ptt", index))
 
 
+def types_of_a_kernel(path):
+    """Of a guest's kernel: what is damaged is said with NoBtf, which the command line never sees."""
+    try:
+        types = btf.read_btf(path.read_bytes())
+        for name in types.named:
+            types.offset(name.decode("latin1"), "comm")
+    except btf.NoBtf:
+        pass
+
+
+def trees_of_nodes(directory):
+    capture = open_capture(directory)
+    list(check_replicas(capture.replicas, capture.snapshot.facts))
+
+
+def compiled(path):
+    """Nothing of a changed file may be loaded: it is code."""
+    code = KeptCode(path.parent, *path.name.split(".")[:2]).load()
+    assert code in (None, KEPT), "damaged code was loaded"
+
+
 def walk_stream(directory):
     name = directory.name.removeprefix("walks-")
     stream = stream_store.load(directory.parent, name, STREAM_CHUNKS, STREAM_REGIONS, STREAM_WALKS)
     assert stream is None or int(np.max(stream.page, initial=0)) >> SLOT_BITS < STREAM_REGIONS
+
+
+def named_otherwise(files, r):
+    """Of a directory of the kernel's a file's content or name, or both."""
+    name = r.choice(sorted(files))
+    rest = {other: content for other, content in files.items() if other != name}
+    if r.random() < 0.4:
+        number = r.choice(["", "0", "1", "01", "9999", "99999", "x", "\u0661"])
+        return rest | {re.sub("[0-9]", lambda _: number, name): files[name]}
+    return rest | {name: changed_text(files[name], r)}
 
 
 def capture_changed(files, r):
@@ -104,16 +142,16 @@ def index_changed(files, r):
 
 
 def stream_changed(files, r):
-    """Of a walk stream an array, and mostly its checksum."""
+    """Of a walk stream an array, and mostly its checksum, as if the user had signed it."""
     name = r.choice(sorted(files))
     if name == stream_store.SEAL:
-        return files | {name: json_changed(files[name], r)}
+        return files | {name: resigned(STREAM, files[name], lambda seal: json_changed(seal, r))}
     head, array = files[name][:128], np.frombuffer(files[name][128:], stream_store.COLUMNS[Path(name).stem])
     content = head + array_changed(array, r).tobytes()
     if r.random() < 0.3:
         content = changed(content, r)
-    sums = json.loads(files[stream_store.SEAL]) | {Path(name).stem: zlib.crc32(content)}
-    return files | {name: content, stream_store.SEAL: json.dumps(sums).encode()}
+    seal = sealed(STREAM, files[stream_store.SEAL], Path(name).stem, content)
+    return files | {name: content, stream_store.SEAL: seal}
 
 
 CHAMPSIM_FIELDS = [(8, 1), (9, 1), *((at, 8) for at in (0, 16, 24, 32, 40, 48, 56))]
@@ -122,11 +160,15 @@ dynamorio_changed = record_changes(0, DRMEMTRACE.itemsize, [(0, 2), (2, 2), (4, 
 TABLE_FIELDS = [(0, 8), (8, 8), (16, 4), (20, 4), (24, 4), *((32 + 8 * k, 8) for k in (0, 1, 2, 5, 255, 511))]
 
 READERS = {
+    "btf": Reader((types_of_a_kernel,), record_changes(24, 4, [(0, 4), (2, 2), (3, 1)])),
+    "hmat": Reader((read_hmat,), named_otherwise),
+    "kept code": Reader((compiled,), changed, f"x.{KEY}.ptcode"),
+    "replicas": Reader((trees_of_nodes,), capture_changed),
     "snapshot": Reader((read_manifest, read_snapshot), capture_changed),
     "vm": Reader((read_manifest, read_vm), capture_changed),
     "trace": Reader((lambda path: decode(read_trace(path)),), trace_changed),
     "trace.index": Reader((by_index,), index_changed),
-    "walk stream": Reader((walk_stream,), stream_changed, "walks-x"),
+    "walk stream": Reader((walk_stream,), stream_changed, STREAM.name),
     "heat": Reader(
         (heat_file.read_heat, heat_file.costs), record_changes(512, 80, [(k, 8) for k in range(0, 80, 8)])
     ),
@@ -167,7 +209,7 @@ READERS = {
 def read(r, small, place):
     """Calls of the functions that read a changed one of the `small` files, in the directory `place`/small."""
     name = r.choice(sorted(READERS))
-    reader, place = READERS[name], place / "small"
+    reader, place = READERS[name], place / SMALL
     path = place / reader.file
     put(path, reader.change(r.choice(small[name]), r))
     return [function(f"{name}: {at}", one, path) for at, one in enumerate(reader.reads)]
@@ -175,10 +217,10 @@ def read(r, small, place):
 
 def read_unchanged(small, place):
     """Call every function on each small file as it is: all are readable, and kernels are compiled then."""
-    (place / "small" / OUT).mkdir(parents=True)
+    (place / SMALL / OUT).mkdir(parents=True)
     for name, reader in READERS.items():
         for base in small[name]:
-            path = place / "small" / reader.file
+            path = place / SMALL / reader.file
             put(path, base)
             for one in reader.reads:
                 try:
@@ -193,6 +235,7 @@ def put(path, content):
         path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
         path.mkdir()
         for name, inside in content.items():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
             (path / name).write_bytes(inside)
     else:
         if path.is_dir():

@@ -6,6 +6,7 @@ import lzma
 
 import numpy as np
 
+import kernel_memory
 from heat_bits import write_bits
 from ptanalyze.formats import table_dump
 from ptanalyze.formats.capture_dir import TRACE
@@ -14,9 +15,11 @@ from ptanalyze.formats.perf_data import HEADER as PERF_HEADER
 from ptanalyze.formats.perf_data import MAGIC as PERF_MAGIC
 from ptanalyze.formats.trace_file import read_index
 from ptanalyze.formats.trace_index import INDEX, write_index
+from ptanalyze.kernels.kept_code import KeptCode
 from ptanalyze.world import stream_store
 from strategies import build_tree, frames_on
 from unit import (
+    test_btf,
     test_class_shares,
     test_drmemtrace,
     test_mapped_pages,
@@ -26,11 +29,17 @@ from unit import (
 )
 
 from .bases import MAPS, contents
-from .readers import READERS, STREAM_CHUNKS
+from .hostile_captures import reseal
+from .readers import KEPT, KEY, READERS, SMALL, STREAM_CHUNKS
 from .records import zipped
 
 SMALL_TABLES = 1 << 17  # bytes
 HEAT = [(ms, {(k << 21, 2) for k in range(9)} | {(4096, 1)}) for ms in (1, 9, 9)]
+HMAT = {
+    f"node{node}/{kind}/initiators/{name}": content
+    for node, kind in ((0, "access1"), (1, "access0"))
+    for name, content in {"node0/online": b"1\n", "read_latency": b"80\n", "read_bandwidth": b"99\n"}.items()
+}
 PAIRS = [(k << 12, 1 << 63 | k + 7) for k in range(9)]
 
 
@@ -40,6 +49,10 @@ def small_files(place, bases, texts):
     records, accesses = dynamorio(), test_other_traces.RECORDS.tobytes()
     tables, nested = dumps(place)
     found = {
+        "btf": [kernel_memory.btf(test_btf.TYPES)],
+        "hmat": [HMAT],
+        "kept code": [code(place)],
+        "replicas": [replicated(bases[name]) for name in ("four", "tables")],
         "snapshot": [bases[name] for name in ("four", "tables", "vm")],
         "vm": [bases[name] for name in ("vm", "vm-host")],
         "trace": [bases[name][TRACE] for name in ("four", "trace")],
@@ -77,6 +90,23 @@ def small_files(place, bases, texts):
     return {name: found[name] for name in READERS}
 
 
+def code(place):
+    kept = KeptCode(place, "x", KEY)
+    kept.save(KEPT)
+    return kept.path.read_bytes()
+
+
+def replicated(files):
+    """A capture with a second tree, equal to the first, that node 1 walks."""
+    said = json.loads(files["snapshot.json"])
+    trees = [{"name": "gpt", "nodes": [0]}, {"name": "gpt-node1", "nodes": [1]}]
+    said["facts"]["replicas"] = {"trees": trees, "owners": [[0x1000, 0x2000, 0], [0x5000, 0x9000, 1]]}
+    more = {f"gpt-node1.{kind}": files[f"gpt.{kind}"] for kind in ("tables", "entries")}
+    found = files | more | {"snapshot.json": json.dumps(said).encode()}
+    reseal(found)
+    return found
+
+
 def dynamorio():
     read, write, at = test_drmemtrace.load, test_drmemtrace.store, test_drmemtrace.at
     first = [*test_drmemtrace.begin(7), *at(5, 1), (test_drmemtrace.INSTR, 3, 0x400000), read(9)]
@@ -100,11 +130,11 @@ def with_index(directory, trace):
 
 
 def stream(place):
-    with stream_store.Writer(place, "x") as writer:
+    with stream_store.Writer(place / SMALL, "x") as writer:
         for _ in range(STREAM_CHUNKS):
             writer.append(np.arange(700, 740, dtype=np.uint32), np.zeros(40, bool), np.array([40]))
         writer.seal(np.ones((1, 3), np.int64))
-    return contents(place / "walks-x")
+    return contents(place / SMALL / "walks-x")
 
 
 def perf_data():

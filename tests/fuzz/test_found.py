@@ -8,6 +8,7 @@ from zlib import crc32
 import pytest
 
 from hostile import HARM
+from kept_streams import put_column
 from ptanalyze.cli import run
 from ptanalyze.core.bundled import bundled
 from ptanalyze.world import stream_store
@@ -17,7 +18,7 @@ from .bases import contents, process, vm
 from .changes import EVENT_FRAME, FRAME, HEADER, frames_of
 from .hostile_captures import reseal
 from .noise import put as put_number
-from .readers import READERS, put
+from .readers import READERS, STREAM
 from .small_files import stream
 from .words import TAKEN
 
@@ -242,12 +243,10 @@ def test_words_that_are_no_value(name, text):
 
 @pytest.mark.parametrize("array", [b"", b"\x93NUMPY\1\0\x08\0(((((((\n"], ids=["empty", "open brackets"])
 def test_a_walk_stream_without_an_array_is_none(tmp_path, array):
-    place = tmp_path / "walks-x"
-    put(place, stream(tmp_path))
-    seal = json.loads((place / "seal.json").read_bytes()) | {"page": crc32(array)}
-    (place / "seal.json").write_text(json.dumps(seal))
-    (place / "page.npy").write_bytes(array)
-    assert stream_store.load(tmp_path, "x", 3, 5, 120) is None
+    stream(tmp_path)
+    place = tmp_path / STREAM
+    put_column(place, "page", array)
+    assert stream_store.load(place.parent, "x", 3, 5, 120) is None
 
 
 def test_a_matrix_of_one_line_takes_no_memory_for_its_square(capfd, tmp_path):

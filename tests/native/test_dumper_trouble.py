@@ -126,7 +126,7 @@ def test_an_empty_directory_is_used_and_its_files_are_private(target, tmp_path):
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("files", [4, 5, 8, 12, 27])
+@pytest.mark.parametrize("files", [4, 5, 8, 12, 16, 20, 27])
 def test_too_few_files_are_the_reason_that_is_given(target, tmp_path, files):
     limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # noqa: E731
     assert_refused(ptdump(target, tmp_path / "d", preexec_fn=limit), 2, "Too many open files")

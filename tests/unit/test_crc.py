@@ -7,19 +7,13 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.core.crc import crc_of, crc_of_both, crc_of_zeros
+from ptanalyze.core.crc import crc_of, crc_of_zeros
 from ptanalyze.formats.capture_dir import copy_private
 
 
 @given(st.binary(max_size=50), st.integers(0, 5000))
 def test_zeros_behind_a_text(text, count):
     assert crc_of_zeros(count, zlib.crc32(text)) == zlib.crc32(text + bytes(count))
-
-
-@given(st.binary(max_size=50), st.binary(max_size=5000))
-def test_two_texts_one_after_the_other(first, second):
-    both = crc_of_both(zlib.crc32(first), zlib.crc32(second), len(second))
-    assert both == zlib.crc32(first + second)
 
 
 @given(

@@ -109,7 +109,19 @@ def kept_code(place):
     return kept.load, [kept.path]
 
 
-@pytest.mark.parametrize("kept", [stored_stream, kept_code])
+def kept_index(place):
+    """load() -> what an index in a directory for derived data holds, or None; its file."""
+    trace, index = bundled("samples") / "sysbench-memory" / "trace.ptt", place / "trace.index"
+    write_index(index, trace, read_index(trace), kept=True)
+
+    def load():
+        found = stored_index(index, trace, kept=True)
+        return found and [found.facts, *(getattr(found, name).tobytes() for name in DTYPES)]
+
+    return load, [index]
+
+
+@pytest.mark.parametrize("kept", [stored_stream, kept_code, kept_index])
 def test_every_flipped_bit_of_a_cache_is_noticed(tmp_path, capsys, kept):
     load, files = kept(tmp_path)
     whole, flips, noticed = load(), 0, 0
@@ -126,7 +138,7 @@ def test_every_flipped_bit_of_a_cache_is_noticed(tmp_path, capsys, kept):
 
 
 def test_no_flipped_bit_of_an_index_changes_what_is_read_from_it(tmp_path, capsys):
-    """Dates and attributes of its ZIP container are read by nobody; a sealed index has a checksum too."""
+    """Dates and attributes of its ZIP container are read by nobody; a sealed index has a checksum."""
     trace, index = bundled("samples") / "sysbench-memory" / "trace.ptt", tmp_path / "trace.index"
     write_index(index, trace, read_index(trace))
 

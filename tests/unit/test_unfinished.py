@@ -189,7 +189,7 @@ def test_root_leaves_nothing_in_the_capture_of_another_user(traced):
     os.chown(traced, NOBODY, NOBODY)
     assert classify(traced, weight="walks")["count"].sum() > 0
     assert not (traced / ".cache").exists()
-    assert list((traced.parent / "cache").rglob("seal.json"))
+    assert list((traced.parent / "cache").rglob("seal"))
 
 
 def test_without_any_cache_the_result_is_the_same(traced, monkeypatch):

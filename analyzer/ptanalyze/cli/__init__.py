@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from ..core.environment import forget_what_is_no_number
 from ..core.errors import PtanalyzeError
 from ..core.printable import printable
 from ..core.signals import seen_signals
@@ -160,6 +161,7 @@ def ptanalyze(trust: bool) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code and prints no traceback for anything a user can cause."""
+    forget_what_is_no_number()
     with seen_signals() as asked:
         try:
             return _ran(arguments)

@@ -58,11 +58,6 @@ def crc_of_zeros(count: int, crc: int = 0) -> int:
     return register ^ ONES
 
 
-def crc_of_both(first: int, second: int, count: int) -> int:
-    """CRC-32 of two texts one after the other, from those of each; count: bytes of the second."""
-    return crc_of_zeros(count, first) ^ crc_of_zeros(count) ^ second
-
-
 @cache
 def _zeros(power: int) -> Matrix:
     """What 2^power bytes of zeros do to the register."""

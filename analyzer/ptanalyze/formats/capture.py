@@ -3,7 +3,6 @@
 import hashlib
 import os
 import re
-import stat
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,8 +11,10 @@ from typing import TypeAlias
 from ..core.bundled import DEFAULT_SAMPLE, bundled
 from ..core.errors import CaptureError, UsageError
 from ..core.html import listing
+from ..core.own import is_own, own_directory, user_directory
 from ..core.regular import read_inside
 from ..core.replicas import Replicas
+from ..core.signed import own_key
 from ..core.snapshot import Snapshot
 from ..core.trace import Trace
 from ..core.trust import TRUST
@@ -27,6 +28,7 @@ from .vm_file import HostDump, read_vm
 PathLike: TypeAlias = "str | os.PathLike[str]"
 CaptureLike: TypeAlias = "PathLike | Capture | None"
 SEE_ALL = "`ptanalyze check` says whether more is; take another copy"
+KEPT = ".cache"
 TABLES = "gpt.tables"
 NESTED = "ept.tables"
 VM = "vm.json"
@@ -177,35 +179,27 @@ class Capture:
         }
         return {name: why for name, why in found.items() if why}
 
+    @property
+    def identity(self) -> str:
+        """What tells this capture from others: the digest of its manifest, which has all checksums."""
+        return hashlib.sha256(read_inside(self.directory / MANIFEST)).hexdigest()[:32]
+
     @cached_property
     def cache(self) -> Path | None:
         """Directory for data derived from this capture, None where there is none: inside the user's own
-        captures, else in the user's cache. Root leaves nothing in the captures of others."""
-        bundled_here = self.directory.resolve().parent == bundled("samples").resolve()
-        if not bundled_here and is_own(self.directory) and own_directory(self.directory / ".cache"):
-            return self.directory / ".cache"
-        try:
-            root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        except RuntimeError:  # no home
+        captures, else in the user's cache. Root leaves nothing in the captures of others, and without a key
+        to sign them with nothing is kept."""
+        if own_key() is None:
             return None
-        identity = hashlib.sha256(read_inside(self.directory / MANIFEST)).hexdigest()[:16]
-        outside = root / "ptanalyze" / identity
-        return outside if own_directory(outside) else None
+        bundled_here = self.directory.resolve().parent == bundled("samples").resolve()
+        if not bundled_here and is_own(self.directory) and own_directory(self.directory / KEPT):
+            return _within(self.directory / KEPT, self.identity)
+        outside = user_directory("XDG_CACHE_HOME", ".cache")
+        return _within(outside, self.identity) if outside else None
 
 
-def own_directory(directory: Path) -> bool:
-    """Whether this is a directory of the user's that can be written to; made (0700) if it is not there."""
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return is_own(directory) and os.access(directory, os.W_OK | os.X_OK)
-
-
-def is_own(directory: Path) -> bool:
-    """Whether it is a directory of the user's, no link, to which no others can write."""
-    about = os.lstat(directory)
-    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & stat.S_IWOTH
+def _within(kept: Path, identity: str) -> Path | None:
+    return kept / identity if own_directory(kept / identity) else None
 
 
 def open_capture(directory: PathLike) -> Capture:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import zipfile
 import zlib
+from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import numpy as np
 
 from ..core.decode import plain_json
 from ..core.errors import CaptureError
-from ..core.regular import open_inside
+from ..core.regular import open_inside, read_inside
+from ..core.signed import content_of, signed
 from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, REGION_SHIFT, THREAD_DTYPE, Event, Trace
 from ..kernels.decode import FRAME_BYTES
 from .atomic import atomic_write
@@ -45,24 +47,29 @@ def open_trace(path: str | PathLike[str], cache: Path | None) -> Trace:
     Errors as of read_trace; damaged touches are found when they are decoded.
     """
     path = Path(path)
-    derived = [] if cache is None else [cache / INDEX]
-    for place in (path.with_name(INDEX), *derived):
-        index = stored_index(place, path)
-        if index is not None:
-            return trace_of(path, index)
+    index = stored_index(path.with_name(INDEX), path)
+    if index is None and cache:
+        index = stored_index(cache / INDEX, path, kept=True)
+    if index is not None:
+        return trace_of(path, index)
     index = read_index(path)
-    for place in derived:
+    if cache:
         with contextlib.suppress(OSError):  # made again next time
-            write_index(place, path, index)
+            write_index(cache / INDEX, path, index, kept=True)
     return trace_of(path, index, checked=True)
 
 
-def write_index(out: Path, path: Path, index: Index) -> None:
-    """Write the Index of the trace at `path` to the file `out`: arrays in NumPy's .npz format, compressed."""
+def write_index(out: Path, path: Path, index: Index, *, kept: bool = False) -> None:
+    """Write the Index of the trace at `path` to the file `out`: arrays in NumPy's .npz format, compressed.
+
+    kept  it is derived data, which the user signs
+    """
     arrays = {name: getattr(index, name) for name in DTYPES}
     said = json.dumps({"version": VERSION, **identity(path), "facts": index.facts})
+    content = BytesIO()
+    np.savez_compressed(content, said=np.frombuffer(said.encode(), np.uint8), **arrays)
     with atomic_write(out) as file:
-        np.savez_compressed(file, said=np.frombuffer(said.encode(), np.uint8), **arrays)
+        file.write(signed(out, content.getvalue()) if kept else content.getvalue())
 
 
 def identity(path: Path) -> dict[str, Any]:
@@ -72,15 +79,17 @@ def identity(path: Path) -> dict[str, Any]:
         return {"bytes": file.seek(0, 2), "header": zlib.crc32(header)}
 
 
-def stored_index(place: Path, path: Path) -> Index | None:
+def stored_index(place: Path, path: Path, *, kept: bool = False) -> Index | None:
     """The Index in a file, or None where there is none, or none of the trace at `path`.
+
+    kept  it is derived data: None unless the user signed it
 
     It travels with captures, and so do its checksums: what kernels use as an index is looked at, and facts
     are those of the trace's header.
     """
     try:
         data = map_file(path)
-        arrays = stored_arrays(place, LARGEST * len(data) + THREADS)
+        arrays = stored_arrays(place, most_bytes(len(data)), kept)
         said = plain_json(arrays.pop("said").tobytes())
         facts = facts_of(path, read_header(path, data), lost_bytes(said["facts"]))
         same = {"version": VERSION, **identity(path), "facts": json.loads(json.dumps(facts))} == said
@@ -92,9 +101,9 @@ def stored_index(place: Path, path: Path) -> Index | None:
     return None
 
 
-def stored_arrays(place: Path, most: int) -> dict[str, np.ndarray]:
+def stored_arrays(place: Path, most: int, kept: bool) -> dict[str, np.ndarray]:
     """The arrays of an index, of at most `most` bytes together; ValueError for any other file."""
-    with open_inside(place) as file:
+    with kept_file(place, most) if kept else open_inside(place) as file:
         try:
             with zipfile.ZipFile(file) as archive:
                 if sum(member.file_size for member in archive.infolist()) > most:
@@ -102,6 +111,18 @@ def stored_arrays(place: Path, most: int) -> dict[str, np.ndarray]:
                 return {name: array_in(archive, f"{name}.npy") for name in ("said", *DTYPES)}
         except Exception as error:  # each of zipfile's and NumPy's own kinds: the file is no index
             raise ValueError(str(error)) from None
+
+
+def most_bytes(trace: int) -> int:
+    """More than the index of a trace of so many bytes can have."""
+    return LARGEST * trace + THREADS
+
+
+def kept_file(place: Path, most: int) -> BytesIO:
+    content = content_of(place, read_inside(place, most))
+    if content is None:
+        raise ValueError("not made by this user")
+    return BytesIO(content)
 
 
 def array_in(archive: zipfile.ZipFile, name: str) -> np.ndarray:

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import tempfile
-import zlib
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from io import BytesIO
@@ -15,21 +14,21 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from ..core.crc import crc_of_both
 from ..core.errors import CaptureError, UsageError
 from ..core.machine import Tlb
 from ..core.mapped import blocks
 from ..core.regular import open_inside, read_inside
+from ..core.signed import content_of, signed
 from ..core.trace import SLOT_BITS, Trace
 from ..core.unfinished import unfinished_directory
 from ..core.walks import Placement, WalkStream
 
-VERSION = 1
+VERSION = 2
 BLOCK = 1 << 20  # walks that are looked at together
 COLUMNS = {"page": np.uint32, "write": np.bool_, "offset": np.int64, "hits": np.int64}
 HEADER = 128  # bytes of a .npy file before its numbers
 MOST_CPUS = 1 << 16
-SEAL, LONGEST_SEAL = "seal.json", 1 << 12
+SEAL, LONGEST_SEAL = "seal", 1 << 12
 AGAIN = "-again-"  # ends the name of a further run's stream, its first chunk after it
 
 
@@ -53,8 +52,8 @@ def load(
 
     chunks, regions  of the trace; walks: the most that it can have
 
-    The directory travels with captures, and so do its checksums: what kernels use as an index is looked at,
-    and no more is read than a stream can have.
+    The directory travels with captures: only what this user signed is read, no more than a stream can have,
+    and what kernels use as an index is looked at.
     """
     most = {"page": walks, "write": walks, "offset": chunks + 1, "hits": 3 * MOST_CPUS}
     try:
@@ -76,20 +75,22 @@ def _fits(stream: WalkStream, chunks: int, regions: int) -> bool:
 
 
 def _load(directory: Path, most: Mapping[str, int]) -> WalkStream:
-    seal, crc = read_inside(directory / SEAL, LONGEST_SEAL), {}
+    seal, sums = content_of(directory, read_inside(directory / SEAL, LONGEST_SEAL)), {}
+    if seal is None:
+        raise ValueError(f"{directory} was not made by this user")
     for column in COLUMNS:
         path = directory / f"{column}.npy"
         if path.stat().st_size > HEADER + most[column] * np.dtype(COLUMNS[column]).itemsize:
             raise ValueError(f"{path} has more than {most[column]} numbers")
-        crc[column] = _crc(path)
-    if seal != _sealed(crc):
+        sums[column] = _sum(path)
+    if seal != _seal(sums):
         raise ValueError(f"{directory} is damaged")
     return _opened(directory)
 
 
-def _sealed(crc: Mapping[str, int]) -> bytes:
-    """Contents of SEAL, whose every bit counts."""
-    return json.dumps({"version": VERSION, **{column: crc[column] for column in COLUMNS}}).encode()
+def _seal(sums: Mapping[str, str]) -> bytes:
+    """What is signed in SEAL, whose every bit counts."""
+    return json.dumps({"version": VERSION, **{column: sums[column] for column in COLUMNS}}).encode()
 
 
 def _opened(directory: Path) -> WalkStream:
@@ -105,12 +106,15 @@ def _opened(directory: Path) -> WalkStream:
     return WalkStream(**columns)
 
 
-def _crc(path: Path) -> int:
-    value = 0
+def _sum(path: Path) -> str:
+    """SHA-256 of a column: its numbers, then its header, which is known last."""
+    digest = hashlib.sha256()
     with open_inside(path) as file:
+        header = file.read(HEADER)
         while block := file.read(1 << 20):
-            value = zlib.crc32(block, value)
-    return value
+            digest.update(block)
+    digest.update(header)
+    return digest.hexdigest()
 
 
 class Writer:
@@ -121,7 +125,7 @@ class Writer:
         self.unfinished = ExitStack()
         self.misses: list[np.ndarray] = []
         self.walks = 0
-        self.crc = {"page": 0, "write": 0}  # of what was appended
+        self.sums = {"page": hashlib.sha256(), "write": hashlib.sha256()}  # of what was appended
 
     def __enter__(self) -> "Writer":
         try:
@@ -152,7 +156,7 @@ class Writer:
         try:
             for column, array in (("page", page), ("write", write)):
                 self.files[column].write(array.data)
-                self.crc[column] = zlib.crc32(array.data, self.crc[column])
+                self.sums[column].update(array.data)
         except OSError as error:
             raise self._unwritable(error) from error
         self.misses.append(misses)
@@ -161,20 +165,18 @@ class Writer:
     def seal(self, hits: np.ndarray) -> WalkStream:
         """Finish the stream, give it its name, and open it."""
         try:
-            crc = {}
             for column, file in self.files.items():
-                header = self._header(file, column, self.walks)
-                size = self.walks * np.dtype(COLUMNS[column]).itemsize
-                crc[column] = crc_of_both(zlib.crc32(header), self.crc[column], size)
+                self.sums[column].update(self._header(file, column, self.walks))
                 _sync(file)
+            sums = {column: digest.hexdigest() for column, digest in self.sums.items()}
             offset = np.concatenate([[0], np.cumsum(np.concatenate([np.zeros(0, np.int64), *self.misses]))])
             for column, array in (("offset", offset), ("hits", hits)):
                 with self._create(f"{column}.npy") as file:
                     np.save(file, array.astype(COLUMNS[column]))
                     _sync(file)
-                crc[column] = _crc(self.directory / f"{column}.npy")
+                sums[column] = _sum(self.directory / f"{column}.npy")
             with self._create(SEAL) as file:
-                file.write(_sealed(crc))
+                file.write(signed(self.target or self.directory, _seal(sums)))
                 _sync(file)
             stream = _opened(self.directory)  # before it has its name, under which another may replace it
             self._name()

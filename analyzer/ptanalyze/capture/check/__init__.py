@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...formats.capture_dir import damaged_files
 from .finding import FAILED, NOTE, OK, PARTIAL, Finding
 from .heat import check_heat
+from .kept import check_kept
 from .processes import check_there, summed_up
 from .tables import check_tables
 from .trace import check_trace
@@ -36,6 +37,7 @@ def check_capture(capture: Capture, *, quick: bool = False) -> Iterator[Finding]
     )
     if damaged:
         return
+    yield from check_kept(capture)  # first: reading the trace may add an index
     if capture.has_snapshot:
         yield from check_tables(capture.snapshot)
     if capture.has_snapshot and capture.has_heat:

@@ -1,0 +1,42 @@
+"""Data kept inside a capture that others made: never read, but worth knowing."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...core.errors import CaptureError
+from ...core.regular import read_inside
+from ...core.signed import content_of
+from ...core.unfinished import NAME
+from ...formats.capture import KEPT, Capture
+from ...formats.capture_dir import TRACE
+from ...formats.trace_index import INDEX, most_bytes
+from ...world.stream_store import LONGEST_SEAL, SEAL
+from .finding import NOTE, Finding
+
+NOT_OURS = "not made by this user, or of other contents of the capture: never read; may be deleted"
+
+
+def check_kept(capture: Capture) -> Iterator[Finding]:
+    """A Finding if anything in the capture's .cache was not made by this user from this capture."""
+    most = most_bytes((capture.directory / TRACE).stat().st_size) if capture.has_trace else 0
+    kept = [path for one in _inside(capture.directory / KEPT) for path in (_inside(one) or [one])]
+    others = [path for path in kept if not _is_ours(path, capture.identity, most)]
+    if others:
+        yield Finding("kept data: made by this user", len(kept), len(others), NOTE, NOT_OURS)
+
+
+def _inside(directory: Path) -> list[Path]:
+    if directory.is_symlink() or not directory.is_dir():
+        return []
+    try:
+        return [path for path in directory.iterdir() if not NAME.fullmatch(path.name)]
+    except OSError:
+        return []
+
+
+def _is_ours(path: Path, identity: str, most: int) -> bool:
+    file, size = (path, most) if path.name == INDEX else (path / SEAL, LONGEST_SEAL)
+    try:
+        return path.parent.name == identity and content_of(path, read_inside(file, size)) is not None
+    except (OSError, CaptureError):
+        return False
