@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ptanalyze import classify
+from ptanalyze.capture.live.heat import sample_each
 from ptanalyze.capture.live.heat_tree import heat_tree
 from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError
@@ -81,6 +82,21 @@ def test_the_command_says_what_to_type_and_refuses_what_makes_no_sense(family, t
     ]
     assert run(["heat", "--tree", pid, "--add", str(tmp_path / "c")]) == 2
     assert "--tree makes a new capture" in capsys.readouterr().err
+
+
+def test_a_child_that_ends_before_it_is_sampled_is_left_out_and_said(family, tmp_path, monkeypatch):
+    pid, busy, idle = family
+
+    def late(files, *how):
+        os.kill(idle, signal.SIGKILL)
+        return sample_each(files, *how)
+
+    monkeypatch.setattr("ptanalyze.capture.live.heat_tree.sample_each", late)
+    (tmp_path / "c").mkdir()
+    lines = heat_tree(pid, tmp_path / "c", 1, [10])
+    assert f"PID {idle}: ended before it was sampled; left out" in lines
+    assert set(open_capture(tmp_path / "c").members) == {pid, busy}
+    assert not (tmp_path / "c" / f"pid-{idle}").exists()
 
 
 def test_a_process_without_children_is_as_without_tree_and_one_that_is_not_there_is_refused(family, tmp_path):

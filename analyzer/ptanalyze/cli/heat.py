@@ -89,7 +89,8 @@ def command(pid: int, seconds: float, tree: bool, output: str | None, add: str |
             seal(inside, "process", said | others)
     for line in lines:
         echo(line, err=True)
-    echo(f"{output or add}: sampled; next: ptanalyze classify {output or add} --by vma")
+    by = "process" if tree else "vma"
+    echo(f"{output or add}: sampled; next: ptanalyze classify {output or add} --by {by}")
 
 
 def milliseconds(text: str) -> list[int]:

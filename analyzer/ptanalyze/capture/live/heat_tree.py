@@ -42,7 +42,8 @@ def heat_tree(pid: int, directory: Path, seconds: int, lengths: Sequence[int] = 
     for one in inside:
         seal_dump(places[one], others)
     seal_dump(directory, others | {"processes": inside})
-    return [*lines, *(f"PID {one}: began while others were sampled; left out" for one in new)]
+    lines += [f"PID {one}: began while others were sampled; left out" for one in new]
+    return list(dict.fromkeys(lines))
 
 
 def ended(one: int, pid: int, place: Path, error: Exception) -> str:
