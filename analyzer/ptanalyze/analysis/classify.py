@@ -17,11 +17,13 @@ from .answers import classes_frame
 from .heat_classes import classify_heat
 from .leaf_classes import WEIGHTS, Classification, classify_pages, classify_walks
 from .opened import provenance_of
-from .processes import others
+from .processes import heated, others
 from .setup import Options, Setup, setup_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from ..core.snapshot import Snapshot
 
 TRACED = ("walks", "samples")  # weights that need a trace
 
@@ -41,9 +43,9 @@ def classify(
             walks, estimated from samples of accessed bits; share_low and share_high are their precision;
             "samples": each access of a trace that holds samples of accesses (perf), which no TLB can be
             asked about
-    by      "all", "vma", (walks and samples only) "thread", or (leaf and 4k only) "process": each of
-            those that were captured together, which "all" adds up; any other answer is of the first; or
-            (heat only) "page", those that were found used
+    by      "all", "vma", (walks and samples only) "thread", or (leaf, 4k and heat only) "process": each of
+            those that were captured together, with heat those sampled together, which "all" adds up; any
+            other answer is of the first; or (heat only) "page", those that were found used
     class   Local-Local ... Remote-Remote, guest first; native Local and Remote
     vMitosis (ASPLOS '21), section 2.2, Figure 2. attrs["unresolved"]: {weight: {reason: count}}.
     """
@@ -61,7 +63,9 @@ def classified(capture: Capture, weight: str, by: str, setup: Setup) -> tuple[Cl
     if by == "process":
         return process_locality(capture, weight), {}
     if weight == "heat":
-        return classify_heat(address_space(capture.snapshot, np.zeros(0, np.uint64)), by=by), {}
+        if by == "all" and heated(capture):
+            return of_all(process_locality(capture, weight)), {}
+        return heat_locality(capture.snapshot, by=by), {}
     if weight not in TRACED:
         if by == "all" and others(capture):
             return of_all(process_locality(capture, weight)), {}
@@ -84,15 +88,24 @@ def mapped_locality(capture: Capture, *, weight: str = "leaf", by: str = "all") 
 
 
 def process_locality(capture: Capture, weight: str) -> Classification:
-    """Classification of every mapped page of each process of a Capture; groups: "PID name"."""
-    if weight not in WEIGHTS:
-        raise UsageError(f"by = process: with weight = {', '.join(WEIGHTS)}, not {weight}")
-    of = {pid: one for pid, one in capture.members.items() if one.has_snapshot}
+    """Classification of every mapped page of each process of a Capture, by heat of each that was sampled;
+    groups: "PID name"."""
+    if weight not in (*WEIGHTS, "heat"):
+        raise UsageError(f"by = process: with weight = {', '.join(WEIGHTS)} or heat, not {weight}")
+    by_heat = heated(capture) if weight == "heat" else {}
+    of = {
+        pid: one
+        for pid, one in capture.members.items()
+        if one.has_snapshot and (weight != "heat" or one is capture or pid in by_heat)
+    }
     if not of:
         raise UsageError(
             f"{capture.directory}: by = process: no process is captured here; `dump process --tree` does it"
         )
-    each = [mapped_locality(one, weight=weight) for one in of.values()]
+    if weight == "heat":
+        each = [heat_locality(by_heat.get(pid, capture.snapshot)) for pid in of]
+    else:
+        each = [mapped_locality(one, weight=weight) for one in of.values()]
     if len({(one.native, one.sockets, one.nodes) for one in each}) > 1:
         raise UsageError(f"{capture.directory}: its processes were captured on different machines")
     names = [f"{pid} {one.manifest.provenance.get('comm', '')}".strip() for pid, one in of.items()]
@@ -100,6 +113,9 @@ def process_locality(capture: Capture, weight: str) -> Classification:
         each[0],
         groups=tuple(names),
         counts=np.concatenate([one.counts for one in each]),
+        left_out=np.concatenate([one.left_out for one in each if one.left_out is not None], axis=1)
+        if weight == "heat"
+        else None,
         unresolved=dict(sum((Counter(one.unresolved) for one in each), Counter())),
         tracers=sum(one.tracers for one in each),
     )
@@ -107,7 +123,15 @@ def process_locality(capture: Capture, weight: str) -> Classification:
 
 def of_all(classes: Classification) -> Classification:
     """The Classification with its groups added up."""
-    return replace(classes, groups=("all",), counts=classes.counts.sum(axis=0, keepdims=True))
+    left_out = None if classes.left_out is None else classes.left_out.sum(axis=1, keepdims=True)
+    return replace(
+        classes, groups=("all",), counts=classes.counts.sum(axis=0, keepdims=True), left_out=left_out
+    )
+
+
+def heat_locality(snapshot: Snapshot, by: str = "all") -> Classification:
+    """Classification of a snapshot's leaf entries by its samples; see heat_classes.classify_heat."""
+    return classify_heat(address_space(snapshot, np.zeros(0, np.uint64)), by=by)
 
 
 def sample_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple[Classification, str]:

@@ -90,7 +90,7 @@ class Degrees:
     filters  {filter: Point of a copy per node with degree 0}
     sockets  int16[nodes]: node that has the socket's copy
     sample   part of the trace that was replayed, None: all
-    steady   whether there is a further run: not where threads move while the trace runs
+    steady   whether there is a further run: not where threads move, or data are demoted, while the trace runs
     """
 
     names: list[str]
@@ -116,7 +116,7 @@ def degree_runs(world: World, setup: Setup, prefetch_on: str, provenance: dict[s
     known = partial(pointed, setup=setup, machine=world.machine)
     single: list[Wanted] = [(baseline_of(world), {})]
     filters: list[Wanted] = [("hydra", {"prefetch": 0, "tlbflush": name}) for name in FILTERS]
-    more = not setup.move_threads
+    more = not setup.unsteady
     runs, mapped = replayed(world, world, vmas, reader, [*single, *lazy(prefetch_on), *filters], more)
     points, bounds = [known(runs[0], ONE, None)], [known(runs[11], NODE, None)]
     nodes = [known(run, NODE, degree) for degree, run in zip(DEGREES, runs[1:11], strict=True)]

@@ -25,38 +25,55 @@ def others(capture: Capture) -> dict[int, Capture]:
 
 
 def together(capture: Capture, weigh: str = AUTO) -> list[Snapshot]:
-    """Snapshots of the other processes, where each mapped page counts once and counts thus add up.
+    """Snapshots of the other processes, where each mapped page counts once, or by the process's own samples
+    of accessed bits (`heat --tree`), and counts thus add up.
 
     weigh  Setup.weigh
-    [] where the capture's trace or its samples of accessed bits, which are of one process, weigh its pages.
+    [] where the capture's trace, which is of one process, weighs its pages, or it alone has samples.
     """
-    each_once = weigh == "leaf" or (weigh == AUTO and not capture.has_trace and not capture.has_heat)
-    if not each_once or not capture.has_snapshot:
+    if weigh == "walks" or (weigh == AUTO and capture.has_trace) or not capture.has_snapshot:
         return []
-    found = [replace(one.snapshot, heat=None) for one in others(capture).values()]
+    if weigh == "heat" or (weigh == AUTO and capture.has_heat):
+        found = [*heated(capture).values()]
+    else:
+        found = [replace(one.snapshot, heat=None) for one in others(capture).values()]
     if found and len({(one.native, len(one.topology)) for one in (capture.snapshot, *found)}) > 1:
         raise UsageError(f"{capture.directory}: its processes were captured on different machines")
     return found
 
 
-def alike(number: int) -> str:
+def heated(capture: Capture) -> dict[int, Snapshot]:
+    """{PID: Snapshot} of the processes that were sampled with this one, their walks in as long a time."""
+    own = capture.snapshot.heat if capture.has_heat else None
+    return {
+        pid: replace(one.snapshot, heat=replace(heat, over=own.sampled_seconds))
+        for pid, one in others(capture).items()
+        if own and one.has_heat and (heat := one.snapshot.heat)
+    }
+
+
+def alike(number: int, by_heat: bool) -> str:
     """Line for people about an answer that counts so many processes."""
-    return (
-        f"{number} processes together, each with tables of its own: what a process maps counts, "
-        "not how busy it is"
-    )
+    how = "what a process maps counts, not how busy it is"
+    if by_heat:
+        how = "a page counts by the walks of the process that maps it, estimated for the same time"
+    return f"{number} processes together, each with tables of its own: {how}"
 
 
 def asked_of_processes(capture: Capture, setup: Setup) -> str:
     """Line for people: of which processes of a Capture a replay is; "" where there is but one."""
-    return counted(capture, bool(together(capture, setup.weigh)))
+    by_heat = setup.weigh == "heat" or (setup.weigh == AUTO and capture.has_heat and not capture.has_trace)
+    return counted(capture, len(together(capture, setup.weigh)), by_heat)
 
 
-def counted(capture: Capture, all_of_them: bool) -> str:
-    """Line for people: an answer is of all processes of a Capture, or of the first; "" where it is one."""
+def counted(capture: Capture, more: int, by_heat: bool = False) -> str:
+    """Line for people: an answer is of a Capture's first process and so many more; "" where it is one."""
     known = others(capture)
     if not known:
         return ""
     number, own = len(known) + 1, capture.manifest.provenance.get("pid")
-    said = alike(number) if all_of_them else f"PID {own} alone, of {number} processes captured together"
+    said = f"PID {own} alone, of {number} processes captured together"
+    if more:
+        left_out = f"; {len(known) - more} without samples are left out" if more < len(known) else ""
+        said = f"{alike(1 + more, by_heat)}{left_out}"
     return f"{said}; one of them alone: {next(iter(known.values())).directory}"

@@ -63,13 +63,13 @@ def static_results(
 
 
 class _Process(NamedTuple):
-    """A Plan on the World of one process; unresolved, sampled: as _count returns them."""
+    """A Plan on the World of one process; unresolved, remote: as _count returns them."""
 
     run: Run
     world: World
     counted: Counters
     unresolved: dict[str, int]
-    sampled: list[str]
+    remote: np.ndarray | None
 
 
 def _process(plan: Plan, world: World) -> _Process:
@@ -116,12 +116,12 @@ def _result(
         once=_once(each, setup),
         facts=each[0].run.facts(first) if len(each) == 1 else {},
         notes=(
-            note(first.snapshot),
+            note([one.world.snapshot for one in each]),
             *filter(None, [beyond]),
-            *([alike(len(each))] if len(each) > 1 else []),
+            *([alike(len(each), first.snapshot.heat is not None)] if len(each) > 1 else []),
             *dict.fromkeys(note for one in each for note in one.world.notes),
             *_left_out(sum((Counter(one.unresolved) for one in each), Counter())),
-            *(f"{plan.name}: {line}" for one in each for line in one.sampled),
+            *(f"{plan.name}: {line}" for line in _sampling([one.remote for one in each])),
             *plan.notes,
         ),
         provenance=provenance,
@@ -158,9 +158,9 @@ def served(plan: Plan, run: Run, space: AddressSpace) -> np.ndarray:
     return np.concatenate(servers)
 
 
-def _count(world: World, server: np.ndarray) -> tuple[Counters, dict[str, int], list[str]]:
-    """(Counters, pages without a class by reason, lines on the precision of samples): a classification by
-    servers and level of the tables."""
+def _count(world: World, server: np.ndarray) -> tuple[Counters, dict[str, int], np.ndarray | None]:
+    """(Counters, pages without a class by reason, walks of samples as _remote returns them): a classification
+    by servers and level of the tables."""
     space, nodes, readers = world.space, world.nodes, world.machine.cpu_nodes
     level = np.minimum(space.tables.level, 3).astype(np.int16)
     kinds, of_table = _distinct(np.column_stack([server, level]))
@@ -174,24 +174,35 @@ def _count(world: World, server: np.ndarray) -> tuple[Counters, dict[str, int], 
             far = _read(count, 8, kinds[guest], reader, n)
             far_host = 0 if space.native else _read(count, 1, kinds[host], reader, n)
             count.classes[reader // world.domains, 2 * far + far_host] += n
-    return count, seen.unresolved, _sampling(seen, kinds[:, :nodes] == np.arange(nodes), list(readers))
+    return count, seen.unresolved, _remote(seen, kinds[:, :nodes] == np.arange(nodes), list(readers))
 
 
-def _sampling(seen: Classification, local: np.ndarray, readers: list[int]) -> list[str]:
-    """Lines: between which bounds the share of walks with a remote leaf entry lies, by the samples.
+def _remote(seen: Classification, local: np.ndarray, readers: list[int]) -> np.ndarray | None:
+    """float64[parts + 1, 2]: walks with local leaf entries, and all, without each part of the time's samples,
+    at last with all; NaN where nothing is left, None where nothing was sampled.
 
     local  bool[kinds of servers, nodes]: whether a table of a kind is local to each node
     """
     if seen.left_out is None or not seen.counts.any():
-        return []
+        return None
     local = local[:, readers]
     both = (local[:, None] if seen.native else local[:, None] & local).mean(axis=-1)
-    remote = [
-        1 - float((known * both).sum()) / total if (total := int(known.sum())) else np.nan
+    found = [
+        (float((known * both).sum()), total) if (total := int(known.sum())) else (np.nan, np.nan)
         for part in [*seen.left_out[:, 0, 0], seen.counts[0, 0]]
         for known in [part[: len(local), : both.shape[1]]]
     ]
-    low, high = share_bounds(np.array(remote[-1]), np.array(remote[:-1]))
+    return np.array(found)
+
+
+def _sampling(each: Sequence[np.ndarray | None]) -> list[str]:
+    """Lines: between which bounds the share of all walks with a remote leaf entry lies, by the samples."""
+    walks = [one for one in each if one is not None]
+    if not walks:
+        return []
+    local, total = np.sum(walks, axis=0).T
+    remote = 1 - local / total
+    low, high = share_bounds(remote[-1], remote[:-1])
     return [f"{100 * low:.1f} to {100 * high:.1f} % of walks read a remote leaf entry (95 %, by the samples)"]
 
 

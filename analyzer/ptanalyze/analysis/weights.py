@@ -9,6 +9,8 @@ from ..core.errors import UsageError
 from .heat_classes import heat_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..core.snapshot import Snapshot
     from ..core.trace import Trace
 
@@ -47,14 +49,14 @@ def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snaps
     return snapshot, trace if weight in (AUTO, "walks") else None
 
 
-def note(snapshot: Snapshot) -> str:
+def note(snapshots: Sequence[Snapshot]) -> str:
     """Line for people: by what pages count without a trace."""
-    heat = snapshot.heat
-    if heat is None:
+    each = [snapshot.heat for snapshot in snapshots if snapshot.heat]
+    if not each:
         return NO_TRACE
-    total = max(int(heat.walks.sum()), 1)
+    total = max(sum(int(heat.walks.sum()) for heat in each), 1)
     return SAMPLED.format(
-        samples=int(heat.samples.sum()),
-        seconds=heat.sampled_seconds,
-        saturated=int(heat.walks[heat.saturated].sum()) / total,
+        samples=sum(int(heat.samples.sum()) for heat in each),
+        seconds=sum(heat.sampled_seconds for heat in each),
+        saturated=sum(int(heat.walks[heat.saturated].sum()) for heat in each) / total,
     )

@@ -69,7 +69,7 @@ def command(
     from ..analysis.answer import Answer, Section
     from ..analysis.classify import classified, weight_of
     from ..analysis.leaf_classes import WEIGHTS
-    from ..analysis.processes import counted
+    from ..analysis.processes import counted, heated, others
     from ..analysis.setup import Setup
     from ..show.classify import as_record, title, view
     from ..show.progress import progress_bar
@@ -80,7 +80,7 @@ def command(
             "leaf": by not in ("thread", "page"),
             weight_of(opened.trace.facts) if opened.has_trace else "walks": opened.has_trace
             and by not in ("process", "page"),
-            "heat": by == "page" or (opened.has_heat and by in ("all", "vma")),
+            "heat": by == "page" or (opened.has_heat and by in ("all", "vma", "process")),
         }
         weights = tuple(weight for weight, has in there.items() if has) or ("walks",)
     found = []
@@ -93,7 +93,8 @@ def command(
     def of_which(weight: str) -> Section:
         if by == "process":
             return Section()
-        whose = counted(opened, by == "all" and weight in WEIGHTS)
+        of = heated(opened) if weight == "heat" else others(opened) if weight in WEIGHTS else {}
+        whose = counted(opened, len(of) if by == "all" else 0, weight == "heat")
         return Section(lines=[f"Note: {whose}.", ""] if whose else [])
 
     def table() -> DataFrame:

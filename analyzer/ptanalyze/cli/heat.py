@@ -22,6 +22,11 @@ from .quantities import DURATION, PID
     show_default=True,
     help="Time to sample: 30 or 30s, 5m. Ctrl-C ends it early and keeps the samples.",
 )
+@click.option(
+    "--tree",
+    is_flag=True,
+    help="Sample all its descendants too, at the same time, each into OUTPUT/pid-PID.",
+)
 @new_capture_option("PID.capture, or none with --add")
 @click.option(
     "--add", type=click.Path(), metavar="CAPTURE", help="Add to this dump of the process. Default: none."
@@ -34,7 +39,7 @@ from .quantities import DURATION, PID
     show_default=True,
     help="Lengths of the samples in milliseconds, up to four, in turn.",
 )
-def command(pid: int, seconds: float, output: str | None, add: str | None, lengths: str) -> None:
+def command(pid: int, seconds: float, tree: bool, output: str | None, add: str | None, lengths: str) -> None:
     """Sample which pages process PID uses, by the accessed bits of its page tables, and dump the tables.
 
     Again and again the kernel clears these bits, and after a while they are read: a page that was walked for
@@ -45,37 +50,47 @@ def command(pid: int, seconds: float, output: str | None, add: str | None, lengt
     Examples:
       sudo ptanalyze heat 1234 --for 30s -o app
       sudo ptanalyze heat 1234 --add app
+      sudo ptanalyze heat --tree 1234 -o postgres
     """
     from ..capture.live.heat import heat_process, provenance, sources
+    from ..capture.live.heat_tree import heat_tree
     from ..capture.live.process import check_process
     from ..formats.capture_dir import must_be_new, new_capture, seal
     from ..formats.snapshot_file import read_snapshot
 
     if output is not None and add is not None:
         raise click.UsageError("give -o DIR for a new capture, or --add CAPTURE for one of this process")
-    asked = milliseconds(lengths)
+    if tree and add is not None:
+        raise click.UsageError("--tree makes a new capture: give -o DIR, not --add")
+    asked, whole = milliseconds(lengths), max(round(seconds), 1)
     if add is None:
         output = output or free_name(str(pid))
         must_be_new(output)
     check_process(Path("/proc") / str(pid), pid)
     for source, state in sources().items():
         echo(f"{source}: {state}", err=True)
-    echo(f"sampling PID {pid} for {round(seconds)} s; Ctrl-C ends it and keeps the samples", err=True)
+    who = f"PID {pid} and its descendants" if tree else f"PID {pid}"
+    echo(f"sampling {who} for {round(seconds)} s; Ctrl-C ends it and keeps the samples", err=True)
     if add is not None:
         from ..capture.live.add_heat import add_heat
 
-        lines = add_heat(pid, add, max(round(seconds), 1), asked)
+        lines = add_heat(pid, add, whole, asked)
+    elif tree:
+        assert output is not None
+        with new_capture(output) as inside:
+            lines = heat_tree(pid, Path(inside), whole, asked)
     else:
         assert output is not None
         with new_capture(output) as inside:
             others = provenance()
-            lines = heat_process(pid, Path(inside), max(round(seconds), 1), asked)
+            lines = heat_process(pid, Path(inside), whole, asked)
             facts = read_snapshot(inside).facts
             said = {key: facts[key] for key in ("pid", "comm", "time") if key in facts}
             seal(inside, "process", said | others)
     for line in lines:
         echo(line, err=True)
-    echo(f"{output or add}: sampled; next: ptanalyze classify {output or add} --by vma")
+    by = "process" if tree else "vma"
+    echo(f"{output or add}: sampled; next: ptanalyze classify {output or add} --by {by}")
 
 
 def milliseconds(text: str) -> list[int]:

@@ -20,6 +20,7 @@ class Heat:
     seen     uint8 or uint16[P, BATCHES, L]  samples that found it used
     samples  int64[BATCHES, L]
     seconds  float64[L]     mean length of the samples, the shortest first
+    over     seconds that walks are estimated for, 0: those sampled; the same of processes sampled together
 
     An accessed bit that was cleared is set again when the page is walked for: clearing flushes no TLB
     (clear_refs_write() of fs/proc/task_mmu.c, since Linux 5.11; ptdump needs 5.17). So a sample finds a page
@@ -31,6 +32,7 @@ class Heat:
     seen: np.ndarray
     samples: np.ndarray
     seconds: np.ndarray
+    over: float = 0.0
 
     @property
     def sampled_seconds(self) -> float:
@@ -38,7 +40,7 @@ class Heat:
 
     @cached_property
     def walks(self) -> np.ndarray:
-        """int64[P]: estimated walks of each page while it was sampled, at least 1."""
+        """int64[P]: estimated walks of each page in `over` seconds, at least 1."""
         return self._walks(self.seen.sum(axis=1, dtype=np.int64), self.samples.sum(axis=0))
 
     @cached_property
@@ -63,7 +65,8 @@ class Heat:
         place = np.cumprod(np.append(1, samples[:-1] + 1))
         patterns, which = np.unique(seen @ place, return_inverse=True)
         of_pattern = patterns[:, None] // place % (samples + 1)
-        walks = rates(of_pattern, samples, self.seconds) * float(samples @ self.seconds)
+        scale = self.over / self.sampled_seconds if self.over else 1.0
+        walks = rates(of_pattern, samples, self.seconds) * float(samples @ self.seconds) * scale
         return np.maximum(np.rint(walks), patterns > 0).astype(np.int64)[which]
 
 

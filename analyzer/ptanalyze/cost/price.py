@@ -35,7 +35,7 @@ from ..kernels.replay import (
     VM_EXIT,
     Counters,
 )
-from ..kernels.steps import CALLS
+from ..kernels.steps import CALLS, DEMOTION
 from .closed_forms import counted, outside_cycles, run_cycles
 from .result import CallCost, Price
 
@@ -186,12 +186,21 @@ def stolen_ns(counters: Counters, costs: Costs) -> np.ndarray:
     return stolen
 
 
+def taken_ns(
+    counters: Counters, machine: Machine, costs: Costs, made: SystemCalls | None = None
+) -> np.ndarray:
+    """float64[calls]: ns that the program's CPUs are busy or interrupted; kswapd demotes beside them."""
+    ns = busy_ns(counters, machine, costs, made)
+    ns[DEMOTION] = 0.0
+    ns += stolen_ns(counters, costs)
+    return ns
+
+
 def management_cycles(
     counters: Counters, machine: Machine, costs: Costs, made: SystemCalls | None = None
 ) -> float:
-    """Cycles of all CPUs for faults, system calls and their shootdowns."""
-    ns = busy_ns(counters, machine, costs, made).sum() + stolen_ns(counters, costs).sum()
-    return float(ns) * machine.ghz
+    """Cycles of the program's CPUs for faults, system calls and their shootdowns."""
+    return float(taken_ns(counters, machine, costs, made).sum()) * machine.ghz
 
 
 def call_costs(
@@ -258,7 +267,7 @@ def price(
         walk_share=None,
         assumptions=assumptions(costs, contended, calibration),
         system_calls=calls,
-        fault_ns=float((busy_ns(counters, machine, costs, made) + stolen_ns(counters, costs))[WALK]),
+        fault_ns=float(taken_ns(counters, machine, costs, made)[WALK]),
     )
     base = baseline or priced
     law = run_law(base, costs, instructions, calibration)

@@ -19,8 +19,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from ..core.interval import over_corners
-from ..kernels.steps import BALANCING
-from .price import busy_ns, copying_ns, data_cycles, stolen_ns, walk_cycles
+from ..kernels.steps import BALANCING, DEMOTION
+from .price import copying_ns, data_cycles, taken_ns, walk_cycles
 from .result import Rate
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 def spent(counters: Counters, machine: Machine, costs: Costs, contended: bool = False) -> np.ndarray:
-    """float64[3]: cycles of walks, of faults and system calls, of NUMA balancing (without copying data).
+    """float64[3]: cycles of walks, of faults and system calls, of what the kernel moves (without copying).
 
     What system calls and shootdowns cost however much they change is left out: windows add up to the whole.
     """
     marginal = replace(costs, copies_ns=0.0, ipi_first_ns=0.0)
-    ns = busy_ns(counters, machine, marginal) + stolen_ns(counters, marginal)
-    balancing = float(ns[BALANCING])
+    ns = taken_ns(counters, machine, marginal)
+    balancing = float(ns[BALANCING] + ns[DEMOTION])
     walks = sum(walk_cycles(counters.reads, machine, contended))
     return np.array([walks, (float(ns.sum()) - balancing) * machine.ghz, balancing * machine.ghz])
 
@@ -77,11 +77,11 @@ def _rates(series: Series, machine: Machine, costs: Costs, contended: bool) -> I
 def _following(series: Series, machine: Machine, costs: Costs) -> np.ndarray:
     """float64[N]: cycles to fault on data pages that move, to copy them, and of a hypervisor's shootdowns.
 
-    A guest's shootdowns are counted by the replay. A page that a hypervisor moves is flushed alone too
-    (ptep_clear_flush, mm/rmap.c): from every CPU that runs its process, as vCPUs do in the guest, and each
-    that is interrupted there leaves it and comes back.
+    Pages that kswapd demotes are its own work. A guest's shootdowns are counted by the replay. A page that a
+    hypervisor moves is flushed alone too (ptep_clear_flush, mm/rmap.c): from every CPU that runs its process,
+    as vCPUs do in the guest, and each that is interrupted there leaves it and comes back.
     """
-    pages: np.ndarray = np.diff(series.data_moved, prepend=0)
+    pages: np.ndarray = np.diff(series.data_moved - series.demoted, prepend=0)
     ns: np.ndarray = pages * (costs.fault_ns + copying_ns(1, costs))
     if series.by_host:
         each = costs.ipi_local_ns + costs.ipi_handler_ns + costs.vm_exit_ns

@@ -1,21 +1,35 @@
-"""Data pages that move to other nodes: a pass over the walks turns moves into steps for every replay.
-
-A page is int8: its node, MARKED added where the scan has marked it; NOT_MAPPED - n where it is not mapped and
-will be on node n; NOWHERE where it is not mapped and its first touch decides.
-"""
+"""Data pages that move to other nodes: a pass over the walks turns moves into steps for every replay."""
 
 from typing import NamedTuple
 
 import numpy as np
 
+from .demotion import demote
 from .entries import frame, leaf
 from .hooks import called_hook, hook, kernel
+from .moving_pages import (
+    ANY,
+    CHUNK,
+    MARKED,
+    NEXT_LOOK,
+    NEXT_SCAN,
+    NOT_MAPPED,
+    NOWHERE,
+    OUT,
+    REFILLED,
+    ROW,
+    SLOT,
+    STEP,
+    STOP,
+    WALK,
+    put,
+    shoot_down,
+)
 from .steps import (
     ALL,
     BALANCING,
     CLEAR,
     DATA,
-    FLUSH,
     HINT,
     HOST_DATA,
     MOVE,
@@ -27,10 +41,6 @@ from .steps import (
 from .walker import data_frame, host_of
 
 RANGE = 10  # only here: the data of `slot_range` are on `node_now` from now on
-NOWHERE, NOT_MAPPED = -1, -2
-MARKED = 64
-CHUNK, WALK, STEP, NEXT_SCAN, ROW, SLOT, FLUSHES, OUT, REFILLED, STOP = range(10)
-ANY = -1  # instead of a slot: a FLUSH of a whole scan
 
 
 class Schedule(NamedTuple):
@@ -70,17 +80,10 @@ class Where(NamedTuple):
     most: int
 
 
-class State(NamedTuple):
-    """guest int8[L, 512], host int8[H, 512]: pages; clock int64[10], credit float64[1] in pages."""
-
-    guest: np.ndarray
-    host: np.ndarray
-    clock: np.ndarray
-    credit: np.ndarray
-
-
 @kernel
-def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedule, events, state, out):
+def follow(
+    page, offset, time, chunk_node, regions, tables, rows, where, schedule, demotion, events, state, out
+):  # fmt: skip
     """Write steps into `out` until it is full, or before chunk clock[STOP]; True when all is done.
 
     Call again with an empty `out`, and a later STOP.
@@ -110,6 +113,8 @@ def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedul
             now = time[chunk] + tick * (w - begin)
             if schedule.on and now >= clock[NEXT_SCAN]:
                 scan(w, now, node, where, schedule, state, out)
+            if demotion.idle and now >= clock[NEXT_LOOK]:
+                demote(w, now, demotion, where.order, where.pages, where.shootdowns, state, out)
             region, slot = page[w] >> np.uint32(9), np.int64(region_slot[page[w] >> np.uint32(9)])
             if slot < 0:
                 slot = np.int64(page[w]) & 511
@@ -118,6 +123,8 @@ def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedul
             if value < 0:
                 value = node if value == NOWHERE else NOT_MAPPED - value
                 guest[row, slot] = value
+            if demotion.idle:
+                state.used[row, slot] = True
             if schedule.by_host:
                 touch_units(
                     w, now, page[w], row, slot, node, regions, tables, rows, where, schedule, state, out
@@ -131,15 +138,6 @@ def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedul
             return False
         take(regions, tables, rows, where, schedule, events, state, out)
     return True
-
-
-@hook
-def put(state, out, at, kind, row, lo, hi, was, number, to, node, call):
-    """Write a step; operands as in Steps."""
-    k = state.clock[OUT]
-    out.at[k], out.kind[k], out.row[k], out.lo[k], out.hi[k] = at, kind, row, lo, hi
-    out.was[k], out.number[k], out.to[k], out.node[k], out.call[k] = was, number, to, node, call
-    state.clock[OUT] = k + 1
 
 
 @kernel
@@ -160,6 +158,8 @@ def take(regions, tables, rows, where, schedule, events, state, out):
         for slot in range(lo, hi):
             if guest[row, slot] >= 0:
                 guest[target, first + slot - lo] = guest[row, slot]
+                if state.used.size:
+                    state.used[target, first + slot - lo] = state.used[row, slot]
     if kind in (CLEAR, MOVE):
         for slot in range(lo, hi):
             if guest[row, slot] >= 0:
@@ -236,15 +236,7 @@ def scan(w, now, node, where, schedule, state, out):
             clock[ROW] = (clock[ROW] + 1) % where.order.size
         seen += 1
     if marked:
-        shoot_down(w, 0, ANY, node, where, state, out)
-
-
-@kernel
-def shoot_down(w, row, slot, node, where, state, out):
-    """A FLUSH of the page of a slot, in row and lo, or of ANY."""
-    number = where.shootdowns + state.clock[FLUSHES]
-    put(state, out, w, FLUSH, row, slot, 0, 0, number, 0, node, BALANCING)
-    state.clock[FLUSHES] += 1
+        shoot_down(w, 0, ANY, node, BALANCING, where.shootdowns, state, out)
 
 
 @hook
@@ -271,7 +263,7 @@ def touch_page(w, now, row, slot, node, tables, rows, where, schedule, state, ou
     if before != node and may_move(now, where.pages[row], schedule, state):
         move_page(w + 1, row, slot, node, node, BALANCING, tables, rows, where, state, out)
         state.guest[row, slot] = node
-        shoot_down(w + 1, row, slot, node, where, state, out)
+        shoot_down(w + 1, row, slot, node, BALANCING, where.shootdowns, state, out)
     else:
         put(state, out, w + 1, HINT, row, slot, 0, 0, 0, 0, node, BALANCING)
 

@@ -41,6 +41,8 @@ def captured_world(
     """
     if trace is None and sample:
         raise UsageError(f"sample = {sample}: the capture has no trace to sample; leave the option out")
+    if trace is None and moves and moves.demote_idle_ms:
+        raise UsageError("demote-idle: pages are idle in a trace, and none is replayed; leave the option out")
     if trace is None:
         return untouched(snapshot, machine)
     sample = sample_for(trace, sample)

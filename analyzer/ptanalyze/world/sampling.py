@@ -96,6 +96,10 @@ def sampling(sample: Sample, trace: Trace, regions: Regions, tlb: Tlb, moves: Mo
     """Sampling of a trace. UsageError where these TLBs, or what moves data, do not allow it."""
     if trace.facts.get("sampled") or trace.facts.get("walks"):
         raise UsageError(f"sample = {sample}: the trace holds samples already; leave the option out")
+    if moves.demote_idle_ms:
+        raise UsageError(
+            f"sample = {sample}: which pages are idle, only the whole trace tells; leave out one"
+        )
     if moves.autonuma:
         raise UsageError(
             f"sample = {sample}: NUMA balancing moves each page that is touched, not only those of a sample; "

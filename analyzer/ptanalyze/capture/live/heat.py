@@ -5,8 +5,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from ...formats.heat_file import FILE, HEADER_DTYPE, RECORD_DTYPE, costs
 from .die_with_us import die_with_us
 from .dump import dump_process, move_files
 from .native import native
-from .process import check_process, opened
+from .process import Process, check_process, opened
 
 LENGTHS = (1, 10, 100, 1000)  # ms: hot pages saturate long samples, cold pages are not in short ones
 IDLE = Path("/sys/kernel/mm/page_idle/bitmap")
@@ -35,15 +35,20 @@ def heat_process(pid: int, directory: Path, seconds: int, lengths: Sequence[int]
     with opened(pid) as process:
         dump_process(pid, directory, bpf=True)
         lines = sample(pid, directory / FILE, seconds, lengths)
-        with tempfile.TemporaryDirectory(prefix=".tables.", dir=directory) as inside:
-            try:
-                lines += dump_process(pid, Path(inside) / "later", bpf=True)
-            except (PartialDataError, UsageError):
-                with suppress(UsageError):
-                    check_process(process.proc, pid)
-                    raise  # it is still there: something else is wrong
-                return [*lines, f"PID {pid} has ended: the page tables are those before the samples"]
-            move_files(Path(inside) / "later", directory)
+        return [*lines, *dump_after(process, directory)]
+
+
+def dump_after(process: Process, directory: Path) -> list[str]:
+    """Put the page tables of now into `directory`, unless the process has ended; lines for people."""
+    with tempfile.TemporaryDirectory(prefix=".tables.", dir=directory) as inside:
+        try:
+            lines = dump_process(process.pid, Path(inside) / "later", bpf=True)
+        except (PartialDataError, UsageError):
+            with suppress(UsageError):
+                check_process(process.proc, process.pid)
+                raise  # it is still there: something else is wrong
+            return [f"PID {process.pid} has ended: the page tables are those before the samples"]
+        move_files(Path(inside) / "later", directory)
     return lines
 
 
@@ -59,39 +64,71 @@ def sample(pid: int, out: Path, seconds: int, lengths: Sequence[int] = LENGTHS) 
     lengths  of the samples, in turn, ms. Ctrl-C, SIGTERM and SIGHUP end it: the samples so far are kept.
     KeyboardInterrupt if there is none yet. If we are killed, the sampling ends too.
     """
+    found = sample_each({pid: out}, seconds, lengths)[pid]
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def sample_each(
+    files: Mapping[int, Path], seconds: int, lengths: Sequence[int]
+) -> dict[int, list[str] | PartialDataError | UsageError]:
+    """The same of several processes at a time, {PID: its new file}: lines, or why one has no samples."""
+    began, early = time.monotonic(), 0.0
+    with ExitStack() as stack:
+        ran = {pid: stack.enter_context(started(pid, out, seconds, lengths)) for pid, out in files.items()}
+        try:
+            for one in ran.values():
+                one.wait(began + seconds + SECONDS_TO_END - time.monotonic())
+        except (KeyboardInterrupt, subprocess.TimeoutExpired) as stop:
+            early = time.monotonic() - began if isinstance(stop, KeyboardInterrupt) else 0.0
+            for one in ran.values():
+                one.send_signal(signal.SIGTERM)
+        said = {pid: one.communicate()[1] for pid, one in ran.items()}
+    if early and all(one.returncode == NO_SAMPLE for one in ran.values()):
+        raise KeyboardInterrupt
+    kept = (
+        f"interrupted after {early:.3g} of {seconds} s: what was sampled until then is kept, "
+        "and counts less surely"
+    )
+    found: dict[int, list[str] | PartialDataError | UsageError] = {}
+    for pid, out in files.items():
+        if code := ran[pid].returncode:
+            why = said[pid].decode(errors="replace").strip().removeprefix("ptdump: ") or "ptheat failed"
+            found[pid] = (PartialDataError if code == NO_SAMPLE else UsageError)(why)
+        else:
+            found[pid] = [*sampled(pid, out), *([kept] if early else []), *never_cleared(pid, out)]
+    return found
+
+
+@contextmanager
+def started(pid: int, out: Path, seconds: int, lengths: Sequence[int]) -> Iterator[subprocess.Popen[bytes]]:
+    """The ptheat that samples a process into the new file `out`."""
     command = [str(native("ptheat")), str(pid), str(seconds), *map(str, lengths)]
     descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with (
         open(descriptor, "wb") as file,
         subprocess.Popen(command, stdout=file, stderr=subprocess.PIPE, preexec_fn=die_with_us()) as ran,
     ):
-        began, early = time.monotonic(), 0.0
-        try:
-            said = ran.communicate(timeout=seconds + SECONDS_TO_END)[1]
-        except (KeyboardInterrupt, subprocess.TimeoutExpired) as stop:
-            early = time.monotonic() - began if isinstance(stop, KeyboardInterrupt) else 0.0
-            ran.send_signal(signal.SIGTERM)
-            said = ran.communicate()[1]
-    if early and ran.returncode == NO_SAMPLE:
-        raise KeyboardInterrupt
-    why = said.decode(errors="replace").strip().removeprefix("ptdump: ")
-    if ran.returncode:
-        raise (PartialDataError if ran.returncode == NO_SAMPLE else UsageError)(why or "ptheat failed")
-    left_out = leave_out(out, never_aged(pid))
+        yield ran
+
+
+def sampled(pid: int, out: Path) -> list[str]:
+    """A line on a file of samples."""
     cost = costs(out)
-    lines = [
+    return [
         f"{cost['samples']:.0f} samples of PID {pid}, {cost['seconds']:.3g} s in all, from accessed bits of "
         f"{cost['tables']:.0f} tables; per sample {cost['clear_ms']:.2g} ms to clear, "
         f"{cost['read_ms']:.2g} ms to read"
     ]
-    if early:
-        lines.append(
-            f"interrupted after {early:.3g} of {seconds} s: what was sampled until then is kept, "
-            "and counts less surely"
-        )
-    if left_out:
-        lines.append(f"{left_out} uses of pages of hugetlbfs left out: the kernel does not clear their bits")
-    return lines
+
+
+def never_cleared(pid: int, out: Path) -> list[str]:
+    """Leave out what the kernel does not clear; a line if that is something."""
+    left_out = leave_out(out, never_aged(pid))
+    if not left_out:
+        return []
+    return [f"{left_out} uses of pages of hugetlbfs left out: the kernel does not clear their bits"]
 
 
 def never_aged(pid: int) -> list[tuple[int, int]]:

@@ -105,12 +105,16 @@ def processes(study: Study) -> list[Caution]:
     number = sum(section.startswith(PROCESS) for section in study.facts)
     if number < 2:
         return []
-    if alike(number) in study.results[0].notes:
+    pictures = "Pictures of page tables are of the first alone."
+    if alike(number, by_heat=False) in study.results[0].notes:
         text = (
             f"Advice and shares count all {number} processes of the capture, each by what it maps, not by "
-            "how busy it is. Pictures of page tables are of the first alone."
+            f"how busy it is. {pictures}"
         )
         return [Caution("note", f"{number} processes count alike", text)]
+    if alike(number, by_heat=True) in study.results[0].notes:
+        text = f"Advice and shares count all {number} processes of the capture, by their walks. {pictures}"
+        return [Caution("note", f"{number} processes count together", text)]
     text = f"The capture holds {number} processes; all of this is about the first. The others are in pid-PID."
     return [Caution("careful", f"it is about one of {number} processes", text)]
 

@@ -1,0 +1,108 @@
+"""Accessed bits of live processes and their children, sampled at the same time."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ptanalyze import classify
+from ptanalyze.capture.live.heat import sample_each
+from ptanalyze.capture.live.heat_tree import heat_tree
+from ptanalyze.cli import run
+from ptanalyze.core.errors import UsageError
+from ptanalyze.formats.capture import open_capture
+
+DUMPS = Path(__file__).resolve().parents[2] / "dumps"
+pytestmark = [
+    pytest.mark.native,
+    pytest.mark.skipif(os.geteuid() != 0 and not os.environ.get("CI"), reason="needs root"),
+]
+# A parent that waits, a child that uses its memory all the time, and one that waits until it is told to end.
+FAMILY = """
+import ctypes, mmap, os, sys, time
+area = mmap.mmap(-1, 4 << 20)
+area.madvise(mmap.MADV_NOHUGEPAGE)
+area[::4096] = b"x" * 1024
+busy = os.fork()
+if not busy:
+    protect = ctypes.CDLL(None).mprotect
+    held = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(area))), ctypes.c_size_t(4 << 20)
+    while True:
+        memoryview(area)[::4096].tobytes()
+        protect(*held, mmap.PROT_READ)  # flushes the TLB
+        protect(*held, mmap.PROT_READ | mmap.PROT_WRITE)
+idle = os.fork()
+if not idle:
+    time.sleep(1000)
+print(busy, idle, flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built():
+    subprocess.run(["make", "-s", "-C", DUMPS], check=True, capture_output=True)
+
+
+@pytest.fixture
+def family():
+    """(PID of the parent, of the busy child, of the idle one)"""
+    process = subprocess.Popen([sys.executable, "-c", FAMILY], stdout=subprocess.PIPE, text=True)
+    busy, idle = map(int, process.stdout.readline().split())
+    yield process.pid, busy, idle
+    for pid in (busy, idle, process.pid):
+        os.kill(pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_each_process_has_its_own_samples_and_the_busy_one_has_the_weight(family, tmp_path):
+    pid, busy, idle = family
+    assert run(["heat", "--tree", str(pid), "--for", "2s", "--samples", "10", "-o", str(tmp_path / "c")]) == 0
+    whole = open_capture(tmp_path / "c")
+    assert set(whole.members) == {pid, busy, idle} and all(one.has_heat for one in whole.members.values())
+    by = classify(whole, weight="heat", by="process")
+    by = by[by.socket == by.socket.min()]
+    walks = by.groupby(by["group"].str.split().str[0].astype(int))["count"].sum()
+    assert walks[busy] > 10 * (walks.get(pid, 0) + walks.get(idle, 0))
+    assert run(["check", str(tmp_path / "c")]) == 0
+
+
+def test_the_command_says_what_to_type_and_refuses_what_makes_no_sense(family, tmp_path, capsys):
+    pid = str(family[0])
+    assert run(["heat", "--tree", pid, "--for", "1s", "--samples", "10", "-o", str(tmp_path / "c")]) == 0
+    said = capsys.readouterr()
+    assert "and its descendants" in said.err and all(f"samples of PID {one}" in said.err for one in family)
+    assert "next: ptanalyze classify" in said.out
+    assert json.loads((tmp_path / "c" / "capture.json").read_text())["provenance"]["processes"] == [
+        *family[1:]
+    ]
+    assert run(["heat", "--tree", pid, "--add", str(tmp_path / "c")]) == 2
+    assert "--tree makes a new capture" in capsys.readouterr().err
+
+
+def test_a_child_that_ends_before_it_is_sampled_is_left_out_and_said(family, tmp_path, monkeypatch):
+    pid, busy, idle = family
+
+    def late(files, *how):
+        os.kill(idle, signal.SIGKILL)
+        return sample_each(files, *how)
+
+    monkeypatch.setattr("ptanalyze.capture.live.heat_tree.sample_each", late)
+    (tmp_path / "c").mkdir()
+    lines = heat_tree(pid, tmp_path / "c", 1, [10])
+    assert f"PID {idle}: ended before it was sampled; left out" in lines
+    assert set(open_capture(tmp_path / "c").members) == {pid, busy}
+    assert not (tmp_path / "c" / f"pid-{idle}").exists()
+
+
+def test_a_process_without_children_is_as_without_tree_and_one_that_is_not_there_is_refused(family, tmp_path):
+    (tmp_path / "c").mkdir()
+    lines = heat_tree(family[2], tmp_path / "c", 1, [10])
+    assert open_capture(tmp_path / "c").has_heat and not any("left out" in line for line in lines)
+    (tmp_path / "d").mkdir()
+    with pytest.raises(UsageError, match="no such process"):
+        heat_tree(1 << 30, tmp_path / "d", 1, [10])
