@@ -1,7 +1,5 @@
 """Both TLB kernels, behind the filter, against the naive TLB."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 
 from naive.tlb import NaiveTlb
 from ptanalyze.core.trace import Event
-from ptanalyze.world import tlb_filter
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.mm_events import invalidations
 from ptanalyze.world.tlb_filter import TlbFilter, is_common
@@ -126,31 +123,3 @@ def test_a_shootdown_of_a_page_drops_the_huge_entry_that_maps_it(tlb):
     for address in (GIB + 99 * MIB2, 4 * GIB + 7 * KIB4):
         trace = build_trace([(0, run), (0, run)], [(1, 0, Event.MPROTECT, (address, KIB4, 1), 0)])
         assert len(agrees_with_naive(snapshot, trace, tlb)) == 3
-
-
-def test_when_the_32_bit_clock_would_wrap_the_order_of_ages_is_kept(monkeypatch):
-    """The clock is brought near its end between batches; every batch of 7 touches must survive it."""
-    near_the_end = tlb_filter._make_room
-
-    def late(state, touches):
-        if 0 < int(state.now[0]) < 1 << 31:
-            state.age[(state.age >= 16) & (state.age != 0xFFFFFFFF)] += np.uint32((1 << 32) - (1 << 12))
-            state.now[0] += np.uint32((1 << 32) - (1 << 12))
-        near_the_end(state, touches)
-
-    monkeypatch.setattr(tlb_filter, "_make_room", late)
-    rng = np.random.default_rng(3)
-    chunks = [(0, [int(GIB + KIB4 * k) for k in rng.integers(0, 24, 7)]) for _ in range(60)]
-    agrees_with_naive(build_snapshot([(GIB, 5)]), build_trace(chunks), COMMON[0], batch=1)
-
-
-def test_ages_become_ranks_of_the_same_order():
-    from ptanalyze.kernels.tlb import PAD
-
-    age = np.array([0xFFFFFF20, 0xFFFFFF01, 2, 0x13, *[PAD] * 12], np.uint32)
-    state = SimpleNamespace(sets=1, age=age.copy(), now=np.array([0xFFFFFFF0], np.uint32))
-    tlb_filter._make_room(state, 10)
-    assert (state.age[:4] & 15).tolist() == [0, 1, 2, 3] and (state.age[4:] == PAD).all()
-    assert np.argsort(state.age[:4]).tolist() == np.argsort(age[:4]).tolist() and state.now[0] >= max(
-        state.age[:4]
-    )

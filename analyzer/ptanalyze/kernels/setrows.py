@@ -44,10 +44,10 @@ def row_bank(owners, arrays):
     stride = int(end[-1]) if len(end) else 0
     reciprocal = np.array([(1 << 64) // int(of) + ((1 << 64) % int(of) > 0) & MASK for of in sets], np.uint64)
     shape = np.stack([end - sets * row, sets, ways, row, reciprocal.view(np.int64)], axis=1)
-    return RowBank(_aligned(owners * stride), stride, shape)
+    return RowBank(aligned(owners * stride), stride, shape)
 
 
-def _aligned(tags):
+def aligned(tags):
     """EMPTY tags whose rows of 16 are cache lines."""
     room = np.full(tags + 16, EMPTY, np.uint32)
     first = -room.ctypes.data % 64 // 4
