@@ -20,12 +20,14 @@ COMMON = [
     small_tlb((8, 4), (12, 3)),
     small_tlb((4, 4), (8, 2), l2_1g=(3, 3), l2_holds=("4k",)),
     small_tlb((16, 4), (16, 16), l2_holds=("4k", "2m", "1g")),
+    small_tlb((6, 6), (10, 5)),
 ]
 OTHER = [
-    small_tlb((4, 2), (12, 3)),
+    small_tlb((12, 2), (12, 3)),
     small_tlb((6, 2), (9, 3), (3, 1), l2_1g=(2, 1)),
     small_tlb((12, 4), (10, 2), l2_holds=("2m",)),
     small_tlb((3, 3), (20, 20), l2_holds=("4k", "2m", "1g")),
+    small_tlb((17, 17), (16, 2)),
 ]
 
 
@@ -100,7 +102,7 @@ def test_the_common_shape_is_recognised():
     assert not is_common(small_tlb((8, 4), (1024 * 4, 4)))
 
 
-@pytest.mark.parametrize("tlb", [small_tlb((8, 4), (16, 4)), small_tlb((8, 2), (16, 4))])
+@pytest.mark.parametrize("tlb", [small_tlb((8, 4), (16, 4)), small_tlb((12, 2), (16, 4))])
 def test_a_sweep_within_reach_misses_once_and_one_beyond_reach_always(tlb):
     space = lambda trace: address_space(build_snapshot([(GIB, 5)]), trace.regions)  # noqa: E731
     for pages, expected in ((16, 16), (20, 60)):

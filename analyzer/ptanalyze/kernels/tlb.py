@@ -2,10 +2,9 @@
 
 The set is always that of the real page number. Tags are dense page numbers (region id << 9 |
 slot; a huge page's tag is its first touched region's, slot 0): no region has entries of two sizes, so that
-tags of several sizes may share an array. `filter_common` takes the shape of most x86 cores, where 4 KiB
-pages have 4-way first-level sets, second-level sets have at most 16 ways, and both levels at most 512 sets, a
-power of two: the low bits of a dense number select the right set, too, and a set is touched as a vector
-(kernels.setrows). `filter_any` takes every other shape.
+tags of several sizes may share an array. `filter_common` takes the shape of x86 cores whose 4 KiB pages have
+at most 512 sets of up to 16 ways, a power of two, at both levels: the low bits of a dense number select the
+right set, too, and sets are touched as vectors (kernels.setrows). `filter_any` takes every other shape.
 """
 
 from typing import NamedTuple
@@ -14,10 +13,11 @@ import numpy as np
 
 from .hooks import called_hook, hook, kernel
 from .setassoc import EMPTY, Bank, drop, touch
-from .setrows import touch_4, touch_16
+from .setrows import SETS, START, WAYS, RowBank, touch_16
 
 L1_4K, L1_2M, L1_1G, L2, L2_1G, NO_ARRAY = range(6)  # arrays of State.bank
-ROW = 16  # tags of a second-level set in filter_common, EMPTY beyond its ways: a cache line
+FIRST, SECOND = range(2)  # arrays of State.rows
+TAGS = 16  # in each of its rows
 BLOCK = 4096  # touches that are looked through for those of a part together
 
 
@@ -44,9 +44,7 @@ class State(NamedTuple):
 
     bank: Bank  # a single owner, arrays L1_4K ... NO_ARRAY
     level2: np.ndarray  # int64[4]: array of the bank behind pages of size 1, 2, 3
-    tag: np.ndarray  # uint32[sets * ROW], the second level of filter_common
-    sets: int  # of tag; 0: filter_any
-    ways: int  # of tag
+    rows: RowBank  # of filter_common, which `bank` lacks: FIRST for 4 KiB pages, SECOND; ROW is TAGS
     done: np.ndarray  # int64[1]: shootdowns seen so far
     hits: np.ndarray  # int64[3]: touches that hit L1, hit L2, missed
     mask: int  # parts - 1: the TLB is shared out by set, a power of two of parts
@@ -94,8 +92,8 @@ def filter_any(page, chunks, pages, shootdowns, state, missed):
 def filter_common(page, chunks, pages, shootdowns, state, missed):
     """As filter_any, for shapes that `is_common` accepts, in one part."""
     tags, _, start, sets, ways = state.bank
-    tag2, ways2 = state.tag, np.uint32(state.ways)
-    mask1, mask2 = np.uint32(sets[L1_4K] - 1), np.uint32(state.sets - 1)
+    rows, one, two = state.rows.tags, place(state.rows, FIRST), place(state.rows, SECOND)
+    ways_one, ways_two = np.uint32(state.rows.shape[FIRST, WAYS]), np.uint32(state.rows.shape[SECOND, WAYS])
     any_huge = pages.any_huge
     va, size, gig = pages.va, pages.size, pages.gig
     hit1 = hit2 = miss = 0
@@ -122,13 +120,12 @@ def filter_common(page, chunks, pages, shootdowns, state, missed):
                     missed[i] = True
                     miss += 1
                     continue
-                row = np.uint32(number & np.uint64(mask2))
             else:
-                tag, row = p, p & mask2
-                if touch_4(tags, np.uint64((p & mask1) * np.uint32(4)), np.uint32(4), p):
+                tag, number = p, np.uint64(p)
+                if touch_16(rows, row_by_bits(one, number), ways_one, tag):
                     hit1 += 1
                     continue
-            hit = touch_16(tag2, np.uint64(row * np.uint32(ROW)), ways2, tag)
+            hit = touch_16(rows, row_by_bits(two, number), ways_two, tag)
             hit2 += hit
             miss += not hit
             missed[i] = not hit
@@ -144,7 +141,7 @@ def shoot_down(chunk, pages, shootdowns, state):
     while k < len(shootdowns.chunk) and shootdowns.chunk[k] <= chunk:
         if shootdowns.all[k]:
             state.bank.tags[:] = EMPTY
-            state.tag[:] = EMPTY
+            state.rows.tags[:] = EMPTY
         else:
             for t in range(shootdowns.first[k], shootdowns.first[k + 1]):
                 drop_tag(shootdowns.tag[t], pages, state)
@@ -162,8 +159,23 @@ def drop_tag(tag, pages, state):
     for a in (s - 1, state.level2[s]):
         first = start[a] + np.int64(index % np.uint64(sets[a])) * ways[a]
         drop(state.bank.tags, first, ways[a], tag)
-    if state.sets > 0:
-        drop(state.tag, np.int64(index % np.uint64(state.sets)) * ROW, state.ways, tag)
+    rows = state.rows
+    for a in (FIRST, SECOND):
+        first = row_by_bits(place(rows, a), index)
+        drop(rows.tags, np.int64(first), rows.shape[a, WAYS], tag)
+
+
+@hook
+def place(bank, array):
+    """(START, SETS - 1) of an array with a power of two of sets: what row_by_bits takes."""
+    return np.uint64(bank.shape[array, START]), np.uint64(bank.shape[array, SETS] - 1)
+
+
+@hook
+def row_by_bits(where, number):
+    """uint64: first position of the set of `number`."""
+    start, mask = where
+    return start + (number & mask) * np.uint64(TAGS)
 
 
 @hook

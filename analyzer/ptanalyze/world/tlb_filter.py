@@ -188,27 +188,28 @@ def _from(trace: Trace, begin: int, batch: int) -> Iterator[Touches]:
 
 def is_common(tlb: Tlb) -> bool:
     """Whether the faster of the two equal kernels takes this shape; see kernels.tlb."""
+    from ..kernels.tlb import TAGS
+
     sets = (tlb.l1_4k.sets, tlb.l2.sets)
     fits = all(n <= MAX_COMMON_SETS and n & (n - 1) == 0 for n in sets)
-    return fits and tlb.l1_4k.ways == 4 and tlb.l2.ways <= 16 and "4k" in tlb.l2_holds
+    return fits and max(tlb.l1_4k.ways, tlb.l2.ways) <= TAGS and "4k" in tlb.l2_holds
 
 
 def _state(tlb: Tlb, parts: int = 1, part: int = 0) -> "kernels.State":
     """An empty TLB, of whose `parts` parts by set this is number `part`."""
     from ..kernels import tlb as kernels
     from ..kernels.setassoc import bank
-    from ..kernels.setrows import aligned
+    from ..kernels.setrows import row_bank
 
-    common = is_common(tlb)
-    first_level = [shape(array) for array in (tlb.l1_4k, tlb.l1_2m, tlb.l1_1g)]
-    arrays = bank(1, [*first_level, None if common else shape(tlb.l2), shape(tlb.l2_1g), None])
+    here, none = (shape(tlb.l1_4k), shape(tlb.l2)), (None, None)
+    in_rows, (first, second) = (here, none) if is_common(tlb) else (none, here)
+    arrays = bank(1, [first, shape(tlb.l1_2m), shape(tlb.l1_1g), second, shape(tlb.l2_1g), None])
     level2 = [kernels.L2 if size in tlb.l2_holds else kernels.NO_ARRAY for size in ("4k", "2m", "1g")]
     if tlb.l2_1g:
         level2[2] = kernels.L2_1G
-    sets = tlb.l2.sets if common else 0
     own = np.zeros(1, np.int64), np.zeros(3, np.int64), parts - 1, part, np.zeros(kernels.BLOCK, np.uint32)
-    behind = np.array([kernels.NO_ARRAY, *level2])
-    return kernels.State(arrays, behind, aligned(sets * kernels.ROW), sets, tlb.l2.ways, *own)
+    behind, rows = np.array([kernels.NO_ARRAY, *level2]), row_bank(1, in_rows, (kernels.TAGS,))
+    return kernels.State(arrays, behind, rows, *own)
 
 
 def _pages(regions: Regions) -> "kernels.Pages":
