@@ -42,7 +42,7 @@ def same(a, b):
 def test_results_do_not_depend_on_threads_or_batches(case):
     streams = [
         filter_trace(*case, TLB, threads=threads, batch=batch)
-        for threads in (1, 2, 8)  # of 4 CPUs: with 8 each CPU's TLB is split
+        for threads in (1, 2, 8)
         for batch in (1, 50, 10**6)
     ]
     assert len(streams[0]) > 50 and all(same(streams[0], other) for other in streams[1:])
@@ -85,6 +85,13 @@ def test_a_stored_stream_is_found_again_without_decoding_the_trace(case, tmp_pat
     assert same(first, filter_trace(once, space, placement, TLB, cache_dir=tmp_path))
     (directory,) = tmp_path.iterdir()
     assert {oct(os.stat(directory / name).st_mode & 0o777) for name in os.listdir(directory)} == {"0o600"}
+
+
+def test_a_stream_that_is_not_kept_is_not_synced_to_disk(case, tmp_path, monkeypatch):
+    synced, fsync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(fd), fsync(fd)))
+    assert len(filter_trace(*case, TLB)) and not synced
+    assert len(filter_trace(*case, TLB, cache_dir=tmp_path)) and len(synced) == 5  # four columns, the seal
 
 
 def test_another_tlb_placement_or_trace_is_another_stream(case, tmp_path):

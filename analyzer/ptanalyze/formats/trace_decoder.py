@@ -91,7 +91,6 @@ class TraceDecoder:
 
     def decode(self, first: int, last: int, page: np.ndarray, write: np.ndarray, count: np.ndarray) -> None:
         """Decode chunks first..last-1 into page, write, count (uint32, bool, uint32), from their start on."""
-        recent = np.zeros(decode.RECENT, np.int64)
         number = np.empty(int(self.touches[first:last].max(initial=0)), np.int64)
         at = first
         while at < last:
@@ -99,7 +98,7 @@ class TraceDecoder:
             at, self.known, error = decode.decode_chunks(
                 self.data, self.payload, self.length, self.touches, self.accesses, self.part, at, last,
                 self.base_page, self.table, self.regions, self.known, page[done:], write[done:], count[done:],
-                recent, number,
+                number,
             )  # fmt: skip
             if error == decode.MANY_REGIONS:
                 need = self.known + int(self.touches[at])

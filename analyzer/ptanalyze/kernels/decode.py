@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .hooks import allocating_kernel, called_hook, kernel
+from .hooks import allocating_kernel, called_hook, hook, kernel
 
 FRAME_BYTES = 48
 FRAME_MAGIC = 0x46545450
@@ -81,48 +81,41 @@ def number_pages(number, n, table, regions, known, page):
 
 
 @called_hook
-def decode_touches(data, at, end, n, base_page, recent, number, write, count):
+def decode_touches(data, at, end, n, base_page, number, write, count):
     """Decode a chunk's n touches from data[at:end].
 
-    recent int64[RECENT]; number int64[>= n] page numbers, base_page added; write bool, count uint32
+    number int64[>= n] page numbers, base_page added; write bool, count uint32
     Returns (accesses, OK or the reason why the chunk is damaged).
     """
-    recent[:] = 0
-    base = np.int64(0)
-    other = np.int64(0)
+    base = other = np.int64(0)
+    recent = base, base, base, base, base, base
     spelled = np.int64(3)
     total = np.int64(0)
     for touch in range(n):
         if at >= end:
             return total, PAST_END
-        byte = np.int64(data[at])
+        record = eight_bytes(data, at)
         at += 1
-        kind = (byte >> 3) & 3
-        low = byte >> 5
+        kind = (record >> 3) & 3
+        low = (record >> 5) & 7
         if kind == 0 and low < RECENT:
-            slot = low
-            page = recent[slot]
+            recent = to_front(recent, low)
         else:
-            slot = RECENT - 1
             extra = kind if kind else (4 if low == RECENT else 6)
-            if at + extra > end:
-                return total, PAST_END
-            bits = np.int64(0)
-            for i in range(extra):
-                bits |= np.int64(data[at + i]) << (8 * i)
             at += extra
+            if at > end:
+                return total, PAST_END
             if kind:
-                bits = bits << 3 | low
+                bits = (record >> 5) & ((np.int64(8) << (8 * extra)) - 1)
             else:
+                bits = (record >> 8) & ((np.int64(1) << (8 * extra)) - 1)
                 base, other = other, base
-            page = bits if extra == 6 else base + ((bits >> 1) ^ -(bits & 1))
-            base = page
-            if page < 0 or (page + base_page) >> PAGE_BITS:
+            base = bits if extra == 6 else base + ((bits >> 1) ^ -(bits & 1))
+            if base < 0 or (base + base_page) >> PAGE_BITS:
                 return total, BAD_PAGE
-        for i in range(slot, 0, -1):
-            recent[i] = recent[i - 1]
-        recent[0] = page
-        code = (byte >> 1) & 3
+            first, second, third, fourth, fifth, _ = recent
+            recent = base, first, second, third, fourth, fifth
+        code = (record >> 1) & 3
         times = code + 1 if code < 2 else spelled
         if code == 3:
             times = np.int64(3)
@@ -138,17 +131,47 @@ def decode_touches(data, at, end, n, base_page, recent, number, write, count):
                 if shift > 21 or times > COUNT_MAX:
                     return total, BAD_COUNT
             spelled = times
-        number[touch] = page + base_page
-        write[touch] = byte & 1
+        number[touch] = recent[0] + base_page
+        write[touch] = record & 1
         count[touch] = times
         total += times
     return total, OK if at == end else BAD_LENGTH
 
 
+@hook
+def eight_bytes(data, at):
+    """int64: data[at : at + 8], little-endian, 0 beyond the end."""
+    at, bits = np.uint64(at), np.uint64(0)
+    if at + np.uint64(8) <= np.uint64(len(data)):  # the compiler makes one load of these
+        for i in range(np.uint64(8)):
+            bits |= np.uint64(data[at + i]) << (np.uint64(8) * i)
+    else:
+        for i in range(np.uint64(len(data)) - at):
+            bits |= np.uint64(data[at + i]) << (np.uint64(8) * i)
+    return np.int64(bits)
+
+
+@hook
+def to_front(recent, slot):
+    """Six pages, the one at `slot` moved to their front: kept in registers."""
+    a, b, c, d, e, f = recent
+    if slot == 0:
+        return recent
+    if slot == 1:
+        return b, a, c, d, e, f
+    if slot == 2:
+        return c, a, b, d, e, f
+    if slot == 3:
+        return d, a, b, c, e, f
+    if slot == 4:
+        return e, a, b, c, d, f
+    return f, a, b, c, d, e
+
+
 @kernel
 def decode_chunks(
     data, offset, length, touches, accesses, part, first, last, base_page, table, regions, known, page,
-    write, count, recent, number,
+    write, count, number,
 ):  # fmt: skip
     """Decode chunks first..last-1 in order.
 
@@ -160,7 +183,7 @@ def decode_chunks(
     table             int64[2^k + 1] see number_pages
     regions           int64[half of 2^k]  region of each id, `known` of them so far
     page, write, count  filled in order: uint32, bool, uint32, as ptanalyze.trace.Touches
-    recent, number    room: int64[RECENT], int64[touches of the longest chunk]
+    number            room: int64[touches of the longest chunk]
 
     Returns (chunk, known, error): decoded up to before `chunk`. Stops early with MANY_REGIONS when the table
     might become more than half full, or with the reason why a chunk is damaged.
@@ -172,7 +195,7 @@ def decode_chunks(
             return chunk, known, MANY_REGIONS
         start = offset[chunk]
         total, error = decode_touches(
-            data, start, start + length[chunk], n, base_page, recent, number, write[out:], count[out:]
+            data, start, start + length[chunk], n, base_page, number, write[out:], count[out:]
         )
         if error == OK and (total > accesses[chunk] or (total < accesses[chunk] and not part)):
             error = BAD_SUM

@@ -35,11 +35,11 @@ class RowBank(NamedTuple):
     shape: np.ndarray
 
 
-def row_bank(owners, arrays):
-    """An empty RowBank; `arrays` are (sets, ways), or None for a missing array."""
+def row_bank(owners, arrays, rows=ROWS):
+    """An empty RowBank; `arrays` are (sets, ways), or None for a missing array. rows: what ROW may be."""
     sets = np.array([array[0] if array else 1 for array in arrays], np.int64)
     ways = np.array([array[1] if array else 0 for array in arrays], np.int64)
-    row = np.array([_row(way) for way in ways.tolist()], np.int64)
+    row = np.array([_row(way, rows) for way in ways.tolist()], np.int64)
     end = np.cumsum(sets * row)
     stride = int(end[-1]) if len(end) else 0
     reciprocal = np.array([(1 << 64) // int(of) + ((1 << 64) % int(of) > 0) & MASK for of in sets], np.uint64)
@@ -54,8 +54,8 @@ def _aligned(tags):
     return room[first : first + tags]
 
 
-def _row(ways):
-    return next((row for row in ROWS if 0 < ways <= row), ways)
+def _row(ways, rows):
+    return next((row for row in rows if 0 < ways <= row), ways)
 
 
 @hook

@@ -2,10 +2,9 @@
 
 The set is always that of the real page number. Tags are dense page numbers (region id << 9 |
 slot; a huge page's tag is its first touched region's, slot 0): no region has entries of two sizes, so that
-tags of several sizes may share an array. `filter_common` takes the shape of most x86 cores, where 4 KiB
-pages have 4-way first-level sets and at most 512 sets, a power of two, at both levels: the low bits of a
-dense number select the right set, too. It keeps ages in the second level instead of moving tags: twice as
-fast on hits. `filter_any` takes every other shape.
+tags of several sizes may share an array. `filter_common` takes the shape of x86 cores whose 4 KiB pages have
+at most 512 sets of up to 16 ways, a power of two, at both levels: the low bits of a dense number select the
+right set, too, and sets are touched as vectors (kernels.setrows). `filter_any` takes every other shape.
 """
 
 from typing import NamedTuple
@@ -14,11 +13,12 @@ import numpy as np
 
 from .hooks import called_hook, hook, kernel
 from .setassoc import EMPTY, Bank, drop, touch
+from .setrows import SETS, START, WAYS, RowBank, touch_16
 
 L1_4K, L1_2M, L1_1G, L2, L2_1G, NO_ARRAY = range(6)  # arrays of State.bank
-ROW = 16  # ways of a second-level set in filter_common, padded: a cache line of tags
+FIRST, SECOND = range(2)  # arrays of State.rows
+TAGS = 16  # in each of its rows
 BLOCK = 4096  # touches that are looked through for those of a part together
-PAD = np.uint32(0xFFFFFFFF)  # age of a way that does not exist: never the oldest
 
 
 class Pages(NamedTuple):
@@ -44,10 +44,7 @@ class State(NamedTuple):
 
     bank: Bank  # a single owner, arrays L1_4K ... NO_ARRAY
     level2: np.ndarray  # int64[4]: array of the bank behind pages of size 1, 2, 3
-    tag: np.ndarray  # uint32[sets * ROW], filter_common only
-    age: np.ndarray  # uint32[sets * ROW], filter_common only: time of last use * ROW + way, time 0: empty
-    sets: int  # of tag and age; 0: filter_any
-    now: np.ndarray  # uint32[1], filter_common only: as age, of way 0
+    rows: RowBank  # of filter_common, which `bank` lacks: FIRST for 4 KiB pages, SECOND; ROW is TAGS
     done: np.ndarray  # int64[1]: shootdowns seen so far
     hits: np.ndarray  # int64[3]: touches that hit L1, hit L2, missed
     mask: int  # parts - 1: the TLB is shared out by set, a power of two of parts
@@ -93,84 +90,45 @@ def filter_any(page, chunks, pages, shootdowns, state, missed):
 
 @kernel
 def filter_common(page, chunks, pages, shootdowns, state, missed):
-    """As filter_any, for shapes that `is_common` accepts."""
+    """As filter_any, for shapes that `is_common` accepts, in one part."""
     tags, _, start, sets, ways = state.bank
-    tag2, age2 = state.tag, state.age
-    mask1, mask2 = np.uint32(sets[L1_4K] - 1), np.uint32(state.sets - 1)
+    rows, one, two = state.rows.tags, place(state.rows, FIRST), place(state.rows, SECOND)
+    ways_one, ways_two = np.uint32(state.rows.shape[FIRST, WAYS]), np.uint32(state.rows.shape[SECOND, WAYS])
     any_huge = pages.any_huge
     va, size, gig = pages.va, pages.size, pages.gig
-    where, now = state.where, state.now[0]
     hit1 = hit2 = miss = 0
     for k in range(len(chunks)):
         shoot_down(chunks[k, 0], pages, shootdowns, state)
-        end = chunks[k, 1] + chunks[k, 2]
-        for begin in range(chunks[k, 1], end, BLOCK):
-            stop = min(begin + BLOCK, end)
-            run, out = page[begin:stop], missed[begin:stop]
-            for j in range(mine(run, pages, state)):
-                i = np.uint64(where[j])
-                p = run[i]
-                if any_huge and size[p >> np.uint32(9)] > 1:
-                    region = np.int64(p) >> 9
-                    s = np.int64(size[region])
-                    number = va[region] if s == 2 else va[region] >> np.uint64(9)
-                    tag = np.uint32((region if s == 2 else np.int64(gig[region])) << 9)
-                    first = start[s - 1] + np.int64(number % np.uint64(sets[s - 1])) * ways[s - 1]
-                    if touch(tags, first, ways[s - 1], tag):
-                        hit1 += 1
-                        continue
-                    a = state.level2[s]
-                    if a != L2:
-                        first = start[a] + np.int64(number % np.uint64(sets[a])) * ways[a]
-                        if touch(tags, first, ways[a], tag):
-                            hit2 += 1
-                            continue
-                        out[i] = True
-                        miss += 1
-                        continue
-                    row = np.uint32(number & np.uint64(mask2)) * np.uint32(ROW)
-                else:
-                    tag = p
-                    b = (p & mask1) * np.uint32(4)
-                    x0 = tags[b]
-                    if x0 == p:
-                        hit1 += 1
-                        continue
-                    x1 = tags[b + np.uint32(1)]
-                    x2 = tags[b + np.uint32(2)]
-                    x3 = tags[b + np.uint32(3)]
-                    tags[b] = p
-                    tags[b + np.uint32(1)] = x0
-                    if x1 == p:
-                        hit1 += 1
-                        continue
-                    tags[b + np.uint32(2)] = x1
-                    if x2 == p:
-                        hit1 += 1
-                        continue
-                    tags[b + np.uint32(3)] = x2
-                    if x3 == p:
-                        hit1 += 1
-                        continue
-                    row = (p & mask2) * np.uint32(ROW)
-                at = -1
-                for way in range(ROW):
-                    if tag2[row + np.uint32(way)] == tag:
-                        at = way
-                now = np.uint32(now + np.uint32(ROW))
-                if at >= 0:
-                    age2[row + np.uint32(at)] = now | np.uint32(at)
-                    hit2 += 1
+        begin, end = np.uint64(chunks[k, 1]), np.uint64(chunks[k, 1] + chunks[k, 2])
+        for i in range(begin, end):
+            p = page[i]
+            if any_huge and size[p >> np.uint32(9)] > 1:
+                region = np.int64(p) >> 9
+                s = np.int64(size[region])
+                number = va[region] if s == 2 else va[region] >> np.uint64(9)
+                tag = np.uint32((region if s == 2 else np.int64(gig[region])) << 9)
+                first = start[s - 1] + np.int64(number % np.uint64(sets[s - 1])) * ways[s - 1]
+                if touch(tags, first, ways[s - 1], tag):
+                    hit1 += 1
                     continue
-                oldest = PAD
-                for way in range(ROW):
-                    if age2[row + np.uint32(way)] < oldest:
-                        oldest = age2[row + np.uint32(way)]
-                way = oldest & np.uint32(ROW - 1)
-                tag2[row + way], age2[row + way] = tag, now | way
-                out[i] = True
-                miss += 1
-    state.now[0] = now
+                a = state.level2[s]
+                if a != L2:
+                    first = start[a] + np.int64(number % np.uint64(sets[a])) * ways[a]
+                    if touch(tags, first, ways[a], tag):
+                        hit2 += 1
+                        continue
+                    missed[i] = True
+                    miss += 1
+                    continue
+            else:
+                tag, number = p, np.uint64(p)
+                if touch_16(rows, row_by_bits(one, number), ways_one, tag):
+                    hit1 += 1
+                    continue
+            hit = touch_16(rows, row_by_bits(two, number), ways_two, tag)
+            hit2 += hit
+            miss += not hit
+            missed[i] = not hit
     state.hits[0] += hit1
     state.hits[1] += hit2
     state.hits[2] += miss
@@ -183,10 +141,7 @@ def shoot_down(chunk, pages, shootdowns, state):
     while k < len(shootdowns.chunk) and shootdowns.chunk[k] <= chunk:
         if shootdowns.all[k]:
             state.bank.tags[:] = EMPTY
-            state.tag[:] = EMPTY
-            for way in range(len(state.age)):
-                if state.age[way] != PAD:
-                    state.age[way] = way % ROW
+            state.rows.tags[:] = EMPTY
         else:
             for t in range(shootdowns.first[k], shootdowns.first[k + 1]):
                 drop_tag(shootdowns.tag[t], pages, state)
@@ -204,17 +159,29 @@ def drop_tag(tag, pages, state):
     for a in (s - 1, state.level2[s]):
         first = start[a] + np.int64(index % np.uint64(sets[a])) * ways[a]
         drop(state.bank.tags, first, ways[a], tag)
-    if state.sets > 0:
-        row = np.int64(index % np.uint64(state.sets)) * ROW
-        for way in range(row, row + ROW):
-            if state.tag[way] == tag:
-                state.tag[way], state.age[way] = EMPTY, way % ROW
+    rows = state.rows
+    for a in (FIRST, SECOND):
+        first = row_by_bits(place(rows, a), index)
+        drop(rows.tags, np.int64(first), rows.shape[a, WAYS], tag)
+
+
+@hook
+def place(bank, array):
+    """(START, SETS - 1) of an array with a power of two of sets: what row_by_bits takes."""
+    return np.uint64(bank.shape[array, START]), np.uint64(bank.shape[array, SETS] - 1)
+
+
+@hook
+def row_by_bits(where, number):
+    """uint64: first position of the set of `number`."""
+    start, mask = where
+    return start + (number & mask) * np.uint64(TAGS)
 
 
 @hook
 def mine(run, pages, state):
     """Number of the touches of `run` that are of this part; state.where: which they are, in order."""
-    where, mask, part = state.where, state.mask, state.part
+    where, mask, part = state.where, np.uint32(state.mask), np.uint32(state.part)
     n = np.uint64(0)
     if mask == 0:
         for i in range(len(run)):
@@ -223,11 +190,11 @@ def mine(run, pages, state):
     if pages.any_huge:
         for i in range(len(run)):
             where[n] = i
-            n += np.uint64(((entry_number(np.int64(run[i]), pages) ^ part) & mask) - 1) >> np.uint64(63)
+            n += np.uint64(np.uint32(entry_number(np.int64(run[i]), pages)) & mask == part)
     else:
         for i in range(len(run)):
             where[n] = i
-            n += np.uint64(((np.int64(run[i]) ^ part) & mask) - 1) >> np.uint64(63)
+            n += np.uint64(run[i] & mask == part)
     return np.int64(n)
 
 

@@ -1,4 +1,4 @@
-"""How the TLB filter shares out its work: batches overlap, and a CPU's TLB is split by set.
+"""How the TLB filter shares out its work: batches overlap, and for the slower kernel a TLB is split by set.
 
 An entry of a TLB only ever meets those of its own set. Where the number of sets of every array is a multiple
 of 2^k, the low k bits of an entry's number (the page's, in pages of its size) split all arrays at once: 2^k
@@ -20,7 +20,7 @@ from .thinner import Thinner
 if TYPE_CHECKING:
     from ..kernels import tlb as kernels
 
-UNDER_WAY = 2  # batches that wait for their last part while the next are begun
+UNDER_WAY = 2  # batches that are decoded ahead, and that wait for their last part while the next are begun
 MOST_PARTS = 64
 
 
@@ -95,7 +95,6 @@ class Filtering:
     """Batches through the TLBs of all CPUs, in order, on `threads` threads.
 
     kernel  filter_any or filter_common; states [CPU][part]
-    ready   called with each state before a batch of so many touches
     thinner  of a sample, None: of the whole trace. Before the TLBs it thins touches, else misses
     """
 
@@ -104,12 +103,11 @@ class Filtering:
         kernel: Callable[..., Any],
         tables: "tuple[kernels.Pages, kernels.Shootdowns]",
         states: "list[list[kernels.State]]",
-        ready: "Callable[[kernels.State, int], None]",
         threads: int,
         thinner: Thinner | None = None,
     ) -> None:
         self.kernel, self.tables, self.states, self.threads = kernel, tables, states, threads
-        self.ready, self.thinner = ready, thinner
+        self.thinner = thinner
         self.latest: dict[tuple[int, int], Future[None]] = {}
 
     def walks(
@@ -117,11 +115,11 @@ class Filtering:
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
         """Iterate (page, write, misses by chunk, touches) over batches of `source`, in the trace's order.
 
-        The next of `source` is decoded while others are filtered.
+        With several threads the next of `source` are decoded while others are filtered.
         """
         window: deque[Batch] = deque()
-        with ThreadPoolExecutor(max(self.threads, 1)) as pool:
-            for touches in ahead(pool, source):
+        with ThreadPoolExecutor(max(self.threads, 1)) as pool, ThreadPoolExecutor(1) as decoder:
+            for touches in ahead(decoder, source) if self.threads > 1 else source:
                 batch = Batch(trace, touches, chunk_cpu[touches.chunks])
                 if self.thinner and self.thinner.before:
                     batch.keep(self._thinned(self.thinner, pool, batch, np.ones(len(batch.page), bool)))
@@ -174,15 +172,14 @@ class Filtering:
     ) -> None:
         if before:
             before.result()
-        self.ready(state, len(batch.page))
         batch.run(self.kernel, self.tables, state, mine)
 
 
-def ahead(pool: ThreadPoolExecutor, source: Iterator[Touches]) -> Iterator[Touches]:
-    """Iterate over `source`, the next of which is made by a thread of `pool` meanwhile."""
-    job = pool.submit(next, source, None)
-    while (touches := job.result()) is not None:
-        job = pool.submit(next, source, None)
+def ahead(decoder: ThreadPoolExecutor, source: Iterator[Touches]) -> Iterator[Touches]:
+    """Iterate over `source`; `decoder`, a single thread, makes the next UNDER_WAY meanwhile."""
+    jobs = deque(decoder.submit(next, source, None) for _ in range(UNDER_WAY))
+    while (touches := jobs.popleft().result()) is not None:
+        jobs.append(decoder.submit(next, source, None))
         yield touches
 
 

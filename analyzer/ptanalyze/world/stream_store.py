@@ -167,17 +167,17 @@ class Writer:
         try:
             for column, file in self.files.items():
                 self.sums[column].update(self._header(file, column, self.walks))
-                _sync(file)
+                self._sync(file)
             sums = {column: digest.hexdigest() for column, digest in self.sums.items()}
             offset = np.concatenate([[0], np.cumsum(np.concatenate([np.zeros(0, np.int64), *self.misses]))])
             for column, array in (("offset", offset), ("hits", hits)):
                 with self._create(f"{column}.npy") as file:
                     np.save(file, array.astype(COLUMNS[column]))
-                    _sync(file)
+                    self._sync(file)
                 sums[column] = _sum(self.directory / f"{column}.npy")
             with self._create(SEAL) as file:
                 file.write(signed(self.target or self.directory, _seal(sums)))
-                _sync(file)
+                self._sync(file)
             stream = _opened(self.directory)  # before it has its name, under which another may replace it
             self._name()
             return stream
@@ -201,6 +201,11 @@ class Writer:
         file.write(text.getvalue())
         return text.getvalue()
 
+    def _sync(self, file: BinaryIO) -> None:
+        file.flush()
+        if self.target:  # else the file is gone when it is closed
+            os.fsync(file.fileno())
+
     def _name(self) -> None:
         if not self.target:
             return
@@ -216,8 +221,3 @@ class Writer:
             where, way_out = str(self.target.parent), "copy the capture to another disk"
         why = error.strerror or error
         return UsageError(f"{where}: walk stream cannot be stored: {why}; free space there, or {way_out}")
-
-
-def _sync(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())

@@ -39,7 +39,7 @@ class TlbFilter:
     Each event that changes translations drops them from the TLB of every CPU, as Linux's shootdowns do;
     ranges over 33 pages of 4 KiB flush it. Results do not depend on `threads` or `batch`. With `cache_dir`
     streams are stored there, by trace, placement, TLB shape and page sizes; without, they live in unlinked
-    temporary files. Memory: about 20 bytes per touch of a batch, four of which are under way. `progress` is
+    temporary files. Memory: about 20 bytes per touch of a batch, five of which are under way. `progress` is
     called with the touches of each batch. With `sampling` streams hold the sample's walks, and the others
     that may be faults or copy entries (kernels.thin); hits are of the whole trace, estimated where the sample
     is taken before the TLBs. `first` and `again` raise UsageError (too many regions, cache not writable, a
@@ -55,7 +55,7 @@ class TlbFilter:
         tlb: Tlb,
         threads: int = 1,
         cache_dir: str | PathLike[str] | None = None,
-        batch: int = 1 << 20,
+        batch: int = 1 << 19,
         progress: Callable[[int], None] | None = None,
         sampling: Sampling | None = None,
     ) -> None:
@@ -110,7 +110,9 @@ class TlbFilter:
         cpus = len(self.placement.cpu_node)
         used = max(len(np.unique(self.placement.chunk_cpu)), 1)
         sizes = np.unique(self.space.regions.tlb_level).tolist()
-        parts = parts_of(self.tlb, sizes, -(-self.threads // used))
+        # filter_common takes less time than decoding, which is not shared out
+        wanted = 1 if is_common(self.tlb) else -(-self.threads // used)
+        parts = parts_of(self.tlb, sizes, wanted)
         self.states = [[_state(self.tlb, parts, part) for part in range(parts)] for _ in range(cpus)]
         if self.sampling:
             self.thinner = Thinner(self.sampling, self.trace.events, self.space.regions, cpus)
@@ -127,9 +129,7 @@ class TlbFilter:
         pages = _pages(self.space.regions)
         shootdowns = _shootdowns(trace.events, pages)
         kernel = kernels.filter_common if is_common(self.tlb) else kernels.filter_any
-        filtering = Filtering(
-            kernel, (pages, shootdowns), self.states, _make_room, self.threads, self.thinner
-        )
+        filtering = Filtering(kernel, (pages, shootdowns), self.states, self.threads, self.thinner)
         if again:
             filtering.settle(len(trace.chunks))
         for state in chain.from_iterable(self.states):
@@ -188,42 +188,28 @@ def _from(trace: Trace, begin: int, batch: int) -> Iterator[Touches]:
 
 def is_common(tlb: Tlb) -> bool:
     """Whether the faster of the two equal kernels takes this shape; see kernels.tlb."""
+    from ..kernels.tlb import TAGS
+
     sets = (tlb.l1_4k.sets, tlb.l2.sets)
     fits = all(n <= MAX_COMMON_SETS and n & (n - 1) == 0 for n in sets)
-    return fits and tlb.l1_4k.ways == 4 and tlb.l2.ways <= 16 and "4k" in tlb.l2_holds
+    return fits and max(tlb.l1_4k.ways, tlb.l2.ways) <= TAGS and "4k" in tlb.l2_holds
 
 
 def _state(tlb: Tlb, parts: int = 1, part: int = 0) -> "kernels.State":
     """An empty TLB, of whose `parts` parts by set this is number `part`."""
     from ..kernels import tlb as kernels
-    from ..kernels.setassoc import EMPTY, bank
+    from ..kernels.setassoc import bank
+    from ..kernels.setrows import row_bank
 
-    common = is_common(tlb)
-    first_level = [shape(array) for array in (tlb.l1_4k, tlb.l1_2m, tlb.l1_1g)]
-    arrays = bank(1, [*first_level, None if common else shape(tlb.l2), shape(tlb.l2_1g), None])
+    here, none = (shape(tlb.l1_4k), shape(tlb.l2)), (None, None)
+    in_rows, (first, second) = (here, none) if is_common(tlb) else (none, here)
+    arrays = bank(1, [first, shape(tlb.l1_2m), shape(tlb.l1_1g), second, shape(tlb.l2_1g), None])
     level2 = [kernels.L2 if size in tlb.l2_holds else kernels.NO_ARRAY for size in ("4k", "2m", "1g")]
     if tlb.l2_1g:
         level2[2] = kernels.L2_1G
-    sets = tlb.l2.sets if common else 0
-    way = np.arange(kernels.ROW, dtype=np.uint32)
-    age = np.tile(np.where(way < tlb.l2.ways, way, kernels.PAD), sets)
-    tag = np.full(sets * kernels.ROW, EMPTY, np.uint32)
-    counters = np.zeros(1, np.uint32), np.zeros(1, np.int64), np.zeros(3, np.int64)
-    own = parts - 1, part, np.zeros(kernels.BLOCK, np.uint32)
-    return kernels.State(arrays, np.array([kernels.NO_ARRAY, *level2]), tag, age, sets, *counters, *own)
-
-
-def _make_room(state: "kernels.State", touches: int) -> None:
-    """Before filter_common's 32-bit clock can wrap, ages become ranks within their set, in the same order."""
-    from ..kernels.tlb import PAD, ROW
-
-    if not state.sets or int(state.now[0]) + (touches + 1) * ROW < int(PAD):
-        return
-    age = state.age.reshape(-1, ROW)
-    rank = age.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable").astype(np.uint32)
-    time = (rank + np.uint32(1)) * np.uint32(ROW)
-    age[:] = np.where((age < ROW) | (age == PAD), age, time | age % np.uint32(ROW))
-    state.now[0] = ROW * (ROW + 1)
+    own = np.zeros(1, np.int64), np.zeros(3, np.int64), parts - 1, part, np.zeros(kernels.BLOCK, np.uint32)
+    behind, rows = np.array([kernels.NO_ARRAY, *level2]), row_bank(1, in_rows, (kernels.TAGS,))
+    return kernels.State(arrays, behind, rows, *own)
 
 
 def _pages(regions: Regions) -> "kernels.Pages":
