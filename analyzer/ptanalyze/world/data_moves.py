@@ -106,10 +106,7 @@ def with_data_moves(site: Site, past: History, data: DataNodes) -> tuple[History
     at, by_kswapd = steps.at[flushes], steps.call[flushes] == DEMOTION
     page = steps.lo[flushes] != ANY
     walk = at - (page & ~by_kswapd)  # the walk to a page that balancing moves is over
-    own = np.array(
-        [_live(site, past, *one) for one in zip(walk.tolist(), by_kswapd.tolist(), strict=True)], np.int32
-    )
-    live = np.vstack([past.shootdowns.live, own.reshape(len(at), past.shootdowns.live.shape[1])])
+    live = np.vstack([past.shootdowns.live, _live(site, past, walk, by_kswapd)])
     level = site.space.tables.level[past.rows.leaf[steps.row[flushes]]]
     single, kernel = past.shootdowns[1:]
     alone = page & (level <= 2), page & (level == 1) & (steps.lo[flushes] < 511)
@@ -131,12 +128,17 @@ def _check(site: Site, targets: np.ndarray) -> None:
         )
 
 
-def _live(site: Site, past: History, at: int, by_kswapd: bool) -> list[int]:
-    """CPUs to interrupt when the CPU that walks at walk `at` (the last CPU after the trace), or kswapd on one
-    that runs no thread of the process, shoots down."""
+def _live(site: Site, past: History, walk: np.ndarray, by_kswapd: np.ndarray) -> np.ndarray:
+    """int32[n, nodes]: CPUs to interrupt when the CPU that walks at each walk (the last CPU after the trace),
+    or kswapd on one that runs no thread of the process, shoots down."""
     offset, chunk_cpu = site.stream.offset, site.placement.chunk_cpu
-    chunk = min(int(np.searchsorted(offset, at, side="right")) - 1, len(chunk_cpu) - 1)
-    return past.live.all_then(chunk) if by_kswapd else past.live.others_then(chunk, int(chunk_cpu[chunk]))
+    chunk = np.minimum(np.searchsorted(offset, walk, side="right") - 1, len(chunk_cpu) - 1)
+    alike, which = np.unique(2 * chunk + by_kswapd, return_inverse=True)
+    counts = [
+        past.live.all_then(one // 2) if one % 2 else past.live.others_then(one // 2, int(chunk_cpu[one // 2]))
+        for one in alike.tolist()
+    ]
+    return np.array(counts, np.int32).reshape(-1, past.shootdowns.live.shape[1])[which]
 
 
 def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarray, DataNodes]:
