@@ -4,8 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from ptanalyze.analysis.answers import calls_frame
 from ptanalyze.analysis.runs import replay_walks, start
+from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.system_calls import system_calls
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import Latency, load_costs
 from ptanalyze.core.walks import Placement
@@ -213,3 +216,12 @@ def test_batches_are_counted_beside_system_calls():
     mapped = replay_walks([run], asked, asked.reads())
     found = system_calls(asked, mapped)
     assert all(table[DEMOTION].tolist() == [4, 0, 0, 0] and table.sum() == 4 for table in found)
+
+
+def test_where_nothing_is_idle_for_so_long_the_table_of_calls_is_empty_with_its_columns():
+    snapshot = build_snapshot([(HEAP, 1)], vmas=[(HEAP, HEAP + PAGE, "h")])
+    setup = Setup.of(machine=tiered(2), costs="server-2020", demote_idle=1.0)
+    results = replay_snapshot(snapshot, build_trace([(0, [HEAP]), (1, [HEAP])]), [], setup)
+    table = calls_frame(results)
+    assert {"policy", "call", "ns"} <= set(table.columns) and not len(table)
+    assert any(note.startswith("demotion: 0 pages") for note in results[0].notes)

@@ -10,7 +10,7 @@ from ..core.machine import Machine
 from ..core.snapshot import EMULATOR, Snapshot, Tree
 from ..core.units import described
 from ..core.walks import GUEST_BIT
-from ..cost.result import Result
+from ..cost.result import CallCost, Result
 
 CLASSES = ("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")
 NATIVE_CLASSES = {"Local-Local": "Local", "Remote-Local": "Remote"}
@@ -153,7 +153,8 @@ def calls_frame(results: Sequence[Result]) -> DataFrame:
         for result in results
         for call in result.price.system_calls
     ]
-    return described(DataFrame(rows), notes_of(results), provenance_of(results))
+    columns = ["policy", "params", *CallCost._fields]
+    return described(DataFrame(rows, columns=columns), notes_of(results), provenance_of(results))
 
 
 def timeline_frame(results: Sequence[Result]) -> DataFrame:
