@@ -154,7 +154,7 @@ def test_a_series_ends_with_what_was_made_when_the_vm_goes_away(vmm, tmp_path):
 
 
 def test_a_running_guest_is_stopped_and_goes_on_even_when_the_dumper_is_killed(vmm, tmp_path):
-    with running(vmm, 32768, 2 * MIB, 1, "spin") as (process, _):
+    with running(vmm, 65536, 2 * MIB, 1, "spin") as (process, _):
         assert ptdump_vm(process.pid, tmp_path / "d", "--stop").returncode == 0
         command = [PTDUMP, "vm", str(process.pid), "-o", tmp_path / "e", "--stop"]
         dumper = subprocess.Popen(command, stdout=subprocess.DEVNULL)
