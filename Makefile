@@ -21,7 +21,7 @@ demo: $(VENV)/.installed
 	$(PT) whatif --policy hydra
 	@echo; echo "So that your shell finds ptanalyze, once: . $(VENV)/bin/activate"
 
-# first, beside each other, what keeps one CPU busy each
+# lint, compiler and kernels beside each other: each alone keeps one CPU busy
 test: deps $(VENV)/.installed-test
 	$(MAKE) --no-print-directory -j 3 --output-sync=target lint native warm
 	$(PYTEST) $(SPREAD)

@@ -8,7 +8,7 @@ from matplotlib.text import Text
 def written(figure):
     """[(text, bounding box in pixels)] of everything that is drawn; ticks outside of an axis are not."""
     canvas = FigureCanvasAgg(figure)
-    figure.set_layout_engine(None)  # laid out it is
+    figure.set_layout_engine(None)  # it is laid out already
     figure.draw_without_rendering()
     hidden = {id(text) for axes in figure.axes for text in undrawn(axes)}
     texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]

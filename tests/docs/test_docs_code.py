@@ -66,12 +66,13 @@ def test_the_code_of_a_page_runs(page, place, capfd):
 def shell(line):
     """Exit code of a line of shell: of ptanalyze alone in this process, which has compiled its kernels."""
     words = shlex.split(line, comments=True)
-    if words[0] == "ptanalyze" and words[-2] == ">":
-        with open(words[-1], "w") as file, redirect_stdout(file):
-            return run(words[1:-2])
-    if words[0] == "ptanalyze" and not {">", "|", "&&"} & set(words):
+    if words[0] != "ptanalyze" or {"|", "&&"} & set(words):
+        return subprocess.run(["bash", "-euo", "pipefail", "-c", line]).returncode
+    if ">" not in words:
         return run(words[1:])
-    return subprocess.run(["bash", "-euo", "pipefail", "-c", line]).returncode
+    *words, _, path = words
+    with open(path, "w") as file, redirect_stdout(file):
+        return run(words[1:])
 
 
 def test_what_is_not_run_says_why():

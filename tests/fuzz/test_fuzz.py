@@ -72,7 +72,7 @@ def hangs():
 
 
 def dies():
-    faulthandler.disable()  # pytest's, that would print where
+    faulthandler.disable()  # pytest's, which prints a long trace
     os.abort()
 
 

@@ -114,7 +114,7 @@ def test_three_policies_one_alone_and_thirty_whose_names_take_two_lines_are_read
 
 
 @pytest.mark.parametrize("draw", TABLES)
-def test_a_file_that_lays_out_a_plot_again_has_it_as_it_was(draw, replayed):
+def test_laying_out_a_plot_again_as_a_file_does_moves_no_text(draw, replayed):
     figure = draw(getattr(replayed, TABLES[draw]))
     once, again = (boxes(figure, engine) for engine in (None, figure.get_layout_engine()))
     assert np.abs(again - once).max() < 1
