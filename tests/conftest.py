@@ -29,7 +29,6 @@ CONFIG = tempfile.TemporaryDirectory(prefix="ptanalyze-")
 os.environ["XDG_CONFIG_HOME"] = CONFIG.name  # nor do they have anybody's defaults
 os.environ["XDG_STATE_HOME"] = CONFIG.name  # nor anybody's key
 gc.set_threshold(100_000, 50, 50)  # Numba's compiler makes many objects and few cycles
-os.fsync = os.fstat  # no file of a test has to outlive a power cut; a wrong descriptor is still an error
 
 # A shell's background ignores Ctrl-C, nohup a hang-up, and so would all that tests start.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
