@@ -178,6 +178,12 @@ def raised(by):
     return change
 
 
+def there_and_back(column):
+    """From 2^62 to -2^63 is a step whose length is no number of 64 bits, and all others go up."""
+    column[1:4] = 1 << 62, -(1 << 63), -1
+    return column
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -186,6 +192,7 @@ def raised(by):
         ("page", lambda column: column.astype(np.int64)),
         ("offset", raised(1 << 40)),
         ("offset", raised(-1000)),
+        ("offset", there_and_back),
         ("offset", lambda column: np.append(column, column[-1])),
         ("write", lambda column: np.append(column, True)),
         ("hits", lambda column: column[:, :2]),

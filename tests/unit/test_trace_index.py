@@ -124,11 +124,18 @@ def one_more(array):
     return np.concatenate([array, array[-1:]])
 
 
+LEAST, MOST = -(1 << 63), (1 << 63) - 1
 LIES = {
     "a region twice": lambda index: {"regions": one_more(index.regions)},
     "a region beyond all addresses": lambda index: {"regions": index.regions | np.uint64(1 << 60)},
     "an event of no thread": lambda index: {"events": with_field(index.events, "thread", 9)},
     "an event of no kind": lambda index: {"events": with_field(index.events, "kind", 99)},
+    "an event 2^63 chunks before the first": lambda index: {
+        "events": with_field(index.events, "chunk", LEAST, -1)
+    },
+    "more touches than there are numbers": lambda index: {
+        "chunks": with_field(index.chunks, "touches", MOST, -1)
+    },
     "events out of order": lambda index: {"events": with_field(index.events, "chunk", 3)},
     "a parent that is no thread": lambda index: {"threads": with_field(index.threads, "parent", 3)},
     "other facts": lambda index: {"facts": index.facts | {"guest_base": 0, "tracer": 5}},
@@ -138,9 +145,9 @@ LIES = {
 }
 
 
-def with_field(rows, name, value):
+def with_field(rows, name, value, at=0):
     rows = rows.copy()
-    rows[name][0] = value
+    rows[name][at] = value
     return rows
 
 

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 
 from ptanalyze import classify
 from ptanalyze.core.bundled import bundled
-from ptanalyze.core.unfinished import NAME, remove_unfinished, unfinished_directory
+from ptanalyze.core.unfinished import NAME, remove_unfinished, temporary_directory, unfinished_directory
 from ptanalyze.formats import atomic
 from ptanalyze.formats.atomic import atomic_write
 from ptanalyze.formats.capture import load
@@ -143,6 +144,32 @@ def test_what_others_left_is_left_to_them(tmp_path):
     with atomic_write(tmp_path / "out") as file:
         file.write(b"x")
     assert path.exists()
+
+
+IN_A_TEMPORARY_DIRECTORY = """
+import sys
+from ptanalyze.core.unfinished import temporary_directory
+with temporary_directory():
+    print(flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_process_left_among_temporary_files_is_removed_by_the_next(tmp_path, monkeypatch):
+    command = [sys.executable, "-c", IN_A_TEMPORARY_DIRECTORY]
+    env = os.environ | {"TMPDIR": str(tmp_path)}
+    killed, living = (
+        subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)
+    )
+    for process in (killed, living):
+        process.stdout.read(1)
+    ended(killed, signal.SIGKILL)
+    assert len(os.listdir(tmp_path)) == 2
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with temporary_directory() as ours:
+        assert len(os.listdir(tmp_path)) == 2 and ours.parent == tmp_path
+    living.communicate(b"")
+    assert not os.listdir(tmp_path)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,6 +35,13 @@ def unfinished_directory(place: Path, final: str) -> Iterator[Path]:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
         os.close(lock)
+
+
+@contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """A private directory among temporary files, which is gone when the block ends."""
+    with unfinished_directory(Path(tempfile.gettempdir()), "run") as directory:
+        yield directory
 
 
 def _new_directory(place: Path, final: str) -> tuple[Path, int]:

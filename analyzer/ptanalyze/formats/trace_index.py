@@ -5,6 +5,7 @@ Written when a capture is sealed; for a capture without one, once into its direc
 
 import contextlib
 import json
+import warnings
 import zipfile
 import zlib
 from io import BytesIO
@@ -105,7 +106,7 @@ def stored_arrays(place: Path, most: int, kept: bool) -> dict[str, np.ndarray]:
     """The arrays of an index, of at most `most` bytes together; ValueError for any other file."""
     with kept_file(place, most) if kept else open_inside(place) as file:
         try:
-            with zipfile.ZipFile(file) as archive:
+            with warnings.catch_warnings(action="error"), zipfile.ZipFile(file) as archive:
                 if sum(member.file_size for member in archive.infolist()) > most:
                     raise ValueError(f"over {most} bytes")
                 return {name: array_in(archive, f"{name}.npy") for name in ("said", *DTYPES)}
@@ -148,8 +149,8 @@ def fits(arrays: dict[str, np.ndarray], size: int) -> bool:
     if not len(chunks) == len(payload) == len(length) > 0:
         return False
     inside = (payload >= HEADER_BYTES + FRAME_BYTES) & (length >= 0) & (payload <= size - length)
-    touches = chunks["touches"]
-    in_order = (touches >= 0) & (np.cumsum(touches) - touches == chunks["first"])
+    touches, ends = chunks["touches"], np.cumsum(chunks["touches"])
+    in_order = (touches >= 0) & (ends >= touches) & (ends - touches == chunks["first"])
     parts = bool(inside.all() and in_order.all() and touches.any())
     once = len(np.unique(regions)) == len(regions) and int(regions.max(initial=0)) <= HIGHEST >> REGION_SHIFT
     return parts and once and known(chunks, arrays["events"], arrays["threads"])
@@ -160,5 +161,5 @@ def known(chunks: np.ndarray, events: np.ndarray, threads: np.ndarray) -> bool:
     at, kinds = events["chunk"], [event.value for event in Event]
     of_threads = all(int(rows["thread"].max(initial=0)) < len(threads) for rows in (chunks, events))
     parents = (threads["parent"] >= -1) & (threads["parent"] < len(threads))
-    in_order = (np.diff(at, prepend=0) >= 0).all() and (at <= len(chunks)).all()
+    in_order = (at[1:] >= at[:-1]).all() and (at >= 0).all() and (at <= len(chunks)).all()
     return bool(of_threads and parents.all() and in_order and np.isin(events["kind"], kinds).all())

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import tempfile
+import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from io import BytesIO
@@ -20,7 +21,7 @@ from ..core.mapped import blocks
 from ..core.regular import open_inside, read_inside
 from ..core.signed import content_of, signed
 from ..core.trace import SLOT_BITS, Trace
-from ..core.unfinished import unfinished_directory
+from ..core.unfinished import temporary_directory, unfinished_directory
 from ..core.walks import Placement, WalkStream
 
 VERSION = 2
@@ -71,7 +72,7 @@ def _fits(stream: WalkStream, chunks: int, regions: int) -> bool:
     kinds = [column.dtype for column in (page, write, offset, hits)] == list(map(np.dtype, COLUMNS.values()))
     whole = len(offset) == chunks + 1 and offset[0] == 0 and offset[-1] == len(page) == len(write)
     known = all(int(block.max()) >> SLOT_BITS < regions for block in blocks(page, BLOCK))
-    return kinds and bool(whole) and known and bool((np.diff(offset) >= 0).all()) and hits.shape[1] == 3
+    return kinds and bool(whole) and known and bool((offset[1:] >= offset[:-1]).all()) and hits.shape[1] == 3
 
 
 def _load(directory: Path, most: Mapping[str, int]) -> WalkStream:
@@ -98,7 +99,8 @@ def _opened(directory: Path) -> WalkStream:
     for column in COLUMNS:
         path = directory / f"{column}.npy"
         try:
-            columns[column] = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None)
+            with warnings.catch_warnings(action="error"):  # of a header as no NumPy of ours writes it
+                columns[column] = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None)
         except OSError:
             raise
         except Exception as error:  # each of NumPy's kinds: the file holds no array
@@ -149,7 +151,7 @@ class Writer:
                 self.target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 return self.unfinished.enter_context(unfinished_directory(self.target.parent, "walks"))
             self.target = None
-        return self.unfinished.enter_context(unfinished_directory(Path(tempfile.gettempdir()), "walks"))
+        return self.unfinished.enter_context(temporary_directory())
 
     def append(self, page: np.ndarray, write: np.ndarray, misses: np.ndarray) -> None:
         """Walks of the next chunks: uint32[n], bool[n], and their number by chunk."""

@@ -19,19 +19,23 @@ NOT_OURS = "not made by this user, or of other contents of the capture: never re
 def check_kept(capture: Capture) -> Iterator[Finding]:
     """A Finding if anything in the capture's .cache was not made by this user from this capture."""
     most = most_bytes((capture.directory / TRACE).stat().st_size) if capture.has_trace else 0
-    kept = [path for one in _inside(capture.directory / KEPT) for path in (_inside(one) or [one])]
+    top = capture.directory / KEPT
+    inside = _inside(top) if _is_directory(top) else []
+    kept = [path for one in inside for path in (_inside(one) if _is_directory(one) else [one])]
     others = [path for path in kept if not _is_ours(path, capture.identity, most)]
     if others:
         yield Finding("kept data: made by this user", len(kept), len(others), NOTE, NOT_OURS)
 
 
 def _inside(directory: Path) -> list[Path]:
-    if directory.is_symlink() or not directory.is_dir():
-        return []
     try:
         return [path for path in directory.iterdir() if not NAME.fullmatch(path.name)]
     except OSError:
         return []
+
+
+def _is_directory(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _is_ours(path: Path, identity: str, most: int) -> bool:

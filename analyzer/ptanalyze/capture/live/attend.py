@@ -9,13 +9,13 @@ import signal
 import socket
 import struct
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from ...core.unfinished import temporary_directory
 from .account import Account
 from .children import Children
 from .die_with_us import die_with_us
@@ -130,7 +130,7 @@ def has_children(pid: int) -> bool:
 def listening(user: Account | None = None) -> Iterator[socket.socket]:
     """A listening Unix socket in a directory of our own, for us and `user`; its path is short enough whatever
     the capture's is."""
-    with tempfile.TemporaryDirectory(prefix="ptanalyze-") as place, socket.socket(socket.AF_UNIX) as listener:
+    with temporary_directory() as place, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{place}/control")
         listener.listen()
         if user:

@@ -3,10 +3,10 @@
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from ...core.errors import UsageError
+from ...core.unfinished import temporary_directory
 
 LEAST_FREE = 64 << 20  # bytes below which nothing is begun
 SLOWER = "6 to 70 times"  # wall time of traced programs over native, measured
@@ -15,7 +15,7 @@ GROWTH = 2e8  # bytes of trace per native second and thread: random reads of 256
 
 def rehearse(dumper: Path) -> None:
     """Dump our own page tables and throw them away: UsageError if that fails, as it would after the run."""
-    with tempfile.TemporaryDirectory(prefix="ptanalyze-") as place:
+    with temporary_directory() as place:
         argv = [
             str(dumper),
             "process",

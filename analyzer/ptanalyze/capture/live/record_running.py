@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...core.errors import PartialDataError, UsageError
+from ...core.unfinished import temporary_directory
 from ...formats.capture_dir import TRACE, new_capture, seal
 from ...formats.perf_data import print_samples
 from ...formats.perf_script import import_perf_script
@@ -55,7 +56,7 @@ def sampled_here(misses: Sequence[Sequence[str]] = MISSES) -> tuple[Sequence[str
 
 def opens(events: Sequence[str]) -> bool:
     """Whether perf can sample all of these events here, tried on a program that does nothing."""
-    with tempfile.TemporaryDirectory(prefix="ptanalyze-") as place:
+    with temporary_directory() as place:
         command = ["perf", "record", "-q", "-d", "-e", ",".join(events), "-o", f"{place}/data", "--", "true"]
         try:
             return subprocess.run(command, capture_output=True, check=False).returncode == 0

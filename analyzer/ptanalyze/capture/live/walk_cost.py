@@ -1,12 +1,12 @@
 """What the walks of running processes cost now, by hardware counters, where there are some."""
 
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ...core.errors import CaptureError, UsageError
+from ...core.unfinished import temporary_directory
 from ...formats.perf_stat import read_perf_stat
 from ...formats.walk_counters import DURATION, PENDING, walk_run
 from .survey import Surveyed
@@ -24,8 +24,8 @@ def with_walk_cost(found: Sequence[Surveyed], seconds: float, most: int) -> list
     UsageError where this machine does not count cycles of walks. A process that has ended meanwhile has none.
     """
     events = counted_here()
-    with tempfile.TemporaryDirectory(prefix="ptanalyze-") as place:
-        files = {one.pid: Path(place) / str(one.pid) for one in found[:most]}
+    with temporary_directory() as place:
+        files = {one.pid: place / str(one.pid) for one in found[:most]}
         running = [start(pid, events, seconds, file) for pid, file in files.items()]
         for process in running:
             process.wait()
@@ -35,8 +35,8 @@ def with_walk_cost(found: Sequence[Surveyed], seconds: float, most: int) -> list
 def counted_here() -> tuple[str, ...]:
     """Events of walk cycles that perf counts here, tried on a program that does nothing."""
     for events in GROUPS:
-        with tempfile.TemporaryDirectory(prefix="ptanalyze-") as place:
-            file = Path(place) / "stat"
+        with temporary_directory() as place:
+            file = place / "stat"
             command = [
                 "perf",
                 "stat",
