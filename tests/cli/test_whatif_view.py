@@ -292,3 +292,13 @@ def test_a_command_to_type_next_is_never_broken_and_has_its_own_line_where_it_is
     short = capsys.readouterr().out.splitlines()
     assert all(line.startswith("  ") and "  ptanalyze " in line for line in short[1:])
     assert len(short) > 5 and max(map(len, short)) <= 80
+
+
+def test_what_to_type_next_asks_the_same_question_of_the_same_machine(pt, sample, tmp_path):
+    given = ("--machine", "hydra-haswell", "--sample", "regions:1/4")
+    said = pt("whatif", sample, "-p", "hydra", "--set", "prefetch=0", *given, "-o", tmp_path / "x.csv").out
+    after = " ".join(given)
+    assert f"ptanalyze whatif {sample} -p hydra --set prefetch=0 {after} --full" in said
+    assert f"ptanalyze advise {sample} {after}" in said and f"ptanalyze report {sample} {after}" in said
+    said = pt("advise", sample, "--memory", "1%", *given[:2]).out
+    assert f"ptanalyze report {sample} --memory 1% --machine hydra-haswell" in said

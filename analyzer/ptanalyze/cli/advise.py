@@ -12,13 +12,13 @@ from .quantities import DURATION
 from .replaying import (
     BRIEF,
     budget_options,
-    can_narrow,
     capture_of,
     full_option,
     limits,
     plots_of,
     replay_options,
     setup_from,
+    steps_from,
     weight_option,
 )
 
@@ -37,7 +37,10 @@ from .replaying import (
 @full_option
 @replay_options
 @output_options("pareto", "speedup", "locality", "reads", "footprint", "roofline")
+@click.pass_context
 def command(
+    context: click.Context,
+    /,
     capture: str | None,
     memory: str | None,
     updates: str | None,
@@ -59,7 +62,6 @@ def command(
     from ..analysis.answer import Answer
     from ..analysis.processes import asked_of_processes
     from ..show.advise import as_record, view
-    from ..show.first_screen import further
     from ..show.progress import progress_bar
 
     opened = capture_of(capture)
@@ -67,7 +69,7 @@ def command(
         setup = setup_from(options, progress)
         advised = advise(opened, setup, **limits(memory, updates), horizon=horizon)
     report, whose = advised.report, asked_of_processes(opened, setup)
-    steps = further(capture, (), can_narrow([report.base], options), bool(report.base.elsewhere))
+    steps = steps_from(context, capture, (), [report.base])
     emit(
         Answer(
             "advise",

@@ -19,11 +19,14 @@ from .options import (
     sample_option,
     threads_on_option,
 )
+from .output import NAMES
 from .quantities import DURATION
+from .retyped import retyped
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from ..analysis.answer import Section
     from ..analysis.replayed import Replayed
     from ..analysis.setup import Setup
     from ..core.progress import Progress
@@ -107,7 +110,6 @@ OPTIONS = (
         "multi-generational LRU, up to 512 with DAMON.",
     ),
 )
-
 policy_option = click.option(
     "-p",
     "--policy",
@@ -150,6 +152,9 @@ BUDGET = (
         help="Limit on extra page-table updates, in percent of the run: 2%. Default: no limit.",
     ),
 )
+SHARED = frozenset(  # options that whatif, advise and report have in common, or two of them
+    option(click.Command("")).params[0].name for option in (*OPTIONS, *BUDGET)
+)
 
 
 def replay_options(command: C) -> C:
@@ -191,9 +196,16 @@ def setup_from(options: Mapping[str, Any], progress: Progress = None) -> Setup:
     return Setup.of(**(plain | {"autonuma": moving, "progress": progress}))
 
 
-def can_narrow(results: Sequence[Result], options: Mapping[str, Any]) -> bool:
-    """Whether there are ranges that a calibration would narrow."""
-    return results[0].price.speedup is not None and options["calibration"] is None
+def steps_from(
+    context: click.Context, capture: str | None, policies: Sequence[str], results: Sequence[Result]
+) -> Section:
+    """What to type next after an answer of this command, with the options that were given."""
+    from ..show.first_screen import further
+
+    own = retyped(context, without={"capture", "names", "full", *NAMES})
+    shared = retyped(context, only=SHARED)
+    narrower = results[0].price.speedup is not None and context.params["calibration"] is None
+    return further(capture, policies, narrower, bool(results[0].elsewhere), own=own, shared=shared)
 
 
 def split_names(words: Sequence[str]) -> tuple[str, ...]:

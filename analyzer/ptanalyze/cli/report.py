@@ -4,13 +4,13 @@ import shlex
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from . import complete
 from .echo import echo
 from .options import on_option
 from .output import must_end_with
 from .replaying import budget_options, capture_of, limits, replay_options, setup_from
+from .retyped import retyped
 
 
 @click.command("report")
@@ -61,23 +61,7 @@ def command(
     asked = [capture_of(one) for one in captures or (None,)]
     with progress_bar() as progress:
         found = studies(asked, setup_from(options, progress), **limits(memory, updates), on=on)
-        page = html(Page(found, typed(context)), progress)
+        page = html(Page(found, shlex.join(["ptanalyze", "report", *retyped(context)])), progress)
     write(output, page)
     echo(f"ptanalyze: wrote {output}", err=True)
     return exit_code([finding for study in found for finding in study.findings])
-
-
-def typed(context: click.Context) -> str:
-    """The command as it can be typed again: what was given, and no more."""
-    words = ["ptanalyze", "report"]
-    for parameter in context.command.params:
-        if context.get_parameter_source(str(parameter.name)) is not ParameterSource.COMMANDLINE:
-            continue
-        value = context.params[str(parameter.name)]
-        values = value if isinstance(value, (tuple, list)) else [value]
-        if isinstance(parameter, click.Option):
-            flag = max(parameter.opts, key=len)
-            words += [flag] if parameter.is_flag else [word for one in values for word in (flag, str(one))]
-        else:
-            words += map(str, values)
-    return shlex.join(words)

@@ -11,7 +11,6 @@ from .output import Output, emit, output_options
 from .replaying import (
     BRIEF,
     baseline_option,
-    can_narrow,
     capture_of,
     configured,
     full_option,
@@ -19,6 +18,7 @@ from .replaying import (
     policy_option,
     replay_options,
     setup_from,
+    steps_from,
     weight_option,
 )
 
@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 )
 @replay_options
 @output_options("speedup", "locality", "reads", "pareto", "footprint", "roofline")
+@click.pass_context
 def command(
+    context: click.Context,
+    /,
     capture: str | None,
     names: tuple[str, ...],
     settings: tuple[str, ...],
@@ -64,7 +67,6 @@ def command(
     from ..analysis.answer import Answer
     from ..analysis.processes import asked_of_processes
     from ..analysis.whatif import replay
-    from ..show.first_screen import further
     from ..show.kernel_counts import beside
     from ..show.progress import progress_bar
     from ..show.whatif import view
@@ -76,7 +78,7 @@ def command(
         record = kernel_record(history, opened) if history is not None else None
         replayed = replay(opened, policies, setup)
     results, whose = replayed.results, asked_of_processes(opened, setup)
-    steps = further(capture, names, can_narrow(results, options), bool(results[0].elsewhere))
+    steps = steps_from(context, capture, names, results)
     kernel = [beside(record, results)] if record else []
     counted = {"kernel": record._asdict()} if record else {}
     emit(

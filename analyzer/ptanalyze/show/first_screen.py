@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from math import isinf
 from typing import TYPE_CHECKING
@@ -130,20 +131,29 @@ def earned(result: Result) -> str:
 
 
 def further(
-    capture: str | None, policies: Sequence[str], narrower: bool, other_host: bool = False
+    capture: str | None,
+    policies: Sequence[str],
+    narrower: bool,
+    other_host: bool = False,
+    *,
+    own: Sequence[str] = (),
+    shared: Sequence[str] = (),
 ) -> Section:
     """What to type next; `policies` as after -p, none: of advise.
 
     narrower    whether a calibration would narrow what is shown; other_host: whether the captured machine
                 needs a model of its own
+    own, shared  words of the options that were given: all; those that whatif, advise and report share
     """
-    named = f" {capture}" if capture else ""
+    named = f" {shlex.quote(capture)}" if capture else ""
     chosen = f" -p {'all' if set(policies) >= set(names()) else ','.join(policies)}"
     command = f"whatif{named}{chosen}" if policies else f"advise{named}"
+    command += "".join(f" {shlex.quote(word)}" for word in own)
+    options = "".join(f" {shlex.quote(word)}" for word in shared)
     steps = {"every count and assumption": f"ptanalyze {command} --full"}
     if policies:
-        steps["all policies, ranked"] = f"ptanalyze advise{named}"
-    steps["a page with pictures"] = f"ptanalyze report{named}"
+        steps["all policies, ranked"] = f"ptanalyze advise{named}{options}"
+    steps["a page with pictures"] = f"ptanalyze report{named}{options}"
     if other_host:
         steps["a model, made on that host"] = HOST_MODEL
         steps["the answer for it"] = f"ptanalyze {command} -m host.toml"

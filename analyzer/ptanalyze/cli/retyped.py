@@ -1,0 +1,29 @@
+"""Options as they were given, to be typed again."""
+
+from collections.abc import Collection
+
+import click
+from click.core import ParameterSource
+
+
+def retyped(
+    context: click.Context, only: Collection[str] | None = None, without: Collection[str] = ()
+) -> list[str]:
+    """Words of what was given on the command line, in the order of the help, and no more.
+
+    only     names of the parameters that are wanted, default: all; without: names that are not
+    """
+    words: list[str] = []
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if not given or name in without or (only is not None and name not in only):
+            continue
+        value = context.params[name]
+        values = value if isinstance(value, (tuple, list)) else [value]
+        if isinstance(parameter, click.Option):
+            flag = max(parameter.opts, key=len)
+            words += [flag] if parameter.is_flag else [word for one in values for word in (flag, str(one))]
+        else:
+            words += map(str, values)
+    return words
