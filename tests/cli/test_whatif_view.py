@@ -3,11 +3,14 @@
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from ptanalyze.analysis.answer import Matrix, Quantity
-from ptanalyze.analysis.ranking import rank
+from ptanalyze.analysis.ranking import Report, rank
+from ptanalyze.analysis.ranking import sentence as advised_sentence
 from ptanalyze.analysis.whatif import replay
+from ptanalyze.analysis.workload import Workload
 from ptanalyze.analysis.worth import share_sentence, verdict
 from ptanalyze.core.gain import gains, interval, loses
 from ptanalyze.core.interval import Interval
@@ -65,6 +68,10 @@ def test_the_first_line_says_that_nothing_gains(results):
     line = sentence([results[0], sped_up(results[1], 0.9, 0.95, 1.0)])
     nothing = "No policy is faster than first-touch when warm"
     assert line == f"{nothing}; mitosis is 0.95 times as fast as it (0.90 to 1.00)."
+    same = sentence([results[0], sped_up(results[1], 0.9996, 1.0001, 1.0004)])
+    assert same == f"{nothing}; mitosis is as fast."
+    nearly = sentence([results[0], sped_up(results[1], 0.999, 1.0001, 1.0004)])
+    assert nearly == f"{nothing}; mitosis is 1.000 times as fast as it (0.999 to 1.000)."
 
 
 @pytest.mark.parametrize("policy", ["mitosis", "hydra"])
@@ -224,6 +231,32 @@ def test_a_gain_of_a_few_percent_is_called_small_and_one_policy_that_gains_is_na
     assert verdict([base, sure, other]) == "Worth a try: mitosis gains under all assumptions."
     both = [base, sure, replace(sure, policy="hydra")]
     assert verdict(both) == "Worth a try: 2 of 2 policies gain under all assumptions."
+
+
+def test_of_what_is_over_the_budget_nothing_is_said_to_be_worth_a_try(results):
+    base, thp = results[0], replace(sped_up(results[1], 1.1, 1.2, 1.3), policy="thp")
+    base, lost = share_of(base, 0.1, 0.2, 0.5), sped_up(results[1], 0.9, 0.95, 1.0)
+    every = [base, thp, lost]
+    assert verdict(every) == "Worth a try: thp gains under all assumptions."
+    assert verdict(every, {1}) == "Not worth it: none within the budget gains."
+    assert verdict(every, {2}) == "Worth a try: thp gains under all assumptions."
+    assert verdict(every, {1, 2}) is None
+    both = [*every, replace(thp, policy="hydra")]
+    assert verdict(both, {2}) == "Worth a try: 2 of 2 policies within the budget gain under all assumptions."
+
+
+def test_advice_to_stay_within_the_budget_calls_nothing_beyond_it_worth_a_try(results):
+    base = share_of(results[0], 0.1, 0.2, 0.5)
+    every = [base, replace(sped_up(results[1], 1.1, 1.2, 1.3), policy="thp")]
+    about = Workload(np.zeros(2, np.int64), np.zeros(3, np.int64), 0, 0)
+    for limit, worth_a_try in ((Budget(), True), (Budget(bytes=4096), False)):
+        ranked = rank(every, limit)
+        report = Report(ranked, {}, base, about, advised_sentence(ranked, base, about))
+        said = "\n".join(
+            str(line) for one in advise.view(report, further("app", (), True)) for line in one.lines
+        )
+        assert ("Worth a try: it gains" in said) is worth_a_try is not ("Over the budget: thp." in said)
+        assert ("Stay with first-touch: no policy within the budget" in said) is not worth_a_try
 
 
 def test_what_placement_alone_gains_comes_first_where_the_best_policy_changes_pages(results):

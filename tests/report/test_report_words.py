@@ -180,6 +180,7 @@ def test_where_the_advice_changes_pages_the_best_placement_is_said_too(study):
     assert said in alone(study)
     assert alone(within("thp", "linux")).endswith("gains nothing over linux.")
     assert alone(within("linux", "mitosis")) == ""
+    assert "Worth a try" in actions.worth_it(study) and "gain" not in actions.worth_it(within("linux"))
 
 
 def test_of_a_program_with_one_thread_nothing_is_said_about_several(study):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ..core.gain import gains, interval, shown
@@ -65,9 +65,13 @@ def gone(base: Result) -> str:
     )
 
 
-def verdict(results: Sequence[Result]) -> str | None:
-    """Worth it or not, in a sentence, of the baseline and the other policies; None without run times."""
-    base, others = results[0], [one for one in results[1:] if one.policy != BOUND]
+def verdict(results: Sequence[Result], over: Collection[int] = ()) -> str | None:
+    """Worth it or not, in a sentence, of the baseline and the other policies; None without run times.
+
+    over  places in `results` of policies over the budget, which are left out
+    """
+    base = results[0]
+    others = [one for k, one in enumerate(results) if k and k not in over and one.policy != BOUND]
     share = base.price.table_share
     if share is None or not others:
         return None
@@ -79,8 +83,8 @@ def verdict(results: Sequence[Result]) -> str | None:
         best = max(sure, key=lambda policy: sure[policy].middle)
         if sure[best].middle < SMALL:
             return f"A small gain: {best}, {interval(sure[best])}. Measure it before you rely on it."
-        some = f"{len(sure)} of {len(others)} policies gain"
-        gaining = "it gains" if len(others) == 1 else f"{best} gains" if len(sure) == 1 else some
+        some = f"{len(sure)} of {len(others)} policies{' within the budget' if over else ''} gain"
+        gaining = "it gains" if len(others) == 1 and not over else f"{best} gains" if len(sure) == 1 else some
         return f"Worth a try: {gaining} under all assumptions."
     if any(speedup.high > 1 for speedup in speedups.values()):
         return "May not be worth it: the estimate does not rule out that nothing is gained."
@@ -88,6 +92,8 @@ def verdict(results: Sequence[Result]) -> str | None:
         return "As far as so short a trace shows, nothing is gained."
     if gone(base) and any(reshapes(one.policy) for one in others):
         return "As far as the capture shows, nothing is gained."
+    if over:
+        return "Not worth it: none within the budget gains."
     return "Not worth it: " + ("it does not gain." if len(others) == 1 else "none of these gains.")
 
 

@@ -23,8 +23,9 @@ def view(report: Report, further: Section | None = None, whose: str = "") -> Ite
     further  what to type next; None: all columns, refusals, the workload and what is assumed instead
     whose    a sentence before all else; "" none
     """
-    results = [report.base, *(one.result for one in report.ranked if one.result is not report.base)]
-    worthwhile = worth(results)
+    others = [one for one in report.ranked if one.result is not report.base]
+    results = [report.base, *(one.result for one in others)]
+    worthwhile = worth(results, {k for k, one in enumerate(others, 1) if one.over})
     said = " ".join(filter(None, (missing(report.base), report.placement, report.sentence)))
     yield Section(lines=[*beware(report.base, whose), said, "", *worthwhile, *[""] * bool(worthwhile)])
     yield from table({name: result for name, result in zip(labels(results), results, strict=True)})

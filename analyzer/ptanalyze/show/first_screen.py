@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import isinf
 from typing import TYPE_CHECKING
 
@@ -27,9 +27,12 @@ HEAD = ("what", "speed-up", "memory", "pays back", "needs")
 WITHOUT_RUN_TIME = ("what", "walk cycles", "memory", "needs")
 
 
-def worth(results: Sequence[Result]) -> list[str]:
-    """Which share of the run page tables take, and whether that is worth it; [] without run times."""
-    said = " ".join(filter(None, (share_sentence(results[0]), verdict(results))))
+def worth(results: Sequence[Result], over: Collection[int] = ()) -> list[str]:
+    """Which share of the run page tables take, and whether that is worth it; [] without run times.
+
+    over  as of worth.verdict
+    """
+    said = " ".join(filter(None, (share_sentence(results[0]), verdict(results, over))))
     return [said] if said else []
 
 

@@ -159,7 +159,9 @@ def sentence(results: Sequence[Result]) -> str:
     best, speedup = real[name], estimates[name]
     warm = "" if best.once.pays_back is None else " when warm"
     if not gain.faster(speedup.middle):
-        return f"No policy is faster than {base.policy}{warm}; {name} is {times(speedup, 'it')}."
+        same = not any(map(gain.differs, speedup))
+        how = "as fast" if same else times(speedup, "it")
+        return f"No policy is faster than {base.policy}{warm}; {name} is {how}."
     unsure = "" if gain.gains(speedup) else "; it may be no gain"
     word = "Bound of locality" if best.policy == BOUND else "Best"
     faster = f"{word}: {name}, {times(speedup, base.policy)}{warm}"

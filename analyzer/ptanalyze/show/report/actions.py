@@ -23,7 +23,7 @@ class Action(NamedTuple):
 
 def worth_it(study: Study) -> str:
     """Which share of the run page tables take, and whether anything is worth it; "" without run times."""
-    return " ".join(filter(None, (share_sentence(study.results[0]), verdict(study.results))))
+    return " ".join(filter(None, (share_sentence(study.results[0]), verdict(study.results, study.over))))
 
 
 def today(study: Study) -> list[Action]:

@@ -82,6 +82,12 @@ class Study:
         """Whether run times could be estimated."""
         return self.results[0].price.speedup is not None
 
+    @cached_property
+    def over(self) -> set[int]:
+        """Places in `results` of policies over the budget."""
+        others = [row for row in self.rows if row is not self.base]  # in the order of `results`
+        return {k for k, row in enumerate(others, 1) if row["over"]}
+
     @property
     def traced(self) -> bool:
         return "trace" in self.facts
