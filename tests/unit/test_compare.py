@@ -88,3 +88,11 @@ def test_a_file_that_holds_no_results_is_refused_in_one_line(tmp_path, contents,
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(UsageError, match="No such file"):
         read_rows(tmp_path / "none.json")
+
+
+def test_of_walks_of_a_trace_and_of_mapped_pages_a_note_says_which_is_which():
+    setup = Setup.of(machine=small_machine(2), costs=load_costs(load_machine("sapphire-rapids")), cold=True)
+    traced, untraced = rows(results(9)), rows(replay_snapshot(SNAPSHOT, None, [], setup))
+    assert compare_rows(traced, untraced).note.startswith("A has a trace, B has none: A's walks are those of")
+    assert compare_rows(untraced, traced).note.startswith("B has a trace, A has none: B's walks are those of")
+    assert compare_rows(traced, traced).note == compare_rows(untraced, untraced).note == ""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
+from ..cost.result import EVERY_NODE
 from ..formats.capture import PathLike
 from ..formats.result_file import read_rows
 from .answers import differences_frame
@@ -36,12 +37,14 @@ class Difference(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Of policies in both; alike: number of equal quantities; only_a, only_b: labels of the others."""
+    """Of policies in both; alike: number of equal quantities; only_a, only_b: labels of the others; note: a
+    line for people on what makes A and B hard to compare, else ""."""
 
     differences: tuple[Difference, ...]
     alike: int
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
+    note: str = ""
 
     @property
     def exact(self) -> bool:
@@ -79,7 +82,18 @@ def compare_rows(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]])
         only = tuple(x for x in left if x not in right), tuple(x for x in right if x not in left)
     quantities = [quantity for pair in pairs for quantity in _row(*pair)]
     different = tuple(quantity for quantity in quantities if quantity.a != quantity.b)
-    return Comparison(different, len(quantities) - len(different), *only)
+    return Comparison(different, len(quantities) - len(different), *only, _note(a, b))
+
+
+def _note(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> str:
+    untraced = [any(row.get("placement") == EVERY_NODE for row in rows) for rows in (a, b)]
+    if untraced[0] == untraced[1]:
+        return ""
+    traced, other = "BA" if untraced[0] else "AB"
+    return (
+        f"{traced} has a trace, {other} has none: {traced}'s walks are those of the trace, with caches; "
+        f"{other}'s are taken to start on every node alike and to read DRAM, so differences say little"
+    )
 
 
 def _label(row: Mapping[str, Any]) -> str:

@@ -11,6 +11,8 @@ from .terminal import number
 
 
 def view(comparison: Comparison, a: str, b: str) -> Iterator[Section]:
+    if comparison.note:
+        yield Section(lines=[f"Note: {comparison.note}.", ""])
     if comparison.differences:
         rows = [row(difference) for difference in comparison.differences]
         yield Section(f"Differences (A = {a}, B = {b})", rows)
