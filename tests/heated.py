@@ -7,11 +7,11 @@ from ptanalyze.formats.snapshot_file import write_snapshot
 from strategies import PAGE, build_snapshot
 
 HEAP = 1 << 30
-USED = 64  # pages, of as many again that are not
+USED = 256  # pages, of as many again that are not
 
 
 def one_node_capture(directory, heat=True):
-    """Sealed; the used pages are HEAP and 63 after it, the first in more samples than the rest."""
+    """Sealed; the used pages are HEAP and 255 after it, the first in more samples than the rest."""
     directory.mkdir()
     pages = [(HEAP + k * PAGE, k) for k in range(2 * USED)]
     write_snapshot(directory, build_snapshot(pages, vmas=[(0, 1 << 47, "")], nodes=1, table_nodes=[0]))

@@ -1,14 +1,28 @@
 """Answers about live processes: what pages count by, which machine they are about, no run time anywhere."""
 
+import re
+
 import pytest
 
+import ptanalyze
 from heated import one_node_capture
 from ptanalyze.analysis.setup import Setup
-from ptanalyze.show.report import actions
-from ptanalyze.show.report.cautions import cautions
+from ptanalyze.core.cache_share import sharing
+from ptanalyze.core.machine import load_machine
+from ptanalyze.show import plots
+from ptanalyze.show.report import actions, where
+from ptanalyze.show.report.cautions import alone, cautions
+from ptanalyze.show.report.change import everything
+from ptanalyze.show.report.change import lead as policies_differ
+from ptanalyze.show.report.compared import lead, side_by_side
+from ptanalyze.show.report.glance import glance
 from ptanalyze.show.report.write import studies
 
 ELSEWHERE = "captured on 1 node, replayed on 4 (vmitosis-cascade-lake)"
+TINY = "0.00001"  # share of the LLC: one set, fewer lines than either capture has
+FITS = "fit the caches: placement can gain nothing to speak of."
+FROM_DRAM = "if every leaf entry is read from DRAM"
+EQUALLY = "The program is taken to walk equally from 4 nodes."
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +36,24 @@ def plain(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def study(hot):
+def tiny():
+    return Setup.of(machine=sharing(load_machine("vmitosis-cascade-lake"), TINY))
+
+
+@pytest.fixture(scope="module")
+def study(hot, tiny):
+    (found,) = studies([hot], tiny)
+    return found
+
+
+@pytest.fixture(scope="module")
+def fitting(hot):
     (found,) = studies([hot], Setup.of())
     return found
+
+
+def one_line(text):
+    return " ".join(text.split())
 
 
 @pytest.mark.parametrize("command", [("whatif", "-p", "mitosis"), ("advise",)])
@@ -54,16 +83,64 @@ def test_walks_are_those_that_were_estimated_times_the_nodes_that_do_them(pt, ho
 
 
 def test_where_there_is_no_run_time_the_table_has_walk_cycles_and_nothing_to_narrow(pt, hot):
-    said = pt("whatif", hot.directory, "-p", "mitosis,interleave").out
+    said = pt("whatif", hot.directory, "-p", "mitosis,interleave", "--cache-share", TINY).out
     assert "speed-up" not in said and "pays back" not in said and "calibrate" not in said
-    less = said.partition("Best: mitosis, ")[2].partition(" % fewer walk cycles")[0]
+    less = said.partition("With mitosis at most ")[2].partition(" % fewer walk cycles")[0]
     row = next(line for line in said.splitlines() if line.startswith(" mitosis"))
-    assert f"-{less} %" in row and float(less) > 10
+    assert f"at most -{less} %" in row and float(less) > 10
+
+
+@pytest.mark.parametrize("command", [("whatif", "-p", "mitosis"), ("advise",)])
+def test_what_is_saved_is_a_bound_that_says_what_it_takes_for_granted_and_nothing_is_advised(
+    pt, hot, plain, command
+):
+    name, *options = command
+    for capture in (hot, plain):
+        ran = pt(name, capture.directory, *options, "--cache-share", TINY)
+        said = one_line(ran.out)
+        assert re.search("mitosis,? at most 40.3 % fewer walk cycles", said)
+        assert f"fewer walk cycles than linux, {FROM_DRAM}" in said
+        assert EQUALLY in said and f"at most: {FROM_DRAM}." in said and "at most -40.3 %" in said
+        assert "Best" not in said and "estimated at" not in said and FITS not in said
+        assert "a bound" in one_line(pt(name, capture.directory, *options, "--full").out)
+
+
+@pytest.mark.parametrize("command", [("whatif", "-p", "mitosis"), ("advise",)])
+def test_where_the_caches_hold_all_leaf_entries_placement_gains_nothing_and_nothing_is_advised(
+    pt, hot, plain, command
+):
+    name, *options = command
+    for capture, kib in ((hot, 2), (plain, 4)):
+        said = one_line(pt(name, capture.directory, *options).out)
+        assert f"Its leaf entries, {kib} KiB of page-table lines, {FITS}" in said
+        assert "Best" not in said and "estimated at" not in said
+        assert "with mitosis" not in said.lower() and "placement alone" not in said.lower()
+
+
+def test_larger_pages_may_gain_where_the_caches_hold_all_leaf_entries(pt, plain):
+    said = one_line(pt("whatif", plain.directory, "-p", "mitosis,thp:min_pages=1").out)
+    assert FITS in said and f"With thp at most 99.8 % fewer walk cycles than linux, {FROM_DRAM}" in said
+    assert "placement alone" not in said
+
+
+def test_of_placement_alone_it_is_a_bound_too(pt, plain):
+    options = ("-p", "mitosis,thp:min_pages=1", "--cache-share", TINY)
+    said = one_line(pt("whatif", plain.directory, *options).out)
+    alone = (
+        "By placement alone, with pages and paging as they are: mitosis, at most 40.3 % fewer walk cycles."
+    )
+    assert f"{alone} With thp at most" in said and "Best" not in said
+
+
+def test_assumptions_of_run_times_are_left_out_where_there_are_none(pt, hot):
+    for how in ((), ("--full",)):
+        said = one_line(pt("whatif", hot.directory, "-p", "mitosis", *how).out)
+        assert "stall the program" not in said and "idle latencies, costs of" in said
 
 
 def test_advice_says_how_much_and_has_no_empty_lines_in_a_row_nor_a_bare_unknown(pt, hot, plain):
     for capture in (hot, plain):
-        said = pt("advise", capture.directory).out
+        said = pt("advise", capture.directory, "--cache-share", TINY).out
         assert "% fewer walk cycles than linux" in said and "\n\n\n" not in said and "unknown:" not in said
 
 
@@ -77,6 +154,46 @@ def test_larger_pages_are_refused_under_heat_with_the_way_out_and_doubted_withou
 
 def test_the_report_says_walk_cycles_where_no_run_time_is_known(study):
     assert "% fewer walk cycles" in actions.research(study) and "as fast" not in actions.research(study)
+
+
+def test_the_reports_numbers_are_bounds_and_it_advises_nothing(study, fitting):
+    card = glance(study)[-1]
+    assert card.value == "at most 40.3 %" and card.what == "fewer walk cycles with mitosis"
+    assert card.more == f"{FROM_DRAM}. {EQUALLY}" and not any("×" in one.value for one in glance(study))
+    assert study.sentence.startswith("No recommendation without a trace: with mitosis at most 40.3 % fewer")
+    assert "mitosis at most 40.3 % fewer walk cycles" in actions.research(study)
+    table = everything(study)
+    assert "advised" not in table.marked.values() and "at most" in table.columns[1].hint
+    assert "Speed-ups" not in policies_differ(study) and FROM_DRAM in policies_differ(study)
+    assert "none, as there is no run time" in lead([study, study])
+    assert [row[-2].text for row in side_by_side([study]).rows] == ["–"]
+    assert any(FROM_DRAM in caution.text for caution in cautions(study))
+    held = glance(fitting)[-1]
+    assert (held.value, held.what) == ("nothing", "to gain by placement") and held.more.endswith(FITS)
+    assert fitting.sentence == held.more and not actions.today(fitting) and not alone(fitting)
+    assert "No policy of a research kernel is estimated to gain" in actions.research(fitting)
+
+
+def test_the_report_says_that_reads_are_from_dram_not_that_those_of_caches_are_left_out(study):
+    (reads,) = [one for one in where.pictures(study) if one.key == "reads"]
+    assert "Without a trace every leaf entry is taken to be read from DRAM;" in reads.how
+    assert "left out" not in reads.how
+
+
+def test_the_title_of_the_plot_is_a_bound_or_that_the_caches_hold_all(hot, tiny):
+    title = plots.speedup(ptanalyze.whatif(hot, ["mitosis"], tiny)).get_suptitle()
+    assert one_line(title) == (
+        "No trace, so no run time: with mitosis at most 40.3 % fewer walk cycles than linux"
+    )
+    held = plots.speedup(ptanalyze.whatif(hot, ["mitosis"])).get_suptitle()
+    assert one_line(held) == f"Its leaf entries, 2 KiB of page-table lines, {FITS[:-1]}"
+
+
+def test_of_a_capture_with_a_trace_and_one_without_the_comparison_says_so(pt, hot, sample):
+    said = one_line(pt("compare", hot.directory, sample).out)
+    assert said.startswith("Note: B has a trace, A has none: ")
+    assert "Note" not in pt("compare", hot.directory, hot.directory).out
+    assert "Note" not in pt("compare", sample, f"{sample}@mitosis").out
 
 
 def test_the_report_says_what_pages_count_by_and_which_machine_it_is_about(study, plain):

@@ -135,7 +135,10 @@ def test_without_a_trace_walk_cycles_stand_for_run_time_and_it_says_so(untraced)
     ratio = untraced["walk_cycles"][0] / untraced["walk_cycles"]
     (dots,) = (line for line in figure.axes[0].lines if line.get_marker() == "o")
     assert sorted(dots.get_xdata()) == pytest.approx(sorted(ratio))
-    assert any("No trace, so no run time" in text for text in texts(figure))
+    assert any("fit the caches: placement can gain nothing" in text for text in texts(figure))
+    untraced.attrs["notes"] = []
+    figure = plots.speedup(untraced)
+    assert any("No trace, so no run time: with mitosis at most 40.3 %" in text for text in texts(figure))
     assert not figure.axes[0].collections
 
 

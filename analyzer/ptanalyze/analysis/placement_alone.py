@@ -24,10 +24,10 @@ def reshapes(policy: str) -> bool:
     return any(member.reshape is not None for member in members(policy))
 
 
-def placement_alone(best: str, candidates: Sequence[Candidate], baseline: str) -> str:
+def placement_alone(best: str, candidates: Sequence[Candidate], baseline: str, timed: bool = True) -> str:
     """A sentence on the best Candidate that only places tables, where the `best` policy does more; else "".
 
-    Also "" where no candidate but the baseline only places tables.
+    Also "" where no candidate but the baseline only places tables. Not `timed`: a bound, nothing is best.
     """
     placing = [one for one in candidates if not reshapes(one.policy) and one.policy not in (BOUND, baseline)]
     if not reshapes(best) or not placing:
@@ -36,4 +36,5 @@ def placement_alone(best: str, candidates: Sequence[Candidate], baseline: str) -
     if not within:
         return f"Placement alone, with pages and paging as they are, gains nothing over {baseline}."
     first = max(within, key=lambda one: one.ratio)
-    return f"Best by placement alone, with pages and paging as they are: {first.label}, {first.written}."
+    alone = "Best by placement alone" if timed else "By placement alone"
+    return f"{alone}, with pages and paging as they are: {first.label}, {first.written}."

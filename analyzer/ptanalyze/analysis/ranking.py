@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..core.gain import fewer_walk_cycles, interval
+from ..core.gain import FROM_DRAM, fewer_walk_cycles, interval
 from ..core.sizes import Budget, size_in_words
 from ..cost.payback import over_horizon
 from ..cost.result import TABLE_BYTES, Result
 from .placement_alone import Candidate, placement_alone, reshapes
 from .saved import by_the_kernel
+from .untraced import NO_ADVICE, equally, sentence_of
 from .weights import EACH_ONCE
 from .workload import Workload
 
@@ -90,26 +91,37 @@ def _advice(result: Result, base: Result, budget: Budget, horizon: float) -> Adv
 
 
 def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
-    """One line: the policy to use, its speed-up, the reason and the cost."""
+    """One line: the policy to use, its speed-up, the reason and the cost; without a trace a bound."""
     best = next(advice for advice in ranked if not advice.over)
     if best.result.policy == base.policy:
         within = " within the budget" if any(advice.over for advice in ranked) else ""
         return f"Stay with {base.policy}: no policy{within} is estimated to be faster."
+    best = next(one for one in ranked if not one.over and may_gain(one.result, base))
+    if best.result.policy == base.policy:
+        return sentence_of(base.cached)
     speedup = best.result.price.speedup
-    faster = (
-        f"{interval(speedup)} times as fast as {base.policy}"
-        if speedup
-        else f"{fewer(base, best.result)} than {base.policy}"
-    )
-    why = because(base, best.result)
-    advice = f"{best.result.policy} is estimated at {faster}: {why}; {takes(best)}."
-    if reshapes(best.result.policy):
-        return f"{advice} {EACH_ONCE}" if base.each_once else advice
-    return f"{advice} {WHY[workload.thin]}"
+    why = f"{because(base, best.result)}; {takes(best)}."
+    if speedup is None:
+        return without_trace(base, best.result, f"{NO_ADVICE}: with {best.result.policy}", f": {why}")
+    advice = f"{best.result.policy} is estimated at {interval(speedup)} times as fast as {base.policy}: {why}"
+    return advice if reshapes(best.result.policy) else f"{advice} {WHY[workload.thin]}"
+
+
+def may_gain(result: Result, base: Result) -> bool:
+    """Whether a policy may be advised: not where all it does is to place what the caches hold."""
+    return not base.cached or result.policy == base.policy or reshapes(result.policy)
+
+
+def without_trace(base: Result, result: Result, lead: str, rest: str) -> str:
+    """Sentences: `lead`, what a policy saves at most, `rest`, and what that takes for granted."""
+    what = f"{lead} {fewer(base, result)} than {base.policy}, {FROM_DRAM}{rest}"
+    doubt = EACH_ONCE if reshapes(result.policy) and base.each_once else ""
+    held = sentence_of(base.cached) if base.cached else ""
+    return " ".join(filter(None, (held, what, equally(base), doubt)))
 
 
 def fewer(base: Result, result: Result) -> str:
-    """ "40.3 % fewer walk cycles"."""
+    """ "at most 40.3 % fewer walk cycles"."""
     return fewer_walk_cycles(result.price.walk_cycles / base.price.walk_cycles)
 
 
@@ -123,11 +135,12 @@ def takes(advice: Advice) -> str:
 
 
 def placement_sentence(ranked: Sequence[Advice], base: Result) -> str:
-    """placement_alone's, of all candidates."""
+    """placement_alone's, of all candidates; "" where the caches hold what is placed."""
+    if base.cached:
+        return ""
     best = next(advice for advice in ranked if not advice.over).result
-    return placement_alone(
-        best.policy, [candidate(one.result, base, one.over) for one in ranked], base.policy
-    )
+    found = [candidate(one.result, base, one.over) for one in ranked]
+    return placement_alone(best.policy, found, base.policy, base.price.speedup is not None)
 
 
 def candidate(result: Result, base: Result, over: str = "", label: str = "") -> Candidate:

@@ -25,6 +25,7 @@ from .priced import cycles_before
 from .processes import ONCE_EACH, alike
 from .refusals import label
 from .runs import Run, start
+from .untraced import bound_note, cached
 from .weights import RESHAPED, note
 
 if TYPE_CHECKING:
@@ -51,10 +52,10 @@ def static_results(
     out, a note has their number. RefusedError for policies that depend on threads' accesses, unless
     `refused` takes names and reasons.
     """
-    results = []
+    results, held = [], cached(worlds)
     for plan in plans:
         try:
-            results.append(_result(plan, worlds, plans[0].name, setup, provenance))
+            results.append(_result(plan, worlds, plans[0].name, held, setup, provenance))
         except RefusedError as error:
             if refused is None or plan is plans[0]:
                 raise
@@ -82,7 +83,12 @@ def _process(plan: Plan, world: World) -> _Process:
 
 
 def _result(
-    plan: Plan, worlds: Sequence[World], baseline: str, setup: Setup, provenance: dict[str, str]
+    plan: Plan,
+    worlds: Sequence[World],
+    baseline: str,
+    held: str,
+    setup: Setup,
+    provenance: dict[str, str],
 ) -> Result:
     each = [_process(plan, world) for world in worlds]
     first = each[0].world
@@ -111,13 +117,15 @@ def _result(
         host_single_copy=sum(one.world.space.host_tables for one in each),
         aside_pages=sum(one.world.aside_pages for one in each),
         each_once=first.snapshot.heat is None,
+        cached=held,
         elsewhere=beyond,
         price=cost.price(count, first.machine, setup.costs, contended=setup.contended),
         once=_once(each, setup),
         facts=each[0].run.facts(first) if len(each) == 1 else {},
         notes=(
             note([one.world.snapshot for one in each]),
-            *filter(None, [beyond]),
+            bound_note(len(first.machine.cpu_nodes)),
+            *filter(None, [held, beyond]),
             *([alike(len(each), first.snapshot.heat is not None)] if len(each) > 1 else []),
             *dict.fromkeys(note for one in each for note in one.world.notes),
             *_left_out(sum((Counter(one.unresolved) for one in each), Counter())),

@@ -11,6 +11,11 @@ def at_own_share(machine: Machine) -> Machine:
     return _sharing(machine, machine.llc.share, None)
 
 
+def at_least_share(machine: Machine) -> Machine:
+    """The machine with the least of its LLC that may be left to page tables."""
+    return _sharing(machine, min(machine.llc.shares or (machine.llc.share,)), None)
+
+
 def at_other_shares(machine: Machine) -> tuple[Machine, ...]:
     """The machine with the least and the most of its LLC left to page tables; none without such bounds."""
     ends = set(machine.llc.shares or ()) - {machine.llc.share}

@@ -265,7 +265,7 @@ def price(
         speedup=None,
         run_cycles=None,
         walk_share=None,
-        assumptions=assumptions(costs, contended, calibration),
+        assumptions=assumptions(costs, contended, calibration, timed=bool(instructions)),
         system_calls=calls,
         fault_ns=float(taken_ns(counters, machine, costs, made)[WALK]),
     )
@@ -352,20 +352,25 @@ def _measured(base: Price, calibration: Calibration) -> RunLaw | None:
     return run, (e,)
 
 
-def assumptions(costs: Costs, contended: bool = False, calibration: Calibration | None = None) -> str:
-    """One line: assumptions of the run-time estimate."""
+def assumptions(
+    costs: Costs, contended: bool = False, calibration: Calibration | None = None, timed: bool = True
+) -> str:
+    """One line: assumptions of the run-time estimate; where there is none (not `timed`), of the cycles."""
+    taken = f"{'contended' if contended else 'idle'} latencies, costs of {costs.name}"
     if calibration is not None:
         exposed = counted(calibration.exposed, "calibration: exposed")
         return (
             f"{exposed.low:.2f} to {exposed.high:.2f} of walk cycles stall the program, cycles outside walks "
             f"are those of the calibrated run {calibration.name or '(unnamed)'}, walk cycles grow as the "
-            f"replay's do; {'contended' if contended else 'idle'} latencies, costs of {costs.name}"
+            f"replay's do; {taken}"
         )
+    if not timed:
+        return taken
     e, cpi, data = costs.exposed, costs.cycles_per_instruction, costs.data_exposed
     return (
         f"{e.low:g} to {e.high:g} of walk cycles stall the program; outside walks {cpi.low:g} to "
         f"{cpi.high:g} cycles per instruction and {data.low:g} to {data.high:g} waits for DRAM per walk; "
-        f"{'contended' if contended else 'idle'} latencies, costs of {costs.name}"
+        f"{taken}"
     )
 
 

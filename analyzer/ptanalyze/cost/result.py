@@ -188,6 +188,7 @@ class Result:
     gone_share    share of the walks of the trace to memory whose table pages were gone at the snapshot
     short_region  note where the caches hold what the region reads, as it is short; "" elsewhere
     each_once     whether every mapped page counts once, as there is neither trace nor heat
+    cached        note where the caches hold all leaf entries, without a trace; "" elsewhere
     elsewhere     note where the machine has another number of nodes than the captured one, without a trace
     facts         {name: number} of the policy when it reshaped the capture
     series        counts over time, None unless asked for
@@ -216,6 +217,7 @@ class Result:
     gone_share: float = 0.0
     short_region: str = ""
     each_once: bool = False
+    cached: str = ""
     elsewhere: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

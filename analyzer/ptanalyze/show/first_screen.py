@@ -11,7 +11,7 @@ from ..analysis.answer import Section
 from ..analysis.elsewhere import HOST_MODEL
 from ..analysis.ranking import peak_bytes
 from ..analysis.worth import share_sentence, verdict
-from ..core.gain import differs, faster, interval
+from ..core.gain import FROM_DRAM, differs, faster, interval
 from ..core.sizes import show_duration, size_in_words
 from ..policies import NOT_MAINLINE, RESEARCH, besides, members, names, takes
 
@@ -50,7 +50,7 @@ def table(named: Mapping[str, Result], explained: bool = True) -> Iterator[Secti
     base = next(iter(named.values()))
     head = WITHOUT_RUN_TIME if base.price.speedup is None else HEAD
     yield Section(lines=aligned([head, *(row_of(name, result, base) for name, result in named.items())]))
-    lines = []
+    lines = [f"at most: {FROM_DRAM}."] if base.price.speedup is None else []
     if explained:
         lines.append(f"{base.policy}, the baseline: {doc(base.policy)}. Memory is at its peak.")
     for name, result in named.items():
@@ -99,11 +99,12 @@ def row_of(name: str, result: Result, base: Result) -> tuple[str, ...]:
 
 
 def walk_cycles(result: Result, base: Result) -> str:
-    """Beside the baseline's, "-40.3 %"; of the baseline, all."""
+    """Beside the baseline's, "at most -40.3 %"; of the baseline, all."""
     before, after = base.price.walk_cycles, result.price.walk_cycles
     if result is base or not before:
         return cycles(after)
-    return f"{100 * (after / before - 1):+z.1f} %".replace("+0.0 %", "0 %")
+    change = f"{100 * (after / before - 1):+z.1f} %"
+    return "0 %" if change == "+0.0 %" else f"at most {change}"
 
 
 def cycles(count: float) -> str:

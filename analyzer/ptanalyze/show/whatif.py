@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..analysis.answer import Matrix, Quantity, Section
-from ..analysis.placement_alone import placement_alone, reshapes
-from ..analysis.ranking import candidate, fewer, peak_bytes
+from ..analysis.placement_alone import placement_alone
+from ..analysis.ranking import candidate, may_gain, peak_bytes, without_trace
 from ..analysis.sampled import in_words
-from ..analysis.weights import EACH_ONCE
+from ..analysis.untraced import sentence_of
 from ..analysis.worth import missing
 from ..core import gain
 from ..core.interval import Interval
@@ -141,7 +141,8 @@ def advice(results: Sequence[Result]) -> str:
     if not candidates:
         return sentence(results)
     best = max(candidates, key=lambda one: one.ratio)
-    placed = placement_alone(best.policy, candidates, base[0])
+    timed = base[1].price.speedup is not None
+    placed = "" if base[1].cached else placement_alone(best.policy, candidates, base[0], timed)
     return " ".join(filter(None, (missing(base[1]), placed, sentence(results))))
 
 
@@ -187,13 +188,16 @@ def times(estimate: Interval, base: str) -> str:
 
 
 def without_run_time(base: Result, others: dict[str, Result]) -> str:
-    """The same by cycles of walks, where there is no trace and so no run time."""
-    name = min(others, key=lambda name: others[name].price.walk_cycles)
-    best, before = others[name], base.price.walk_cycles
-    if best.price.walk_cycles >= before:
+    """What walk cycles are saved at most, where there is no trace and so no run time."""
+    before = base.price.walk_cycles
+    less = {name: one for name, one in others.items() if one.price.walk_cycles < before}
+    if not less:
         return f"No policy takes fewer walk cycles than {base.policy}."
-    said = f"Best: {name}, {fewer(base, best)} than {base.policy}, {takes(best, base)}."
-    return f"{said} {EACH_ONCE}" if reshapes(best.policy) and base.each_once else said
+    less = {name: one for name, one in less.items() if may_gain(one, base)}
+    if not less:
+        return sentence_of(base.cached)
+    name = min(less, key=lambda name: less[name].price.walk_cycles)
+    return without_trace(base, less[name], f"With {name}", f", {takes(less[name], base)}.")
 
 
 def takes(best: Result, base: Result) -> str:

@@ -63,7 +63,7 @@ def curve(table: DataFrame, x: str | None = None) -> Figure:
     axis.set_xlabel(AXES.get(key.rpartition(".")[2], key))
     axis.set_ylabel(
         f"{'run time' if timed(data) else 'cycles'} under {table['baseline'].iloc[0]} / under the policy "
-        "(up: faster)"
+        f"({'up: faster' if timed(data) else f'at most: {gain.FROM_DRAM}'})"
     )
     widened(axis, "y", SHOWN)
     legend_beside(axis)
@@ -199,6 +199,8 @@ def headline(data: DataFrame, key: str) -> str:
         return f"No policy has {key}"
     best, base = swept.loc[swept["y"].idxmax()], data["baseline"].iloc[0]
     speed = f"{gain.shown(best['y'])[0]} times as fast as {base}"
+    if not timed(data):
+        speed = f"{base}'s cycles / its own at most {gain.shown(best['y'])[0]}, as there is no trace"
     equal = swept[(swept["x"] == best["x"]) & (best["y"] - swept["y"] < gain.LEAST / 2)]
     named = list(dict.fromkeys(equal["label"]))
     who = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"

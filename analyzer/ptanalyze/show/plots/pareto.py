@@ -37,7 +37,9 @@ def pareto(table: DataFrame) -> Figure:
     base = str(table["baseline"].iloc[0])
     timed = table["speedup"].notna().any()
     axis.set_xlabel(f"{name} more than under {base}: page tables, and memory held unused")
-    axis.set_ylabel(f"speed-up over {base}" if timed else f"walk cycles under {base} / under the policy")
+    axis.set_ylabel(
+        f"speed-up over {base}" if timed else f"walk cycles under {base} / under the policy, at most"
+    )
     on = rows[rows["front"]].sort_values("bytes")
     title(figure, headline(on, len(rows), base))
     context(figure, table, "filled: on the Pareto front")

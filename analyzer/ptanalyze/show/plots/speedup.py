@@ -33,10 +33,13 @@ def speedup(table: DataFrame) -> Figure:
     axis = figure.subplots()
     draw(axis, rows, names)
     what = "run time" if timed else "cycles of page walks"
-    axis.set_xlabel(f"{what} under {base} / {what} under the policy (right: faster)")
+    right = "right: faster" if timed else f"at most: {gain.FROM_DRAM}"
+    axis.set_xlabel(f"{what} under {base} / {what} under the policy ({right})")
     notes = table.attrs.get("notes", [])
     cold = any(note.startswith("as traced:") for note in notes)
-    title(figure, headline(rows, base, timed) + " in the run as traced" * cold)
+    held = next((note for note in notes if gain.NOTHING in note), "")
+    said = held or headline(rows, base, timed)
+    title(figure, f"{said[0].upper()}{said[1:]}" + " in the run as traced" * cold)
     assumed = next((note for note in notes if "of walk cycles stall" in note), "")
     steady = "steady state: one-time costs are not in it" if timed and not cold else ""
     alike = f"as {base}: {', '.join(as_base)}" if as_base else ""
@@ -96,5 +99,5 @@ def headline(rows: DataFrame, base: str, timed: bool) -> str:
         return f"No policy is estimated to be faster than {base}"
     if timed:
         return f"{best['label']} is estimated at {written(best)} times the speed of {base}"
-    less = gain.shown(best["value"])[0]
-    return f"No trace, so no run time: with {best['label']} walks take 1/{less} of {base}'s cycles"
+    less = gain.fewer_walk_cycles(1 / best["value"])
+    return f"No trace, so no run time: with {best['label']} {less} than {base}"

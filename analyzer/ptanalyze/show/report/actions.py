@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ...analysis.placement_alone import reshapes
 from ...analysis.worth import share_sentence, verdict
 from ...core import gain
 from ...policies import BOUND, NOT_MAINLINE, RESEARCH, besides, takes
@@ -44,6 +45,8 @@ def actions(study: Study, on_mainline: bool) -> Iterator[Action]:
     for row in study.rows:
         how = takes(str(row["policy"]))
         if row is study.base or row["over"] or not gain.faster(study.ratio(row)) or row["policy"] == BOUND:
+            continue
+        if study.cached and not reshapes(str(row["policy"])):
             continue
         if how.startswith(TODAY) == on_mainline:
             yield Action(

@@ -122,7 +122,8 @@ def processes(study: Study) -> list[Caution]:
 def untraced(study: Study) -> Caution:
     """What pages count by, and what is not known."""
     missing = (
-        "There is no run time to estimate, and policies that depend on the order of accesses are left out."
+        f"There is no run time to estimate: what is saved of walk cycles is a bound, {gain.FROM_DRAM}. "
+        "Policies that depend on the order of accesses are left out."
     )
     if (heat := study.facts.get("heat")) and not study.results[0].each_once:
         return Caution(
@@ -253,10 +254,12 @@ def second_sentence(study: Study) -> str:
 
 def alone(study: Study) -> str:
     """A sentence on the best policy that only places tables, where the advised policy does more; else ""."""
+    if study.cached:
+        return ""
     rows = [
         Candidate(
             str(row["policy"]), str(row["label"]), str(row["over"]), study.ratio(row), study.written(row)
         )
         for row in study.rows
     ]
-    return placement_alone(str(study.best["policy"]), rows, study.baseline)
+    return placement_alone(str(study.best["policy"]), rows, study.baseline, study.timed)

@@ -29,11 +29,15 @@ def lead(study: Study) -> str:
         if several_walks(study)
         else ", the walks are the same"
     )
+    what = (
+        f"Speed-ups are over {study.baseline}, of a further run with everything touched and copied."
+        if study.timed
+        else f"Walk cycles are beside those of {study.baseline}: a bound, {gain.FROM_DRAM}."
+    )
     return (
         f"Policies differ in where tables are and in the cost of keeping them there{alike}. "
-        f"Speed-ups are over {study.baseline}, of a further run with everything touched and copied; what "
-        f"happens once is a column of its own. Memory is a policy's extra memory at its peak; upkeep is its "
-        f"extra work as a share of the run.{rest}"
+        f"{what} What happens once is a column of its own. Memory is a policy's extra memory at its peak; "
+        f"upkeep is its extra work as a share of the run.{rest}"
     )
 
 
@@ -57,7 +61,8 @@ def everything(study: Study) -> Grid:
         }
         for row in study.rows
     ]
-    faster = ("Speed-up", "middle") if study.timed else ("Walk cycles", f"of {study.baseline} / its own")
+    bound = ("Walk cycles", f"of {study.baseline} / its own, at most")
+    faster = ("Speed-up", "middle") if study.timed else bound
     columns = {"label": Column("Policy", "", word), "speedup": Column(*faster, ratio)}
     if study.timed:
         columns["interval"] = Column("Interval", "low to high", interval)
@@ -83,7 +88,9 @@ def everything(study: Study) -> Grid:
     marked = {
         k: mark
         for k, row in enumerate(study.rows)
-        for mark in ["baseline" if row is study.base else "advised" if row is study.best else ""]
+        for mark in [
+            "baseline" if row is study.base else "advised" if row is study.best and study.timed else ""
+        ]
         if mark
     }
     caption = f"Every policy that the capture allows, fastest first; compared with {study.baseline}"
@@ -113,8 +120,8 @@ def speedup(study: Study) -> Picture:
     faster = [row for row in study.rows if gain.faster(study.ratio(row))]
     slower = [row for row in study.rows if gain.slower(study.ratio(row))]
     others = len(study.rows) - 1
-    here = f"Of {others} policies {len(faster)} would be faster by the estimate, {len(slower)} slower"
     if study.timed:
+        here = f"Of {others} policies {len(faster)} would be faster by the estimate, {len(slower)} slower"
         how = (
             f"A dot for each policy: run time under {study.baseline} over run time under it, by the middle "
             "of the assumptions; the bar spans all of them. Right of the line is faster."
@@ -123,9 +130,10 @@ def speedup(study: Study) -> Picture:
         sure = [row for row in study.rows if gain.faster(row["speedup_low"])]
         here += f"; for {len(sure)} the whole interval is a gain"
     else:
+        here = f"Of {others} policies {len(faster)} may take fewer walk cycles, {len(slower)} more"
         how = (
-            f"Without run times: cycles of page walks under {study.baseline} over those under the policy. "
-            "Right of the line is less waiting."
+            f"Without run times: cycles of page walks under {study.baseline} over those under the policy, "
+            f"at most: {gain.FROM_DRAM}. Right of the line is less waiting."
         )
     return picture("speedup", "Dots with intervals", plots.speedup, study.ranked, how, f"{here}.")
 

@@ -13,7 +13,7 @@ from .study import Study, remote_share
 
 
 def lead(studies: Sequence[Study]) -> str:
-    advised = {study.name: study.best["label"] for study in studies}
+    advised = {study.name: study.advised for study in studies}
     if len(set(advised.values())) == 1:
         all_of = "both" if len(studies) == 2 else f"all {len(studies)}"
         return f"The advice is the same for {all_of} captures: {next(iter(advised.values()))}."
@@ -46,8 +46,8 @@ def side_by_side(studies: Sequence[Study]) -> Grid:
             "remote": remote_share(study.base),
             "reads": study.base["reads_per_walk"],
             "cycles": study.base["cycles_per_walk"],
-            "best": study.best["label"],
-            "speedup": study.ratio(study.best),
+            "best": study.advised,
+            "speedup": study.ratio(study.best) if study.timed else None,
             "interval": (study.best["speedup_low"], study.best["speedup_high"]) if study.timed else None,
         }
         for study in studies
@@ -59,9 +59,7 @@ def side_by_side(studies: Sequence[Study]) -> Grid:
 def by_policy(studies: Sequence[Study]) -> Grid:
     """A row per policy, a column per capture: the speed-up over that capture's baseline."""
     columns = {"label": Column("Policy", "", word)}
-    columns |= {
-        str(k): Column(study.name, f"over {study.baseline}", ratio) for k, study in enumerate(studies)
-    }
+    columns |= {str(k): Column(study.name, over(study), ratio) for k, study in enumerate(studies)}
     by_label: dict[str, dict[str, Any]] = {}
     for k, study in enumerate(studies):
         for row in study.rows:
@@ -69,6 +67,11 @@ def by_policy(studies: Sequence[Study]) -> Grid:
     rows = sorted(by_label.values(), key=lambda row: -row.get("0", 0))
     caption = "Estimated speed-up of each policy, by capture; a dash: the capture does not allow it"
     return grid("speed-ups", caption, columns, rows, interactive=True)
+
+
+def over(study: Study) -> str:
+    """What the numbers of a capture are."""
+    return f"over {study.baseline}" if study.timed else f"walk cycles of {study.baseline} / its own, at most"
 
 
 def pictures(studies: Sequence[Study]) -> Iterator[Picture]:

@@ -3,10 +3,11 @@
 from typing import Any, NamedTuple
 
 from ...analysis.sampled import in_words
+from ...analysis.untraced import equally, sentence_of
 from ...analysis.worth import NOTHING, at_most
 from ...analysis.worth import percent as share_of
 from ...capture.describe import PAGE_NAMES
-from ...core.gain import shown
+from ...core.gain import FROM_DRAM, shown
 from ...core.plural import plural
 from ...core.walks import threads_placed
 from .study import Study, remote_share
@@ -57,14 +58,15 @@ def glance(study: Study) -> list[Number]:
         more = f"{sum(result.price.local_walk_cycles) / walks:.0f} if every table were local"
         numbers.append(Number(f"{base['cycles_per_walk']:.0f}", "cycles per walk", more))
     best = study.best
-    if best is not base:
-        what = f"with {best['label']}"
-        more = (
-            f"estimated speed-up, {' to '.join(shown(best['speedup_low'], best['speedup_high']))}"
-            if study.timed
-            else f"walk cycles of {study.baseline} / its own"
-        )
-        numbers.append(Number(f"{shown(study.ratio(best))[0]}×", what, more))
+    if study.cached:
+        numbers.append(Number("nothing", "to gain by placement", sentence_of(study.cached)))
+    elif best is not base and study.timed:
+        more = f"estimated speed-up, {' to '.join(shown(best['speedup_low'], best['speedup_high']))}"
+        numbers.append(Number(f"{shown(study.ratio(best))[0]}×", f"with {best['label']}", more))
+    elif best is not base:
+        most, what = study.written(best).split(" fewer ")
+        more = f"{FROM_DRAM}. {equally(result)}".rstrip()
+        numbers.append(Number(most, f"fewer {what} with {best['label']}", more))
     return numbers
 
 

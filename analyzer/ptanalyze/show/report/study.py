@@ -82,6 +82,16 @@ class Study:
         """Whether run times could be estimated."""
         return self.results[0].price.speedup is not None
 
+    @property
+    def advised(self) -> str:
+        """The policy to use, in words."""
+        return str(self.best["label"]) if self.timed else "none, as there is no run time"
+
+    @property
+    def cached(self) -> str:
+        """A note where the caches hold all leaf entries, without a trace."""
+        return self.results[0].cached
+
     @cached_property
     def over(self) -> set[int]:
         """Places in `results` of policies over the budget."""

@@ -105,9 +105,14 @@ def reads(study: Study) -> Picture:
     if len(shown) > 1:
         others = [f"{100 * remote_share(row):.0f} % with {row['label']}" for row in shown[1:]]
         here += f". For comparison: {', '.join(others)}"
+    cached = (
+        "Reads answered by caches are left out"
+        if study.timed
+        else "Without a trace every leaf entry is taken to be read from DRAM"
+    )
     how = (
         "A row for each node whose CPUs walk, a column for each node whose memory answers. Boxes on the "
-        "diagonal are local. Reads answered by caches are left out; shares are of the policy's own reads."
+        f"diagonal are local. {cached}; shares are of the policy's own reads."
     )
     names = [row["policy"] for row in shown]
     table = concat([study.of(study.reads, name) for name in names])
