@@ -52,6 +52,18 @@ def test_one_that_is_fastest_is_named_alone():
     assert figure.get_suptitle().startswith("mitosis is fastest at nodes = 8: 1.88")
 
 
+def test_without_a_trace_a_sweep_is_of_bounds():
+    table = swept()
+    untimed = table.assign(speedup=None, speedup_low=None, speedup_high=None)
+    untimed["walk_cycles"] = 1 / table["speedup"]
+    untimed.attrs = {**table.attrs, "notes": []}
+    figure = plots.curve(untimed)
+    assert " ".join(figure.get_suptitle().split()) == (
+        "No trace, so a bound: cycles of first-touch / those of hydra, mitosis at nodes = 8 are at most 1.80"
+    )
+    assert "faster" not in figure.axes[0].get_ylabel() and readable(figure)
+
+
 def test_differences_of_less_than_a_percent_do_not_fill_a_plot():
     figure = plots.curve(swept({"first-touch": 0.0, "hydra": 0.00001}))
     low, high = figure.axes[0].get_ylim()

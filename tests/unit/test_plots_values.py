@@ -58,6 +58,10 @@ def untraced(tmp_path_factory):
     return ptanalyze.whatif(ptanalyze.synth(place, "16M", trace=False), ["linux", "mitosis", "ideal"])
 
 
+def one_line(text):
+    return " ".join(text.split())
+
+
 def texts(figure):
     return [text.replace("\N{NO-BREAK SPACE}", " ").replace("\n", " ") for text in words(figure)]
 
@@ -135,8 +139,12 @@ def test_without_a_trace_walk_cycles_stand_for_run_time_and_it_says_so(untraced)
     ratio = untraced["walk_cycles"][0] / untraced["walk_cycles"]
     (dots,) = (line for line in figure.axes[0].lines if line.get_marker() == "o")
     assert sorted(dots.get_xdata()) == pytest.approx(sorted(ratio))
-    assert any("fit the caches: placement can gain nothing" in text for text in texts(figure))
+    for draw in (plots.speedup, plots.pareto):
+        assert one_line(draw(untraced).get_suptitle()).endswith(
+            "fit the caches: placement can gain nothing to speak of"
+        )
     untraced.attrs["notes"] = []
+    assert one_line(plots.pareto(untraced).get_suptitle()).startswith("No trace, so bounds: ")
     figure = plots.speedup(untraced)
     assert any("No trace, so no run time: with mitosis at most 40.3 %" in text for text in texts(figure))
     assert not figure.axes[0].collections

@@ -24,7 +24,7 @@ def bound_note(readers: int) -> str:
     """Line for people: what is assumed of the walks."""
     return (
         "what is saved of walk cycles is a bound: without a trace every leaf entry is taken to be read from "
-        f"DRAM{from_nodes(readers)}, and how often walks miss the TLBs is not known"
+        f"DRAM{',' if readers > 1 else ''}{from_nodes(readers)}, and how often TLBs miss is not known"
     )
 
 

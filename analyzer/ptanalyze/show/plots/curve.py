@@ -12,6 +12,7 @@ from ...core.errors import UsageError
 from ...core.walks import threads_placed
 from .labels import WIDE, broken
 from .ratios import widened
+from .speedup import held
 from .style import context, legend_beside, looks, must_have, new_figure, styled, title
 
 SHOWN = 0.01  # of a speed-up to either side of 1
@@ -63,11 +64,11 @@ def curve(table: DataFrame, x: str | None = None) -> Figure:
     axis.set_xlabel(AXES.get(key.rpartition(".")[2], key))
     axis.set_ylabel(
         f"{'run time' if timed(data) else 'cycles'} under {table['baseline'].iloc[0]} / under the policy "
-        f"({'up: faster' if timed(data) else f'at most: {gain.FROM_DRAM}'})"
+        f"({'up: faster' if timed(data) else 'at most'})"
     )
     widened(axis, "y", SHOWN)
     legend_beside(axis)
-    title(figure, headline(data, key))
+    title(figure, held(table) or headline(data, key))
     banded = bool((data["high"] > data["low"]).any())
     assumed = next((note for note in table.attrs.get("notes", []) if "of walk cycles stall" in note), "")
     what = "intervals" if not joined else "bands"
@@ -199,10 +200,13 @@ def headline(data: DataFrame, key: str) -> str:
         return f"No policy has {key}"
     best, base = swept.loc[swept["y"].idxmax()], data["baseline"].iloc[0]
     speed = f"{gain.shown(best['y'])[0]} times as fast as {base}"
-    if not timed(data):
-        speed = f"{base}'s cycles / its own at most {gain.shown(best['y'])[0]}, as there is no trace"
     equal = swept[(swept["x"] == best["x"]) & (best["y"] - swept["y"] < gain.LEAST / 2)]
     named = list(dict.fromkeys(equal["label"]))
+    if not timed(data):
+        at = f"{', '.join(named)} at {key} = {shown(best[key])}"
+        return (
+            f"No trace, so a bound: cycles of {base} / those of {at} are at most {gain.shown(best['y'])[0]}"
+        )
     who = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
     who += " is" if len(named) == 1 else " are"
     if best["y"] - swept["y"].min() < gain.LEAST:

@@ -10,7 +10,7 @@ from ...policies import BOUND
 from .labels import policy_labels
 from .pointed import point_labels
 from .ratios import fitted, widened
-from .speedup import ranked
+from .speedup import held, ranked
 from .spots import note
 from .style import BLUE, GREY, binary_unit, context, must_have, new_figure, styled, title
 
@@ -33,15 +33,15 @@ def pareto(table: DataFrame) -> Figure:
     unit, name = binary_unit(float(rows["bytes"].abs().max()))
     figure = new_figure(5.0)
     axis = figure.subplots()
-    draw(axis, rows, unit, name)
-    base = str(table["baseline"].iloc[0])
-    timed = table["speedup"].notna().any()
+    base, timed = str(table["baseline"].iloc[0]), bool(table["speedup"].notna().any())
+    draw(axis, rows, unit, name, timed)
     axis.set_xlabel(f"{name} more than under {base}: page tables, and memory held unused")
     axis.set_ylabel(
         f"speed-up over {base}" if timed else f"walk cycles under {base} / under the policy, at most"
     )
     on = rows[rows["front"]].sort_values("bytes")
-    title(figure, headline(on, len(rows), base))
+    bounds = "" if timed else "No trace, so bounds: "
+    title(figure, held(table) or bounds + headline(on, len(rows), base))
     context(figure, table, "filled: on the Pareto front")
     return figure
 
@@ -66,7 +66,7 @@ def on_front(cost: np.ndarray, gain: np.ndarray) -> np.ndarray:
     return unbeaten
 
 
-def draw(axis: Axes, rows: DataFrame, unit: float, name: str) -> None:
+def draw(axis: Axes, rows: DataFrame, unit: float, name: str, timed: bool) -> None:
     on = rows[rows["front"]].sort_values("bytes")
     cost, value = rows["bytes"] / unit, rows["value"]
     axis.axhline(1, color=GREY, linewidth=1)
@@ -81,8 +81,9 @@ def draw(axis: Axes, rows: DataFrame, unit: float, name: str) -> None:
     widened(axis, "y", SHOWN)
     values = [shown(one)[0] for one in value]
     point_labels(axis, rows["label"].tolist(), cost.tolist(), value.tolist(), values)
+    what = "times as fast" if timed else "in walk cycles, at most"
     for label, text, x, y in zip(rows["label"], values, cost, value, strict=True):
-        note(axis, f"{label}: {text} times as fast, {x:,.2f} {name} more", (x, x), (y, y))
+        note(axis, f"{label}: {text} {what}, {x:,.2f} {name} more", (x, x), (y, y))
 
 
 def headline(on: DataFrame, policies: int, base: str) -> str:

@@ -37,14 +37,18 @@ def speedup(table: DataFrame) -> Figure:
     axis.set_xlabel(f"{what} under {base} / {what} under the policy ({right})")
     notes = table.attrs.get("notes", [])
     cold = any(note.startswith("as traced:") for note in notes)
-    held = next((note for note in notes if gain.NOTHING in note), "")
-    said = held or headline(rows, base, timed)
-    title(figure, f"{said[0].upper()}{said[1:]}" + " in the run as traced" * cold)
+    title(figure, held(table) or headline(rows, base, timed) + " in the run as traced" * cold)
     assumed = next((note for note in notes if "of walk cycles stall" in note), "")
     steady = "steady state: one-time costs are not in it" if timed and not cold else ""
     alike = f"as {base}: {', '.join(as_base)}" if as_base else ""
     context(figure, table, steady, alike, f"bars: {assumed}" if assumed and timed else "")
     return figure
+
+
+def held(table: DataFrame) -> str:
+    """That the caches hold all leaf entries, of a table without a trace; else ""."""
+    said = next((note for note in table.attrs.get("notes", []) if gain.NOTHING in note), "")
+    return f"{said[:1].upper()}{said[1:]}"
 
 
 def ranked(table: DataFrame) -> DataFrame:
@@ -80,8 +84,9 @@ def draw(axis: Axes, rows: DataFrame, names: list[str]) -> None:
     widened(axis, "x", SHOWN)
     texts = [written(row) for row in rows.to_dict("records")]
     name_rows(axis, names, texts)
+    what = "times as fast" if "low" in rows else "in walk cycles, at most"
     for k, text in enumerate(texts):
-        note(axis, f"{rows['label'][k]}: {text} times as fast", axis.get_xlim(), (k - 0.4, k + 0.4))
+        note(axis, f"{rows['label'][k]}: {text} {what}", axis.get_xlim(), (k - 0.4, k + 0.4))
 
 
 def written(row: dict[str, float]) -> str:

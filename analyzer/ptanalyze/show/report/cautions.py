@@ -122,8 +122,8 @@ def processes(study: Study) -> list[Caution]:
 def untraced(study: Study) -> Caution:
     """What pages count by, and what is not known."""
     missing = (
-        f"There is no run time to estimate: what is saved of walk cycles is a bound, {gain.FROM_DRAM}. "
-        "Policies that depend on the order of accesses are left out."
+        "There is no run time to estimate. Walk cycles that a policy saves are a bound, reached "
+        f"{gain.FROM_DRAM}. Policies that depend on the order of accesses are left out."
     )
     if (heat := study.facts.get("heat")) and not study.results[0].each_once:
         return Caution(

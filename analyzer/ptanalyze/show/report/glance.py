@@ -56,6 +56,8 @@ def glance(study: Study) -> list[Number]:
     if base["walk_cycles"]:
         walks = base["walk_cycles"] / base["cycles_per_walk"]
         more = f"{sum(result.price.local_walk_cycles) / walks:.0f} if every table were local"
+        if not study.timed:
+            more = f"{FROM_DRAM}; {more}"
         numbers.append(Number(f"{base['cycles_per_walk']:.0f}", "cycles per walk", more))
     best = study.best
     if study.cached:
