@@ -112,6 +112,8 @@ def test_what_can_be_done_is_told_apart_by_what_it_needs(study):
     now = {one.label.split()[0] for one in actions.today(study)}
     assert now <= {name for name in policies if takes(name).startswith("today")}
     assert not {"mitosis", "hydra", "ideal"} & now
+    [thp] = [one for one in actions.today(study) if one.label == "thp"]
+    assert (thp.when, thp.line.split("=")[0]) == (", if it comes from malloc", "GLIBC_TUNABLES")
     assert "none of Mitosis" in actions.research(study)
     slow = replace(study, ranked=study.ranked.assign(speedup=0.9, speedup_low=0.8, speedup_high=0.95))
     assert actions.today(slow) == [] and actions.research(slow).startswith("No policy of a research kernel")

@@ -14,6 +14,7 @@ from ..analysis.worth import share_sentence, verdict
 from ..core.gain import differs, faster, interval
 from ..core.sizes import show_duration, size_in_words
 from ..policies import NOT_MAINLINE, RESEARCH, besides, members, names, takes
+from ..world.no_huge_pages import FORBIDDEN
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -56,6 +57,8 @@ def table(named: Mapping[str, Result], explained: bool = True) -> Iterator[Secti
         lines.append(f"{name} {how}")
         if known := besides(result.policy):
             lines.append(f"  {known}.")
+    forbidden = (note for result in named.values() for note in result.notes if FORBIDDEN in note)
+    lines += [f"{note}." for note in dict.fromkeys(forbidden)]
     if any(takes(result.policy) == RESEARCH for result in named.values()):
         lines.append(f"{RESEARCH}: {NOT_MAINLINE}.")
     yield Section(lines=["", *lines] if lines else [])
