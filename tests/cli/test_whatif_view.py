@@ -13,8 +13,7 @@ from ptanalyze.core.gain import gains, interval, loses
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.sizes import Budget, size_in_words
 from ptanalyze.cost.payback import NEVER
-from ptanalyze.show import advise, first_screen
-from ptanalyze.show.first_screen import further, memory, table, worth
+from ptanalyze.show.first_screen import earned, further, memory, table, worth
 from ptanalyze.show.matrix import drawn
 from ptanalyze.show.terminal import print_view
 from ptanalyze.show.whatif import advice as said_first
@@ -205,12 +204,15 @@ def test_memory_is_that_of_the_peak_in_the_sentence_the_table_and_the_ranking(re
     assert ", for 6.0 MiB more memory (4.0 MiB held unused) at peak" in sentence([base, unused])
 
 
-def test_where_nothing_is_gained_or_lost_nothing_is_earned_back(results):
+def test_a_cost_without_a_gain_is_never_earned_back_and_no_cost_is_no_matter(results):
     same = earning(results[1], (0, 0, 0), 0)
-    for speedup, words in ((1.0001, "-"), (0.99, "never"), (1.1, "at once")):
-        runs = (NEVER,) * 3 if speedup < 1 else (0, 0, 0)
-        one = sped_up(earning(same, runs, 0), speedup, speedup, speedup)
-        assert (first_screen.earned(one), advise.earned(one.row())) == (words, words)
+    for speedup, runs, words in (
+        (1.0001, 0, "-"), (1.1, 0, "at once"), (1.0001, 4, "2 s"), (1.0, NEVER, "never"),
+        (0.99, NEVER, "never"),
+    ):  # fmt: skip
+        one = sped_up(earning(same, (runs,) * 3, 0), speedup, speedup, speedup)
+        assert earned(one.row()) == words
+    assert earned(results[0].row()) == "-"
 
 
 def test_a_gain_of_a_few_percent_is_called_small_and_one_policy_that_gains_is_named(results):

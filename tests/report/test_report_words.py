@@ -103,7 +103,10 @@ def test_a_small_sure_gain_is_called_a_gain_everywhere_and_written_with_enough_d
     others = len(close.rows) - 1
     assert not weights(close, "may bring no gain")
     here = speedup(close).here
-    assert f"{others} would be faster" in here and f"for {others} the whole interval is a gain" in here
+    assert f"{others} would be faster by the estimate, 0 slower;" in here
+    warm = [replace(one, once=replace(one.once, pays_back=Interval(0, 0, 0))) for one in close.results]
+    assert "0 slower when warm;" in speedup(replace(close, results=warm)).here
+    assert f"for {others} the whole interval is a gain" in here
     assert close.written(close.best) == "1.006 (1.003 to 1.014)"
 
 

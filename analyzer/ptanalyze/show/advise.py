@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from ..analysis.answer import Cell, Section
 from ..analysis.ranking import Advice, Report
 from ..analysis.weights import RESHAPED
 from ..analysis.worth import missing
-from ..core.gain import differs, interval
+from ..core.gain import interval
 from ..core.sizes import show_duration
-from .first_screen import beware, table, worth
+from .first_screen import beware, earned, table, worth
 from .whatif import labels
 
 LL = "- LL: share of walks that are Local-Local, without a VM: local"
@@ -69,15 +69,6 @@ def row_of(advice: Advice) -> dict[str, Cell]:
         "extra updates": f"{100 * advice.extra_updates + 0:z.2f} %",
         "budget": f"over: {advice.over}" if advice.over else "within",
     }
-
-
-def earned(row: Mapping[str, Any]) -> str:
-    """When a policy's one-time cost is earned back, of a Result.row: "2.5 s", "at once", "never"; "-" where
-    that is not known, and where nothing is gained or lost."""
-    seconds = row["pays_back_seconds"]
-    if row["speedup"] is not None and not differs(row["speedup"]):
-        return "-"
-    return show_duration(seconds) if row["pays_back"] == "later" and seconds else row["pays_back"] or "-"
 
 
 def as_record(report: Report) -> dict[str, Any]:

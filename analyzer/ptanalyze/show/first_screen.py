@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from math import isinf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..analysis.answer import Section
 from ..analysis.elsewhere import HOST_MODEL
@@ -94,7 +93,7 @@ def row_of(name: str, result: Result, base: Result) -> tuple[str, ...]:
     if base.price.speedup is None:
         return name, walk_cycles(result, base), memory(result, base), needs
     gain = "1" if result is base else "-" if speedup is None else interval(speedup)
-    back = "-" if result is base else earned(result)
+    back = "-" if result is base else earned(result.row())
     return name, gain, memory(result, base), back, needs
 
 
@@ -122,15 +121,13 @@ def memory(result: Result, base: Result) -> str:
     return sign + text
 
 
-def earned(result: Result) -> str:
-    """After what time the one-time cost is earned back: "57.9 ms", "at once", "never"; "-" where that is not
-    known, and where nothing is gained or lost."""
-    seconds, speedup = result.once.pays_back_seconds, result.price.speedup
-    if seconds is None or (speedup and not differs(speedup.middle)):
+def earned(row: Mapping[str, Any]) -> str:
+    """After what time the one-time cost is earned back, of a Result.row: "57.9 ms", "at once", "never"; "-"
+    where that is not known, and where nothing is gained and nothing has to be earned back."""
+    when, seconds = row["pays_back"], row["pays_back_seconds"]
+    if when is None or (when == "at once" and not differs(row["speedup"])):
         return "-"
-    if isinf(seconds.middle):
-        return "never"
-    return show_duration(seconds.middle)
+    return show_duration(seconds) if when == "later" and seconds else str(when)
 
 
 def further(

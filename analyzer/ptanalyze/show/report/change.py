@@ -8,7 +8,7 @@ from pandas import DataFrame
 from ...core import gain
 from ...core.sizes import size_in_words
 from .. import plots
-from ..advise import earned
+from ..first_screen import earned
 from ..plots.pareto import priced
 from .cautions import listed
 from .grid import Column, Grid, count, grid, interval, memory, millions, percent, plain, ratio, word
@@ -113,7 +113,8 @@ def speedup(study: Study) -> Picture:
     faster = [row for row in study.rows if gain.faster(study.ratio(row))]
     slower = [row for row in study.rows if gain.slower(study.ratio(row))]
     others = len(study.rows) - 1
-    here = f"Of {others} policies {len(faster)} would be faster by the estimate, {len(slower)} slower"
+    here = f"Of {others} policies {len(faster)} would be faster by the estimate, "
+    here += f"{len(slower)} slower{study.warm}"
     if study.timed:
         how = (
             f"A dot for each policy: run time under {study.baseline} over run time under it, by the middle "

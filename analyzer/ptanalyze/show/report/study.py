@@ -83,6 +83,11 @@ class Study:
         return self.results[0].price.speedup is not None
 
     @property
+    def warm(self) -> str:
+        """ " when warm" where a further run is counted, else ""."""
+        return " when warm" if any(one.once.pays_back is not None for one in self.results) else ""
+
+    @property
     def traced(self) -> bool:
         return "trace" in self.facts
 
