@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..analysis.answer import Cell, Section
+from ..analysis.owned_notes import owned_notes
 from ..analysis.ranking import Advice, Report
 from ..analysis.weights import RESHAPED
 from ..analysis.worth import missing
@@ -49,7 +50,7 @@ def everything(report: Report) -> Iterator[Section]:
     refused = [f"- not for this capture: {name}: {why}" for name, why in report.refused.items()]
     ranked = [row_of(advice) for advice in report.ranked]
     yield Section("Policies, fastest first, those over the budget last", ranked, [LL, *refused])
-    notes = dict.fromkeys((*report.base.notes, report.base.price.assumptions))
+    notes = owned_notes([report.base, *(advice.result for advice in report.ranked)])
     lines = [f"- {line}" for line in (*report.workload.evidence(), *notes)]
     yield Section(lines=[""])
     yield Section(f"{report.workload.name} workload", (), lines)
