@@ -15,7 +15,7 @@ from ptanalyze.core.printable import printable
 from ptanalyze.policies import takes
 from ptanalyze.show.report import actions, where
 from ptanalyze.show.report.cautions import alone, cautions, listed, rival, second_sentence
-from ptanalyze.show.report.change import calls_lead, footprint, speedup
+from ptanalyze.show.report.change import calls_lead, footprint, locality, panels, speedup
 from ptanalyze.show.report.glance import glance
 from ptanalyze.show.report.glossary import glossary, linked, policy_terms
 from ptanalyze.show.report.grid import LEAST, Column, grid, memory, percent, ratio, word
@@ -108,6 +108,19 @@ def test_a_small_sure_gain_is_called_a_gain_everywhere_and_written_with_enough_d
     assert "0 slower when warm;" in speedup(replace(close, results=warm)).here
     assert f"for {others} the whole interval is a gain" in here
     assert close.written(close.best) == "1.006 (1.003 to 1.014)"
+
+
+def test_of_equally_fast_policies_the_figure_of_locality_shows_those_that_differ_from_the_baseline(study):
+    local = study.ranked["policy"].isin(["mitosis", "hydra"])
+    shares = study.ranked.assign(speedup=1.0001, leaf_LL_share=local.where(local, 0.25).astype(float))
+    alike = replace(study, ranked=shares)
+    others = {row["policy"] for row in alike.rows} - {"mitosis", "hydra"}
+    assert set(panels(alike)[:2]) == {"mitosis", "hydra"} and set(panels(alike)[2:]) == others
+    faster = shares.assign(speedup=[1.1 if name == "interleave" else 1.0 for name in shares["policy"]])
+    assert panels(replace(study, ranked=faster))[0] == "interleave"
+    slow = faster.assign(over=["memory" if name == "interleave" else "" for name in faster["policy"]])
+    assert panels(replace(study, ranked=slow))[-1] == "interleave"
+    assert f"Shown are {study.baseline} and the 3 fastest, of equals those unlike it." in locality(alike).here
 
 
 def test_what_can_be_done_is_told_apart_by_what_it_needs(study):

@@ -18,6 +18,7 @@ from .study import Study, remote_share
 WRITES = ("pte_writes", "pte_fanout", "ept_pte_writes", "ept_pte_fanout")
 COPIES = ("pte_copies", "ept_pte_copies")
 PANELS = 4  # a row of pictures
+ALIKE = 0.005  # shares of walks that are the same in percent
 MOVES = ("tables_moved", "ept_tables_moved")
 
 
@@ -193,12 +194,21 @@ def locality(study: Study) -> Picture:
         here += f"; {study.best['label']}: {100 * float(study.best['leaf_LL_share']):.0f} %"
     full = [row["label"] for row in study.rows if row["leaf_LL_share"] > 0.99]
     here += f". (Nearly) all local: {', '.join(full)}." if full else "."
-    names = [study.baseline, *(row["policy"] for row in study.rows)]
-    shown = list(dict.fromkeys(names))[:PANELS]
+    shown = list(dict.fromkeys([study.baseline, study.best["policy"], *panels(study)]))[:PANELS]
     if len(shown) < len(study.rows):
-        here += f" Shown are {study.baseline} and the {len(shown) - 1} fastest."
+        here += f" Shown are {study.baseline} and the {len(shown) - 1} fastest, of equals those unlike it."
     leaves = study.leaves[study.leaves["policy"].isin(shown)]
     return picture("locality-policies", "Stacked bars", plots.locality, leaves, how, here)
+
+
+def panels(study: Study) -> list[str]:
+    """Policies, fastest first; of equally fast ones, those first whose locality is not the baseline's."""
+    local = study.base["leaf_LL_share"]
+
+    def order(row: dict[str, Any]) -> tuple[bool, float, bool]:
+        return bool(row["over"]), -round(study.ratio(row), 3), abs(row["leaf_LL_share"] - local) < ALIKE
+
+    return [str(row["policy"]) for row in sorted(study.rows, key=order)]
 
 
 def slowdowns(study: Study) -> Grid | None:
