@@ -1,5 +1,6 @@
 """What `whatif` prints for people: a sentence, one table with policies across, notes."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -213,6 +214,7 @@ def test_a_cost_without_a_gain_is_never_earned_back_and_no_cost_is_no_matter(res
         one = sped_up(earning(same, (runs,) * 3, 0), speedup, speedup, speedup)
         assert earned(one.row()) == words
     assert earned(results[0].row()) == "-"
+    assert earned({**results[0].row(), "pays_back": math.nan}) == "-", "as frames have it"
 
 
 def test_a_gain_of_a_few_percent_is_called_small_and_one_policy_that_gains_is_named(results):

@@ -122,10 +122,10 @@ def memory(result: Result, base: Result) -> str:
 
 
 def earned(row: Mapping[str, Any]) -> str:
-    """After what time the one-time cost is earned back, of a Result.row: "57.9 ms", "at once", "never"; "-"
-    where that is not known, and where nothing is gained and nothing has to be earned back."""
+    """After what time the one-time cost is earned back, of a row of whatif_frame: "57.9 ms", "at once" or
+    "never"; "-" where that is not known, and where nothing is gained and nothing has to be earned back."""
     when, seconds = row["pays_back"], row["pays_back_seconds"]
-    if when is None or (when == "at once" and not differs(row["speedup"])):
+    if not isinstance(when, str) or (when == "at once" and not differs(row["speedup"])):
         return "-"
     return show_duration(seconds) if when == "later" and seconds else str(when)
 
