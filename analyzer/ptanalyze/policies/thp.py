@@ -93,7 +93,7 @@ def guest_notes(huge: huge_pages.Promoted, world: World) -> Iterator[str]:
 
 POLICY = Policy(
     "thp",
-    "2 MiB pages in anonymous memory, less a share that fragmentation denies; gPT, ePT or both",
+    "2 MiB pages in anonymous memory, less what the program forbids or fragmentation denies; gPT, ePT, both",
     params=Params,
     source="Linux transparent huge pages (khugepaged, mm/khugepaged.c); vMitosis, sections 4.1 and 5.1",
     takes="today, if it comes from malloc: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app",
