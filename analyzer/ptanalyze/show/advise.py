@@ -27,7 +27,9 @@ def view(report: Report, further: Section | None = None, whose: str = "") -> Ite
     results = [report.base, *(one.result for one in report.ranked if one.result is not report.base)]
     worthwhile = worth(results)
     said = " ".join(filter(None, (missing(report.base), report.placement, report.sentence)))
-    yield Section(lines=[*beware(report.base, whose), said, "", *worthwhile, *[""] * bool(worthwhile)])
+    doubt = [report.workload.doubt] if report.workload.doubt else []
+    said_first = [line for text in ([said], doubt, worthwhile) if text for line in (*text, "")]
+    yield Section(lines=[*beware(report.base, whose), *said_first])
     yield from table({name: result for name, result in zip(labels(results), results, strict=True)})
     if further:
         over = [advice.result.policy for advice in report.ranked if advice.over]
