@@ -120,7 +120,7 @@ def test_of_equally_fast_policies_the_figure_of_locality_shows_those_that_differ
     assert panels(replace(study, ranked=faster))[0] == "interleave"
     slow = faster.assign(over=["memory" if name == "interleave" else "" for name in faster["policy"]])
     assert panels(replace(study, ranked=slow))[-1] == "interleave"
-    assert f"Shown are {study.baseline} and the 3 fastest, of equals those unlike it." in locality(alike).here
+    assert f"Shown are {study.baseline} and the 3 fastest; of equally fast" in locality(alike).here
 
 
 def test_what_can_be_done_is_told_apart_by_what_it_needs(study):

@@ -196,7 +196,10 @@ def locality(study: Study) -> Picture:
     here += f". (Nearly) all local: {', '.join(full)}." if full else "."
     shown = list(dict.fromkeys([study.baseline, study.best["policy"], *panels(study)]))[:PANELS]
     if len(shown) < len(study.rows):
-        here += f" Shown are {study.baseline} and the {len(shown) - 1} fastest, of equals those unlike it."
+        here += (
+            f" Shown are {study.baseline} and the {len(shown) - 1} fastest; of equally fast ones, those that "
+            "differ from it."
+        )
     leaves = study.leaves[study.leaves["policy"].isin(shown)]
     return picture("locality-policies", "Stacked bars", plots.locality, leaves, how, here)
 
