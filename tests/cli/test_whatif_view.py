@@ -1,5 +1,6 @@
 """What `whatif` prints for people: a sentence, one table with policies across, notes."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -16,8 +17,8 @@ from ptanalyze.core.gain import gains, interval, loses
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.sizes import Budget, size_in_words
 from ptanalyze.cost.payback import NEVER
-from ptanalyze.show import advise, first_screen
-from ptanalyze.show.first_screen import further, memory, table, worth
+from ptanalyze.show import advise
+from ptanalyze.show.first_screen import earned, further, memory, table, worth
 from ptanalyze.show.matrix import drawn
 from ptanalyze.show.terminal import print_view
 from ptanalyze.show.whatif import advice as said_first
@@ -143,7 +144,7 @@ def test_the_first_screen_has_share_verdict_table_and_what_to_type_next_in_24_li
 
 def test_what_mainline_linux_can_do_today_comes_with_the_line_to_type(pt):
     out = pt("whatif", "sysbench-memory", "-p", "thp", "-p", "hydra").out
-    assert "thp today: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app" in out
+    assert "thp today, if it comes from malloc: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app" in out
     assert (
         "echo always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled; back: echo madvise"
         in " ".join(out.split())
@@ -213,12 +214,16 @@ def test_memory_is_that_of_the_peak_in_the_sentence_the_table_and_the_ranking(re
     assert ", for 6.0 MiB more memory (4.0 MiB held unused) at peak" in sentence([base, unused])
 
 
-def test_where_nothing_is_gained_or_lost_nothing_is_earned_back(results):
+def test_a_cost_without_a_gain_is_never_earned_back_and_no_cost_is_no_matter(results):
     same = earning(results[1], (0, 0, 0), 0)
-    for speedup, words in ((1.0001, "-"), (0.99, "never"), (1.1, "at once")):
-        runs = (NEVER,) * 3 if speedup < 1 else (0, 0, 0)
-        one = sped_up(earning(same, runs, 0), speedup, speedup, speedup)
-        assert (first_screen.earned(one), advise.earned(one.row())) == (words, words)
+    for speedup, runs, words in (
+        (1.0001, 0, "-"), (1.1, 0, "at once"), (1.0001, 4, "2 s"), (1.0, NEVER, "never"),
+        (0.99, NEVER, "never"),
+    ):  # fmt: skip
+        one = sped_up(earning(same, (runs,) * 3, 0), speedup, speedup, speedup)
+        assert earned(one.row()) == words
+    assert earned(results[0].row()) == "-"
+    assert earned({**results[0].row(), "pays_back": math.nan}) == "-", "as frames have it"
 
 
 def test_a_gain_of_a_few_percent_is_called_small_and_one_policy_that_gains_is_named(results):

@@ -15,7 +15,7 @@ from ptanalyze.core.printable import printable
 from ptanalyze.policies import takes
 from ptanalyze.show.report import actions, where
 from ptanalyze.show.report.cautions import alone, cautions, listed, rival, second_sentence
-from ptanalyze.show.report.change import calls_lead, footprint, speedup
+from ptanalyze.show.report.change import calls_lead, footprint, locality, panels, speedup
 from ptanalyze.show.report.glance import glance
 from ptanalyze.show.report.glossary import glossary, linked, policy_terms
 from ptanalyze.show.report.grid import LEAST, Column, grid, memory, percent, ratio, word
@@ -103,8 +103,24 @@ def test_a_small_sure_gain_is_called_a_gain_everywhere_and_written_with_enough_d
     others = len(close.rows) - 1
     assert not weights(close, "may bring no gain")
     here = speedup(close).here
-    assert f"{others} would be faster" in here and f"for {others} the whole interval is a gain" in here
+    assert f"{others} would be faster by the estimate, 0 slower;" in here
+    warm = [replace(one, once=replace(one.once, pays_back=Interval(0, 0, 0))) for one in close.results]
+    assert "0 slower when warm;" in speedup(replace(close, results=warm)).here
+    assert f"for {others} the whole interval is a gain" in here
     assert close.written(close.best) == "1.006 (1.003 to 1.014)"
+
+
+def test_of_equally_fast_policies_the_figure_of_locality_shows_those_that_differ_from_the_baseline(study):
+    local = study.ranked["policy"].isin(["mitosis", "hydra"])
+    shares = study.ranked.assign(speedup=1.0001, leaf_LL_share=local.where(local, 0.25).astype(float))
+    alike = replace(study, ranked=shares)
+    others = {row["policy"] for row in alike.rows} - {"mitosis", "hydra"}
+    assert set(panels(alike)[:2]) == {"mitosis", "hydra"} and set(panels(alike)[2:]) == others
+    faster = shares.assign(speedup=[1.1 if name == "interleave" else 1.0 for name in shares["policy"]])
+    assert panels(replace(study, ranked=faster))[0] == "interleave"
+    slow = faster.assign(over=["memory" if name == "interleave" else "" for name in faster["policy"]])
+    assert panels(replace(study, ranked=slow))[-1] == "interleave"
+    assert f"Shown are {study.baseline} and the 3 fastest; of equally fast" in locality(alike).here
 
 
 def test_what_can_be_done_is_told_apart_by_what_it_needs(study):
@@ -112,6 +128,8 @@ def test_what_can_be_done_is_told_apart_by_what_it_needs(study):
     now = {one.label.split()[0] for one in actions.today(study)}
     assert now <= {name for name in policies if takes(name).startswith("today")}
     assert not {"mitosis", "hydra", "ideal"} & now
+    [thp] = [one for one in actions.today(study) if one.label == "thp"]
+    assert (thp.when, thp.line.split("=")[0]) == (", if it comes from malloc", "GLIBC_TUNABLES")
     assert "none of Mitosis" in actions.research(study)
     slow = replace(study, ranked=study.ranked.assign(speedup=0.9, speedup_low=0.8, speedup_high=0.95))
     assert actions.today(slow) == [] and actions.research(slow).startswith("No policy of a research kernel")

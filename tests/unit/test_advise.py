@@ -1,5 +1,8 @@
 """Advice: ranked by time within a budget, Thin or Wide with its evidence."""
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 from hypothesis import given, settings
 
@@ -11,25 +14,29 @@ from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.sizes import budget
 from ptanalyze.world.captured_world import captured_world
 from replay_cases import HEAP, cases, world_of
-from strategies import REGION, build_snapshot, build_trace, small_machine
+from strategies import REGION, build_snapshot, build_topology, build_trace, small_machine
 
 COSTS = load_costs(load_machine("sapphire-rapids"))
 VAS = [HEAP + k * REGION for k in range(30)]
 
 
-def captured(chunks, nodes=2, host=None, placement="round-robin"):
+def captured(chunks, nodes=2, host=None, placement="round-robin", cpus=1):
     snapshot = build_snapshot(
         [(va, 512 * k) for k, va in enumerate(VAS)], host, nodes=nodes, vmas=[(HEAP, HEAP + 64 * REGION, "h")]
     )
     trace = build_trace(chunks) if chunks else None
-    return captured_world(snapshot, trace, small_machine(nodes), placement)
+    if placement == "recorded":
+        trace.chunks["cpu"] = trace.chunks["thread"]
+    machine = msgspec.structs.replace(small_machine(nodes), cpus_per_node=cpus)
+    return captured_world(snapshot, trace, machine, placement)
 
 
 def test_a_program_that_one_node_walks_for_is_thin_and_one_that_all_walk_for_is_wide():
     thin = workload(captured([(0, VAS)] * 30 + [(1, VAS[:1])]))
     wide = workload(captured([(0, VAS * 5), (1, VAS * 5)]))
     assert (thin.name, wide.name) == ("Thin", "Wide")
-    assert wide.evidence()[0] == (
+    assert wide.evidence()[0] == "by the assumed placement, threads round-robin over 2 nodes"
+    assert wide.evidence()[1] == (
         "walks come from 2 nodes (node 0 50.0 %, node 1 50.0 %), as spread as over 2.00 nodes of equal shares"
     )
     assert workload(captured([(0, VAS)])).evidence()[0] == "all walks come from node 0"
@@ -102,3 +109,40 @@ def test_budgets_are_numbers_sizes_or_shares():
             budget(wrong, free, 1)
         with pytest.raises(UsageError, match="--updates"):
             budget(free, wrong, 1)
+
+
+def wide_on(cpus, nodes=2, **options):
+    """Workload of two threads on as many nodes, each of `cpus` CPUs."""
+    return workload(captured([(0, VAS * 5), (1, VAS * 5)], nodes, cpus=cpus, **options))
+
+
+def test_a_wide_workload_says_where_its_placement_is_assumed():
+    found = wide_on(1)
+    assert found.doubt == "Wide by the assumed placement: threads round-robin over 2 nodes."
+    recorded = wide_on(1, placement="recorded")
+    assert recorded.name == "Wide" and recorded.doubt == "" and "walks come from" in recorded.evidence()[0]
+
+
+def test_a_wide_workload_whose_threads_fit_one_node_could_run_there():
+    found = wide_on(2)
+    assert (
+        found.evidence()[-1]
+        == found.fits
+        == (
+            "its 2 threads fit one node: if its memory does, too, run it there (numactl --cpunodebind=0 "
+            "--membind=0 ./app), and all walks are local"
+        )
+    )
+    assert found.doubt.endswith(f". I{found.fits[1:]}.")
+    assert not replace(found, node_bytes=found.mapped_bytes - 1).fits
+    assert replace(found, node_bytes=found.mapped_bytes).fits
+    thin = workload(captured([(0, VAS), (1, VAS)], cpus=2, placement="0,0"))
+    assert thin.name == "Thin" and not thin.fits
+    assert not wide_on(2, host=[]).fits, "numactl in a guest places nothing of the host's"
+
+
+def test_the_memory_of_a_host_with_one_node_is_not_compared_with():
+    world = captured([(0, VAS)], nodes=2)
+    assert "largest node has" in " ".join(workload(world).evidence())
+    one = replace(world.snapshot, topology=build_topology(1))
+    assert "largest node has" not in " ".join(workload(world.reshaped(snapshot=one)).evidence())

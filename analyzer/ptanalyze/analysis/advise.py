@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from pandas import DataFrame
@@ -77,6 +77,8 @@ def advise_world(
     plans = sorted(candidates(world), key=lambda plan: plan.name != base)
     results = replay_world(world, plans, setup, provenance, refused, others)
     ranked, about = rank(results, budget, horizon), workload(world)
+    if others:
+        about = replace(about, threads=0)  # of several processes these are the first's alone
     said = sentence(ranked, results[0], about), placement_sentence(ranked, results[0])
     return Report(ranked, refused, results[0], about, *said)
 

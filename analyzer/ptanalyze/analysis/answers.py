@@ -11,6 +11,7 @@ from ..core.snapshot import EMULATOR, Snapshot, Tree
 from ..core.units import described
 from ..core.walks import GUEST_BIT
 from ..cost.result import CallCost, Result
+from .owned_notes import owned_notes
 
 CLASSES = ("Local-Local", "Local-Remote", "Remote-Local", "Remote-Remote")
 NATIVE_CLASSES = {"Local-Local": "Local", "Remote-Local": "Remote"}
@@ -61,7 +62,7 @@ def whatif_frame(results: Sequence[Result], machine: Machine | None = None) -> D
     """
     rows = numbers(DataFrame([result.row() for result in results]))
     limits = machine_limits(machine) if machine else {}
-    return described(rows, notes_of(results), provenance_of(results), machine=limits)
+    return described(rows, owned_notes(results), provenance_of(results), machine=limits)
 
 
 def numbers(table: DataFrame) -> DataFrame:
@@ -104,7 +105,7 @@ def reads_frame(results: Sequence[Result]) -> DataFrame:
                 for (*at, dram), count in np.ndenumerate(of)
             ]
     columns = ["policy", "params", "dimension", "level", "reader", "server", "from", "count"]
-    table = described(DataFrame(rows, columns=columns), notes_of(results), provenance_of(results))
+    table = described(DataFrame(rows, columns=columns), owned_notes(results), provenance_of(results))
     table.attrs["walks"] = int(results[0].walks)
     return table
 
@@ -143,7 +144,7 @@ def leaves_frame(results: Sequence[Result]) -> DataFrame:
         if kind in names
     ]
     columns = ["policy", "params", "socket", "class", "count", "share"]
-    return described(DataFrame(rows, columns=columns), notes_of(results), provenance_of(results))
+    return described(DataFrame(rows, columns=columns), owned_notes(results), provenance_of(results))
 
 
 def calls_frame(results: Sequence[Result]) -> DataFrame:
@@ -154,7 +155,7 @@ def calls_frame(results: Sequence[Result]) -> DataFrame:
         for call in result.price.system_calls
     ]
     columns = ["policy", "params", *CallCost._fields]
-    return described(DataFrame(rows, columns=columns), notes_of(results), provenance_of(results))
+    return described(DataFrame(rows, columns=columns), owned_notes(results), provenance_of(results))
 
 
 def timeline_frame(results: Sequence[Result]) -> DataFrame:
@@ -168,7 +169,7 @@ def timeline_frame(results: Sequence[Result]) -> DataFrame:
     table = DataFrame(rows)
     shares = {name: float for name in table.columns if str(name).endswith("_share")}
     nested = any(result.host_pages for result in results)
-    return described(table.astype(shares), notes_of(results), provenance_of(results), nested=nested)
+    return described(table.astype(shares), owned_notes(results), provenance_of(results), nested=nested)
 
 
 def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence[str]) -> DataFrame:
@@ -180,7 +181,7 @@ def sweep_frame(points: Sequence[tuple[dict[str, Any], Result]], swept: Sequence
         rows.append({**keys, **{name: v for name, v in result.row().items() if name not in keys}})
     results = [result for _, result in points]
     table = numbers(DataFrame(rows))
-    return described(table, notes_of(results), provenance_of(results), swept=list(swept))
+    return described(table, owned_notes(results), provenance_of(results), swept=list(swept))
 
 
 def page_tables_frame(snapshot: Snapshot) -> DataFrame:
@@ -333,10 +334,6 @@ def published_frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
 
 def params_of(result: Result) -> str:
     return " ".join(f"{key}={value}" for key, value in result.params.items() if value != "")
-
-
-def notes_of(results: Sequence[Result]) -> list[str]:
-    return [note for result in results for note in (*result.notes, result.price.assumptions)]
 
 
 def provenance_of(results: Sequence[Result]) -> dict[str, str]:

@@ -14,6 +14,8 @@ import numpy as np
 from ..core.arrays import chunk_runs
 from ..core.mapped import give_back
 from ..core.unknown_node import UNKNOWN_NODE
+from ..core.walks import threads_placed
+from ..world.placement import RECORDED
 
 if TYPE_CHECKING:
     from ..world.world import World
@@ -30,13 +32,20 @@ class Workload:
     walks          int64[sockets]  walks by the node they came from
     tables         int64[sockets + 1]  leaf tables by the number of nodes that walked through them; [0] unused
     mapped_bytes   upper bound of mapped memory: all leaf tables, each counted as full
-    node_bytes     memory of the largest node of the captured machine, 0 where not known
+    node_bytes     memory of the largest node of the captured machine; 0 where it has only one, or unknown
+    assumed        where threads are taken to run, "" where that was recorded
+    threads        that fit the CPUs of one node of the machine, 0 where they do not or numactl cannot bind
+                   all page tables
+    node           the first node with CPUs
     """
 
     walks: np.ndarray
     tables: np.ndarray
     mapped_bytes: int
     node_bytes: int
+    assumed: str = ""
+    threads: int = 0
+    node: int = 0
 
     @property
     def thin(self) -> bool | None:
@@ -73,17 +82,33 @@ class Workload:
         total = int(self.walks.sum())
         if not total:
             return ["no trace: the nodes that the program walks from are not known"]
-        lines = [
+        lines = [f"by the assumed placement, {self.assumed}"] if self.assumed else []
+        lines += [
             self._whence(total),
             f"{100 * self.shared:.1f} % of {int(self.tables.sum())} touched leaf tables are walked through "
             "from more than one node",
         ]
+        mapped = f"its leaf tables map at most {self.mapped_bytes / 2**30:.2f} GiB"
         if self.node_bytes:
-            lines.append(
-                f"its leaf tables map at most {self.mapped_bytes / 2**30:.2f} GiB, the largest node has "
-                f"{self.node_bytes / 2**30:.2f} GiB"
-            )
-        return lines
+            mapped += f", the captured machine's largest node has {self.node_bytes / 2**30:.2f} GiB"
+        return [*lines, mapped, *filter(None, [self.fits])]
+
+    @property
+    def fits(self) -> str:
+        """That a Wide program would fit one node, and how to run it there; "" elsewhere."""
+        if self.thin is not False or not self.threads or 0 < self.node_bytes < self.mapped_bytes:
+            return ""
+        return (
+            f"its {self.threads} threads fit one node: if its memory does, too, run it there (numactl "
+            f"--cpunodebind={self.node} --membind={self.node} ./app), and all walks are local"
+        )
+
+    @property
+    def doubt(self) -> str:
+        """What stands against calling it Thin or Wide, in a line: an assumption, and a node that it fits."""
+        assumed = f"{self.name} by the assumed placement: {self.assumed}" if self.assumed else ""
+        fits = f"{self.fits[:1].upper()}{self.fits[1:]}"
+        return " ".join(f"{line}." for line in (assumed, fits) if line)
 
 
 def workload(world: World) -> Workload:
@@ -97,10 +122,18 @@ def workload(world: World) -> Workload:
         tables += np.bincount(_walked_by(world, node).sum(axis=0), minlength=len(tables))
         tables[0] = 0
     mapped = int(np.count_nonzero((tree.level == 1) & space.program_tables)) * ENTRIES * PAGE_BYTES
-    frames = [
-        int(np.diff(n.frames, axis=1).sum()) for n in world.snapshot.topology.nodes if n.id != UNKNOWN_NODE
-    ]
-    return Workload(walks, tables, mapped, max(frames, default=0) * PAGE_BYTES)
+    known = [n for n in world.snapshot.topology.nodes if n.id != UNKNOWN_NODE]
+    frames = [int(np.diff(n.frames, axis=1).sum()) for n in known] if len(known) > 1 else [0]
+    return Workload(walks, tables, mapped, max(frames) * PAGE_BYTES, *on_nodes(world))
+
+
+def on_nodes(world: World) -> tuple[str, int, int]:
+    """assumed, threads and node of Workload."""
+    machine, how = world.machine, world.placement.how
+    threads = len(np.unique(world.trace.chunks["thread"]))
+    assumed = "" if threads < 2 or how.startswith(RECORDED) else threads_placed(how)
+    could = world.snapshot.native and threads <= machine.cpus_per_node
+    return assumed, threads if could else 0, machine.cpu_nodes[0]
 
 
 def _walked_by(world: World, node_of_chunk: np.ndarray) -> np.ndarray:

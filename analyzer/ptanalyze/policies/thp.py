@@ -1,5 +1,8 @@
 """thp: 2 MiB pages wherever memory is anonymous, in the guest, in the host, or in both.
 
+Memory that the program forbids huge pages stays as it is: madvise(MADV_NOHUGEPAGE), as the trace has it.
+A dump alone does not tell that, and nothing tells of prctl(PR_SET_THP_DISABLE).
+
 It changes page sizes, no placement, so it goes together with every policy that places tables. vMitosis
 (section 4.1) measures them with all memory contiguous, and with a fragmented guest over a host that is
 not: fragmentation=0.5 host_fragmentation=0.
@@ -13,10 +16,11 @@ from msgspec import Meta
 
 from ..core.machine import Strict
 from ..world import huge_pages
+from ..world.no_huge_pages import FORBIDDEN, forbidden
 from ..world.region_of_interest import region_of_interest
 from .base import Policy, World
 
-PAGE_BYTES, PAGES = 4096, 512
+PAGE_BYTES, PAGES, REGION_MIB = 4096, 512, 2
 LAYERS = "whose pages: the guest's (or, native, the only ones), the host's, or both"
 FRAGMENTATION = "share of the regions that could be huge and stay 4 KiB: no contiguous memory for them"
 HOST = "the same for the host's memory; -1: as the guest's"
@@ -40,7 +44,10 @@ def reshape(world: World, params: Params) -> World:
     facts: dict[str, int] = {}
     notes: list[str] = []
     if params.layers != "ept":
-        huge = huge_pages.promote_guest(world.space, params.min_pages, params.fragmentation, params.seed)
+        ranges = forbidden(world.trace.events)
+        huge = huge_pages.promote_guest(
+            world.space, params.min_pages, params.fragmentation, params.seed, ranges
+        )
         snapshot = replace(snapshot, guest=huge.tree) if huge.regions else snapshot
         facts |= facts_of(huge, "")
         notes += list(guest_notes(huge, world))
@@ -62,7 +69,8 @@ def reshape(world: World, params: Params) -> World:
 
 def facts_of(huge: huge_pages.Promoted, prefix: str) -> dict[str, int]:
     """{name: number} of Promoted pages."""
-    return {
+    told = {f"{prefix}regions_forbidden": huge.forbidden} if huge.forbidden else {}
+    return told | {
         f"{prefix}regions_promoted": huge.regions,
         f"{prefix}regions_left_by_fragmentation": huge.fragmented,
         f"{prefix}regions_without_a_block": huge.without_block,
@@ -77,20 +85,22 @@ def guest_notes(huge: huge_pages.Promoted, world: World) -> Iterator[str]:
     gone = int((space.regions.leaf >= space.guest_tables + space.host_tables).sum())
     if gone:
         yield f"thp: {gone} touched regions were gone at the snapshot: they stay 4 KiB"
+    if huge.forbidden:
+        yield f"thp: {huge.forbidden * REGION_MIB} MiB are {FORBIDDEN}: thp leaves them alone"
     if huge.without_block:
         yield f"thp: {huge.without_block} regions stay 4 KiB: no free aligned block of guest memory is known"
 
 
 POLICY = Policy(
     "thp",
-    "2 MiB pages in anonymous memory, less a share that fragmentation denies; gPT, ePT or both",
+    "2 MiB pages in anonymous memory, less what the program forbids or fragmentation denies; gPT, ePT, both",
     params=Params,
     source="Linux transparent huge pages (khugepaged, mm/khugepaged.c); vMitosis, sections 4.1 and 5.1",
-    takes="today: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app",
-    besides="memory of malloc alone, glibc 2.35 or newer, where /sys/kernel/mm/transparent_hugepage/enabled "
-    "is madvise or always; other memory: madvise(MADV_HUGEPAGE). All programs, until reboot: echo always | "
-    "sudo tee /sys/kernel/mm/transparent_hugepage/enabled; back: echo madvise in its place. Measure first: "
-    "huge pages take memory, and compaction can stall",
+    takes="today, if it comes from malloc: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app",
+    besides="glibc 2.35 or newer, where /sys/kernel/mm/transparent_hugepage/enabled is madvise or always; "
+    "memory that the program maps itself: madvise(MADV_HUGEPAGE) there. All programs, until reboot: "
+    "echo always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled; back: echo madvise in its place. "
+    "Measure first: huge pages take memory, and compaction can stall",
     reshape=reshape,
     acts=lambda params: ACTS[params.layers],
     needs_with=lambda params: ("nested tables",) if params.layers == "ept" else ("VMAs",),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from ..analysis.answer import Cell, Section
+from ..analysis.owned_notes import owned_notes
 from ..analysis.ranking import Advice, Report
 from ..analysis.weights import RESHAPED
 from ..analysis.worth import missing
-from ..core.gain import differs, interval
+from ..core.gain import interval
 from ..core.sizes import show_duration
-from .first_screen import beware, table, worth
+from .first_screen import beware, earned, table, worth
 from .whatif import labels
 
 LL = "- LL: share of walks that are Local-Local, without a VM: local"
@@ -27,7 +28,9 @@ def view(report: Report, further: Section | None = None, whose: str = "") -> Ite
     results = [report.base, *(one.result for one in others)]
     worthwhile = worth(results, {k for k, one in enumerate(others, 1) if one.over})
     said = " ".join(filter(None, (missing(report.base), report.placement, report.sentence)))
-    yield Section(lines=[*beware(report.base, whose), said, "", *worthwhile, *[""] * bool(worthwhile)])
+    doubt = [report.workload.doubt] if report.workload.doubt else []
+    said_first = [line for text in ([said], doubt, worthwhile) if text for line in (*text, "")]
+    yield Section(lines=[*beware(report.base, whose), *said_first])
     yield from table({name: result for name, result in zip(labels(results), results, strict=True)})
     if further:
         over = [advice.result.policy for advice in report.ranked if advice.over]
@@ -50,7 +53,7 @@ def everything(report: Report) -> Iterator[Section]:
     refused = [f"- not for this capture: {name}: {why}" for name, why in report.refused.items()]
     ranked = [row_of(advice) for advice in report.ranked]
     yield Section("Policies, fastest first, those over the budget last", ranked, [LL, *refused])
-    notes = dict.fromkeys((*report.base.notes, report.base.price.assumptions))
+    notes = owned_notes([report.base, *(advice.result for advice in report.ranked)])
     lines = [f"- {line}" for line in (*report.workload.evidence(), *notes)]
     yield Section(lines=[""])
     yield Section(f"{report.workload.name} workload", (), lines)
@@ -70,15 +73,6 @@ def row_of(advice: Advice) -> dict[str, Cell]:
         "extra updates": f"{100 * advice.extra_updates + 0:z.2f} %",
         "budget": f"over: {advice.over}" if advice.over else "within",
     }
-
-
-def earned(row: Mapping[str, Any]) -> str:
-    """When a policy's one-time cost is earned back, of a Result.row: "2.5 s", "at once", "never"; "-" where
-    that is not known, and where nothing is gained or lost."""
-    seconds = row["pays_back_seconds"]
-    if row["speedup"] is not None and not differs(row["speedup"]):
-        return "-"
-    return show_duration(seconds) if row["pays_back"] == "later" and seconds else row["pays_back"] or "-"
 
 
 def as_record(report: Report) -> dict[str, Any]:

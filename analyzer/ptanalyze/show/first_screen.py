@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from math import isinf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..analysis.answer import Section
 from ..analysis.elsewhere import HOST_MODEL
@@ -14,6 +13,7 @@ from ..analysis.worth import share_sentence, verdict
 from ..core.gain import FROM_DRAM, differs, faster, interval
 from ..core.sizes import show_duration, size_in_words
 from ..policies import NOT_MAINLINE, RESEARCH, besides, members, names, takes
+from ..world.no_huge_pages import FORBIDDEN
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -59,6 +59,8 @@ def table(named: Mapping[str, Result], explained: bool = True) -> Iterator[Secti
         lines.append(f"{name} {how}")
         if known := besides(result.policy):
             lines.append(f"  {known}.")
+    forbidden = (note for result in named.values() for note in result.notes if FORBIDDEN in note)
+    lines += [f"{note}." for note in dict.fromkeys(forbidden)]
     if any(takes(result.policy) == RESEARCH for result in named.values()):
         lines.append(f"{RESEARCH}: {NOT_MAINLINE}.")
     yield Section(lines=["", *lines] if lines else [])
@@ -94,7 +96,7 @@ def row_of(name: str, result: Result, base: Result) -> tuple[str, ...]:
     if base.price.speedup is None:
         return name, walk_cycles(result, base), memory(result, base), needs
     gain = "1" if result is base else "-" if speedup is None else interval(speedup)
-    back = "-" if result is base else earned(result)
+    back = "-" if result is base else earned(result.row())
     return name, gain, memory(result, base), back, needs
 
 
@@ -123,15 +125,13 @@ def memory(result: Result, base: Result) -> str:
     return sign + text
 
 
-def earned(result: Result) -> str:
-    """After what time the one-time cost is earned back: "57.9 ms", "at once", "never"; "-" where that is not
-    known, and where nothing is gained or lost."""
-    seconds, speedup = result.once.pays_back_seconds, result.price.speedup
-    if seconds is None or (speedup and not differs(speedup.middle)):
+def earned(row: Mapping[str, Any]) -> str:
+    """After what time the one-time cost is earned back, of a row of whatif_frame: "57.9 ms", "at once" or
+    "never"; "-" where that is not known, and where nothing is gained and nothing has to be earned back."""
+    when, seconds = row["pays_back"], row["pays_back_seconds"]
+    if not isinstance(when, str) or (when == "at once" and not differs(row["speedup"])):
         return "-"
-    if isinf(seconds.middle):
-        return "never"
-    return show_duration(seconds.middle)
+    return show_duration(seconds) if when == "later" and seconds else str(when)
 
 
 def further(

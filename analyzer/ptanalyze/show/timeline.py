@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..analysis.answer import Section
+from ..analysis.owned_notes import owned_notes
 from ..core.walks import threads_placed
 from ..cost.result import Result
 from .whatif import labels
@@ -32,7 +33,7 @@ def view(results: Sequence[Result]) -> Iterator[Section]:
         windows = result.series.rows() if result.series else []
         title = f"{name} ({result.machine}; {threads_placed(result.placement)})"
         yield Section(title, [shown(row, bool(result.host_pages)) for row in windows])
-    notes = dict.fromkeys(note for result in results for note in result.notes)
+    notes = owned_notes(results, assumptions=False)
     nested = any(result.host_pages for result in results)
     yield Section(lines=[*([CLASSES] if nested else []), SPEED, *(f"- {note}" for note in notes)])
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..analysis.answer import Matrix, Quantity, Section
+from ..analysis.owned_notes import owned_notes
 from ..analysis.placement_alone import placement_alone
 from ..analysis.ranking import candidate, may_gain, peak_bytes, without_trace
 from ..analysis.sampled import in_words
@@ -82,7 +83,7 @@ def view(
     yield Section(lines=[*beware(first, whose), advice(results), "", *worth(results), asked, *sample(first)])
     yield from table(dict(zip(labels(results), results, strict=True)), explained=not further)
     if further:
-        more = len(notes_of(results)) - 1
+        more = len(owned_notes(results)) - 1
         yield Section(lines=[f"policy {policy}: {why}" for policy, why in (refused or {}).items()])
         yield Section(lines=[f"Assumed: {first.price.assumptions} ({more} more with --full)."])
         yield Section(lines=[""])
@@ -91,7 +92,7 @@ def view(
     yield Section(lines=[""])
     yield Matrix(labels(results), {heading: rows for heading, rows in groups(results) if rows})
     parameters = [f"- {row['policy']}: {row['params']}" for row in rows_of(results) if row["params"]]
-    yield Section(lines=["", *parameters, *(f"- {note}" for note in notes_of(results))])
+    yield Section(lines=["", *parameters, *(f"- {note}" for note in owned_notes(results))])
 
 
 def walks(result: Result) -> str:
@@ -111,12 +112,6 @@ def sample(result: Result) -> list[str]:
         return []
     share = in_words(known.remote_share, 3)
     return [f"A sample, {known.of}: intervals are at 95 %; {share} of the reads from DRAM are remote."]
-
-
-def notes_of(results: Sequence[Result]) -> list[str]:
-    """Each note and assumption once."""
-    every = (note for result in results for note in (*result.notes, result.price.assumptions))
-    return list(dict.fromkeys(every))
 
 
 def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from ..core.snapshot import Snapshot, Topology, Tree
 from ..core.trace import REGION_SHIFT
 from .address_space import AddressSpace
 from .guest_pages import ANONYMOUS
+from .no_huge_pages import overlap
 from .trees import with_frame, with_huge_leaves
 from .vma_rows import vma_of
 
@@ -27,6 +28,7 @@ class Promoted(NamedTuple):
     fragmented     regions that stay 4 KiB for want of contiguous memory, by choice
     without_block  regions that stay 4 KiB as no aligned block of guest frames was left
     bloat_pages    4 KiB pages that the huge pages map and nobody had mapped
+    forbidden      regions that stay 4 KiB as the program forbids them
     """
 
     tree: Tree
@@ -34,6 +36,7 @@ class Promoted(NamedTuple):
     fragmented: int = 0
     without_block: int = 0
     bloat_pages: int = 0
+    forbidden: int = 0
 
 
 class Candidates(NamedTuple):
@@ -52,9 +55,12 @@ class Candidates(NamedTuple):
         return Candidates(*(column[which] for column in self))
 
 
-def promote_guest(space: AddressSpace, min_pages: int, fragmentation: float, seed: int) -> Promoted:
+def promote_guest(
+    space: AddressSpace, min_pages: int, fragmentation: float, seed: int, ranges: np.ndarray
+) -> Promoted:
     """Promoted guest tables of an AddressSpace: anonymous private regions with `min_pages` mapped pages.
 
+    ranges         uint64[n, 2] of addresses where the program forbids it (no_huge_pages.forbidden)
     fragmentation  share of these that stay as they are, drawn by `seed` and the region's address
 
     The huge page takes the block of 512 guest frames around the region's first frame; if others use frames of
@@ -62,14 +68,13 @@ def promote_guest(space: AddressSpace, min_pages: int, fragmentation: float, see
     whole. Natively, frames only tell the node: that of most of the region's pages, as in promote_host.
     """
     tree = space.snapshot.guest
-    allowed = one_anonymous_vma(space.snapshot, tree.base)
-    eligible = candidates(tree, min_pages, allowed, space.snapshot.topology if space.native else None)
-    kept = _whole(tree.base[eligible.table], fragmentation, seed, 0)
-    chosen = eligible.only(kept)
-    if space.native:
-        return _promoted(tree, chosen, chosen.frame >> 9, len(eligible.table))
-    block = _blocks(space, chosen)
-    return _promoted(tree, chosen, block, len(eligible.table))
+    inside = one_anonymous_vma(space.snapshot, tree.base)
+    eligible = candidates(tree, min_pages, inside, space.snapshot.topology if space.native else None)
+    allowed = ~overlap(tree.base[eligible.table], 1 << REGION_SHIFT, ranges)
+    forbidden, eligible = int(np.count_nonzero(~allowed)), eligible.only(allowed)
+    chosen = eligible.only(_whole(tree.base[eligible.table], fragmentation, seed, 0))
+    block = chosen.frame >> 9 if space.native else _blocks(space, chosen)
+    return _promoted(tree, chosen, block, len(eligible.table))._replace(forbidden=forbidden)
 
 
 def promote_host(snapshot: Snapshot, min_pages: int, fragmentation: float, seed: int) -> Promoted:

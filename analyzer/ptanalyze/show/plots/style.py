@@ -45,6 +45,7 @@ CLASSES = {  # vMitosis, Figure 2: colour and hatching of each class
 SIZE, TITLE_SIZE = 10, 12  # points, of the smallest text and of the title
 MOST_BESIDE, SHORT, LINE = 22, 30, 0.235  # entries, characters and inches of a line, of legends
 TITLE_CHARACTERS, CONTEXT_CHARACTERS = 84, 116
+FREE_LINES = 2  # of a context; for each more the figure is a LINE higher
 LOOK: dict[Any, Any] = {
     **sns.axes_style("whitegrid"),
     "font.size": SIZE,
@@ -120,13 +121,9 @@ def context(figure: Figure, table: DataFrame, *more: str) -> None:
     parts += ["as traced, caches empty at first"] * any(note.startswith("as traced:") for note in notes)
     text = "; ".join([*parts, *(part for part in more if part)])
     if text:
-        figure.supxlabel(
-            fill(text, scaled(CONTEXT_CHARACTERS), break_on_hyphens=False),
-            x=0.01,
-            ha="left",
-            fontsize=SIZE,
-            color=GREY,
-        )
+        lines = fill(text, scaled(CONTEXT_CHARACTERS), break_on_hyphens=False)
+        figure.supxlabel(lines, x=0.01, ha="left", fontsize=SIZE, color=GREY)
+        figure.set_figheight(figure.get_figheight() + max(lines.count("\n") + 1 - FREE_LINES, 0) * LINE)
 
 
 def legend_beside(axis: Axes, handles: Any = None, labels: Any = None, heading: str | None = None) -> None:

@@ -14,10 +14,12 @@ TODAY = "today"
 
 
 class Action(NamedTuple):
-    """`label`: a policy; `gain` in words; `line` to type, or what it takes; `besides` what to know first."""
+    """`label`: a policy; `gain` in words; `when`: ", if ..." or ""; `line` to type, or what it takes;
+    `besides` what to know first."""
 
     label: str
     gain: str
+    when: str
     line: str
     besides: str
 
@@ -49,6 +51,5 @@ def actions(study: Study, on_mainline: bool) -> Iterator[Action]:
         if study.cached and not reshapes(str(row["policy"])):
             continue
         if how.startswith(TODAY) == on_mainline:
-            yield Action(
-                str(row["label"]), study.written(row), how.partition(": ")[2], besides(str(row["policy"]))
-            )
+            when, _, line = how.removeprefix(TODAY).partition(": ")
+            yield Action(str(row["label"]), study.written(row), when, line, besides(str(row["policy"])))

@@ -8,7 +8,7 @@ from pandas import DataFrame
 from ...core import gain
 from ...core.sizes import size_in_words
 from .. import plots
-from ..advise import earned
+from ..first_screen import earned
 from ..plots.pareto import priced
 from .cautions import listed
 from .grid import Column, Grid, count, grid, interval, memory, millions, percent, plain, ratio, word
@@ -18,6 +18,7 @@ from .study import Study, remote_share
 WRITES = ("pte_writes", "pte_fanout", "ept_pte_writes", "ept_pte_fanout")
 COPIES = ("pte_copies", "ept_pte_copies")
 PANELS = 4  # a row of pictures
+ALIKE = 0.005  # shares of walks that are the same in percent
 MOVES = ("tables_moved", "ept_tables_moved")
 
 
@@ -121,7 +122,8 @@ def speedup(study: Study) -> Picture:
     slower = [row for row in study.rows if gain.slower(study.ratio(row))]
     others = len(study.rows) - 1
     if study.timed:
-        here = f"Of {others} policies {len(faster)} would be faster by the estimate, {len(slower)} slower"
+        here = f"Of {others} policies {len(faster)} would be faster by the estimate, "
+        here += f"{len(slower)} slower{study.warm}"
         how = (
             f"A dot for each policy: run time under {study.baseline} over run time under it, by the middle "
             "of the assumptions; the bar spans all of them. Right of the line is faster."
@@ -202,12 +204,24 @@ def locality(study: Study) -> Picture:
         here += f"; {study.best['label']}: {100 * float(study.best['leaf_LL_share']):.0f} %"
     full = [row["label"] for row in study.rows if row["leaf_LL_share"] > 0.99]
     here += f". (Nearly) all local: {', '.join(full)}." if full else "."
-    names = [study.baseline, *(row["policy"] for row in study.rows)]
-    shown = list(dict.fromkeys(names))[:PANELS]
+    shown = list(dict.fromkeys([study.baseline, study.best["policy"], *panels(study)]))[:PANELS]
     if len(shown) < len(study.rows):
-        here += f" Shown are {study.baseline} and the {len(shown) - 1} fastest."
+        here += (
+            f" Shown are {study.baseline} and the {len(shown) - 1} fastest; of equally fast ones, those that "
+            "differ from it."
+        )
     leaves = study.leaves[study.leaves["policy"].isin(shown)]
     return picture("locality-policies", "Stacked bars", plots.locality, leaves, how, here)
+
+
+def panels(study: Study) -> list[str]:
+    """Policies, fastest first; of equally fast ones, those first whose locality is not the baseline's."""
+    local = study.base["leaf_LL_share"]
+
+    def order(row: dict[str, Any]) -> tuple[bool, float, bool]:
+        return bool(row["over"]), -round(study.ratio(row), 3), abs(row["leaf_LL_share"] - local) < ALIKE
+
+    return [str(row["policy"]) for row in sorted(study.rows, key=order)]
 
 
 def slowdowns(study: Study) -> Grid | None:

@@ -23,6 +23,7 @@ class Study:
     results        [Result], the baseline's first
     ranked         advise's frame: a row per policy, best first, policies over the budget last
     reads, leaves, calls, timeline  as in analysis.replayed.Replayed
+    fits           one node that a Wide program would fit, and how to run it there; "" elsewhere
     sentence, workload, evidence, refused  as in analysis.advise.Advised
     classes        classify's, leaf entries and walks below each other; None without page tables
     tables         page_tables'; None without page tables
@@ -51,6 +52,7 @@ class Study:
     heat: DataFrame | None = None
     walkers: Mapping[str, DataFrame] = field(default_factory=dict)
     calibrated: bool = False
+    fits: str = ""
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -97,6 +99,11 @@ class Study:
         """Places in `results` of policies over the budget."""
         others = [row for row in self.rows if row is not self.base]  # in the order of `results`
         return {k for k, row in enumerate(others, 1) if row["over"]}
+
+    @property
+    def warm(self) -> str:
+        """ " when warm" where a further run is counted, else ""."""
+        return " when warm" if any(one.once.pays_back is not None for one in self.results) else ""
 
     @property
     def traced(self) -> bool:

@@ -159,6 +159,7 @@ def study(capture: Capture, name: str, setup: Setup, memory: float | str, update
         sentence=advised.sentence,
         workload=advised.workload,
         evidence=advised.evidence,
+        fits=advised.report.workload.fits,
         refused=advised.refused,
         classes=classes(capture, advised),
         tables=page_tables(capture) if capture.has_snapshot else None,
