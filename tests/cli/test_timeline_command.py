@@ -20,7 +20,7 @@ def test_the_command_shows_the_windows_of_every_policy(pt, vm_sample):
     rows = json.loads(out)["result"]
     assert code == 0 and len(rows) == 15
     linux, migrate, ready = rows[:5], rows[5:10], rows[10:]
-    assert migrate[0]["policy"] == "vmitosis-migrate"
+    assert migrate[0]["policy"] == "vmitosis-migrate:layers=ept"
     assert [r["walks"] for r in linux] == [r["walks"] for r in migrate] == [r["walks"] for r in ready]
     assert {r["leaf_LL_share"] for r in ready} == {1.0}
     assert linux[-1]["data_moved"] > 0 and linux[-1]["tables_moved"] == 0 < migrate[-1]["tables_moved"]
@@ -36,7 +36,7 @@ def test_two_of_one_policy_are_told_apart_by_what_differs(pt, vm_sample):
         "--baseline", "linux", "--windows", 1, "--json",
     )  # fmt: skip
     found = [row["policy"] for row in json.loads(out)["result"]]
-    assert found == ["linux", "vmitosis-migrate layers=ept", "vmitosis-migrate layers=both"]
+    assert found == ["linux", "vmitosis-migrate:layers=ept", "vmitosis-migrate:layers=both"]
 
 
 @pytest.mark.parametrize(

@@ -364,6 +364,6 @@ def test_what_colours_tell_hatching_and_grey_tell_too():
 
 def test_labels_tell_equal_policies_apart_by_what_differs():
     table = pd.DataFrame({"policy": ["a", "b", "b"], "params": ["x=1", "x=1 y=2", "x=1 y=3"]})
-    assert policy_labels(table).tolist() == ["a", "b y=2", "b y=3"]
+    assert policy_labels(table).tolist() == ["a", "b:y=2", "b:y=3"]
     assert broken("ptemagnet+vmitosis-replicate") == "ptemagnet+\nvmitosis-replicate"
     assert broken("a+b") == "a+b"

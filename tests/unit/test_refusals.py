@@ -118,4 +118,4 @@ def test_a_sweep_goes_on_and_names_the_points_that_are_refused():
     )
     found = [(result.params.get("mode"), point["placement"]) for point, result in points]
     assert found == [(mode, how) for how in ("round-robin", "block") for mode in (None, "no-p", "no-f")]
-    assert list(refused) == ["vmitosis-replicate mode=nv", "hydra"]
+    assert list(refused) == ["vmitosis-replicate:mode=nv", "hydra"]

@@ -13,6 +13,7 @@ from ..core.sizes import NO_LIMIT, Budget, budget
 from ..core.units import described
 from ..formats.capture import CaptureLike
 from ..policies import BOUND, Plan, plan_for, policies
+from ..policies.broken import BrokenPolicyError
 from .answers import whatif_frame
 from .opened import opened
 from .ranking import HOUR, Report, placement_sentence, rank, sentence
@@ -23,6 +24,7 @@ from .workload import workload
 
 if TYPE_CHECKING:
     from ..core.machine import Machine
+    from ..cost.result import Result
     from ..world.world import World
 
 NO_CANDIDATES = {  # a bound; a policy whose node is chosen by hand; policies not meant to be faster
@@ -75,12 +77,30 @@ def advise_world(
     """Report on all policies that a captured World allows, within a Budget; others as replay_world's."""
     base, refused = baseline_of(world), dict[str, str]()
     plans = sorted(candidates(world), key=lambda plan: plan.name != base)
-    results = replay_world(world, plans, setup, provenance, refused, others)
+    results, left_out = sound_results(world, plans, setup, provenance, refused, others)
     ranked, about = rank(results, budget, horizon), workload(world)
     if others:
         about = replace(about, threads=0)  # of several processes these are the first's alone
     said = sentence(ranked, results[0], about), placement_sentence(ranked, results[0])
-    return Report(ranked, refused, results[0], about, *said)
+    return Report(ranked, refused, results[0], about, *said, left_out)
+
+
+def sound_results(
+    world: World,
+    plans: Sequence[Plan],
+    setup: Setup,
+    provenance: Mapping[str, str] | None,
+    refused: dict[str, str],
+    others: Sequence[World],
+) -> tuple[list[Result], dict[str, str]]:
+    """(results of replay_world, {policy: why}): without the plans whose own code fails."""
+    left_out: dict[str, str] = {}
+    while True:
+        sound = [plan for plan in plans if plan.name not in left_out]
+        try:
+            return replay_world(world, sound, setup, provenance, refused, others), left_out
+        except BrokenPolicyError as error:
+            left_out[error.policy] = error.why
 
 
 @dataclass(frozen=True)
@@ -90,7 +110,7 @@ class Advised:
                  one-time costs included): best first
     sentence     one line: the policy to use, its speed-up, the reason and the cost
     workload     "Thin", "Wide" or "unknown"; evidence: lines that say why
-    refused      {policy: why the capture does not allow it}
+    refused      {policy: why the capture does not allow it, or how its own code fails}
     replayed     all tables of the same run, the baseline first
     report       ranking.Report, from which the frame is made
     """
@@ -122,7 +142,7 @@ def advised(report: Report, machine: Machine) -> Advised:
     attrs = {key: value for key, value in table.attrs.items() if key != "units"}
     table = described(table, **attrs)
     work, others = report.workload, [result for result in ranked if result is not report.base]
-    refused = dict(report.refused)
+    refused = report.refused | report.left_out
     replayed = Replayed([report.base, *others], machine)
     return Advised(table, report.sentence, work.name, work.evidence(), refused, replayed, report)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..core.machine import load_machine, machine_names
@@ -9,11 +10,13 @@ from ..core.machine import load_machine, machine_names
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from ..policies import Policy
 
-def list_policies() -> DataFrame:
+
+def list_policies(chosen: Iterable[Policy] | None = None) -> DataFrame:
     """Placement policies: policy, doc, acts_on, needs, takes, source, parameters (with their defaults).
 
-    needs  of a capture; takes: to have the policy on a machine
+    chosen  None: all; needs: of a capture; takes: to have the policy on a machine
     """
     from pandas import DataFrame
 
@@ -31,7 +34,7 @@ def list_policies() -> DataFrame:
             "source": policy.source,
             "parameters": ", ".join(f"{name}={default}" for name, default, *_ in parameters(policy)),
         }
-        for policy in known().values()
+        for policy in (known().values() if chosen is None else chosen)
     ]
     return described(DataFrame(rows))
 

@@ -10,6 +10,7 @@ from ..core.gain import FROM_DRAM, fewer_walk_cycles, interval
 from ..core.sizes import Budget, size_in_words
 from ..cost.payback import over_horizon
 from ..cost.result import TABLE_BYTES, Result
+from ..policies import label
 from .placement_alone import Candidate, placement_alone, reshapes
 from .saved import by_the_kernel
 from .untraced import NO_ADVICE, equally, sentence_of
@@ -47,7 +48,8 @@ class Advice:
 
 class Report(NamedTuple):
     """ranked: [Advice]; refused: {policy: why}; base: Result of the baseline; sentence: one line; placement:
-    what placing tables alone gains where the best policy does more, else "".
+    what placing tables alone gains where the best policy does more, else ""; left_out: {policy: why} of those
+    whose own code fails.
     """
 
     ranked: list[Advice]
@@ -55,7 +57,8 @@ class Report(NamedTuple):
     base: Result
     workload: Workload
     sentence: str
-    placement: str = ""
+    placement: str
+    left_out: dict[str, str]
 
 
 def rank(results: Sequence[Result], budget: Budget, horizon: float = HOUR) -> list[Advice]:
@@ -95,15 +98,16 @@ def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
     best = next(advice for advice in ranked if not advice.over)
     if best.result.policy == base.policy:
         within = " within the budget" if any(advice.over for advice in ranked) else ""
-        return f"Stay with {base.policy}: no policy{within} is estimated to be faster."
+        return f"Stay with {label_of(base)}: no policy{within} is estimated to be faster."
     best = next(one for one in ranked if not one.over and may_gain(one.result, base))
     if best.result.policy == base.policy:
         return sentence_of(base.cached)
     speedup = best.result.price.speedup
     why = f"{because(base, best.result)}; {takes(best)}."
     if speedup is None:
-        return without_trace(base, best.result, f"{NO_ADVICE}: with {best.result.policy}", f": {why}")
-    advice = f"{best.result.policy} is estimated at {interval(speedup)} times as fast as {base.policy}: {why}"
+        return without_trace(base, best.result, f"{NO_ADVICE}: with {label_of(best.result)}", f": {why}")
+    faster = f"{interval(speedup)} times as fast as {label_of(base)}"
+    advice = f"{label_of(best.result)} is estimated at {faster}: {why}"
     return advice if reshapes(best.result.policy) else f"{advice} {WHY[workload.thin]}"
 
 
@@ -114,10 +118,15 @@ def may_gain(result: Result, base: Result) -> bool:
 
 def without_trace(base: Result, result: Result, lead: str, rest: str) -> str:
     """Sentences: `lead`, what a policy saves at most, `rest`, and what that takes for granted."""
-    what = f"{lead} {fewer(base, result)} than {base.policy}, {FROM_DRAM}{rest}"
+    what = f"{lead} {fewer(base, result)} than {label_of(base)}, {FROM_DRAM}{rest}"
     doubt = EACH_ONCE if reshapes(result.policy) and base.each_once else ""
     held = sentence_of(base.cached) if base.cached else ""
     return " ".join(filter(None, (held, what, equally(base), doubt)))
+
+
+def label_of(result: Result, results: Sequence[Result] = ()) -> str:
+    """policies.label, beside other results."""
+    return label(result.policy, result.params, [one.params for one in results if one.policy == result.policy])
 
 
 def fewer(base: Result, result: Result) -> str:
@@ -143,13 +152,13 @@ def placement_sentence(ranked: Sequence[Advice], base: Result) -> str:
     return placement_alone(best.policy, found, base.policy, base.price.speedup is not None)
 
 
-def candidate(result: Result, base: Result, over: str = "", label: str = "") -> Candidate:
-    speedup, label = result.price.speedup, label or result.policy
+def candidate(result: Result, base: Result, over: str = "", name: str = "") -> Candidate:
+    speedup, name = result.price.speedup, name or label_of(result)
     if speedup:
-        return Candidate(result.policy, label, over, speedup.middle, interval(speedup))
+        return Candidate(result.policy, name, over, speedup.middle, interval(speedup))
     walks = result.price.walk_cycles
     ratio = base.price.walk_cycles / walks if walks else 1.0
-    return Candidate(result.policy, label, over, ratio, fewer_walk_cycles(1 / ratio))
+    return Candidate(result.policy, name, over, ratio, fewer_walk_cycles(1 / ratio))
 
 
 def because(base: Result, result: Result) -> str:

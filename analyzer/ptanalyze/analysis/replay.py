@@ -16,12 +16,13 @@ from ..cost.throughput import spent
 from ..kernels.first_use import compile_beside
 from ..kernels.walker import walk
 from ..policies import Plan, Policy, plan_for
+from ..policies.broken import own_code
 from ..world.cache_pass import first_arguments
 from ..world.placement import AUTO
 from ..world.world import World
 from .finished import Finished
 from .priced import priced
-from .refusals import label
+from .refusals import label_among
 from .runs import Run, replay_again, replay_walks, start
 from .static import static_results
 
@@ -137,12 +138,13 @@ def by_world(
         runs = []
         for plan in alike:
             try:
-                shaped = shaped or plan.reshape(world)
-                plan.check(shaped)
+                with own_code(plan):
+                    shaped = shaped or plan.reshape(world)
+                    plan.check(shaped)
                 runs.append(start(plan, shaped))
             except RefusedError as error:
                 if refused is None or plan is plans[0]:
                     raise
-                refused[label(plan, plans)] = error.why
+                refused[label_among(plan, plans)] = error.why
         if shaped and runs:
             yield shaped, runs

@@ -14,10 +14,13 @@ from ..core.walks import Reads
 from ..cost.result import Series
 from ..kernels.faults import carry_out, marking
 from ..kernels.first_use import compile_together
-from ..kernels.replay import Counters, counters, replay_for
+from ..kernels.hooks import check_types
+from ..kernels.replay import Counters, counters, replay_for, wrong_node
 from ..kernels.steps import BALANCING
 from ..kernels.walker import walk
 from ..policies import Plan
+from ..policies.broken import own_code
+from ..policies.placed import check_nodes, check_placed
 from ..world.cache_pass import first_arguments, no_reads
 from .sockets import socket_of
 from .windows import SoFar, Spend, Windows
@@ -46,10 +49,16 @@ class Run:
     def replay(
         self, world: World, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool = False
     ) -> None:
-        self.step = self.loop(world)(*self.arguments(world, reads, fault, mapped, first, last))
+        with own_code(self.plan):
+            step = self.loop(world)(*self.arguments(world, reads, fault, mapped, first, last))
+        node = wrong_node(step)
+        if node is not None:
+            check_nodes(self.plan.name, "a hook returned", np.array([node]), world.machine)
+        self.step = step
 
     def loop(self, world: World) -> Any:
-        return replay_for(self.plan.guest[0].hooks, self.plan.host[0].hooks, any_steps(world))
+        with own_code(self.plan):
+            return replay_for(self.plan.guest[0].hooks, self.plan.host[0].hooks, any_steps(world))
 
     def arguments(
         self, world: World, reads: Reads, fault: np.ndarray, mapped: Mapped, first: int, last: bool
@@ -83,7 +92,8 @@ class Run:
             count = self.counters
             if part.between:
                 happened = (count.host_events if side else count.events)[BALANCING]
-                part.between(self.states[side], happened, count.host_pages if side else count.pages)
+                with own_code(self.plan):
+                    part.between(self.states[side], happened, count.host_pages if side else count.pages)
         self.first, self.step = self.counters, 0
         self.counters = self.first._replace(
             **{name: np.zeros_like(getattr(self.first, name)) for name in self.first._fields}
@@ -95,15 +105,17 @@ class Run:
         pages = (self.first or self.counters).pages
         part, _ = self.plan.guest
         if part.settle:
-            pages[0] += part.settle(self.states[0], world, missing)
+            with own_code(self.plan):
+                pages[0] += part.settle(self.states[0], world, missing)
         pages[1] = max(pages)
 
     def facts(self, world: World) -> dict[str, Any]:
         """{name: number} from reshaping and the replay."""
         facts, sides = dict(world.facts), (self.plan.guest, self.plan.host)
         both = self.counters.pages, self.counters.host_pages
-        for (part, params), state, pages in zip(sides, self.states, both, strict=True):
-            facts |= part.facts(state, world, params, pages) if part.facts else {}
+        with own_code(self.plan):
+            for (part, params), state, pages in zip(sides, self.states, both, strict=True):
+                facts |= part.facts(state, world, params, pages) if part.facts else {}
         return facts
 
 
@@ -116,10 +128,13 @@ def start(plan: Plan, world: World) -> Run:
     count, before = (counters(world.nodes, world.sockets, groups) for groups in (world.groups, 1))
     states: list[Any] = [None, None]
     for side, (part, params) in enumerate((plan.guest, plan.host)):
-        states[side], pages = part.start(world, params)
-        (count.host_pages if side else count.pages)[:] = pages
-        if part.at_once:
-            part.at_once(states[side], world, (before.host_events if side else before.events)[BALANCING])
+        happened = (before.host_events if side else before.events)[BALANCING]
+        with own_code(plan):
+            states[side], (count.host_pages if side else count.pages)[:] = part.start(world, params)
+            check_types(states[side])
+            check_placed(plan.name, states[side], world.machine)
+            if part.at_once:
+                part.at_once(states[side], world, happened)
     return Run(plan, (states[0], states[1]), count, before)
 
 

@@ -17,13 +17,15 @@ from ..cost.once import Once
 from ..cost.result import EVERY_NODE, Result
 from ..kernels.replay import Counters, counters
 from ..policies.base import RECORD
+from ..policies.broken import own_code
+from ..policies.placed import check_nodes
 from ..world.heat_leaves import known_pages
 from .elsewhere import elsewhere
 from .heat_classes import classify_heat
 from .leaf_classes import classify_pages
 from .priced import cycles_before
 from .processes import ONCE_EACH, alike
-from .refusals import label
+from .refusals import label_among
 from .runs import Run, start
 from .untraced import bound_note, cached
 from .weights import RESHAPED, note
@@ -59,7 +61,7 @@ def static_results(
         except RefusedError as error:
             if refused is None or plan is plans[0]:
                 raise
-            refused[label(plan, plans)] = error.why
+            refused[label_among(plan, plans)] = error.why
     return results
 
 
@@ -74,12 +76,14 @@ class _Process(NamedTuple):
 
 
 def _process(plan: Plan, world: World) -> _Process:
-    captured, world = world.snapshot.guest, plan.reshape(world)
+    captured = world.snapshot.guest
+    with own_code(plan):
+        world = plan.reshape(world)
     heat, guest = world.snapshot.heat, world.snapshot.guest
     if heat and guest is not captured and known_pages(guest, heat) < known_pages(captured, heat):
         raise RefusedError(RESHAPED, plan.name)
     run = start(plan, world)
-    return _Process(run, world, *_count(world, served(plan, run, world.space)))
+    return _Process(run, world, *_count(world, served(plan, run, world)))
 
 
 def _result(
@@ -149,19 +153,21 @@ def _once(each: Sequence[_Process], setup: Setup) -> Once:
     return Once(own, host, copied, spent, None, 0, None, None, None)
 
 
-def served(plan: Plan, run: Run, space: AddressSpace) -> np.ndarray:
+def served(plan: Plan, run: Run, world: World) -> np.ndarray:
     """int16[T, nodes]: node that serves each table to each reader."""
-    split = space.guest_tables
-    servers = []
+    space = world.space
+    split, servers = space.guest_tables, []
     for (part, _), state, ids in zip(
         (plan.guest, plan.host),
         run.states,
         (slice(0, split), slice(split, split + space.host_tables)),
         strict=True,
     ):
-        served = part.at_rest(state, ids) if part.at_rest else None
+        with own_code(plan):
+            served = part.at_rest(state, ids) if part.at_rest else None
         if served is None:
             raise RefusedError(f"depends on what threads touch, and there is no trace: {RECORD}", plan.name)
+        check_nodes(plan.name, "at_rest returned", served, world.machine)
         servers.append(served)
     return np.concatenate(servers)
 

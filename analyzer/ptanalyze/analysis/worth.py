@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..core.gain import gains, interval, shown
 from ..policies import BOUND
 from .placement_alone import reshapes
+from .ranking import label_of
 
 if TYPE_CHECKING:
     from ..core.interval import Interval
@@ -77,7 +78,7 @@ def verdict(results: Sequence[Result], over: Collection[int] = ()) -> str | None
         return None
     if share.high < LITTLE:
         return "Not worth it: page walks and the kernel's work on page tables cost this run next to nothing."
-    speedups = {one.policy: one.price.speedup for one in others if one.price.speedup}
+    speedups = {label_of(one, others): one.price.speedup for one in others if one.price.speedup}
     sure = {policy: speedup for policy, speedup in speedups.items() if gains(speedup)}
     if sure:
         best = max(sure, key=lambda policy: sure[policy].middle)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.errors import UsageError
 from . import complete
 from .output import Output, emit, output_options
 
@@ -32,19 +31,14 @@ def command(names: tuple[str, ...], output: Output) -> None:
       ptanalyze policies hydra mitosis
     """
     from ..analysis.answer import Answer
-    from ..policies import policies
+    from ..policies import find, policies
 
-    known = policies()
-    for name in names:
-        if name not in known:
-            raise UsageError(f"policy {name}: no such policy; there are: {', '.join(known)}")
-    chosen = [policy for name, policy in known.items() if not names or name in names]
+    chosen = [find(name) for name in dict.fromkeys(names)] if names else [*policies().values()]
 
     def table() -> DataFrame:
         from ..analysis.catalogue import list_policies
 
-        every = list_policies()
-        return every[every["policy"].isin([policy.name for policy in chosen])]
+        return list_policies(chosen)
 
     records = [record(policy) for policy in chosen]
     emit(Answer("policies", table, lambda: records, lambda: view(chosen), {"policies": table}), output)

@@ -3,13 +3,20 @@
 Arguments of other types, also a literal number in place of an int64, have a function compiled once more.
 """
 
-from numba import njit
+from numba import njit, typeof
 from numba.core.dispatcher import Dispatcher
 from numba.extending import register_jitable
 
 from .code_cache import keep_compiled
 
-WITHIN = {"nogil": True, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+OURS = __package__.partition(".")[0]
+
+
+def within(function):
+    """Options of njit for what only compiled code calls. An index in a hook from outside is checked."""
+    options = {"nogil": True, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    outside = function.__module__.partition(".")[0] != OURS
+    return options | ({"boundscheck": True} if outside else {})
 
 
 def kernel(function):
@@ -24,12 +31,12 @@ def allocating_kernel(function):
 
 def called_hook(function):
     """Compile what only compiled code calls."""
-    return keep_compiled(not_from_python(njit(**WITHIN)(function)))
+    return keep_compiled(not_from_python(njit(**within(function))(function)))
 
 
 def hook(function):
     """Compile what only compiled code calls, into it: by LLVM, as Numba's own inlining takes much longer."""
-    return not_from_python(njit(forceinline=True, **WITHIN)(function))
+    return not_from_python(njit(forceinline=True, **within(function))(function))
 
 
 def either(function):
@@ -43,6 +50,11 @@ def either(function):
 def uncompiled(function):
     """The Python function behind a kernel."""
     return getattr(function, "py_func", function)
+
+
+def check_types(state):
+    """Raise what Numba says of a state that compiled code cannot take."""
+    typeof(state)
 
 
 def not_from_python(function):

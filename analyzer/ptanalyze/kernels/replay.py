@@ -11,6 +11,7 @@ from .steps import CALLS, DATA
 ONE = np.uint64(1)
 HOST_BITS = np.uint64(0x3E)
 READ_BITS = 48  # bit 8 * g + h of Reads.read
+NO_NODE, FARTHEST = np.int64(-1 << 62), np.int64(1 << 32)  # of what a replay returns where a hook fails
 LL, LR, RL, RR = range(4)  # guest leaf first, host leaf second; native walks are LL or RL
 
 (
@@ -103,6 +104,23 @@ def take_none(tables, rows, steps, shootdowns, mapped, guest_state, host_state, 
     """For a trace without steps: the hooks for steps are half of what there is to compile."""
 
 
+@hook
+def missing(server, nodes):
+    """Whether the machine lacks the node that a hook returned."""
+    return server < 0 or server >= nodes
+
+
+@hook
+def no_node(server):
+    """What a replay returns then, for wrong_node."""
+    return NO_NODE + min(max(np.int64(server), -FARTHEST), FARTHEST)
+
+
+def wrong_node(returned):
+    """The node that the machine lacks, of what a replay returned; None: all is well."""
+    return None if returned >= 0 else int(returned - NO_NODE)
+
+
 @cache
 def replay_for(guest, host, any_steps=True):
     """Compile the loop for the hooks of both dimensions (policies.base: GuestHooks, HostHooks).
@@ -113,7 +131,8 @@ def replay_for(guest, host, any_steps=True):
 
     Returns replay(cpu_node, socket, reads, fault, tables, rows, steps, shootdowns, mapped, guest_state,
     host_state, counters, first, step, last): replays walks first, first + 1, ... of the stream and the steps
-    due before them, if `last` those after them too; returns the next step.
+    due before them, if `last` those after them too; returns the next step, or, for wrong_node, that a hook
+    returned a node that the machine lacks.
 
     socket  int16[nodes]: nodes of the same number are local to each other
     """
@@ -139,6 +158,7 @@ def replay_for(guest, host, any_steps=True):
         parent, level, host_leaf, host_slot = tables.parent, tables.level, tables.host_leaf, tables.host_slot
         counts, classes, due, of_region = counters.reads, counters.classes, steps.at, rows.of_region
         now = call_counters(counters, 0)
+        nodes = socket.size
         groups, sockets = reads.group, classes.shape[0] * READ_BITS // counts.shape[0]
         sampled, base, place = groups.size > 0, np.int64(0), np.int64(0)
         for w in range(page.size):
@@ -151,6 +171,8 @@ def replay_for(guest, host, any_steps=True):
             if sampled:
                 base, place = np.int64(groups[w]) * READ_BITS, np.int64(groups[w]) * sockets
             server = on_walk(guest_state, tables, table, row, slots[w], node, fault[w], now)
+            if missing(server, nodes):
+                return no_node(server)
             near = socket[node]
             kind = LL if socket[server] == near else RL
             guest = np.int64(level[table])
@@ -159,6 +181,8 @@ def replay_for(guest, host, any_steps=True):
             mask ^= ONE << np.uint64(at)
             if host >= 0:
                 server = on_nested(host_state, tables, host, slot, node, now)
+                if missing(server, nodes):
+                    return no_node(server)
                 kind += socket[server] != near
                 bit = np.int64(level[host])
                 if (mask >> np.uint64(bit)) & ONE:
@@ -175,6 +199,8 @@ def replay_for(guest, host, any_steps=True):
                             server = on_nested(host_state, tables, host, slot, node, now)
                         else:
                             server = host_locate(host_state, host, node)
+                        if missing(server, nodes):
+                            return no_node(server)
                         counts[base + bit, node, server, (dram >> np.uint64(bit)) & ONE] += 1
                         mask ^= ONE << np.uint64(bit)
                     host, slot = np.int64(parent[host]), np.int64(-1)
@@ -186,6 +212,8 @@ def replay_for(guest, host, any_steps=True):
                 at = 8 * guest
                 if (mask >> np.uint64(at)) & ONE:
                     server = locate(guest_state, table, node)
+                    if missing(server, nodes):
+                        return no_node(server)
                     counts[base + at, node, server, (dram >> np.uint64(at)) & ONE] += 1
                     mask ^= ONE << np.uint64(at)
                 host, slot = np.int64(host_leaf[table]), np.int64(host_slot[table])

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .base import RESEARCH, Policy, parameters
     from .combine import Plan
     from .known import find, members, plan_for, policies, share_settings
+    from .labels import label
     from .settings import has_parameter
 
 DEFINED_IN = {
@@ -21,6 +22,7 @@ DEFINED_IN = {
     "parameters": "base",
     "Plan": "combine",
     "find": "known",
+    "label": "labels",
     "members": "known",
     "plan_for": "known",
     "policies": "known",
@@ -37,6 +39,7 @@ __all__ = [
     "besides",
     "find",
     "has_parameter",
+    "label",
     "members",
     "names",
     "parameters",

@@ -1,12 +1,16 @@
 """Policies by name: ours, imported when their names are looked up, and outside ones by entry point."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from ..core.errors import UsageError
 from ..core.near import meant
+from ..kernels.code_cache import say
 from .base import Policy
+from .broken import BrokenPolicyError, place, said
 from .combine import Plan, plan
 from .settings import Setting, share_out
 from .table import POLICIES, outside_points
@@ -24,22 +28,51 @@ def ours(name: str) -> Policy:
     return found
 
 
+@cache
 def outside() -> dict[str, Policy]:
-    """{name: Policy}: an entry point that loads a Policy adds it, but replaces none."""
+    """{name: Policy}: an entry point that loads a Policy adds it, but replaces none.
+
+    A line on standard error names each that cannot be loaded.
+    """
     known: dict[str, Policy] = {}
     for point in outside_points():
-        policy = point.load()
-        if not isinstance(policy, Policy):
-            raise UsageError(f"entry point {point.name} = {point.value}: not a ptanalyze.policies.Policy")
+        try:
+            policy = loaded(point)
+        except BrokenPolicyError as error:
+            say(f"{error}; left out")
+            continue
         if policy.name not in POLICIES:
             known.setdefault(policy.name, policy)
     return known
 
 
+def loaded(point: EntryPoint) -> Policy:
+    """The Policy of an entry point; BrokenPolicyError where there is none."""
+    name = f"{point.name} (package {point.dist.name} {point.dist.version})" if point.dist else point.name
+    try:
+        policy = point.load()
+    except Exception as error:
+        first = point.attr.partition(".")[0]
+        command = f"python -c 'from {point.module} import {first}'"
+        where = place(error)
+        why = f"cannot be loaded: {said(error)}{f' ({where})' if where else ''}; {command} shows all"
+        raise BrokenPolicyError(name, why) from error
+    if not isinstance(policy, Policy):
+        raise BrokenPolicyError(name, f"{point.value}: not a ptanalyze.policies.Policy")
+    return policy
+
+
 def find(name: str) -> Policy:
-    """The Policy of that name; UsageError lists the known names."""
+    """The Policy of that name; UsageError lists the known names.
+
+    Of outside ones it loads the entry point of that name; all of them where that is not the policy's.
+    """
     if name in POLICIES:
         return ours(name)
+    for point in outside_points().select(name=name):
+        policy = loaded(point)
+        if policy.name == name:
+            return policy
     known = outside()
     if name not in known:
         every = [*POLICIES, *known]
@@ -57,8 +90,8 @@ def members(name: str | Policy) -> list[Policy]:
     parts = [find(part.strip()) for part in name.split("+")]
     if len(parts) == 1:
         return parts
-    rank = [*POLICIES, *outside()]
-    return sorted(parts, key=lambda policy: (policy.reshape is None, rank.index(policy.name)))
+    rank = {name: k for k, name in enumerate(POLICIES)}
+    return sorted(parts, key=lambda one: (one.reshape is None, rank.get(one.name, len(rank)), one.name))
 
 
 def share_settings(names: Sequence[str | Policy], settings: Iterable[Setting]) -> list[dict[str, Any]]:

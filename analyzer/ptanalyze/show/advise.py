@@ -7,7 +7,7 @@ from typing import Any
 
 from ..analysis.answer import Cell, Section
 from ..analysis.owned_notes import owned_notes
-from ..analysis.ranking import Advice, Report
+from ..analysis.ranking import Advice, Report, label_of
 from ..analysis.weights import RESHAPED
 from ..analysis.worth import missing
 from ..core.gain import interval
@@ -33,11 +33,12 @@ def view(report: Report, further: Section | None = None, whose: str = "") -> Ite
     yield Section(lines=[*beware(report.base, whose), *said_first])
     yield from table({name: result for name, result in zip(labels(results), results, strict=True)})
     if further:
-        over = [advice.result.policy for advice in report.ranked if advice.over]
+        over = [label_of(advice.result) for advice in report.ranked if advice.over]
         if over:
             yield Section(lines=[f"Over the budget: {', '.join(over)}."])
         if report.refused:
             yield Section(lines=[f"Not for this capture: {', '.join(report.refused)} (--full says why)."])
+        yield Section(lines=[f"Left out: {name}: {why}." for name, why in report.left_out.items()])
         if sampled := [name for name, why in report.refused.items() if why == RESHAPED]:
             ranks = f"--weight leaf ranks {', '.join(sampled)} too, with each mapped page counted once."
             yield Section(lines=[ranks])
@@ -51,6 +52,7 @@ def view(report: Report, further: Section | None = None, whose: str = "") -> Ite
 
 def everything(report: Report) -> Iterator[Section]:
     refused = [f"- not for this capture: {name}: {why}" for name, why in report.refused.items()]
+    refused += [f"- left out: {name}: {why}" for name, why in report.left_out.items()]
     ranked = [row_of(advice) for advice in report.ranked]
     yield Section("Policies, fastest first, those over the budget last", ranked, [LL, *refused])
     notes = owned_notes([report.base, *(advice.result for advice in report.ranked)])
@@ -62,7 +64,7 @@ def everything(report: Report) -> Iterator[Section]:
 def row_of(advice: Advice) -> dict[str, Cell]:
     row, speedup = advice.result.row(), advice.result.price.speedup
     return {
-        "policy": advice.result.policy,
+        "policy": label_of(advice.result),
         "estimated speed-up": interval(speedup) if speedup else "-",
         f"over {show_duration(advice.horizon)}": "-" if advice.gain is None else f"{advice.gain:.3f}",
         "earned back after": earned(row),
@@ -92,5 +94,5 @@ def as_record(report: Report) -> dict[str, Any]:
             }
             for advice in report.ranked
         ],
-        "refused": report.refused,
+        "refused": report.refused | report.left_out,
     }

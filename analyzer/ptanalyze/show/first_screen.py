@@ -52,7 +52,7 @@ def table(named: Mapping[str, Result], explained: bool = True) -> Iterator[Secti
     yield Section(lines=aligned([head, *(row_of(name, result, base) for name, result in named.items())]))
     lines = [f"at most: {FROM_DRAM}."] if base.price.speedup is None else []
     if explained:
-        lines.append(f"{base.policy}, the baseline: {doc(base.policy)}. Memory is at its peak.")
+        lines.append(f"{next(iter(named))}, the baseline: {doc(base.policy)}. Memory is at its peak.")
     for name, result in named.items():
         if result is base or not may_gain(result) or not (how := takes(result.policy)).startswith(TODAY):
             continue

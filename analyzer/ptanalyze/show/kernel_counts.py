@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..analysis.answer import Matrix, Quantity
+from ..analysis.ranking import label_of
 from ..cost.result import Result
 from ..formats.replica_history import Record
 
@@ -29,7 +30,7 @@ def beside(record: Record, results: Sequence[Result]) -> Matrix:
         Quantity(name, [record.counts[kind], *(counted(result, kind) for result in results)])
         for kind, name in NAMES.items()
     ]
-    return Matrix(["kernel", *(result.policy for result in results)], {what: rows})
+    return Matrix(["kernel", *(label_of(result, results) for result in results)], {what: rows})
 
 
 def counted(result: Result, kind: str) -> int:

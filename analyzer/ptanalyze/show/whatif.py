@@ -11,7 +11,7 @@ import numpy as np
 from ..analysis.answer import Matrix, Quantity, Section
 from ..analysis.owned_notes import owned_notes
 from ..analysis.placement_alone import placement_alone
-from ..analysis.ranking import candidate, may_gain, peak_bytes, without_trace
+from ..analysis.ranking import candidate, label_of, may_gain, peak_bytes, without_trace
 from ..analysis.sampled import in_words
 from ..analysis.untraced import sentence_of
 from ..analysis.worth import missing
@@ -119,20 +119,15 @@ def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 
 def labels(results: Sequence[Result]) -> list[str]:
-    """A name for each Result: its policy, and of several of one policy the parameters that differ."""
-    found = []
-    for result in results:
-        alike = [other.params for other in results if other.policy == result.policy]
-        differ = [key for key in result.params if len({str(params.get(key)) for params in alike}) > 1]
-        found.append(" ".join([result.policy, *(f"{key}={result.params[key]}" for key in differ)]))
-    return found
+    """A name for each Result: its policy, with settings that are not the defaults or that differ."""
+    return [label_of(result, results) for result in results]
 
 
 def advice(results: Sequence[Result]) -> str:
     """What the capture lacks; what placing tables gains, where the best policy does more; then the best."""
     base, *others = zip(labels(results), results, strict=True)
     real = [(name, result) for name, result in others if result.policy != BOUND]
-    candidates = [candidate(result, base[1], label=name) for name, result in real]
+    candidates = [candidate(result, base[1], name=name) for name, result in real]
     if not candidates:
         return sentence(results)
     best = max(candidates, key=lambda one: one.ratio)
@@ -146,7 +141,7 @@ def sentence(results: Sequence[Result]) -> str:
     base = results[0]
     named = dict(zip(labels(results)[1:], results[1:], strict=True))
     if not named:
-        return f"Only {base.policy}: name another policy to compare it with."
+        return f"Only {label_of(base)}: name another policy to compare it with."
     real = {name: result for name, result in named.items() if result.policy != BOUND} or named
     if base.price.speedup is None:
         return without_run_time(base, real)
@@ -157,10 +152,10 @@ def sentence(results: Sequence[Result]) -> str:
     if not gain.faster(speedup.middle):
         same = not any(map(gain.differs, speedup))
         how = "as fast" if same else times(speedup, "it")
-        return f"No policy is faster than {base.policy}{warm}; {name} is {how}."
+        return f"No policy is faster than {label_of(base)}{warm}; {name} is {how}."
     unsure = "" if gain.gains(speedup) else "; it may be no gain"
     word = "Bound of locality" if best.policy == BOUND else "Best"
-    faster = f"{word}: {name}, {times(speedup, base.policy)}{warm}"
+    faster = f"{word}: {name}, {times(speedup, label_of(base))}{warm}"
     return f"{faster}, {takes(best, base)}{costs_once(best, base)}{unsure}."
 
 
@@ -187,7 +182,7 @@ def without_run_time(base: Result, others: dict[str, Result]) -> str:
     before = base.price.walk_cycles
     less = {name: one for name, one in others.items() if one.price.walk_cycles < before}
     if not less:
-        return f"No policy takes fewer walk cycles than {base.policy}."
+        return f"No policy takes fewer walk cycles than {label_of(base)}."
     less = {name: one for name, one in less.items() if may_gain(one, base)}
     if not less:
         return sentence_of(base.cached)

@@ -175,6 +175,6 @@ def near_of(world: World, policy: str) -> np.ndarray:
     """float64 by flat table id: share of nodes whose reads a copy of their own serves, before any walk."""
     plan = plan_for(policy)
     run = start(plan, plan.reshape(world))
-    nodes = served(plan, run, world.space)
+    nodes = served(plan, run, world)
     share: np.ndarray = (nodes == np.arange(nodes.shape[1])).mean(axis=1)
     return share

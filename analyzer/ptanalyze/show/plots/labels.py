@@ -1,31 +1,23 @@
-"""Label of a policy in a plot: its name, and its parameters where the name alone is not enough."""
+"""Label of a policy in a plot, and how it is broken into lines."""
 
 from collections.abc import Iterable, Sequence
 from textwrap import fill
 
 from pandas import DataFrame, Series
 
-from ...policies import BOUND
+from ...policies import BOUND, label
 from .room import NARROW_NAME, is_narrow
 
 WIDE = 32  # characters per line where a label has room
 
 
 def policy_labels(table: DataFrame) -> Series:
-    """A label per row: rows of a policy that differ in parameters get the differing parameters."""
+    """A label per row: the policy, with settings that are not the defaults or that differ among its rows."""
     params = table["params"] if "params" in table else Series("", table.index)
-    params = params.fillna("")
-    labels = table["policy"].astype(str).copy()
-    for name, rows in params.groupby(table["policy"], sort=False):
-        variants = [dict(pair.split("=", 1) for pair in text.split()) for text in rows]
-        keys = dict.fromkeys(key for variant in variants for key in variant)
-        differing = [key for key in keys if len({variant.get(key) for variant in variants}) > 1]
-        if differing:
-            labels[rows.index] = [
-                f"{name} {' '.join(f'{key}={variant[key]}' for key in differing if key in variant)}".rstrip()
-                for variant in variants
-            ]
-    return labels
+    settings = [dict(pair.split("=", 1) for pair in text.split()) for text in params.fillna("")]
+    rows = list(zip(table["policy"].astype(str), settings, strict=True))
+    found = [label(name, own, [other for known, other in rows if known == name]) for name, own in rows]
+    return Series(found, table.index, dtype=object)
 
 
 def by_policy(table: DataFrame) -> list[tuple[str, DataFrame]]:
@@ -41,12 +33,13 @@ def usable(names: Iterable[str]) -> list[str]:
 
 
 def broken(label: str, width: int = 18) -> str:
-    """The label on lines of at most `width` characters, broken after "+", at spaces, or anywhere.
+    """The label on lines of at most `width` characters, broken after "+" or ":", at spaces, or anywhere.
 
     Of a narrow plot at most NARROW_NAME.
     """
     width = min(width, NARROW_NAME) if is_narrow() else width
-    return fill(label.replace("+", "+ "), width).replace("+ ", "+")
+    parts = label.replace("+", "+ ").replace(":", ": ")
+    return fill(parts, width).replace("+ ", "+").replace(": ", ":")
 
 
 def rows_high(labels: Sequence[str], least: float = 0.32) -> float:
