@@ -90,7 +90,9 @@ def test_policies_that_act_on_different_things_go_together_in_any_order(pt, vm_s
     assert both[0] == both[1]
     assert both[0]["leaf_LR_share"] == both[0]["leaf_RR_share"] == 0 < both[0]["ept_bytes_extra"]
     ran = pt("whatif", vm_sample, "-p", "hydra+mitosis")
-    assert is_one_line(ran, 2) and "both act on gPT" in ran.err
+    assert (
+        is_one_line(ran, 2) and "both act on the program's page table (in a VM the guest's, gPT)" in ran.err
+    )
 
 
 def test_a_calibrated_run_narrows_the_estimate(pt, sample, tmp_path):

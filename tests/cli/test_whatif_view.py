@@ -22,7 +22,7 @@ from ptanalyze.show.first_screen import earned, further, memory, table, worth
 from ptanalyze.show.matrix import drawn
 from ptanalyze.show.terminal import print_view
 from ptanalyze.show.whatif import advice as said_first
-from ptanalyze.show.whatif import sentence
+from ptanalyze.show.whatif import sentence, time
 
 SIX = ("mitosis", "hydra", "vmitosis-replicate", "vmitosis-migrate", "ptemagnet", "shadow")
 
@@ -222,6 +222,9 @@ def test_a_cost_without_a_gain_is_never_earned_back_and_no_cost_is_no_matter(res
     ):  # fmt: skip
         one = sped_up(earning(same, (runs,) * 3, 0), speedup, speedup, speedup)
         assert earned(one.row()) == words
+        after = [q.values[0] for q in time([one.row()], False, False) if "earned" in q.name]
+        assert [value is None for value in after] == [words == "-"] * 2
+        assert [value == NEVER for value in after] == [words == "never"] * 2
     assert earned(results[0].row()) == "-"
     assert earned({**results[0].row(), "pays_back": math.nan}) == "-", "as frames have it"
 

@@ -190,5 +190,5 @@ def test_what_it_lacks_is_named():
         replay_snapshot(process.snapshot, None, [(NAME, {})], Setup.of(machine=small_machine(2), costs=COSTS))
     with pytest.raises(UsageError, match=r"hydra-2d: host_prefetch = 10: .*allowed: 0\.\.9"):
         plan_for(NAME, {"host_prefetch": "10"})
-    with pytest.raises(UsageError, match="mitosis and hydra-2d both act on gPT"):
+    with pytest.raises(UsageError, match="mitosis and hydra-2d both act on the program's page table"):
         plan_for(f"mitosis+{NAME}")

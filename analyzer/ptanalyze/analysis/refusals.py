@@ -7,16 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..core.errors import UsageError
-from ..policies import label
 
 if TYPE_CHECKING:
     from ..cost.result import Result
     from ..policies import Plan
 
 
-def label_among(plan: Plan, plans: Sequence[Plan]) -> str:
-    """policies.label of one of several plans."""
-    return label(plan.name, plan.params, [other.params for other in plans if other.name == plan.name])
+def label(plan: Plan, plans: Sequence[Plan]) -> str:
+    """The plan's name, and of several of one name the parameters that differ."""
+    alike = [other.params for other in plans if other.name == plan.name]
+    differ = [f"{key}={value}" for key, value in plan.params.items() if any(p[key] != value for p in alike)]
+    return ":".join([plan.name, *differ])
 
 
 def lines_of(refused: Mapping[str, str]) -> list[str]:

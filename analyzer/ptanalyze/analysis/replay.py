@@ -22,7 +22,7 @@ from ..world.placement import AUTO
 from ..world.world import World
 from .finished import Finished
 from .priced import priced
-from .refusals import label_among
+from .refusals import label
 from .runs import Run, replay_again, replay_walks, start
 from .static import static_results
 
@@ -145,6 +145,6 @@ def by_world(
             except RefusedError as error:
                 if refused is None or plan is plans[0]:
                     raise
-                refused[label_among(plan, plans)] = error.why
+                refused[label(plan, plans)] = error.why
         if shaped and runs:
             yield shaped, runs

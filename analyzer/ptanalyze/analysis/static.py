@@ -25,7 +25,7 @@ from .heat_classes import classify_heat
 from .leaf_classes import classify_pages
 from .priced import cycles_before
 from .processes import ONCE_EACH, alike
-from .refusals import label_among
+from .refusals import label
 from .runs import Run, start
 from .untraced import bound_note, cached
 from .weights import RESHAPED, note
@@ -61,7 +61,7 @@ def static_results(
         except RefusedError as error:
             if refused is None or plan is plans[0]:
                 raise
-            refused[label_among(plan, plans)] = error.why
+            refused[label(plan, plans)] = error.why
     return results
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from .opened import opened
-from .refusals import label_among, told
+from .refusals import label, told
 from .replay import chosen, replay_world
 from .workers import Workers, carried_out, received, sent
 
@@ -92,5 +92,5 @@ def replayed_unit(unit: Unit) -> Part:
     mine = [plans[0], *plans[unit.first : unit.last]]
     refused: dict[str, str] = {}
     results = replay_world(world, mine, unit.setup, unit.provenance, refused, known.others(unit.setup))
-    whole = {label_among(plan, mine): label_among(plan, plans) for plan in mine}
+    whole = {label(plan, mine): label(plan, plans) for plan in mine}
     return Part(results, {whole[name]: why for name, why in refused.items()}, len(plans))

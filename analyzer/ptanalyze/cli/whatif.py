@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -77,6 +78,7 @@ def command(
         opened = capture_of(capture)
         record = kernel_record(history, opened) if history is not None else None
         replayed = replay(opened, policies, setup)
+    nodes = numbers_of_nodes(policies)
     results, whose = replayed.results, asked_of_processes(opened, setup)
     steps = steps_from(context, capture, names, results)
     kernel = [beside(record, results)] if record else []
@@ -86,13 +88,27 @@ def command(
             "whatif",
             lambda: replayed.frame,
             lambda: [result.to_json() | counted for result in results],
-            lambda: [*view(results, None if full else steps, replayed.refused, whose), *kernel],
+            lambda: [*view(results, None if full else steps, replayed.refused, whose, nodes), *kernel],
             plots_of(replayed),
             replayed.refused,
             BRIEF,
         ),
         output,
     )
+
+
+def numbers_of_nodes(policies: Sequence[tuple[str, Mapping[str, str]]]) -> str:
+    """What a plain number as a policy's `nodes` is, and what it is not; "" where none is given."""
+    from ..core.whole import is_whole
+
+    for name, settings in policies:
+        for key, value in settings.items():
+            if key.rpartition(".")[2] == "nodes" and is_whole(value):
+                return (
+                    f"nodes={value} is a node's number: {name} has replicas on node {value} alone. The "
+                    "machine's number of nodes is an axis of sweep: `ptanalyze sweep --set nodes=2,4`"
+                )
+    return ""
 
 
 def kernel_record(history: str, capture: Capture) -> Record:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from ..core.bundled import DEFAULT_SAMPLE, bundled
 from ..core.errors import CaptureError, UsageError
 from ..core.html import listing
+from ..core.near import meant
 from ..core.own import is_own, own_directory, user_directory
 from ..core.regular import read_inside
 from ..core.replicas import Replicas
@@ -212,9 +213,11 @@ def open_capture(directory: PathLike) -> Capture:
         return Capture(asked, read_manifest(asked), TRUST.get())
     if str(directory) in samples:
         return open_capture(samples[str(directory)])
+    here = [path.parent.name for path in asked.parent.glob(f"*/{MANIFEST}")]
+    near = meant(asked.name, [*here, *samples])
     raise UsageError(
-        f"{asked}: no such capture directory; `ptanalyze record -o DIR -- COMMAND` makes one, and there are "
-        f"bundled samples: {', '.join(samples)}"
+        f"{asked}: no such capture directory; {near}`ptanalyze record -o DIR -- COMMAND` makes one, and "
+        f"there are bundled samples: {', '.join(samples)}"
     )
 
 

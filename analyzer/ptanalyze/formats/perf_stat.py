@@ -63,6 +63,8 @@ class PerfStat:
 def read_perf_stat(path: str | PathLike[str]) -> PerfStat:
     """PerfStat of a file in any of the three forms; InputError where it is not one."""
     path = Path(path)
+    if path.is_dir():
+        raise InputError(path, "file", "a directory", "give a file that `perf stat -o FILE` wrote")
     content = read_given(path, MOST_BYTES)
     if b"\0" in content:
         raise InputError(path, "contents", content[:30], "not the output of perf stat")

@@ -10,6 +10,11 @@ from .base import Part, Policy, World, check_needs
 from .fixed_copies import AS_CAPTURED
 from .settings import share_out
 
+ACTED_ON = {  # in words, in a VM and without one
+    "gPT": "the program's page table (in a VM the guest's, gPT)",
+    "ePT": "the host's page table of a VM (ePT)",
+}
+
 
 class Plan(NamedTuple):
     """`members` are [(Policy, parameters)] in a fixed order, so that "a+b" is "b+a"."""
@@ -68,7 +73,8 @@ def plan(policies: Sequence[Policy], settings: Mapping[str, Any]) -> Plan:
         for what in sorted(policy.acts_on(params)):
             if what in taken:
                 raise UsageError(
-                    f"policy {name}: {taken[what]} and {policy.name} both act on {what}; give them apart "
+                    f"policy {name}: {taken[what]} and {policy.name} both act on "
+                    f"{ACTED_ON.get(what, what)}; give them apart "
                     "(-p A -p B), or restrict one by a parameter such as layers"
                 )
             taken[what] = policy.name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..analysis.answer import Section
 from ..analysis.elsewhere import HOST_MODEL
-from ..analysis.ranking import peak_bytes
+from ..analysis.ranking import label_of, peak_bytes
 from ..analysis.worth import share_sentence, verdict
 from ..core.gain import FROM_DRAM, differs, faster, interval
 from ..core.sizes import show_duration, size_in_words
@@ -36,9 +36,9 @@ def worth(results: Sequence[Result], over: Collection[int] = ()) -> list[str]:
     return [said] if said else []
 
 
-def beware(base: Result, whose: str = "") -> list[str]:
-    """Lines before the answer: that it is about another machine than the captured one; `whose` it is."""
-    said = [f"Note: {caution}." for caution in (base.elsewhere, whose) if caution]
+def beware(base: Result, *more: str) -> list[str]:
+    """Lines before the answer: that it is about another machine than the captured one, and `more` of them."""
+    said = [f"Note: {caution}." for caution in (base.elsewhere, *more) if caution]
     return [*said, ""] if said else []
 
 
@@ -52,7 +52,7 @@ def table(named: Mapping[str, Result], explained: bool = True) -> Iterator[Secti
     yield Section(lines=aligned([head, *(row_of(name, result, base) for name, result in named.items())]))
     lines = [f"at most: {FROM_DRAM}."] if base.price.speedup is None else []
     if explained:
-        lines.append(f"{next(iter(named))}, the baseline: {doc(base.policy)}. Memory is at its peak.")
+        lines.append(f"{label_of(base)}, the baseline: {doc(base.policy)}. Memory is at its peak.")
     for name, result in named.items():
         if result is base or not may_gain(result) or not (how := takes(result.policy)).startswith(TODAY):
             continue

@@ -23,7 +23,7 @@ from ..cost.payback import NEVER
 from ..cost.result import EVERY_NODE, Result
 from ..kernels.replay import EVENT_KINDS
 from ..policies import BOUND
-from .first_screen import beware, cycles, table, worth
+from .first_screen import beware, cycles, earned, table, worth
 from .terminal import number
 
 UPDATES = {
@@ -71,16 +71,19 @@ def view(
     further: Section | None = None,
     refused: Mapping[str, str] | None = None,
     whose: str = "",
+    nodes: str = "",
 ) -> Iterator[Section | Matrix]:
     """The best policy in a sentence, whether it is worth it, a small table, and what to type next.
 
     further  what to type next; None: everything that was counted and assumed instead
-    whose    a sentence before all else; "" none
+    whose    a sentence before all else; "" none; nodes: another
     """
     first = results[0]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
     asked = f"{first.machine}; {threads_placed(first.placement)}; {walks(first)} walks{accesses}"
-    yield Section(lines=[*beware(first, whose), advice(results), "", *worth(results), asked, *sample(first)])
+    yield Section(
+        lines=[*beware(first, whose, nodes), advice(results), "", *worth(results), asked, *sample(first)]
+    )
     yield from table(dict(zip(labels(results), results, strict=True)), explained=not further)
     if further:
         more = len(owned_notes(results)) - 1
@@ -234,8 +237,7 @@ def time(rows: Sequence[dict[str, Any]], nested: bool, as_traced: bool) -> Itera
     once = "cycles before the first walk" if as_traced else "one-time cycles"
     yield Quantity(once, [row["once_cycles"] for row in rows])
     for key, name, form in EARNED:
-        after = [NEVER if row["pays_back"] == "never" else row[key] for row in rows]
-        yield Quantity(f"earned back after, {name}", after, form)
+        yield Quantity(f"earned back after, {name}", [after(row, key) for row in rows], form)
     if not as_traced:
         yield Quantity("speed-up as traced", [row["traced_speedup"] for row in rows], "ratio")
     yield Quantity("cycles per walk", [row["cycles_per_walk"] for row in rows], "mean")
@@ -244,6 +246,13 @@ def time(rows: Sequence[dict[str, Any]], nested: bool, as_traced: bool) -> Itera
         yield Quantity("walk cycles in gPT", [row["guest_walk_cycles"] for row in rows])
         yield Quantity("walk cycles in ePT", [row["host_walk_cycles"] for row in rows])
     yield Quantity("management cycles", [row["management_cycles"] for row in rows])
+
+
+def after(row: Mapping[str, Any], key: str) -> float | None:
+    """When a cost is earned back, None where the first screen has "-"."""
+    if earned(row) == "-":
+        return None
+    return NEVER if row["pays_back"] == "never" else row[key]
 
 
 def locality(rows: Sequence[dict[str, Any]], nested: bool) -> Iterator[Quantity]:
