@@ -166,8 +166,9 @@ def listing(section: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def breakable(name: str) -> Markup:
-    """A name, or a range of addresses, with line breaks allowed after "+" and "-"."""
-    return Markup("<wbr>").join(escape(part) for part in re.split("(?<=[+-])", printable(name)))
+    """A name, or a range of addresses, with line breaks allowed after "+", "-", ":", and "." within words."""
+    parts = re.split(r"(?<=[+:-])|(?<=\.)(?=[a-z])", printable(name))
+    return Markup("<wbr>").join(escape(part) for part in parts)
 
 
 def coded(text: str) -> Markup:
