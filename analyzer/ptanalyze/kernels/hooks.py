@@ -15,7 +15,7 @@ OURS = __package__.partition(".")[0]
 def within(function):
     """Options of njit for what only compiled code calls. An index in a hook from outside is checked."""
     options = {"nogil": True, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    outside = function.__module__.partition(".")[0] != OURS
+    outside = not f"{function.__module__}.".startswith(f"{OURS}.")
     return options | ({"boundscheck": True} if outside else {})
 
 

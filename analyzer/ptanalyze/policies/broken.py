@@ -82,4 +82,4 @@ def place_of_hook(error: Exception, plan: Plan) -> str:
 def own_hooks(plan: Plan) -> list[FunctionType]:
     """Python functions behind the hooks that are not ours."""
     hooks = [uncompiled(hook) for part, _ in (plan.guest, plan.host) for hook in part.hooks]
-    return [hook for hook in hooks if hook.__module__.partition(".")[0] != "ptanalyze"]
+    return [hook for hook in hooks if not f"{hook.__module__}".startswith("ptanalyze.")]
