@@ -260,7 +260,7 @@ def test_advice_to_stay_within_the_budget_calls_nothing_beyond_it_worth_a_try(re
     about = Workload(np.zeros(2, np.int64), np.zeros(3, np.int64), 0, 0)
     for limit, worth_a_try in ((Budget(), True), (Budget(bytes=4096), False)):
         ranked = rank(every, limit)
-        report = Report(ranked, {}, base, about, advised_sentence(ranked, base, about))
+        report = Report(ranked, {}, base, about, advised_sentence(ranked, base, about), "", {})
         said = "\n".join(
             str(line) for one in advise.view(report, further("app", (), True)) for line in one.lines
         )
