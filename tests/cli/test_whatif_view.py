@@ -25,6 +25,9 @@ from ptanalyze.show.whatif import advice as said_first
 from ptanalyze.show.whatif import sentence, time
 
 SIX = ("mitosis", "hydra", "vmitosis-replicate", "vmitosis-migrate", "ptemagnet", "shadow")
+NO_GAIN = (
+    "Not worth it: it does not gain. The caches answer all its page-table reads, wherever its tables are."
+)
 
 
 @pytest.fixture(scope="module")
@@ -171,9 +174,22 @@ def test_whether_it_is_worth_it_follows_from_the_share_of_walks_and_from_the_int
     assert share_sentence(base).endswith("more than 2.00 times as fast.")
     assert verdict([base, gaining]) == "Worth a try: it gains under all assumptions."
     assert verdict([base, sped_up(results[1], 0.98, 1.02, 1.05)]).startswith("May not be worth it")
-    assert verdict([base, sped_up(results[1], 0.9, 0.95, 1.0)]) == "Not worth it: it does not gain."
+    assert verdict([base, sped_up(results[1], 0.9, 0.95, 1.0)]) == NO_GAIN
     assert "next to nothing" in verdict([share_of(base, 0.001, 0.005, 0.01), gaining])
     assert verdict([replace(base, price=replace(base.price, table_share=None)), gaining]) is None
+
+
+@pytest.mark.parametrize(
+    ("dram", "said"),
+    [(0, "all its"), (4, "all its"), (10, "99.9 % of its"), (499, "95.0 % of its"), (500, None)],
+)
+def test_that_placement_gains_nothing_has_its_reason_where_the_caches_answer(results, dram, said):
+    reads = np.zeros_like(results[0].reads)
+    reads[0, 0, 0] = 10_000 - dram, dram
+    base = replace(share_of(results[0], 0.1, 0.2, 0.5), reads=reads)
+    line = verdict([base, sped_up(results[1], 0.9, 0.95, 1.0)])
+    reason = f" The caches answer {said} page-table reads, wherever its tables are." if said else ""
+    assert line == f"Not worth it: it does not gain.{reason}"
 
 
 def test_what_can_be_won_at_most_counts_the_kernels_work_too(results):
@@ -196,7 +212,7 @@ def test_what_the_capture_lacks_is_said_first_and_the_verdict_is_then_not_firm(r
     assert worth([base, slow])[0].endswith("As far as the capture shows, nothing is gained.")
     known = [replace(base, gone_share=0.02), slow]
     assert said_first(known).startswith("No policy is faster")
-    assert worth(known)[0].endswith("Not worth it: it does not gain.")
+    assert worth(known)[0].endswith(NO_GAIN)
 
 
 def test_memory_is_that_of_the_peak_in_the_sentence_the_table_and_the_ranking(results):

@@ -9,6 +9,7 @@ from ..core.gain import gains, interval, shown
 from ..policies import BOUND
 from .placement_alone import reshapes
 from .ranking import label_of
+from .run_notes import DRAM_MATTERS, dram_share
 
 if TYPE_CHECKING:
     from ..core.interval import Interval
@@ -95,7 +96,17 @@ def verdict(results: Sequence[Result], over: Collection[int] = ()) -> str | None
         return "As far as the capture shows, nothing is gained."
     if over:
         return "Not worth it: none within the budget gains."
-    return "Not worth it: " + ("it does not gain." if len(others) == 1 else "none of these gains.")
+    none = "it does not gain." if len(others) == 1 else "none of these gains."
+    return " ".join(filter(None, (f"Not worth it: {none}", in_caches(base))))
+
+
+def in_caches(base: Result) -> str:
+    """Why placement gains nothing where the caches answer nearly all reads of page tables; else ""."""
+    missed = dram_share(base.reads)
+    if missed >= DRAM_MATTERS:
+        return ""
+    answered = "all" if missed < NOTHING / 2 else f"{100 * (1 - missed):.1f} % of"
+    return f"The caches answer {answered} its page-table reads, wherever its tables are."
 
 
 def percent(share: Interval, middle: bool = False) -> str:
