@@ -14,10 +14,13 @@ WIDE = 32  # characters per line where a label has room
 def policy_labels(table: DataFrame) -> Series:
     """A label per row: the policy, with settings that are not the defaults or that differ among its rows."""
     params = table["params"] if "params" in table else Series("", table.index)
-    settings = [dict(pair.split("=", 1) for pair in text.split()) for text in params.fillna("")]
-    rows = list(zip(table["policy"].astype(str), settings, strict=True))
-    found = [label(name, own, [other for known, other in rows if known == name]) for name, own in rows]
-    return Series(found, table.index, dtype=object)
+    rows = list(zip(table["policy"].astype(str), params.fillna(""), strict=True))
+    once = {row: dict(pair.split("=", 1) for pair in row[1].split()) for row in rows}
+    found = {
+        row: label(row[0], own, [other for (name, _), other in once.items() if name == row[0]])
+        for row, own in once.items()
+    }
+    return Series([found[row] for row in rows], table.index, dtype=object)
 
 
 def by_policy(table: DataFrame) -> list[tuple[str, DataFrame]]:
