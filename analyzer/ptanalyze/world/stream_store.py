@@ -158,7 +158,8 @@ class Writer:
         try:
             for column, array in (("page", page), ("write", write)):
                 self.files[column].write(array.data)
-                self.sums[column].update(array.data)
+                if self.target:
+                    self.sums[column].update(array.data)
         except OSError as error:
             raise self._unwritable(error) from error
         self.misses.append(misses)
@@ -170,21 +171,25 @@ class Writer:
             for column, file in self.files.items():
                 self.sums[column].update(self._header(file, column, self.walks))
                 self._sync(file)
-            sums = {column: digest.hexdigest() for column, digest in self.sums.items()}
             offset = np.concatenate([[0], np.cumsum(np.concatenate([np.zeros(0, np.int64), *self.misses]))])
             for column, array in (("offset", offset), ("hits", hits)):
                 with self._create(f"{column}.npy") as file:
                     np.save(file, array.astype(COLUMNS[column]))
                     self._sync(file)
-                sums[column] = _sum(self.directory / f"{column}.npy")
-            with self._create(SEAL) as file:
-                file.write(signed(self.target or self.directory, _seal(sums)))
-                self._sync(file)
+            if self.target:
+                self._sign(self.target)
             stream = _opened(self.directory)  # before it has its name, under which another may replace it
             self._name()
             return stream
         except OSError as error:
             raise self._unwritable(error) from error
+
+    def _sign(self, target: Path) -> None:
+        sums = {column: digest.hexdigest() for column, digest in self.sums.items()}
+        sums |= {column: _sum(self.directory / f"{column}.npy") for column in ("offset", "hits")}
+        with self._create(SEAL) as file:
+            file.write(signed(target, _seal(sums)))
+            self._sync(file)
 
     def _open(self, column: str) -> BinaryIO:
         file = self._create(f"{column}.npy")

@@ -22,7 +22,8 @@ def check_kept(capture: Capture) -> Iterator[Finding]:
     top = capture.directory / KEPT
     inside = _inside(top) if _is_directory(top) else []
     kept = [path for one in inside for path in (_inside(one) if _is_directory(one) else [one])]
-    others = [path for path in kept if not _is_ours(path, capture.identity, most)]
+    identity = capture.identity if kept else ""
+    others = [path for path in kept if not _is_ours(path, identity, most)]
     if others:
         yield Finding("kept data: made by this user", len(kept), len(others), NOTE, NOT_OURS)
 
