@@ -54,3 +54,8 @@ def test_what_makes_no_sense_is_refused_in_one_line(pt, sample, cxl, arguments, 
     ran = pt("whatif", sample, "-p", "hydra", "-m", cxl, *arguments)
     assert is_one_line(ran, 2)
     assert said in ran.err
+
+
+def test_what_to_type_next_has_a_time_that_can_be_typed(pt, sample, cxl):
+    said = pt("whatif", sample, "-p", "mitosis", "-m", cxl, "--demote-idle", "0.05ms").out
+    assert "--demote-idle 0.00005" in " ".join(said.partition("\nNext")[2].split())

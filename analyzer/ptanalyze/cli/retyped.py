@@ -1,6 +1,7 @@
 """Options as they were given, to be typed again."""
 
 from collections.abc import Collection
+from decimal import Decimal
 
 import click
 from click.core import ParameterSource
@@ -23,7 +24,12 @@ def retyped(
         values = value if isinstance(value, (tuple, list)) else [value]
         if isinstance(parameter, click.Option):
             flag = max(parameter.opts, key=len)
-            words += [flag] if parameter.is_flag else [word for one in values for word in (flag, str(one))]
+            words += [flag] if parameter.is_flag else [word for one in values for word in (flag, typed(one))]
         else:
-            words += map(str, values)
+            words += map(typed, values)
     return words
+
+
+def typed(value: object) -> str:
+    """A value as options take it: 0.00001 and not 1e-05."""
+    return format(Decimal(str(value)), "f") if isinstance(value, float) else str(value)
