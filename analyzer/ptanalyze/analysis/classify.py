@@ -102,20 +102,21 @@ def process_locality(capture: Capture, weight: str) -> Classification:
         raise UsageError(
             f"{capture.directory}: by = process: no process is captured here; `dump process --tree` does it"
         )
-    if weight == "heat":
-        each = [heat_locality(by_heat.get(pid, capture.snapshot)) for pid in of]
-    else:
-        each = [mapped_locality(one, weight=weight) for one in of.values()]
+    each = [
+        heat_locality(by_heat.get(pid, capture.snapshot))
+        if weight == "heat"
+        else mapped_locality(one, weight=weight)
+        for pid, one in of.items()
+    ]
     if len({(one.native, one.sockets, one.nodes) for one in each}) > 1:
         raise UsageError(f"{capture.directory}: its processes were captured on different machines")
+    left_out = [one.left_out for one in each if one.left_out is not None]
     names = [f"{pid} {one.manifest.provenance.get('comm', '')}".strip() for pid, one in of.items()]
     return replace(
         each[0],
         groups=tuple(names),
         counts=np.concatenate([one.counts for one in each]),
-        left_out=np.concatenate([one.left_out for one in each if one.left_out is not None], axis=1)
-        if weight == "heat"
-        else None,
+        left_out=np.concatenate(left_out, axis=1) if left_out else None,
         unresolved=dict(sum((Counter(one.unresolved) for one in each), Counter())),
         tracers=sum(one.tracers for one in each),
     )

@@ -31,15 +31,23 @@ def together(capture: Capture, weigh: str = AUTO) -> list[Snapshot]:
     weigh  Setup.weigh
     [] where the capture's trace, which is of one process, weighs its pages, or it alone has samples.
     """
-    if weigh == "walks" or (weigh == AUTO and capture.has_trace) or not capture.has_snapshot:
+    weight = weighed_by(capture, weigh)
+    if weight == "walks" or not capture.has_snapshot:
         return []
-    if weigh == "heat" or (weigh == AUTO and capture.has_heat):
+    if weight == "heat":
         found = [*heated(capture).values()]
     else:
         found = [replace(one.snapshot, heat=None) for one in others(capture).values()]
     if found and len({(one.native, len(one.topology)) for one in (capture.snapshot, *found)}) > 1:
         raise UsageError(f"{capture.directory}: its processes were captured on different machines")
     return found
+
+
+def weighed_by(capture: Capture, weigh: str) -> str:
+    """What weighs a Capture's pages in a replay: Setup.weigh, for AUTO the best that it has."""
+    if weigh != AUTO:
+        return weigh
+    return "walks" if capture.has_trace else "heat" if capture.has_heat else "leaf"
 
 
 def heated(capture: Capture) -> dict[int, Snapshot]:
@@ -62,7 +70,7 @@ def alike(number: int, by_heat: bool) -> str:
 
 def asked_of_processes(capture: Capture, setup: Setup) -> str:
     """Line for people: of which processes of a Capture a replay is; "" where there is but one."""
-    by_heat = setup.weigh == "heat" or (setup.weigh == AUTO and capture.has_heat and not capture.has_trace)
+    by_heat = weighed_by(capture, setup.weigh) == "heat"
     return counted(capture, len(together(capture, setup.weigh)), by_heat)
 
 

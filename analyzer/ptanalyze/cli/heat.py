@@ -52,11 +52,11 @@ def command(pid: int, seconds: float, tree: bool, output: str | None, add: str |
       sudo ptanalyze heat 1234 --add app
       sudo ptanalyze heat --tree 1234 -o postgres
     """
+    from ..capture.live.dump import seal_dump
     from ..capture.live.heat import heat_process, provenance, sources
     from ..capture.live.heat_tree import heat_tree
     from ..capture.live.process import check_process
-    from ..formats.capture_dir import must_be_new, new_capture, seal
-    from ..formats.snapshot_file import read_snapshot
+    from ..formats.capture_dir import must_be_new, new_capture
 
     if output is not None and add is not None:
         raise click.UsageError("give -o DIR for a new capture, or --add CAPTURE for one of this process")
@@ -84,9 +84,7 @@ def command(pid: int, seconds: float, tree: bool, output: str | None, add: str |
         with new_capture(output) as inside:
             others = provenance()
             lines = heat_process(pid, Path(inside), whole, asked)
-            facts = read_snapshot(inside).facts
-            said = {key: facts[key] for key in ("pid", "comm", "time") if key in facts}
-            seal(inside, "process", said | others)
+            seal_dump(Path(inside), others)
     for line in lines:
         echo(line, err=True)
     by = "process" if tree else "vma"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.whole import is_whole
 from .options import capture_argument, set_option
 from .output import Output, emit, output_options
 from .replaying import (
@@ -99,8 +100,6 @@ def command(
 
 def numbers_of_nodes(policies: Sequence[tuple[str, Mapping[str, str]]]) -> str:
     """What a plain number as a policy's `nodes` is, and what it is not; "" where none is given."""
-    from ..core.whole import is_whole
-
     for name, settings in policies:
         for key, value in settings.items():
             if key.rpartition(".")[2] == "nodes" and is_whole(value):

@@ -12,11 +12,15 @@ from .code_cache import keep_compiled
 OURS = __package__.partition(".")[0]
 
 
+def is_ours(function) -> bool:
+    """Whether a function is of this package, and not of a policy from outside."""
+    return f"{function.__module__}.".startswith(f"{OURS}.")
+
+
 def within(function):
     """Options of njit for what only compiled code calls. An index in a hook from outside is checked."""
     options = {"nogil": True, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    outside = not f"{function.__module__}.".startswith(f"{OURS}.")
-    return options | ({"boundscheck": True} if outside else {})
+    return options | ({} if is_ours(function) else {"boundscheck": True})
 
 
 def kernel(function):

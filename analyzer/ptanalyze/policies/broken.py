@@ -7,7 +7,7 @@ from traceback import walk_tb
 from types import FunctionType
 
 from ..core.errors import PtanalyzeError, UsageError
-from ..kernels.hooks import uncompiled
+from ..kernels.hooks import is_ours, uncompiled
 from .combine import Plan
 from .table import POLICIES
 
@@ -82,4 +82,4 @@ def place_of_hook(error: Exception, plan: Plan) -> str:
 def own_hooks(plan: Plan) -> list[FunctionType]:
     """Python functions behind the hooks that are not ours."""
     hooks = [uncompiled(hook) for part, _ in (plan.guest, plan.host) for hook in part.hooks]
-    return [hook for hook in hooks if not f"{hook.__module__}".startswith("ptanalyze.")]
+    return [hook for hook in hooks if not is_ours(hook)]

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Meta
 
 from ..core.machine import Strict
+from ..kernels.moving_pages import NOT_MAPPED, NOWHERE
 from ..kernels.replay import FAULT, IPI, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW, grow
 from ..kernels.steps import (
     ALL,
@@ -61,9 +62,6 @@ VERIFY = (
 class Params(Strict):
     layers: Annotated[Literal["both", "gpt", "ept"], Meta(description=LAYERS)] = "both"
     verify: Annotated[Literal["start", "never"], Meta(description=VERIFY)] = "start"
-
-
-NOWHERE, NOT_MAPPED = -1, -2  # as in kernels.moving_pages
 
 
 class State(NamedTuple):

@@ -15,8 +15,6 @@ from .ratios import widened
 from .speedup import held
 from .style import context, legend_beside, looks, must_have, new_figure, styled, title
 
-SHOWN = 0.01  # of a speed-up to either side of 1
-
 
 @styled
 def curve(table: DataFrame, x: str | None = None) -> Figure:
@@ -66,7 +64,7 @@ def curve(table: DataFrame, x: str | None = None) -> Figure:
         f"{'run time' if timed(data) else 'cycles'} under {table['baseline'].iloc[0]} / under the policy "
         f"({'up: faster' if timed(data) else 'at most'})"
     )
-    widened(axis, "y", SHOWN)
+    widened(axis, "y")
     legend_beside(axis)
     title(figure, held(table) or headline(data, key))
     banded = bool((data["high"] > data["low"]).any())

@@ -14,8 +14,6 @@ from .speedup import held, ranked
 from .spots import note
 from .style import BLUE, GREY, binary_unit, context, must_have, new_figure, styled, title
 
-SHOWN = 0.01  # of a speed-up to either side of 1
-
 
 @styled
 def pareto(table: DataFrame) -> Figure:
@@ -78,7 +76,7 @@ def draw(axis: Axes, rows: DataFrame, unit: float, name: str, timed: bool) -> No
         )  # fmt: skip
     axis.margins(0.08)
     fitted(axis, "y", value)
-    widened(axis, "y", SHOWN)
+    widened(axis, "y")
     values = [shown(one)[0] for one in value]
     point_labels(axis, rows["label"].tolist(), cost.tolist(), value.tolist(), values)
     what = "times as fast" if timed else "in walk cycles, at most"

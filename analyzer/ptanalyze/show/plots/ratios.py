@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 MOST_LINEAR = 5.0  # the largest over the smallest
+SHOWN = 0.01  # of a speed-up to either side of 1
 
 
 def fitted(axes: Axes, side: Literal["x", "y"], ratios: Iterable[float]) -> None:
@@ -17,7 +18,7 @@ def fitted(axes: Axes, side: Literal["x", "y"], ratios: Iterable[float]) -> None
         logarithmic(axes, side, known)
 
 
-def widened(axes: Axes, side: Literal["x", "y"], by: float) -> None:
+def widened(axes: Axes, side: Literal["x", "y"], by: float = SHOWN) -> None:
     """Have the axis show at least 1 - by to 1 + by: what is less is not drawn as a difference."""
     low, high = axes.get_xlim() if side == "x" else axes.get_ylim()
     axes.set(**{f"{side}lim": (min(low, 1 - by), max(high, 1 + by))})
