@@ -1,12 +1,7 @@
 """Disks that are soon full: needs root."""
 
-import os
 import subprocess
 from contextlib import contextmanager
-
-import pytest
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
 
 
 @contextmanager

@@ -6,10 +6,11 @@ import sys
 
 import pytest
 
+from needs_root import needs_root
 from ptanalyze.core.bundled import bundled
 from ptanalyze.formats.atomic import atomic_write
 from ptanalyze.formats.room import map_new
-from small_disk import needs_root, small_disk
+from small_disk import small_disk
 from strategies import Page, build_tree, frames_on
 from unit.test_ptdump_text import dump_text
 

@@ -1,6 +1,7 @@
 """Kernels from Debian's packages, of one package or of the three that there are since Linux 6.19."""
 
 import lzma
+import os
 import shutil
 import struct
 import subprocess
@@ -10,7 +11,8 @@ import pytest
 from . import images
 
 pytestmark = pytest.mark.skipif(
-    not shutil.which("dpkg-deb") or not shutil.which("busybox"), reason="needs dpkg-deb and busybox"
+    not (shutil.which("dpkg-deb") and shutil.which("busybox")) and not os.environ.get("CI"),
+    reason="needs dpkg-deb and busybox",
 )
 VERSION = "6.19.6+deb14-amd64"
 ELF = b"\x7fELF and so on"

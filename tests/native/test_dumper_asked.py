@@ -5,18 +5,16 @@ import os
 import pytest
 
 from native.dumping import ptdump, running
+from needs_root import needs_root
 from ptanalyze.capture.live.dump import collecting, dump_process
 from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.snapshot_file import read_snapshot
 
 pytestmark = pytest.mark.native
-NEEDS_ROOT = pytest.mark.skipif(
-    os.geteuid() != 0 and not os.environ.get("CI"), reason="reading page tables needs root"
-)
 
 
-@NEEDS_ROOT
+@needs_root
 def test_tables_beyond_the_memory_that_is_asked_for_go_straight_to_the_disk(programs, tmp_path):
     with running(programs / "dump_target", 2) as (process, _):
         assert run(["dump", "process", str(process.pid), "-o", str(tmp_path / "some"), "--memory", "1M"]) == 0
@@ -31,7 +29,7 @@ def test_less_than_a_mib_is_refused_in_a_line(tmp_path):
     assert collecting(None) == [] and collecting((3 << 20) + 5) == ["--memory", "3"]
 
 
-@NEEDS_ROOT
+@needs_root
 def test_what_libbpf_says_is_shown_where_it_is_asked_for(programs, tmp_path):
     with running(programs / "dump_target", 1) as (process, _):
         quiet = ptdump(process.pid, tmp_path / "quiet")

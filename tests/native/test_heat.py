@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from native.dumping import make, wait_for
+from needs_root import needs_root
 from ptanalyze.capture.live.heat import heat_process, sample, sources
 from ptanalyze.capture.live.record_running import record_running
 from ptanalyze.cli import run
@@ -20,7 +21,7 @@ from ptanalyze.formats.heat_file import BYTE_ORDER, HEADER_DTYPE, MAGIC, VERSION
 DUMPS = Path(__file__).resolve().parents[2] / "dumps"
 pytestmark = [
     pytest.mark.native,
-    pytest.mark.skipif(os.geteuid() != 0 and not os.environ.get("CI"), reason="needs root"),
+    needs_root,
 ]
 LOOP = """
 import ctypes, mmap, time

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from native.dumping import make, state, wait_for
+from needs_root import needs_root
 from ptanalyze.capture.live import heat
 from ptanalyze.formats.capture import open_capture
 
 pytestmark = [
     pytest.mark.native,
-    pytest.mark.skipif(os.geteuid() != 0 and not os.environ.get("CI"), reason="needs root"),
+    needs_root,
 ]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from needs_root import needs_root
 from ptanalyze import classify
 from ptanalyze.capture.live.heat import sample_each
 from ptanalyze.capture.live.heat_tree import heat_tree
@@ -19,7 +20,7 @@ from ptanalyze.formats.capture import open_capture
 DUMPS = Path(__file__).resolve().parents[2] / "dumps"
 pytestmark = [
     pytest.mark.native,
-    pytest.mark.skipif(os.geteuid() != 0 and not os.environ.get("CI"), reason="needs root"),
+    needs_root,
 ]
 # A parent that waits, a child that uses its memory all the time, and one that waits until it is told to end.
 FAMILY = """

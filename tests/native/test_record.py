@@ -16,6 +16,7 @@ import pytest
 from native import tracing
 from native.dumping import PROGRAMS
 from native.tracing import environment
+from needs_root import needs_root
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.describe import describe
@@ -28,9 +29,7 @@ from ptanalyze.formats.capture_dir import damaged_files, read_manifest
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.trace_file import read_trace
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 and not os.environ.get("CI"), reason="reading page tables needs root"
-)
+pytestmark = needs_root
 
 
 def mapped_pages(snapshot):

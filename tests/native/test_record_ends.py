@@ -1,6 +1,5 @@
 """record(): however it, its program or its tracer ends, what was recorded is whole."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from native.tracing import environment
+from needs_root import needs_root
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.live.record import record
 from ptanalyze.capture.live.tracers import Options
@@ -19,9 +19,18 @@ from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import read_manifest
 from ptanalyze.formats.trace_file import read_trace
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 and not os.environ.get("CI"), reason="reading page tables needs root"
-)
+pytestmark = needs_root
+
+
+def interrupted(code, after=0.0):
+    """What code prints that records a program and gets SIGINT `after` seconds after its first word."""
+    argv = [sys.executable, "-c", code]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment())
+    assert process.stdout.readline().startswith("0x")
+    time.sleep(after)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    return said
 
 
 def test_a_program_that_dies_before_the_end_leaves_a_trace_and_says_so(known, tmp_path):
@@ -44,13 +53,12 @@ def test_ctrl_c_leaves_a_whole_capture_up_to_that_moment(known, tmp_path, handov
         f"r = record([{known!r}, 'forever'], {str(tmp_path / 'c')!r}, dump={handover})\n"
         "print(r.held, r.interrupted, r.exit_status)"
     )
-    argv = [sys.executable, "-c", code]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment())
-    assert process.stdout.readline().startswith("0x")
-    time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=30)
-    assert said.split() == [*(["interrupt"] if handover else []), "True", str(-signal.SIGINT)]
+    said = interrupted(code, after=0.1)
+    assert said.split() == [
+        *(["interrupt"] if handover else []),
+        "True",
+        str(-signal.SIGINT),
+    ]
     assert read_trace(tmp_path / "c" / "trace.ptt").facts["ended"] == "signal"
     assert read_manifest(tmp_path / "c").kind == ("process" if handover else "trace")
     finished = [one for one in check_capture(open_capture(tmp_path / "c")) if one.name == "trace: finished"]
@@ -67,11 +75,7 @@ def test_programs_that_end_by_themselves_on_ctrl_c_and_children_that_outlive_the
         f"r = record([{known!r}, {mode!r}], {str(tmp_path / 'c')!r}, options=Options(follow_fork=True))\n"
         "print(r.held, r.interrupted, r.exit_status)"
     )
-    argv = [sys.executable, "-c", code]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment())
-    assert process.stdout.readline().startswith("0x")
-    process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    said = interrupted(code)
     capture = open_capture(tmp_path / "c")
     assert said.split() == (["interrupt", "True", "0"] if mode == "handles" else ["exit", "True", "0"])
     assert capture.trace.facts["ended"] == "exit"

@@ -10,12 +10,11 @@ import pytest
 
 from native import tracing
 from native.dumping import make
+from needs_root import needs_root
 from ptanalyze.core.bundled import DEFAULT_SAMPLE, bundled
 from ptanalyze.formats.capture import open_capture
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 and not os.environ.get("CI"), reason="reading page tables needs root"
-)
+pytestmark = needs_root
 STORE_PAGES = 170_003 * 8  # 32 KiB per slot
 
 

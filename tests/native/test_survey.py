@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from native.dumping import make
+from needs_root import needs_root
 from plot_texts import readable
 from ptanalyze.capture.live.dump import dump_process
 from ptanalyze.cli import run
@@ -19,7 +20,7 @@ from ptanalyze.show import plots
 DUMPS = Path(__file__).resolve().parents[2] / "dumps"
 pytestmark = [
     pytest.mark.native,
-    pytest.mark.skipif(os.geteuid() != 0 and not os.environ.get("CI"), reason="needs root"),
+    needs_root,
 ]
 
 HOLDER = """

@@ -12,6 +12,7 @@ import pytest
 
 from native.dumping import PTDUMP, running
 from native.vms import HIGH, LOW, MIB, need_kvm
+from needs_root import needs_root
 from ptanalyze.capture.live.dump_vm import dump_vm
 from ptanalyze.capture.live.guest_memory import GuestMemory
 from ptanalyze.capture.live.process import opened
@@ -24,7 +25,7 @@ from ptanalyze.formats.capture import open_capture
 
 pytestmark = [
     pytest.mark.native,
-    pytest.mark.skipif(os.geteuid() != 0 and not os.environ.get("CI"), reason="needs root"),
+    needs_root,
 ]
 SIZE = 64 * MIB
 ROOT = 0x1000  # of vm_guest.c, whose 512 GiB map the first, and 1 GiB + SIZE of that 2 MiB pages

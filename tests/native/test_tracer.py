@@ -12,6 +12,7 @@ import pytest
 
 from native import tracing
 from native.tracing import PAGES, counts, run, touched_once, traced, wait_written
+from needs_root import needs_root
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.trace_file import read_trace
@@ -226,7 +227,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", place], check=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0 and not os.environ.get("CI"), reason="mounting needs root")
+@needs_root
 def test_a_full_disk_ends_the_trace_and_not_the_program(known, small_disk):
     trace, _, status = run(known, "touch", out=small_disk / "trace.ptt", strip="off")
     assert status == 0 and trace.facts["ended"] == "disk full" and trace.facts["lost_bytes"] == 0

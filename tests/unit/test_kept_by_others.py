@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from needs_root import needs_root
 from ptanalyze import classify
 from ptanalyze.capture.check import NOTE, check_capture
 from ptanalyze.core.bundled import bundled
@@ -21,9 +22,6 @@ from ptanalyze.formats.trace_index import INDEX, write_index
 from ptanalyze.world.stream_store import COLUMNS, SEAL, Writer
 
 NOBODY = 65534
-needs_root = pytest.mark.skipif(
-    os.geteuid() != 0 and not os.environ.get("CI"), reason="gives files to another user"
-)
 
 
 @pytest.fixture(autouse=True)

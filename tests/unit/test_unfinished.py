@@ -14,6 +14,7 @@ import time
 import numpy as np
 import pytest
 
+from needs_root import needs_root
 from ptanalyze import classify
 from ptanalyze.core.bundled import bundled
 from ptanalyze.core.unfinished import NAME, remove_unfinished, temporary_directory, unfinished_directory
@@ -24,9 +25,6 @@ from ptanalyze.formats.capture_dir import new_capture
 from ptanalyze.world.stream_store import Writer
 
 NOBODY = 65534
-needs_root = pytest.mark.skipif(
-    os.geteuid() != 0 and not os.environ.get("CI"), reason="gives files to another user"
-)
 
 HALF_DONE = {
     "directory": """
