@@ -60,7 +60,28 @@ def _prices(shares: Sequence[Sequence[Finished]], setup: Setup) -> tuple[Price, 
     """(the first plan's Price, those of all plans), from their runs at each share of the caches."""
     bases = [_price(runs[0], None, setup) for runs in shares]
     prices = [[_price(run, base, setup) for run in runs] for runs, base in zip(shares, bases, strict=True)]
+    prices += [_cold_prices(runs, setup) for runs in shares if _repeats_a_short_region(runs[0])]
     return bases[0], [_over_shares(of_one) for of_one in zip(*prices, strict=True)]
+
+
+def _repeats_a_short_region(base: Finished) -> bool:
+    return base.warm and not base.chunk and bool(short_region(base.first.reads, base.counted.reads))
+
+
+def _cold_prices(runs: Sequence[Finished], setup: Setup) -> list[Price]:
+    """Prices of the runs if the caches held no more than in the first: the other end of what a short region
+    leaves open."""
+    base = _cold_price(runs[0], None, setup)
+    return [base, *(_cold_price(run, base, setup) for run in runs[1:])]
+
+
+def _cold_price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
+    """Of the walks of the first run, with the faults and system calls of the further one."""
+    counted = done.counted
+    walks = done.first._replace(events=counted.events, host_events=counted.host_events)
+    made = system_calls(done.again, done.still, done.chunk)
+    executed, _ = cost.instructions(done.world.trace, setup.costs)
+    return _priced(done, walks, made, baseline, setup, executed)
 
 
 class _Estimate(NamedTuple):
