@@ -51,9 +51,9 @@ def test_settings_are_those_of_the_cheapest_point(made):
     assert "No entry is ever copied" in sentence(chosen(made, Setup.of(threads_on="0,0,0,0")))
 
 
-def test_a_short_trace_whose_tables_fit_the_caches_says_so(tmp_path):
+def test_a_trace_so_short_that_the_caches_hold_its_lines_says_so(tmp_path):
     app = ptanalyze.synth(
-        tmp_path / "app", "32M", threads=4, accesses=6000, init="single", init_trace=False, scale=20
+        tmp_path / "app", "256M", threads=4, accesses=6000, init="single", init_trace=False, scale=20
     )
     found = chosen(app, Setup.of())
     assert any("the caches hold what a short region reads" in note for note in found.known.notes)

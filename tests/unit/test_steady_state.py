@@ -195,6 +195,7 @@ def results(chunks, happen=(), names=("mitosis", "hydra"), pages=32, **options):
 
 
 ALL = [HEAP + k * PAGE for k in range(32)]
+MORE = 512  # pages, whose lines the caches of the small machine do not hold
 
 
 def test_getting_to_replicas_is_paid_once_by_eager_and_by_lazy_policies_alike():
@@ -251,15 +252,20 @@ def test_a_one_time_cost_is_earned_back_when_the_savings_reach_it():
 
 
 def test_a_region_whose_lines_the_caches_hold_is_said_to_be_short():
-    short, *_ = results([(0, ALL), (1, ALL)])
+    short, *_ = results([(0, ALL), (1, ALL)], pages=MORE)
     assert any("the caches hold what a short region reads" in note for note in short.notes)
-    again, *_ = results([(0, ALL), (1, ALL)] * 40)
+    again, *_ = results([(0, ALL), (1, ALL)] * 40, pages=MORE)
     assert not any("short region" in note for note in again.notes)
     assert missing(short).startswith("Careful: ") and "short region" in missing(short) and not missing(again)
 
 
+def test_a_region_of_a_program_that_fits_the_caches_as_a_whole_is_not_called_short():
+    whole, *_ = results([(0, ALL), (1, ALL)])
+    assert not whole.short_region and whole.price.speedup == Interval.exactly(1.0)
+
+
 def test_that_nothing_gains_in_a_short_region_is_no_verdict_on_the_program():
-    base, *others = results([(0, ALL), (1, ALL)])
+    base, *others = results([(0, ALL), (1, ALL)], pages=MORE)
     assert verdict([base, *(replace(one, price=base.price) for one in others)]).startswith(
         "As far as so short"
     )

@@ -131,10 +131,11 @@ def degree_runs(world: World, setup: Setup, prefetch_on: str, provenance: dict[s
     said = notes(first, "counted by VMA, of the guest's tables")
     if world.sample:
         said += degree_notes(world.sample)
-    if more and (short := short_region(*(counts.reads for counts in runs[0].parts()))):
+    traced, further = runs[0].parts()
+    if more and (short := short_region(traced.reads, further.reads, world)):
         said.append(short)
     return Degrees(
-        vmas.names, runs[0].parts()[0].walks, [*points, *nodes], bounds, shot, sockets, world.machine,
+        vmas.names, traced.walks, [*points, *nodes], bounds, shot, sockets, world.machine,
         setup.costs, world.placement.how, more, tuple(said), provenance, world.sample,
     )  # fmt: skip
 

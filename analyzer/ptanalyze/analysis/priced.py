@@ -60,12 +60,12 @@ def _prices(shares: Sequence[Sequence[Finished]], setup: Setup) -> tuple[Price, 
     """(the first plan's Price, those of all plans), from their runs at each share of the caches."""
     bases = [_price(runs[0], None, setup) for runs in shares]
     prices = [[_price(run, base, setup) for run in runs] for runs, base in zip(shares, bases, strict=True)]
-    prices += [_cold_prices(runs, setup) for runs in shares if _repeats_a_short_region(runs[0])]
+    prices += [_cold_prices(runs, setup) for runs in shares if not runs[0].chunk and _short(runs[0])]
     return bases[0], [_over_shares(of_one) for of_one in zip(*prices, strict=True)]
 
 
-def _repeats_a_short_region(base: Finished) -> bool:
-    return base.warm and not base.chunk and bool(short_region(base.first.reads, base.counted.reads))
+def _short(done: Finished) -> str:
+    return short_region(done.first.reads, done.counted.reads, done.world) if done.warm else ""
 
 
 def _cold_prices(runs: Sequence[Finished], setup: Setup) -> list[Price]:
@@ -179,7 +179,7 @@ def _result(
 ) -> Result:
     run, world, mapped = done.run, done.world, done.mapped
     space, count = world.space, by_socket(done.counted, world.domains)
-    short = short_region(done.first.reads, done.counted.reads) if done.warm else ""
+    short = _short(done)
     guest = mapped.exists.copy()
     guest[space.guest_tables : space.guest_tables + space.host_tables] = False
     guest[: space.guest_tables] = (

@@ -10,23 +10,28 @@ from ..world.demotion import demotion_notes
 from ..world.region_of_interest import region_of_interest
 from .silent_nodes import silent_note
 from .sockets import by_socket
+from .untraced import cached
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ..cost.result import Series
+    from ..world.world import World
     from .finished import Finished
 
 DRAM_MATTERS = 0.05  # share of the reads: less is of no importance
 
 
-def short_region(first: np.ndarray, further: np.ndarray) -> str:
+def short_region(first: np.ndarray, further: np.ndarray, world: World) -> str:
     """A note where the caches hold what the region reads, as it is short: the program may read more.
 
     first, further  Counters.reads of the two runs
+    "" where the caches would hold the leaf entries of all that the program has mapped, too.
     """
     was, still = dram_share(first), dram_share(further)
     if was < DRAM_MATTERS or still > was / 2:
+        return ""
+    if cached([world]) and not world.space.inferred_tables:
         return ""
     return (
         f"{100 * was:.0f} % of the table reads came from DRAM in the first run, {100 * still:.0f} % in the "
