@@ -126,4 +126,5 @@ def tools(tracer: str) -> list[Path]:
     """Files of a tracer that whoever runs under it must be able to read."""
     if tracer == "pin":
         return [native("pin"), native("pin_tool.so")]
-    return [qemu().path, qemu().plugin]
+    found = qemu()
+    return [found.path, found.plugin]
