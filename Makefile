@@ -63,8 +63,9 @@ native:
 	$(MAKE) -C pintool
 	$(MAKE) -C dumps
 
-# dist/: wheel and source of the analyser, and a wheel of the native tools for systems with this one's glibc or newer
+# dist/: wheel and source of the analyser, and a wheel of the native tools and QEMU for systems with this one's glibc or newer
 wheels: $(VENV)/bin/pip native
+	@[ -x /usr/bin/qemu-x86_64 ] && command -v patchelf >/dev/null || .ci/deps qemu-user patchelf
 	$(VENV)/bin/pip install $(QUIET) 'hatchling>=1.24'
 	rm -rf dist
 	$(VENV)/bin/hatchling build -d dist

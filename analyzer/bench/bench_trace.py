@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 
-from ptanalyze.capture.live.native import native
+from ptanalyze.capture.live.qemu import qemu
 from ptanalyze.capture.live.tracers import qemu_command
 from ptanalyze.formats.lackey import import_lackey
 from ptanalyze.formats.perf_script import import_perf_script
@@ -43,7 +43,7 @@ def tracing(place):
     out = ("out", place / "trace.ptt")
     runs = {
         "native": command,
-        "qemu without plugin": [native("qemu-x86_64"), *command],
+        "qemu without plugin": [qemu().path, *command],
         "qemu, plugin, nothing stripped": qemu_command(command[0], command, [out, ("strip", "off")]),
         "qemu, plugin": qemu_command(command[0], command, [out]),
         "qemu, plugin, instruction counts": qemu_command(command[0], command, [out, ("instructions", "on")]),

@@ -142,7 +142,7 @@ def test_the_first_screen_has_share_verdict_table_and_what_to_type_next_in_24_li
     assert "Worth a try: it gains under all assumptions." in said
     [row] = [line for line in lines if line.startswith(" hydra ")]
     assert "research kernel" in row and "none of Mitosis" in said
-    assert "ptanalyze report" in out and "ptanalyze record -o app" in out
+    assert "ptanalyze report" in out and " record -o app -- ./app" in out
 
 
 def test_what_mainline_linux_can_do_today_comes_with_the_line_to_type(pt):

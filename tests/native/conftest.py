@@ -2,7 +2,7 @@
 
 import pytest
 
-from native import tracing
+from native import packages, tracing
 from native.dumping import SPARSE_GIB, build, make, running
 from native.vms import build_vmm
 
@@ -36,3 +36,14 @@ def known(tmp_path_factory):
     tracing.build_plugin()
     make("dumps")
     return tracing.build(tmp_path_factory.mktemp("programs"))
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+    return packages.build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def installed(wheel):
+    """A directory with the package, to be put on PYTHONPATH."""
+    return packages.install(wheel)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from native.dumping import make
-from ptanalyze.capture.live.native import native, qemu_plugin
+from ptanalyze.capture.live.qemu import qemu
 from ptanalyze.capture.live.tracers import qemu_command
 from ptanalyze.formats.trace_file import read_trace
 
@@ -25,7 +25,7 @@ def build(directory, name="known", flags=("-O1", "-pthread")):
 
 def build_plugin():
     make("pintool")
-    return qemu_plugin(native("qemu-x86_64"))
+    return qemu().plugin
 
 
 def encoder(directory):

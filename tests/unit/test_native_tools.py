@@ -61,30 +61,3 @@ def test_a_directory_that_holds_no_tool_is_named(nothing_built, monkeypatch, tmp
     monkeypatch.setenv("PTANALYZE_NATIVE", str(tmp_path))
     with pytest.raises(UsageError, match=f"not found in PTANALYZE_NATIVE={tmp_path} either"):
         native.native("ptdump")
-
-
-@pytest.mark.parametrize(
-    ("version", "help_text", "told"),
-    [
-        ("6.2.0", "-plugin", "QEMU 6.2 is too old"),
-        ("10.0.13", "-cpu", r"built without plugins.*--enable-plugins"),
-        ("none", "-plugin", "no version of QEMU"),
-    ],
-)
-def test_a_qemu_that_cannot_trace_is_refused_with_the_reason(tmp_path, version, help_text, told):
-    qemu = tmp_path / "qemu-x86_64"
-    answers = f"--version) echo qemu-x86_64 version {version};; --help) echo {help_text};;"
-    qemu.write_text(f"#!/bin/sh\ncase $1 in {answers} esac\n")
-    qemu.chmod(0o755)
-    with pytest.raises(UsageError, match=told):
-        native.qemu_plugin(qemu)
-
-
-@pytest.mark.parametrize(("version", "plugin"), [("8.2.2", "libpt_qemu.so"), ("9.0.0", "libpt_qemu_api2.so")])
-def test_a_qemu_gets_the_build_of_its_interface(tmp_path, monkeypatch, version, plugin):
-    qemu = tmp_path / "qemu-x86_64"
-    qemu.write_text(f"#!/bin/sh\necho qemu-x86_64 version {version} -plugin\n")
-    qemu.chmod(0o755)
-    (tmp_path / plugin).touch()
-    monkeypatch.setenv("PTANALYZE_NATIVE", str(tmp_path))
-    assert native.qemu_plugin(qemu) == tmp_path / plugin

@@ -14,6 +14,7 @@ from ..core.gain import FROM_DRAM, differs, faster, interval
 from ..core.sizes import show_duration, size_in_words
 from ..policies import NOT_MAINLINE, RESEARCH, besides, members, names, takes
 from ..world.no_huge_pages import FORBIDDEN
+from .this_program import this_program
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -164,7 +165,7 @@ def further(
     if narrower:
         steps["narrower ranges"] = "ptanalyze calibrate --help"
     if capture is None:
-        steps["your own program"] = "sudo .venv/bin/ptanalyze record -o app -- ./app"
+        steps["your own program"] = f"sudo {this_program()} record -o app -- ./app"
     return Section("Next", [], [line for why, command in steps.items() for line in typed(why, command)])
 
 

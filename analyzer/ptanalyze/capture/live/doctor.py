@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...core.errors import UsageError
-from .native import native, qemu_plugin, qemu_version
+from .native import native
+from .qemu import qemu
 from .ready import GROWTH, rehearse
 
 BTF = Path("/sys/kernel/btf/vmlinux")
@@ -56,13 +57,12 @@ def program(name: str, gives: str, how: str) -> Symptom:
 def tracer() -> Symptom:
     gives = "`record`: traces of programs"
     try:
-        qemu = native("qemu-x86_64")
-        plugin = qemu_plugin(qemu)
+        found = qemu()
     except UsageError as error:
         name, _, why = str(error).partition(": ")
         return Symptom("tracer", False, f"{name} {why.partition('; ')[0]}", gives, why.partition("; ")[2])
-    version = ".".join(map(str, qemu_version(qemu)))
-    return Symptom("tracer", True, f"QEMU {version}, {plugin.name}", gives)
+    version = ".".join(map(str, found.version))
+    return Symptom("tracer", True, f"QEMU {version}, {found.path}, with {found.plugin.name}", gives)
 
 
 def tool(what: str, name: str, gives: str) -> Symptom:

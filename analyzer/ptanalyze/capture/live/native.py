@@ -1,9 +1,8 @@
 """Find the native tools: where $PTANALYZE_NATIVE points, `make` built or pip installed them."""
 
 import os
-import re
 import shutil
-import subprocess
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,7 +22,7 @@ MADE_BY = {  # what builds it, in a checkout
     "pin_tool.so": "PIN_ROOT=... make -C pintool pin",
 }
 FROM_OTHERS = {
-    "qemu-x86_64": "install it with `apt install qemu-user`",
+    "qemu-x86_64": "`pip install 'ptanalyze[native]'` brings one; on Debian 12 `apt install qemu-user`, too",
     "pin": "download a Pin 3 kit from Intel and put its directory on the PATH",
 }
 
@@ -34,18 +33,30 @@ def native(name: str) -> Path:
     $PTANALYZE_NATIVE names a directory with the tools in it, or a checkout in which they were built. Then
     come the checkout that is run, the package ptanalyze_native (dumps/wheel), and the PATH.
     """
+    if path := first(name, [*named(), *(CHECKOUT / place for place in BUILT_IN), *packaged()]):
+        return path
+    if found := shutil.which(name):
+        return Path(found)
     extra = os.environ.get("PTANALYZE_NATIVE")
-    places = [Path(extra), *(Path(extra) / place for place in BUILT_IN)] if extra else []
-    places += [CHECKOUT / place for place in BUILT_IN]
-    if package := find_spec(PACKAGE):
-        places += map(Path, package.submodule_search_locations or ())
-    for place in places:
-        if (place / name).is_file():
-            return place / name
-    if path := shutil.which(name):
-        return Path(path)
     where = f" in PTANALYZE_NATIVE={extra} either" if extra else ""
     raise UsageError(f"{name}: not found{where}; {how_to_get(name)}")
+
+
+def first(name: str, places: Iterable[Path]) -> Path | None:
+    """The file of that name in the first of the directories that has one."""
+    return next((place / name for place in places if (place / name).is_file()), None)
+
+
+def named() -> list[Path]:
+    """Directories that $PTANALYZE_NATIVE stands for."""
+    extra = os.environ.get("PTANALYZE_NATIVE")
+    return [Path(extra), *(Path(extra) / place for place in BUILT_IN)] if extra else []
+
+
+def packaged() -> list[Path]:
+    """The directory of the package ptanalyze_native, where it is installed."""
+    package = find_spec(PACKAGE)
+    return [Path(place) for place in package.submodule_search_locations or ()] if package else []
 
 
 def how_to_get(name: str) -> str:
@@ -59,34 +70,3 @@ def how_to_get(name: str) -> str:
         "then set PTANALYZE_NATIVE to that checkout"
     )
     return f"`pip install 'ptanalyze[native]'`, or {built}" if MADE_BY[name] == "make native" else built
-
-
-def qemu_version(qemu: Path) -> tuple[int, int]:
-    """(major, minor) of qemu-x86_64; UsageError if it does not tell."""
-    text = said_by(qemu, "--version")
-    match = re.search(r"version (\d+)\.(\d+)", text)
-    if not match:
-        raise UsageError(f"{qemu}: --version says {text[:60]!r}, no version of QEMU")
-    return int(match[1]), int(match[2])
-
-
-def said_by(program: Path, option: str) -> str:
-    return subprocess.run([program, option], capture_output=True, text=True, check=False).stdout
-
-
-def qemu_plugin(qemu: Path) -> Path:
-    """The build of the plugin that this QEMU takes: its interface begins at version 2 since QEMU 9.0.
-
-    UsageError for a QEMU that is too old or takes none.
-    """
-    version = qemu_version(qemu)
-    if version < (7, 2):
-        raise UsageError(
-            f"{qemu}: QEMU {version[0]}.{version[1]} is too old; 7.2 or later can be traced with"
-        )
-    if "-plugin" not in said_by(qemu, "--help"):
-        raise UsageError(
-            f"{qemu}: this QEMU was built without plugins, as those of Ubuntu 24.04 and Debian 13 are; "
-            "trace on Debian 12, or build QEMU with --enable-plugins and put it first in PATH"
-        )
-    return native("libpt_qemu.so" if version < (9, 0) else "libpt_qemu_api2.so")

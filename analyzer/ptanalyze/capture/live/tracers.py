@@ -11,7 +11,8 @@ from typing import TypeAlias
 from ...core.errors import UsageError
 from ...core.sample import sample_of
 from ...world.sampling import recorded_classes
-from .native import native, qemu_plugin
+from .native import native
+from .qemu import qemu
 
 X86_64 = 62  # e_machine of ELF files
 
@@ -105,11 +106,11 @@ def find_program(command: Sequence[str]) -> str:
 
 def qemu_command(program: str, command: Sequence[str], options: Pairs) -> list[str]:
     """argv of `command` under QEMU's user mode; options: (key, value) pairs for the plugin."""
-    qemu = native("qemu-x86_64")
+    found = qemu()
     given = [*options, ("program", program)]
     values = [f"{key}={value}".replace(",", ",,") for key, value in given]
-    plugin = ",".join([str(qemu_plugin(qemu)).replace(",", ",,"), *values])
-    return [str(qemu), "-0", command[0], "-plugin", plugin, program, *command[1:]]
+    plugin = ",".join([str(found.plugin).replace(",", ",,"), *values])
+    return [str(found.path), "-0", command[0], "-plugin", plugin, program, *command[1:]]
 
 
 def pin_command(program: str, command: Sequence[str], options: Pairs) -> list[str]:
@@ -125,5 +126,5 @@ def tools(tracer: str) -> list[Path]:
     """Files of a tracer that whoever runs under it must be able to read."""
     if tracer == "pin":
         return [native("pin"), native("pin_tool.so")]
-    qemu = native("qemu-x86_64")
-    return [qemu, qemu_plugin(qemu)]
+    found = qemu()
+    return [found.path, found.plugin]
