@@ -213,15 +213,23 @@ def _state(tlb: Tlb, parts: int = 1, part: int = 0) -> "kernels.State":
     from ..kernels.setassoc import bank
     from ..kernels.setrows import row_bank
 
-    here, none = (shape(tlb.l1_4k), shape(tlb.l2)), (None, None)
-    in_rows, (first, second) = (here, none) if is_common(tlb) else (none, here)
-    arrays = bank(1, [first, shape(tlb.l1_2m), shape(tlb.l1_1g), second, shape(tlb.l2_1g), None])
+    small, second = shape(tlb.l1_4k), shape(tlb.l2)
+    others = [shape(tlb.l1_2m), shape(tlb.l1_1g)], [shape(tlb.l2_1g), None]
     level2 = [kernels.L2 if size in tlb.l2_holds else kernels.NO_ARRAY for size in ("4k", "2m", "1g")]
     if tlb.l2_1g:
         level2[2] = kernels.L2_1G
+    if is_common(tlb):
+        rows, arrays = (
+            row_bank(1, [small, second], (kernels.TAGS,)),
+            bank(1, [None, *others[0], None, *others[1]]),
+        )
+        where = np.full(len(arrays.ways), kernels.IN_BANK)
+        where[kernels.L1_4K], where[kernels.L2] = kernels.FIRST, kernels.SECOND
+    else:
+        rows, arrays = row_bank(1, [small, *others[0], second, *others[1]]), bank(1, [])
+        where = np.arange(len(rows.shape))
     own = np.zeros(1, np.int64), np.zeros(3, np.int64), parts - 1, part, np.zeros(kernels.BLOCK, np.uint32)
-    behind, rows = np.array([kernels.NO_ARRAY, *level2]), row_bank(1, in_rows, (kernels.TAGS,))
-    return kernels.State(arrays, behind, rows, *own)
+    return kernels.State(np.array([kernels.NO_ARRAY, *level2]), rows, arrays, where, *own)
 
 
 def _pages(regions: Regions) -> "kernels.Pages":
