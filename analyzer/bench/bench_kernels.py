@@ -118,21 +118,24 @@ def bench_tlb(bandwidth):
     from ptanalyze.kernels import tlb as kernels
 
     space = address_space(snapshot(False), np.arange(TABLES, dtype=np.uint64))
-    pages, state = tlb_filter._pages(space.regions), tlb_filter._state(MACHINE.tlb)
+    pages = tlb_filter._pages(space.regions)
     rng, missed = np.random.default_rng(0), np.zeros(TOUCHES, bool)
     cold = rng.integers(0, TABLES * 512, TOUCHES).astype(np.uint32)
     warm = np.where(rng.random(TOUCHES) < 0.95, rng.integers(0, 48, TOUCHES), cold).astype(np.uint32)
     results = []
-    for name, page in (("TLB filter, all miss", cold), ("TLB filter, 95 % hit", warm)):
-        trace = one_chunk_trace(page)
-        shootdowns = tlb_filter._shootdowns(trace.events, pages)
-        chunks = np.array([[0, 0, TOUCHES]])
-        call = lambda: kernels.filter_common(read_only(page), chunks, pages, shootdowns, state, missed)  # noqa: B023, E731
-        call()
-        plain = best(lambda: numpy_direct_mapped(page), 1)  # noqa: B023
-        results += rates(
-            name, TOUCHES, best(call), plain, 4 * TOUCHES, bandwidth, "64/4 + 1536/12 entries, one core"
-        )
+    for machine, label in ((MACHINE, "TLB filter"), (load_machine("epyc-milan"), "TLB filter, EPYC")):
+        tlb = machine.tlb
+        kernel = kernels.filter_common if tlb_filter.is_common(tlb) else kernels.filter_any
+        first, second = (f"{array.entries}/{array.ways}" for array in (tlb.l1_4k, tlb.l2))
+        for name, page in ((f"{label}, all miss", cold), (f"{label}, 95 % hit", warm)):
+            state, trace = tlb_filter._state(tlb), one_chunk_trace(page)
+            shootdowns = tlb_filter._shootdowns(trace.events, pages)
+            chunks = np.array([[0, 0, TOUCHES]])
+            call = lambda: kernel(read_only(page), chunks, pages, shootdowns, state, missed)  # noqa: B023, E731
+            call()
+            plain = best(lambda: numpy_direct_mapped(page), 1)  # noqa: B023
+            note = f"{first} + {second} entries, one core"
+            results += rates(name, TOUCHES, best(call), plain, 4 * TOUCHES, bandwidth, note)
     return results
 
 

@@ -65,6 +65,12 @@ def test_a_size_is_written_with_its_unit(pt, tmp_path):
     assert ran.code == 2 and "write it like 64M" in ran.err
 
 
+def test_a_size_limit_that_no_trace_fits_in_is_refused_before_the_program_runs(pt, tmp_path):
+    made = tmp_path / "made"
+    ran = pt("record", "-o", tmp_path / "c", "--no-dump", "--max-bytes", "10", "--", "touch", str(made))
+    assert ran.code == 2 and "max-bytes = 10: " in ran.err and "64K" in ran.err and not made.exists()
+
+
 def test_a_part_of_a_program_that_runs_already_is_not_traced(pt, tmp_path):
     for words in (("--every", "10s", "--for", "1s"), ("--sample", "sets:1/8")):
         ran = pt("record", "-o", tmp_path / "c", "-p", "1", *words)

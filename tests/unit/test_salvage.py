@@ -1,7 +1,10 @@
 """What comes before damage in a foreign trace is kept where one asks for it, and how much that is is said."""
 
 import gzip
+import io
 import lzma
+import shutil
+import zipfile
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from ptanalyze.capture.import_ import import_capture
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.capture import load
+from ptanalyze.formats.drmemtrace import RECORD
 from ptanalyze.formats.salvage import salvaging
 
 ROWS = 5000
@@ -83,6 +87,82 @@ def test_a_damaged_thread_of_a_drmemtrace_leaves_the_others_whole(tmp_path):
     capture, damage = salvaged(tmp_path, "drmemtrace", traces)
     assert touched(capture) == [5, 6, 9, 11] and len(damage) == 1
     assert "a.trace.gz: record 8: type = 77" in damage[0]
+
+
+MEMBERS = 6
+
+
+def packed_members(path, kind=zipfile.ZIP_DEFLATED, streamed=False):
+    """A trace in members of 500 loads of random pages: (file of its bytes, pages, ends of members)."""
+    pages = np.random.default_rng(2).integers(0, 1 << 30, (MEMBERS, 500))
+    ends, sink = [], io.BytesIO()
+    target = Unseekable(sink) if streamed else sink
+    with zipfile.ZipFile(target, "w", kind) as archive:
+        for k, member in enumerate(pages.tolist()):
+            records = [*(begin(7) if k == 0 else []), *at(5 + k), *map(load_from, member)]
+            archive.writestr(f"chunk.{k:04}", np.array(records, RECORD).tobytes())
+            ends.append(sink.tell())
+    path.write_bytes(sink.getvalue())
+    return path, pages, ends
+
+
+class Unseekable:
+    """A pipe: sizes of members follow them."""
+
+    def __init__(self, sink):
+        self.write, self.flush = sink.write, sink.flush
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_of_an_archive_without_its_directory_whole_members_and_the_beginning_of_the_next_are_kept(
+    tmp_path, kind, streamed
+):
+    file, pages, ends = packed_members(tmp_path / "a.trace.zip", kind, streamed)
+    whole = file.read_bytes()
+    file.write_bytes(whole[: (ends[2] + ends[3]) // 2])
+    with pytest.raises(CaptureError, match="compressed data = damaged"):
+        import_capture("drmemtrace", file, tmp_path / "no", strip=False)
+    if streamed and kind == zipfile.ZIP_STORED:
+        with pytest.raises(CaptureError, match="says not how long it is"):
+            salvaged(tmp_path, "drmemtrace", file)
+        return
+    capture, damage = salvaged(tmp_path, "drmemtrace", file)
+    found = touched(capture)
+    assert found == pages.ravel()[: len(found)].tolist() and 3 * 500 < len(found) < 4 * 500
+    assert len(damage) == 1 and "a.trace.zip" in damage[0]
+
+
+def test_an_archive_can_be_cut_anywhere(tmp_path):
+    file, pages, ends = packed_members(tmp_path / "a.trace.zip")
+    whole, first = file.read_bytes(), ends[0]
+    for cut in (*range(first - 3, first + 60, 4), ends[-1], ends[-1] + 9, len(whole) - 1):
+        file.write_bytes(whole[:cut])
+        capture, damage = salvaged(tmp_path, "drmemtrace", file)
+        found = touched(capture)
+        assert found == pages.ravel()[: len(found)].tolist() and len(damage) == 1
+        sure = 500 * sum(end <= cut for end in ends)
+        assert sure <= len(found) <= sure + 500
+        shutil.rmtree(tmp_path / "made")
+
+
+def test_where_nothing_is_sound_the_damage_is_said(tmp_path):
+    write(tmp_path / "a.trace.zip", [*begin(7, version=99), load_from(1)])
+    with pytest.raises(CaptureError, match=r"accesses = 0: none before the damage: .*version = 99"):
+        salvaged(tmp_path, "drmemtrace", tmp_path / "a.trace.zip")
+    (tmp_path / "b.trace.zip").write_bytes(b"PK\x03\x04")
+    with pytest.raises(CaptureError, match=r"none before the damage: .*cut off before the header"):
+        salvaged(tmp_path, "drmemtrace", tmp_path / "b.trace.zip")
+    assert not (tmp_path / "made").exists()
+
+
+def test_what_comes_before_a_time_that_goes_backwards_is_kept(tmp_path):
+    records = [*begin(7), *at(50), load_from(5), *at(50), load_from(6), *at(49), load_from(7), *end(7)]
+    file = write(tmp_path / "a.trace.gz", records)
+    with pytest.raises(CaptureError, match=r"record 10: timestamp = 49: before the last, 50"):
+        import_capture("drmemtrace", file, tmp_path / "no", strip=False)
+    capture, damage = salvaged(tmp_path, "drmemtrace", file)
+    assert touched(capture) == [5, 6] and len(damage) == 1
 
 
 def test_the_command_says_how_much_is_left_and_exits_with_3(tmp_path, capsys):

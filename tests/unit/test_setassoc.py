@@ -60,9 +60,11 @@ def test_a_cyclic_sweep_one_larger_than_a_set_misses_every_time():
 @settings(deadline=None)
 @given(
     st.lists(
-        st.tuples(st.integers(1, 5), st.sampled_from([0, 1, 2, 4, 5, 11, 16, 20])), min_size=1, max_size=3
+        st.tuples(st.integers(1, 5), st.sampled_from([0, 1, 2, 4, 5, 11, 16, 17, 20, 32, 64, 72])),
+        min_size=1,
+        max_size=3,
     ),
-    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 60)), max_size=200),
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 90)), max_size=200),
 )
 def test_sets_in_rows_hit_and_evict_as_the_naive_ones_whatever_their_ways(shapes, touches):
     shapes = [shape if shape[1] else None for shape in shapes]
@@ -71,6 +73,20 @@ def test_sets_in_rows_hit_and_evict_as_the_naive_ones_whatever_their_ways(shapes
     for owner, array, tag in touches:
         array %= len(shapes)
         assert touch_one(found, owner, array, np.uint32(tag)) == naive[owner][array].touch(tag, tag)
+
+
+@pytest.mark.parametrize("ways", [16, 17, 24, 32, 64, 72])
+@pytest.mark.parametrize("tags", [12, 70, 80])
+def test_long_sets_that_are_full_hit_and_evict_as_the_naive_ones(ways, tags):
+    found, naive = row_bank(1, [(2, ways)]), SetAssoc(2, ways)
+    hits = []
+    for tag in np.random.default_rng(ways).integers(0, 2 * tags, 3000).tolist():
+        hits.append(touch_one(found, 0, 0, np.uint32(tag)))
+        assert hits[-1] == naive.touch(tag, tag)
+    assert any(hits) and len(found.tags) == 2 * -(-ways // 16) * 16
+    for s, row in enumerate(naive.sets):
+        held = found.tags[s * len(found.tags) // 2 :][:ways]
+        assert held[held != EMPTY].tolist() == list(reversed(row))
 
 
 def test_a_row_of_16_tags_is_a_line_of_the_cache():

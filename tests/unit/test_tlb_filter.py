@@ -1,6 +1,7 @@
 """The filter around the kernels: threads, batches, the stored stream."""
 
 import os
+from dataclasses import replace
 from io import BytesIO
 
 import numpy as np
@@ -8,11 +9,13 @@ import pytest
 
 from kept_streams import put_column
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.core.trace import Event, Touches
+from ptanalyze.core.trace import Batches, Event, Touches
+from ptanalyze.formats.trace_file import read_index, trace_of
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
 from ptanalyze.world.tlb_filter import TlbFilter
 from strategies import build_snapshot, build_trace, place, small_machine, small_tlb
+from trace_copy import write_trace
 
 pytestmark = pytest.mark.twin
 
@@ -122,7 +125,53 @@ def test_a_damaged_stored_stream_is_computed_again(case, tmp_path, name, damage)
     assert [path.name for path in tmp_path.iterdir()] == [directory.name]
 
 
-def test_a_trace_that_fails_half_way_leaves_nothing_behind(case, tmp_path):
+def test_threads_share_the_decoding_of_a_file_and_what_is_run_again_is_the_same(case, tmp_path):
+    write_trace(tmp_path / "trace.ptt", case[0])
+    filters = [
+        TlbFilter(
+            trace_of(tmp_path / "trace.ptt", read_index(tmp_path / "trace.ptt")), *case[1:], TLB, n, batch=b
+        )
+        for n, b in ((1, 10**6), (1, 30), (2, 30), (5, 30))
+    ]
+    expect, again = filters[0].first(), filters[0].again(17)
+    assert all(same(expect, other.first()) and same(again, other.again(17)) for other in filters[1:])
+
+
+def test_of_a_trace_that_is_run_again_only_what_is_run_is_decoded(case):
+    twice, decoded = TlbFilter(*case, TLB, batch=1), []
+    twice.first()
+    batches = twice.trace.batches
+
+    def counted(least):
+        return Batches(
+            (touches.chunks for touches in batches(least)), lambda run, _: decoded.append(run) or 1 / 0
+        )
+
+    twice.trace = replace(twice.trace, batches=counted)
+    with pytest.raises(ZeroDivisionError):
+        twice.again(17)
+    assert decoded == [slice(17, 18)]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_first_piece_that_cannot_be_decoded_is_named_whoever_decodes_it(case, threads):
+    trace, space, placement = case
+
+    def decode(run):
+        raise CaptureError("trace.ptt", "chunk", run.start, "damaged")
+
+    def batches(least):
+        whole = list(trace.batches(least))
+        runs = {touches.chunks.start: touches for touches in whole}
+        sound = lambda run, _: runs[run.start] if run.start < 9 else decode(run)  # noqa: E731
+        return Batches((touches.chunks for touches in whole), sound)
+
+    with pytest.raises(CaptureError, match="chunk = 9"):
+        filter_trace(replace(trace, batches=batches), space, placement, TLB, threads=threads, batch=1)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_trace_that_fails_half_way_leaves_nothing_behind(case, tmp_path, threads):
     trace, space, placement = case
 
     def batches(least):
@@ -131,7 +180,7 @@ def test_a_trace_that_fails_half_way_leaves_nothing_behind(case, tmp_path):
 
     broken = type(trace)(trace.chunks, trace.events, trace.threads, trace.regions, batches, {})
     with pytest.raises(CaptureError, match="cut off"):
-        filter_trace(broken, space, placement, TLB, cache_dir=tmp_path)
+        filter_trace(broken, space, placement, TLB, cache_dir=tmp_path, threads=threads)
     assert not list(tmp_path.iterdir())
 
 

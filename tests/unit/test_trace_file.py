@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 
 from naive import decode as naive
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.core.trace import CHUNK_DTYPE, Event
+from ptanalyze.core.scratch import Scratch
+from ptanalyze.core.trace import CHUNK_DTYPE, Event, pieces
 from ptanalyze.formats.trace_decoder import TraceDecoder
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.trace_file import read_index, read_trace, trace_of
 from ptanalyze.formats.trace_frames import FRAME_DTYPE, HEADER_BYTES, HEADER_DTYPE, PAYLOAD_DTYPE
 from ptanalyze.formats.trace_writer import trace_writer
 from ptanalyze.kernels import decode
@@ -74,6 +76,46 @@ def test_touches_are_read_as_they_were_written_whatever_the_batch(tmp_path_facto
     assert trace.regions.tolist() == list(seen)
     sizes = [len(batch.page) for batch in trace.batches(least)]
     assert all(size >= least for size in sizes[:-1])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.just(0), TOUCHES), min_size=2, max_size=6), st.integers(1, 60), st.data())
+def test_pieces_are_the_batches_in_whatever_order_and_on_whatever_thread_they_are_decoded(
+    tmp_path_factory, chunks, least, data
+):
+    path = write_chunks(tmp_path_factory.mktemp("t") / "trace.ptt", chunks)
+    trace = trace_of(path, read_index(path))
+    expect = list(trace.batches(least))
+    left = list(pieces(trace.batches(least)))
+    assert [piece.chunks for piece in left] == [batch.chunks for batch in expect]
+    order = data.draw(st.permutations(range(len(left))))
+    with ThreadPoolExecutor(4) as pool:
+        found = dict(zip(order, pool.map(lambda k: left[k].decode(Scratch()), order), strict=True))
+    for k, batch in enumerate(expect):
+        for name in ("page", "write", "count"):
+            np.testing.assert_array_equal(getattr(found[k], name), getattr(batch, name))
+
+
+def test_what_is_left_of_batches_that_were_begun_is_pieces_too(tmp_path):
+    path = write_chunks(tmp_path / "t.ptt", [(0, [(k, False, 1)]) for k in range(5)])
+    begun = read_trace(path).batches(2)
+    assert [next(begun).chunks, *(piece.chunks for piece in pieces(begun))] == [
+        slice(0, 2), slice(2, 4), slice(4, 5),
+    ]  # fmt: skip
+    decoded = iter([next(read_trace(path).batches(9))])
+    (piece,) = pieces(decoded)
+    assert piece.chunks == slice(0, 5) and piece.decode(Scratch()) is piece.decode(Scratch())
+
+
+def test_a_table_of_all_regions_is_left_as_it_is_by_those_it_lacks():
+    number = np.array([7 << 9, 8 << 9 | 3, 9 << 9], np.int64)
+    table, regions, page = np.full(17, decode.EMPTY, np.int64), np.zeros(8, np.int64), np.zeros(3, np.uint32)
+    table[-1] = 5
+    assert decode.number_pages(number, 2, table, regions, 0, 2, page) == 2
+    known = table.copy(), regions.copy()
+    assert decode.number_pages(number, 3, table, regions, 2, 2, page) == 3
+    assert page.tolist()[:2] == [0, 1 << 9 | 3]
+    assert np.array_equal(table, known[0]) and np.array_equal(regions, known[1])
 
 
 @settings(max_examples=40, deadline=None)
@@ -279,7 +321,7 @@ def test_regions_chosen_to_begin_in_the_same_places_of_the_table_do_not():
         table = np.full((1 << 14) + 1, decode.EMPTY, np.int64)
         table[-1] = salt
         page, known = np.empty(len(regions), np.uint32), np.empty(len(regions), np.int64)
-        decode.number_pages(regions << 9, len(regions), table, known, 0, page)
+        decode.number_pages(regions << 9, len(regions), table, known, 0, len(regions), page)
         assert np.array_equal(page >> 9, np.arange(len(regions))) and np.array_equal(known, regions)
         runs[int(salt)] = longest_run(table[:-1])
     assert runs[0] == len(regions) and max(runs[salt] for salt in runs if salt) < 200

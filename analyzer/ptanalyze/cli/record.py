@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.errors import UsageError
 from .echo import echo
 from .options import free_name, new_capture_option, strip_option
 from .quantities import DURATION, PID, SIZE
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ..capture.live.attend import Recording
 
 SAMPLED = 30  # seconds, where -p is given no time
+LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
 
 
 @click.command("record", context_settings={"ignore_unknown_options": True})
@@ -141,6 +143,8 @@ def command(
         raise click.UsageError(
             "Missing argument 'COMMAND...': write it after --, or -p PID for one that runs"
         )
+    if 0 < region["max_bytes"] < LEAST_BYTES:
+        raise UsageError(f"max-bytes = {region['max_bytes']:.0f}: no room for a chunk; give at least 64K")
     from ..capture.live.record import record
     from ..capture.live.tracers import Options
     from ..show.recording import Progress, accesses, size

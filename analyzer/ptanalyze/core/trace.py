@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from .scratch import Scratch
 
 PAGE_SHIFT = 12
 REGION_SHIFT = 21  # a region is 2 MiB, the range of one leaf table
@@ -88,6 +91,37 @@ class Touches:
     page: np.ndarray
     write: np.ndarray
     count: np.ndarray
+
+
+class Piece(NamedTuple):
+    """A run of whole chunks and what decodes it, on any thread, whatever was decoded before.
+
+    decode  its Touches, whose arrays may be of the Scratch
+    """
+
+    chunks: slice
+    decode: Callable[[Scratch], Touches]
+
+
+class Batches(Iterator[Touches]):
+    """Touches of runs of chunks, each decoded into new arrays when it is its turn; see `pieces`."""
+
+    def __init__(self, runs: Iterator[slice], decode: Callable[[slice, Scratch], Touches]) -> None:
+        self.runs, self.decode = runs, decode
+
+    def __next__(self) -> Touches:
+        return self.decode(next(self.runs), Scratch())
+
+
+def pieces(batches: Iterator[Touches]) -> Iterator[Piece]:
+    """Iterate Pieces of what is left of batches; those of other kinds than Batches are decoded already."""
+    if isinstance(batches, Batches):
+        return (Piece(run, partial(batches.decode, run)) for run in batches.runs)
+    return (Piece(touches.chunks, partial(_decoded, touches)) for touches in batches)
+
+
+def _decoded(touches: Touches, _: Scratch) -> Touches:
+    return touches
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import numpy as np
 from ..core.errors import CaptureError
 from ..core.trace import Event
 from .compressed import open_compressed
+from .cut_zip import members
 from .salvage import damage, passed_over
 from .trace_writer import UNKNOWN_THREAD, TraceWriter, trace_writer
 
@@ -91,7 +92,8 @@ def import_drmemtrace(source: str | PathLike[str], out: str | PathLike[str], *, 
                 )
             write_segment(writer, segment, threads, 1000 * (segment.time - begun))
         if not writer.accesses:
-            raise CaptureError(source, "accesses", 0, "nothing to import: no loads or stores")
+            why = [f"none before the damage: {line}" for line in damage() or []]
+            raise CaptureError(source, "accesses", 0, (*why, "nothing to import: no loads or stores")[0])
         return writer.accesses
 
 
@@ -133,12 +135,14 @@ def segments(path: Path) -> Iterator[Segment]:
 
 def streams(path: Path) -> Iterator[IO[bytes]]:
     """Iterate open streams of records: the members of a .zip, or one."""
-    if path.suffix == ".zip":
+    if path.suffix != ".zip":
+        yield open_compressed(path)
+    elif damage() is not None and not zipfile.is_zipfile(path):
+        yield from members(path)
+    else:
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
                 yield archive.open(member)
-    else:
-        yield open_compressed(path)
 
 
 class Reader:
@@ -193,7 +197,10 @@ class Reader:
         elif kind == MARKER and what == TIMESTAMP:
             if value >> 62:
                 raise self.wrong("timestamp", value, "no time in microseconds", at)
-            self.time = max(self.time, value)
+            if not self.kernel:
+                if value < self.time:
+                    raise self.wrong("timestamp", value, f"before the last, {self.time}", at)
+                self.time = value
         elif kind == MARKER and what == CPU_ID:
             self.cpu = value if value < 1 << 15 else -1
         elif kind == MARKER and what == FILE_TYPE:

@@ -8,11 +8,13 @@ import numpy as np
 
 from ..core.errors import CaptureError
 from ..core.mapped import give_back
-from ..core.trace import Touches
+from ..core.scratch import Scratch
+from ..core.trace import Batches, Touches
 from ..kernels import decode
 from .trace_frames import holds
 
 LEARN_TOUCHES = 1 << 16
+ANY_NUMBER = 1 << 62
 SALT = int.from_bytes(os.urandom(4), "big") >> 2  # another in each process: no writer of a trace knows it
 DAMAGE = {
     decode.PAST_END: "the touches run past the chunk's end",
@@ -20,11 +22,12 @@ DAMAGE = {
     decode.BAD_PAGE: "a page number beyond 57-bit addresses",
     decode.BAD_COUNT: "a touch of more than 2^18 - 1 accesses",
     decode.BAD_SUM: "the touches do not add up to the chunk's accesses",
+    decode.UNKNOWN_REGION: "memory that the trace's index lacks: it is of another trace",
 }
 
 
 class TraceDecoder:
-    """Decodes chunks in order; the regions of the first pass are kept for later passes.
+    """Decodes chunks, in order until all regions are known, then in any order and on several threads.
 
     data    uint8[bytes], the file
     chunks  CHUNK_DTYPE[n]; payload, length int64[n]: where each chunk's touches are in the file
@@ -54,8 +57,8 @@ class TraceDecoder:
         over = np.flatnonzero(self.touches > self.length)
         if len(over):
             raise self.damaged(int(over[0]), "more touches than bytes")
-        self.unchecked = len(chunks) if checked else 0  # chunks before this one were compared
-        self.known, self.most = 0, 1 << decode.ID_BITS  # regions that are numbered, that may be
+        self.checked = np.full(len(chunks), checked)
+        self.known, self.most = 0, ANY_NUMBER  # regions that are numbered, that may be
         self.regions = np.empty(0, np.int64)
         self.grow(1 << 10)
 
@@ -72,7 +75,7 @@ class TraceDecoder:
         table = np.full(2 * room + 1, decode.EMPTY, np.int64)
         table[-1] = SALT
         scratch = np.empty(known, np.uint32)
-        decode.number_pages(self.regions[:known] << 9, known, table, regions, 0, scratch)
+        decode.number_pages(self.regions[:known] << 9, known, table, regions, 0, known, scratch)
         self.table, self.regions = table, regions
 
     def know(self, regions: np.ndarray) -> None:
@@ -83,11 +86,11 @@ class TraceDecoder:
 
     def check(self, first: int, last: int) -> None:
         """CaptureError unless the CRC-32 of these chunks' frames holds; each is compared once."""
-        for chunk in range(max(first, self.unchecked), last):
+        for chunk in (first + np.flatnonzero(~self.checked[first:last])).tolist():
             at = int(self.payload[chunk]) - decode.FRAME_BYTES
             if not holds(self.data.data, at, int(self.length[chunk])):
                 raise self.damaged(chunk, "its CRC-32 is another")
-        self.unchecked = max(self.unchecked, last)
+        self.checked[first:last] = True
 
     def decode(self, first: int, last: int, page: np.ndarray, write: np.ndarray, count: np.ndarray) -> None:
         """Decode chunks first..last-1 into page, write, count (uint32, bool, uint32), from their start on."""
@@ -97,16 +100,14 @@ class TraceDecoder:
             done = int(self.chunks["first"][at] - self.chunks["first"][first])
             at, self.known, error = decode.decode_chunks(
                 self.data, self.payload, self.length, self.touches, self.accesses, self.part, at, last,
-                self.base_page, self.table, self.regions, self.known, page[done:], write[done:], count[done:],
-                number,
+                self.base_page, self.table, self.regions, self.known, self.most, page[done:], write[done:],
+                count[done:], number,
             )  # fmt: skip
             if error == decode.MANY_REGIONS:
                 need = self.known + int(self.touches[at])
                 self.grow(1 << need.bit_length())
             elif error:
                 raise self.damaged(at, DAMAGE[error])
-        if self.known > self.most:
-            raise self.damaged(first, "memory that the trace's index lacks: it is of another trace")
 
     def find_regions(self) -> np.ndarray:
         """uint64[R]: address >> 21 of each region by first touch; decodes and so checks the whole trace."""
@@ -114,18 +115,27 @@ class TraceDecoder:
             pass
         return self.regions[: self.known].astype(np.uint64)
 
-    def batches(self, least: int) -> Iterator[Touches]:
-        """Yield Touches of consecutive whole chunks, each of at least `least` touches but the last."""
-        total = int(self.touches.sum())
-        first = 0
-        while first < len(self.chunks):
-            start = int(self.chunks["first"][first])
+    def batches(self, least: int) -> Batches:
+        """Touches of consecutive whole chunks, each of at least `least` touches but the last."""
+        return Batches(self._runs(least), self._touches)
+
+    def _runs(self, least: int) -> Iterator[slice]:
+        at = 0
+        while at < len(self.chunks):
+            start = int(self.chunks["first"][at])
             last = int(np.searchsorted(self.chunks["first"], start + max(least, 1), side="left"))
-            n = (int(self.chunks["first"][last]) if last < len(self.chunks) else total) - start
-            page, write, count = np.empty(n, np.uint32), np.empty(n, np.bool_), np.empty(n, np.uint32)
-            self.check(first, last)
-            self.decode(first, last, page, write, count)
-            end = self.payload[first:last] + self.length[first:last]
-            give_back(self.data[int(self.payload[first:last].min()) : int(end.max())])
-            yield Touches(slice(first, last), page, write, count)
-            first = last
+            yield slice(at, last)
+            at = last
+
+    def _touches(self, run: slice, scratch: Scratch) -> Touches:
+        n, empty = int(self.touches[run].sum()), scratch.empty
+        page, write, count = (
+            empty("page", n, np.uint32),
+            empty("write", n, np.bool_),
+            empty("count", n, np.uint32),
+        )
+        self.check(run.start, run.stop)
+        self.decode(run.start, run.stop, page, write, count)
+        end = self.payload[run] + self.length[run]
+        give_back(self.data[int(self.payload[run].min()) : int(end.max())])
+        return Touches(run, page, write, count)

@@ -15,7 +15,7 @@ ID_BITS = 23  # Touches.page is 32 bits: region id, then 9 bits of slot
 HASH_BITS = 33
 HASH_FACTOR = 5308871583  # 2^33 / golden ratio (Knuth, TAOCP 3, 6.4); no overflow for 30-bit keys
 
-OK, PAST_END, BAD_LENGTH, BAD_PAGE, BAD_COUNT, BAD_SUM, MANY_REGIONS = range(7)
+OK, PAST_END, BAD_LENGTH, BAD_PAGE, BAD_COUNT, BAD_SUM, MANY_REGIONS, UNKNOWN_REGION = range(8)
 
 
 @called_hook
@@ -53,12 +53,13 @@ def scan_frames(data, start, end, frames, offset):
 
 
 @kernel
-def number_pages(number, n, table, regions, known, page):
+def number_pages(number, n, table, regions, known, most, page):
     """Region ids of number[:n] (page numbers), new ones from `known` on: page[i] = id << 9 | number[i] & 511.
 
     table  int64[2^k + 1]: open-addressed, region << ID_BITS | id, EMPTY where free; last, below 2^30, what
            keys are xored with, so that nobody can choose addresses that all begin in the same places.
-    Returns `known` afterwards. A loop of its own, apart from decoding: its cache misses overlap.
+    Returns `known` afterwards, most + 1 at a region beyond `most`: once they are known, nothing but `page` is
+    written, and threads may share a table. A loop of its own, apart from decoding: its cache misses overlap.
     """
     mask = len(table) - 2
     salt = table[mask + 1]
@@ -71,6 +72,8 @@ def number_pages(number, n, table, regions, known, page):
         at = (key * HASH_FACTOR >> shift) & mask
         while table[at] >> ID_BITS != region:
             if table[at] == EMPTY:
+                if known == most:
+                    return most + 1
                 table[at] = region << ID_BITS | known
                 regions[known] = region
                 known += 1
@@ -170,8 +173,8 @@ def to_front(recent, slot):
 
 @kernel
 def decode_chunks(
-    data, offset, length, touches, accesses, part, first, last, base_page, table, regions, known, page,
-    write, count, number,
+    data, offset, length, touches, accesses, part, first, last, base_page, table, regions, known, most,
+    page, write, count, number,
 ):  # fmt: skip
     """Decode chunks first..last-1 in order.
 
@@ -181,17 +184,17 @@ def decode_chunks(
     part              bool           accesses counts others besides
     base_page         int64          added to every page (the header's guest_base >> 12)
     table             int64[2^k + 1] see number_pages
-    regions           int64[half of 2^k]  region of each id, `known` of them so far
+    regions           int64[half of 2^k]  region of each id, `known` of them so far, of `most` there may be
     page, write, count  filled in order: uint32, bool, uint32, as ptanalyze.trace.Touches
     number            room: int64[touches of the longest chunk]
 
     Returns (chunk, known, error): decoded up to before `chunk`. Stops early with MANY_REGIONS when the table
-    might become more than half full, or with the reason why a chunk is damaged.
+    might become more than half full, UNKNOWN_REGION beyond `most`, or the reason why a chunk is damaged.
     """
     out = 0
     for chunk in range(first, last):
         n = touches[chunk]
-        if known + n > len(regions):
+        if known < most and known + n > len(regions):
             return chunk, known, MANY_REGIONS
         start = offset[chunk]
         total, error = decode_touches(
@@ -201,7 +204,9 @@ def decode_chunks(
             error = BAD_SUM
         if error != OK:
             return chunk, known, error
-        known = number_pages(number, n, table, regions, known, page[out:])
+        known = number_pages(number, n, table, regions, known, most, page[out:])
+        if known > most:
+            return chunk, most, UNKNOWN_REGION
         out += n
     return last, known, OK
 

@@ -1,8 +1,8 @@
-"""Set-associative arrays with true LRU whose sets are touched as a vector: the caches of walks.
+"""Set-associative arrays with true LRU whose sets are touched as vectors: TLBs, and the caches of walks.
 
-As in setassoc, a set holds the most recently used tag first. Here each begins on a row of 4 or 16 tags, EMPTY
-beyond its ways, so that a few vector instructions find a tag and shift the others: no branch depends on where
-the tag was. Sets of more than 16 ways, rare among caches of page-table entries, go tag by tag.
+As in setassoc, a set holds the most recently used tag first. Here each begins on a row of 4, 16 or a multiple
+of 16 tags, EMPTY beyond its ways, so that a few vector instructions find a tag and shift the others: no
+branch depends on where among 16 tags it was.
 """
 
 from typing import NamedTuple
@@ -36,7 +36,10 @@ class RowBank(NamedTuple):
 
 
 def row_bank(owners, arrays, rows=ROWS):
-    """An empty RowBank; `arrays` are (sets, ways), or None for a missing array. rows: what ROW may be."""
+    """An empty RowBank; `arrays` are (sets, ways), or None for a missing array.
+
+    rows  what ROW may be, besides multiples of the last
+    """
     sets = np.array([array[0] if array else 1 for array in arrays], np.int64)
     ways = np.array([array[1] if array else 0 for array in arrays], np.int64)
     row = np.array([_row(way, rows) for way in ways.tolist()], np.int64)
@@ -55,7 +58,7 @@ def _aligned(tags):
 
 
 def _row(ways, rows):
-    return next((row for row in rows if 0 < ways <= row), ways)
+    return next((row for row in rows if 0 < ways <= row), -(-ways // rows[-1]) * rows[-1])
 
 
 @hook
@@ -98,7 +101,7 @@ def touch_row(tags, row, ways, first, tag):
         return touch_4(tags, first, ways, tag)
     if row == 16:
         return touch_16(tags, first, ways, tag)
-    return touch(tags, first, ways, tag)
+    return touch_long(tags, first, ways, tag)
 
 
 @hook
@@ -126,6 +129,21 @@ def _modulo(number, reciprocal, divisor):
 remainder = _modulo if config.DISABLE_JIT else _remainder
 
 
+@hook
+def touch_long(tags, first, ways, tag):
+    """setassoc.touch, 16 tags at a time."""
+    carried = tag
+    while ways > 16:
+        last = tags[first + np.uint64(15)]
+        if push_16(tags, first, np.uint32(16), tag, carried):
+            return True
+        if last == EMPTY:  # and so is all that follows
+            return False
+        carried = last
+        first, ways = first + np.uint64(16), np.uint32(ways - np.uint32(16))
+    return ways > 0 and push_16(tags, first, ways, tag, carried)
+
+
 def touch_vector(row):
     """setassoc.touch for sets that begin on a row of `row` tags; 0 < ways <= row."""
 
@@ -136,8 +154,18 @@ def touch_vector(row):
     return touch_row
 
 
+def push_vector(row):
+    """As touch_vector for a part of a set, which `carried` comes to and not the tag."""
+
+    @intrinsic
+    def push_row(context, tags, first, ways, tag, carried):
+        return types.boolean(tags, types.uint64, *[types.uint32] * 3), _touch_row(row)
+
+    return push_row
+
+
 def _touch_row(row):
-    """Code generator: the lanes up to the tag, or the last way, move up by one; the tag goes first.
+    """Code generator: the lanes up to the tag, or the last way, move up by one; what is carried goes first.
 
     Which lanes move is a mask from memory: of a comparison LLVM would make a masked store, whose bytes no
     later load can have before they are in the cache.
@@ -146,19 +174,21 @@ def _touch_row(row):
     constant = lambda values: ir.Constant(vector, values)  # noqa: E731
 
     def generate(context, builder, signature, arguments):
-        tags, first, ways, tag = arguments
+        tags, first, ways, tag, *carried = arguments
         data = context.make_array(signature.args[0])(context, builder, tags).data
         at = builder.bitcast(builder.gep(data, [first]), vector.as_pointer())
-        everywhere = builder.shuffle_vector(
-            builder.insert_element(constant(ir.Undefined), tag, I32(0)),
-            constant(ir.Undefined),
-            constant([0] * row),
-        )
+
+        def everywhere(value):
+            alone = builder.insert_element(constant(ir.Undefined), value, I32(0))
+            return builder.shuffle_vector(alone, constant(ir.Undefined), constant([0] * row))
+
+        tagged = everywhere(tag)
         old = builder.load(at, align=4)
-        equal = builder.bitcast(builder.icmp_unsigned("==", old, everywhere), ir.IntType(row))
+        equal = builder.bitcast(builder.icmp_unsigned("==", old, tagged), ir.IntType(row))
         last = builder.shl(I32(1), builder.sub(ways, I32(1)))
         where = builder.cttz(builder.or_(builder.zext(equal, I32), last), I1(1))
-        shifted = builder.shuffle_vector(old, everywhere, constant([row, *lanes[:-1]]))
+        moved_in = everywhere(*carried) if carried else tagged
+        shifted = builder.shuffle_vector(old, moved_in, constant([row, *lanes[:-1]]))
         window = cgutils.global_constant(
             builder, "moves", ir.Constant(ir.ArrayType(I32, 2 * row), [-1] * row + [0] * row)
         )
@@ -171,4 +201,8 @@ def _touch_row(row):
     return generate
 
 
-touch_4, touch_16 = (touch, touch) if config.DISABLE_JIT else map(touch_vector, ROWS)
+push_16 = push_vector(16)
+if config.DISABLE_JIT:
+    touch_4 = touch_16 = touch_long = touch
+else:
+    touch_4, touch_16 = map(touch_vector, ROWS)

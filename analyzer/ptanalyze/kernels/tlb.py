@@ -4,7 +4,7 @@ The set is always that of the real page number. Tags are dense page numbers (reg
 slot; a huge page's tag is its first touched region's, slot 0): no region has entries of two sizes, so that
 tags of several sizes may share an array. `filter_common` takes the shape of x86 cores whose 4 KiB pages have
 at most 512 sets of up to 16 ways, a power of two, at both levels: the low bits of a dense number select the
-right set, too, and sets are touched as vectors (kernels.setrows). `filter_any` takes every other shape.
+right set, too. `filter_any` takes every other shape. Both touch sets as vectors (kernels.setrows).
 """
 
 from typing import NamedTuple
@@ -13,10 +13,11 @@ import numpy as np
 
 from .hooks import called_hook, hook, kernel
 from .setassoc import EMPTY, Bank, drop, touch
-from .setrows import SETS, START, WAYS, RowBank, touch_16
+from .setrows import SETS, START, WAYS, RowBank, find, row_of, touch_16
 
-L1_4K, L1_2M, L1_1G, L2, L2_1G, NO_ARRAY = range(6)  # arrays of State.bank
-FIRST, SECOND = range(2)  # arrays of State.rows
+L1_4K, L1_2M, L1_1G, L2, L2_1G, NO_ARRAY = range(6)  # arrays of State.rows, of filter_common of State.bank
+FIRST, SECOND = range(2)  # arrays of State.rows of filter_common
+IN_BANK = -1
 TAGS = 16  # in each of its rows
 BLOCK = 4096  # touches that are looked through for those of a part together
 
@@ -42,14 +43,15 @@ class Shootdowns(NamedTuple):
 class State(NamedTuple):
     """The TLB of a CPU, or a part of it."""
 
-    bank: Bank  # a single owner, arrays L1_4K ... NO_ARRAY
-    level2: np.ndarray  # int64[4]: array of the bank behind pages of size 1, 2, 3
-    rows: RowBank  # of filter_common, which `bank` lacks: FIRST for 4 KiB pages, SECOND; ROW is TAGS
+    level2: np.ndarray  # int64[4]: array behind pages of size 1, 2, 3
+    rows: RowBank  # a single owner, arrays L1_4K ... NO_ARRAY; of filter_common FIRST for 4 KiB pages, SECOND
+    bank: Bank  # of filter_common: arrays L1_4K ... NO_ARRAY, ways 0 of those that are in rows
+    where: np.ndarray  # int64[6]: number in rows of each array, or IN_BANK
     done: np.ndarray  # int64[1]: shootdowns seen so far
     hits: np.ndarray  # int64[3]: touches that hit L1, hit L2, missed
     mask: int  # parts - 1: the TLB is shared out by set, a power of two of parts
     part: int  # this one has the entries whose number of a page of their size has these low bits
-    where: np.ndarray  # uint32[BLOCK], scratch
+    picked: np.ndarray  # uint32[BLOCK], scratch
 
 
 @kernel
@@ -59,7 +61,6 @@ def filter_any(page, chunks, pages, shootdowns, state, missed):
     page  uint32[n]: a run of the trace; chunks  int64[m, 3]: number, first touch, touches of each;
     missed  bool[n]
     """
-    tags, _, start, sets, ways = state.bank
     level2, hits = state.level2, state.hits
     va, size, gig = pages.va, pages.size, pages.gig
     for k in range(len(chunks)):
@@ -69,7 +70,7 @@ def filter_any(page, chunks, pages, shootdowns, state, missed):
             stop = min(begin + BLOCK, end)
             run, out = page[begin:stop], missed[begin:stop]
             for j in range(mine(run, pages, state)):
-                i = np.uint64(state.where[j])
+                i = np.uint64(state.picked[j])
                 p = run[i]
                 region = np.int64(p) >> 9
                 s = np.int64(size[region])
@@ -80,8 +81,7 @@ def filter_any(page, chunks, pages, shootdowns, state, missed):
                     tag, index = np.uint32(np.int64(gig[region]) << 9), va[region] >> np.uint64(9)
                 hit = 2
                 for level, a in enumerate((s - 1, level2[s])):
-                    first = start[a] + np.int64(index % np.uint64(sets[a])) * ways[a]
-                    if touch(tags, first, ways[a], tag):
+                    if find(state.rows, 0, a, index, tag):
                         hit = level
                         break
                 hits[hit] += 1
@@ -157,12 +157,13 @@ def drop_tag(tag, pages, state):
     s = np.int64(pages.size[region])
     index = np.uint64(np.int64(pages.va[region]) << 9 | np.int64(tag) & 511) >> np.uint64(9 * (s - 1))
     for a in (s - 1, state.level2[s]):
-        first = start[a] + np.int64(index % np.uint64(sets[a])) * ways[a]
-        drop(state.bank.tags, first, ways[a], tag)
-    rows = state.rows
-    for a in (FIRST, SECOND):
-        first = row_by_bits(place(rows, a), index)
-        drop(rows.tags, np.int64(first), rows.shape[a, WAYS], tag)
+        row = state.where[a]
+        if row == IN_BANK:
+            first = start[a] + np.int64(index % np.uint64(sets[a])) * ways[a]
+            drop(state.bank.tags, first, ways[a], tag)
+        else:
+            first = np.int64(row_of(state.rows, 0, row, index))
+            drop(state.rows.tags, first, state.rows.shape[row, WAYS], tag)
 
 
 @hook
@@ -180,20 +181,20 @@ def row_by_bits(where, number):
 
 @hook
 def mine(run, pages, state):
-    """Number of the touches of `run` that are of this part; state.where: which they are, in order."""
-    where, mask, part = state.where, np.uint32(state.mask), np.uint32(state.part)
+    """Number of the touches of `run` that are of this part; state.picked: which they are, in order."""
+    picked, mask, part = state.picked, np.uint32(state.mask), np.uint32(state.part)
     n = np.uint64(0)
     if mask == 0:
         for i in range(len(run)):
-            where[i] = i
+            picked[i] = i
         return len(run)
     if pages.any_huge:
         for i in range(len(run)):
-            where[n] = i
+            picked[n] = i
             n += np.uint64(np.uint32(entry_number(np.int64(run[i]), pages)) & mask == part)
     else:
         for i in range(len(run)):
-            where[n] = i
+            picked[n] = i
             n += np.uint64(run[i] & mask == part)
     return np.int64(n)
 

@@ -1,5 +1,8 @@
 """How the TLB filter shares out its work: batches overlap, and for the slower kernel a TLB is split by set.
 
+A batch is decoded, filtered and gathered by one thread, in whose cache it stays, while other threads have the
+next ones. The TLB of a CPU, or a part of it, takes batches in their order: each waits for the one before.
+
 An entry of a TLB only ever meets those of its own set. Where the number of sets of every array is a multiple
 of 2^k, the low k bits of an entry's number (the page's, in pages of its size) split all arrays at once: 2^k
 parts that never meet, each of which sees all touches and takes its own. Results are the same to the last bit.
@@ -8,20 +11,27 @@ parts that never meet, each of which sees all touches and takes its own. Results
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event, local
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core.arrays import read_only
 from ..core.machine import Array, Tlb
-from ..core.trace import Touches, Trace
+from ..core.scratch import Scratch
+from ..core.trace import Piece, Trace
 from .thinner import Thinner
 
 if TYPE_CHECKING:
     from ..kernels import tlb as kernels
 
-UNDER_WAY = 2  # batches that are decoded ahead, and that wait for their last part while the next are begun
+UNDER_WAY = 2  # batches per thread that are begun before the first is done
 MOST_PARTS = 64
+THINNER = -1
+Turn = tuple[int, int]  # CPU and part, or THINNER
+APPEND: Turn = -1, -1
+Walks = tuple[np.ndarray, np.ndarray, np.ndarray]  # page, write, number by chunk
 
 
 def parts_of(tlb: Tlb, sizes: list[int], wanted: int) -> int:
@@ -42,53 +52,59 @@ def parts_of(tlb: Tlb, sizes: list[int], wanted: int) -> int:
 
 
 class Batch:
-    """Touches of consecutive chunks, and where each part of each CPU's TLB missed.
+    """A piece of a trace on its way through the TLBs.
 
-    by_cpu   (CPUs, positions of the chunks of each); touches  their number, with those that were left out
+    by_cpu  (CPUs, positions of the chunks of each); touches  their number, with those that were left out
+    turns   of all that the batch uses in turn: (set by the batch before, set by this one when it is done)
     """
 
-    def __init__(self, trace: Trace, touches: Touches, chunk_cpu: np.ndarray) -> None:
-        self.page, self.write = read_only(touches.page), read_only(touches.write)
-        count = trace.chunks["touches"][touches.chunks]
-        number = np.arange(touches.chunks.start, touches.chunks.stop)
+    def __init__(self, trace: Trace, piece: Piece, cpus: np.ndarray) -> None:
+        self.piece, self.by_cpu = piece, by_cpu(cpus)
+        count = trace.chunks["touches"][piece.chunks]
+        number = np.arange(piece.chunks.start, piece.chunks.stop)
         self.chunks = np.column_stack([number, np.cumsum(count) - count, count])
-        self.by_cpu, self.touches = by_cpu(chunk_cpu), len(self.page)
-        self.missed = np.zeros((0, 0), bool)
-        self.jobs: list[Future[None]] = []
+        self.touches = int(count.sum())
+        self.turns: dict[Turn, tuple[Event | None, Event]] = {}
+
+    def decode(self, scratch: Scratch) -> None:
+        touches = self.piece.decode(scratch)
+        self.page, self.write = read_only(touches.page), read_only(touches.write)
 
     def keep(self, stays: np.ndarray) -> None:
         """Leave out the touches that do not stay, before the TLBs."""
-        page, write, count = self.those(stays)
+        page, write, count = self.those(stays, Scratch())
         self.page, self.write = read_only(page), read_only(write)
         self.chunks[:, 1], self.chunks[:, 2] = np.cumsum(count) - count, count
 
-    def run(
-        self,
-        kernel: Callable[..., Any],
-        tables: "tuple[kernels.Pages, kernels.Shootdowns]",
-        state: "kernels.State",
-        mine: np.ndarray,
-    ) -> None:
-        """Filter the chunks at positions `mine`, all of the same CPU."""
-        kernel(self.page, self.chunks[mine], *tables, state, self.missed[state.part])
-
-    def misses(self) -> np.ndarray:
-        """bool[n]: touches that missed, once all parts are done."""
-        for job in self.jobs:
-            job.result()
-        missed: np.ndarray = self.missed[0]
-        for other in self.missed[1:]:
-            missed |= other
-        return missed
-
-    def those(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def those(self, which: np.ndarray, scratch: Scratch) -> Walks:
         """(page, write, number by chunk) of touches of all CPUs, in the order of the trace."""
         from ..kernels.tlb import gather
 
-        page, write = np.empty(len(self.page), np.uint32), np.empty(len(self.page), bool)
+        room = len(self.page)
+        page, write = (
+            scratch.empty("gathered page", room, np.uint32),
+            scratch.empty("gathered write", room, bool),
+        )
         count = np.zeros(len(self.chunks), np.int64)
         n = gather(self.page, self.write, which, self.chunks, page, write, count)
         return page[:n], write[:n], count
+
+    @contextmanager
+    def turn(self, of: Turn) -> Iterator[None]:
+        """Once the batch before is done with it; then the next may have it."""
+        before, done = self.turns.pop(of)
+        try:
+            if before:
+                before.wait()
+            yield
+        finally:
+            done.set()
+
+    def give_up(self) -> None:
+        """Let the next batches have what this one, which failed, did not take."""
+        for of in list(self.turns):
+            with self.turn(of):
+                pass
 
 
 class Filtering:
@@ -108,27 +124,34 @@ class Filtering:
     ) -> None:
         self.kernel, self.tables, self.states, self.threads = kernel, tables, states, threads
         self.thinner = thinner
-        self.latest: dict[tuple[int, int], Future[None]] = {}
+        self.latest: dict[Turn, Event] = {}
+        self.own = local()
 
-    def walks(
-        self, trace: Trace, chunk_cpu: np.ndarray, source: Iterator[Touches]
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
-        """Iterate (page, write, misses by chunk, touches) over batches of `source`, in the trace's order.
+    def run(
+        self,
+        trace: Trace,
+        chunk_cpu: np.ndarray,
+        pieces: Iterator[Piece],
+        append: Callable[..., None],
+    ) -> Iterator[int]:
+        """Filter the pieces of a trace and iterate over their touches, whose walks were appended by then.
 
-        With several threads the next of `source` are decoded while others are filtered.
+        append  called with page, write and misses by chunk, in the order of the trace, on any thread; it
+                keeps none of them
         """
-        window: deque[Batch] = deque()
-        with ThreadPoolExecutor(max(self.threads, 1)) as pool, ThreadPoolExecutor(1) as decoder:
-            for touches in ahead(decoder, source) if self.threads > 1 else source:
-                batch = Batch(trace, touches, chunk_cpu[touches.chunks])
-                if self.thinner and self.thinner.before:
-                    batch.keep(self._thinned(self.thinner, pool, batch, np.ones(len(batch.page), bool)))
-                self._begin(pool, batch)
-                window.append(batch)
-                if len(window) > (UNDER_WAY if self.threads > 1 else 0):
-                    yield self._finished(pool, window.popleft())
-            for batch in window:
-                yield self._finished(pool, batch)
+        batches = (self._begun(Batch(trace, piece, chunk_cpu[piece.chunks])) for piece in pieces)
+        if self.threads < 2:
+            for batch in batches:
+                yield self._through(batch, append)
+            return
+        window: deque[Future[int]] = deque()
+        with ThreadPoolExecutor(self.threads) as pool:
+            for batch in batches:
+                window.append(pool.submit(self._through, batch, append))
+                if len(window) > UNDER_WAY * self.threads:
+                    yield window.popleft().result()
+            while window:
+                yield window.popleft().result()
 
     def settle(self, chunk: int) -> None:
         """Let each CPU see the events before a chunk that it may not have run."""
@@ -139,48 +162,55 @@ class Filtering:
             if self.thinner:
                 self.thinner.run(cpu, none, at, np.zeros(0, bool))
 
-    def _thinned(
-        self, thinner: Thinner, pool: ThreadPoolExecutor, batch: Batch, stays: np.ndarray
-    ) -> np.ndarray:
-        """`stays` without the touches that a sample does not hold."""
-        list(
-            pool.map(lambda cpu, mine: thinner.run(cpu, batch.page, batch.chunks[mine], stays), *batch.by_cpu)
-        )
-        return stays
+    def _begun(self, batch: Batch) -> Batch:
+        """The batch, which has its turns after those begun before it."""
+        parts = [*range(len(self.states[0]) if self.states else 0), *([THINNER] if self.thinner else [])]
+        for turn in (*((cpu, part) for cpu in batch.by_cpu[0] for part in parts), APPEND):
+            done = Event()
+            batch.turns[turn] = self.latest.get(turn), done
+            self.latest[turn] = done
+        return batch
 
-    def _finished(
-        self, pool: ThreadPoolExecutor, batch: Batch
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-        missed = batch.misses()
-        if self.thinner and not self.thinner.before:
-            missed = self._thinned(self.thinner, pool, batch, missed)
-        return *batch.those(missed), batch.touches
+    def _through(self, batch: Batch, append: Callable[..., None]) -> int:
+        """Touches of a batch that was begun, and is appended now; on any thread."""
+        try:
+            scratch = self._scratch()
+            batch.decode(scratch)
+            if self.thinner and self.thinner.before:
+                batch.keep(self._thinned(self.thinner, batch, np.ones(len(batch.page), bool)))
+            missed = self._missed(batch, scratch)
+            if self.thinner and not self.thinner.before:
+                missed = self._thinned(self.thinner, batch, missed)
+            walks = batch.those(missed, scratch)
+            with batch.turn(APPEND):
+                append(*walks)
+            return batch.touches
+        finally:
+            batch.give_up()
 
-    def _begin(self, pool: ThreadPoolExecutor, batch: Batch) -> None:
-        """Have each part of each CPU filter the batch after the one before."""
-        parts = len(self.states[0]) if self.states else 1
-        batch.missed = np.zeros((parts, len(batch.page)), bool)
+    def _scratch(self) -> Scratch:
+        """This thread's."""
+        if not hasattr(self.own, "scratch"):
+            self.own.scratch = Scratch()
+        scratch: Scratch = self.own.scratch
+        return scratch
+
+    def _missed(self, batch: Batch, scratch: Scratch) -> np.ndarray:
+        """bool[n]: touches that miss; each part of each CPU's TLB finds its own."""
+        missed = scratch.zeros("missed", len(batch.page), bool)
         for cpu, mine in zip(*batch.by_cpu, strict=True):
-            for state in self.states[cpu]:
-                key = cpu, state.part
-                job = pool.submit(self._run, batch, state, mine, self.latest.get(key))
-                self.latest[key] = job
-                batch.jobs.append(job)
+            chunks = batch.chunks[mine]
+            for part, state in enumerate(self.states[cpu]):
+                with batch.turn((cpu, part)):
+                    self.kernel(batch.page, chunks, *self.tables, state, missed)
+        return missed
 
-    def _run(
-        self, batch: Batch, state: "kernels.State", mine: np.ndarray, before: "Future[None] | None"
-    ) -> None:
-        if before:
-            before.result()
-        batch.run(self.kernel, self.tables, state, mine)
-
-
-def ahead(decoder: ThreadPoolExecutor, source: Iterator[Touches]) -> Iterator[Touches]:
-    """Iterate over `source`; `decoder`, a single thread, makes the next UNDER_WAY meanwhile."""
-    jobs = deque(decoder.submit(next, source, None) for _ in range(UNDER_WAY))
-    while (touches := jobs.popleft().result()) is not None:
-        jobs.append(decoder.submit(next, source, None))
-        yield touches
+    def _thinned(self, thinner: Thinner, batch: Batch, stays: np.ndarray) -> np.ndarray:
+        """`stays` without the touches that a sample does not hold."""
+        for cpu, mine in zip(*batch.by_cpu, strict=True):
+            with batch.turn((cpu, THINNER)):
+                thinner.run(cpu, batch.page, batch.chunks[mine], stays)
+        return stays
 
 
 def by_cpu(chunk_cpu: np.ndarray) -> tuple[list[int], list[np.ndarray]]:

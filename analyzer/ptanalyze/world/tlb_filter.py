@@ -5,6 +5,8 @@ TLBs as the first time left them.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from itertools import chain
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -13,7 +15,8 @@ import numpy as np
 
 from ..core.errors import CaptureError, UsageError
 from ..core.machine import Tlb
-from ..core.trace import PAGE_SHIFT, SLOT_BITS, Touches, Trace
+from ..core.scratch import Scratch
+from ..core.trace import PAGE_SHIFT, SLOT_BITS, Piece, Touches, Trace, pieces
 from ..core.walks import Placement, Regions, WalkStream
 from . import stream_store
 from .address_space import AddressSpace
@@ -39,8 +42,8 @@ class TlbFilter:
     Each event that changes translations drops them from the TLB of every CPU, as Linux's shootdowns do;
     ranges over 33 pages of 4 KiB flush it. Results do not depend on `threads` or `batch`. With `cache_dir`
     streams are stored there, by trace, placement, TLB shape and page sizes; without, they live in unlinked
-    temporary files. Memory: about 20 bytes per touch of a batch, five of which are under way. `progress` is
-    called with the touches of each batch. With `sampling` streams hold the sample's walks, and the others
+    temporary files. Memory: about 15 bytes per touch of a batch, one per thread. `progress` is called with
+    the touches of each batch. With `sampling` streams hold the sample's walks, and the others
     that may be faults or copy entries (kernels.thin); hits are of the whole trace, estimated where the sample
     is taken before the TLBs. `first` and `again` raise UsageError (too many regions, cache not writable, a
     stripped trace that does not fit the TLB, samples of accesses) and CaptureError (pages outside the
@@ -110,7 +113,7 @@ class TlbFilter:
         cpus = len(self.placement.cpu_node)
         used = max(len(np.unique(self.placement.chunk_cpu)), 1)
         sizes = np.unique(self.space.regions.tlb_level).tolist()
-        # filter_common takes less time than decoding, which is not shared out
+        # filter_common takes a quarter of the time, so that four threads find enough else to do
         wanted = 1 if is_common(self.tlb) else -(-self.threads // used)
         parts = parts_of(self.tlb, sizes, wanted)
         self.states = [[_state(self.tlb, parts, part) for part in range(parts)] for _ in range(cpus)]
@@ -136,10 +139,7 @@ class TlbFilter:
             state.done[0], state.hits[:] = np.searchsorted(shootdowns.chunk, begin), 0
         if self.thinner:
             self.thinner.begin(begin)
-        for page, write, misses, touches in filtering.walks(
-            trace, placement.chunk_cpu, self._known(_from(trace, begin, self.batch))
-        ):
-            writer.append(page, write, misses)
+        for touches in filtering.run(trace, placement.chunk_cpu, self._pieces(begin), writer.append):
             if self.progress:
                 self.progress(touches)
         hits = np.array([sum(state.hits for state in parts) for parts in self.states], np.int64)
@@ -158,32 +158,44 @@ class TlbFilter:
     def _all(self, writer: stream_store.Writer, begin: int) -> np.ndarray:
         """As _filter for samples of TLB misses: each access is a walk, no TLB is asked."""
         accesses, cpu = self.trace.chunks["accesses"], self.placement.chunk_cpu
-        for touches in self._known(_from(self.trace, begin, self.batch)):
+        scratch = Scratch()
+        for piece in self._pieces(begin):
+            touches = piece.decode(scratch)
             page, write = (np.repeat(column, touches.count) for column in (touches.page, touches.write))
-            writer.append(page, write, accesses[touches.chunks])
+            writer.append(page, write, accesses[piece.chunks])
         hits = np.zeros((len(self.placement.cpu_node), 3), np.int64)
         np.add.at(hits[:, 2], cpu[begin:], accesses[begin:])
         return hits
 
-    def _known(self, source: Iterator[Touches]) -> Iterator[Touches]:
-        """Iterate over `source`; CaptureError for pages outside the regions."""
-        known = len(self.space.regions.va)
-        for touches in source:
-            if len(touches.page) and int(touches.page.max()) >> SLOT_BITS >= known:
-                raise CaptureError("trace", "page", int(touches.page.max()), f"beyond its {known} regions")
-            yield touches
+    def _pieces(self, begin: int) -> Iterator[Piece]:
+        """Iterate Pieces of the chunks from `begin` on; decoding raises CaptureError beyond the regions."""
+        for piece in _from(self.trace, begin, self.batch):
+            yield Piece(piece.chunks, partial(self._decoded, piece))
+
+    def _decoded(self, piece: Piece, scratch: Scratch) -> Touches:
+        touches, known = piece.decode(scratch), len(self.space.regions.va)
+        if len(touches.page) and int(touches.page.max()) >> SLOT_BITS >= known:
+            raise CaptureError("trace", "page", int(touches.page.max()), f"beyond its {known} regions")
+        return touches
 
 
-def _from(trace: Trace, begin: int, batch: int) -> Iterator[Touches]:
-    """Iterate Touches of the chunks from `begin` on."""
-    for touches in trace.batches(batch):
-        first, last = touches.chunks.start, touches.chunks.stop
-        if first >= begin:
-            yield touches
-        elif last > begin:
-            at = int(trace.chunks["touches"][first:begin].sum())
-            rest = (column[at:] for column in (touches.page, touches.write, touches.count))
-            yield Touches(slice(begin, last), *rest)
+def _from(trace: Trace, begin: int, batch: int) -> Iterator[Piece]:
+    """Iterate Pieces of the chunks from `begin` on; what comes before is not decoded."""
+    for piece in pieces(trace.batches(batch)):
+        if piece.chunks.start >= begin:
+            yield piece
+        elif piece.chunks.stop > begin:
+            at = int(trace.chunks["touches"][piece.chunks.start : begin].sum())
+            yield Piece(slice(begin, piece.chunks.stop), partial(_rest, piece, begin, at))
+
+
+def _rest(piece: Piece, begin: int, at: int, scratch: Scratch) -> Touches:
+    """Touches of a piece from chunk `begin` on, whose first is number `at`."""
+    touches = piece.decode(scratch)
+    chunks = slice(begin, piece.chunks.stop)
+    return replace(
+        touches, chunks=chunks, page=touches.page[at:], write=touches.write[at:], count=touches.count[at:]
+    )
 
 
 def is_common(tlb: Tlb) -> bool:
@@ -201,15 +213,23 @@ def _state(tlb: Tlb, parts: int = 1, part: int = 0) -> "kernels.State":
     from ..kernels.setassoc import bank
     from ..kernels.setrows import row_bank
 
-    here, none = (shape(tlb.l1_4k), shape(tlb.l2)), (None, None)
-    in_rows, (first, second) = (here, none) if is_common(tlb) else (none, here)
-    arrays = bank(1, [first, shape(tlb.l1_2m), shape(tlb.l1_1g), second, shape(tlb.l2_1g), None])
+    small, second = shape(tlb.l1_4k), shape(tlb.l2)
+    others = [shape(tlb.l1_2m), shape(tlb.l1_1g)], [shape(tlb.l2_1g), None]
     level2 = [kernels.L2 if size in tlb.l2_holds else kernels.NO_ARRAY for size in ("4k", "2m", "1g")]
     if tlb.l2_1g:
         level2[2] = kernels.L2_1G
+    if is_common(tlb):
+        rows, arrays = (
+            row_bank(1, [small, second], (kernels.TAGS,)),
+            bank(1, [None, *others[0], None, *others[1]]),
+        )
+        where = np.full(len(arrays.ways), kernels.IN_BANK)
+        where[kernels.L1_4K], where[kernels.L2] = kernels.FIRST, kernels.SECOND
+    else:
+        rows, arrays = row_bank(1, [small, *others[0], second, *others[1]]), bank(1, [])
+        where = np.arange(len(rows.shape))
     own = np.zeros(1, np.int64), np.zeros(3, np.int64), parts - 1, part, np.zeros(kernels.BLOCK, np.uint32)
-    behind, rows = np.array([kernels.NO_ARRAY, *level2]), row_bank(1, in_rows, (kernels.TAGS,))
-    return kernels.State(arrays, behind, rows, *own)
+    return kernels.State(np.array([kernels.NO_ARRAY, *level2]), rows, arrays, where, *own)
 
 
 def _pages(regions: Regions) -> "kernels.Pages":
