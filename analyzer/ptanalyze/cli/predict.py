@@ -153,7 +153,7 @@ def predicted(
         return predict(calibration, placements or None, walk_cycles)
 
     def json() -> dict[str, Any]:
-        notes = {"assumed": calibration.assumed, "flags": calibration.flags}
+        notes = {"assumed": calibration.assumed, "flags": warnings(calibration, runs)}
         return {"name": calibration.name, "predictions": [asdict(one) for one in runs], **notes}
 
     return Answer("predict", table, json, lambda: [view(calibration, runs)], {"prediction": table})
@@ -163,10 +163,14 @@ def view(calibration: Calibration, runs: list[Prediction]) -> Section:
     from ..analysis.answer import Section
 
     lines = [f"assumed: {line}" for line in calibration.assumed]
-    lines += [f"warning: {line}" for line in calibration.flags]
+    lines += [f"warning: {line}" for line in warnings(calibration, runs)]
     title = f"Run time of {calibration.name or 'the run'} over {calibration.at or 'all tables local'}"
     widths = "low to high is meant to hold 90 % of runs; noise: width of the interval if noise were all"
     return Section(title, [row(one) for one in runs], [widths, *lines])
+
+
+def warnings(calibration: Calibration, runs: list[Prediction]) -> list[str]:
+    return [*calibration.flags, *(one.doubt for one in runs if one.doubt)]
 
 
 def row(one: Prediction) -> dict[str, Any]:

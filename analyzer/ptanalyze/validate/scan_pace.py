@@ -1,8 +1,8 @@
 """How fast Linux' NUMA balancing follows threads that have moved: its scan period, from its own rules.
 
-kernel/sched/fair.c of Linux 4.17 (update_task_scan_period): at the end of each pass over the memory, the period
-of a task whose pages others use too grows by the tenths of its faults beyond seven that were local, at least
-by one tenth, or shrinks by those that are missing.
+kernel/sched/fair.c of Linux 4.17 (update_task_scan_period): at the end of each pass over the memory, the
+period of a task whose pages others use too grows by the tenths of its faults beyond seven that were local, at
+least by one tenth, or shrinks by those that are missing.
 """
 
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ ALL, NONE = 1.0, 0.0  # shares of the faults
 
 
 class Pace(NamedTuple):
-    """learning  s after the threads' move in which pages are looked at for the first time; period  ms from one
-    scan to the next in the pass that moves them."""
+    """learning  s after the threads' move in which pages are looked at for the first time; period  ms from
+    one scan to the next in the pass that moves them."""
 
     learning: float
     period: float
@@ -43,8 +43,8 @@ def one_pass(period: float, mib: float, scan_mib: float) -> float:
 
 
 def paces(seconds: float, mib: float, scan_mib: float) -> Iterator[Pace]:
-    """The Pace that the rules give threads that move after so many seconds, as a pass begins; the fastest, with
-    the period that tasks begin with; the slowest, of a move so late in a pass that the period stays."""
+    """The Pace that the rules give threads that move after so many seconds, as a pass begins; the fastest,
+    with the period that tasks begin with; the slowest, of a move so late in a pass that the period stays."""
     settled = settled_period(seconds, mib, scan_mib)
     for before, local in ((settled, NONE), (FIRST_MS, NONE)):
         yield Pace(one_pass(before, mib, scan_mib), next_period(before, local, scan_mib))

@@ -69,10 +69,10 @@ QUANTITIES = {
 NOTE = (
     "made by synth and moved: 30 GB 1 : 240, 48 threads at uniform addresses that wait outside walks for a "
     "DRAM read of their data, to another socket after 150 s; latencies with interference; 256 MiB of data "
-    "marked every 0.51 s, after a pass of 203 s that only learns where the threads are: Linux' scan period by "
-    "its own rules after five minutes of queries (interval: 120 s, then every 0.3 s; 203 s, then every 1.69 s); "
-    "each page that moves is shot down alone: each IPI of a guest is a VM exit of the sender, each of a host "
-    "one of the vCPU that it interrupts"
+    "marked every 0.51 s, after a pass of 203 s that only learns where the threads are: Linux' scan period "
+    "by its own rules after five minutes of queries (interval: 120 s, then every 0.3 s; 203 s, then every "
+    "1.69 s); each page that moves is shot down alone: each IPI of a guest is a VM exit of the sender, each "
+    "of a host one of the vCPU that it interrupts"
 )
 LOCAL = "every table is local in the end: that it is as fast as before is taken for granted"
 
@@ -127,8 +127,8 @@ def sampled(curve: Curve, name: str, title: str, source: str) -> dict[str, objec
 
 @cache
 def figures(variant: str) -> dict[str, Interval]:
-    """{field of Moved: Interval} over the ends of the cost file's assumptions, each taken throughout, and over
-    the paces of NUMA balancing."""
+    """{field of Moved: Interval} over the ends of the cost file's assumptions, each taken throughout, and
+    over the paces of NUMA balancing."""
     middle, *corners = (moved(curve)._asdict() for curve in predicted()[variant])
     return {name: spanned([middle[name], *(one[name] for one in corners)]) for name in Moved._fields}
 
@@ -140,8 +140,8 @@ def spanned(values: list[float]) -> Interval:
 
 @cache
 def predicted() -> dict[str, list[Curve]]:
-    """{variant: [Curve by the middle of the assumptions, by each of their corners, and for AT_EACH_PACE by their
-    middle at each further pace]}."""
+    """{variant: [Curve by the middle of the assumptions, by each of their corners, and for AT_EACH_PACE by
+    their middle at each further pace]}."""
     machine = load_machine(MACHINE)
     curves: dict[str, list[Curve]] = {name: [] for name in VARIANTS}
     with bench() as own:
