@@ -391,6 +391,15 @@ def test_no_published_run_is_slower_than_its_placement_can_make_it(family):
             assert not [flag for flag in flags if "makes them at most" in flag], (family, name)
 
 
+def test_a_run_of_seconds_is_said_to_be_noisier_than_its_interval():
+    long, brief = (Run(2.1e9 * s, 7e8 * s, 8e8 * s, seconds=s) for s in (20.0, 0.003))
+    (said,) = calibrate_runs(brief, common=COMMON).flags
+    assert said.startswith("a run of 0.003 s: intervals have the noise of runs of minutes")
+    assert not calibrate_runs(long, common=COMMON).flags
+    two = calibrate_runs(Run(seconds=6.0), Run(seconds=12.0), "RRI", common=COMMON).flags
+    assert [flag[:12] for flag in two] == ["a run of 6 s"]
+
+
 def test_elapsed_time_in_another_unit_is_refused_or_said():
     with pytest.raises(UsageError, match=r"local run: 6e\+11 cycles in 0.000288 s are 992,063 busy CPUs"):
         calibrate_runs(Run(6e11, 2e11, 2e11, seconds=288e-6), common=COMMON)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..cost.calibration import Calibration
     from ..cost.predict import Prediction
 
+LONG = 100.0  # seconds: a tenth of one is precise enough
 ERRORS = (
     "|predicted / measured - 1| of run times, each workload left out in turn; inside: share of measured runs "
     "within the interval; width: of the interval, over its middle; noise: the width that noise alone gives; "
@@ -176,7 +177,8 @@ def warnings(calibration: Calibration, runs: list[Prediction]) -> list[str]:
 def row(one: Prediction) -> dict[str, Any]:
     shown = {"placement": one.placement, "low": one.low, "run time": one.middle, "high": one.high}
     if one.seconds is not None:
-        shown["seconds"] = f"{one.seconds[0]:.1f} .. {one.seconds[1]:.1f} .. {one.seconds[2]:.1f}"
+        digits = ".1f" if one.seconds[0] >= LONG else ".3g"
+        shown["seconds"] = " .. ".join(f"{value:{digits}}" for value in one.seconds)
     shown["noise"] = one.noise[1] - one.noise[0]
     return {key: f"{value:.3f}" if isinstance(value, float) else value for key, value in shown.items()} | {
         "from": "measured" if one.measured else "predicted"

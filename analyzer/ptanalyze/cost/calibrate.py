@@ -20,6 +20,7 @@ from .run_checks import (
     check_pair,
     check_run,
     contradictions,
+    short,
     suspicious,
     waiting,
 )
@@ -121,7 +122,7 @@ def calibrate_runs(
         repair=common.repair,
         identified=(_measured(local), *found.identified),
         assumed=(why_walkers, why_stretches, *found.assumed),
-        flags=found.flags,
+        flags=(*found.flags, *short(local, remote)),
         sources=sources or {},
     )
 

@@ -17,6 +17,7 @@ TURBO = 3.0  # times the base clock: no CPU runs faster
 MOST_LOST = 2.0  # cycles per walk cycle, where two threads share a page walker
 SLOWER = 1.25  # times what the nodes' latencies allow: no published run comes near
 MOST_CPUS = 8192  # NR_CPUS of Linux on x86-64
+SHORT = 10.0  # seconds: all published runs are longer, and their noise is what intervals have
 WAITING = 0.1  # busy CPUs: below, nearly all of the elapsed time is something else
 
 
@@ -103,6 +104,16 @@ def check_busy(which: str, run: Run, busy: float | None) -> None:
         raise UsageError(
             f"{which} run: {run.cycles:.4g} cycles in {run.seconds:.4g} s are {busy:,.0f} busy CPUs, Linux "
             f"has at most {MOST_CPUS:,}: is the elapsed time in seconds, and of the same window?"
+        )
+
+
+def short(local: Run, remote: Run | None) -> Iterator[str]:
+    """A line about a run that is too short for the noise of the published ones."""
+    least = min((run.seconds for run in (local, remote) if run is not None and run.seconds), default=SHORT)
+    if least < SHORT:
+        yield (
+            f"a run of {least:.3g} s: intervals have the noise of runs of minutes, and what a program does "
+            "once is a greater part of this one: repeat its work for longer"
         )
 
 
