@@ -378,6 +378,21 @@ def test_a_run_slower_than_its_placement_can_make_it_is_said_to_be_other_work(lo
     assert sum(flag.startswith(why) for flag in found.flags) == 1
 
 
+def test_a_first_run_slower_than_its_own_placement_can_make_it_is_said_too():
+    slow, names = Run(100_000.0, 35_000.0, 40_000.0), {"local": "here.csv", "remote": "there.csv"}
+    flags = calibrate_runs(slow, LL, "LL", at="RRI", sources=names, common=COMMON).flags
+    assert any(
+        flag.startswith("RRI: walk cycles of here.csv are 100 times those of there.csv") for flag in flags
+    )
+
+
+def test_a_time_next_to_nothing_keeps_its_digits_where_it_is_refused():
+    with pytest.raises(
+        UsageError, match=r"remote run: seconds = 6.24e-07: not above the local run's 288: is it"
+    ):
+        calibrate_runs(Run(seconds=288.0), Run(seconds=6.24e-7), "RRI", common=COMMON)
+
+
 @pytest.mark.parametrize("family", ["thin-2D-4K", "thin-1D-4K", "native-thin"])
 def test_no_published_run_is_slower_than_its_placement_can_make_it(family):
     walkers = 1 if family == "native-thin" else None

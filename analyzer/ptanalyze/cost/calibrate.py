@@ -97,6 +97,7 @@ def calibrate_runs(
         names = files.get("local", "local run"), files.get("remote", "remote run")
         odd = suspicious(local, remote, where) if base is None else []
         odd += beyond_nodes(local, remote, where, (far, loaded), names)
+        odd += [] if base is None else beyond_nodes(remote, local, base, (far, loaded), names[::-1])
         found, loaded = _from_two(found, local, remote, (base, where), (far, loaded))
         found = replace(found, flags=(*contradictions(local, remote, ghz, names), *odd))
     return Calibration(

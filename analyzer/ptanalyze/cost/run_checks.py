@@ -16,6 +16,7 @@ BUSY_APART = 0.1  # so do busy CPUs
 TURBO = 3.0  # times the base clock: no CPU runs faster
 MOST_LOST = 2.0  # cycles per walk cycle, where two threads share a page walker
 SLOWER = 1.25  # times what the nodes' latencies allow: no published run comes near
+WHOLE = 100.0  # seconds or cycles: shown without a fraction
 MOST_CPUS = 8192  # NR_CPUS of Linux on x86-64
 SHORT = 10.0  # seconds: all published runs are longer, and their noise is what intervals have
 WAITING = 0.1  # busy CPUs: below, nearly all of the elapsed time is something else
@@ -53,9 +54,13 @@ def check_pair(local: Run, remote: Run, where: Placement, base: Placement | None
     if not any((getattr(remote, c) > getattr(local, c)) == (there > here) for c in clocks):
         clock, side = clocks[-1], "above" if there > here else "below"
         raise UsageError(
-            f"remote run: {clock} = {getattr(remote, clock):,.0f}: not {side} the local run's "
-            f"{getattr(local, clock):,.0f}: is it {where.name}, or are the files swapped?"
+            f"remote run: {clock} = {_shown(getattr(remote, clock))}: not {side} the local run's "
+            f"{_shown(getattr(local, clock))}: is it {where.name}, or are the files swapped?"
         )
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= WHOLE else f"{value:.4g}"
 
 
 def _far(where: Placement) -> float:
