@@ -308,3 +308,11 @@ def test_counters_of_amd_are_enough_with_a_remote_run(pt, tmp_path):
 def test_what_perf_stat_did_not_write_is_wrong_input_and_no_damaged_capture(pt, tmp_path, text):
     (tmp_path / "perf.txt").write_text(text)
     assert is_one_line(pt("calibrate", "--local", tmp_path / "perf.txt", "-o", tmp_path / "app.toml"), 2)
+
+
+def test_seconds_of_a_short_run_keep_their_digits(pt):
+    ran = pt("predict", "--seconds", 0.0028, "--remote-seconds", 0.0063, "--remote-placement", "RRI")
+    assert "0.0028 .. 0.0028 .. 0.0028" in ran.out and "0.0 .. " not in ran.out
+    assert "warning: a run of 0.0028 s: intervals have the noise of runs of minutes" in " ".join(
+        ran.out.split()
+    )

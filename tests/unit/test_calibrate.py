@@ -338,3 +338,86 @@ def test_the_law_with_the_calibrated_shares_gives_the_measured_run():
     again = run_cycles(outside, e * walks)
     assert again == pytest.approx(remote.cycles)
     assert msgspec.to_builtins(found)["placement"] == "RR"
+
+
+IDLE_RR = (
+    "RR: walk cycles of there.csv are 3.2 times those of here.csv: an idle remote node makes them at most"
+)
+SHORT = (
+    "RRI: walk cycles of there.csv are 100 times those of here.csv: a loaded remote node makes them at most"
+)
+
+
+@pytest.mark.parametrize(
+    ("local", "remote", "name", "why"),
+    [
+        (
+            LL,
+            Run(2400.0, 1120.0, 1280.0),
+            "RR",
+            IDLE_RR + " 1.90 times as many: was it loaded (I), or is it other work?",
+        ),
+        (LL, Run(100_000.0, 35_000.0, 40_000.0), "RRI", SHORT),
+        (
+            Run(seconds=2.77),
+            Run(seconds=277.0),
+            "RRI",
+            "RRI: seconds of there.csv are 100 times those of here.csv: a loaded remote node makes them at",
+        ),
+        (
+            Run(1000.0, 750.0, 0.0),
+            Run(1800.0, 1700.0, 0.0),
+            "L:0.8,R:0.2",
+            "L:0.8,R:0.2: walk cycles of there.csv are 2.27 times",
+        ),
+    ],
+)
+def test_a_run_slower_than_its_placement_can_make_it_is_said_to_be_other_work(local, remote, name, why):
+    names = {"local": "here.csv", "remote": "there.csv"}
+    found = calibrate_runs(local, remote, name, sources=names, common=COMMON)
+    assert sum(flag.startswith(why) for flag in found.flags) == 1
+
+
+def test_a_first_run_slower_than_its_own_placement_can_make_it_is_said_too():
+    slow, names = Run(100_000.0, 35_000.0, 40_000.0), {"local": "here.csv", "remote": "there.csv"}
+    flags = calibrate_runs(slow, LL, "LL", at="RRI", sources=names, common=COMMON).flags
+    assert any(
+        flag.startswith("RRI: walk cycles of here.csv are 100 times those of there.csv") for flag in flags
+    )
+
+
+def test_a_time_next_to_nothing_keeps_its_digits_where_it_is_refused():
+    with pytest.raises(
+        UsageError, match=r"remote run: seconds = 6.24e-07: not above the local run's 288: is it"
+    ):
+        calibrate_runs(Run(seconds=288.0), Run(seconds=6.24e-7), "RRI", common=COMMON)
+
+
+@pytest.mark.parametrize("family", ["thin-2D-4K", "thin-1D-4K", "native-thin"])
+def test_no_published_run_is_slower_than_its_placement_can_make_it(family):
+    walkers = 1 if family == "native-thin" else None
+    for configs in runs(family).values():
+        local = configs.get("LL") or configs.get("L") or configs["LP-LD"]
+        for name, run in configs.items():
+            where = placement(name)
+            if where.tables_local or where.data != "local" or run.cycles is None:
+                continue
+            flags = calibrate_runs(local, run, name, walkers=walkers).flags
+            assert not [flag for flag in flags if "makes them at most" in flag], (family, name)
+
+
+def test_a_run_of_seconds_is_said_to_be_noisier_than_its_interval():
+    long, brief = (Run(2.1e9 * s, 7e8 * s, 8e8 * s, seconds=s) for s in (20.0, 0.003))
+    (said,) = calibrate_runs(brief, common=COMMON).flags
+    assert said.startswith("a run of 0.003 s: intervals have the noise of runs of minutes")
+    assert not calibrate_runs(long, common=COMMON).flags
+    two = calibrate_runs(Run(seconds=6.0), Run(seconds=12.0), "RRI", common=COMMON).flags
+    assert [flag[:12] for flag in two] == ["a run of 6 s"]
+
+
+def test_elapsed_time_in_another_unit_is_refused_or_said():
+    with pytest.raises(UsageError, match=r"local run: 6e\+11 cycles in 0.000288 s are 992,063 busy CPUs"):
+        calibrate_runs(Run(6e11, 2e11, 2e11, seconds=288e-6), common=COMMON)
+    (said,) = calibrate_runs(Run(6e11, 2e11, 2.2e11, seconds=288e3), common=COMMON).flags
+    assert said.startswith("local run: 0.00099 CPUs were busy in its 288000 s: it waited for something else")
+    assert not calibrate_runs(Run(6e11, 2e11, 2.2e11, seconds=288.0), common=COMMON).flags

@@ -10,6 +10,7 @@ from ptanalyze.analysis.degree_settings import settings as settings_of
 from ptanalyze.analysis.degrees import as_record, rows
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.core.errors import UsageError
+from ptanalyze.show.degrees import setting_lines
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,12 @@ def test_settings_are_those_of_the_cheapest_point(made):
     alone = chosen(made, Setup.of(threads_on="2,2,2,2"))
     assert settings_of(alone)["numactl"] == "numactl --cpunodebind=2 --membind=2 -- COMMAND"
     assert "No entry is ever copied" in sentence(chosen(made, Setup.of(threads_on="0,0,0,0")))
+
+
+def test_where_one_copy_is_cheapest_the_settings_of_hydras_kernel_say_so(made):
+    alone, copies = chosen(made, Setup.of(threads_on="0,0,0,0")), chosen(made, Setup.of(), "first", 1e6)
+    said = "one copy costs less, without its kernel)"
+    assert setting_lines(alone)[0].endswith(said) and not setting_lines(copies)[0].endswith(said)
 
 
 def test_a_trace_so_short_that_the_caches_hold_its_lines_says_so(tmp_path):

@@ -183,6 +183,12 @@ def test_walks_of_next_to_no_time_that_remote_tables_make_no_longer_wait_for_not
     )
 
 
+def test_a_share_of_dram_beyond_floating_point_squares_is_no_crash():
+    local, remote = Run(1.0, 9.5e-162, 9.5e-162), Run(2.0)
+    found = calibrate_runs(local, remote, "LR")
+    assert predict_placement(found, "LR").middle == pytest.approx(2)
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.data(), st.booleans())
 def test_any_runs_give_finite_intervals_or_a_line(data, native):
@@ -203,3 +209,13 @@ def test_any_runs_give_finite_intervals_or_a_line(data, native):
     for one in found:
         for low, middle, high in filter(None, ((one.low, one.middle, one.high), one.cycles, one.seconds)):
             assert 0 <= low <= middle <= high < float("inf") or middle == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("times", "doubted"), [(0.01, True), (0.4, False), (1.0, False), (3.5, False), (20.0, True)]
+)
+def test_walk_cycles_that_no_placement_gives_are_doubted(times, doubted):
+    found = predict_walks(ONE, times * LL.walk)
+    assert (found.doubt is not None) == doubted
+    if doubted:
+        assert f"are {times:.3g} times the local run's" in found.doubt

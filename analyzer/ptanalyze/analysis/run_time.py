@@ -123,6 +123,7 @@ def predict(
     from ..core.units import described
 
     known = cast("Calibration", calibration_of(calibration))
+    runs = predictions(known, placements, walk_cycles)
     rows = [
         {
             "placement": prediction.placement,
@@ -135,9 +136,9 @@ def predict(
             "noise_low": prediction.noise[0],
             "noise_high": prediction.noise[1],
         }
-        for prediction in predictions(known, placements, walk_cycles)
+        for prediction in runs
     ]
-    notes = [*known.assumed, *known.flags]
+    notes = [*known.assumed, *known.flags, *(one.doubt for one in runs if one.doubt)]
     return described(DataFrame(rows), notes, {"calibration": known.name, "machine": known.machine})
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..cost.calibration import Calibration
     from ..cost.predict import Prediction
 
+LONG = 100.0  # seconds: a tenth of one is precise enough
 ERRORS = (
     "|predicted / measured - 1| of run times, each workload left out in turn; inside: share of measured runs "
     "within the interval; width: of the interval, over its middle; noise: the width that noise alone gives; "
@@ -153,7 +154,7 @@ def predicted(
         return predict(calibration, placements or None, walk_cycles)
 
     def json() -> dict[str, Any]:
-        notes = {"assumed": calibration.assumed, "flags": calibration.flags}
+        notes = {"assumed": calibration.assumed, "flags": warnings(calibration, runs)}
         return {"name": calibration.name, "predictions": [asdict(one) for one in runs], **notes}
 
     return Answer("predict", table, json, lambda: [view(calibration, runs)], {"prediction": table})
@@ -163,16 +164,21 @@ def view(calibration: Calibration, runs: list[Prediction]) -> Section:
     from ..analysis.answer import Section
 
     lines = [f"assumed: {line}" for line in calibration.assumed]
-    lines += [f"warning: {line}" for line in calibration.flags]
+    lines += [f"warning: {line}" for line in warnings(calibration, runs)]
     title = f"Run time of {calibration.name or 'the run'} over {calibration.at or 'all tables local'}"
     widths = "low to high is meant to hold 90 % of runs; noise: width of the interval if noise were all"
     return Section(title, [row(one) for one in runs], [widths, *lines])
 
 
+def warnings(calibration: Calibration, runs: list[Prediction]) -> list[str]:
+    return [*calibration.flags, *(one.doubt for one in runs if one.doubt)]
+
+
 def row(one: Prediction) -> dict[str, Any]:
     shown = {"placement": one.placement, "low": one.low, "run time": one.middle, "high": one.high}
     if one.seconds is not None:
-        shown["seconds"] = f"{one.seconds[0]:.1f} .. {one.seconds[1]:.1f} .. {one.seconds[2]:.1f}"
+        digits = ".1f" if one.seconds[0] >= LONG else ".3g"
+        shown["seconds"] = " .. ".join(f"{value:{digits}}" for value in one.seconds)
     shown["noise"] = one.noise[1] - one.noise[0]
     return {key: f"{value:.3f}" if isinstance(value, float) else value for key, value in shown.items()} | {
         "from": "measured" if one.measured else "predicted"

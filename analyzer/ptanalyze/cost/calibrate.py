@@ -13,7 +13,17 @@ from .huge_pages import PART, SHARE, in_the_host, signs
 from .pair import dram_share, identified_by, waiting_shares
 from .placement import Placement
 from .placement import placement as placed
-from .run_checks import beyond_walks, check_pair, check_run, contradictions, suspicious
+from .run_checks import (
+    beyond_nodes,
+    beyond_walks,
+    check_busy,
+    check_pair,
+    check_run,
+    contradictions,
+    short,
+    suspicious,
+    waiting,
+)
 from .shared import Shared, shared
 from .stretches import Latencies, MachineName, machine_name, stretches
 from .walkers import (
@@ -71,6 +81,7 @@ def calibrate_runs(
     common = common or shared(TWO_TABLES if not native else ONE_WALKER if walkers <= 1 else ONE_TABLE)
     check_run("local", local, max(walkers, 1))
     busy, walkers, crowd, why_walkers = _threads(local, machine, walkers, base)
+    check_busy("local", local, busy)
     rate = local.walk / local.cycles if local.walk is not None and local.cycles else None
     far, loaded, why_stretches = stretches(machine, latency, common, rate)
     if base is not None and not base.whole:  # remote nodes of a wide program serve others too
@@ -78,13 +89,16 @@ def calibrate_runs(
     found = _from_one(local, native, walkers, crowd, common, rate)
     if remote is None or where is None:
         _enough(local)
+        found = replace(found, flags=(*found.flags, *waiting(local, busy)))
     else:
         check_run("remote", remote, PER_CORE)
         check_pair(local, remote, where, base)
-        found, loaded = _from_two(found, local, remote, (base, where), (far, loaded))
         files, ghz = sources or {}, load_machine(machine_name(machine)).ghz
         names = files.get("local", "local run"), files.get("remote", "remote run")
         odd = suspicious(local, remote, where) if base is None else []
+        odd += beyond_nodes(local, remote, where, (far, loaded), names)
+        odd += [] if base is None else beyond_nodes(remote, local, base, (far, loaded), names[::-1])
+        found, loaded = _from_two(found, local, remote, (base, where), (far, loaded))
         found = replace(found, flags=(*contradictions(local, remote, ghz, names), *odd))
     return Calibration(
         name=name,
@@ -109,7 +123,7 @@ def calibrate_runs(
         repair=common.repair,
         identified=(_measured(local), *found.identified),
         assumed=(why_walkers, why_stretches, *found.assumed),
-        flags=found.flags,
+        flags=(*found.flags, *short(local, remote)),
         sources=sources or {},
     )
 

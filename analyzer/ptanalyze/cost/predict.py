@@ -1,6 +1,6 @@
 """Run time under any placement of page tables and data, from a Calibration alone: no trace."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 from ..core.errors import UsageError
@@ -8,6 +8,7 @@ from ..core.interval import Interval
 from .calibration import Calibration
 from .closed_forms import Run, counted, outside_cycles, run_cycles, waited_cycles, waiting_of
 from .placement import CONTENDED, LOCAL, ORDER, ORDER_NATIVE, Placement, placement
+from .run_checks import SLOWER
 from .spread import combined
 
 NEARLY_ALL = 0.85  # of the time: clocks differ that much from the base clock of a machine file
@@ -22,6 +23,7 @@ class Prediction:
     seconds   wall-clock time alike
     measured  whether the calibration has a run at this placement, which the prediction then repeats
     noise     (low, high) that the noise of the runs alone would give
+    doubt     a line that says why it should not be believed, None: nothing known
     """
 
     placement: str
@@ -32,6 +34,7 @@ class Prediction:
     seconds: tuple[float, float, float] | None
     measured: bool
     noise: tuple[float, float]
+    doubt: str | None = None
 
     @property
     def slowdown(self) -> Interval:
@@ -231,7 +234,20 @@ def predict_walks(calibration: Calibration, walk: float, name: str = "") -> Pred
         exactly = [ratio(slower, remote.walk) for slower in (slowdown(calibration), _cycles(remote, local))]
     time, of_cycles = (Interval.exactly(value) for value in exactly)
     said = name or f"{walk:.4g} walk cycles"
-    return predicted(calibration, said, time, of_cycles, noise=calibration.counted_noise)
+    found = predicted(calibration, said, time, of_cycles, noise=calibration.counted_noise)
+    return replace(found, doubt=_doubt(calibration, walk, own))
+
+
+def _doubt(calibration: Calibration, walk: float, own: float) -> str | None:
+    """Why walk cycles that no placement of the same tables gives are doubtful: beyond what was tried."""
+    most = SLOWER * calibration.contended_stretch.high
+    if own / most <= walk <= own * most:
+        return None
+    return (
+        f"{walk:.4g} walk cycles are {walk / own:.3g} times the local run's {own:.4g}, and other places of "
+        f"the tables make them at most {most:.2g} times as many or as few: is it the same work, counted "
+        "alike? The interval does not hold that"
+    )
 
 
 def _cycles(remote: Run, local: Run) -> float:

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from ..core.errors import UsageError
+from ..core.interval import Interval
 from .closed_forms import Run, exposed_share, most_sharing
-from .placement import LOCAL, Placement
+from .placement import CONTENDED, LOCAL, REMOTE, Placement
 
 NOISE = 0.02  # of run time, from run to run
 MOVED = 0.15  # a local table's walk cycles change less
@@ -14,6 +15,11 @@ APART = 0.05  # two clocks, or two counts of the same work, differ less
 BUSY_APART = 0.1  # so do busy CPUs
 TURBO = 3.0  # times the base clock: no CPU runs faster
 MOST_LOST = 2.0  # cycles per walk cycle, where two threads share a page walker
+SLOWER = 1.25  # times what the nodes' latencies allow: no published run comes near
+WHOLE = 100.0  # seconds or cycles: shown without a fraction
+MOST_CPUS = 8192  # NR_CPUS of Linux on x86-64
+SHORT = 10.0  # seconds: all published runs are longer, and their noise is what intervals have
+WAITING = 0.1  # busy CPUs: below, nearly all of the elapsed time is something else
 
 
 def check_run(which: str, run: Run, walkers: float) -> None:
@@ -48,9 +54,13 @@ def check_pair(local: Run, remote: Run, where: Placement, base: Placement | None
     if not any((getattr(remote, c) > getattr(local, c)) == (there > here) for c in clocks):
         clock, side = clocks[-1], "above" if there > here else "below"
         raise UsageError(
-            f"remote run: {clock} = {getattr(remote, clock):,.0f}: not {side} the local run's "
-            f"{getattr(local, clock):,.0f}: is it {where.name}, or are the files swapped?"
+            f"remote run: {clock} = {_shown(getattr(remote, clock))}: not {side} the local run's "
+            f"{_shown(getattr(local, clock))}: is it {where.name}, or are the files swapped?"
         )
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= WHOLE else f"{value:.4g}"
 
 
 def _far(where: Placement) -> float:
@@ -91,6 +101,54 @@ def contradictions(
                     f"{name}: {run.cycles:.4g} cycles in {run.seconds:g} s on {run.cpus:.3g} busy CPUs are "
                     f"{clock:.3g} GHz: not of one window"
                 )
+
+
+def check_busy(which: str, run: Run, busy: float | None) -> None:
+    """UsageError for more busy CPUs than Linux has."""
+    if busy is not None and busy > MOST_CPUS:
+        raise UsageError(
+            f"{which} run: {run.cycles:.4g} cycles in {run.seconds:.4g} s are {busy:,.0f} busy CPUs, Linux "
+            f"has at most {MOST_CPUS:,}: is the elapsed time in seconds, and of the same window?"
+        )
+
+
+def short(local: Run, remote: Run | None) -> Iterator[str]:
+    """A line about a run that is too short for the noise of the published ones."""
+    least = min((run.seconds for run in (local, remote) if run is not None and run.seconds), default=SHORT)
+    if least < SHORT:
+        yield (
+            f"a run of {least:.3g} s: intervals have the noise of runs of minutes, and what a program does "
+            "once is a greater part of this one: repeat its work for longer"
+        )
+
+
+def waiting(run: Run, busy: float | None) -> Iterator[str]:
+    """A line about a run, known alone, whose elapsed time is hardly its CPU's."""
+    if busy is not None and run.seconds is not None and busy < WAITING:
+        yield (
+            f"local run: {busy:.2g} CPUs were busy in its {run.seconds:g} s: it waited for something else "
+            "nearly all the time, which placements leave as it is, or its elapsed time is not in seconds"
+        )
+
+
+def beyond_nodes(
+    local: Run, remote: Run, where: Placement, ks: tuple[Interval, Interval], names: tuple[str, str]
+) -> Iterator[str]:
+    """A line about a second run that is slower than its nodes are far; ks: k idle and contended."""
+    here, there = names
+    far, loaded = (k.high for k in ks)
+    data = {LOCAL: 1.0, REMOTE: far, CONTENDED: loaded}[where.data]
+    most = max(*where.stretches(far, loaded), 1 + where.data_share * (data - 1))
+    for what, of in (("walk cycles", "walk"), ("seconds", "seconds"), ("cycles", "cycles")):
+        before, after = getattr(local, of), getattr(remote, of)
+        if before and after and after / before > SLOWER * most:
+            node = "a loaded" if CONTENDED in (where.state, where.data) else "an idle"
+            why = "" if node == "a loaded" else "was it loaded (I), or "
+            yield (
+                f"{where.name}: {what} of {there} are {after / before:.3g} times those of {here}: {node} "
+                f"remote node makes them at most {most:.2f} times as many: {why}is it other work?"
+            )
+            return
 
 
 def suspicious(local: Run, remote: Run, where: Placement) -> list[str]:

@@ -1,7 +1,7 @@
 """How far a further value may lie from those that were seen: 90 % prediction intervals from few values."""
 
 from collections.abc import Callable, Sequence
-from math import exp, log, sqrt
+from math import exp, hypot, log, sqrt
 
 import numpy as np
 
@@ -52,6 +52,5 @@ def combined(function: Callable[..., float], *unknowns: Interval) -> Interval:
         ends = [
             function(*middles[:at], end, *middles[at + 1 :]) - middle for end in (unknown.low, unknown.high)
         ]
-        below += min(*ends, 0.0) ** 2
-        above += max(*ends, 0.0) ** 2
-    return Interval(middle - sqrt(below), middle, middle + sqrt(above))
+        below, above = hypot(below, min(*ends, 0.0)), hypot(above, max(*ends, 0.0))
+    return Interval(middle - below, middle, middle + above)

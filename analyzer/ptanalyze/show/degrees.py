@@ -78,6 +78,7 @@ def together(found: Chosen) -> Iterator[dict[str, Cell]]:
 def setting_lines(found: Chosen) -> list[str]:
     known = settings(found)
     wasp = known["wasp"]
-    lines = [f"Hydra's kernels:    {'; '.join(known['hydra']['commands'])}"]
+    dearer = " (its cheapest degree; one copy costs less, without its kernel)" if wasp is None else ""
+    lines = [f"Hydra's kernels:    {'; '.join(known['hydra']['commands'])}{dearer}"]
     steer = "no replicas" if wasp is None else f"PR_SET_PGTABLE_REPL_STEERING {','.join(map(str, wasp))}"
     return [*lines, f"WASP's kernel:      {steer}", f"numactl:            {known['numactl']}"]

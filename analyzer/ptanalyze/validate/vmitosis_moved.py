@@ -21,19 +21,21 @@ from .moved_curves import Curve, Moved, moved
 from .moved_curves import published as curve_of
 from .published import Figure, published
 from .row import DEFINITION, MODELLED, Row, row
+from .scan_pace import Pace, paces
 
 PAPER = published("vmitosis")
 MACHINE = "vmitosis-cascade-lake"
 GIB, MIB = 1 << 30, 1 << 20
-DATASET, SCALE, THREADS = 30 * GIB, 120, 48  # section 4.3; a thread per hardware thread of the socket
-SECONDS, MOVED, WINDOWS, ACCESSES = 1000, 150, 200, 2_400_000
+DATASET, SCALE, THREADS = 30 * GIB, 240, 48  # section 4.3; a thread per hardware thread of the socket
+SECONDS, MOVED, WINDOWS, ACCESSES = 750, 150, 150, 3_000_000
+QUERIED = 300  # s before the move, "about five minutes" (section 4.3)
 # Linux 4.19, commit 4180bf1b655a: 100,000 broadcasts in a VM of 80 vCPUs on 2 sockets of Skylake take 19.85 s
 # with x2APIC in physical mode, until all have answered
 IPI_NS = 19_845_070_887 / 100_000 / 79
-SCAN_MIB = 256  # per second: sysctl_numa_balancing_scan_size and scan_period_min of Linux
+SCAN_MIB = 256  # per scan: sysctl_numa_balancing_scan_size of Linux
 # should_numa_migrate_memory (kernel/sched/fair.c) moves a page at the second fault from a node: the first
 # pass over the dataset only learns where the threads are
-FIRST_PASS = DATASET / MIB / SCAN_MIB
+PACES = tuple(paces(QUERIED, DATASET / MIB, SCAN_MIB))  # the first is the middle
 
 
 class Variant(NamedTuple):
@@ -55,6 +57,7 @@ VARIANTS = {
     "O-IR": Variant("oblivious", ("vmitosis-replicate", {"layers": "ept"}), "NUMA-oblivious, ePT replicated"),
 }
 CURVES = ("RRI", "RRIG", "RRIM", "O-IR")  # of which the artifact has samples
+AT_EACH_PACE = (*CURVES, "O-RI")  # replays have linux among their policies
 TEXT = {"restored-none": "RRI", "restored-ept": "RRIE", "restored-gpt": "RRIG", "restored-both": "RRIM"}
 ALL_LOCAL = ("RRIM", "IR", "O-RIM", "O-IR")  # in the end, whatever the model says
 QUANTITIES = {
@@ -64,11 +67,12 @@ QUANTITIES = {
     "recover": ("time from the move to 90 % of the last third", "s"),
 }
 NOTE = (
-    "made by synth and moved: 30 GB 1 : 120, 48 threads at uniform addresses that wait outside walks for a "
+    "made by synth and moved: 30 GB 1 : 240, 48 threads at uniform addresses that wait outside walks for a "
     "DRAM read of their data, to another socket after 150 s; latencies with interference; 256 MiB of data "
-    "marked per second, from a first pass of 120 s after the move on, which only learns where the threads "
-    "are; each page that moves is shot down alone: each IPI of a guest is a VM exit of the sender, each of a "
-    "host one of the vCPU that it interrupts"
+    "marked every 0.51 s, after a pass of 203 s that only learns where the threads are: Linux' scan period "
+    "by its own rules after five minutes of queries (interval: 120 s, then every 0.3 s; 203 s, then every "
+    "1.69 s); each page that moves is shot down alone: each IPI of a guest is a VM exit of the sender, each "
+    "of a host one of the vCPU that it interrupts"
 )
 LOCAL = "every table is local in the end: that it is as fast as before is taken for granted"
 
@@ -123,7 +127,8 @@ def sampled(curve: Curve, name: str, title: str, source: str) -> dict[str, objec
 
 @cache
 def figures(variant: str) -> dict[str, Interval]:
-    """{field of Moved: Interval} over the ends of the cost file's assumptions, each taken throughout."""
+    """{field of Moved: Interval} over the ends of the cost file's assumptions, each taken throughout, and
+    over the paces of NUMA balancing."""
     middle, *corners = (moved(curve)._asdict() for curve in predicted()[variant])
     return {name: spanned([middle[name], *(one[name] for one in corners)]) for name in Moved._fields}
 
@@ -135,15 +140,21 @@ def spanned(values: list[float]) -> Interval:
 
 @cache
 def predicted() -> dict[str, list[Curve]]:
-    """{variant: [Curve by the middle of the assumptions, then by each of their corners]}."""
+    """{variant: [Curve by the middle of the assumptions, by each of their corners, and for AT_EACH_PACE by
+    their middle at each further pace]}."""
     machine = load_machine(MACHINE)
-    curves = {}
+    curves: dict[str, list[Curve]] = {name: [] for name in VARIANTS}
     with bench() as own:
-        for guest, costs in priced(load_costs(machine)).items():
+        for (guest, costs), pace in product(priced(load_costs(machine)).items(), PACES):
+            middle = pace == PACES[0]
             mine = {name: variant for name, variant in VARIANTS.items() if variant.guest == guest}
-            results = moving(own, guest, [variant.policy for variant in mine.values()], machine, costs)
+            if not middle:
+                mine = {name: mine[name] for name in mine if name in AT_EACH_PACE}
+            results = moving(own, guest, [variant.policy for variant in mine.values()], machine, costs, pace)
             for name, result in zip(mine, results, strict=True):
-                curves[name] = [curve(result, machine, assumed) for assumed in assumptions(costs)]
+                every = list(assumptions(costs))
+                taken = every if middle else every[:1]
+                curves[name] += [curve(result, machine, assumed) for assumed in taken]
     return curves
 
 
@@ -159,7 +170,9 @@ def priced(costs: Costs) -> dict[str, Costs]:
     return {"visible": replace(host, ipi_local_ns=IPI_NS, ipi_remote_ns=IPI_NS), "oblivious": host}
 
 
-def moving(own: Bench, guest: str, policies: list[Design], machine: Machine, costs: Costs) -> list[Result]:
+def moving(
+    own: Bench, guest: str, policies: list[Design], machine: Machine, costs: Costs, pace: Pace
+) -> list[Result]:
     """[Result] of the dataset's 1 : SCALE, moved from socket 0 to socket 1."""
     local = float(machine.latency_cycles(contended=True)[0, 0])
     capture = own.capture(
@@ -167,7 +180,8 @@ def moving(own: Bench, guest: str, policies: list[Design], machine: Machine, cos
         threads_to_nodes=",".join("0" * THREADS), accesses=ACCESSES, rate=ACCESSES / THREADS / SECONDS,
         init_trace=False, instructions_per_access=local / costs.cycles_per_instruction.middle,
     )  # fmt: skip
-    moves = Moves(autonuma=True, delay_ms=1000 * (MOVED + FIRST_PASS), scan_size_mb=SCAN_MIB)
+    begins = 1000 * (MOVED + pace.learning)
+    moves = Moves(autonuma=True, delay_ms=begins, scan_period_ms=pace.period, scan_size_mb=SCAN_MIB)
     results = own.replay(
         capture, policies, machine,
         contended=True, costs=costs, autonuma=moves, windows=WINDOWS, move_threads=f"0:1@{MOVED}s",
