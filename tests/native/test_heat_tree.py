@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from needs_root import needs_root
 from ptanalyze import classify
 from ptanalyze.capture.live.heat import sample_each
 from ptanalyze.capture.live.heat_tree import heat_tree
+from ptanalyze.capture.live.tree import descendants
 from ptanalyze.cli import run
 from ptanalyze.core.errors import UsageError
 from ptanalyze.formats.capture import open_capture
@@ -107,3 +109,44 @@ def test_a_process_without_children_is_as_without_tree_and_one_that_is_not_there
     (tmp_path / "d").mkdir()
     with pytest.raises(UsageError, match="no such process"):
         heat_tree(1 << 30, tmp_path / "d", 1, [10])
+
+
+# So many processes with 16 MiB each, which is more than one of their samplers reads in its share of 1 ms.
+MANY = """
+import mmap, os, signal, sys
+for _ in range(int(sys.argv[1])):
+    if not os.fork():
+        area = mmap.mmap(-1, 16 << 20)
+        area.madvise(mmap.MADV_NOHUGEPAGE)
+        area[::4096] = b"x" * 4096
+        signal.pause()
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+@pytest.fixture
+def crowd():
+    """PIDs of four processes for each CPU."""
+    command = [sys.executable, "-c", MANY, str(4 * os.cpu_count())]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield descendants(process.pid)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def cpu_of_sampling(pids, place, seconds):
+    """CPU time in s of the samplers of these processes, with what they need to begin."""
+    place.mkdir()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    said = sample_each({pid: place / str(pid) for pid in pids}, seconds, [1])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert all(isinstance(lines, list) for lines in said.values())
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_many_samplers_take_a_twentieth_of_all_cpus_together(crowd, tmp_path):
+    short, long = (cpu_of_sampling(crowd, tmp_path / str(seconds), seconds) for seconds in (1, 6))
+    assert long - short < 2 * (6 - 1) * os.cpu_count() / 20  # twice: what they need to begin varies

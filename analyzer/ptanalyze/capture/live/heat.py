@@ -23,6 +23,7 @@ IDLE = Path("/sys/kernel/mm/page_idle/bitmap")
 DAMON = Path("/sys/kernel/mm/damon/admin/kdamonds")
 SECONDS_TO_END = 60
 NO_SAMPLE = 3  # exit code of ptheat
+ACCOUNT_BYTES = 8
 AGES = "it clears accessed bits too, so uses are missed and rates may be too low"
 
 
@@ -73,10 +74,17 @@ def sample(pid: int, out: Path, seconds: int, lengths: Sequence[int] = LENGTHS) 
 def sample_each(
     files: Mapping[int, Path], seconds: int, lengths: Sequence[int]
 ) -> dict[int, list[str] | PartialDataError | UsageError]:
-    """The same of several processes at a time, {PID: its new file}: lines, or why one has no samples."""
+    """The same of several processes at a time, {PID: its new file}: lines, or why one has no samples.
+
+    Together they take a twentieth of all CPUs at most (dumps/account.h).
+    """
     began, early = time.monotonic(), 0.0
     with ExitStack() as stack:
-        ran = {pid: stack.enter_context(started(pid, out, seconds, lengths)) for pid, out in files.items()}
+        account = stack.enter_context(zeros(ACCOUNT_BYTES))
+        ran = {
+            pid: stack.enter_context(started(pid, out, seconds, lengths, account))
+            for pid, out in files.items()
+        }
         try:
             for one in ran.values():
                 one.wait(began + seconds + SECONDS_TO_END - time.monotonic())
@@ -102,13 +110,33 @@ def sample_each(
 
 
 @contextmanager
-def started(pid: int, out: Path, seconds: int, lengths: Sequence[int]) -> Iterator[subprocess.Popen[bytes]]:
-    """The ptheat that samples a process into the new file `out`."""
-    command = [str(native("ptheat")), str(pid), str(seconds), *map(str, lengths)]
+def zeros(size: int) -> Iterator[int]:
+    """Descriptor of a file of so many bytes in memory."""
+    descriptor = os.memfd_create("ptanalyze")
+    try:
+        os.ftruncate(descriptor, size)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def started(
+    pid: int, out: Path, seconds: int, lengths: Sequence[int], account: int
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The ptheat that samples a process into the new file `out`; `account`: descriptor that samplers share."""
+    ptheat = str(native("ptheat"))
+    command = [ptheat, "--account", str(account), str(pid), str(seconds), *map(str, lengths)]
     descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with (
         open(descriptor, "wb") as file,
-        subprocess.Popen(command, stdout=file, stderr=subprocess.PIPE, preexec_fn=die_with_us()) as ran,
+        subprocess.Popen(
+            command,
+            stdout=file,
+            stderr=subprocess.PIPE,
+            preexec_fn=die_with_us(),
+            pass_fds=[account],
+        ) as ran,
     ):
         yield ran
 
