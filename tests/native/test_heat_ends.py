@@ -86,7 +86,8 @@ def test_killed_it_takes_its_sampler_along(target, tmp_path):
 
 def test_a_process_that_is_being_sampled_is_not_sampled_a_second_time(target, tmp_path, pt_lines):
     ran, _ = begun(target, tmp_path / "first", stderr=subprocess.DEVNULL)
-    assert f"PID {target}: is being sampled already" in pt_lines("heat", target, "-o", tmp_path / "second")[-1]
+    said = pt_lines("heat", target, "-o", tmp_path / "second")[-1]
+    assert f"PID {target}: is being sampled already" in said
     assert not (tmp_path / "second").exists()
     ran.send_signal(signal.SIGINT)
     assert ran.wait(timeout=120) == 0

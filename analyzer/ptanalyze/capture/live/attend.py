@@ -95,7 +95,8 @@ class Run:
             if self.dumper and self.children and pid in self.children.pids() and not place.exists():
                 dump(self.dumper, pid, place)
             return
-        self.recording.children |= children_of(pid)  # a program that goes to the background ends between two looks
+        # a program that goes to the background ends between two looks
+        self.recording.children |= children_of(pid)
         if not (self.recording.interrupted and self.recording.snapshot):
             self.read_tables(why)
 

@@ -124,7 +124,7 @@ def zeros(size: int) -> Iterator[int]:
 def started(
     pid: int, out: Path, seconds: int, lengths: Sequence[int], account: int
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The ptheat that samples a process into the new file `out`; `account`: descriptor that samplers share."""
+    """The ptheat that samples a process into the new file `out`; `account`: descriptor they share."""
     ptheat = str(native("ptheat"))
     command = [ptheat, "--account", str(account), str(pid), str(seconds), *map(str, lengths)]
     descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
