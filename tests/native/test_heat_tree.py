@@ -87,6 +87,19 @@ def test_the_command_says_what_to_type_and_refuses_what_makes_no_sense(family, t
     assert "--tree makes a new capture" in capsys.readouterr().err
 
 
+def test_a_child_that_is_being_sampled_already_is_said_at_once(family, tmp_path):
+    pid, busy, _ = family
+    ours = [sys.executable, "-m", "ptanalyze", "heat"]
+    sampler = DUMPS / "build/ptheat"
+    with subprocess.Popen([sampler, str(busy), "600", "10"], stdout=subprocess.PIPE) as other:
+        other.stdout.read(512)  # its header: it has the child for itself
+        command = [*ours, "--tree", str(pid), "--for", "600s", "-o", tmp_path / "c"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        other.kill()
+    assert done.returncode == 2 and f"PID {busy}: is being sampled already" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "c").exists()
+
+
 def test_a_child_that_ends_before_it_is_sampled_is_left_out_and_said(family, tmp_path, monkeypatch):
     pid, busy, idle = family
 

@@ -17,12 +17,14 @@ from .die_with_us import die_with_us
 from .dump import dump_process, move_files
 from .native import native
 from .process import Process, check_process, opened
+from .tree import alive
 
 LENGTHS = (1, 10, 100, 1000)  # ms: hot pages saturate long samples, cold pages are not in short ones
 IDLE = Path("/sys/kernel/mm/page_idle/bitmap")
 DAMON = Path("/sys/kernel/mm/damon/admin/kdamonds")
 SECONDS_TO_END = 60
-NO_SAMPLE = 3  # exit code of ptheat
+REFUSED, NO_SAMPLE = 2, 3  # exit codes of ptheat
+LOOK = 0.5  # seconds between two looks at samplers
 ACCOUNT_BYTES = 8
 AGES = "it clears accessed bits too, so uses are missed and rates may be too low"
 
@@ -76,7 +78,8 @@ def sample_each(
 ) -> dict[int, list[str] | PartialDataError | UsageError]:
     """The same of several processes at a time, {PID: its new file}: lines, or why one has no samples.
 
-    Together they take a twentieth of all CPUs at most (dumps/account.h).
+    Together they take a twentieth of all CPUs at most (dumps/account.h). UsageError, at once, if one is
+    refused a process that is there.
     """
     began, early = time.monotonic(), 0.0
     with ExitStack() as stack:
@@ -86,13 +89,14 @@ def sample_each(
             for pid, out in files.items()
         }
         try:
-            for one in ran.values():
-                one.wait(began + seconds + SECONDS_TO_END - time.monotonic())
+            wait_for_all(ran, began + seconds + SECONDS_TO_END)
         except (KeyboardInterrupt, subprocess.TimeoutExpired) as stop:
             early = time.monotonic() - began if isinstance(stop, KeyboardInterrupt) else 0.0
             for one in ran.values():
                 one.send_signal(signal.SIGTERM)
         said = {pid: one.communicate()[1] for pid, one in ran.items()}
+    for pid in refused(ran):
+        raise UsageError(reason(said[pid]))
     if early and all(one.returncode == NO_SAMPLE for one in ran.values()):
         raise KeyboardInterrupt
     kept = (
@@ -102,11 +106,35 @@ def sample_each(
     found: dict[int, list[str] | PartialDataError | UsageError] = {}
     for pid, out in files.items():
         if code := ran[pid].returncode:
-            why = said[pid].decode(errors="replace").strip().removeprefix("ptdump: ") or "ptheat failed"
-            found[pid] = (PartialDataError if code == NO_SAMPLE else UsageError)(why)
+            found[pid] = (PartialDataError if code == NO_SAMPLE else UsageError)(reason(said[pid]))
         else:
             found[pid] = [*sampled(pid, out), *([kept] if early else []), *never_cleared(pid, out)]
     return found
+
+
+def wait_for_all(ran: Mapping[int, subprocess.Popen[bytes]], until: float) -> None:
+    """Until all samplers have ended; TimeoutExpired after time.monotonic() = `until`.
+
+    Where one is refused, the others end, too.
+    """
+    while running := [one for one in ran.values() if one.poll() is None]:
+        if refused(ran):
+            for one in running:
+                one.send_signal(signal.SIGTERM)
+        try:
+            running[0].wait(LOOK)
+        except subprocess.TimeoutExpired:
+            if time.monotonic() > until:
+                raise
+
+
+def refused(ran: Mapping[int, subprocess.Popen[bytes]]) -> list[int]:
+    """PIDs of processes that are there, and whose samplers were refused them."""
+    return [pid for pid, one in ran.items() if one.returncode == REFUSED and alive(pid)]
+
+
+def reason(said: bytes) -> str:
+    return said.decode(errors="replace").strip().removeprefix("ptdump: ") or "ptheat failed"
 
 
 @contextmanager
