@@ -12,6 +12,8 @@ import pytest
 
 from needs_root import needs_root
 from ptanalyze import classify
+from ptanalyze.capture.check import check_capture
+from ptanalyze.capture.check.finding import FAILED, PARTIAL
 from ptanalyze.capture.live.heat import sample_each
 from ptanalyze.capture.live.heat_tree import heat_tree
 from ptanalyze.capture.live.tree import descendants
@@ -71,7 +73,9 @@ def test_each_process_has_its_own_samples_and_the_busy_one_has_the_weight(family
     by = by[by.socket == by.socket.min()]
     walks = by.groupby(by["group"].str.split().str[0].astype(int))["count"].sum()
     assert walks[busy] > 10 * (walks.get(pid, 0) + walks.get(idle, 0))
-    assert run(["check", str(tmp_path / "c")]) == 0
+    wrong = {one.name: one.reason for one in check_capture(whole) if one.verdict in (PARTIAL, FAILED)}
+    changing = "dump: quiet: the process changed its page tables while they were read"
+    assert wrong in ({}, {f"process {busy}": changing})  # it does so all the time
 
 
 def test_the_command_says_what_to_type_and_refuses_what_makes_no_sense(family, tmp_path, capsys):
