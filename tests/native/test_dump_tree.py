@@ -11,6 +11,7 @@ import pytest
 from native.dumping import pages_of_pagemap, running, state, wait_for
 from native.leaf_check import compare
 from ptanalyze.capture.check import check_capture, exit_code
+from ptanalyze.capture.describe import name, program
 from ptanalyze.capture.live.tree import descendants, dump_tree
 from ptanalyze.cli import run
 from ptanalyze.formats.capture import open_capture
@@ -90,6 +91,18 @@ def test_the_shared_region_is_one_group_per_2_mib_in_those_who_touched_it(family
 def test_the_command_makes_one_capture(family, tmp_path):
     assert run(["dump", "process", "--tree", str(family[0]), "-o", str(tmp_path / "c")]) == 0
     assert len(open_capture(tmp_path / "c").processes) == 3
+
+
+def test_processes_of_one_program_are_told_apart_by_the_titles_they_gave_themselves(tmp_path):
+    with subprocess.Popen(["server: writer", "1000"], executable="/bin/sleep") as titled:
+        try:
+            assert run(["dump", "process", str(titled.pid), "-o", str(tmp_path / "c")]) == 0
+        finally:
+            titled.kill()
+    capture = open_capture(tmp_path / "c")
+    assert name(capture) == "server: writer" and program(capture) == {"program": "'server: writer' 1000"}
+    assert run(["redact", str(tmp_path / "c"), "-o", str(tmp_path / "shared")]) == 0
+    assert "writer" not in (tmp_path / "shared" / "capture.json").read_text()
 
 
 def test_children_that_end_meanwhile_are_left_out_and_we_never_stop_ourselves(tmp_path, monkeypatch):

@@ -84,6 +84,15 @@ def test_killed_it_takes_its_sampler_along(target, tmp_path):
     assert not (tmp_path / "app").exists()
 
 
+def test_a_process_that_is_being_sampled_is_not_sampled_a_second_time(target, tmp_path, pt_lines):
+    ran, _ = begun(target, tmp_path / "first", stderr=subprocess.DEVNULL)
+    said = pt_lines("heat", target, "-o", tmp_path / "second")[-1]
+    assert f"PID {target}: is being sampled already" in said
+    assert not (tmp_path / "second").exists()
+    ran.send_signal(signal.SIGINT)
+    assert ran.wait(timeout=120) == 0
+
+
 def test_what_cannot_be_is_said_before_anything_is_looked_for(target, tmp_path, pt_lines):
     (tmp_path / "there").mkdir()
     (line,) = pt_lines("heat", target, "-o", tmp_path / "there")

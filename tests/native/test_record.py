@@ -4,6 +4,7 @@ import json
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -223,6 +224,34 @@ def test_a_shell_whose_commands_were_not_traced_is_said(tmp_path):
     )
     assert "not what it started" in alone.stderr and "not what it started" not in followed.stderr
     assert [one.manifest.kind for one in open_capture(tmp_path / "b").processes.values()] == ["trace"] * 2
+
+
+BACKGROUND = """
+import os, signal
+child = os.fork()
+if not child:
+    signal.pause()
+print(child, flush=True)
+os._exit(0)
+"""
+
+
+def test_a_program_that_goes_to_the_background_is_said_to_run_on_untraced(tmp_path):
+    ours = [sys.executable, "-m", "ptanalyze", "record", "-o", tmp_path / "c", "--"]
+    out, said = tmp_path / "out", tmp_path / "said"  # the child keeps them open: a pipe would not end
+    with out.open("w") as stdout, said.open("w") as stderr:
+        subprocess.run(
+            [*ours, sys.executable, "-S", "-c", BACKGROUND],
+            stdout=stdout,
+            stderr=stderr,
+            env=environment(),
+            check=True,
+        )
+    child = int(out.read_text().split()[0])
+    try:
+        assert "not what it started" in said.read_text() and f"still running: PID {child}" in said.read_text()
+    finally:
+        os.kill(child, signal.SIGKILL)
 
 
 def test_a_program_that_goes_through_a_wrapper_is_told_to_be_named_itself(tmp_path):

@@ -81,13 +81,13 @@ def program(capture: Capture) -> Rows:
 
 
 def name(capture: Capture) -> str:
-    """What its process is called; of a recorded one the program, not its tracer."""
+    """What its process is called: "postgres: checkpointer"; of a recorded one the program, not its tracer."""
     said = capture.manifest.provenance
     command = said.get("command")
-    known = (
-        str(command[0]).rpartition("/")[2] if isinstance(command, list) and command else said.get("comm", "")
-    )
-    return printable(str(known))
+    if not isinstance(command, list) or not command:
+        return printable(str(said.get("comm", "")))
+    first = str(command[0])
+    return printable(first if ": " in first else first.rpartition("/")[2])  # a title, or a path
 
 
 def for_people(sections: dict[str, Rows]) -> dict[str, Rows]:

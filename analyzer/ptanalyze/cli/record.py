@@ -170,11 +170,16 @@ def command(
     if not region["follow_fork"] and (recording.children or is_shell(command[0])):
         echo(
             "ptanalyze: only the program itself was traced, not what it started: name that program in the "
-            "command, or take --follow-fork",
+            f"command, or take --follow-fork{still_running(recording.children)}",
             err=True,
         )
     if recording.exit_status:
         echo(f"ptanalyze: {how_it_ended(recording)}", err=True)
+
+
+def still_running(pids: set[int]) -> str:
+    running = ", ".join(f"PID {pid}" for pid in sorted(pids) if Path(f"/proc/{pid}").exists())
+    return f"; still running: {running}" if running else ""
 
 
 def sample_running(pid: int, seconds: float, output: str | None, command: tuple[str, ...]) -> None:

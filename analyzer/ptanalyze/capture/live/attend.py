@@ -39,7 +39,7 @@ class Recording:
     snapshot: bool = False
     held: str = ""  # when the page tables were read: "roi_end", "exit", "interrupt" or "peak"
     interrupted: bool = False
-    children: bool = False  # seen while it ran
+    children: set[int] = field(default_factory=set)  # PIDs seen while it ran
     problems: list[str] = field(default_factory=list)
     user: int = 0  # whom the program ran as
     grown: Grown | None = None  # the trace at the end
@@ -65,7 +65,7 @@ class Run:
 
     def look(self) -> None:
         """Say how far the trace has come; read page tables again if the program has grown."""
-        self.recording.children = self.recording.children or has_children(self.process.pid)
+        self.recording.children |= children_of(self.process.pid)
         self.recording.grown = self.growth.look(time.monotonic() - self.started)
         if self.watch:
             self.watch(self.recording.grown)
@@ -94,7 +94,10 @@ class Run:
             place = self.directory / f"pid-{pid}"
             if self.dumper and self.children and pid in self.children.pids() and not place.exists():
                 dump(self.dumper, pid, place)
-        elif not (self.recording.interrupted and self.recording.snapshot):
+            return
+        # a program that goes to the background ends between two looks
+        self.recording.children |= children_of(pid)
+        if not (self.recording.interrupted and self.recording.snapshot):
             self.read_tables(why)
 
     def read_children(self) -> None:
@@ -118,12 +121,13 @@ def dump(dumper: Path, pid: int, place: Path) -> str:
     return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
 
 
-def has_children(pid: int) -> bool:
-    """Whether a process has children now; False where the kernel does not tell (CONFIG_PROC_CHILDREN)."""
+def children_of(pid: int) -> set[int]:
+    """PIDs of a process's children now; none where the kernel does not tell (CONFIG_PROC_CHILDREN)."""
     try:
-        return any(path.read_text().strip() for path in Path(f"/proc/{pid}/task").glob("*/children"))
+        listed = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
     except OSError:
-        return False
+        return set()
+    return {int(word) for line in listed for word in line.split()}
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from ...formats.snapshot_file import read_snapshot
 from .native import native
 from .pagemap import dump_pagemap
 from .pause import paused
-from .process import opened
+from .process import command_line, opened
 
 FILES = ("gpt.entries", "gpt.tables", "maps", "snapshot.json")  # in the order they appear
 RETRIES = 3
@@ -44,7 +44,10 @@ def dump_unsealed(pid: int, directory: Path, **options: Any) -> Dumped:
 def seal_dump(directory: Path, provenance: dict[str, Any] | None = None) -> list[str]:
     """Seal what dump_process wrote, `provenance` added; returns what its snapshot does not know."""
     facts = read_snapshot(directory).facts
-    seal(directory, "process", {key: facts[key] for key in PROVENANCE if key in facts} | (provenance or {}))
+    known = {key: facts[key] for key in PROVENANCE if key in facts}
+    if "pid" in known and (words := command_line(known["pid"], known.get("comm", ""))):
+        known["command"] = words
+    seal(directory, "process", known | (provenance or {}))
     return [*facts.get("unknown", ())]
 
 

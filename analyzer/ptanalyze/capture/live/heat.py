@@ -17,12 +17,15 @@ from .die_with_us import die_with_us
 from .dump import dump_process, move_files
 from .native import native
 from .process import Process, check_process, opened
+from .tree import alive
 
 LENGTHS = (1, 10, 100, 1000)  # ms: hot pages saturate long samples, cold pages are not in short ones
 IDLE = Path("/sys/kernel/mm/page_idle/bitmap")
 DAMON = Path("/sys/kernel/mm/damon/admin/kdamonds")
 SECONDS_TO_END = 60
-NO_SAMPLE = 3  # exit code of ptheat
+REFUSED, NO_SAMPLE = 2, 3  # exit codes of ptheat
+LOOK = 0.5  # seconds between two looks at samplers
+ACCOUNT_BYTES = 8
 AGES = "it clears accessed bits too, so uses are missed and rates may be too low"
 
 
@@ -73,18 +76,27 @@ def sample(pid: int, out: Path, seconds: int, lengths: Sequence[int] = LENGTHS) 
 def sample_each(
     files: Mapping[int, Path], seconds: int, lengths: Sequence[int]
 ) -> dict[int, list[str] | PartialDataError | UsageError]:
-    """The same of several processes at a time, {PID: its new file}: lines, or why one has no samples."""
+    """The same of several processes at a time, {PID: its new file}: lines, or why one has no samples.
+
+    Together they take a twentieth of all CPUs at most (dumps/account.h). UsageError, at once, if one is
+    refused a process that is there.
+    """
     began, early = time.monotonic(), 0.0
     with ExitStack() as stack:
-        ran = {pid: stack.enter_context(started(pid, out, seconds, lengths)) for pid, out in files.items()}
+        account = stack.enter_context(zeros(ACCOUNT_BYTES))
+        ran = {
+            pid: stack.enter_context(started(pid, out, seconds, lengths, account))
+            for pid, out in files.items()
+        }
         try:
-            for one in ran.values():
-                one.wait(began + seconds + SECONDS_TO_END - time.monotonic())
+            wait_for_all(ran, began + seconds + SECONDS_TO_END)
         except (KeyboardInterrupt, subprocess.TimeoutExpired) as stop:
             early = time.monotonic() - began if isinstance(stop, KeyboardInterrupt) else 0.0
             for one in ran.values():
                 one.send_signal(signal.SIGTERM)
         said = {pid: one.communicate()[1] for pid, one in ran.items()}
+    for pid in refused(ran):
+        raise UsageError(reason(said[pid]))
     if early and all(one.returncode == NO_SAMPLE for one in ran.values()):
         raise KeyboardInterrupt
     kept = (
@@ -94,21 +106,65 @@ def sample_each(
     found: dict[int, list[str] | PartialDataError | UsageError] = {}
     for pid, out in files.items():
         if code := ran[pid].returncode:
-            why = said[pid].decode(errors="replace").strip().removeprefix("ptdump: ") or "ptheat failed"
-            found[pid] = (PartialDataError if code == NO_SAMPLE else UsageError)(why)
+            found[pid] = (PartialDataError if code == NO_SAMPLE else UsageError)(reason(said[pid]))
         else:
             found[pid] = [*sampled(pid, out), *([kept] if early else []), *never_cleared(pid, out)]
     return found
 
 
+def wait_for_all(ran: Mapping[int, subprocess.Popen[bytes]], until: float) -> None:
+    """Until all samplers have ended; TimeoutExpired after time.monotonic() = `until`.
+
+    Where one is refused, the others end, too.
+    """
+    while running := [one for one in ran.values() if one.poll() is None]:
+        if refused(ran):
+            for one in running:
+                one.send_signal(signal.SIGTERM)
+        try:
+            running[0].wait(LOOK)
+        except subprocess.TimeoutExpired:
+            if time.monotonic() > until:
+                raise
+
+
+def refused(ran: Mapping[int, subprocess.Popen[bytes]]) -> list[int]:
+    """PIDs of processes that are there, and whose samplers were refused them."""
+    return [pid for pid, one in ran.items() if one.returncode == REFUSED and alive(pid)]
+
+
+def reason(said: bytes) -> str:
+    return said.decode(errors="replace").strip().removeprefix("ptdump: ") or "ptheat failed"
+
+
 @contextmanager
-def started(pid: int, out: Path, seconds: int, lengths: Sequence[int]) -> Iterator[subprocess.Popen[bytes]]:
-    """The ptheat that samples a process into the new file `out`."""
-    command = [str(native("ptheat")), str(pid), str(seconds), *map(str, lengths)]
+def zeros(size: int) -> Iterator[int]:
+    """Descriptor of a file of so many bytes in memory."""
+    descriptor = os.memfd_create("ptanalyze")
+    try:
+        os.ftruncate(descriptor, size)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def started(
+    pid: int, out: Path, seconds: int, lengths: Sequence[int], account: int
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The ptheat that samples a process into the new file `out`; `account`: descriptor they share."""
+    ptheat = str(native("ptheat"))
+    command = [ptheat, "--account", str(account), str(pid), str(seconds), *map(str, lengths)]
     descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with (
         open(descriptor, "wb") as file,
-        subprocess.Popen(command, stdout=file, stderr=subprocess.PIPE, preexec_fn=die_with_us()) as ran,
+        subprocess.Popen(
+            command,
+            stdout=file,
+            stderr=subprocess.PIPE,
+            preexec_fn=die_with_us(),
+            pass_fds=[account],
+        ) as ran,
     ):
         yield ran
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...core.errors import PartialDataError, UsageError
 
+LONGEST = 4096  # bytes of a command line that are kept
 PF_KTHREAD = 0x00200000  # include/linux/sched.h
 
 
@@ -85,6 +86,21 @@ def identity(proc: Path, pid: int) -> dict[str, Any]:
         "kernel": platform.release(),
         "cpu": cpu.partition(":")[2].strip(),
     }
+
+
+def command_line(pid: int, comm: str) -> list[str]:
+    """Words of the command line, or the title that a server gave itself; none if `pid` is no `comm` any more.
+
+    Bytes that are no UTF-8 become \\xff.
+    """
+    proc = Path("/proc") / str(pid)
+    try:
+        text = (proc / "cmdline").read_bytes()[:LONGEST].rstrip(b"\0 ")
+        if not text or (proc / "comm").read_text(errors="replace").rstrip("\n") != comm:
+            return []
+    except OSError:
+        return []
+    return [word.decode("utf-8", "backslashreplace") for word in text.split(b"\0")]
 
 
 def cpu_lines() -> list[str]:
