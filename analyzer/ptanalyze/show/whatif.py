@@ -80,7 +80,7 @@ def view(
     """
     first = results[0]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
-    asked = f"{first.machine}; {threads_placed(first.placement)}; {walks(first)} walks{accesses}"
+    asked = f"{first.machine}; {threads_placed(first.placement)}; {walks(first)} walks{warm(first)}{accesses}"
     yield Section(
         lines=[*beware(first, whose, nodes), advice(results), "", *worth(results), asked, *sample(first)]
     )
@@ -96,6 +96,11 @@ def view(
     yield Matrix(labels(results), {heading: rows for heading, rows in groups(results) if rows})
     parameters = [f"- {row['policy']}: {row['params']}" for row in rows_of(results) if row["params"]]
     yield Section(lines=["", *parameters, *(f"- {note}" for note in owned_notes(results))])
+
+
+def warm(result: Result) -> str:
+    """ " when warm," where a further run is counted, else ""."""
+    return " when warm," if result.run == "warm" else ""
 
 
 def walks(result: Result) -> str:

@@ -17,7 +17,9 @@ LEAST_WRITTEN = 9  # per cent, smallest share that is written
 WEIGHTS = {
     "leaf": "leaf entries",
     "4k": "4 KiB pages",
-    "walks": "walks",
+    "walks": "walks of the whole trace",
+    "warm": "walks when warm",
+    "as traced": "walks of the whole trace",
     "samples": "samples",
     "heat": "estimated walks",
 }
@@ -121,7 +123,9 @@ def counts_of(table: DataFrame, columns: int) -> str:
     """What the numbers below the sockets count; "" where there is no room for them."""
     if table["socket"].nunique() * columns > scaled(MOST_WRITTEN):
         return ""
-    weights = ["walks"] if "policy" in table else list(dict.fromkeys(table["weight"]))
+    if "policy" in table:
+        return WEIGHTS.get(table.attrs.get("run"), "walks")
+    weights = list(dict.fromkeys(table["weight"]))
     return WEIGHTS[str(weights[0])] if len(weights) == 1 else "how many"
 
 
