@@ -147,7 +147,7 @@ def test_the_first_screen_has_share_verdict_table_and_what_to_type_next_in_24_li
 
 def test_what_mainline_linux_can_do_today_comes_with_the_line_to_type(pt):
     out = pt("whatif", "sysbench-memory", "-p", "thp", "-p", "hydra").out
-    assert "thp today, if it comes from malloc: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app" in out
+    assert "thp today, for memory from malloc: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app" in out
     assert (
         "echo always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled; back: echo madvise"
         in " ".join(out.split())

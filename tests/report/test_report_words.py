@@ -130,7 +130,7 @@ def test_what_can_be_done_is_told_apart_by_what_it_needs(study):
     assert now <= {name for name in policies if takes(name).startswith("today")}
     assert not {"mitosis", "hydra", "ideal"} & now
     [thp] = [one for one in actions.today(study) if one.label == "thp"]
-    assert (thp.when, thp.line.split("=")[0]) == (", if it comes from malloc", "GLIBC_TUNABLES")
+    assert (thp.when, thp.line.split("=")[0]) == (", for memory from malloc", "GLIBC_TUNABLES")
     assert "none of Mitosis" in actions.research(study)
     slow = replace(study, ranked=study.ranked.assign(speedup=0.9, speedup_low=0.8, speedup_high=0.95))
     assert actions.today(slow) == [] and actions.research(slow).startswith("No policy of a research kernel")
@@ -330,3 +330,9 @@ def test_of_several_processes_it_is_said_which_count(tmp_path):
         "about the first" in one.text
         for one in cautions(replace(whole, results=[replace(whole.results[0], notes=())]))
     )
+
+
+def test_commands_in_a_text_are_code_and_hold_no_links():
+    said = linked("Each walk: `ptanalyze walk <b>` shows a walk`s reads")
+    assert "<code>ptanalyze walk &lt;b&gt;</code> shows a walk`s reads" in said
+    assert said.count('class="term"') == 1 and said.startswith("Each <a")

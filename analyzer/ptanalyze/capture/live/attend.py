@@ -74,7 +74,7 @@ class Run:
             self.read_tables("peak")
 
     def pause(self) -> float:
-        """Seconds until the next look: where the peak is wanted, which may be short, a tenth of the run so far."""
+        """Seconds until the next look; where the peak is wanted, a tenth of the run so far."""
         ran = time.monotonic() - self.started
         return min(max(ran / 10, SOON), TICK) if self.peak else TICK
 
