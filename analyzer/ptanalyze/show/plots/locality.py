@@ -17,9 +17,9 @@ LEAST_WRITTEN = 9  # per cent, smallest share that is written
 WEIGHTS = {
     "leaf": "leaf entries",
     "4k": "4 KiB pages",
-    "walks": "walks of the whole trace",
+    "walks": "walks",
     "warm": "walks when warm",
-    "as traced": "walks of the whole trace",
+    "as traced": "walks as traced",
     "samples": "samples",
     "heat": "estimated walks",
 }
