@@ -56,7 +56,11 @@ def test_info_shows_pids_and_instants_as_people_do(pt):
     assert "\nhow the tables were read " in shown.out and "how sure" not in shown.out
     pid = json.loads(pt("info", "sysbench-memory", "--json").out)["result"]["how sure"]["pid"]
     assert re.search(rf"pid +{pid} ", shown.out)
-    assert len(re.findall(r"started +2026-\d\d-\d\dT\d\d:\d\d:\d\dZ", shown.out)) == 2
+    for what in ("recording", "tracing", "reading"):
+        assert len(re.findall(rf"{what} began +2026-\d\d-\d\dT\d\d:\d\d:\d\d", shown.out)) == 1
+    for what in ("recording took", "reading took", "trace spans"):
+        assert len(re.findall(rf"{what} \(s\) +[\d.]+ ", shown.out)) == 1, "a duration says of what it is"
+    assert not re.search(r"^ (seconds|started|time|duration s) ", shown.out, re.MULTILINE)
 
 
 def test_the_bundled_capture_passes_every_check(pt, sample):

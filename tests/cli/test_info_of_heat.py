@@ -17,6 +17,11 @@ def test_what_the_manifest_says_is_not_said_again():
     assert for_people({"how sure": {"pid": 7}})["how sure"] == {"pid": "7"}
 
 
+def test_when_page_tables_were_read_is_said_in_words():
+    said = for_people({"capture": {"page_tables": "roi_end"}, "trace": {"page_tables": "of old"}})
+    assert said == {"capture": {"page tables read at": "region's end"}, "trace": {"page tables": "of old"}}
+
+
 def test_milliseconds_have_three_digits_and_no_powers_of_ten():
     assert [in_ms(s) for s in (0.00945, 0.1, 1.0101)] == ["9.45", "100", "1,010"]
 

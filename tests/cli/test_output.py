@@ -158,3 +158,20 @@ def test_a_column_that_is_none_is_refused_with_what_was_meant_and_json_has_no_co
 def test_what_the_capture_does_not_allow_is_said_beside_every_form(pt, sample):
     for form in (("--csv",), ("--format", "latex"), ("--columns", "policy,speedup")):
         assert "ptanalyze: policy ptemagnet: " in pt("whatif", sample, "-p", "hydra,ptemagnet", *form).err
+
+
+@pytest.mark.parametrize(
+    "forms", [("--csv", "--json"), ("--json", "--format", "csv"), ("--csv", "--format", "latex")]
+)
+def test_two_forms_at_once_are_refused_and_the_same_twice_is_one(pt, forms):
+    ran = pt("policies", *forms)
+    assert ran.code == 2 and not ran.out and "print one of them; -o FILE writes another" in ran.err
+    assert pt("policies", "--csv", "--format", "csv").out == pt("policies", "--csv").out != ""
+
+
+def test_a_form_that_is_asked_for_goes_before_one_from_the_configuration(pt, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    plain = pt("policies", "--json").out
+    (tmp_path / "ptanalyze").mkdir()
+    (tmp_path / "ptanalyze" / "config.toml").write_text('format = "markdown"\n')
+    assert pt("policies").out.startswith("| ") and pt("policies", "--json").out == plain

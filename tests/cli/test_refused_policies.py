@@ -53,3 +53,11 @@ def test_advice_for_an_oblivious_guest_replicates_without_its_help_and_says_what
         assert "NUMA-oblivious" in result["refused"][name] and name not in ranked
     view = pt("advise", oblivious).out
     assert view.count("hydra-2d") == 1
+
+
+def test_of_many_refused_policies_the_first_screen_names_which_and_full_says_why(pt, oblivious):
+    asked = ("whatif", oblivious, "-p", "linux,mitosis,steering,wasp,hydra")
+    screen, full = pt(*asked).out, pt(*asked, "--full").out
+    assert "Not for this capture: mitosis, steering, wasp, hydra (--full says why)." in screen
+    assert "NUMA-oblivious" not in screen.partition("Next")[0].partition("Not for")[2]
+    assert full.count("policy wasp: ") == 1

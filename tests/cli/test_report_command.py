@@ -64,6 +64,36 @@ def test_errors_are_one_line_and_come_before_any_work(pt, small, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_page_is_about_the_policies_that_are_asked_for(pt, small, tmp_path):
+    path = tmp_path / "few.html"
+    assert pt("report", small, "-p", "mitosis,hydra:prefetch=0", "-o", path, "--horizon", "1m").code == 0
+    page = ReportPage(path.read_text("utf-8"))
+    _, *rows = page.table("policies")
+    assert {row[0].partition(" ")[0] for row in rows} == {"linux", "mitosis", "hydra:prefetch=0"}
+    assert "--policy mitosis --policy hydra:prefetch=0" in repeated(page)
+
+
+def test_a_page_of_a_trace_can_count_each_mapped_page_once(pt, small, tmp_path):
+    path = tmp_path / "leaf.html"
+    assert pt("report", small, "--weight", "leaf", "-p", "mitosis", "-o", path).code == 0
+    page = ReportPage(path.read_text("utf-8"))
+    text = page.text()
+    assert "The capture's trace is left out, as asked: every mapped page counts once for each node" in text
+    assert "pages Local" in text and "when warm" not in text
+    assert not any(e.attributes.get("id", "").startswith("walkers") for e in page.all("table"))
+
+
+def test_policies_that_a_page_cannot_show_are_refused_in_one_line(pt, small, tmp_path):
+    for given, why in (
+        ("hydra,hydra:prefetch=0", "policy hydra: asked for twice"),
+        ("shadow", "policy shadow: a native capture has no host tables"),
+        ("mitos", "did you mean mitosis"),
+    ):
+        ran = pt("report", small, "-p", given, "-o", tmp_path / "a.html")
+        assert is_one_line(ran, 2) and why in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_exit_code_is_that_of_check(pt, tmp_path, monkeypatch):
     from ptanalyze.capture import check
 

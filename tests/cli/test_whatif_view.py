@@ -147,7 +147,7 @@ def test_the_first_screen_has_share_verdict_table_and_what_to_type_next_in_24_li
 
 def test_what_mainline_linux_can_do_today_comes_with_the_line_to_type(pt):
     out = pt("whatif", "sysbench-memory", "-p", "thp", "-p", "hydra").out
-    assert "thp today, if it comes from malloc: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app" in out
+    assert "thp today, for memory from malloc: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app" in out
     assert (
         "echo always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled; back: echo madvise"
         in " ".join(out.split())
@@ -358,5 +358,12 @@ def test_what_to_type_next_asks_the_same_question_of_the_same_machine(pt, sample
     after = " ".join(given)
     assert f"ptanalyze whatif {sample} -p hydra --set prefetch=0 {after} --full" in said
     assert f"ptanalyze advise {sample} {after}" in said and f"ptanalyze report {sample} {after}" in said
+    weighed = pt("whatif", sample, "-p", "thp", "--weight", "leaf").out
+    assert f"ptanalyze advise {sample} --weight leaf\n" in weighed
+    assert f"ptanalyze report {sample} --weight leaf\n" in weighed
+    few = pt("advise", sample, "-p", "linux,mitosis").out
+    assert f"ptanalyze advise {sample} --policy linux --policy mitosis --full" in few
+    assert f"ptanalyze report {sample} --policy linux --policy mitosis\n" in few
+    assert "thp" not in few
     said = pt("advise", sample, "--memory", "1%", *given[:2]).out
     assert f"ptanalyze report {sample} --memory 1% --machine hydra-haswell" in said

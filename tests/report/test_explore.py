@@ -81,6 +81,19 @@ def test_all_reads_of_a_walk_are_over_the_entry_that_ends_it(explorer, vm):
     assert len({step["place"] for step in placed}) > 1 and all(s["where"][0] == "e" for s in placed)
 
 
+def test_a_walk_that_is_asked_for_comes_into_view_and_the_view_is_free_again_after_that(explorer):
+    one = explorer.maps["gPT"]
+    far = one.slots - 1
+    address = f"{one.first(one.leaf_at(far)):x}"
+    explorer.asked = {**explorer.asked, "low": 0, "high": 1}
+    explorer.asked = {**explorer.asked, "address": address}
+    assert (explorer.shown["low"], explorer.shown["high"]) == (far, far + 1) and explorer.shown["entry"] == 0
+    explorer.asked = {**explorer.asked, "low": 0, "high": 3}
+    assert (explorer.shown["low"], explorer.shown["high"]) == (0, 3) and explorer.shown["steps"]
+    explorer.asked = {**explorer.asked, "address": f"{one.first(one.leaf_at(1)):x}"}
+    assert (explorer.shown["low"], explorer.shown["high"]) == (0, 3), "it is in view"
+
+
 def test_mitosis_gives_every_node_a_copy_of_its_own_and_linux_one_node(vm):
     copied, single = (ptanalyze.explore(vm, policy=name).maps["gPT"].near for name in ("mitosis", "linux"))
     assert set(copied[vm.snapshot.guest.level == 1]) == {1.0}
@@ -140,9 +153,10 @@ def test_a_reader_zooms_colours_and_walks_in_a_browser(explorer, browser, tmp_pa
     served(explorer, browser, tmp_path)
     assert "1 of " in find(".ptx-where").text and explorer.shown["cells"]
     field = find(".ptx-tools input")
+    enter = "addEventListener('keydown', event => event.key === 'Enter' && event.preventDefault())"
+    browser.execute_script(f"document.{enter}")  # as JupyterLab does: a field sends no change then
     base = explorer.shown["cells"]["base"]
     field.send_keys(f"{base:x}\n")
-    browser.execute_script("document.activeElement.blur()")
     served(explorer, browser, tmp_path)
     assert find(".ptx-walk").text.startswith("ePT L4") and "gPT L1[0] node" in find(".ptx-walk").text
     assert any(step["place"] is not None for step in explorer.shown["steps"])

@@ -119,7 +119,7 @@ def test_a_trace_without_page_tables_has_a_page_that_says_so(place):
 
 
 def test_a_budget_marks_what_is_over(native):
-    (study,) = studies([native], ptanalyze.Setup.of(), memory=4096)
+    (study,) = studies([native], ptanalyze.Setup.of(), {"memory": 4096})
     table = change.everything(study)
     budget = [column.name for column in table.columns].index("Budget")
     over = [row[0].text for row in table.rows if row[budget].text == "over: memory"]

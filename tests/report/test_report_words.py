@@ -74,7 +74,8 @@ def test_samples_losses_and_emulators_are_said(study):
     ) == ["careful"]
     assert weights(with_trace(tracer="qemu-user plugin"), "under an emulator") == ["note"]
     without = {name: rows for name, rows in study.facts.items() if name != "trace"}
-    assert weights(replace(study, facts=without), "holds no trace") == ["careful"]
+    assert weights(replace(study, facts=without, traced=False), "holds no trace") == ["careful"]
+    assert weights(replace(study, traced=False), "trace is left out, as asked") == ["careful"]
 
 
 def test_a_capture_of_another_number_of_nodes_is_said(study):
@@ -104,7 +105,7 @@ def test_a_small_sure_gain_is_called_a_gain_everywhere_and_written_with_enough_d
     assert not weights(close, "may bring no gain")
     here = speedup(close).here
     assert f"{others} would be faster by the estimate, 0 slower;" in here
-    warm = [replace(one, once=replace(one.once, pays_back=Interval(0, 0, 0))) for one in close.results]
+    warm = [replace(one, once=replace(one.once, within=False)) for one in close.results]
     assert "0 slower when warm;" in speedup(replace(close, results=warm)).here
     assert f"for {others} the whole interval is a gain" in here
     assert close.written(close.best) == "1.006 (1.003 to 1.014)"
@@ -129,7 +130,7 @@ def test_what_can_be_done_is_told_apart_by_what_it_needs(study):
     assert now <= {name for name in policies if takes(name).startswith("today")}
     assert not {"mitosis", "hydra", "ideal"} & now
     [thp] = [one for one in actions.today(study) if one.label == "thp"]
-    assert (thp.when, thp.line.split("=")[0]) == (", if it comes from malloc", "GLIBC_TUNABLES")
+    assert (thp.when, thp.line.split("=")[0]) == (", for memory from malloc", "GLIBC_TUNABLES")
     assert "none of Mitosis" in actions.research(study)
     slow = replace(study, ranked=study.ranked.assign(speedup=0.9, speedup_low=0.8, speedup_high=0.95))
     assert actions.today(slow) == [] and actions.research(slow).startswith("No policy of a research kernel")
@@ -217,10 +218,24 @@ def test_the_number_of_walks_says_of_which_part_of_the_trace_it_is(study):
     accesses = int(study.results[0].hits.sum())
     part = {**study.facts, "trace": {**study.facts["trace"], "accesses": accesses + 1}}
     said, whole = (
-        next(one.more for one in glance(replace(study, facts=facts)) if one.what == "page walks")
+        next(one.more for one in glance(replace(study, facts=facts)) if one.what.startswith("page walks"))
         for facts in (part, study.facts)
     )
     assert said == f"{whole}, of the part of the trace that is taken to go on: its steady state"
+
+
+def test_walks_of_the_further_run_and_of_the_whole_trace_are_told_apart_where_they_stand(place):
+    made = ptanalyze.synth(place / "both", "16M", threads=2, accesses=1500)
+    (warm,) = studies([made], ptanalyze.Setup.of())
+    tile = next(one for one in glance(warm) if one.what.startswith("page walks"))
+    assert tile.what == "page walks when warm" and tile.value == f"{warm.base['walks']:,}"
+    (largest, *_) = walkers(warm)
+    assert next(column.hint for column in largest.columns if column.name == "Walks") == "of the whole trace"
+    whole = int(warm.heat["walks"].sum())
+    assert whole != warm.base["walks"]
+    assert f"all {whole:,} walks of the whole trace" in where.walk_map(warm.heat).here
+    assert set(warm.classes["weight"]) <= {"leaf", "warm"}
+    assert "walks when warm" in where.locality(warm, warm.classes).here
 
 
 def test_the_text_of_the_footprint_is_about_what_its_bars_draw(study):
@@ -315,3 +330,9 @@ def test_of_several_processes_it_is_said_which_count(tmp_path):
         "about the first" in one.text
         for one in cautions(replace(whole, results=[replace(whole.results[0], notes=())]))
     )
+
+
+def test_commands_in_a_text_are_code_and_hold_no_links():
+    said = linked("Each walk: `ptanalyze walk <b>` shows a walk`s reads")
+    assert "<code>ptanalyze walk &lt;b&gt;</code> shows a walk`s reads" in said
+    assert said.count('class="term"') == 1 and said.startswith("Each <a")

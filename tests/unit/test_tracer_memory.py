@@ -1,12 +1,15 @@
 """Memory of the tracer in a recorded process: what it had when it began, and what nobody else used."""
 
+import time
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ptanalyze.capture.live.attend import TICK, Run
 from ptanalyze.capture.live.peak import Peak
 from ptanalyze.capture.live.tracer_memory import emulator_ranges
 from ptanalyze.core.snapshot import VMA_DTYPE
@@ -106,3 +109,13 @@ def test_of_a_small_program_the_page_tables_of_its_peak_are_read_beside_the_trac
             kept.append(resident / mib)
     assert kept == [40, 42, 44]
     assert not peak.larger_now()
+
+
+def test_a_short_program_is_looked_at_often_enough_to_see_its_peak():
+    """sort of 2 MB takes half a second under its tracer, and frees all of it at its end."""
+    ran = SimpleNamespace(started=time.monotonic(), peak=None)
+    assert Run.pause(ran) == TICK
+    ran.peak = Peak(1)
+    assert Run.pause(ran) < TICK / 5
+    ran.started -= 100
+    assert Run.pause(ran) == TICK

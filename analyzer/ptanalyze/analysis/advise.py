@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from pandas import DataFrame
 
@@ -12,12 +12,14 @@ from ..core.html import lines
 from ..core.sizes import NO_LIMIT, Budget, budget
 from ..core.units import described
 from ..formats.capture import CaptureLike
-from ..policies import BOUND, Plan, plan_for, policies
+from ..policies import BOUND, Plan, policies
 from ..policies.broken import BrokenPolicyError
 from .answers import whatif_frame
+from .asked_policies import Policies, policies_of
 from .opened import opened
 from .ranking import HOUR, Report, placement_sentence, rank, sentence
-from .replay import baseline_of, replay_world
+from .refusals import must_allow
+from .replay import baseline_of, planned, replay_world
 from .replayed import Replayed
 from .setup import Options, Setup, setup_of
 from .workload import workload
@@ -42,6 +44,15 @@ COMBINATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
+class Question(TypedDict, total=False):
+    """What `advise` takes besides the capture and the Setup."""
+
+    memory: float | str
+    updates: float | str
+    horizon: float
+    policies: Policies
+
+
 def advise(
     capture: CaptureLike = None,
     setup: Setup | None = None,
@@ -49,21 +60,24 @@ def advise(
     memory: float | str = NO_LIMIT,
     updates: float | str = NO_LIMIT,
     horizon: float = HOUR,
+    policies: Policies = (),
     **options: Unpack[Options],
 ) -> Advised:
-    """All policies that the capture allows, ranked by estimated run time within a budget.
+    """Policies ranked by estimated run time within a budget.
 
     memory   limit on bytes of extra page tables and memory held unused, or "64M", or "1%" of the memory that
              the capture's tables map
     updates  limit on extra upkeep of page tables, as a share of the baseline's run, 0.02 or "2%"
     horizon  seconds of the baseline's run at the region's rate: run times are compared after that, what a
              policy costs once included
+    policies those to rank, as of `replay`; none: all that the capture allows
     Thin or Wide: vMitosis, section 3.4. Other arguments as in `replay`.
     """
     how, known = setup_of(setup, options), opened(capture)
     world, others = known.world(how), known.others(how)
     limits = budget(memory, updates, sum(workload(one).mapped_bytes for one in (world, *others)))
-    return advised(advise_world(world, limits, how, known.provenance, horizon, others), how.machine)
+    report = advise_world(world, limits, how, known.provenance, horizon, others, policies)
+    return advised(report, how.machine)
 
 
 def advise_world(
@@ -73,11 +87,17 @@ def advise_world(
     provenance: Mapping[str, str] | None = None,
     horizon: float = HOUR,
     others: Sequence[World] = (),
+    policies: Policies = (),
 ) -> Report:
-    """Report on all policies that a captured World allows, within a Budget; others as replay_world's."""
-    base, refused = baseline_of(world), dict[str, str]()
-    plans = sorted(candidates(world), key=lambda plan: plan.name != base)
+    """Report on policies of a captured World, within a Budget; others as replay_world's.
+
+    policies  as advise's; UsageError, with the reasons, where the capture allows none of them
+    """
+    refused, asked = dict[str, str](), policies_of(policies)
+    plans = planned(asked or candidates(world), baseline_of(world))
     results, left_out = sound_results(world, plans, setup, provenance, refused, others)
+    if asked:
+        must_allow(refused, len(results) - len(plans) + len(asked))
     ranked, about = rank(results, budget, horizon), workload(world)
     if others:
         about = replace(about, threads=0)  # of several processes these are the first's alone
@@ -147,10 +167,10 @@ def advised(report: Report, machine: Machine) -> Advised:
     return Advised(table, report.sentence, work.name, work.evidence(), refused, replayed, report)
 
 
-def candidates(world: World) -> list[Plan]:
-    """[Plan] to compare, those that the capture will refuse included."""
-    known, told = policies(), {"mode": "no-p"} if world.snapshot.numa_oblivious else {}
+def candidates(world: World) -> list[tuple[str, dict[str, Any]]]:
+    """[(name, settings)] of policies to compare, those that the capture will refuse included."""
+    known, no_p = policies(), {"mode": "no-p"} if world.snapshot.numa_oblivious else {}
     unfit = NO_CANDIDATES if world.machine.memory_nodes else NO_CANDIDATES | SLOW_NODES
     names: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in known if name not in unfit]
     names += [(name, s) for name, s in COMBINATIONS if all(part in known for part in name.split("+"))]
-    return [plan_for(name, settings | (told if REPLICATE in name else {})) for name, settings in names]
+    return [(name, settings | (no_p if REPLICATE in name else {})) for name, settings in names]

@@ -124,7 +124,7 @@ def leaves_frame(results: Sequence[Result]) -> DataFrame:
     """Walks by location of their leaf entries: policy, params, socket, class, count, share (of the socket's).
 
     The classes are vMitosis' (section 2.2, Figure 2), guest first; native: Local and Remote. A socket
-    that did not walk has no rows.
+    that did not walk has no rows. attrs["run"]: whose walks, result.Result.run.
     """
     nested = any(result.host_pages for result in results)
     names = dict.fromkeys(CLASSES) if nested else NATIVE_CLASSES
@@ -144,7 +144,8 @@ def leaves_frame(results: Sequence[Result]) -> DataFrame:
         if kind in names
     ]
     columns = ["policy", "params", "socket", "class", "count", "share"]
-    return described(DataFrame(rows, columns=columns), owned_notes(results), provenance_of(results))
+    how = owned_notes(results), provenance_of(results)
+    return described(DataFrame(rows, columns=columns), *how, run=results[0].run if results else None)
 
 
 def calls_frame(results: Sequence[Result]) -> DataFrame:

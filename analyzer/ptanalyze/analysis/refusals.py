@@ -25,13 +25,18 @@ def lines_of(refused: Mapping[str, str]) -> list[str]:
     return [f"policy {name}: {why}" for name, why in refused.items()]
 
 
+def must_allow(refused: Mapping[str, str], asked: int) -> None:
+    """UsageError, with the reasons, where all that was asked for is refused; asked as of `told`."""
+    if refused and asked == 0:
+        raise UsageError("; ".join(lines_of(refused)))
+
+
 def told(results: Sequence[Result], refused: Mapping[str, str], asked: int) -> list[Result]:
     """The Results with a note per refused policy.
 
     asked  how many of the Results were asked for if none is refused, an added baseline left out
     UsageError, with the reasons, where all that was asked for is refused.
     """
+    must_allow(refused, asked)
     lines = lines_of(refused)
-    if refused and asked == 0:
-        raise UsageError("; ".join(lines))
     return [replace(result, notes=(*result.notes, *lines)) for result in results]

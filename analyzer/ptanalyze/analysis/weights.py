@@ -32,6 +32,11 @@ SAMPLED = (
 )
 
 
+def by_trace(weight: str, has_trace: bool) -> bool:
+    """Whether pages of a capture, with a trace or without, count by its walks."""
+    return has_trace and weight in (AUTO, "walks")
+
+
 def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snapshot, Trace | None]:
     """(Snapshot, Trace or None) so that pages count by `weight`, one of WEIGHTS.
 
@@ -46,7 +51,7 @@ def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snaps
         heat_of(snapshot)
     if weight == "leaf":
         snapshot = replace(snapshot, heat=None)
-    return snapshot, trace if weight in (AUTO, "walks") else None
+    return snapshot, trace if by_trace(weight, trace is not None) else None
 
 
 def note(snapshots: Sequence[Snapshot]) -> str:

@@ -91,14 +91,14 @@ def name(capture: Capture) -> str:
 
 
 def for_people(sections: dict[str, Rows]) -> dict[str, Rows]:
-    """The same with spaces for underscores; PIDs are names, not amounts, and instants are dates.
+    """The same named in WORDS, else with spaces for underscores; PIDs are no amounts, instants are dates.
 
     What the manifest says already is not said again.
     """
     known = sections.get("capture", {}).items()
     return {
         title: {
-            key.replace("_", " "): SHOWN.get(key, unchanged)(value)
+            WORDS.get((title, key), key.replace("_", " ")): SHOWN.get(key, unchanged)(value)
             for key, value in rows.items()
             if title != "how sure" or (key, value) not in known
         }
@@ -119,7 +119,31 @@ def date(since_1970: float) -> str:
         return str(since_1970)
 
 
-SHOWN: dict[str, Callable[[Any], Any]] = {"pid": str, "uid": str, "started": date}
+def moment(why: Any) -> Any:
+    return {
+        "exit": "program's end",
+        "roi_end": "region's end",
+        "interrupt": "Ctrl-C",
+        "peak": "peak memory",
+    }.get(why, why)
+
+
+SHOWN: dict[str, Callable[[Any], Any]] = {"pid": str, "uid": str, "started": date, "page_tables": moment}
+TITLES = {"how sure": "how the tables were read"}  # of sections, where JSON's names are no words for people
+WORDS = {  # (section, quantity): durations, instants and outcomes of three things that take time
+    ("capture", "started"): "recording began",
+    ("capture", "seconds"): "recording took (s)",
+    ("capture", "page_tables"): "page tables read at",
+    ("how sure", "time"): "reading began",
+    ("how sure", "duration s"): "reading took (s)",
+    ("how sure", "stopped"): "program was stopped",
+    ("how sure", "stopped s"): "program was stopped for (s)",
+    ("how sure", "stopped before"): "it was stopped already",
+    ("how sure", "uptime s"): "kernel had run for (s)",
+    ("how sure", "process s"): "process had run for (s)",
+    ("trace", "started"): "tracing began",
+    ("trace", "seconds"): "trace spans (s)",
+}
 
 
 def describe_topology(topology: Topology) -> Rows:

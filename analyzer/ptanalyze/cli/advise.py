@@ -8,14 +8,13 @@ import click
 
 from .options import capture_argument
 from .output import Output, emit, output_options
-from .quantities import DURATION
 from .replaying import (
     BRIEF,
-    budget_options,
     capture_of,
     full_option,
-    limits,
     plots_of,
+    question,
+    question_options,
     replay_options,
     setup_from,
     steps_from,
@@ -25,14 +24,7 @@ from .replaying import (
 
 @click.command("advise")
 @capture_argument
-@budget_options
-@click.option(
-    "--horizon",
-    type=DURATION,
-    default="1h",
-    show_default=True,
-    help="Compare run times after this time at the region's rate, one-time costs included: 10s, 5m, 24h.",
-)
+@question_options
 @weight_option
 @full_option
 @replay_options
@@ -42,6 +34,7 @@ def command(
     context: click.Context,
     /,
     capture: str | None,
+    names: tuple[str, ...],
     memory: str | None,
     updates: str | None,
     horizon: float,
@@ -49,7 +42,7 @@ def command(
     output: Output,
     **options: Any,
 ) -> None:
-    """Rank all policies that CAPTURE allows by estimated run time, within a budget, and say why.
+    """Rank policies, by default all that CAPTURE allows, by estimated run time, within a budget, and say why.
 
     Also says whether the workload is Thin (one node walks, its tables should follow it) or Wide (several
     nodes walk, each wants a copy), with the evidence: vMitosis, section 3.4.
@@ -67,7 +60,7 @@ def command(
     opened = capture_of(capture)
     with progress_bar() as progress:
         setup = setup_from(options, progress)
-        advised = advise(opened, setup, **limits(memory, updates), horizon=horizon)
+        advised = advise(opened, setup, **question(memory, updates, horizon, names))
     report, whose = advised.report, asked_of_processes(opened, setup)
     steps = steps_from(context, capture, (), [report.base])
     emit(

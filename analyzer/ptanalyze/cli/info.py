@@ -61,12 +61,9 @@ def command(capture: str | None, shared: bool, output: Output) -> None:
     )
 
 
-TITLES = {"how sure": "how the tables were read"}  # of sections, where JSON's names are no words for people
-
-
 def view(sections: dict[str, Rows]) -> Iterator[Section]:
     from ..analysis.answer import Section
-    from ..capture.describe import PROCESS, for_people
+    from ..capture.describe import PROCESS, TITLES, for_people
 
     several = {title: rows for title, rows in sections.items() if title.startswith(PROCESS)}
     for title, rows in for_people(sections).items():

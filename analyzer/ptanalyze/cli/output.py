@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
+from click.core import ParameterSource
 
 from .echo import echo
 
@@ -38,7 +39,9 @@ FUNCTIONS = {
 }  # of show.plots, where they differ from the kind
 
 
-NAMES = frozenset({"form", "markup", "columns", "table_file", "plot", "plot_kind"})  # of the options below
+NAMES = frozenset(
+    {"form", "sheet", "markup", "columns", "table_file", "plot", "plot_kind"}
+)  # of the options below
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ def output_options(*kinds: str, file: bool = True) -> Callable[[Command], Comman
         def collected(
             *arguments: Any,
             form: str | None,
+            sheet: str | None,
             markup: str | None,
             columns: str | None,
             plot: str | None,
@@ -72,7 +76,7 @@ def output_options(*kinds: str, file: bool = True) -> Callable[[Command], Comman
             **options: Any,
         ) -> Any:
             chosen = tuple(name.strip() for name in columns.split(",")) if columns is not None else ()
-            output = Output(form or markup or "table", table_file, plot, plot_kind, chosen)
+            output = Output(one_form(form, sheet, markup), table_file, plot, plot_kind, chosen)
             if chosen and "json" in (output.form, Path(table_file or "").suffix.lstrip(".")):
                 raise click.UsageError("--columns: JSON holds everything; --csv or -o FILE.csv has columns")
             return command(*arguments, output=output, **options)
@@ -85,11 +89,20 @@ def output_options(*kinds: str, file: bool = True) -> Callable[[Command], Comman
     return add
 
 
+def one_form(form: str | None, sheet: str | None, markup: str | None) -> str:
+    """What --json, --csv and --format ask for; UsageError where they contradict each other."""
+    default = click.get_current_context().get_parameter_source("markup") is not ParameterSource.COMMANDLINE
+    asked = dict.fromkeys(one for one in (form, sheet, None if default else markup) if one)
+    if len(asked) > 1:
+        raise click.UsageError(f"{' and '.join(asked)}: print one of them; -o FILE writes another")
+    return next(iter(asked), markup or "table")
+
+
 def declared(kinds: tuple[str, ...], file: bool) -> list[Callable[[Command], Command]]:
     """The options, in the order of the help."""
     options: list[Callable[[Command], Command]] = [
         click.option("--json", "form", flag_value="json", help="Print JSON instead of tables for people."),
-        click.option("--csv", "form", flag_value="csv", help="Print the tidy table as CSV instead."),
+        click.option("--csv", "sheet", flag_value="csv", help="Print the tidy table as CSV instead."),
         click.option(
             "--format",
             "markup",

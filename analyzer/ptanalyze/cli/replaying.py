@@ -26,6 +26,7 @@ from .retyped import retyped
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from ..analysis.advise import Question
     from ..analysis.answer import Section
     from ..analysis.replayed import Replayed
     from ..analysis.setup import Setup
@@ -110,15 +111,50 @@ OPTIONS = (
         "multi-generational LRU, up to 512 with DAMON.",
     ),
 )
+
+
+def split_names(words: Sequence[str]) -> tuple[str, ...]:
+    """Names of -p, each once: A,B as two, "all" as all that there are."""
+    from ..policies import names
+
+    split = [part for word in words for part in re.split(r",(?=[A-Za-z])", word) if part]
+    every = [name for part in split for name in (names() if part == "all" else [part])]
+    return tuple(dict.fromkeys(every))
+
+
+def named_or_default(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, none as the default of the API."""
+    from ..analysis.whatif import DEFAULT
+
+    return split_names(names) or DEFAULT
+
+
 policy_option = click.option(
+    "-p",
+    "--policy",
+    "names",
+    multiple=True,
+    callback=lambda context, parameter, names: named_or_default(names),
+    shell_complete=complete.policies,
+    help="Policy to replay, or all; several that act on different things as A+B, with parameters as "
+    "A:KEY=VALUE; repeatable, or with commas. Default: mitosis and hydra.",
+)
+ranked_option = click.option(
     "-p",
     "--policy",
     "names",
     multiple=True,
     callback=lambda context, parameter, names: split_names(names),
     shell_complete=complete.policies,
-    help="Policy to replay, or all; several that act on different things as A+B, with parameters as "
-    "A:KEY=VALUE; repeatable, or with commas. Default: mitosis and hydra.",
+    help="Policy to rank, as of `ptanalyze whatif`, with parameters as A:KEY=VALUE; repeatable, or with "
+    "commas. Default: all that CAPTURE allows.",
+)
+horizon_option = click.option(
+    "--horizon",
+    type=DURATION,
+    default="1h",
+    show_default=True,
+    help="Compare run times after this time at the region's rate, one-time costs included: 10s, 5m, 24h.",
 )
 weight_option = click.option(
     "--weight",
@@ -153,7 +189,7 @@ BUDGET = (
     ),
 )
 SHARED = frozenset(  # options that whatif, advise and report have in common, or two of them
-    option(click.Command("")).params[0].name for option in (*OPTIONS, *BUDGET)
+    option(click.Command("")).params[0].name for option in (*OPTIONS, *BUDGET, horizon_option, weight_option)
 )
 
 
@@ -164,16 +200,21 @@ def replay_options(command: C) -> C:
     return command
 
 
-def budget_options(command: C) -> C:
-    """--memory and --updates, for `limits`."""
-    for option in reversed(BUDGET):
+def question_options(command: C) -> C:
+    """-p, the budget and --horizon, for `question`."""
+    for option in reversed((ranked_option, *BUDGET, horizon_option)):
         command = option(command)
     return command
 
 
-def limits(memory: str | None, updates: str | None) -> dict[str, Any]:
-    """Keyword arguments of advise that the options of the budget stand for."""
-    return {"memory": memory or NO_LIMIT, "updates": updates or NO_LIMIT}
+def question(memory: str | None, updates: str | None, horizon: float, names: Sequence[str]) -> Question:
+    """What the options that `advise` and `report` alone have stand for."""
+    return {
+        "memory": memory or NO_LIMIT,
+        "updates": updates or NO_LIMIT,
+        "horizon": horizon,
+        "policies": configured(names),
+    }
 
 
 def capture_of(directory: str | None) -> Capture:
@@ -202,26 +243,19 @@ def steps_from(
     """What to type next after an answer of this command, with the options that were given."""
     from ..show.first_screen import further
 
-    own = retyped(context, without={"capture", "names", "full", *NAMES})
-    shared = retyped(context, only=SHARED)
+    chosen = {"names"}  # after -p in `policies`; advise has them as they were given
+    own = retyped(context, without={"capture", "full", *NAMES, *(chosen if policies else ())})
+    shared = retyped(context, only=SHARED | (set() if policies else chosen))
     narrower = results[0].price.speedup is not None and context.params["calibration"] is None
     return further(capture, policies, narrower, bool(results[0].elsewhere), own=own, shared=shared)
 
 
-def split_names(words: Sequence[str]) -> tuple[str, ...]:
-    """Names of -p, each once: A,B as two, "all" as all that there are, none as the default of the API."""
-    from ..analysis.whatif import DEFAULT
-    from ..policies import names
-
-    split = [part for word in words for part in re.split(r",(?=[A-Za-z])", word) if part]
-    every = [name for part in split or DEFAULT for name in (names() if part == "all" else [part])]
-    return tuple(dict.fromkeys(every))
-
-
-def configured(names: Sequence[str], settings: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
+def configured(names: Sequence[str], settings: Sequence[str] = ()) -> list[tuple[str, dict[str, str]]]:
     """[(name, {key: value})] from --policy, as NAME or NAME:KEY=VALUE:KEY=VALUE, and from --set."""
     from ..policies import share_settings
 
+    if not names:
+        return []
     names, own = zip(*((name, parts) for name, *parts in (one.split(":") for one in names)), strict=True)
     shared = share_settings(names, [pair_of(setting) for setting in settings])
     return [

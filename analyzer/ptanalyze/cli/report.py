@@ -9,7 +9,7 @@ from . import complete
 from .echo import echo
 from .options import on_option
 from .output import must_end_with
-from .replaying import budget_options, capture_of, limits, replay_options, setup_from
+from .replaying import capture_of, question, question_options, replay_options, setup_from, weight_option
 from .retyped import retyped
 
 
@@ -26,7 +26,8 @@ from .retyped import retyped
     show_default=True,
     help="HTML file to write; an existing file is replaced.",
 )
-@budget_options
+@question_options
+@weight_option
 @replay_options
 @on_option
 @click.pass_context
@@ -34,9 +35,11 @@ def command(
     context: click.Context,
     /,
     captures: tuple[str, ...],
+    names: tuple[str, ...],
     output: str,
     memory: str | None,
     updates: str | None,
+    horizon: float,
     on: str,
     **options: Any,
 ) -> int:
@@ -50,8 +53,9 @@ def command(
     written all the same and says so, unless files of a capture are damaged.
 
     \b
-    Example:
+    Examples:
       ptanalyze report before after -o report.html --memory 1%
+      ptanalyze report app -p mitosis,hydra:prefetch=0
     """
     from ..capture.check import exit_code
     from ..show.progress import progress_bar
@@ -60,7 +64,7 @@ def command(
 
     asked = [capture_of(one) for one in captures or (None,)]
     with progress_bar() as progress:
-        found = studies(asked, setup_from(options, progress), **limits(memory, updates), on=on)
+        found = studies(asked, setup_from(options, progress), question(memory, updates, horizon, names), on)
         page = html(Page(found, shlex.join(["ptanalyze", "report", *retyped(context)])), progress)
     write(output, page)
     echo(f"ptanalyze: wrote {output}", err=True)

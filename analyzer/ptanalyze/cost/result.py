@@ -226,6 +226,13 @@ class Result:
     sampled: Sampled | None = None
 
     @property
+    def run(self) -> str | None:
+        """The run that is counted: a further one, "warm", or the first, "as traced"; None without a trace."""
+        if not self.hits.any():
+            return None
+        return "as traced" if self.once.within else "warm"
+
+    @property
     def events(self) -> np.ndarray:
         """int64[kinds, nodes, nodes] of the guest's tables, whatever the cause."""
         total: np.ndarray = self.calls.sum(axis=0)
@@ -261,6 +268,7 @@ class Result:
             "machine": self.machine,
             "placement": self.placement,
             "baseline": self.baseline,
+            "run": self.run,
             "walks": self.walks,
         }
         for leaf, name in enumerate(("LL", "LR", "RL", "RR")[LL : RR + 1]):

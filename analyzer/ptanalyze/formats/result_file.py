@@ -24,7 +24,7 @@ EXPECTED = "expected what `ptanalyze whatif` wrote"
 MOST_BYTES = 1 << 28
 MOST_COUNT = 1 << 64
 NOTHING: Mapping[str, str] = MappingProxyType({})
-TEXTS = ("policy", "params", "machine", "placement", "baseline", "pays_back")  # columns of text
+TEXTS = ("policy", "params", "machine", "placement", "baseline", "run", "pays_back")  # columns of text
 
 
 def write_result(

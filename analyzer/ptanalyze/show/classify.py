@@ -30,7 +30,7 @@ def title(weight: str, how: Mapping[str, str]) -> str:
         return f"Samples of accesses, {threads_placed(how['placement'])}"
     if weight == "walks":
         sample = f", from a sample, {how['sample']}" if "sample" in how else ""
-        return f"Walks of the trace on {how['machine']}, {threads_placed(how['placement'])}{sample}"
+        return f"Walks of the whole trace on {how['machine']}, {threads_placed(how['placement'])}{sample}"
     if weight == "heat":
         return "Walks estimated from samples of accessed bits"
     return f"Mapped {'leaf entries, each once' if weight == 'leaf' else '4 KiB pages'}, as captured"

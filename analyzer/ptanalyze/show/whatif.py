@@ -64,6 +64,7 @@ CALLS = {
     "saved_local": "IPIs saved, local",
     "saved_remote": "IPIs saved, remote",
 }
+SAID_WHY = 3  # policies that the capture refuses, each with its reason on the first screen
 
 
 def view(
@@ -80,14 +81,14 @@ def view(
     """
     first = results[0]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
-    asked = f"{first.machine}; {threads_placed(first.placement)}; {walks(first)} walks{accesses}"
+    asked = f"{first.machine}; {threads_placed(first.placement)}; {walks(first)} walks{warm(first)}{accesses}"
     yield Section(
         lines=[*beware(first, whose, nodes), advice(results), "", *worth(results), asked, *sample(first)]
     )
     yield from table(dict(zip(labels(results), results, strict=True)), explained=not further)
     if further:
         more = len(owned_notes(results)) - 1
-        yield Section(lines=[f"policy {policy}: {why}" for policy, why in (refused or {}).items()])
+        yield Section(lines=left_out(refused or {}))
         yield Section(lines=[f"Assumed: {first.price.assumptions} ({more} more with --full)."])
         yield Section(lines=[""])
         yield further
@@ -96,6 +97,18 @@ def view(
     yield Matrix(labels(results), {heading: rows for heading, rows in groups(results) if rows})
     parameters = [f"- {row['policy']}: {row['params']}" for row in rows_of(results) if row["params"]]
     yield Section(lines=["", *parameters, *(f"- {note}" for note in owned_notes(results))])
+
+
+def left_out(refused: Mapping[str, str]) -> list[str]:
+    """Why policies were refused; of many, as -p all names them, which."""
+    if len(refused) <= SAID_WHY:
+        return [f"policy {policy}: {why}" for policy, why in refused.items()]
+    return [f"Not for this capture: {', '.join(refused)} (--full says why)."]
+
+
+def warm(result: Result) -> str:
+    """ " when warm," where a further run is counted, else ""."""
+    return " when warm," if result.run == "warm" else ""
 
 
 def walks(result: Result) -> str:

@@ -25,6 +25,7 @@ from .peak import Peak
 FIRST_TO_GO = "1000"  # of oom_score_adj, proc(5)
 GRACE = 5.0  # seconds a program has to end after SIGINT, before SIGKILL
 TICK = 0.5  # seconds between two looks at a program that runs
+SOON = 0.02  # the least, at first, where its memory at the peak is wanted
 
 Process: TypeAlias = "subprocess.Popen[bytes]"
 Watch: TypeAlias = Callable[[Grown], None]
@@ -71,6 +72,11 @@ class Run:
             self.watch(self.recording.grown)
         if self.peak and self.process.returncode is None and self.peak.due():
             self.read_tables("peak")
+
+    def pause(self) -> float:
+        """Seconds until the next look; where the peak is wanted, a tenth of the run so far."""
+        ran = time.monotonic() - self.started
+        return min(max(ran / 10, SOON), TICK) if self.peak else TICK
 
     def read_tables(self, why: str) -> None:
         """Run ptdump into the directory. The process is stopped meanwhile, every thread of it."""
@@ -202,7 +208,7 @@ def interrupt(run: Run) -> None:
 
 def wait_or_serve(run: Run, most: float = math.inf) -> None:
     """Until the process and its followed children have ended, or `most` seconds are over."""
-    until, next_look = time.monotonic() + most, time.monotonic() + TICK
+    until, next_look = time.monotonic() + most, time.monotonic() + run.pause()
     with contextlib.ExitStack() as stack:
         watched: list[int | socket.socket] = [run.listener]
         if run.process.poll() is None:
@@ -217,7 +223,7 @@ def wait_or_serve(run: Run, most: float = math.inf) -> None:
                 del watched[1]
             elif time.monotonic() >= next_look:
                 run.look()
-                next_look = time.monotonic() + TICK
+                next_look = time.monotonic() + run.pause()
 
 
 def serve(run: Run) -> None:

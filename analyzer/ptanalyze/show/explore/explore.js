@@ -78,6 +78,11 @@ function render({ model, el }) {
   dimension.onchange = () => ask({ dimension: dimension.value, low: 0, high: 1e18 });
   colour.onchange = () => ask({ colour: colour.value });
   address.onchange = () => ask({ address: address.value });
+  address.dataset.lmSuppressShortcuts = "true";
+  address.onkeydown = (event) => {  // JupyterLab takes Enter for itself: the field would send no change
+    event.stopPropagation();
+    if (event.key === "Enter") ask({ address: address.value });
+  };
 
   function options(select, names, chosen) {
     select.replaceChildren(...names.map((name) => new Option(name, name, false, name === chosen)));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
     def __init__(self, known: Opened, policy: str, setup: Setup) -> None:
         if not (known.capture.has_snapshot or known.capture.has_vm):
             raise UsageError(f"{known.capture.directory}: no page tables to explore: record as root, or dump")
-        self.known, self.policy = known, policy
+        self.known, self.policy, self.walked = known, policy, ""
         self.maps = maps_of(known, policy, setup)
         super().__init__()
         self.asked = {"dimension": next(iter(self.maps)), "colour": "node", "address": ""}
@@ -57,6 +58,10 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
         name = asked.get("dimension") if asked.get("dimension") in self.maps else next(iter(self.maps))
         one = self.maps[name]
         low, high = view(asked, one.slots)
+        walk = self.walk(str(asked.get("address", "")), name, one)
+        if asked.get("address") != self.walked:
+            self.walked = asked.get("address")
+            low, high = followed(low, high, walk["steps"], one.slots)
         shown: dict[str, Any] = {
             "name": self.known.capture.directory.name,
             "dimension": name,
@@ -75,7 +80,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
             ],
             "colour": asked.get("colour", "node"),
         }
-        shown |= self.walk(str(asked.get("address", "")), name, one)
+        shown |= walk
         if high - low <= 1:
             shown["cells"] = one.cells(one.leaf_at(low), self.known.snapshot.topology)
             shown["entry"] = entry_of(shown["cells"], shown["steps"])
@@ -124,6 +129,15 @@ def view(asked: dict[str, Any], slots: int) -> tuple[float, float]:
     wide = min(max(high - low, 1.0), float(slots))
     low = min(max(low if wide > 1 else np.floor(low), 0.0), slots - wide)
     return float(low), float(low + wide)
+
+
+def followed(low: float, high: float, steps: Sequence[dict[str, Any]], slots: int) -> tuple[float, float]:
+    """The view, moved to where a walk ends if that lies outside."""
+    place = next((step["place"] for step in reversed(steps) if step["place"] is not None), low)
+    if low <= place < high:
+        return low, high
+    first = np.floor(place + 0.5 - (high - low) / 2)
+    return view({"low": first, "high": first + high - low}, slots)
 
 
 def entry_of(cells: dict[str, Any], steps: list[dict[str, Any]]) -> int | None:

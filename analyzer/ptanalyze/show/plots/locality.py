@@ -18,6 +18,8 @@ WEIGHTS = {
     "leaf": "leaf entries",
     "4k": "4 KiB pages",
     "walks": "walks",
+    "warm": "walks when warm",
+    "as traced": "walks as traced",
     "samples": "samples",
     "heat": "estimated walks",
 }
@@ -121,7 +123,9 @@ def counts_of(table: DataFrame, columns: int) -> str:
     """What the numbers below the sockets count; "" where there is no room for them."""
     if table["socket"].nunique() * columns > scaled(MOST_WRITTEN):
         return ""
-    weights = ["walks"] if "policy" in table else list(dict.fromkeys(table["weight"]))
+    if "policy" in table:
+        return WEIGHTS.get(table.attrs.get("run"), "walks")
+    weights = list(dict.fromkeys(table["weight"]))
     return WEIGHTS[str(weights[0])] if len(weights) == 1 else "how many"
 
 

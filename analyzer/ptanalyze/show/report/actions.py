@@ -14,7 +14,7 @@ TODAY = "today"
 
 
 class Action(NamedTuple):
-    """`label`: a policy; `gain` in words; `when`: ", if ..." or ""; `line` to type, or what it takes;
+    """`label`: a policy; `gain` in words; `when`: ", for ..." or ""; `line` to type, or what it takes;
     `besides` what to know first."""
 
     label: str

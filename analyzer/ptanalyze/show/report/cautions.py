@@ -62,9 +62,9 @@ def said(finding: Finding) -> str:
 
 def recording(study: Study) -> list[Caution]:
     """Data that the way of recording leaves out."""
-    trace = study.facts.get("trace")
-    if trace is None:
+    if not study.traced:
         return [untraced(study)]
+    trace = study.facts["trace"]
     lines = []
     if study.tables is None:
         lines.append(
@@ -121,6 +121,9 @@ def processes(study: Study) -> list[Caution]:
 
 def untraced(study: Study) -> Caution:
     """What pages count by, and what is not known."""
+    lacks, why = "there is no trace", "The capture holds no trace"
+    if "trace" in study.facts:
+        lacks, why = "the trace is left out", "The capture's trace is left out, as asked"
     missing = (
         "There is no run time to estimate. Walk cycles that a policy saves are a bound, reached "
         f"{gain.FROM_DRAM}. Policies that depend on the order of accesses are left out."
@@ -128,14 +131,14 @@ def untraced(study: Study) -> Caution:
     if (heat := study.facts.get("heat")) and not study.results[0].each_once:
         return Caution(
             "careful",
-            f"there is no trace: pages count by {plural(heat['samples'], 'sample')} of their accessed bits",
-            "The capture holds no trace: each page counts for every node by its walks, estimated from "
+            f"{lacks}: pages count by {plural(heat['samples'], 'sample')} of their accessed bits",
+            f"{why}: each page counts for every node by its walks, estimated from "
             f"{heat['samples']:,} samples of accessed bits, {heat['sampled (s)']:.3g} s in all. {missing}",
         )
     return Caution(
         "careful",
-        "there is no trace, so every mapped page counts alike",
-        f"The capture holds no trace: every mapped page counts once for each node. {missing}",
+        f"{lacks}, so every mapped page counts alike",
+        f"{why}: every mapped page counts once for each node. {missing}",
     )
 
 

@@ -70,7 +70,7 @@ def everything(study: Study) -> Grid:
     columns |= {
         "leaf_LL_share": Column(study.local, "share of walks", percent),
         "remote": Column("Remote", "share of DRAM reads", percent),
-        "walks": Column("Walks", "", count),
+        "walks": Column("Walks", study.counted, count),
         "reads_per_walk": Column("Reads", "per walk", plain),
         "cycles_per_walk": Column("Cycles", "per walk", plain),
         "extra_bytes": Column("Memory", "more at its peak", memory),

@@ -23,11 +23,12 @@ def lead(studies: Sequence[Study]) -> str:
 
 def side_by_side(studies: Sequence[Study]) -> Grid:
     """A row per capture: facts, locality of its walks, advice."""
+    counted = {study.counted for study in studies}
     columns = {
         "name": Column("Capture", "", word),
         "nodes": Column("Replayed on", "", word),
         "workload": Column("Workload", "", word),
-        "walks": Column("Walks", "", count),
+        "walks": Column("Walks", counted.pop() if len(counted) == 1 else "", count),
         "local": Column("All local", "share of walks", percent),
         "remote": Column("Remote", "share of DRAM reads", percent),
         "reads": Column("Reads", "per walk", plain),

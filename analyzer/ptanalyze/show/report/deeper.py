@@ -62,8 +62,8 @@ def timeline(study: Study) -> Picture:
         "few, lines jump."
     )
     here = (
-        f"Under {study.baseline} {shares.min():.0f} to {shares.max():.0f} % of walks are {study.local}, by "
-        f"window ({len(base)} of {show_duration(base['time_ns'].iloc[0] / 1e9)})"
+        f"Under {study.baseline}, in the run as traced, {shares.min():.0f} to {shares.max():.0f} % of walks "
+        f"are {study.local}, by window ({len(base)} of {show_duration(base['time_ns'].iloc[0] / 1e9)})"
     )
     moved = int(table.groupby("policy")["tables_moved"].max().max())
     here += f"; at most {moved:,} table pages moved" if moved else "; no table page moved"
@@ -75,7 +75,7 @@ def windows(study: Study, table: DataFrame) -> Grid:
     policies = list(dict.fromkeys(table["policy"]))
     shares = table.set_index(["time_ns", "policy"])["leaf_LL_share"]
     first = study.of(table, str(policies[0]))
-    columns = {"until": Column("Until", "", word), "walks": Column("Walks", "", count)}
+    columns = {"until": Column("Until", "", word), "walks": Column("Walks", "as traced", count)}
     columns |= {str(policy): Column(str(policy), study.local, percent) for policy in policies}
     rows = [
         {

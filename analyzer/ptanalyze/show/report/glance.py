@@ -42,11 +42,11 @@ def glance(study: Study) -> list[Number]:
             more += ", of the part of the trace that is taken to go on: its steady state"
         if known := result.sampled:
             more += f"; from a sample, {known.of}: {in_words(known.walks, 0)}"
-        numbers.append(Number(f"{result.walks:,}", "page walks", more))
+        numbers.append(Number(f"{result.walks:,}", f"page walks{study.warm}", more))
     numbers.append(
         Number(
             f"{100 * base['leaf_LL_share']:.0f} %",
-            f"of {'walks' if study.traced else 'pages'} {study.local}",
+            f"of {'walks' if study.traced else 'pages'} {study.local}{study.warm}",
             f"leaf entries on the walker's socket, under {study.baseline}",
         )
     )
@@ -103,7 +103,9 @@ def captured(study: Study) -> dict[str, str]:
         )
     result = study.results[0]
     lines["Replayed on"] = joined(
-        result.machine, f"{result.reads.shape[1]} nodes", threads_placed(result.placement) if trace else None
+        result.machine,
+        f"{result.reads.shape[1]} nodes",
+        threads_placed(result.placement) if study.traced else None,
     )
     return {what: text for what, text in lines.items() if text}
 

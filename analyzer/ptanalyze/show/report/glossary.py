@@ -61,13 +61,17 @@ def sentence(text: str) -> str:
 
 
 def linked(text: str) -> Markup:
-    """HTML of a plain text: the first occurrence of each term is a link to the glossary."""
+    """HTML of a plain text: the first occurrence of each term is a link to the glossary, `words` are code."""
     text = printable(text)
     known = [*policy_terms(), *glossary().terms]
     names = "|".join(f"(?P<t{k}>{term.spellings})" for k, term in enumerate(known))
     seen: set[str] = set()
     parts, at = [], 0
-    for match in re.finditer(rf"(?<![\w-])(?:{names})(?![\w-])", text):
+    for match in re.finditer(rf"`(?P<code>[^`]+)`|(?<![\w-])(?:{names})(?![\w-])", text):
+        if match["code"]:
+            parts += [escape(text[at : match.start()]), Markup("<code>{}</code>").format(match["code"])]
+            at = match.end()
+            continue
         term = known[int(str(match.lastgroup)[1:])]
         if term.key in seen:
             continue

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ...analysis.worth import missing
-from ...capture.describe import for_people
+from ...capture.describe import TITLES, for_people
 from ...core.printable import printable
 from ...core.progress import Progress
 from ...core.version import __version__
@@ -96,6 +96,7 @@ def environment() -> Environment:
     )
     jinja.filters |= {"linked": linked, "listing": listing, "breakable": breakable, "coded": coded}
     jinja.globals |= {
+        "titles": TITLES,
         "advice": second_sentence,
         "placement_alone": alone,
         "missing": missing,
@@ -159,9 +160,9 @@ def used(policy: str, studies: Sequence[Study]) -> bool:
     return any(policy in name.split("+") for name in names)
 
 
-def listing(section: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(what, value as text) of a section of facts."""
-    for what, value in for_people({"": dict(section)})[""].items():
+def listing(rows: Mapping[str, Any], section: str) -> Iterator[tuple[str, str]]:
+    """(what, value as text) of the rows of a section of facts."""
+    for what, value in for_people({section: dict(rows)})[section].items():
         yield what, value if isinstance(value, str) else number(value)
 
 

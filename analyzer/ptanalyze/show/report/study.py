@@ -12,6 +12,7 @@ from ...core import gain
 from ...core.interval import Interval
 from ...cost.result import Result
 from ..plots.labels import policy_labels
+from ..plots.locality import WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Study:
     reads, leaves, calls, timeline  as in analysis.replayed.Replayed
     fits           one node that a Wide program would fit, and how to run it there; "" elsewhere
     sentence, workload, evidence, refused  as in analysis.advise.Advised
+    traced         whether walks of the trace count, not pages
     classes        classify's, leaf entries and walks below each other; None without page tables
     tables         page_tables'; None without page tables
     lines          fragmentation's, before and after; None for a native capture
@@ -46,6 +48,7 @@ class Study:
     workload: str
     evidence: Sequence[str]
     refused: Mapping[str, str]
+    traced: bool
     classes: DataFrame | None = None
     tables: DataFrame | None = None
     lines: DataFrame | None = None
@@ -103,11 +106,12 @@ class Study:
     @property
     def warm(self) -> str:
         """ " when warm" where a further run is counted, else ""."""
-        return " when warm" if any(one.once.pays_back is not None for one in self.results) else ""
+        return " when warm" if self.results[0].run == "warm" else ""
 
     @property
-    def traced(self) -> bool:
-        return "trace" in self.facts
+    def counted(self) -> str:
+        """Whose walks a column of counts has, beside those of the whole trace; "" without a trace."""
+        return WEIGHTS.get(self.results[0].run or "", "").removeprefix("walks ")
 
     @property
     def local(self) -> str:

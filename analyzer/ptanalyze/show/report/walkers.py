@@ -28,7 +28,7 @@ def walkers(study: Study) -> Iterator[Grid]:
         columns = {
             "name": Column(NAMES[by], "", word),
             **({"at": Column("Addresses", "", word)} if by == "vma" else {}),
-            "count": Column("Walks", "", count),
+            "count": Column("Walks", "of the whole trace", count),
             "share": Column("Share", "of those counted" if gone else "of all walks", percent),
             "local": Column(study.local, "of its walks", percent),
         }

@@ -32,7 +32,8 @@ def walk_map(heat: DataFrame) -> Picture:
     by_row = heat.groupby("start", sort=False)["walks"].sum()
     some = by_row.sort_values(ascending=False)
     half = int((some.cumsum() < some.sum() / 2).sum()) + 1
-    here = f"{half} of {len(by_row)} rows of memory have half of all {int(some.sum()):,} walks."
+    rows = f"{half} of {len(by_row)} rows of memory"
+    here = f"{rows} have half of all {int(some.sum()):,} walks of the whole trace."
     return picture("walk-map", "Heat map", plots.walk_map, heat, how, here)
 
 

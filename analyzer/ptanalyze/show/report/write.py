@@ -9,7 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
+from ...analysis.advise import Question
+from ...analysis.asked_policies import Policies, policies_of
+from ...analysis.ranking import HOUR
 from ...analysis.setup import Options, Setup, setup_of
+from ...analysis.weights import by_trace
+from ...core.errors import UsageError
 from ...core.progress import Progress
 from ...core.sizes import NO_LIMIT
 from ...formats.atomic import must_be_writable
@@ -32,6 +37,8 @@ def report(
     *,
     memory: float | str = NO_LIMIT,
     updates: float | str = NO_LIMIT,
+    horizon: float = HOUR,
+    policies: Policies = (),
     on: str = "",
     **options: Unpack[Options],
 ) -> str:
@@ -49,10 +56,10 @@ def report(
     several = isinstance(captures, Sequence) and not isinstance(captures, str)
     named = cast("Sequence[CaptureLike]", captures if several else [captures])
     opened = [load(capture) for capture in named]
-    limits = {"memory": memory, "updates": updates}
+    asked = Question(memory=memory, updates=updates, horizon=horizon, policies=policies)
     how = setup_of(setup, options)
-    studied = studies(opened, how, **limits, on=on)
-    given = {key: value for key, value in limits.items() if value != NO_LIMIT}
+    studied = studies(opened, how, asked, on)
+    given = {key: value for key, value in asked.items() if value not in (NO_LIMIT, HOUR, ())}
     again = call(opened, output, {**({"setup": setup} if setup else options), **given})
     text = html(Page(studied, again), how.progress)
     if output is not None:
@@ -63,28 +70,28 @@ def report(
 def studies(
     captures: Sequence[Capture],
     setup: Setup,
-    memory: float | str = NO_LIMIT,
-    updates: float | str = NO_LIMIT,
+    asked: Question | None = None,
     on: str = "",
 ) -> list[Study]:
     """A Study of each capture, replayed once; captures of the same name are named by their paths.
 
     on  "dask:HOST:PORT": by the workers of that cluster, a capture each
     """
+    question = asked or Question()
+    must_differ(question.get("policies", ()))
     names = Counter(name_of(capture) for capture in captures)
     called = [
         name_of(capture) if names[name_of(capture)] == 1 else str(capture.directory) for capture in captures
     ]
     if on:
-        return _by_workers(on, captures, called, setup, memory, updates)
+        return _by_workers(on, captures, called, setup, question)
     several = len(captures) > 1
     return [
         study(
             capture,
             name,
             replace(setup, progress=naming(setup.progress, name if several else "")),
-            memory,
-            updates,
+            question,
         )
         for capture, name in zip(captures, called, strict=True)
     ]
@@ -95,25 +102,31 @@ def _by_workers(
     captures: Sequence[Capture],
     names: Sequence[str],
     setup: Setup,
-    memory: float | str,
-    updates: float | str,
+    question: Question,
 ) -> list[Study]:
     from ...analysis.workers import carried_out, sent, workers_on
 
     quiet = replace(setup, progress=None)
-    units = [
-        (sent(capture), name, quiet, memory, updates) for capture, name in zip(captures, names, strict=True)
-    ]
+    units = [(sent(capture), name, quiet, question) for capture, name in zip(captures, names, strict=True)]
     with workers_on(on) as workers:
         return carried_out(workers, study_there, units, setup.progress, "captures")
 
 
-def study_there(unit: tuple[Capture, str, Setup, float | str, float | str]) -> Study:
+def study_there(unit: tuple[Capture, str, Setup, Question]) -> Study:
     """`study` at a worker."""
     from ...analysis.workers import received
 
     received(unit[0])
     return study(*unit)
+
+
+def must_differ(policies: Policies) -> None:
+    """UsageError for a policy with two settings: a page's tables and figures know policies by their names."""
+    names = Counter(getattr(policy, "name", policy) for policy, _ in policies_of(policies))
+    if twice := next((name for name, times in names.items() if times > 1), None):
+        raise UsageError(
+            f"policy {twice}: asked for twice; a page has one setting per policy, whatif compares several"
+        )
 
 
 def naming(progress: Progress, name: str) -> Progress:
@@ -128,7 +141,7 @@ def name_of(capture: Capture) -> str:
     return Path(capture.directory).resolve().name
 
 
-def study(capture: Capture, name: str, setup: Setup, memory: float | str, updates: float | str) -> Study:
+def study(capture: Capture, name: str, setup: Setup, question: Question) -> Study:
     """Study of a capture; CaptureError where its files are not as they were sealed."""
     from ...analysis.advise import advise
     from ...analysis.fragmentation import fragmentation
@@ -142,8 +155,8 @@ def study(capture: Capture, name: str, setup: Setup, memory: float | str, update
     files = findings[0]
     if files.verdict == FAILED:
         raise CaptureError(capture.directory, "damaged files", files.wrong, files.reason)
-    windowed = replace(setup, windows=WINDOWS if capture.has_trace else 0)
-    advised = advise(capture, windowed, memory=memory, updates=updates)
+    traced = by_trace(setup.weigh, capture.has_trace)
+    advised = advise(capture, replace(setup, windows=WINDOWS if traced else 0), **question)
     replayed = advised.replayed
     nested = capture.has_snapshot and not capture.snapshot.native
     return Study(
@@ -161,20 +174,21 @@ def study(capture: Capture, name: str, setup: Setup, memory: float | str, update
         evidence=advised.evidence,
         fits=advised.report.workload.fits,
         refused=advised.refused,
-        classes=classes(capture, advised),
+        traced=traced,
+        classes=classes(capture, advised, traced),
         tables=page_tables(capture) if capture.has_snapshot else None,
         lines=fragmentation(capture, after=True, machine=setup.machine) if nested else None,
-        heat=heat(capture, setup),
-        walkers=walkers(capture, setup),
+        heat=heat(capture, setup) if traced else None,
+        walkers=walkers(capture, setup) if traced else {},
         calibrated=setup.calibration is not None,
     )
 
 
 def walkers(capture: Capture, setup: Setup) -> dict[str, DataFrame]:
-    """{"vma", "thread": walks by class}; {} without page tables or trace."""
+    """{"vma", "thread": walks by class}; {} without page tables."""
     from ...analysis.classify import classify
 
-    if not (capture.has_snapshot and capture.has_trace):
+    if not capture.has_snapshot:
         return {}
     return {by: classify(capture, weight="walks", by=by, setup=setup) for by in ("vma", "thread")}
 
@@ -182,25 +196,26 @@ def walkers(capture: Capture, setup: Setup) -> dict[str, DataFrame]:
 def heat(capture: Capture, setup: Setup) -> DataFrame | None:
     from ...analysis.walk_map import walk_map
 
-    if not (capture.has_snapshot and capture.has_trace):
+    if not capture.has_snapshot:
         return None
     table = walk_map(capture, setup)
     return table if table["walks"].sum() else None
 
 
-def classes(capture: Capture, advised: Advised) -> DataFrame:
+def classes(capture: Capture, advised: Advised, traced: bool) -> DataFrame:
     """As `classify`: the leaf entries of a capture of several nodes, and the baseline's walks."""
     from pandas import concat
 
     from ...analysis.classify import classify
 
-    leaves = advised.replayed.leaves
-    base = leaves[leaves["policy"] == advised.replayed.results[0].policy]
-    walks = base.drop(columns=["policy", "params"]).assign(group="all", weight="walks")
+    leaves, first = advised.replayed.leaves, advised.replayed.results[0]
+    weight = (first.run or "walks") if traced else "leaf" if first.each_once else "heat"
+    base = leaves[leaves["policy"] == first.policy]
+    walks = base.drop(columns=["policy", "params"]).assign(group="all", weight=weight)
     if not capture.has_snapshot or len(capture.snapshot.topology) < 2:
         return walks
     entries = classify(capture)
-    both = concat([entries, walks] if capture.has_trace else [entries], ignore_index=True)
+    both = concat([entries, walks] if traced else [entries], ignore_index=True)
     both.attrs = walks.attrs
     return both
 
