@@ -115,10 +115,12 @@ def test_where_the_caches_hold_all_leaf_entries_placement_gains_nothing_and_noth
         assert f"Its leaf entries, {kib} KiB of page-table lines, {FITS}" in said
         assert "Best" not in said and "estimated at" not in said
         assert "with mitosis" not in said.lower() and "placement alone" not in said.lower()
+        assert re.search(r" mitosis +about 0 % ", said)
 
 
 def test_larger_pages_may_gain_where_the_caches_hold_all_leaf_entries(pt, plain):
     said = one_line(pt("whatif", plain.directory, "-p", "mitosis,thp:min_pages=1").out)
+    assert " mitosis about 0 % " in said and "at most -99.8 %" in said and f"at most: {FROM_DRAM}." in said
     assert FITS in said and f"With thp at most 99.8 % fewer walk cycles than linux, {FROM_DRAM}" in said
     assert "placement alone" not in said
 

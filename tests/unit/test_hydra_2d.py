@@ -186,7 +186,7 @@ def test_what_it_lacks_is_named():
     process = touching_all(2, pages=1)
     with pytest.raises(UsageError, match="hydra-2d: a native capture has no host tables"):
         run(case(build_snapshot([(HEAP, 1)]), build_trace([(0, [HEAP])])), NAME)
-    with pytest.raises(UsageError, match="hydra-2d: depends on what threads touch, and there is no trace"):
+    with pytest.raises(UsageError, match="hydra-2d: depends on what threads touch, and no trace tells"):
         replay_snapshot(process.snapshot, None, [(NAME, {})], Setup.of(machine=small_machine(2), costs=COSTS))
     with pytest.raises(UsageError, match=r"hydra-2d: host_prefetch = 10: .*allowed: 0\.\.9"):
         plan_for(NAME, {"host_prefetch": "10"})

@@ -98,9 +98,7 @@ def test_bytes_of_each_dimension_are_told_apart():
 
 @pytest.mark.parametrize("name", ["hydra", "first-touch"])
 def test_policies_that_depend_on_order_say_what_is_missing_for_vms_too(name):
-    with pytest.raises(
-        UsageError, match=f"policy {name}: depends on what threads touch, and there is no trace"
-    ):
+    with pytest.raises(UsageError, match=f"policy {name}: depends on what threads touch, and no trace tells"):
         ask(two_dimensional(), [(name, {})], nodes=4)
 
 

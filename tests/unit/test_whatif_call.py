@@ -134,9 +134,7 @@ def test_without_a_trace_every_mapped_page_counts_once_for_each_node():
 
 @pytest.mark.parametrize("name", ["hydra", "first-touch"])
 def test_without_a_trace_policies_that_depend_on_order_say_what_is_missing(name):
-    with pytest.raises(
-        UsageError, match=f"policy {name}: depends on what threads touch, and there is no trace"
-    ):
+    with pytest.raises(UsageError, match=f"policy {name}: depends on what threads touch, and no trace tells"):
         ask(process()[0], None, [(name, {})])
 
 

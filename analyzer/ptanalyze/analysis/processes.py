@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..core.errors import UsageError
-from .weights import AUTO
+from .weights import AUTO, weighed_by
 
 if TYPE_CHECKING:
     from ..core.snapshot import Snapshot
@@ -31,7 +31,7 @@ def together(capture: Capture, weigh: str = AUTO) -> list[Snapshot]:
     weigh  Setup.weigh
     [] where the capture's trace, which is of one process, weighs its pages, or it alone has samples.
     """
-    weight = weighed_by(capture, weigh)
+    weight = weighed_by(weigh, capture.has_trace, capture.has_heat)
     if weight == "walks" or not capture.has_snapshot:
         return []
     if weight == "heat":
@@ -41,13 +41,6 @@ def together(capture: Capture, weigh: str = AUTO) -> list[Snapshot]:
     if found and len({(one.native, len(one.topology)) for one in (capture.snapshot, *found)}) > 1:
         raise UsageError(f"{capture.directory}: its processes were captured on different machines")
     return found
-
-
-def weighed_by(capture: Capture, weigh: str) -> str:
-    """What weighs a Capture's pages in a replay: Setup.weigh, for AUTO the best that it has."""
-    if weigh != AUTO:
-        return weigh
-    return "walks" if capture.has_trace else "heat" if capture.has_heat else "leaf"
 
 
 def heated(capture: Capture) -> dict[int, Snapshot]:
@@ -70,7 +63,7 @@ def alike(number: int, by_heat: bool) -> str:
 
 def asked_of_processes(capture: Capture, setup: Setup) -> str:
     """Line for people: of which processes of a Capture a replay is; "" where there is but one."""
-    by_heat = weighed_by(capture, setup.weigh) == "heat"
+    by_heat = weighed_by(setup.weigh, capture.has_trace, capture.has_heat) == "heat"
     return counted(capture, len(together(capture, setup.weigh)), by_heat)
 
 

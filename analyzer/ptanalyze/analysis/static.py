@@ -166,7 +166,7 @@ def served(plan: Plan, run: Run, world: World) -> np.ndarray:
         with own_code(plan):
             served = part.at_rest(state, ids) if part.at_rest else None
         if served is None:
-            raise RefusedError(f"depends on what threads touch, and there is no trace: {RECORD}", plan.name)
+            raise RefusedError(f"depends on what threads touch, and no trace tells: {RECORD}", plan.name)
         check_nodes(plan.name, "at_rest returned", served, world.machine)
         servers.append(served)
     return np.concatenate(servers)

@@ -32,9 +32,11 @@ SAMPLED = (
 )
 
 
-def by_trace(weight: str, has_trace: bool) -> bool:
-    """Whether pages of a capture, with a trace or without, count by its walks."""
-    return has_trace and weight in (AUTO, "walks")
+def weighed_by(weight: str, has_trace: bool, has_heat: bool) -> str:
+    """By what a capture's pages count, "walks", "heat" or "leaf": for AUTO the best that it has."""
+    if weight != AUTO:
+        return weight
+    return "walks" if has_trace else "heat" if has_heat else "leaf"
 
 
 def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snapshot, Trace | None]:
@@ -51,7 +53,7 @@ def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snaps
         heat_of(snapshot)
     if weight == "leaf":
         snapshot = replace(snapshot, heat=None)
-    return snapshot, trace if by_trace(weight, trace is not None) else None
+    return snapshot, trace if weight in (AUTO, "walks") else None
 
 
 def note(snapshots: Sequence[Snapshot]) -> str:

@@ -138,11 +138,14 @@ class Policy(NamedTuple):
 
 
 LAYERS_ACT = {"both": {"gPT", "ePT"}, "gpt": {"gPT"}, "ept": {"ePT"}}  # parameter layers -> Policy.acts
-RECORD = "record one with `ptanalyze record -o DIR -- COMMAND`"
+RECORD = (
+    "record one with `ptanalyze record -o DIR -- COMMAND`, or of a process that runs, where perf samples TLB "
+    "misses, with `ptanalyze record -p PID`"
+)
 NEEDS: dict[
     str, tuple[Callable[[World], bool], str, str]
 ] = {  # need -> (is it met?, the gap in words, how to fill it)
-    "trace": (lambda world: world.traced, "depends on what threads touch, and there is no trace", RECORD),
+    "trace": (lambda world: world.traced, "depends on what threads touch, and no trace tells", RECORD),
     "events": (
         lambda world: len(world.trace.events) > 0,
         "depends on memory-management events, and the trace has none",

@@ -13,7 +13,7 @@ from ...analysis.advise import Question
 from ...analysis.asked_policies import Policies, policies_of
 from ...analysis.ranking import HOUR
 from ...analysis.setup import Options, Setup, setup_of
-from ...analysis.weights import by_trace
+from ...analysis.weights import weighed_by
 from ...core.errors import UsageError
 from ...core.progress import Progress
 from ...core.sizes import NO_LIMIT
@@ -155,7 +155,7 @@ def study(capture: Capture, name: str, setup: Setup, question: Question) -> Stud
     files = findings[0]
     if files.verdict == FAILED:
         raise CaptureError(capture.directory, "damaged files", files.wrong, files.reason)
-    traced = by_trace(setup.weigh, capture.has_trace)
+    traced = weighed_by(setup.weigh, capture.has_trace, capture.has_heat) == "walks"
     advised = advise(capture, replace(setup, windows=WINDOWS if traced else 0), **question)
     replayed = advised.replayed
     nested = capture.has_snapshot and not capture.snapshot.native
