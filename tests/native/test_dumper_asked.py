@@ -15,9 +15,15 @@ pytestmark = pytest.mark.native
 
 
 @needs_root
-def test_tables_beyond_the_memory_that_is_asked_for_go_straight_to_the_disk(programs, tmp_path):
+def test_tables_beyond_the_memory_that_is_asked_for_go_straight_to_the_disk(programs, tmp_path, capsys):
     with running(programs / "dump_target", 2) as (process, _):
-        assert run(["dump", "process", str(process.pid), "-o", str(tmp_path / "some"), "--memory", "1M"]) == 0
+        asked = ["dump", "process", str(process.pid), "--memory", "1M"]
+        assert run([*asked, "-o", str(tmp_path / "some"), "--stop"]) == 0
+        said = capsys.readouterr().err.splitlines()[0]
+        assert said.startswith(f"PID {process.pid}: its page tables, ") and "exceed the 1.0 MiB" in said
+        assert run([*asked, "-o", str(tmp_path / "bounded"), "--stop", "--max-stop", "60000"]) == 0
+        assert run([*asked, "-o", str(tmp_path / "live")]) == 0
+        assert "exceed" not in capsys.readouterr().err
         dump_process(process.pid, tmp_path / "all", memory=64 << 20)
     assert read_snapshot(tmp_path / "some").facts["streamed"]
     assert not read_snapshot(tmp_path / "all").facts["streamed"]

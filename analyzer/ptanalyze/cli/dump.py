@@ -79,6 +79,7 @@ def dump_process(
       sudo ptanalyze dump process --tree --stop 1234 -o postgres
     """
     from ..capture.live.dump import dump_sealed
+    from ..capture.live.long_stop import long_stop
     from ..capture.live.tree import dump_tree
     from ..core.errors import PartialDataError
     from ..formats.capture_dir import new_capture
@@ -88,6 +89,8 @@ def dump_process(
     options["memory"] = memory
     if retries is not None:
         options["retries"] = retries
+    if stop and not max_stop and (caution := long_stop(pid, memory)):
+        echo(caution, err=True)
     with new_capture(output) as inside:
         dumped, unknown = (dump_tree if tree else dump_sealed)(pid, inside, **options)
     for line in dumped.lines:
