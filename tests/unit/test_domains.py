@@ -138,7 +138,7 @@ def test_what_domains_cannot_be_is_refused():
         run(case(snapshot, trace, 9), "domains", {"per_socket": 8})
     with pytest.raises(UsageError, match=r"per_socket = 9: .*allowed: 1\.\.8"):
         plan_for("domains", {"per_socket": 9})
-    with pytest.raises(UsageError, match=r"domains: .*there is no trace"):
+    with pytest.raises(UsageError, match=r"domains: .*no trace tells"):
         replay_snapshot(
             snapshot, None, [("hydra+domains", {})], Setup.of(machine=small_machine(2), costs=COSTS)
         )

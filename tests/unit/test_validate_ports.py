@@ -55,6 +55,7 @@ def test_local_tables_gain_where_the_lines_that_random_reads_need_outgrow_the_ca
         assert small["mitosis", data].high == pytest.approx(1, abs=0.005)
         assert 1.01 < large["mitosis", data].middle < large["mitosis", data].high
         assert large["mitosis", data].low >= 1  # with half of the L3 left to page tables they nearly fit
+        assert large["mitosis", 0] != large["mitosis", 1], "over one node's tables, and over interleaved ones"
         assert large["hydra", data].middle == pytest.approx(large["mitosis", data].middle, rel=0.01)
 
 

@@ -18,7 +18,15 @@ from ..cost.throughput import rated
 from ..world.world import World
 from .run_notes import notes, short_region
 from .runs import Run
-from .sampled import around, groups_of, remote_share, sample_notes, widened
+from .sampled import (
+    around,
+    groups_of,
+    lines_shared,
+    of_effect,
+    remote_share,
+    sample_notes,
+    widened,
+)
 from .sockets import by_socket
 from .system_calls import system_calls
 
@@ -61,7 +69,23 @@ def _prices(shares: Sequence[Sequence[Finished]], setup: Setup) -> tuple[Price, 
     bases = [_price(runs[0], None, setup) for runs in shares]
     prices = [[_price(run, base, setup) for run in runs] for runs, base in zip(shares, bases, strict=True)]
     prices += [_cold_prices(runs, setup) for runs in shares if not runs[0].chunk and _short(runs[0])]
+    if _by_sets(shares[0][0]):
+        prices += [_shared_line_prices(runs, setup) for runs in shares]
     return bases[0], [_over_shares(of_one) for of_one in zip(*prices, strict=True)]
+
+
+def _by_sets(done: Finished) -> bool:
+    return done.world.sample is not None and done.world.sample.unit == "sets"
+
+
+def _shared_line_prices(runs: Sequence[Finished], setup: Setup) -> list[Price]:
+    """Prices of the runs of a sample of sets with the fewest reads from DRAM that it leaves possible."""
+    prices: list[Price] = []
+    for run in runs:
+        assert run.world.sample is not None
+        count = lines_shared(run.counted, run.world.sample)
+        prices.append(_price(run, prices[0] if prices else None, setup, count))
+    return prices
 
 
 def _short(done: Finished) -> str:
@@ -85,9 +109,10 @@ def _cold_price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
 
 
 class _Estimate(NamedTuple):
-    """What has an interval in a Sampled result."""
+    """What has an interval in a Sampled result; shared: the speed-up if entries share lines (_by_sets)."""
 
     speedup: Interval | None
+    shared: Interval | None
     walk_share: Interval | None
     kernel_share: Interval | None
     table_share: Interval | None
@@ -100,10 +125,12 @@ def _estimates(shares: Sequence[Sequence[Finished]], setup: Setup, group: int | 
     """[_Estimate] of each plan as if a group had not been in the sample; None: with all groups."""
     left = [[run._replace(without=group) for run in runs] for runs in shares]
     _, prices = _prices(left, setup)
+    shared = _shared_line_prices(left[0], setup) if _by_sets(left[0][0]) else prices
     base = _traced(left[0][0], None, setup)
     return [
         _Estimate(
             price.speedup,
+            shared[k].speedup,
             price.walk_share,
             price.kernel_share,
             price.table_share,
@@ -125,10 +152,10 @@ def _sampled(result: Result, own: _Estimate, left_out: Sequence[_Estimate], samp
 
     walks = _none_at_least(around(own.walks, [one.walks for one in left_out], one_in))
     remote = around(own.remote, [one.remote for one in left_out], one_in)
-    middles = [one.speedup.middle for one in left_out if one.speedup]
-    speedup = own.speedup and around(own.speedup.middle, middles, one_in)
-    known = Sampled(str(sample), len(left_out), walks, remote, speedup)
+    known = Sampled(str(sample), len(left_out), walks, remote, _of_sample_alone(own, left_out, sample))
     price, once = result.price, result.once
+
+    speedup = wider("speedup", price.speedup)
 
     def wider_share(name: str) -> Interval | None:
         share = wider(name, getattr(price, name))
@@ -136,13 +163,26 @@ def _sampled(result: Result, own: _Estimate, left_out: Sequence[_Estimate], samp
 
     price = replace(
         price,
-        speedup=wider("speedup", price.speedup),
+        speedup=speedup and of_effect(speedup, sample),
         walk_share=wider_share("walk_share"),
         kernel_share=wider_share("kernel_share"),
         table_share=wider_share("table_share"),
     )
     once = replace(once, traced_speedup=wider("traced_speedup", once.traced_speedup))
     return replace(result, price=price, once=once, sampled=known, notes=(*result.notes, *sample_notes(known)))
+
+
+def _of_sample_alone(own: _Estimate, left_out: Sequence[_Estimate], sample: Sample) -> Interval | None:
+    """The interval of a speed-up, by the middle of the assumptions, that the sample leaves open."""
+    ends = [
+        around(
+            known.middle, [other.middle for one in left_out if (other := getattr(one, name))], sample.one_in
+        )
+        for name in ("speedup", "shared")
+        if (known := getattr(own, name))
+    ]
+    found = _covering(ends)
+    return found and of_effect(found, sample)
 
 
 def _none_at_least(interval: Interval) -> Interval:
@@ -219,19 +259,22 @@ def _result(
     )
 
 
-def _price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
-    """Of the run that is counted: as traced, with everything that is done before it."""
+def _price(done: Finished, baseline: Price | None, setup: Setup, counters: Counters | None = None) -> Price:
+    """Of the run that is counted: as traced, with everything that is done before it.
+
+    counters  of that run, default: as it was counted
+    """
     if not done.warm:
-        return _traced(done, baseline, setup)
+        return _traced(done, baseline, setup, counters)
     executed, _ = cost.instructions(done.world.trace, setup.costs, done.chunk)
     made = system_calls(done.again, done.still, done.chunk)
-    return _priced(done, done.counted, made, baseline, setup, executed)
+    return _priced(done, counters or done.counted, made, baseline, setup, executed)
 
 
-def _traced(done: Finished, baseline: Price | None, setup: Setup) -> Price:
-    """Of the first run, with everything that is done before it."""
+def _traced(done: Finished, baseline: Price | None, setup: Setup, counters: Counters | None = None) -> Price:
+    """Of the first run, with everything that is done before it; counters as of _price."""
     executed, _ = cost.instructions(done.world.trace, setup.costs)
-    first, before = done.first, done.run.before
+    first, before = counters or done.first, done.run.before
     whole = first._replace(
         events=first.events + before.events, host_events=first.host_events + before.host_events
     )

@@ -1,0 +1,45 @@
+"""A sample of TLB sets has some of the eight entries of a line: the interval of its speed-ups knows."""
+
+import numpy as np
+import pytest
+
+from ptanalyze.analysis.sampled import lines_shared
+from ptanalyze.analysis.whatif import replay
+from ptanalyze.capture.synth.capture import synthesize
+from ptanalyze.capture.synth.parameters import Parameters
+from ptanalyze.core.sample import sample_of
+from ptanalyze.formats.capture import open_capture
+from ptanalyze.kernels.replay import Counters
+
+HOW = {"machine": "vmitosis-cascade-lake", "cache_share": "0.25"}
+
+
+@pytest.mark.parametrize("pattern", ["sequential", "zipf:1.1"])
+def test_its_interval_holds_what_neighbours_of_a_line_do_for_each_other(tmp_path, pattern):
+    asked = Parameters(
+        size=256 << 20,
+        accesses=600_000,
+        threads=4,
+        init="single",
+        init_trace=False,
+        scale=64,
+        pattern=pattern,
+    )
+    synthesize(asked, tmp_path / "c")
+    capture = open_capture(tmp_path / "c")
+    (_, exact), (_, part) = (
+        replay(capture, ["mitosis"], sample=sample, **HOW).results for sample in (None, "sets:1/4")
+    )
+    truth, found = exact.price.speedup, part.sampled.speedup
+    assert truth.middle > 1.01
+    assert abs(found.middle - truth.middle) > 0.1 * (truth.middle - 1), "the sample alone is wrong"
+    assert found.low <= truth.middle <= found.high
+    assert part.price.speedup.low <= truth.low and truth.high <= part.price.speedup.high
+
+
+def test_the_fewest_reads_from_dram_are_one_per_line_of_eight_entries():
+    reads = np.zeros((2, 1, 1, 2), np.int64)
+    reads[0, 0, 0] = 10, 800
+    for asked, left in (("sets:1/2", 400), ("sets:1/8", 100), ("sets:1/16", 100)):
+        counters = Counters(*(reads if name == "reads" else None for name in Counters._fields))
+        assert lines_shared(counters, sample_of(asked)).reads[0, 0, 0].tolist() == [810 - left, left]
