@@ -140,6 +140,7 @@ def test_the_first_number_of_the_page_is_the_share_of_the_run_that_walks_take(st
     share = study.results[0].price.walk_share
     first = glance(study)[0]
     assert first.what == "of this run is page walks" and f"{100 * share.high:.0f} %" in first.value
+    assert first.more.endswith(" times as fast without walks alone")
     assert actions.worth_it(study).startswith("Page walks take ")
     assert glance(study)[1].what == "page walks", "this program makes no calls"
     price = replace(study.results[0].price, kernel_share=Interval(0.01, 0.02, 0.12))

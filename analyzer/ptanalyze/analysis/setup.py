@@ -148,6 +148,7 @@ class Setup:
 
         cache_dir  directory where the walk stream is kept, None: not kept
         """
+        captured = trace
         snapshot, trace = weighed(snapshot, trace, self.weigh)
         return captured_world(
             snapshot,
@@ -160,6 +161,7 @@ class Setup:
             moves=self.moves,
             move_threads=self.move_threads,
             sample=self.sample,
+            left_out=trace is not captured,
         )
 
 

@@ -20,6 +20,7 @@ from ..policies.base import RECORD
 from ..policies.broken import own_code
 from ..policies.placed import check_nodes
 from ..world.heat_leaves import known_pages
+from ..world.site import LEFT_OUT
 from .elsewhere import elsewhere
 from .heat_classes import classify_heat
 from .leaf_classes import classify_pages
@@ -127,7 +128,7 @@ def _result(
         once=_once(each, setup),
         facts=each[0].run.facts(first) if len(each) == 1 else {},
         notes=(
-            note([one.world.snapshot for one in each]),
+            note([one.world.snapshot for one in each], first.left_out),
             bound_note(len(first.machine.cpu_nodes)),
             *filter(None, [held, beyond]),
             *([alike(len(each), first.snapshot.heat is not None)] if len(each) > 1 else []),
@@ -166,7 +167,8 @@ def served(plan: Plan, run: Run, world: World) -> np.ndarray:
         with own_code(plan):
             served = part.at_rest(state, ids) if part.at_rest else None
         if served is None:
-            raise RefusedError(f"depends on what threads touch, and no trace tells: {RECORD}", plan.name)
+            missing = f"depends on what threads touch, and no trace tells: {RECORD}"
+            raise RefusedError(LEFT_OUT if world.left_out else missing, plan.name)
         check_nodes(plan.name, "at_rest returned", served, world.machine)
         servers.append(served)
     return np.concatenate(servers)

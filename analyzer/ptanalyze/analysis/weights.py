@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 WEIGHTS = (AUTO, "walks", "heat", "leaf")
-NO_TRACE = "no trace: every mapped page counts once for each node, events are not known"
+UNTRACED = ("no trace", "the trace is left out")  # how notes on answers without a trace begin
+NO_TRACE = "{why}: every mapped page counts once for each node, events are not known"
 RESHAPED = (
     "its pages are not those whose accessed bits were sampled: a trace tells how they are walked; "
     "--weight leaf counts each mapped page once"
@@ -26,7 +27,7 @@ EACH_ONCE = (
     "`ptanalyze heat` or a trace tells which pages are walked."
 )
 SAMPLED = (
-    "no trace: every page counts for each node by its walks, estimated from {samples} samples of accessed "
+    "{why}: every page counts for each node by its walks, estimated from {samples} samples of accessed "
     "bits, {seconds:.3g} s in all; {saturated:.0%} of them of pages that every sample found used, whose "
     "walks may be far more; events are not known"
 )
@@ -56,13 +57,15 @@ def weighed(snapshot: Snapshot, trace: Trace | None, weight: str) -> tuple[Snaps
     return snapshot, trace if weight in (AUTO, "walks") else None
 
 
-def note(snapshots: Sequence[Snapshot]) -> str:
-    """Line for people: by what pages count without a trace."""
+def note(snapshots: Sequence[Snapshot], left_out: bool = False) -> str:
+    """Line for people: by what pages count without a trace, which the capture lacks or which is left out."""
+    why = UNTRACED[left_out]
     each = [snapshot.heat for snapshot in snapshots if snapshot.heat]
     if not each:
-        return NO_TRACE
+        return NO_TRACE.format(why=why)
     total = max(sum(int(heat.walks.sum()) for heat in each), 1)
     return SAMPLED.format(
+        why=why,
         samples=sum(int(heat.samples.sum()) for heat in each),
         seconds=sum(heat.sampled_seconds for heat in each),
         saturated=sum(int(heat.walks[heat.saturated].sum()) for heat in each) / total,

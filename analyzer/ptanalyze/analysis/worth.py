@@ -36,12 +36,16 @@ def share_sentence(base: Result) -> str | None:
         f"Page walks take {percent(walks)} of this run, {percent(walks, True)} by the middle of the "
         "assumptions"
     )
-    if kernel.high < NOTHING:
+    if kernel.high < NOTHING and at_most(both) == at_most(walks):
         return f"{said}: no change of page tables can make it more than {at_most(both)} times as fast."
+    calls = (
+        "less than 0.1 %"
+        if kernel.high < NOTHING
+        else f"{percent(kernel)}, {percent(kernel, True)} by the middle"
+    )
     return (
-        f"{said}; page faults and system calls on memory {percent(kernel)}, {percent(kernel, True)} by the "
-        f"middle. Without both it would be at most {at_most(both)} times as fast, without walks alone "
-        f"{at_most(walks)} times."
+        f"{said}; page faults and system calls on memory {calls}. Without both it would be at most "
+        f"{at_most(both)} times as fast, without walks alone {at_most(walks)} times."
     )
 
 

@@ -41,6 +41,7 @@ from ..core.machine import Strict
 from ..core.unknown_node import UNKNOWN_NODE
 from ..kernels.hooks import called_hook, hook, kernel
 from ..world.first_touches import placed_by_touch
+from ..world.site import LEFT_OUT
 from ..world.world import World
 
 __all__ = ["GuestHooks", "HostHooks", "Part", "Policy", "World", "called_hook", "hook", "kernel"]
@@ -177,6 +178,7 @@ NEEDS: dict[
         "dump with `ptanalyze dump process`",
     ),
 }
+OF_THE_TRACE = ("trace", "events", "data nodes")  # needs that a trace meets
 
 
 def nodes_in_guest(params: Any) -> Collection[str]:
@@ -192,7 +194,8 @@ def check_needs(policy: Policy, params: Any, world: World, by_guest: bool = True
     for need in policy.needed(params):
         there, what, how = NEEDS[need]
         if not there(world) and (by_guest or need != "node numbers"):
-            raise RefusedError(f"{what}: {how}", policy.name)
+            lacks = LEFT_OUT if world.left_out and need in OF_THE_TRACE else f"{what}: {how}"
+            raise RefusedError(lacks, policy.name)
 
 
 def configure(policy: Policy, settings: Mapping[str, Any]) -> msgspec.Struct:

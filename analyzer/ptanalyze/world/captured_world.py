@@ -11,7 +11,7 @@ from ..core.trace import Trace
 from .moves import NOTHING_MOVES, Moves
 from .placement import AUTO, place
 from .scaled import scale_notes, scaled_machine, scaled_moves
-from .site import Effort
+from .site import LEFT_OUT, Effort
 from .traced_windows import sample_of_windows
 from .world import World, untouched
 
@@ -27,6 +27,7 @@ def captured_world(
     moves: Moves | None = None,
     move_threads: str = "",
     sample: Sample | None = None,
+    left_out: bool = False,
 ) -> World:
     """The World of a Snapshot and a Trace; without a trace (None) no page is touched and no event happens.
 
@@ -36,15 +37,17 @@ def captured_world(
     progress      called with (done, total, what) by the TLB filter pass
     sample        part of the trace to look at in place of all, None: all
     moves         how data pages move, None: by the trace's events alone
+    left_out      whether the capture has a trace, which was left out as asked
 
     A capture that stands for a larger program (Snapshot.scale) has the machine's caches and moves scaled.
     """
     if trace is None and sample:
-        raise UsageError(f"sample = {sample}: the capture has no trace to sample; leave the option out")
+        lacks = LEFT_OUT if left_out else "the capture has no trace to sample; leave the option out"
+        raise UsageError(f"sample = {sample}: {lacks}")
     if trace is None and moves and moves.demote_idle_ms:
         raise UsageError("demote-idle: pages are idle in a trace, and none is replayed; leave the option out")
     if trace is None:
-        return untouched(snapshot, machine)
+        return untouched(snapshot, machine, left_out)
     sample = sample_for(trace, sample)
     filtered = adding_up(progress, trace.touches, "filtering touches")
     again = adding_up(progress, trace.touches, "filtering touches again")

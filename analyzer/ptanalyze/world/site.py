@@ -35,6 +35,9 @@ class Effort(NamedTuple):
 DEFAULT_EFFORT = Effort()
 
 
+LEFT_OUT = "the trace is left out, as asked: with --weight walks it is taken"
+
+
 @dataclass(frozen=True)
 class Site:
     """A Snapshot and a Trace on a Machine whose CPUs the threads were placed on.
@@ -43,6 +46,7 @@ class Site:
     moves    moves of data pages while the trace runs
     sample   part of the trace that stands for all of it, None: all
     origin   the Site from which this was reshaped
+    left_out  whether the capture has a trace that was left out, as asked
     """
 
     snapshot: Snapshot
@@ -54,6 +58,7 @@ class Site:
     moves: Moves = NOTHING_MOVES
     sample: Sample | None = None
     origin: Self | None = None
+    left_out: bool = False
 
     @property
     def captured(self) -> Self:

@@ -152,12 +152,12 @@ class World(Site):
         return replace(self.placement, cpu_node=(self.placement.cpu_node // self.domains).astype(np.int16))
 
 
-def untouched(snapshot: Snapshot, machine: Machine) -> World:
-    """The World of a snapshot without touches and events."""
+def untouched(snapshot: Snapshot, machine: Machine, left_out: bool = False) -> World:
+    """The World of a snapshot without touches and events; left_out: see Site."""
     none = np.zeros(0, np.int32)
     trace = Trace(
         np.zeros(0, CHUNK_DTYPE), np.zeros(0, EVENT_DTYPE), np.zeros(0, THREAD_DTYPE), np.zeros(0, np.uint64),
         lambda least: iter(()), {},
     )  # fmt: skip
     placement = Placement(none, np.arange(machine.nodes, dtype=np.int16), none, "")
-    return World(snapshot, trace, machine, placement)
+    return World(snapshot, trace, machine, placement, left_out=left_out)

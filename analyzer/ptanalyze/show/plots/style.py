@@ -16,6 +16,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from ...analysis.weights import UNTRACED
 from ...core.errors import UsageError
 from ...core.walks import threads_placed
 from .literal import literal_table
@@ -114,7 +115,7 @@ def context(figure: Figure, table: DataFrame, *more: str) -> None:
     For results without a trace, their note instead of the placement.
     """
     provenance, notes = table.attrs.get("provenance", {}), table.attrs.get("notes", [])
-    untraced = [note for note in notes if note.startswith("no trace")]
+    untraced = [note for note in notes if note.startswith(UNTRACED)]
     parts = [provenance["capture"].rstrip("/").rpartition("/")[2]] if "capture" in provenance else []
     parts += [provenance["machine"]] if "machine" in provenance else []
     parts += untraced or ([threads_placed(provenance["placement"])] if "placement" in provenance else [])

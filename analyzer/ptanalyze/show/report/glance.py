@@ -26,12 +26,12 @@ def glance(study: Study) -> list[Number]:
     base, result = study.base, study.results[0]
     numbers = []
     if (share := result.price.walk_share) is not None:
-        most = f"at most {at_most(share)} times as fast without any" if share.high < 1 else ""
+        most = f"at most {at_most(share)} times as fast without walks alone" if share.high < 1 else ""
         more = f"{share_of(share, True)} by the middle of the assumptions; {most}".rstrip("; ")
         numbers.append(Number(share_of(share), "of this run is page walks", more))
     kernel, both = result.price.kernel_share, result.price.table_share
     if kernel is not None and both is not None and kernel.high >= NOTHING:
-        more = f"at most {at_most(both)} times as fast without these and without any walk"
+        more = f"at most {at_most(both)} times as fast without these and without walks"
         what = "of this run is page faults and system calls on memory"
         numbers.append(Number(share_of(kernel), what, f"{share_of(kernel, True)} by the middle; {more}"))
     accesses = int(result.hits.sum())
