@@ -127,6 +127,28 @@ def boxes(figure, engine):
     return np.array([box.extents for _, box in written(figure)])
 
 
+def test_what_the_numbers_below_sockets_count_stands_apart_from_the_next_panels(replayed):
+    leaves = called(replayed.leaves, ["a", "b", "c"])
+    leaves.attrs = {**leaves.attrs, "run": "warm"}
+    assert readable(plots.locality(leaves))
+
+
+def test_five_panels_stand_in_rows_of_three(replayed):
+    figure = plots.locality(called(replayed.leaves, list("abcd")))
+    assert figure.axes[0].get_ylabel() == "% of walks as traced"
+    grid = figure.axes[0].get_gridspec()
+    assert (grid.nrows, grid.ncols) == (2, 3)
+    assert sum(len(axis.containers) > 0 for axis in figure.axes) == 5
+
+
+def test_memory_of_page_tables_is_written_with_its_unit_however_little(replayed):
+    frame = replayed.frame.assign(pt_bytes=[12 << 10, 3 << 20, 3 << 20], pt_bytes_extra=0)
+    figure = plots.footprint(frame)
+    numbers = [label.get_text() for label in figure.axes[-1].get_yticklabels()]
+    assert [number.split()[-1] for number in numbers] == ["KiB", "MiB", "MiB"]
+    assert "KiB with linux" in figure.get_suptitle()
+
+
 def test_sixty_nodes_are_readable(tmp_path_factory):
     place, how = tmp_path_factory.mktemp("plots") / "sixty", {"guest": "visible", "placement": "interleave"}
     capture = ptanalyze.synth(place, "128M", nodes=60, threads=60, accesses=12000, init_trace=False, **how)

@@ -3,6 +3,7 @@
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from ...core.sizes import size_in_words
 from .labels import WIDE, broken, policy_labels, rows_high
 from .room import is_narrow
 from .rows import name_rows
@@ -54,12 +55,12 @@ def footprint(table: DataFrame) -> Figure:
         left = [a + b for a, b in zip(left, widths, strict=True)]
     axis.set_xlim(0, 1.03 * total.max() / unit)
     axis.set_xlabel(f"{name} of page tables")
-    name_rows(axis, names, [f"{value / unit:,.1f}" for value in total])
+    name_rows(axis, names, [size_in_words(int(value)) for value in total])
     if is_narrow():
         legend_beside(axis)
     else:
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1.005), ncols=3, borderaxespad=0)
-    title(figure, headline(labels.tolist(), total.tolist(), unit, name))
+    title(figure, headline(labels.tolist(), total.tolist()))
     context(figure, table)
     return figure
 
@@ -86,9 +87,9 @@ def named(kind: str, nested: bool) -> str:
     return kind if nested else kind.replace("gPT", "page tables")
 
 
-def headline(labels: list[str], total: list[float], unit: float, name: str) -> str:
+def headline(labels: list[str], total: list[float]) -> str:
     most = max(range(len(total)), key=total.__getitem__)
-    text = f"Page tables take {total[0] / unit:,.1f} {name} with {labels[0]}"
+    text = f"Page tables take {size_in_words(int(total[0]))} with {labels[0]}"
     if total[most] > total[0]:
-        text += f", at most {total[most] / unit:,.1f} {name} with {labels[most]}"
+        text += f", at most {size_in_words(int(total[most]))} with {labels[most]}"
     return text

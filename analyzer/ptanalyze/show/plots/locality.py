@@ -14,6 +14,7 @@ MOST_PANELS, MOST_GROUPS, COLUMNS = 20, 8, 4
 PANELS = 6.5  # inches, width of all panels
 MOST_WRITTEN = 18  # largest number of bars beside each other with shares written into them
 LEAST_WRITTEN = 9  # per cent, smallest share that is written
+SEVERAL = "how many"
 WEIGHTS = {
     "leaf": "leaf entries",
     "4k": "4 KiB pages",
@@ -39,9 +40,10 @@ def locality(table: DataFrame) -> Figure:
     )
     panels = panels_of(table)
     shown = panels[: MOST_PANELS if "policy" in table else MOST_GROUPS]
-    columns = min(len(shown), 2 if is_narrow() else COLUMNS)
-    counted = counts_of(table, columns)
-    rows = -(-len(shown) // columns)
+    rows = -(-len(shown) // (2 if is_narrow() else COLUMNS))
+    columns = -(-len(shown) // rows)
+    counted = counts_of(table)
+    written = f"\nbelow:\n{counted}" if has_room(table, columns) else ""
     figure = new_figure(1.9 + 2.4 * rows)
     axes = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for axis, (name, of) in zip(axes.flat, shown, strict=False):
@@ -49,10 +51,10 @@ def locality(table: DataFrame) -> Figure:
     for axis in axes.flat[len(shown) :]:
         axis.set_axis_off()
     for axis in axes[:, 0]:
-        axis.set_ylabel("%")
+        axis.set_ylabel(f"% of {counted}" if counted != SEVERAL else "%")
     for column in range(columns):
         last = max(row for row in range(rows) if row * columns + column < len(shown))
-        axes[last, column].set_xlabel("seen from socket" + (f"\nbelow: {counted}" if counted else ""))
+        axes[last, column].set_xlabel(f"seen from socket{written}")
     classes = [name for name in CLASSES if name in set(table["class"])]
     handles = {bars.get_label(): bars for axis in axes.flat for bars in axis.containers}
     legend_beside(axes[0, -1], [handles[name] for name in classes], classes, "leaf entry is")
@@ -119,14 +121,17 @@ def draw(axis: Axes, table: DataFrame, name: str, columns: int) -> None:
     axis.set_title(broken(name))
 
 
-def counts_of(table: DataFrame, columns: int) -> str:
-    """What the numbers below the sockets count; "" where there is no room for them."""
-    if table["socket"].nunique() * columns > scaled(MOST_WRITTEN):
-        return ""
+def has_room(table: DataFrame, columns: int) -> bool:
+    """Whether numbers fit into the bars and below them."""
+    return bool(table["socket"].nunique() * columns <= scaled(MOST_WRITTEN))
+
+
+def counts_of(table: DataFrame) -> str:
+    """What the bars are shares of, and the numbers below the sockets count."""
     if "policy" in table:
         return WEIGHTS.get(table.attrs.get("run"), "walks")
     weights = list(dict.fromkeys(table["weight"]))
-    return WEIGHTS[str(weights[0])] if len(weights) == 1 else "how many"
+    return WEIGHTS[str(weights[0])] if len(weights) == 1 else SEVERAL
 
 
 def short(count: float) -> str:

@@ -31,7 +31,7 @@ def reads(table: DataFrame, source: str = "DRAM") -> Figure:
     must_have(
         bool(len(chosen) and chosen["count"].sum()),
         f"no page-table entry was read from {source}",
-        "draw all reads, or lengthen the trace",
+        "choose another kind of plot, or record a longer trace",
     )
     panels = [(name, shares(of)) for name, of in by_policy(chosen) if of["count"].sum()]
     columns = min(len(panels), 2 if is_narrow() else COLUMNS)
