@@ -1,5 +1,7 @@
 """Stacked bars of Local-Local ... Remote-Remote, one per socket: vMitosis (ASPLOS '21), Figure 2."""
 
+from textwrap import fill
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
@@ -14,6 +16,7 @@ MOST_PANELS, MOST_GROUPS, COLUMNS = 20, 8, 4
 PANELS = 6.5  # inches, width of all panels
 MOST_WRITTEN = 18  # largest number of bars beside each other with shares written into them
 LEAST_WRITTEN = 9  # per cent, smallest share that is written
+NARROW = 16  # characters of a line below the narrowest panel
 SEVERAL = "how many"
 WEIGHTS = {
     "leaf": "leaf entries",
@@ -43,7 +46,7 @@ def locality(table: DataFrame) -> Figure:
     rows = -(-len(shown) // (2 if is_narrow() else COLUMNS))
     columns = -(-len(shown) // rows)
     counted = counts_of(table)
-    written = f"\nbelow:\n{counted}" if has_room(table, columns) else ""
+    written = "\n" + fill(f"below: {counted}", NARROW) if has_room(table, columns) else ""
     figure = new_figure(1.9 + 2.4 * rows)
     axes = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for axis, (name, of) in zip(axes.flat, shown, strict=False):
