@@ -141,6 +141,12 @@ def test_five_panels_stand_in_rows_of_three(replayed):
     assert sum(len(axis.containers) > 0 for axis in figure.axes) == 5
 
 
+def test_a_logarithmic_axis_of_speed_ups_says_so(replayed):
+    far = replayed.frame.assign(speedup=[1, 4, 9], speedup_low=[1, 3, 8], speedup_high=[1, 5, 10])
+    assert plots.speedup(far).axes[0].get_xlabel().endswith("(right: faster; log scale)")
+    assert plots.speedup(replayed.frame).axes[0].get_xlabel().endswith("(right: faster)")
+
+
 def test_memory_of_page_tables_is_written_with_its_unit_however_little(replayed):
     frame = replayed.frame.assign(pt_bytes=[12 << 10, 3 << 20, 3 << 20], pt_bytes_extra=0)
     figure = plots.footprint(frame)

@@ -34,7 +34,8 @@ def speedup(table: DataFrame) -> Figure:
     draw(axis, rows, names)
     what = "run time" if timed else "cycles of page walks"
     right = "right: faster" if timed else f"at most: {gain.FROM_DRAM}"
-    axis.set_xlabel(f"{what} under {base} / {what} under the policy ({right})")
+    scale = "; log scale" if axis.get_xscale() == "log" else ""
+    axis.set_xlabel(f"{what} under {base} / {what} under the policy ({right}{scale})")
     notes = table.attrs.get("notes", [])
     cold = any(note.startswith("as traced:") for note in notes)
     title(figure, held(table) or headline(rows, base, timed) + " in the run as traced" * cold)
