@@ -114,6 +114,11 @@ def sample_notes(known: Sampled) -> list[str]:
             "where neighbouring pages are walked soon after each other; intervals of speed-ups reach to as "
             "few as are possible, a sample of regions has narrower ones"
         )
+    if unit == "windows":
+        lines.append(
+            "intervals of windows tell how they differ, not what all have in common (TLBs that fill, caches "
+            "that hold what windows read): of exact numbers they held half; longer windows are nearer"
+        )
     return lines
 
 

@@ -1,13 +1,15 @@
-"""A sample of TLB sets has some of the eight entries of a line: the interval of its speed-ups knows."""
+"""What groups of a sample do not show: entries that share a line, and what windows have in common."""
 
 import numpy as np
 import pytest
 
-from ptanalyze.analysis.sampled import lines_shared
+from ptanalyze.analysis.sampled import lines_shared, sample_notes
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.capture.synth.capture import synthesize
 from ptanalyze.capture.synth.parameters import Parameters
-from ptanalyze.core.sample import sample_of
+from ptanalyze.core.interval import Interval
+from ptanalyze.core.sample import sample_of, windows_sample
+from ptanalyze.cost.result import Sampled
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.kernels.replay import Counters
 
@@ -43,3 +45,17 @@ def test_the_fewest_reads_from_dram_are_one_per_line_of_eight_entries():
     for asked, left in (("sets:1/2", 400), ("sets:1/8", 100), ("sets:1/16", 100)):
         counters = Counters(*(reads if name == "reads" else None for name in Counters._fields))
         assert lines_shared(counters, sample_of(asked)).reads[0, 0, 0].tolist() == [810 - left, left]
+
+
+@pytest.mark.parametrize(
+    ("sample", "said"),
+    [
+        (sample_of("sets:1/4"), "8 entries of each cache line"),
+        (sample_of("regions:1/4"), ""),
+        (windows_sample(10**10, 10**9, 10), "not what all have in common"),
+    ],
+)
+def test_what_the_groups_of_a_sample_do_not_show_is_said(sample, said):
+    one = Interval.exactly(1.0)
+    _, *more = sample_notes(Sampled(str(sample), 8, one, one, None))
+    assert len(more) == bool(said) and said in "".join(more)
