@@ -31,7 +31,7 @@ def short_region(first: np.ndarray, further: np.ndarray, world: World) -> str:
     was, still = dram_share(first), dram_share(further)
     if was < DRAM_MATTERS or still > was / 2:
         return ""
-    if cached([world]) and not world.space.inferred_tables:
+    if not world.space.inferred_tables and cached([world]):
         return ""
     return (
         f"{100 * was:.0f} % of the table reads came from DRAM in the first run, {100 * still:.0f} % in the "

@@ -11,7 +11,6 @@ from ..core.cache_share import at_least_share
 from ..core.gain import NOTHING
 from ..core.machine import LINE_BYTES
 from ..core.sizes import size_in_words
-from ..world.leaf_lines import leaf_lines
 
 if TYPE_CHECKING:
     from ..cost.result import Result
@@ -31,7 +30,7 @@ def bound_note(readers: int) -> str:
 def cached(worlds: Sequence[World]) -> str:
     """A note where the least that the machine's LLC may leave to page tables holds every line with a leaf
     entry of processes that run together; else ""."""
-    lines = sum(map(leaf_lines, worlds))
+    lines = sum(world.leaf_lines for world in worlds)
     if lines > at_least_share(worlds[0].machine).llc.lines:
         return ""
     kib = -(-lines * LINE_BYTES // 1024)

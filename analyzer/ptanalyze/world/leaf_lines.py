@@ -6,12 +6,12 @@ from ..core.machine import LINE_BYTES
 from ..core.pte import blocks, leaf
 from ..core.snapshot import ENTRIES_PER_TABLE, Tree
 from .heat_leaves import leaves_of
-from .world import World
+from .site import Site
 
 ENTRIES_PER_LINE = LINE_BYTES // 8
 
 
-def leaf_lines(world: World) -> int:
+def leaf_lines(world: Site) -> int:
     """Lines with a leaf entry of the program: by Heat those that samples found used, else all; of a VM, and
     of all that its host maps."""
     snapshot = world.snapshot

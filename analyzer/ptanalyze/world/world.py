@@ -19,6 +19,7 @@ from .data_nodes import DataNodes, data_nodes
 from .first_touches import first_touch_notes, table_homes
 from .history import History, history, once_more
 from .host_touches import host_homes
+from .leaf_lines import leaf_lines
 from .present_entries import present_entries
 from .site import Site
 
@@ -99,6 +100,11 @@ class World(Site):
     def entries(self) -> np.ndarray:
         """int64[T]: present_entries when the trace begins, for all policies that copy tables."""
         return present_entries(self, self._past)
+
+    @cached_property
+    def leaf_lines(self) -> int:
+        """Cache lines with a leaf entry; finding them reads all tables."""
+        return leaf_lines(self)
 
     @cached_property
     def first_homes(self) -> np.ndarray:
