@@ -1,5 +1,9 @@
 """Rates of the kernels that do not depend on the policy, beside plain NumPy and the memory-read bandwidth."""
 
+import time
+from collections import deque
+from functools import partial
+
 import numpy as np
 
 from ptanalyze.analysis.leaf_classes import classify_pages
@@ -151,13 +155,19 @@ def bench_walks(two_dimensional, bandwidth):
         stream = WalkStream(
             page.astype(np.uint32), np.zeros(WALKS, bool), offset, np.zeros((cpus, 3), np.int64)
         )
-        call = lambda: [None for _ in cache_pass(space, placement, MACHINE, stream)]  # noqa: B023, E731
+        call = lambda threads=1: deque(  # noqa: E731
+            cache_pass(space, placement, MACHINE, stream, threads=threads),  # noqa: B023
+            maxlen=0,
+        )
         call()
         plain = best(lambda: numpy_leaf_lines(space, stream.page), 1)  # noqa: B023
         label = f"cache pass {2 if two_dimensional else 1}D, {name}"
         results += rates(
             label, WALKS, best(call), plain, 40 * WALKS, bandwidth, f"walks over {TABLES >> 9} GiB"
         )
+        one, two = (best(partial(call, threads), 5, time.perf_counter) for threads in (1, 2))
+        results.append((f"{label}, elapsed", WALKS / one / 1e6, "M/s", "one thread"))
+        results.append((f"{label}, elapsed", WALKS / two / 1e6, "M/s", f"two threads, {one / two:.2f} times"))
     return results
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from naive.walker import Walker
 from ptanalyze.core.trace import Event
 from ptanalyze.core.walks import WalkStream
+from ptanalyze.kernels import walker
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
 from ptanalyze.world.mm_events import invalidations
@@ -58,20 +59,24 @@ def test_every_walk_reads_what_the_naive_walker_reads(data):
     snapshot = data.draw(snapshots())
     trace = data.draw(traces(snapshot))
     machine = small_machine(nested=data.draw(st.booleans()))
-    assert_as_naive(snapshot, trace, machine, data.draw(st.sampled_from([1, 5, 1000])))
+    batch, threads = data.draw(st.sampled_from([1, 5, 1000])), data.draw(st.integers(1, 2))
+    assert_as_naive(snapshot, trace, machine, batch, threads)
 
 
-@pytest.mark.parametrize("host", [None, []])
-def test_walks_of_several_blocks_with_flushes_within_them_read_what_the_naive_walker_reads(host):
+@pytest.mark.parametrize(("host", "threads"), [(None, 1), ([], 1), ([], 2)])
+def test_walks_of_several_pieces_with_flushes_between_them_read_what_the_naive_walker_reads(
+    host, threads, monkeypatch
+):
+    monkeypatch.setattr(walker, "PIECE", 350)
     rng, mapped = np.random.default_rng(4), [(GIB * (k + 1), 5 + k) for k in range(6)]
     touched = GIB * rng.integers(1, 7, (4, 700)) + KIB4 * rng.integers(0, 512, (4, 700))
     events = [(chunk, 0, Event.MUNMAP, (8 * GIB, KIB4), 0) for chunk in (1, 3)]
     trace = build_trace([(k % 2, addresses) for k, addresses in enumerate(touched.tolist())], events)
-    assert_as_naive(build_snapshot(mapped, host), trace, small_machine(), 1 << 20)
+    assert_as_naive(build_snapshot(mapped, host), trace, small_machine(), 1000, threads)
 
 
-def assert_as_naive(snapshot, trace, machine, batch):
-    space, batches = passes(snapshot, trace, machine, batch=batch)
+def assert_as_naive(snapshot, trace, machine, batch, threads=1):
+    space, batches = passes(snapshot, trace, machine, batch=batch, threads=threads)
     ids = {}
     for k in [
         *range(space.guest_tables),

@@ -13,10 +13,9 @@ from ..core.jackknife import margins
 from ..cost.throughput import spent
 from ..kernels.first_use import compile_beside
 from ..kernels.replay import PTE_COPY, REPLICA_FAULT, TABLE_NEW
-from ..kernels.walker import walk
 from ..policies import Policy, plan_for
 from ..policies.hydra_offline import POLICY as OFFLINE
-from ..world.cache_pass import first_arguments
+from ..world.cache_pass import first_calls
 from .finished import Finished
 from .grouped_run import GroupedRun, Vmas, grouped_runs, of_group
 from .replay import baseline_of
@@ -111,7 +110,7 @@ class Degrees:
 def degree_runs(world: World, setup: Setup, prefetch_on: str, provenance: dict[str, str]) -> Degrees:
     """Degrees of a captured World; RefusedError where Hydra cannot run on it."""
     plan_for("hydra").check(world)
-    compile_beside([(walk, partial(first_arguments, world.space, world.placement, world.machine))])
+    compile_beside(first_calls(world.space, world.placement, world.machine))
     vmas, reader = Vmas(world), world.placement.cpu_node
     known = partial(pointed, setup=setup, machine=world.machine)
     single: list[Wanted] = [(baseline_of(world), {})]

@@ -14,10 +14,9 @@ from ..core.progress import Progress
 from ..core.version import __version__
 from ..cost.throughput import spent
 from ..kernels.first_use import compile_beside
-from ..kernels.walker import walk
 from ..policies import Plan, Policy, plan_for
 from ..policies.broken import own_code
-from ..world.cache_pass import first_arguments
+from ..world.cache_pass import first_calls
 from ..world.placement import AUTO
 from ..world.world import World
 from .finished import Finished
@@ -56,7 +55,7 @@ def replay_world(
     if not captured.traced:
         return static_results([captured, *others], plans, setup, known, refused)
     _must_fit(setup.calibration, captured.snapshot)
-    compile_beside([(walk, partial(first_arguments, captured.space, captured.placement, captured.machine))])
+    compile_beside(first_calls(captured.space, captured.placement, captured.machine))
     done: dict[int, list[Finished]] = {}
     for world, runs in by_world(plans, captured, refused):
         done |= {id(run.plan): [finished] for run, finished in _replayed(world, runs, setup)}

@@ -17,11 +17,11 @@ from ..kernels.first_use import compile_together
 from ..kernels.hooks import check_types
 from ..kernels.replay import Counters, counters, replay_for, wrong_node
 from ..kernels.steps import BALANCING
-from ..kernels.walker import walk
 from ..policies import Plan
 from ..policies.broken import own_code
 from ..policies.placed import check_nodes, check_placed
-from ..world.cache_pass import first_arguments, no_reads
+from ..world import cache_pass
+from ..world.cache_pass import no_reads
 from .sockets import socket_of
 from .windows import SoFar, Spend, Windows
 
@@ -241,7 +241,7 @@ def first_calls(
 ) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
     """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
     reads, fault, history = no_reads(), np.zeros(0, np.uint8), world.history
-    yield walk, partial(first_arguments, world.space, world.placement, world.machine)
+    yield from cache_pass.first_calls(world.space, world.placement, world.machine)
     for run in runs:
         yield run.loop(world), partial(run.arguments, world, reads, fault, mapped, 0, False)
     rows, steps, parent = history.rows, history.steps, world.space.tables.parent

@@ -12,14 +12,15 @@ from typing import NamedTuple
 import numpy as np
 
 from .entries import frame, leaf
-from .hooks import called_hook, hook, kernel
+from .hooks import hook, kernel
 from .prefetch import prefetch
 from .setassoc import EMPTY
 from .setrows import RowBank, find, line_row, shape_of, touch_line
 
 NO_TABLE = -1
 PARENT, HOST_LEAF, FRAME, LEVEL = range(4)  # of Trees.table
-BLOCK = 128  # walks that take each step together
+PIECE = 1 << 14  # walks that take each step together
+BLOCK, TOGETHER, AHEAD = 128, 512, 16  # walks, reads: of which memory is asked for at once; walks ahead
 READS = 35  # at most, per walk
 ONE = np.uint64(1)
 
@@ -34,22 +35,16 @@ class Caches(NamedTuple):
     llc: RowBank  # per node
 
 
-class Block(NamedTuple):
-    """Scratch space of BLOCK walks, written and read again by the three steps of `walk`.
+class Scratch(NamedTuple):
+    """Scratch space of up to PIECE walks, which take each of the three steps together.
 
-    vpn, frame  int64[BLOCK]  page number walked for, and its guest frame: -1 native or unmapped
-    read        uint64[BLOCK * READS]  entries read, in order: tag of the line << 32 | walk << 8 | bit
-    missed      uint64[BLOCK * READS]  elements of `read` that it had not
-    row         uint64[BLOCK * READS]  start of their sets in the LLC
-    chain       int64[2, 8]   tables on the way of a walk, by level: the guest's, the host's
+    vpn, frame  int64[PIECE]  page number walked for, and its guest frame: -1 native or unmapped
+    read        uint64[PIECE * READS]  entries read, in order: tag of the line << 32 | walk << 8 | bit
     """
 
     vpn: np.ndarray
     frame: np.ndarray
     read: np.ndarray
-    missed: np.ndarray
-    row: np.ndarray
-    chain: np.ndarray
 
 
 class Trees(NamedTuple):
@@ -63,10 +58,9 @@ class Trees(NamedTuple):
     code: int  # of the guest's entries, kernels.entries.CODES
 
 
-def block():
-    """An empty Block."""
-    read, missed, row = np.zeros((3, BLOCK * READS), np.uint64)
-    return Block(*np.zeros((2, BLOCK), np.int64), read, missed, row, np.zeros((2, 8), np.int64))
+def scratch():
+    """An empty Scratch."""
+    return Scratch(*np.zeros((2, PIECE), np.int64), np.zeros(PIECE * READS, np.uint64))
 
 
 def table_rows(tables, frame):
@@ -85,110 +79,112 @@ def field(trees, table, what):
 
 
 @kernel
-def walk(cpu, page, flushes, cpu_node, regions, trees, caches, block, outside, out):
-    """Walk for page[i] on cpu[i], i = 0..n-1 in order.
+def locate(page, regions, trees, scratch, out):
+    """Where walks for page[i], i = 0..n-1, end: leaf, slot, host_leaf, host_slot of `out`, vpn and frame.
 
-    out      Reads; all columns but cpu, page and write are written
-    flushes  int64[k], sorted: before walk flushes[j] every CPU drops its guest paging-structure caches
-    block    Block
-    outside  group of walks that read their leaf entry alone, past all caches; -1: there are none
-
-    A block of walks takes three steps: where walks end, which entries they read, and which of these are
-    cached. No step depends on a later one, so that reads from memory overlap.
+    BLOCK walks take each half together, so that reads from memory overlap.
     """
-    flushed = np.int64(0)
     for first in range(0, len(page), BLOCK):
         last = min(first + BLOCK, len(page))
-        locate(page, first, last, regions, trees, block, out)
-        flushed, reads = descend(cpu, flushes, flushed, first, last, trees, caches, block, outside, out)
-        fetch(cpu, cpu_node, first, reads, caches, block, out)
+        locate_leaf(page, first, last, regions, trees, scratch, out)
+        if trees.host_levels > 0:
+            locate_data(first, last, trees, scratch, out)
 
 
-@called_hook
-def locate(page, first, last, regions, trees, block, out):
-    """Where each walk ends: leaf, slot, host_leaf, host_slot of `out`, vpn and frame of `block`."""
+@hook
+def locate_leaf(page, first, last, regions, trees, scratch, out):
     va, leaf, level, nested = regions.va, regions.leaf, regions.level, trees.host_levels > 0
     for i in range(first, last):
         region = page[i] >> np.uint32(9)
         vpn = np.int64(va[region]) << 9 | np.int64(page[i]) & 511
         table, slot = np.int64(leaf[region]), (vpn >> (9 * (np.int64(level[region]) - 1))) & 511
-        prefetch(trees.table, np.uint64(table << 2))
-        if nested and table < len(trees.entries):
-            prefetch(trees.entries, np.uint64(table << 9 | slot))
-        block.vpn[i - first], block.frame[i - first] = vpn, -1
+        if nested:
+            prefetch(trees.table, np.uint64(table << 2))
+            if table < len(trees.entries):
+                prefetch(trees.entries, np.uint64(table << 9 | slot))
+        scratch.vpn[i], scratch.frame[i] = vpn, -1
         out.leaf[i], out.slot[i], out.host_leaf[i], out.host_slot[i] = table, slot, NO_TABLE, -1
-    if nested:
-        locate_data(first, last, trees, block, out)
 
 
 @hook
-def locate_data(first, last, trees, block, out):
-    """The second half of locate: decode the leaf entries, prefetched by now."""
+def locate_data(first, last, trees, scratch, out):
+    """Decode the leaf entries, prefetched by now."""
     for i in range(first, last):
-        table, slot, vpn = np.int64(out.leaf[i]), np.int64(out.slot[i]), block.vpn[i - first]
+        table, slot, vpn = np.int64(out.leaf[i]), np.int64(out.slot[i]), scratch.vpn[i]
         number = data_frame(trees.entries, table, slot, field(trees, table, LEVEL), vpn, trees.code)
         host = host_of(trees.host_of, number)
-        block.frame[i - first] = number
+        scratch.frame[i] = number
         out.host_leaf[i] = host
         if host != NO_TABLE:
             prefetch(trees.table, np.uint64(host << 2))
-        above = field(trees, table, HOST_LEAF)
-        if above != NO_TABLE:
-            prefetch(trees.table, np.uint64(above << 2))
     for i in range(first, last):
         host = np.int64(out.host_leaf[i])
         if host != NO_TABLE:
             shift = 9 * (field(trees, host, LEVEL) - 1)
-            out.host_slot[i] = (block.frame[i - first] >> shift) & 511
+            out.host_slot[i] = (scratch.frame[i] >> shift) & 511
 
 
-@called_hook
-def descend(cpu, flushes, flushed, first, last, trees, caches, block, outside, out):
-    """Which entries each walk reads, past the paging-structure caches: `read` of `out` and of `block`.
+@kernel
+def descend(cpu, flushes, trees, caches, scratch, chain, outside, out):
+    """Which entries each walk reads, past the paging-structure caches: `read` of `out` and of `scratch`.
 
-    Returns (flushes done, reads in `block`).
+    cpu      int32[n] of each walk
+    flushes  int64[k], sorted: before walk flushes[j] every CPU drops its guest paging-structure caches
+    chain    int64[2, 8]   scratch: tables on the way of a walk, by level: the guest's, the host's
+    outside  group of walks that read their leaf entry alone, past all caches; -1: there are none
+
+    Returns the number of reads in `scratch`.
     """
-    pwc, chain = caches.guest_pwc, block.chain[0]
+    pwc, own = caches.guest_pwc, chain[0]
     levels, nested = trees.levels, trees.host_levels > 0
     out_leaf, out_host, out_read, out_dram = out.leaf, out.host_leaf, out.read, out.dram
-    reads, group = np.int64(0), out.group
-    for i in range(np.uint64(first), np.uint64(last)):
+    reads, flushed, group = np.int64(0), np.int64(0), out.group
+    for i in range(np.uint64(len(cpu))):
+        ask_ahead(i + np.uint64(AHEAD), trees, out)
         if flushed < len(flushes) and flushes[flushed] <= np.int64(i):
             pwc.tags[:] = EMPTY
             while flushed < len(flushes) and flushes[flushed] <= np.int64(i):
                 flushed += 1
-        at = i - np.uint64(first)
-        c, vpn, table, read = np.int64(cpu[i]), block.vpn[at], np.int64(out_leaf[i]), np.uint64(0)
+        c, vpn, table, read = np.int64(cpu[i]), scratch.vpn[i], np.int64(out_leaf[i]), np.uint64(0)
         level = field(trees, table, LEVEL)
         if outside >= 0 and group[i] == outside:
             out_read[i], out_dram[i] = first_reads(table, np.int64(out_host[i]), nested, trees), 0
             continue
         g, known = level, False
-        chain[g] = table
+        own[g] = table
         while g < levels and not known:
             known = find(pwc, c, g, vpn >> (9 * g), np.uint32(table))
             if not known:
                 table = field(trees, table, PARENT)
                 g += 1
-                chain[g] = table
+                own[g] = table
         while g >= level:
             if nested and not known:
-                host = field(trees, chain[g], HOST_LEAF)
+                host = field(trees, own[g], HOST_LEAF)
                 if host != NO_TABLE:
-                    to = np.int64(at), c, g, np.int64(trees.table[np.uint64(chain[g]), FRAME]), host
-                    reads, bits = translate(to, reads, trees, caches, block)
+                    to = np.int64(i), c, g, np.int64(trees.table[np.uint64(own[g]), FRAME]), host
+                    reads, bits = translate(to, reads, trees, caches, scratch, chain)
                     read |= bits
             known = False
-            block.read[np.uint64(reads)] = one_read(chain[g], vpn >> (9 * (g - 1)), np.int64(at), 8 * g)
+            scratch.read[np.uint64(reads)] = one_read(own[g], vpn >> (9 * (g - 1)), np.int64(i), 8 * g)
             read |= ONE << np.uint64(8 * g)
             reads += 1
             g -= 1
         if nested and out_host[i] != NO_TABLE:
-            to = np.int64(at), c, np.int64(0), block.frame[at], np.int64(out_host[i])
-            reads, bits = translate(to, reads, trees, caches, block)
+            to = np.int64(i), c, np.int64(0), scratch.frame[i], np.int64(out_host[i])
+            reads, bits = translate(to, reads, trees, caches, scratch, chain)
             read |= bits
         out_read[i], out_dram[i] = read, 0
-    return flushed, reads
+    return reads
+
+
+@hook
+def ask_ahead(i, trees, out):
+    """Prefetch what `descend` will read of the tables that walk i ends in."""
+    if i < np.uint64(len(out.leaf)):
+        prefetch(trees.table, np.uint64(np.int64(out.leaf[i]) << 2))
+        if trees.host_levels > 0 and out.host_leaf[i] != NO_TABLE:
+            prefetch(trees.table, np.uint64(np.int64(out.host_leaf[i]) << 2))
 
 
 @hook
@@ -209,10 +205,10 @@ def first_reads(table, host, nested, trees):
 
 
 @hook
-def translate(to, reads, trees, caches, block):
+def translate(to, reads, trees, caches, scratch, chains):
     """The nested walk to guest frame `number`, whose host leaf is in `table`: (reads so far, their bits)."""
     walk, c, g, number, table = to
-    chain, low = block.chain[1], field(trees, table, LEVEL)
+    chain, low = chains[1], field(trees, table, LEVEL)
     span = 9 * (low - 1)
     if find(caches.nested, c, 0, number >> span, np.uint32(number >> span << span)):
         return reads, np.uint64(0)
@@ -226,43 +222,47 @@ def translate(to, reads, trees, caches, block):
         chain[h] = table
     bits = ((ONE << np.uint64(h + 1)) - (ONE << np.uint64(low))) << np.uint64(8 * g)
     while h >= low:
-        block.read[np.uint64(reads)] = one_read(chain[h], number >> (9 * (h - 1)), walk, 8 * g + h)
+        scratch.read[np.uint64(reads)] = one_read(chain[h], number >> (9 * (h - 1)), walk, 8 * g + h)
         reads += 1
         h -= 1
     return reads, bits
 
 
-@called_hook
-def fetch(cpu, cpu_node, first, reads, caches, block, out):
-    """Which of the lines come from DRAM: `dram` of `out`."""
-    l2, llc, first = shape_of(caches.l2, 0), shape_of(caches.llc, 0), np.uint64(first)
-    missed = np.uint64(0)
-    for k in range(np.uint64(reads)):
-        read = block.read[k]
-        line, walk, _ = parts(read)
-        block.missed[missed] = read
-        hit = touch_line(caches.l2.tags, l2, line_row(l2, cpu[first + walk], line), line)
-        missed += np.uint64(not hit)
-    for m in range(missed):
-        line, walk, _ = parts(block.missed[m])
-        block.row[m] = line_row(llc, cpu_node[cpu[first + walk]], line)
-        prefetch(caches.llc.tags, block.row[m])
-    for m in range(missed):
-        line, walk, bit = parts(block.missed[m])
-        hit = touch_line(caches.llc.tags, llc, block.row[m], line)
-        out.dram[first + walk] |= np.uint64(not hit) << bit
+@kernel
+def fetch(cpu, cpu_node, reads, caches, scratch, missed, out):
+    """Which of the first `reads` entries of `scratch` come from DRAM: `dram` of `out`.
+
+    missed  uint64[2, TOGETHER]  scratch: entries that no L2 has, and where their sets in the LLC begin
+    """
+    l2, llc = shape_of(caches.l2, 0), shape_of(caches.llc, 0)
+    for first in range(0, reads, TOGETHER):
+        n = np.uint64(0)
+        for k in range(np.uint64(first), np.uint64(min(first + TOGETHER, reads))):
+            read = scratch.read[k]
+            line, walk, _ = parts(read)
+            missed[0, n] = read
+            hit = touch_line(caches.l2.tags, l2, line_row(l2, cpu[walk], line), line)
+            n += np.uint64(not hit)
+        for m in range(n):
+            line, walk, _ = parts(missed[0, m])
+            missed[1, m] = line_row(llc, cpu_node[cpu[walk]], line)
+            prefetch(caches.llc.tags, missed[1, m])
+        for m in range(n):
+            line, walk, bit = parts(missed[0, m])
+            hit = touch_line(caches.llc.tags, llc, missed[1, m], line)
+            out.dram[walk] |= np.uint64(not hit) << bit
 
 
 @hook
 def one_read(table, index, walk, bit):
-    """Element of Block.read: the entry of `table` for `index`, whose low 9 bits are the slot."""
+    """Element of Scratch.read: the entry of `table` for `index`, whose low 9 bits are the slot."""
     line = np.uint64(table << 6 | (index >> 3) & 63)  # of 64 bytes, 8 entries
     return line << np.uint64(32) | np.uint64(walk << 8 | bit)
 
 
 @hook
 def parts(read):
-    """(tag of the line, walk of the block, bit) of an element of Block.read."""
+    """(tag of the line, walk of the piece, bit) of an element of Scratch.read."""
     walk = read >> np.uint64(8) & np.uint64(0xFFFFFF)
     return np.uint32(read >> np.uint64(32)), walk, read & np.uint64(63)
 

@@ -1,6 +1,6 @@
 """The cache pass: the entries that each walk reads, in caches or DRAM. Independent of the policy."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,8 @@ from ..core.walks import Placement, Reads, WalkStream
 from .address_space import AddressSpace
 from .mm_events import invalidations
 from .part import Part
+from .steps_in_turn import in_turn, side_by_side
+from .walk_steps import Batch, Steps
 
 if TYPE_CHECKING:
     from ..kernels import walker
@@ -31,6 +33,7 @@ def cache_pass(
     batch: int = 1 << 17,
     caches: "walker.Caches | None" = None,
     sampling: Part | None = None,
+    threads: int = 1,
 ) -> Iterator[tuple[slice, Reads]]:
     """Iterate (chunks, Reads): the walks of a run of whole chunks, about `batch` walks or a single chunk.
 
@@ -40,38 +43,40 @@ def cache_pass(
     sampling  what the stream is of; walks of its group `unread` read their leaf entry alone
     caches  their contents, which change; None: empty_caches, forgotten afterwards
 
-    Walks run in the order of the trace, and all caches keep their contents between
-    batches, so results do not depend on `batch`. Data pages whose guest frame leads nowhere have host_leaf -1
-    and no nested reads. Memory: about 40 bytes per walk of a batch. UsageError for more than 64 Mi tables.
-    """
-    from ..kernels import walker
+    threads  2 or more: two threads share out the steps of walks
 
+    Walks run in the order of the trace, and all caches keep their contents between batches, so results
+    depend neither on `batch` nor on `threads`. Data pages whose guest frame leads nowhere have host_leaf -1
+    and no nested reads. Memory: about 40 bytes per walk of a batch, on two threads of two batches. UsageError
+    for more than 64 Mi tables.
+    """
     if len(space.tables.level) > MAX_TABLES:
         raise UsageError(f"snapshot: {len(space.tables.level)} page-table pages, at most {MAX_TABLES}")
-    trees, caches = _trees(space), caches or empty_caches(space, placement, machine)
-    flush_walk, block = _flushes(stream, events), walker.block()
-    for first, last in chunk_runs(stream.offset, batch):
+    caches, flush_walk = caches or empty_caches(space, placement, machine), _flushes(stream, events)
+    steps = Steps(space, placement, caches, sampling.unread if sampling else -1)
+
+    def begun(run: tuple[int, int]) -> Batch:
+        first, last = run
         begin, end = int(stream.offset[first]), int(stream.offset[last])
-        flushed = flush_walk[np.searchsorted(flush_walk, begin) : np.searchsorted(flush_walk, end)]
         cpu = np.repeat(placement.chunk_cpu[first:last], np.diff(stream.offset[first : last + 1]))
         page, write = read_only(stream.page[begin:end]), read_only(stream.write[begin:end])
         reads = _empty(cpu.astype(np.int32), page, write, _groups(stream, begin, end, sampling))
-        where = placement.cpu_node, space.regions
-        outside = np.int64(sampling.unread if sampling else -1)
-        walker.walk(reads.cpu, reads.page, flushed - begin, *where, trees, caches, block, outside, reads)
-        yield slice(first, last), reads
-        give_back(page)
-        give_back(write)
+        flushes = flush_walk[np.searchsorted(flush_walk, begin) : np.searchsorted(flush_walk, end)] - begin
+        return Batch(slice(first, last), reads, flushes)
+
+    batches = (begun(run) for run in chunk_runs(stream.offset, batch))
+    for done in in_turn(steps, batches) if threads < 2 else side_by_side(steps, batches):
+        yield done.chunks, done.reads
+        give_back(done.reads.page)
+        give_back(done.reads.write)
 
 
-def first_arguments(space: AddressSpace, placement: Placement, machine: Machine) -> tuple[Any, ...]:
-    """Arguments of the walker for no walks, of the types that cache_pass calls it with."""
-    from ..kernels import walker
-
-    reads, trees, none = no_reads(), _trees(space), np.zeros(0, np.int64)
+def first_calls(
+    space: AddressSpace, placement: Placement, machine: Machine
+) -> Iterator[tuple[Any, Callable[[], tuple[Any, ...]]]]:
+    """Iterate (kernel, what returns its arguments for no walks), the longest to compile first."""
     caches = empty_caches(space, replace(placement, cpu_node=placement.cpu_node[:0]), machine)
-    where = placement.cpu_node, space.regions
-    return reads.cpu, reads.page, none, *where, trees, caches, walker.block(), np.int64(-1), reads
+    return Steps(space, placement, caches).calls(Batch(slice(0), no_reads(), np.zeros(0, np.int64)))
 
 
 def no_reads() -> Reads:
@@ -95,20 +100,6 @@ def _empty(cpu: np.ndarray, page: np.ndarray, write: np.ndarray, group: np.ndarr
     slot, host_slot = np.empty((2, n), np.int16)
     read, dram = np.empty((2, n), np.uint64)
     return Reads(cpu, page, write, leaf, slot, host_leaf, host_slot, read, dram, group)
-
-
-def _trees(space: AddressSpace) -> "walker.Trees":
-    from ..kernels import entries, walker
-
-    guest, host = space.snapshot.guest, space.snapshot.host
-    return walker.Trees(
-        read_only(guest.entries),
-        read_only(walker.table_rows(space.tables, guest.frame)),
-        space.host_of,
-        guest.levels,
-        host.levels if host else 0,
-        entries.CODES[guest.encoding],
-    )
 
 
 def empty_caches(space: AddressSpace, placement: Placement, machine: Machine) -> "walker.Caches":

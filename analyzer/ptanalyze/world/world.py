@@ -150,7 +150,10 @@ class World(Site):
         """
         where = self.space, self._on_sockets, self.machine, self.stream
         events, caches, sampling = self.trace.events, caches or self.caches(), self.sampling
-        return cache_pass(*where, events=events, batch=batch, caches=caches, sampling=sampling)
+        threads = self.effort.threads
+        return cache_pass(
+            *where, events=events, batch=batch, caches=caches, sampling=sampling, threads=threads
+        )
 
     @property
     def _on_sockets(self) -> Placement:
