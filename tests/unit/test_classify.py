@@ -164,6 +164,25 @@ def test_numa_hint_entries_count_as_the_pages_they_map():
         assert result.counts[0, 0].sum() == 512
 
 
+@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("change", ["none", "absent", "hint", "outside"])
+def test_full_blocks_and_blocks_with_holes_are_counted_as_the_naive_translation_does(block, change):
+    """A leaf table of 512 pages on 4 nodes, one entry of which is another, in one of four blocks of 128."""
+    pages = [Page(GIB + k * KIB4, 5 + 37 * k % 2048) for k in range(512)]
+    at = 128 * block + 77
+    if change == "absent":
+        del pages[at]
+    if change == "hint":
+        pages[at] = replace(pages[at], protnone=True)
+    snapshot = build_snapshot(pages, [], nodes=4)
+    if change == "outside":
+        snapshot.guest.entries[3, at] = (1 << 51) | 0x67
+    expected = naive_classify(snapshot, "leaf")
+    result = classify_pages(address_space(snapshot, NOWHERE))
+    assert as_counter(result) == Counter({key: n for key, n in expected.items() if key[2] != "unmapped"})
+    assert result.counts[0, 0].sum() == 512 - (change in ("absent", "outside"))
+
+
 def test_the_tracers_own_memory_is_left_out():
     vmas = [(GIB, GIB + KIB4, "heap"), (GIB + KIB4, GIB + 3 * KIB4, "qemu", True)]
     snapshot = build_snapshot([(GIB + k * KIB4, k) for k in range(4)], vmas=vmas)

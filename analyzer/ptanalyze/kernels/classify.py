@@ -6,6 +6,7 @@ import numpy as np
 
 from .entries import ADDRESS, PROTNONE, X86, frame, leaf, mapped
 from .hooks import allocating_kernel, called_hook, hook, kernel
+from .scalar import scalar
 
 QUICK_CLASSES = 16  # classes that count_nested keeps as 4-bit counters in a word
 NIBBLES = np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -93,23 +94,54 @@ def count_ordinary(run, length, of_region, inside, counts):
     `length` is a multiple of BLOCK. One pass, so that counting and reading memory overlap.
     """
     seen, hints = np.uint64(0), np.uint64(0)
-    for block in range(0, length, BLOCK):
-        even, odd = np.uint64(0), np.uint64(0)
-        for group in range(block, block + BLOCK, GROUP):
-            counters = np.uint64(0)
-            for i in range(GROUP):
-                entry = run[group + i]
-                nothing = np.uint64(0) if entry & ONE else EVERY_BIT
-                seen |= entry & ~nothing
-                hints |= entry & nothing
-                at = ((entry >> np.uint64(21)) & inside & ~nothing) | ((inside + ONE) & nothing)
-                counters += ONE << np.uint64(of_region[at])
-            even += counters & NIBBLES
-            odd += (counters >> np.uint64(4)) & NIBBLES
+    for block in range(np.uint64(0), np.uint64(length), np.uint64(BLOCK)):
+        every, some = EVERY_BIT, np.uint64(0)
+        for i in range(block, block + np.uint64(BLOCK)):
+            every &= run[i]
+            some |= run[i]
+        if every & ONE:
+            even, odd = count_present(run, block, of_region, inside)
+            seen |= some
+        else:
+            even, odd, present, absent = count_sparse(run, block, of_region, inside)
+            seen |= present
+            hints |= absent
         for pair in range(QUICK_CLASSES // 2):
             counts[2 * pair] += np.int64((even >> np.uint64(8 * pair)) & BYTE)
             counts[2 * pair + 1] += np.int64((odd >> np.uint64(8 * pair)) & BYTE)
     return (hints & PROTNONE) == 0 and (seen & ADDRESS) >> np.uint64(21) <= inside
+
+
+@hook
+def count_present(run, block, of_region, inside):
+    """(uint64, uint64): a byte for each even class and each odd one, of a block of present entries."""
+    even, odd = np.uint64(0), np.uint64(0)
+    for group in range(block, block + np.uint64(BLOCK), np.uint64(GROUP)):
+        counters = np.uint64(0)
+        for i in range(group, group + np.uint64(GROUP)):
+            at = (scalar(run[i]) >> np.uint64(21)) & inside
+            counters += ONE << np.uint64(of_region[at])
+        even += counters & NIBBLES
+        odd += (counters >> np.uint64(4)) & NIBBLES
+    return even, odd
+
+
+@hook
+def count_sparse(run, block, of_region, inside):
+    """The same of any block, and the bits that are set in entries that are present and in others."""
+    even, odd, present, absent = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
+    for group in range(block, block + np.uint64(BLOCK), np.uint64(GROUP)):
+        counters = np.uint64(0)
+        for i in range(group, group + np.uint64(GROUP)):
+            entry = run[i]
+            nothing = np.uint64(0) if entry & ONE else EVERY_BIT
+            present |= entry & ~nothing
+            absent |= entry & nothing
+            at = ((entry >> np.uint64(21)) & inside & ~nothing) | ((inside + ONE) & nothing)
+            counters += ONE << np.uint64(of_region[at])
+        even += counters & NIBBLES
+        odd += (counters >> np.uint64(4)) & NIBBLES
+    return even, odd, present, absent
 
 
 @called_hook
