@@ -19,8 +19,8 @@ from .setrows import RowBank, find, line_row, shape_of, touch_line
 
 NO_TABLE = -1
 PARENT, HOST_LEAF, FRAME, LEVEL = range(4)  # of Trees.table
-PIECE = 1 << 14  # walks that take each step together
-BLOCK, TOGETHER, AHEAD = 128, 512, 16  # walks, reads: of which memory is asked for at once; walks ahead
+PIECE = 1 << 14  # walks that take a step before the next
+TOGETHER, AHEAD = 512, 32  # reads whose sets are asked for at once; walks that memory is asked for ahead
 READS = 35  # at most, per walk
 ONE = np.uint64(1)
 
@@ -80,48 +80,31 @@ def field(trees, table, what):
 
 @kernel
 def locate(page, regions, trees, scratch, out):
-    """Where walks for page[i], i = 0..n-1, end: leaf, slot, host_leaf, host_slot of `out`, vpn and frame.
-
-    BLOCK walks take each half together, so that reads from memory overlap.
-    """
-    for first in range(0, len(page), BLOCK):
-        last = min(first + BLOCK, len(page))
-        locate_leaf(page, first, last, regions, trees, scratch, out)
-        if trees.host_levels > 0:
-            locate_data(first, last, trees, scratch, out)
-
-
-@hook
-def locate_leaf(page, first, last, regions, trees, scratch, out):
+    """Where walks for page[i], i = 0..n-1, end: leaf, slot, host_leaf, host_slot of `out`, vpn and frame."""
     va, leaf, level, nested = regions.va, regions.leaf, regions.level, trees.host_levels > 0
-    for i in range(first, last):
-        region = page[i] >> np.uint32(9)
-        vpn = np.int64(va[region]) << 9 | np.int64(page[i]) & 511
-        table, slot = np.int64(leaf[region]), (vpn >> (9 * (np.int64(level[region]) - 1))) & 511
+    for i in range(np.uint64(len(page))):
         if nested:
-            prefetch(trees.table, np.uint64(table << 2))
-            if table < len(trees.entries):
-                prefetch(trees.entries, np.uint64(table << 9 | slot))
-        scratch.vpn[i], scratch.frame[i] = vpn, -1
-        out.leaf[i], out.slot[i], out.host_leaf[i], out.host_slot[i] = table, slot, NO_TABLE, -1
+            ask_for_entry(i + np.uint64(AHEAD), page, leaf, trees)
+        region = page[i] >> np.uint32(9)
+        vpn, of = np.int64(va[region]) << 9 | np.int64(page[i]) & 511, np.int64(level[region])
+        table, slot = np.int64(leaf[region]), (vpn >> (9 * (of - 1))) & 511
+        number, host, host_slot = np.int64(-1), np.int64(NO_TABLE), np.int64(-1)
+        if nested:
+            number = data_frame(trees.entries, table, slot, of, vpn, trees.code)
+            host = host_of(trees.host_of, number)
+            if host != NO_TABLE:
+                host_slot = (number >> (9 * (field(trees, host, LEVEL) - 1))) & 511
+        scratch.vpn[i], scratch.frame[i] = vpn, number
+        out.leaf[i], out.slot[i], out.host_leaf[i], out.host_slot[i] = table, slot, host, host_slot
 
 
 @hook
-def locate_data(first, last, trees, scratch, out):
-    """Decode the leaf entries, prefetched by now."""
-    for i in range(first, last):
-        table, slot, vpn = np.int64(out.leaf[i]), np.int64(out.slot[i]), scratch.vpn[i]
-        number = data_frame(trees.entries, table, slot, field(trees, table, LEVEL), vpn, trees.code)
-        host = host_of(trees.host_of, number)
-        scratch.frame[i] = number
-        out.host_leaf[i] = host
-        if host != NO_TABLE:
-            prefetch(trees.table, np.uint64(host << 2))
-    for i in range(first, last):
-        host = np.int64(out.host_leaf[i])
-        if host != NO_TABLE:
-            shift = 9 * (field(trees, host, LEVEL) - 1)
-            out.host_slot[i] = (scratch.frame[i] >> shift) & 511
+def ask_for_entry(i, page, leaf, trees):
+    """Prefetch the leaf entry of page[i], if that is of 4 KiB."""
+    if i < np.uint64(len(page)):
+        table = np.int64(leaf[page[i] >> np.uint32(9)])
+        if table < len(trees.entries):
+            prefetch(trees.entries, np.uint64(table << 9 | np.int64(page[i]) & 511))
 
 
 @kernel
@@ -140,7 +123,7 @@ def descend(cpu, flushes, trees, caches, scratch, chain, outside, out):
     out_leaf, out_host, out_read, out_dram = out.leaf, out.host_leaf, out.read, out.dram
     reads, flushed, group = np.int64(0), np.int64(0), out.group
     for i in range(np.uint64(len(cpu))):
-        ask_ahead(i + np.uint64(AHEAD), trees, out)
+        ask_for_tables(i + np.uint64(AHEAD), trees, out)
         if flushed < len(flushes) and flushes[flushed] <= np.int64(i):
             pwc.tags[:] = EMPTY
             while flushed < len(flushes) and flushes[flushed] <= np.int64(i):
@@ -179,8 +162,8 @@ def descend(cpu, flushes, trees, caches, scratch, chain, outside, out):
 
 
 @hook
-def ask_ahead(i, trees, out):
-    """Prefetch what `descend` will read of the tables that walk i ends in."""
+def ask_for_tables(i, trees, out):
+    """Prefetch the rows of the tables that walk i ends in."""
     if i < np.uint64(len(out.leaf)):
         prefetch(trees.table, np.uint64(np.int64(out.leaf[i]) << 2))
         if trees.host_levels > 0 and out.host_leaf[i] != NO_TABLE:
