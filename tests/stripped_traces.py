@@ -3,6 +3,7 @@
 import numpy as np
 
 from ptanalyze.core.machine import load_machine, machine_names
+from ptanalyze.core.strip import Strip
 from ptanalyze.formats.trace_file import read_trace
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.tlb_filter import TlbFilter
@@ -12,7 +13,7 @@ from trace_copy import write_trace
 
 def stripped(trace, path):
     """The trace written again without what can be left out, chunk by chunk."""
-    write_trace(path, trace, strip=True)
+    write_trace(path, trace, strip=Strip.ON)
     return read_trace(path)
 
 
