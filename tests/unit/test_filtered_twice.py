@@ -1,7 +1,10 @@
 """Traces that were filtered twice: written, read, copied and imported, and what notes say of them."""
 
 import io
+import json
+import re
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +16,12 @@ from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.second import ONE_IN, RUN, SETS, SecondFilter, spared
 from ptanalyze.core.strip import Strip
+from ptanalyze.formats.capture_dir import new_capture, seal
 from ptanalyze.formats.lackey import import_lackey
+from ptanalyze.formats.snapshot_file import write_snapshot
 from ptanalyze.formats.trace_file import read_trace
 from ptanalyze.formats.trace_frames import HEADER_BYTES, HEADER_DTYPE
+from strategies import build_snapshot
 from stripped_traces import of_small_chunks
 from trace_copy import write_trace
 
@@ -130,3 +136,50 @@ def test_accesses_of_an_import_are_those_of_one_that_leaves_out_nothing(tmp_path
         counted.append((np.bincount(batch.page, batch.count).tolist(), len(batch.page)))
     (whole, all_touches), (_, some), (twice, fewest) = counted
     assert twice == whole and fewest < some < all_touches
+
+
+@pytest.fixture(scope="module")
+def measurable(tmp_path_factory):
+    """A capture with page tables, whose trace is long enough to be measured."""
+    place = tmp_path_factory.mktemp("captures") / "app"
+    pages = [(3 * page << 12, 5000 + page) for page in range(4800)]
+    with new_capture(place) as inside:
+        write_snapshot(inside, build_snapshot(pages, nodes=2))
+        of_small_chunks(inside / "trace.ptt", 1, 9 * PERIOD, Strip.L2, 30)
+        seal(inside, "process", {})
+    return str(place)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["whatif", "-p", "ideal"],
+        ["whatif", "-p", "ideal", "--full"],
+        ["classify", "--weight", "walks"],
+        ["advise"],
+        ["timeline"],
+    ],
+)
+def test_every_answer_that_counts_walks_says_how_wrong_they_are(measurable, capsys, words):
+    assert run([words[0], measurable, *words[1:]]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"filtered twice \(--strip l2\): walks are [^;]*%\), measured in 9 runs of chunks", said)
+
+
+def test_a_report_says_it_among_its_cautions(measurable, tmp_path):
+    assert run(["report", measurable, "-o", str(tmp_path / "r.html")]) == 0
+    words = re.sub(r"<[^>]*>", "", (tmp_path / "r.html").read_text())
+    assert "filtered twice (--strip l2): walks are " in words
+
+
+@pytest.mark.parametrize("words", [["whatif", "-p", "ideal"], ["classify", "--weight", "walks"]])
+def test_json_has_the_error_as_numbers(measurable, capsys, words):
+    assert run([words[0], measurable, *words[1:], "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)["result"][0]
+    assert row["walks_error_low"] < row["walks_error"] < row["walks_error_high"]
+
+
+def test_the_second_pass_is_stored_beside_the_first(measurable):
+    assert run(["whatif", measurable, "-p", "ideal", "--cold"]) == 0
+    streams = {path.parent.name for path in Path(measurable).glob(".cache/**/walks-*/seal")}
+    assert len({name for name in streams if "-again-" not in name}) == 2

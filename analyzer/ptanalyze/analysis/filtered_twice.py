@@ -29,7 +29,7 @@ def filtered_note(known: SecondFilter) -> str:
 def in_percent(error: Interval) -> str:
     """ "walks are 0.12 % too many (0.05 to 0.19 %)"."""
     if error.low < 0 < error.high:
-        return f"walks are off by {error.middle:+.2g} % ({error.low:+.2g} to {error.high:+.2g} %)"
+        return f"walks are off by {error.middle:+z.2g} % ({error.low:+.2g} to {error.high:+.2g} %)"
     low, high = sorted((abs(error.low), abs(error.high)))
     which = "many" if error.low >= 0 else "few"
     return f"walks are {abs(error.middle):.2g} % too {which} ({low:.2g} to {high:.2g} %)"
