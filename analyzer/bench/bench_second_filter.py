@@ -103,13 +103,19 @@ def rows(name, trace, snapshot):
         except UsageError:
             continue  # not served by the first strip
         error = 100 * (found.sum() / exact.sum() - 1)
-        known = measured(twice, found, throughout, 0).percent
+        said_of = measured(twice, found, throughout, 0, machine.tlb.l2.entries)
+        known = said_of.percent
         if known is None:
             yield f"{name}, {model}", error, "% more walks", "too short to be measured"
             continue
         held.append(known.low <= error <= known.high)
         said = f"measured {known.middle:+.3f} ({known.low:+.3f} to {known.high:+.3f})"
-        yield f"{name}, {model}", error, "% more walks", said + ("" if held[-1] else ": outside")
+        yield (
+            f"{name}, {model}",
+            error,
+            "% more walks",
+            said + ("" if said_of.settles else "?") + ("" if held[-1] else ": outside"),
+        )
     if held:
         yield name, 100 * np.mean(held), "% of intervals hold", f"of {len(held)} machines"
 

@@ -106,6 +106,12 @@ def test_the_note_says_the_error_and_asks_for_another_recording_where_it_is_larg
     assert "record with --strip on" in filtered_note(large)
 
 
+def test_the_note_says_where_tlbs_may_not_have_settled():
+    error = Interval(0.05, 0.12, 0.19)
+    assert "settle" in filtered_note(SecondFilter(error, 9, settles=False))
+    assert "settle" not in filtered_note(SecondFilter(error, 9))
+
+
 def test_the_note_of_a_short_trace_says_that_nothing_is_known_and_what_to_do():
     note = filtered_note(SecondFilter(None, 3))
     assert "too short" in note and "--strip on" in note and "3 runs" in note

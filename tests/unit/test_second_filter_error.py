@@ -27,7 +27,7 @@ def test_a_difference_of_each_chunk_is_that_of_all():
     own = spared(0, number, ONE_IN, RUN)
     throughout = np.full(len(number), 10.0)
     walks = throughout + np.where(own, np.where(number % RUN < RUN // 2, 7.0, 0.1), 0)
-    known = measured(trace, walks, throughout, 0)
+    known = measured(trace, walks, throughout, 0, 1536)
     missing = 0.1 * len(number) - (walks - throughout).sum()
     assert known.runs == 20
     assert known.percent.middle == pytest.approx(-100 * missing / (walks.sum() + missing))
@@ -41,7 +41,8 @@ def test_differences_that_vary_widen_the_interval():
     own, throughout = spared(0, number, ONE_IN, RUN), np.full(len(number), 100.0)
     more = np.where(own & (number % RUN >= RUN // 2), 2.0 * (number // PERIOD % 4), 0)
     flat, varied = (
-        measured(of_chunks(len(number)), throughout + one, throughout, 0).percent for one in (own * 3.0, more)
+        measured(of_chunks(len(number)), throughout + one, throughout, 0, 1536).percent
+        for one in (own * 3.0, more)
     )
     assert varied.middle == pytest.approx(flat.middle, abs=0.3)
     assert varied.high - varied.low > 3 * (flat.high - flat.low)
@@ -54,10 +55,16 @@ def test_too_few_runs_tell_nothing(threads):
     few, enough = ((LEAST_RUNS + more) * PERIOD for more in (-1, threads * 2))
     trace = of_chunks(enough, threads)
     walks = np.ones(enough)
-    assert measured(trace, walks, walks, 0).percent is not None
-    known = measured(trace, walks, walks, enough - few)
+    assert measured(trace, walks, walks, 0, 1536).percent is not None
+    known = measured(trace, walks, walks, enough - few, 1536)
     assert known.percent is None and known.runs < LEAST_RUNS
     assert set(known.row().values()) == {None}
+
+
+@pytest.mark.parametrize(("entries", "settles"), [(128, True), (129, False)])
+def test_runs_with_fewer_walks_than_a_quarter_of_the_tlb_are_said_not_to_settle(entries, settles):
+    walks = np.ones(9 * PERIOD)
+    assert measured(of_chunks(len(walks)), walks, walks, 0, entries).settles is settles
 
 
 def test_intervals_hold_the_errors_that_the_whole_traces_show(tmp_path):
@@ -74,7 +81,7 @@ def test_intervals_hold_the_errors_that_the_whole_traces_show(tmp_path):
             exact, found, throughout = (
                 walks_by_chunk(one, pages, tlb) for one in (once, twice, filtered_throughout(twice))
             )
-            low, _, high = measured(twice, found, throughout, 0).percent
+            low, _, high = measured(twice, found, throughout, 0, tlb.l2.entries).percent
             held.append(low <= 100 * (found.sum() / exact.sum() - 1) <= high)
             told += low > 0 or high < 0
             measured_there.append((found - throughout)[settled].sum())

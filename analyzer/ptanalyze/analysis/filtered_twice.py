@@ -19,10 +19,11 @@ def filtered_note(known: SecondFilter) -> str:
             f"{TWICE} and is too short to tell how wrong its walks are, with {known.runs} runs of chunks to "
             f"measure it in, of at least 8; {ANEW}"
         )
+    doubt = "" if known.settles else ", too few walks for this TLB to settle in, so that more is possible"
     way_out = f"; {ANEW}" if known.most > MUCH else ""
     return (
         f"{TWICE}: {in_percent(known.percent)}, measured in {known.runs} runs of chunks that were filtered "
-        f"once; no number is corrected for it{way_out}"
+        f"once{doubt}; no number is corrected for it{way_out}"
     )
 
 

@@ -39,10 +39,12 @@ class SecondFilter:
     percent  walks that there are too many, in % of those of the whole trace, negative: too few; the 95 %
              interval; None: not known
     runs     of chunks that were spared, in which this was measured
+    settles  whether they have walks enough for the TLBs to settle; else the interval may be off
     """
 
     percent: Interval | None
     runs: int
+    settles: bool = True
 
     @property
     def most(self) -> float:

@@ -17,13 +17,17 @@ from ..core.second import SecondFilter, numbers, spared
 from ..core.trace import Batches, Touches, Trace
 
 LEAST_RUNS, MOST_GROUPS = 8, 16
+SETTLING = 0.25  # of a second level's entries: with fewer walks in the first half of a run it keeps too much
 LEAST_WALKS = 3  # no interval is narrower than what so many stand for: none seen may be none met by chance
 
 
-def measured(trace: Trace, walks: np.ndarray, throughout: np.ndarray, begin: int) -> SecondFilter:
+def measured(
+    trace: Trace, walks: np.ndarray, throughout: np.ndarray, begin: int, entries: int
+) -> SecondFilter:
     """SecondFilter of the chunks from `begin` on.
 
     walks, throughout  by chunk, counted or estimated: of the trace, and of filtered_throughout(trace)
+    entries            of the second-level TLB
     """
     _, one_in, run = trace.facts["second"]
     thread, number = trace.chunks["thread"], numbers(trace.chunks["thread"])
@@ -42,7 +46,8 @@ def measured(trace: Trace, walks: np.ndarray, throughout: np.ndarray, begin: int
     half = max(margin(list(missing[1:])), LEAST_WALKS * chunks / len(settled))
     middle = float(missing[0])
     error = Interval(middle - half, middle, middle + half)
-    return SecondFilter(error.through(lambda lacks: -100 * lacks / max(here + lacks, 1)), runs)
+    settles = here / chunks * (run // 2) >= SETTLING * entries
+    return SecondFilter(error.through(lambda lacks: -100 * lacks / max(here + lacks, 1)), runs, settles)
 
 
 def without_each(more: np.ndarray, chunks: np.ndarray) -> np.ndarray:

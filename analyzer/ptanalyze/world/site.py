@@ -162,7 +162,8 @@ class Site:
         """What a second filter did to the walks from chunk `begin` on, None where there was none."""
         if not self.traced or "second" not in self.trace.facts:
             return None
-        return measured(self.trace, self.walks_by_chunk, self._walks_throughout, begin)
+        walks, entries = (self.walks_by_chunk, self._walks_throughout), self.machine.tlb.l2.entries
+        return measured(self.trace, *walks, begin, entries)
 
     @cached_property
     def _walks_throughout(self) -> np.ndarray:
