@@ -123,7 +123,7 @@ def test_the_tracer_refuses_a_part_that_is_filtered_twice(tmp_path):
     assert said.returncode and "Invalid argument" in said.stderr
 
 
-def test_record_says_how_wrong_the_walks_are_and_every_answer_repeats_it(tmp_path, capsys, monkeypatch):
+def test_a_recorded_program_is_said_to_be_filtered_twice(tmp_path, capsys, monkeypatch):
     make("pintool")
     monkeypatch.chdir(tmp_path)
     program = ["/bin/sh", "-c", "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done"]

@@ -38,9 +38,8 @@ def measured(
     runs, here, chunks = len(first), float(walks[counts].sum()), int(counts.sum())
     if runs < LEAST_RUNS:
         return SecondFilter(None, runs)
-    group = (np.argsort(np.argsort(first)) * min(runs, MOST_GROUPS) // runs)[
-        which
-    ]  # runs that follow each other
+    in_turn = np.argsort(np.argsort(first))  # groups are of runs that follow each other
+    group = (in_turn * min(runs, MOST_GROUPS) // runs)[which]
     missing = chunks * without_each(np.bincount(group, more[settled]), np.bincount(group))
     missing -= more[counts].sum()  # those of the runs that were spared are there
     half = max(margin(list(missing[1:])), LEAST_WALKS * chunks / len(settled))
