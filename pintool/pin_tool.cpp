@@ -168,7 +168,7 @@ static KNOB<std::string> every_ms(KNOB_MODE_WRITEONCE, "pintool", "every_ms", "0
 static KNOB<std::string> sample(KNOB_MODE_WRITEONCE, "pintool", "sample", "", "name of the part that classes are");
 static KNOB<std::string> classes(KNOB_MODE_WRITEONCE, "pintool", "classes", "", "page numbers modulo 16 to trace, a bit for each");
 static KNOB<std::string> instructions(KNOB_MODE_WRITEONCE, "pintool", "instructions", "off", "count instructions: on, off");
-static KNOB<std::string> strip(KNOB_MODE_WRITEONCE, "pintool", "strip", "on", "leave out touches that change no TLB: on, off");
+static KNOB<std::string> strip(KNOB_MODE_WRITEONCE, "pintool", "strip", "on", "leave out touches that change no TLB: on, off; l2: also most that hit in its second level");
 static KNOB<std::string> start_symbol(KNOB_MODE_WRITEONCE, "pintool", "roi_start_symbol", "", "function that starts the ROI");
 static KNOB<std::string> end_symbol(KNOB_MODE_WRITEONCE, "pintool", "roi_end_symbol", "", "function that ends the ROI");
 static KNOB<std::string> marker(KNOB_MODE_WRITEONCE, "pintool", "roi_marker", "off", "ROI by roi.h's markers: on, off");

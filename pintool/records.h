@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * trace.ptt, format version 2 or 3: what the threads of one process touched, page by page.
+ * trace.ptt, format version 2 to 4: what the threads of one process touched, page by page.
  *
- * Magic "PTTRACE\n"; version 2 (1 is the same, but never stripped; 3: of a part, see `sample` and `every` of the header); all numbers little endian (byte_order reads 0x01020304).
+ * Magic "PTTRACE\n"; version 2 (1 is the same, but never stripped; 3: of a part, see `sample` and `every` of the header; 4: filtered
+ * twice, see `second`); all numbers little endian (byte_order reads 0x01020304).
  * A header of 4,096 bytes, then frames. A frame is a 48-byte ptt_frame and its payload. Every frame has a
  * magic, its length and a CRC-32 (zlib's polynomial) over frame header (crc field 0) and payload, so a file
  * that was cut off is a shorter valid file up to its last whole frame. The header is rewritten in place when
@@ -17,6 +18,8 @@
  * 2^18 - 1) of accesses merged into it. An access across a page border touches both pages. Merged are consecutive accesses
  * and, where `stripped` of the header names arrays, accesses since the page's record before (or after it, up to its next)
  * that hit in all such first-level TLB arrays without any effect on what they hold later.
+ * Where `second` is set, further touches are left out, which may change what TLBs hold, but for some runs of chunks: of
+ * each `one_in` runs of `run` chunks of a thread one, by the hash in second.h.
  * Encoding of a touch, state reset at each chunk:
  *   byte 0: bit 0 store; bits 1-2 the count: 0 and 1 mean 1 and 2; 3: a LEB128 varint of count - 3 follows
  *           the page; 2: as the last such varint said, 3 before the first (loops repeat their counts);
@@ -36,10 +39,11 @@
 #define PTT_MAGIC "PTTRACE\n"
 #define PTT_VERSION 2
 #define PTT_VERSION_PART 3
+#define PTT_VERSION_TWICE 4
 #define PTT_BYTE_ORDER 0x01020304u
 #define PTT_FRAME_MAGIC 0x46545450u /* "PTTF" */
 #define PTT_HEADER_BYTES 4096
-#define PTT_REACH_MOST 8
+#define PTT_REACH_MOST 7
 #define PTT_RECENT 6
 #define PTT_COUNT_MAX ((1u << 18) - 1)
 #define PTT_CHUNK_RECORDS 4096
@@ -59,10 +63,14 @@
     "class, bits 5-7 p. Class 0: p < 6 the p-th most recent page; p = 6 bases change places, 4 bytes of "       \
     "zigzag(page - base); p = 7 6 bytes of page, the older base is forgotten. Class 1, 2, 3: 1, 2, 3 bytes of " \
     "zigzag(page - base), its low 3 bits in p. The page becomes the most recent; unless it was one of the six, " \
-    "base = page. Bases and the six start as 0. Page = address >> 12. If the header's last 8 times (u16 page size 1, 2, 3: 4 KiB, 2 MiB, 1 GiB; " \
+    "base = page. Bases and the six start as 0. Page = address >> 12. If 7 times before the header's last 8 bytes (u16 page size 1, 2, 3: 4 KiB, 2 MiB, 1 GiB; " \
     "u16 sets, u16 ways, u16 0) are not all 0: stripped of touches that hit in every first-level array of a multiple of " \
     "so many sets and so many ways or more and change nothing there; exact for no others. Add guest_base to every address. " \
-    "Version 3: of a part; of touches outside it each thread's first of a page; accesses of a chunk are all.\n"
+    "Version 3: of a part; of touches outside it each thread's first of a page; accesses of a chunk are all. " \
+    "Version 4: the header's last 8 bytes are u16 sets, one_in, run, 0: touches of the page that was last in its set (page " \
+    "mod sets) of the chunk are left out, too, and counted with it, but in run r of `run` chunks of a thread where r mod one_in " \
+    "= h mod one_in: h = (r / one_in << 16 ^ thread) + 0x9e3779b9, h = (h ^ h >> 16) * 0x7feb352d, h = (h ^ h >> 15) * 0x846ca68b, " \
+    "h ^= h >> 16, 32 bits each.\n"
 
 enum ptt_frame_kind { PTT_CHUNK = 1, PTT_EVENT = 2 };
 
@@ -104,6 +112,11 @@ struct ptt_array {
     uint16_t size, sets, ways, zero;
 };
 
+/* The second filter: sets of its array; of each `one_in` runs of `run` chunks of a thread, one is kept from it. */
+struct ptt_second_filter {
+    uint16_t sets, one_in, run, zero;
+};
+
 struct ptt_header {
     char magic[8];
     uint32_t version;
@@ -132,6 +145,7 @@ struct ptt_header {
     uint64_t window;
     struct ptt_array stripped[PTT_REACH_MOST]; /* what a stripped trace is exact for; of size 0: no more. All 0: not
                                                   stripped, as version 1 never is */
+    struct ptt_second_filter second; /* only of version 4, else 0 */
 };
 
 struct ptt_frame {

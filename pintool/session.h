@@ -25,6 +25,7 @@ struct ptt_options {
     int instructions;   /* 1: ptt_thread.instructions is counted */
     int recording;      /* 1: touches count from the start, 0: from ptt_roi(1, ...) on */
     int whole;          /* 1: only consecutive touches are merged, none is left out (strip.h) */
+    int twice;          /* 1: what was stripped goes through a second filter (second.h) */
 };
 
 struct ptt_thread {
@@ -35,6 +36,7 @@ struct ptt_thread {
     int16_t cpu;
     uint16_t index;
     uint64_t news;      /* of the session when the thread looked last */
+    uint32_t chunks; /* written so far */
     uint32_t window;
     uint32_t classes;   /* traced now: none between windows */
     uint64_t left_out;  /* accesses of the open chunk outside the part, those in `outside` besides */

@@ -6,6 +6,7 @@
 #include <linux/time.h>
 
 #include "kernel.h"
+#include "second.h"
 #include "session_file.h"
 #include "watcher.h"
 
@@ -34,6 +35,8 @@ static void write_chunk(struct ptt_thread *thread) {
     if (!thread->strip.touches) return;
     size_t n = ptt_strip_collect(&thread->strip);
     struct ptt_session *s = ptt_session;
+    if (s->options.twice && !ptt_second_spares(thread->index, thread->chunks)) n = ptt_second(thread->strip.record, n);
+    thread->chunks++;
     ptt_frame frame = {};
     uint8_t *payload = thread->encoded + sizeof frame;
     frame.kind = PTT_CHUNK;
@@ -179,6 +182,7 @@ struct ptt_thread *ptt_thread_start(uint64_t parent) {
         thread->pending = -1;
         thread->credit = 0;
         thread->strip.rest = 0;
+        thread->chunks = 0;
         thread->window = s->options.every_ns ? 0 : s->window;
         thread->news = ~(uint64_t)0;
         thread->classes = s->options.classes;

@@ -3,7 +3,9 @@
 import numpy as np
 
 from ptanalyze.core.machine import load_machine, machine_names
+from ptanalyze.core.strip import Strip
 from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.formats.trace_writer import trace_writer
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.tlb_filter import TlbFilter
 from strategies import place
@@ -12,7 +14,7 @@ from trace_copy import write_trace
 
 def stripped(trace, path):
     """The trace written again without what can be left out, chunk by chunk."""
-    write_trace(path, trace, strip=True)
+    write_trace(path, trace, strip=Strip.ON)
     return read_trace(path)
 
 
@@ -31,3 +33,21 @@ def same_walks(trace, snapshot, path):
         for column in ("page", "write", "offset", "hits"):
             assert np.array_equal(getattr(found, column), getattr(expected, column)), (machine.name, column)
     return short.touches / trace.touches
+
+
+def of_small_chunks(path, seed, chunks, strip, length=200):
+    """A trace of chunks that dwell on a few pages and stray to others, more or less in phases."""
+    rng = np.random.default_rng(seed)
+    pages = 300 + 150 * (seed % 3)
+    with trace_writer(path, strip=strip) as writer:
+        for chunk in range(chunks):
+            near = (chunk // 40 * 17 + rng.zipf(1.4, length)) % pages
+            far = rng.integers(0, 8 * pages, length)
+            page = np.where(rng.random(length) < 0.04 + 0.03 * (chunk // 500 % 2), far, near) * 3
+            writer.accesses_of(page.astype(np.int64), page % 5 == 0, thread=0, time=np.full(length, chunk))
+    return read_trace(path)
+
+
+def walks_by_chunk(trace, snapshot, tlb):
+    space = address_space(snapshot, trace.regions)
+    return np.diff(TlbFilter(trace, space, place(trace, 2, 2), tlb).first().offset)

@@ -2,17 +2,17 @@
 
 import numpy as np
 
+from ptanalyze.core.strip import Strip
 from ptanalyze.core.trace import SLOT_BITS
 from ptanalyze.formats.trace_writer import trace_writer
-from ptanalyze.kernels.strip import keep
 
 BATCH = 1 << 16
 
 
-def write_trace(path, trace, strip=False):
+def write_trace(path, trace, strip=Strip.OFF):
     """Write a Trace; reading it again gives the same chunks, events, touches and regions.
 
-    strip  without the touches that kernels/strip.py leaves out of each chunk
+    strip  without the touches that it leaves out of each chunk
     """
     with trace_writer(path, strip=strip, **trace.facts) as writer:
         events = iter(trace.events)
@@ -34,11 +34,8 @@ def write_trace(path, trace, strip=False):
 def write_chunk(writer, chunk, page, batch, start):
     part = slice(int(chunk["first"]) - start, int(chunk["first"] + chunk["touches"]) - start)
     page, write, count = page[part], batch.write[part], batch.count[part].astype(np.int64)
-    kept = keep(page, write, count) if writer.strip else np.ones(len(page), bool)
     writer.chunk(
-        page[kept],
-        write[kept],
-        count[kept],
+        *writer.stripped(page, write, count, chunk["thread"]),
         thread=chunk["thread"],
         cpu=chunk["cpu"],
         time=chunk["time"],

@@ -10,6 +10,7 @@ import numpy as np
 
 from ptanalyze.cli import run
 from ptanalyze.core.bundled import bundled
+from ptanalyze.core.strip import Strip
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture_dir import new_capture, seal
 from ptanalyze.formats.snapshot_file import write_snapshot
@@ -70,10 +71,11 @@ def pages():
     ]
 
 
-def trace_into(path, touched, roi=False):
+def trace_into(path, touched, roi=False, strip=Strip.OFF):
     """A trace of four threads, a dozen chunks and every kind of call."""
     rng = np.random.default_rng(len(touched))
-    with trace_writer(path, tracer="fuzz", instructions=True, pid=1234, command="./x y") as writer:
+    facts = {"tracer": "fuzz", "instructions": True, "pid": 1234, "command": "./x y"}
+    with trace_writer(path, strip=strip, **facts) as writer:
         for k in range(4):
             parent = 0 if k else UNKNOWN_THREAD
             writer.event(Event.THREAD_START, 1234 + k, parent, thread=k, time=k)
@@ -140,7 +142,7 @@ def captures(place):
     vm(place / "vm")
     vm(place / "vm-ept", "ept", 5)
     with new_capture(place / "trace") as inside:
-        trace_into(inside / "trace.ptt", TOUCHED, roi=True)
+        trace_into(inside / "trace.ptt", TOUCHED, roi=True, strip=Strip.L2)
         seal(inside, "trace", {})
     return {path.name: contents(path) for path in sorted(place.iterdir())}
 

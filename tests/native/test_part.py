@@ -1,18 +1,13 @@
 """Traces of a part: of TLB sets exactly what the analysis takes from a whole trace; of windows of time."""
 
-import subprocess
-from itertools import count
-
 import numpy as np
 import pytest
 
-from native.dumping import make
-from native.tracing import PROGRAMS, ROOT, wait_written
 from ptanalyze.capture.live.tracers import Options
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.sample import sample_of
-from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.core.strip import Strip
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.captured_world import sample_for
 from ptanalyze.world.moves import NOTHING_MOVES
@@ -22,33 +17,10 @@ from ptanalyze.world.traced_windows import traced_windows, window_of_chunks
 from strategies import build_snapshot, place, small_tlb
 
 pytestmark = pytest.mark.native
-WRITER = ("tracer", "writer", "session_file", "watcher", "control")
 LOAD, STORE, MUNMAP, TURN = range(4)
 BASE, PAGE = 1 << 30, 1 << 12
 PAGES, HUGE, THREADS = 1500, 6, 3
 SMALL = small_tlb((16, 1), (48, 3), (16, 2))
-
-
-@pytest.fixture(scope="module")
-def play(tmp_path_factory):
-    """Trace of rows (thread, what, address, bytes), recorded with these options."""
-    make("pintool")
-    place = tmp_path_factory.mktemp("play")
-    objects = [ROOT / f"pintool/build/{name}.o" for name in WRITER]
-    command = ["g++", "-std=c++17", "-O1", "-Wall", "-o", place / "play", PROGRAMS / "play.cpp", *objects]
-    subprocess.run(command, check=True)
-
-    numbers = count()
-
-    def played(rows, options):
-        out = place / f"{next(numbers)}.ptt"
-        pairs = {"out": out, **dict(options.items())}
-        words = [f"{key}={value}" for key, value in pairs.items()]
-        subprocess.run([place / "play", *words], input=rows.tobytes(), check=True, timeout=60)
-        wait_written(out)
-        return read_trace(out)
-
-    return played
 
 
 def rows_of(seed, number=12_000):
@@ -99,8 +71,8 @@ def test_walks_of_a_recorded_sample_are_those_that_the_analysis_takes_from_the_w
 def test_a_window_holds_all_touches_and_what_lies_between_the_first_of_each_thread(play):
     own = [(k % 3, LOAD, BASE + page * PAGE, 0) for k, page in enumerate([*range(40)] * 4)]
     rows = np.array(([*own, (0, TURN, 0, 0)]) * 5, np.uint64)
-    whole = play(rows, Options(strip=False))
-    trace = play(rows, Options(strip=False, every=0.06, seconds=0.03))
+    whole = play(rows, Options(strip=Strip.OFF))
+    trace = play(rows, Options(strip=Strip.OFF, every=0.06, seconds=0.03))
     assert (trace.facts["every_ns"], trace.facts["window_ns"]) == (60_000_000, 30_000_000)
     assert trace.accesses == whole.accesses == 5 * len(own)
     window, touched = window_of_chunks(trace), {}
@@ -124,7 +96,7 @@ def test_a_window_holds_all_touches_and_what_lies_between_the_first_of_each_thre
 def test_pages_that_are_unmapped_between_windows_are_first_touched_again(play):
     page = (0, LOAD, BASE, 0)
     away = [(0, TURN, 0, 0), page, page, (0, MUNMAP, BASE, PAGE), page, page, (1, *page[1:]), (1, *page[1:])]
-    trace = play(np.array([page, *away], np.uint64), Options(strip=False, every=600, seconds=0.02))
+    trace = play(np.array([page, *away], np.uint64), Options(strip=Strip.OFF, every=600, seconds=0.02))
     assert trace.chunks["touches"].tolist() == [1, 1, 1, 1]
     assert trace.chunks["accesses"].tolist() == [1, 2, 2, 2]
 
@@ -153,6 +125,6 @@ def test_what_cannot_be_recorded_is_refused_in_a_line(options, why):
     ],
 )
 def test_a_machine_that_needs_other_classes_is_refused(play, sample, tlb, why):
-    trace = play(rows_of(1, 400), Options(strip=False, sample=sample))
+    trace = play(rows_of(1, 400), Options(strip=Strip.OFF, sample=sample))
     with pytest.raises(UsageError, match=why):
         walks(trace, None, tlb)

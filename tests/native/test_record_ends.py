@@ -15,6 +15,7 @@ from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.live.record import record
 from ptanalyze.capture.live.tracers import Options
 from ptanalyze.core.errors import PartialDataError
+from ptanalyze.core.strip import Strip
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import read_manifest
 from ptanalyze.formats.trace_file import read_trace
@@ -42,7 +43,7 @@ def test_a_program_that_dies_before_the_end_leaves_a_trace_and_says_so(known, tm
 
 def test_a_trace_that_hit_its_limit_is_partial_data(known, tmp_path):
     with pytest.raises(PartialDataError, match="size limit"):
-        record([known, "touch"], tmp_path / "c", options=Options(max_bytes=20_000, strip=False))
+        record([known, "touch"], tmp_path / "c", options=Options(max_bytes=20_000, strip=Strip.OFF))
     assert read_manifest(tmp_path / "c").kind == "process"
 
 

@@ -155,4 +155,4 @@ def walk_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple[C
     world = setup.world(capture.snapshot, capture.trace, capture.cache)
     where = world.space, world.stream, world.placement
     classes = classify_walks(*where, trace=capture.trace, by=by, sampling=world.sampling)
-    return classes, world.placement.how
+    return replace(classes, filtered=world.second_filter()), world.placement.how

@@ -19,6 +19,7 @@ from ..core.arrays import chunk_runs, read_only
 from ..core.errors import UsageError
 from ..core.jackknife import share_bounds
 from ..core.mapped import give_back
+from ..core.second import SecondFilter
 from ..core.snapshot import Tree
 from ..core.trace import Trace
 from ..core.walks import Placement, WalkStream
@@ -53,6 +54,7 @@ class Classification:
     tracers     mapped entries, or 4 KiB pages, of the tracer's own memory: they are not counted
     left_out    of an estimate: int64[groups of the sample, *counts.shape] without each of them, else None
     one_in      the part of the whole that was sampled is one of so many
+    filtered    error of the number of walks, where a second filter left touches out of the trace
     """
 
     weight: str
@@ -65,6 +67,7 @@ class Classification:
     tracers: int = 0
     left_out: np.ndarray | None = None
     one_in: float = math.inf
+    filtered: SecondFilter | None = None
 
     @property
     def classes(self) -> tuple[str, ...]:

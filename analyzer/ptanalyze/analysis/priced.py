@@ -245,6 +245,7 @@ def _result(
         aside_pages=world.aside_pages,
         gone_share=world.gone_share,
         short_region=short,
+        filtered=world.captured.second_filter(done.chunk),
         price=price,
         once=_once(done, first, price, base, setup),
         facts=run.facts(world),

@@ -246,7 +246,7 @@ def describe_trace(trace: Trace) -> Rows:
         "threads": len(trace.threads),
         "accesses": trace.accesses,
         "merged touches": trace.touches,
-        "touches that cannot miss the TLB": "left out" if trace.facts.get("stripped") else "kept",
+        "touches that cannot miss the TLB": left_out(trace.facts),
         "instructions": int(trace.chunks["instructions"].sum()),
         "2 MiB regions touched": len(trace.regions),
         "seconds": round(float(np.ptp(trace.chunks["time"])) / 1e9, 3) if len(trace.chunks) else 0.0,
@@ -261,6 +261,12 @@ def describe_trace(trace: Trace) -> Rows:
         if isinstance(value, (str, int, float)) and key not in rows
     }
     return rows
+
+
+def left_out(facts: Mapping[str, Any]) -> str:
+    if "second" in facts:
+        return "left out, and most that hit in its second level (--strip l2)"
+    return "left out" if facts.get("stripped") else "kept"
 
 
 def process_rows(capture: Capture) -> dict[int, Rows]:

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from ..core.errors import UsageError
 from ..core.regular import open_inside
+from ..core.strip import Strip
 from ..formats.capture_dir import TRACE, copy_private, new_capture, seal
 from ..formats.champsim import import_champsim
 from ..formats.drmemtrace import import_drmemtrace
@@ -28,13 +29,13 @@ Source: TypeAlias = str | os.PathLike[str]
 
 
 class Reader(Protocol):
-    def __call__(self, source: Source, out: Path, *, strip: bool) -> int: ...
+    def __call__(self, source: Source, out: Path, *, strip: Strip) -> int: ...
 
 
 def trace_by(read: Reader) -> Callable[..., str]:
     """What makes a capture of a trace alone."""
 
-    def make(source: Source, inside: Path, strip: bool = True) -> str:
+    def make(source: Source, inside: Path, strip: Strip = Strip.ON) -> str:
         read(source, inside / TRACE, strip=strip)
         return "trace"
 
@@ -113,7 +114,7 @@ def import_capture(
     out: Source,
     nested: Source | None = None,
     *,
-    strip: bool = True,
+    strip: Strip = Strip.ON,
     pages: Source | None = None,
     nodes: Source | None = None,
 ) -> str:
@@ -122,7 +123,7 @@ def import_capture(
     form    of FORMATS; None: recognised
     nested  the VM's nested table beside it, of DUMPS
     nodes   file that says where physical memory is (formats.table_dump.read_nodes), gptdump only
-    strip   False: keep touches that change no TLB; only for traces of all accesses (STRIPPED)
+    strip   what touches to leave out of a trace of all accesses (STRIPPED); others are never stripped
     pages   page tables beside a trace: a capture of them, or a file of mapped pages (formats.mapped_pages)
     UsageError for unknown formats and missing files, CaptureError for damaged ones; nothing is left then.
     """
@@ -139,8 +140,8 @@ def import_capture(
         raise UsageError(f"--pages {pages}: {form} is no trace; traces are {', '.join(TRACES)}")
     if damage() is not None and form not in STRIPPED:
         raise UsageError(f"--salvage: not for {form}; for {', '.join(STRIPPED)}")
-    if not strip and form not in STRIPPED:
-        raise UsageError(f"--strip off: {form} is never stripped; leave it out")
+    if strip != Strip.ON and form not in STRIPPED:
+        raise UsageError(f"--strip {Strip(strip).name.lower()}: {form} is never stripped; leave it out")
     with new_capture(out) as inside:
         more: dict[str, Any] = {"strip": strip} if form in STRIPPED else {}
         if read is table_dump:

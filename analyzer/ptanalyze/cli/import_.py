@@ -81,6 +81,7 @@ def command(
       ptanalyze import samples.txt -o sampled
     """
     from ..capture.import_ import import_capture
+    from ..core.strip import Strip
     from ..formats.salvage import salvaging
 
     *named, file = source
@@ -91,7 +92,13 @@ def command(
     output = output or free_name(Path(file).name)
     with salvaging(salvage) as damage:
         form = import_capture(
-            named[0] if named else None, file, output, ept, strip=strip == "on", pages=pages, nodes=nodes
+            named[0] if named else None,
+            file,
+            output,
+            ept,
+            strip=Strip[strip.upper()],
+            pages=pages,
+            nodes=nodes,
         )
     echo(f"{output}: imported ({form}); next: ptanalyze info {output}")
     for line in damage:

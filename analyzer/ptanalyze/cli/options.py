@@ -125,10 +125,11 @@ def open_or_default(directory: str | None) -> Capture:
 
 strip_option = click.option(
     "--strip",
-    type=click.Choice(["on", "off"]),
+    type=click.Choice(["on", "off", "l2"]),
     default="on",
     show_default=True,
-    help="Leave out touches that surely hit in the first-level TLB and change nothing there.",
+    help="Leave out touches that surely hit in the first-level TLB and change nothing there; l2: "
+    "for long runs, also most that hit in the second level, with an error that answers state.",
 )
 REMOTE = ("RR", "LR", "RL", "RRI", "RP", "RPI")  # placements that have a name, but for all local
 seconds_option = click.option(

@@ -147,6 +147,7 @@ def command(
         raise UsageError(f"max-bytes = {region['max_bytes']:.0f}: no room for a chunk; give at least 64K")
     from ..capture.live.record import record
     from ..capture.live.tracers import Options
+    from ..core.strip import Strip
     from ..show.recording import Progress, accesses, size
 
     output = output or free_name(command[0])
@@ -156,7 +157,7 @@ def command(
         command,
         output,
         tracer=tracer,
-        options=Options(strip=strip == "on", seconds=seconds or 0, every=every or 0, **region),
+        options=Options(strip=Strip[strip.upper()], seconds=seconds or 0, every=every or 0, **region),
         dump=not no_dump,
         user=user,
         dump_at=dump_at,

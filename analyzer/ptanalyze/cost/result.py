@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.interval import Interval
+from ..core.second import SecondFilter
 from ..kernels.replay import EVENT_KINDS, LL, RR
 from ..kernels.steps import CALLS, DEMOTION
 from .once import Once
@@ -193,6 +194,7 @@ class Result:
     facts         {name: number} of the policy when it reshaped the capture
     series        counts over time, None unless asked for
     sampled       intervals, where walks and reads are estimates from a sample; None: all was counted
+    filtered      error of the walks of the captured run, where a second filter left touches out; else None
     """
 
     policy: str
@@ -224,6 +226,7 @@ class Result:
     provenance: dict[str, str] = field(default_factory=dict)
     series: Series | None = None
     sampled: Sampled | None = None
+    filtered: SecondFilter | None = None
 
     @property
     def run(self) -> str | None:
@@ -300,6 +303,7 @@ class Result:
             )
         row |= self._once()
         row |= self.sampled.row() if self.sampled else {}
+        row |= self.filtered.row() if self.filtered else {}
         row |= {
             "pt_bytes": self.table_pages * TABLE_BYTES,
             "pt_bytes_extra": (self.table_pages - self.single_copy) * TABLE_BYTES,

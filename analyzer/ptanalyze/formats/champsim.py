@@ -12,6 +12,7 @@ from typing import IO
 import numpy as np
 
 from ..core.errors import CaptureError
+from ..core.strip import Strip
 from ..core.trace import Event
 from .compressed import open_compressed
 from .salvage import damage
@@ -29,11 +30,11 @@ USER_HALF = 1 << 56
 WHAT = "no ChampSim trace: 64 bytes per instruction, its address at byte 0, two flags of 0 or 1 at byte 8"
 
 
-def import_champsim(source: str | PathLike[str], out: str | PathLike[str], *, strip: bool = True) -> int:
+def import_champsim(source: str | PathLike[str], out: str | PathLike[str], *, strip: Strip = Strip.ON) -> int:
     """Write the trace of `source` (.champsimtrace, also .xz or .gz) to `out`; returns the accesses.
 
     An instruction counts as a nanosecond. Its loads come before its stores; sizes are not recorded, so that
-    none reaches into a second page. strip: leave out touches that change no TLB (kernels/strip.py).
+    none reaches into a second page. strip: what touches to leave out.
     CaptureError for what is no such trace; `out` is not made then.
     """
     done = 0

@@ -16,6 +16,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from ..core.errors import CaptureError
+from ..core.strip import Strip
 from ..core.trace import Event
 from .compressed import open_compressed
 from .cut_zip import members
@@ -70,11 +71,13 @@ def trace_files(source: str | PathLike[str]) -> list[Path]:
     return sorted(file for file in inside.iterdir() if file.name.endswith((".trace.zip", ".trace.gz")))
 
 
-def import_drmemtrace(source: str | PathLike[str], out: str | PathLike[str], *, strip: bool = True) -> int:
+def import_drmemtrace(
+    source: str | PathLike[str], out: str | PathLike[str], *, strip: Strip = Strip.ON
+) -> int:
     """Write the trace of `source` (a directory of traces, or one file) to `out`; returns the accesses.
 
     Loads and stores become touches, those across pages touches of each; prefetches and what the kernel did
-    are left out, with `strip` also touches that change no TLB (kernels/strip.py). Threads follow each other
+    are left out, and touches as `strip` says. Threads follow each other
     by the trace's timestamps. CaptureError names the file and the record that cannot be read; `out` is not
     made then.
     """

@@ -6,6 +6,7 @@ from typing import IO
 import numpy as np
 
 from ..core.errors import CaptureError
+from ..core.strip import Strip
 from ..core.trace import Event
 from ..kernels.parse import parse_lackey
 from .text_blocks import bad_line, blocks, open_input
@@ -17,13 +18,13 @@ WHAT = "no line of lackey's --trace-mem=yes (I, L, S or M, address, comma, size)
 
 
 def import_lackey(
-    source: str | PathLike[str] | IO[bytes], out: str | PathLike[str], *, strip: bool = True
+    source: str | PathLike[str] | IO[bytes], out: str | PathLike[str], *, strip: Strip = Strip.ON
 ) -> int:
     """Write the trace of `source` (path or binary stream) to the file `out`; returns the number of accesses.
 
     Valgrind runs one thread at a time and lackey does not say which: it all becomes thread 0. It has no clock
     either: an instruction counts as a nanosecond. Instruction fetches are counted, not traced.
-    strip  leave out touches that change no TLB (kernels/strip.py)
+    strip  what touches to leave out
     CaptureError names the first line that lackey did not print; `out` is not made then.
     """
     instructions = 0

@@ -6,6 +6,7 @@ from typing import IO
 import numpy as np
 
 from ..core.errors import CaptureError
+from ..core.strip import Strip
 from ..core.trace import Event
 from ..kernels.parse import parse_pinatrace
 from .text_blocks import bad_line, blocks, open_input
@@ -16,12 +17,12 @@ WHAT = "no line of pinatrace (0xIP: R or W, 0xADDRESS)"
 
 
 def import_pinatrace(
-    source: str | PathLike[str] | IO[bytes], out: str | PathLike[str], *, strip: bool = True
+    source: str | PathLike[str] | IO[bytes], out: str | PathLike[str], *, strip: Strip = Strip.ON
 ) -> int:
     """Write the trace of `source` (path or binary stream) to the file `out`; returns the number of accesses.
 
     It has no threads, sizes or times: all of it is thread 0, no access reaches into a second page, and an
-    access counts as a nanosecond. strip: leave out touches that change no TLB. CaptureError names the first
+    access counts as a nanosecond. strip: what touches to leave out. CaptureError names the first
     line that pinatrace did not print; `out` is not made then.
     """
     done = 0

@@ -10,12 +10,14 @@ import numpy as np
 from ..core.errors import CaptureError
 from ..core.mapped import give_back
 from ..core.regular import open_inside
+from ..core.trace import SLOT_BITS
 from ..kernels import decode
 
 MAGIC = b"PTTRACE\n"
 VERSION = 2
 OLD = (1,)  # never stripped, else the same
 OF_A_PART = 3  # the same, but not of all accesses: see "sample" and "every" of the header
+TWICE = 4  # the same, but filtered a second time: see "second" of the header
 BYTE_ORDER = 0x01020304
 HEADER_BYTES = 4096
 CHUNK, EVENT = 1, 2
@@ -23,6 +25,7 @@ INSTRUCTIONS, SAMPLED, WALKS = 1, 2, 4
 ENDED = ("unfinished", "exit", "signal", "size limit", "disk full", "exec", "file lost")
 ENDED_IMPORTED = 7
 MOST_NS = 1 << 62
+MIXED_SETS = tuple(1 << k for k in range(SLOT_BITS + 1))  # which page ids tell apart as page numbers do
 PIECE = 1 << 24  # bytes of the file that are looked at before they are given back
 
 HEADER_DTYPE = np.dtype(
@@ -51,7 +54,8 @@ HEADER_DTYPE = np.dtype(
         ("sample", "S16"),
         ("every", "<u8"),
         ("window", "<u8"),
-        ("stripped", [("size", "<u2"), ("sets", "<u2"), ("ways", "<u2"), ("zero", "<u2")], 8),
+        ("stripped", [("size", "<u2"), ("sets", "<u2"), ("ways", "<u2"), ("zero", "<u2")], 7),
+        ("second", [("sets", "<u2"), ("one_in", "<u2"), ("run", "<u2"), ("zero", "<u2")]),
     ]
 )
 FRAME_DTYPE = np.dtype(
@@ -100,7 +104,7 @@ def read_header(path: Path, data: np.ndarray) -> np.void:
         "header_bytes": HEADER_BYTES,
     }
     for name, value in expect.items():
-        if header[name] != value and not (name == "version" and header[name] in (*OLD, OF_A_PART)):
+        if header[name] != value and not (name == "version" and header[name] in (*OLD, OF_A_PART, TWICE)):
             raise CaptureError(
                 path, name, header[name], f"expected {value}; not a trace that this release reads"
             )
@@ -156,7 +160,7 @@ def facts_of(path: Path, header: np.void, lost: int) -> dict[str, Any]:
     }
     if header["lost_threads"]:
         facts["lost_threads"] = int(header["lost_threads"])
-    facts |= part_of(path, header)
+    facts |= part_of(path, header) | second_of(path, header)
     if facts["lost_bytes"]:
         facts["ended"] = f"{facts['ended']}, file cut short"
     return facts
@@ -177,6 +181,20 @@ def part_of(path: Path, header: np.void) -> dict[str, Any]:
             path, "window", f"{window} ns of {every}", "expected more than none, less than all"
         )
     return {"every_ns": every, "window_ns": window} if every else {"sample": sample}
+
+
+def second_of(path: Path, header: np.void) -> dict[str, Any]:
+    """{"second": (sets, one_in, run)} of a trace that was filtered twice (kernels/second.py), else {}."""
+    if header["version"] != TWICE:
+        return {}
+    sets, one_in, run, _ = (int(number) for number in header["second"])
+    if not reach(header) or header["sample"] or header["every"]:
+        why = "of version 4: expected a trace of all accesses that was stripped before"
+        raise CaptureError(path, "second", f"{sets} sets", why)
+    if sets not in MIXED_SETS or one_in < 2 or run < 2:
+        why = "expected a power of two of sets up to 512, 1 in 2 runs or fewer, of 2 chunks or more"
+        raise CaptureError(path, "second", f"{sets} sets, 1 in {one_in} runs of {run} chunks", why)
+    return {"second": (sets, one_in, run)}
 
 
 def reach(header: np.void) -> tuple[tuple[int, int, int], ...]:

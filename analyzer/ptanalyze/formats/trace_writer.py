@@ -1,6 +1,7 @@
 """Write trace.ptt from Python, for importers and tests, in the format of the native writer."""
 
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
@@ -9,7 +10,10 @@ from typing import IO, Any
 import numpy as np
 
 from ..core.errors import CaptureError
+from ..core.second import ONE_IN, RUN, SETS, spared
+from ..core.strip import Strip
 from ..kernels import decode
+from ..kernels.second import keep_again
 from ..kernels.strip import REACH, keep
 from .atomic import atomic_write
 from .salvage import damage, passed_over
@@ -27,6 +31,7 @@ from .trace_frames import (
     OF_A_PART,
     PAYLOAD_DTYPE,
     SAMPLED,
+    TWICE,
     VERSION,
     WALKS,
 )
@@ -37,13 +42,15 @@ UNKNOWN_THREAD = (1 << 64) - 1
 
 
 @contextmanager
-def trace_writer(path: str | PathLike[str], *, strip: bool = False, **facts: Any) -> Iterator["TraceWriter"]:
+def trace_writer(
+    path: str | PathLike[str], *, strip: Strip = Strip.OFF, **facts: Any
+) -> Iterator["TraceWriter"]:
     """A TraceWriter whose file becomes `path` (0600) when the block ends; facts as in Trace.facts, and
     whatever the block puts into TraceWriter.facts.
 
     A CaptureError within the block, where damage may be passed over (formats.salvage), ends the trace there.
 
-    strip  accesses_of leaves out touches that change no TLB (kernels/strip.py)
+    strip  what accesses_of leaves out
     """
     with atomic_write(path) as file:
         writer = TraceWriter(file, strip)
@@ -56,15 +63,18 @@ def trace_writer(path: str | PathLike[str], *, strip: bool = False, **facts: Any
             facts["ended"] = "unfinished"
         if strip:
             facts["stripped"] = REACH
+        if strip == Strip.L2:
+            facts["second"] = SETS, ONE_IN, RUN
         writer.finish(facts | writer.facts)
 
 
 class TraceWriter:
-    def __init__(self, file: IO[bytes], strip: bool = False) -> None:
+    def __init__(self, file: IO[bytes], strip: Strip = Strip.OFF) -> None:
         self.file, self.strip = file, strip
         self.bytes = HEADER_BYTES
         self.records = self.accesses = self.end = 0
         self.facts: dict[str, Any] = {}
+        self.chunks: Counter[int] = Counter()  # by thread
         file.write(b"\0" * HEADER_BYTES)
 
     def chunk(
@@ -91,6 +101,7 @@ class TraceWriter:
         self.frame(payload, CHUNK, thread, cpu, time, len(page), accesses, instructions)
         self.records += len(page)
         self.accesses += accesses
+        self.chunks[int(thread)] += 1
 
     def accesses_of(
         self,
@@ -122,16 +133,25 @@ class TraceWriter:
             at = first[start]
             after = first[part.stop] if part.stop < len(first) else len(page) - 1
             touched, times = page[first[part]], count[part]
-            kept = keep(touched, write[part], times) if self.strip else np.ones(len(touched), bool)
             self.chunk(
-                touched[kept],
-                write[part][kept],
-                times[kept],
+                *self.stripped(touched, write[part], times, thread),
                 thread=thread,
                 cpu=-1 if cpu is None else cpu[at],
                 time=time[at],
                 instructions=0 if instructions is None else instructions[after] - instructions[at],
             )
+
+    def stripped(
+        self, page: np.ndarray, write: np.ndarray, count: np.ndarray, thread: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(page, write, count) of what the thread's next chunk keeps."""
+        if self.strip:
+            kept = keep(page, write, count)
+            page, write, count = page[kept], write[kept], count[kept]
+        if self.strip == Strip.L2 and not spared(thread, self.chunks[int(thread)], ONE_IN, RUN):
+            kept = keep_again(page, write, count, SETS)
+            page, write, count = page[kept], write[kept], count[kept]
+        return page, write, count
 
     def event(
         self,
@@ -180,6 +200,8 @@ class TraceWriter:
         header["window"] = facts.get("window_ns", 0)
         if header["sample"] or header["every"]:
             header["version"] = OF_A_PART
+        if "second" in facts:
+            header["version"], header["second"] = TWICE, (*facts["second"], 0)
         ended = facts.get("ended", "imported")
         header["ended"] = ENDED_IMPORTED if ended == "imported" else ENDED.index(ended)
         header["pid"], header["start"] = facts.get("pid", 0), facts.get("started", 0)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..analysis.answer import Section
 from ..analysis.classify import TRACED
+from ..analysis.filtered_twice import filtered_note
 from ..analysis.leaf_classes import Classification
 from ..core.walks import threads_placed
 
@@ -40,6 +41,8 @@ def view(classes: Classification, title: str, by: str = "all") -> Iterator[Secti
     without = [f"- without a class: {n:,} {why}" for why, n in classes.unresolved.items() if n]
     if (few := caution(classes)) is not None:
         yield Section(lines=[few])
+    if classes.filtered:
+        without.append(f"- {filtered_note(classes.filtered)}")
     counted = OF[classes.weight].removeprefix("of ")
     every = rows_of(classes)
     rows, left = most(every)
@@ -116,7 +119,7 @@ def as_record(classes: Classification, title: str) -> dict[str, Any]:
         "together": [] if classes.native else together_rows(classes),
         "unresolved": classes.unresolved,
         "tracers": classes.tracers,
-    }
+    } | (classes.filtered.row() if classes.filtered else {})
 
 
 def together_rows(classes: Classification) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..analysis.answer import Matrix, Quantity, Section
+from ..analysis.filtered_twice import filtered_note
 from ..analysis.owned_notes import owned_notes
 from ..analysis.placement_alone import placement_alone
 from ..analysis.ranking import candidate, label_of, may_gain, peak_bytes, without_trace
@@ -82,8 +83,17 @@ def view(
     first = results[0]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
     asked = f"{first.machine}; {threads_placed(first.placement)}; {walks(first)} walks{warm(first)}{accesses}"
+    short = filtered(first) if further else []  # it is among the notes
     yield Section(
-        lines=[*beware(first, whose, nodes), advice(results), "", *worth(results), asked, *sample(first)]
+        lines=[
+            *beware(first, whose, nodes),
+            advice(results),
+            "",
+            *worth(results),
+            asked,
+            *sample(first),
+            *short,
+        ]
     )
     yield from table(dict(zip(labels(results), results, strict=True)), explained=not further)
     if further:
@@ -128,6 +138,11 @@ def sample(result: Result) -> list[str]:
         return []
     share = in_words(known.remote_share, 3)
     return [f"A sample, {known.of}: intervals are at 95 %; {share} of the reads from DRAM are remote."]
+
+
+def filtered(result: Result) -> list[str]:
+    """How wrong the walks are, where a second filter left touches out of the trace."""
+    return [f"Note: {filtered_note(result.filtered)}."] if result.filtered else []
 
 
 def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..core.machine import Machine
 from ..core.sample import Sample
+from ..core.second import SecondFilter
 from ..core.snapshot import Snapshot
 from ..core.trace import Trace
 from ..core.walks import Placement, WalkStream
@@ -18,6 +19,7 @@ from .moves import NOTHING_MOVES, Moves
 from .part import Part, Weights
 from .passed_regions import regions_with_passed
 from .sampling import Sampling, sampling
+from .second_filter import filtered_throughout, measured
 from .steady_part import SteadyPart, steady_part
 from .tlb_filter import TlbFilter
 from .traced_windows import traced_windows
@@ -156,11 +158,30 @@ class Site:
             return self.captured.steady
         return steady_part(self.trace, self.stream, self.space.regions, self.walks_by_chunk)
 
+    def second_filter(self, begin: int = 0) -> SecondFilter | None:
+        """What a second filter did to the walks from chunk `begin` on, None where there was none."""
+        if not self.traced or "second" not in self.trace.facts:
+            return None
+        walks, entries = (self.walks_by_chunk, self._walks_throughout), self.machine.tlb.l2.entries
+        return measured(self.trace, *walks, begin, entries)
+
+    @cached_property
+    def _walks_throughout(self) -> np.ndarray:
+        """As walks_by_chunk, of the trace as if the second filter had spared no chunk."""
+        stream = self._filter_of(filtered_throughout(self.trace)).first()
+        walks: np.ndarray = (
+            np.diff(stream.offset) if self.sampling is None else self.sampling.by_chunk(stream)
+        )
+        return walks
+
     @cached_property
     def _filter(self) -> TlbFilter:
-        threads, cache_dir, progress, _ = self.effort
-        where = self.trace, self.space, self.placement, self.machine.tlb
+        return self._filter_of(self.trace, self.effort.progress)
+
+    def _filter_of(self, trace: Trace, progress: Callable[[int], None] | None = None) -> TlbFilter:
+        where = trace, self.space, self.placement, self.machine.tlb
         thinned = self.sampling if isinstance(self.sampling, Sampling) else None
+        threads, cache_dir = self.effort.threads, self.effort.cache_dir
         return TlbFilter(*where, threads, cache_dir, progress=progress, sampling=thinned)
 
     def _same_touches(self, before: "Site") -> bool:

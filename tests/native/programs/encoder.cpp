@@ -3,6 +3,7 @@
 
 #include "../../../pintool/crc32.h"
 #include "../../../pintool/encode.h"
+#include "../../../pintool/second.h"
 #include "../../../pintool/strip.h"
 
 extern "C" size_t encode(const uint64_t *touches, size_t n, uint8_t *out, uint64_t *accesses) {
@@ -34,6 +35,10 @@ extern "C" size_t strip(const uint64_t *accesses, size_t n, uint32_t room, int w
     return done;
 }
 
+extern "C" size_t second(uint64_t *record, size_t n) { return ptt_second(record, n); }
+
+extern "C" int spares(uint16_t thread, uint32_t number) { return ptt_second_spares(thread, number); }
+
 extern "C" const ptt_array reach[] = PTT_REACH;
 extern "C" const size_t reaches = sizeof reach / sizeof reach[0];
 
@@ -58,7 +63,7 @@ extern "C" const field header_fields[] = {
     {FIELD(ptt_header, guest_base)}, {FIELD(ptt_header, arch)},       {FIELD(ptt_header, tracer)},
     {FIELD(ptt_header, command)},  {FIELD(ptt_header, rules)},        {FIELD(ptt_header, lost_threads)},
     {FIELD(ptt_header, sample)},   {FIELD(ptt_header, every)},        {FIELD(ptt_header, window)},
-    {FIELD(ptt_header, stripped)},
+    {FIELD(ptt_header, stripped)}, {FIELD(ptt_header, second)},
     {nullptr, sizeof(ptt_header), 0}};
 extern "C" const field frame_fields[] = {
     {FIELD(ptt_frame, magic)}, {FIELD(ptt_frame, crc)},      {FIELD(ptt_frame, bytes)},

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from ...core.errors import UsageError
 from ...core.sample import sample_of
+from ...core.strip import Strip
 from ...world.sampling import recorded_classes
 from .native import native
 from .qemu import qemu
@@ -24,7 +25,7 @@ class Options:
     """Options of tracing. Region of interest: from the entry of `start_symbol`, or PTT_ROI_BEGIN, or
     after `start_access` accesses; to the entry of `end_symbol`, or PTT_ROI_END, or for `accesses` accesses.
     max_bytes  size limit of the trace file, 0 none; seconds  of the traced run after which the region
-    ends, 0 none; strip  leave out touches that change no TLB; every  seconds from one window's begin to the
+    ends, 0 none; strip  what touches to leave out; every  seconds from one window's begin to the
     next's, each of which is of `seconds`, 0: no windows; sample  TLB sets to trace, "sets:1/8", "": all"""
 
     start_symbol: str = ""
@@ -36,7 +37,7 @@ class Options:
     max_bytes: int = 0
     seconds: float = 0
     instructions: bool = True
-    strip: bool = True
+    strip: Strip = Strip.ON
     every: float = 0
     sample: str = ""
 
@@ -61,8 +62,13 @@ class Options:
                 raise UsageError(f"{key} = {value}: expected a number from 0 on")
             if value:
                 yield key, "on" if value is True else value
-        if not self.strip:
-            yield "strip", "off"
+        if self.strip == Strip.L2 and (self.sample or self.every):
+            raise UsageError(
+                "strip = l2: not with a sample or windows (--sample, --every), whose walks are estimates "
+                "already; leave one of them out"
+            )
+        if self.strip != Strip.ON:
+            yield "strip", Strip(self.strip).name.lower()  # True and False, as before L2
         if self.sample:
             yield from self._sample()
 

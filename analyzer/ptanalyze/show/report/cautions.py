@@ -4,6 +4,7 @@ from math import sqrt
 from typing import Any, NamedTuple
 
 from ...analysis.elsewhere import HOST_MODEL
+from ...analysis.filtered_twice import MUCH, filtered_note
 from ...analysis.placement_alone import Candidate, placement_alone
 from ...analysis.processes import alike
 from ...analysis.sampled import sample_notes
@@ -31,6 +32,7 @@ def cautions(study: Study) -> list[Caution]:
         *checks(study),
         *recording(study),
         *processes(study),
+        *filtered(study),
         *sample(study),
         *estimate(study),
         *assumed(study),
@@ -140,6 +142,19 @@ def untraced(study: Study) -> Caution:
         f"{lacks}, so every mapped page counts alike",
         f"{why}: every mapped page counts once for each node. {missing}",
     )
+
+
+def filtered(study: Study) -> list[Caution]:
+    """How wrong the walks are of a trace that was filtered twice."""
+    known = study.results[0].filtered
+    if known is None:
+        return []
+    note = filtered_note(known)
+    if known.most <= MUCH:
+        return [Caution("note", "", f"{note[0].upper()}{note[1:]}.")]
+    return [
+        Caution("careful", "the second filter may have changed the walks", f"{note[0].upper()}{note[1:]}.")
+    ]
 
 
 def sample(study: Study) -> list[Caution]:
