@@ -22,6 +22,9 @@ def begin(tid, version=7, kind=X86_64):
     return [(HEADER, 0, version), (MARKER, FILE_TYPE, kind), (THREAD, 4, tid), (PID, 4, 100)]
 
 
+HEADS = begin(0)
+
+
 def at(microseconds, cpu=0):
     return [(MARKER, TIME, microseconds), (MARKER, CPU, cpu)]
 
@@ -30,8 +33,10 @@ def end(tid):
     return [(EXIT, 4, tid), (FOOTER, 0, 0)]
 
 
-def write(path, *members):
-    """A file of records: a .zip with a member per list, or a .gz of all."""
+def write(path, *members, ends=True):
+    """A file of records: a .zip with a member per list, or a .gz of all; ends: with a footer."""
+    if ends and list(members[-1])[-1:] != [(FOOTER, 0, 0)]:
+        members = (*members[:-1], [*members[-1], (FOOTER, 0, 0)])
     blocks = [np.array(list(member), RECORD).tobytes() for member in members]
     if path.suffix == ".gz":
         path.write_bytes(gzip.compress(b"".join(blocks)))
@@ -158,6 +163,26 @@ def test_a_core_that_changes_its_thread_is_followed(tmp_path):
 )
 def test_what_cannot_be_read_is_said_with_its_record_and_nothing_is_left(tmp_path, records, line):
     file = write(tmp_path / "a.trace.zip", records)
+    with pytest.raises(CaptureError, match=line):
+        import_drmemtrace(file, tmp_path / "t.ptt")
+    assert not (tmp_path / "t.ptt").exists()
+
+
+@pytest.mark.parametrize(
+    ("records", "line"),
+    [
+        ([*begin(7), *at(1), load(1)], "record 7: footer = none: the trace is cut off, or its thread never"),
+        ([*begin(7), *at(1), load(1), (EXIT, 4, 7)], "record 8: footer = none"),
+        ([HEADS[0], *at(1), load(1), load(2), *end(7)], "record 5: thread = none: accesses before any"),
+        ([HEADS[0], load(1), (THREAD, 4, 7), load(2), *end(7)], "record 2: thread = none"),
+        (
+            [(HEADER, 0, 7 | (MARKER | FILE_TYPE << 16) << 32), load(1)],
+            "record 0: version = .*: its records seem to be of a 32-bit machine",
+        ),
+    ],
+)
+def test_threads_that_never_begin_or_end_and_other_machines_records_are_refused(tmp_path, records, line):
+    file = write(tmp_path / "a.trace.zip", records, ends=False)
     with pytest.raises(CaptureError, match=line):
         import_drmemtrace(file, tmp_path / "t.ptt")
     assert not (tmp_path / "t.ptt").exists()

@@ -14,7 +14,7 @@ import numpy as np
 from ..core.errors import CaptureError
 from ..core.trace import Event
 from .compressed import open_compressed
-from .salvage import damage
+from .salvage import Damaged, damage
 from .trace_writer import UNKNOWN_THREAD, trace_writer
 
 RECORD = np.dtype(
@@ -48,9 +48,10 @@ def import_champsim(source: str | PathLike[str], out: str | PathLike[str], *, st
             time = done + instruction
             writer.accesses_of(page, write, thread=0, time=time, instructions=time)
             if len(bad):
-                raise CaptureError(source, "record", done + int(bad[0]), WHAT)
+                number = done + int(bad[0])
+                raise (Damaged if number else CaptureError)(source, "record", number, WHAT)
             if left := len(block) % RECORD.itemsize:
-                raise CaptureError(source, "bytes", left, "left over: it is cut off")
+                raise Damaged(source, "bytes", left, "left over: it is cut off")
             done += len(records)
         if not writer.accesses:
             raise CaptureError(source, "accesses", 0, "nothing to import: no loads or stores")
@@ -70,4 +71,4 @@ def whole(file: IO[bytes], source: str | PathLike[str]) -> bytes:
     try:
         return file.read((BLOCK if damage() is None else SMALL) * RECORD.itemsize)
     except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
-        raise CaptureError(source, "compressed data", "damaged", str(error)) from None
+        raise Damaged(source, "compressed data", "damaged", str(error)) from None
