@@ -53,7 +53,10 @@ def are_walks(name: str | PathLike[str], events: set[bytes]) -> bool:
     walks = {event for event in events if WALKS.search(event)}
     if walks and walks != events:
         mixture = b", ".join(sorted(events)).decode("ascii", "replace")
-        why = "some count TLB misses, some do not; import each kind from a file of its own"
+        why = (
+            "some count TLB misses, some do not; import each kind from a file of its own: "
+            "grep -E 'stlb_miss|tlb-miss' has the misses"
+        )
         raise CaptureError(name, "events", mixture, why)
     return bool(walks)
 
