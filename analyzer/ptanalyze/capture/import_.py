@@ -21,8 +21,7 @@ from ..formats.recognise import recognise
 from ..formats.salvage import Damaged, damage
 from ..formats.snapshot_file import read_snapshot
 from ..formats.table_dump import import_table_dump
-from ..formats.trace_file import read_index
-from ..formats.trace_index import INDEX, write_index
+from ..formats.trace_index import add_index
 from .mapped import copy_tables, write_mapped
 
 Source: TypeAlias = str | os.PathLike[str]
@@ -162,7 +161,7 @@ def import_capture(
             more["nested"] = nested
         kind = read(source, inside, **more)
         if kind == "trace":
-            write_index(inside / INDEX, inside / TRACE, read_index(inside / TRACE))
+            add_index(inside)
         if pages is not None:
             kind = beside(Path(pages), inside)
         lost = {"salvaged": list(known)} if (known := damage()) else {}
