@@ -16,6 +16,7 @@ from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.import_ import import_capture
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.formats import champsim as champsim_trace
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.drmemtrace import RECORD
 from ptanalyze.formats.salvage import salvaging
@@ -53,7 +54,7 @@ def salvaged(tmp_path, form, file):
 
 
 @pytest.mark.parametrize("form", WHOLE)
-@pytest.mark.parametrize("kept", [1, 700, ROWS - 1])
+@pytest.mark.parametrize("kept", [4, 700, ROWS - 1])
 def test_everything_before_the_damage_is_kept_and_nothing_else(tmp_path, form, kept):
     before = WHOLE[form](kept)
     (tmp_path / "trace").write_bytes(before + b"\xff\xfe?" * 40 + WHOLE[form](5))
@@ -65,6 +66,18 @@ def test_everything_before_the_damage_is_kept_and_nothing_else(tmp_path, form, k
     assert len(damage) == 1 and "\n" not in damage[0] and capture.manifest.provenance["salvaged"] == damage
     assert capture.trace.facts["ended"] == "unfinished"
     assert exit_code(list(check_capture(capture))) == 3
+
+
+def test_champsims_records_for_other_machines_are_refused_and_nothing_of_them_is_kept(tmp_path):
+    """Its CloudSuite format: four destinations in memory and an address space, 88 bytes."""
+    rows = np.zeros(50, [("head", champsim_trace.RECORD), ("rest", "u1", 24)])
+    rows["head"]["ip"], rows["head"]["store"] = 0x400000, 0x7000
+    rows["rest"] = 7
+    (tmp_path / "a.champsimtrace").write_bytes(rows.tobytes())
+    for wanted in (False, True):
+        with pytest.raises(CaptureError, match="record = 1: no ChampSim trace"), salvaging(wanted):
+            import_capture(None, tmp_path / "a.champsimtrace", tmp_path / "no")
+    assert not (tmp_path / "no").exists()
 
 
 @pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])

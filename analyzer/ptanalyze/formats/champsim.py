@@ -25,6 +25,7 @@ RECORD = np.dtype(
 )  # fmt: skip
 BLOCK = 1 << 18  # records
 SMALL = 1 << 8  # to lose little before damage that is passed over
+FEWEST = 4  # sound records: the first ones of another size may look like it
 USER_HALF = 1 << 56
 WHAT = "no ChampSim trace: 64 bytes per instruction, its address at byte 0, two flags of 0 or 1 at byte 8"
 
@@ -44,12 +45,13 @@ def import_champsim(source: str | PathLike[str], out: str | PathLike[str], *, st
             records = np.frombuffer(block, RECORD, len(block) // RECORD.itemsize)
             flags = (records["is_branch"] <= 1) & (records["taken"] <= 1)
             bad = np.flatnonzero(~flags | (records["ip"] == 0))
+            if len(bad) and done + bad[0] < FEWEST:
+                raise CaptureError(source, "record", int(bad[0]), WHAT)
             page, write, instruction = touches(records[: bad[0]] if len(bad) else records)
             time = done + instruction
             writer.accesses_of(page, write, thread=0, time=time, instructions=time)
             if len(bad):
-                number = done + int(bad[0])
-                raise (Damaged if number else CaptureError)(source, "record", number, WHAT)
+                raise Damaged(source, "record", done + int(bad[0]), WHAT)
             if left := len(block) % RECORD.itemsize:
                 raise Damaged(source, "bytes", left, "left over: it is cut off")
             done += len(records)
