@@ -108,6 +108,7 @@ def test_pages_that_are_unmapped_between_windows_are_first_touched_again(play):
         (Options(sample="sets:1/3"), "a rate is 1/2, 1/4, 1/8"),
         (Options(sample="sets:1/8", every=2, seconds=1), "either a sample or windows"),
         (Options(every=10), "name a shorter time to trace, as --for 1s"),
+        (Options(every=0.05), "name a shorter time to trace, as --for 5ms"),
         (Options(every=1, seconds=1), "name a shorter time to trace"),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dynamorio_traces
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.drmemtrace import RECORD, import_drmemtrace
@@ -22,6 +23,9 @@ def begin(tid, version=7, kind=X86_64):
     return [(HEADER, 0, version), (MARKER, FILE_TYPE, kind), (THREAD, 4, tid), (PID, 4, 100)]
 
 
+HEADS = begin(0)
+
+
 def at(microseconds, cpu=0):
     return [(MARKER, TIME, microseconds), (MARKER, CPU, cpu)]
 
@@ -30,8 +34,10 @@ def end(tid):
     return [(EXIT, 4, tid), (FOOTER, 0, 0)]
 
 
-def write(path, *members):
-    """A file of records: a .zip with a member per list, or a .gz of all."""
+def write(path, *members, ends=True):
+    """A file of records: a .zip with a member per list, or a .gz of all; ends: with a footer."""
+    if ends and list(members[-1])[-1:] != [(FOOTER, 0, 0)]:
+        members = (*members[:-1], [*members[-1], (FOOTER, 0, 0)])
     blocks = [np.array(list(member), RECORD).tobytes() for member in members]
     if path.suffix == ".gz":
         path.write_bytes(gzip.compress(b"".join(blocks)))
@@ -163,6 +169,26 @@ def test_what_cannot_be_read_is_said_with_its_record_and_nothing_is_left(tmp_pat
     assert not (tmp_path / "t.ptt").exists()
 
 
+@pytest.mark.parametrize(
+    ("records", "line"),
+    [
+        ([*begin(7), *at(1), load(1)], "record 7: footer = none: the trace is cut off, or its thread never"),
+        ([*begin(7), *at(1), load(1), (EXIT, 4, 7)], "record 8: footer = none"),
+        ([HEADS[0], *at(1), load(1), load(2), *end(7)], "record 5: thread = none: accesses before any"),
+        ([HEADS[0], load(1), (THREAD, 4, 7), load(2), *end(7)], "record 2: thread = none"),
+        (
+            [(HEADER, 0, 7 | (MARKER | FILE_TYPE << 16) << 32), load(1)],
+            "record 0: version = .*: its records seem to be of a 32-bit machine",
+        ),
+    ],
+)
+def test_threads_that_never_begin_or_end_and_other_machines_records_are_refused(tmp_path, records, line):
+    file = write(tmp_path / "a.trace.zip", records, ends=False)
+    with pytest.raises(CaptureError, match=line):
+        import_drmemtrace(file, tmp_path / "t.ptt")
+    assert not (tmp_path / "t.ptt").exists()
+
+
 @pytest.mark.parametrize("name", ["a.trace.zip", "a.trace.gz"])
 def test_a_damaged_file_is_refused_in_a_line(tmp_path, name):
     whole = write(tmp_path / name, [*begin(7), *at(1), *(load(k) for k in range(2000))]).read_bytes()
@@ -192,6 +218,19 @@ def test_an_archive_whose_member_has_no_name_in_utf8_is_refused_in_a_line(tmp_pa
     file.write_bytes(file.read_bytes().replace("é".encode(), b"\xc0\xc0"))
     with pytest.raises(CaptureError, match="compressed data = damaged: 'utf-8' codec"):
         import_drmemtrace(file, tmp_path / "t.ptt")
+
+
+def test_numbers_of_public_traces_are_those_of_the_files_and_what_differs_is_said(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "some").mkdir()
+    write(tmp_path / "some" / "a.trace.zip", [*begin(7), *at(1), load(1)], [store(2, 4090), *end(7)])
+    write(tmp_path / "some" / "b.trace.gz", [*begin(8), *at(2), load(3), *end(8)])
+    monkeypatch.setattr(dynamorio_traces, "KNOWN", {"some": (2, 19, 2, 1, 4)})
+    assert dynamorio_traces.main(tmp_path) == 0
+    monkeypatch.setattr(dynamorio_traces, "KNOWN", {"some": (2, 19, 2, 1, 5)})
+    assert dynamorio_traces.main(tmp_path) == 1
+    assert "4 accesses by page; expected (2, 19, 2, 1, 5)" in capsys.readouterr().out
 
 
 def test_an_empty_folder_holds_no_trace(tmp_path):

@@ -16,6 +16,7 @@ from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.import_ import import_capture
 from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.formats import champsim as champsim_trace
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.drmemtrace import RECORD
 from ptanalyze.formats.salvage import salvaging
@@ -53,7 +54,7 @@ def salvaged(tmp_path, form, file):
 
 
 @pytest.mark.parametrize("form", WHOLE)
-@pytest.mark.parametrize("kept", [1, 700, ROWS - 1])
+@pytest.mark.parametrize("kept", [4, 700, ROWS - 1])
 def test_everything_before_the_damage_is_kept_and_nothing_else(tmp_path, form, kept):
     before = WHOLE[form](kept)
     (tmp_path / "trace").write_bytes(before + b"\xff\xfe?" * 40 + WHOLE[form](5))
@@ -65,6 +66,18 @@ def test_everything_before_the_damage_is_kept_and_nothing_else(tmp_path, form, k
     assert len(damage) == 1 and "\n" not in damage[0] and capture.manifest.provenance["salvaged"] == damage
     assert capture.trace.facts["ended"] == "unfinished"
     assert exit_code(list(check_capture(capture))) == 3
+
+
+def test_champsims_records_for_other_machines_are_refused_and_nothing_of_them_is_kept(tmp_path):
+    """Its CloudSuite format: four destinations in memory and an address space, 88 bytes."""
+    rows = np.zeros(50, [("head", champsim_trace.RECORD), ("rest", "u1", 24)])
+    rows["head"]["ip"], rows["head"]["store"] = 0x400000, 0x7000
+    rows["rest"] = 7
+    (tmp_path / "a.champsimtrace").write_bytes(rows.tobytes())
+    for wanted in (False, True):
+        with pytest.raises(CaptureError, match="record = 1: no ChampSim trace"), salvaging(wanted):
+            import_capture(None, tmp_path / "a.champsimtrace", tmp_path / "no")
+    assert not (tmp_path / "no").exists()
 
 
 @pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
@@ -169,9 +182,74 @@ def test_the_command_says_how_much_is_left_and_exits_with_3(tmp_path, capsys):
     (tmp_path / "t").write_bytes(lackey(9) + b"==1== Process terminating\nnonsense\n")
     assert run(["import", "lackey", str(tmp_path / "t"), "-o", str(tmp_path / "made"), "--salvage"]) == 3
     said = capsys.readouterr().err
-    assert "nonsense" in said and "kept 9 accesses of 1 threads" in said
+    assert "nonsense" in said and "kept 9 accesses of 1 thread\n" in said
     (tmp_path / "whole").write_bytes(lackey(9))
     assert run(["import", str(tmp_path / "whole"), "-o", str(tmp_path / "two"), "--salvage"]) == 0
+
+
+CUT = {
+    "lackey": (lackey(9), b" L 7f,1"),
+    "pinatrace": (pinatrace(9), b"0x7f12: R 0x7f"),
+    "perf-script": (b"7 [000] 1.500000: tlb-miss: 5000\n" * 9, b"7 [000] 1.600000: tlb-miss: 70"),
+}
+
+
+@pytest.mark.parametrize("form", CUT)
+def test_half_a_line_at_the_end_is_no_line_though_it_could_be_one(tmp_path, form):
+    whole, half = CUT[form]
+    (tmp_path / "t").write_bytes(whole + half)
+    with pytest.raises(CaptureError, match=f"line at byte {len(whole)} = .*: cut off: no newline"):
+        import_capture(None, tmp_path / "t", tmp_path / "no")
+    assert not (tmp_path / "no").exists()
+    with salvaging() as damage:
+        assert import_capture(None, tmp_path / "t", tmp_path / "made") == form
+    assert load(tmp_path / "made").trace.accesses == 9 and len(damage) == 1
+
+
+def test_of_perf_samples_all_before_the_first_bad_line_are_kept_as_walks(tmp_path):
+    (tmp_path / "t").write_bytes(CUT["perf-script"][0] + b"lost 3 chunks!\n" + CUT["perf-script"][0])
+    with salvaging() as damage:
+        import_capture("perf-script", tmp_path / "t", tmp_path / "made")
+    facts = load(tmp_path / "made").trace.facts
+    assert facts["walks"] and facts["ended"] == "unfinished" and "lost 3 chunks!" in damage[0]
+    assert load(tmp_path / "made").trace.accesses == 9
+
+
+HELPED = {
+    "lackey": lackey(9) + b"nonsense\n",
+    "pinatrace": pinatrace(9) + b"0x7f12: R",
+    "perf-script": CUT["perf-script"][0] + b"nonsense\n",
+    "champsim": champsim(9)[:-1],
+}
+
+
+@pytest.mark.parametrize("form", HELPED)
+def test_an_error_names_salvage_where_it_helps_and_only_there(tmp_path, form, capsys):
+    (tmp_path / "t").write_bytes(HELPED[form])
+    assert run(["import", form, str(tmp_path / "t"), "-o", str(tmp_path / "no")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("; --salvage keeps what comes before")
+    (tmp_path / "t").write_bytes(b"nonsense" * 20 + b"\n")
+    for option in ([], ["--salvage"]):
+        assert run(["import", form, str(tmp_path / "t"), "-o", str(tmp_path / "no"), *option]) == 1
+        assert "--salvage" not in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize(
+    ("records", "helps"),
+    [
+        ([*begin(7), load_from(5), (77, 0, 0)], True),
+        ([*begin(7), *at(50), load_from(5), *at(49)], True),
+        ([*begin(7, version=99), load_from(1)], False),
+        ([*begin(7, kind=0x20), load_from(1)], False),
+    ],
+)
+def test_an_error_about_a_drmemtrace_names_salvage_where_it_helps(tmp_path, records, helps):
+    file = write(tmp_path / "a.trace.gz", records)
+    with pytest.raises(CaptureError) as error:
+        import_capture("drmemtrace", file, tmp_path / "no")
+    assert ("; --salvage keeps what comes before" in str(error.value)) == helps
 
 
 def test_where_nothing_is_sound_nothing_is_made(tmp_path):

@@ -15,8 +15,11 @@ from ptanalyze.capture.synth.frames import frames_of
 from ptanalyze.capture.synth.parameters import Parameters
 from ptanalyze.capture.synth.plan import plan as plan_of
 from ptanalyze.capture.synth.space import ALL, START
+from ptanalyze.capture.vm.redact import redact
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.capture import open_capture
+from ptanalyze.formats.capture import load, open_capture
+from ptanalyze.formats.capture_dir import TRACE
+from ptanalyze.formats.trace_index import INDEX, stored_index
 from ptanalyze.formats.vm_file import read_vm
 
 pytestmark = pytest.mark.twin
@@ -188,6 +191,14 @@ def test_every_parameter_and_the_seed_are_kept(tmp_path):
     assert capture.snapshot.facts["synth"] == parameters.facts()
     assert capture.manifest.kind == "vm"
     assert "--seed=77" in capture.trace.facts["command"]
+
+
+def test_a_trace_is_made_with_its_index_and_so_is_its_redacted_copy(tmp_path):
+    made = make(Parameters(size=8 * MIB, accesses=500), tmp_path)
+    redact(made, tmp_path / "redacted")
+    for directory in (made.directory, tmp_path / "redacted"):
+        assert INDEX in load(directory).manifest.files
+        assert stored_index(directory / INDEX, directory / TRACE) is not None
 
 
 def test_without_a_trace_the_tables_are_the_same(tmp_path):

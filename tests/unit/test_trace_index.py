@@ -14,6 +14,7 @@ import pytest
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.describe import describe
 from ptanalyze.core.errors import CaptureError
+from ptanalyze.core.regular import read_inside
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import TRACE, seal
 from ptanalyze.formats.trace_file import read_index, read_trace
@@ -48,6 +49,12 @@ def contents(trace):
 def same(a, b):
     (arrays, facts), (others, more) = contents(a), contents(b)
     return facts == more and all(np.array_equal(x, y) for x, y in zip(arrays, others, strict=True))
+
+
+def test_reading_takes_memory_for_what_a_file_has_not_for_what_it_may_have(tmp_path):
+    """An index may have 8 times the bytes of its trace: of 10 GB more than the memory of many machines."""
+    (tmp_path / "file").write_bytes(b"few")
+    assert read_inside(tmp_path / "file", 1 << 60) == b"few"
 
 
 def without_touches(directory):

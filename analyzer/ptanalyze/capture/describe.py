@@ -130,7 +130,7 @@ def moment(why: Any) -> Any:
 
 SHOWN: dict[str, Callable[[Any], Any]] = {"pid": str, "uid": str, "started": date, "page_tables": moment}
 TITLES = {"how sure": "how the tables were read"}  # of sections, where JSON's names are no words for people
-WORDS = {  # (section, quantity): durations, instants and outcomes of three things that take time
+WORDS = {  # (section, quantity): durations, instants, outcomes; what a trace is of
     ("capture", "started"): "recording began",
     ("capture", "seconds"): "recording took (s)",
     ("capture", "page_tables"): "page tables read at",
@@ -143,6 +143,11 @@ WORDS = {  # (section, quantity): durations, instants and outcomes of three thin
     ("how sure", "process s"): "process had run for (s)",
     ("trace", "started"): "tracing began",
     ("trace", "seconds"): "trace spans (s)",
+    ("trace", "sampled"): "samples alone, of perf",
+    ("trace", "walks"): "each sample is a page walk",
+    ("trace", "sample"): "recorded part of the TLB sets",
+    ("trace", "every_ns"): "a window begins every (ns)",
+    ("trace", "window_ns"): "a window takes (ns)",
 }
 
 

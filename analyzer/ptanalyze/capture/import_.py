@@ -1,7 +1,8 @@
 """Captures made from files of other tools."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -18,11 +19,10 @@ from ..formats.perf_script import import_perf_script
 from ..formats.pinatrace import import_pinatrace
 from ..formats.ptdump_text import import_ptdump
 from ..formats.recognise import recognise
-from ..formats.salvage import damage
+from ..formats.salvage import Damaged, damage
 from ..formats.snapshot_file import read_snapshot
 from ..formats.table_dump import import_table_dump
-from ..formats.trace_file import read_index
-from ..formats.trace_index import INDEX, write_index
+from ..formats.trace_index import add_index
 from .mapped import copy_tables, write_mapped
 
 Source: TypeAlias = str | os.PathLike[str]
@@ -97,6 +97,7 @@ FORMATS: dict[str, tuple[Callable[..., str], str]] = {
 
 STRIPPED = ("lackey", "drmemtrace", "champsim", "pinatrace")
 DUMPS = ("vmitosis", "gptdump")
+SALVAGED = (*STRIPPED, "perf-script")
 TRACES = (*STRIPPED, "perf-script", "perf-data")
 
 
@@ -106,6 +107,17 @@ def beside(pages: Path, inside: Path) -> str:
         return copy_tables(pages, inside)
     write_mapped(read_mapped_pages(pages), inside)
     return "process"
+
+
+@contextmanager
+def says_the_way_out(form: str) -> Iterator[None]:
+    """Errors about damage name --salvage, where it helps and was not asked for."""
+    try:
+        yield
+    except Damaged as error:
+        if damage() is None and form in SALVAGED:
+            error.args = (f"{error}; --salvage keeps what comes before",)
+        raise
 
 
 def import_capture(
@@ -138,11 +150,11 @@ def import_capture(
         raise UsageError(f"--nodes {nodes}: only gptdump needs to be told where memory is")
     if pages is not None and form not in TRACES:
         raise UsageError(f"--pages {pages}: {form} is no trace; traces are {', '.join(TRACES)}")
-    if damage() is not None and form not in STRIPPED:
-        raise UsageError(f"--salvage: not for {form}; for {', '.join(STRIPPED)}")
+    if damage() is not None and form not in SALVAGED:
+        raise UsageError(f"--salvage: not for {form}; for {', '.join(SALVAGED)}")
     if strip != Strip.ON and form not in STRIPPED:
         raise UsageError(f"--strip {Strip(strip).name.lower()}: {form} is never stripped; leave it out")
-    with new_capture(out) as inside:
+    with new_capture(out) as inside, says_the_way_out(form):
         more: dict[str, Any] = {"strip": strip} if form in STRIPPED else {}
         if read is table_dump:
             more["nodes"] = nodes
@@ -150,7 +162,7 @@ def import_capture(
             more["nested"] = nested
         kind = read(source, inside, **more)
         if kind == "trace":
-            write_index(inside / INDEX, inside / TRACE, read_index(inside / TRACE))
+            add_index(inside)
         if pages is not None:
             kind = beside(Path(pages), inside)
         lost = {"salvaged": list(known)} if (known := damage()) else {}

@@ -104,7 +104,7 @@ def command(
     for line in damage:
         echo(f"ptanalyze: {line}", err=True)
     if damage:
-        echo(f"ptanalyze: {output}: kept {kept(output)}, which came before that damage", err=True)
+        echo(f"ptanalyze: {output}: kept {kept(output)}", err=True)
     return 3 if damage else 0
 
 
@@ -113,4 +113,5 @@ def kept(output: str) -> str:
     from ..formats.capture import load
 
     trace = load(output).trace
-    return f"{trace.accesses:,} accesses of {len(trace.threads)} threads"
+    threads = len(trace.threads)
+    return f"{trace.accesses:,} accesses of {threads} thread{'s' if threads != 1 else ''}"

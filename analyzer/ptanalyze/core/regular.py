@@ -46,7 +46,7 @@ def read_inside(path: str | PathLike[str], most: int = MANY) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise CaptureError(path, "bytes", f"{size:,}", f"more than such a file may have: {most:,}")
-        return file.read(most)
+        return file.read(size)
 
 
 def read_given(path: str | PathLike[str], most: int = MANY) -> bytes:

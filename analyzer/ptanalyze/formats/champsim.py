@@ -15,7 +15,7 @@ from ..core.errors import CaptureError
 from ..core.strip import Strip
 from ..core.trace import Event
 from .compressed import open_compressed
-from .salvage import damage
+from .salvage import Damaged, damage
 from .trace_writer import UNKNOWN_THREAD, trace_writer
 
 RECORD = np.dtype(
@@ -26,6 +26,7 @@ RECORD = np.dtype(
 )  # fmt: skip
 BLOCK = 1 << 18  # records
 SMALL = 1 << 8  # to lose little before damage that is passed over
+FEWEST = 4  # sound records: the first ones of another size may look like it
 USER_HALF = 1 << 56
 WHAT = "no ChampSim trace: 64 bytes per instruction, its address at byte 0, two flags of 0 or 1 at byte 8"
 
@@ -45,13 +46,15 @@ def import_champsim(source: str | PathLike[str], out: str | PathLike[str], *, st
             records = np.frombuffer(block, RECORD, len(block) // RECORD.itemsize)
             flags = (records["is_branch"] <= 1) & (records["taken"] <= 1)
             bad = np.flatnonzero(~flags | (records["ip"] == 0))
+            if len(bad) and done + bad[0] < FEWEST:
+                raise CaptureError(source, "record", int(bad[0]), WHAT)
             page, write, instruction = touches(records[: bad[0]] if len(bad) else records)
             time = done + instruction
             writer.accesses_of(page, write, thread=0, time=time, instructions=time)
             if len(bad):
-                raise CaptureError(source, "record", done + int(bad[0]), WHAT)
+                raise Damaged(source, "record", done + int(bad[0]), WHAT)
             if left := len(block) % RECORD.itemsize:
-                raise CaptureError(source, "bytes", left, "left over: it is cut off")
+                raise Damaged(source, "bytes", left, "left over: it is cut off")
             done += len(records)
         if not writer.accesses:
             raise CaptureError(source, "accesses", 0, "nothing to import: no loads or stores")
@@ -71,4 +74,4 @@ def whole(file: IO[bytes], source: str | PathLike[str]) -> bytes:
     try:
         return file.read((BLOCK if damage() is None else SMALL) * RECORD.itemsize)
     except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
-        raise CaptureError(source, "compressed data", "damaged", str(error)) from None
+        raise Damaged(source, "compressed data", "damaged", str(error)) from None

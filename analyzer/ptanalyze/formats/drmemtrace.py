@@ -20,17 +20,18 @@ from ..core.strip import Strip
 from ..core.trace import Event
 from .compressed import open_compressed
 from .cut_zip import members
-from .salvage import damage, passed_over
+from .salvage import Damaged, damage, passed_over
 from .trace_writer import UNKNOWN_THREAD, TraceWriter, trace_writer
 
 RECORD = np.dtype([("type", "<u2"), ("size", "<u2"), ("value", "<u8")])
 BLOCK = 1 << 20  # records
 SMALL = 1 << 10  # to lose little before damage that is passed over
 VERSIONS = range(2, 8)
+NOBODY = -1  # thread
 LONGEST = (1 << 63) // 1000  # microseconds
 USER_HALF = 1 << 56  # below: user addresses, with five levels of tables too
 
-READ, WRITE, THREAD, THREAD_EXIT, PID, HEADER, MARKER, LAST_TYPE = 0, 1, 22, 23, 24, 25, 28, 50
+READ, WRITE, THREAD, THREAD_EXIT, PID, HEADER, FOOTER, MARKER, LAST_TYPE = 0, 1, 22, 23, 24, 25, 26, 28, 50
 INSTRUCTIONS = (10, 11, 12, 13, 14, 15, 16, 31, 48, 49)
 TIMESTAMP, CPU_ID, FILE_TYPE, PAGE_SIZE = 2, 3, 9, 18  # markers
 KERNEL_BEGINS, KERNEL_ENDS = (27, 34), (28, 35)  # markers: of a system call's trace, of a context switch's
@@ -132,8 +133,9 @@ def segments(path: Path) -> Iterator[Segment]:
             with stream as file:
                 while block := file.read((BLOCK if damage() is None else SMALL) * RECORD.itemsize):
                     yield from reader.read(block)
+        reader.must_have_ended()
     except DAMAGED as error:
-        raise CaptureError(path, "compressed data", "damaged", str(error) or "ends too early") from None
+        raise Damaged(path, "compressed data", "damaged", str(error) or "ends too early") from None
 
 
 def streams(path: Path) -> Iterator[IO[bytes]]:
@@ -155,7 +157,8 @@ class Reader:
         self.path = path
         self.records = self.time = 0
         self.executed = 0  # instructions that no segment has yet
-        self.tid, self.cpu, self.kernel = 0, -1, False
+        self.tid, self.cpu, self.kernel = NOBODY, -1, False
+        self.last = HEADER  # kind of the last record
 
     def read(self, block: bytes) -> Iterator[Segment]:
         """Iterate Segments of a block of whole records."""
@@ -179,18 +182,28 @@ class Reader:
             exits = end < len(records) and kind[end] == THREAD_EXIT
             segment = self.segment(records[begin:end], bool(exits))
             if exits or (len(segment.page) and not self.kernel):
+                if self.tid == NOBODY:
+                    raise self.wrong("thread", "none", "accesses before any thread began", end)
                 yield segment
             if end < len(records):
                 self.change(records[end], end)
             begin = end + 1
         self.records += len(records)
+        self.last = int(kind[-1]) if len(kind) else self.last
+
+    def must_have_ended(self) -> None:
+        if self.last != FOOTER:
+            raise self.wrong("footer", "none", "the trace is cut off, or its thread never ended")
 
     def check_header(self, record: np.void) -> None:
         if record["type"] != HEADER:
-            raise self.wrong("type", int(record["type"]), "no drmemtrace trace: it begins with a header")
+            why = "no drmemtrace trace: it begins with a header"
+            raise self.wrong("type", int(record["type"]), why, kind=CaptureError)
         if record["value"] not in VERSIONS:
             known = f"versions {VERSIONS[0]} to {VERSIONS[-1]} can be read"
-            raise self.wrong("version", int(record["value"]), known)
+            if record["value"] & 0xFFFFFFFF in VERSIONS:
+                known = "its records seem to be of a 32-bit machine; only those of x86-64 can be read"
+            raise self.wrong("version", int(record["value"]), known, kind=CaptureError)
 
     def change(self, record: np.void, at: int) -> None:
         """Take a record that changes the state."""
@@ -209,9 +222,10 @@ class Reader:
         elif kind == MARKER and what == FILE_TYPE:
             for bits, why in REFUSED.items():
                 if value & bits:
-                    raise self.wrong("file type", hex(value), why, at)
+                    raise self.wrong("file type", hex(value), why, at, CaptureError)
         elif kind == MARKER and what == PAGE_SIZE and value != 4096:
-            raise self.wrong("page size", value, "only pages of 4096 bytes can be read", at)
+            why = "only pages of 4096 bytes can be read"
+            raise self.wrong("page size", value, why, at, CaptureError)
         elif kind == MARKER and what in (*KERNEL_BEGINS, *KERNEL_ENDS):
             self.kernel = what in KERNEL_BEGINS
 
@@ -236,5 +250,7 @@ class Reader:
             executed[0], executed[-1], self.executed = 0, self.executed, 0
         return executed
 
-    def wrong(self, field: str, value: object, why: str, at: int = 0) -> CaptureError:
-        return CaptureError(self.path, f"record {self.records + at}: {field}", value, why)
+    def wrong(
+        self, field: str, value: object, why: str, at: int = 0, kind: type[CaptureError] = Damaged
+    ) -> CaptureError:
+        return kind(self.path, f"record {self.records + at}: {field}", value, why)

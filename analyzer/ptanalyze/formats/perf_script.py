@@ -35,16 +35,16 @@ def import_perf_script(source: str | PathLike[str] | IO[bytes], out: str | PathL
     start = None
     with open_input(source) as (file, name), trace_writer(out, tracer="perf script", sampled=True) as writer:
         for block, before in blocks(file, name):
-            columns = parse_block(block, before, name)
-            events |= set(EVENT_NAME.findall(block.tobytes()))
-            if not len(columns["time"]):
-                continue
-            if start is None:
-                start = int(columns["time"].min())
-            write_samples(writer, columns, start, threads, name)
+            columns, bad = parse_block(block, name)
+            events |= set(EVENT_NAME.findall(block[: None if bad < 0 else bad].tobytes()))
+            writer.facts["walks"] = are_walks(name, events)
+            if len(columns["time"]):
+                start = int(columns["time"].min()) if start is None else start
+                write_samples(writer, columns, start, threads, name)
+            if bad >= 0:
+                raise bad_line(name, block, before, bad, WHAT)
         if not writer.accesses:
             raise CaptureError(name, "samples", 0, WHAT)
-        writer.facts["walks"] = are_walks(name, events)
         return writer.accesses
 
 
@@ -53,22 +53,24 @@ def are_walks(name: str | PathLike[str], events: set[bytes]) -> bool:
     walks = {event for event in events if WALKS.search(event)}
     if walks and walks != events:
         mixture = b", ".join(sorted(events)).decode("ascii", "replace")
-        why = "some count TLB misses, some do not; import each kind from a file of its own"
+        why = (
+            "some count TLB misses, some do not; import each kind from a file of its own: "
+            "grep -E 'stlb_miss|tlb-miss' has the misses"
+        )
         raise CaptureError(name, "events", mixture, why)
     return bool(walks)
 
 
-def parse_block(block: np.ndarray, before: int, name: str | PathLike[str]) -> dict[str, np.ndarray]:
+def parse_block(block: np.ndarray, name: str | PathLike[str]) -> tuple[dict[str, np.ndarray], int]:
+    """(columns of the samples, position of the first line that is none or -1)"""
     room = len(block) // SHORTEST_LINE + 1
     columns: dict[str, np.ndarray] = {key: np.empty(room, np.int64) for key in ("tid", "cpu", "time", "page")}
     columns["write"] = np.empty(room, np.bool_)
     n, bad = parse_perf(block, *columns.values())
-    if bad >= 0:
-        raise bad_line(name, block, before, bad, WHAT)
     for at in np.flatnonzero(columns["cpu"][:n] > MOST_CPU)[:1]:
         raise CaptureError(name, f"CPU of sample {at + 1}", columns["cpu"][at], f"at most {MOST_CPU}")
     kept = columns["page"][:n] != 0
-    return {key: column[:n][kept] for key, column in columns.items()}
+    return {key: column[:n][kept] for key, column in columns.items()}, bad
 
 
 def write_samples(

@@ -6,6 +6,11 @@ from contextvars import ContextVar
 
 from ..core.errors import CaptureError
 
+
+class Damaged(CaptureError):
+    """A foreign trace is cut off or damaged; what comes before, or its other files, may be sound."""
+
+
 _DAMAGE: ContextVar[list[str] | None] = ContextVar("DAMAGE", default=None)
 
 

@@ -8,6 +8,7 @@ from typing import IO
 import numpy as np
 
 from ..core.errors import CaptureError
+from .salvage import Damaged
 
 BLOCK = 1 << 24
 LONGEST_LINE = 1 << 16
@@ -24,7 +25,10 @@ def open_input(source: str | PathLike[str] | IO[bytes]) -> Iterator[tuple[IO[byt
 
 
 def blocks(file: IO[bytes], name: str | PathLike[str], size: int = BLOCK) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield uint8[n] blocks that end at a line's end, with the number of bytes before each."""
+    """Yield uint8[n] blocks that end at a line's end, with the number of bytes before each.
+
+    Damaged where the last line has no end: half an address would be another one.
+    """
     rest = b""
     before = 0
     while chunk := file.read(size):
@@ -38,10 +42,11 @@ def blocks(file: IO[bytes], name: str | PathLike[str], size: int = BLOCK) -> Ite
         yield np.frombuffer(chunk, np.uint8, cut), before
         before += cut
     if rest:
-        yield np.frombuffer(rest, np.uint8), before
+        raise bad_line(name, np.frombuffer(rest, np.uint8), before, 0, "cut off: no newline at its end")
 
 
 def bad_line(name: str | PathLike[str], block: np.ndarray, before: int, at: int, what: str) -> CaptureError:
-    """CaptureError about the line at block[at]."""
+    """Error about the line at block[at]: Damaged unless it is the first of the text."""
     line = bytes(block[at : at + 80]).split(b"\n")[0].decode("utf-8", "replace")
-    return CaptureError(name, f"line at byte {before + at}", repr(line), what)
+    kind = Damaged if before + at else CaptureError
+    return kind(name, f"line at byte {before + at}", repr(line), what)

@@ -22,6 +22,7 @@ from ..core.signed import content_of, signed
 from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, REGION_SHIFT, THREAD_DTYPE, Event, Trace
 from ..kernels.decode import FRAME_BYTES
 from .atomic import atomic_write
+from .capture_dir import TRACE
 from .trace_file import Index, read_index, refuse_impossible, trace_of
 from .trace_frames import HEADER_BYTES, HIGHEST, facts_of, map_file, read_header
 
@@ -71,6 +72,11 @@ def write_index(out: Path, path: Path, index: Index, *, kept: bool = False) -> N
     np.savez_compressed(content, said=np.frombuffer(said.encode(), np.uint8), **arrays)
     with atomic_write(out) as file:
         file.write(signed(out, content.getvalue()) if kept else content.getvalue())
+
+
+def add_index(directory: Path) -> None:
+    """Write the Index of a capture's trace beside it, before the capture is sealed."""
+    write_index(directory / INDEX, directory / TRACE, read_index(directory / TRACE))
 
 
 def identity(path: Path) -> dict[str, Any]:

@@ -12,8 +12,7 @@ from ...formats.capture_dir import TRACE, new_capture, seal
 from ...formats.perf_data import print_samples
 from ...formats.perf_script import import_perf_script
 from ...formats.snapshot_file import read_snapshot
-from ...formats.trace_file import read_index
-from ...formats.trace_index import INDEX, write_index
+from ...formats.trace_index import add_index
 from .dump import dump_process
 from .heat import heat_process
 
@@ -76,7 +75,7 @@ def sample_misses(pid: int, inside: Path, seconds: int, events: Sequence[str]) -
                     f"PID {pid}: no sample in {seconds} s: idle, or ended; nothing was kept"
                 )
             count = import_perf_script(text, inside / TRACE)
-    write_index(inside / INDEX, inside / TRACE, read_index(inside / TRACE))
+    add_index(inside)
     return [f"{count} samples of PID {pid} in {seconds} s", *dump_process(pid, inside, bpf=True)]
 
 

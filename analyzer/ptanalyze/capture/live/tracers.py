@@ -56,7 +56,8 @@ class Options:
             "instructions": self.instructions,
         }
         if self.every and not 0 < self.seconds < self.every:
-            raise UsageError(f"every = {self.every:g} s: name a shorter time to trace, as --for 1s")
+            tenth = f"{self.every / 10:g}s" if self.every >= 10 else f"{self.every * 100:g}ms"
+            raise UsageError(f"every = {self.every:g} s: name a shorter time to trace, as --for {tenth}")
         for key, value in named.items():
             if isinstance(value, int) and value < 0:
                 raise UsageError(f"{key} = {value}: expected a number from 0 on")

@@ -19,6 +19,7 @@ from ...formats.maps import format_maps
 from ...formats.snapshot_file import node_records, write_json
 from ...formats.tables_file import write_records
 from ...formats.tables_stream import TABLE_BYTES, close_entries, keep_tables
+from ...formats.trace_index import add_index
 from ...formats.trace_writer import trace_writer
 from ...formats.vm_file import HostDump, Root, Slot, Vcpu, write_vm
 from ...kernels.synth import ADDRESS, Radix, Space
@@ -65,6 +66,7 @@ def synthesize(
             with trace_writer(inside / TRACE, **trace_facts(asked)) as writer:
                 process = Process(plan, state, Recorder(plan, writer))
                 process.run(progress)
+            add_index(inside)
         else:
             process = Process(plan, state, Recorder(plan))
             process.run(progress)

@@ -25,6 +25,7 @@ from ...formats.capture_dir import (
 from ...formats.heat_file import FILE as HEAT
 from ...formats.snapshot_file import node_records, read_snapshot, write_json
 from ...formats.tables_file import write_records, write_tree
+from ...formats.trace_index import add_index
 from ...formats.vm_file import FILE as VM_FILE
 from ...formats.vm_file import HostDump, Root, read_vm, write_vm
 from ...world.nested import Nested
@@ -64,6 +65,8 @@ def join(host_dir: str | PathLike[str], guest_dir: str | PathLike[str], out: str
         for name in (TRACE, HEAT):
             if (guest_dir / name).exists():
                 link(guest_dir / name, inside)
+        if (inside / TRACE).exists():
+            add_index(inside)
         write_records(inside, "gpt", joined.snapshot.guest)
         if len(joined.host.tree) == len(whole.tree):
             link(host_dir / "ept.entries", inside)

@@ -39,6 +39,7 @@ from ...formats.trace_frames import (
     read_frames,
     read_header,
 )
+from ...formats.trace_index import add_index
 from ...formats.trace_writer import RULES
 from ...formats.vm_file import HostDump, write_vm
 from ...kernels.decode import FRAME_BYTES
@@ -73,6 +74,7 @@ def redact(capture: Capture, out: str | PathLike[str]) -> None:
             redact_host(capture.vm, inside, alone=not capture.has_snapshot)
         if capture.has_trace:
             redact_trace(capture.directory / TRACE, inside / TRACE)
+            add_index(inside)
         if capture.has_heat:  # virtual addresses, no frames
             copy_samples(capture.directory / HEAT, inside / HEAT)
         seal(inside, capture.manifest.kind, {"redacted": True})
