@@ -10,11 +10,12 @@ from ptanalyze.core.errors import UsageError
 from ptanalyze.core.jackknife import margin, share_bounds
 from ptanalyze.core.sample import Sample, sample_of
 from ptanalyze.core.trace import Event
-from ptanalyze.world.address_space import address_space
-from ptanalyze.world.moves import NOTHING_MOVES, Moves
-from ptanalyze.world.sampling import classes, sampling
+from ptanalyze.world.moves import Moves
+from ptanalyze.world.sampling import classes, must_allow, recorded_sets
+from ptanalyze.world.site import Site
+from ptanalyze.world.steady_part import SteadyPart
 from ptanalyze.world.tlb_filter import TlbFilter
-from strategies import PAGE, REGION, build_snapshot, build_trace, place, small_tlb
+from strategies import PAGE, REGION, build_snapshot, build_trace, place, small_machine, small_tlb
 
 pytestmark = pytest.mark.twin
 
@@ -37,11 +38,21 @@ def traces(draw):
     return build_trace(chunks, events)
 
 
-def filtered(trace, sample=None, tlb=TLB, **how):
-    space = address_space(
-        build_snapshot([(va, va >> 12) for va in PAGES] + [(HUGE, 1 << 20, 2)]), trace.regions
-    )
-    known = sample_of(sample) and sampling(sample_of(sample), trace, space.regions, tlb, NOTHING_MOVES)
+def site(trace, sample=None):
+    snapshot = build_snapshot([(va, va >> 12) for va in PAGES] + [(HUGE, 1 << 20, 2)])
+    return Site(snapshot, trace, small_machine(2, TLB), place(trace, 2, 2), sample=sample_of(sample))
+
+
+def filtered(trace, sample=None):
+    """(WalkStream, Sampling, AddressSpace) of a sample that the analysis takes."""
+    found = site(trace, sample)
+    return found.stream, found.sampling, found.space
+
+
+def recorded(trace, sample, tlb=TLB, **how):
+    """The same where the trace was recorded as a sample."""
+    space = site(trace).space
+    known = recorded_sets(sample_of(sample), space.regions, tlb)
     return TlbFilter(trace, space, place(trace, 2, 2), tlb, sampling=known, **how).first(), known, space
 
 
@@ -61,8 +72,8 @@ def test_complementary_samples_add_up_to_the_walks_of_the_trace(rate, trace):
         inside = known.of(stream.page) != known.outside
         pages = np.concatenate([pages, stream.page[inside]])
         counts += int(inside.sum())
-        estimate = stream.hits[:, 2].sum()
-        assert estimate == (known.sample.one_in * inside.sum() if known.before else len(whole))
+        assert np.array_equal(stream.hits, whole.hits)
+        assert np.array_equal(stream.whole.by_chunk, np.diff(whole.offset))
     assert counts == len(whole) and np.array_equal(np.sort(pages), np.sort(whole.page))
 
 
@@ -73,9 +84,20 @@ def test_a_thinned_stream_is_that_of_the_naive_twin(rate, trace):
     stream, known, space = filtered(trace, rate)
     whole, _, _ = filtered(trace)
     assert [stream.page.tolist(), np.diff(stream.offset).tolist()] == kept_touches(trace, whole, known, space)
-    split, _, _ = filtered(trace, rate, threads=8, batch=30)  # 4 parts of each TLB
+
+
+@settings(max_examples=8, deadline=None)
+@given(trace=traces())
+def test_sets_that_were_recorded_have_the_walks_that_they_have_among_all_sets(trace):
+    after, _, _ = filtered(trace, "sets:1/4")
+    before, known, _ = recorded(trace, "sets:1/4")
+    split, _, _ = recorded(trace, "sets:1/4", threads=8, batch=30)  # 4 parts of each TLB
+    inside = int((known.of(before.page) != known.outside).sum())
+    assert before.hits[:, 2].sum() == 4 * inside
+    for name in ("page", "write", "offset"):
+        assert np.array_equal(getattr(before, name), getattr(after, name))
     for name in ("page", "write", "offset", "hits"):
-        assert np.array_equal(getattr(split, name), getattr(stream, name))
+        assert np.array_equal(getattr(split, name), getattr(before, name))
 
 
 @settings(max_examples=8, deadline=None)
@@ -89,19 +111,20 @@ def test_every_first_walk_to_a_page_stays_wherever_it_is_sampled(trace):
 
 def test_the_second_run_is_thinned_too():
     trace = build_trace([(0, PAGES * 2), (1, PAGES)])
-    space = address_space(build_snapshot([(va, va >> 12) for va in PAGES]), trace.regions)
+
+    def again(sample):
+        found = site(trace, sample)
+        vars(found)["steady"] = SteadyPart(1, 0, "")
+        assert len(found.stream)
+        return found.again_stream, found.sampling
+
     for unit in ("sets:1/4", "regions:1/2"):
         counted = []
         for which in range(int(unit[-1])):
-            known = sampling(sample_of(f"{unit}@{which}"), trace, space.regions, TLB, NOTHING_MOVES)
-            again = TlbFilter(trace, space, place(trace, 2, 2), TLB, sampling=known)
-            again.first()
-            stream = again.again(1)
+            stream, known = again(f"{unit}@{which}")
             assert not walks_of(stream, known)[-1], "nothing is touched for the first time again"
             counted.append(len(stream))
-        whole = TlbFilter(trace, space, place(trace, 2, 2), TLB)
-        whole.first()
-        assert sum(counted) == len(whole.again(1)) > 0
+        assert sum(counted) == len(again(None)[0]) > 0
 
 
 def test_classes_of_a_sample_are_closed_under_smaller_arrays():
@@ -123,10 +146,10 @@ def test_classes_of_a_sample_are_closed_under_smaller_arrays():
         (small_tlb((64, 4), (36, 3), (32, 2)), "sets:1/8", "tlb.l2 has 12 sets"),
     ],
 )
-def test_sets_that_touch_each_other_are_refused(tlb, sample, why):
+def test_recorded_sets_that_touch_the_others_are_refused(tlb, sample, why):
     with pytest.raises(UsageError, match=why) as refused:
-        filtered(build_trace([(0, [*PAGES, HUGE])]), sample, tlb)
-    assert "sample regions instead" in str(refused.value) and "\n" not in str(refused.value)
+        recorded(build_trace([(0, [*PAGES, HUGE])]), sample, tlb)
+    assert "record the whole trace" in str(refused.value) and "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -151,15 +174,14 @@ def test_samples_are_not_sampled_and_do_not_move():
     trace.facts["sampled"] = True
     with pytest.raises(UsageError, match="holds samples already"):
         filtered(trace, "regions:1/2")
-    space = address_space(build_snapshot([(GIB, 1)]), trace.regions)
     trace.facts.clear()
     with pytest.raises(UsageError, match="NUMA balancing"):
-        sampling(Sample("regions", 2), trace, space.regions, TLB, Moves(autonuma=True))
+        must_allow(Sample("regions", 2), trace, Moves(autonuma=True))
 
 
 def test_too_few_walks_for_an_interval_are_refused():
-    stream, known, _ = filtered(build_trace([(0, [GIB])]), "regions:1/8")
-    with pytest.raises(UsageError, match="too few to tell its error; name a larger part"):
+    stream, known, _ = filtered(build_trace([(0, [GIB])]), "sets:1/8")
+    with pytest.raises(UsageError, match="too few to tell its error; sample regions"):
         known.weights(stream)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ptanalyze.analysis.sampled import lines_shared, sample_notes
+from ptanalyze.analysis.sampled import lines_shared, of_share, sample_notes
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.capture.synth.capture import synthesize
 from ptanalyze.capture.synth.parameters import Parameters
@@ -45,6 +45,13 @@ def test_the_fewest_reads_from_dram_are_one_per_line_of_eight_entries():
     for asked, left in (("sets:1/2", 400), ("sets:1/8", 100), ("sets:1/16", 100)):
         counters = Counters(*(reads if name == "reads" else None for name in Counters._fields))
         assert lines_shared(counters, sample_of(asked)).reads[0, 0, 0].tolist() == [810 - left, left]
+
+
+def test_a_share_is_open_by_what_caches_of_a_part_may_miss_more_of_one_node_alone():
+    found = of_share(Interval(0.3, 0.4, 0.5))
+    more = 0.4 * 1.01 / (0.4 * 1.01 + 0.6) - 0.4
+    assert found.middle == 0.4 and found.high - 0.5 == pytest.approx(more, rel=0.01) == 0.3 - found.low
+    assert of_share(Interval(0, 0, 0)) == Interval(0, 0, 0)
 
 
 @pytest.mark.parametrize(

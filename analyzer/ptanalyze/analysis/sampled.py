@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # of an effect (explanation/sampling.md): what caches of a part are off by, and how far sets stay below it in
 # skewed programs, whose hot lines of eight entries they take for fewer and hotter ones
 BIAS, SKEW = 0.02, 1.0
+SHARE_BIAS = 0.01  # of how often caches of a part miss, for one node and not for the others
 
 
 def estimated(counters: Counters, weights: Weights | None, without: int | None = None) -> Counters:
@@ -29,19 +30,8 @@ def estimated(counters: Counters, weights: Weights | None, without: int | None =
     """
     if weights is None:
         return counters
-    scale = weights.without(without)
-    reads, classes = (
-        np.rint(held(column, len(weights.walks), without) * scale).astype(np.int64)
-        for column in (counters.reads, counters.classes)
-    )
+    reads, classes = (weights.whole(column, without) for column in (counters.reads, counters.classes))
     return counters._replace(reads=reads, classes=classes)
-
-
-def held(column: np.ndarray, groups: int, without: int | None) -> np.ndarray:
-    """int64[...]: sum over the groups of a sample, but not over what is outside it."""
-    by_group = column.reshape(groups + 1, len(column) // (groups + 1), *column.shape[1:])[:groups]
-    total: np.ndarray = by_group.sum(axis=0)
-    return total if without is None else total - by_group[without]
 
 
 def lines_shared(counters: Counters, sample: Sample) -> Counters:
@@ -57,7 +47,7 @@ def lines_shared(counters: Counters, sample: Sample) -> Counters:
 
 def groups_of(weights: Iterable[Weights | None]) -> list[int]:
     """Groups that any of several runs of a sample has walks in; [] without a sample."""
-    walked = [one.walks > 0 for one in weights if one is not None]
+    walked = [one.walks.any(axis=1) for one in weights if one is not None]
     return np.flatnonzero(np.any(walked, axis=0)).tolist() if walked else []
 
 
@@ -82,6 +72,13 @@ def around(value: float, left_out: Sequence[float], one_in: int) -> Interval:
     return Interval(value - half, value, value + half)
 
 
+def of_share(interval: Interval) -> Interval:
+    """The Interval of a share of reads from DRAM with the error that groups of a sample do not show."""
+    low, middle, high = interval
+    more = SHARE_BIAS * middle * (1 - middle)
+    return Interval(low - more, middle, high + more)
+
+
 def of_effect(interval: Interval, sample: Sample) -> Interval:
     """The Interval of a speed-up with the error that groups of a sample do not show."""
     effect = abs(interval.middle - 1)
@@ -104,9 +101,11 @@ def sample_notes(known: Sampled) -> list[str]:
         "regions": "a sample: {} of the regions of 2 MiB stands for all",
         "windows": "a sample: windows of {} stand for the whole run, but for the first part of each",
     }[unit].format(rate.partition("@")[0])
+    walks = f"{in_words(known.walks, 0)} walks"
+    which = f"{walks} were counted; shares" if known.counted else f"{walks}; walks, shares"
     lines = [
-        f"{of}; {in_words(known.walks, 0)} walks; walks, shares and speed-ups have 95 % intervals from "
-        f"{known.groups} groups; faults, updates and shootdowns are those of the whole trace"
+        f"{of}; {which} and speed-ups have 95 % intervals from {known.groups} groups; faults, updates and "
+        "shootdowns are those of the whole trace"
     ]
     if unit == "sets":
         lines.append(
