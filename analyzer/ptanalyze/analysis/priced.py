@@ -23,6 +23,7 @@ from .sampled import (
     groups_of,
     lines_shared,
     of_effect,
+    of_share,
     remote_share,
     sample_notes,
     widened,
@@ -46,32 +47,41 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
           the speed-up's interval
     """
     shares = list(zip(*done, strict=True))
-    bases, prices = _prices(shares, setup)
+    cold = [not runs[0].chunk and bool(_short(runs[0])) for runs in shares]
+    known = _prices(shares, setup, cold)
     traced, first = _traced(done[0][0], None, setup), shares[0]
     results = [
-        _result(one, first[0], price, (bases, traced), setup, provenance)
-        for one, price in zip(first, prices, strict=True)
+        _result(one, first[0], price, (known.base, traced), setup, provenance)
+        for one, price in zip(first, known.covering, strict=True)
     ]
     groups = groups_of(weights for of in done for weights in (of[0].world.weights, of[0].again.weights))
     sample = done[0][0].world.sample
     if sample is None or not groups:
         return results
-    left_out = [_estimates(shares, setup, group) for group in groups]
-    own = _estimates(shares, setup, None)
+    left_out = [_estimates(shares, setup, cold, group) for group in groups]
+    own = _estimates(shares, setup, cold, None)
     return [
         _sampled(result, one, others, sample)
         for result, one, others in zip(results, own, zip(*left_out, strict=True), strict=True)
     ]
 
 
-def _prices(shares: Sequence[Sequence[Finished]], setup: Setup) -> tuple[Price, list[Price]]:
-    """(the first plan's Price, those of all plans), from their runs at each share of the caches."""
+class _Prices(NamedTuple):
+    """Prices of all plans, `base` of the first as it is; shared: if entries share lines (_by_sets)."""
+
+    base: Price
+    covering: list[Price]
+    shared: list[Price]
+
+
+def _prices(shares: Sequence[Sequence[Finished]], setup: Setup, cold: Sequence[bool]) -> _Prices:
+    """_Prices from runs at each share of the caches; cold: whether the region is short for these."""
     bases = [_price(runs[0], None, setup) for runs in shares]
     prices = [[_price(run, base, setup) for run in runs] for runs, base in zip(shares, bases, strict=True)]
-    prices += [_cold_prices(runs, setup) for runs in shares if not runs[0].chunk and _short(runs[0])]
-    if _by_sets(shares[0][0]):
-        prices += [_shared_line_prices(runs, setup) for runs in shares]
-    return bases[0], [_over_shares(of_one) for of_one in zip(*prices, strict=True)]
+    prices += [_cold_prices(runs, setup) for runs, short in zip(shares, cold, strict=True) if short]
+    shared = [_shared_line_prices(runs, setup) for runs in shares if _by_sets(runs[0])]
+    covering = [_over_shares(of_one) for of_one in zip(*prices, *shared, strict=True)]
+    return _Prices(bases[0], covering, shared[0] if shared else covering)
 
 
 def _by_sets(done: Finished) -> bool:
@@ -121,11 +131,12 @@ class _Estimate(NamedTuple):
     remote: float
 
 
-def _estimates(shares: Sequence[Sequence[Finished]], setup: Setup, group: int | None) -> list[_Estimate]:
+def _estimates(
+    shares: Sequence[Sequence[Finished]], setup: Setup, cold: Sequence[bool], group: int | None
+) -> list[_Estimate]:
     """[_Estimate] of each plan as if a group had not been in the sample; None: with all groups."""
-    left = [[run._replace(without=group) for run in runs] for runs in shares]
-    _, prices = _prices(left, setup)
-    shared = _shared_line_prices(left[0], setup) if _by_sets(left[0][0]) else prices
+    left = [[replace(run, without=group) for run in runs] for runs in shares]
+    _, prices, shared = _prices(left, setup, cold)
     base = _traced(left[0][0], None, setup)
     return [
         _Estimate(
@@ -151,7 +162,7 @@ def _sampled(result: Result, own: _Estimate, left_out: Sequence[_Estimate], samp
         return middle and widened(middle, others, one_in)
 
     walks = _none_at_least(around(own.walks, [one.walks for one in left_out], one_in))
-    remote = around(own.remote, [one.remote for one in left_out], one_in)
+    remote = of_share(around(own.remote, [one.remote for one in left_out], one_in))
     known = Sampled(str(sample), len(left_out), walks, remote, _of_sample_alone(own, left_out, sample))
     price, once = result.price, result.once
 
