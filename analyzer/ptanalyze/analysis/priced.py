@@ -15,6 +15,7 @@ from ..cost.once import Once
 from ..cost.payback import pays_back
 from ..cost.result import Result, Sampled
 from ..cost.throughput import rated
+from ..world.sampling import Sampling
 from ..world.world import World
 from .run_notes import notes, short_region
 from .runs import Run
@@ -61,13 +62,13 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
     left_out = [_estimates(shares, setup, cold, group) for group in groups]
     own = _estimates(shares, setup, cold, None)
     return [
-        _sampled(result, one, others, sample)
+        _sampled(result, one, others, sample, _recorded(first[0]))
         for result, one, others in zip(results, own, zip(*left_out, strict=True), strict=True)
     ]
 
 
 class _Prices(NamedTuple):
-    """Prices of all plans, `base` of the first as it is; shared: if entries share lines (_by_sets)."""
+    """Prices of all plans, `base` of the first as it is; shared: if entries share lines (_recorded)."""
 
     base: Price
     covering: list[Price]
@@ -79,13 +80,14 @@ def _prices(shares: Sequence[Sequence[Finished]], setup: Setup, cold: Sequence[b
     bases = [_price(runs[0], None, setup) for runs in shares]
     prices = [[_price(run, base, setup) for run in runs] for runs, base in zip(shares, bases, strict=True)]
     prices += [_cold_prices(runs, setup) for runs, short in zip(shares, cold, strict=True) if short]
-    shared = [_shared_line_prices(runs, setup) for runs in shares if _by_sets(runs[0])]
+    shared = [_shared_line_prices(runs, setup) for runs in shares if _recorded(runs[0])]
     covering = [_over_shares(of_one) for of_one in zip(*prices, *shared, strict=True)]
     return _Prices(bases[0], covering, shared[0] if shared else covering)
 
 
-def _by_sets(done: Finished) -> bool:
-    return done.world.sample is not None and done.world.sample.unit == "sets"
+def _recorded(done: Finished) -> bool:
+    """Whether it is a sample of sets of the TLBs, which holds some of the entries of each cache line."""
+    return isinstance(done.world.sampling, Sampling) and done.world.sampling.recorded
 
 
 def _shared_line_prices(runs: Sequence[Finished], setup: Setup) -> list[Price]:
@@ -119,7 +121,7 @@ def _cold_price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
 
 
 class _Estimate(NamedTuple):
-    """What has an interval in a Sampled result; shared: the speed-up if entries share lines (_by_sets)."""
+    """What has an interval in a Sampled result; shared: the speed-up if entries share lines (_recorded)."""
 
     speedup: Interval | None
     shared: Interval | None
@@ -153,7 +155,9 @@ def _estimates(
     ]
 
 
-def _sampled(result: Result, own: _Estimate, left_out: Sequence[_Estimate], sample: Sample) -> Result:
+def _sampled(
+    result: Result, own: _Estimate, left_out: Sequence[_Estimate], sample: Sample, recorded: bool
+) -> Result:
     """The Result with the error that a sample adds to its intervals; left_out: without each of its groups."""
     one_in = sample.one_in
 
@@ -163,7 +167,8 @@ def _sampled(result: Result, own: _Estimate, left_out: Sequence[_Estimate], samp
 
     walks = _none_at_least(around(own.walks, [one.walks for one in left_out], one_in))
     remote = of_share(around(own.remote, [one.remote for one in left_out], one_in))
-    known = Sampled(str(sample), len(left_out), walks, remote, _of_sample_alone(own, left_out, sample))
+    alone = _of_sample_alone(own, left_out, sample, recorded)
+    known = Sampled(str(sample), len(left_out), walks, remote, alone)
     price, once = result.price, result.once
 
     speedup = wider("speedup", price.speedup)
@@ -174,7 +179,7 @@ def _sampled(result: Result, own: _Estimate, left_out: Sequence[_Estimate], samp
 
     price = replace(
         price,
-        speedup=speedup and of_effect(speedup, sample),
+        speedup=speedup and of_effect(speedup, sample, recorded),
         walk_share=wider_share("walk_share"),
         kernel_share=wider_share("kernel_share"),
         table_share=wider_share("table_share"),
@@ -183,7 +188,9 @@ def _sampled(result: Result, own: _Estimate, left_out: Sequence[_Estimate], samp
     return replace(result, price=price, once=once, sampled=known, notes=(*result.notes, *sample_notes(known)))
 
 
-def _of_sample_alone(own: _Estimate, left_out: Sequence[_Estimate], sample: Sample) -> Interval | None:
+def _of_sample_alone(
+    own: _Estimate, left_out: Sequence[_Estimate], sample: Sample, recorded: bool
+) -> Interval | None:
     """The interval of a speed-up, by the middle of the assumptions, that the sample leaves open."""
     ends = [
         around(
@@ -193,7 +200,7 @@ def _of_sample_alone(own: _Estimate, left_out: Sequence[_Estimate], sample: Samp
         if (known := getattr(own, name))
     ]
     found = _covering(ends)
-    return found and of_effect(found, sample)
+    return found and of_effect(found, sample, recorded)
 
 
 def _none_at_least(interval: Interval) -> Interval:

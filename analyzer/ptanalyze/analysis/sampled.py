@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 # of an effect (explanation/sampling.md): what caches of a part are off by, and how far sets stay below it in
 # skewed programs, whose hot lines of eight entries they take for fewer and hotter ones
-BIAS, SKEW = 0.02, 1.0
+BIAS, SKEW = 0.01, 1.0
 SHARE_BIAS = 0.01  # of how often caches of a part miss, for one node and not for the others
 
 
@@ -79,11 +80,15 @@ def of_share(interval: Interval) -> Interval:
     return Interval(low - more, middle, high + more)
 
 
-def of_effect(interval: Interval, sample: Sample) -> Interval:
-    """The Interval of a speed-up with the error that groups of a sample do not show."""
+def of_effect(interval: Interval, sample: Sample, recorded: bool) -> Interval:
+    """The Interval of a speed-up with the error that groups of a sample do not show.
+
+    recorded  whether the trace has no other
+    """
     effect = abs(interval.middle - 1)
-    above = SKEW if sample.unit == "sets" else BIAS
-    return Interval(interval.low - BIAS * effect, interval.middle, interval.high + above * effect)
+    more = BIAS * (math.log2(sample.one_in) + 1 if sample.unit == "regions" else 2)
+    above = SKEW if recorded and sample.unit == "sets" else more
+    return Interval(interval.low - more * effect, interval.middle, interval.high + above * effect)
 
 
 def remote_share(reads: np.ndarray) -> float:
@@ -97,7 +102,7 @@ def sample_notes(known: Sampled) -> list[str]:
     """Notes for a reader of an estimate."""
     unit, _, rate = known.of.partition(":")
     of = {
-        "sets": "a sample: {} of the TLB sets stands for all",
+        "sets": "a sample: {} of the sets stands for all",
         "regions": "a sample: {} of the regions of 2 MiB stands for all",
         "windows": "a sample: windows of {} stand for the whole run, but for the first part of each",
     }[unit].format(rate.partition("@")[0])
@@ -107,7 +112,7 @@ def sample_notes(known: Sampled) -> list[str]:
         f"{of}; {which} and speed-ups have 95 % intervals from {known.groups} groups; faults, updates and "
         "shootdowns are those of the whole trace"
     ]
-    if unit == "sets":
+    if unit == "sets" and not known.counted:
         lines.append(
             "a sample of sets holds some of the 8 entries of each cache line: reads from DRAM are too many "
             "where neighbouring pages are walked soon after each other; intervals of speed-ups reach to as "

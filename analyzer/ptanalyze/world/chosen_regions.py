@@ -18,6 +18,7 @@ from .sampling import Sampling, hashed
 GROUPS = 16
 MOST_STRATA = 16
 IN_STRATUM = 2  # regions of a sample, at least
+LINE_BITS = 3  # of the number of an entry: eight share a cache line
 POWERS = 32  # of 4 in a number of walks, at most
 
 
@@ -39,7 +40,21 @@ def chosen_regions(sample: Sample, va: np.ndarray, node: np.ndarray, walks: Regi
     count = int(stratum.max(initial=0)) + 1
     region = np.full(len(va), GROUPS * count, np.int16)
     region[walked[held]] = (block % GROUPS * count + stratum[walked])[held]
-    return Sampling(sample, GROUPS * count, region, np.zeros(1 << SLOT_BITS, np.int16), stratum, strata=count)
+    chosen = np.zeros(len(va), bool)
+    chosen[walked[held]] = True
+    beyond = lines_above(va, walks.by_node, chosen) - lines_above(va, walks.by_node, total > 0) / n
+    slot = np.zeros(1 << SLOT_BITS, np.int16)
+    return Sampling(sample, GROUPS * count, region, slot, stratum, 1 / n, beyond, strata=count)
+
+
+def lines_above(va: np.ndarray, by_node: np.ndarray, which: np.ndarray) -> float:
+    """Cache lines of the tables above the leaves that a node's CPUs walk through to some of the regions.
+
+    by_node, which  [R, nodes] walks, bool[R]; the mean of all nodes, by their walks
+    """
+    lines = [len(np.unique(va[which & (own > 0)] >> np.uint64(LINE_BITS))) for own in by_node.T]
+    walks = by_node.sum(axis=0)
+    return float(np.average(lines, weights=walks)) if walks.any() else 0.0
 
 
 def of_regions(known: Sampling, va: np.ndarray, wanted: np.ndarray) -> Sampling:

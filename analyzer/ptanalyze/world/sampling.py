@@ -8,7 +8,7 @@ import numpy as np
 
 from ..core.arrays import read_only
 from ..core.errors import UsageError
-from ..core.machine import LINE_BYTES, Array, Machine, Tlb
+from ..core.machine import LINE_BYTES, Array, Cache, Machine, Tlb
 from ..core.sample import Sample
 from ..core.trace import SLOT_BITS, Trace
 from ..core.walks import Regions, WalkStream
@@ -31,12 +31,16 @@ class Sampling(Part):
 
     region, slot  as kernels.thin.Groups
     stratum       int64[R]
+    cached        share of the data caches that its cache lines would have
+    beyond        cache lines above the leaves that CPUs of a node walk through, more than their part
     recorded      whether the trace has no other: it is taken before the TLBs, and shares no set with the rest
     """
 
     region: np.ndarray
     slot: np.ndarray
     stratum: np.ndarray
+    cached: float
+    beyond: float = 0.0
     recorded: bool = False
 
     @property
@@ -79,24 +83,20 @@ class Sampling(Part):
         """The Machine with caches of the size that what the sample holds would have of them."""
         from msgspec import structs
 
-        lines = self._lines()
-        of = {name: getattr(machine, name) for name in ("l2", "llc")}
-        caches = {
-            name: structs.replace(cache, bytes=max(round(cache.bytes * lines), LINE_BYTES * cache.ways))
-            for name, cache in of.items()
-        }
+        l2, llc = (structs.replace(cache, bytes=self._bytes(cache)) for cache in (machine.l2, machine.llc))
         if self.by_sets:
-            return structs.replace(machine, **caches)
-        own, part = machine.walk_caches, 1 / self.sample.one_in
+            return structs.replace(machine, l2=l2, llc=llc)
+        own, part = machine.walk_caches, self.cached
         own = structs.replace(own, pde=_part(own.pde, part), nested=own.nested and _part(own.nested, part))
-        return structs.replace(machine, walk_caches=own, **caches)
+        return structs.replace(machine, walk_caches=own, l2=l2, llc=llc)
 
-    def _lines(self) -> float:
-        """Share of the cache lines of leaf tables that the sample's walks read."""
-        if not self.by_sets:
-            return 1 / self.sample.one_in
-        held = np.flatnonzero(self.slot[:CLASSES] != self.outside) // LINE_PAGES
-        return len(np.unique(held)) * LINE_PAGES / CLASSES if len(held) else 1.0
+    def _bytes(self, cache: Cache) -> int:
+        """Of a data cache that holds what the sample's lines have of it, in sets that its classes divide."""
+        lines = cache.bytes * cache.share / LINE_BYTES * self.cached + self.beyond
+        if self.by_sets and not self.recorded:
+            sets = cache.lines // cache.ways
+            lines = (round(sets / CLASSES) * CLASSES or sets) * cache.ways + 0.5
+        return round(max(lines, cache.ways) * LINE_BYTES / cache.share)
 
 
 def must_allow(sample: Sample, trace: Trace, moves: Moves) -> None:
@@ -118,27 +118,43 @@ def recorded_sets(sample: Sample, regions: Regions, tlb: Tlb) -> Sampling:
     """Sampling of a trace that holds no other sets. UsageError where these TLBs do not allow it."""
     sizes = np.unique(regions.tlb_level).tolist()
     must_be_recorded(sample, closed_sets(sample, tlb, sizes), sizes)
-    return replace(chosen_sets(sample, regions), recorded=True)
+    lines = np.unique(recorded_classes(sample) // LINE_PAGES)  # of the two that 16 pages have
+    return replace(_by_number(sample, regions, 1, len(lines) * LINE_PAGES / CLASSES), recorded=True)
 
 
 def chosen_sets(sample: Sample, regions: Regions) -> Sampling:
-    """Sampling of pages by their numbers, in groups of SET_GROUPS parts of the number above."""
-    held, parts = recorded_classes(sample), max(SET_GROUPS * sample.one_in // CLASSES, 1)
+    """Sampling of cache lines of leaf entries by their numbers modulo 16, and so of the data caches' sets.
+
+    Lines of the sample meet each other there, and those of tables above the leaves, as in the whole.
+    """
+    further = (hashed(regions.va) % np.uint64(SET_GROUPS)).astype(np.int64)
+    return _by_number(sample, regions, LINE_PAGES, 1.0, further)
+
+
+def _by_number(
+    sample: Sample, regions: Regions, together: int, cached: float, further: np.ndarray | int = 0
+) -> Sampling:
+    """Sampling of so many pages together, of any size, by their number.
+
+    further  int64[R]: by how many the groups of a region are moved
+    """
+    shift = np.maximum((regions.tlb_level.astype(np.int64) - 2) * SLOT_BITS, 0)
+    huge = (regions.va.astype(np.int64) >> shift) // together
+    groups = min(SET_GROUPS, (1 << SLOT_BITS) // together // sample.one_in)  # each has some of a table
+    held, parts = recorded_classes(sample), max(groups * sample.one_in // CLASSES, 1)
     group_of_class = np.full(CLASSES, -1)
     group_of_class[held] = np.arange(len(held))
 
     def group(number: np.ndarray) -> np.ndarray:
         of = group_of_class[number % CLASSES]
-        groups: np.ndarray = np.where(
-            of < 0, SET_GROUPS, (of * parts + number // CLASSES % parts) % SET_GROUPS
-        )
-        return groups.astype(np.int16)
+        own = (of * parts + number // CLASSES % parts) % groups
+        found: np.ndarray = np.where(of < 0, groups, own).astype(np.int16)
+        return found
 
-    shift = (regions.tlb_level.astype(np.int64) - 2) * SLOT_BITS
-    huge = group(regions.va.astype(np.int64) >> np.maximum(shift, 0))
-    of_region = np.where(regions.tlb_level == 1, -1, huge).astype(np.int16)
+    of_region = np.where(regions.tlb_level == 1, -1 - further, group(huge)).astype(np.int16)
     one = np.zeros(len(regions.va), np.int64)
-    return Sampling(sample, SET_GROUPS, of_region, group(np.arange(1 << SLOT_BITS)), one)
+    slot = group(np.arange(1 << SLOT_BITS) // together)
+    return Sampling(sample, groups, of_region, slot, one, cached)
 
 
 def recorded_classes(sample: Sample) -> np.ndarray:
