@@ -83,6 +83,9 @@ def test_classes_of_walks_have_intervals_that_hold_the_exact_shares(capture):
 def test_sweeps_timelines_and_degrees_take_the_same_sample(capture, exact):
     assert set(sweep(capture, ["hydra"], {"prefetch": [0]}, **SAMPLE)["sample"]) == {"regions:1/4"}
     over_time = timeline(capture, ["mitosis"], windows=2, **SAMPLE)
+    exactly = timeline(capture, ["mitosis"], windows=2, machine=MACHINE)
+    for share in ("data_remote_share", "guest_remote_share"):
+        assert over_time[share].to_numpy() == pytest.approx(exactly[share].to_numpy(), abs=0.05)
     assert over_time.groupby("policy")["walks"].sum().iloc[0] == pytest.approx(exact[0].hits[2], rel=0.1)
     table = degrees(capture, **SAMPLE)
     assert (table.cycles_low <= table.cycles).all() and (table.cycles <= table.cycles_high).all()

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ..kernels.replay import Counters
     from ..world.part import Weights
 
-# of an effect (explanation/sampling.md): what caches of a part are off by, and how far sets stay below it in
-# skewed programs, whose hot lines of eight entries they take for fewer and hotter ones
+# of an effect (explanation/sampling.md): what caches of a part are off by, of regions for each halving and
+# once more; how far recorded sets stay below it in skewed programs, whose hot lines they take for hotter ones
 BIAS, SKEW = 0.01, 1.0
 SHARE_BIAS = 0.01  # of how often caches of a part miss, for one node and not for the others
 

@@ -19,7 +19,7 @@ from .part import Part, Weights
 if TYPE_CHECKING:
     from ..kernels import thin as kernels
 
-CLASSES = 16  # of page numbers: what TLB sets have in common
+CLASSES = 16  # of numbers of pages, or of cache lines: what sets have in common
 LINE_PAGES = 8  # whose entries share a cache line
 SET_GROUPS = 8
 RECORD_ANEW = "record the whole trace for it"
