@@ -11,7 +11,7 @@ from ptanalyze.core.strip import Strip
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.captured_world import sample_for
 from ptanalyze.world.moves import NOTHING_MOVES
-from ptanalyze.world.sampling import sampling
+from ptanalyze.world.sampling import recorded_sets
 from ptanalyze.world.tlb_filter import TlbFilter
 from ptanalyze.world.traced_windows import traced_windows, window_of_chunks
 from strategies import build_snapshot, place, small_tlb
@@ -44,7 +44,7 @@ def walks(trace, sample, tlb):
     above = (BASE + PAGES * PAGE + (1 << 21)) >> 21 << 21
     huge = [(above + k * (1 << 21), (1 << 20) + 512 * k, 2) for k in range(HUGE + 2)]
     space = address_space(build_snapshot([*small, *huge]), trace.regions)
-    known = sampling(sample_for(trace, sample), trace, space.regions, tlb, NOTHING_MOVES)
+    known = recorded_sets(sample_for(trace, sample), space.regions, tlb)
     return TlbFilter(trace, space, place(trace, 2, 2), tlb, sampling=known).first()
 
 

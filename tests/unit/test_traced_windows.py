@@ -75,9 +75,9 @@ def test_groups_and_scale_are_those_of_one_walk_at_a_time(seed, number):
     held = [0] * (known.outside + 1)
     for group, one in zip(known.group[first:].tolist(), accesses[first:], strict=True):
         held[group] += one
-    assert weights.held.tolist() == held[:-1]
+    assert weights.held[:, 0].tolist() == held[:-1]
     scale = sum(accesses[first:]) / sum(held[:-1])
-    assert weights.scale == pytest.approx(scale)
+    assert weights.scales() == pytest.approx(scale)
     assert weights.estimate() == round(sum(g != known.outside for g in expected) * scale)
     inside = sum(one for one, window in zip(accesses[first:], found[first:], strict=True) if window)
     second, third = round(3 * sum(accesses[first:]) / inside), weights.estimate()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from .sampled import estimated
 
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
     from .runs import Run
 
 
-class Finished(NamedTuple):
+@dataclass(frozen=True)
+class Finished:
     """A run that has ended, its World, and the pages mapped at its end.
 
     again, still  the World of the further run, and what it found mapped; those of the first where it was cold
@@ -27,7 +30,7 @@ class Finished(NamedTuple):
     still: Mapped
     without: int | None = None
 
-    @property
+    @cached_property
     def counted(self) -> Counters:
         """Counts of the run that is priced."""
         return estimated(self.run.counters, self.again.weights, self.without)
@@ -37,7 +40,7 @@ class Finished(NamedTuple):
         weights = self.again.weights
         return weights.estimate(self.without) if weights else len(self.again.stream)
 
-    @property
+    @cached_property
     def first(self) -> Counters:
         """Counts of the first run."""
         return estimated(self.run.first or self.run.counters, self.world.weights, self.without)

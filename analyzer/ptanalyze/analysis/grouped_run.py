@@ -19,7 +19,6 @@ from ..world.history import History
 from ..world.vma_rows import NO_VMA, vma_of
 from ..world.world import World
 from .runs import Run, start
-from .sampled import held
 
 if TYPE_CHECKING:
     from ..world.part import Weights
@@ -140,10 +139,7 @@ def by_vma(counts: Grouped, weights: Weights | None, vmas: int, without: int | N
     """Grouped of a sample for the whole trace."""
     if weights is None:
         return counts
-    reads, walks = (
-        np.rint(held(column, len(weights.walks), without) * weights.without(without)).astype(np.int64)
-        for column in (counts.reads, counts.walks)
-    )
+    reads, walks = (weights.whole(column, without) for column in (counts.reads, counts.walks))
     events = counts.events.reshape(-1, vmas, *counts.events.shape[1:]).sum(axis=0)
     return counts._replace(reads=reads, walks=walks, events=events)
 

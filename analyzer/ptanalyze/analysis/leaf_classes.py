@@ -26,7 +26,7 @@ from ..core.walks import Placement, WalkStream
 from ..world import vma_rows
 from ..world.address_space import AddressSpace
 from ..world.part import Part, Weights
-from .sampled import groups_of, held
+from .sampled import groups_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -228,8 +228,7 @@ def classify_walks(
 def _estimates(hist: np.ndarray, weights: Weights, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
     """Counts of the whole trace by all groups of a sample, then without each that has walks."""
     for group in (None, *groups_of([weights])):
-        counts = held(hist, len(weights.walks), group) * weights.without(group)
-        yield np.rint(counts).astype(np.int64).reshape(shape)
+        yield weights.whole(hist, group).reshape(shape)
 
 
 def _known(what: str, value: str, choices: Collection[str]) -> None:

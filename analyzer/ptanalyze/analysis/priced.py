@@ -15,6 +15,7 @@ from ..cost.once import Once
 from ..cost.payback import pays_back
 from ..cost.result import Result, Sampled
 from ..cost.throughput import rated
+from ..world.sampling import Sampling
 from ..world.world import World
 from .run_notes import notes, short_region
 from .runs import Run
@@ -23,6 +24,7 @@ from .sampled import (
     groups_of,
     lines_shared,
     of_effect,
+    of_share,
     remote_share,
     sample_notes,
     widened,
@@ -46,36 +48,46 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
           the speed-up's interval
     """
     shares = list(zip(*done, strict=True))
-    bases, prices = _prices(shares, setup)
+    cold = [not runs[0].chunk and bool(_short(runs[0])) for runs in shares]
+    known = _prices(shares, setup, cold)
     traced, first = _traced(done[0][0], None, setup), shares[0]
     results = [
-        _result(one, first[0], price, (bases, traced), setup, provenance)
-        for one, price in zip(first, prices, strict=True)
+        _result(one, first[0], price, (known.base, traced), setup, provenance)
+        for one, price in zip(first, known.covering, strict=True)
     ]
     groups = groups_of(weights for of in done for weights in (of[0].world.weights, of[0].again.weights))
     sample = done[0][0].world.sample
     if sample is None or not groups:
         return results
-    left_out = [_estimates(shares, setup, group) for group in groups]
-    own = _estimates(shares, setup, None)
+    left_out = [_estimates(shares, setup, cold, group) for group in groups]
+    own = _estimates(shares, setup, cold, None)
     return [
-        _sampled(result, one, others, sample)
+        _sampled(result, one, others, sample, _recorded(first[0]))
         for result, one, others in zip(results, own, zip(*left_out, strict=True), strict=True)
     ]
 
 
-def _prices(shares: Sequence[Sequence[Finished]], setup: Setup) -> tuple[Price, list[Price]]:
-    """(the first plan's Price, those of all plans), from their runs at each share of the caches."""
+class _Prices(NamedTuple):
+    """Prices of all plans, `base` of the first as it is; shared: if entries share lines (_recorded)."""
+
+    base: Price
+    covering: list[Price]
+    shared: list[Price]
+
+
+def _prices(shares: Sequence[Sequence[Finished]], setup: Setup, cold: Sequence[bool]) -> _Prices:
+    """_Prices from runs at each share of the caches; cold: whether the region is short for these."""
     bases = [_price(runs[0], None, setup) for runs in shares]
     prices = [[_price(run, base, setup) for run in runs] for runs, base in zip(shares, bases, strict=True)]
-    prices += [_cold_prices(runs, setup) for runs in shares if not runs[0].chunk and _short(runs[0])]
-    if _by_sets(shares[0][0]):
-        prices += [_shared_line_prices(runs, setup) for runs in shares]
-    return bases[0], [_over_shares(of_one) for of_one in zip(*prices, strict=True)]
+    prices += [_cold_prices(runs, setup) for runs, short in zip(shares, cold, strict=True) if short]
+    shared = [_shared_line_prices(runs, setup) for runs in shares if _recorded(runs[0])]
+    covering = [_over_shares(of_one) for of_one in zip(*prices, *shared, strict=True)]
+    return _Prices(bases[0], covering, shared[0] if shared else covering)
 
 
-def _by_sets(done: Finished) -> bool:
-    return done.world.sample is not None and done.world.sample.unit == "sets"
+def _recorded(done: Finished) -> bool:
+    """Whether it is a sample of sets of the TLBs, which holds some of the entries of each cache line."""
+    return isinstance(done.world.sampling, Sampling) and done.world.sampling.recorded
 
 
 def _shared_line_prices(runs: Sequence[Finished], setup: Setup) -> list[Price]:
@@ -109,7 +121,7 @@ def _cold_price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
 
 
 class _Estimate(NamedTuple):
-    """What has an interval in a Sampled result; shared: the speed-up if entries share lines (_by_sets)."""
+    """What has an interval in a Sampled result; shared: the speed-up if entries share lines (_recorded)."""
 
     speedup: Interval | None
     shared: Interval | None
@@ -121,11 +133,12 @@ class _Estimate(NamedTuple):
     remote: float
 
 
-def _estimates(shares: Sequence[Sequence[Finished]], setup: Setup, group: int | None) -> list[_Estimate]:
+def _estimates(
+    shares: Sequence[Sequence[Finished]], setup: Setup, cold: Sequence[bool], group: int | None
+) -> list[_Estimate]:
     """[_Estimate] of each plan as if a group had not been in the sample; None: with all groups."""
-    left = [[run._replace(without=group) for run in runs] for runs in shares]
-    _, prices = _prices(left, setup)
-    shared = _shared_line_prices(left[0], setup) if _by_sets(left[0][0]) else prices
+    left = [[replace(run, without=group) for run in runs] for runs in shares]
+    _, prices, shared = _prices(left, setup, cold)
     base = _traced(left[0][0], None, setup)
     return [
         _Estimate(
@@ -142,7 +155,9 @@ def _estimates(shares: Sequence[Sequence[Finished]], setup: Setup, group: int | 
     ]
 
 
-def _sampled(result: Result, own: _Estimate, left_out: Sequence[_Estimate], sample: Sample) -> Result:
+def _sampled(
+    result: Result, own: _Estimate, left_out: Sequence[_Estimate], sample: Sample, recorded: bool
+) -> Result:
     """The Result with the error that a sample adds to its intervals; left_out: without each of its groups."""
     one_in = sample.one_in
 
@@ -151,8 +166,9 @@ def _sampled(result: Result, own: _Estimate, left_out: Sequence[_Estimate], samp
         return middle and widened(middle, others, one_in)
 
     walks = _none_at_least(around(own.walks, [one.walks for one in left_out], one_in))
-    remote = around(own.remote, [one.remote for one in left_out], one_in)
-    known = Sampled(str(sample), len(left_out), walks, remote, _of_sample_alone(own, left_out, sample))
+    remote = of_share(around(own.remote, [one.remote for one in left_out], one_in))
+    alone = _of_sample_alone(own, left_out, sample, recorded)
+    known = Sampled(str(sample), len(left_out), walks, remote, alone)
     price, once = result.price, result.once
 
     speedup = wider("speedup", price.speedup)
@@ -163,7 +179,7 @@ def _sampled(result: Result, own: _Estimate, left_out: Sequence[_Estimate], samp
 
     price = replace(
         price,
-        speedup=speedup and of_effect(speedup, sample),
+        speedup=speedup and of_effect(speedup, sample, recorded),
         walk_share=wider_share("walk_share"),
         kernel_share=wider_share("kernel_share"),
         table_share=wider_share("table_share"),
@@ -172,7 +188,9 @@ def _sampled(result: Result, own: _Estimate, left_out: Sequence[_Estimate], samp
     return replace(result, price=price, once=once, sampled=known, notes=(*result.notes, *sample_notes(known)))
 
 
-def _of_sample_alone(own: _Estimate, left_out: Sequence[_Estimate], sample: Sample) -> Interval | None:
+def _of_sample_alone(
+    own: _Estimate, left_out: Sequence[_Estimate], sample: Sample, recorded: bool
+) -> Interval | None:
     """The interval of a speed-up, by the middle of the assumptions, that the sample leaves open."""
     ends = [
         around(
@@ -182,7 +200,7 @@ def _of_sample_alone(own: _Estimate, left_out: Sequence[_Estimate], sample: Samp
         if (known := getattr(own, name))
     ]
     found = _covering(ends)
-    return found and of_effect(found, sample)
+    return found and of_effect(found, sample, recorded)
 
 
 def _none_at_least(interval: Interval) -> Interval:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from ..kernels.replay import Counters
     from ..world.part import Weights
 
-# of an effect (explanation/sampling.md): what caches of a part are off by, and how far sets stay below it in
-# skewed programs, whose hot lines of eight entries they take for fewer and hotter ones
-BIAS, SKEW = 0.02, 1.0
+# of an effect (explanation/sampling.md): what caches of a part are off by, of regions for each halving and
+# once more; how far recorded sets stay below it in skewed programs, whose hot lines they take for hotter ones
+BIAS, SKEW = 0.01, 1.0
+SHARE_BIAS = 0.01  # of how often caches of a part miss, for one node and not for the others
 
 
 def estimated(counters: Counters, weights: Weights | None, without: int | None = None) -> Counters:
@@ -29,19 +31,8 @@ def estimated(counters: Counters, weights: Weights | None, without: int | None =
     """
     if weights is None:
         return counters
-    scale = weights.without(without)
-    reads, classes = (
-        np.rint(held(column, len(weights.walks), without) * scale).astype(np.int64)
-        for column in (counters.reads, counters.classes)
-    )
+    reads, classes = (weights.whole(column, without) for column in (counters.reads, counters.classes))
     return counters._replace(reads=reads, classes=classes)
-
-
-def held(column: np.ndarray, groups: int, without: int | None) -> np.ndarray:
-    """int64[...]: sum over the groups of a sample, but not over what is outside it."""
-    by_group = column.reshape(groups + 1, len(column) // (groups + 1), *column.shape[1:])[:groups]
-    total: np.ndarray = by_group.sum(axis=0)
-    return total if without is None else total - by_group[without]
 
 
 def lines_shared(counters: Counters, sample: Sample) -> Counters:
@@ -57,7 +48,7 @@ def lines_shared(counters: Counters, sample: Sample) -> Counters:
 
 def groups_of(weights: Iterable[Weights | None]) -> list[int]:
     """Groups that any of several runs of a sample has walks in; [] without a sample."""
-    walked = [one.walks > 0 for one in weights if one is not None]
+    walked = [one.walks.any(axis=1) for one in weights if one is not None]
     return np.flatnonzero(np.any(walked, axis=0)).tolist() if walked else []
 
 
@@ -82,11 +73,22 @@ def around(value: float, left_out: Sequence[float], one_in: int) -> Interval:
     return Interval(value - half, value, value + half)
 
 
-def of_effect(interval: Interval, sample: Sample) -> Interval:
-    """The Interval of a speed-up with the error that groups of a sample do not show."""
+def of_share(interval: Interval) -> Interval:
+    """The Interval of a share of reads from DRAM with the error that groups of a sample do not show."""
+    low, middle, high = interval
+    more = SHARE_BIAS * middle * (1 - middle)
+    return Interval(low - more, middle, high + more)
+
+
+def of_effect(interval: Interval, sample: Sample, recorded: bool) -> Interval:
+    """The Interval of a speed-up with the error that groups of a sample do not show.
+
+    recorded  whether the trace has no other
+    """
     effect = abs(interval.middle - 1)
-    above = SKEW if sample.unit == "sets" else BIAS
-    return Interval(interval.low - BIAS * effect, interval.middle, interval.high + above * effect)
+    more = BIAS * (math.log2(sample.one_in) + 1 if sample.unit == "regions" else 2)
+    above = SKEW if recorded and sample.unit == "sets" else more
+    return Interval(interval.low - more * effect, interval.middle, interval.high + above * effect)
 
 
 def remote_share(reads: np.ndarray) -> float:
@@ -100,15 +102,17 @@ def sample_notes(known: Sampled) -> list[str]:
     """Notes for a reader of an estimate."""
     unit, _, rate = known.of.partition(":")
     of = {
-        "sets": "a sample: {} of the TLB sets stands for all",
+        "sets": "a sample: {} of the sets stands for all",
         "regions": "a sample: {} of the regions of 2 MiB stands for all",
         "windows": "a sample: windows of {} stand for the whole run, but for the first part of each",
     }[unit].format(rate.partition("@")[0])
+    walks = f"{in_words(known.walks, 0)} walks"
+    which = f"{walks} were counted; shares" if known.counted else f"{walks}; walks, shares"
     lines = [
-        f"{of}; {in_words(known.walks, 0)} walks; walks, shares and speed-ups have 95 % intervals from "
-        f"{known.groups} groups; faults, updates and shootdowns are those of the whole trace"
+        f"{of}; {which} and speed-ups have 95 % intervals from {known.groups} groups; faults, updates and "
+        "shootdowns are those of the whole trace"
     ]
-    if unit == "sets":
+    if unit == "sets" and not known.counted:
         lines.append(
             "a sample of sets holds some of the 8 entries of each cache line: reads from DRAM are too many "
             "where neighbouring pages are walked soon after each other; intervals of speed-ups reach to as "

@@ -90,7 +90,7 @@ sample_option = click.option(
     "--sample",
     metavar="PART",
     shell_complete=complete.words("sets:1/8", "regions:1/16"),
-    help="Replay a part of the trace that stands for all of it: sets:1/8 (TLB sets) or regions:1/16 (of 2 "
+    help="Replay a part of the trace that stands for all of it: sets:1/8 (of caches) or regions:1/16 (of 2 "
     "MiB); results get wider intervals. Default: the whole trace.",
 )
 set_option = click.option(

@@ -97,8 +97,7 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
     "--sample",
     metavar="PART",
     default="",
-    help="Trace a part of the TLB sets that stands for all, as `whatif --sample`: sets:1/2 to sets:1/16. "
-    "Default: all.",
+    help="Trace a part of the TLB sets that stands for all: sets:1/2 to sets:1/16. Default: all.",
 )
 @strip_option
 @click.option(

@@ -32,6 +32,17 @@ def threads_placed(how: str) -> str:
     return how if how.startswith(ONE_THREAD) else f"threads {how}"
 
 
+class WholeStream(NamedTuple):
+    """Numbers of walks before a sample was taken of them.
+
+    by_region  int64[R]
+    by_chunk   int64[chunks]
+    """
+
+    by_region: np.ndarray
+    by_chunk: np.ndarray
+
+
 @dataclass(frozen=True)
 class WalkStream:
     """Touches that missed every TLB level, in trace order.
@@ -40,12 +51,14 @@ class WalkStream:
     write     bool[W]
     offset    int64[chunks + 1]  walks of chunk c are page[offset[c]:offset[c + 1]]
     hits      int64[cpus, 3]     accesses that hit L1, hit L2, or walked; merged accesses count as L1 hits
+    whole     of a sample of walks: what the whole trace has
     """
 
     page: np.ndarray
     write: np.ndarray
     offset: np.ndarray
     hits: np.ndarray
+    whole: WholeStream | None = None
 
     def __len__(self) -> int:
         return len(self.page)

@@ -58,6 +58,11 @@ class Sampled(NamedTuple):
     remote_share: Interval
     speedup: Interval | None
 
+    @property
+    def counted(self) -> bool:
+        """Whether walks are known: the sample was taken of them, not of touches."""
+        return self.walks.low == self.walks.high
+
     def row(self) -> dict[str, Any]:
         return {
             "sample": self.of,

@@ -11,13 +11,11 @@ import numpy as np
 
 from .hooks import called_hook, hook, kernel
 
-BY_SLOT = -1
-
 
 class Groups(NamedTuple):
     """The sample's groups of pages; number `outside` is what it does not hold."""
 
-    region: np.ndarray  # int16[R]  of all pages of a region, BY_SLOT: see slot
+    region: np.ndarray  # int16[R]  of all pages of a region; -1 - k: by slot, k groups further
     slot: np.ndarray  # int16[512]  of a page of 4 KiB, by its place in the region
     outside: int
 
@@ -44,8 +42,9 @@ class Seen(NamedTuple):
 def group_of(page, groups):
     """int64 group of a dense page number."""
     group = np.int64(groups.region[page >> np.uint32(9)])
-    if group == BY_SLOT:
-        group = np.int64(groups.slot[page & np.uint32(511)])
+    if group < 0:
+        of_slot = np.int64(groups.slot[page & np.uint32(511)])
+        group = of_slot if of_slot == groups.outside else (of_slot - 1 - group) % groups.outside
     return group
 
 

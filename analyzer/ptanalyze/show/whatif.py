@@ -123,7 +123,7 @@ def warm(result: Result) -> str:
 
 def walks(result: Result) -> str:
     known = result.sampled
-    if known:
+    if known and not known.counted:
         return f"about {in_words(known.walks, 0)}"
     readers = int(np.count_nonzero(result.reads.sum(axis=(0, 2, 3))))
     if result.placement != EVERY_NODE or readers < 2 or result.walks % readers:

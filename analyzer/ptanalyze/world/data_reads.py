@@ -25,8 +25,8 @@ class DataReads:
         data = world.data
         self.world, self.step = world, 0
         self.pages = Pages(data.guest.copy(), data.host.copy(), data.host_row, by_host(world))
-        self.outside = np.int64(world.sampling.outside if world.sampling else -1)
-        self._counts = np.zeros((world.nodes, world.nodes), np.int64)
+        self.scales = world.weights.of_cells if world.weights else np.ones(1)
+        self._counts = np.zeros((world.nodes, world.nodes))
 
     def count(self, reads: Reads, first: int) -> None:
         """Walks first, first + 1, ... of the stream."""
@@ -34,10 +34,10 @@ class DataReads:
 
         history = self.world.history
         where = self.world.placement.cpu_node, reads, history.rows.of_region, self.world.space.tables
-        now = self.pages, first, self.step, self.outside, self._counts
+        now = self.pages, first, self.step, self.scales, self._counts
         self.step = count_data(*where, history.steps, *now)
 
     @property
     def counts(self) -> np.ndarray:
-        scale = self.world.weights.scale if self.world.weights else 1
-        return self._counts if scale == 1 else np.rint(self._counts * scale).astype(np.int64)
+        counts: np.ndarray = np.rint(self._counts).astype(np.int64)
+        return counts

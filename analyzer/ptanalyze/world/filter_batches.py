@@ -111,7 +111,7 @@ class Filtering:
     """Batches through the TLBs of all CPUs, in order, on `threads` threads.
 
     kernel  filter_any or filter_common; states [CPU][part]
-    thinner  of a sample, None: of the whole trace. Before the TLBs it thins touches, else misses
+    thinner  of touches, before the TLBs; None: all go through them
     """
 
     def __init__(
@@ -176,11 +176,9 @@ class Filtering:
         try:
             scratch = self._scratch()
             batch.decode(scratch)
-            if self.thinner and self.thinner.before:
-                batch.keep(self._thinned(self.thinner, batch, np.ones(len(batch.page), bool)))
+            if self.thinner:
+                batch.keep(self._thinned(self.thinner, batch))
             missed = self._missed(batch, scratch)
-            if self.thinner and not self.thinner.before:
-                missed = self._thinned(self.thinner, batch, missed)
             walks = batch.those(missed, scratch)
             with batch.turn(APPEND):
                 append(*walks)
@@ -205,8 +203,9 @@ class Filtering:
                     self.kernel(batch.page, chunks, *self.tables, state, missed)
         return missed
 
-    def _thinned(self, thinner: Thinner, batch: Batch, stays: np.ndarray) -> np.ndarray:
-        """`stays` without the touches that a sample does not hold."""
+    def _thinned(self, thinner: Thinner, batch: Batch) -> np.ndarray:
+        """bool[n]: touches that a sample holds, or needs."""
+        stays = np.ones(len(batch.page), bool)
         for cpu, mine in zip(*batch.by_cpu, strict=True):
             with batch.turn((cpu, THINNER)):
                 thinner.run(cpu, batch.page, batch.chunks[mine], stays)

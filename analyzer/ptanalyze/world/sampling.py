@@ -1,6 +1,6 @@
 """Which pages of a trace a sample holds, and what it has to be scaled by."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -8,21 +8,20 @@ import numpy as np
 
 from ..core.arrays import read_only
 from ..core.errors import UsageError
-from ..core.machine import LINE_BYTES, Array, Machine, Tlb
+from ..core.machine import LINE_BYTES, Array, Cache, Machine, Tlb
 from ..core.sample import Sample
 from ..core.trace import SLOT_BITS, Trace
 from ..core.walks import Regions, WalkStream
+from .equal_regions import must_be_worth_enough
 from .moves import Moves
-from .part import Part
+from .part import Part, Weights
 
 if TYPE_CHECKING:
     from ..kernels import thin as kernels
 
-CLASSES = 16  # of page numbers: what TLB sets have in common
+CLASSES = 16  # of numbers of pages, or of cache lines: what sets have in common
 LINE_PAGES = 8  # whose entries share a cache line
 SET_GROUPS = 8
-REGION_GROUPS = 16
-REGION_LEAST = 8
 RECORD_ANEW = "record the whole trace for it"
 
 
@@ -31,14 +30,21 @@ class Sampling(Part):
     """A Sample of the pages of an address space.
 
     region, slot  as kernels.thin.Groups
+    stratum       int64[R]
+    cached        share of the data caches that its cache lines would have
+    beyond        cache lines above the leaves that CPUs of a node walk through, more than their part
+    recorded      whether the trace has no other: it is taken before the TLBs, and shares no set with the rest
     """
 
     region: np.ndarray
     slot: np.ndarray
+    stratum: np.ndarray
+    cached: float
+    beyond: float = 0.0
+    recorded: bool = False
 
     @property
-    def before(self) -> bool:
-        """Whether it is taken before the TLBs: what it leaves out shares no set with what it holds."""
+    def by_sets(self) -> bool:
         return self.sample.unit == "sets"
 
     @cached_property
@@ -58,42 +64,43 @@ class Sampling(Part):
     def groups_of(self, stream: WalkStream, begin: int, end: int) -> np.ndarray:
         return self.of(stream.page[begin:end])
 
-    @property
-    def least(self) -> int:  # type: ignore[override]
-        return super().least if self.before else REGION_LEAST
+    def weights(self, stream: WalkStream) -> Weights:
+        if stream.whole and not self.by_sets:
+            must_be_worth_enough(self.sample, stream.whole.by_region)
+        return super().weights(stream)
 
-    def held(self, walks: np.ndarray, stream: WalkStream) -> tuple[np.ndarray, float]:
-        """Walks, which are known, of regions; of sets the same for each."""
-        if self.before:
-            return np.ones(self.outside), float(self.outside * self.sample.one_in)
-        return walks.astype(np.float64), float(stream.hits[:, 2].sum())
+    def held(self, walks: np.ndarray, stream: WalkStream) -> tuple[np.ndarray, np.ndarray]:
+        """Walks, which are known of the whole; of a recorded sample the same for each group."""
+        if self.recorded:
+            return np.ones_like(walks, np.float64), np.array([float(self.outside * self.sample.one_in)])
+        assert stream.whole is not None
+        return walks.astype(np.float64), np.bincount(self.stratum, stream.whole.by_region, self.strata)
+
+    def by_chunk(self, stream: WalkStream) -> np.ndarray:
+        return stream.whole.by_chunk if stream.whole else super().by_chunk(stream)
 
     def on(self, machine: Machine) -> Machine:
         """The Machine with caches of the size that what the sample holds would have of them."""
-        from msgspec.structs import replace
+        from msgspec import structs
 
-        lines = self._lines()
-        of = {name: getattr(machine, name) for name in ("l2", "llc")}
-        caches = {
-            name: replace(cache, bytes=max(round(cache.bytes * lines), LINE_BYTES * cache.ways))
-            for name, cache in of.items()
-        }
-        if self.before:
-            return replace(machine, **caches)
-        own, part = machine.walk_caches, 1 / self.sample.one_in
-        own = replace(own, pde=_part(own.pde, part), nested=own.nested and _part(own.nested, part))
-        return replace(machine, walk_caches=own, **caches)
+        l2, llc = (structs.replace(cache, bytes=self._bytes(cache)) for cache in (machine.l2, machine.llc))
+        if self.by_sets:
+            return structs.replace(machine, l2=l2, llc=llc)
+        own, part = machine.walk_caches, self.cached
+        own = structs.replace(own, pde=_part(own.pde, part), nested=own.nested and _part(own.nested, part))
+        return structs.replace(machine, walk_caches=own, l2=l2, llc=llc)
 
-    def _lines(self) -> float:
-        """Share of the cache lines of leaf tables that the sample's walks read."""
-        if not self.before:
-            return 1 / self.sample.one_in
-        held = np.flatnonzero(self.slot[:CLASSES] != self.outside) // LINE_PAGES
-        return len(np.unique(held)) * LINE_PAGES / CLASSES if len(held) else 1.0
+    def _bytes(self, cache: Cache) -> int:
+        """Of a data cache that holds what the sample's lines have of it, in sets that its classes divide."""
+        lines = cache.bytes * cache.share / LINE_BYTES * self.cached + self.beyond
+        if self.by_sets and not self.recorded:
+            sets = cache.lines // cache.ways
+            lines = (round(sets / CLASSES) * CLASSES or sets) * cache.ways + 0.5
+        return round(max(lines, cache.ways) * LINE_BYTES / cache.share)
 
 
-def sampling(sample: Sample, trace: Trace, regions: Regions, tlb: Tlb, moves: Moves) -> Sampling:
-    """Sampling of a trace. UsageError where these TLBs, or what moves data, do not allow it."""
+def must_allow(sample: Sample, trace: Trace, moves: Moves) -> None:
+    """UsageError where a trace, or what moves data, does not allow a sample."""
     if trace.facts.get("sampled") or trace.facts.get("walks"):
         raise UsageError(f"sample = {sample}: the trace holds samples already; leave the option out")
     if moves.demote_idle_ms:
@@ -105,41 +112,49 @@ def sampling(sample: Sample, trace: Trace, regions: Regions, tlb: Tlb, moves: Mo
             f"sample = {sample}: NUMA balancing moves each page that is touched, not only those of a sample; "
             "leave out one of the two"
         )
-    if sample.unit == "regions":
-        return _of_regions(sample, regions)
-    return _of_sets(sample, regions, tlb, "sample" in trace.facts)
 
 
-def _of_regions(sample: Sample, regions: Regions) -> Sampling:
-    """Every n-th region in the order of their addresses' hashes, dealt out to groups in that order."""
-    rank = np.empty(len(regions.va), np.int64)
-    rank[np.argsort(hashed(regions.va), kind="stable")] = np.arange(len(regions.va))
-    group = rank // sample.one_in % REGION_GROUPS
-    held = rank % sample.one_in == sample.which
-    of = np.where(held, group, REGION_GROUPS).astype(np.int16)
-    return Sampling(sample, REGION_GROUPS, of, np.zeros(1 << SLOT_BITS, np.int16))
-
-
-def _of_sets(sample: Sample, regions: Regions, tlb: Tlb, recorded: bool) -> Sampling:
+def recorded_sets(sample: Sample, regions: Regions, tlb: Tlb) -> Sampling:
+    """Sampling of a trace that holds no other sets. UsageError where these TLBs do not allow it."""
     sizes = np.unique(regions.tlb_level).tolist()
-    sets = closed_sets(sample, tlb, sizes, recorded)
-    if recorded:
-        must_be_recorded(sample, sets, sizes)
-    held, parts = classes(sample, sets), max(SET_GROUPS * sample.one_in // CLASSES, 1)
+    must_be_recorded(sample, closed_sets(sample, tlb, sizes), sizes)
+    lines = np.unique(recorded_classes(sample) // LINE_PAGES)  # of the two that 16 pages have
+    return replace(_by_number(sample, regions, 1, len(lines) * LINE_PAGES / CLASSES), recorded=True)
+
+
+def chosen_sets(sample: Sample, regions: Regions) -> Sampling:
+    """Sampling of cache lines of leaf entries by their numbers modulo 16, and so of the data caches' sets.
+
+    Lines of the sample meet each other there, and those of tables above the leaves, as in the whole.
+    """
+    further = (hashed(regions.va) % np.uint64(SET_GROUPS)).astype(np.int64)
+    return _by_number(sample, regions, LINE_PAGES, 1.0, further)
+
+
+def _by_number(
+    sample: Sample, regions: Regions, together: int, cached: float, further: np.ndarray | int = 0
+) -> Sampling:
+    """Sampling of so many pages together, of any size, by their number.
+
+    further  int64[R]: by how many the groups of a region are moved
+    """
+    shift = np.maximum((regions.tlb_level.astype(np.int64) - 2) * SLOT_BITS, 0)
+    huge = (regions.va.astype(np.int64) >> shift) // together
+    groups = min(SET_GROUPS, (1 << SLOT_BITS) // together // sample.one_in)  # each has some of a table
+    held, parts = recorded_classes(sample), max(groups * sample.one_in // CLASSES, 1)
     group_of_class = np.full(CLASSES, -1)
     group_of_class[held] = np.arange(len(held))
 
     def group(number: np.ndarray) -> np.ndarray:
         of = group_of_class[number % CLASSES]
-        groups: np.ndarray = np.where(
-            of < 0, SET_GROUPS, (of * parts + number // CLASSES % parts) % SET_GROUPS
-        )
-        return groups.astype(np.int16)
+        own = (of * parts + number // CLASSES % parts) % groups
+        found: np.ndarray = np.where(of < 0, groups, own).astype(np.int16)
+        return found
 
-    shift = (regions.tlb_level.astype(np.int64) - 2) * SLOT_BITS
-    huge = group(regions.va.astype(np.int64) >> np.maximum(shift, 0))
-    of_region = np.where(regions.tlb_level == 1, -1, huge).astype(np.int16)
-    return Sampling(sample, SET_GROUPS, of_region, group(np.arange(1 << SLOT_BITS)))
+    of_region = np.where(regions.tlb_level == 1, -1 - further, group(huge)).astype(np.int16)
+    one = np.zeros(len(regions.va), np.int64)
+    slot = group(np.arange(1 << SLOT_BITS) // together)
+    return Sampling(sample, groups, of_region, slot, one, cached)
 
 
 def recorded_classes(sample: Sample) -> np.ndarray:
@@ -170,7 +185,7 @@ def classes(sample: Sample, sets: int) -> np.ndarray:
     return np.sort(both[sample.which * each : (sample.which + 1) * each])
 
 
-def closed_sets(sample: Sample, tlb: Tlb, sizes: list[int], recorded: bool = False) -> int:
+def closed_sets(sample: Sample, tlb: Tlb, sizes: list[int]) -> int:
     """The largest power of two, 16 at most, that divides the number of sets of all arrays in use."""
     names = {1: "4k", 2: "2m", 3: "1g"}
     arrays: dict[str, Array | None] = {
@@ -183,12 +198,10 @@ def closed_sets(sample: Sample, tlb: Tlb, sizes: list[int], recorded: bool = Fal
     known = {name: array.sets for name, array in arrays.items() if array}
     common = int(np.gcd.reduce([CLASSES, *known.values()]))
     if sample.one_in > common:
-        instead = f"sample regions instead: regions:1/{sample.one_in}"
-        way_out = RECORD_ANEW if recorded else instead
         name = min(known, key=lambda array: int(np.gcd(known[array], CLASSES)))
         raise UsageError(
             f"sample = {sample}: tlb.{name} has {known[name]} sets, of which page numbers modulo 16 leave at "
-            f"most 1/{common} apart; {way_out}"
+            f"most 1/{common} apart; {RECORD_ANEW}"
         )
     return common
 

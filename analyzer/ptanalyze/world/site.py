@@ -15,12 +15,15 @@ from ..core.snapshot import Snapshot
 from ..core.trace import Trace
 from ..core.walks import Placement, WalkStream
 from .address_space import AddressSpace, address_space
+from .chosen_regions import chosen_regions, of_regions
 from .moves import NOTHING_MOVES, Moves
 from .part import Part, Weights
 from .passed_regions import regions_with_passed
-from .sampling import Sampling, sampling
+from .region_walks import RegionWalks, region_walks
+from .sampling import Sampling, chosen_sets, must_allow, recorded_sets
 from .second_filter import filtered_throughout, measured
 from .steady_part import SteadyPart, steady_part
+from .thinned_walks import ThinnedWalks
 from .tlb_filter import TlbFilter
 from .traced_windows import traced_windows
 
@@ -103,7 +106,37 @@ class Site:
             return None
         if self.sample.unit == "windows":
             return traced_windows(self.sample, self.trace, self.moves)
-        return sampling(self.sample, self.trace, self.space.regions, self.machine.tlb, self.moves)
+        must_allow(self.sample, self.trace, self.moves)
+        regions = self.space.regions
+        if "sample" in self.trace.facts:
+            return recorded_sets(self.sample, regions, self.machine.tlb)
+        if self.sample.unit == "sets":
+            return chosen_sets(self.sample, regions)
+        if self.origin is not None:
+            return of_regions(self.captured._chosen, self.captured.space.regions.va, regions.va)
+        return self._chosen
+
+    @cached_property
+    def _chosen(self) -> Sampling:
+        """The regions of the sample, by the walks of the whole trace."""
+        assert self.sample is not None
+        regions, node = self.space.regions, self.space.tables.node
+        return chosen_regions(self.sample, regions.va, node[regions.leaf], self._walked)
+
+    @cached_property
+    def _walked(self) -> RegionWalks:
+        return region_walks(self._unthinned, self.placement, len(self.space.regions.va))
+
+    @cached_property
+    def _unthinned(self) -> WalkStream:
+        return self._filter.first()
+
+    @cached_property
+    def _thinned(self) -> ThinnedWalks | None:
+        """Of a sample of walks: all touches go through the TLBs."""
+        if not isinstance(self.sampling, Sampling) or self.sampling.recorded:
+            return None
+        return ThinnedWalks(self.trace, self.space.regions, self.placement, self.sampling)
 
     @cached_property
     def weights(self) -> Weights | None:
@@ -140,7 +173,7 @@ class Site:
             )
         if self.origin is not None and self._same_touches(self.origin):
             return self.origin.stream
-        return self._filter.first()
+        return self._thinned.first(self._unthinned) if self._thinned else self._unthinned
 
     @cached_property
     def again_stream(self) -> WalkStream:
@@ -148,7 +181,9 @@ class Site:
         if self.origin is not None and self._same_touches(self.origin):
             return self.origin.again_stream
         self._filter.progress = self.effort.again
-        return self._filter.again(self.steady.chunk)
+        begin = self.steady.chunk
+        walks = self._filter.again(begin)
+        return self._thinned.again(walks, begin) if self._thinned else walks
 
     @cached_property
     def steady(self) -> SteadyPart:
@@ -168,10 +203,7 @@ class Site:
     @cached_property
     def _walks_throughout(self) -> np.ndarray:
         """As walks_by_chunk, of the trace as if the second filter had spared no chunk."""
-        stream = self._filter_of(filtered_throughout(self.trace)).first()
-        walks: np.ndarray = (
-            np.diff(stream.offset) if self.sampling is None else self.sampling.by_chunk(stream)
-        )
+        walks: np.ndarray = np.diff(self._filter_of(filtered_throughout(self.trace)).first().offset)
         return walks
 
     @cached_property
@@ -180,9 +212,10 @@ class Site:
 
     def _filter_of(self, trace: Trace, progress: Callable[[int], None] | None = None) -> TlbFilter:
         where = trace, self.space, self.placement, self.machine.tlb
-        thinned = self.sampling if isinstance(self.sampling, Sampling) else None
+        recorded = self.sampling if "sample" in trace.facts else None
+        part = recorded if isinstance(recorded, Sampling) else None
         threads, cache_dir = self.effort.threads, self.effort.cache_dir
-        return TlbFilter(*where, threads, cache_dir, progress=progress, sampling=thinned)
+        return TlbFilter(*where, threads, cache_dir, progress=progress, sampling=part)
 
     def _same_touches(self, before: "Site") -> bool:
         same = before.trace is self.trace and before.machine.tlb == self.machine.tlb

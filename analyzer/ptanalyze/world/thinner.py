@@ -18,7 +18,7 @@ class Thinner:
     """A Sampling of what `cpus` CPUs touch, one after the other in each; see kernels.thin for what stays."""
 
     def __init__(self, sampling: Sampling, events: np.ndarray, regions: Regions, cpus: int) -> None:
-        self.before, self.one_in = sampling.before, sampling.sample.one_in
+        self.one_in = sampling.sample.one_in
         self.lost = forgotten(events, regions)
         self.tables = read_only(regions.tlb_level), sampling.groups, self.lost
         self.seen = [_unseen(regions) for _ in range(cpus)]

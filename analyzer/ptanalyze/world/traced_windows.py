@@ -48,12 +48,12 @@ class TracedWindows(Part):
         ends = np.clip(stream.offset[first : last + 1], begin, end)
         return np.repeat(self.group[first:last], np.diff(ends))
 
-    def held(self, walks: np.ndarray, stream: WalkStream) -> tuple[np.ndarray, float]:
+    def held(self, walks: np.ndarray, stream: WalkStream) -> tuple[np.ndarray, np.ndarray]:
         """Accesses, from the first chunk that the stream is of."""
         first = _begin(stream)
         accesses = self.accesses[first:]
         own = np.bincount(self.group[first:], accesses, minlength=self.outside + 1)[:-1]
-        return own, float(accesses.sum())
+        return own[:, None], np.array([float(accesses.sum())])
 
     def hits(self, stream: WalkStream) -> np.ndarray:
         first, walks = _begin(stream), self.weights(stream).estimate()
