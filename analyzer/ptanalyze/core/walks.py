@@ -52,6 +52,8 @@ class WalkStream:
     offset    int64[chunks + 1]  walks of chunk c are page[offset[c]:offset[c + 1]]
     hits      int64[cpus, 3]     accesses that hit L1, hit L2, or walked; merged accesses count as L1 hits
     whole     of a sample of walks: what the whole trace has
+    pages     int64[cells + 1]  of a trace that was recorded as a sample: pages that the program touches, by
+              cell of the sample, and outside it; `hits` are then of the sample, all other accesses hit L1
     """
 
     page: np.ndarray
@@ -59,6 +61,7 @@ class WalkStream:
     offset: np.ndarray
     hits: np.ndarray
     whole: WholeStream | None = None
+    pages: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.page)

@@ -9,12 +9,13 @@ import numpy as np
 from ..core.arrays import read_only
 from ..core.errors import UsageError
 from ..core.machine import LINE_BYTES, Array, Cache, Machine, Tlb
+from ..core.mapped import blocks
 from ..core.sample import Sample
 from ..core.trace import SLOT_BITS, Trace
 from ..core.walks import Regions, WalkStream
 from .equal_regions import must_be_worth_enough
 from .moves import Moves
-from .part import Part, Weights
+from .part import BLOCK, Part, Weights
 
 if TYPE_CHECKING:
     from ..kernels import thin as kernels
@@ -70,11 +71,28 @@ class Sampling(Part):
         return super().weights(stream)
 
     def held(self, walks: np.ndarray, stream: WalkStream) -> tuple[np.ndarray, np.ndarray]:
-        """Walks, which are known of the whole; of a recorded sample the same for each group."""
-        if self.recorded:
-            return np.ones_like(walks, np.float64), np.array([float(self.outside * self.sample.one_in)])
+        """Walks, which are known of the whole; of a recorded sample pages, whose first touches are all there
+        (ratio estimator: Cochran, "Sampling Techniques", 1977, chapter 6)."""
+        if stream.pages is not None:
+            return stream.pages[:-1, None].astype(np.float64), np.array([float(stream.pages.sum())])
         assert stream.whole is not None
         return walks.astype(np.float64), np.bincount(self.stratum, stream.whole.by_region, self.strata)
+
+    def pages(self, page: np.ndarray) -> np.ndarray:
+        """WalkStream.pages of a recorded stream's uint32[W] pages, each in the size that the TLB holds."""
+        seen = np.zeros(len(self.region) << SLOT_BITS, bool)
+        for block in blocks(page, BLOCK):
+            huge = self.region[block >> SLOT_BITS] >= 0
+            seen[np.where(huge, block >> SLOT_BITS << SLOT_BITS, block)] = True
+        return np.bincount(self.of(np.flatnonzero(seen).astype(np.uint32)), minlength=self.outside + 1)
+
+    def hits(self, stream: WalkStream) -> np.ndarray:
+        """As if walks, and hits of the second level, were in proportion to pages; accesses are counted."""
+        hits = super().hits(stream)
+        if stream.pages is None:
+            return hits
+        beyond = np.rint(hits[1:] * self.weights(stream).scales()).astype(np.int64)
+        return np.array([max(int(hits.sum() - beyond.sum()), 0), *beyond], np.int64)
 
     def by_chunk(self, stream: WalkStream) -> np.ndarray:
         return stream.whole.by_chunk if stream.whole else super().by_chunk(stream)

@@ -1,7 +1,7 @@
 """A capture on a machine before any event is examined: its address space, and the walks of its trace."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from typing import NamedTuple, Self
@@ -134,9 +134,15 @@ class Site:
     @cached_property
     def _thinned(self) -> ThinnedWalks | None:
         """Of a sample of walks: all touches go through the TLBs."""
-        if not isinstance(self.sampling, Sampling) or self.sampling.recorded:
+        if not isinstance(self.sampling, Sampling) or self._recorded:
             return None
         return ThinnedWalks(self.trace, self.space.regions, self.placement, self.sampling)
+
+    @cached_property
+    def _recorded(self) -> Sampling | None:
+        """The sampling of a trace that was recorded as a sample: before the TLBs."""
+        known = self.sampling if "sample" in self.trace.facts else None
+        return known if isinstance(known, Sampling) else None
 
     @cached_property
     def weights(self) -> Weights | None:
@@ -173,6 +179,8 @@ class Site:
             )
         if self.origin is not None and self._same_touches(self.origin):
             return self.origin.stream
+        if self._recorded:
+            return replace(self._unthinned, pages=self._recorded.pages(self._unthinned.page))
         return self._thinned.first(self._unthinned) if self._thinned else self._unthinned
 
     @cached_property
@@ -183,6 +191,8 @@ class Site:
         self._filter.progress = self.effort.again
         begin = self.steady.chunk
         walks = self._filter.again(begin)
+        if self._recorded:
+            return replace(walks, pages=self.stream.pages)
         return self._thinned.again(walks, begin) if self._thinned else walks
 
     @cached_property
@@ -212,10 +222,8 @@ class Site:
 
     def _filter_of(self, trace: Trace, progress: Callable[[int], None] | None = None) -> TlbFilter:
         where = trace, self.space, self.placement, self.machine.tlb
-        recorded = self.sampling if "sample" in trace.facts else None
-        part = recorded if isinstance(recorded, Sampling) else None
         threads, cache_dir = self.effort.threads, self.effort.cache_dir
-        return TlbFilter(*where, threads, cache_dir, progress=progress, sampling=part)
+        return TlbFilter(*where, threads, cache_dir, progress=progress, sampling=self._recorded)
 
     def _same_touches(self, before: "Site") -> bool:
         same = before.trace is self.trace and before.machine.tlb == self.machine.tlb

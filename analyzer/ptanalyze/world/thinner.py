@@ -18,7 +18,6 @@ class Thinner:
     """A Sampling of what `cpus` CPUs touch, one after the other in each; see kernels.thin for what stays."""
 
     def __init__(self, sampling: Sampling, events: np.ndarray, regions: Regions, cpus: int) -> None:
-        self.one_in = sampling.sample.one_in
         self.lost = forgotten(events, regions)
         self.tables = read_only(regions.tlb_level), sampling.groups, self.lost
         self.seen = [_unseen(regions) for _ in range(cpus)]
@@ -34,16 +33,15 @@ class Thinner:
 
         thin(page, chunks, *self.tables, self.seen[cpu], stays)
 
-    def of_the_trace(self, hits: np.ndarray, accesses: np.ndarray) -> np.ndarray:
-        """int64[cpus, 3]: hits and misses of the whole trace, from those of a sample taken before the TLBs.
+    def of_the_sample(self, hits: np.ndarray, accesses: np.ndarray) -> np.ndarray:
+        """int64[cpus, 3]: WalkStream.hits of a sample that was taken before the TLBs.
 
-        accesses  int64[cpus]: those that are no estimated hit of the second level or miss hit the first
+        accesses  int64[cpus]: those of the trace that neither hit the second level nor miss hit the first
         """
-        estimate = hits.copy()
-        estimate[:, 2] -= np.array([int(seen.kept[0]) for seen in self.seen], np.int64)
-        estimate *= self.one_in
-        estimate[:, 0] = np.maximum(accesses - estimate[:, 1:].sum(axis=1), 0)
-        return estimate
+        own = hits.copy()
+        own[:, 2] -= np.array([int(seen.kept[0]) for seen in self.seen], np.int64)
+        own[:, 0] = np.maximum(accesses - own[:, 1:].sum(axis=1), 0)
+        return own
 
 
 def _unseen(regions: Regions) -> "kernels.Seen":

@@ -43,11 +43,10 @@ class TlbFilter:
     ranges over 33 pages of 4 KiB flush it. Results do not depend on `threads` or `batch`. With `cache_dir`
     streams are stored there, by trace, placement, TLB shape and page sizes; without, they live in unlinked
     temporary files. Memory: about 15 bytes per touch of a batch, one per thread. `progress` is called with
-    the touches of each batch. With `sampling`, of a trace that was recorded as a sample, streams hold
-    the sample's walks, and the others that may be faults or copy entries (kernels.thin); hits are estimates
-    for the whole trace. `first` and `again` raise UsageError (too many regions, cache not writable, a
-    stripped trace that does not fit the TLB, samples of accesses) and CaptureError (pages outside the
-    regions).
+    the touches of each batch. With `sampling`, of a trace that was recorded as a sample, streams hold the
+    sample's walks, and the others that may be faults or copy entries (kernels.thin). `first` and `again`
+    raise UsageError (too many regions, cache not writable, a stripped trace that does not fit the TLB,
+    samples of accesses) and CaptureError (pages outside the regions).
     """
 
     def __init__(
@@ -146,12 +145,12 @@ class TlbFilter:
         return self._whole(hits.reshape(len(self.states), 3), begin)
 
     def _whole(self, hits: np.ndarray, begin: int) -> np.ndarray:
-        """Hits with the accesses that were merged into touches, or of the trace that a sample stands for."""
+        """Hits with the accesses that were merged into touches, or left out of a sample."""
         chunks, cpu = self.trace.chunks[begin:], self.placement.chunk_cpu[begin:]
         if self.thinner:
             accesses = np.zeros(len(hits), np.int64)
             np.add.at(accesses, cpu, chunks["accesses"])
-            return self.thinner.of_the_trace(hits, accesses)
+            return self.thinner.of_the_sample(hits, accesses)
         np.add.at(hits[:, 0], cpu, chunks["accesses"] - chunks["touches"])
         return hits
 
