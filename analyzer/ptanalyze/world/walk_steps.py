@@ -13,6 +13,8 @@ from .address_space import AddressSpace
 if TYPE_CHECKING:
     from ..kernels import walker
 
+PIECES = 3  # that may be between two steps
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -45,12 +47,12 @@ class Steps:
 
         self.kernels, self.caches, self.trees = walker, caches, trees_of(space)
         self.regions, self.cpu_node, self.outside = space.regions, placement.cpu_node, np.int64(outside)
-        self.scratch = walker.scratch(), walker.scratch()
+        self.scratch = [walker.scratch() for _ in range(PIECES)]
         self.chain = np.zeros((2, 8), np.int64)
         self.missed = np.zeros((2, walker.TOGETHER), np.uint64)
 
     def locate(self, piece: Batch, at: int) -> None:
-        """Where the walks of a piece end; `at`: the scratch space it takes from step to step, 0 or 1."""
+        """Where the walks of a piece end; `at`: the scratch space it takes from step to step."""
         self.kernels.locate(*self._locating(piece, at))
 
     def descend(self, piece: Batch, at: int) -> int:
