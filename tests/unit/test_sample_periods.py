@@ -15,7 +15,7 @@ from ptanalyze.formats.sample_periods import MOST_COPIES, MOST_PERIOD, NOT_PRINT
 from ptanalyze.formats.trace_file import read_trace
 
 SAMPLES = st.lists(
-    st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(0, 900)), min_size=1, max_size=60
+    st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(0, 900)), min_size=1, max_size=250
 )
 
 
@@ -51,11 +51,21 @@ def test_equal_periods_change_nothing(period, n):
     assert Periods("text").copies(np.full(n, NOT_PRINTED), page, page).tolist() == [1] * n
 
 
+def test_one_long_period_costs_no_other_sample():
+    period, page = np.full(1000, 50), np.arange(1000) % 3
+    period[100], page[100] = 50 * 200, 7
+    copies = Periods("text").copies(period, np.zeros(1000, np.int64), page)
+    assert copies[100] == 200 and (np.delete(copies, 100) == 1).all()
+    period[100] = MOST_PERIOD
+    copies = Periods("text").copies(period, np.zeros(1000, np.int64), page)
+    assert MOST_COPIES - 1 <= copies[100] <= MOST_COPIES and copies.sum() == copies[100]
+
+
 def test_two_pages_that_take_turns_at_half_a_unit_are_both_written():
-    page = np.array([9] + [1, 2] * 50)
-    period = np.array([1000] + [500] * 100)
-    copies = Periods("text").copies(period, np.zeros(101, np.int64), page)
-    assert [int(copies[page == number].sum()) for number in (1, 2, 9)] == [25, 25, 1]
+    page = np.array([9] * 4 + [1, 2] * 50)
+    period = np.array([1000] * 4 + [500] * 100)
+    copies = Periods("text").copies(period, np.zeros(104, np.int64), page)
+    assert [int(copies[page == number].sum()) for number in (1, 2, 9)] == [25, 25, 4]
 
 
 def test_many_copies_are_written_a_piece_at_a_time():
@@ -112,5 +122,5 @@ def test_a_period_out_of_proportion_to_the_first_is_one_line():
     one = np.ones(1, np.int64)
     assert periods.copies(3 * one, one, one).tolist() == [1]
     assert periods.copies((3 * MOST_COPIES - 1) * one, one, one).sum() <= MOST_COPIES
-    with pytest.raises(CaptureError, match=r"text: period = 3072: 1024 times the largest before it \(3\)"):
+    with pytest.raises(CaptureError, match=r"text: period = 3072: 1024 times those before it \(3\)"):
         periods.copies(3 * MOST_COPIES * one, one, one)

@@ -14,8 +14,9 @@ MOST_COPIES = 1 << 10  # of one sample
 class Periods:
     """How often each sample is written, over the blocks of one text.
 
-    unit  events that a written sample stands for: the largest period of the first samples, so that few are
-          written twice; 0 before them, and where no period is printed: each sample is written once then
+    unit  events that a written sample stands for: 99 in 100 of the first samples have at most this period, so
+          that few are written twice, and one that is out of proportion costs no others; 0 before them, and
+          where no period is printed: each sample is written once then
     Systematic resampling: every sample adds period / unit to a credit that begins at one half, and takes
     what is whole of it. A period of 0 is 1.
     """
@@ -45,12 +46,15 @@ class Periods:
             return np.ones(len(period), np.int64)
         most = int(period.max())
         if most > MOST_PERIOD:
-            raise self.bad(most, f"at most 2**{MOST_PERIOD.bit_length() - 1}; print the samples without it")
+            raise self.bad(
+                most, f"at most 2**{MOST_PERIOD.bit_length() - 1}; print the samples without periods"
+            )
         if not self.unit:
-            self.unit = max(most, 1)
+            usual = len(period) - 1 - (len(period) - 1) // 100
+            self.unit = max(int(np.partition(period, usual)[usual]), most // MOST_COPIES + 1)
             self.credit = self.unit // 2
         if most >= self.unit * MOST_COPIES:
-            why = f"{MOST_COPIES} times the largest before it ({self.unit}); print the samples without it"
+            why = f"{MOST_COPIES} times those before it ({self.unit}); print the samples without periods"
             raise self.bad(most, why)
         return self.systematic(np.maximum(period, 1), np.lexsort((page, thread)))
 
