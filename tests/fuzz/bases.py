@@ -174,8 +174,12 @@ I  04001093,5
  S 1ffeffffff8,32
 --1-- x
 """
+DATA_SOURCES = b"""\
+ 7 [000] 1.000001:  2000 ibs_op//:  7f0011223344  68100842 |OP LOAD|LVL L3 or L3 hit|SNP None|TLB L2 miss
+ 7 [001] 1.000002:  1000 ibs_op//:  7f0011223388   5080024 |OP STORE|LVL N/A|SNP N/A|TLB N/A|BLK  N/A 74
+"""
 PERF_SCRIPT = b"""# cpu
- prog 123/124 [001] 12.345678: 1000 mem-loads:u: 7f0011223344 401000 main+0x1 (/bin/x)
+ prog 123/124 [001] 12.345678: mem-loads:u: 7f0011223344 401000 main+0x1 (/bin/x)
 prog  77 [000] 12.345679:   cpu/mem-stores/P:   7f0011223388
  5 [003] 13.1: 1f0000
 x y 9 14.000000001: mem-loads:  ffffffff81000000
@@ -201,7 +205,7 @@ def texts(place):
             run(["whatif", f"{place}/four", "-p", "mitosis", "-o", f"{place}/result.{ending}"])
     return {
         "lackey": [LACKEY * 3],
-        "perf-script": [PERF_SCRIPT * 2, b"  124 [001] 1.000001: 5581aa00 55aa00 f+0x0 (x)\n"],
+        "perf-script": [PERF_SCRIPT * 2, DATA_SOURCES, b"  124 [001] 1.000001: 5581aa00 55aa00 f+0x0 (x)\n"],
         "vmitosis": dumps,
         "machine": [path.read_bytes() for path in sorted((models / "machines").glob("*.toml"))],
         "costs": [path.read_bytes() for path in sorted((models / "costs").glob("*.toml"))],

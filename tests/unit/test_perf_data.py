@@ -7,9 +7,10 @@ import subprocess
 import pytest
 
 from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.formats.perf_data import import_perf_data
+from ptanalyze.formats.perf_data import fields_of, import_perf_data, print_samples
 from ptanalyze.formats.perf_script import import_perf_script
 from ptanalyze.formats.recognise import recognise
+from ptanalyze.formats.trace_file import read_trace
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +42,25 @@ def test_perf_data_is_read_by_perf_as_its_text_is(faults, tmp_path):
     fields = ["-F", "tid,cpu,time,event,addr"]
     text = subprocess.run(["perf", "script", "-i", faults, *fields], capture_output=True, check=True).stdout
     (tmp_path / "text").write_bytes(text)
-    assert import_perf_data(faults, tmp_path / "a.ptt") == import_perf_script(
-        tmp_path / "text", tmp_path / "b.ptt"
-    )
+    count = import_perf_script(tmp_path / "text", tmp_path / "b.ptt")
+    assert import_perf_data(faults, tmp_path / "a.ptt").accesses == count
     assert (tmp_path / "a.ptt").read_bytes() == (tmp_path / "b.ptt").read_bytes()
     assert recognise(faults) == "perf-data"
+
+
+def test_periods_and_data_sources_are_asked_for(faults, tmp_path):
+    command = ["perf", "record", "-q", "-e", "page-faults", "-d", "--sample-cpu", "-F", "1000"]
+    assert subprocess.run([*command, "-o", tmp_path / "data", "ls"], capture_output=True).returncode == 0
+    asked = fields_of(shutil.which("perf"), tmp_path / "data")
+    assert asked == fields_of(shutil.which("perf"), faults) == "tid,cpu,time,period,event,addr,data_src"
+    with open(tmp_path / "text", "wb+") as text:
+        print_samples(tmp_path / "data", text)
+        lines = text.read().splitlines()
+    periods = [int(line.split(b":", 1)[1].split()[0]) for line in lines]
+    assert lines and all(b"|TLB N/A|" in line for line in lines)
+    assert import_perf_data(tmp_path / "data", tmp_path / "t.ptt").unit == max(periods)
+    assert import_perf_data(faults, tmp_path / "f.ptt").unit == 1
+    assert not read_trace(tmp_path / "f.ptt").facts["walks"]
 
 
 def test_perf_data_that_is_cut_or_has_no_addresses_is_one_line(faults, tmp_path):

@@ -15,7 +15,7 @@ from ..formats.drmemtrace import import_drmemtrace
 from ..formats.lackey import import_lackey
 from ..formats.mapped_pages import read_mapped_pages
 from ..formats.perf_data import import_perf_data
-from ..formats.perf_script import import_perf_script
+from ..formats.perf_script import FIELDS, Samples, import_samples
 from ..formats.pinatrace import import_pinatrace
 from ..formats.ptdump_text import import_ptdump
 from ..formats.recognise import recognise
@@ -42,14 +42,14 @@ def trace_by(read: Reader) -> Callable[..., str]:
     return make
 
 
-def perf_script(source: Source, inside: Path) -> str:
-    import_perf_script(source, inside / TRACE)
-    return "trace"
+def samples_by(read: Callable[[Source, Path], Samples]) -> Callable[..., str]:
+    """What makes a capture of perf's samples, and adds to `said` what its manifest keeps."""
 
+    def make(source: Source, inside: Path, said: dict[str, Any]) -> str:
+        said |= read(source, inside / TRACE).said()
+        return "trace"
 
-def perf_data(source: Source, inside: Path) -> str:
-    import_perf_data(source, inside / TRACE)
-    return "trace"
+    return make
 
 
 def vmitosis(source: Source, inside: Path, nested: Source | None = None) -> str:
@@ -82,8 +82,8 @@ def dump_directory(source: Source, inside: Path) -> str:
 
 FORMATS: dict[str, tuple[Callable[..., str], str]] = {
     "lackey": (trace_by(import_lackey), "valgrind --tool=lackey --trace-mem=yes"),
-    "perf-script": (perf_script, "perf script -F tid,cpu,time,event,addr"),
-    "perf-data": (perf_data, "perf.data, read by the installed perf"),
+    "perf-script": (samples_by(import_samples), f"perf script -F {FIELDS}"),
+    "perf-data": (samples_by(import_perf_data), "perf.data, read by the installed perf"),
     "drmemtrace": (
         trace_by(import_drmemtrace),
         "DynamoRIO's offline trace: a directory, or one of its files",
@@ -97,8 +97,9 @@ FORMATS: dict[str, tuple[Callable[..., str], str]] = {
 
 STRIPPED = ("lackey", "drmemtrace", "champsim", "pinatrace")
 DUMPS = ("vmitosis", "gptdump")
+SAMPLED = ("perf-script", "perf-data")
 SALVAGED = (*STRIPPED, "perf-script")
-TRACES = (*STRIPPED, "perf-script", "perf-data")
+TRACES = (*STRIPPED, *SAMPLED)
 
 
 def beside(pages: Path, inside: Path) -> str:
@@ -155,7 +156,10 @@ def import_capture(
     if strip != Strip.ON and form not in STRIPPED:
         raise UsageError(f"--strip {Strip(strip).name.lower()}: {form} is never stripped; leave it out")
     with new_capture(out) as inside, says_the_way_out(form):
+        said: dict[str, Any] = {}
         more: dict[str, Any] = {"strip": strip} if form in STRIPPED else {}
+        if form in SAMPLED:
+            more["said"] = said
         if read is table_dump:
             more["nodes"] = nodes
         if nested is not None:
@@ -166,5 +170,5 @@ def import_capture(
         if pages is not None:
             kind = beside(Path(pages), inside)
         lost = {"salvaged": list(known)} if (known := damage()) else {}
-        seal(inside, kind, {"imported": form, "source": Path(source).name, **lost})
+        seal(inside, kind, {"imported": form, "source": Path(source).name, **said, **lost})
     return form

@@ -66,7 +66,7 @@ def command(
 
     \b
     lackey       valgrind --tool=lackey --trace-mem=yes (no page tables)
-    perf-script  perf script -F tid,cpu,time,event,addr (samples of accesses)
+    perf-script  perf script -F tid,cpu,time,period,event,addr (samples)
     perf-data    perf.data, through the installed perf
     drmemtrace   DynamoRIO's offline trace: a directory, or one of its files
     champsim     ChampSim's trace, also as .xz or .gz
@@ -101,11 +101,27 @@ def command(
             nodes=nodes,
         )
     echo(f"{output}: imported ({form}); next: ptanalyze info {output}")
+    for line in of_samples(output):
+        echo(line)
     for line in damage:
         echo(f"ptanalyze: {line}", err=True)
     if damage:
         echo(f"ptanalyze: {output}: kept {kept(output)}", err=True)
     return 3 if damage else 0
+
+
+def of_samples(output: str) -> list[str]:
+    """What the periods and data sources of perf's samples said."""
+    from ..formats.capture_dir import read_manifest
+
+    said = read_manifest(output).provenance
+    lines = {
+        "period_unit": "each sample stands for {:,} events",
+        "periods": "periods {}: each sample counts once",
+        "missed_tlb": "{:,} samples missed the TLB; alone they are walks: grep -E 'TLB [^|]* miss' has them",
+        "data_from": "data from: {}",
+    }
+    return [line.format(said[key]) for key, line in lines.items() if key in said]
 
 
 def kept(output: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from ..core.errors import CaptureError, UsageError
-from .perf_script import import_perf_script
+from .perf_script import FIELDS, Samples, import_samples
 
 MAGIC = b"PERFILE2"
 HEADER = struct.Struct("<8s6Q")  # magic, size, attr_size, attrs and data as (offset, size)
@@ -21,27 +21,28 @@ NEEDED = {"TID": "tid", "TIME": "time", "ADDR": "addr"}  # of perf_event_attr.sa
 LOST = re.compile(rb"(?i)truncated|incompatible|corrupt|failed|invalid|error|properly terminated|unexpected")
 
 
-def import_perf_data(source: str | PathLike[str], out: str | PathLike[str]) -> int:
-    """Write the samples of a perf.data file to the trace file `out`, as import_perf_script; their number.
+def import_perf_data(source: str | PathLike[str], out: str | PathLike[str]) -> Samples:
+    """Write the samples of a perf.data file to the trace file `out`, as import_samples.
 
-    Errors as print_samples and import_perf_script.
+    Errors as print_samples and import_samples.
     """
     with tempfile.TemporaryFile() as text:
         print_samples(source, text)
-        return import_perf_script(text, out)
+        return import_samples(text, out)
 
 
 def print_samples(source: str | PathLike[str], text: IO[bytes]) -> None:
     """Let perf print the samples of a perf.data file into an empty file, which is at its start then.
 
     UsageError where perf is not installed; CaptureError for what perf cannot read in full, and for samples
-    without thread, time or data address. The CPU is taken where all events have it.
+    without thread, time or data address. The CPU and the data source are taken where all events have them;
+    the period always: perf knows it where all samples of an event have the same.
     """
     perf = shutil.which("perf")
     if perf is None:
         raise UsageError(
             f"{source}: perf.data is read by perf, which is not installed; print it where it is, and import "
-            "that: perf script -F tid,cpu,time,event,addr > samples.txt"
+            f"that: perf script -F {FIELDS} > samples.txt"
         )
     path = Path(source).absolute()
     must_be_whole(path)
@@ -90,8 +91,11 @@ def fields_of(perf: str, path: Path) -> str:
                 "record them with `perf record -d`" if kind == "ADDR" else "record them with `perf record -T`"
             )
             raise CaptureError(path, "samples", f"without {field}", how)
-    cpu = ["cpu"] if all("CPU" in one for one in types) else []
-    return ",".join(["tid", *cpu, "time", "event", "addr"])
+    cpu, source = (
+        [field] if all(kind in one for one in types) else []
+        for kind, field in (("CPU", "cpu"), ("DATA_SRC", "data_src"))
+    )
+    return ",".join(["tid", *cpu, "time", "period", "event", "addr", *source])
 
 
 def unreadable(path: str | PathLike[str], why: str) -> CaptureError:

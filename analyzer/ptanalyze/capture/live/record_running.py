@@ -22,8 +22,8 @@ MISSES = (  # loads and stores that missed every TLB, by Intel's PEBS: Skylake a
 )
 MEMORY = ("mem-loads", "ibs_op//")
 NO_WALKS = (
-    "memory samples: there, not used: most accesses do not walk, and samples of them do not tell which; "
-    "accessed bits do"
+    "memory samples: there, not used: few of them are walks, which `ptanalyze import` takes where their data "
+    "sources tell; accessed bits are read instead"
 )
 
 
