@@ -14,6 +14,8 @@ from ptanalyze.formats.perf_script import PIECE, import_samples, pieces
 from ptanalyze.formats.sample_periods import MOST_COPIES, MOST_PERIOD, NOT_PRINTED, Periods
 from ptanalyze.formats.trace_file import read_trace
 
+pytestmark = pytest.mark.twin
+
 SAMPLES = st.lists(
     st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(0, 900)), min_size=1, max_size=250
 )
