@@ -91,10 +91,11 @@ static inline void on_access(struct ptt_thread *thread, qemu_plugin_meminfo_t in
 
 static void any_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {
     struct ptt_thread *thread = vcpu < VCPUS ? threads[vcpu] : nullptr;
-    if (__builtin_expect(thread != nullptr, 1))
-        on_access(thread, info, address);
-    else
-        new_thread_s_access(vcpu, info, address);
+    if (__builtin_expect(thread == nullptr, 0)) return new_thread_s_access(vcpu, info, address);
+    if (ptt_session->recording && tracer_whole(thread, address) &&
+        ptt_touch_whole(thread, address >> 12, qemu_plugin_mem_is_store(info)))
+        return;
+    on_access(thread, info, address);
 }
 
 static void counted_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {

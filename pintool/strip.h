@@ -66,7 +66,9 @@ static inline void ptt_strip_rest(struct ptt_strip *strip) {
 /* ptt_strip_more when only consecutive accesses are merged; slot 0 is that of the last one. */
 static inline void ptt_strip_next(struct ptt_strip *strip, uint64_t page, uint64_t store) {
     struct ptt_slot *slot = strip->slot;
-    if (slot->merged) ptt_settle(strip, slot);
+    uint64_t *before = &strip->record[slot->first]; /* no branch: which accesses repeat a page, nothing foretells */
+    *before = (*before + (slot->merged & ~(uint64_t)1)) | (slot->merged & 1);
+    slot->merged = 0;
     slot->key[0] = slot->key[1] = page;
     slot->first = slot->last = strip->touches;
     ptt_put_record(strip, strip->touches++, page << PTT_PAGE_SHIFT | 2 | store);

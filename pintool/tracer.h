@@ -61,6 +61,11 @@ static inline void tracer_access(struct ptt_thread *thread, uint64_t address, ui
     if (__builtin_expect(last != page, 0)) ptt_touch(thread, last, store);
 }
 
+/* Whether an access within a page need only be shown to ptt_touch_whole. */
+static inline int tracer_whole(const struct ptt_thread *thread, uint64_t address) {
+    return thread->strip.whole && (address & 4095) <= 4096 - PTT_WIDEST;
+}
+
 /* Whether the trace is of a part: tracer_part_access is to be called in place of tracer_access. */
 static inline int tracer_partial(void) { return ptt_partial(&tracer_options.writer); }
 

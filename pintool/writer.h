@@ -58,6 +58,15 @@ static inline int ptt_untouched(uint64_t region) {
     return region < PTT_REGIONS && !(ptt_touched[region >> 6] >> (region & 63) & 1);
 }
 
+/* ptt_touch where only consecutive accesses are merged: 1 when that was all there is to do. */
+static inline int ptt_touch_whole(struct ptt_thread *thread, uint64_t page, uint64_t store) {
+    struct ptt_strip *strip = &thread->strip;
+    if (ptt_strip_same(strip, page, store)) return 1;
+    if (strip->touches - 1 >= PTT_CHUNK_RECORDS - 1) return 0;
+    ptt_strip_next(strip, page, store);
+    return 1;
+}
+
 static inline void ptt_touch(struct ptt_thread *thread, uint64_t page, uint64_t store) {
     struct ptt_strip *strip = &thread->strip;
     if (ptt_strip_same(strip, page, store) || (!strip->whole && ptt_strip_other(strip, page, store))) return;
