@@ -73,13 +73,17 @@ static inline uint64_t bytes_of(qemu_plugin_meminfo_t info, uint64_t address) {
     tracer_access(thread, address, bytes_of(info, address), qemu_plugin_mem_is_store(info));
 }
 
+[[gnu::noinline]] static void record_whole(struct ptt_thread *thread, qemu_plugin_meminfo_t info, uint64_t address) {
+    if (!ptt_touch_whole(thread, address >> 12, qemu_plugin_mem_is_store(info))) record(thread, info, address);
+}
+
 [[gnu::noinline]] static void record_first(struct ptt_thread *thread, qemu_plugin_meminfo_t info, uint64_t address) {
     tracer_first(thread, address, bytes_of(info, address));
 }
 
 static inline void on_access(struct ptt_thread *thread, qemu_plugin_meminfo_t info, uint64_t address) {
     if (ptt_session->recording)
-        record(thread, info, address);
+        tracer_whole(thread, address) ? record_whole(thread, info, address) : record(thread, info, address);
     else if (ptt_session->waiting && tracer_may_be_first(address))
         record_first(thread, info, address);
 }
@@ -91,11 +95,10 @@ static inline void on_access(struct ptt_thread *thread, qemu_plugin_meminfo_t in
 
 static void any_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {
     struct ptt_thread *thread = vcpu < VCPUS ? threads[vcpu] : nullptr;
-    if (__builtin_expect(thread == nullptr, 0)) return new_thread_s_access(vcpu, info, address);
-    if (ptt_session->recording && tracer_whole(thread, address) &&
-        ptt_touch_whole(thread, address >> 12, qemu_plugin_mem_is_store(info)))
-        return;
-    on_access(thread, info, address);
+    if (__builtin_expect(thread != nullptr, 1))
+        on_access(thread, info, address);
+    else
+        new_thread_s_access(vcpu, info, address);
 }
 
 static void counted_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {
