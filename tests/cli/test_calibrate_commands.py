@@ -108,7 +108,8 @@ def test_statistics_are_never_rounded_to_fit(pt):
     assert "in none of them: 2 MiB pages" in table.replace("\n", " ") and "baseline: no change" in str(rows)
     families = {row["family"] for row in rows}
     assert families == {
-        *("thin-2D-4K", "thin-1D-4K", "native-thin", "wide-NV-4K", "wide-NO-4K", "native-wide", "ports-xeon")
+        *("thin-2D-4K", "thin-1D-4K", "native-thin", "wide-NV-4K", "wide-NO-4K", "native-wide"),
+        *("ports-xeon", "ports-xeon, first touch"),
     }
     assert "baseline: configuration mean" in table and "baseline: constant speed-up" in table
 
@@ -216,7 +217,11 @@ def test_tables_on_several_nodes_and_walk_cycles_of_another_policy(pt, perf):
     for file in files.values():
         file.write_text(file.read_text().replace("walk_pending", "walk_duration"))
     known = ("predict", "--local", files["linux"], "--at", "L:0.25,R:0.75", "--seconds", run["linux"].seconds)
-    asked = (*known, "--walk-cycles", files["hydra"], "--walk-cycles", run["wasp"].walk, "--json")
+    walks = ("--walk-cycles", files["hydra"], "--walk-cycles", run["wasp"].walk, "--json")
+    unsaid = json.loads(pt(*known, *walks).out)["result"]["predictions"]
+    for policy, row in zip(("hydra", "wasp"), unsaid, strict=True):
+        assert row["cycles"][0] < run[policy].cycles < row["cycles"][2] and not row["doubt"]
+    asked = (*known, *walks, "--threads-per-core", 2)
     alone, pair = (
         json.loads(pt(*asked, *more).out)["result"]
         for more in ((), ("--remote", files["mitosis"], "--remote-placement", "LP"))
@@ -228,7 +233,9 @@ def test_tables_on_several_nodes_and_walk_cycles_of_another_policy(pt, perf):
         "hydra",
         f"{run['wasp'].walk:.4g} walk cycles",
     ]
-    replicas = json.loads(pt(*known, "--placement", "LP", "--json").out)["result"]["predictions"][0]
+    replicas = json.loads(pt(*known, "--threads-per-core", 2, "--placement", "LP", "--json").out)["result"][
+        "predictions"
+    ][0]
     assert replicas["low"] < run["mitosis"].cycles / run["linux"].cycles < replicas["high"] < 1.1
 
 

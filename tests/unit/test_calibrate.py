@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.interval import Interval
-from ptanalyze.cost.calibrate import MANY_THREADS, calibrate_runs
+from ptanalyze.cost.calibrate import MANY_THREADS, ONE_OR_MANY, calibrate_runs
 from ptanalyze.cost.closed_forms import Run, outside_cycles, run_cycles, walk_cycles
 from ptanalyze.cost.huge_pages import PART, SHARE
 from ptanalyze.cost.placement import placement
@@ -83,21 +83,26 @@ def test_one_run_gives_bounds_of_e_and_says_what_is_assumed():
     assert found.exposed.middle == pytest.approx(0.7 / 0.75)
     assert found.remote is None and found.placement is None
     text = " ".join(found.assumed)
-    assert "2 page walkers" in text and "a, b" in text and "f = 0.80 (0.70 to 0.90)" in text
-    assert "elapsed time is not known (--seconds)" in text
+    assert "1 to 2 page walkers" in text and "a, b" in text and "f = 0.80 (0.00 to 1.00)" in text
+    assert "1 or 2 threads per core: elapsed time is not known (--threads-per-core)" in text
+    assert found.flags == (ONE_OR_MANY,) and found.noise == COMMON.any_noise
+    alone = calibrate_runs(msgspec.structs.replace(LL, cpus=1.0), common=COMMON)
+    assert "f = 0.80 (0.70 to 0.90)" in " ".join(alone.assumed) and alone.flags == ()
 
 
 @given(st.floats(0.01, 2.0), st.sampled_from([1.0, 1.5, 2.0]))
 def test_exposure_keeps_its_bounds(walk_per_cycle, walkers):
-    found = exposed_prior(min(walk_per_cycle, walkers), walkers, COMMON.walk_time)
+    found = exposed_prior(min(walk_per_cycle, walkers), Interval.exactly(walkers), COMMON.walk_time)
     assert 0 < found.low <= found.middle <= found.high <= 1
     assert found.high * min(walk_per_cycle, walkers) <= 1 + 1e-12
 
 
 def test_two_saturated_walkers_expose_half_and_one_exposes_all():
-    assert exposed_prior(1.9, 2, 0.7).middle == 0.5
-    assert exposed_prior(0.9, 1, 0.7).middle == exposed_prior(0.4, 0.5, 0.7).middle == 1
-    assert exposed_prior(0.0, 2, 0.7).middle == 1
+    one, two, half = (Interval.exactly(walkers) for walkers in (1.0, 2.0, 0.5))
+    assert exposed_prior(1.9, two, 0.7).middle == 0.5
+    assert exposed_prior(0.9, one, 0.7).middle == exposed_prior(0.4, half, 0.7).middle == 1
+    assert exposed_prior(0.0, two, 0.7).middle == 1
+    assert exposed_prior(0.8, Interval(1.0, 1.0, 2.0), 0.7) == Interval(0.5, 1.0, 1.0)
 
 
 def test_busy_hyperthreads_share_the_walkers_of_their_core():
@@ -119,9 +124,13 @@ def test_busy_hyperthreads_share_the_walkers_of_their_core():
 
 def test_busy_threads_of_cores_with_one_walker_wait_for_each_other():
     busy = Run(1000.0, 300.0, 0.0, cpus=48.0)
-    found = calibrate_runs(busy, walkers=1, native=True, common=COMMON)
-    assert found.walkers == 0.5 and found.shared == Interval.exactly(1.0)
+    found = calibrate_runs(busy, walkers=1, threads=2, native=True, common=COMMON)
+    assert found.walkers == 0.5 and found.shared == Interval(0.0, 1.0, 1.0)
     assert found.dram_share == COMMON.many_share and "many threads" in " ".join(found.assumed)
+    apart = calibrate_runs(busy, walkers=1, threads=1, native=True, common=COMMON)
+    assert (
+        apart.walkers == 1 and apart.shared == Interval.exactly(0.0) and apart.dram_share == found.dram_share
+    )
     alone = calibrate_runs(Run(1000.0, 300.0, 0.0, cpus=1.0), walkers=1, native=True, common=COMMON)
     assert found.flags == (MANY_THREADS,) and alone.flags == ()
     assert alone.walkers == 1 and alone.shared == Interval.exactly(0.0)
@@ -134,24 +143,58 @@ def test_a_node_that_its_own_threads_load_half_is_half_way():
     assert [*half.dram_share] == pytest.approx([(alone + many) / 2 for alone, many in ends])
 
 
-def test_many_threads_of_a_machine_that_is_not_named_share_its_walkers():
+def test_whether_threads_of_a_machine_that_is_not_named_share_walkers_is_open():
     """64 hyperthreads of 32 cores with one walker each: not the machine of the reference runs."""
     busy = Run(64 * 2.1e9, 10 * 2.1e9, 0.0, seconds=1.0)
     found = calibrate_runs(busy, walkers=1, native=True, common=COMMON)
-    assert found.walkers == 0.5 and "(-m)" in found.assumed[0]
+    assert found.walkers == 1 and found.shared == Interval(0.0, 0.0, 1.0)
+    assert "on how many cores is not known (-m, --threads-per-core)" in found.assumed[0]
     named = calibrate_runs(busy, walkers=1, native=True, common=COMMON, machine="vmitosis-cascade-lake")
     assert named.walkers == pytest.approx(1 / (64 / 48))
     one = calibrate_runs(Run(2.1e9, 1e9, 0.0, seconds=1.0), walkers=1, native=True, common=COMMON)
     assert one.walkers == 1 and one.dram_share == COMMON.dram_share
 
 
-def test_without_elapsed_time_many_threads_are_known_by_their_cpu_time():
+def test_cpu_time_says_nothing_of_threads():
+    """A thread that runs for 13 hours is one: s is not 1 because of that."""
     short, long = (
         calibrate_runs(Run(cycles, cycles / 4, 0.0), walkers=1, native=True, common=COMMON)
         for cycles in (1e12, 1e14)
     )
-    assert (short.walkers, long.walkers) == (1, 0.5)
-    assert long.dram_share == COMMON.many_share
+    for found in (short, long):
+        assert found.walkers == 1 and found.shared == Interval(0.0, 0.0, 1.0)
+        assert found.flags == (ONE_OR_MANY,) and found.assumed == short.assumed
+    timed = calibrate_runs(Run(1e14, 2.5e13, 0.0, 1e14 / 2.1e9), walkers=1, native=True, common=COMMON)
+    assert timed.shared == Interval.exactly(0.0) and timed.assumed[0].endswith("one thread: 1 CPUs were busy")
+
+
+def test_one_thread_shares_no_walker_whatever_a_second_run_loses():
+    """1.44 cycles lost per walk cycle: with one thread something else was slower too, and it is said."""
+    local, remote = Run(1e12, 3e11, 0.0, 480.0), Run(1.432e12, 6e11, 0.0, 687.0)
+    found = calibrate_runs(local, remote, "RP", walkers=1, native=True, common=COMMON)
+    assert "one thread" in found.assumed[0] and found.shared == Interval.exactly(0.0)
+    assert "1.44 times as much as walk cycles, a thread alone on its core loses at most 1" in found.flags[0]
+    open_ = [msgspec.structs.replace(run, seconds=None) for run in (local, remote)]
+    either = calibrate_runs(*open_, "RP", walkers=1, native=True, common=COMMON)
+    assert either.shared.low == 0 and either.shared.middle == either.shared.high > 0.4
+    assert "one thread" not in " ".join(either.assumed) and either.flags == ()
+
+
+@pytest.mark.parametrize("threads", [0.0, 0.5, 3.0, float("nan")])
+def test_threads_per_core_are_one_or_two(threads):
+    with pytest.raises(UsageError, match=r"threads per core = .*: expected 1 to 2"):
+        calibrate_runs(LL, threads=threads, common=COMMON)
+
+
+def test_elapsed_time_that_was_given_is_not_said_to_be_unknown():
+    found = calibrate_runs(Run(seconds=10.0), Run(seconds=20.0), "RR", common=COMMON)
+    assert "cycles are not known" in found.assumed[0] and "elapsed" not in found.assumed[0]
+
+
+def test_walk_cycles_bound_the_threads_that_share_a_walker():
+    """0.9 walk cycles per cycle: one walker serves 1.1 threads at most."""
+    found = calibrate_runs(Run(1000.0, 900.0, 0.0), walkers=1, threads=2, native=True, common=COMMON)
+    assert found.walkers == pytest.approx(0.9) and found.shared.high == pytest.approx(1 / 0.9 - 1)
 
 
 def test_the_reference_machine_is_known_from_its_runs_rather_than_from_its_file():
@@ -309,7 +352,7 @@ def test_huge_pages_are_known_from_the_counters_and_leave_everything_open(run, w
     found = calibrate_runs(run, common=COMMON)
     assert (found.dram_share.low, found.dram_share.high) == (0, 1)
     assert re.search(f"2 MiB pages: {why}.*add a run with remote tables", found.flags[0])
-    assert not calibrate_runs(Run(10.0, 4.0, 4.2, huge_walks=0.05), common=COMMON).flags
+    assert not calibrate_runs(Run(10.0, 4.0, 4.2, cpus=1.0, huge_walks=0.05), common=COMMON).flags
 
 
 def test_the_share_with_huge_pages_is_the_mean_of_the_published_programs():

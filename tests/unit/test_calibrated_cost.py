@@ -78,6 +78,20 @@ def test_threads_that_share_a_walker_gain_more_than_their_walk_cycles():
     assert local.speedup.middle == pytest.approx(slower) and slower > 1.4
 
 
+def test_whether_a_walker_is_shared_is_an_interval_of_the_speed_up():
+    exact = [Interval.exactly(s) for s in (0.0, 1.0)]
+    either = Interval(0.0, 0.0, 1.0)
+
+    def gain(shared):
+        known = msgspec.structs.replace(NATIVE, exposed=Interval.exactly(1.0), shared=shared)
+        base = cost.price(read(0, 1000), MACHINE, COSTS, calibration=known)
+        return cost.price(read(1000, 0), MACHINE, COSTS, base, calibration=known).speedup
+
+    apart, together = (gain(shared).middle for shared in exact)
+    found = gain(either)
+    assert (found.low, found.middle, found.high) == pytest.approx((apart, apart, together))
+
+
 def asked(calibration, host=None):
     vas = [HEAP + k * PAGE for k in range(8)]
     pages = [(va, k) for k, va in enumerate(vas)]

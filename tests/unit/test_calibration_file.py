@@ -44,7 +44,7 @@ def test_a_calibration_without_walk_cycles_is_kept_too(tmp_path):
     [
         ("version = 2", "version = 1", "version = 1: this release reads version 2"),
         ("walkers = 2.0", "walkers = 0.0", "walkers = 0"),
-        ("\nnoise = 0.02", "\nnoise = -0.02", "noise = -0.02"),
+        ("\nnoise = 0.03", "\nnoise = -0.03", "noise = -0.03"),
         ("repair = 0.04", "repair = inf", "repair = inf"),
         ("walkers = 2.0", 'walkers = 2.0\nat = "LP"', "at = LP"),
         ("walkers = 2.0", 'walkers = 2.0\nat = "RRI"', "remote = RRI"),

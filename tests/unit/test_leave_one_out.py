@@ -28,7 +28,7 @@ from ptanalyze.cost.leave_one_out import (
 from ptanalyze.cost.observed import observed, observed_data, observed_wide
 from ptanalyze.cost.placement import placement
 from ptanalyze.cost.predict import predict_placement
-from ptanalyze.cost.reference import LOCAL_RUN, runs
+from ptanalyze.cost.reference import LOCAL_RUN, ports, runs
 from ptanalyze.cost.repeats import floor, spread
 from ptanalyze.cost.shared import overlap, shared
 from ptanalyze.cost.spread import around, factor, t_95
@@ -186,6 +186,8 @@ def test_a_workload_with_less_counted_is_left_out_of_what_needs_it(monkeypatch):
         ("native-thin", ONE_RUN + MENDED, 0.011, 0.02, 0.9),
         ("ports-xeon", LINUX, 0.01, 0.015, 0.9),
         ("ports-xeon", POLICIES, 0.01, 0.02, 0.9),
+        ("ports-xeon, first touch", LINUX, 0.04, 0.055, 0.9),
+        ("ports-xeon, first touch", POLICIES, 0.01, 0.01, 0.9),
         ("wide-NV-4K", REPLICAS, 0.08, 0.15, 0.9),
         ("native-wide", REPLICAS, 0.06, 0.15, 0.9),
         ("native-thin", DATA, 0.16, 0.9, 0.9),
@@ -226,6 +228,15 @@ def test_runs_of_one_placement_give_the_spread_of_repeats():
     assert spread("native-thin", "LibLinear") == pytest.approx(np.sqrt(squares / 6), rel=1e-3)
     assert spread("wide-NV-4K", "graph500") is None and spread("thin-2D-4K", "none of them") is None
     assert 0 < spread("ports-xeon", "btree") < 0.002  # five repeats and their mean
+    assert 0.002 < spread("ports-xeon, first touch", "btree") < 0.05
+
+
+def test_repeats_that_perf_saw_in_part_are_no_measurements():
+    """Canneal under linux, first touch: 1.7e13 cycles in 285 s, the others 3e13 and more in 219 to 269 s."""
+    found = ports("ports-xeon, first touch")["canneal"]
+    assert len(found["linux"]) == 4 and min(run.cycles for run in found["linux"]) > 3e13
+    assert len(found["mitosis"]) == 3 and {len(found[policy]) for policy in ("hydra", "wasp")} == {5}
+    assert {len(repeats) for of in ports().values() for repeats in of.values()} == {5}
 
 
 def test_the_floor_is_what_noise_gives_a_law_that_is_exact():

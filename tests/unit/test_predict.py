@@ -3,8 +3,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ptanalyze.core.errors import UsageError
+from ptanalyze.core.interval import Interval
 from ptanalyze.cost.calibrate import calibrate_runs
 from ptanalyze.cost.closed_forms import Run, outside_cycles, run_cycles
 from ptanalyze.cost.placement import ORDER, ORDER_NATIVE
@@ -137,6 +139,43 @@ def test_walk_cycles_of_another_run_give_its_cycles_by_the_law(walk, more):
     outside = outside_cycles(1.0, walk, found.shared.middle)
     expected = run_cycles(outside, walk * more, found.shared.middle)
     assert predict_walks(found, walk * more).middle == pytest.approx(expected)
+
+
+def test_an_interval_reaches_from_walks_that_all_wait_to_a_walker_that_is_always_shared():
+    """0.35 of the time in walks of which half are saved: Basu's end, s = 0, and the law's, s = 1."""
+    for known in ({"threads": 2}, {}):
+        made = calibrate_runs(Run(1e14, 3.5e13, 0.0), native=True, walkers=1, **known)
+        found = predict_walks(made, 1.75e13)
+        by_hand = [run_cycles(outside_cycles(1.0, 0.35, s), 0.175, s) for s in (0.0, 1.0)]
+        assert by_hand[0] == pytest.approx(1 - 0.175)
+        assert found.low < by_hand[1] < by_hand[0] < found.high
+        assert found.middle == pytest.approx(by_hand[1] if known else by_hand[0])
+
+
+def test_what_is_not_known_of_e_and_s_widens_every_prediction():
+    def width(made, predict, *asked):
+        found = predict(made, *asked)
+        return found.high - found.low
+
+    one = calibrate_runs(Run(1000 * M, 350 * M, 400 * M, 10.0))
+    shared = calibrate_runs(Run(1000 * M, 350 * M, 0.0), native=True, walkers=1, threads=2)
+    for made, name in ((one, "RR"), (shared, "RP")):
+        exact = replace(
+            made, exposed=Interval.exactly(made.exposed.middle), shared=Interval.exactly(made.shared.middle)
+        )
+        assert width(made, predict_placement, name) > width(exact, predict_placement, name)
+        assert width(made, predict_walks, 500 * M) > width(exact, predict_walks, 500 * M)
+        assert predict_placement(made, name).middle == predict_placement(exact, name).middle
+
+
+def test_a_pair_that_loses_more_than_it_walks_reaches_to_the_line_through_both():
+    local, remote = Run(1e14, 3e13, 0.0), Run(1.5e14, 6e13, 0.0)
+    made = calibrate_runs(local, remote, "RP", native=True, walkers=1)
+    line = 1 + 0.5 * 0.5
+    bare = replace(made, counted_noise=0.0)
+    found = predict_walks(bare, 4.5e13)
+    assert found.middle != pytest.approx(line, rel=1e-4)
+    assert found.low <= min(line, found.middle) and found.high >= max(line, found.middle) - 1e-12
 
 
 @given(st.floats(0.3, 3.0))

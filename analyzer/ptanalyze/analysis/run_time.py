@@ -31,6 +31,7 @@ def calibrate(
     local_ns: float | None = None,
     native: bool = False,
     walkers: float | None = None,
+    threads_per_core: float | None = None,
     allow_multiplexed: bool = False,
 ) -> Calibration:
     """Calibrate the run-time law with `perf stat` output of a local run and, better, a remote run.
@@ -45,6 +46,7 @@ def calibrate(
                or a SLIT directory, with local_ns, the latency of local memory
     native     whether there is a single table; also known from the placement
     walkers    page walkers per core, below 1: per busy hardware thread; None: from the counters
+    threads_per_core  busy hardware threads of each core, 1 or 2; None: as far as busy CPUs tell
     allow_multiplexed  take counters that perf scaled up from below 90 % of the run
     Raises CaptureError and UsageError that name the file.
     """
@@ -77,6 +79,7 @@ def calibrate(
             machine=machine,
             latency=None if latency is None else read_latency(latency, local_ns),
             walkers=walkers or (1 if stat is not None and one_walker(stat) else None),
+            threads=threads_per_core,
             native=native or None,
             name=Path(local).stem if local is not None else "",
             sources={name: str(file) for name, file in files.items() if file is not None},

@@ -16,6 +16,7 @@ from .options import (
     native_option,
     remote_seconds_option,
     seconds_option,
+    threads_per_core_option,
     walkers_option,
 )
 from .output import Output, emit, must_end_with, output_options
@@ -61,6 +62,7 @@ RUNS = ("local", "remote", "seconds", "remote_seconds")  # options that are abou
 @measured_machine_option
 @native_option
 @walkers_option
+@threads_per_core_option
 @click.option(
     "--allow-multiplexed", is_flag=True, help="Accept counters that perf scaled up from below 90 %."
 )

@@ -151,6 +151,13 @@ walkers_option = click.option(
     help="Number of page walkers per core; below 1: per busy hardware thread. Default: from the events.",
 )
 
+threads_per_core_option = click.option(
+    "--threads-per-core",
+    type=click.FloatRange(1, 2),
+    help="Busy hardware threads per core: 1, or 2 where hyperthreads share its page walkers. Default: from "
+    "the CPUs that were busy, else 1 to 2.",
+)
+
 measured_machine_option = click.option(
     "-m",
     "--machine",

@@ -13,6 +13,7 @@ from .options import (
     native_option,
     remote_seconds_option,
     seconds_option,
+    threads_per_core_option,
     walkers_option,
 )
 from .output import Output, emit, output_options
@@ -59,6 +60,7 @@ ERRORS = (
 @remote_seconds_option
 @native_option
 @walkers_option
+@threads_per_core_option
 @measured_machine_option
 @click.option(
     "--placement",
@@ -93,6 +95,7 @@ def command(
     remote_seconds: float | None,
     native: bool,
     walkers: float | None,
+    threads_per_core: float | None,
     machine: str | None,
     placements: tuple[str, ...],
     walk_cycles: tuple[str, ...],
@@ -135,6 +138,7 @@ def command(
             remote_seconds=remote_seconds,
             native=native,
             walkers=walkers,
+            threads_per_core=threads_per_core,
             machine=machine,
         )
     emit(predicted(known, placements, walk_cycles), output)

@@ -27,13 +27,13 @@ from .run_checks import (
 from .shared import Shared, shared
 from .stretches import Latencies, MachineName, machine_name, stretches
 from .walkers import (
+    MANY,
     THREADS_PER_CORE,
     busy_cpus,
     crowding,
     exposed_prior,
-    has_many_threads,
     shared_time,
-    walkers_per_thread,
+    threads_per_core,
 )
 
 PER_CORE = 2  # page walkers, x86 from Broadwell on
@@ -43,6 +43,10 @@ LITTLE = 0.05  # crowding of a node that one thread, or not many more, run on
 MANY_THREADS = (
     "local run: many threads load their own node: between none and all of the walk cycles wait for DRAM, no "
     "counter of a local run says how much: add a run with remote tables (--remote)"
+)
+ONE_OR_MANY = (
+    "local run: one thread or many? Its elapsed time tells (--seconds): the middle is one thread's, the "
+    "interval holds many threads' too"
 )
 TWO_TABLES, ONE_TABLE, ONE_WALKER = "thin-2D-4K", "thin-1D-4K", "native-thin"
 
@@ -56,6 +60,7 @@ def calibrate_runs(
     machine: MachineName = None,
     latency: Latencies | None = None,
     walkers: float | None = None,
+    threads: float | None = None,
     native: bool | None = None,
     common: Shared | None = None,
     name: str = "",
@@ -67,7 +72,8 @@ def calibrate_runs(
     at         the same of the first run
     machine    name or file of a machine, for its latencies and CPUs; None: that of the reference runs
     latency    NodeLatency measured there (formats/node_latency.py)
-    walkers    page walkers per core, None: 2; below 1: those per busy hardware thread, if that is known
+    walkers    page walkers per core, None: 2; below 1: those per busy hardware thread
+    threads    busy hardware threads per core, 1 to 2; None: as far as busy CPUs tell
     native     True for a single table; None: by the placement, else by whether ePT walks were counted
     common     Shared of similar workloads; None: of all reference workloads
     UsageError names the run, its counter and value where counters contradict each other or the placement.
@@ -80,13 +86,16 @@ def calibrate_runs(
     walkers = PER_CORE if walkers is None else walkers
     common = common or shared(TWO_TABLES if not native else ONE_WALKER if walkers <= 1 else ONE_TABLE)
     check_run("local", local, max(walkers, 1))
-    busy, walkers, crowd, why_walkers = _threads(local, machine, walkers, base)
+    if threads is not None and not 1 <= threads <= THREADS_PER_CORE:
+        raise UsageError(f"threads per core = {threads:g}: expected 1 to {THREADS_PER_CORE}")
+    found_threads = _threads(local, machine, walkers, threads, base)
+    busy, crowd, alone = found_threads.busy, found_threads.crowd, found_threads.alone
     check_busy("local", local, busy)
     rate = local.walk / local.cycles if local.walk is not None and local.cycles else None
     far, loaded, why_stretches = stretches(machine, latency, common, rate)
     if base is not None and not base.whole:  # remote nodes of a wide program serve others too
         far = Interval(far.low, far.middle, max(far.high, loaded.middle))
-    found = _from_one(local, native, walkers, crowd, common, rate)
+    found = _from_one(local, native, found_threads, common, rate)
     if remote is None or where is None:
         _enough(local)
         found = replace(found, flags=(*found.flags, *waiting(local, busy)))
@@ -95,11 +104,12 @@ def calibrate_runs(
         check_pair(local, remote, where, base)
         files, ghz = sources or {}, load_machine(machine_name(machine)).ghz
         names = files.get("local", "local run"), files.get("remote", "remote run")
-        odd = suspicious(local, remote, where) if base is None else []
+        odd = suspicious(local, remote, where, alone) if base is None else []
         odd += beyond_nodes(local, remote, where, (far, loaded), names)
         odd += [] if base is None else beyond_nodes(remote, local, base, (far, loaded), names[::-1])
-        found, loaded = _from_two(found, local, remote, (base, where), (far, loaded))
+        found, loaded = _from_two(found, local, remote, (base, where), (far, loaded), alone)
         found = replace(found, flags=(*contradictions(local, remote, ghz, names), *odd))
+    noise = common.any_noise if crowd.low < crowd.high else common.noise_at(crowd.middle)
     return Calibration(
         name=name,
         machine=machine_name(machine),
@@ -108,7 +118,7 @@ def calibrate_runs(
         at=at,
         remote=remote,
         placement=None if where is None else where.name,
-        walkers=float(walkers),
+        walkers=found_threads.walkers.middle,
         busy=busy,
         exposed=found.exposed,
         shared=found.shared,
@@ -118,11 +128,11 @@ def calibrate_runs(
         contended_stretch=loaded,
         data_share=common.data_share,
         data_loaded=common.data_loaded,
-        noise=common.noise_at(crowd),
-        counted_noise=common.any_noise,
+        noise=noise,
+        counted_noise=max(common.any_noise, noise),
         repair=common.repair,
         identified=(_measured(local), *found.identified),
-        assumed=(why_walkers, why_stretches, *found.assumed),
+        assumed=(found_threads.why, why_stretches, *found.assumed),
         flags=(*found.flags, *short(local, remote)),
         sources=sources or {},
     )
@@ -141,15 +151,26 @@ class Found:
     flags: tuple[str, ...] = ()
 
 
-def _from_one(
-    local: Run, native: bool, walkers: float, crowd: float, common: Shared, rate: float | None
-) -> Found:
+@dataclass(frozen=True)
+class Threads:
+    """busy CPUs; page walkers per busy hardware thread; crowding of the node; whether every thread has a core
+    to itself; the sentence that says so."""
+
+    busy: float | None
+    walkers: Interval
+    crowd: Interval
+    alone: bool
+    why: str
+
+
+def _from_one(local: Run, native: bool, threads: Threads, common: Shared, rate: float | None) -> Found:
     """What the local run says, with `rate` walk cycles per cycle, and what other programs let expect."""
-    competing = shared_time(walkers, rate or 0.0)
+    walkers, crowd = threads.walkers, threads.crowd
+    competing = Interval.exactly(0.0) if threads.alone else shared_time(walkers, rate or 0.0)
     if rate is None:
         part = _part(local, native, None, common)
         return Found(None, competing, None, part, assumed=tuple(_halves(part)))
-    share, huge, flags = common.share(crowd), signs(local), (MANY_THREADS,) if crowd > LITTLE else ()
+    share, huge, flags = common.share(crowd), signs(local), _asked(crowd)
     part = _part(local, native, share, common)
     if huge:
         share, part, flags = SHARE, PART if in_the_host(local) else part, (f"local run: {huge}",)
@@ -158,9 +179,15 @@ def _from_one(
         competing,
         share,
         part,
-        assumed=tuple(_assumed(common, crowd, share, part)),
+        assumed=tuple(_assumed(common, crowd.high, share, part)),
         flags=flags,
     )
+
+
+def _asked(crowd: Interval) -> tuple[str, ...]:
+    if crowd.middle > LITTLE:
+        return (MANY_THREADS,)
+    return (ONE_OR_MANY,) if crowd.high > LITTLE else ()
 
 
 def _from_two(
@@ -169,12 +196,13 @@ def _from_two(
     remote: Run,
     places: tuple[Placement | None, Placement],
     ks: tuple[Interval, Interval],
+    alone: bool,
 ) -> tuple[Found, Interval]:
     """(what both runs say, k of a contended node)."""
     far, loaded = ks
-    if beyond_walks(local, remote) is not None:
+    if beyond_walks(local, remote, alone) is not None:
         loaded = Interval(1 + (loaded.low - 1) / ELSE, loaded.middle, 1 + (loaded.high - 1) * ELSE)
-    exposed, competing = waiting_shares(local, remote, one.exposed, one.shared)
+    exposed, competing = waiting_shares(local, remote, one.exposed, one.shared, alone)
     share = dram_share(local, remote, places, (exposed, competing, one.part, far, loaded))
     stretch = f"the other state's stretch, {loaded.low:.3g} to {loaded.high:.3g}"
     identified, assumed = identified_by(places[1], local, remote), (stretch, *_halves(one.part))
@@ -217,32 +245,52 @@ def _native(local: Run, where: Placement | None, native: bool | None) -> bool:
 
 
 def _threads(
-    local: Run, machine: MachineName, walkers: float, base: Placement | None
-) -> tuple[float | None, float, float, str]:
-    """(busy CPUs, page walkers per busy thread, crowding of the node, why)."""
+    local: Run, machine: MachineName, walkers: float, given: float | None, base: Placement | None
+) -> Threads:
+    """Threads of the local run: as given, else from the CPUs that were busy."""
     model = load_machine(machine_name(machine))
-    busy = busy_cpus(local, model.ghz)
-    many = has_many_threads(local, busy) or walkers < 1
-    threads = "many threads" if many else "one thread"
-    if walkers < 1:
-        return busy, walkers, 1.0, f"{walkers:g} page walkers per hardware thread, as given"
-    if busy is None or _foreign(machine, walkers):
-        found = walkers / (THREADS_PER_CORE if many else 1)
-        by = "by the CPU time: elapsed time is not known (--seconds)"
-        if busy is not None:
-            by = (
-                "all cores busy: the number of cores is not known (-m)"
-                if many
-                else "by wall clock and cycles"
-            )
-        return busy, found, float(many), f"{found:g} page walkers per hardware thread: {threads}, {by}"
-    nodes = -(-busy // model.cpus_per_node) if base is None or base.whole else model.nodes
-    cores = nodes * model.cpus_per_node / THREADS_PER_CORE
-    found = walkers_per_thread(walkers, busy, cores)
-    if local.cycles:
-        found = min(max(found, (local.walk or 0) / local.cycles), walkers)
-    why = f"{busy:.3g} CPUs were busy on {cores:g} cores with {walkers:g} page walkers each"
-    return busy, found, crowding(busy, cores), f"{found:.2g} page walkers per hardware thread: {why}"
+    busy, cores = busy_cpus(local, model.ghz), None
+    if busy is not None and not _foreign(machine, walkers):
+        nodes = -(-busy // model.cpus_per_node) if base is None or base.whole else model.nodes
+        cores = nodes * model.cpus_per_node / THREADS_PER_CORE
+    per_core = threads_per_core(busy, cores) if given is None else Interval.exactly(given)
+    if local.cycles and local.walk and walkers >= 1:  # no walker is busy for longer than the run
+        most = max(walkers * local.cycles / local.walk, 1.0)
+        per_core = per_core.through(lambda each: min(each, most))
+    found = per_core.through(lambda each: walkers / each) if walkers >= 1 else Interval.exactly(walkers)
+    return Threads(
+        busy,
+        found,
+        Interval.exactly(1.0) if walkers < 1 else _crowd(busy, cores, per_core),
+        found.low >= max(walkers, 1),
+        _why(local, busy, cores, found, "as given" if walkers < 1 else _said(given)),
+    )
+
+
+def _said(given: float | None) -> str:
+    return "" if given is None else f"{given:g} threads per core, as given"
+
+
+def _crowd(busy: float | None, cores: float | None, per_core: Interval) -> Interval:
+    if busy is None:
+        return Interval.exactly(1.0) if per_core.low > 1 else Interval(0.0, 0.0, 1.0)
+    return Interval.exactly(float(busy > MANY) if cores is None else crowding(busy, cores))
+
+
+def _why(local: Run, busy: float | None, cores: float | None, walkers: Interval, given: str) -> str:
+    each = f"{walkers.low:.2g}" if walkers.low == walkers.high else f"{walkers.low:.2g} to {walkers.high:.2g}"
+    if given:
+        why = given
+    elif busy is None:
+        missing = "cycles are" if local.seconds else "elapsed time is"
+        why = f"1 or 2 threads per core: {missing} not known (--threads-per-core)"
+    elif busy <= MANY:
+        why = f"one thread: {busy:.3g} CPUs were busy"
+    elif cores is None:
+        why = f"{busy:.3g} CPUs were busy: on how many cores is not known (-m, --threads-per-core)"
+    else:
+        why = f"{busy:.3g} CPUs were busy on {cores:g} cores (--threads-per-core)"
+    return f"{each} page walkers per busy hardware thread: {why}"
 
 
 def _foreign(machine: MachineName, walkers: float) -> bool:

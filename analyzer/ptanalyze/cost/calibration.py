@@ -11,7 +11,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     local            the run that predictions are relative to: all local, or at the placement `at`
     remote           a run with tables at `placement`, or None
-    walkers          page walkers per busy hardware thread
+    walkers          page walkers per busy hardware thread, by the middle of what is known of its threads
     busy             CPUs that were busy with the program in the local run, None where not known
     exposed          e: share of the walk cycles that the program waits for; None where walks were not counted
     shared           s: part of the time that another thread competes for the page walker

@@ -14,11 +14,11 @@ from .reference import (
     LOCAL_RUN,
     PER_CORE,
     PORTS,
-    PORTS_WALKERS,
     WIDE_FAMILIES,
     mean_run,
     ports,
     runs,
+    threads_of,
 )
 from .repeats import spread
 from .shared import shared
@@ -81,6 +81,7 @@ def replicas(family: str) -> Iterator[Row]:
                 configs[before],
                 at=QUARTERS[native],
                 walkers=PER_CORE[family],
+                threads=threads_of(family, workload),
                 native=native,
                 common=shared(prior, workload),
             )
@@ -90,38 +91,39 @@ def replicas(family: str) -> Iterator[Row]:
             )
 
 
-def policies() -> Iterator[Row]:
+def policies(family: str) -> Iterator[Row]:
     """From the counters of linux alone, or of linux and mitosis, and the walk cycles of other policies."""
-    for workload, by_policy in ports().items():
+    for workload, by_policy in ports(family).items():
         run = {policy: mean_run(repeats) for policy, repeats in by_policy.items()}
-        law = of_ports(workload, run["linux"])
+        law = of_ports(workload, run["linux"], family)
         for known, more in (
             (law(), ("mitosis", "hydra", "wasp")),
             (law(run["mitosis"], "LP"), ("hydra", "wasp")),
         ):
             for policy in more:
-                yield _policy(workload, run["linux"], known, policy, run[policy])
+                yield _policy(family, workload, run["linux"], known, policy, run[policy])
 
 
-def _policy(workload: str, linux: Run, known: Calibration, policy: str, run: Run) -> Row:
+def _policy(family: str, workload: str, linux: Run, known: Calibration, policy: str, run: Run) -> Row:
     cycles, walk = counted(linux.cycles, "linux: cycles"), counted(run.walk, "run: walk cycles")
     found = predict_walks(known, walk, policy)
     low, middle, high = (value / cycles for value in counted(found.cycles, "prediction: cycles"))
     measured = counted(run.cycles, "run: cycles") / cycles
     if known.remote is None:
-        return row(PORTS, LINUX, workload, "", policy, found, measured, (low, middle, high))
+        return row(family, LINUX, workload, "", policy, found, measured, (low, middle, high))
     own, other = (counted(r.walk, "run: walk cycles") for r in (linux, known.remote))
     more = {"gain": (walk - own) / (other - own) * slowdown(known) / middle}
-    return row(PORTS, POLICIES, workload, "mitosis", policy, found, measured, (low, middle, high)) | more
+    return row(family, POLICIES, workload, "mitosis", policy, found, measured, (low, middle, high)) | more
 
 
-def of_ports(workload: str, linux: Run) -> partial[Calibration]:
+def of_ports(workload: str, linux: Run, family: str = PORTS) -> partial[Calibration]:
     """calibrate_runs for a workload of the ports, from its run on `linux`."""
     return partial(
         calibrate_runs,
         linux,
         at=QUARTERS[True],
-        walkers=PORTS_WALKERS,
+        walkers=PER_CORE[family],
+        threads=threads_of(family, workload),
         native=True,
         common=shared("native-thin", workload),
     )
@@ -192,6 +194,7 @@ def calibrated(family: str, workload: str) -> partial[Calibration]:
         calibrate_runs,
         common=shared(family, workload),
         walkers=PER_CORE[family],
+        threads=threads_of(family, workload),
         native=family != TWO_TABLES,
     )
 
@@ -201,5 +204,5 @@ def _whole(run: Run) -> Run:
 
 
 def _timed(run: Run) -> Run:
-    """A Run of which only the time is known."""
-    return Run(seconds=run.seconds) if run.seconds else Run(run.cycles)
+    """A Run of which only the time is known, and whether one thread ran."""
+    return Run(seconds=run.seconds, cpus=run.cpus) if run.seconds else Run(run.cycles, cpus=run.cpus)

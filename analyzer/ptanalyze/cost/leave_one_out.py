@@ -27,7 +27,7 @@ from .held_out import (
 )
 from .observed import ratio
 from .placement import placement
-from .reference import FAMILIES, LOCAL_RUN, WIDE_FAMILIES, runs
+from .reference import FAMILIES, FIRST_TOUCH, LOCAL_RUN, PORTS, WIDE_FAMILIES, runs
 from .repeats import floor
 from .run_checks import suspicious
 
@@ -69,7 +69,8 @@ def leave_one_out(families: Sequence[str] = FAMILIES) -> pd.DataFrame:
         if "native" in family:
             rows += remote_data(family)
     if families == FAMILIES:
-        rows += [row for family in WIDE_FAMILIES for row in replicas(family)] + list(policies())
+        rows += [row for family in WIDE_FAMILIES for row in replicas(family)]
+        rows += [row for family in (PORTS, FIRST_TOUCH) for row in policies(family)]
     table = pd.DataFrame(rows)
     odd = {key for family in families for key in _odd(family)}
     runs_of = (zip(table.family, table.workload, name, strict=True) for name in (table.config, table.second))

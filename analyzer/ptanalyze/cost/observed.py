@@ -14,10 +14,8 @@ from .closed_forms import (
     waited_cycles,
 )
 from .placement import CONTENDED, LOCAL, REMOTE, Placement, placement
-from .reference import LOCAL_RUN, PER_CORE, STRETCH, WIDE_FAMILIES, runs
-from .walkers import has_many_threads
+from .reference import LOCAL_RUN, PER_CORE, STRETCH, WIDE_FAMILIES, many_threads, runs
 
-CLOCK = 2.1  # GHz where wall clock is published: vMitosis, section 4
 SATURATED = 1.05  # e within 5 % of its bound says nothing about the time spent in walks
 QUARTERS = 0.75  # of table reads are remote, where four nodes share a table
 SHARED_WALKER = 2  # threads per core of programs with many threads
@@ -51,12 +49,6 @@ def law_of(family: str, many: bool) -> tuple[float, float]:
     """(page walkers per thread, s) of a reference run."""
     walkers = PER_CORE[family] / (SHARED_WALKER if many else 1)
     return walkers, max(1 / walkers - 1, 0.0)
-
-
-def many_threads(run: Run) -> bool:
-    """Whether a reference run has more than one thread."""
-    busy = None if run.seconds is None or run.cycles is None else run.cycles / (run.seconds * CLOCK * 1e9)
-    return has_many_threads(run, busy)
 
 
 def ratio(local: Run, other: Run) -> float:
@@ -95,7 +87,7 @@ def misplaced(configs: Mapping[str, Run]) -> Iterator[tuple[Placement, Run, floa
 
 def _seen(family: str, workload: str, configs: Mapping[str, Run]) -> Observed:
     local = configs[LOCAL_RUN[family]]
-    many = many_threads(local)
+    many = many_threads(family, workload)
     walkers, shared = law_of(family, many)
     walk, cycles = counted(local.walk, "run: walk cycles"), counted(local.cycles, "run: cycles")
     exposed = min(max(_exposed(configs, local), 1 / walkers), 1.0) if walkers > 1 else 1.0
@@ -137,7 +129,7 @@ def gpt_parts(family: str) -> Iterator[tuple[str, float]]:
     only the gPT and only the ePT remote."""
     for workload, configs in runs(family, ("fit",)).items():
         local = configs.get(LOCAL_RUN[family])
-        if local is None or local.cycles is None or many_threads(local):
+        if local is None or local.cycles is None or many_threads(family, workload):
             continue
         for first, second in (("RL", "LR"), ("RLI", "LRI")):
             if first in configs and second in configs:
@@ -174,7 +166,7 @@ def observed_data(family: str) -> tuple[Observed, ...]:
         if not {LOCAL_RUN[family], "LP-RD", "LP-RDI"} <= configs.keys():
             continue
         local = configs[LOCAL_RUN[family]]
-        many = many_threads(local)
+        many = many_threads(family, workload)
         outside = [
             outside_cycles(
                 counted(run.cycles, "run: cycles"), counted(run.walk, "run: walk"), law_of(family, many)[1]
@@ -196,4 +188,4 @@ def repaired(family: str) -> Iterator[tuple[str, bool, float]]:
         local = configs[LOCAL_RUN[family]]
         for name, run in configs.items():
             if name != LOCAL_RUN[family] and placement(name).all_local:
-                yield workload, many_threads(local), ratio(local, run)
+                yield workload, many_threads(family, workload), ratio(local, run)

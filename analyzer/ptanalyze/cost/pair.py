@@ -10,9 +10,13 @@ MOST_SHARED = 2.0  # s: beyond, something else than the page walker is waited fo
 
 
 def waiting_shares(
-    local: Run, remote: Run, exposed: Interval | None, competing: Interval
+    local: Run, remote: Run, exposed: Interval | None, competing: Interval, alone: bool
 ) -> tuple[Interval | None, Interval]:
-    """(e, s): exact where walk cycles changed, else those of one run; e None where not counted."""
+    """(e, s) where walk cycles changed, else those of one run; e None where not counted.
+
+    More cycles lost than walked mean a walker that is shared, from not at all (the straight line through both
+    runs) to as much as explains them; `alone`: not with one thread per core.
+    """
     if local.walk is None or remote.walk is None or local.cycles is None or remote.cycles is None:
         return exposed, competing
     if abs(remote.walk - local.walk) <= local.walk * STILL:
@@ -20,9 +24,10 @@ def waiting_shares(
     lost = exposed_share(local, remote)
     if lost <= 0 or lost * local.walk >= local.cycles * (1 + competing.high):
         return exposed, competing
-    if lost <= 1:
-        return Interval.exactly(lost), Interval.exactly(0.0)
-    return Interval.exactly(1.0), Interval.exactly(min(sharing(local, remote), MOST_SHARED))
+    if lost <= 1 or alone:
+        return Interval.exactly(min(lost, 1.0)), Interval.exactly(0.0)
+    found = min(sharing(local, remote), MOST_SHARED)
+    return Interval.exactly(1.0), Interval(0.0, found, found)
 
 
 def dram_share(
@@ -39,18 +44,18 @@ def dram_share(
     exposed, competing, part, far, loaded = unknown
     if exposed is None or not local.walk or not local.cycles or not remote.cycles:
         return None
-    waited, slower = exposed.middle * local.walk / local.cycles, remote.cycles / local.cycles
-    outside = outside_cycles(1.0, waited, competing.middle)
-    added = waited_cycles(slower, outside, competing.middle) - waited
+    rate, slower = local.walk / local.cycles, remote.cycles / local.cycles
     base, where = places
 
-    def share(part: float, far: float, loaded: float) -> float:
+    def share(e: float, s: float, part: float, far: float, loaded: float) -> float:
+        waited = e * rate
+        added = waited_cycles(slower, outside_cycles(1.0, waited, s), s) - waited
         here = 0.0 if base is None else waiting_of(part, *base.stretches(far, loaded))
         waiting = added / (waiting_of(part, *where.stretches(far, loaded)) - here)
         rest = waited - waiting * here
         return max(waiting / rest, 0.0) if rest else 0.0
 
-    return combined(share, part, far, loaded)
+    return combined(share, exposed, competing, part, far, loaded)
 
 
 def identified_by(where: Placement, local: Run, remote: Run) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Run time under any placement of page tables and data, from a Calibration alone: no trace."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from math import sqrt
 
 from ..core.errors import UsageError
@@ -141,6 +142,8 @@ def _times(ratios: Interval, local: float) -> tuple[float, float, float]:
 def _ratios(calibration: Calibration, where: Placement) -> tuple[Interval, Interval]:
     """Intervals of (run time, cycles) over those of the local run, without noise."""
     unknown = (
+        calibration.exposed or Interval.exactly(0.0),
+        calibration.shared,
         calibration.dram_share or Interval.exactly(1.0),
         calibration.gpt_part,
         calibration.remote_stretch,
@@ -150,10 +153,7 @@ def _ratios(calibration: Calibration, where: Placement) -> tuple[Interval, Inter
     remote = calibration.remote
 
     def by(slower: float | None) -> Interval:
-        def ratio(share: float, part: float, far: float, loaded: float, data: float) -> float:
-            return _ratio(calibration, where, slower, share, part, far, loaded, data)
-
-        return combined(ratio, *unknown)
+        return combined(partial(_ratio, calibration, where, slower), *unknown)
 
     if remote is None:
         cycles = by(None)
@@ -180,6 +180,8 @@ def _ratio(
     calibration: Calibration,
     where: Placement,
     slower: float | None,
+    exposed: float,
+    s: float,
     share: float,
     part: float,
     far: float,
@@ -188,8 +190,6 @@ def _ratio(
 ) -> float:
     """Cycles at a placement over those of the local run; slower: those of the second run over these."""
     base = placement(calibration.at or LOCAL_NAME[calibration.native])
-    s = calibration.shared.middle
-    exposed = calibration.exposed.middle if calibration.exposed else 0.0
     waited = exposed * (calibration.local.walk or 0.0) / calibration.local.length
     outside = max(outside_cycles(1.0, waited, s), 0.0)
     here, there = (waiting_of(part, *at.stretches(far, loaded)) for at in (base, where))
@@ -218,21 +218,24 @@ def predict_walks(calibration: Calibration, walk: float, name: str = "") -> Pred
     local, remote = calibration.local, calibration.remote
     own = counted(local.walk, "local run: walk cycles")
     cycles = counted(local.cycles, "local run: cycles")
-    exposed, s = counted(calibration.exposed, "calibration: exposed").middle, calibration.shared.middle
-    outside = max(outside_cycles(cycles, exposed * own, s), 0.0)
+    unknown = counted(calibration.exposed, "calibration: exposed"), calibration.shared
 
-    def law(walk: float) -> float:
-        return run_cycles(outside, exposed * walk, s)
+    def law(walk: float, exposed: float, s: float) -> float:
+        outside = max(outside_cycles(cycles, exposed * own, s), 0.0)
+        return run_cycles(outside, exposed * walk, s) / cycles
 
-    def ratio(slower: float, more: float) -> float:
+    def through(more: float, slower: float, exposed: float, s: float) -> float:
         """The law, set right at the second run."""
-        return law(walk) / cycles + (slower - law(more) / cycles) * (walk - own) / (more - own)
+        beside = slower - law(more, exposed, s)
+        return law(walk, exposed, s) + beside * (walk - own) / (more - own)
 
     if remote is None or remote.walk is None or remote.walk == own:
-        exactly = [law(walk) / cycles] * 2
+        time = of_cycles = combined(partial(law, walk), *unknown)
     else:
-        exactly = [ratio(slower, remote.walk) for slower in (slowdown(calibration), _cycles(remote, local))]
-    time, of_cycles = (Interval.exactly(value) for value in exactly)
+        time, of_cycles = (
+            combined(partial(through, remote.walk, slower), *unknown)
+            for slower in (slowdown(calibration), _cycles(remote, local))
+        )
     said = name or f"{walk:.4g} walk cycles"
     found = predicted(calibration, said, time, of_cycles, noise=calibration.counted_noise)
     return replace(found, doubt=_doubt(calibration, walk, own))

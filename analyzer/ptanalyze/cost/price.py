@@ -331,9 +331,9 @@ def _assumed(base: Price, instructions: float, costs: Costs) -> RunLaw | None:
 
 
 def _measured(base: Price, calibration: Calibration) -> RunLaw | None:
-    """By e alone: the replay's changes, in the proportions of the calibrated run; None without walks."""
+    """By e and s: the replay's changes, in the proportions of the calibrated run; None without walks."""
     local, e = calibration.local, counted(calibration.exposed, "calibration: exposed")
-    cycles, shared = counted(local.cycles, "calibration: cycles"), calibration.shared.middle
+    cycles = counted(local.cycles, "calibration: cycles")
     gpt, ept = (counted(walk, "calibration: walk cycles") for walk in (local.gpt, local.ept))
     simulated = sum(base.local_walk_cycles)
     if not simulated:
@@ -343,13 +343,13 @@ def _measured(base: Price, calibration: Calibration) -> RunLaw | None:
         for measured, own in zip((gpt, ept), base.local_walk_cycles, strict=True)
     ]
 
-    def run(priced: Price, exposed: float) -> float:
+    def run(priced: Price, exposed: float, shared: float) -> float:
         walks = grown[0] * priced.guest_walk_cycles + grown[1] * priced.host_walk_cycles
         extra = (priced.management_cycles - base.management_cycles) * (gpt + ept) / simulated
         outside = outside_cycles(cycles, exposed * (gpt + ept), shared)
         return run_cycles(outside, exposed * walks, shared) + extra
 
-    return run, (e,)
+    return run, (e, calibration.shared)
 
 
 def assumptions(
@@ -359,10 +359,12 @@ def assumptions(
     taken = f"{'contended' if contended else 'idle'} latencies, costs of {costs.name}"
     if calibration is not None:
         exposed = counted(calibration.exposed, "calibration: exposed")
+        shared = calibration.shared
         return (
-            f"{exposed.low:.2f} to {exposed.high:.2f} of walk cycles stall the program, cycles outside walks "
-            f"are those of the calibrated run {calibration.name or '(unnamed)'}, walk cycles grow as the "
-            f"replay's do; {taken}"
+            f"{exposed.low:.2f} to {exposed.high:.2f} of walk cycles stall the program, a page walker is "
+            f"shared {shared.low:.2f} to {shared.high:.2f} of the time, cycles outside walks are those of "
+            f"the calibrated run {calibration.name or '(unnamed)'}, walk cycles grow as the replay's do; "
+            f"{taken}"
         )
     if not timed:
         return taken

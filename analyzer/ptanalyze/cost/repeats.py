@@ -17,7 +17,7 @@ import pandas as pd
 
 from .closed_forms import Run
 from .placement import placement
-from .reference import FAMILIES, PORTS, ports, runs
+from .reference import FAMILIES, FIRST_TOUCH, PORTS, ports, runs
 
 HUGE = "T"  # before a configuration: 2 MiB pages
 UNMOVED = 0.005  # of the run: walk cycles that differ less cannot have changed it
@@ -28,16 +28,16 @@ SEED = 1
 @cache
 def spread(family: str, workload: str) -> float | None:
     """Standard deviation of a run's time, relative, from its repeats; None where nothing was repeated."""
-    if family == PORTS:
-        return _of_groups(_of_ports(workload))
+    if family in (PORTS, FIRST_TOUCH):
+        return _of_groups(_of_ports(family, workload))
     if family not in FAMILIES:
         return None
     return _of_groups(_alike(runs(family, ("fit", "check", "data", "no")).get(workload, {})))
 
 
-def _of_ports(workload: str) -> Iterator[list[float]]:
-    """Groups of repeats, so scaled that they scatter as means of five do."""
-    for repeats in ports()[workload].values():
+def _of_ports(family: str, workload: str) -> Iterator[list[float]]:
+    """Groups of repeats, so scaled that they scatter as their means do."""
+    for repeats in ports(family)[workload].values():
         logs = np.log([run.cycles or 1.0 for run in repeats])
         yield list(np.exp(logs.mean() + (logs - logs.mean()) / sqrt(len(logs))))
 

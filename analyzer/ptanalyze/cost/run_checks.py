@@ -15,6 +15,7 @@ APART = 0.05  # two clocks, or two counts of the same work, differ less
 BUSY_APART = 0.1  # so do busy CPUs
 TURBO = 3.0  # times the base clock: no CPU runs faster
 MOST_LOST = 2.0  # cycles per walk cycle, where two threads share a page walker
+SHARED_LOSE = f"threads that share a page walker lose at most {MOST_LOST:g}"
 SLOWER = 1.25  # times what the nodes' latencies allow: no published run comes near
 WHOLE = 100.0  # seconds or cycles: shown without a fraction
 MOST_CPUS = 8192  # NR_CPUS of Linux on x86-64
@@ -151,9 +152,10 @@ def beyond_nodes(
             return
 
 
-def suspicious(local: Run, remote: Run, where: Placement) -> list[str]:
-    """Lines about counters of an all-local run and another one that do not fit the placement or the law."""
-    return [*_moved(local, remote, where), *_beyond_walks(local, remote)]
+def suspicious(local: Run, remote: Run, where: Placement, alone: bool = False) -> list[str]:
+    """Lines about counters of an all-local run and another one that do not fit the placement or the law;
+    `alone`: no thread shares its core."""
+    return [*_moved(local, remote, where), *_beyond_walks(local, remote, alone)]
 
 
 def _moved(local: Run, remote: Run, where: Placement) -> Iterator[str]:
@@ -168,19 +170,19 @@ def _moved(local: Run, remote: Run, where: Placement) -> Iterator[str]:
             yield f"{table}: remote, yet its walk cycles change by {change:+.1%}: was it remote?"
 
 
-def beyond_walks(local: Run, remote: Run) -> float | None:
+def beyond_walks(local: Run, remote: Run, alone: bool = False) -> float | None:
     """Cycles lost per added walk cycle, where that is more than walks and noise explain; else None."""
     if None in (local.walk, remote.walk, local.cycles, remote.cycles):
         return None
     assert local.walk is not None and remote.walk is not None and local.cycles and remote.cycles
     added, walks = remote.cycles - local.cycles, remote.walk - local.walk
-    if added <= MOST_LOST * max(walks, 0.0) + NOISE * local.cycles:
+    if added <= (1.0 if alone else MOST_LOST) * max(walks, 0.0) + NOISE * local.cycles:
         return None
     return added / walks if walks > 0 else float("inf")
 
 
-def _beyond_walks(local: Run, remote: Run) -> Iterator[str]:
-    lost = beyond_walks(local, remote)
+def _beyond_walks(local: Run, remote: Run, alone: bool) -> Iterator[str]:
+    lost = beyond_walks(local, remote, alone)
     if lost == float("inf"):
         assert local.walk is not None and remote.walk is not None and local.cycles and remote.cycles
         yield (
@@ -189,8 +191,9 @@ def _beyond_walks(local: Run, remote: Run) -> Iterator[str]:
         )
     elif lost is not None:
         yield (
-            f"cycles grow {lost:.2f} times as much as walk cycles, threads that share a page walker lose at "
-            f"most {MOST_LOST:g}: something else slowed the run too"
+            f"cycles grow {lost:.2f} times as much as walk cycles, "
+            + ("a thread alone on its core loses at most 1" if alone else SHARED_LOSE)
+            + ": something else slowed the run too"
         )
     elif local.walk and remote.walk and local.cycles and remote.walk > local.walk * (1 + STILL):
         lost = exposed_share(local, remote)

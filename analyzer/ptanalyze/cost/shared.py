@@ -62,10 +62,11 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
         more = self.slope * (overlap(walk_per_cycle) - self.walk_rate)
         return self.contention.through(lambda ratio: max(ratio + more, 1.0))
 
-    def share(self, crowding: float) -> Interval:
+    def share(self, crowding: Interval) -> Interval:
         """f with a node's own load between that of one thread (0) and that of all cores (1)."""
-        ends = zip(self.dram_share, self.many_share, strict=True)
-        return Interval(*(alone + crowding * (many - alone) for alone, many in ends))
+        ends = [*zip(self.dram_share, self.many_share, strict=True)]
+        low, middle, high = ([alone + crowd * (many - alone) for alone, many in ends] for crowd in crowding)
+        return Interval(min(low[0], high[0]), middle[1], max(low[2], high[2]))
 
     def noise_at(self, crowding: float) -> float:
         """As `share`, of the noise."""

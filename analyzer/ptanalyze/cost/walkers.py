@@ -5,8 +5,6 @@ from .closed_forms import Run, most_sharing
 
 THREADS_PER_CORE = 2  # hyperthreads share the page walkers of their core
 MANY = 1.5  # busy CPUs on average: more than one thread
-LONG = 3600.0  # seconds of CPU time: nobody lets one thread run for hours
-SLOWEST = 2.0e9  # cycles per second, where the clock is not known
 
 
 def busy_cpus(run: Run, ghz: float) -> float | None:
@@ -18,29 +16,35 @@ def busy_cpus(run: Run, ghz: float) -> float | None:
     return min((known for known in (run.cpus, clock) if known), default=None)
 
 
-def has_many_threads(run: Run, busy: float | None) -> bool:
-    """Whether more than one thread was busy; a guess from CPU time where `busy` is not known."""
-    if busy is None:
-        return run.cycles is not None and run.cycles > LONG * SLOWEST
-    return busy > MANY
-
-
 def crowding(busy: float, cores: float) -> float:
     """How far a node's own threads load it, 0 with one of them to 1 with one for each core."""
     return min(max((busy - 1) / max(cores - 1, 1), 0.0), 1.0)
 
 
-def walkers_per_thread(per_core: float, busy: float, cores: float) -> float:
-    """Page walkers of a core over its busy threads."""
-    return per_core / min(max(busy / cores, 1.0), THREADS_PER_CORE)
+def threads_per_core(busy: float | None, cores: float | None) -> Interval:
+    """Busy hardware threads of each core that is busy, 1 to 2, from busy CPUs and the cores they run on.
+
+    One busy CPU shares its core with no other. `cores` that are fewer than the busy CPUs hold more than one
+    each; Linux fills idle cores first (select_idle_core, kernel/sched/fair.c), but not always. CPU time says
+    nothing: a thread may run for hours.
+    """
+    if busy is not None and busy <= MANY:
+        return Interval.exactly(1.0)
+    least = 1.0 if busy is None or cores is None else min(max(busy / cores, 1.0), THREADS_PER_CORE)
+    return Interval(least, least, THREADS_PER_CORE)
 
 
-def shared_time(walkers: float, walk_per_cycle: float) -> Interval:
-    """Interval of s: part of the time that another thread competes for the walker, if the run holds it."""
-    return Interval.exactly(min(max(1 / walkers - 1, 0.0), 1.0, most_sharing(1.0, walk_per_cycle)))
+def shared_time(walkers: Interval, walk_per_cycle: float) -> Interval:
+    """Interval of s: part of the time that another thread competes for the walker, if the run holds it.
+
+    From 0, threads that never meet, to what threads give each other that always want to walk.
+    """
+    most = most_sharing(1.0, walk_per_cycle)
+    _, middle, high = walkers.through(lambda each: min(max(1 / each - 1, 0.0), 1.0, most))
+    return Interval(0.0, middle, high)
 
 
-def exposed_prior(walk_per_cycle: float, walkers: float, walk_time: float) -> Interval:
+def exposed_prior(walk_per_cycle: float, walkers: Interval, walk_time: float) -> Interval:
     """Interval of e from an all-local run alone: walk cycles per cycle, walkers per hardware thread.
 
     A thread's walks overlap at most as far as it has walkers, so e >= 1 / walkers, and they cannot take
@@ -48,7 +52,7 @@ def exposed_prior(walk_per_cycle: float, walkers: float, walk_time: float) -> In
     `walk_time` of its time in walks. With one walker per thread or less nothing overlaps: e = 1.
     """
     ceiling = min(1.0, 1 / walk_per_cycle) if walk_per_cycle else 1.0
-    floor = min(max(1 / walkers, 0.0), ceiling)
+    least, floor, _ = walkers.through(lambda each: min(1 / each, ceiling))
     return Interval(
-        floor, min(max(walk_time / walk_per_cycle, floor), ceiling) if walk_per_cycle else 1.0, ceiling
+        least, min(max(walk_time / walk_per_cycle, floor), ceiling) if walk_per_cycle else 1.0, ceiling
     )

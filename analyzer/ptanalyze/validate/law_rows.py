@@ -9,8 +9,9 @@ from ..cost.calibrate import calibrate_runs
 from ..cost.calibration import Calibration
 from ..cost.closed_forms import Run
 from ..cost.leave_one_out import CONFIGURATION, CONSTANT, leave_one_out
+from ..cost.observed import SHARED_WALKER
 from ..cost.predict import predict_placement
-from ..cost.reference import PER_CORE, reference, run_from
+from ..cost.reference import PER_CORE, many_threads, reference, run_from, threads_of
 from ..cost.shared import Shared, shared
 from .published import Figure
 from .row import FITTED, REPLAYED, Row, row
@@ -26,7 +27,7 @@ TWO_RUNS = "law, from the counters of both runs named last; contention was fitte
 @cache
 def run_of(family: str, workload: str, config: str) -> Run:
     """Run of a published configuration with counters, the last of several."""
-    return run_from(values_of(family, workload, config))
+    return run_from(values_of(family, workload, config), many_threads(family, workload))
 
 
 def took(family: str, workload: str, config: str) -> float:
@@ -55,6 +56,7 @@ def calibration(family: str, prior: str, workload: str, local: str, second: str 
         placed(second) if second else None,
         common=common(prior, workload),
         walkers=PER_CORE[prior],
+        threads=threads_of(family, workload),
         native=prior != TWO_TABLES,
     )
 
@@ -130,6 +132,7 @@ def shifted(
         at=shares(before, native),
         common=common(prior, workload),
         walkers=PER_CORE[prior],
+        threads=SHARED_WALKER,
         native=native,
     )
     return predict_placement(known, shares(after, native)).slowdown
