@@ -132,7 +132,7 @@ def shifted(
         at=shares(before, native),
         common=common(prior, workload),
         walkers=PER_CORE[prior],
-        threads=SHARED_WALKER,
+        threads=SHARED_WALKER if native else None,
         native=native,
     )
     return predict_placement(known, shares(after, native)).slowdown
