@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Literal
 
+import numpy as np
 from msgspec import Meta
 
 from ..core.machine import Strict
@@ -43,6 +44,7 @@ def reshape(world: World, params: Params) -> World:
     snapshot = world.snapshot
     facts: dict[str, int] = {}
     notes: list[str] = []
+    gone: list[np.ndarray] = []  # flat ids of leaf tables
     if params.layers != "ept":
         ranges = forbidden(world.trace.events)
         huge = huge_pages.promote_guest(
@@ -50,21 +52,37 @@ def reshape(world: World, params: Params) -> World:
         )
         snapshot = replace(snapshot, guest=huge.tree) if huge.regions else snapshot
         facts |= facts_of(huge, "")
+        gone.append(huge.tables)
         notes += list(guest_notes(huge, world))
     if params.layers != "gpt" and not world.snapshot.native:
         share = params.fragmentation if params.host_fragmentation < 0 else params.host_fragmentation
         huge = huge_pages.promote_host(snapshot, params.host_min_pages, share, params.seed)
         snapshot = replace(snapshot, host=huge.tree) if huge.regions else snapshot
         facts |= facts_of(huge, "ept_")
-    copied = PAGES * sum(count for name, count in facts.items() if name.endswith("regions_promoted"))
-    if world.traced and region_of_interest(world.trace.events).begin is None:
-        copied = 0  # whole pages are faulted in: there are no small ones to collapse
+        gone.append(world.space.guest_tables + huge.tables)
+    copied, zeroed = collapsed(world, np.concatenate(gone))
     shaped = world.reshaped(
-        snapshot=snapshot, facts=facts, notes=tuple(notes), data_copied=world.data_copied + copied
+        snapshot=snapshot,
+        facts=facts,
+        notes=tuple(notes),
+        data_copied=world.data_copied + copied,
+        data_zeroed=world.data_zeroed + zeroed,
     )
     if shaped.refiltered:
         return shaped.noted("thp: page sizes change TLB reach: a filter pass of its own")
     return shaped
+
+
+def collapsed(world: World, tables: np.ndarray) -> tuple[int, int]:
+    """(pages of 4 KiB copied, zeroed) to collapse what leaf tables (flat ids) map when the trace begins.
+
+    What is mapped later is faulted in as whole pages: there are no small ones to collapse.
+    """
+    if world.traced and region_of_interest(world.trace.events).begin is None:
+        return 0, 0
+    pages = world.entries[tables]
+    copied = int(pages.sum())
+    return copied, PAGES * int(np.count_nonzero(pages)) - copied
 
 
 def facts_of(huge: huge_pages.Promoted, prefix: str) -> dict[str, int]:

@@ -32,6 +32,7 @@ UPDATES = {
     "pte_fanout": "PTE writes fanned out",
     "pte_copies": "PTE copies",
     "faults": "page faults",
+    "pages_zeroed": "4 KiB pages zeroed",
     "replica_faults": "replica faults",
     "ipis": "IPIs",
     "ipis_remote": "IPIs, remote",
@@ -47,6 +48,7 @@ UPDATES = {
 EARNED = (("pays_back_walks", "walks", "count"), ("pays_back_seconds", "s", "mean"))
 ONCE = {
     "faults": "page faults",
+    "pages_zeroed": "4 KiB pages zeroed",
     "replica_faults": "replica faults",
     "pte_writes": "PTE writes",
     "pte_fanout": "PTE writes fanned out",

@@ -29,6 +29,7 @@ class Promoted(NamedTuple):
     without_block  regions that stay 4 KiB as no aligned block of guest frames was left
     bloat_pages    4 KiB pages that the huge pages map and nobody had mapped
     forbidden      regions that stay 4 KiB as the program forbids them
+    tables         int64[regions]: leaf tables of the input tree that are gone
     """
 
     tree: Tree
@@ -37,6 +38,7 @@ class Promoted(NamedTuple):
     without_block: int = 0
     bloat_pages: int = 0
     forbidden: int = 0
+    tables: np.ndarray = np.zeros(0, np.int64)
 
 
 class Candidates(NamedTuple):
@@ -151,7 +153,8 @@ def _promoted(tree: Tree, chosen: Candidates, block: np.ndarray, eligible: int) 
         return Promoted(tree, 0, fragmented, without)
     leaves = with_frame(chosen.raw | bits.HUGE, frame, tree.encoding)
     bloat = int((PAGES - chosen.pages).sum())
-    return Promoted(with_huge_leaves(tree, chosen.table, leaves), len(frame), fragmented, without, bloat)
+    huge = with_huge_leaves(tree, chosen.table, leaves)
+    return Promoted(huge, len(frame), fragmented, without, bloat, tables=chosen.table)
 
 
 def _blocks(space: AddressSpace, chosen: Candidates) -> np.ndarray:
