@@ -26,7 +26,7 @@ from ptanalyze.analysis.runs import start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
-from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Tree
+from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Topology, Tree
 from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import LL, RR
 from ptanalyze.policies import plan_for
@@ -398,3 +398,19 @@ def test_collapsing_copies_what_was_mapped_and_zeroes_the_rest_once(mapped):
     assert thp.once.data_copied == mapped and thp.count("pages_zeroed") == 0
     ns = mapped * COSTS.collapse_ns + (512 - mapped) * COSTS.zero_ns
     assert thp.once.cycles - linux.once.cycles == pytest.approx(ns * small_machine(2).ghz)
+
+
+@pytest.mark.parametrize(("pages", "node_mib", "says"), [
+    (512, 64, []),
+    (256, 64, []),
+    (128, 64, ["huge pages add 1.5 MiB to the 512 KiB that the program has"]),
+    (256, 1, ["with huge pages the program takes 2.0 MiB, more than a node of the captured machine holds ("]),
+    (1, 1, ["huge pages add 2.0 MiB to the 4 KiB", "with huge pages the program takes 2.0 MiB, more than"]),
+])  # fmt: skip
+def test_memory_that_huge_pages_add_is_set_against_what_there_is(pages, node_mib, says):
+    snapshot = build_snapshot([(GIB + k * PAGE, k) for k in range(pages)], vmas=[(GIB, GIB + REGION, "")])
+    node = snapshot.topology.nodes[0]
+    node = replace(node, frames=np.array([[0, node_mib * MIB // PAGE]]))
+    linux, thp = ask(replace(snapshot, topology=Topology((node,))), "thp")
+    assert linux.careful == [] and len(thp.careful) == len(says)
+    assert all(found.startswith(said) for found, said in zip(thp.careful, says, strict=True))

@@ -58,11 +58,17 @@ class Candidates(NamedTuple):
 
 
 def promote_guest(
-    space: AddressSpace, min_pages: int, fragmentation: float, seed: int, ranges: np.ndarray
+    space: AddressSpace,
+    min_pages: int,
+    fragmentation: float,
+    seed: int,
+    ranges: np.ndarray,
+    wanted: np.ndarray | bool = True,
 ) -> Promoted:
     """Promoted guest tables of an AddressSpace: anonymous private regions with `min_pages` mapped pages.
 
-    ranges         uint64[n, 2] of addresses where the program forbids it (no_huge_pages.forbidden)
+    ranges         uint64[n, 2] of addresses where the program forbids it (no_huge_pages.Advice)
+    wanted         bool[T] of the guest's tables that may be promoted, or True for all
     fragmentation  share of these that stay as they are, drawn by `seed` and the region's address
 
     The huge page takes the block of 512 guest frames around the region's first frame; if others use frames of
@@ -70,7 +76,7 @@ def promote_guest(
     whole. Natively, frames only tell the node: that of most of the region's pages, as in promote_host.
     """
     tree = space.snapshot.guest
-    inside = one_anonymous_vma(space.snapshot, tree.base)
+    inside = one_anonymous_vma(space.snapshot, tree.base) & wanted
     eligible = candidates(tree, min_pages, inside, space.snapshot.topology if space.native else None)
     allowed = ~overlap(tree.base[eligible.table], 1 << REGION_SHIFT, ranges)
     forbidden, eligible = int(np.count_nonzero(~allowed)), eligible.only(allowed)
