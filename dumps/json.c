@@ -190,6 +190,11 @@ void json_origin(FILE *out, const struct description *about)
 	fprintf(out, "  \"pid\": %d,\n  \"comm\": ", process->pid);
 	json_string(out, process->comm);
 	fprintf(out, ",\n  \"uid\": %u,\n", process->uid);
+	if (*process->huge_pages) {
+		fputs("  \"huge_pages\": ", out);
+		json_string(out, process->huge_pages);
+		fputs(",\n", out);
+	}
 	put_machine(out, &about->started);
 	put_ages(out, about);
 	fprintf(out, "  \"duration_s\": %.6f,\n  \"method\": \"bpf\",\n", about->reading->seconds);

@@ -134,6 +134,21 @@ int thread_cpu(const struct process *process, int tid)
 	return cpu;
 }
 
+/* For 2 MiB the file of that size counts, where there is one (Linux 6.8) that does not say "inherit". */
+static void read_huge_pages(char *chosen, size_t size)
+{
+	static const char *const files[] = { "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled",
+					     "/sys/kernel/mm/transparent_hugepage/enabled" };
+
+	for (size_t i = 0; i < sizeof(files) / sizeof(*files) && !*chosen; i++) {
+		char *text = read_all(AT_FDCWD, files[i]), *word = text ? strchr(text, '[') : NULL;
+
+		if (word && strncmp(word, "[inherit]", 9))
+			snprintf(chosen, size, "%.*s", (int)strcspn(word + 1, "]"), word + 1);
+		free(text);
+	}
+}
+
 static void describe(struct process *process)
 {
 	char *status = read_all(process->directory, "status"), *line, *end;
@@ -142,6 +157,10 @@ static void describe(struct process *process)
 		refuse_unread(process, "status");
 	if ((line = strstr(status, "\nUid:")))
 		process->uid = strtoul(line + 5, NULL, 10);
+	if (strstr(status, "\nTHP_enabled:\t0")) /* prctl(PR_SET_THP_DISABLE) */
+		snprintf(process->huge_pages, sizeof(process->huge_pages), "forbidden");
+	else
+		read_huge_pages(process->huge_pages, sizeof(process->huge_pages));
 	free(status);
 	status = read_all(process->directory, "comm");
 	if (!status)

@@ -14,6 +14,7 @@ struct process {
 	pid_t pid;
 	uid_t uid;
 	char comm[64];
+	char huge_pages[16]; /* transparent ones it may have: "always", "madvise", "never", "forbidden"; "" unknown */
 	int pidfd; /* of the process that /proc/PID showed when it was opened; -errno of a thread's number */
 	int directory, pagemap, files[PROCESS_FILES]; /* /proc/PID, /proc/PID/pagemap, and all that is read of it */
 };

@@ -56,7 +56,7 @@
     "the start), u64 accesses, u64 instructions (0 unknown); crc: CRC-32 of frame (crc 0) and payload. "        \
     "Event: u32 kind (1 thread start, 2 thread exit, 3 mmap, 4 munmap, 5 mprotect, 6 mremap, 7 madvise, 8 brk, " \
     "9 roi start, 10 roi end, 11 data pages moved, 12 first touch of 2 MiB before the roi, 13 window a of the thread "    \
-    "begins, 0: ends, 14 mapped by the tracer), u32 0, u64 a, b, c, " \
+    "begins, 0: ends, 14 mapped by the tracer, 15 prctl PR_SET_THP_DISABLE a), u32 0, u64 a, b, c, " \
     "d, i64 result. Chunk: touches, state reset at its start. "                                                \
     "Touch: byte 0: bit 0 store, bits 1-2 count (0, 1: 1, 2; 3: LEB128 of count - 3 follows the page; 2: as "  \
     "the last LEB128 said, at first 3), bits 3-4 "                                                             \
@@ -104,6 +104,7 @@ enum ptt_event_kind {
     PTT_WINDOW = 13, /* a = number of the window, from 1 on, that the thread's later chunks are in; 0: in none */
     PTT_TRACER_MAP = 14, /* a = address, b = length of memory that was the tracer's own before the program began; not
                             moved by guest_base */
+    PTT_THP_DISABLE = 15, /* prctl(PR_SET_THP_DISABLE): a = 1, no transparent huge pages from now on, 0: again; b = flags */
 };
 
 /* First-level TLB arrays for pages of `size` (1, 2, 3: 4 KiB, 2 MiB, 1 GiB), true LRU, with a multiple of `sets` sets and

@@ -14,6 +14,7 @@ static const uint64_t CLONE_THREAD_FLAG = 0x10000;
 static const uint64_t CREDIT = 1024;
 static const uint64_t REGION = (uint64_t)1 << PTT_REGION_SHIFT;
 static const uint64_t POPULATE_READ = 22, POPULATE_WRITE = 23; /* advice; newer than the headers of Pin kits */
+static const uint64_t SET_THP_DISABLE = 41; /* PR_SET_THP_DISABLE, linux/prctl.h */
 static const uint64_t CHUNK_AGE = 10000000; /* ns: a system call that may have slept this long ends a chunk */
 
 static int following = 1;           /* 0 in forked children that are not followed */
@@ -260,6 +261,8 @@ void tracer_return(struct ptt_thread *thread, int64_t call, int64_t result) {
         record_call(thread, event, result);
         if (result >= 0) fill_by_call(thread, event.kind, result);
     }
+    if (thread->pending == (int)call && call == __NR_prctl && thread->arguments[0] == SET_THP_DISABLE)
+        ptt_record_event(thread, PTT_THP_DISABLE, thread->arguments[1], thread->arguments[2], 0, 0, result);
     bool failed_clone = (call == __NR_clone || call == __NR_clone3) && result < 0;
     if (failed_clone && (thread->arguments[0] & CLONE_THREAD_FLAG))
         __atomic_sub_fetch(&ptt_session->starting, 1, __ATOMIC_RELEASE);

@@ -1,29 +1,35 @@
-"""Memory that a program forbids huge pages, page by page, as Linux marks its VMAs."""
+"""Memory that a program forbids huge pages or asks them for, page by page, as Linux marks its VMAs."""
 
 from ptanalyze.core.trace import Event
 
 PAGE = 4096
 ENOMEM = -12
-HUGE, NO_HUGE = 14, 15  # MADV_HUGEPAGE, MADV_NOHUGEPAGE
+HUGE, NO_HUGE, COLLAPSE = 14, 15, 25  # MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_COLLAPSE
+DONTNEED, FREE, REMOVE = 4, 8, 9
+MARKS = {
+    "forbidden": ({NO_HUGE}, {HUGE}),
+    "asked": ({HUGE}, {NO_HUGE}),
+    "collapsed": ({COLLAPSE}, {DONTNEED, FREE, REMOVE}),
+}
 
 
 def pages_of(start, length):
     return range(start // PAGE, -(-(start + length) // PAGE))
 
 
-def forbidden_pages(events):
-    """Numbers of the pages whose VMA carries VM_NOHUGEPAGE, or did when it was unmapped.
+def marked_pages(events, mark):
+    """Numbers of the pages whose VMA carries VM_NOHUGEPAGE, or did when it was unmapped; other MARKS alike.
 
     hugepage_madvise (mm/khugepaged.c, Linux 6.12) sets and clears the flag; a new VMA is without; mremap
     (mm/mremap.c) gives the moved or grown VMA the flags of the old one.
     """
-    marked, brk = set(), None
+    (sets, clears), marked, brk = MARKS[mark], set(), None
     for event in events:
         kind, result = event["kind"], int(event["result"])
         a, b, c = (int(event[name]) for name in "abc")
-        if kind == Event.MADVISE and result in (0, ENOMEM) and c == NO_HUGE:
+        if kind == Event.MADVISE and result in (0, ENOMEM) and c in sets:
             marked.update(pages_of(a, b))
-        elif kind == Event.MADVISE and result in (0, ENOMEM) and c == HUGE:
+        elif kind == Event.MADVISE and result in (0, ENOMEM) and c in clears:
             marked.difference_update(pages_of(a, b))
         elif kind == Event.MMAP and result > 0:
             marked.difference_update(pages_of(result, b))

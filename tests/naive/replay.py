@@ -127,8 +127,11 @@ def one_walk(memory, policy, space, placement, reads, w, out, classes):
     region, low = int(reads.page[w]) >> 9, int(reads.page[w]) & 511
     page = int(space.regions.va[region]) << 9 | low
     mask, dram, tables = int(reads.read[w]), int(reads.dram[w]), space.tables
-    server = policy.walk(page, node, memory.fault(page, node))
+    fault = memory.fault(page, node)
+    server = policy.walk(page, node, fault)
     leaf = memory.chain(page)[0]
+    if fault is not None:
+        policy.events["pages_zeroed", node, node] += 512 ** (leaf[0] - 1)
     host = int(reads.host_leaf[w])
     remote_host = host >= 0 and policy.where_host(host, node) != node
     classes[node, 2 * int(server != node) + int(remote_host)] += 1

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,16 +20,20 @@ from native.dumping import PROGRAMS
 from native.tracing import environment
 from needs_root import needs_root
 from ptanalyze.analysis.setup import Setup
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.capture.check import check_capture
 from ptanalyze.capture.describe import describe
+from ptanalyze.capture.live.process import huge_pages
 from ptanalyze.capture.live.record import record
 from ptanalyze.capture.live.tracers import Options
+from ptanalyze.capture.vm.redact import redact
 from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.capture import load, open_capture
 from ptanalyze.formats.capture_dir import damaged_files, read_manifest
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.trace_file import read_trace
+from ptanalyze.world.no_huge_pages import advice, within
 
 pytestmark = needs_root
 
@@ -128,6 +133,68 @@ def test_page_tables_made_before_the_region_of_interest_are_with_the_thread_that
         homes[(int(tables.base[table]) - first) >> 21] = int(world.first_homes[table])
     assert [homes[region] for region in range(10)] == [0, 1, 1, 1, 1, 1, 1, 0, 1, 0]
     assert world.first_touch_notes == []
+
+
+@pytest.fixture(scope="module")
+def advised(tmp_path_factory):
+    """Captures of a program that asks for huge pages: as it is, forbidden any, and with glibc's tunable."""
+    tracing.build_plugin()
+    place = tmp_path_factory.mktemp("advised")
+    program = tracing.build(place, "advised")
+    record([program], place / "asks")
+    record([program, "prctl"], place / "forbids")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+        record([program], place / "malloc")
+    return {name: load(place / name) for name in ("asks", "forbids", "malloc")}
+
+
+def regions_by_level(capture, ranges, allowed):
+    """{level of the leaf table: number of touched 2 MiB in `ranges`} of the baseline, as if so set."""
+    facts = {**capture.snapshot.facts, "huge_pages": allowed}
+    world = Setup.of().world(replace(capture.snapshot, facts=facts), capture.trace)
+    regions = world.space.regions
+    inside = within(regions.va << np.uint64(21), 2 << 20, ranges)
+    return dict(zip(*np.unique(regions.level[inside], return_counts=True), strict=True))
+
+
+def test_what_a_program_asks_huge_pages_for_has_them_in_the_baseline_if_the_machine_gives_them(
+    advised, tmp_path
+):
+    """Under the emulator it has none, unless the machine gives them to all."""
+    capture = advised["asks"]
+    given = huge_pages()
+    assert capture.snapshot.facts["huge_pages"] == capture.manifest.provenance["huge_pages"] == given
+    asked = advice(capture.trace.events).asked
+    assert (asked[:, 1] - asked[:, 0]).tolist() == [4 * (2 << 20)]
+    assert regions_by_level(capture, asked, "madvise") == regions_by_level(capture, asked, None) == {2: 4}
+    assert regions_by_level(capture, asked, "never") == {2 if given == "always" else 1: 4}
+    linux, thp = whatif_results(capture)
+    assert any("8 MiB have huge pages under every policy" in note for note in linux.notes) == (
+        given == "madvise"
+    )
+    assert thp.facts["regions_promoted"] < 16
+    redact(capture, tmp_path / "shared")
+    assert [one.row() for one in whatif_results(load(tmp_path / "shared"))] == [linux.row(), thp.row()]
+
+
+def test_a_program_that_forbids_itself_huge_pages_gets_none_from_thp(advised):
+    capture = advised["forbids"]
+    assert (capture.trace.events["kind"] == Event.THP_DISABLE).sum() == 1
+    _, thp = whatif_results(capture)
+    assert thp.facts["regions_promoted"] == 0 and thp.facts["regions_forbidden"] >= 4
+    assert thp.price.speedup.middle == 1
+
+
+def test_huge_pages_that_glibc_asks_for_are_in_the_trace(advised):
+    """glibc asks where the machine is set to madvise."""
+    before, after = (advice(advised[name].trace.events).asked for name in ("asks", "malloc"))
+    assert (len(after) > len(before)) == (huge_pages() == "madvise")
+    assert set(regions_by_level(advised["malloc"], after, "madvise")) == {2}
+
+
+def whatif_results(capture):
+    return replay_snapshot(capture.snapshot, capture.trace, [("thp", {})], Setup.of(baseline="linux"))
 
 
 def test_without_page_tables_a_trace_alone_is_a_capture(known, tmp_path):

@@ -30,7 +30,8 @@ SMALL = {"accesses": 1500, "init_trace": False}
 def study(place):
     """Of a run as traced that is too short to earn back copies: they cost nothing here."""
     setup = ptanalyze.Setup.of(cold=True)
-    free = dict.fromkeys(("pte_copy_ns", "replica_fault_ns", "table_ns", "table_move_ns"), 0.0)
+    copying = ("pte_copy_ns", "replica_fault_ns", "table_ns", "table_move_ns", "collapse_ns", "zero_ns")
+    free = dict.fromkeys(copying, 0.0)
     setup = replace(setup, costs=msgspec.structs.replace(setup.costs, **free))
     (found,) = studies([ptanalyze.synth(place / "words", "16M", **SMALL)], setup)
     return found

@@ -57,3 +57,13 @@ def test_a_policy_is_imported_when_its_name_is_looked_up():
 def modules(code):
     """Names that another process prints."""
     return set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in policies.POLICIES if policies.takes(name).startswith("today")]
+)
+def test_a_line_to_type_comes_with_whom_it_touches(name):
+    if "nothing to do" not in policies.takes(name):
+        assert policies.besides(name).startswith(
+            ("This program alone", "The whole host", "The whole machine")
+        )

@@ -17,7 +17,15 @@ from ptanalyze.core.trace import Event
 from ptanalyze.core.walks import Placement
 from ptanalyze.cost import price as cost
 from ptanalyze.cost.calls import SystemCalls
-from ptanalyze.kernels.replay import FAULT, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_NEW, counters
+from ptanalyze.kernels.replay import (
+    FAULT,
+    PAGES_ZEROED,
+    PTE_FANOUT,
+    PTE_WRITE,
+    TABLE_FREE,
+    TABLE_NEW,
+    counters,
+)
 from ptanalyze.kernels.steps import CALLS
 from ptanalyze.policies import plan_for
 from replay_cases import HEAP, case, world_of
@@ -139,7 +147,7 @@ def million_entries_per_second(call, entries, copies):
     made.calls[CALLS.index(call), 0] = made.flushes[at, 0] = 1
     costs = load_costs(CASCADE)
     if call == "mmap":  # populated: faults that never trap
-        count.events[at, FAULT, 0, 0] = entries
+        count.events[at, [FAULT, PAGES_ZEROED], 0, 0] = entries
     ns = cost.busy_ns(count, CASCADE, costs, made).sum()
     return 1e3 * entries / (ns - costs.fault_ns * count.events[at, FAULT].sum())
 

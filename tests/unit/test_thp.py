@@ -26,7 +26,8 @@ from ptanalyze.analysis.runs import start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
-from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Tree
+from ptanalyze.core.snapshot import VMA_DTYPE, Snapshot, Topology, Tree
+from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import LL, RR
 from ptanalyze.policies import plan_for
 from ptanalyze.world import huge_pages
@@ -371,3 +372,45 @@ def test_a_page_that_is_marked_for_numa_balancing_is_a_huge_page_that_is():
                               vmas=[(GIB, 2 * GIB, "")])  # fmt: skip
     shaped = plan_for("thp").reshape(untouched(snapshot, small_machine()))
     assert leaf_map(shaped.snapshot.guest) == {GIB: (2, 512, 0x100)}
+
+
+@pytest.mark.parametrize(("regions", "touched"), [(1, 512), (3, 3)])
+def test_a_huge_fault_zeroes_2_mib_at_the_price_of_512_pages(regions, touched):
+    """n faults of 4 KiB that fill a region zero no more than its one fault of 2 MiB."""
+    step = regions * REGION // touched
+    seen = tuple(GIB + k * step for k in range(touched))
+    linux, thp = ask(full(regions), "thp", touched=seen)
+    small = COSTS.fault_ns + COSTS.entry.fill.first
+    assert (linux.count("faults"), linux.count("pages_zeroed")) == (touched, touched)
+    assert (thp.count("faults"), thp.count("pages_zeroed")) == (regions, 512 * regions)
+    tables = COSTS.table_ns + COSTS.entry.rewrite.first  # linux makes a leaf table per region
+    more = 512 * regions * COSTS.zero_ns + regions * small - touched * (small + COSTS.zero_ns)
+    found = thp.price.fault_ns - linux.price.fault_ns
+    assert found == pytest.approx(more - regions * tables, abs=regions * COSTS.entry.rewrite.first + 1e-6)
+
+
+@pytest.mark.parametrize("mapped", [512, 3])
+def test_collapsing_copies_what_was_mapped_and_zeroes_the_rest_once(mapped):
+    pages = [(GIB + k * PAGE, 2048 + k) for k in range(mapped)]
+    snapshot = build_snapshot(pages, vmas=[(GIB, GIB + REGION, "")])
+    trace = build_trace([(0, [GIB])], [(0, 0, Event.ROI_START, (), 0)])
+    linux, thp = ask_of(snapshot, "thp", trace=trace)
+    assert thp.once.data_copied == mapped and thp.count("pages_zeroed") == 0
+    ns = mapped * COSTS.collapse_ns + (512 - mapped) * COSTS.zero_ns
+    assert thp.once.cycles - linux.once.cycles == pytest.approx(ns * small_machine(2).ghz)
+
+
+@pytest.mark.parametrize(("pages", "node_mib", "says"), [
+    (512, 64, []),
+    (256, 64, []),
+    (128, 64, ["huge pages add 1.5 MiB to the 512 KiB that the program has"]),
+    (256, 1, ["with huge pages the program takes 2.0 MiB, more than a node of the captured machine holds ("]),
+    (1, 1, ["huge pages add 2.0 MiB to the 4 KiB", "with huge pages the program takes 2.0 MiB, more than"]),
+])  # fmt: skip
+def test_memory_that_huge_pages_add_is_set_against_what_there_is(pages, node_mib, says):
+    snapshot = build_snapshot([(GIB + k * PAGE, k) for k in range(pages)], vmas=[(GIB, GIB + REGION, "")])
+    node = snapshot.topology.nodes[0]
+    node = replace(node, frames=np.array([[0, node_mib * MIB // PAGE]]))
+    linux, thp = ask(replace(snapshot, topology=Topology((node,))), "thp")
+    assert linux.careful == [] and len(thp.careful) == len(says)
+    assert all(found.startswith(said) for found, said in zip(thp.careful, says, strict=True))

@@ -298,7 +298,7 @@ def _traced(done: Finished, baseline: Price | None, setup: Setup, counters: Coun
         events=first.events + before.events, host_events=first.host_events + before.host_events
     )
     made = system_calls(done.world, done.mapped)
-    return _priced(done, whole, made, baseline, setup, executed, done.world.data_copied)
+    return _priced(done, whole, made, baseline, setup, executed, collapse_ns(done.world, setup))
 
 
 def _priced(
@@ -308,9 +308,9 @@ def _priced(
     baseline: Price | None,
     setup: Setup,
     executed: float,
-    copied: int = 0,
+    collapsed_ns: float = 0.0,
 ) -> Price:
-    how = setup.contended, made, setup.calibration, copied
+    how = setup.contended, made, setup.calibration, collapsed_ns
     return cost.price(counters, done.world.machine, setup.costs, baseline, executed, *how)
 
 
@@ -337,7 +337,11 @@ def _once(done: Finished, first: Finished, price: Price, bases: tuple[Price, Pri
 def cycles_before(run: Run, world: World, setup: Setup) -> float:
     """Cycles of everything that is done before the first walk."""
     spent = cost.management_cycles(run.before, world.machine, setup.costs)
-    return spent + cost.copying_ns(world.data_copied, setup.costs) * world.machine.ghz
+    return spent + collapse_ns(world, setup) * world.machine.ghz
+
+
+def collapse_ns(world: World, setup: Setup) -> float:
+    return cost.collapse_ns(world.data_copied, world.data_zeroed, setup.costs)
 
 
 def _lock(done: Finished, price: Price, setup: Setup) -> list[str]:

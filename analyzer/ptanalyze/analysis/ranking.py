@@ -105,10 +105,16 @@ def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
     speedup = best.result.price.speedup
     why = f"{because(base, best.result)}; {takes(best)}."
     if speedup is None:
-        return without_trace(base, best.result, f"{NO_ADVICE}: with {label_of(best.result)}", f": {why}")
+        rest = f": {why}{careful(best.result)}"
+        return without_trace(base, best.result, f"{NO_ADVICE}: with {label_of(best.result)}", rest)
     faster = f"{interval(speedup)} times as fast as {label_of(base)}"
-    advice = f"{label_of(best.result)} is estimated at {faster}: {why}"
+    advice = f"{label_of(best.result)} is estimated at {faster}: {why}{careful(best.result)}"
     return advice if reshapes(best.result.policy) else f"{advice} {WHY[workload.thin]}"
+
+
+def careful(result: Result) -> str:
+    """ " Careful: ...": what must be known of a policy beside its recommendation; "" nothing."""
+    return f" Careful: {'; '.join(result.careful)}." if result.careful else ""
 
 
 def may_gain(result: Result, base: Result) -> bool:

@@ -91,7 +91,9 @@ def verdict(results: Sequence[Result], over: Collection[int] = ()) -> str | None
             return f"A small gain: {best}, {interval(sure[best])}. Measure it before you rely on it."
         some = f"{len(sure)} of {len(others)} policies{' within the budget' if over else ''} gain"
         gaining = "it gains" if len(others) == 1 and not over else f"{best} gains" if len(sure) == 1 else some
-        return f"Worth a try: {gaining} under all assumptions."
+        known = [one for one in others if label_of(one, others) in sure]
+        care = " with care" if all(set(one.careful) - set(base.careful) for one in known) else ""
+        return f"Worth a try{care}: {gaining} under all assumptions."
     if any(speedup.high > 1 for speedup in speedups.values()):
         return "May not be worth it: the estimate does not rule out that nothing is gained."
     if short(base):

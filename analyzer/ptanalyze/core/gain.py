@@ -4,6 +4,7 @@ from .interval import Interval
 
 LEAST = 0.0005  # what three decimals show as more than 1.000
 CLOSE = 0.01  # this close to 1, two decimals say too little
+CAREFUL = "careful: "  # in notes that stand beside any recommendation
 FROM_DRAM = "if every leaf entry is read from DRAM"  # what a bound on walk cycles takes for granted
 NOTHING = "fit the caches: placement can gain nothing to speak of"
 

@@ -190,7 +190,7 @@ class Costs(Strict):
     remote_entry_ns: float  # extra for an entry of a first copy on another socket
     pte_copy_ns: float  # per entry copied to a replica
     fault_ns: float  # demand fault, without filling its entry and zeroing its page
-    zero_ns: float  # zero a page of 4 KiB
+    zero_ns: float  # zero a page of 4 KiB; 512 times for a page of 2 MiB, 262,144 times for one of 1 GiB
     replica_fault_ns: float  # Hydra's fault that only copies an entry, without the copy itself
     table_ns: float  # make or free a table page
     table_move_ns: float  # copy a table page to another node
@@ -204,6 +204,7 @@ class Costs(Strict):
     data_exposed: Interval  # waits for the node's own DRAM per walk, for the data walked for
     instructions_per_access: float  # where the trace has no instruction counts
     sources: dict[str, str]  # of each field: "published", "derived" (and how) or "estimate"
+    collapse_ns: float = 1027.0  # copy a page of 4 KiB into a huge page; older files lack it
 
 
 def load_machine(name_or_path: str | PathLike[str]) -> Machine:

@@ -33,6 +33,7 @@ class Event(IntEnum):
     FIRST_TOUCH = 12  # a = address of a 2 MiB region that the thread was the first to touch before ROI_START
     WINDOW = 13  # a = number of the window, from 1 on, that the thread's later chunks are in; 0: in none
     TRACER_MAP = 14  # a = address, b = length: memory of the tracer itself, mapped before the program began
+    THP_DISABLE = 15  # prctl(PR_SET_THP_DISABLE): a = 1 no huge pages from now on, 0 again; b = flags
 
 
 CHUNK_DTYPE = np.dtype(

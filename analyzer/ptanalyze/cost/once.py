@@ -18,7 +18,7 @@ class Once:
 
     events, host_events  int64[kinds, nodes, nodes] as Result.events: before the first walk, to get from the
                          captured tables to the policy's, and in the first run beyond what a further run does
-    data_copied          data pages of 4 KiB copied (collapsed into huge pages)
+    data_copied          data pages of 4 KiB copied into huge pages
     cycles               of the kernel and the hypervisor for all that
     pays_back            further runs of the region until `cycles` beyond the baseline's are earned back by
                          the policy's faster steady state: 0 at once, NEVER; None without a run time, and of

@@ -25,6 +25,7 @@ from ..kernels.replay import (
     FAULT,
     IPI,
     IPI_SAVED,
+    PAGES_ZEROED,
     PTE_COPY,
     PTE_FANOUT,
     PTE_WRITE,
@@ -126,7 +127,8 @@ def busy_ns(
     busy: np.ndarray = (
         first * (_total(guest, PTE_WRITE) / STORES - faults)
         + copy * _total(guest, PTE_FANOUT) / STORES
-        + (costs.fault_ns + costs.zero_ns + costs.entry.fill.first) * faults
+        + (costs.fault_ns + costs.entry.fill.first) * faults
+        + costs.zero_ns * _total(guest, PAGES_ZEROED)
         + costs.remote_entry_ns * guest[:, PTE_WRITE, far].sum(axis=1) / STORES
         + costs.entry.rewrite.first * _total(host, PTE_WRITE)
         + costs.entry.rewrite.copy * _total(host, PTE_FANOUT)
@@ -242,11 +244,11 @@ def price(
     contended: bool = False,
     made: SystemCalls | None = None,
     calibration: Calibration | None = None,
-    copied: int = 0,
+    collapsed_ns: float = 0.0,
 ) -> Price:
     """Price of Counters against the baseline's Price; None: these are the baseline's Counters.
 
-    copied  data pages of 4 KiB copied besides
+    collapsed_ns  of making huge pages of small ones, besides
     No speed-up where neither instructions are known (0) nor a Calibration is given.
     """
     guest, host = walk_cycles(counters.reads, machine, contended)
@@ -260,8 +262,7 @@ def price(
         local_walk_cycles=local_walk_cycles(counters.reads, machine),
         data_cycles=data_cycles(counters.classes, machine),
         dram_shares=dram_shares(counters.reads, machine, contended),
-        management_cycles=management_cycles(counters, machine, costs, made)
-        + copying_ns(copied, costs) * machine.ghz,
+        management_cycles=management_cycles(counters, machine, costs, made) + collapsed_ns * machine.ghz,
         speedup=None,
         run_cycles=None,
         walk_share=None,
@@ -312,9 +313,15 @@ def region_cycles(price: Price, law: RunLaw) -> float:
     return whole * whole / (run(more, *middles) - whole) if whole else 0.0
 
 
-def copying_ns(pages: int, costs: Costs) -> float:
-    """ns to copy data pages of 4 KiB to another place, each with its entry: as for a table page."""
+def moving_ns(pages: int, costs: Costs) -> float:
+    """ns to move data pages of 4 KiB to another node, each with its entry: as for a table page."""
     return pages * costs.table_move_ns
+
+
+def collapse_ns(copied: int, zeroed: int, costs: Costs) -> float:
+    """ns to make huge pages of small ones: pages of 4 KiB that are copied into them, and zeroed in them
+    (__collapse_huge_page_copy in mm/khugepaged.c)."""
+    return copied * costs.collapse_ns + zeroed * costs.zero_ns
 
 
 def _assumed(base: Price, instructions: float, costs: Costs) -> RunLaw | None:

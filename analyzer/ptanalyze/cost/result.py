@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.gain import CAREFUL
 from ..core.interval import Interval
 from ..core.second import SecondFilter
 from ..kernels.replay import EVENT_KINDS, LL, RR
@@ -251,6 +252,11 @@ class Result:
         """int64[kinds, nodes, nodes] of the host's tables."""
         total: np.ndarray = self.host_calls.sum(axis=0)
         return total
+
+    @property
+    def careful(self) -> list[str]:
+        """What its notes say must stand beside any recommendation."""
+        return [note.partition(CAREFUL)[2] for note in self.notes if CAREFUL in note]
 
     @property
     def held_bytes(self) -> int:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from ..core.interval import over_corners
 from ..kernels.steps import BALANCING, DEMOTION
-from .price import copying_ns, data_cycles, taken_ns, walk_cycles
+from .price import data_cycles, moving_ns, taken_ns, walk_cycles
 from .result import Rate
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _following(series: Series, machine: Machine, costs: Costs) -> np.ndarray:
     as vCPUs do in the guest, and each that is interrupted there leaves it and comes back.
     """
     pages: np.ndarray = np.diff(series.data_moved - series.demoted, prepend=0)
-    ns: np.ndarray = pages * (costs.fault_ns + copying_ns(1, costs))
+    ns: np.ndarray = pages * (costs.fault_ns + moving_ns(1, costs))
     if series.by_host:
         each = costs.ipi_local_ns + costs.ipi_handler_ns + costs.vm_exit_ns
         ns = ns + pages * (series.cpus - 1) * each

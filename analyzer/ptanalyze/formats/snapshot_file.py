@@ -99,6 +99,9 @@ class Facts(msgspec.Struct, kw_only=True):
     pid: int | None = None
     comm: str | None = None
     uid: int | None = None
+    huge_pages: str | None = (
+        None  # transparent ones: "always", "madvise", "never", "forbidden" to the process
+    )
     kernel: str | None = None
     cpu: str | None = None
     time: datetime | None = None  # UTC

@@ -16,8 +16,8 @@ LL, LR, RL, RR = range(4)  # guest leaf first, host leaf second; native walks ar
 
 (
     PTE_WRITE, PTE_FANOUT, FAULT, REPLICA_FAULT, PTE_COPY, TABLE_NEW, TABLE_FREE, IPI, IPI_SAVED, TABLE_MOVED,
-    VM_EXIT,
-) = range(11)  # fmt: skip
+    VM_EXIT, PAGES_ZEROED,
+) = range(12)  # fmt: skip
 EVENT_KINDS = (
     "pte_writes",  # entries written where a single copy would be written too; to = node of that copy
     "pte_fanout",  # entries written to further copies
@@ -30,6 +30,7 @@ EVENT_KINDS = (
     "ipis_saved",  # CPUs with a live thread that a filter spared
     "tables_moved",  # table pages copied whole to another node; from = node they were on
     "vm_exits",  # guest entries written that trap into the hypervisor (shadow paging)
+    "pages_zeroed",  # pages of 4 KiB that demand faults zero, 512 for a page of 2 MiB; to = from
 )
 
 
@@ -176,6 +177,8 @@ def replay_for(guest, host, any_steps=True):
             near = socket[node]
             kind = LL if socket[server] == near else RL
             guest = np.int64(level[table])
+            if fault[w]:
+                now.events[PAGES_ZEROED, node, node] += np.int64(1) << (9 * (guest - 1))
             at = 8 * guest
             counts[base + at, node, server, (dram >> np.uint64(at)) & ONE] += 1
             mask ^= ONE << np.uint64(at)

@@ -98,7 +98,7 @@ class Policy(NamedTuple):
     elsewhere  {parameter: policy that has it}, of parameters that people may look for here
     note     what a reader of its results must know, a line
     takes    what it takes to have it on a machine: TODAY and the line to type, RESEARCH, or in words why not
-    besides  what to know before that line is typed, "" nothing
+    besides  whom that line touches and what to know before it is typed, "" where there is nothing to do
     needs_with  (params) -> names of NEEDS that these parameters require besides
     reshape  (world, params) -> World, before anything is replayed
     acts     (params) -> names of what it acts on; policies that share a name do not go together.

@@ -45,6 +45,7 @@ POLICY = Policy(
     params=Params,
     source="Intel 5-Level Paging and 5-Level EPT, white paper 335252; vMitosis, section 1",
     takes="today: a CPU and a kernel with la57",
+    besides="The whole machine, from boot (no5lvl turns it off): every process walks one more level",
     reshape=reshape,
     acts=lambda params: ACTS[params.layers],
     needs_with=lambda params: ("nested tables",) if params.layers == "ept" else (),

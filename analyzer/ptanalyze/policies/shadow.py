@@ -9,6 +9,8 @@ linked or unlinked; those writes are counted nowhere else. For a guest's huge pa
 by small pages, the guest writes one entry; each further small page that is touched is an exit, as a fault of
 the hypervisor's.
 
+Not modelled: the guest's context switches, forks, and accessed and dirty bits, all of which cost VM exits.
+
 Another policy that acts on "gPT" then acts on the shadow table: shadow+mitosis, shadow+hydra.
 """
 
@@ -19,6 +21,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from msgspec import Meta
 
+from ..core.gain import CAREFUL
 from ..core.machine import Strict
 from ..kernels.replay import PTE_WRITE, TABLE_NEW, VM_EXIT
 from ..kernels.steps import CLEAR, DATA, FREE, HINT, MOVE, UPDATE, freed_table, move_target, stores
@@ -30,6 +33,10 @@ from .single_copy import BY_FIRST_TOUCH
 PLACE = (
     "where the hypervisor allocates a page of the shadow table: on the node of the vCPU whose fault it "
     "serves, or of the guest's table page that it stands for"
+)
+UNMODELLED = (
+    f"shadow: {CAREFUL}context switches, forks and exits for accessed and dirty bits are not modelled, and "
+    "each costs VM exits: it can be far slower than this"
 )
 
 
@@ -139,7 +146,7 @@ def _split(world: World) -> np.ndarray:
 def reshape(world: World, params: Params) -> World:
     """The World with a single dimension; facts compare its table with the guest's."""
     table = shadow_table(world.space)
-    notes = []
+    notes = [UNMODELLED]
     if table.unmapped:
         notes.append(f"shadow: {table.unmapped} pages of the guest that the host does not map are not mapped")
     return world.reshaped(
@@ -156,6 +163,7 @@ POLICY = Policy(
     params=Params,
     source="vMitosis, section 5.2; arch/x86/kvm/mmu/mmu.c",
     takes="today, with all VMs off: modprobe -r kvm_intel; modprobe kvm_intel ept=0 (AMD: kvm_amd npt=0)",
+    besides="The whole host: all VMs on it run with shadow paging, until the module is loaded without ept=0",
     needs=("nested tables",),
     reshape=reshape,
     acts=lambda params: {"paging mode", "ePT", "levels of ePT"},

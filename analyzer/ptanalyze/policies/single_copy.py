@@ -110,6 +110,7 @@ INTERLEAVE = Policy(
     InterleaveParams,
     source=LINUX,
     takes="today: numactl --interleave=all ./app (its data, too)",
+    besides="This program alone; most of its data become remote, which is not priced here",
 )
 BIND = Policy(
     "bind",
@@ -118,4 +119,6 @@ BIND = Policy(
     BindParams,
     source=LINUX,
     takes="today: numactl --membind=0 ./app (its data, too)",
+    besides="This program alone; it is killed when the node is full, and its data move there, which is not "
+    "priced here",
 )

@@ -1,7 +1,8 @@
 """thp: 2 MiB pages wherever memory is anonymous, in the guest, in the host, or in both.
 
-Memory that the program forbids huge pages stays as it is: madvise(MADV_NOHUGEPAGE), as the trace has it.
-A dump alone does not tell that, and nothing tells of prctl(PR_SET_THP_DISABLE).
+Memory that the program forbids huge pages stays as it is: madvise(MADV_NOHUGEPAGE), as the trace has it, and
+all after prctl(PR_SET_THP_DISABLE). A dump alone tells only the latter. What the program asks huge pages for
+has them in the baseline already (world.captured_world).
 
 It changes page sizes, no placement, so it goes together with every policy that places tables. vMitosis
 (section 4.1) measures them with all memory contiguous, and with a fragmented guest over a host that is
@@ -12,11 +13,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Literal
 
+import numpy as np
 from msgspec import Meta
 
+from ..core.gain import CAREFUL
 from ..core.machine import Strict
+from ..core.sizes import size_in_words
+from ..core.snapshot import Topology, Tree
 from ..world import huge_pages
-from ..world.no_huge_pages import FORBIDDEN, forbidden
+from ..world.no_huge_pages import DISABLED, FORBIDDEN, PRCTL, advice, allowed
+from ..world.present_entries import leaf_entries
 from ..world.region_of_interest import region_of_interest
 from .base import Policy, World
 
@@ -43,28 +49,56 @@ def reshape(world: World, params: Params) -> World:
     snapshot = world.snapshot
     facts: dict[str, int] = {}
     notes: list[str] = []
+    gone: list[np.ndarray] = []  # flat ids of leaf tables
     if params.layers != "ept":
-        ranges = forbidden(world.trace.events)
+        ranges = forbidden(world)
         huge = huge_pages.promote_guest(
             world.space, params.min_pages, params.fragmentation, params.seed, ranges
         )
         snapshot = replace(snapshot, guest=huge.tree) if huge.regions else snapshot
         facts |= facts_of(huge, "")
+        gone.append(huge.tables)
         notes += list(guest_notes(huge, world))
+        bloat, own = huge.bloat_pages * PAGE_BYTES, world.space.program_tables
+        notes += bloat_notes(bloat, world.snapshot.guest, own, "program", snapshot.topology)
     if params.layers != "gpt" and not world.snapshot.native:
         share = params.fragmentation if params.host_fragmentation < 0 else params.host_fragmentation
         huge = huge_pages.promote_host(snapshot, params.host_min_pages, share, params.seed)
         snapshot = replace(snapshot, host=huge.tree) if huge.regions else snapshot
         facts |= facts_of(huge, "ept_")
-    copied = PAGES * sum(count for name, count in facts.items() if name.endswith("regions_promoted"))
-    if world.traced and region_of_interest(world.trace.events).begin is None:
-        copied = 0  # whole pages are faulted in: there are no small ones to collapse
+        gone.append(world.space.guest_tables + huge.tables)
+        bloat, host = huge.bloat_pages * PAGE_BYTES, world.snapshot.nested
+        notes += bloat_notes(bloat, host, np.ones(len(host), bool), "VM", snapshot.topology)
+    copied, zeroed = collapsed(world, np.concatenate(gone))
     shaped = world.reshaped(
-        snapshot=snapshot, facts=facts, notes=tuple(notes), data_copied=world.data_copied + copied
+        snapshot=snapshot,
+        facts=facts,
+        notes=tuple(notes),
+        data_copied=world.data_copied + copied,
+        data_zeroed=world.data_zeroed + zeroed,
     )
     if shaped.refiltered:
         return shaped.noted("thp: page sizes change TLB reach: a filter pass of its own")
     return shaped
+
+
+def forbidden(world: World) -> np.ndarray:
+    """uint64[n, 2]: addresses where the program forbids huge pages."""
+    if allowed(world.snapshot, world.trace) == DISABLED:
+        return np.array([[0, ~np.uint64(0)]], np.uint64)
+    return advice(world.trace.events).forbidden
+
+
+def collapsed(world: World, tables: np.ndarray) -> tuple[int, int]:
+    """(pages of 4 KiB copied, zeroed) to collapse what leaf tables (flat ids) map when the trace begins.
+
+    What is mapped later is faulted in as whole pages: there are no small ones to collapse.
+    """
+    if world.traced and region_of_interest(world.trace.events).begin is None:
+        return 0, 0
+    pages = world.entries[tables]
+    copied = int(pages.sum())
+    return copied, PAGES * int(np.count_nonzero(pages)) - copied
 
 
 def facts_of(huge: huge_pages.Promoted, prefix: str) -> dict[str, int]:
@@ -86,9 +120,31 @@ def guest_notes(huge: huge_pages.Promoted, world: World) -> Iterator[str]:
     if gone:
         yield f"thp: {gone} touched regions were gone at the snapshot: they stay 4 KiB"
     if huge.forbidden:
-        yield f"thp: {huge.forbidden * REGION_MIB} MiB are {FORBIDDEN}: thp leaves them alone"
+        why = PRCTL if allowed(world.snapshot, world.trace) == DISABLED else FORBIDDEN
+        yield f"thp: {huge.forbidden * REGION_MIB} MiB are {why}: thp leaves them alone"
     if huge.without_block:
         yield f"thp: {huge.without_block} regions stay 4 KiB: no free aligned block of guest memory is known"
+
+
+def bloat_notes(bloat: int, tree: Tree, own: np.ndarray, whose: str, topology: Topology) -> Iterator[str]:
+    """Notes where huge pages add more than there is: `bloat` bytes to what the tables `own` (bool[T]) of a
+    Tree map, or to more than the largest node of the captured machine holds."""
+    if not bloat:
+        return
+    pages = leaf_entries(tree) * PAGES ** (tree.level.astype(np.int64) - 1)
+    has = int(pages[own].sum()) * PAGE_BYTES
+    sizes = (int(np.diff(node.frames, axis=1).sum()) for node in topology.nodes)
+    node = max(sizes, default=0) * PAGE_BYTES
+    if bloat > has:
+        yield (
+            f"thp: {CAREFUL}huge pages add {size_in_words(bloat)} to the {size_in_words(has)} that the "
+            f"{whose} has: it uses few pages of each 2 MiB"
+        )
+    if 0 < node < bloat + has:
+        yield (
+            f"thp: {CAREFUL}with huge pages the {whose} takes {size_in_words(bloat + has)}, more than a node "
+            f"of the captured machine holds ({size_in_words(node)})"
+        )
 
 
 POLICY = Policy(
@@ -97,10 +153,10 @@ POLICY = Policy(
     params=Params,
     source="Linux transparent huge pages (khugepaged, mm/khugepaged.c); vMitosis, sections 4.1 and 5.1",
     takes="today, for memory from malloc: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 ./app",
-    besides="glibc 2.35 or newer, where /sys/kernel/mm/transparent_hugepage/enabled is madvise or always; "
-    "memory that the program maps itself: madvise(MADV_HUGEPAGE) there. All programs, until reboot: "
-    "echo always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled; back: echo madvise in its place. "
-    "Measure first: huge pages take memory, and compaction can stall",
+    besides="This program alone: glibc 2.35 or newer, where /sys/kernel/mm/transparent_hugepage/enabled is "
+    "madvise or always; memory that the program maps itself: madvise(MADV_HUGEPAGE) there. All programs, "
+    "until reboot: echo always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled; back: echo madvise in "
+    "its place. Measure first: huge pages take memory, and compaction can stall",
     reshape=reshape,
     acts=lambda params: ACTS[params.layers],
     needs_with=lambda params: ("nested tables",) if params.layers == "ept" else ("VMAs",),

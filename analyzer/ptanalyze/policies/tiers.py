@@ -71,6 +71,8 @@ TABLES_IN_DRAM = Policy(
     needs=("slow nodes",),
     source="Radiant (ISMM 2021) for all levels; Linux: the slow node's memory in ZONE_MOVABLE",
     takes="today: daxctl reconfigure-device --mode=system-ram dax0.0 (movable: it can hold no page tables)",
+    besides="The whole machine: any program's data may then land on the device, and movable memory holds no "
+    "kernel data either",
 )
 RADIANT = Policy(
     "radiant",

@@ -31,7 +31,7 @@ def view(report: Report, further: Section | None = None, whose: str = "") -> Ite
     doubt = [report.workload.doubt] if report.workload.doubt else []
     said_first = [line for text in ([said], doubt, worthwhile) if text for line in (*text, "")]
     yield Section(lines=[*beware(report.base, whose), *said_first])
-    yield from table({name: result for name, result in zip(labels(results), results, strict=True)})
+    yield from table(dict(zip(labels(results), results, strict=True)), said=said)
     if further:
         yield Section(lines=filtered(report.base))
         over = [label_of(advice.result) for advice in report.ranked if advice.over]

@@ -11,10 +11,10 @@ from ..analysis.elsewhere import HOST_MODEL
 from ..analysis.placement_alone import reshapes
 from ..analysis.ranking import label_of, peak_bytes
 from ..analysis.worth import share_sentence, verdict
-from ..core.gain import FROM_DRAM, differs, faster, interval
+from ..core.gain import CAREFUL, FROM_DRAM, differs, faster, interval
 from ..core.sizes import show_duration, size_in_words
 from ..policies import NOT_MAINLINE, RESEARCH, besides, members, names, takes
-from ..world.no_huge_pages import FORBIDDEN
+from ..world.no_huge_pages import ADVISED, FORBIDDEN, PRCTL
 from .this_program import this_program
 
 if TYPE_CHECKING:
@@ -45,9 +45,10 @@ def beware(base: Result, *more: str) -> list[str]:
     return [*said, ""] if said else []
 
 
-def table(named: Mapping[str, Result], explained: bool = True) -> Iterator[Section]:
+def table(named: Mapping[str, Result], explained: bool = True, said: str = "") -> Iterator[Section]:
     """A row per policy, the baseline first; below it the lines to type, for those that need no research.
 
+    said       text above it, whose cautions are not repeated
     explained  say what the baseline is, and of which time the memory is, too
     """
     base = next(iter(named.values()))
@@ -61,13 +62,23 @@ def table(named: Mapping[str, Result], explained: bool = True) -> Iterator[Secti
         if result is base or not may_gain(result) or not (how := takes(result.policy)).startswith(TODAY):
             continue
         lines.append(f"{name} {how}")
-        if known := besides(result.policy):
-            lines.append(f"  {known}.")
-    forbidden = (note for result in named.values() for note in result.notes if FORBIDDEN in note)
-    lines += [f"{note}." for note in dict.fromkeys(forbidden)]
+        if first := besides(result.policy):
+            lines.append(f"  {first}.")
+    notes = dict.fromkeys(note for one in named.values() for note in known(one, base))
+    lines += [f"{note}." for note in notes if CAREFUL not in note or note.partition(CAREFUL)[2] not in said]
     if any(takes(result.policy) == RESEARCH for result in named.values()):
         lines.append(f"{RESEARCH}: {NOT_MAINLINE}.")
     yield Section(lines=["", *lines] if lines else [])
+
+
+def known(result: Result, base: Result) -> Iterator[str]:
+    """Notes that stand beside a number on the first screen: on advice about huge pages, and what to be
+    careful about with a policy that may gain."""
+    for note in result.notes:
+        if any(word in note for word in (FORBIDDEN, ADVISED, PRCTL)):
+            yield f"{note[0].upper()}{note[1:]}" if note.startswith(CAREFUL) else note
+        elif CAREFUL in note and (result is base or may_gain(result)):
+            yield note
 
 
 def doc(policy: str) -> str:

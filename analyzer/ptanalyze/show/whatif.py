@@ -12,7 +12,7 @@ from ..analysis.answer import Matrix, Quantity, Section
 from ..analysis.filtered_twice import filtered_note
 from ..analysis.owned_notes import owned_notes
 from ..analysis.placement_alone import placement_alone
-from ..analysis.ranking import candidate, label_of, may_gain, peak_bytes, without_trace
+from ..analysis.ranking import candidate, careful, label_of, may_gain, peak_bytes, without_trace
 from ..analysis.sampled import in_words
 from ..analysis.untraced import sentence_of
 from ..analysis.worth import missing
@@ -32,6 +32,7 @@ UPDATES = {
     "pte_fanout": "PTE writes fanned out",
     "pte_copies": "PTE copies",
     "faults": "page faults",
+    "pages_zeroed": "4 KiB pages zeroed",
     "replica_faults": "replica faults",
     "ipis": "IPIs",
     "ipis_remote": "IPIs, remote",
@@ -47,6 +48,7 @@ UPDATES = {
 EARNED = (("pays_back_walks", "walks", "count"), ("pays_back_seconds", "s", "mean"))
 ONCE = {
     "faults": "page faults",
+    "pages_zeroed": "4 KiB pages zeroed",
     "replica_faults": "replica faults",
     "pte_writes": "PTE writes",
     "pte_fanout": "PTE writes fanned out",
@@ -83,11 +85,12 @@ def view(
     first = results[0]
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
     asked = f"{first.machine}; {threads_placed(first.placement)}; {walks(first)} walks{warm(first)}{accesses}"
+    said = advice(results)
     short = filtered(first) if further else []  # it is among the notes
     yield Section(
         lines=[
             *beware(first, whose, nodes),
-            advice(results),
+            said,
             "",
             *worth(results),
             asked,
@@ -95,7 +98,7 @@ def view(
             *short,
         ]
     )
-    yield from table(dict(zip(labels(results), results, strict=True)), explained=not further)
+    yield from table(dict(zip(labels(results), results, strict=True)), not further, said)
     if further:
         more = len(owned_notes(results)) - 1
         yield Section(lines=left_out(refused or {}))
@@ -187,7 +190,7 @@ def sentence(results: Sequence[Result]) -> str:
     unsure = "" if gain.gains(speedup) else "; it may be no gain"
     word = "Bound of locality" if best.policy == BOUND else "Best"
     faster = f"{word}: {name}, {times(speedup, label_of(base))}{warm}"
-    return f"{faster}, {takes(best, base)}{costs_once(best, base)}{unsure}."
+    return f"{faster}, {takes(best, base)}{costs_once(best, base)}{unsure}.{careful(best)}"
 
 
 def costs_once(best: Result, base: Result) -> str:
@@ -218,7 +221,9 @@ def without_run_time(base: Result, others: dict[str, Result]) -> str:
     if not less:
         return sentence_of(base.cached)
     name = min(less, key=lambda name: less[name].price.walk_cycles)
-    return without_trace(base, less[name], f"With {name}", f", {takes(less[name], base)}.")
+    return without_trace(
+        base, less[name], f"With {name}", f", {takes(less[name], base)}.{careful(less[name])}"
+    )
 
 
 def takes(best: Result, base: Result) -> str:

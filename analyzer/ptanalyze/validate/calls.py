@@ -5,7 +5,7 @@ import numpy as np
 from ..core.machine import Machine, load_costs
 from ..cost import price as cost
 from ..cost.calls import SystemCalls
-from ..kernels.replay import FAULT, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_NEW, counters
+from ..kernels.replay import FAULT, PAGES_ZEROED, PTE_FANOUT, PTE_WRITE, TABLE_FREE, TABLE_NEW, counters
 from ..kernels.steps import CALLS
 
 
@@ -26,6 +26,6 @@ def million_entries_per_second(machine: Machine, call: str, entries: int, copies
     made.calls[CALLS.index(call), 0] = made.flushes[at, 0] = 1
     populated = 0
     if call == "mmap":  # faults that never trap, and zero their pages
-        count.events[at, FAULT, 0, 0] = populated = entries
+        count.events[at, [FAULT, PAGES_ZEROED], 0, 0] = populated = entries
     ns = float(cost.busy_ns(count, machine, costs, made).sum())
     return 1e3 * entries / (ns - costs.fault_ns * populated)

@@ -1,14 +1,21 @@
 """The World of a capture on a machine, before any policy."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from os import PathLike
 
+import numpy as np
+
 from ..core.errors import UsageError
+from ..core.gain import CAREFUL
 from ..core.machine import Machine
 from ..core.progress import Progress, adding_up
 from ..core.sample import Sample, sample_of
 from ..core.snapshot import Snapshot
-from ..core.trace import Trace
+from ..core.trace import REGION_SHIFT, Trace
+from .huge_pages import promote_guest
 from .moves import NOTHING_MOVES, Moves
+from .no_huge_pages import ADVISED, DISABLED, PRCTL, advice, allowed, within
 from .placement import AUTO, place
 from .scaled import scale_notes, scaled_machine, scaled_moves
 from .site import LEFT_OUT, Effort
@@ -56,7 +63,53 @@ def captured_world(
     machine = scaled_machine(machine, snapshot.scale)
     pace = scaled_moves(moves or NOTHING_MOVES, snapshot.scale)
     notes = scale_notes(snapshot.scale)
-    return World(snapshot, trace, machine, placed, effort, moves=pace, sample=sample, notes=notes)
+    return with_advice(
+        World(snapshot, trace, machine, placed, effort, moves=pace, sample=sample, notes=notes)
+    )
+
+
+def with_advice(world: World) -> World:
+    """The World with huge pages where the program asked for them and natively has them.
+
+    An emulator does not pass the advice on, and its memory has none. Notes say how much of it is huge here,
+    and what is not though natively it is. Page tables of a program that ran natively are what it had.
+    """
+    asked, snapshot, may = advice(world.trace.events), world.snapshot, allowed(world.snapshot, world.trace)
+    if "qemu" not in str(world.trace.facts.get("tracer")) or not (len(asked.asked) or len(asked.collapsed)):
+        return world
+    if may == DISABLED:
+        return world.noted(f"the program asks for huge pages ({ADVISED}) and has none: prctl({PRCTL})")
+
+    def wanted(bases: np.ndarray) -> np.ndarray:
+        """bool[n]: 2 MiB from each base on have a huge page natively."""
+        given = within(bases, 1 << REGION_SHIFT, asked.collapsed)
+        return given if may == "never" else given | within(bases, 1 << REGION_SHIFT, asked.asked)
+
+    space = world.space
+    huge = promote_guest(space, 1, 0.0, 0, asked.forbidden, wanted(snapshot.guest.base))
+    unseen = space.regions.leaf >= space.guest_tables + space.host_tables
+    gone = int(np.count_nonzero(wanted(space.regions.va[unseen] << np.uint64(REGION_SHIFT))))
+    if huge.regions:
+        world = replace(world, snapshot=replace(snapshot, guest=huge.tree))
+    return world.noted(*advice_notes(huge.regions, gone + huge.without_block, may))
+
+
+def advice_notes(regions: int, small: int, may: str | None) -> Iterator[str]:
+    """Notes on what the program asks huge pages for: `regions` of 2 MiB that are huge in the baseline,
+    `small` that are not though natively they are; may: as of `allowed`."""
+    if may == "never":
+        yield f"the program asks for huge pages ({ADVISED}); the captured machine gives none"
+    if regions:
+        unknown = "" if may else "; taken for granted that its machine gives them, which was not recorded"
+        yield (
+            f"{regions * 2} MiB have huge pages under every policy: the program asks for them ({ADVISED}), "
+            f"and without the emulator it has them{unknown}"
+        )
+    if small:
+        yield (
+            f"{CAREFUL}{small * 2} MiB stay 4 KiB here that are huge without the emulator ({ADVISED}): they "
+            "were gone when the page tables were read; walks and faults there are too many"
+        )
 
 
 def sample_for(trace: Trace, asked: Sample | None) -> Sample | None:

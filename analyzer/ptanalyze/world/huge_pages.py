@@ -29,6 +29,7 @@ class Promoted(NamedTuple):
     without_block  regions that stay 4 KiB as no aligned block of guest frames was left
     bloat_pages    4 KiB pages that the huge pages map and nobody had mapped
     forbidden      regions that stay 4 KiB as the program forbids them
+    tables         int64[regions]: leaf tables of the input tree that are gone
     """
 
     tree: Tree
@@ -37,6 +38,7 @@ class Promoted(NamedTuple):
     without_block: int = 0
     bloat_pages: int = 0
     forbidden: int = 0
+    tables: np.ndarray = np.zeros(0, np.int64)
 
 
 class Candidates(NamedTuple):
@@ -56,11 +58,17 @@ class Candidates(NamedTuple):
 
 
 def promote_guest(
-    space: AddressSpace, min_pages: int, fragmentation: float, seed: int, ranges: np.ndarray
+    space: AddressSpace,
+    min_pages: int,
+    fragmentation: float,
+    seed: int,
+    ranges: np.ndarray,
+    wanted: np.ndarray | bool = True,
 ) -> Promoted:
     """Promoted guest tables of an AddressSpace: anonymous private regions with `min_pages` mapped pages.
 
-    ranges         uint64[n, 2] of addresses where the program forbids it (no_huge_pages.forbidden)
+    ranges         uint64[n, 2] of addresses where the program forbids it (no_huge_pages.Advice)
+    wanted         bool[T] of the guest's tables that may be promoted, or True for all
     fragmentation  share of these that stay as they are, drawn by `seed` and the region's address
 
     The huge page takes the block of 512 guest frames around the region's first frame; if others use frames of
@@ -68,7 +76,7 @@ def promote_guest(
     whole. Natively, frames only tell the node: that of most of the region's pages, as in promote_host.
     """
     tree = space.snapshot.guest
-    inside = one_anonymous_vma(space.snapshot, tree.base)
+    inside = one_anonymous_vma(space.snapshot, tree.base) & wanted
     eligible = candidates(tree, min_pages, inside, space.snapshot.topology if space.native else None)
     allowed = ~overlap(tree.base[eligible.table], 1 << REGION_SHIFT, ranges)
     forbidden, eligible = int(np.count_nonzero(~allowed)), eligible.only(allowed)
@@ -151,7 +159,8 @@ def _promoted(tree: Tree, chosen: Candidates, block: np.ndarray, eligible: int) 
         return Promoted(tree, 0, fragmented, without)
     leaves = with_frame(chosen.raw | bits.HUGE, frame, tree.encoding)
     bloat = int((PAGES - chosen.pages).sum())
-    return Promoted(with_huge_leaves(tree, chosen.table, leaves), len(frame), fragmented, without, bloat)
+    huge = with_huge_leaves(tree, chosen.table, leaves)
+    return Promoted(huge, len(frame), fragmented, without, bloat, tables=chosen.table)
 
 
 def _blocks(space: AddressSpace, chosen: Candidates) -> np.ndarray:

@@ -1,19 +1,27 @@
-"""Memory that a program forbids huge pages: madvise(MADV_NOHUGEPAGE), as far as a trace shows.
+"""Memory that a program asks huge pages for, or forbids them, as far as a trace shows.
 
-Linux gives a VMA with VM_NOHUGEPAGE none, whatever the administrator allows (vma_thp_disabled,
-include/linux/huge_mm.h, Linux 6.12). madvise sets and clears that flag (hugepage_madvise, mm/khugepaged.c), a
-new VMA is without it, and mremap gives the moved or grown VMA the flags of the old one. What is unmapped
-keeps its mark here until something else is mapped there: page tables may have been read before that.
+Linux gives a VMA with VM_NOHUGEPAGE none, whatever the administrator allows, and one with VM_HUGEPAGE some
+unless he allows none (thp_vma_allowable_orders, vma_thp_disabled, include/linux/huge_mm.h, 6.12). madvise
+sets one of these flags and clears the other (hugepage_madvise, mm/khugepaged.c), a new VMA is without, and
+mremap gives the moved or grown VMA the flags of the old one. MADV_COLLAPSE makes huge pages at once, whatever
+is allowed (madvise_collapse), until the memory is given back. After prctl(PR_SET_THP_DISABLE) a process gets
+none at all. What is unmapped keeps its mark here until
+something else is mapped there: page tables may have been read before that.
 """
 
 from bisect import bisect_left, bisect_right
+from typing import NamedTuple
 
 import numpy as np
 
-from ..core.trace import PAGE_SHIFT, Event
+from ..core.snapshot import Snapshot
+from ..core.trace import PAGE_SHIFT, Event, Trace
 
-FORBIDDEN = "MADV_NOHUGEPAGE"  # in notes
-MADV_HUGEPAGE, MADV_NOHUGEPAGE = 14, 15
+FORBIDDEN, PRCTL, ADVISED = "MADV_NOHUGEPAGE", "PR_SET_THP_DISABLE", "MADV_HUGEPAGE"  # in notes
+MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_COLLAPSE = 14, 15, 25
+GIVES_BACK = (4, 8, 9)  # MADV_DONTNEED, MADV_FREE, MADV_REMOVE
+ADVICE = (MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_COLLAPSE)
+DISABLED = "forbidden"
 DONE = (0, -12)  # with ENOMEM part of the range was not mapped, and the rest is advised
 PAGE = 1 << PAGE_SHIFT
 
@@ -38,26 +46,53 @@ class Marks:
         return list(zip(cut[::2], cut[1::2], strict=True))
 
 
-def forbidden(events: np.ndarray) -> np.ndarray:
-    """uint64[n, 2]: starts and ends, ascending, of memory that Trace.events forbid huge pages."""
-    advice = (events["kind"] == Event.MADVISE) & np.isin(events["result"], DONE)
-    if not (advice & (events["c"] == MADV_NOHUGEPAGE)).any():
-        return np.zeros((0, 2), np.uint64)
-    advice &= np.isin(events["c"], (MADV_HUGEPAGE, MADV_NOHUGEPAGE))
+class Advice(NamedTuple):
+    """uint64[n, 2] each: starts and ends, ascending, of memory that a program forbids huge pages
+    (MADV_NOHUGEPAGE), asks them for (MADV_HUGEPAGE), and has made huge (MADV_COLLAPSE)."""
+
+    forbidden: np.ndarray
+    asked: np.ndarray
+    collapsed: np.ndarray
+
+
+def allowed(snapshot: Snapshot, trace: Trace) -> str | None:
+    """Transparent huge pages that the process may have: "always", "madvise", "never" as the captured machine
+    was set, DISABLED by prctl(PR_SET_THP_DISABLE), which QEMU does not pass on; None: not recorded."""
+    asked = trace.events[trace.events["kind"] == Event.THP_DISABLE]
+    if len(asked) and asked["a"][-1] and not asked["b"][-1]:
+        return DISABLED
+    known = snapshot.facts.get("huge_pages")
+    return None if known is None else str(known)
+
+
+def advice(events: np.ndarray) -> Advice:
+    """Advice of Trace.events, as it stands after the last of them."""
+    advised = (events["kind"] == Event.MADVISE) & np.isin(events["result"], DONE)
+    if not (advised & np.isin(events["c"], ADVICE)).any():
+        return Advice(*(np.zeros((0, 2), np.uint64) for _ in Advice._fields))
+    advised &= np.isin(events["c"], (*ADVICE, *GIVES_BACK))
     made = np.isin(events["kind"], (Event.MMAP, Event.MREMAP, Event.BRK)) & (events["result"] > 0)
-    marks, brk = Marks(), 0
-    for event in events[advice | made]:
+    forbidden, asked, collapsed = marks = Marks(), Marks(), Marks()
+    brk = 0
+    for event in events[advised | made]:
         kind, result, a, b, c = (int(event[name]) for name in ("kind", "result", "a", "b", "c"))
         if kind == Event.MADVISE:
-            marks.set(a, page_up(a + b), c == MADV_NOHUGEPAGE)
-        elif kind == Event.MMAP:
-            marks.set(result, page_up(result + b), False)
-        elif kind == Event.BRK:
-            marks.set(page_up(brk or result), page_up(result), False)
-            brk = result
-        else:
-            remap(marks, a, page_up(b), result, page_up(c))
-    return np.array(marks.bounds, np.uint64).reshape(-1, 2)
+            end = page_up(a + b)
+            if c in (MADV_HUGEPAGE, MADV_NOHUGEPAGE):
+                asked.set(a, end, c == MADV_HUGEPAGE)
+                forbidden.set(a, end, c == MADV_NOHUGEPAGE)
+            else:
+                collapsed.set(a, end, c == MADV_COLLAPSE)
+            continue
+        for mark in marks:
+            if kind == Event.MMAP:
+                mark.set(result, page_up(result + b), False)
+            elif kind == Event.BRK:
+                mark.set(page_up(brk or result), page_up(result), False)
+            else:
+                remap(mark, a, page_up(b), result, page_up(c))
+        brk = result if kind == Event.BRK else brk
+    return Advice(*(np.array(mark.bounds, np.uint64).reshape(-1, 2) for mark in marks))
 
 
 def remap(marks: Marks, old: int, length: int, new: int, new_length: int) -> None:
@@ -81,4 +116,13 @@ def overlap(bases: np.ndarray, length: int, ranges: np.ndarray) -> np.ndarray:
     starts = np.append(ranges[:, 0], np.uint64((1 << 64) - 1))
     first = np.searchsorted(ranges[:, 1], bases, side="right")
     found: np.ndarray = (starts[first] < bases + np.uint64(length)) & (ends[first] > bases)
+    return found
+
+
+def within(bases: np.ndarray, length: int, ranges: np.ndarray) -> np.ndarray:
+    """bool[n]: all of the `length` from each base (uint64[n]) on is in one of `ranges` (uint64[k, 2])."""
+    ends = np.append(ranges[:, 1], np.uint64(0))
+    starts = np.append(ranges[:, 0], np.uint64((1 << 64) - 1))
+    first = np.searchsorted(ranges[:, 1], bases, side="right")
+    found: np.ndarray = (starts[first] <= bases) & (ends[first] >= bases + np.uint64(length))
     return found

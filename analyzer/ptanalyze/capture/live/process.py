@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,6 +14,7 @@ from ...core.errors import PartialDataError, UsageError
 
 LONGEST = 4096  # bytes of a command line that are kept
 PF_KTHREAD = 0x00200000  # include/linux/sched.h
+THP = Path("/sys/kernel/mm/transparent_hugepage")
 
 
 @dataclass(frozen=True)
@@ -73,16 +75,32 @@ def signature(proc: Path) -> dict[str, int]:
     return {"minflt": int(fields[7]), "majflt": int(fields[9]), "pgtables_bytes": kib * 1024}
 
 
+def huge_pages(status: str = "") -> str | None:
+    """Transparent huge pages of 2 MiB that a process may have: "always", "madvise", "never" as the machine is
+    set; "forbidden" by prctl(PR_SET_THP_DISABLE), as its /proc/PID/status says; None where neither tells.
+    """
+    if "\nTHP_enabled:\t0" in status:
+        return "forbidden"
+    for file in (THP / "hugepages-2048kB" / "enabled", THP / "enabled"):
+        with suppress(OSError):
+            chosen = re.search(r"\[(\w+)\]", file.read_text())
+            if chosen and chosen[1] != "inherit":
+                return chosen[1]
+    return None
+
+
 def identity(proc: Path, pid: int) -> dict[str, Any]:
     cpu = next((line for line in cpu_lines() if line.startswith("model name")), ":")
     try:
         comm, uid = (proc / "comm").read_text(errors="replace").rstrip("\n"), proc.stat().st_uid
+        allowed = huge_pages((proc / "status").read_text(errors="replace"))
     except OSError:
         raise PartialDataError(f"PID {pid}: ended while it was read; nothing was kept") from None
     return {
         "pid": pid,
         "comm": comm,
         "uid": uid,
+        **({"huge_pages": allowed} if allowed else {}),
         "kernel": platform.release(),
         "cpu": cpu.partition(":")[2].strip(),
     }

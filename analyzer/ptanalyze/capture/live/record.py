@@ -23,6 +23,7 @@ from .children import Children
 from .growth import Growth
 from .native import native
 from .peak import Peak
+from .process import huge_pages
 from .ready import free_bytes, rehearse
 from .tracer_memory import mark_emulator
 from .tracers import TRACERS, Options, find_program, tools
@@ -173,6 +174,7 @@ def finish(
         "page_tables": recording.held or "not read",
         "started": started,
         "seconds": round(time.time() - started, 3),
+        "huge_pages": huge_pages() or "unknown",
         "trace": trace.facts,
     }
     if followed:

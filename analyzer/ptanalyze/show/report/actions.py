@@ -52,4 +52,6 @@ def actions(study: Study, on_mainline: bool) -> Iterator[Action]:
             continue
         if how.startswith(TODAY) == on_mainline:
             when, _, line = how.removeprefix(TODAY).partition(": ")
-            yield Action(str(row["label"]), study.written(row), when, line, besides(str(row["policy"])))
+            careful = [text for one in study.results if one.policy == row["policy"] for text in one.careful]
+            first = "; ".join(filter(None, (besides(str(row["policy"])), *dict.fromkeys(careful))))
+            yield Action(str(row["label"]), study.written(row), when, line, first)

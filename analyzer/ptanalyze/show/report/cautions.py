@@ -35,6 +35,7 @@ def cautions(study: Study) -> list[Caution]:
         *filtered(study),
         *sample(study),
         *estimate(study),
+        *noted(study),
         *assumed(study),
     ]
     return sorted(every, key=lambda caution: ("stop", "careful", "note").index(caution.weight))
@@ -206,6 +207,14 @@ def estimate(study: Study) -> list[Caution]:
     within = " within the budget" if any(row["over"] for row in study.rows) else ""
     text = f"Whichever assumptions hold, no other policy{within} is faster than {best['label']}."
     return [*lines, Caution("note", "nothing else is faster under any of the assumptions", text)]
+
+
+def noted(study: Study) -> list[Caution]:
+    """What notes on the baseline, and on the best policy, ask to be careful with."""
+    ours = study.results[0].careful
+    best = [text for one in study.results if one.policy == study.best["policy"] for text in one.careful]
+    texts = [*ours, *(f"{study.best['label']}, {text}" for text in dict.fromkeys(best) if text not in ours)]
+    return [Caution("careful", text.partition(":")[0], f"{text[0].upper()}{text[1:]}.") for text in texts]
 
 
 def rival(row: dict[str, Any], best: dict[str, Any], calibrated: bool) -> bool:
