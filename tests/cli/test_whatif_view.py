@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ptanalyze.analysis.answer import Matrix, Quantity
-from ptanalyze.analysis.ranking import Report, rank
+from ptanalyze.analysis.ranking import Report, best_first, rank
 from ptanalyze.analysis.ranking import sentence as advised_sentence
 from ptanalyze.analysis.whatif import replay
 from ptanalyze.analysis.workload import Workload
@@ -16,7 +16,7 @@ from ptanalyze.analysis.worth import share_sentence, verdict
 from ptanalyze.core.gain import gains, interval, loses
 from ptanalyze.core.interval import Interval
 from ptanalyze.core.sizes import Budget, size_in_words
-from ptanalyze.cost.payback import NEVER
+from ptanalyze.cost.payback import NEVER, pays_back
 from ptanalyze.show import advise
 from ptanalyze.show.first_screen import earned, further, memory, table, worth
 from ptanalyze.show.matrix import drawn
@@ -93,6 +93,54 @@ def test_the_default_sample_gains_when_warm_and_earns_its_price_back(pt, tmp_pat
 def test_the_first_line_says_when_the_interval_reaches_below_one(results):
     line = sentence([results[0], sped_up(results[1], 0.98, 1.02, 1.05)])
     assert line.endswith("; it may be no gain.")
+
+
+def told(result, policy, speedup, pages, once=0.0):
+    """The result as another policy's, with so many more table pages at its peak, and one-time cycles."""
+    more = replace(result, policy=policy, table_pages_peak=result.table_pages_peak + pages)
+    return sped_up(replace(more, once=replace(result.once, cycles=once)), *speedup)
+
+
+def test_what_is_printed_alike_goes_to_less_memory_then_to_the_lower_one_time_cost_on_every_screen(results):
+    base = share_of(results[0], 0.1, 0.2, 0.5)
+    dear = told(base, "mitosis", (1.06, 1.2249, 1.42), 16_000)
+    small = told(base, "hydra", (1.06, 1.2151, 1.42), 4, 9e9)
+    quick = told(base, "wasp", (1.06, 1.2211, 1.42), 4, 8e9)
+    free = told(base, "interleave", (1.0, 1.0004, 1.0004), -100)
+    every = [base, dear, small, free, quick]
+    ranked = [one.result.policy for one in rank(every, Budget(), 1e12)]
+    assert ranked == ["wasp", "hydra", "mitosis", base.policy, "interleave"]
+    assert [one.policy for one in best_first(every)] == ["wasp", "hydra", "mitosis", "interleave"]
+    assert sentence(every).startswith("Best: wasp, 1.22 times")
+    apart = told(base, "hydra", (1.06, 1.226, 1.42), 32_000)
+    assert sentence([*every, apart]).startswith("Best: hydra, 1.23 times"), "what can be read decides first"
+
+
+def test_over_a_horizon_a_one_time_cost_decides_where_it_can_be_read(results):
+    def once(result, cycles):
+        return replace(result, once=replace(result.once, cycles=cycles, run_cycles=1e9, run_seconds=1.0))
+
+    base = once(sped_up(results[0], 1, 1, 1), 0.0)
+    fast, slow = (told(base, name, (at,) * 3, 0) for name, at in (("mitosis", 1.5), ("hydra", 1.2)))
+    every = [base, once(fast, 1e9), once(slow, 0.0)]
+    assert [one.result.policy for one in rank(every, Budget(), 1)] == ["hydra", base.policy, "mitosis"]
+    assert [one.result.policy for one in rank(every, Budget(), 3600)] == ["mitosis", "hydra", base.policy]
+
+
+def test_what_no_one_can_read_is_no_gain_and_there_is_one_verdict_for_it(results):
+    base = share_of(results[0], 0.1, 0.2, 0.5)
+    for high in (1.0, 1.0004):
+        assert verdict([base, sped_up(results[1], 0.9999, 1.0001, high)]) == NO_GAIN
+    assert verdict([base, sped_up(results[1], 0.9999, 1.0, 1.001)]).startswith("May not be worth it")
+
+
+@pytest.mark.parametrize(("saved", "after"), [(4e5, NEVER), (6e5, 1000 / 6)])
+def test_a_saving_that_cannot_be_read_in_the_speed_up_never_pays_back(results, saved, after):
+    price = replace(results[0].price, management_cycles=0.0)
+    law = (lambda one, z: z + one.management_cycles), (Interval.exactly(1e9),)
+    base = replace(price, management_cycles=saved)
+    assert pays_back(1e8, base, price, law).middle == pytest.approx(after)
+    assert pays_back(0.0, base, price, law).middle == 0
 
 
 def test_a_policy_that_nobody_can_have_is_never_best(results):
@@ -238,7 +286,7 @@ def test_memory_is_that_of_the_peak_in_the_sentence_the_table_and_the_ranking(re
 def test_a_cost_without_a_gain_is_never_earned_back_and_no_cost_is_no_matter(results):
     same = earning(results[1], (0, 0, 0), 0)
     for speedup, runs, words in (
-        (1.0001, 0, "-"), (1.1, 0, "at once"), (1.0001, 4, "2 s"), (1.0, NEVER, "never"),
+        (1.0001, 0, "-"), (1.1, 0, "at once"), (1.0001, 4, "never"), (1.0, NEVER, "never"),
         (0.99, NEVER, "never"),
     ):  # fmt: skip
         one = sped_up(earning(same, (runs,) * 3, 0), speedup, speedup, speedup)

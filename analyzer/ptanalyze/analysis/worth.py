@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from ..core.gain import gains, interval, shown
+from ..core.gain import as_read, faster, gains, interval, shown
 from ..policies import BOUND
 from .placement_alone import reshapes
 from .ranking import label_of
@@ -72,7 +72,8 @@ def gone(base: Result) -> str:
 
 
 def verdict(results: Sequence[Result], over: Collection[int] = ()) -> str | None:
-    """Worth it or not, in a sentence, of the baseline and the other policies; None without run times.
+    """Worth it or not, in a sentence, of the baseline, then the other policies, the best first; None without
+    run times.
 
     over  places in `results` of policies over the budget, which are left out
     """
@@ -86,13 +87,13 @@ def verdict(results: Sequence[Result], over: Collection[int] = ()) -> str | None
     speedups = {label_of(one, others): one.price.speedup for one in others if one.price.speedup}
     sure = {policy: speedup for policy, speedup in speedups.items() if gains(speedup)}
     if sure:
-        best = max(sure, key=lambda policy: sure[policy].middle)
-        if sure[best].middle < SMALL:
+        best = next(iter(sure))
+        if as_read(sure[best].middle, sure[best].low, sure[best].high) < SMALL:
             return f"A small gain: {best}, {interval(sure[best])}. Measure it before you rely on it."
         some = f"{len(sure)} of {len(others)} policies{' within the budget' if over else ''} gain"
         gaining = "it gains" if len(others) == 1 and not over else f"{best} gains" if len(sure) == 1 else some
         return f"Worth a try: {gaining} under all assumptions."
-    if any(speedup.high > 1 for speedup in speedups.values()):
+    if any(faster(speedup.high) for speedup in speedups.values()):
         return "May not be worth it: the estimate does not rule out that nothing is gained."
     if short(base):
         return "As far as so short a trace shows, nothing is gained."

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 from ...analysis.elsewhere import HOST_MODEL
 from ...analysis.filtered_twice import MUCH, filtered_note
-from ...analysis.placement_alone import Candidate, placement_alone
+from ...analysis.placement_alone import placement_alone
 from ...analysis.processes import alike
+from ...analysis.ranking import candidate
 from ...analysis.sampled import sample_notes
 from ...capture.check import FAILED, NOTE, PARTIAL, Finding
 from ...capture.describe import PROCESS
@@ -274,10 +275,10 @@ def alone(study: Study) -> str:
     """A sentence on the best policy that only places tables, where the advised policy does more; else ""."""
     if study.cached:
         return ""
-    rows = [
-        Candidate(
-            str(row["policy"]), str(row["label"]), str(row["over"]), study.ratio(row), study.written(row)
-        )
-        for row in study.rows
+    base, *others = study.results  # in the order of the rows
+    rows = [row for row in study.rows if row is not study.base]
+    ranked = [
+        candidate(one, base, str(row["over"]), str(row["label"]))
+        for one, row in zip(others, rows, strict=True)
     ]
-    return placement_alone(str(study.best["policy"]), rows, study.baseline, study.timed)
+    return placement_alone(str(study.best["policy"]), ranked, study.baseline, study.timed)
