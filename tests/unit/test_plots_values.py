@@ -8,6 +8,7 @@ from matplotlib.colors import to_rgb
 import ptanalyze
 from plot_texts import readable, words
 from ptanalyze.core.errors import UsageError
+from ptanalyze.core.gain import as_read
 from ptanalyze.show import plots
 from ptanalyze.show.plots.labels import broken, policy_labels
 from ptanalyze.show.plots.page_table_map import COLUMNS, extents, pixels
@@ -122,7 +123,9 @@ def test_the_heat_map_shows_the_share_of_reads_and_boxes_what_is_local(few):
 
 def test_speedups_are_dots_in_bars_with_their_numbers(few):
     figure = plots.speedup(few.frame)
-    rows = few.frame.sort_values("speedup", ascending=False)
+    rows = few.frame.set_index("policy").loc[["first-touch", "hydra", "mitosis"]].reset_index()
+    read = [as_read(*row[1:]) for row in rows[["policy", "speedup", "speedup_low", "speedup_high"]].values]
+    assert read == sorted(read, reverse=True) and read[1] == read[2], "hydra takes less memory"
     axes, numbers = figure.axes
     (dots,) = (line for line in axes.lines if line.get_marker() == "o")
     assert np.allclose(dots.get_xdata(), rows["speedup"])

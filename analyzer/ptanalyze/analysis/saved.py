@@ -45,8 +45,8 @@ def saved(base: Result, result: Result, part: str) -> float | None:
 def causes(base: Result, result: Result) -> list[str]:
     """What the kernel does less of, the largest saving first, in nanoseconds of all CPUs.
 
-    How long a call takes is what its caller sees, as everywhere; what it takes from CPUs that it interrupts is
-    another cause.
+    How long a call takes is what its caller sees, as everywhere; what it takes from CPUs that it interrupts
+    is another cause.
     """
     calls = {call.call: call for call in result.price.system_calls}
     faults = f"{result.count('faults'):,} page faults instead of {base.count('faults'):,}"
