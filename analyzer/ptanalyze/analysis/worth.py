@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 LITTLE = 0.02  # share of the run below which even no walks and faults at all would hardly be noticed
 MUCH = 0.1  # share of walks to memory that was gone, above which the answer is only partial, as of `check`
+WIDE = 0.5  # of the run: a share that is not known more closely than this, and a bound from it, say nothing
+COUNTERS = "perf counters tell: ptanalyze calibrate --help"
 NOTHING = 0.001  # share that is not worth a word
 SMALL = 1.05  # speed-up, by the middle of the assumptions, below which a gain is called small
 
 
 def share_sentence(base: Result) -> str | None:
     """Which share of the run walks and the kernel's work on page tables take, and so what can be won at most;
-    None without run times."""
+    None without run times. Of shares that are hardly known only the least, and what narrows them."""
     walks, kernel, both = base.price.walk_share, base.price.kernel_share, base.price.table_share
     if walks is None or kernel is None or both is None:
         return None
@@ -32,6 +34,10 @@ def share_sentence(base: Result) -> str | None:
             "Page walks and the kernel's work on page tables take less than 0.1 % of this run: no change of "
             "page tables can be felt."
         )
+    if not (narrow(walks) and narrow(both)):
+        if walks.low < LITTLE:
+            return f"What share of this run page walks take, {COUNTERS}."
+        return f"Page walks take {at_least(walks)} of this run. How much more, {COUNTERS}."
     said = (
         f"Page walks take {percent(walks)} of this run, {percent(walks, True)} by the middle of the "
         "assumptions"
@@ -119,6 +125,16 @@ def percent(share: Interval, middle: bool = False) -> str:
     places = 0 if share.high >= 0.1 else 1
     low, best, high = (f"{100 * x:.{places}f}" for x in (share.low, share.middle, share.high))
     return f"{best} %" if middle or low == high else f"{low} to {high} %"
+
+
+def narrow(share: Interval) -> bool:
+    """Whether a share of the run is known closely enough to be told."""
+    return share.high - share.low <= WIDE
+
+
+def at_least(share: Interval) -> str:
+    """ "at least 24 %"."""
+    return f"at least {100 * share.low:.0f} %"
 
 
 def at_most(share: Interval) -> str:

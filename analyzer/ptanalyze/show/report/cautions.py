@@ -197,7 +197,14 @@ def estimate(study: Study) -> list[Caution]:
         )
         text = f"The speed-up of {best['label']} is only known to be between {least} and {most}: {why}"
         lines.append(Caution("careful", f"the interval is wide ({least} to {most})", text))
-    rivals = [row["label"] for row in study.rows if row is not best and rival(row, best, study.calibrated)]
+    others = [row for row in study.rows if row is not best and not row["over"]]
+    same = [row["label"] for row in others if study.written(row) == study.written(best)]
+    if same:
+        text = f"As fast as far as the numbers tell: {listed(same)}. Of these {best['label']} costs least."
+        lines.append(Caution("note", f"{listed(same, 2)} {'is' if len(same) == 1 else 'are'} as fast", text))
+    rivals = [
+        row["label"] for row in others if row["label"] not in same and rival(row, best, study.calibrated)
+    ]
     if rivals:
         text = (
             f"Whether {best['label']} or {listed(rivals)} is faster depends on the assumptions: none has "
