@@ -5,6 +5,7 @@ import io
 import json
 
 from one_line import is_one_line
+from ptanalyze.core.gain import as_read
 
 
 def result_of(ran):
@@ -55,7 +56,7 @@ def test_advice_ranks_and_ends_in_a_sentence(pt, sample):
     report = result_of(pt("advise", sample, "--json"))
     assert report["workload"] == "Wide"
     assert report["ranked"][0]["policy"] in report["sentence"]
-    gains = [row["gain"] for row in report["ranked"]]
+    gains = [as_read(row["gain"]) for row in report["ranked"]]
     assert gains == sorted(gains, reverse=True)
     assert "no host tables" in report["refused"]["vmitosis-replicate"]
     poor = result_of(pt("advise", sample, "--memory", "64K", "--json"))

@@ -18,6 +18,7 @@ import ptanalyze
 from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.bundled import bundled
 from ptanalyze.core.errors import UsageError
+from ptanalyze.core.gain import as_read
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import EMULATOR
 from ptanalyze.cost.result import Result
@@ -235,7 +236,7 @@ def test_held_memory_is_what_advice_counts_beside_page_tables(vm):
 
 def test_advice_is_ranked_with_a_sentence_and_a_budget_moves_what_is_over(native):
     free = ptanalyze.advise(native)
-    speedups = free.frame["speedup"].tolist()
+    speedups = [as_read(one) for one in free.frame["speedup"]]
     assert speedups == sorted(speedups, reverse=True)
     assert free.frame["policy"][0] in free.sentence and free.workload in ("Thin", "Wide")
     assert "no host tables" in free.refused["vmitosis-replicate"] and free.evidence

@@ -14,6 +14,7 @@ from ptanalyze.analysis.degree_runs import DEGREES, NODE, ONE, SOCKET, degree_ru
 from ptanalyze.analysis.degree_settings import sentence
 from ptanalyze.analysis.degree_settings import settings as settings_of
 from ptanalyze.analysis.grouped_run import Vmas, grouped_runs
+from ptanalyze.analysis.replay import baseline_of, replay_world
 from ptanalyze.analysis.runs import replay_walks
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.core.machine import load_costs, load_machine
@@ -130,7 +131,8 @@ def test_no_degree_of_a_tier_is_below_its_bound_for_any_vma(process, on, repeat,
                 assert bound.faults.sum() <= point.faults.sum()
     found = choose(known, repeat)
     assert (found.bound <= found.cycles.min(axis=0) * (1 + 1e-12) + 1e-6).all()
-    assert (found.cycles[found.by_vma, np.arange(len(known.names))] == found.cycles.min(axis=0)).all()
+    assert (found.of_each - found.cycles.min(axis=0) <= 0.001 * found.cycles[0]).all()
+    assert (found.of_each <= found.cycles[0]).all()
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -170,6 +172,27 @@ def test_vmas_add_up_to_what_the_replay_counts(process, on):
         if not len(process.trace.events):
             assert again == 0
             assert point.faults.sum() == plain.events[:, REPLICA_FAULT].sum()
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(process=ANY, degree=st.sampled_from([0, 9]), cold=st.booleans())
+def test_degrees_and_whatif_have_one_price(process, degree, cold):
+    """Of the run as traced, and of its steady part once more: walks, and calls with all that they cost."""
+    if not len(process.stream):
+        return
+    setup = setup_for(process.machine, cold=cold)
+    known = degree_runs(world_of(process), setup, "first", {})
+    plans = [
+        plan_for(baseline_of(world_of(process))),
+        plan_for("hydra", {"prefetch": degree, "prefetch_on": "first"}),
+    ]
+    alone = replay_world(world_of(process), plans, setup)
+    for result, tier, steps in zip(alone, (ONE, NODE), (None, degree), strict=True):
+        point = next(p for p in known.points if (p.tier, p.degree) == (tier, steps))
+        counted = point.traced if cold else point.again
+        assert counted.walks.sum() == pytest.approx(result.price.guest_walk_cycles)
+        if not process.space.host_tables:
+            assert counted.management.sum() == pytest.approx(result.price.management_cycles)
 
 
 MACHINE = small_machine(2)

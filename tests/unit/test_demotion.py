@@ -173,6 +173,11 @@ def refused(one, moves):
     return str(error.value)
 
 
+def test_a_time_that_is_no_number_is_refused_in_one_line():
+    with pytest.raises(UsageError, match="demote-idle = 5s: write seconds as a number, such as 5"):
+        Setup.of(demote_idle="5s")
+
+
 def test_what_cannot_be_demoted_is_refused_with_the_way_out():
     moves = Moves(demote_idle_ms=1.0)
     chunks = [(0, [HEAP]), (1, [HEAP])]

@@ -18,6 +18,7 @@ def swept(faster=FASTER, nodes=(2, 4, 8)):
             "nodes": str(n), "policy": policy, "params": "", "baseline": "first-touch", "walks": 10,
             "machine": "fast-machine" if n == 4 else f"fast-machine, {n} nodes",
             "placement": f"round-robin over {n} nodes", "walk_cycles": 1.0, "management_cycles": 0.0,
+            "once_cycles": 0.0, "pt_bytes_peak": 4096, "ept_bytes": 0, "aside_bytes": 0, "held_bytes": 0,
             "speedup_low": 1 + more * n / 2, "speedup": 1 + more * n, "speedup_high": 1 + more * n * 2,
         }
         for n in nodes

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ptanalyze.analysis.ranking import because
 from ptanalyze.analysis.replay import replay_world
-from ptanalyze.analysis.saved import by_the_kernel
+from ptanalyze.analysis.saved import by_the_kernel, causes
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
@@ -47,6 +47,20 @@ def test_a_gain_by_fewer_walks_alone_says_nothing_about_the_kernel():
     linux, thp = results("thp")
     assert linux.price.walk_cycles > thp.price.walk_cycles
     assert because(linux, thp).startswith(f"it walks {thp.walks:,} times instead of {linux.walks:,}")
+
+
+def test_how_long_a_call_takes_is_one_number_and_what_it_takes_from_other_cpus_another():
+    linux, thp = results("thp", calls=[(1, 0, Event.MADVISE, (HEAP, 512 * PAGE, 4), 0)])
+    assert causes(linux, linux) == []
+
+    def with_call(result, **values):
+        [call] = result.price.system_calls
+        return replace(result, price=replace(result.price, system_calls=(call._replace(**values),)))
+
+    linux = with_call(linux, ns=2402.0, stolen_ns=750.0, calls=10**9)
+    thp = with_call(thp, ns=1777.0, stolen_ns=0.0, slowdown=1777 / 2402, calls=10**9)
+    taken = "madvise takes 0 ns instead of 750 from other CPUs"
+    assert causes(linux, thp) == [taken, "madvise takes 0.74 times as long"]
 
 
 def test_without_run_times_or_savings_there_is_no_part_of_the_kernel():

@@ -40,6 +40,12 @@ class Chosen:
         exposed = self.known.costs.exposed.middle
         return np.array([point.cycles(exposed, self.repeat) for point in self.known.points])
 
+    @property
+    def of_each(self) -> np.ndarray:
+        """float64[V]: cycles of each VMA's cheapest point."""
+        chosen: np.ndarray = self.cycles[self.by_vma, np.arange(len(self.by_vma))]
+        return chosen
+
     @cached_property
     def bound(self) -> np.ndarray:
         """float64[V]: no tier of a VMA with any prefetching costs less."""
@@ -76,8 +82,11 @@ class Chosen:
         0: within the run as traced; infinite: never.
         """
         exposed = self.known.costs.exposed.middle
-        one, *copies = ((p.traced.cycles(exposed), p.again.cycles(exposed)) for p in self.known.points)
-        after = [earned(with_total(p[0] - one[0]), with_total(one[1] - p[1])) for p in copies]
+        one, *copies = (
+            (with_total(p.traced.cycles(exposed)), with_total(p.again.cycles(exposed)))
+            for p in self.known.points
+        )
+        after = [earned(first - one[0], one[1], again) for first, again in copies]
         soonest: np.ndarray = np.min(after, axis=0)
         return soonest
 
@@ -86,10 +95,11 @@ def with_total(by_vma: np.ndarray) -> np.ndarray:
     return np.append(by_vma, by_vma.sum())
 
 
-def earned(once: np.ndarray, saved: np.ndarray) -> np.ndarray:
-    """Runs after which `saved` per run exceeds `once`; 0 where nothing has to be earned back."""
+def earned(once: np.ndarray, before: np.ndarray, now: np.ndarray) -> np.ndarray:
+    """Runs after which what a run saves, where that can be read (as_read), exceeds `once`; 0 where nothing
+    has to be earned back."""
     after = np.full(len(once), np.inf)
-    np.divide(once, saved, out=after, where=saved > 0)
+    np.divide(once, before - now, out=after, where=as_read(now, before) < 1)
     return np.where(once < 0, 0.0, after)
 
 
@@ -113,7 +123,8 @@ def chosen(capture: CaptureLike, setup: Setup, prefetch_on: str = "first", repea
 
 
 def choose(known: Degrees, repeat: float = 0.0) -> Chosen:
-    """The cheapest of the points; of equal ones the first: one copy before several, less before more."""
+    """The cheapest of the points, by their shares of one copy's cycles as they are read; of those that read
+    alike, one copy before several, then the cheapest, then the lower degree."""
     low, middle, high = (cheapest(known, share, repeat) for share in known.costs.exposed)
     sure = (low[0] == middle[0]) & (middle[0] == high[0])
     return Chosen(known, repeat, *middle, sure, low[1] == middle[1] == high[1])
@@ -121,5 +132,14 @@ def choose(known: Degrees, repeat: float = 0.0) -> Chosen:
 
 def cheapest(known: Degrees, exposed: float, repeat: float) -> tuple[np.ndarray, int]:
     """(int64[V], the point that is cheapest for all VMAs together)."""
-    cycles = np.array([point.cycles(exposed, repeat) for point in known.points])
-    return cycles.argmin(axis=0), int(cycles.sum(axis=1).argmin())
+    cycles = np.array([with_total(point.cycles(exposed, repeat)) for point in known.points])
+    tier = np.broadcast_to([[list(TIERS).index(point.tier)] for point in known.points], cycles.shape)
+    first = np.lexsort((cycles.T, tier.T, as_read(cycles, cycles[0]).T))[:, 0]
+    return first[:-1], int(first[-1])
+
+
+def as_read(cycles: np.ndarray, one: np.ndarray) -> np.ndarray:
+    """float64: share of one copy's cycles, to a tenth of a percent as degree_settings.share writes it."""
+    shares = np.divide(cycles, one, out=np.ones_like(cycles), where=one > 0)
+    rounded: np.ndarray = np.round(shares, 3)
+    return rounded

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..core.jackknife import margins
+from ..cost.price import fixed_ns_by_group
 from ..cost.throughput import spent
 from ..kernels.first_use import compile_beside
 from ..kernels.replay import PTE_COPY, REPLICA_FAULT, TABLE_NEW
@@ -22,10 +23,12 @@ from .replay import baseline_of
 from .run_notes import notes, short_region
 from .runs import replay_again, replay_walks
 from .sampled import degree_notes, groups_of
+from .system_calls import system_calls
 
 if TYPE_CHECKING:
     from ..core.machine import Costs, Machine
     from ..core.sample import Sample
+    from ..cost.calls import SystemCalls
     from ..kernels.faults import Mapped
     from ..kernels.grouped import Grouped
     from ..world.world import World
@@ -36,6 +39,7 @@ DEGREES = range(10)
 SAME_SOCKET = 1.5  # times a node's own latency: nodes nearer than that share a socket
 FILTERS = ("off", "single", "all")  # tlbflush_opt 0, 1, 2 of the Hydra kernels
 Wanted = tuple["str | Policy", Mapping[str, Any]]
+Calls = tuple["SystemCalls", "SystemCalls | None"]  # of the run as traced, and of its steady part once more
 
 
 class Part(NamedTuple):
@@ -112,18 +116,18 @@ def degree_runs(world: World, setup: Setup, prefetch_on: str, provenance: dict[s
     plan_for("hydra").check(world)
     compile_beside(first_calls(world.space, world.placement, world.machine))
     vmas, reader = Vmas(world), world.placement.cpu_node
-    known = partial(pointed, setup=setup, machine=world.machine)
     single: list[Wanted] = [(baseline_of(world), {})]
     filters: list[Wanted] = [("hydra", {"prefetch": 0, "tlbflush": name}) for name in FILTERS]
     more = not setup.unsteady
-    runs, mapped = replayed(world, world, vmas, reader, [*single, *lazy(prefetch_on), *filters], more)
+    runs, mapped, made = replayed(world, world, vmas, reader, [*single, *lazy(prefetch_on), *filters], more)
+    known = partial(pointed, made=made, setup=setup, machine=world.machine)
     points, bounds = [known(runs[0], ONE, None)], [known(runs[11], NODE, None)]
     nodes = [known(run, NODE, degree) for degree, run in zip(DEGREES, runs[1:11], strict=True)]
     shot = {name: known(run, NODE, 0) for name, run in zip(FILTERS, runs[12:], strict=True)}
     sockets = leads(world)
     if (sockets != np.arange(world.nodes)).any():
         shared = world.reshaped(placement=replace(world.placement, cpu_node=sockets[reader]))
-        again, _ = replayed(shared, world, vmas, reader, lazy(prefetch_on), more)
+        again, *_ = replayed(shared, world, vmas, reader, lazy(prefetch_on), more)
         points += [known(run, SOCKET, degree) for degree, run in zip(DEGREES, again[:10], strict=True)]
         bounds.append(known(again[10], SOCKET, None))
     first = Finished(replace(runs[0], first=None), world, mapped, world, mapped)
@@ -147,17 +151,20 @@ def lazy(prefetch_on: str) -> list[Wanted]:
 
 def replayed(
     world: World, captured: World, vmas: Vmas, reader: np.ndarray, wanted: Sequence[Wanted], more: bool
-) -> tuple[list[GroupedRun], Mapped]:
-    """([GroupedRun], Mapped at the first run's end) of policies on a World, over the captured one's reads.
+) -> tuple[list[GroupedRun], Mapped, Calls]:
+    """([GroupedRun], Mapped at the first run's end, Calls) of policies on a World, over the captured one's
+    reads.
 
     more  whether the steady part runs once more
     """
     runs = grouped_runs([plan_for(policy, params) for policy, params in wanted], world, vmas, reader)
     caches = captured.caches()
     mapped = replay_walks(runs, world, captured.reads(caches=caches), more=more)
-    if more:
-        replay_again(runs, world.again(), captured.again().reads(caches=caches), mapped)
-    return runs, mapped
+    if not more:
+        return runs, mapped, (system_calls(world, mapped), None)
+    again = world.again()
+    still = replay_again(runs, again, captured.again().reads(caches=caches), mapped)
+    return runs, mapped, (system_calls(world, mapped), system_calls(again, still, world.steady.chunk))
 
 
 def leads(world: World) -> np.ndarray:
@@ -175,14 +182,19 @@ def leads(world: World) -> np.ndarray:
     return serving
 
 
-def pointed(run: GroupedRun, tier: str, degree: int | None, setup: Setup, machine: Machine) -> Point:
+def pointed(
+    run: GroupedRun, tier: str, degree: int | None, made: Calls, setup: Setup, machine: Machine
+) -> Point:
     """Point of a run that has ended."""
     traced, again = run.parts()
     kinds = (traced.events + again.events).sum(axis=(1, 3, 4))
     columns = (kinds[:, kind] for kind in (REPLICA_FAULT, PTE_COPY, TABLE_NEW))
 
     def parts(without: int | None = None) -> tuple[Part, Part]:
-        traced, again = (part(counts, setup, machine) for counts in run.parts(without))
+        traced, again = (
+            part(counts, calls, setup, machine)
+            for counts, calls in zip(run.parts(without), made, strict=True)
+        )
         return traced, again
 
     left_out = tuple(parts(group) for group in groups_of(run.weights))
@@ -191,7 +203,11 @@ def pointed(run: GroupedRun, tier: str, degree: int | None, setup: Setup, machin
     return Point(tier, degree, traced_part, again_part, faults, propagated, tables, left_out)
 
 
-def part(counts: Grouped, setup: Setup, machine: Machine) -> Part:
+def part(counts: Grouped, made: SystemCalls | None, setup: Setup, machine: Machine) -> Part:
+    """Part of a run with these system calls, priced as Result's; made: None where there is no such run."""
     groups = range(len(counts.walks))
-    cycles = [spent(of_group(counts, k), machine, setup.costs, setup.contended) for k in groups]
-    return Part(np.array(cycles)[:, 0], np.array(cycles)[:, 1:].sum(axis=1))
+    cycles = np.array([spent(of_group(counts, k), machine, setup.costs, setup.contended) for k in groups])
+    management = cycles[:, 1:].sum(axis=1)
+    if made is not None:
+        management += fixed_ns_by_group(counts.events, setup.costs, made) * machine.ghz
+    return Part(cycles[:, 0], management)

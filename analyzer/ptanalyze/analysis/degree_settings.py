@@ -18,7 +18,7 @@ def sentence(found: Chosen) -> str:
     """What costs least and by how much; when copies pay; how many of them are of use."""
     best, total = found.overall, found.cycles.sum(axis=1)
     one, mine = float(total[0]), float(total[found.of_all])
-    several, least = float(found.cycles.min(axis=0).sum()), float(found.bound.sum())
+    several, least = float(found.of_each.sum()), float(found.bound.sum())
     if best.tier == ONE:
         first = "One copy costs least for all VMAs together"
     else:

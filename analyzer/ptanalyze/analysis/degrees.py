@@ -30,7 +30,7 @@ def degrees(
 
     One row per VMA, tier and degree. Columns: vma, tier (one: a single copy, as captured; socket, node: lazy
     copies), degree, walks (as traced), walk_cycles, management_cycles (faults, copies, tables, updates and
-    shootdowns, without the fixed costs of calls), cycles (the exposed share of the former, and the latter),
+    shootdowns, as whatif has them), cycles (the exposed share of the former, and the latter),
     bound_cycles (of the VMA: no tier with any prefetching costs less), replica_faults, entries_propagated,
     never_used (of these), tables_new, chosen (the cheapest of its VMA), sure (the ends of the exposed share
     agree), pays_back_runs (of the VMA: further runs after which copies are cheaper; infinite: never). Counts

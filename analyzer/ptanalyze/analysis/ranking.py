@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..core.gain import FROM_DRAM, fewer_walk_cycles, interval
-from ..core.sizes import Budget, size_in_words
+from ..core.gain import FROM_DRAM, as_read, differs, fewer_walk_cycles, interval
+from ..core.sizes import Budget, size_as_read, size_in_words
 from ..cost.payback import over_horizon
 from ..cost.result import TABLE_BYTES, Result
-from ..policies import label
+from ..policies import BOUND, label
 from .placement_alone import Candidate, placement_alone, reshapes
 from .saved import by_the_kernel
 from .untraced import NO_ADVICE, equally, sentence_of
@@ -28,6 +28,7 @@ class Advice:
     horizon      seconds of the baseline's run that it is ranked by
     gain         the baseline's run time over the horizon / the policy's, one-time costs included; None where
                  that is not known
+    standing     as of the function of that name
     """
 
     result: Result
@@ -36,14 +37,55 @@ class Advice:
     over: str
     horizon: float
     gain: float | None
+    standing: Standing
 
-    @property
-    def time(self) -> float:
-        """Key to sort by: less is faster."""
-        price = self.result.price
-        if self.gain is not None:
-            return -self.gain
-        return -price.speedup.middle if price.speedup else price.walk_cycles + price.management_cycles
+
+class Standing(NamedTuple):
+    """Key by which policies are ranked everywhere, the best first: numbers as they are read, so that what
+    reads alike is a tie. Ties go to the baseline, then to less memory, then to the lower one-time cost.
+
+    lost    1 less its speed-up, below 0 where it gains; over the horizon, where its one-time cost can be
+            read there; of a bound, percent of walk cycles
+    other   whether it is not the baseline; bytes  more at the peak; once  cycles
+    """
+
+    lost: float
+    other: bool
+    bytes: float
+    once: float
+
+
+def standing(result: Result, base: Result, gain: float | None = None) -> Standing:
+    """Standing of a Result; gain: as Advice.gain."""
+    more = size_as_read(peak_bytes(result) - peak_bytes(base))
+    return Standing(-effect(result, base, gain), result is not base, more, result.once.cycles)
+
+
+def effect(result: Result, base: Result, gain: float | None = None) -> float:
+    """What is gained, as it is read; 0: nothing."""
+    speedup = result.price.speedup
+    if base.price.speedup is None:
+        return 100 - walk_percent(result, base)
+    if speedup is None:
+        return -1.0
+    if gain is not None and differs(gain / speedup.middle):
+        return as_read(gain) - 1
+    return as_read(speedup.middle, speedup.low, speedup.high) - 1
+
+
+def walk_percent(result: Result, base: Result) -> float:
+    """Walk cycles in percent of the baseline's, as they are read; 100 where caches hold what is placed."""
+    before = base.price.walk_cycles
+    if not before or (base.cached and not reshapes(result.policy)):
+        return 100.0
+    return round(100 * result.price.walk_cycles / before, 1)
+
+
+def best_first(results: Sequence[Result]) -> list[Result]:
+    """All but the baseline's, the first Result; bounds only where there is nothing else."""
+    base, *others = results
+    real = [one for one in others if one.policy != BOUND] or others
+    return sorted(real, key=lambda one: standing(one, base))
 
 
 class Report(NamedTuple):
@@ -62,14 +104,14 @@ class Report(NamedTuple):
 
 
 def rank(results: Sequence[Result], budget: Budget, horizon: float = HOUR) -> list[Advice]:
-    """[Advice] for all results (the first is the baseline's): within the budget first, fastest first.
+    """[Advice] for all results (the first is the baseline's): within the budget first, the best first.
 
     horizon  seconds that the baseline goes on as in the region, after which run times are compared
     """
     base = results[0]
     return sorted(
         (_advice(result, base, budget, horizon) for result in results),
-        key=lambda advice: (advice.over != "", advice.time),
+        key=lambda advice: (advice.over != "", advice.standing),
     )
 
 
@@ -88,20 +130,20 @@ def _advice(result: Result, base: Result, budget: Budget, horizon: float) -> Adv
         for what, value, limit in (("memory", taken, budget.bytes), ("updates", updates, budget.updates))
         if value > limit
     ]
-    before, after = (over_horizon(one.once, horizon) for one in (base, result))
-    gain = before / after if before and after else None
-    return Advice(result, taken, updates, " and ".join(over), horizon, gain)
+    speedup = result.price.speedup
+    gain = over_horizon(base.once, result.once, speedup.middle, horizon) if speedup else None
+    ranked_by = standing(result, base, gain)
+    return Advice(result, taken, updates, " and ".join(over), horizon, gain, ranked_by)
 
 
 def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
     """One line: the policy to use, its speed-up, the reason and the cost; without a trace a bound."""
     best = next(advice for advice in ranked if not advice.over)
-    if best.result.policy == base.policy:
+    if best.result is base:
+        if base.cached:
+            return sentence_of(base.cached)
         within = " within the budget" if any(advice.over for advice in ranked) else ""
         return f"Stay with {label_of(base)}: no policy{within} is estimated to be faster."
-    best = next(one for one in ranked if not one.over and may_gain(one.result, base))
-    if best.result.policy == base.policy:
-        return sentence_of(base.cached)
     speedup = best.result.price.speedup
     why = f"{because(base, best.result)}; {takes(best)}."
     if speedup is None:
@@ -115,11 +157,6 @@ def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
 def careful(result: Result) -> str:
     """ " Careful: ...": what must be known of a policy beside its recommendation; "" nothing."""
     return f" Careful: {'; '.join(result.careful)}." if result.careful else ""
-
-
-def may_gain(result: Result, base: Result) -> bool:
-    """Whether a policy may be advised: not where all it does is to place what the caches hold."""
-    return not base.cached or result.policy == base.policy or reshapes(result.policy)
 
 
 def without_trace(base: Result, result: Result, lead: str, rest: str) -> str:
@@ -137,7 +174,7 @@ def label_of(result: Result, results: Sequence[Result] = ()) -> str:
 
 def fewer(base: Result, result: Result) -> str:
     """ "at most 40.3 % fewer walk cycles"."""
-    return fewer_walk_cycles(result.price.walk_cycles / base.price.walk_cycles)
+    return fewer_walk_cycles(walk_percent(result, base) / 100)
 
 
 def takes(advice: Advice) -> str:
@@ -159,12 +196,9 @@ def placement_sentence(ranked: Sequence[Advice], base: Result) -> str:
 
 
 def candidate(result: Result, base: Result, over: str = "", name: str = "") -> Candidate:
-    speedup, name = result.price.speedup, name or label_of(result)
-    if speedup:
-        return Candidate(result.policy, name, over, speedup.middle, interval(speedup))
-    walks = result.price.walk_cycles
-    ratio = base.price.walk_cycles / walks if walks else 1.0
-    return Candidate(result.policy, name, over, ratio, fewer_walk_cycles(1 / ratio))
+    speedup = result.price.speedup
+    written = interval(speedup) if speedup else fewer(base, result)
+    return Candidate(result.policy, name or label_of(result), over, effect(result, base) > 0, written)
 
 
 def because(base: Result, result: Result) -> str:

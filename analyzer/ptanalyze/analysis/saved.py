@@ -43,16 +43,19 @@ def saved(base: Result, result: Result, part: str) -> float | None:
 
 
 def causes(base: Result, result: Result) -> list[str]:
-    """What the kernel does less of, the largest saving first, in nanoseconds of all CPUs."""
-    before, after = (
-        {call.call: call.calls * (call.ns + call.stolen_ns) for call in one.price.system_calls}
-        for one in (base, result)
-    )
+    """What the kernel does less of, the largest saving first, in nanoseconds of all CPUs.
+
+    How long a call takes is what its caller sees, as everywhere; what it takes from CPUs that it interrupts
+    is another cause.
+    """
+    calls = {call.call: call for call in result.price.system_calls}
     faults = f"{result.count('faults'):,} page faults instead of {base.count('faults'):,}"
     said = {faults: base.price.fault_ns - result.price.fault_ns}
-    for call, ns in before.items():
-        if ns:
-            left = after.get(call, 0.0)
-            said[f"{call} takes {shown(left / ns)[0]} times as long"] = ns - left
+    for was in base.price.system_calls:
+        now = calls[was.call]
+        if now.slowdown is not None:
+            said[f"{was.call} takes {shown(now.slowdown)[0]} times as long"] = was.calls * (was.ns - now.ns)
+        stolen = f"{now.stolen_ns:,.0f} ns instead of {was.stolen_ns:,.0f}"
+        said[f"{was.call} takes {stolen} from other CPUs"] = was.calls * (was.stolen_ns - now.stolen_ns)
     total = sum(ns for ns in said.values() if ns > 0)
     return [how for how, ns in sorted(said.items(), key=lambda item: -item[1]) if ns > MATTERS * total > 0]

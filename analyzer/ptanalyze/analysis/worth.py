@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from ..core.gain import gains, interval, shown
+from ..core.gain import as_read, faster, gains, interval, shown
 from ..policies import BOUND
 from .placement_alone import reshapes
 from .ranking import label_of
@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 LITTLE = 0.02  # share of the run below which even no walks and faults at all would hardly be noticed
 MUCH = 0.1  # share of walks to memory that was gone, above which the answer is only partial, as of `check`
+WIDE = 0.5  # of the run: a share that is not known more closely than this, and a bound from it, say nothing
+COUNTERS = "perf counters tell: ptanalyze calibrate --help"
 NOTHING = 0.001  # share that is not worth a word
 SMALL = 1.05  # speed-up, by the middle of the assumptions, below which a gain is called small
 
 
 def share_sentence(base: Result) -> str | None:
     """Which share of the run walks and the kernel's work on page tables take, and so what can be won at most;
-    None without run times."""
+    None without run times. Of shares that are hardly known only the least, and what narrows them."""
     walks, kernel, both = base.price.walk_share, base.price.kernel_share, base.price.table_share
     if walks is None or kernel is None or both is None:
         return None
@@ -32,6 +34,10 @@ def share_sentence(base: Result) -> str | None:
             "Page walks and the kernel's work on page tables take less than 0.1 % of this run: no change of "
             "page tables can be felt."
         )
+    if not (narrow(walks) and narrow(both)):
+        if walks.low < LITTLE:
+            return f"What share of this run page walks take, {COUNTERS}."
+        return f"Page walks take {at_least(walks)} of this run. How much more, {COUNTERS}."
     said = (
         f"Page walks take {percent(walks)} of this run, {percent(walks, True)} by the middle of the "
         "assumptions"
@@ -72,7 +78,8 @@ def gone(base: Result) -> str:
 
 
 def verdict(results: Sequence[Result], over: Collection[int] = ()) -> str | None:
-    """Worth it or not, in a sentence, of the baseline and the other policies; None without run times.
+    """Worth it or not, in a sentence, of the baseline, then the other policies, the best first; None without
+    run times.
 
     over  places in `results` of policies over the budget, which are left out
     """
@@ -86,15 +93,15 @@ def verdict(results: Sequence[Result], over: Collection[int] = ()) -> str | None
     speedups = {label_of(one, others): one.price.speedup for one in others if one.price.speedup}
     sure = {policy: speedup for policy, speedup in speedups.items() if gains(speedup)}
     if sure:
-        best = max(sure, key=lambda policy: sure[policy].middle)
-        if sure[best].middle < SMALL:
+        best = next(iter(sure))
+        if as_read(sure[best].middle, sure[best].low, sure[best].high) < SMALL:
             return f"A small gain: {best}, {interval(sure[best])}. Measure it before you rely on it."
         some = f"{len(sure)} of {len(others)} policies{' within the budget' if over else ''} gain"
         gaining = "it gains" if len(others) == 1 and not over else f"{best} gains" if len(sure) == 1 else some
         known = [one for one in others if label_of(one, others) in sure]
         care = " with care" if all(set(one.careful) - set(base.careful) for one in known) else ""
         return f"Worth a try{care}: {gaining} under all assumptions."
-    if any(speedup.high > 1 for speedup in speedups.values()):
+    if any(faster(speedup.high) for speedup in speedups.values()):
         return "May not be worth it: the estimate does not rule out that nothing is gained."
     if short(base):
         return "As far as so short a trace shows, nothing is gained."
@@ -120,6 +127,16 @@ def percent(share: Interval, middle: bool = False) -> str:
     places = 0 if share.high >= 0.1 else 1
     low, best, high = (f"{100 * x:.{places}f}" for x in (share.low, share.middle, share.high))
     return f"{best} %" if middle or low == high else f"{low} to {high} %"
+
+
+def narrow(share: Interval) -> bool:
+    """Whether a share of the run is known closely enough to be told."""
+    return share.high - share.low <= WIDE
+
+
+def at_least(share: Interval) -> str:
+    """ "at least 24 %"."""
+    return f"at least {100 * share.low:.0f} %"
 
 
 def at_most(share: Interval) -> str:

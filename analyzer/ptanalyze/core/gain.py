@@ -1,8 +1,9 @@
-"""What counts as a gain, and how speed-ups are written: one threshold and one rounding everywhere."""
+"""What counts as a gain, and how speed-ups are written: decisions are taken on the numbers that are read."""
 
 from .interval import Interval
 
-LEAST = 0.0005  # what three decimals show as more than 1.000
+LEAST = 0.0005  # half of the last of three decimals
+PLACES = 3  # at most
 CLOSE = 0.01  # this close to 1, two decimals say too little
 CAREFUL = "careful: "  # in notes that stand beside any recommendation
 FROM_DRAM = "if every leaf entry is read from DRAM"  # what a bound on walk cycles takes for granted
@@ -11,21 +12,21 @@ NOTHING = "fit the caches: placement can gain nothing to speak of"
 
 def gains(speedup: Interval) -> bool:
     """Whether it is faster under all assumptions."""
-    return speedup.low >= 1 + LEAST
+    return faster(speedup.low)
 
 
 def loses(speedup: Interval) -> bool:
     """Whether it is slower under all assumptions."""
-    return speedup.high <= 1 - LEAST
+    return slower(speedup.high)
 
 
 def faster(ratio: float) -> bool:
-    """Of a single estimate."""
-    return ratio >= 1 + LEAST
+    """Of a single estimate: whether it is written as more than 1."""
+    return round(ratio, PLACES) > 1
 
 
 def slower(ratio: float) -> bool:
-    return ratio <= 1 - LEAST
+    return round(ratio, PLACES) < 1
 
 
 def differs(ratio: float) -> bool:
@@ -35,13 +36,18 @@ def differs(ratio: float) -> bool:
 
 def digits(*ratios: float) -> int:
     """Decimals that show which of them differ from 1."""
-    return 3 if any(LEAST <= abs(ratio - 1) < CLOSE for ratio in ratios) else 2
+    return PLACES if any(differs(ratio) and abs(ratio - 1) < CLOSE for ratio in ratios) else 2
 
 
 def shown(*ratios: float) -> list[str]:
     """Ratios written alike: with three decimals if one is close to 1, else with two."""
     places = digits(*ratios)
     return [f"{ratio:.{places}f}" if ratio < 10 else f"{ratio:,.1f}" for ratio in ratios]
+
+
+def as_read(ratio: float, *beside: float) -> float:
+    """The number that `shown` writes for the first of these ratios: what policies are compared by."""
+    return float(shown(ratio, *beside)[0].replace(",", ""))
 
 
 def fewer_walk_cycles(share: float) -> str:

@@ -37,6 +37,14 @@ def size_in_words(size: int) -> str:
     return f"{size / 1024:,.0f} KiB"
 
 
+def size_as_read(size: int) -> float:
+    """Bytes of the size that size_in_words writes: what policies are compared by; below 0 where they are
+    saved."""
+    number, unit = size_in_words(abs(size)).split()
+    bytes_read = float(number.replace(",", "")) * UNITS[unit[0]]
+    return -bytes_read if size < 0 else bytes_read
+
+
 @dataclass(frozen=True)
 class Budget:
     """Limits: extra bytes, and extra management cycles as a share of the baseline's run."""

@@ -11,6 +11,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..core import gain
 from ..core.interval import Interval, over_corners
 
 if TYPE_CHECKING:
@@ -22,22 +23,29 @@ NEVER = math.inf
 
 
 def pays_back(extra: float, base: Price, price: Price, law: RunLaw) -> Interval:
-    """Runs until `extra` cycles are earned back, over all assumptions of the law: 0 at once, NEVER."""
+    """Runs until `extra` cycles are earned back, over all assumptions of the law: 0 at once, NEVER.
+
+    A gain counts where it can be read in the speed-up (core.gain).
+    """
     run, unknown = law
 
     def runs(*at: float) -> float:
         paid = replace(price, management_cycles=price.management_cycles + extra)
-        extra_cycles = run(paid, *at) - run(price, *at)
-        saved = run(base, *at) - run(price, *at)
-        if extra <= 0 and saved >= 0:
+        before, after = run(base, *at), run(price, *at)
+        ratio = before / after if after else 1.0
+        if extra <= 0 and not gain.slower(ratio):
             return 0.0
-        return extra_cycles / saved if saved > 0 else NEVER
+        return (run(paid, *at) - after) / (before - after) if gain.faster(ratio) else NEVER
 
     return over_corners(runs, *unknown)
 
 
-def over_horizon(once: Once, seconds: float) -> float | None:
-    """Cycles of a policy while the baseline runs for `seconds`: once, and all runs; None if unknown."""
-    if once.run_cycles is None or not once.run_seconds:
+def over_horizon(base: Once, once: Once, speedup: float, seconds: float) -> float | None:
+    """Speed-up while the baseline runs for `seconds`, one-time costs included; None if unknown.
+
+    speedup  of each further run
+    """
+    if base.run_cycles is None or not base.run_seconds:
         return None
-    return once.cycles + once.run_cycles * seconds / once.run_seconds
+    run = base.run_cycles * seconds / base.run_seconds
+    return (base.cycles + run) / (once.cycles + run / speedup)

@@ -165,21 +165,50 @@ def _fixed_ns(events: np.ndarray, costs: Costs, made: SystemCalls | None) -> np.
     their upper bounds is used. Exact for policies that write the same copies and interrupt the same CPUs in
     every call; never in favour of a policy that spares some.
     """
+    begun, shootdowns = _begun(events, made)
+    ns: np.ndarray = costs.copies_ns * begun.sum(axis=(1, 2)) + costs.ipi_first_ns * shootdowns.sum(axis=1)
+    return ns if made is None else ns + _calls_ns(made, costs)
+
+
+def _begun(events: np.ndarray, made: SystemCalls | None) -> tuple[np.ndarray, np.ndarray]:
+    """(copies started on, float64[calls, nodes, nodes]; shootdowns, float64[calls, nodes])."""
     fanned, interrupted = events[:, PTE_FANOUT] / STORES[:, None, None], events[:, IPI].sum(axis=2)
-    ns: np.ndarray
     if made is None:
-        ns = costs.copies_ns * fanned.sum(axis=(1, 2)) + costs.ipi_first_ns * interrupted.sum(axis=1)
-        return ns
-    base = np.array([getattr(costs.call, call, 0.0) for call in CALLS])
+        return fanned, interrupted
     flushed = made.flushes.sum(axis=1) > 0
     begun = np.where(flushed[:, None, None], np.minimum(fanned, made.flushes[:, :, None]), fanned)
-    shootdowns = np.minimum(interrupted, made.shootdowns)
-    ns = (
-        base * made.calls.sum(axis=1)
-        + costs.copies_ns * begun.sum(axis=(1, 2))
-        + costs.ipi_first_ns * shootdowns.sum(axis=1)
-    )
+    return begun, np.minimum(interrupted, made.shootdowns)
+
+
+def _calls_ns(made: SystemCalls, costs: Costs) -> np.ndarray:
+    """float64[calls]: ns of calls that change nothing."""
+    ns: np.ndarray = np.array([getattr(costs.call, call, 0.0) for call in CALLS]) * made.calls.sum(axis=1)
     return ns
+
+
+def fixed_ns_by_group(events: np.ndarray, costs: Costs, made: SystemCalls) -> np.ndarray:
+    """float64[G]: what taken_ns has beyond the price of each change, shared out among groups of pages.
+
+    events  int64[G, calls, kinds, nodes, nodes]; the last group is of what belongs to no page: it has the
+            calls. Starts on copies go with the entries written there, shootdowns with the CPUs interrupted.
+    """
+    counts = events.astype(np.float64)
+    begun, shootdowns = _begun(counts.sum(axis=0), made)
+    calls = _calls_ns(made, costs)
+    for of_call in (begun, shootdowns, calls):
+        of_call[DEMOTION] = 0.0
+    ns: np.ndarray = costs.copies_ns * _shared_out(begun, counts[:, :, PTE_FANOUT])
+    ns += costs.ipi_first_ns * _shared_out(shootdowns, counts[:, :, IPI].sum(axis=3))
+    ns[-1] += calls.sum()
+    return ns
+
+
+def _shared_out(whole: np.ndarray, by_group: np.ndarray) -> np.ndarray:
+    """float64[G]: of each entry of `whole` what is due to each group."""
+    total = by_group.sum(axis=0)
+    each = np.divide(whole, total, out=np.zeros_like(whole), where=total > 0)
+    shares: np.ndarray = (by_group * each).reshape(len(by_group), -1).sum(axis=1)
+    return shares
 
 
 def stolen_ns(counters: Counters, costs: Costs) -> np.ndarray:

@@ -61,7 +61,7 @@ def together(found: Chosen) -> Iterator[dict[str, Cell]]:
             "never used": share(int(found.never_used(point).sum()), int(point.propagated.sum())),
             "": "cheapest" if at == found.of_all else "",
         }
-    ends = {"best of each VMA": found.cycles.min(axis=0).sum(), "bound": found.bound.sum()}
+    ends = {"best of each VMA": found.of_each.sum(), "bound": found.bound.sum()}
     for name, cycles in ends.items():
         yield {
             "tier": name,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ..analysis.answer import Section
 from ..analysis.elsewhere import HOST_MODEL
 from ..analysis.placement_alone import reshapes
-from ..analysis.ranking import label_of, peak_bytes
+from ..analysis.ranking import label_of, peak_bytes, walk_percent
 from ..analysis.worth import share_sentence, verdict
-from ..core.gain import CAREFUL, FROM_DRAM, differs, faster, interval
+from ..core.gain import CAREFUL, FROM_DRAM, faster, interval
 from ..core.sizes import show_duration, size_in_words
 from ..policies import NOT_MAINLINE, RESEARCH, besides, members, names, takes
 from ..world.no_huge_pages import ADVISED, FORBIDDEN, PRCTL
@@ -121,7 +121,7 @@ def walk_cycles(result: Result, base: Result) -> str:
     before, after = base.price.walk_cycles, result.price.walk_cycles
     if result is base or not before:
         return cycles(after)
-    change = f"{100 * (after / before - 1):+z.1f} %"
+    change = f"{walk_percent(result, base) - 100:+z.1f} %"
     if base.cached and not reshapes(result.policy):
         return "about 0 %"
     return "0 %" if change == "+0.0 %" else f"{MOST} {change}"
@@ -144,12 +144,14 @@ def memory(result: Result, base: Result) -> str:
 
 
 def earned(row: Mapping[str, Any]) -> str:
-    """After what time the one-time cost is earned back, of a row of whatif_frame: "57.9 ms", "at once" or
-    "never"; "-" where that is not known, and where nothing is gained and nothing has to be earned back."""
+    """After what time the one-time cost is earned back, of a row of whatif_frame: "57.9 ms", "at once", or
+    "never" where no gain can be read; "-" where that is not known, or nothing has to be earned back."""
     when, seconds = row["pays_back"], row["pays_back_seconds"]
-    if not isinstance(when, str) or (when == "at once" and not differs(row["speedup"])):
+    if not isinstance(when, str):
         return "-"
-    return show_duration(seconds) if when == "later" and seconds else str(when)
+    if not faster(row["speedup"]):
+        return "-" if when == "at once" else "never"
+    return show_duration(seconds) if when == "later" and seconds else when
 
 
 def further(

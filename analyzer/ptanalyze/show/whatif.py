@@ -12,7 +12,7 @@ from ..analysis.answer import Matrix, Quantity, Section
 from ..analysis.filtered_twice import filtered_note
 from ..analysis.owned_notes import owned_notes
 from ..analysis.placement_alone import placement_alone
-from ..analysis.ranking import candidate, careful, label_of, may_gain, peak_bytes, without_trace
+from ..analysis.ranking import best_first, candidate, careful, effect, label_of, peak_bytes, without_trace
 from ..analysis.sampled import in_words
 from ..analysis.untraced import sentence_of
 from ..analysis.worth import missing
@@ -92,7 +92,7 @@ def view(
             *beware(first, whose, nodes),
             said,
             "",
-            *worth(results),
+            *worth([first, *best_first(results)]),
             asked,
             *sample(first),
             *short,
@@ -159,31 +159,28 @@ def labels(results: Sequence[Result]) -> list[str]:
 
 def advice(results: Sequence[Result]) -> str:
     """What the capture lacks; what placing tables gains, where the best policy does more; then the best."""
-    base, *others = zip(labels(results), results, strict=True)
-    real = [(name, result) for name, result in others if result.policy != BOUND]
-    candidates = [candidate(result, base[1], name=name) for name, result in real]
-    if not candidates:
+    base, ranked = results[0], best_first(results)
+    if all(one.policy == BOUND for one in ranked):
         return sentence(results)
-    best = max(candidates, key=lambda one: one.ratio)
-    timed = base[1].price.speedup is not None
-    placed = "" if base[1].cached else placement_alone(best.policy, candidates, base[0], timed)
-    return " ".join(filter(None, (missing(base[1]), placed, sentence(results))))
+    candidates = [candidate(one, base, name=label_of(one, results)) for one in ranked]
+    timed = base.price.speedup is not None
+    named = label_of(base, results)
+    placed = "" if base.cached else placement_alone(ranked[0].policy, candidates, named, timed)
+    return " ".join(filter(None, (missing(base), placed, sentence(results))))
 
 
 def sentence(results: Sequence[Result]) -> str:
     """Which policy is best, by how much, what it takes, and when that is earned back; or that none is."""
     base = results[0]
-    named = dict(zip(labels(results)[1:], results[1:], strict=True))
-    if not named:
+    ranked = best_first(results)
+    if not ranked:
         return f"Only {label_of(base)}: name another policy to compare it with."
-    real = {name: result for name, result in named.items() if result.policy != BOUND} or named
-    if base.price.speedup is None:
-        return without_run_time(base, real)
-    estimates = {name: result.price.speedup for name, result in real.items() if result.price.speedup}
-    name = max(estimates, key=lambda name: estimates[name].middle)
-    best, speedup = real[name], estimates[name]
+    best = ranked[0]
+    name, speedup = label_of(best, results), best.price.speedup
+    if speedup is None:
+        return without_run_time(base, best, name)
     warm = "" if best.once.pays_back is None else " when warm"
-    if not gain.faster(speedup.middle):
+    if effect(best, base) <= 0:
         same = not any(map(gain.differs, speedup))
         how = "as fast" if same else times(speedup, "it")
         return f"No policy is faster than {label_of(base)}{warm}; {name} is {how}."
@@ -211,18 +208,14 @@ def times(estimate: Interval, base: str) -> str:
     return f"{middle} times as fast as {base} ({low} to {high})"
 
 
-def without_run_time(base: Result, others: dict[str, Result]) -> str:
+def without_run_time(base: Result, best: Result, name: str) -> str:
     """What walk cycles are saved at most, where there is no trace and so no run time."""
-    before = base.price.walk_cycles
-    less = {name: one for name, one in others.items() if one.price.walk_cycles < before}
-    if not less:
-        return f"No policy takes fewer walk cycles than {label_of(base)}."
-    less = {name: one for name, one in less.items() if may_gain(one, base)}
-    if not less:
-        return sentence_of(base.cached)
-    name = min(less, key=lambda name: less[name].price.walk_cycles)
-    return without_trace(
-        base, less[name], f"With {name}", f", {takes(less[name], base)}.{careful(less[name])}"
+    if effect(best, base) > 0:
+        return without_trace(base, best, f"With {name}", f", {takes(best, base)}.{careful(best)}")
+    return (
+        sentence_of(base.cached)
+        if base.cached
+        else f"No policy takes fewer walk cycles than {label_of(base)}."
     )
 
 
@@ -283,9 +276,8 @@ def time(rows: Sequence[dict[str, Any]], nested: bool, as_traced: bool) -> Itera
 
 def after(row: Mapping[str, Any], key: str) -> float | None:
     """When a cost is earned back, None where the first screen has "-"."""
-    if earned(row) == "-":
-        return None
-    return NEVER if row["pays_back"] == "never" else row[key]
+    words = earned(row)
+    return None if words == "-" else NEVER if words == "never" else row[key]
 
 
 def locality(rows: Sequence[dict[str, Any]], nested: bool) -> Iterator[Quantity]:

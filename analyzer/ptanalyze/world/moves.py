@@ -38,6 +38,8 @@ def demoting(moves: Moves | None, idle: float | None, batch: int | None) -> Move
         if batch is not None:
             raise UsageError(f"demote-batch = {batch}: nothing is demoted without demote-idle; give it too")
         return moves
+    if not isinstance(idle, int | float):
+        raise UsageError(f"demote-idle = {idle}: write seconds as a number, such as 5")
     changes = {"demote_idle_ms": 1000 * idle} | ({} if batch is None else {"demote_batch": batch})
     try:
         found = msgspec.convert({**msgspec.structs.asdict(moves or NOTHING_MOVES), **changes}, Moves)

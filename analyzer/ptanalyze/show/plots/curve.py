@@ -192,13 +192,14 @@ def draw(
 
 
 def headline(data: DataFrame, key: str) -> str:
-    """The best point of the swept policy."""
+    """The best point of the swept policy, by the numbers as they are read: of equal ones the first."""
+    data = data.assign(read=data["y"].map(gain.as_read))
     swept = data[data["x"].notna()]
     if not len(swept):
         return f"No policy has {key}"
-    best, base = swept.loc[swept["y"].idxmax()], data["baseline"].iloc[0]
+    best, base = swept.loc[swept["read"].idxmax()], data["baseline"].iloc[0]
     speed = f"{gain.shown(best['y'])[0]} times as fast as {base}"
-    equal = swept[(swept["x"] == best["x"]) & (best["y"] - swept["y"] < gain.LEAST / 2)]
+    equal = swept[(swept["x"] == best["x"]) & (swept["read"] == best["read"])]
     named = list(dict.fromkeys(equal["label"]))
     if not timed(data):
         at = f"{', '.join(named)} at {key} = {shown(best[key])}"
@@ -207,13 +208,13 @@ def headline(data: DataFrame, key: str) -> str:
         )
     who = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
     who += " is" if len(named) == 1 else " are"
-    if best["y"] - swept["y"].min() < gain.LEAST:
+    if best["read"] == swept["read"].min():
         text = f"{key} makes no difference: {who} {speed}"
     else:
         text = f"{who} fastest at {key} = {shown(best[key])}: {speed}"
     rest = data[data["x"].isna() & (data["policy"] != data["baseline"])]
     if len(rest):
-        other = rest.loc[rest["y"].idxmax()]
+        other = rest.loc[rest["read"].idxmax()]
         text += f"; {other['label']}: {gain.shown(other['y'])[0]}"
     return text
 

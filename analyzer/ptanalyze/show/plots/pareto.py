@@ -5,9 +5,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from ...core.gain import shown
+from ...core.gain import as_read, shown
+from ...core.sizes import size_as_read
 from ...policies import BOUND
-from .labels import policy_labels
 from .pointed import point_labels
 from .ratios import fitted, widened
 from .speedup import held, ranked
@@ -24,7 +24,7 @@ def pareto(table: DataFrame) -> Figure:
     `speedup`.
     table    ptanalyze.whatif's or Advised.frame
     columns  policy, params, baseline, walks, speedup, speedup_low, speedup_high (ratios), walk_cycles,
-             pt_bytes_peak, ept_bytes, aside_bytes, held_bytes
+             once_cycles, pt_bytes_peak, ept_bytes, aside_bytes, held_bytes
     """
     must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")
     rows = priced(table)
@@ -45,15 +45,12 @@ def pareto(table: DataFrame) -> Figure:
 
 
 def priced(table: DataFrame) -> DataFrame:
-    """label, bytes over the baseline's, value (speed-up) and whether on the front; fastest first."""
-    table = table[table["policy"] != BOUND]
-    total = table["pt_bytes_peak"] + table["ept_bytes"] + table["aside_bytes"] + table["held_bytes"]
-    base = total[table["policy"] == table["baseline"]]
-    cost = (total - (base.iloc[0] if len(base) else 0)).set_axis(policy_labels(table))
-    rows = ranked(table).drop(columns=["low", "high"], errors="ignore")
-    rows["bytes"] = cost.loc[~cost.index.duplicated()].reindex(rows["label"]).to_numpy()
-    rows["front"] = on_front(rows["bytes"].to_numpy(), rows["value"].to_numpy())
-    return rows
+    """label, bytes over the baseline's, value (speed-up) and whether on the front, by the numbers as they are
+    read; in the order of the advice."""
+    rows = ranked(table[table["policy"] != BOUND])
+    cost, value = rows["bytes"].map(size_as_read), rows["value"].map(as_read)
+    rows["front"] = on_front(cost.to_numpy(), value.to_numpy())
+    return rows.drop(columns=["low", "high"], errors="ignore")
 
 
 def on_front(cost: np.ndarray, gain: np.ndarray) -> np.ndarray:

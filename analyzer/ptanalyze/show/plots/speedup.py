@@ -1,11 +1,14 @@
 """Estimated speed-ups of policies, with intervals by the assumptions."""
 
+from collections.abc import Hashable
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from pandas import DataFrame
+from pandas import DataFrame, Series
 
 from ...core import gain
 from ...core.interval import Interval
+from ...core.sizes import size_as_read
 from .labels import WIDE, broken, policy_labels, rows_high, usable
 from .ratios import fitted, widened
 from .rows import name_rows
@@ -22,7 +25,8 @@ def speedup(table: DataFrame) -> Figure:
 
     Without a trace there is no run time: then walk cycles of the baseline over the policy's, without bars.
     table    ptanalyze.whatif's
-    columns  policy, params, baseline, walks, speedup, speedup_low, speedup_high (ratios), walk_cycles
+    columns  policy, params, baseline, walks, speedup, speedup_low, speedup_high (ratios), walk_cycles,
+             once_cycles, pt_bytes_peak, ept_bytes, aside_bytes, held_bytes
     """
     must_have(bool(len(table) and table["walks"].max()), "no walks", "lengthen the trace")
     base = str(table["baseline"].iloc[0])
@@ -53,15 +57,34 @@ def held(table: DataFrame) -> str:
 
 
 def ranked(table: DataFrame) -> DataFrame:
-    """label, value, with a run time also low and high; fastest first."""
+    """label, value, bytes over the baseline's, with a run time also low and high; in the order of the advice
+    (analysis.ranking.Standing)."""
     table = table.drop_duplicates(["policy", "params"])
-    rows = DataFrame({"label": policy_labels(table), "value": table["speedup"]})
+    rows = DataFrame({"label": policy_labels(table), "value": table["speedup"], "bytes": more_bytes(table)})
     if table["speedup"].notna().any():
         rows = rows.assign(low=table["speedup_low"], high=table["speedup_high"])
     else:
         base = table.loc[table["policy"] == table["baseline"], "walk_cycles"].iloc[0]
         rows["value"] = base / table["walk_cycles"]
-    return rows.dropna(subset="value").sort_values("value", ascending=False, kind="stable", ignore_index=True)
+    rows["once"], rows["other"] = table["once_cycles"], table["policy"] != table["baseline"]
+    rows = rows.dropna(subset="value")
+    rows["lost"] = [-read(row) for row in rows.to_dict("records")]
+    rows["as_read"] = rows["bytes"].map(size_as_read)
+    rows = rows.sort_values(["lost", "other", "as_read", "once"], kind="stable", ignore_index=True)
+    return rows.drop(columns=["once", "other", "lost", "as_read"])
+
+
+def more_bytes(table: DataFrame) -> Series:
+    """Bytes at their peak beyond the baseline's: of page tables, and of memory held unused."""
+    total = table["pt_bytes_peak"] + table["ept_bytes"] + table["aside_bytes"] + table["held_bytes"]
+    base = total[table["policy"] == table["baseline"]]
+    return total - (base.iloc[0] if len(base) else 0)
+
+
+def read(row: dict[Hashable, float]) -> float:
+    """The speed-up of a row of `ranked` as it is written."""
+    beside = (row["low"], row["high"]) if "low" in row else ()
+    return gain.as_read(row["value"], *beside)
 
 
 def folded(rows: DataFrame, base: str) -> tuple[DataFrame, list[str]]:

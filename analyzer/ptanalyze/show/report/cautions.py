@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 from ...analysis.elsewhere import HOST_MODEL
 from ...analysis.filtered_twice import MUCH, filtered_note
-from ...analysis.placement_alone import Candidate, placement_alone
+from ...analysis.placement_alone import placement_alone
 from ...analysis.processes import alike
+from ...analysis.ranking import candidate
 from ...analysis.sampled import sample_notes
 from ...capture.check import FAILED, NOTE, PARTIAL, Finding
 from ...capture.describe import PROCESS
@@ -197,7 +198,14 @@ def estimate(study: Study) -> list[Caution]:
         )
         text = f"The speed-up of {best['label']} is only known to be between {least} and {most}: {why}"
         lines.append(Caution("careful", f"the interval is wide ({least} to {most})", text))
-    rivals = [row["label"] for row in study.rows if row is not best and rival(row, best, study.calibrated)]
+    others = [row for row in study.rows if row is not best and not row["over"]]
+    same = [row["label"] for row in others if study.written(row) == study.written(best)]
+    if same:
+        text = f"As fast as far as the numbers tell: {listed(same)}. Of these {best['label']} costs least."
+        lines.append(Caution("note", f"{listed(same, 2)} {'is' if len(same) == 1 else 'are'} as fast", text))
+    rivals = [
+        row["label"] for row in others if row["label"] not in same and rival(row, best, study.calibrated)
+    ]
     if rivals:
         text = (
             f"Whether {best['label']} or {listed(rivals)} is faster depends on the assumptions: none has "
@@ -283,10 +291,10 @@ def alone(study: Study) -> str:
     """A sentence on the best policy that only places tables, where the advised policy does more; else ""."""
     if study.cached:
         return ""
-    rows = [
-        Candidate(
-            str(row["policy"]), str(row["label"]), str(row["over"]), study.ratio(row), study.written(row)
-        )
-        for row in study.rows
+    base, *others = study.results  # in the order of the rows
+    rows = [row for row in study.rows if row is not study.base]
+    ranked = [
+        candidate(one, base, str(row["over"]), str(row["label"]))
+        for one, row in zip(others, rows, strict=True)
     ]
-    return placement_alone(str(study.best["policy"]), rows, study.baseline, study.timed)
+    return placement_alone(str(study.best["policy"]), ranked, study.baseline, study.timed)

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from ...analysis.sampled import in_words
 from ...analysis.untraced import equally, sentence_of
-from ...analysis.worth import NOTHING, at_most
+from ...analysis.worth import COUNTERS, NOTHING, at_least, at_most, narrow
 from ...analysis.worth import percent as share_of
 from ...capture.describe import PAGE_NAMES
 from ...core.gain import FROM_DRAM, shown
@@ -25,12 +25,14 @@ def glance(study: Study) -> list[Number]:
     """Key numbers for a reader in a hurry; all but the last are of the baseline."""
     base, result = study.base, study.results[0]
     numbers = []
-    if (share := result.price.walk_share) is not None:
+    share, kernel, both = result.price.walk_share, result.price.kernel_share, result.price.table_share
+    if share is not None and not narrow(share):
+        numbers.append(Number(at_least(share), "of this run is page walks", f"How much more, {COUNTERS}"))
+    elif share is not None:
         most = f"at most {at_most(share)} times as fast without walks alone" if share.high < 1 else ""
         more = f"{share_of(share, True)} by the middle of the assumptions; {most}".rstrip("; ")
         numbers.append(Number(share_of(share), "of this run is page walks", more))
-    kernel, both = result.price.kernel_share, result.price.table_share
-    if kernel is not None and both is not None and kernel.high >= NOTHING:
+    if kernel is not None and both is not None and kernel.high >= NOTHING and narrow(both):
         more = f"at most {at_most(both)} times as fast without these and without walks"
         what = "of this run is page faults and system calls on memory"
         numbers.append(Number(share_of(kernel), what, f"{share_of(kernel, True)} by the middle; {more}"))
