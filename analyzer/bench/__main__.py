@@ -1,7 +1,7 @@
 """`make bench`: every rate with the machine it was measured on, and as a ratio within the same run.
 
 Usage: python -m analyzer.bench [NAME ...]   (default: every bench_*.py beside this file)
-Each bench module has `run() -> [(what, value, unit, note)]`.
+Each bench module has `run() -> [(what, value, unit, note)]`, and `SMALLEST`, its sizes in the suite.
 """
 
 import os

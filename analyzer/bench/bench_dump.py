@@ -16,10 +16,10 @@ from ptanalyze.formats.ptdump_text import import_ptdump
 from ptanalyze.formats.snapshot_file import read_snapshot
 
 GIB = 200  # one zero page in each 2 MiB: 102,400 leaf tables, 400 MiB of entries
-TARGET = f"""
+TARGET = """
 import mmap, numpy as np, sys
-NORESERVE = 0x4000
-area = mmap.mmap(-1, {GIB} << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE, mmap.PROT_READ)
+NORESERVE, size = 0x4000, int(sys.argv[1]) << 30
+area = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE, mmap.PROT_READ)
 area.madvise(mmap.MADV_NOHUGEPAGE)
 np.frombuffer(area, np.uint8)[:: 2 << 20].sum()
 print("ready", flush=True)
@@ -27,10 +27,12 @@ sys.stdin.read()
 """
 REPEATS = 5
 LEAF_TABLES = 2048
+SMALLEST = {"GIB": 1, "REPEATS": 1, "LEAF_TABLES": 512}
 
 
 def run():
-    target = subprocess.Popen([sys.executable, "-c", TARGET], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    words = [sys.executable, "-c", TARGET, str(GIB)]
+    target = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     target.stdout.readline()
     try:
         rows = dump_rows(target.pid)

@@ -15,6 +15,7 @@ from ptanalyze.world.placement import place
 from ptanalyze.world.world import World
 
 EVENTS, REGIONS, THREADS, RUNS = 300_000, 512, 4, 3
+SMALLEST = {"EVENTS": 300, "RUNS": 1}
 PAGE, BASE, FAR = 1 << 12, 1 << 44, 1 << 45
 SPAN = REGIONS << 21
 POLICIES = ("linux", "mitosis", "hydra")

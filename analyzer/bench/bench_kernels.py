@@ -19,6 +19,7 @@ from ptanalyze.world.cache_pass import cache_pass
 from .bandwidth import best, read_bandwidth
 
 TABLES, TOUCHES, WALKS, NODES = 1 << 15, 8_000_000, 2_000_000, 4
+SMALLEST = {"TABLES": 1 << 9, "TOUCHES": 10_000, "WALKS": 10_000}
 MACHINE = load_machine("vmitosis-cascade-lake")  # of NODES nodes
 
 

@@ -24,6 +24,7 @@ from .bandwidth import best
 from .bench_kernels import MACHINE, TABLES, snapshot
 
 ACCESSES, ROUNDS, ENTRIES = 2_000_000, 7, 1536
+SMALLEST = {"ACCESSES": 10_000, "ROUNDS": 1}
 DRCACHESIM = "its authors' figure, 2015 (issue 1738); none is published for its TLB simulator"
 
 

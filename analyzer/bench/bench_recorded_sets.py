@@ -20,6 +20,7 @@ from ptanalyze.world.site import Site
 from .bench_sample import MACHINE, captures, others
 
 RATES = 2, 4, 8, 16
+SMALLEST = {"RATES": (2,)}
 SAMPLES_OF = {2: (0, 1), 4: (0, 1, 2, 3), 8: (0, 1, 4, 7), 16: (0, 1, 8, 15)}  # of each rate, @ which
 
 

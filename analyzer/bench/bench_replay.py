@@ -6,6 +6,7 @@ from statistics import median
 import numpy as np
 
 from ptanalyze.analysis.runs import start
+from ptanalyze.core.errors import RefusedError
 from ptanalyze.core.machine import load_machine
 from ptanalyze.core.snapshot import VMA_DTYPE, Node, Snapshot, Topology, Tree
 from ptanalyze.core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Trace
@@ -18,6 +19,7 @@ from ptanalyze.world.world import World
 from .bandwidth import read_bandwidth
 
 REGIONS, THREADS, CHUNK, WALKS, RUNS = 8192, 4, 4096, 1 << 22, 3
+SMALLEST = {"REGIONS": 512, "WALKS": 1 << 13, "RUNS": 1}
 LEAVES_PER_LEVEL_2 = 512
 
 
@@ -46,10 +48,11 @@ def run():
     )
     bandwidth, read_bytes = read_bandwidth(), sum(column.nbytes for column in reads)
     plain = _median(lambda: _numpy_linux(reads, space.tables, placement.cpu_node))
-    for policy in (
-        policy for policy in policies().values() if "nested tables" not in policy.needs and not policy.reshape
-    ):
-        started = start(plan_for(policy), world)
+    for policy in policies().values():
+        plan = plan_for(policy)
+        if policy.reshape or not allowed(plan, world):
+            continue
+        started = start(plan, world)
         replay = lambda started=started: started.replay(world, reads, fault, mapped, 0)  # noqa: E731
         first = lambda started=started: started.replay(world, reads, cold, mapped, 0)  # noqa: E731
         small = reads._replace(**{name: getattr(reads, name)[:1] for name in reads._fields})
@@ -69,6 +72,15 @@ def run():
             (f"{policy.name}: steady, to memory read", read_bytes / steady / bandwidth, "x", ""),
         ]
     return rows
+
+
+def allowed(plan, world):
+    """Whether a native process on a machine without slow nodes has what the policy needs."""
+    try:
+        plan.check(world)
+    except RefusedError:
+        return False
+    return True
 
 
 def _numpy_linux(reads, tables, cpu_node):

@@ -58,7 +58,15 @@ SAMPLES_OF = {2: (0, 1), 4: (0, 2), 8: (0, 5), 16: (0, 11), 32: (0, 20), 64: (0,
 WINDOWS = {"windows:1/4": 4, "windows:1/10": 10}
 NUMBER = 20  # windows of a trace
 MIB = 1 << 20
+SIZE, ACCESSES = 512, 2_000_000  # of SYNTH: MiB, accesses
 MOST_WALKS, MOST_POINTS, LEAST_COVERED = 0.10, 0.01, 0.90
+SMALLEST = {
+    "SAMPLES": ("lookup",),
+    "SYNTH": {},
+    "OTHERS": [],
+    "RATES": ["sets:1/2", "regions:1/2"],
+    "WINDOWS": {"windows:1/4": 4},
+}
 NO_EFFECT = 0.01  # speed-ups nearer to 1 have none whose error could be told
 
 
@@ -91,7 +99,7 @@ def captures(place):
         yield name, open_capture(name)
     for name, pattern in SYNTH.items():
         where = "0,0,0,1" if pattern != "sequential" else "0,1,2,3"
-        yield f"synth {name}", made(Path(place) / name, pattern, 512, where, accesses=2_000_000)
+        yield f"synth {name}", made(Path(place) / name, pattern, SIZE, where, accesses=ACCESSES)
 
 
 def others(place):
@@ -161,14 +169,14 @@ def windowed(capture, one_in):
     return SimpleNamespace(snapshot=capture.snapshot, trace=cut(capture.trace, every, every // one_in))
 
 
-def errors(of=captures, rates=(*RATES, *WINDOWS)):
+def errors(of=captures):
     """[Error] of every capture and sample."""
     found = []
     with tempfile.TemporaryDirectory() as place:
         for name, capture in of(place):
             answers(capture)
             exact, seconds = answers(capture)
-            for rate in rates:
+            for rate in (*RATES, *WINDOWS):
                 for part, sample in parts(capture, rate):
                     try:
                         results, took = answers(part, sample)

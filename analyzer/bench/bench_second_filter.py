@@ -31,6 +31,7 @@ from ptanalyze.world.tlb_filter import TlbFilter
 
 CAPTURES = os.environ.get("CAPTURES", "").split()
 CHUNKS, LENGTH = 12_000, 256
+SMALLEST = {"CHUNKS": 8192, "LENGTH": 4}
 
 
 def random_accesses():

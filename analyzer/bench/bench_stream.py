@@ -30,6 +30,7 @@ TOUCHES, BLOCK, PAIRS = 24_000_000, 1_000_000, 5
 MACHINE = load_machine("vmitosis-cascade-lake")
 BASE, REGIONS = 1 << 44, 4096
 EVENTS = 300_000
+SMALLEST = {"TOUCHES": 20_000, "BLOCK": 10_000, "PAIRS": 1, "EVENTS": 300}
 CALLS = {
     "madvise (DONTNEED)": ([Event.MADVISE], [4], 0),
     "mprotect": ([Event.MPROTECT], [1, 3], 0),

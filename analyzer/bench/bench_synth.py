@@ -8,7 +8,8 @@ from pathlib import Path
 from ptanalyze.capture.synth.capture import synthesize
 from ptanalyze.capture.synth.parameters import Parameters, whole_pages
 
-ACCESSES = 4_000_000
+ACCESSES, SIZE = 4_000_000, "16G"
+SMALLEST = {"ACCESSES": 10_000, "SIZE": "64M"}
 
 
 def seconds(trace=True, **options):
@@ -27,7 +28,7 @@ def anonymous():
 def run():
     seconds(size=whole_pages("8M"), guest="visible", accesses=1)  # compiles
     before = anonymous()
-    size = whole_pages("16G")
+    size = whole_pages(SIZE)
     tables = seconds(trace=False, size=size, guest="visible")
     kept = anonymous() - before
     small = seconds(size=whole_pages("64M"), accesses=1)
@@ -39,7 +40,7 @@ def run():
             "faults of a VM, tables written",
             pages / tables / 1e6,
             "M pages/s",
-            "16 GiB, sync and CRC included",
+            f"{SIZE}, sync and CRC included",
         ),
         (
             "faults of a native process",
@@ -48,7 +49,7 @@ def run():
             f"{native / tables:.2f} of the time",
         ),
         ("accesses traced", ACCESSES / accesses / 1e6, "M/s", "uniform, 64 MiB"),
-        ("anonymous memory kept", kept / 2**20, "MiB", "after the VM of 16 GiB"),
+        ("anonymous memory kept", kept / 2**20, "MiB", f"after the VM of {SIZE}"),
         (
             "peak resident",
             resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,

@@ -18,6 +18,7 @@ from ptanalyze.formats.trace_writer import trace_writer
 
 MIB, UPDATES, RUNS = 256, 20_000_000, 3
 TEXT_LINES = 1_000_000
+SMALLEST = {"MIB": 1, "UPDATES": 10_000, "RUNS": 1, "TEXT_LINES": 1000}
 
 
 def seconds(action, runs=RUNS):

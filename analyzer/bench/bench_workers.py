@@ -13,11 +13,12 @@ from ptanalyze.capture.synth.parameters import Parameters
 from ptanalyze.core.machine import load_machine
 from ptanalyze.formats.capture import load
 
-CAPTURES = 2
+CAPTURES, ACCESSES = 2, 1_000_000
 GRID = {"nodes": ["2", "3", "4", "5", "6", "7"], "prefetch": ["0", "4", "9"]}
 NAMES = ["hydra", "mitosis"]
 POINTS = 6 * (3 + 1)
 WORKERS = (1, 2, 4)
+SMALLEST = {"CAPTURES": 1, "WORKERS": (1,), "ACCESSES": 1000, "GRID": {"nodes": ["2"]}, "NAMES": ["mitosis"]}
 
 
 def captures(directory):
@@ -25,7 +26,7 @@ def captures(directory):
     directory.mkdir(exist_ok=True)
     made = []
     for seed in range(CAPTURES):
-        asked = Parameters(size=64 << 20, nodes=2, threads=2, accesses=1_000_000, seed=seed)
+        asked = Parameters(size=64 << 20, nodes=2, threads=2, accesses=ACCESSES, seed=seed)
         synthesize(asked, directory / str(seed))
         made.append(load(directory / str(seed)))
     return made

@@ -61,3 +61,31 @@ def test_of_many_refused_policies_the_first_screen_names_which_and_full_says_why
     assert "Not for this capture: mitosis, steering, wasp, hydra (--full says why)." in screen
     assert "NUMA-oblivious" not in screen.partition("Next")[0].partition("Not for")[2]
     assert full.count("policy wasp: ") == 1
+
+
+FEWER = (
+    "vm-numa-visible",
+    "-m",
+    "ice-lake",
+    "--threads-to-nodes",
+    "round-robin",
+    "--baseline",
+    "first-touch",
+)
+
+
+def test_tables_on_nodes_that_the_machine_lacks_are_no_error_of_the_program_s_own(pt):
+    """Whether a policy copies from captured tables or keeps them: refused, or it needs neither."""
+    names = [row["name"] for row in json.loads(pt("policies", "--json").out)["result"]]
+    for name in dict.fromkeys(names):
+        ran = pt("whatif", *FEWER, "-p", name)
+        assert ran.code in (0, 2), (name, ran.err)
+        assert ran.code == 0 or (ran.err.count("\n") == 1 and ran.err.startswith("ptanalyze: policy ")), name
+
+
+@pytest.mark.parametrize("policy", ["mitosis", "vmitosis-replicate", "steering"])
+def test_a_copy_from_a_node_that_the_machine_lacks_is_refused_in_a_line(pt, policy):
+    ran = pt("whatif", *FEWER, "-p", policy)
+    assert (
+        ran.code == 2 and f"policy {policy}: gpt.tables: node = 3: machine ice-lake has nodes 0..1" in ran.err
+    )

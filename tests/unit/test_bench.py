@@ -1,30 +1,35 @@
-"""`make bench` is not part of the suite: what its modules import from the package is there all the same."""
+"""`make bench` is not part of the suite: its modules run here with their smallest sizes."""
 
-import ast
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from needs_root import needs_root
+
 BENCH = Path(__file__).parents[2] / "analyzer" / "bench"
 
 
-def imports(path):
-    """(module, name) that a file imports from the package, within functions, too."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "ptanalyze":
-            yield from ((node.module, alias.name) for alias in node.names)
+NAMES = sorted(path.stem for path in BENCH.glob("bench_*.py"))
 
 
-def is_there(module, name):
-    if hasattr(import_module(module), name):
-        return True
-    try:
-        return bool(import_module(f"{module}.{name}"))
-    except ModuleNotFoundError:
-        return False
+@pytest.fixture
+def smallest(monkeypatch):
+    """{name: module} of all, as some use the sizes of others."""
+    monkeypatch.syspath_prepend(str(BENCH.parents[1]))
+    modules = {name: import_module(f"analyzer.bench.{name}") for name in NAMES}
+    for module in modules.values():
+        for name, value in module.SMALLEST.items():
+            monkeypatch.setattr(module, name, value)
+    return modules
 
 
-@pytest.mark.parametrize("path", sorted(BENCH.glob("*.py")), ids=lambda path: path.stem)
-def test_what_a_bench_imports_is_there(path):
-    assert [asked for asked in imports(path) if not is_there(*asked)] == []
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=needs_root if name == "bench_dump" else ()) for name in NAMES]
+)
+def test_a_bench_runs_with_its_smallest_sizes(name, smallest):
+    rows = list(smallest[name].run())
+    assert rows
+    for what, value, unit, note in rows:
+        assert all(isinstance(text, str) for text in (what, unit, note)), what
+        float(value)

@@ -5,7 +5,14 @@ import pytest
 
 from ptanalyze.core.errors import CaptureError, UsageError
 from ptanalyze.formats.atomic import atomic_write
-from ptanalyze.formats.capture_dir import MANIFEST, damaged_files, new_capture, read_manifest, seal
+from ptanalyze.formats.capture_dir import (
+    MANIFEST,
+    damaged_files,
+    must_be_new,
+    new_capture,
+    read_manifest,
+    seal,
+)
 
 
 @pytest.fixture
@@ -103,3 +110,9 @@ def test_a_capture_is_never_overwritten(sealed):
     with pytest.raises(UsageError, match="never overwritten"), new_capture(sealed):
         pass
     assert read_manifest(sealed).kind == "process"
+
+
+def test_a_link_to_nothing_is_in_the_way_before_anything_runs(tmp_path):
+    (tmp_path / "out").symlink_to(tmp_path / "gone")
+    with pytest.raises(UsageError, match="out: exists already"):
+        must_be_new(tmp_path / "out")

@@ -42,11 +42,8 @@ def test_drawn_numbers_are_even_over_nodes_and_unlike_those_of_the_next_key():
 @given(st.integers(1, 3000), WORD)
 def test_a_permutation_reaches_every_number_once(n, key):
     out = np.empty(n, np.int64)
-    kernels.permute(0, n, half_bits(n), key, out)
+    kernels.permute(np.arange(n), n, half_bits(n), key, out)
     assert sorted(out.tolist()) == list(range(n))
-    part = np.empty(n - n // 2, np.int64)
-    kernels.permute(n // 2, n, half_bits(n), key, part)
-    assert part.tolist() == out[n // 2 :].tolist()
 
 
 @pytest.mark.parametrize("sharing", ["shared", "private"])
@@ -91,6 +88,17 @@ def test_popular_pages_are_not_neighbours():
     pages = source(pattern="zipf:1")(50000)
     top = np.argsort(np.bincount(pages, minlength=2048))[-8:]
     assert np.diff(np.sort(top)).min() > 8
+
+
+@pytest.mark.parametrize("exponent", [0.8, 1.2])
+@pytest.mark.parametrize("sets", [512, 8192])
+def test_entries_of_popular_pages_share_out_the_sets_of_a_cache_as_chance_has_it(exponent, sets):
+    """However tables are numbered: by address, or with the table above 512 of them in between."""
+    pages = source(pattern=f"zipf:{exponent}", size=16384 * MIB)(200_000)
+    lines = np.unique(pages >> 3)
+    for number in (lines, lines + (lines >> 15 << 6)):
+        each = np.bincount(number % sets, minlength=sets)
+        assert each.var() / each.mean() == pytest.approx(1 - len(lines) / (1 << 19), abs=0.2)
 
 
 def test_sequential_goes_round_from_the_thread_s_own_part_on():

@@ -22,6 +22,7 @@ from ptanalyze.formats import atomic
 from ptanalyze.formats.atomic import atomic_write
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.capture_dir import new_capture
+from ptanalyze.validate.bench import bench
 from ptanalyze.world.stream_store import Writer
 
 NOBODY = 65534
@@ -309,3 +310,19 @@ def test_a_stream_that_another_process_replaces_at_once_is_still_read(tmp_path, 
         writer.append(pages, pages > 7, np.array([5000]))
         stream = writer.seal(np.zeros((1, 3), np.int64))
     assert stream.page.tolist() == pages.tolist() and stream.offset.tolist() == [0, 5000]
+
+
+def test_what_a_killed_validation_left_is_gone_when_the_next_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    child = os.fork()
+    if not child:
+        with bench(quick=True) as made:
+            made.capture(size=2 << 20, nodes=1, accesses=1)
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert any(tmp_path.rglob("gpt.entries"))
+    with bench(quick=True) as made:
+        assert [*made.directory.iterdir()] == [] and not any(tmp_path.rglob("gpt.entries"))
+        made.clear()
+        assert made.directory.is_dir()
+    assert [*tmp_path.iterdir()] == []

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from naive.classify import leaves
 from naive.walker import Dimension
+from ptanalyze.capture.import_ import import_capture
 from ptanalyze.capture.vm import fit as fitting
 from ptanalyze.capture.vm.fit import Fit, Share, Slots, fit, refuse_strangers
 from ptanalyze.capture.vm.join import join
 from ptanalyze.cli import run
+from ptanalyze.core.bundled import bundled
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.core.snapshot import NO_PARENT, Snapshot, Topology, Tree
 from ptanalyze.formats.capture import open_capture
@@ -385,3 +387,23 @@ def test_the_command_says_what_is_missing_and_what_to_do_next(tmp_path, both, ca
     assert read_tree(tmp_path / "vm", "ept").encoding == "ept"
     assert isinstance(open_capture(tmp_path / "vm").snapshot, Snapshot)
     assert isinstance(open_capture(tmp_path / "vm").snapshot.topology, Topology)
+
+
+@pytest.mark.parametrize("form", [None, "ptdump"])
+def test_a_host_s_dump_alone_is_no_capture_and_import_says_what_makes_one(form, tmp_path):
+    """What the ptdump tool wrote of a VM from its host, unsealed: only join puts the guest's tables to it."""
+    host, sample = tmp_path / "host", bundled("samples") / "vm-numa-visible"
+    host.mkdir()
+    for name in ("ept.tables", "ept.entries", "maps", "vm.json"):
+        shutil.copy(sample / name, host)
+    with pytest.raises(
+        UsageError, match=rf"^{host}: a host's dump of a VM, .*: ptanalyze join {host} GUEST$"
+    ):
+        import_capture(form, host, tmp_path / "made")
+
+
+def test_page_tables_of_a_guest_and_its_host_are_imported_as_a_vm(tmp_path):
+    unsealed = shutil.copytree(bundled("samples") / "vm-numa-visible", tmp_path / "unsealed")
+    (unsealed / "capture.json").unlink()
+    import_capture("ptdump", unsealed, tmp_path / "made")
+    assert open_capture(tmp_path / "made").manifest.kind == "vm"

@@ -1,5 +1,15 @@
-"""A World keeps the passes that were made when it only gets further notes."""
+"""A World: its passes, kept when it only gets further notes, and its reads beside another simulator's."""
 
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from naive import physical
+from ptanalyze.capture.synth.capture import synthesize
+from ptanalyze.capture.synth.parameters import Parameters
+from ptanalyze.core.machine import Array, load_machine
+from ptanalyze.formats.capture import open_capture
+from ptanalyze.world.captured_world import captured_world
 from ptanalyze.world.site import Site
 from replay_cases import case, world_of
 from strategies import build_snapshot, build_trace
@@ -27,3 +37,30 @@ def test_what_is_known_before_events_is_the_same_of_a_site_and_of_its_world():
     assert (site.nodes, site.sockets, site.readers) == (world.nodes, world.sockets, world.readers)
     assert site.captured is site and world.reshaped(domains=2).captured is world
     assert not hasattr(site, "history")
+
+
+@pytest.mark.parametrize("pattern", ["uniform", "zipf:0.8", "zipf:1.2", "sequential"])
+@pytest.mark.parametrize(("mib", "nodes", "llc_kib", "off"), [(64, 2, 64, 0), (2048, 4, 1024, 0.002)])
+def test_reads_from_dram_are_those_of_a_simulator_by_physical_addresses(
+    pattern, mib, nodes, llc_kib, off, tmp_path
+):
+    """Where table pages lie one after the other in memory; with several nodes, on each of them."""
+    asked = Parameters(
+        size=mib << 20, nodes=nodes, pattern=pattern, init_trace=False, accesses=60_000, seed=3
+    )
+    synthesize(asked, tmp_path / "capture")
+    capture, machine = open_capture(tmp_path / "capture"), load_machine("epyc-7543-16-nodes")
+    few = replace(machine.tlb, l1_4k=Array(entries=16, ways=4), l2=Array(entries=64, ways=4))
+    llc, l2 = replace(machine.llc, bytes=llc_kib << 10), replace(machine.l2, bytes=16 << 10)
+    machine = replace(machine, tlb=few, llc=llc, l2=l2)
+    world = captured_world(capture.snapshot, capture.trace, machine)
+    dram = sum(int(np.bitwise_count(reads.dram).sum()) for _, reads in world.reads())
+
+    pages = np.concatenate([touches.page for touches in capture.trace.batches(1)])
+    pages = capture.trace.regions[pages >> 9].astype(np.int64) << 9 | pages & 511
+    cpu = np.repeat(world.placement.chunk_cpu, capture.trace.chunks["touches"])
+    cpu_node = world.placement.cpu_node.tolist()
+    touches = zip(cpu.tolist(), pages.tolist(), strict=True)
+    other = physical.replay(capture.snapshot.guest, machine, cpu_node, touches)
+    assert world.walks == sum(cpu.walks for cpu in other)
+    assert dram / world.walks == pytest.approx(sum(cpu.dram for cpu in other) / world.walks, abs=off)

@@ -20,9 +20,11 @@ from ..formats.pinatrace import import_pinatrace
 from ..formats.ptdump_text import import_ptdump
 from ..formats.recognise import recognise
 from ..formats.salvage import Damaged, damage
+from ..formats.snapshot_file import FILE as SNAPSHOT
 from ..formats.snapshot_file import read_snapshot
 from ..formats.table_dump import import_table_dump
 from ..formats.trace_index import add_index
+from ..formats.vm_file import FILE as VM_FILE
 from .mapped import copy_tables, write_mapped
 
 Source: TypeAlias = str | os.PathLike[str]
@@ -68,7 +70,11 @@ def table_dump(
 
 def dump_directory(source: Source, inside: Path) -> str:
     """Output of `ptdump process PID -o DIR` on a machine without Python, for example inside a guest."""
-    read_snapshot(source)
+    if (Path(source) / VM_FILE).exists() and not (Path(source) / SNAPSHOT).exists():
+        raise UsageError(
+            f"{source}: a host's dump of a VM, without the guest's tables: ptanalyze join {source} GUEST"
+        )
+    native = read_snapshot(source).native
     for path in Path(source).iterdir():
         if path.is_file():
             with open_inside(path) as file:
@@ -77,7 +83,7 @@ def dump_directory(source: Source, inside: Path) -> str:
         from ..formats.trace_file import read_trace  # imports Numba
 
         read_trace(inside / TRACE)
-    return "process"
+    return "process" if native else "vm"
 
 
 FORMATS: dict[str, tuple[Callable[..., str], str]] = {

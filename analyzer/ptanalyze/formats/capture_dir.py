@@ -62,7 +62,7 @@ def new_capture(out: str | PathLike[str]) -> Iterator[Path]:
 def must_be_new(out: str | PathLike[str]) -> None:
     """UsageError if a capture directory `out` cannot be made; new_capture asks only when work begins."""
     out = Path(out)
-    if out.exists():
+    if os.path.lexists(out):  # also a link to nothing: rename does not replace it
         raise UsageError(f"{out}: exists already; name a new directory, captures are never overwritten")
     if not out.parent.is_dir():
         raise UsageError(f"{out}: {out.parent} is no directory; create it first")

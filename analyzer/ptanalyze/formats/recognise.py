@@ -38,7 +38,7 @@ def recognise(source: str | PathLike[str]) -> str:
 
 
 def of_directory(path: Path) -> str | None:
-    if (path / "gpt.tables").exists():
+    if (path / "gpt.tables").exists() or (path / "vm.json").exists():
         return "ptdump"
     return "drmemtrace" if trace_files(path) else None
 

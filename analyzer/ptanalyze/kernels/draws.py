@@ -36,7 +36,7 @@ def permuted(x, n, bits, key):
 
 
 @kernel
-def permute(first, n, bits, key, out):
-    """out[i] (int64) = the image of first + i under a permutation of 0..n-1; n <= 4 ** bits."""
+def permute(places, n, bits, key, out):
+    """out[i] = the image of places[i] (int64) under a permutation of 0..n-1; n <= 4 ** bits."""
     for i in range(len(out)):
-        out[i] = permuted(first + i, n, bits, key)
+        out[i] = permuted(places[i], n, bits, key)

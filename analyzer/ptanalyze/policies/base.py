@@ -267,13 +267,18 @@ def captured_nodes(world: World, dimension: int) -> np.ndarray:
             "dump process` as root (BPF) to learn them, or use a policy that re-places tables: first-touch, "
             "interleave, mitosis"
         )
+    must_exist(world, sockets, file)
+    nodes: np.ndarray = sockets * np.int16(world.domains)
+    return nodes
+
+
+def must_exist(world: World, sockets: np.ndarray, file: str) -> None:
+    """RefusedError where one of the captured `sockets` of the tables in a file is none of the machine's."""
     if len(sockets) and sockets.max() >= world.sockets:
         raise RefusedError(
             f"{file}: node = {sockets.max()}: machine {world.machine.name} has nodes 0..{world.sockets - 1}; "
             "use a machine with more nodes, or first-touch"
         )
-    nodes: np.ndarray = sockets * np.int16(world.domains)
-    return nodes
 
 
 def guest_homes(world: World) -> tuple[np.ndarray, np.ndarray]:

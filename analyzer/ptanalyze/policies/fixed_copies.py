@@ -40,7 +40,17 @@ from ..kernels.steps import (
     stores,
     view,
 )
-from .base import GuestHooks, HostHooks, Part, World, called_hook, captured_nodes, guest_exists, hook
+from .base import (
+    GuestHooks,
+    HostHooks,
+    Part,
+    World,
+    called_hook,
+    captured_nodes,
+    guest_exists,
+    hook,
+    must_exist,
+)
 
 NOWHERE = -1
 FIRST_TOUCH, INTERLEAVE, BIND, FOLLOW, SKIPPING = range(5)  # FOLLOW: mitosis.follow
@@ -230,12 +240,15 @@ def copy_tables(
     """Count what it takes to copy `tables` (flat ids) to the nodes `copies`, but to those they are on.
 
     events  int64[kinds, nodes, nodes] as Part.at_once gets them: tables made, entries copied
+
+    RefusedError where a table was captured on a node that the machine lacks: how far it is, no file says.
     """
     copies = np.asarray(copies)
     if not len(copies) or not len(tables):
         return
     entries = world.entries[tables]
     socket = world.space.tables.node[tables]
+    must_exist(world, socket, "gpt.tables" if tables[0] < world.space.guest_tables else "ept.tables")
     home = np.where(socket < 0, copies[0], np.maximum(socket, 0) * world.domains)
     for copy in copies.tolist():
         new = home != copy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,11 @@ from .terminal import number
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+MARKS = re.compile(
+    r"[\\`*\[\]<>|~&]"  # also of HTML
+    r"|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"  # within a word, Markdown leaves it alone
+    r"|:(?=//)|(?<=www)\.|@"  # GitHub makes links of them
+)
 NEEDS = r"% in the preamble: \usepackage{booktabs}"
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -23,8 +29,8 @@ SPECIAL = {
 
 
 def markdown(table: DataFrame) -> str:
-    """A table of GitHub's Markdown; numbers to the right."""
-    names, rows = texts(table, lambda text: text.replace("\\", "\\\\").replace("|", "\\|"))
+    """A table of GitHub's Markdown; numbers to the right. Names that others chose stay text."""
+    names, rows = texts(table, lambda text: MARKS.sub(r"\\\g<0>", text))
     rules = ["---:" if numeric(table, k) else "---" for k in range(len(names))]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (names, rules, *rows))
 

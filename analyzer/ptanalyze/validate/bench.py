@@ -1,7 +1,6 @@
 """Where modelled workloads are made and replayed: a temporary directory that holds each capture once."""
 
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from ..analysis.whatif import replay_snapshot
 from ..capture.synth.capture import synthesize
 from ..capture.synth.parameters import Parameters
 from ..core.machine import Machine, load_machine
+from ..core.unfinished import temporary_directory
 from ..cost.result import Result
 from ..formats.capture import Capture, open_capture
 from .designs import Design
@@ -85,6 +85,8 @@ def labelled(result: Result, asked: Sequence[Design]) -> str:
 
 @contextmanager
 def bench(quick: bool = False, wanted: str = "") -> Iterator[Bench]:
-    """A Bench in a temporary directory that is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="ptanalyze-validate-") as directory:
-        yield Bench(directory, quick, wanted)
+    """A Bench in a temporary directory that is gone afterwards; if killed, when the next begins."""
+    with temporary_directory() as place:
+        captures = place / "captures"
+        captures.mkdir()
+        yield Bench(captures, quick, wanted)

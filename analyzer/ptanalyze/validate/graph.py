@@ -70,7 +70,7 @@ def streams(pages: int, turns: int, run: int = RUN) -> Script:
     """Script of threads that read runs of neighbouring pages, from places of uneven popularity."""
     script, first = Script([0] * THREADS), START // PAGE
     script.premapped()
-    begin = [Random(np.random.default_rng([7, t]), 0, pages, pages, 0.0, SKEW) for t in range(THREADS)]
+    begin = [Random(np.random.default_rng([7, t]), 0, pages, pages, 0.0, SKEW, 7) for t in range(THREADS)]
     for _ in range(turns):
         for thread in range(THREADS):
             starts = begin[thread](-(-TURN // run))

@@ -1,7 +1,6 @@
 """The sequence of pages that a thread touches, in blocks."""
 
 from collections.abc import Callable
-from math import gcd
 
 import numpy as np
 
@@ -10,7 +9,6 @@ from .plan import Plan
 from .shapes import Shaped, part_of
 
 PAGE_SHIFT = 12
-GOLDEN = 0.6180339887498949
 
 
 def page_source(plan: Plan, thread: int) -> Callable[[int], np.ndarray]:
@@ -25,7 +23,8 @@ def page_source(plan: Plan, thread: int) -> Callable[[int], np.ndarray]:
         return Sequential(first, low, high)
     if plan.pattern == "once":
         return Once(low, high, int(plan.rng(11, thread).integers(0, 1 << 32)))
-    return Random(plan.rng(10, thread), first, last, plan.pages, plan.anywhere, plan.exponent)
+    key = int(plan.rng(14).integers(0, 1 << 32))
+    return Random(plan.rng(10, thread), first, last, plan.pages, plan.anywhere, plan.exponent, key)
 
 
 def written(
@@ -54,10 +53,16 @@ class Once:
         self.first, self.span, self.key, self.done = first, last - first, key, 0
 
     def __call__(self, n: int) -> np.ndarray:
-        out = np.empty(min(n, self.span - self.done), np.int64)
-        permute(self.done, self.span, half_bits(self.span), self.key, out)
-        self.done += len(out)
-        return self.first + out
+        places = np.arange(self.done, min(self.done + n, self.span))
+        self.done += len(places)
+        return self.first + hashed(places, self.span, self.key)
+
+
+def hashed(places: np.ndarray, span: int, key: int) -> np.ndarray:
+    """int64[n]: the images of places (int64[n], below `span`) under a permutation of 0..span-1."""
+    out = np.empty_like(places)
+    permute(places, span, half_bits(span), key, out)
+    return out
 
 
 def half_bits(span: int) -> int:
@@ -68,24 +73,32 @@ def half_bits(span: int) -> int:
 class Random:
     """Own pages first..last-1, or with probability `anywhere` all `pages`; popularity falls as rank ** -S.
 
-    Ranks are drawn by inverting the continuous law on 1..n + 1 and rounding down, then scattered by an affine
-    permutation, so that popular pages are not neighbours.
+    Ranks are drawn by inverting the continuous law on 1..n + 1 and rounding down. Which page has which rank
+    is a permutation by a hash of `key`: in a regular order, such as multiples of a golden section, the pages'
+    entries would share out sets of caches as no program's do.
     """
 
     def __init__(
-        self, rng: np.random.Generator, first: int, last: int, pages: int, anywhere: float, exponent: float
+        self,
+        rng: np.random.Generator,
+        first: int,
+        last: int,
+        pages: int,
+        anywhere: float,
+        exponent: float,
+        key: int,
     ) -> None:
-        self.rng, self.anywhere, self.exponent = rng, anywhere, exponent
+        self.rng, self.anywhere, self.exponent, self.key = rng, anywhere, exponent, key
         self.first, self.own, self.pages = first, last - first, pages
-        self.step = {span: coprime(span) for span in (self.own, pages)}
 
     def __call__(self, n: int) -> np.ndarray:
         away = self.rng.random(n) < self.anywhere
         span = np.where(away, self.pages, self.own)
-        rank = np.minimum(self.ranks(self.rng.random(n), span), span - 1)
+        pages: np.ndarray = np.minimum(self.ranks(self.rng.random(n), span), span - 1)
         if self.exponent:
-            rank = rank * np.where(away, self.step[self.pages], self.step[self.own]) % span
-        pages: np.ndarray = np.where(away, 0, self.first) + rank
+            for of, those in ((self.own, ~away), (self.pages, away)):
+                pages[those] = hashed(pages[those], of, self.key)
+        pages[~away] += self.first
         return pages
 
     def ranks(self, u: np.ndarray, span: np.ndarray) -> np.ndarray:
@@ -98,11 +111,3 @@ class Random:
             power = 1 - self.exponent
             drawn = np.power((np.power(span + 1.0, power) - 1) * u + 1, 1 / power).astype(np.int64) - 1
         return drawn
-
-
-def coprime(span: int) -> int:
-    """A step near the golden section of `span` that shares no divisor with it."""
-    step = max(int(span * GOLDEN), 1)
-    while gcd(step, span) > 1:
-        step += 1
-    return step
