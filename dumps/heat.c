@@ -72,18 +72,49 @@ static void write_header(void)
 	write_all(&header, sizeof(header));
 }
 
-/* A record per table in which an entry that maps a page has been used. */
-static void write_used(const struct tables *tables)
+/* Seconds at which clearing begins and is over, and reading. */
+struct moments {
+	double clear, cleared, read, done;
+};
+
+static bool maps_page(uint64_t entry, unsigned level)
 {
+	return entry & PTD_ENTRY_PRESENT && !(entry & ENTRY_SPECIAL) && (level == 1 || entry & PTD_ENTRY_HUGE);
+}
+
+/* Pages that the entries of table `i` map: clearing passes over all else. */
+static unsigned pages_of(const struct tables *tables, size_t i)
+{
+	unsigned pages = 0;
+
+	for (unsigned slot = 0; slot < PTD_ENTRIES; slot++)
+		pages += maps_page(tables->entries[i].entry[slot], tables->records[i].level);
+	return pages;
+}
+
+/*
+ * A record per table in which an entry that maps a page has been used. Clearing and reading go by address
+ * (walk_page_range()): clearing is taken to last as long for each page, reading for each table.
+ */
+static void write_used(const struct tables *tables, const struct moments *at)
+{
+	double pages = 0, passed = 0;
+
+	for (size_t i = 0; i < tables->count; i++)
+		pages += pages_of(tables, i);
 	for (size_t i = 0; i < tables->count; i++) {
-		struct heat_record record = { .base = tables->records[i].base, .level = tables->records[i].level };
+		unsigned level = tables->records[i].level, here = pages_of(tables, i);
+		double cleared = at->clear + (at->cleared - at->clear) * (passed + here / 2.0) / (pages ? pages : 1);
+		double read = at->read + (at->done - at->read) * (i + 0.5) / tables->count;
+		struct heat_record record = { .base = tables->records[i].base, .level = level,
+					      .window = (read - cleared) * 1e9 };
 		bool used = false;
 
+		passed += here;
 		for (unsigned slot = 0; slot < PTD_ENTRIES; slot++) {
 			uint64_t entry = tables->entries[i].entry[slot];
 
-			if (!(entry & PTD_ENTRY_PRESENT) || !(entry & ENTRY_ACCESSED) || entry & ENTRY_SPECIAL ||
-			    (record.level > 1 && !(entry & PTD_ENTRY_HUGE)))
+			if (!maps_page(entry, level) || !(entry & ENTRY_ACCESSED))
 				continue;
 			record.word[slot / 64] |= 1ULL << slot % 64;
 			used = true;
@@ -107,24 +138,24 @@ static bool clear(int file, int pid)
 /* One sample of so many seconds; what it took of the process's time, negative when the process has ended. */
 static double sample(struct reader *reader, struct reading *reading, int file, double length)
 {
-	double before = monotonic_seconds(), cleared, read, done;
+	struct moments at = { .clear = monotonic_seconds() };
 
 	if (!clear(file, reader->process->pid))
 		return -1;
-	cleared = monotonic_seconds();
+	at.cleared = monotonic_seconds();
 	wait_seconds(length);
-	read = monotonic_seconds();
+	at.read = monotonic_seconds();
 	tables_reset(&reading->tables, -1);
 	memset(&reading->before, 0, sizeof(reading->before));
 	if (!read_process(reader, reading))
 		return -1;
+	at.done = monotonic_seconds();
 	tables_finish(&reading->tables);
-	done = monotonic_seconds();
-	write_used(&reading->tables);
-	write_all(&(struct heat_record){ .word = { (read - cleared) * 1e9, (cleared - before) * 1e9, (done - read) * 1e9,
-						   reading->tables.count, length * 1e9 } },
+	write_used(&reading->tables, &at);
+	write_all(&(struct heat_record){ .word = { (at.read - at.cleared) * 1e9, (at.cleared - at.clear) * 1e9,
+						   (at.done - at.read) * 1e9, reading->tables.count, length * 1e9 } },
 		  sizeof(struct heat_record));
-	return done - read + cleared - before;
+	return at.done - at.read + at.cleared - at.clear;
 }
 
 /* The process's clear_refs, which is ours alone: another sampler would clear what we are to see. */

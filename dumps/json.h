@@ -19,8 +19,6 @@ struct description {
 	struct stop stop;
 	const struct verified *verified; /* NULL: not asked for */
 	const char *page_type;
-	char *maps;
-	size_t maps_length;
 	unsigned retries;
 	struct timespec started;
 };

@@ -135,12 +135,28 @@ static void summarize(const struct description *about)
 		       (unsigned long long)about->verified->hidden);
 }
 
+static bool ksm_runs(void)
+{
+	FILE *file = fopen("/sys/kernel/mm/ksm/run", "r");
+	bool runs = file && fgetc(file) == '1';
+
+	if (file)
+		fclose(file);
+	return runs;
+}
+
 static void refuse_differences(const struct description *about)
 {
-	if (about->verified && about->verified->mismatched)
-		fail(EXIT_VERIFY, "%llu pages differ from pagemap, e.g. %s%s", (unsigned long long)about->verified->mismatched,
-		     about->verified->examples[0],
-		     about->stop.stopped ? "" : "; the process ran meanwhile, --stop holds it still");
+	const char *why = "";
+
+	if (!about->verified || !about->verified->mismatched)
+		return;
+	if (!about->stop.stopped)
+		why = "; the process ran meanwhile, --stop holds it still";
+	else if (ksm_runs())
+		why = "; KSM is running and moves pages of stopped processes too, `echo 0 > /sys/kernel/mm/ksm/run` halts it";
+	fail(EXIT_VERIFY, "%llu pages differ from pagemap, e.g. %s%s", (unsigned long long)about->verified->mismatched,
+	     about->verified->examples[0], why);
 }
 
 static void write_trees(const struct description *about, int gpt_tables)
@@ -164,7 +180,8 @@ static void dump_process(const struct options *options, const struct process *pr
 	struct kernel kernel = { 0 };
 	struct bpf bpf = { 0 };
 	struct reading readings[2] = { 0 };
-	struct reader reader = { &bpf, &kernel, process, options, .read = read_process, .format = format_x86 };
+	struct reader reader = { &bpf, &kernel, process, options, .read = read_process, .format = format_x86,
+				 .with_maps = true };
 	struct description about = { .reader = &reader, .topology = &topology, .reading = readings };
 
 	output_begin(options->directory);
@@ -178,7 +195,7 @@ static void dump_process(const struct options *options, const struct process *pr
 	about.verified = options->verify ? &verified : NULL;
 	read_together(&reader, &about, options->verify ? &verified : NULL);
 	write_trees(&about, tables);
-	output_write(maps, about.maps, about.maps_length, 0);
+	output_write(maps, about.reading->maps, about.reading->maps_length, 0);
 	json_write(json, &about);
 	output_commit();
 	summarize(&about);

@@ -61,7 +61,8 @@ void read_together(struct reader *reader, struct description *about, struct veri
 	about->retries = read_best(reader, about->reading);
 	if (!about->page_type)
 		about->page_type = check_types(about->reading, reader->replicas.count, reader->kernel);
-	about->maps = process_read(reader->process, PROCESS_MAPS, &about->maps_length);
+	if (!about->reading->maps)
+		about->reading->maps = process_read(reader->process, PROCESS_MAPS, &about->reading->maps_length);
 	if (verified)
 		verify_tables(verified, tables, reader->process);
 	if (!process_alive(reader->bpf, reader->process))

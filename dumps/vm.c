@@ -139,7 +139,7 @@ void dump_vm(const struct options *options, const struct process *process)
 	read_together(&reader, &about, NULL);
 	tables_place(&about.reading->tables, &topology);
 	tables_write(&about.reading->tables, tables, reader.file);
-	output_write(maps, about.maps, about.maps_length, 0);
+	output_write(maps, about.reading->maps, about.reading->maps_length, 0);
 	vm_json_write(json, &about);
 	output_commit();
 	summarize(&about);

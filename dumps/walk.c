@@ -2,6 +2,7 @@
 /* Readings of page tables: each between two looks at what moves when they change, again until one is clean. */
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "output.h"
@@ -121,6 +122,16 @@ static void read_replicas(struct reader *reader, struct reading *reading, const 
 		reading->owner_count = bpf_owners(reader->bpf, reader->process->pid, &reading->owners);
 }
 
+static bool same_maps(struct reader *reader, const struct reading *reading)
+{
+	size_t length;
+	char *again = process_read(reader->process, PROCESS_MAPS, &length);
+	bool same = length == reading->maps_length && !memcmp(again, reading->maps, length);
+
+	free(again);
+	return same;
+}
+
 bool read_process(struct reader *reader, struct reading *reading)
 {
 	const struct ptd_mm found = *bpf_locate(reader->bpf, reader->process->pagemap, -1);
@@ -128,8 +139,13 @@ bool read_process(struct reader *reader, struct reading *reading)
 	sign_process(&reading->before, reader);
 	if (!process_alive(reader->bpf, reader->process))
 		return false;
+	if (reader->with_maps) {
+		free(reading->maps);
+		reading->maps = process_read(reader->process, PROCESS_MAPS, &reading->maps_length);
+	}
 	walk_tree(reader, &reading->tables, found.pgd - reader->kernel->direct_map, reader->kernel->levels, SIZE_MAX);
 	read_replicas(reader, reading, &found);
+	reading->pending = reader->with_maps && !same_maps(reader, reading);
 	sign_process(&reading->after, reader);
 	return process_alive(reader->bpf, reader->process);
 }
@@ -149,6 +165,51 @@ struct tables_sum reading_sum(const struct reader *reader, const struct reading 
 	return sum;
 }
 
+/* The end of the area of `maps` that `address` lies in, or 0; `at` is where to look on, for addresses that grow. */
+static uint64_t area_end(const char **at, uint64_t address)
+{
+	while (*at && **at) {
+		char *dash;
+		uint64_t start = strtoull(*at, &dash, 16), end = strtoull(dash + 1, NULL, 16);
+
+		if (address < end)
+			return address >= start ? end : 0;
+		*at = strchr(dash, '\n');
+		*at += !!*at;
+	}
+	return 0;
+}
+
+/* munmap() takes an area away before its pages: one that waits in between changes nothing that is signed. */
+static size_t pages_outside(const struct tables *tables, const char *maps)
+{
+	size_t outside = 0;
+
+	for (unsigned level = 1; level <= 3; level++) {
+		const char *at = maps;
+		uint64_t size = 1ULL << (3 + 9 * level), end;
+
+		for (size_t i = 0; i < tables->count; i++) {
+			uint64_t base = tables->records[i].base;
+
+			if (tables->records[i].level != level)
+				continue;
+			end = 0;
+			for (unsigned slot = 0; slot < PTD_ENTRIES; slot++) {
+				uint64_t entry = tables->entries[i].entry[slot], address = base + slot * size;
+				bool huge = entry & PTD_ENTRY_HUGE;
+
+				if (level == 1 ? !(entry & (PTD_ENTRY_PRESENT | PTD_ENTRY_PROTNONE)) : !huge)
+					continue;
+				if (address >= end)
+					end = area_end(&at, address);
+				outside += !end;
+			}
+		}
+	}
+	return outside;
+}
+
 static bool read_once(struct reader *reader, struct reading *reading)
 {
 	double since = monotonic_seconds();
@@ -158,10 +219,11 @@ static bool read_once(struct reader *reader, struct reading *reading)
 	if (!reader->read(reader, reading))
 		return false;
 	reading->seconds = monotonic_seconds() - since;
-	reading->quiet = !reading->pending && reading->before.count == reading->after.count &&
-			 !memcmp(reading->before.value, reading->after.value, sizeof(reading->before.value));
 	for (unsigned i = 0; i <= reader->replicas.count; i++)
 		tables_finish(tree(reading, i));
+	reading->outside = reading->maps ? pages_outside(&reading->tables, reading->maps) : 0;
+	reading->quiet = !reading->pending && !reading->outside && reading->before.count == reading->after.count &&
+			 !memcmp(reading->before.value, reading->after.value, sizeof(reading->before.value));
 	return true;
 }
 
@@ -169,7 +231,7 @@ static uint64_t trouble(const struct reader *reader, const struct reading *readi
 {
 	struct tables_sum sum = reading_sum(reader, reading);
 
-	return sum.changed + sum.torn + sum.fault + sum.bad_type + sum.dropped + !reading->quiet;
+	return sum.changed + sum.torn + sum.fault + sum.bad_type + sum.dropped + reading->outside + !reading->quiet;
 }
 
 static void init_trees(const struct reader *reader, struct reading *reading)

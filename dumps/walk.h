@@ -26,6 +26,9 @@ struct reading {
 	size_t owner_count;
 	struct signature before, after;
 	struct vm_view *vm; /* of a VM: its roots, slots and vCPUs */
+	char *maps;         /* read together with the tables; NULL unless asked for */
+	size_t maps_length;
+	size_t outside;      /* mapped pages that lie in no area of `maps` */
 	bool quiet, pending; /* pending: a change was under way all the time */
 	double seconds;
 };
@@ -36,6 +39,7 @@ struct reader {
 	const struct options *options;
 	int file; /* for entries that do not fit in memory */
 	struct format format;
+	bool with_maps;
 	struct replicas replicas; /* none but on kernels that replicate */
 	bool (*read)(struct reader *reader, struct reading *reading); /* false when the address space is gone */
 	struct vm *vm;

@@ -170,7 +170,7 @@ READERS = {
     "trace.index": Reader((by_index,), index_changed),
     "walk stream": Reader((walk_stream,), stream_changed, STREAM.name),
     "heat": Reader(
-        (heat_file.read_heat, heat_file.costs), record_changes(512, 80, [(k, 8) for k in range(0, 80, 8)])
+        (heat_file.read_heat, heat_file.costs), record_changes(512, 88, [(k, 8) for k in range(0, 88, 8)])
     ),
     "maps": Reader((lambda path: parse_maps(path.read_bytes(), path),), maps_changed),
     "machine": Reader((load_machine,), file="in.toml"),

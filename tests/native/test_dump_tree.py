@@ -131,3 +131,30 @@ def test_children_that_end_meanwhile_are_left_out_and_we_never_stop_ourselves(tm
         parent.kill()
         parent.wait()
         parent.stdout.close()
+
+
+def test_children_that_end_all_the_time_cost_themselves_alone(tmp_path):
+    """Each lives for some milliseconds, some of which it is ending; the one that stays is always there."""
+    code = (
+        "import os, subprocess, time; stays = subprocess.Popen(['sleep', '100'])\n"
+        "print(stays.pid, flush=True)\n"
+        "while True:\n"
+        "    for _ in range(4):\n"
+        "        if not os.fork(): time.sleep(0.01); os._exit(0)\n"
+        "    for _ in range(4): os.waitpid(-1, os.WNOHANG)\n"
+        "    time.sleep(0.003)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        child = int(parent.stdout.readline())
+        try:
+            gone = 0
+            for attempt in range(20):
+                (tmp_path / f"c{attempt}").mkdir()
+                dumped, _ = dump_tree(parent.pid, tmp_path / f"c{attempt}", stop=True)
+                gone += sum("ended before it was read" in line for line in dumped.lines)
+                assert child in open_capture(tmp_path / f"c{attempt}").processes
+                if gone > 20:
+                    break
+            assert gone and state(child) == "S" and state(parent.pid) != "T"
+        finally:
+            subprocess.run(["kill", "-9", str(parent.pid), str(child)], check=True)

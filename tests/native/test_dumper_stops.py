@@ -13,7 +13,9 @@ import pytest
 from native import killing
 from native.dumping import PTDUMP, guardian, held, limit_files, ptdump, state, wait_for
 from ptanalyze.capture.live.dump import dump_process
-from ptanalyze.core.errors import UsageError
+from ptanalyze.capture.live.pause import paused
+from ptanalyze.capture.live.process import opened
+from ptanalyze.core.errors import PartialDataError, UsageError
 from ptanalyze.formats.snapshot_file import read_snapshot
 
 pytestmark = pytest.mark.native
@@ -90,6 +92,14 @@ def test_python_stops_no_stranger_who_got_the_number():
         stranger.kill()
         stranger.wait()
     assert python.returncode and "PartialDataError" in said and "ended" in said
+
+
+def test_python_says_of_a_process_that_was_reaped_before_it_could_be_stopped_that_it_has_ended():
+    with subprocess.Popen(["sleep", "60"]) as process, opened(process.pid) as it:
+        process.kill()
+        process.wait()
+        with pytest.raises(PartialDataError, match="ended"), paused(it):
+            pass
 
 
 @pytest.mark.parametrize("both", [False, True])

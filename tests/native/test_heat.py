@@ -4,12 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from native.dumping import make, wait_for
+from native.dumping import make, running, wait_for
 from needs_root import needs_root
 from ptanalyze.capture.live.heat import heat_process, sample, sources
 from ptanalyze.capture.live.record_running import record_running
@@ -40,6 +41,7 @@ while True:
     protect(*held, mmap.PROT_READ | mmap.PROT_WRITE)
     time.sleep(0.005)
 """
+ENDS = 8192  # pages of each of two areas
 HOT = 1024  # pages; as many that are mapped are never touched again
 
 
@@ -80,6 +82,41 @@ def test_pages_in_use_are_found_and_others_are_not_and_the_process_notices_nothi
     assert area_of(heat, start) == (HOT, 0)
     assert faults_of(pid) - faults < 50 and waited(pid) > rounds
     assert "samples of PID" in lines[0] and (tmp_path / "snapshot.json").exists()
+
+
+def ends_sampled(target, words, path):
+    """(Heat of two areas used alike, bool[2, P] their pages, accesses to each per second by its count)."""
+
+    def count():
+        print(file=target.stdin, flush=True)
+        return np.array(target.stdout.readline().split(), float)
+
+    before = count()
+    sample(target.pid, path, 6, [10])
+    seconds, accesses = count() - before
+    heat = read_heat(path)
+    start = np.array([int(words["first"]), int(words["last"])], np.uint64)[:, None]
+    return (
+        heat,
+        (heat.address >= start) & (heat.address < start + np.uint64(ENDS * 4096)),
+        accesses / seconds / 2,
+    )
+
+
+def test_pages_cleared_first_do_not_get_more_walks_than_those_cleared_last(programs, tmp_path):
+    """Two areas used alike at both ends of 1 GiB: without their windows the first has two thirds or more."""
+    with running(programs / "dump_ends", ENDS, 1024, stdin=subprocess.PIPE) as (target, words):
+        for attempt in range(10):  # one in which the machine had time for both of us
+            heat, area, accesses = ends_sampled(target, words, tmp_path / f"bits{attempt}")
+            walks = area @ heat.walks
+            plain = area @ replace(heat, handling=np.zeros(1)).walks
+            off, plain_off = (abs(both[0] / both.sum() - 0.5) for both in (walks, plain))
+            assert plain[0] > plain[1]
+            if off < min(0.05, plain_off / 2) and np.allclose(
+                walks / heat.sampled_seconds / accesses, 1, atol=0.2
+            ):
+                return
+    raise AssertionError((walks, plain, accesses, heat.sampled_seconds))
 
 
 def test_samples_are_added_to_a_dump_of_the_process_and_to_no_other(loop, tmp_path, capsys):

@@ -65,7 +65,7 @@ def test_what_if_adds_up_their_walks_and_says_whose_they_are(family):
     (precise,) = [note for note in linux.notes if "of walks read a remote leaf entry" in note]
     assert precise.startswith("linux: ")
     assert any("by the walks of the process that maps it" in note for note in linux.notes)
-    assert any("from 500 samples of accessed bits, 50 s in all" in note for note in linux.notes)
+    assert any("from 500 samples of accessed bits, 50.1 s in all" in note for note in linux.notes)
     alone = replay(family / "pid-8", ["mitosis"]).results[0]
     assert alone.walks < linux.walks / 4
 

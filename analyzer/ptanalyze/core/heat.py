@@ -6,9 +6,9 @@ from functools import cached_property
 import numpy as np
 
 BATCHES = 10  # parts of the time; estimates without each of them say how sure the whole is
-SATURATED = 0.5  # samples by which a page that all of them found used is taken to have been missed
 BISECTIONS = 60
 SLOWEST, FASTEST = 1e-6, 1e9  # walks per second
+ALIKE = 0.02  # windows that differ by less than this part are taken as one
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,10 @@ class Heat:
     level    uint8[P]       of the table whose entry maps it: 1 = 4 KiB
     seen     uint8 or uint16[P, BATCHES, L]  samples that found it used
     samples  int64[BATCHES, L]
-    seconds  float64[L]     mean length of the samples, the shortest first
+    seconds  float64[L]     mean length of the samples, the shortest first: all cleared, none read yet
+    handling float64[L]     mean seconds that clearing and reading took
+    within   float64[P]     part of these within the page's window, which begins when its table is cleared and
+                            ends when that is read: about 1 for what is cleared first
     over     seconds that walks are estimated for, 0: those sampled; the same of processes sampled together
 
     An accessed bit that was cleared is set again when the page is walked for: clearing flushes no TLB
@@ -32,15 +35,21 @@ class Heat:
     seen: np.ndarray
     samples: np.ndarray
     seconds: np.ndarray
+    handling: np.ndarray
+    within: np.ndarray
     over: float = 0.0
 
     @property
     def sampled_seconds(self) -> float:
-        return float(self.samples.sum(axis=0) @ self.seconds)
+        """From the first page cleared to the last page read: no page's windows are longer."""
+        return float(self.samples.sum(axis=0) @ (self.seconds + self.handling))
 
     @cached_property
     def walks(self) -> np.ndarray:
-        """int64[P]: estimated walks of each page in `over` seconds, at least 1."""
+        """int64[P]: estimated walks of each page in `over` seconds.
+
+        Rounded so that those of pages that follow one another add up to what is estimated of all of them.
+        """
         return self._walks(self.seen.sum(axis=1, dtype=np.int64), self.samples.sum(axis=0))
 
     @cached_property
@@ -61,30 +70,48 @@ class Heat:
         every: np.ndarray = (self.seen.sum(axis=1) == self.samples.sum(axis=0)).all(axis=1)
         return every
 
+    @cached_property
+    def _alike(self) -> np.ndarray:
+        """uint64[P]: pages with equal numbers have windows that differ by less than ALIKE."""
+        window = np.log(self.seconds[0] + self.within * self.handling[0]) / ALIKE
+        alike: np.ndarray = np.rint(window - window.min(initial=np.inf)).astype(np.uint64)
+        return alike
+
     def _walks(self, seen: np.ndarray, samples: np.ndarray) -> np.ndarray:
         place = np.cumprod(np.append(1, samples[:-1] + 1))
-        patterns, which = np.unique(seen @ place, return_inverse=True)
-        of_pattern = patterns[:, None] // place % (samples + 1)
+        kinds = self._alike.max(initial=0) + np.uint64(1)
+        pattern = (seen @ place).astype(np.uint64) * kinds + self._alike
+        patterns, which = np.unique(pattern, return_inverse=True)
+        of_pattern = (patterns // kinds).astype(np.int64)[:, None] // place % (samples + 1)
+        within = np.bincount(which, self.within) / np.bincount(which)
+        windows = self.seconds + within[:, None] * self.handling
+        time = float(samples @ (self.seconds + self.handling))
         scale = self.over / self.sampled_seconds if self.over else 1.0
-        walks = rates(of_pattern, samples, self.seconds) * float(samples @ self.seconds) * scale
-        return np.maximum(np.rint(walks), patterns > 0).astype(np.int64)[which]
+        walks = (rates(of_pattern, samples, windows) * time * scale)[which]
+        return np.diff(np.floor(np.cumsum(walks) + 0.5).astype(np.int64), prepend=0)
 
 
 def rates(seen: np.ndarray, samples: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """float64[U]: walks per second that make int64[U, L] `seen` of int64[L] `samples` likeliest.
+    """float64[U]: walks per second that int64[U, L] `seen` of int64[L] `samples` tell of.
 
+    seconds  float64[L] or float64[U, L], of each sample
     A page walked for at random times (Poisson) at rate r is seen in a sample of t seconds with probability
-    1 - exp(-r t): the root of sum(seen t / (exp(r t) - 1)) - sum((samples - seen) t), which falls with r, by
-    bisection. Where all samples saw it, half of one of the shortest is taken to have not: a lower bound.
-    Walks that come in bursts are more than this.
+    1 - exp(-r t). The likeliest r is too high on average where samples are few, so that half a sample more is
+    taken to have missed it, of the mean t weighted by what each length tells of r (Firth, "Bias reduction of
+    maximum likelihood estimates", Biometrika 80, 1993): the root of sum(seen t / (exp(r t) - 1)) -
+    sum((samples - seen) t) - sum(w t) / sum(w) / 2 with w = samples t^2 / (exp(r t) - 1), by bisection. Of
+    one length it is log((samples + 1/2) / (samples - seen + 1/2)) / t: a lower bound where all saw it. Walks
+    that come in bursts are more than this.
     """
-    found = seen.astype(float)
-    shortest = int(np.flatnonzero(samples)[0]) if samples.any() else 0
-    found[(seen == samples).all(axis=1), shortest] -= SATURATED
+    if not samples.any():
+        return np.zeros(len(seen))
+    missed = ((samples - seen) * seconds).sum(axis=1)
     low, high = np.full(len(seen), np.log(SLOWEST)), np.full(len(seen), np.log(FASTEST))
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        passed = np.minimum(np.exp(middle)[:, None] * seconds, 700.0)
-        more = (found * seconds / np.expm1(passed)).sum(axis=1) > ((samples - found) * seconds).sum(axis=1)
+        passed = np.minimum(np.exp(middle)[:, None] * seconds, 600.0)
+        each = seconds / np.expm1(passed)
+        tells = samples * seconds * each
+        more = (seen * each).sum(axis=1) > missed + (tells * seconds).sum(axis=1) / tells.sum(axis=1) / 2
         low, high = np.where(more, middle, low), np.where(more, high, middle)
     return np.where(seen.any(axis=1), np.exp(low), 0.0)

@@ -12,7 +12,7 @@ from .atomic import atomic_write
 
 FILE = "heat.bits"
 MAGIC = b"PTHEATBS"
-VERSION = 1
+VERSION = 2
 BYTE_ORDER = 0x01020304
 HEADER_DTYPE = np.dtype(
     [
@@ -24,12 +24,13 @@ HEADER_DTYPE = np.dtype(
         ("words", "S488"),
     ]
 )
-RECORD_DTYPE = np.dtype([("base", "<u8"), ("level", "<u8"), ("word", "<u8", (8,))])
+RECORD_DTYPE = np.dtype([("base", "<u8"), ("level", "<u8"), ("window", "<u8"), ("word", "<u8", (8,))])
 LENGTH, CLEARED, READ, TABLES, ASKED = range(5)  # words of the record that ends a sample, ns
 ENDS = 0  # its level
 MOST_LENGTHS, MOST_SAMPLES = 4, 1 << 15
 EXPECTED = (MAGIC, VERSION, BYTE_ORDER, HEADER_DTYPE.itemsize, RECORD_DTYPE.itemsize)  # of a header
 RECORDS_AT_ONCE = 1 << 19  # read together: 40 MiB
+ROUNDED = 16  # ns
 BLOCK = 256  # tables looked at together
 LEVELS = 3  # tables above them map no pages
 
@@ -51,42 +52,59 @@ def read_heat(path: str | PathLike[str]) -> Heat:
     batch = np.arange(len(ends)) * BATCHES // len(ends)
     samples = np.zeros((BATCHES, len(asked)), np.int64)
     np.add.at(samples, (batch, length_of), 1)
-    total = np.bincount(length_of, said[:, LENGTH])
+    seconds = np.bincount(length_of, said[:, LENGTH]) / samples.sum(axis=0) / 1e9
+    handling = np.bincount(length_of, said[:, CLEARED] + said[:, READ]) / samples.sum(axis=0) / 1e9
     records = records[: ends[-1]]
     used = np.flatnonzero(records["level"] != ENDS)
     sample = np.searchsorted(ends, used)
     group = batch[sample] * len(asked) + length_of[sample]
-    address, level, seen = pages(records[used], group, samples)
-    return Heat(address, level, seen.reshape(-1, *samples.shape), samples, total / samples.sum(axis=0) / 1e9)
+    times = beyond_length(Path(path), records["window"][used], said[sample])
+    address, level, seen, within = pages(records[used], group, samples, times)
+    return Heat(address, level, seen.reshape(-1, *samples.shape), samples, seconds, handling, within)
+
+
+def beyond_length(path: Path, window: np.ndarray, said: np.ndarray) -> np.ndarray:
+    """float64[n, 2]: ns of records' windows in which their sample was cleared or read, and all such ns of it.
+
+    window  uint64[n]; said: int64[n, 8], the words that end the samples. CaptureError for one that cannot be.
+    """
+    beyond, spent = window.astype(np.int64) - said[:, LENGTH], said[:, CLEARED] + said[:, READ]
+    wrong = (beyond < -ROUNDED) | (beyond > spent + ROUNDED)
+    if wrong.any():
+        why = f"in a sample of {said[wrong][0][LENGTH]} ns and {spent[wrong][0]} ns to clear and read"
+        raise CaptureError(path, "window", int(window[wrong][0]), why)
+    return np.stack([np.clip(beyond, 0, spent), spent], axis=1).astype(float)
 
 
 def pages(
-    records: np.ndarray, group: np.ndarray, samples: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(uint64[P] address, uint8[P] level, uint8 or uint16[P, groups]: records with the page's bit set).
+    records: np.ndarray, group: np.ndarray, samples: np.ndarray, times: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(uint64[P] address, uint8[P] level, uint8 or uint16[P, groups]: records with the page's bit set,
+    float64[P]: the part of the time to clear and read within its window).
 
     group  int64[records], below samples.size; `samples` int64: how many there are of each
+    times  float64[records, 2] of beyond_length
     """
     order = np.lexsort([records["base"], records["level"]])
-    records, group = records[order], group[order]
+    records, group, times = records[order], group[order], times[order]
     new = (records["base"][1:] != records["base"][:-1]) | (records["level"][1:] != records["level"][:-1])
     first = np.append(0, np.flatnonzero(new) + 1) if len(records) else np.zeros(0, np.int64)
     last = np.append(first[1:], len(records))
     dtype = np.uint8 if samples.max() < 256 else np.uint16
     found = [
-        pages_of(records[first[k] : last[end]], group[first[k] : last[end]], samples.size, dtype)
+        pages_of(records[some], group[some], samples.size, dtype, times[some])
         for k in range(0, len(first), BLOCK)
-        for end in [min(k + BLOCK, len(first)) - 1]
+        for some in [slice(first[k], last[min(k + BLOCK, len(first)) - 1])]
     ]
-    empty = np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros((0, samples.size), dtype)
-    address, level, seen = (np.concatenate(column) for column in zip(empty, *found, strict=True))
+    empty = np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros((0, samples.size), dtype), np.zeros(0)
+    address, level, seen, within = (np.concatenate(column) for column in zip(empty, *found, strict=True))
     order = np.argsort(address, kind="stable")
-    return address[order], level[order], seen[order]
+    return address[order], level[order], seen[order], within[order]
 
 
 def pages_of(
-    records: np.ndarray, group: np.ndarray, groups: int, dtype: type
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    records: np.ndarray, group: np.ndarray, groups: int, dtype: type, times: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The same of few tables, whose records follow one another."""
     starts = np.append(True, records["base"][1:] != records["base"][:-1])
     starts[1:] |= records["level"][1:] != records["level"][:-1]
@@ -98,7 +116,8 @@ def pages_of(
     table, slot = np.nonzero(counts.any(axis=2))
     level = tables["level"][table]
     address = tables["base"][table] + (slot.astype(np.uint64) << (np.uint64(3) + np.uint64(9) * level))
-    return address, level.astype(np.uint8), counts[table, slot]
+    beyond, spent = (np.bincount(which, column) for column in times.T)
+    return address, level.astype(np.uint8), counts[table, slot], (beyond / np.maximum(spent, 1))[table]
 
 
 def read_records(path: Path) -> np.ndarray:
@@ -122,7 +141,9 @@ def must_be_header(path: Path, head: bytes) -> None:
     header = np.frombuffer(head, HEADER_DTYPE)[0]
     for name, value in zip(HEADER_DTYPE.names or (), EXPECTED, strict=False):
         if header[name] != value:
-            raise CaptureError(path, name, header[name], f"expected {value!r}")
+            older = name == "version" and header[name] < VERSION
+            why = " (older samples do not tell when a table was cleared): sample again" if older else ""
+            raise CaptureError(path, name, header[name], f"expected {value!r}{why}")
 
 
 def must_be_sound(path: Path, records: np.ndarray) -> None:
@@ -134,7 +155,7 @@ def must_be_sound(path: Path, records: np.ndarray) -> None:
     if (wrong := ~ends & ((base & (span - np.uint64(1))) != 0)).any():
         raise CaptureError(path, "base", hex(int(base[wrong][0])), "no table begins there")
     said = records["word"][ends]
-    if not ((said[:, LENGTH] > 0) & (said[:, ASKED] > 0) & (said[:, LENGTH] < 1 << 62)).all():
+    if not ((said[:, LENGTH] > 0) & (said[:, ASKED] > 0) & (said[:, : READ + 1] < 1 << 60).all(axis=1)).all():
         raise CaptureError(path, "sample", "of no length", "samples last 1 ns or longer")
 
 
@@ -143,7 +164,7 @@ def copy_samples(source: Path, target: Path) -> None:
     records = read_records(source)
     ends = np.flatnonzero(records["level"] == ENDS)
     records = records[: ends[-1] + 1].copy()
-    records["base"][ends] = 0
+    records["base"][ends] = records["window"][ends] = 0
     records["word"][ends, ASKED + 1 :] = 0
     header = np.array([(*EXPECTED, b"")], HEADER_DTYPE)
     with atomic_write(target) as file:

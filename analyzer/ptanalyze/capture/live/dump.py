@@ -23,6 +23,7 @@ FILES = ("gpt.entries", "gpt.tables", "maps", "snapshot.json")  # in the order t
 RETRIES = 3
 MIB = 1 << 20
 PROVENANCE = ("pid", "comm", "time")
+RESTLESS = "page tables of one moment, as the process changed whenever they were read (--stop holds it still)"
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,17 @@ def dump_unsealed(pid: int, directory: Path, **options: Any) -> Dumped:
 
 
 def seal_dump(directory: Path, provenance: dict[str, Any] | None = None) -> list[str]:
-    """Seal what dump_process wrote, `provenance` added; returns what its snapshot does not know."""
+    """Seal what dump_process wrote, `provenance` added; returns what its snapshot does not know.
+
+    Of a process that changed all the time, that is how its tables were at any one moment.
+    """
     facts = read_snapshot(directory).facts
     known = {key: facts[key] for key in PROVENANCE if key in facts}
     if "pid" in known and (words := command_line(known["pid"], known.get("comm", ""))):
         known["command"] = words
     seal(directory, "process", known | (provenance or {}))
-    return [*facts.get("unknown", ())]
+    quiet = (facts.get("quiescence") or {}).get("quiet", True)
+    return [*facts.get("unknown", ()), *([] if quiet else [RESTLESS])]
 
 
 def dump_sealed(pid: int, directory: Path, **options: Any) -> tuple[Dumped, list[str]]:

@@ -68,7 +68,8 @@ def tied(process: Process) -> Iterator[None]:
     ends = socket.socketpair()
     try:
         for end in ends:
-            fcntl.fcntl(end, fcntl.F_SETOWN, process.pid)
+            with process.there():
+                fcntl.fcntl(end, fcntl.F_SETOWN, process.pid)
             fcntl.fcntl(end, fcntl.F_SETSIG, signal.SIGCONT)
         process.signal(0)  # still itself: the number was its own
         for end in ends:

@@ -28,11 +28,18 @@ class Process:
     def signal(self, number: int) -> None:
         """PartialDataError if it has ended."""
         try:
-            signal.pidfd_send_signal(self.pidfd, number)
-        except ProcessLookupError:
-            raise PartialDataError(f"PID {self.pid}: ended while it was read; nothing was kept") from None
+            with self.there():
+                signal.pidfd_send_signal(self.pidfd, number)
         except PermissionError:
             raise UsageError(f"PID {self.pid}: not permitted to stop it") from None
+
+    @contextmanager
+    def there(self) -> Iterator[None]:
+        """PartialDataError for what fails as the process has ended (ESRCH)."""
+        try:
+            yield
+        except ProcessLookupError:
+            raise PartialDataError(f"PID {self.pid}: ended while it was read; nothing was kept") from None
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from ...core.errors import PartialDataError, UsageError
 from .dump import Dumped, dump_unsealed, seal_dump
 
 PROC = Path("/proc")
+PF_EXITING = 0x4  # include/linux/sched.h
 
 
 def descendants(pid: int) -> list[int]:
@@ -61,8 +62,10 @@ def dump_descendant(pid: int, directory: Path, **options: Any) -> Dumped | None:
 
 
 def alive(pid: int) -> bool:
+    """Whether the process has memory still: one that is ending gives that up before it is a zombie."""
     with suppress(OSError):
-        return stat_of(pid)[0] not in "ZX"
+        state, *_, flags = stat_of(pid)[:7]
+        return state not in "ZX" and not int(flags) & PF_EXITING
     return False
 
 
