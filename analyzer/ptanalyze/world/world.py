@@ -37,12 +37,14 @@ class World(Site):
     notes        for a reader of the results, a line each
     aside_pages  table pages that walks no longer go through: a guest's own under shadow paging
     data_copied  data pages of 4 KiB that the reshaping copies once, when the trace begins
+    begin        first chunk that is run: that of the steady part in a further run
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     aside_pages: int = 0
     data_copied: int = 0
+    begin: int = 0
 
     def reshaped(
         self, *, facts: dict[str, Any] | None = None, notes: tuple[str, ...] = (), **changes: Any
@@ -85,9 +87,9 @@ class World(Site):
 
     def again(self) -> Self:
         """The steady part of the trace once more: walks with warm TLBs, data where they were in the end."""
-        then, (_, data) = copy(self), self._moved
+        (_, data), then = self._moved, copy(self)
         passes = vars(then)
-        passes["stream"] = self.again_stream
+        passes["begin"], passes["stream"] = self.steady.chunk, self.again_stream
         passes["_past"] = once_more(self._past, self.stream, self.again_stream, self.steady.chunk)
         passes.pop("_moved")
         for name in ("history", "weights", "walks_by_chunk"):
@@ -148,11 +150,17 @@ class World(Site):
 
         caches  what they hold from an earlier pass, which changes; None: nothing
         """
-        where = self.space, self._on_sockets, self.machine, self.stream
-        events, caches, sampling = self.trace.events, caches or self.caches(), self.sampling
-        threads = self.effort.threads
         return cache_pass(
-            *where, events=events, batch=batch, caches=caches, sampling=sampling, threads=threads
+            self.space,
+            self._on_sockets,
+            self.machine,
+            self.stream,
+            events=self.trace.events,
+            begin=self.begin,
+            batch=batch,
+            caches=caches or self.caches(),
+            sampling=self.sampling,
+            threads=self.effort.threads,
         )
 
     @property
