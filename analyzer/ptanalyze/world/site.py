@@ -152,10 +152,18 @@ class Site:
     @cached_property
     def walks_by_chunk(self) -> np.ndarray:
         """int64 or, estimated from a sample, float64[chunks]."""
-        if self.sampling is None:
-            walks: np.ndarray = np.diff(self.stream.offset)
-            return walks
-        return self.sampling.by_chunk(self.stream)
+        return self._by_chunk(self.stream)
+
+    @property
+    def again_walks_by_chunk(self) -> np.ndarray:
+        """The same of the further run."""
+        return self._by_chunk(self.again_stream)
+
+    def _by_chunk(self, stream: WalkStream) -> np.ndarray:
+        if self.sampling:
+            return self.sampling.by_chunk(stream)
+        walks: np.ndarray = np.diff(stream.offset)
+        return walks
 
     @property
     def hits(self) -> np.ndarray:
