@@ -52,6 +52,7 @@ class Site:
     sample   part of the trace that stands for all of it, None: all
     origin   the Site from which this was reshaped
     left_out  whether the capture has a trace that was left out, as asked
+    begin    first chunk that is run: that of the steady part in a further run
     """
 
     snapshot: Snapshot
@@ -64,6 +65,7 @@ class Site:
     sample: Sample | None = None
     origin: Self | None = None
     left_out: bool = False
+    begin: int = 0
 
     @property
     def captured(self) -> Self:

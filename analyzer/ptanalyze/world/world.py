@@ -37,14 +37,12 @@ class World(Site):
     notes        for a reader of the results, a line each
     aside_pages  table pages that walks no longer go through: a guest's own under shadow paging
     data_copied  data pages of 4 KiB that the reshaping copies once, when the trace begins
-    begin        first chunk that is run: that of the steady part in a further run
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     aside_pages: int = 0
     data_copied: int = 0
-    begin: int = 0
 
     def reshaped(
         self, *, facts: dict[str, Any] | None = None, notes: tuple[str, ...] = (), **changes: Any
