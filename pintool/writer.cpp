@@ -213,8 +213,9 @@ void ptt_roi(struct ptt_thread *thread, int inside) {
     struct ptt_session *s = ptt_session;
     if (s->recording == inside || s->ended) return;
     s->waiting = 0;
+    if (inside) ptt_record_event(thread, PTT_ROI_START, 0, 0, 0, 0, 0); /* no other thread's touch is earlier */
     s->recording = inside;
-    ptt_record_event(thread, inside ? PTT_ROI_START : PTT_ROI_STOP, 0, 0, 0, 0, 0);
+    if (!inside) ptt_record_event(thread, PTT_ROI_STOP, 0, 0, 0, 0, 0);
 }
 
 /* ---- first touches before the region of interest ---- */

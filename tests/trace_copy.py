@@ -1,12 +1,23 @@
-"""A Trace written again as a trace.ptt."""
+"""A Trace written again as a trace.ptt, or without what its program called outside the region of interest."""
+
+from dataclasses import replace
 
 import numpy as np
 
 from ptanalyze.core.strip import Strip
-from ptanalyze.core.trace import SLOT_BITS
+from ptanalyze.core.trace import SLOT_BITS, Event
 from ptanalyze.formats.trace_writer import trace_writer
 
 BATCH = 1 << 16
+CALLS = (Event.MMAP, Event.MUNMAP, Event.MPROTECT, Event.MREMAP, Event.MADVISE, Event.BRK)
+
+
+def without_calls_outside(trace):
+    """The Trace less the memory calls before its first ROI_START and after its last ROI_END."""
+    kind, at = trace.events["kind"], np.arange(len(trace.events))
+    starts, ends = np.flatnonzero(kind == Event.ROI_START), np.flatnonzero(kind == Event.ROI_END)
+    outside = (at < min(starts, default=0)) | (at > max(ends, default=len(at)))
+    return replace(trace, events=trace.events[~(outside & np.isin(kind, CALLS))])
 
 
 def write_trace(path, trace, strip=Strip.OFF):

@@ -123,7 +123,9 @@ def test_walk_reads_both_tables(pt, vm):
 def test_whatif_replicates_either_dimension_or_both(pt, vms):
     vm = vms[VISIBLE]
     policies = ("linux", "mitosis", "hydra", "vmitosis-replicate")
-    found = result(pt("whatif", vm, "--json", *(word for name in policies for word in ("-p", name))))
+    found = result(
+        pt("whatif", vm, "--cold", "--json", *(word for name in policies for word in ("-p", name)))
+    )
     linux, mitosis, hydra, both = found
     assert [each["policy"] for each in found] == list(policies)
     for each in found:

@@ -65,7 +65,7 @@ def test_plots_of_a_capture_are_readable(seen):
 
 def test_curves_and_comparisons_are_readable(seen):
     capture, replayed = seen
-    points = ptanalyze.sweep(capture, *SWEPT.get(capture.name, BY_PREFETCH))
+    points = ptanalyze.sweep(capture, *SWEPT.get(capture.name, BY_PREFETCH), cold=True)
     assert readable(plots.curve(points)) and readable(plots.curve(points, "nodes"))
     frame = replayed.frame.set_index("policy", drop=False)
     other = replayed.results[-1].policy

@@ -45,6 +45,16 @@ def test_nothing_left_to_compare_is_an_error_of_one_line(pt, oblivious, command)
     assert ran.code == 2 and ran.out == "" and "mode=no-p" in ran.err and ran.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", COMPARISONS)
+def test_without_a_policy_an_oblivious_guest_gets_those_that_it_allows(pt, oblivious, command):
+    ran = pt(command, oblivious, *COMPARISONS[command], "--json")
+    whole = json.loads(ran.out)
+    assert ran.code == 0 and "refused" not in whole
+    named = {row["policy"].partition(":")[0] for row in whole["result"]}
+    assert named == {"linux", "vmitosis-migrate", "vmitosis-replicate"}
+    assert pt(command, "sysbench-memory", *COMPARISONS[command]).code == 0
+
+
 def test_advice_for_an_oblivious_guest_replicates_without_its_help_and_says_what_it_cannot(pt, oblivious):
     result = json.loads(pt("advise", oblivious, "--json").out)["result"]
     ranked = {row["policy"]: row for row in result["ranked"]}

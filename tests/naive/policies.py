@@ -144,11 +144,11 @@ class Hydra:
         self.memory, self.nodes, self.events = memory, nodes, Counter()
         self.degree, self.on, self.filter = prefetch, prefetch_on, tlbflush
         self.by, self.pending, self.held = 0, {0: set(), 1: set()}, {0: set(), 1: set()}
+        self.rewritten = {0: set(), 1: set()}  # 2 MiB, None where entries or tables went
         self.host = {t: int(n) for t, n in enumerate(space.tables.node)}
         self.has = {(memory.root, n) for n in range(nodes)}  # (table, node)
         self.copies = {e: {memory.owner(e)} for e in memory.valid}  # entry -> nodes
         self.rings = {}  # leaf table -> disjoint sets of linked nodes
-        self.row_of = {memory.entry(va << 9)[0]: None for va in memory.region_level}
         for entry in memory.valid:
             self.own(entry, memory.owner(entry), count=False)
         parents = {(t[0] + 1, t[1] >> 9) for t in memory.exists}
@@ -248,6 +248,7 @@ class Hydra:
             assert self.copies[entry] <= sharers, "a node with a copy is not linked to the owner"
             self.held[self.by] |= self.copies[entry]
             self.pending[self.by] |= sharers
+            self.rewritten[self.by].add(entry[1] << 9 * (entry[0] - 1) >> 9 if stores == 2 else None)
             self.store(entry, node, stores, stays=stores == 2)
 
     def clear(self, entry):
@@ -264,14 +265,15 @@ class Hydra:
                 self.events["tables_freed", node, there] += 1
                 self.grow(-1)
                 self.pending[self.by].add(there)
+                self.rewritten[self.by].add(None)
         self.rings.pop(table, None)
 
     def shoot(self, start, end, node, live, unmapping=False):
-        sharing, held = self.pending[self.by], self.held[self.by]
-        self.pending[self.by], self.held[self.by] = set(), set()
+        sharing, held, changed = self.pending[self.by], self.held[self.by], self.rewritten[self.by]
+        self.pending[self.by], self.held[self.by], self.rewritten[self.by] = set(), set(), set()
         filtered = {
             "off": False,
-            "single": start >> 21 == (end - 1) >> 21,
+            "single": start >> 21 == (end - 1) >> 21 or (len(changed) < 2 and None not in changed),
             "munmap-all": unmapping or start >> 21 == end >> 21,
             "all": True,
             "all-or-none": not sharing - {node},

@@ -14,9 +14,13 @@ from native import tracing
 from native.tracing import PAGES, counts, run, touched_once, traced, wait_written
 from needs_root import needs_root
 from ptanalyze.core.errors import CaptureError
+from ptanalyze.core.machine import load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.formats.trace_file import read_trace
 from ptanalyze.kernels.strip import REACH
+from ptanalyze.world.bare_trace import bare_snapshot
+from ptanalyze.world.captured_world import captured_world
+from trace_copy import without_calls_outside
 
 
 @pytest.fixture
@@ -64,6 +68,15 @@ def test_two_symbols_bound_the_region_of_interest(known, out):
     assert counts(trace, base) == touched_once()
     assert len(events_of(trace, Event.ROI_START)) == len(events_of(trace, Event.ROI_END)) == 1
     assert len(events_of(trace, Event.MMAP)) > 5  # also those before the region of interest
+
+
+def test_a_recorded_region_run_once_more_is_not_interrupted_by_its_loader_s_calls(known, out):
+    recorded, _, _ = run(known, "touch", out=out, roi_marker="on")
+    bare, machine = without_calls_outside(recorded), load_machine("vmitosis-cascade-lake")
+    assert len(bare.events) < len(recorded.events) - 5
+    once, without = (captured_world(bare_snapshot(trace), trace, machine) for trace in (recorded, bare))
+    assert len(once.stream) >= PAGES
+    assert len(once.again_stream) == len(without.again_stream) == 0
 
 
 def test_a_symbol_that_is_not_there_is_said(known, out):

@@ -144,6 +144,16 @@ def test_the_evaluated_kernel_filters_munmap_of_any_width_and_others_that_end_be
     assert (shot(event, "off"), shot(event, "all")) == (1, 0)
 
 
+@pytest.mark.parametrize("touched", [pages(HEAP, 512), pages(HEAP + REGION, 4), [HEAP + REGION - PAGE]])
+def test_mprotect_over_two_leaf_tables_interrupts_the_sharers_of_the_only_one_it_changes(touched):
+    """Nodes 0 and 2 share it, node 1 runs beside them."""
+    happened = [mmap(0, 0, HEAP, 1024), (3, 0, Event.MPROTECT, (HEAP, 2 * REGION, 1), 0)]
+    found = process(happened, [(0, touched), (2, touched[:1]), (1, [0x1000])], 3)
+    ipis, saved = (count(found, kind, tlbflush="single") for kind in ("ipis", "ipis_saved"))
+    assert (ipis, saved) == (1, 1)
+    assert count(found, "ipis", tlbflush="munmap-all") == 2
+
+
 def test_unmapping_pages_that_are_gone_still_flushes_because_tables_go():
     gone = [
         mmap(0, 0, HEAP, 8),

@@ -54,3 +54,10 @@ def test_a_shrinking_brk_is_measured_against_the_break_before_it():
 def test_a_length_beyond_the_address_space_is_cut_off_at_its_end():
     ((_, start, end),) = ranges((Event.MUNMAP, (M, (1 << 64) - 1), 0))
     assert start == M and end == (1 << 64) - 4096
+
+
+def test_events_outside_the_region_of_interest_take_nothing_away():
+    unmap = (Event.MUNMAP, (M, 4096), 0)
+    begin, end = ((kind, (), 0) for kind in (Event.ROI_START, Event.ROI_END))
+    assert ranges(unmap, begin, unmap, end, unmap) == [(2, M, M + 4096)]
+    assert ranges((Event.BRK, (), 4 * M), begin, (Event.BRK, (M,), M)) == [(2, M, 4 * M)]

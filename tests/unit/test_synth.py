@@ -21,6 +21,8 @@ from ptanalyze.formats.capture import load, open_capture
 from ptanalyze.formats.capture_dir import TRACE
 from ptanalyze.formats.trace_index import INDEX, stored_index
 from ptanalyze.formats.vm_file import read_vm
+from ptanalyze.world.mm_events import invalidations
+from ptanalyze.world.tlb_filter import FLUSH_CEILING
 
 pytestmark = pytest.mark.twin
 
@@ -154,6 +156,17 @@ def test_an_init_phase_that_is_not_traced_leaves_the_same_tables(parameters):
             *first_touchers(traced.trace).items()
         ]
         assert (noted["chunk"] == 0).all() and kinds.index(Event.ROI_START) > len(noted)
+
+
+def test_a_region_begins_after_calls_of_a_loader_that_take_translations_away(tmp_path):
+    """As of all recorded programs: what repeats them, or counts them, is wrong of synthetic captures too."""
+    asked = Parameters(size=4 << 20, nodes=1, threads=1, accesses=100, init_trace=False)
+    events = make(asked, tmp_path).trace.events
+    before = events["kind"][: events["kind"].tolist().index(Event.ROI_START)]
+    assert {Event.MMAP, Event.MPROTECT, Event.MUNMAP} <= set(before.tolist())
+    assert not len(invalidations(events))
+    kept = events[events["kind"] != Event.ROI_START]
+    assert (invalidations(kept)["end"] - invalidations(kept)["start"]).max() > FLUSH_CEILING * PAGE
 
 
 def first_touchers(trace):

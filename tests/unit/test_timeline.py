@@ -11,7 +11,7 @@ from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_costs
 from ptanalyze.core.trace import Event
-from ptanalyze.kernels.steps import DATA, FLUSH, RUN, data_page, node_before, node_now
+from ptanalyze.kernels.steps import DATA, FLUSH, HINT, RUN, data_page, node_before, node_now
 from ptanalyze.policies import plan_for
 from ptanalyze.world.data_moves import moves_notes
 from ptanalyze.world.mm_events import invalidations
@@ -74,6 +74,20 @@ def test_a_scan_marks_so_much_each_period_and_what_is_walked_for_elsewhere_moves
     assert np.count_nonzero(steps.kind == FLUSH) == 4 + 8, (
         "one per scan for its marks, one per page that moves"
     )
+
+
+def test_a_further_run_scans_on_where_and_when_the_first_left_off():
+    """Of 8 pages the first run scans 6, two each microsecond from its sixth on; the last are due soon."""
+    slow = Moves(autonuma=True, delay_ms=0.005, scan_period_ms=0.001, scan_size_mb=2 / 256)
+    world, steps = stepped(passes(8), slow, text="")
+    marks = lambda steps: [  # noqa: E731
+        (int(at) // 8, int(slot)) for at, slot in zip(steps.at, steps.lo, strict=True) if at % 8 == 0
+    ]
+    hints = lambda steps: type(steps)(*(column[steps.kind == HINT] for column in steps))  # noqa: E731
+    assert marks(hints(steps)) == [(5, 0), (5, 1), (6, 2), (6, 3), (7, 4), (7, 5)]
+    vars(world)["steady"] = world.steady._replace(chunk=0)
+    again = marks(hints(world.again().history.steps))
+    assert again[:2] == [(1, 6), (1, 7)] and {(2, 0), (2, 1), (3, 2)} <= set(again)
 
 
 def test_a_huge_page_takes_its_size_of_a_scan_and_moves_as_one():

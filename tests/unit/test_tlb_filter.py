@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from functools import partial
 from io import BytesIO
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from kept_streams import put_column
 from ptanalyze.core.errors import CaptureError
-from ptanalyze.core.trace import Batches, Event, Touches
+from ptanalyze.core.trace import Batches, Event, Piece, Touches
 from ptanalyze.formats.trace_file import read_index, trace_of
 from ptanalyze.world.address_space import address_space
 from ptanalyze.world.cache_pass import cache_pass
@@ -143,9 +144,8 @@ def test_of_a_trace_that_is_run_again_only_what_is_run_is_decoded(case):
     batches = twice.trace.batches
 
     def counted(least):
-        return Batches(
-            (touches.chunks for touches in batches(least)), lambda run, _: decoded.append(run) or 1 / 0
-        )
+        decode = lambda run, _: decoded.append(run) or 1 / 0  # noqa: E731
+        return Batches(Piece(one.chunks, partial(decode, one.chunks)) for one in batches(least))
 
     twice.trace = replace(twice.trace, batches=counted)
     with pytest.raises(ZeroDivisionError):
@@ -164,7 +164,7 @@ def test_the_first_piece_that_cannot_be_decoded_is_named_whoever_decodes_it(case
         whole = list(trace.batches(least))
         runs = {touches.chunks.start: touches for touches in whole}
         sound = lambda run, _: runs[run.start] if run.start < 9 else decode(run)  # noqa: E731
-        return Batches((touches.chunks for touches in whole), sound)
+        return Batches(Piece(one.chunks, partial(sound, one.chunks)) for one in whole)
 
     with pytest.raises(CaptureError, match="chunk = 9"):
         filter_trace(replace(trace, batches=batches), space, placement, TLB, threads=threads, batch=1)

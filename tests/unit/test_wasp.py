@@ -15,6 +15,7 @@ import ptanalyze
 from naive.wasp import Wasp
 from ptanalyze.core.errors import RefusedError, UsageError
 from ptanalyze.core.machine import Latency
+from ptanalyze.core.walks import WalkStream
 from ptanalyze.kernels.replay import IPI, PTE_COPY, PTE_FANOUT, TABLE_FREE, TABLE_NEW
 from ptanalyze.policies import find
 from ptanalyze.policies.waspd import Thresholds, decisions, switches
@@ -149,6 +150,16 @@ def test_without_times_only_the_misses_decide():
     drawn = two_nodes([(k % 2, VAS) for k in range(8)], [1000] * 8)
     found = decisions(world_of(timed(drawn, 5, [1000] * 8)), Thresholds(1e9, 1e9, 1e9, 0.01))
     assert found.steady and np.isnan(found.accesses_per_ns) and len(found.chunk) == 0
+
+
+def test_misses_of_the_steady_state_are_those_of_warm_tlbs():
+    world = world_of(two_nodes([(k % 2, VAS) for k in range(8)], [1000] * 8))
+    none = WalkStream(np.zeros(0, np.uint32), np.zeros(0, bool), np.zeros(9, np.int64), np.zeros((2, 3)))
+    limits = Thresholds(1000, 1000, 0, 0.01)
+    assert decisions(world, limits).misses_per_access == 0.02 and decisions(world, limits).steady
+    vars(world)["again_stream"] = none
+    found = decisions(world, limits)
+    assert found.misses_per_access == 0 and not found.steady and len(found.chunk) == 1
 
 
 def test_it_walks_the_replica_of_least_latency():

@@ -146,7 +146,7 @@ def sample_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple
         raise UsageError("weight = samples: the trace holds all accesses, not samples; use walks")
     unfiltered = replace(trace, facts={**trace.facts, "walks": True})
     world = setup.world(capture.snapshot, unfiltered)
-    classes = classify_walks(world.space, world.stream, world.placement, trace=trace, by=by)
+    classes = classify_walks(world.space, world.stream, world.placement, trace=world.trace, by=by)
     return replace(classes, weight="samples"), world.placement.how
 
 
@@ -154,5 +154,5 @@ def walk_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple[C
     """(Classification, placement of threads) of the trace's TLB misses on the setup's machine."""
     world = setup.world(capture.snapshot, capture.trace, capture.cache)
     where = world.space, world.stream, world.placement
-    classes = classify_walks(*where, trace=capture.trace, by=by, sampling=world.sampling)
+    classes = classify_walks(*where, trace=world.trace, by=by, sampling=world.sampling)
     return replace(classes, filtered=world.second_filter()), world.placement.how

@@ -14,12 +14,12 @@ from ..core.whole import is_whole
 from ..formats.capture import CaptureLike
 from ..policies import Policy, has_parameter, members, parameters
 from .answers import sweep_frame
-from .asked_policies import Several
+from .asked_policies import Policies, asked_or_usual, policies_of
 from .opened import opened
 from .processes import together
 from .setup import Options, Setup, setup_of
 from .sweep_units import swept_apart
-from .whatif import DEFAULT, replay_snapshot
+from .whatif import replay_snapshot
 from .workers import workers_on
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ MACHINE_KEYS = ("nodes", "placement", "contended", "latency_ratio")
 
 def sweep(
     capture: CaptureLike = None,
-    policies: Several = DEFAULT,
+    policies: Policies = (),
     grid: Mapping[str, Iterable[Any]] | None = None,
     setup: Setup | None = None,
     *,
@@ -56,7 +56,7 @@ def sweep(
 
 def swept(
     capture: CaptureLike,
-    policies: Several,
+    policies: Policies,
     grid: Mapping[str, Sequence[Any]],
     setup: Setup,
     refused: dict[str, str] | None = None,
@@ -64,15 +64,15 @@ def swept(
 ) -> list[tuple[dict[str, Any], Result]]:
     """[({key: value}, Result)] behind `sweep`; refused: {} gets policies that the capture does not allow."""
     known = opened(capture)
-    names: list[str | Policy] = [policies] if isinstance(policies, (str, Policy)) else list(policies)
+    asked = asked_or_usual(policies, known.snapshot)
     if on:
-        wanted, there = points_of(names, grid, setup)
+        wanted, there = points_of(asked, grid, setup)
         with workers_on(on) as workers:
             return list(swept_apart(known, there, wanted, {} if refused is None else refused, workers))
     points = sweep_snapshot(
         known.snapshot,
         known.trace,
-        names,
+        asked,
         grid,
         setup,
         cache_dir=known.capture.cache,
@@ -86,35 +86,35 @@ def swept(
 def sweep_snapshot(
     snapshot: Snapshot,
     trace: Trace | None,
-    names: Sequence[str | Policy],
+    asked: Policies,
     grid: Mapping[str, Sequence[Any]],
     setup: Setup,
     **kept: Any,
 ) -> Iterator[tuple[dict[str, Any], Result]]:
     """Yield ({key: value}, Result) for each policy, including the baseline, at each of its points.
 
-    names  policies as "hydra" or "ptemagnet+hydra"; kept: cache_dir, provenance, refused and
-           others, as replay_snapshot's
+    asked  as `replay`'s policies; kept: cache_dir, provenance, refused and others, as replay_snapshot's
     grid   {key: [value]}: nodes (of the machine), placement, contended, latency_ratio, or a parameter of a
            policy, as "prefetch" or "hydra.prefetch"
 
     One replay_snapshot per machine and placement: the walks are filtered once for all its policies.
     UsageError for a key that belongs neither to the machine nor to any policy.
     """
-    wanted, points = points_of(names, grid, setup)
+    wanted, points = points_of(asked, grid, setup)
     for point, there in points:
         for result in replay_snapshot(snapshot, trace, wanted, there, **kept):
             yield point, result
 
 
 def points_of(
-    names: Sequence[str | Policy], grid: Mapping[str, Sequence[Any]], setup: Setup
+    asked: Policies, grid: Mapping[str, Sequence[Any]], setup: Setup
 ) -> tuple[list[tuple[str | Policy, dict[str, Any]]], list[tuple[dict[str, Any], Setup]]]:
     """([(policy, settings)], [(machine and placement, their Setup)]) of a grid, as sweep_snapshot's."""
     outer = {key: grid[key] for key in MACHINE_KEYS if key in grid}
     inner = {key: values for key, values in grid.items() if key not in outer}
-    wanted = [policy for name in names for policy in _points(name, inner)]
-    _all_used(inner, names)
+    pairs = policies_of(asked)
+    wanted = [(name, {**own, **at}) for name, own in pairs for at in _points(name, inner)]
+    _all_used(inner, [name for name, _ in pairs])
     points = [dict(zip(outer, values, strict=True)) for values in product(*outer.values())]
     return wanted, [(point, _there(setup, point)) for point in points]
 
@@ -131,12 +131,10 @@ def _there(setup: Setup, point: Mapping[str, Any]) -> Setup:
     return replace(setup, machine=machine, contended=contended, threads_on=threads_on, windows=0)
 
 
-def _points(
-    name: str | Policy, inner: Mapping[str, Sequence[Any]]
-) -> list[tuple[str | Policy, dict[str, Any]]]:
-    """[(name, settings)]: every combination of values of the policy's parameters."""
+def _points(name: str | Policy, inner: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """[settings]: every combination of values of the policy's parameters."""
     own = {key: values for key, values in inner.items() if _has(name, key)}
-    return [(name, dict(zip(own, values, strict=True))) for values in product(*own.values())]
+    return [dict(zip(own, values, strict=True)) for values in product(*own.values())]
 
 
 def _has(name: str | Policy, key: str) -> bool:

@@ -9,7 +9,7 @@ from ..core.cache_share import at_own_share
 from ..formats.capture import CaptureLike, load
 from .asked_policies import Policies
 from .setup import Options, Setup, setup_of
-from .whatif import DEFAULT, replay
+from .whatif import replay
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -21,7 +21,7 @@ WINDOWS = 20
 
 def timeline(
     capture: CaptureLike = None,
-    policies: Policies = DEFAULT,
+    policies: Policies = (),
     setup: Setup | None = None,
     **options: Unpack[Options],
 ) -> DataFrame:

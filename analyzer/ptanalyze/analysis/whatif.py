@@ -7,7 +7,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..formats.capture import CaptureLike
-from .asked_policies import Policies, policies_of
+from .asked_policies import Policies, asked_or_usual
 from .opened import opened
 from .processes import together
 from .refusals import told
@@ -23,19 +23,17 @@ if TYPE_CHECKING:
     from ..cost.result import Result
     from ..policies import Policy
 
-DEFAULT = ("mitosis", "hydra")
-
 
 def replay(
     capture: CaptureLike = None,
-    policies: Policies = DEFAULT,
+    policies: Policies = (),
     setup: Setup | None = None,
     **options: Unpack[Options],
 ) -> Replayed:
     """Replay the capture's walks under policies: all tables of a single run.
 
     policies  "hydra", "ptemagnet+hydra", ("hydra", {"prefetch": 3}), or a policies.Policy of your own in
-              place of a name; or a list of these
+              place of a name; or a list of these; none: asked_policies.asked_or_usual
     setup     machine, costs, placement of threads; or its fields as keyword arguments, with names and files
               (setup.Options): `replay("app", "hydra", machine="hydra-haswell", contended=True)`
     """
@@ -44,7 +42,7 @@ def replay(
     results = replay_snapshot(
         known.snapshot,
         known.trace,
-        policies_of(policies),
+        asked_or_usual(policies, known.snapshot),
         how,
         cache_dir=known.capture.cache,
         provenance=known.provenance,
@@ -56,7 +54,7 @@ def replay(
 
 def whatif(
     capture: CaptureLike = None,
-    policies: Policies = DEFAULT,
+    policies: Policies = (),
     setup: Setup | None = None,
     **options: Unpack[Options],
 ) -> DataFrame:
@@ -70,7 +68,7 @@ def whatif(
 
 def reads(
     capture: CaptureLike = None,
-    policies: Policies = DEFAULT,
+    policies: Policies = (),
     setup: Setup | None = None,
     **options: Unpack[Options],
 ) -> DataFrame:

@@ -122,11 +122,13 @@ def split_names(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(every))
 
 
-def named_or_default(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, none as the default of the API."""
-    from ..analysis.whatif import DEFAULT
+def usual(names: Sequence[str], capture: Capture) -> Sequence[str]:
+    """The names; where none were given those of the API's default, as `configured` reads them."""
+    from ..analysis.asked_policies import asked_or_usual
+    from ..analysis.opened import opened
 
-    return split_names(names) or DEFAULT
+    taken = () if names else asked_or_usual((), opened(capture).snapshot)
+    return names or [":".join([str(name), *map("=".join, own.items())]) for name, own in taken]
 
 
 policy_option = click.option(
@@ -134,10 +136,11 @@ policy_option = click.option(
     "--policy",
     "names",
     multiple=True,
-    callback=lambda context, parameter, names: named_or_default(names),
+    callback=lambda context, parameter, names: split_names(names),
     shell_complete=complete.policies,
     help="Policy to replay, or all; several that act on different things as A+B, with parameters as "
-    "A:KEY=VALUE; repeatable, or with commas. Default: mitosis and hydra.",
+    "A:KEY=VALUE; repeatable, or with commas. Default: mitosis and hydra; in a guest "
+    "that sees no NUMA nodes vmitosis-migrate and vmitosis-replicate:mode=no-p.",
 )
 ranked_option = click.option(
     "-p",

@@ -8,7 +8,15 @@ import click
 
 from .options import capture_argument, set_option
 from .output import Output, emit, output_options
-from .replaying import baseline_option, capture_of, configured, policy_option, replay_options, setup_from
+from .replaying import (
+    baseline_option,
+    capture_of,
+    configured,
+    policy_option,
+    replay_options,
+    setup_from,
+    usual,
+)
 
 BRIEF = (  # columns for Markdown and LaTeX
     "policy",
@@ -65,8 +73,8 @@ def command(
     from ..show.progress import progress_bar
     from ..show.timeline import rows, view
 
-    policies = configured(names, settings)
     opened = capture_of(capture)
+    policies = configured(usual(names, opened), settings)
     with progress_bar() as progress:
         replayed = replayed_over_time(opened, policies, setup_from(options, progress))
     results = replayed.results

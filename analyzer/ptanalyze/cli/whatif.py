@@ -21,6 +21,7 @@ from .replaying import (
     replay_options,
     setup_from,
     steps_from,
+    usual,
     weight_option,
 )
 
@@ -73,15 +74,16 @@ def command(
     from ..show.progress import progress_bar
     from ..show.whatif import view
 
-    policies = configured(names, settings)
+    opened = capture_of(capture)
+    asked = usual(names, opened)
+    policies = configured(asked, settings)
     with progress_bar() as progress:
         setup = setup_from(options, progress)
-        opened = capture_of(capture)
         record = kernel_record(history, opened) if history is not None else None
         replayed = replay(opened, policies, setup)
     nodes = numbers_of_nodes(policies)
     results, whose = replayed.results, asked_of_processes(opened, setup)
-    steps = steps_from(context, capture, names, results)
+    steps = steps_from(context, capture, asked, results)
     kernel = [beside(record, results)] if record else []
     counted = {"kernel": record._asdict()} if record else {}
     emit(

@@ -105,19 +105,19 @@ class Piece(NamedTuple):
 
 
 class Batches(Iterator[Touches]):
-    """Touches of runs of chunks, each decoded into new arrays when it is its turn; see `pieces`."""
+    """Touches of Pieces, each decoded into new arrays when it is its turn; see `pieces`."""
 
-    def __init__(self, runs: Iterator[slice], decode: Callable[[slice, Scratch], Touches]) -> None:
-        self.runs, self.decode = runs, decode
+    def __init__(self, left: Iterator[Piece]) -> None:
+        self.left = left
 
     def __next__(self) -> Touches:
-        return self.decode(next(self.runs), Scratch())
+        return next(self.left).decode(Scratch())
 
 
 def pieces(batches: Iterator[Touches]) -> Iterator[Piece]:
     """Iterate Pieces of what is left of batches; those of other kinds than Batches are decoded already."""
     if isinstance(batches, Batches):
-        return (Piece(run, partial(batches.decode, run)) for run in batches.runs)
+        return batches.left
     return (Piece(touches.chunks, partial(_decoded, touches)) for touches in batches)
 
 
@@ -147,3 +147,19 @@ class Trace:
     @property
     def accesses(self) -> int:
         return int(self.chunks["accesses"].sum())
+
+    def pieces(self, least: int, first: int, last: int) -> Iterator[Piece]:
+        """Iterate Pieces of chunks first..last-1, of about `least` touches each; no others are decoded but
+        those of a piece that is cut."""
+        for piece in pieces(self.batches(least)):
+            inside = slice(max(piece.chunks.start, first), min(piece.chunks.stop, last))
+            if inside == piece.chunks:
+                yield piece
+            elif inside.start < inside.stop:
+                yield Piece(inside, partial(self._cut, piece, inside))
+
+    def _cut(self, piece: Piece, inside: slice, scratch: Scratch) -> Touches:
+        count = self.chunks["touches"]
+        begin = int(count[piece.chunks.start : inside.start].sum())
+        touches, kept = piece.decode(scratch), slice(begin, begin + int(count[inside].sum()))
+        return Touches(inside, touches.page[kept], touches.write[kept], touches.count[kept])

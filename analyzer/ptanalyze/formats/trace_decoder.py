@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from ..core.errors import CaptureError
 from ..core.mapped import give_back
 from ..core.scratch import Scratch
-from ..core.trace import Batches, Touches
+from ..core.trace import Batches, Piece, Touches
 from ..kernels import decode
 from .trace_frames import holds
 
@@ -117,7 +118,7 @@ class TraceDecoder:
 
     def batches(self, least: int) -> Batches:
         """Touches of consecutive whole chunks, each of at least `least` touches but the last."""
-        return Batches(self._runs(least), self._touches)
+        return Batches(Piece(run, partial(self._touches, run)) for run in self._runs(least))
 
     def _runs(self, least: int) -> Iterator[slice]:
         at = 0

@@ -70,6 +70,7 @@ class Params(Strict):
 
 ONE = np.uint64(1)
 OFF, SINGLE, MUNMAP_ALL, ALL, ALL_OR_NONE = range(5)
+NOTHING, SEVERAL = -1, -2  # of State.flushed
 
 
 class State(NamedTuple):
@@ -81,6 +82,8 @@ class State(NamedTuple):
     options    int64[3]             prefetch degree; 1: only with a table's first copy; OFF ... ALL_OR_NONE
     sharing    uint64[2]            nodes that share a leaf table changed, or had a table freed, since the
                                     last FLUSH, by system calls and by NUMA balancing
+    flushed    int64[2]             the only 2 MiB (a leaf table or a huge entry) that UPDATEs changed since
+                                    then; NOTHING; SEVERAL, and wherever there were other steps
     """
 
     entries: np.ndarray
@@ -92,6 +95,7 @@ class State(NamedTuple):
     owner: np.ndarray
     options: np.ndarray
     sharing: np.ndarray
+    flushed: np.ndarray
 
 
 @hook
@@ -198,6 +202,7 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
         owner = owner_of(state, row, slot)
         write(state, row, owner, node, mapped.changed[step], counters)
         state.sharing[by] |= state.ring[row, owner]
+        state.flushed[by] = SEVERAL
         spread(state, row, owner, slot, slot + 1)
     elif kind in (CLEAR, UPDATE, MOVE):
         row, lo, hi = slot_range(steps, step)
@@ -207,8 +212,10 @@ def on_step(state, tables, rows, steps, shootdowns, mapped, counters, step):
         if kind == MOVE:
             move(state, tables, rows, steps, mapped, counters, step)
         if kind == UPDATE:
+            rewritten(state, tables, rows, row, lo, by)
             spread(state, row, owner, lo, hi)
         else:
+            state.flushed[by] = SEVERAL
             forget(state, row, lo, hi)
 
 
@@ -229,6 +236,14 @@ def write(state, row, owner, node, entries, counters):
     for sharer in range(state.ring.shape[1]):
         if sharer != owner and (state.ring[row, owner] >> np.uint64(sharer)) & ONE:
             counters.events[PTE_FANOUT, node, sharer] += entries
+
+
+@hook
+def rewritten(state, tables, rows, row, slot, by):
+    """mprotect flushes what it changed, not all it was called for (tlb_flush_pte_range in mm/mprotect.c)."""
+    region = np.int64(row) << 9 | (slot if tables.level[rows.leaf[row]] > 1 else 0)
+    before = state.flushed[by]
+    state.flushed[by] = region if before in (NOTHING, region) else SEVERAL
 
 
 @hook
@@ -272,6 +287,7 @@ def free(state, row, table, by, node, counters):
             counters.events[TABLE_FREE, node, sharer] += 1
     grow(counters.pages, -popcount(state.tables[table]))
     state.sharing[by] |= state.tables[table]
+    state.flushed[by] = SEVERAL
     state.tables[table] = 0
     if row >= 0:
         state.ring[row] = 0
@@ -281,8 +297,9 @@ def free(state, row, table, by, node, counters):
 def shoot_down(state, number, by, node, shootdowns, counters):
     """Interrupt the CPUs of the sharers' nodes where the filter applies, every live one elsewhere (4.2)."""
     mode, sharing = state.options[2], state.sharing[by]
-    state.sharing[by] = 0
-    too_wide = mode == SINGLE and not shootdowns.single[number]
+    several = state.flushed[by] == SEVERAL
+    state.sharing[by], state.flushed[by] = 0, NOTHING
+    too_wide = mode == SINGLE and several and not shootdowns.single[number]
     too_wide = too_wide or (mode == MUNMAP_ALL and not shootdowns.kernel[number])
     shared = mode == ALL_OR_NONE and (sharing & ~(ONE << np.uint64(node))) != 0
     if mode == OFF or too_wide or shared:
@@ -314,6 +331,7 @@ def start(world: World, params: Params) -> tuple[State, int]:
         history.vma_owner,
         options,
         np.zeros(2, np.uint64),
+        np.full(2, NOTHING),
     )
     return state, int(np.bitwise_count(tables).sum())
 

@@ -50,11 +50,11 @@ class Decisions(NamedTuple):
 
 def decisions(site: Site, limits: Thresholds) -> Decisions:
     """Decisions over the trace of a Site. UsageError for an interval that would be sampled too often."""
-    chunks, walks = site.trace.chunks, site.walks_by_chunk
+    chunks, walks, warm = site.trace.chunks, site.walks_by_chunk, site.again_walks_by_chunk
     time, accesses = chunks["time"], chunks["accesses"].astype(np.float64)
     first = site.steady.chunk
     counted = accesses[first:].sum()
-    misses = walks[first:].sum() / counted if counted else 0.0
+    misses = warm[first:].sum() / counted if counted else 0.0
     span = int(time[-1] - time[first]) if len(time) > first else 0
     rate = accesses[first:-1].sum() / span if span else np.nan  # when the last chunk ended is not known
     steady = bool(misses > limits.misses and not rate <= limits.accesses)

@@ -30,6 +30,7 @@ def cache_pass(
     stream: WalkStream,
     *,
     events: np.ndarray | None = None,
+    begin: int = 0,
     batch: int = 1 << 17,
     caches: "walker.Caches | None" = None,
     sampling: Part | None = None,
@@ -39,6 +40,7 @@ def cache_pass(
 
     chunks  slice of the trace's chunks; row r is walk r + stream.offset[chunks.start]
     events  Trace.events: each event that changes translations drops the paging-structure caches of every CPU
+    begin   chunk: events before it are not done, as in a further run of the chunks from `begin` on
 
     sampling  what the stream is of; walks of its group `unread` read their leaf entry alone
     caches  their contents, which change; None: empty_caches, forgotten afterwards
@@ -50,9 +52,12 @@ def cache_pass(
     and no nested reads. Memory: about 40 bytes per walk of a batch, on two threads of two batches. UsageError
     for more than 64 Mi tables.
     """
+    from ..kernels.setassoc import EMPTY
+
     if len(space.tables.level) > MAX_TABLES:
         raise UsageError(f"snapshot: {len(space.tables.level)} page-table pages, at most {MAX_TABLES}")
-    caches, flush_walk = caches or empty_caches(space, placement, machine), _flushes(stream, events)
+    caches = caches or empty_caches(space, placement, machine)
+    flush_walk = _flushes(stream, events, begin)
     steps = Steps(space, placement, caches, sampling.unread if sampling else -1)
 
     def begun(run: tuple[int, int]) -> Batch:
@@ -69,6 +74,8 @@ def cache_pass(
         yield done.chunks, done.reads
         give_back(done.reads.page)
         give_back(done.reads.write)
+    if len(flush_walk) and flush_walk[-1] == len(stream):
+        caches.guest_pwc.tags[:] = EMPTY
 
 
 def first_calls(
@@ -128,8 +135,9 @@ def _lines(cache: Cache) -> tuple[int, int]:
     return cache.lines // cache.ways, cache.ways
 
 
-def _flushes(stream: WalkStream, events: np.ndarray | None) -> np.ndarray:
-    """int64[k], sorted: walks before which an event drops the paging-structure caches."""
+def _flushes(stream: WalkStream, events: np.ndarray | None, begin: int) -> np.ndarray:
+    """int64[k], sorted: walks before which events from chunk `begin` on drop the paging-structure caches."""
     if events is None:
         return np.zeros(0, np.int64)
-    return np.unique(stream.offset[invalidations(events)["chunk"]])
+    chunk = invalidations(events)["chunk"]
+    return np.unique(stream.offset[chunk[chunk >= begin]])

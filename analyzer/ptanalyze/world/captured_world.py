@@ -17,6 +17,7 @@ from .huge_pages import promote_guest
 from .moves import NOTHING_MOVES, Moves
 from .no_huge_pages import ADVISED, DISABLED, PRCTL, advice, allowed, within
 from .placement import AUTO, place
+from .region_of_interest import within_region
 from .scaled import scale_notes, scaled_machine, scaled_moves
 from .site import LEFT_OUT, Effort
 from .traced_windows import sample_of_windows
@@ -36,8 +37,9 @@ def captured_world(
     sample: Sample | None = None,
     left_out: bool = False,
 ) -> World:
-    """The World of a Snapshot and a Trace; without a trace (None) no page is touched and no event happens.
+    """The World of a Snapshot and a Trace's region of interest.
 
+    trace         None: no page is touched and no event happens
     threads_on    node of each thread, see placement.place; move_threads: later moves, see thread_moves
     jobs          threads for computing; counts do not depend on it
     cache_dir     directory where the walk stream is kept, None: not kept
@@ -55,6 +57,7 @@ def captured_world(
         raise UsageError("demote-idle: pages are idle in a trace, and none is replayed; leave the option out")
     if trace is None:
         return untouched(snapshot, machine, left_out)
+    trace = within_region(trace)
     sample = sample_for(trace, sample)
     filtered = adding_up(progress, trace.touches, "filtering touches")
     again = adding_up(progress, trace.touches, "filtering touches again")

@@ -167,7 +167,7 @@ def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarra
         )  # fmt: skip
         parts.append([column[: state.clock[OUT]].copy() for column in out])
     steps = Steps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    after = replace(data, guest=state.guest, host=state.host)
+    after = replace(data, guest=state.guest, host=state.host, left=state)
     return steps, (steps.kind == FLUSH) & np.isin(steps.call, (BALANCING, DEMOTION)), after
 
 
@@ -245,12 +245,16 @@ def _pages(site: Site, rows: int) -> int:
 
 
 def _state(site: Site, data: DataNodes) -> "State":
-    from ..kernels.moving_pages import NEXT_LOOK, NEXT_SCAN, REFILLED, State
+    from ..kernels.moving_pages import NEXT_LOOK, NEXT_SCAN, REFILLED, ROW, SLOT, State
 
-    clock, credit = np.zeros(11, np.int64), np.zeros(1)
-    began = int(site.trace.chunks["time"][0]) if len(site.trace.chunks) else 0
-    schedule = _schedule(site)
-    clock[NEXT_SCAN], clock[REFILLED], credit[0] = began + schedule.first, began, schedule.burst
+    clock, credit, times = np.zeros(11, np.int64), np.zeros(1), _times(site)
+    schedule, began = _schedule(site), int(times[site.begin]) if len(times) else 0
+    if data.left is None:
+        clock[NEXT_SCAN], clock[REFILLED], credit[0] = began + schedule.first, began, schedule.burst
+    else:
+        clock[[ROW, SLOT]] = data.left.clock[[ROW, SLOT]]
+        clock[[NEXT_SCAN, REFILLED]] = data.left.clock[[NEXT_SCAN, REFILLED]] + began - times[-1]
+        credit[:] = data.left.credit
     clock[NEXT_LOOK] = first_look(site)
     used = np.zeros((_pages(site, len(data.guest)) // 512, 512), bool)
     return State(data.guest.copy(), data.host.copy(), clock, credit, used)

@@ -18,6 +18,7 @@ from .site import Site
 
 if TYPE_CHECKING:
     from ..kernels.data_nodes import Frames
+    from ..kernels.moving_pages import State
 
 WALKS_AT_ONCE = 1 << 20
 
@@ -32,11 +33,13 @@ class DataNodes:
                             of interest, as first_touches.place_pages has them, else by their first walk
     host      int8[H, 512]  of the host's leaf entries, by host_row; NOWHERE where nothing is mapped
     host_row  int32[T]      row of each host table that maps something of these, else -1
+    left      State         where an earlier run over the same memory left the schedules, None: there was none
     """
 
     guest: np.ndarray
     host: np.ndarray
     host_row: np.ndarray
+    left: "State | None" = None
 
 
 def data_nodes(site: Site, past: History) -> DataNodes:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..core.trace import PAGE_SHIFT, Event
+from .region_of_interest import region_of_interest
 
 MAP_FIXED = 0x10
 MAP_FIXED_NOREPLACE = 0x100000
@@ -25,8 +26,10 @@ INVALIDATION_DTYPE = np.dtype(
 
 
 def invalidations(events: np.ndarray) -> np.ndarray:
-    """INVALIDATION_DTYPE[n]: the address ranges whose translations the events may change, in event order.
+    """INVALIDATION_DTYPE[n]: the ranges whose translations events of the region may change, in event order.
 
+    Events outside the region of interest have no row: TLBs and walk caches are empty when it begins, a
+    further run finds them as its end left them, and no walk comes later.
     munmap, mprotect, data that moved to another node, madvise that unmaps or ages, what mremap moves away
     from, cuts off or lands on, mmap with MAP_FIXED, and a shrinking brk (against the brk event before it).
     Failed calls change nothing. An event has no row, one, or (mremap with MREMAP_FIXED) two.
@@ -50,7 +53,9 @@ def invalidations(events: np.ndarray) -> np.ndarray:
         _rows(events, shrunk, _page_up(address), old_brk - address),
     ]
     rows = np.concatenate(parts)
-    rows = rows[rows["end"] > rows["start"]]
+    region = region_of_interest(events)
+    inside = (rows["event"] >= region.first) & (rows["event"] < region.end)
+    rows = rows[inside & (rows["end"] > rows["start"])]
     return rows[np.argsort(rows["event"], kind="stable")]
 
 

@@ -1,10 +1,15 @@
-"""The region of interest of a trace: which of its events are replayed and priced."""
+"""The region of interest of a trace: which of its touches and events are replayed and priced."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from ..core.trace import Event
+from ..core.errors import CaptureError
+from ..core.scratch import Scratch
+from ..core.trace import Batches, Event, Piece, Touches, Trace
 
 UNTIL_THE_END = "it is taken to last until the trace ends"
 
@@ -43,3 +48,36 @@ def region_of_interest(events: np.ndarray) -> RegionOfInterest:
         return RegionOfInterest(begin, int(closing[-1]))
     how = "ends before it begins" if len(ends) and ends[-1] < begin else "never ends"
     return RegionOfInterest(begin, len(events), (f"the region of interest {how}: {UNTIL_THE_END}",))
+
+
+def within_region(trace: Trace) -> Trace:
+    """The chunks of a Trace that its region of interest has, with all its events.
+
+    Those before the region come before its first chunk, those after it after its last: they tell what was
+    mapped, and by whom. CaptureError where all touches lie outside.
+    """
+    region, count = region_of_interest(trace.events), len(trace.chunks)
+    at = np.append(trace.events["chunk"], count)
+    first, last = 0 if region.begin is None else int(at[region.begin]), int(at[region.end])
+    if (first, last) == (0, count):
+        return trace
+    chunks, events = trace.chunks[first:last].copy(), trace.events.copy()
+    if trace.touches and not chunks["touches"].any():
+        why = f"all {trace.touches:,} touches lie outside it; record or import the trace without its marks"
+        raise CaptureError("trace", "region of interest", "empty", why)
+    chunks["first"] = np.cumsum(chunks["touches"]) - chunks["touches"]
+    events["chunk"] = np.clip(events["chunk"] - first, 0, last - first)
+
+    def batches(least: int) -> Batches:
+        return Batches(_renumbered(piece, first) for piece in trace.pieces(least, first, last))
+
+    return replace(trace, chunks=chunks, events=events, batches=batches)
+
+
+def _renumbered(piece: Piece, first: int) -> Piece:
+    chunks = slice(piece.chunks.start - first, piece.chunks.stop - first)
+    return Piece(chunks, partial(_decoded, piece.decode, chunks))
+
+
+def _decoded(decode: Callable[[Scratch], Touches], chunks: slice, scratch: Scratch) -> Touches:
+    return replace(decode(scratch), chunks=chunks)

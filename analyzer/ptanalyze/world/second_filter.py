@@ -5,7 +5,7 @@ chunks. A second pass through the TLBs, with these runs filtered like all others
 A TLB takes thousands of touches until it holds what it would have held: the second half of each run counts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -13,8 +13,9 @@ import numpy as np
 
 from ..core.interval import Interval
 from ..core.jackknife import margin
+from ..core.scratch import Scratch
 from ..core.second import SecondFilter, numbers, spared
-from ..core.trace import Batches, Touches, Trace
+from ..core.trace import Batches, Piece, Touches, Trace, pieces
 
 LEAST_RUNS, MOST_GROUPS = 8, 16
 SETTLING = 0.25  # of a second level's entries: with fewer walks in the first half of a run it keeps too much
@@ -71,13 +72,16 @@ def filtered(trace: Trace, chosen: np.ndarray) -> Trace:
     """
     of_batch = partial(_filtered, chosen, trace.chunks["touches"], trace.facts["second"][0])
 
-    def batches(least: int) -> Iterator[Touches]:
-        known = trace.batches(least)
-        if isinstance(known, Batches):
-            return Batches(known.runs, lambda chunks, scratch: of_batch(known.decode(chunks, scratch)))
-        return map(of_batch, known)
+    def batches(least: int) -> Batches:
+        return Batches(
+            Piece(piece.chunks, partial(_then, piece, of_batch)) for piece in pieces(trace.batches(least))
+        )
 
     return replace(trace, batches=batches)
+
+
+def _then(piece: Piece, change: Callable[[Touches], Touches], scratch: Scratch) -> Touches:
+    return change(piece.decode(scratch))
 
 
 def _filtered(chosen: np.ndarray, touches_of: np.ndarray, sets: int, touches: Touches) -> Touches:

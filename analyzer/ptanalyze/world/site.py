@@ -52,6 +52,7 @@ class Site:
     sample   part of the trace that stands for all of it, None: all
     origin   the Site from which this was reshaped
     left_out  whether the capture has a trace that was left out, as asked
+    begin    first chunk that is run: that of the steady part in a further run
     """
 
     snapshot: Snapshot
@@ -64,6 +65,7 @@ class Site:
     sample: Sample | None = None
     origin: Self | None = None
     left_out: bool = False
+    begin: int = 0
 
     @property
     def captured(self) -> Self:
@@ -152,10 +154,18 @@ class Site:
     @cached_property
     def walks_by_chunk(self) -> np.ndarray:
         """int64 or, estimated from a sample, float64[chunks]."""
-        if self.sampling is None:
-            walks: np.ndarray = np.diff(self.stream.offset)
-            return walks
-        return self.sampling.by_chunk(self.stream)
+        return self._by_chunk(self.stream)
+
+    @property
+    def again_walks_by_chunk(self) -> np.ndarray:
+        """The same of the further run."""
+        return self._by_chunk(self.again_stream)
+
+    def _by_chunk(self, stream: WalkStream) -> np.ndarray:
+        if self.sampling:
+            return self.sampling.by_chunk(stream)
+        walks: np.ndarray = np.diff(stream.offset)
+        return walks
 
     @property
     def hits(self) -> np.ndarray:

@@ -24,7 +24,7 @@ from ..core.trace import SLOT_BITS, Trace
 from ..core.unfinished import temporary_directory, unfinished_directory
 from ..core.walks import Placement, WalkStream
 
-VERSION = 3
+VERSION = 4
 BLOCK = 1 << 20  # walks that are looked at together
 COLUMNS = {"page": np.uint32, "write": np.bool_, "offset": np.int64, "hits": np.int64}
 HEADER = 128  # bytes of a .npy file before its numbers

@@ -5,7 +5,6 @@ TLBs as the first time left them.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from os import PathLike
@@ -16,7 +15,7 @@ import numpy as np
 from ..core.errors import CaptureError, UsageError
 from ..core.machine import Tlb
 from ..core.scratch import Scratch
-from ..core.trace import PAGE_SHIFT, SLOT_BITS, Piece, Touches, Trace, pieces
+from ..core.trace import PAGE_SHIFT, SLOT_BITS, Piece, Touches, Trace
 from ..core.walks import Placement, Regions, WalkStream
 from . import stream_store
 from .address_space import AddressSpace
@@ -168,7 +167,7 @@ class TlbFilter:
 
     def _pieces(self, begin: int) -> Iterator[Piece]:
         """Iterate Pieces of the chunks from `begin` on; decoding raises CaptureError beyond the regions."""
-        for piece in _from(self.trace, begin, self.batch):
+        for piece in self.trace.pieces(self.batch, begin, len(self.trace.chunks)):
             yield Piece(piece.chunks, partial(self._decoded, piece))
 
     def _decoded(self, piece: Piece, scratch: Scratch) -> Touches:
@@ -176,25 +175,6 @@ class TlbFilter:
         if len(touches.page) and int(touches.page.max()) >> SLOT_BITS >= known:
             raise CaptureError("trace", "page", int(touches.page.max()), f"beyond its {known} regions")
         return touches
-
-
-def _from(trace: Trace, begin: int, batch: int) -> Iterator[Piece]:
-    """Iterate Pieces of the chunks from `begin` on; what comes before is not decoded."""
-    for piece in pieces(trace.batches(batch)):
-        if piece.chunks.start >= begin:
-            yield piece
-        elif piece.chunks.stop > begin:
-            at = int(trace.chunks["touches"][piece.chunks.start : begin].sum())
-            yield Piece(slice(begin, piece.chunks.stop), partial(_rest, piece, begin, at))
-
-
-def _rest(piece: Piece, begin: int, at: int, scratch: Scratch) -> Touches:
-    """Touches of a piece from chunk `begin` on, whose first is number `at`."""
-    touches = piece.decode(scratch)
-    chunks = slice(begin, piece.chunks.stop)
-    return replace(
-        touches, chunks=chunks, page=touches.page[at:], write=touches.write[at:], count=touches.count[at:]
-    )
 
 
 def is_common(tlb: Tlb) -> bool:

@@ -87,9 +87,9 @@ class World(Site):
 
     def again(self) -> Self:
         """The steady part of the trace once more: walks with warm TLBs, data where they were in the end."""
-        then, (_, data) = copy(self), self._moved
+        (_, data), then = self._moved, copy(self)
         passes = vars(then)
-        passes["stream"] = self.again_stream
+        passes["begin"], passes["stream"] = self.steady.chunk, self.again_stream
         passes["_past"] = once_more(self._past, self.stream, self.again_stream, self.steady.chunk)
         passes.pop("_moved")
         for name in ("history", "weights", "walks_by_chunk"):
@@ -150,11 +150,17 @@ class World(Site):
 
         caches  what they hold from an earlier pass, which changes; None: nothing
         """
-        where = self.space, self._on_sockets, self.machine, self.stream
-        events, caches, sampling = self.trace.events, caches or self.caches(), self.sampling
-        threads = self.effort.threads
         return cache_pass(
-            *where, events=events, batch=batch, caches=caches, sampling=sampling, threads=threads
+            self.space,
+            self._on_sockets,
+            self.machine,
+            self.stream,
+            events=self.trace.events,
+            begin=self.begin,
+            batch=batch,
+            caches=caches or self.caches(),
+            sampling=self.sampling,
+            threads=self.effort.threads,
         )
 
     @property

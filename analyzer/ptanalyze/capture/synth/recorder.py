@@ -12,6 +12,7 @@ FIXED = 0x10
 READ, READ_WRITE = 1, 3
 FIRST_TID = 1000
 PAGE_SHIFT = 12
+LIBRARY, TEXT, LIBRARY_BYTES = START - (1 << 30), 1 << 20, 2 << 20
 
 
 class Recorder:
@@ -30,11 +31,23 @@ class Recorder:
         for thread in range(threads):
             parent = 0 if thread else UNKNOWN_THREAD
             self.event(Event.THREAD_START, thread, FIRST_TID + thread, parent)
+        if not self.plan.init_traced:
+            self.load()
         if self.plan.asked.mapped_by == "main":
             threads, part = 1, [0, self.plan.pages]
         for thread in range(threads):
             first, last = part[thread : thread + 2]
             self.mmap(thread, START + (first << PAGE_SHIFT), (last - first) << PAGE_SHIFT, ANONYMOUS)
+
+    def load(self) -> None:
+        """A program's calls before its region: a library is mapped and relocated, and unmapped in the end.
+
+        In the order of ld.so's (elf/dl-map-segments.h, _dl_protect_relro) and dlclose's.
+        """
+        self.mmap(0, LIBRARY, LIBRARY_BYTES, ANONYMOUS)
+        self.mmap(0, LIBRARY + TEXT, LIBRARY_BYTES - TEXT, ANONYMOUS | FIXED)
+        self.event(Event.MPROTECT, 0, LIBRARY + TEXT, (LIBRARY_BYTES - TEXT) // 2, READ)
+        self.event(Event.MUNMAP, 0, LIBRARY, LIBRARY_BYTES)
 
     def mmap(self, thread: int, address: int, length: int, flags: int) -> None:
         asked = address if flags & FIXED else 0
