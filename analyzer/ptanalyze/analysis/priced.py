@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..core.errors import UsageError
 from ..core.interval import Interval
 from ..cost import price as cost
 from ..cost.map_lock import lock_note
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from .setup import Setup
 
 
+UNLIKE = 2.0  # walks that take longer or shorter by that are others: what caches and walkers are not known by
+
+
 def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[str, str]) -> list[Result]:
     """[Result]; the others are compared with the first.
 
@@ -49,6 +53,7 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
     """
     shares = list(zip(*done, strict=True))
     cold = [not runs[0].chunk and bool(_short(runs[0])) for runs in shares]
+    _must_be_alike([runs[0] for runs in shares], setup)
     known = _prices(shares, setup, cold)
     traced, first = _traced(done[0][0], None, setup), shares[0]
     results = [
@@ -65,6 +70,30 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
         _sampled(result, one, others, sample, _recorded(first[0]))
         for result, one, others in zip(results, own, zip(*left_out, strict=True), strict=True)
     ]
+
+
+def _must_be_alike(baselines: Sequence[Finished], setup: Setup) -> None:
+    """UsageError where a calibrated run counted walks that the replayed ones cannot be.
+
+    baselines  at each share of the caches
+    """
+    calibration = setup.calibration
+    if calibration is None or not calibration.local.walks or not calibration.local.walk:
+        return
+    counted = calibration.local.walk / calibration.local.walks
+    known = [
+        cost.cycles_per_walk(count, one.world.machine, calibration, setup.contended)
+        for one in baselines
+        for count in (one.counted, *([one.first] if _short(one) else []))
+    ]
+    least, most = min(one.low for one in known), max(one.high for one in known)
+    if least / UNLIKE <= counted <= most * UNLIKE or not baselines[0].counted.classes.any():
+        return
+    raise UsageError(
+        f"calibration {calibration.name or '(unnamed)'}: {counted:.0f} cycles per walk counted, "
+        f"{known[0].middle:.0f} ({least:.0f}-{most:.0f}) in the trace: not the same program at the same "
+        "size; record it at the counted size, count a run of the traced size, or leave --calibration out"
+    )
 
 
 class _Prices(NamedTuple):

@@ -8,7 +8,8 @@ page that is not in the TLB is seldom in the data caches: each walk of the basel
 wait for the node's own DRAM (GUPS needs 3.8 cycles per instruction). A speed-up is computed with the same e
 and NW for the baseline and for the policy. With a Calibration they are those of a measured run: e as
 calibrated, NW = C - e (G + E) of its counters, and G and E grow as the replay's walk cycles do over those of
-the baseline's walks with all tables local. M is the time that faults and system calls keep their callers
+the baseline's walks with the tables where that run had them: at its placement `at`, else as under the
+baseline. M is the time that faults and system calls keep their callers
 busy, and that shootdowns take from the interrupted CPUs (docs/adr/0009-what-a-system-call-costs.md).
 """
 
@@ -37,6 +38,7 @@ from ..kernels.replay import (
 )
 from ..kernels.steps import CALLS, DEMOTION
 from .closed_forms import counted, outside_cycles, run_cycles
+from .placement import CONTENDED, LOCAL, placement
 from .result import CallCost, Price
 
 if TYPE_CHECKING:
@@ -81,6 +83,47 @@ def local_walk_cycles(reads: np.ndarray, machine: Machine) -> tuple[float, float
     cycles = read_cycles(machine)
     own = np.broadcast_to(cycles[np.arange(machine.nodes), np.arange(machine.nodes)][:, None], cycles.shape)
     return _by_dimension(reads, own)
+
+
+def calibrated_walk_cycles(
+    reads: np.ndarray, machine: Machine, calibration: Calibration, contended: bool = False
+) -> tuple[float, float]:
+    """(guest, host) cycles of the same reads with the tables where the calibrated run had them: at its `at`
+    (remote: the mean latency of the other sockets), else where they are.
+
+    UsageError where `at` is a loaded node and the machine file has no latencies under load.
+    """
+    if calibration.at is None:
+        return walk_cycles(reads, machine, contended)
+    at = placement(calibration.at)
+    idle = machine.latency_cycles()
+    own, far = idle.diagonal(), ~same_socket(machine)
+    far[:, list(machine.memory_nodes)] = False
+    loaded = machine.latency_cycles(contended or at.state == CONTENDED)
+    away = np.where(far.any(axis=1), (loaded * far).sum(axis=1) / np.maximum(far.sum(axis=1), 1), own)
+    further = np.zeros((*idle.shape, 2))
+    further[..., 1] = (away - own)[:, None]
+    local = local_walk_cycles(reads, machine)
+    shares = [0.0 if state == LOCAL else share for state, share in at.tables()]
+    guest, host = (
+        here + share * more
+        for here, share, more in zip(local, [*shares, 0.0], _by_dimension(reads, further), strict=False)
+    )
+    return guest, host
+
+
+def cycles_per_walk(
+    counters: Counters, machine: Machine, calibration: Calibration, contended: bool = False
+) -> Interval:
+    """Cycles of a walk with the tables where the calibrated run had them: cached entries in L2, in either, or
+    in the LLC with DRAM under load. Without walks: zeros."""
+    walks = max(float(counters.classes.sum()), 1.0)
+    cached = float(counters.reads[..., 0].sum())
+    spread = cached * (machine.llc.cycles - machine.l2.cycles) / 2
+    middle = sum(calibrated_walk_cycles(counters.reads, machine, calibration, contended))
+    loaded = contended or machine.latency.contended is not None
+    most = sum(calibrated_walk_cycles(counters.reads, machine, calibration, loaded))
+    return Interval((middle - spread) / walks, middle / walks, (max(most, middle) + spread) / walks)
 
 
 def data_cycles(classes: np.ndarray, machine: Machine) -> float:
@@ -258,6 +301,9 @@ def price(
         guest_walk_cycles=guest,
         host_walk_cycles=host,
         local_walk_cycles=local_walk_cycles(counters.reads, machine),
+        calibrated_walk_cycles=None
+        if calibration is None
+        else calibrated_walk_cycles(counters.reads, machine, calibration, contended),
         data_cycles=data_cycles(counters.classes, machine),
         dram_shares=dram_shares(counters.reads, machine, contended),
         management_cycles=management_cycles(counters, machine, costs, made)
@@ -335,13 +381,11 @@ def _measured(base: Price, calibration: Calibration) -> RunLaw | None:
     local, e = calibration.local, counted(calibration.exposed, "calibration: exposed")
     cycles, shared = counted(local.cycles, "calibration: cycles"), calibration.shared.middle
     gpt, ept = (counted(walk, "calibration: walk cycles") for walk in (local.gpt, local.ept))
-    simulated = sum(base.local_walk_cycles)
+    replayed = counted(base.calibrated_walk_cycles, "replay: walk cycles of the calibrated run")
+    simulated = sum(replayed)
     if not simulated:
         return None
-    grown = [
-        measured / own if own else 0.0
-        for measured, own in zip((gpt, ept), base.local_walk_cycles, strict=True)
-    ]
+    grown = [measured / own if own else 0.0 for measured, own in zip((gpt, ept), replayed, strict=True)]
 
     def run(priced: Price, exposed: float) -> float:
         walks = grown[0] * priced.guest_walk_cycles + grown[1] * priced.host_walk_cycles
@@ -359,10 +403,11 @@ def assumptions(
     taken = f"{'contended' if contended else 'idle'} latencies, costs of {costs.name}"
     if calibration is not None:
         exposed = counted(calibration.exposed, "calibration: exposed")
+        at = f"at {calibration.at}" if calibration.at else "placed as under the baseline"
         return (
             f"{exposed.low:.2f} to {exposed.high:.2f} of walk cycles stall the program, cycles outside walks "
-            f"are those of the calibrated run {calibration.name or '(unnamed)'}, walk cycles grow as the "
-            f"replay's do; {taken}"
+            f"are those of the calibrated run {calibration.name or '(unnamed)'}, its tables {at}, walk "
+            f"cycles grow as the replay's do; {taken}"
         )
     if not timed:
         return taken
