@@ -54,6 +54,7 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
     shares = list(zip(*done, strict=True))
     cold = [not runs[0].chunk and bool(_short(runs[0])) for runs in shares]
     _must_be_alike([runs[0] for runs in shares], setup)
+    setup = _with_data_in_dram([runs[0] for runs in shares], setup)
     known = _prices(shares, setup, cold)
     traced, first = _traced(done[0][0], None, setup), shares[0]
     results = [
@@ -94,6 +95,24 @@ def _must_be_alike(baselines: Sequence[Finished], setup: Setup) -> None:
         f"{known[0].middle:.0f} ({least:.0f}-{most:.0f}) in the trace: not the same program at the same "
         "size; record it at the counted size, count a run of the traced size, or leave --calibration out"
     )
+
+
+def _with_data_in_dram(baselines: Sequence[Finished], setup: Setup) -> Setup:
+    """The Setup with the least wait for data that the baseline's walks allow, at any share of the caches."""
+    walks = max(float(baselines[0].counted.classes.sum()), 1.0)
+    least = min(_data_in_dram(one) for one in baselines)
+    return replace(setup, costs=cost.with_data_in_dram(setup.costs, min(least / walks, 1.0)))
+
+
+def _data_in_dram(done: Finished) -> int:
+    """Walks whose data are in DRAM for sure: not those that brought a line for the first time."""
+    counted = done.counted
+    if _recorded(done) and done.world.sample is not None:
+        counted = lines_shared(counted, done.world.sample)
+    walks = cost.walks_with_data_in_dram(counted)
+    if done.warm or not walks:
+        return walks
+    return max(walks - done.world.leaf_lines * done.world.nodes, 0)
 
 
 class _Prices(NamedTuple):

@@ -5,7 +5,8 @@ that stalls the program, M the kernel's work on page tables, all summed over the
 public vMitosis runs obey it with one e per workload over all placements. Neither e nor NW can be read off a
 trace: e is a stated interval, and so are the two parts of NW, cycles per instruction and waits for data. A
 page that is not in the TLB is seldom in the data caches: each walk of the baseline is followed by up to one
-wait for the node's own DRAM (GUPS needs 3.8 cycles per instruction). A speed-up is computed with the same e
+wait for the node's own DRAM (GUPS needs 3.8 cycles per instruction), and where its entry comes from DRAM by
+at least a tenth of one (docs/adr/0020-data-wait-where-walks-do.md). A speed-up is computed with the same e
 and NW for the baseline and for the policy. With a Calibration they are those of a measured run: e as
 calibrated, NW = C - e (G + E) of its counters, and G and E grow as the replay's walk cycles do over those of
 the baseline's walks with the tables where that run had them: at its placement `at`, else as under the
@@ -20,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+from msgspec import structs
 
 from ..core.interval import Interval, over_corners
 from ..kernels.replay import (
@@ -58,6 +60,8 @@ CLEARING = (
     "brk",
 )  # calls that clear the entries they change; others rewrite them
 WALK = CALLS.index("walk")
+LEAVES = (1 << 3, 1)  # bits of reads of 4 KiB leaf entries: the guest's, and the host's of the data page
+OVERLAP = 10  # reads of DRAM that a thread has under way at most: line fill buffers (ADR 20)
 STORES = np.array(
     [2.0 if call == "mprotect" else 1.0 for call in CALLS]
 )  # of each entry; prices are of entries
@@ -129,6 +133,21 @@ def cycles_per_walk(
 def data_cycles(classes: np.ndarray, machine: Machine) -> float:
     """Cycles of one read of own DRAM per walk; classes as in Counters."""
     return float(classes.sum() * machine.latency_cycles().diagonal().mean())
+
+
+def walks_with_data_in_dram(counters: Counters) -> int:
+    """Walks whose data are in DRAM like their leaf entry, but those that fault: a page just zeroed is cached.
+    The first read of a line says nothing either; to tell these is the caller's."""
+    leaves = max(int(counters.reads[bit, ..., 1].sum()) for bit in LEAVES)
+    faults = sum(int(events[:, FAULT].sum()) for events in (counters.events, counters.host_events))
+    return max(leaves - faults, 0)
+
+
+def with_data_in_dram(costs: Costs, share: float) -> Costs:
+    """Costs with the least wait for data where those of a share of the walks come from DRAM (ADR 20)."""
+    low, middle, high = costs.data_exposed
+    least = min(max(low, share / OVERLAP), high)
+    return structs.replace(costs, data_exposed=Interval(least, max(middle, least), high))
 
 
 def dram_shares(
@@ -414,7 +433,7 @@ def assumptions(
     e, cpi, data = costs.exposed, costs.cycles_per_instruction, costs.data_exposed
     return (
         f"{e.low:g} to {e.high:g} of walk cycles stall the program; outside walks {cpi.low:g} to "
-        f"{cpi.high:g} cycles per instruction and {data.low:g} to {data.high:g} waits for DRAM per walk; "
+        f"{cpi.high:g} cycles per instruction and {data.low:.2g} to {data.high:g} waits for DRAM per walk; "
         f"{taken}"
     )
 
