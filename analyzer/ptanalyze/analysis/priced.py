@@ -18,7 +18,7 @@ from ..cost.result import Result, Sampled
 from ..cost.throughput import rated
 from ..world.sampling import Sampling
 from ..world.world import World
-from .run_notes import notes, short_region
+from .run_notes import missing_in_longer, notes, short_region
 from .runs import Run
 from .sampled import (
     around,
@@ -58,8 +58,8 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
     known = _prices(shares, setup, cold)
     traced, first = _traced(done[0][0], None, setup), shares[0]
     results = [
-        _result(one, first[0], price, (known.base, traced), setup, provenance)
-        for one, price in zip(first, known.covering, strict=True)
+        _result(one, first[0], price, middle, (known.middle[0], traced), setup, provenance)
+        for one, price, middle in zip(first, known.covering, known.middle, strict=True)
     ]
     groups = groups_of(weights for of in done for weights in (of[0].world.weights, of[0].again.weights))
     sample = done[0][0].world.sample
@@ -116,10 +116,11 @@ def _data_in_dram(done: Finished) -> int:
 
 
 class _Prices(NamedTuple):
-    """Prices of all plans, `base` of the first as it is; shared: if entries share lines (_recorded)."""
+    """Prices of all plans; middle: as in a longer region, if it is short; shared: if entries share lines
+    (_recorded)."""
 
-    base: Price
     covering: list[Price]
+    middle: list[Price]
     shared: list[Price]
 
 
@@ -127,10 +128,11 @@ def _prices(shares: Sequence[Sequence[Finished]], setup: Setup, cold: Sequence[b
     """_Prices from runs at each share of the caches; cold: whether the region is short for these."""
     bases = [_price(runs[0], None, setup) for runs in shares]
     prices = [[_price(run, base, setup) for run in runs] for runs, base in zip(shares, bases, strict=True)]
+    longer = _longer_prices(shares[0], setup) if cold[0] else prices[0]
     prices += [_cold_prices(runs, setup) for runs, short in zip(shares, cold, strict=True) if short]
     shared = [_shared_line_prices(runs, setup) for runs in shares if _recorded(runs[0])]
-    covering = [_over_shares(of_one) for of_one in zip(*prices, *shared, strict=True)]
-    return _Prices(bases[0], covering, shared[0] if shared else covering)
+    covering = [_over_shares(of_one) for of_one in zip(prices[0], longer, *prices[1:], *shared, strict=True)]
+    return _Prices(covering, longer if cold[0] else covering, shared[0] if shared else covering)
 
 
 def _recorded(done: Finished) -> bool:
@@ -157,6 +159,31 @@ def _cold_prices(runs: Sequence[Finished], setup: Setup) -> list[Price]:
     leaves open."""
     base = _cold_price(runs[0], None, setup)
     return [base, *(_cold_price(run, base, setup) for run in runs[1:])]
+
+
+def _longer_prices(runs: Sequence[Finished], setup: Setup) -> list[Price]:
+    """Prices of the runs as in a longer region: between what the caches held in the first and in the further
+    run."""
+    part = missing_in_longer(runs[0])
+    base = _price(runs[0], None, setup, _with_missing(runs[0], part))
+    return [base, *(_price(run, base, setup, _with_missing(run, part)) for run in runs[1:])]
+
+
+def _with_missing(done: Finished, part: float) -> Counters:
+    """Counts of the further run with a part of the reads from DRAM that the first had beyond it; their tables
+    are where the further run had them."""
+    further, first = done.counted, done.first
+    share = _dram_by_reader(further.reads)
+    share = share + part * np.maximum(_dram_by_reader(first.reads) - share, 0.0)
+    reads = further.reads.sum(axis=-1)
+    dram = np.rint(reads * share[..., None]).astype(np.int64)
+    return further._replace(reads=np.stack([reads - dram, dram], axis=-1))
+
+
+def _dram_by_reader(reads: np.ndarray) -> np.ndarray:
+    """float64[bits, nodes]: share of a node's reads of an entry that come from DRAM."""
+    share: np.ndarray = reads[..., 1].sum(axis=2) / np.maximum(reads.sum(axis=(2, 3)), 1)
+    return share
 
 
 def _cold_price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
@@ -186,7 +213,7 @@ def _estimates(
 ) -> list[_Estimate]:
     """[_Estimate] of each plan as if a group had not been in the sample; None: with all groups."""
     left = [[replace(run, without=group) for run in runs] for runs in shares]
-    _, prices, shared = _prices(left, setup, cold)
+    prices, _, shared = _prices(left, setup, cold)
     base = _traced(left[0][0], None, setup)
     return [
         _Estimate(
@@ -257,13 +284,17 @@ def _none_at_least(interval: Interval) -> Interval:
 
 
 def _over_shares(prices: Sequence[Price]) -> Price:
-    """The first Price; the intervals of its speed-up and its shares of the run cover the others'."""
+    """The first Price with the middles of the second: of run cycles, of speed-up and shares of the run,
+    whose intervals cover those of all."""
+    first, *others = prices
+    every = (*others, first)
     return replace(
-        prices[0],
-        speedup=_covering([price.speedup for price in prices]),
-        walk_share=_covering([price.walk_share for price in prices]),
-        kernel_share=_covering([price.kernel_share for price in prices]),
-        table_share=_covering([price.table_share for price in prices]),
+        first,
+        run_cycles=every[0].run_cycles,
+        speedup=_covering([price.speedup for price in every]),
+        walk_share=_covering([price.walk_share for price in every]),
+        kernel_share=_covering([price.kernel_share for price in every]),
+        table_share=_covering([price.table_share for price in every]),
     )
 
 
@@ -279,6 +310,7 @@ def _result(
     done: Finished,
     first: Finished,
     price: Price,
+    middle: Price,
     base: tuple[Price, Price],
     setup: Setup,
     provenance: dict[str, str],
@@ -313,7 +345,7 @@ def _result(
         short_region=short,
         filtered=world.captured.second_filter(done.chunk),
         price=price,
-        once=_once(done, first, price, base, setup),
+        once=_once(done, first, middle, base, setup),
         facts=run.facts(world),
         notes=(
             *notes(done, cost.instructions(world.trace, setup.costs)[1]),
