@@ -73,8 +73,21 @@ def test_uniform_reads_without_waits_for_data_are_no_corner_of_the_interval(tmp_
     assert most < 20 < most * left / (left - missing / OVERLAP * linux.price.data_cycles)
 
 
+def test_pages_beyond_all_lines_of_the_caches_have_data_in_dram(tmp_path, machine):
+    """Page tables that fit, under more pages than caches have lines: nothing is known from the walks."""
+    held = msgspec.structs.replace(machine.llc, bytes=1 << 21)
+    large = msgspec.structs.replace(machine, llc=held)
+    linux = ptanalyze.replay(made(tmp_path, "uniform"), "mitosis", machine=large).results[0]
+    assert linux.reads[8, ..., 1].sum() < 0.01 * linux.walks
+    reached = 2 * 65536 * (1 - (1 - 1 / 65536) ** 100_000)
+    missing = (reached - 2 * ((1 << 21) + (1 << 16)) / 64) / linux.walks
+    least = float(linux.price.assumptions.split(" instruction and ")[1].split(" to ")[0]) * OVERLAP
+    assert 0.05 < missing == pytest.approx(least, rel=0.06)
+
+
 def test_the_first_read_of_a_line_rules_nothing_out(tmp_path, machine):
     """Page after page, as traced: each line of the tables comes from DRAM once, the data may be anywhere."""
     capture = made(tmp_path, "sequential", 100_000)
-    linux = ptanalyze.replay(capture, "mitosis", machine=machine, cold=True).results[0]
+    large = msgspec.structs.replace(machine, llc=msgspec.structs.replace(machine.llc, bytes=1 << 22))
+    linux = ptanalyze.replay(capture, "mitosis", machine=large, cold=True).results[0]
     assert linux.reads[8, ..., 1].sum() > 10_000 and "and 0 to 1 waits" in linux.price.assumptions

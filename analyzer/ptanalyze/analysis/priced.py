@@ -10,12 +10,15 @@ import numpy as np
 
 from ..core.errors import UsageError
 from ..core.interval import Interval
+from ..core.machine import LINE_BYTES
+from ..core.trace import SLOT_BITS
 from ..cost import price as cost
 from ..cost.map_lock import lock_note
 from ..cost.once import Once
 from ..cost.payback import pays_back
 from ..cost.result import Result, Sampled
 from ..cost.throughput import rated
+from ..kernels.replay import FAULT
 from ..world.sampling import Sampling
 from ..world.world import World
 from .run_notes import missing_in_longer, notes, short_region
@@ -100,7 +103,7 @@ def _must_be_alike(baselines: Sequence[Finished], setup: Setup) -> None:
 def _with_data_in_dram(baselines: Sequence[Finished], setup: Setup) -> Setup:
     """The Setup with the least wait for data that the baseline's walks allow, at any share of the caches."""
     walks = max(float(baselines[0].counted.classes.sum()), 1.0)
-    least = min(_data_in_dram(one) for one in baselines)
+    least = max(min(_data_in_dram(one) for one in baselines), _pages_beyond_caches(baselines[0]))
     return replace(setup, costs=cost.with_data_in_dram(setup.costs, min(least / walks, 1.0)))
 
 
@@ -113,6 +116,24 @@ def _data_in_dram(done: Finished) -> int:
     if done.warm or not walks:
         return walks
     return max(walks - done.world.leaf_lines * done.world.nodes, 0)
+
+
+def _pages_beyond_caches(done: Finished) -> int:
+    """Pages that walks of each node reach beyond the lines of all its caches, but those that faults zeroed:
+    each has a line of data at least, which no cache can have held. 0 for a sample."""
+    world = done.again
+    if world.sampling is not None or not len(world.stream):
+        return 0
+    machine, stream, placement = world.machine, world.stream, world.placement
+    node = placement.cpu_node[placement.chunk_cpu] // world.domains
+    reached = np.zeros((world.nodes, len(world.space.regions.va) << SLOT_BITS), np.bool_)
+    for chunk in np.flatnonzero(np.diff(stream.offset)).tolist():
+        reached[node[chunk], stream.page[stream.offset[chunk] : stream.offset[chunk + 1]]] = True
+    cpus = np.bincount(placement.cpu_node // world.domains, minlength=world.nodes)
+    lines = (machine.llc.bytes + cpus * machine.l2.bytes) // LINE_BYTES
+    beyond = int(np.maximum(reached.sum(axis=1) - lines, 0).sum())
+    faults = int(done.counted.events[:, FAULT].sum() + done.counted.host_events[:, FAULT].sum())
+    return max(beyond - faults, 0)
 
 
 class _Prices(NamedTuple):
