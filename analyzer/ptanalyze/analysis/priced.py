@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..core.errors import UsageError
 from ..core.interval import Interval
+from ..core.machine import LINE_BYTES
+from ..core.trace import SLOT_BITS
 from ..cost import price as cost
 from ..cost.map_lock import lock_note
 from ..cost.once import Once
 from ..cost.payback import pays_back
 from ..cost.result import Result, Sampled
 from ..cost.throughput import rated
+from ..kernels.replay import FAULT
 from ..world.sampling import Sampling
 from ..world.world import World
-from .run_notes import notes, short_region
+from .run_notes import missing_in_longer, notes, short_region
 from .runs import Run
 from .sampled import (
     around,
@@ -41,6 +45,9 @@ if TYPE_CHECKING:
     from .setup import Setup
 
 
+UNLIKE = 2.0  # walks that take longer or shorter by that are others: what caches and walkers are not known by
+
+
 def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[str, str]) -> list[Result]:
     """[Result]; the others are compared with the first.
 
@@ -49,11 +56,13 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
     """
     shares = list(zip(*done, strict=True))
     cold = [not runs[0].chunk and bool(_short(runs[0])) for runs in shares]
+    _must_be_alike([runs[0] for runs in shares], setup)
+    setup = _with_data_in_dram([runs[0] for runs in shares], setup)
     known = _prices(shares, setup, cold)
     traced, first = _traced(done[0][0], None, setup), shares[0]
     results = [
-        _result(one, first[0], price, (known.base, traced), setup, provenance)
-        for one, price in zip(first, known.covering, strict=True)
+        _result(one, first[0], price, middle, (known.middle[0], traced), setup, provenance)
+        for one, price, middle in zip(first, known.covering, known.middle, strict=True)
     ]
     groups = groups_of(weights for of in done for weights in (of[0].world.weights, of[0].again.weights))
     sample = done[0][0].world.sample
@@ -67,11 +76,72 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
     ]
 
 
-class _Prices(NamedTuple):
-    """Prices of all plans, `base` of the first as it is; shared: if entries share lines (_recorded)."""
+def _must_be_alike(baselines: Sequence[Finished], setup: Setup) -> None:
+    """UsageError where a calibrated run counted walks that the replayed ones cannot be.
 
-    base: Price
+    baselines  at each share of the caches
+    """
+    calibration = setup.calibration
+    if calibration is None or not calibration.local.walks or not calibration.local.walk:
+        return
+    counted = calibration.local.walk / calibration.local.walks
+    known = [
+        cost.cycles_per_walk(count, one.world.machine, calibration, setup.contended)
+        for one in baselines
+        for count in (one.counted, *([one.first] if _short(one) else []))
+    ]
+    least, most = min(one.low for one in known), max(one.high for one in known)
+    if least / UNLIKE <= counted <= most * UNLIKE or not baselines[0].counted.classes.any():
+        return
+    raise UsageError(
+        f"calibration {calibration.name or '(unnamed)'}: {counted:.0f} cycles per walk counted, "
+        f"{known[0].middle:.0f} ({least:.0f}-{most:.0f}) in the trace: not the same program at the same "
+        "size; record it at the counted size, count a run of the traced size, or leave --calibration out"
+    )
+
+
+def _with_data_in_dram(baselines: Sequence[Finished], setup: Setup) -> Setup:
+    """The Setup with the least wait for data that the baseline's walks allow, at any share of the caches."""
+    walks = max(float(baselines[0].counted.classes.sum()), 1.0)
+    least = max(min(_data_in_dram(one) for one in baselines), _pages_beyond_caches(baselines[0]))
+    return replace(setup, costs=cost.with_data_in_dram(setup.costs, min(least / walks, 1.0)))
+
+
+def _data_in_dram(done: Finished) -> int:
+    """Walks whose data are in DRAM for sure: not those that brought a line for the first time."""
+    counted = done.counted
+    if _recorded(done) and done.world.sample is not None:
+        counted = lines_shared(counted, done.world.sample)
+    walks = cost.walks_with_data_in_dram(counted)
+    if done.warm or not walks:
+        return walks
+    return max(walks - done.world.leaf_lines * done.world.nodes, 0)
+
+
+def _pages_beyond_caches(done: Finished) -> int:
+    """Pages that walks of each node reach beyond the lines of all its caches, but those that faults zeroed:
+    each has a line of data at least, which no cache can have held. 0 for a sample."""
+    world = done.again
+    if world.sampling is not None or not len(world.stream):
+        return 0
+    machine, stream, placement = world.machine, world.stream, world.placement
+    node = placement.cpu_node[placement.chunk_cpu] // world.domains
+    reached = np.zeros((world.nodes, len(world.space.regions.va) << SLOT_BITS), np.bool_)
+    for chunk in np.flatnonzero(np.diff(stream.offset)).tolist():
+        reached[node[chunk], stream.page[stream.offset[chunk] : stream.offset[chunk + 1]]] = True
+    cpus = np.bincount(placement.cpu_node // world.domains, minlength=world.nodes)
+    lines = (machine.llc.bytes + cpus * machine.l2.bytes) // LINE_BYTES
+    beyond = int(np.maximum(reached.sum(axis=1) - lines, 0).sum())
+    faults = int(done.counted.events[:, FAULT].sum() + done.counted.host_events[:, FAULT].sum())
+    return max(beyond - faults, 0)
+
+
+class _Prices(NamedTuple):
+    """Prices of all plans; middle: as in a longer region, if it is short; shared: if entries share lines
+    (_recorded)."""
+
     covering: list[Price]
+    middle: list[Price]
     shared: list[Price]
 
 
@@ -79,10 +149,11 @@ def _prices(shares: Sequence[Sequence[Finished]], setup: Setup, cold: Sequence[b
     """_Prices from runs at each share of the caches; cold: whether the region is short for these."""
     bases = [_price(runs[0], None, setup) for runs in shares]
     prices = [[_price(run, base, setup) for run in runs] for runs, base in zip(shares, bases, strict=True)]
+    longer = _longer_prices(shares[0], setup) if cold[0] else prices[0]
     prices += [_cold_prices(runs, setup) for runs, short in zip(shares, cold, strict=True) if short]
     shared = [_shared_line_prices(runs, setup) for runs in shares if _recorded(runs[0])]
-    covering = [_over_shares(of_one) for of_one in zip(*prices, *shared, strict=True)]
-    return _Prices(bases[0], covering, shared[0] if shared else covering)
+    covering = [_over_shares(of_one) for of_one in zip(prices[0], longer, *prices[1:], *shared, strict=True)]
+    return _Prices(covering, longer if cold[0] else covering, shared[0] if shared else covering)
 
 
 def _recorded(done: Finished) -> bool:
@@ -109,6 +180,31 @@ def _cold_prices(runs: Sequence[Finished], setup: Setup) -> list[Price]:
     leaves open."""
     base = _cold_price(runs[0], None, setup)
     return [base, *(_cold_price(run, base, setup) for run in runs[1:])]
+
+
+def _longer_prices(runs: Sequence[Finished], setup: Setup) -> list[Price]:
+    """Prices of the runs as in a longer region: between what the caches held in the first and in the further
+    run."""
+    part = missing_in_longer(runs[0])
+    base = _price(runs[0], None, setup, _with_missing(runs[0], part))
+    return [base, *(_price(run, base, setup, _with_missing(run, part)) for run in runs[1:])]
+
+
+def _with_missing(done: Finished, part: float) -> Counters:
+    """Counts of the further run with a part of the reads from DRAM that the first had beyond it; their tables
+    are where the further run had them."""
+    further, first = done.counted, done.first
+    share = _dram_by_reader(further.reads)
+    share = share + part * np.maximum(_dram_by_reader(first.reads) - share, 0.0)
+    reads = further.reads.sum(axis=-1)
+    dram = np.rint(reads * share[..., None]).astype(np.int64)
+    return further._replace(reads=np.stack([reads - dram, dram], axis=-1))
+
+
+def _dram_by_reader(reads: np.ndarray) -> np.ndarray:
+    """float64[bits, nodes]: share of a node's reads of an entry that come from DRAM."""
+    share: np.ndarray = reads[..., 1].sum(axis=2) / np.maximum(reads.sum(axis=(2, 3)), 1)
+    return share
 
 
 def _cold_price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
@@ -138,7 +234,7 @@ def _estimates(
 ) -> list[_Estimate]:
     """[_Estimate] of each plan as if a group had not been in the sample; None: with all groups."""
     left = [[replace(run, without=group) for run in runs] for runs in shares]
-    _, prices, shared = _prices(left, setup, cold)
+    prices, _, shared = _prices(left, setup, cold)
     base = _traced(left[0][0], None, setup)
     return [
         _Estimate(
@@ -209,13 +305,17 @@ def _none_at_least(interval: Interval) -> Interval:
 
 
 def _over_shares(prices: Sequence[Price]) -> Price:
-    """The first Price; the intervals of its speed-up and its shares of the run cover the others'."""
+    """The first Price with the middles of the second: of run cycles, of speed-up and shares of the run,
+    whose intervals cover those of all."""
+    first, *others = prices
+    every = (*others, first)
     return replace(
-        prices[0],
-        speedup=_covering([price.speedup for price in prices]),
-        walk_share=_covering([price.walk_share for price in prices]),
-        kernel_share=_covering([price.kernel_share for price in prices]),
-        table_share=_covering([price.table_share for price in prices]),
+        first,
+        run_cycles=every[0].run_cycles,
+        speedup=_covering([price.speedup for price in every]),
+        walk_share=_covering([price.walk_share for price in every]),
+        kernel_share=_covering([price.kernel_share for price in every]),
+        table_share=_covering([price.table_share for price in every]),
     )
 
 
@@ -231,6 +331,7 @@ def _result(
     done: Finished,
     first: Finished,
     price: Price,
+    middle: Price,
     base: tuple[Price, Price],
     setup: Setup,
     provenance: dict[str, str],
@@ -265,7 +366,7 @@ def _result(
         short_region=short,
         filtered=world.captured.second_filter(done.chunk),
         price=price,
-        once=_once(done, first, price, base, setup),
+        once=_once(done, first, middle, base, setup),
         facts=run.facts(world),
         notes=(
             *notes(done, cost.instructions(world.trace, setup.costs)[1]),

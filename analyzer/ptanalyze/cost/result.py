@@ -81,6 +81,8 @@ class Price:
 
     walk_cycles        all reads, at the machine's latencies
     local_walk_cycles  (guest, host) of the same reads if every table were local
+    calibrated_walk_cycles  (guest, host) of the same reads with the tables where the calibrated run had them;
+                       None without a Calibration
     data_cycles        of one read of own DRAM per walk, for its data
     dram_shares        (guest, host) share of the walk cycles that waits for DRAM, None without reads
     management_cycles  faults and system calls, and the time lost by CPUs that they interrupt
@@ -109,6 +111,7 @@ class Price:
     kernel_share: Interval | None = None
     table_share: Interval | None = None
     fault_ns: float = 0.0
+    calibrated_walk_cycles: tuple[float, float] | None = None
 
 
 class Rate(NamedTuple):
