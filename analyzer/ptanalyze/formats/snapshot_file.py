@@ -120,7 +120,7 @@ class Facts(msgspec.Struct, kw_only=True):
     unknown: tuple[str, ...] = ()  # columns that hold no data
     emulator: tuple[tuple[int, int], ...] = ()  # address ranges that belong to the tracer
     verify: Verified | None = None
-    scale: Annotated[int, Meta(ge=1, le=MOST_SCALED)] = 1  # of a synthetic capture (Snapshot.scale)
+    scale: Annotated[int, Meta(ge=1, le=MOST_SCALED)] = 1  # Snapshot.scale
     vm: Sides | None = None
     replicas: ReplicaRecord | None = None
 
