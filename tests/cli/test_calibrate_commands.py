@@ -265,15 +265,6 @@ def test_walk_cycles_are_a_number_or_a_file(pt, perf, value):
     assert is_one_line(ran, 2) and value in ran.err
 
 
-def test_rivals_are_shown_beside_the_law_on_the_same_runs(pt):
-    rows = json.loads(pt("predict", "--statistics", "--rivals", "--json").out)["result"]
-    by_model = {(r["family"], r["known"], r["model"]): r for r in rows}
-    ours, basu = (by_model["thin-2D-4K", "local run", m] for m in ("this law", "Basu, Pham"))
-    assert ours["points"] == basu["points"] == 32 and ours["mean"] < basu["mean"] / 10
-    table = pt("predict", "--rivals").out
-    assert "Yaniv" in table and "Mosmodel" in table and "Gandhi" in table
-
-
 def test_shares_come_from_what_classify_prints(pt, perf, tmp_path, vm_sample):
     classes = tmp_path / "classes.json"
     classes.write_text(pt("classify", vm_sample, "--json").out)
