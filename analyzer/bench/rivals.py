@@ -21,10 +21,10 @@ import pandas as pd
 
 from ptanalyze.cost.calibration import Calibration
 from ptanalyze.cost.closed_forms import Run, counted
-from ptanalyze.cost.held_out import calibrated, of_ports
 from ptanalyze.cost.placement import LOCAL, placement
 from ptanalyze.cost.predict import predict_walks
-from ptanalyze.cost.reference import FAMILIES, LOCAL_RUN, PORTS, mean_run, ports, runs
+from ptanalyze.validate.leave_one_out import calibrated, of_ports
+from ptanalyze.validate.prior import FAMILIES, LOCAL_RUN, PORTS, mean_run, ports, runs
 
 Point: TypeAlias = tuple[float, float]
 Model: TypeAlias = Callable[[float], float]

