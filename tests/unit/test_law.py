@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.core.errors import UsageError
-from ptanalyze.core.interval import Interval, over_corners
+from ptanalyze.core.interval import Interval, combined, over_corners
 from ptanalyze.cost.closed_forms import (
     Run,
     exposed_share,
@@ -20,7 +20,6 @@ from ptanalyze.cost.closed_forms import (
     walk_cycles,
 )
 from ptanalyze.cost.placement import CONTENDED, LOCAL, ORDER, ORDER_NATIVE, REMOTE, placement
-from ptanalyze.cost.spread import combined
 
 shares = st.floats(0.05, 1.0)
 stretches = st.floats(1.0, 5.0)
