@@ -1,6 +1,6 @@
 """Measures of the house: files, lines, floors inside rooms, importers, and what `whatif` runs through.
 
-`python tests/house.py` prints the table that CONTRIBUTING.md names; tests/unit/test_house.py holds its limits.
+`python tests/house.py` prints the table; tests/unit/test_house.py holds its limits.
 """
 
 import ast

@@ -38,15 +38,19 @@ def test_caches_shrink_to_whole_sets_and_at_least_one():
     assert small.latency == machine.latency
 
 
-def test_tlbs_and_walk_caches_shrink_to_an_entry_at_least_but_the_first_level_of_4_kib():
+def test_the_last_tlb_level_shrinks_and_the_first_only_as_far_as_the_second():
     machine = load_machine("vmitosis-cascade-lake")
     small = scaled_machine(machine, 120)
     assert small.tlb.l1_4k == machine.tlb.l1_4k
     assert (small.tlb.l2, small.tlb.l1_2m, small.tlb.l2_1g) == (
         Array(entries=12, ways=12),
-        Array(entries=1, ways=1),
+        Array(entries=12, ways=4),
         Array(entries=1, ways=1),
     )
+    assert small.tlb.l1_1g == Array(entries=1, ways=1)
+    assert scaled_machine(machine, 16).tlb.l1_2m == machine.tlb.l1_2m
+    no_second = load_machine("epyc-7543-16-nodes")
+    assert scaled_machine(no_second, 16).tlb.l1_1g == Array(entries=4, ways=4)
     assert small.walk_caches.pde == small.walk_caches.nested == Array(entries=1, ways=1)
     assert scaled_machine(machine, 100).tlb.l2 == Array(entries=12, ways=12), "of 15 those that fill its sets"
     assert small.walk_caches.pml5e is None
