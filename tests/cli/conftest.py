@@ -1,3 +1,4 @@
+import os
 import shutil
 from collections import namedtuple
 
@@ -18,6 +19,24 @@ def pt(capfd, monkeypatch):
         capfd.readouterr()
         code = run([str(argument) for argument in arguments])
         return Ran(code, *capfd.readouterr())
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def answered():
+    return {}
+
+
+@pytest.fixture
+def once(pt, answered):
+    """`pt` for commands that answer the same each time: the same words, in the same place, run once."""
+
+    def call(*arguments):
+        asked = os.getcwd(), os.environ["COLUMNS"], *map(str, arguments)
+        if asked not in answered:
+            answered[asked] = pt(*arguments)
+        return answered[asked]
 
     return call
 

@@ -1,6 +1,5 @@
 """`--plot FILE` and its kinds, and every plot of the bundled captures as a reader finds it."""
 
-import json
 import shutil
 
 import pandas as pd
@@ -10,7 +9,9 @@ import ptanalyze
 from one_line import is_one_line
 from plot_texts import readable
 from ptanalyze.core.bundled import DEFAULT_SAMPLE, bundled
+from ptanalyze.formats.capture_dir import seal
 from ptanalyze.show import plots
+from vm_samples import unpack
 
 NATIVE = ["linux", "interleave", "mitosis", "hydra", ("hydra", {"prefetch": 0}), "thp", "ideal"]
 NESTED = [
@@ -89,11 +90,6 @@ def test_every_kind_of_a_replays_plot_is_drawn(pt, vm_sample, tmp_path):
     assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 6
 
 
-def test_json_stays_alone_on_stdout(pt, vm_sample, tmp_path):
-    ran = pt("whatif", vm_sample, "-p", "mitosis", "--json", "--plot", tmp_path / "a.svg")
-    assert len(json.loads(ran.out)["result"]) == 2
-
-
 def test_another_ending_and_a_missing_directory_are_refused_before_any_work(pt, sample, tmp_path):
     for path, why in (
         (tmp_path / "a.gif", "FILE.png, FILE.svg or FILE.pdf"),
@@ -117,3 +113,42 @@ def test_a_capture_without_a_trace_is_drawn(pt, tmp_path):
         asked = ("whatif", capture, "-p", "mitosis", "--cache-share", "0.0001")
         assert drawn(pt(*asked, "--plot", path, "--plot-kind", kind), path)
     assert "no run time" in (tmp_path / "speedup.svg").read_text()
+
+
+@pytest.fixture
+def saved(monkeypatch):
+    """The figures that are saved, and readable."""
+    found, save = [], plots.save
+
+    def kept(figure, path):
+        assert readable(figure)
+        found.append(figure)
+        save(figure, path)
+
+    monkeypatch.setattr(plots, "save", kept)
+    return found
+
+
+def test_one_machine_is_drawn_as_its_matrix_and_one_policy_alone(pt, tmp_path, saved):
+    assert pt("machines", "hydra-haswell", "--plot", tmp_path / "a.png").code == 0
+    assert pt("policies", "hydra", "--plot", tmp_path / "b.png").code == 0
+    assert len(saved[0].axes[0].get_xticks()) == 8 and len(saved[1].axes[0].get_yticks()) == 1
+
+
+def test_the_map_of_a_capture_and_of_a_vms_host_side_is_drawn(pt, tmp_path, saved):
+    host = unpack("visible-bound", tmp_path) / "host"
+    seal(host, "vm-host", {})
+    for kind in ("tables", "map"):
+        ran = pt("info", host, "--plot", tmp_path / "a.svg", "--plot-kind", kind)
+        assert ran.code == 0, ran.err
+    assert all("ePT" in figure.get_suptitle() for figure in saved)
+
+
+def test_a_walk_that_ends_nowhere_is_drawn_and_ends_with_1(pt, vm_sample, tmp_path, saved):
+    ran = pt("walk", vm_sample, "0x7f0000000000", "--plot", tmp_path / "a.svg")
+    assert ran.code == 1 and (tmp_path / "a.svg").exists() and "not mapped" in ran.out
+
+
+def test_the_statistics_of_predictions_are_drawn_instead(pt, tmp_path, saved):
+    ran = pt("predict", "--statistics", "--plot", tmp_path / "a.svg")
+    assert ran.code == 0 and "mean error" in saved[0].get_suptitle()
