@@ -41,6 +41,14 @@ def once(pt, answered):
     return call
 
 
+@pytest.fixture
+def nowhere(tmp_path_factory, monkeypatch):
+    """A working directory that has no capture, the same for all tests."""
+    place = tmp_path_factory.getbasetemp() / "nowhere"
+    place.mkdir(exist_ok=True)
+    monkeypatch.chdir(place)
+
+
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory):
     """A copy of the bundled capture, so that its cache is the tests' own."""

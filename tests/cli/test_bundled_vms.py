@@ -35,8 +35,8 @@ def shares(table):
     return {name: [found[name, socket] for socket in SOCKETS] for name in CLASSES}
 
 
-def test_info_tells_both_tables_the_vcpus_and_the_trace(pt, vm):
-    info = result(pt("info", vm, "--json"))
+def test_info_tells_both_tables_the_vcpus_and_the_trace(once, vm):
+    info = result(once("info", vm, "--json"))
     assert info["machine"]["NUMA nodes"] == 4
     assert info["VM"]["vCPUs"] == 4
     assert [info["VM"][f"vCPUs on node {node}"] for node in SOCKETS] == [1] * 4
@@ -47,20 +47,20 @@ def test_info_tells_both_tables_the_vcpus_and_the_trace(pt, vm):
     assert info["trace"]["dropped touches"] == info["trace"]["lost bytes"] == 0
 
 
-def test_every_guest_frame_is_in_the_hosts_table(pt, vm):
-    fit = result(pt("info", vm, "--json"))["host and guest"]
+def test_every_guest_frame_is_in_the_hosts_table(once, vm):
+    fit = result(once("info", vm, "--json"))["host and guest"]
     assert fit["guest tables: frames"] == fit["guest tables: mapped"] > 50
     assert fit["guest pages: frames"] == fit["guest pages: mapped"] > 10_000
 
 
-def test_they_say_whether_the_guest_sees_numa(pt, vms):
-    seen = {name: result(pt("info", vm, "--json"))["host and guest"] for name, vm in vms.items()}
+def test_they_say_whether_the_guest_sees_numa(once, vms):
+    seen = {name: result(once("info", vm, "--json"))["host and guest"] for name, vm in vms.items()}
     assert seen[VISIBLE]["guest sees NUMA"] == "4 nodes"
     assert seen[OBLIVIOUS]["guest sees NUMA"] == "no"
 
 
-def test_they_pass_every_check(pt, vm):
-    ran = pt("check", vm)
+def test_they_pass_every_check(once, vm):
+    ran = once("check", vm)
     assert ran.code == 0, ran.out
     *checks, _, last = ran.out.splitlines()
     assert all(line.split()[0] == "ok" for line in checks) and last == f"usable: {len(checks)} checks passed"
@@ -75,58 +75,58 @@ def test_no_path_of_the_recording_machine_is_in_them(vm):
             )
 
 
-def test_each_socket_sees_four_classes_that_add_up(pt, vm):
-    for table in result(pt("classify", vm, "--json")):
+def test_each_socket_sees_four_classes_that_add_up(once, vm):
+    for table in result(once("classify", vm, "--json")):
         found = shares(table)
         assert [sum(found[name][socket] for name in CLASSES) for socket in SOCKETS] == pytest.approx([1] * 4)
 
 
-def test_mapped_pages_are_the_same_whoever_looks(pt, vm):
-    pages = result(pt("classify", vm, "--json"))[0]
+def test_mapped_pages_are_the_same_whoever_looks(once, vm):
+    pages = result(once("classify", vm, "--json"))[0]
     found = shares(pages)
     for local in (("Local-Local", "Local-Remote"), ("Local-Local", "Remote-Local")):
         assert sum(sum(found[name]) for name in local) == pytest.approx(1)  # every table is on one node
 
 
-def test_an_oblivious_guest_has_almost_no_local_local(pt, vms):
+def test_an_oblivious_guest_has_almost_no_local_local(once, vms):
     """vMitosis, section 2.2: with N sockets and no knowledge of them, about 1 page in N^2 for each socket.
 
     Some 200 guest tables and 270 nested ones are few: the shares are a percent or two off 1/16.
     """
-    seen = {name: shares(result(pt("classify", vm, "--json"))[0]) for name, vm in vms.items()}
+    seen = {name: shares(result(once("classify", vm, "--json"))[0]) for name, vm in vms.items()}
     assert seen[OBLIVIOUS]["Local-Local"] == pytest.approx([1 / 16] * 4, abs=0.03)
     assert min(seen[OBLIVIOUS]["Remote-Remote"]) > 0.45
     assert sum(seen[VISIBLE]["Local-Local"]) > 1.8 * sum(seen[OBLIVIOUS]["Local-Local"])
 
 
-def test_gpt_and_ept_are_local_together_where_the_guest_sees_nodes(pt, vms):
+def test_gpt_and_ept_are_local_together_where_the_guest_sees_nodes(once, vms):
     mean = {}
     for name, vm in vms.items():
-        together = result(pt("classify", vm, "--json"))[0]["together"]
+        together = result(once("classify", vm, "--json"))[0]["together"]
         mean[name] = sum(row["correlation"] for row in together) / len(together)
     assert abs(mean[OBLIVIOUS]) < 0.2
     assert mean[VISIBLE] > 0.5
 
 
-def test_every_workers_vcpu_walks_in_every_class(pt, vm):
+def test_every_workers_vcpu_walks_in_every_class(once, vm):
     """Each of four workers looks up 12,280 keys twice, almost all of which miss the TLBs."""
-    rows = result(pt("classify", vm, "--json"))[1]["rows"]
+    rows = result(once("classify", vm, "--json"))[1]["rows"]
     for socket in SOCKETS:
         counts = [row["count"] for row in rows if row["socket"] == socket]
         assert sum(counts) == pytest.approx(2 * 12280, rel=0.01) and len(counts) == 4 and min(counts) > 500
 
 
-def test_walk_reads_both_tables(pt, vm):
-    walk = result(pt("walk", vm, "0x4000000000", "--json"))
+def test_walk_reads_both_tables(once, vm):
+    walk = result(once("walk", vm, "0x4000000000", "--json"))
     assert len(walk["steps"]) == 24
     assert [step["level"] for step in walk["steps"] if step["dimension"] == "gPT"] == [4, 3, 2, 1]
 
 
-def test_whatif_replicates_either_dimension_or_both(pt, vms):
+def test_whatif_replicates_either_dimension_or_both(once, vms):
     vm = vms[VISIBLE]
     policies = ("linux", "mitosis", "hydra", "vmitosis-replicate")
     found = result(
-        pt("whatif", vm, "--cold", "--json", *(word for name in policies for word in ("-p", name)))
+        once("whatif", vm, "--cold", "--json", *(word for name in policies for word in ("-p", name)))
     )
     linux, mitosis, hydra, both = found
     assert [each["policy"] for each in found] == list(policies)
@@ -143,9 +143,9 @@ def test_whatif_replicates_either_dimension_or_both(pt, vms):
     assert both["speedup"] - 1 > 2 * (mitosis["speedup"] - 1), "the nested leaf lines are read from DRAM too"
 
 
-def test_an_oblivious_guest_gains_as_much_by_groups_of_vcpus(pt, vms):
+def test_an_oblivious_guest_gains_as_much_by_groups_of_vcpus(once, vms):
     asked = ("-p", "vmitosis-replicate", "--set", "mode=no-f")
-    groups = result(pt("whatif", vms[OBLIVIOUS], "--json", *asked))[-1]
-    nodes = result(pt("whatif", vms[VISIBLE], "--json", "-p", "vmitosis-replicate"))[-1]
+    groups = result(once("whatif", vms[OBLIVIOUS], "--json", *asked))[-1]
+    nodes = result(once("whatif", vms[VISIBLE], "--json", "-p", "vmitosis-replicate"))[-1]
     assert groups["remote_reads"] == 0
     assert groups["speedup"] == pytest.approx(nodes["speedup"], abs=0.02)

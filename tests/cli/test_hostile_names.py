@@ -41,22 +41,22 @@ def harmless(text, forms=True):
 
 @pytest.mark.parametrize("asked", ASKED, ids=" ".join)
 @pytest.mark.parametrize("form", ["table", "--json", "--csv"])
-def test_names_of_a_capture_are_only_shown(pt, hostile, asked, form):
+def test_names_of_a_capture_are_only_shown(once, hostile, asked, form):
     command, *more = asked
-    ran = pt(command, hostile, *more, *([form] if form != "table" else []))
+    ran = once(command, hostile, *more, *([form] if form != "table" else []))
     assert ran.code in (0, 1, 2, 3) and harmless(ran.out) and harmless(ran.err), ran
     if form == "--json" and ran.out:
         json.loads(ran.out)
 
 
-def test_the_table_shows_names_as_escapes_on_their_line(pt, hostile):
-    out = pt("info", hostile).out
+def test_the_table_shows_names_as_escapes_on_their_line(once, hostile):
+    out = once("info", hostile).out
     assert r"\x1b]0;title\x07\x1b[31m\u202e\u2066two\u2028lines\x9b1m\x7f" in out
 
 
-def test_a_name_that_is_no_utf8_is_shown_with_its_byte(pt, hostile):
+def test_a_name_that_is_no_utf8_is_shown_with_its_byte(once, hostile):
     for form in ((), ("--csv",), ("--json",)):
-        ran = pt("classify", hostile, "--by", "vma", *form)
+        ran = once("classify", hostile, "--by", "vma", *form)
         assert ran.code == 0 and r"caf\xe9$\frac{$.dat" in ran.out.replace("\\\\", "\\"), ran
 
 

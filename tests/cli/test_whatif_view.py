@@ -79,10 +79,9 @@ def test_the_first_line_says_that_nothing_gains(results):
 
 
 @pytest.mark.parametrize("policy", ["mitosis", "hydra"])
-def test_the_default_sample_gains_when_warm_and_earns_its_price_back(pt, tmp_path, monkeypatch, policy):
-    monkeypatch.chdir(tmp_path)
+def test_the_default_sample_gains_when_warm_and_earns_its_price_back(once, nowhere, monkeypatch, policy):
     monkeypatch.setenv("COLUMNS", "80")
-    ran = pt("whatif", "-p", policy)
+    ran = once("whatif", "-p", policy)
     first = " ".join(ran.out.split("\n\n")[0].split())
     gain = rf"Best: {policy}, [\d.]+ times as fast as first-touch \(([\d.]+) to [\d.]+\) when warm"
     price = r"for [\d.]+ MiB more page tables at peak; it costs [\d.]+ million cycles once"
@@ -177,11 +176,10 @@ def test_what_is_zero_under_every_policy_is_left_out(pt, sample):
 
 
 def test_the_first_screen_has_share_verdict_table_and_what_to_type_next_in_24_lines_of_80(
-    pt, tmp_path, monkeypatch
+    once, nowhere, monkeypatch
 ):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    out = pt("whatif", "-p", "hydra").out
+    out = once("whatif", "-p", "hydra").out
     lines = out.splitlines()
     assert len(lines) <= 24 and max(map(len, lines)) <= 80
     said = " ".join(out.split())

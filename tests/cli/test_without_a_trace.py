@@ -58,14 +58,14 @@ def one_line(text):
 
 @pytest.mark.parametrize("command", [("whatif", "-p", "mitosis"), ("advise",)])
 def test_first_of_all_is_said_that_the_answer_is_about_another_machine_and_last_how_to_ask_about_this_one(
-    pt, hot, command
+    once, hot, command
 ):
     name, *options = command
-    said = pt(name, hot.directory, *options).out
+    said = once(name, hot.directory, *options).out
     assert said.startswith(f"Note: {ELSEWHERE}")
     assert "ptanalyze machines --from-host host.toml" in said.partition("\nNext")[2]
     assert any(line.endswith("-m host.toml") for line in said.splitlines())
-    assert ELSEWHERE in pt(name, hot.directory, *options, "--full").out
+    assert ELSEWHERE in once(name, hot.directory, *options, "--full").out
 
 
 def test_on_a_machine_with_as_many_nodes_nothing_is_said_of_another(pt, hot, tmp_path):
@@ -77,13 +77,13 @@ def test_on_a_machine_with_as_many_nodes_nothing_is_said_of_another(pt, hot, tmp
     assert "fit the caches: placement can gain nothing" in said and "host.toml  (run" not in said
 
 
-def test_walks_are_those_that_were_estimated_times_the_nodes_that_do_them(pt, hot):
+def test_walks_are_those_that_were_estimated_times_the_nodes_that_do_them(once, hot):
     walks = int(hot.snapshot.heat.walks.sum())
-    assert f"{walks:,} from each of 4 nodes, {4 * walks:,} walks" in pt("whatif", hot.directory).out
+    assert f"{walks:,} from each of 4 nodes, {4 * walks:,} walks" in once("whatif", hot.directory).out
 
 
-def test_where_there_is_no_run_time_the_table_has_walk_cycles_and_nothing_to_narrow(pt, hot):
-    said = pt("whatif", hot.directory, "-p", "mitosis,interleave", "--cache-share", TINY).out
+def test_where_there_is_no_run_time_the_table_has_walk_cycles_and_nothing_to_narrow(once, hot):
+    said = once("whatif", hot.directory, "-p", "mitosis,interleave", "--cache-share", TINY).out
     assert "speed-up" not in said and "pays back" not in said and "calibrate" not in said
     less = said.partition("With mitosis at most ")[2].partition(" % fewer walk cycles")[0]
     row = next(line for line in said.splitlines() if line.startswith(" mitosis"))
@@ -92,66 +92,66 @@ def test_where_there_is_no_run_time_the_table_has_walk_cycles_and_nothing_to_nar
 
 @pytest.mark.parametrize("command", [("whatif", "-p", "mitosis"), ("advise",)])
 def test_what_is_saved_is_a_bound_that_says_what_it_takes_for_granted_and_nothing_is_advised(
-    pt, hot, plain, command
+    once, hot, plain, command
 ):
     name, *options = command
     for capture in (hot, plain):
-        ran = pt(name, capture.directory, *options, "--cache-share", TINY)
+        ran = once(name, capture.directory, *options, "--cache-share", TINY)
         said = one_line(ran.out)
         assert re.search("mitosis,? at most 40.3 % fewer walk cycles", said)
         assert f"fewer walk cycles than linux, {FROM_DRAM}" in said
         assert EQUALLY in said and f"at most: {FROM_DRAM}." in said and "at most -40.3 %" in said
         assert "Best" not in said and "estimated at" not in said and FITS not in said
-        assert "a bound" in one_line(pt(name, capture.directory, *options, "--full").out)
+        assert "a bound" in one_line(once(name, capture.directory, *options, "--full").out)
 
 
 @pytest.mark.parametrize("command", [("whatif", "-p", "mitosis"), ("advise",)])
 def test_where_the_caches_hold_all_leaf_entries_placement_gains_nothing_and_nothing_is_advised(
-    pt, hot, plain, command
+    once, hot, plain, command
 ):
     name, *options = command
     for capture, kib in ((hot, 2), (plain, 4)):
-        said = one_line(pt(name, capture.directory, *options).out)
+        said = one_line(once(name, capture.directory, *options).out)
         assert f"Its leaf entries, {kib} KiB of page-table lines, {FITS}" in said
         assert "Best" not in said and "estimated at" not in said
         assert "with mitosis" not in said.lower() and "placement alone" not in said.lower()
         assert re.search(r" mitosis +about 0 % ", said)
 
 
-def test_larger_pages_may_gain_where_the_caches_hold_all_leaf_entries(pt, plain):
-    said = one_line(pt("whatif", plain.directory, "-p", "mitosis,thp:min_pages=1").out)
+def test_larger_pages_may_gain_where_the_caches_hold_all_leaf_entries(once, plain):
+    said = one_line(once("whatif", plain.directory, "-p", "mitosis,thp:min_pages=1").out)
     assert " mitosis about 0 % " in said and "at most -99.8 %" in said and f"at most: {FROM_DRAM}." in said
     assert FITS in said and f"With thp at most 99.8 % fewer walk cycles than linux, {FROM_DRAM}" in said
     assert "placement alone" not in said
 
 
-def test_of_placement_alone_it_is_a_bound_too(pt, plain):
+def test_of_placement_alone_it_is_a_bound_too(once, plain):
     options = ("-p", "mitosis,thp:min_pages=1", "--cache-share", TINY)
-    said = one_line(pt("whatif", plain.directory, *options).out)
+    said = one_line(once("whatif", plain.directory, *options).out)
     alone = (
         "By placement alone, with pages and paging as they are: mitosis, at most 40.3 % fewer walk cycles."
     )
     assert f"{alone} With thp at most" in said and "Best" not in said
 
 
-def test_assumptions_of_run_times_are_left_out_where_there_are_none(pt, hot):
+def test_assumptions_of_run_times_are_left_out_where_there_are_none(once, hot):
     for how in ((), ("--full",)):
-        said = one_line(pt("whatif", hot.directory, "-p", "mitosis", *how).out)
+        said = one_line(once("whatif", hot.directory, "-p", "mitosis", *how).out)
         assert "stall the program" not in said and "idle latencies, costs of" in said
 
 
-def test_advice_says_how_much_and_has_no_empty_lines_in_a_row_nor_a_bare_unknown(pt, hot, plain):
+def test_advice_says_how_much_and_has_no_empty_lines_in_a_row_nor_a_bare_unknown(once, hot, plain):
     for capture in (hot, plain):
-        said = pt("advise", capture.directory, "--cache-share", TINY).out
+        said = once("advise", capture.directory, "--cache-share", TINY).out
         assert "% fewer walk cycles than linux" in said and "\n\n\n" not in said and "unknown:" not in said
 
 
-def test_larger_pages_are_refused_under_heat_with_the_way_out_and_doubted_without(pt, hot, plain):
-    assert "--weight leaf" in pt("whatif", hot.directory, "-p", "thp").err
-    assert "--weight leaf ranks thp too" in pt("advise", hot.directory).out
+def test_larger_pages_are_refused_under_heat_with_the_way_out_and_doubted_without(once, hot, plain):
+    assert "--weight leaf" in once("whatif", hot.directory, "-p", "thp").err
+    assert "--weight leaf ranks thp too" in once("advise", hot.directory).out
     doubt = "Each mapped page counts once, used or not"
-    assert doubt in pt("whatif", plain.directory, "-p", "thp:min_pages=1").out
-    assert doubt not in pt("whatif", plain.directory, "-p", "mitosis").out
+    assert doubt in once("whatif", plain.directory, "-p", "thp:min_pages=1").out
+    assert doubt not in once("whatif", plain.directory, "-p", "mitosis").out
 
 
 def test_the_report_says_walk_cycles_where_no_run_time_is_known(study):
@@ -191,11 +191,11 @@ def test_the_title_of_the_plot_is_a_bound_or_that_the_caches_hold_all(hot, tiny)
     assert one_line(held) == f"Its leaf entries, 2 KiB of page-table lines, {FITS[:-1]}"
 
 
-def test_of_a_capture_with_a_trace_and_one_without_the_comparison_says_so(pt, hot, sample):
-    said = one_line(pt("compare", hot.directory, sample).out)
+def test_of_a_capture_with_a_trace_and_one_without_the_comparison_says_so(once, hot, sample):
+    said = one_line(once("compare", hot.directory, sample).out)
     assert said.startswith("Note: B has a trace, A has none: ")
-    assert "Note" not in pt("compare", hot.directory, hot.directory).out
-    assert "Note" not in pt("compare", sample, f"{sample}@mitosis").out
+    assert "Note" not in once("compare", hot.directory, hot.directory).out
+    assert "Note" not in once("compare", sample, f"{sample}@mitosis").out
 
 
 def test_the_report_says_what_pages_count_by_and_which_machine_it_is_about(study, plain):
