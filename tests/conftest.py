@@ -12,6 +12,7 @@ import signal
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from numba import config as numba
 
@@ -52,6 +53,18 @@ LONGEST = (
     "fuzz",
     "unit",
 )  # first those that wait
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Write text or bytes to a file and return its path."""
+
+    def write(content, name="given.txt"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
 
 
 def pytest_collection_modifyitems(config, items):

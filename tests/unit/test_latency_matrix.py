@@ -17,18 +17,6 @@ from ptanalyze.formats.latency_matrix import LatencyMatrix, Method, read_matrix,
 NAN = np.nan
 
 
-@pytest.fixture
-def file(tmp_path):
-    """Write text or bytes to a file and return its path."""
-
-    def write(content, name="latencies"):
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    return write
-
-
 def groups_of(path, **options):
     matrix = read_matrix(path)
     return groups(matrix.ns, matrix.cpus, **options)
@@ -63,7 +51,7 @@ def test_a_lower_triangle_with_an_empty_first_row_is_read(file):
 
 def test_the_other_direction_of_a_pair_may_differ_by_noise_only(file):
     assert groups_of(file("- 50 125\n60 - 125\n125 125 -")) == [(0, 1), (2,)]
-    with pytest.raises(CaptureError, match=r"latencies: \[1\]\[0\] = 125.0: but \[0\]\[1\] = 50.0"):
+    with pytest.raises(CaptureError, match=r"given.txt: \[1\]\[0\] = 125.0: but \[0\]\[1\] = 50.0"):
         read_matrix(file("- 50 125\n125 - 125\n125 125 -"))
 
 

@@ -30,16 +30,6 @@ Numa node\t     0\t     1\t
 """
 
 
-@pytest.fixture
-def file(tmp_path):
-    def write(content, name="latency"):
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    return write
-
-
 def slit(tmp_path, rows):
     for node, row in enumerate(rows):
         (tmp_path / f"node{node}").mkdir()
@@ -122,7 +112,7 @@ def test_what_mlc_cannot_have_printed_is_refused_by_name(file, old, new, why):
     assert old in MLC
     with pytest.raises(CaptureError, match=why) as refused:
         read_latency(file(MLC.replace(old, new, 1)))
-    assert "latency" in str(refused.value) and "\n" not in str(refused.value)
+    assert "given.txt" in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_slit_distances_are_scaled_by_the_local_latency(tmp_path):

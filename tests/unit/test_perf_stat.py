@@ -21,16 +21,6 @@ EXPECTED = (540968049174.0, 406557544701.0 + 50282346815.0, 482582418316.0)
 MARKS = [",", ".", " ", "'", "\u202f", "\u00a0", "\u2019", ""]
 
 
-@pytest.fixture
-def file(tmp_path):
-    def write(content, name="perf.txt"):
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    return write
-
-
 def text(counts=COUNTS, mark=",", decimal=".", modes="u", **more):
     """What `perf stat` prints for people; `more` follows the event of that name (dots as __)."""
     lines = ["", " Performance counter stats for './gups 30':", ""]
@@ -119,7 +109,7 @@ def test_a_missing_counter_is_named(file, missing):
     counts = {name: count for name, count in COUNTS.items() if name != missing}
     with pytest.raises(CaptureError, match=f"event = {missing}.*missing") as refused:
         read_run(file(text(counts)))
-    assert "perf.txt" in str(refused.value) and "\n" not in str(refused.value)
+    assert "given.txt" in str(refused.value) and "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("absent", ["<not counted>", "<not supported>"])
