@@ -4,14 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .demotion import demote
 from .entries import frame, leaf
 from .hooks import called_hook, hook, kernel
 from .moving_pages import (
     ANY,
     CHUNK,
     MARKED,
-    NEXT_LOOK,
     NEXT_SCAN,
     NOT_MAPPED,
     NOWHERE,
@@ -81,9 +79,7 @@ class Where(NamedTuple):
 
 
 @kernel
-def follow(
-    page, offset, time, chunk_node, regions, tables, rows, where, schedule, demotion, events, state, out
-):  # fmt: skip
+def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedule, events, state, out):
     """Write steps into `out` until it is full, or before chunk clock[STOP]; True when all is done.
 
     Call again with an empty `out`, and a later STOP.
@@ -113,8 +109,6 @@ def follow(
             now = time[chunk] + tick * (w - begin)
             if schedule.on and now >= clock[NEXT_SCAN]:
                 scan(w, now, node, where, schedule, state, out)
-            if demotion.idle and now >= clock[NEXT_LOOK]:
-                demote(w, now, demotion, where.order, where.pages, where.shootdowns, state, out)
             region, slot = page[w] >> np.uint32(9), np.int64(region_slot[page[w] >> np.uint32(9)])
             if slot < 0:
                 slot = np.int64(page[w]) & 511
@@ -123,8 +117,6 @@ def follow(
             if value < 0:
                 value = node if value == NOWHERE else NOT_MAPPED - value
                 guest[row, slot] = value
-            if demotion.idle:
-                state.used[row, slot] = True
             if schedule.by_host:
                 touch_units(
                     w, now, page[w], row, slot, node, regions, tables, rows, where, schedule, state, out
@@ -158,8 +150,6 @@ def take(regions, tables, rows, where, schedule, events, state, out):
         for slot in range(lo, hi):
             if guest[row, slot] >= 0:
                 guest[target, first + slot - lo] = guest[row, slot]
-                if state.used.size:
-                    state.used[target, first + slot - lo] = state.used[row, slot]
     if kind in (CLEAR, MOVE):
         for slot in range(lo, hi):
             if guest[row, slot] >= 0:

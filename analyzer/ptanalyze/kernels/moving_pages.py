@@ -13,21 +13,17 @@ from .steps import FLUSH
 
 NOWHERE, NOT_MAPPED = -1, -2
 MARKED = 64
-CHUNK, WALK, STEP, NEXT_SCAN, ROW, SLOT, FLUSHES, OUT, REFILLED, STOP, NEXT_LOOK = range(11)
+CHUNK, WALK, STEP, NEXT_SCAN, ROW, SLOT, FLUSHES, OUT, REFILLED, STOP = range(10)
 ANY = -1  # instead of a slot: a FLUSH of pages of several tables
 
 
 class State(NamedTuple):
-    """guest int8[L, 512], host int8[H, 512]: pages; clock int64[11], credit float64[1] in pages.
-
-    used  bool[L, 512]: accessed bits since demotion looked last; without demotion there are no rows
-    """
+    """guest int8[L, 512], host int8[H, 512]: pages; clock int64[10], credit float64[1] in pages."""
 
     guest: np.ndarray
     host: np.ndarray
     clock: np.ndarray
     credit: np.ndarray
-    used: np.ndarray
 
 
 @hook
