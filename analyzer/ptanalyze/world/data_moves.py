@@ -31,8 +31,7 @@ from .history import History
 from .site import Site
 
 if TYPE_CHECKING:
-    from ..kernels.data_moves import Schedule, Where
-    from ..kernels.moving_pages import State
+    from ..kernels.data_moves import Schedule, State, Where
 
 WALKS_AT_ONCE = 1 << 20
 BUFFER = 1 << 16
@@ -97,7 +96,7 @@ def data_move(site: Site, past: History) -> bool:
 
 def with_data_moves(site: Site, past: History, data: DataNodes) -> tuple[History, DataNodes]:
     """(the History `past` with the steps of all data that move, where they are then); data: at first."""
-    from ..kernels.moving_pages import ANY
+    from ..kernels.data_moves import ANY
 
     steps, flushes, after = _steps(site, past, data)
     page = steps.lo[flushes] != ANY
@@ -136,8 +135,7 @@ def _live(site: Site, past: History, walk: np.ndarray) -> np.ndarray:
 
 def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarray, DataNodes]:
     """(Steps with every single move, bool[S]: FLUSHes of the schedule, DataNodes in the end)."""
-    from ..kernels.data_moves import follow
-    from ..kernels.moving_pages import CHUNK, OUT, STOP
+    from ..kernels.data_moves import CHUNK, OUT, STOP, follow
 
     stream, placement = site.stream, site.placement
     where, schedule, state = _where(site, past, data), _schedule(site), _state(site, data)
@@ -232,7 +230,7 @@ def _marks(site: Site, rows: int) -> int:
 
 
 def _state(site: Site, data: DataNodes) -> "State":
-    from ..kernels.moving_pages import NEXT_SCAN, REFILLED, ROW, SLOT, State
+    from ..kernels.data_moves import NEXT_SCAN, REFILLED, ROW, SLOT, State
 
     clock, credit, times = np.zeros(10, np.int64), np.zeros(1), _times(site)
     schedule, began = _schedule(site), int(times[site.begin]) if len(times) else 0
