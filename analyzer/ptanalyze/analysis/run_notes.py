@@ -8,7 +8,6 @@ import numpy as np
 
 from ..core.cache_share import cache_note
 from ..world.data_moves import moves_notes
-from ..world.demotion import demotion_notes
 from ..world.leaf_lines import ENTRIES_PER_LINE
 from ..world.region_of_interest import region_of_interest
 from .filtered_twice import filtered_note
@@ -106,7 +105,6 @@ def notes(done: Finished, how: str) -> list[str]:
     world = done.world
     space, history = world.space, world.history
     lines = [how, *world.notes, *region_of_interest(world.trace.events).notes, *moves_notes(world)]
-    lines += demotion_notes(world, history)
     lines.append(
         "steady state: counts and speed-ups are of a further run with warm TLBs and caches; memory that it "
         "maps, or unmaps and maps again, is faulted in again and counts"

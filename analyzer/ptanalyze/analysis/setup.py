@@ -14,7 +14,7 @@ from ..core.sample import Sample, sample_of
 from ..formats.calibration_file import read_calibration
 from ..formats.capture import PathLike
 from ..world.captured_world import captured_world
-from ..world.moves import Moves, demoting, moves_from
+from ..world.moves import Moves, moves_from
 from ..world.placement import AUTO
 from .weights import weighed
 
@@ -37,8 +37,6 @@ class Options(TypedDict, total=False):
     calibration   of a measured run (`calibrate`), or its file; scales run-time estimates to that run
     sample        part of the trace that stands for all of it, "sets:1/8" or "regions:1/16"; None: all
     autonuma      whether data pages migrate towards the nodes that access them, or how ({"delay_ms": 10})
-    demote_idle   seconds after which data pages that no walk uses go to slower memory, None: they stay;
-                  demote_batch: pages that share a shootdown, None: 32; see world.demotion
     """
 
     machine: MachineLike
@@ -49,8 +47,6 @@ class Options(TypedDict, total=False):
     calibration: PathLike | Calibration | None
     contended: bool
     autonuma: bool | Settings | Moves | None
-    demote_idle: float | None
-    demote_batch: int | None
     move_threads: str
     sample: str | Sample | None
     windows: int
@@ -98,13 +94,8 @@ class Setup:
 
     @property
     def as_traced(self) -> bool:
-        """Whether the run is counted as traced: asked for, or there is no further run."""
-        return self.cold or self.unsteady
-
-    @property
-    def unsteady(self) -> bool:
-        """Whether threads move or data are demoted: a further run would not be what happened."""
-        return bool(self.move_threads) or bool(self.moves and self.moves.demote_idle_ms)
+        """Whether the run is counted as traced: asked for, or threads move: there is no further run."""
+        return self.cold or bool(self.move_threads)
 
     @classmethod
     def of(cls, **options: Unpack[Options]) -> Setup:
@@ -129,11 +120,7 @@ class Setup:
             baseline=options.get("baseline", AUTO),
             calibration=calibration_of(options.get("calibration")),
             contended=contended,
-            moves=demoting(
-                moves_of(options.get("autonuma", False)),
-                options.get("demote_idle"),
-                options.get("demote_batch"),
-            ),
+            moves=moves_of(options.get("autonuma", False)),
             move_threads=options.get("move_threads", ""),
             sample=sample_of(options.get("sample")),
             windows=options.get("windows", 0),

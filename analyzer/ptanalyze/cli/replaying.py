@@ -96,20 +96,6 @@ OPTIONS = (
         help="Parameter of --autonuma: delay_ms, scan_period_ms, scan_size_mb, rate_limit_mb_s, by (guest or "
         "host); repeatable. Default: Linux's values.",
     ),
-    click.option(
-        "--demote-idle",
-        type=DURATION,
-        metavar="TIME",
-        help="Demote data pages that no walk uses for so long (10s) to the nearest node without CPUs, as "
-        "Linux's reclaim does; -m needs such a node. Default: none.",
-    ),
-    click.option(
-        "--demote-batch",
-        type=click.IntRange(1, 512),
-        metavar="PAGES",
-        help="Pages that --demote-idle shoots down together. Default: 32, as reclaim; 64 with the "
-        "multi-generational LRU, up to 512 with DAMON.",
-    ),
 )
 
 

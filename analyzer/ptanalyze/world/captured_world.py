@@ -53,8 +53,6 @@ def captured_world(
     if trace is None and sample:
         lacks = LEFT_OUT if left_out else "the capture has no trace to sample; leave the option out"
         raise UsageError(f"sample = {sample}: {lacks}")
-    if trace is None and moves and moves.demote_idle_ms:
-        raise UsageError("demote-idle: pages are idle in a trace, and none is replayed; leave the option out")
     if trace is None:
         return untouched(snapshot, machine, left_out)
     trace = within_region(trace)

@@ -121,10 +121,6 @@ def must_allow(sample: Sample, trace: Trace, moves: Moves) -> None:
     """UsageError where a trace, or what moves data, does not allow a sample."""
     if trace.facts.get("sampled") or trace.facts.get("walks"):
         raise UsageError(f"sample = {sample}: the trace holds samples already; leave the option out")
-    if moves.demote_idle_ms:
-        raise UsageError(
-            f"sample = {sample}: which pages are idle, only the whole trace tells; leave out one"
-        )
     if moves.autonuma:
         raise UsageError(
             f"sample = {sample}: NUMA balancing moves each page that is touched, not only those of a sample; "

@@ -72,11 +72,6 @@ def _begin(stream: WalkStream) -> int:
 
 def traced_windows(sample: Sample, trace: Trace, moves: Moves) -> TracedWindows:
     """TracedWindows of a trace that has them. UsageError where data move by accesses: not all are here."""
-    if moves.demote_idle_ms:
-        raise UsageError(
-            f"sample = {sample}: which pages are idle, windows do not tell; leave demote-idle out, or record "
-            "the whole time"
-        )
     if moves.autonuma:
         raise UsageError(
             f"sample = {sample}: NUMA balancing moves each page that is touched, not only those of windows; "
