@@ -243,10 +243,11 @@ def configured(names: Sequence[str], settings: Sequence[str] = ()) -> list[tuple
     """[(name, {key: value})] from --policy, as NAME or NAME:KEY=VALUE:KEY=VALUE, and from --set."""
     from ..policies import share_settings
 
+    pairs = [pair_of(setting) for setting in settings]
     if not names:
         return []
     names, own = zip(*((name, parts) for name, *parts in (one.split(":") for one in names)), strict=True)
-    shared = share_settings(names, [pair_of(setting) for setting in settings])
+    shared = share_settings(names, pairs)
     return [
         (name, {**values, **dict(map(pair_of, parts))})
         for name, values, parts in zip(names, shared, own, strict=True)
