@@ -12,6 +12,7 @@ ONE = np.uint64(1)
 HOST_BITS = np.uint64(0x3E)
 READ_BITS = 48  # bit 8 * g + h of Reads.read
 NO_NODE, FARTHEST = np.int64(-1 << 62), np.int64(1 << 32)  # of what a replay returns where a hook fails
+COPIED = np.int64(1 << 31)  # on_walk returns COPIED + node of a walk that copies the entry from that node
 LL, LR, RL, RR = range(4)  # guest leaf first, host leaf second; native walks are LL or RL
 
 (
@@ -38,7 +39,8 @@ class Counters(NamedTuple):
     """Everything a replay counts. `from` is the node of the CPU that walked, faulted or made the system call.
 
     reads        int64[48, nodes, nodes, 2]  [bit of Reads.read, reader's node, serving node, 1 = from DRAM]
-    classes      int64[sockets, 4]           walks by [reader's socket, LL LR RL RR] of their leaf entries
+    classes      int64[sockets, 4]           walks by [reader's socket, LL LR RL RR] of the leaf entries that
+                                             they end with: where a walk copied the entry, its own node's
     events       int64[calls, kinds, nodes, nodes]  [steps.CALLS, EVENT_KINDS, from, to] of the guest's table
     host_events  the same of the host's
     pages        int64[2]                    guest table pages now, and at most so far; host_pages: the host's
@@ -103,6 +105,18 @@ def call_counters(counters, call):
 @hook
 def take_none(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step):
     """For a trace without steps: the hooks for steps are half of what there is to compile."""
+
+
+@hook
+def served(walked):
+    """Node that serves the read of the leaf entry, of what on_walk returned."""
+    return walked - COPIED if walked >= COPIED else np.int64(walked)
+
+
+@hook
+def ended(walked, node):
+    """Node whose leaf entry the walk ends with: one that copied it is walked again, in the own table."""
+    return np.int64(node) if walked >= COPIED else np.int64(walked)
 
 
 @hook
@@ -171,11 +185,12 @@ def replay_for(guest, host, any_steps=True):
             row = of_region[page[w] >> np.uint32(9)]
             if sampled:
                 base, place = np.int64(groups[w]) * READ_BITS, np.int64(groups[w]) * sockets
-            server = on_walk(guest_state, tables, table, row, slots[w], node, fault[w], now)
+            walked = on_walk(guest_state, tables, table, row, slots[w], node, fault[w], now)
+            server = served(walked)
             if missing(server, nodes):
                 return no_node(server)
             near = socket[node]
-            kind = LL if socket[server] == near else RL
+            kind = LL if socket[ended(walked, node)] == near else RL
             guest = np.int64(level[table])
             if fault[w]:
                 now.events[PAGES_ZEROED, node, node] += np.int64(1) << (9 * (guest - 1))
@@ -183,10 +198,11 @@ def replay_for(guest, host, any_steps=True):
             counts[base + at, node, server, (dram >> np.uint64(at)) & ONE] += 1
             mask ^= ONE << np.uint64(at)
             if host >= 0:
-                server = on_nested(host_state, tables, host, slot, node, now)
+                walked = on_nested(host_state, tables, host, slot, node, now)
+                server = served(walked)
                 if missing(server, nodes):
                     return no_node(server)
-                kind += socket[server] != near
+                kind += socket[ended(walked, node)] != near
                 bit = np.int64(level[host])
                 if (mask >> np.uint64(bit)) & ONE:
                     counts[base + bit, node, server, (dram >> np.uint64(bit)) & ONE] += 1
@@ -199,7 +215,7 @@ def replay_for(guest, host, any_steps=True):
                     bit = at + np.int64(level[host])
                     if (mask >> np.uint64(bit)) & ONE:
                         if slot >= 0:
-                            server = on_nested(host_state, tables, host, slot, node, now)
+                            server = served(on_nested(host_state, tables, host, slot, node, now))
                         else:
                             server = host_locate(host_state, host, node)
                         if missing(server, nodes):

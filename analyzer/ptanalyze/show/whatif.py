@@ -182,7 +182,7 @@ def sentence(results: Sequence[Result]) -> str:
     if effect(best, base) <= 0:
         same = not any(map(gain.differs, speedup))
         how = "as fast" if same else times(speedup, "it")
-        return f"No policy is faster than {label_of(base)}{warm}; {name} is {how}."
+        return f"{gain.none_faster(label_of(base))}; {name} is {how}."
     unsure = "" if gain.gains(speedup) else "; it may be no gain"
     word = "Bound of locality" if best.policy == BOUND else "Best"
     faster = f"{word}: {name}, {times(speedup, label_of(base))}{warm}"
