@@ -45,7 +45,6 @@ def test_each_policy_has_its_writes_and_interrupts_by_batch(pt, sample, cxl):
     ("arguments", "said"),
     [
         (("--demote-batch", "8"), "nothing is demoted without demote-idle"),
-        (("--demote-idle", "1s", "--sample", "sets:1/8"), "only the whole trace tells"),
         (("--demote-idle", "1s", "--weight", "leaf"), "none is replayed"),
         (("--demote-idle", "1s", "-m", "sapphire-rapids"), "memory_nodes = [2]"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,27 +13,15 @@ from ..cost import price as cost
 from ..cost.map_lock import lock_note
 from ..cost.once import Once
 from ..cost.payback import pays_back
-from ..cost.result import Result, Sampled
+from ..cost.result import Result
 from ..cost.throughput import rated
-from ..world.sampling import Sampling
 from ..world.world import World
 from .run_notes import notes, short_region
 from .runs import Run
-from .sampled import (
-    around,
-    groups_of,
-    lines_shared,
-    of_effect,
-    of_share,
-    remote_share,
-    sample_notes,
-    widened,
-)
 from .sockets import by_socket
 from .system_calls import system_calls
 
 if TYPE_CHECKING:
-    from ..core.sample import Sample
     from ..cost.calls import SystemCalls
     from ..cost.result import Price
     from ..kernels.replay import Counters
@@ -49,55 +37,14 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
     """
     shares = list(zip(*done, strict=True))
     cold = [not runs[0].chunk and bool(_short(runs[0])) for runs in shares]
-    known = _prices(shares, setup, cold)
-    traced, first = _traced(done[0][0], None, setup), shares[0]
-    results = [
-        _result(one, first[0], price, (known.base, traced), setup, provenance)
-        for one, price in zip(first, known.covering, strict=True)
-    ]
-    groups = groups_of(weights for of in done for weights in (of[0].world.weights, of[0].again.weights))
-    sample = done[0][0].world.sample
-    if sample is None or not groups:
-        return results
-    left_out = [_estimates(shares, setup, cold, group) for group in groups]
-    own = _estimates(shares, setup, cold, None)
-    return [
-        _sampled(result, one, others, sample, _recorded(first[0]))
-        for result, one, others in zip(results, own, zip(*left_out, strict=True), strict=True)
-    ]
-
-
-class _Prices(NamedTuple):
-    """Prices of all plans, `base` of the first as it is; shared: if entries share lines (_recorded)."""
-
-    base: Price
-    covering: list[Price]
-    shared: list[Price]
-
-
-def _prices(shares: Sequence[Sequence[Finished]], setup: Setup, cold: Sequence[bool]) -> _Prices:
-    """_Prices from runs at each share of the caches; cold: whether the region is short for these."""
     bases = [_price(runs[0], None, setup) for runs in shares]
     prices = [[_price(run, base, setup) for run in runs] for runs, base in zip(shares, bases, strict=True)]
     prices += [_cold_prices(runs, setup) for runs, short in zip(shares, cold, strict=True) if short]
-    shared = [_shared_line_prices(runs, setup) for runs in shares if _recorded(runs[0])]
-    covering = [_over_shares(of_one) for of_one in zip(*prices, *shared, strict=True)]
-    return _Prices(bases[0], covering, shared[0] if shared else covering)
-
-
-def _recorded(done: Finished) -> bool:
-    """Whether it is a sample of sets of the TLBs, which holds some of the entries of each cache line."""
-    return isinstance(done.world.sampling, Sampling) and done.world.sampling.recorded
-
-
-def _shared_line_prices(runs: Sequence[Finished], setup: Setup) -> list[Price]:
-    """Prices of the runs of a sample of sets with the fewest reads from DRAM that it leaves possible."""
-    prices: list[Price] = []
-    for run in runs:
-        assert run.world.sample is not None
-        count = lines_shared(run.counted, run.world.sample)
-        prices.append(_price(run, prices[0] if prices else None, setup, count))
-    return prices
+    traced, first = _traced(done[0][0], None, setup), shares[0]
+    return [
+        _result(one, first[0], _over_shares(of_one), (bases[0], traced), setup, provenance)
+        for one, of_one in zip(first, zip(*prices, strict=True), strict=True)
+    ]
 
 
 def _short(done: Finished) -> str:
@@ -118,94 +65,6 @@ def _cold_price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
     made = system_calls(done.again, done.still, done.chunk)
     executed, _ = cost.instructions(done.world.trace, setup.costs)
     return _priced(done, walks, made, baseline, setup, executed)
-
-
-class _Estimate(NamedTuple):
-    """What has an interval in a Sampled result; shared: the speed-up if entries share lines (_recorded)."""
-
-    speedup: Interval | None
-    shared: Interval | None
-    walk_share: Interval | None
-    kernel_share: Interval | None
-    table_share: Interval | None
-    traced_speedup: Interval | None
-    walks: int
-    remote: float
-
-
-def _estimates(
-    shares: Sequence[Sequence[Finished]], setup: Setup, cold: Sequence[bool], group: int | None
-) -> list[_Estimate]:
-    """[_Estimate] of each plan as if a group had not been in the sample; None: with all groups."""
-    left = [[replace(run, without=group) for run in runs] for runs in shares]
-    _, prices, shared = _prices(left, setup, cold)
-    base = _traced(left[0][0], None, setup)
-    return [
-        _Estimate(
-            price.speedup,
-            shared[k].speedup,
-            price.walk_share,
-            price.kernel_share,
-            price.table_share,
-            (base if k == 0 else _traced(run, base, setup)).speedup,
-            run.walks,
-            remote_share(by_socket(run.counted, run.world.domains).reads),
-        )
-        for k, (run, price) in enumerate(zip(left[0], prices, strict=True))
-    ]
-
-
-def _sampled(
-    result: Result, own: _Estimate, left_out: Sequence[_Estimate], sample: Sample, recorded: bool
-) -> Result:
-    """The Result with the error that a sample adds to its intervals; left_out: without each of its groups."""
-    one_in = sample.one_in
-
-    def wider(name: str, middle: Interval | None) -> Interval | None:
-        others = [known for one in left_out if (known := getattr(one, name)) is not None]
-        return middle and widened(middle, others, one_in)
-
-    walks = _none_at_least(around(own.walks, [one.walks for one in left_out], one_in))
-    remote = of_share(around(own.remote, [one.remote for one in left_out], one_in))
-    alone = _of_sample_alone(own, left_out, sample, recorded)
-    known = Sampled(str(sample), len(left_out), walks, remote, alone)
-    price, once = result.price, result.once
-
-    speedup = wider("speedup", price.speedup)
-
-    def wider_share(name: str) -> Interval | None:
-        share = wider(name, getattr(price, name))
-        return share and _none_at_least(share)
-
-    price = replace(
-        price,
-        speedup=speedup and of_effect(speedup, sample, recorded),
-        walk_share=wider_share("walk_share"),
-        kernel_share=wider_share("kernel_share"),
-        table_share=wider_share("table_share"),
-    )
-    once = replace(once, traced_speedup=wider("traced_speedup", once.traced_speedup))
-    return replace(result, price=price, once=once, sampled=known, notes=(*result.notes, *sample_notes(known)))
-
-
-def _of_sample_alone(
-    own: _Estimate, left_out: Sequence[_Estimate], sample: Sample, recorded: bool
-) -> Interval | None:
-    """The interval of a speed-up, by the middle of the assumptions, that the sample leaves open."""
-    ends = [
-        around(
-            known.middle, [other.middle for one in left_out if (other := getattr(one, name))], sample.one_in
-        )
-        for name in ("speedup", "shared")
-        if (known := getattr(own, name))
-    ]
-    found = _covering(ends)
-    return found and of_effect(found, sample, recorded)
-
-
-def _none_at_least(interval: Interval) -> Interval:
-    """The Interval of what cannot be less than none."""
-    return Interval(max(interval.low, 0.0), interval.middle, interval.high)
 
 
 def _over_shares(prices: Sequence[Price]) -> Price:
@@ -263,7 +122,6 @@ def _result(
         aside_pages=world.aside_pages,
         gone_share=world.gone_share,
         short_region=short,
-        filtered=world.captured.second_filter(done.chunk),
         price=price,
         once=_once(done, first, price, base, setup),
         facts=run.facts(world),
@@ -278,22 +136,19 @@ def _result(
     )
 
 
-def _price(done: Finished, baseline: Price | None, setup: Setup, counters: Counters | None = None) -> Price:
-    """Of the run that is counted: as traced, with everything that is done before it.
-
-    counters  of that run, default: as it was counted
-    """
+def _price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
+    """Of the run that is counted: as traced, with everything that is done before it."""
     if not done.warm:
-        return _traced(done, baseline, setup, counters)
+        return _traced(done, baseline, setup)
     executed, _ = cost.instructions(done.world.trace, setup.costs, done.chunk)
     made = system_calls(done.again, done.still, done.chunk)
-    return _priced(done, counters or done.counted, made, baseline, setup, executed)
+    return _priced(done, done.counted, made, baseline, setup, executed)
 
 
-def _traced(done: Finished, baseline: Price | None, setup: Setup, counters: Counters | None = None) -> Price:
-    """Of the first run, with everything that is done before it; counters as of _price."""
+def _traced(done: Finished, baseline: Price | None, setup: Setup) -> Price:
+    """Of the first run, with everything that is done before it."""
     executed, _ = cost.instructions(done.world.trace, setup.costs)
-    first, before = counters or done.first, done.run.before
+    first, before = done.first, done.run.before
     whole = first._replace(
         events=first.events + before.events, host_events=first.host_events + before.host_events
     )

@@ -8,7 +8,6 @@ from ..core.cache_share import cache_note
 from ..world.data_moves import moves_notes
 from ..world.demotion import demotion_notes
 from ..world.region_of_interest import region_of_interest
-from .filtered_twice import filtered_note
 from .silent_nodes import silent_note
 from .sockets import by_socket
 from .untraced import cached
@@ -80,8 +79,6 @@ def notes(done: Finished, how: str) -> list[str]:
         lines.append(note)
     if (ended := world.trace.facts.get("ended", "exit")) not in ("exit", "imported"):
         lines.append(f"the trace may be only part of the run; it ended by: {ended}")
-    if filtered := world.captured.second_filter(done.chunk):
-        lines.append(filtered_note(filtered))
     if world.trace.facts.get("sampled"):
         lines.append("the trace holds samples of the accesses: shares mean more than numbers")
     if len(space.snapshot.topology) == 1 and world.nodes > 1:
