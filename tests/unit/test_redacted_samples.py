@@ -86,6 +86,12 @@ def test_a_real_capture_is_classified_and_checked_as_before(sample):
     assert verdicts[0] == verdicts[1]
 
 
+def test_a_shared_capture_stands_for_a_program_of_the_same_size(tmp_path):
+    capture = open_capture("vm-numa-visible")
+    redact(capture, tmp_path / "shared")
+    assert open_capture(tmp_path / "shared").snapshot.scale == capture.snapshot.scale == 16
+
+
 def test_the_command_refuses_traces_alone_and_existing_directories(tmp_path, sample, capsys):
     assert run(["redact", str(sample[0].directory), "-o", str(tmp_path / "out")]) == 0
     assert json.loads((tmp_path / "out" / "capture.json").read_text())["kind"] == "process"

@@ -80,7 +80,7 @@ class Degrees:
              future
     filters  {filter: Point of a copy per node with degree 0}
     sockets  int16[nodes]: node that has the socket's copy
-    steady   whether there is a further run: not where threads move, or data are demoted, while the trace runs
+    steady   whether there is a further run: not where threads move while the trace runs
     """
 
     names: list[str]
@@ -104,7 +104,7 @@ def degree_runs(world: World, setup: Setup, prefetch_on: str, provenance: dict[s
     vmas, reader = Vmas(world), world.placement.cpu_node
     single: list[Wanted] = [(baseline_of(world), {})]
     filters: list[Wanted] = [("hydra", {"prefetch": 0, "tlbflush": name}) for name in FILTERS]
-    more = not setup.unsteady
+    more = not setup.move_threads
     runs, mapped, made = replayed(world, world, vmas, reader, [*single, *lazy(prefetch_on), *filters], more)
     known = partial(pointed, made=made, setup=setup, machine=world.machine)
     points, bounds = [known(runs[0], ONE, None)], [known(runs[11], NODE, None)]

@@ -13,7 +13,7 @@ from ..core.machine import Costs, Machine, load_costs, load_machine
 from ..formats.calibration_file import read_calibration
 from ..formats.capture import PathLike
 from ..world.captured_world import captured_world
-from ..world.moves import Moves, demoting, moves_from
+from ..world.moves import Moves, moves_from
 from ..world.placement import AUTO
 from .weights import weighed
 
@@ -35,8 +35,6 @@ class Options(TypedDict, total=False):
     cache_share   share of the LLC left to page tables, "0.25", or its bounds, "0.1:0.5"; None: the machine's
     calibration   of a measured run (`calibrate`), or its file; scales run-time estimates to that run
     autonuma      whether data pages migrate towards the nodes that access them, or how ({"delay_ms": 10})
-    demote_idle   seconds after which data pages that no walk uses go to slower memory, None: they stay;
-                  demote_batch: pages that share a shootdown, None: 32; see world.demotion
     """
 
     machine: MachineLike
@@ -47,8 +45,6 @@ class Options(TypedDict, total=False):
     calibration: PathLike | Calibration | None
     contended: bool
     autonuma: bool | Settings | Moves | None
-    demote_idle: float | None
-    demote_batch: int | None
     move_threads: str
     windows: int
     cold: bool
@@ -93,13 +89,8 @@ class Setup:
 
     @property
     def as_traced(self) -> bool:
-        """Whether the run is counted as traced: asked for, or there is no further run."""
-        return self.cold or self.unsteady
-
-    @property
-    def unsteady(self) -> bool:
-        """Whether threads move or data are demoted: a further run would not be what happened."""
-        return bool(self.move_threads) or bool(self.moves and self.moves.demote_idle_ms)
+        """Whether the run is counted as traced: asked for, or threads move: there is no further run."""
+        return self.cold or bool(self.move_threads)
 
     @classmethod
     def of(cls, **options: Unpack[Options]) -> Setup:
@@ -124,11 +115,7 @@ class Setup:
             baseline=options.get("baseline", AUTO),
             calibration=calibration_of(options.get("calibration")),
             contended=contended,
-            moves=demoting(
-                moves_of(options.get("autonuma", False)),
-                options.get("demote_idle"),
-                options.get("demote_batch"),
-            ),
+            moves=moves_of(options.get("autonuma", False)),
             move_threads=options.get("move_threads", ""),
             windows=options.get("windows", 0),
             cold=options.get("cold", False),

@@ -12,7 +12,7 @@ import numpy as np
 from ..core.walks import GUEST_BIT, Reads
 from ..cost.result import Series
 from ..kernels.replay import TABLE_MOVED, Counters
-from ..kernels.steps import DATA, DEMOTION, HOST_DATA
+from ..kernels.steps import DATA, HOST_DATA
 from ..world.data_moves import by_host
 from ..world.data_reads import DataReads
 from .sockets import by_socket, folded
@@ -101,9 +101,7 @@ class Windows:
         classes, dram, moved, step, cycles = columns
         world, steps = self.world, self.world.history.steps
         page = ((steps.kind == DATA) | (steps.kind == HOST_DATA)) & (mapped.changed > 0)
-        data, demoted = (
-            np.concatenate([[0], np.cumsum(some)]) for some in (page, page & (steps.call == DEMOTION))
-        )
+        data = np.concatenate([[0], np.cumsum(page)])
         classes, dram, cycles, reads = (
             np.diff(column, axis=0, prepend=0) for column in (classes, dram, cycles, np.array(self.data))
         )
@@ -117,7 +115,6 @@ class Windows:
             dram=dram,
             tables_moved=moved,
             data_moved=data[step],
-            demoted=demoted[step],
             data=reads,
             data_remote=reads.sum(axis=(1, 2)) - np.trace(sockets, axis1=1, axis2=2),
             pages=int(np.bitwise_count(mapped.valid).sum()),

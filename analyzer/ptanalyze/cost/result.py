@@ -10,7 +10,7 @@ import numpy as np
 from ..core.gain import CAREFUL
 from ..core.interval import Interval
 from ..kernels.replay import EVENT_KINDS, LL, RR
-from ..kernels.steps import CALLS, DEMOTION
+from ..kernels.steps import CALLS
 from .once import Once
 
 TABLE_BYTES = 4096
@@ -50,6 +50,8 @@ class Price:
 
     walk_cycles        all reads, at the machine's latencies
     local_walk_cycles  (guest, host) of the same reads if every table were local
+    calibrated_walk_cycles  (guest, host) of the same reads with the tables where the calibrated run had them;
+                       None without a Calibration
     data_cycles        of one read of own DRAM per walk, for its data
     dram_shares        (guest, host) share of the walk cycles that waits for DRAM, None without reads
     management_cycles  faults and system calls, and the time lost by CPUs that they interrupt
@@ -59,7 +61,7 @@ class Price:
     kernel_share       share of the run that management_cycles are; table_share: of both together, what any
                        change of page tables can save at most; None without a trace
     assumptions        line for people
-    system_calls       by kind, and demotion by batches; none without a trace
+    system_calls       by kind; none without a trace
     fault_ns           of all CPUs, for page faults and what else walks cause the kernel to do
     """
 
@@ -78,6 +80,7 @@ class Price:
     kernel_share: Interval | None = None
     table_share: Interval | None = None
     fault_ns: float = 0.0
+    calibrated_walk_cycles: tuple[float, float] | None = None
 
 
 class Rate(NamedTuple):
@@ -96,7 +99,7 @@ class Series:
     classes       int64[N, sockets, 4]  as kernels.replay.Counters
     dram          int64[N, 2, sockets, sockets]  of the guest's, the host's tables, by [reader, server]
     tables_moved  int64[N]  table pages moved so far, of both dimensions
-    data_moved    int64[N]  data pages moved so far; demoted  of them, by kswapd; pages  mapped in the end
+    data_moved    int64[N]  data pages moved so far; pages  mapped in the end
     by_host       whether the hypervisor moved them
     data          int64[N, nodes, nodes]  walks by [walker's node, node of their data]
     data_remote   int64[N]  walks whose data are on another socket
@@ -112,7 +115,6 @@ class Series:
     dram: np.ndarray
     tables_moved: np.ndarray
     data_moved: np.ndarray
-    demoted: np.ndarray
     pages: int
     data: np.ndarray
     data_remote: np.ndarray
@@ -315,8 +317,8 @@ class Result:
         }
 
     def _calls(self) -> dict[str, int | float | None]:
-        """All system calls together, without demotion; the means are None where there are none."""
-        kinds = [kind for kind in self.price.system_calls if kind.call != CALLS[DEMOTION]]
+        """All system calls together; the means are None where there are none."""
+        kinds = self.price.system_calls
         calls = sum(kind.calls for kind in kinds)
         return {
             "system_calls": calls,

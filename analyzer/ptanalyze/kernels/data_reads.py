@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .data_moves import MARKED, NOT_MAPPED, NOWHERE
 from .hooks import called_hook, hook, kernel
-from .moving_pages import MARKED, NOT_MAPPED, NOWHERE
 from .steps import CLEAR, DATA, HOST_DATA, MOVE, data_page, host_entry, move_target, node_now, slot_range
 
 

@@ -55,7 +55,6 @@ ONCE = {
     "tables_moved": "tables moved",
     "vm_exits": "VM exits",
 }
-DEMOTED = "demotion"  # of kernels.steps.CALLS
 CALLS = {
     "calls": "calls",
     "entries": "entries changed",
@@ -223,8 +222,7 @@ def groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Quantity]]]:
     when = "Before the first walk" if results[0].once.within else "Once"
     yield "Once, before the further run" if steady else when, kept(once(results))
     for call in dict.fromkeys(one.call for result in results for one in result.price.system_calls):
-        heading = "Demotion" if call == DEMOTED else f"System call {call}"
-        yield heading, kept(system_call(call, results))
+        yield f"System call {call}", kept(system_call(call, results))
     yield "Other results of the policies", kept(facts(results))
 
 
@@ -310,14 +308,13 @@ def once(results: Sequence[Result]) -> Iterator[Quantity]:
 
 
 def system_call(call: str, results: Sequence[Result]) -> Iterator[Quantity]:
-    """What one kind of call, or demotion by batches, changes, whom it interrupts, and how long that takes."""
-    one, many = ("batch", "batches") if call == DEMOTED else ("call", "calls")
+    """What one kind of call changes, whom it interrupts, and how long that takes."""
     costs = [next((o for o in result.price.system_calls if o.call == call), None) for result in results]
-    for field, name in {**CALLS, "calls": many}.items():
+    for field, name in CALLS.items():
         yield Quantity(name, [None if cost is None else getattr(cost, field) for cost in costs])
-    yield Quantity(f"ns per {one}", [None if cost is None else cost.ns for cost in costs], "mean")
+    yield Quantity("ns per call", [None if cost is None else cost.ns for cost in costs], "mean")
     stolen = [None if cost is None else cost.stolen_ns for cost in costs]
-    yield Quantity(f"stolen ns per {one}", stolen, "mean")
+    yield Quantity("stolen ns per call", stolen, "mean")
     slower = [None if cost is None else cost.slowdown for cost in costs]
     if any(value not in (None, 1) for value in slower):
         yield Quantity("slow-down", slower, "ratio")

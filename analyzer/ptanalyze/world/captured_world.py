@@ -6,7 +6,6 @@ from os import PathLike
 
 import numpy as np
 
-from ..core.errors import UsageError
 from ..core.gain import CAREFUL
 from ..core.machine import Machine
 from ..core.progress import Progress, adding_up
@@ -46,8 +45,6 @@ def captured_world(
 
     A capture that stands for a larger program (Snapshot.scale) has the machine's caches and moves scaled.
     """
-    if trace is None and moves and moves.demote_idle_ms:
-        raise UsageError("demote-idle: pages are idle in a trace, and none is replayed; leave the option out")
     if trace is None:
         return untouched(snapshot, machine, left_out)
     trace = within_region(trace)
