@@ -434,7 +434,7 @@ def test_a_command_to_type_next_is_never_broken_and_has_its_own_line_where_it_is
 
 
 def test_what_to_type_next_asks_the_same_question_of_the_same_machine(pt, sample, tmp_path):
-    given = ("--machine", "hydra-haswell", "--sample", "regions:1/4")
+    given = ("--machine", "hydra-haswell", "--threads-to-nodes", "block")
     said = pt("whatif", sample, "-p", "hydra", "--set", "prefetch=0", *given, "-o", tmp_path / "x.csv").out
     after = " ".join(given)
     assert f"ptanalyze whatif {sample} -p hydra --set prefetch=0 {after} --full" in said

@@ -16,7 +16,6 @@ from .options import (
     machine_option,
     open_or_default,
     pair_of,
-    sample_option,
     threads_on_option,
 )
 from .output import NAMES
@@ -74,7 +73,6 @@ OPTIONS = (
     ),
     click.option("--contended", is_flag=True, help="Use loaded instead of idle DRAM latencies."),
     jobs_option,
-    sample_option,
     click.option(
         "--move-threads",
         default="",

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..core.gain import CAREFUL
 from ..core.interval import Interval
-from ..core.second import SecondFilter
 from ..kernels.replay import EVENT_KINDS, LL, RR
 from ..kernels.steps import CALLS
 from .once import Once
@@ -43,36 +42,6 @@ class CallCost(NamedTuple):
     ns: float
     stolen_ns: float
     slowdown: float | None
-
-
-class Sampled(NamedTuple):
-    """What a sample adds to a Result: 95 % intervals of the estimates, delete-a-group jackknife.
-
-    of            "regions:1/16"; groups: that the interval is from
-    remote_share  of the reads from DRAM
-    speedup       by the middle of the assumptions: what the sample alone leaves open; None without a speed-up
-    """
-
-    of: str
-    groups: int
-    walks: Interval
-    remote_share: Interval
-    speedup: Interval | None
-
-    @property
-    def counted(self) -> bool:
-        """Whether walks are known: the sample was taken of them, not of touches."""
-        return self.walks.low == self.walks.high
-
-    def row(self) -> dict[str, Any]:
-        return {
-            "sample": self.of,
-            "walks_low": self.walks.low,
-            "walks_high": self.walks.high,
-            "remote_share": self.remote_share.middle,
-            "remote_share_low": self.remote_share.low,
-            "remote_share_high": self.remote_share.high,
-        }
 
 
 @dataclass(frozen=True)
@@ -201,8 +170,6 @@ class Result:
     elsewhere     note where the machine has another number of nodes than the captured one, without a trace
     facts         {name: number} of the policy when it reshaped the capture
     series        counts over time, None unless asked for
-    sampled       intervals, where walks and reads are estimates from a sample; None: all was counted
-    filtered      error of the walks of the captured run, where a second filter left touches out; else None
     """
 
     policy: str
@@ -233,8 +200,6 @@ class Result:
     notes: tuple[str, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)
     series: Series | None = None
-    sampled: Sampled | None = None
-    filtered: SecondFilter | None = None
 
     @property
     def run(self) -> str | None:
@@ -315,8 +280,6 @@ class Result:
                 self.price.walk_share, name, None
             )
         row |= self._once()
-        row |= self.sampled.row() if self.sampled else {}
-        row |= self.filtered.row() if self.filtered else {}
         row |= {
             "pt_bytes": self.table_pages * TABLE_BYTES,
             "pt_bytes_extra": (self.table_pages - self.single_copy) * TABLE_BYTES,

@@ -44,9 +44,6 @@ class Counters(NamedTuple):
     events       int64[calls, kinds, nodes, nodes]  [steps.CALLS, EVENT_KINDS, from, to] of the guest's table
     host_events  the same of the host's
     pages        int64[2]                    guest table pages now, and at most so far; host_pages: the host's
-
-    Of a sample with G - 1 groups, reads and classes are G such arrays behind each other: the last is of walks
-    outside the sample.
     """
 
     reads: np.ndarray
@@ -71,15 +68,12 @@ class CallCounters(NamedTuple):
     host_pages: np.ndarray
 
 
-def counters(nodes, sockets=None, groups=1):
-    """Counters of zeros for a machine with `nodes` nodes (on `sockets` sockets, as many by default).
-
-    groups  of a sample, with that of walks outside it
-    """
+def counters(nodes, sockets=None):
+    """Counters of zeros for a machine with `nodes` nodes (on `sockets` sockets, as many by default)."""
     events = len(CALLS), len(EVENT_KINDS), nodes, nodes
     return Counters(
-        np.zeros((groups * READ_BITS, nodes, nodes, 2), np.int64),
-        np.zeros((groups * (sockets or nodes), 4), np.int64),
+        np.zeros((READ_BITS, nodes, nodes, 2), np.int64),
+        np.zeros((sockets or nodes, 4), np.int64),
         np.zeros(events, np.int64),
         np.zeros(events, np.int64),
         np.zeros(2, np.int64),
@@ -174,8 +168,6 @@ def replay_for(guest, host, any_steps=True):
         counts, classes, due, of_region = counters.reads, counters.classes, steps.at, rows.of_region
         now = call_counters(counters, 0)
         nodes = socket.size
-        groups, sockets = reads.group, classes.shape[0] * READ_BITS // counts.shape[0]
-        sampled, base, place = groups.size > 0, np.int64(0), np.int64(0)
         for w in range(page.size):
             while step < due.size and due[step] <= first + w:
                 take(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step)
@@ -183,8 +175,6 @@ def replay_for(guest, host, any_steps=True):
             node, table, host = np.int64(cpu_node[cpu[w]]), np.int64(leaves[w]), np.int64(hosts[w])
             mask, dram, slot = masks[w], drams[w], np.int64(host_slots[w])
             row = of_region[page[w] >> np.uint32(9)]
-            if sampled:
-                base, place = np.int64(groups[w]) * READ_BITS, np.int64(groups[w]) * sockets
             walked = on_walk(guest_state, tables, table, row, slots[w], node, fault[w], now)
             server = served(walked)
             if missing(server, nodes):
@@ -195,7 +185,7 @@ def replay_for(guest, host, any_steps=True):
             if fault[w]:
                 now.events[PAGES_ZEROED, node, node] += np.int64(1) << (9 * (guest - 1))
             at = 8 * guest
-            counts[base + at, node, server, (dram >> np.uint64(at)) & ONE] += 1
+            counts[at, node, server, (dram >> np.uint64(at)) & ONE] += 1
             mask ^= ONE << np.uint64(at)
             if host >= 0:
                 walked = on_nested(host_state, tables, host, slot, node, now)
@@ -205,10 +195,10 @@ def replay_for(guest, host, any_steps=True):
                 kind += socket[ended(walked, node)] != near
                 bit = np.int64(level[host])
                 if (mask >> np.uint64(bit)) & ONE:
-                    counts[base + bit, node, server, (dram >> np.uint64(bit)) & ONE] += 1
+                    counts[bit, node, server, (dram >> np.uint64(bit)) & ONE] += 1
                     mask ^= ONE << np.uint64(bit)
                 host, slot = np.int64(parent[host]), np.int64(-1)
-            classes[place + near, kind] += 1
+            classes[near, kind] += 1
             at = 0
             while mask != 0:
                 while host >= 0 and (mask >> np.uint64(at)) & HOST_BITS:
@@ -220,7 +210,7 @@ def replay_for(guest, host, any_steps=True):
                             server = host_locate(host_state, host, node)
                         if missing(server, nodes):
                             return no_node(server)
-                        counts[base + bit, node, server, (dram >> np.uint64(bit)) & ONE] += 1
+                        counts[bit, node, server, (dram >> np.uint64(bit)) & ONE] += 1
                         mask ^= ONE << np.uint64(bit)
                     host, slot = np.int64(parent[host]), np.int64(-1)
                 if at > 0:
@@ -233,7 +223,7 @@ def replay_for(guest, host, any_steps=True):
                     server = locate(guest_state, table, node)
                     if missing(server, nodes):
                         return no_node(server)
-                    counts[base + at, node, server, (dram >> np.uint64(at)) & ONE] += 1
+                    counts[at, node, server, (dram >> np.uint64(at)) & ONE] += 1
                     mask ^= ONE << np.uint64(at)
                 host, slot = np.int64(host_leaf[table]), np.int64(host_slot[table])
         while last and step < due.size:

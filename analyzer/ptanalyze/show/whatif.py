@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..analysis.answer import Matrix, Quantity, Section
-from ..analysis.filtered_twice import filtered_note
 from ..analysis.owned_notes import owned_notes
 from ..analysis.placement_alone import placement_alone
 from ..analysis.ranking import best_first, candidate, careful, effect, label_of, peak_bytes, without_trace
-from ..analysis.sampled import in_words
 from ..analysis.untraced import sentence_of
 from ..analysis.worth import missing
 from ..core import gain
@@ -85,7 +83,6 @@ def view(
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
     asked = f"{first.machine}; {threads_placed(first.placement)}; {walks(first)} walks{warm(first)}{accesses}"
     said = advice(results)
-    short = filtered(first) if further else []  # it is among the notes
     yield Section(
         lines=[
             *beware(first, whose, nodes),
@@ -93,8 +90,6 @@ def view(
             "",
             *worth([first, *best_first(results)]),
             asked,
-            *sample(first),
-            *short,
         ]
     )
     yield from table(dict(zip(labels(results), results, strict=True)), not further, said)
@@ -124,27 +119,10 @@ def warm(result: Result) -> str:
 
 
 def walks(result: Result) -> str:
-    known = result.sampled
-    if known and not known.counted:
-        return f"about {in_words(known.walks, 0)}"
     readers = int(np.count_nonzero(result.reads.sum(axis=(0, 2, 3))))
     if result.placement != EVERY_NODE or readers < 2 or result.walks % readers:
         return number(result.walks)
     return f"{number(result.walks // readers)} from each of {readers} nodes, {number(result.walks)}"
-
-
-def sample(result: Result) -> list[str]:
-    """That a sample stands for all, its rate, and how sure that is."""
-    known = result.sampled
-    if known is None:
-        return []
-    share = in_words(known.remote_share, 3)
-    return [f"A sample, {known.of}: intervals are at 95 %; {share} of the reads from DRAM are remote."]
-
-
-def filtered(result: Result) -> list[str]:
-    """How wrong the walks are, where a second filter left touches out of the trace."""
-    return [f"Note: {filtered_note(result.filtered)}."] if result.filtered else []
 
 
 def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
