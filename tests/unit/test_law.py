@@ -224,4 +224,4 @@ def test_walk_cycles_that_are_not_counted_are_not_zero():
 
 def test_a_run_with_an_unknown_field_is_no_run():
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert({"cycles": 1.0, "walks": 2.0}, Run)
+        msgspec.convert({"cycles": 1.0, "walking": 2.0}, Run)

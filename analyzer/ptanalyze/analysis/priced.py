@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,28 +16,16 @@ from ..cost import price as cost
 from ..cost.map_lock import lock_note
 from ..cost.once import Once
 from ..cost.payback import pays_back
-from ..cost.result import Result, Sampled
+from ..cost.result import Result
 from ..cost.throughput import rated
 from ..kernels.replay import FAULT
-from ..world.sampling import Sampling
 from ..world.world import World
 from .run_notes import missing_in_longer, notes, short_region
 from .runs import Run
-from .sampled import (
-    around,
-    groups_of,
-    lines_shared,
-    of_effect,
-    of_share,
-    remote_share,
-    sample_notes,
-    widened,
-)
 from .sockets import by_socket
 from .system_calls import system_calls
 
 if TYPE_CHECKING:
-    from ..core.sample import Sample
     from ..cost.calls import SystemCalls
     from ..cost.result import Price
     from ..kernels.replay import Counters
@@ -58,21 +46,16 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
     cold = [not runs[0].chunk and bool(_short(runs[0])) for runs in shares]
     _must_be_alike([runs[0] for runs in shares], setup)
     setup = _with_data_in_dram([runs[0] for runs in shares], setup)
-    known = _prices(shares, setup, cold)
+    bases = [_price(runs[0], None, setup) for runs in shares]
+    prices = [[_price(run, base, setup) for run in runs] for runs, base in zip(shares, bases, strict=True)]
+    longer = _longer_prices(shares[0], setup) if cold[0] else prices[0]
+    prices += [_cold_prices(runs, setup) for runs, short in zip(shares, cold, strict=True) if short]
+    covering = [_over_shares(of_one) for of_one in zip(prices[0], longer, *prices[1:], strict=True)]
+    middle = longer if cold[0] else covering
     traced, first = _traced(done[0][0], None, setup), shares[0]
-    results = [
-        _result(one, first[0], price, middle, (known.middle[0], traced), setup, provenance)
-        for one, price, middle in zip(first, known.covering, known.middle, strict=True)
-    ]
-    groups = groups_of(weights for of in done for weights in (of[0].world.weights, of[0].again.weights))
-    sample = done[0][0].world.sample
-    if sample is None or not groups:
-        return results
-    left_out = [_estimates(shares, setup, cold, group) for group in groups]
-    own = _estimates(shares, setup, cold, None)
     return [
-        _sampled(result, one, others, sample, _recorded(first[0]))
-        for result, one, others in zip(results, own, zip(*left_out, strict=True), strict=True)
+        _result(one, first[0], price, at, (middle[0], traced), setup, provenance)
+        for one, price, at in zip(first, covering, middle, strict=True)
     ]
 
 
@@ -110,8 +93,6 @@ def _with_data_in_dram(baselines: Sequence[Finished], setup: Setup) -> Setup:
 def _data_in_dram(done: Finished) -> int:
     """Walks whose data are in DRAM for sure: not those that brought a line for the first time."""
     counted = done.counted
-    if _recorded(done) and done.world.sample is not None:
-        counted = lines_shared(counted, done.world.sample)
     walks = cost.walks_with_data_in_dram(counted)
     if done.warm or not walks:
         return walks
@@ -120,9 +101,9 @@ def _data_in_dram(done: Finished) -> int:
 
 def _pages_beyond_caches(done: Finished) -> int:
     """Pages that walks of each node reach beyond the lines of all its caches, but those that faults zeroed:
-    each has a line of data at least, which no cache can have held. 0 for a sample."""
+    each has a line of data at least, which no cache can have held."""
     world = done.again
-    if world.sampling is not None or not len(world.stream):
+    if not len(world.stream):
         return 0
     machine, stream, placement = world.machine, world.stream, world.placement
     node = placement.cpu_node[placement.chunk_cpu] // world.domains
@@ -134,41 +115,6 @@ def _pages_beyond_caches(done: Finished) -> int:
     beyond = int(np.maximum(reached.sum(axis=1) - lines, 0).sum())
     faults = int(done.counted.events[:, FAULT].sum() + done.counted.host_events[:, FAULT].sum())
     return max(beyond - faults, 0)
-
-
-class _Prices(NamedTuple):
-    """Prices of all plans; middle: as in a longer region, if it is short; shared: if entries share lines
-    (_recorded)."""
-
-    covering: list[Price]
-    middle: list[Price]
-    shared: list[Price]
-
-
-def _prices(shares: Sequence[Sequence[Finished]], setup: Setup, cold: Sequence[bool]) -> _Prices:
-    """_Prices from runs at each share of the caches; cold: whether the region is short for these."""
-    bases = [_price(runs[0], None, setup) for runs in shares]
-    prices = [[_price(run, base, setup) for run in runs] for runs, base in zip(shares, bases, strict=True)]
-    longer = _longer_prices(shares[0], setup) if cold[0] else prices[0]
-    prices += [_cold_prices(runs, setup) for runs, short in zip(shares, cold, strict=True) if short]
-    shared = [_shared_line_prices(runs, setup) for runs in shares if _recorded(runs[0])]
-    covering = [_over_shares(of_one) for of_one in zip(prices[0], longer, *prices[1:], *shared, strict=True)]
-    return _Prices(covering, longer if cold[0] else covering, shared[0] if shared else covering)
-
-
-def _recorded(done: Finished) -> bool:
-    """Whether it is a sample of sets of the TLBs, which holds some of the entries of each cache line."""
-    return isinstance(done.world.sampling, Sampling) and done.world.sampling.recorded
-
-
-def _shared_line_prices(runs: Sequence[Finished], setup: Setup) -> list[Price]:
-    """Prices of the runs of a sample of sets with the fewest reads from DRAM that it leaves possible."""
-    prices: list[Price] = []
-    for run in runs:
-        assert run.world.sample is not None
-        count = lines_shared(run.counted, run.world.sample)
-        prices.append(_price(run, prices[0] if prices else None, setup, count))
-    return prices
 
 
 def _short(done: Finished) -> str:
@@ -214,94 +160,6 @@ def _cold_price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
     made = system_calls(done.again, done.still, done.chunk)
     executed, _ = cost.instructions(done.world.trace, setup.costs)
     return _priced(done, walks, made, baseline, setup, executed)
-
-
-class _Estimate(NamedTuple):
-    """What has an interval in a Sampled result; shared: the speed-up if entries share lines (_recorded)."""
-
-    speedup: Interval | None
-    shared: Interval | None
-    walk_share: Interval | None
-    kernel_share: Interval | None
-    table_share: Interval | None
-    traced_speedup: Interval | None
-    walks: int
-    remote: float
-
-
-def _estimates(
-    shares: Sequence[Sequence[Finished]], setup: Setup, cold: Sequence[bool], group: int | None
-) -> list[_Estimate]:
-    """[_Estimate] of each plan as if a group had not been in the sample; None: with all groups."""
-    left = [[replace(run, without=group) for run in runs] for runs in shares]
-    prices, _, shared = _prices(left, setup, cold)
-    base = _traced(left[0][0], None, setup)
-    return [
-        _Estimate(
-            price.speedup,
-            shared[k].speedup,
-            price.walk_share,
-            price.kernel_share,
-            price.table_share,
-            (base if k == 0 else _traced(run, base, setup)).speedup,
-            run.walks,
-            remote_share(by_socket(run.counted, run.world.domains).reads),
-        )
-        for k, (run, price) in enumerate(zip(left[0], prices, strict=True))
-    ]
-
-
-def _sampled(
-    result: Result, own: _Estimate, left_out: Sequence[_Estimate], sample: Sample, recorded: bool
-) -> Result:
-    """The Result with the error that a sample adds to its intervals; left_out: without each of its groups."""
-    one_in = sample.one_in
-
-    def wider(name: str, middle: Interval | None) -> Interval | None:
-        others = [known for one in left_out if (known := getattr(one, name)) is not None]
-        return middle and widened(middle, others, one_in)
-
-    walks = _none_at_least(around(own.walks, [one.walks for one in left_out], one_in))
-    remote = of_share(around(own.remote, [one.remote for one in left_out], one_in))
-    alone = _of_sample_alone(own, left_out, sample, recorded)
-    known = Sampled(str(sample), len(left_out), walks, remote, alone)
-    price, once = result.price, result.once
-
-    speedup = wider("speedup", price.speedup)
-
-    def wider_share(name: str) -> Interval | None:
-        share = wider(name, getattr(price, name))
-        return share and _none_at_least(share)
-
-    price = replace(
-        price,
-        speedup=speedup and of_effect(speedup, sample, recorded),
-        walk_share=wider_share("walk_share"),
-        kernel_share=wider_share("kernel_share"),
-        table_share=wider_share("table_share"),
-    )
-    once = replace(once, traced_speedup=wider("traced_speedup", once.traced_speedup))
-    return replace(result, price=price, once=once, sampled=known, notes=(*result.notes, *sample_notes(known)))
-
-
-def _of_sample_alone(
-    own: _Estimate, left_out: Sequence[_Estimate], sample: Sample, recorded: bool
-) -> Interval | None:
-    """The interval of a speed-up, by the middle of the assumptions, that the sample leaves open."""
-    ends = [
-        around(
-            known.middle, [other.middle for one in left_out if (other := getattr(one, name))], sample.one_in
-        )
-        for name in ("speedup", "shared")
-        if (known := getattr(own, name))
-    ]
-    found = _covering(ends)
-    return found and of_effect(found, sample, recorded)
-
-
-def _none_at_least(interval: Interval) -> Interval:
-    """The Interval of what cannot be less than none."""
-    return Interval(max(interval.low, 0.0), interval.middle, interval.high)
 
 
 def _over_shares(prices: Sequence[Price]) -> Price:
@@ -364,7 +222,6 @@ def _result(
         aside_pages=world.aside_pages,
         gone_share=world.gone_share,
         short_region=short,
-        filtered=world.captured.second_filter(done.chunk),
         price=price,
         once=_once(done, first, middle, base, setup),
         facts=run.facts(world),
@@ -382,19 +239,19 @@ def _result(
 def _price(done: Finished, baseline: Price | None, setup: Setup, counters: Counters | None = None) -> Price:
     """Of the run that is counted: as traced, with everything that is done before it.
 
-    counters  of that run, default: as it was counted
+    counters  of a further run, default: as it was counted
     """
     if not done.warm:
-        return _traced(done, baseline, setup, counters)
+        return _traced(done, baseline, setup)
     executed, _ = cost.instructions(done.world.trace, setup.costs, done.chunk)
     made = system_calls(done.again, done.still, done.chunk)
     return _priced(done, counters or done.counted, made, baseline, setup, executed)
 
 
-def _traced(done: Finished, baseline: Price | None, setup: Setup, counters: Counters | None = None) -> Price:
-    """Of the first run, with everything that is done before it; counters as of _price."""
+def _traced(done: Finished, baseline: Price | None, setup: Setup) -> Price:
+    """Of the first run, with everything that is done before it."""
     executed, _ = cost.instructions(done.world.trace, setup.costs)
-    first, before = counters or done.first, done.run.before
+    first, before = done.first, done.run.before
     whole = first._replace(
         events=first.events + before.events, host_events=first.host_events + before.host_events
     )

@@ -8,10 +8,8 @@ import numpy as np
 
 from ..core.cache_share import cache_note
 from ..world.data_moves import moves_notes
-from ..world.demotion import demotion_notes
 from ..world.leaf_lines import ENTRIES_PER_LINE
 from ..world.region_of_interest import region_of_interest
-from .filtered_twice import filtered_note
 from .silent_nodes import silent_note
 from .sockets import by_socket
 from .untraced import cached
@@ -57,8 +55,7 @@ def missing_in_longer(done: Finished) -> float:
     read, once = lines_by_node(world)
     if not read:
         return 0.0
-    nodes, of = len(world.readers), world.sample.one_in if world.sample else 1
-    held, lines = world.machine.llc.lines, read * of / nodes
+    held, lines = world.machine.llc.lines, read / len(world.readers)
     if world.space.inferred_tables or lines >= held:
         return once / read
     every = float(world.leaf_lines)
@@ -106,7 +103,6 @@ def notes(done: Finished, how: str) -> list[str]:
     world = done.world
     space, history = world.space, world.history
     lines = [how, *world.notes, *region_of_interest(world.trace.events).notes, *moves_notes(world)]
-    lines += demotion_notes(world, history)
     lines.append(
         "steady state: counts and speed-ups are of a further run with warm TLBs and caches; memory that it "
         "maps, or unmaps and maps again, is faulted in again and counts"
@@ -125,8 +121,6 @@ def notes(done: Finished, how: str) -> list[str]:
         lines.append(note)
     if (ended := world.trace.facts.get("ended", "exit")) not in ("exit", "imported"):
         lines.append(f"the trace may be only part of the run; it ended by: {ended}")
-    if filtered := world.captured.second_filter(done.chunk):
-        lines.append(filtered_note(filtered))
     if world.trace.facts.get("sampled"):
         lines.append("the trace holds samples of the accesses: shares mean more than numbers")
     if len(space.snapshot.topology) == 1 and world.nodes > 1:

@@ -62,11 +62,12 @@ def command(
     from ..show.progress import progress_bar
     from ..show.whatif import view
 
-    opened = capture_of(capture)
-    asked = usual(names, opened)
-    policies = configured(asked, settings)
+    policies = configured(names, settings)
     with progress_bar() as progress:
         setup = setup_from(options, progress)
+        opened = capture_of(capture)
+        asked = usual(names, opened)
+        policies = policies or configured(asked, settings)
         replayed = replay(opened, policies, setup)
     nodes = numbers_of_nodes(policies)
     results, whose = replayed.results, asked_of_processes(opened, setup)

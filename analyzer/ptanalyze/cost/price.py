@@ -39,7 +39,7 @@ from ..kernels.replay import (
     VM_EXIT,
     Counters,
 )
-from ..kernels.steps import CALLS, DEMOTION
+from ..kernels.steps import CALLS
 from .closed_forms import counted, outside_cycles, run_cycles
 from .placement import CONTENDED, LOCAL, placement
 from .result import CallCost, Price
@@ -256,12 +256,9 @@ def fixed_ns_by_group(events: np.ndarray, costs: Costs, made: SystemCalls) -> np
     """
     counts = events.astype(np.float64)
     begun, shootdowns = _begun(counts.sum(axis=0), made)
-    calls = _calls_ns(made, costs)
-    for of_call in (begun, shootdowns, calls):
-        of_call[DEMOTION] = 0.0
     ns: np.ndarray = costs.copies_ns * _shared_out(begun, counts[:, :, PTE_FANOUT])
     ns += costs.ipi_first_ns * _shared_out(shootdowns, counts[:, :, IPI].sum(axis=3))
-    ns[-1] += calls.sum()
+    ns[-1] += _calls_ns(made, costs).sum()
     return ns
 
 
@@ -282,11 +279,9 @@ def stolen_ns(counters: Counters, costs: Costs) -> np.ndarray:
 def taken_ns(
     counters: Counters, machine: Machine, costs: Costs, made: SystemCalls | None = None
 ) -> np.ndarray:
-    """float64[calls]: ns that the program's CPUs are busy or interrupted; kswapd demotes beside them."""
-    ns = busy_ns(counters, machine, costs, made)
-    ns[DEMOTION] = 0.0
-    ns += stolen_ns(counters, costs)
-    return ns
+    """float64[calls]: ns that the program's CPUs are busy or interrupted."""
+    taken: np.ndarray = busy_ns(counters, machine, costs, made) + stolen_ns(counters, costs)
+    return taken
 
 
 def management_cycles(
