@@ -94,9 +94,14 @@ static void put_completeness(FILE *out, const struct description *about)
 	bool explained = difference >= 0 && (unsigned long long)difference <= sum.huge_leaves;
 	const char *why;
 
-	why = !difference ? "equal; the kernel counts levels 1 to 3" :
-	      explained   ? "tables deposited for huge pages; the kernel counts levels 1 to 3" :
-			    "not explained: tables were missed, freed or shared while reading";
+	if (!about->reader->bpf)
+		why = explained ? "as many tables as the leaves need, and those deposited for huge pages" :
+				  "pagemap does not show tables that map nothing";
+	else if (!difference)
+		why = "equal; the kernel counts levels 1 to 3";
+	else
+		why = explained ? "tables deposited for huge pages; the kernel counts levels 1 to 3" :
+				  "not explained: tables were missed, freed or shared while reading";
 	fprintf(out,
 		"  \"completeness\": {\"tables\": %zu, \"counted_by_kernel\": %lld, \"huge_leaves\": %llu, "
 		"\"difference\": %lld, \"explained\": %s, \"explanation\": \"%s\"},\n",
@@ -197,7 +202,17 @@ void json_origin(FILE *out, const struct description *about)
 	}
 	put_machine(out, &about->started);
 	put_ages(out, about);
-	fprintf(out, "  \"duration_s\": %.6f,\n  \"method\": \"bpf\",\n", about->reading->seconds);
+	fprintf(out, "  \"duration_s\": %.6f,\n  \"method\": \"%s\",\n", about->reading->seconds,
+		about->reader->bpf ? "bpf" : "pagemap");
+}
+
+static void put_flaws(FILE *out, const struct tables_sum *sum)
+{
+	fprintf(out,
+		"  \"reading\": {\"changed\": %llu, \"torn\": %llu, \"fault\": %llu, \"bad_type\": %llu, "
+		"\"dropped\": %llu},\n",
+		(unsigned long long)sum->changed, (unsigned long long)sum->torn, (unsigned long long)sum->fault,
+		(unsigned long long)sum->bad_type, (unsigned long long)sum->dropped);
 }
 
 /* How well it was read; the last of the facts. */
@@ -209,19 +224,20 @@ void json_reading(FILE *out, const struct description *about)
 	put_signature(out, "before", &about->reading->before);
 	put_signature(out, "after", &about->reading->after);
 	fprintf(out, "\"quiet\": %s},\n", truth(about->reading->quiet));
-	fprintf(out,
-		"  \"reading\": {\"changed\": %llu, \"torn\": %llu, \"fault\": %llu, \"bad_type\": %llu, "
-		"\"dropped\": %llu},\n",
-		(unsigned long long)sum.changed, (unsigned long long)sum.torn, (unsigned long long)sum.fault,
-		(unsigned long long)sum.bad_type, (unsigned long long)sum.dropped);
+	if (about->reader->bpf)
+		put_flaws(out, &sum);
 	fprintf(out, "  \"retries\": %u,\n  \"stopped\": %s,\n", about->retries, truth(about->stop.stopped));
 	if (about->reader->options->stop)
 		fprintf(out, "  \"stopped_s\": %.6f,\n  \"stopped_before\": %s,\n  \"gave_up\": %s,\n",
 			about->stop.seconds, truth(about->stop.already), truth(about->stop.gave_up));
 	fprintf(out, "  \"streamed\": %s,\n", truth(sum.streamed));
-	fprintf(out, "  \"encryption_bit\": %s,\n", truth(about->reader->kernel->encryption_mask));
-	fprintf(out, "  \"page_type\": \"%s\",\n  \"node_source\": \"%s\",\n  \"unknown\": []\n }\n}\n",
-		about->page_type, about->topology->source);
+	if (about->reader->bpf)
+		fprintf(out, "  \"encryption_bit\": %s,\n", truth(about->reader->kernel->encryption_mask));
+	fprintf(out, "  \"page_type\": \"%s\",\n  \"node_source\": \"%s\",\n  \"unknown\": [", about->page_type,
+		about->topology->source);
+	for (const char *const *what = about->unknown; *what; what++)
+		fprintf(out, "%s\"%s\"", what == about->unknown ? "" : ", ", *what);
+	fputs("]\n }\n}\n", out);
 }
 
 FILE *json_begin(int file, const char *name, const char *format, const struct description *about)

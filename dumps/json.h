@@ -19,6 +19,7 @@ struct description {
 	struct stop stop;
 	const struct verified *verified; /* NULL: not asked for */
 	const char *page_type;
+	const char *unknown[8]; /* what this way to read does not show, then NULL */
 	unsigned retries;
 	struct timespec started;
 };

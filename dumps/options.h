@@ -14,6 +14,7 @@ struct options {
 	pid_t pid;
 	const char *directory;
 	bool stop, verify, quiet, json_progress;
+	bool pagemap; /* without BPF */
 	unsigned retries, samples;
 	unsigned long every; /* milliseconds between samples */
 	unsigned long max_stop; /* milliseconds after which a stopped process is continued, 0 without limit */

@@ -90,6 +90,18 @@ char process_state(int directory)
 	return state;
 }
 
+/*
+ * Its memory is still in use, and by itself: after exec or exit nobody uses the mm that our pagemap holds, which then
+ * reads as empty.
+ */
+bool process_alive(const struct process *process)
+{
+	uint64_t word;
+
+	return pread(process->pagemap, &word, sizeof(word), 0) == sizeof(word) &&
+	       !strchr("ZX", process_state(process->directory));
+}
+
 void process_faults(const struct process *process, uint64_t *minor, uint64_t *major)
 {
 	char *fields = read_stat(process->directory);
@@ -97,6 +109,16 @@ void process_faults(const struct process *process, uint64_t *minor, uint64_t *ma
 	if (fields)
 		sscanf(fields, "%*c %*d %*d %*d %*d %*d %*u %lu %*u %lu", minor, major);
 	free(fields);
+}
+
+/* mm->pgtables_bytes, as "VmPTE" shows it; 0 when the process is gone. */
+uint64_t process_table_bytes(const struct process *process)
+{
+	char *status = read_all(process->directory, "status"), *line = status ? strstr(status, "\nVmPTE:") : NULL;
+	uint64_t bytes = line ? strtoull(line + 7, NULL, 10) * 1024 : 0;
+
+	free(status);
+	return bytes;
 }
 
 static long long stat_field(char *fields, int wanted, long long otherwise)

@@ -20,9 +20,11 @@ struct process {
 };
 void process_open(struct process *process, pid_t pid);
 int process_signal(const struct process *process, int number);
+bool process_alive(const struct process *process);
 bool process_readable(const struct process *process);
 char process_state(int directory);
 void process_faults(const struct process *process, uint64_t *minor, uint64_t *major);
+uint64_t process_table_bytes(const struct process *process);
 double process_began(const struct process *process);
 int thread_cpu(const struct process *process, int tid);
 char *process_read(const struct process *process, enum process_file which, size_t *length);

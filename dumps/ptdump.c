@@ -14,6 +14,7 @@
 #include "memory.h"
 #include "options.h"
 #include "output.h"
+#include "pagemap.h"
 #include "privileges.h"
 #include "proc.h"
 #include "tables.h"
@@ -40,6 +41,7 @@ static const char usage[] =
 	"      --max-stop MS    continue it after so many milliseconds, whatever was read (default: no limit)\n"
 	"      --retries N      read again up to N times while it changes (default 3)\n"
 	"      --verify         compare every leaf with /proc/PID/pagemap (process only; exit 1 if they differ)\n"
+	"      --pagemap        read /proc/PID/pagemap alone, without BPF: no table frames (process only)\n"
 	"      --vm FD          which VM, by its descriptor in the VMM, if it holds several\n"
 	"      --samples N      of the vCPUs (default 1)\n"
 	"      --every MS       between samples (default 100)\n"
@@ -47,7 +49,8 @@ static const char usage[] =
 	"      --json-progress  one JSON object a line on standard output\n"
 	"  -q, --quiet          print nothing but errors\n"
 	"Exit codes: 0 ok, 1 verification failed, 2 wrong use or refused, 3 the process ended.\n"
-	"Needs CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_SYS_ADMIN and a kernel with BTF.\n";
+	"Needs CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_SYS_ADMIN and a kernel with BTF; with --pagemap, CAP_SYS_ADMIN to\n"
+	"see page frames, and CAP_SYS_PTRACE for what is not your own.\n";
 
 static unsigned long number(const char *text, unsigned long most, const char *what)
 {
@@ -77,7 +80,7 @@ static void parse(struct options *options, int count, char **arguments)
 		{ "json-progress", no_argument, NULL, 'j' },	  { "help", no_argument, NULL, 'h' },
 		{ "vm", required_argument, NULL, 'V' },	  { "max-stop", required_argument, NULL, 'M' },
 		{ "samples", required_argument, NULL, 'n' },	  { "every", required_argument, NULL, 'e' },
-		  { 0 },
+		{ "pagemap", no_argument, NULL, 'p' },	  { 0 },
 	};
 	int option;
 
@@ -89,6 +92,7 @@ static void parse(struct options *options, int count, char **arguments)
 		case 'o': options->directory = optarg; break;
 		case 's': options->stop = true; break;
 		case 'v': options->verify = true; break;
+		case 'p': options->pagemap = true; break;
 		case 'q': options->quiet = true; break;
 		case 'j': options->json_progress = true; break;
 		case 'r': options->retries = number(optarg, 1000, "--retries"); break;
@@ -108,12 +112,34 @@ static void parse(struct options *options, int count, char **arguments)
 	options->vcpus = count - optind == 2 && !strcmp(arguments[optind], "vcpus");
 	if (count - optind != 2 || !(options->vm || options->vcpus || !strcmp(arguments[optind], "process")) ||
 	    options->vcpus == !!options->directory ||
-	    (options->vm || options->vcpus ? options->verify : options->vm_file >= 0)) {
+	    (options->vm || options->vcpus ? options->verify || options->pagemap : options->vm_file >= 0) ||
+	    (options->pagemap && (options->verify || options->max_stop))) {
 		fputs(usage, stderr);
 		exit(EXIT_WRONG_USE);
 	}
 	options->pid = number(arguments[optind + 1], INT_MAX, "PID");
 	options->memory = bounded(options->memory);
+}
+
+static void list_unknown(struct description *about, bool frames)
+{
+	static const char *const always[] = { "table frame", "table node", "entry flags", "empty tables",
+					      "leaves of 1 GiB (shown as 2 MiB)" };
+	const char **unknown = mempcpy(about->unknown, always, sizeof(always));
+
+	if (about->reading->tables.unsized)
+		*unknown++ = "leaf size (4 KiB assumed)";
+	if (!frames)
+		*unknown = "page frame (zero without CAP_SYS_ADMIN)";
+}
+
+static void summarize_pagemap(const struct description *about)
+{
+	printf("%zu tables of PID %d inferred from /proc/PID/pagemap%s\nunknown: ", about->reading->tables.count,
+	       about->reader->process->pid, about->reading->quiet ? "" : "; it changed meanwhile (--stop holds it still)");
+	for (const char *const *what = about->unknown; *what; what++)
+		printf("%s%s", what == about->unknown ? "" : ", ", *what);
+	putchar('\n');
 }
 
 static void summarize(const struct description *about)
@@ -124,6 +150,10 @@ static void summarize(const struct description *about)
 
 	if (say_done(about))
 		return;
+	if (!about->reader->bpf) {
+		summarize_pagemap(about);
+		return;
+	}
 	if (about->reader->replicas.count)
 		snprintf(trees, sizeof(trees), "in %u trees ", about->reader->replicas.count + 1);
 	say(stdout, "%zu tables %sof PID %d (%s) read in %.1f ms, %.2f GB/s%s", count, trees,
@@ -179,21 +209,30 @@ static void dump_process(const struct options *options, const struct process *pr
 	struct verified verified;
 	struct kernel kernel = { 0 };
 	struct bpf bpf = { 0 };
+	bool frames = true;
 	struct reading readings[2] = { 0 };
-	struct reader reader = { &bpf, &kernel, process, options, .read = read_process, .format = format_x86,
-				 .with_maps = true };
+	struct reader reader = { options->pagemap ? NULL : &bpf, &kernel, process, options, .read = read_process,
+				 .format = format_x86, .with_maps = true };
 	struct description about = { .reader = &reader, .topology = &topology, .reading = readings };
 
 	output_begin(options->directory);
 	reader.file = output_file("gpt.entries");
 	int tables = output_file("gpt.tables"), maps = output_file("maps"), json = output_file("snapshot.json");
 	topology_read(&topology);
-	bpf_open(&bpf, false);
-	kernel_explore(&kernel, &bpf);
-	replicas_find(&reader.replicas, bpf_locate(&bpf, process->pagemap, -1));
-	replicas_files(&reader.replicas);
+	if (options->pagemap) {
+		kernel.levels = pagemap_levels();
+		frames = frame_of_own_page(&kernel);
+		about.page_type = "unknown: table pages were not read";
+	} else {
+		bpf_open(&bpf, false);
+		kernel_explore(&kernel, &bpf);
+		replicas_find(&reader.replicas, bpf_locate(&bpf, process->pagemap, -1));
+		replicas_files(&reader.replicas);
+	}
 	about.verified = options->verify ? &verified : NULL;
 	read_together(&reader, &about, options->verify ? &verified : NULL);
+	if (options->pagemap)
+		list_unknown(&about, frames);
 	write_trees(&about, tables);
 	output_write(maps, about.reading->maps, about.reading->maps_length, 0);
 	json_write(json, &about);
@@ -208,7 +247,8 @@ int main(int count, char **arguments)
 	struct process process;
 
 	parse(&options, count, arguments);
-	require_capabilities();
+	if (!options.pagemap)
+		require_capabilities();
 	process_open(&process, options.pid);
 	if (options.vm)
 		dump_vm(&options, &process);

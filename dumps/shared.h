@@ -11,6 +11,7 @@
 #define PTD_STEPS (1 << 16)     /* entries looked at in a call; most are empty */
 #define PTD_TYPED_LEVELS 2 /* older kernels give only PTE and PMD tables the type of a page table */
 #define PTD_ENTRY_PRESENT 0x001ULL
+#define PTD_ENTRY_USER 0x004ULL
 #define PTD_ENTRY_HUGE 0x080ULL
 #define PTD_ENTRY_PROTNONE 0x100ULL /* without PRESENT: mapped, but inaccessible; its frame is inverted */
 

@@ -43,6 +43,7 @@ void tables_reset(struct tables *tables, int file)
 	tables->changed = tables->torn = tables->fault = tables->bad_type = 0;
 	tables->dropped = tables->huge_leaves = 0;
 	tables->levels = 0;
+	tables->unsized = false;
 	tables->file = file;
 	for (unsigned level = 0; level < PTD_MAX_LEVELS + 2; level++)
 		tables->last[level] = -1;
@@ -100,7 +101,7 @@ void tables_add(struct tables *tables, const struct ptd_table *table, const stru
 		spill(tables);
 	record = &tables->records[tables->count];
 	record->base = table->base;
-	record->frame = table->address >> 12;
+	record->frame = table->flags & PT_INFERRED ? -1 : (int64_t)(table->address >> 12);
 	if (!tables->count)
 		tables->levels = table->level;
 	record->parent = tables->last[table->level + 1];
@@ -152,7 +153,9 @@ static void close_tree(struct tables *tables)
 
 			settle(tables, parent, slot);
 			parent->next = slot + 1;
-			if ((*entry & ADDRESS_BITS) >> 12 != (uint64_t)table->frame)
+			if (table->flags & PT_INFERRED)
+				*entry = PTD_ENTRY_PRESENT | PTD_ENTRY_USER;
+			else if ((*entry & ADDRESS_BITS) >> 12 != (uint64_t)table->frame)
 				*entry = (*entry & ~ADDRESS_BITS) | (uint64_t)table->frame << 12;
 		}
 		if (table->level > 1)

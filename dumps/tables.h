@@ -25,7 +25,7 @@ struct tables {
 	size_t count, room, first, limit;
 	int32_t last[PTD_MAX_LEVELS + 2]; /* newest table of each level */
 	int file;
-	bool streamed;
+	bool streamed, unsized; /* unsized: every leaf is taken for one of 4 KiB */
 	unsigned levels;
 	uint64_t changed, torn, fault, bad_type, dropped, huge_leaves;
 };

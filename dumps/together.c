@@ -25,9 +25,11 @@ static const char *check_types(struct reading *reading, unsigned replicas, const
  */
 static uint64_t give_up_privileges(const struct reader *reader)
 {
-	uint64_t needed = CAN(CAP_BPF) | CAN(CAP_KILL), end = 0;
+	uint64_t needed = CAN(CAP_KILL), end = 0;
 
-	if (!reader->kernel->typed)
+	if (reader->bpf)
+		needed |= CAN(CAP_BPF);
+	if (reader->bpf && !reader->kernel->typed)
 		needed |= CAN(CAP_DAC_READ_SEARCH);
 	use_capabilities(needed);
 	if (!process_readable(reader->process))
@@ -54,7 +56,8 @@ void read_together(struct reader *reader, struct description *about, struct veri
 	struct tables *tables = &about->reading->tables;
 	uint64_t end = give_up_privileges(reader);
 
-	require_one_memory(reader);
+	if (reader->bpf)
+		require_one_memory(reader);
 	clock_gettime(CLOCK_REALTIME, &about->started);
 	if (options->stop)
 		stop_process(&about->stop, reader->process, options->max_stop);
@@ -65,7 +68,7 @@ void read_together(struct reader *reader, struct description *about, struct veri
 		about->reading->maps = process_read(reader->process, PROCESS_MAPS, &about->reading->maps_length);
 	if (verified)
 		verify_tables(verified, tables, reader->process);
-	if (!process_alive(reader->bpf, reader->process))
+	if (!process_alive(reader->process))
 		fail(EXIT_PARTIAL, "PID %d: ended while it was read; nothing was kept", reader->process->pid);
 	if (options->stop)
 		continue_process(&about->stop);

@@ -59,7 +59,7 @@ void show_vcpus(const struct options *options, const struct process *process)
 	for (unsigned i = 0; i < options->samples; i++) {
 		if (i)
 			nanosleep(&pause, NULL);
-		if (!process_alive(&bpf, process))
+		if (!process_alive(process))
 			fail(EXIT_PARTIAL, "PID %d: ended while its vCPUs were looked at", process->pid);
 		show_sample(&vm, &bpf);
 	}

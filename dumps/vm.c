@@ -65,7 +65,7 @@ static bool read_vm(struct reader *reader, struct reading *reading)
 	struct vm_view *view = reading->vm;
 
 	for (int tries = 0; !find_roots(reader, reading); tries++) {
-		if (!process_alive(reader->bpf, reader->process))
+		if (!process_alive(reader->process))
 			return false;
 		if (tries == TRIES)
 			refuse_no_root(reader, view);
@@ -81,7 +81,7 @@ static bool read_vm(struct reader *reader, struct reading *reading)
 	vm_slots(reader->vm, reader->bpf, view);
 	sign_vm(&reading->after, reader, view);
 	reading->pending = view->state.invalidate_in_progress;
-	return process_alive(reader->bpf, reader->process);
+	return process_alive(reader->process);
 }
 
 static struct format format_of(const struct vm *vm, const struct kernel *kernel)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "output.h"
+#include "pagemap.h"
 #include "walk.h"
 
 #define PROGRESS_SECONDS 0.2
@@ -24,23 +25,18 @@ uint64_t signed_value(const struct signature *signature, const char *name)
 	return 0;
 }
 
-/* Its memory is still in use, and by itself: after exec or exit nobody uses the mm that our pagemap holds. */
-bool process_alive(struct bpf *bpf, const struct process *process)
-{
-	return bpf_locate(bpf, process->pagemap, -1)->users > 0 && !strchr("ZX", process_state(process->directory));
-}
-
 static void sign_process(struct signature *signature, struct reader *reader)
 {
-	const struct ptd_mm *found = bpf_locate(reader->bpf, reader->process->pagemap, -1);
+	const struct process *process = reader->process;
+	const struct ptd_mm *found = reader->bpf ? bpf_locate(reader->bpf, process->pagemap, -1) : NULL;
 	uint64_t minor = 0, major = 0;
 
 	memset(signature, 0, sizeof(*signature));
-	process_faults(reader->process, &minor, &major);
+	process_faults(process, &minor, &major);
 	sign(signature, "minflt", minor);
 	sign(signature, "majflt", major);
-	sign(signature, "pgtables_bytes", found->pgtables_bytes);
-	if (found->has_lock_seq)
+	sign(signature, "pgtables_bytes", found ? found->pgtables_bytes : process_table_bytes(process));
+	if (found && found->has_lock_seq)
 		sign(signature, "mm_lock_seq", found->lock_seq);
 }
 
@@ -105,12 +101,14 @@ void walk_tree(struct reader *reader, struct tables *tables, uint64_t root, unsi
 		fail(EXIT_PARTIAL, "the walk lost its way (%u)", walk->error);
 }
 
-static void read_replicas(struct reader *reader, struct reading *reading, const struct ptd_mm *found)
+static void walk_trees(struct reader *reader, struct reading *reading)
 {
+	const struct ptd_mm found = *bpf_locate(reader->bpf, reader->process->pagemap, -1);
 	const struct replicas *replicas = &reader->replicas;
 
+	walk_tree(reader, &reading->tables, found.pgd - reader->kernel->direct_map, reader->kernel->levels, SIZE_MAX);
 	for (unsigned i = 0; i < replicas->count; i++) {
-		uint64_t root = found->replica[replicas->replica[i].node];
+		uint64_t root = found.replica[replicas->replica[i].node];
 
 		if (!root)
 			fail(EXIT_PARTIAL, "PID %d: node %u's tree is gone; nothing was kept", reader->process->pid,
@@ -134,20 +132,20 @@ static bool same_maps(struct reader *reader, const struct reading *reading)
 
 bool read_process(struct reader *reader, struct reading *reading)
 {
-	const struct ptd_mm found = *bpf_locate(reader->bpf, reader->process->pagemap, -1);
-
 	sign_process(&reading->before, reader);
-	if (!process_alive(reader->bpf, reader->process))
+	if (!process_alive(reader->process))
 		return false;
 	if (reader->with_maps) {
 		free(reading->maps);
 		reading->maps = process_read(reader->process, PROCESS_MAPS, &reading->maps_length);
 	}
-	walk_tree(reader, &reading->tables, found.pgd - reader->kernel->direct_map, reader->kernel->levels, SIZE_MAX);
-	read_replicas(reader, reading, &found);
+	if (reader->bpf)
+		walk_trees(reader, reading);
+	else if (!pagemap_read(&reading->tables, reader->process, reading->maps, reader->kernel->levels))
+		return false;
 	reading->pending = reader->with_maps && !same_maps(reader, reading);
 	sign_process(&reading->after, reader);
-	return process_alive(reader->bpf, reader->process);
+	return process_alive(reader->process);
 }
 
 /* Tree `i` of a reading; 0 is mm->pgd's. */

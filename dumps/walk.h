@@ -33,7 +33,7 @@ struct reading {
 	double seconds;
 };
 struct reader {
-	struct bpf *bpf;
+	struct bpf *bpf; /* NULL: pagemap alone */
 	const struct kernel *kernel;
 	const struct process *process;
 	const struct options *options;
@@ -51,6 +51,5 @@ struct tables_sum reading_sum(const struct reader *reader, const struct reading 
 void walk_tree(struct reader *reader, struct tables *tables, uint64_t root, unsigned levels, size_t most);
 bool read_process(struct reader *reader, struct reading *reading);
 unsigned read_best(struct reader *reader, struct reading *readings);
-bool process_alive(struct bpf *bpf, const struct process *process);
 
 #endif

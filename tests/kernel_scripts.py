@@ -38,7 +38,6 @@ def leaf_reads(case):
     return Reads(
         case.placement.chunk_cpu[chunk], page, write, regions.leaf[region], slot.astype(np.int16),
         none.astype(np.int32), none.astype(np.int16), read, np.zeros(len(page), np.uint64),
-        np.zeros(0, np.int16),
     )  # fmt: skip
 
 

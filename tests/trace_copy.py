@@ -46,7 +46,7 @@ def write_chunk(writer, chunk, page, batch, start):
     part = slice(int(chunk["first"]) - start, int(chunk["first"] + chunk["touches"]) - start)
     page, write, count = page[part], batch.write[part], batch.count[part].astype(np.int64)
     writer.chunk(
-        *writer.stripped(page, write, count, chunk["thread"]),
+        *writer.stripped(page, write, count),
         thread=chunk["thread"],
         cpu=chunk["cpu"],
         time=chunk["time"],

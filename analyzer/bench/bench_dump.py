@@ -91,7 +91,7 @@ def pagemap_rows(pid):
         dump_process(pid, f"{scratch}/d", bpf=False)
         elapsed = time.perf_counter() - begun
         size = read_snapshot(f"{scratch}/d").guest.entries.nbytes
-    return [("pagemap alone, files included", size / elapsed / 1e9, "GB/s", "NumPy; entries inferred")]
+    return [("pagemap alone, files included", size / elapsed / 1e9, "GB/s", "entries inferred")]
 
 
 def import_rows():

@@ -1,23 +1,22 @@
 """Record the bundled VM captures again: dumps/samples/record_vm.py [vm-numa-visible] [vm-numa-oblivious]
 
 An emulated host of 4 NUMA nodes (tests/lab) runs a KVM guest of 4 vCPUs, vCPU i on node i. In the guest runs
-memcached under the tracer for QEMU's user mode, its worker i on vCPU i. 4 clients fill it one after the
-other, each through another worker, then 4 at once ask for random keys: of that, and in a slow boot of the
-end of filling, the trace holds 600,000 accesses. While it idles, the guest's page tables are dumped inside,
-the nested table outside, and both are then
-joined.
+lookup.c under the tracer for QEMU's user mode, worker i on vCPU i: each fills a quarter of the store, then
+all look up every key twice, which is what the trace holds. While it idles, the guest's page tables are
+dumped inside, the nested table outside, and both are then joined.
 
 vm-numa-visible    the guest has the host's 4 nodes, the memory of each is bound to the host's
 vm-numa-oblivious  the guest has one node; its memory and the nested table are interleaved over the host's,
                    as `numactl --interleave` would start the VM
 
-Before memcached, a process on every vCPU wrote files and deleted them: memory that has been used before.
-Guest and host use 4 KiB pages alone. About 90 s each, up to four tries of 170 s; needs what tests/lab needs,
-memcached, qemu-user and the native tools (make native).
+The captures stand for a program of SCALE times its memory; README.md says why. Before it, a process on every
+vCPU wrote a file to memory of all nodes and deleted it: memory that has been used before. Guest and host use
+4 KiB pages alone. About 80 s each, up to four tries of 170 s, in 1.2 GB; needs what tests/lab needs, a C
+compiler, qemu-user and the native tools (make native).
 """
 
 import gzip
-import random
+import json
 import shlex
 import shutil
 import subprocess
@@ -37,43 +36,25 @@ from lab.touched import interleave  # noqa: E402
 from ptanalyze.capture.live.record import TRACE, mark_emulator
 from ptanalyze.capture.vm.join import join
 from ptanalyze.formats.capture_dir import seal
+from ptanalyze.formats.snapshot_file import FILE as SNAPSHOT
 from ptanalyze.formats.trace_file import read_trace
 
 LIMIT = 170  # seconds that one boot may take
 GUESTS = {
-    "vm-numa-visible": Guest(mib=512, bound=True),
-    "vm-numa-oblivious": Guest(mib=512, nodes=1, policy=interleave(0, 1, 2, 3)),
+    "vm-numa-visible": Guest(mib=768, bound=True),
+    "vm-numa-oblivious": Guest(mib=768, nodes=1, policy=interleave(0, 1, 2, 3)),
 }
-CLIENTS, KEYS, VALUE, KEYS_AT_ONCE, REQUESTS = 4, 12000, 3600, 24, 50
-COMMAND = "memcached -u root -t 4 -m 64 -l 127.0.0.1 -U 0"
-FIRST, ACCESSES = 52_000_000, 600_000  # of the program's accesses: those that are skipped, those traced
-ENOUGH = 400_000  # bytes of trace: no more requests then
-AGED = 512  # files' size on each vCPU, in 64 KiB
+SCALE = 16  # Snapshot.scale of the captures
+AGED = 512  # size of the file on each vCPU, in 64 KiB
+PROGRAM = "/usr/bin/lookup"
 TRACER, PLUGIN = "/usr/bin/qemu-x86_64", "/opt/ptanalyze/libpt_qemu.so"
 
 
 def traced():
-    """A line of shell that becomes memcached under the tracer.
-
-    Without ERMS the C library copies 16 bytes at a time: fewer accesses, which here are slow.
-    """
-    options = {"out": "/tmp/trace.ptt", "command": COMMAND, "instructions": "on"}
-    options |= {"roi_start_access": FIRST, "roi_accesses": ACCESSES}
+    """A line of shell that becomes the program under the tracer."""
+    options = {"out": "/tmp/trace.ptt", "command": "lookup", "instructions": "on", "roi_marker": "on"}
     plugin = ",".join([PLUGIN, *(f"{key}={value}" for key, value in options.items())])
-    program, *arguments = COMMAND.split()
-    line = ["exec", TRACER, "-cpu", "qemu64,-erms", "-plugin", plugin, f"/usr/bin/{program}", *arguments]
-    return shlex.join(line)
-
-
-def requests():
-    """{file: text}: what each client asks memcached for, random keys of all."""
-    files = {}
-    for client in range(CLIENTS):
-        chosen = random.Random(client)
-        asked = [[f"{chosen.randrange(KEYS):04x}" for _ in range(KEYS_AT_ONCE)] for _ in range(REQUESTS)]
-        lines = [*(f"get {' '.join(keys)}" for keys in asked), "quit"]
-        files[f"gets.{client}"] = "".join(f"{line}\r\n" for line in lines)
-    return files
+    return shlex.join(["exec", TRACER, "-plugin", plugin, PROGRAM])
 
 
 def run(name, guest, place):
@@ -92,9 +73,11 @@ def run(name, guest, place):
 
 def host_files(guest, kernel, ptdump, build):
     """What the host's script uses: the VMM's command line and image, tools; made in the directory `build`."""
-    placed, packed = build / "placed", build / "guest.cpio.gz"
+    placed, lookup, packed = build / "placed", build / "lookup", build / "guest.cpio.gz"
     subprocess.run(["gcc", "-O2", "-static", images.LAB / "programs/placed.c", "-o", placed], check=True)
-    inside = {"/usr/bin/memcached": shutil.which("memcached"), TRACER: shutil.which("qemu-x86_64")}
+    source = ["-DIN_GUEST", f"-I{ROOT / 'pintool'}", HERE / "lookup.c"]
+    subprocess.run(["gcc", "-O2", "-Wall", "-pthread", *source, "-o", lookup], check=True)
+    inside = {PROGRAM: lookup, TRACER: shutil.which("qemu-x86_64")}
     plugin = (PLUGIN, ROOT / "pintool/build/libpt_qemu.so")
     image = images.initramfs(kernel, libraries_of=[ptdump, *inside.values()], data=[*inside.items(), plugin])
     packed.write_bytes(gzip.compress(image.read_bytes(), 6))
@@ -109,27 +92,21 @@ def host_files(guest, kernel, ptdump, build):
 
 
 def guest_files(ptdump):
-    """What the guest's script uses: the program's command line, what its clients say, limits."""
-    files = {
-        "script": HERE / "vm_guest.sh",
-        "ptdump": ptdump,
-        "traced": traced(),
-        "aged": str(AGED),
-        "enough": str(ENOUGH),
-        "keys": str(KEYS),
-        "bytes": str(VALUE),
-        "quit": "quit\r\n",
-    }
-    return {f"guest/{file}": content for file, content in (files | requests()).items()}
+    """What the guest's script uses: the program's command line, how much memory to use before it."""
+    files = {"script": HERE / "vm_guest.sh", "ptdump": ptdump, "traced": traced(), "aged": str(AGED)}
+    return {f"guest/{file}": content for file, content in files.items()}
 
 
 def guest_capture(share):
-    """The guest's own capture, sealed as `ptanalyze record` seals its own."""
+    """The guest's own capture, sealed as `ptanalyze record` seals its own, with its scale."""
     directory = share / "guest/dump"
+    record = json.loads((directory / SNAPSHOT).read_text())
+    record["facts"]["scale"] = SCALE
+    (directory / SNAPSHOT).write_text(json.dumps(record, indent=1))
     shutil.copyfile(share / "guest" / TRACE, directory / TRACE)
     trace = read_trace(directory / TRACE)
     mark_emulator(directory, trace)
-    facts = {"command": COMMAND.split(), "tracer": "qemu", "page_tables": "idle", "trace": trace.facts}
+    facts = {"command": ["lookup"], "tracer": "qemu", "page_tables": "idle", "trace": trace.facts}
     seal(directory, "process", facts)
     return directory
 

@@ -10,7 +10,7 @@ import pytest
 from one_line import is_one_line
 from ptanalyze.core.bundled import bundled
 from ptanalyze.cost.closed_forms import Run
-from ptanalyze.cost.reference import mean_run, ports, runs
+from ptanalyze.validate.prior import mean_run, ports, runs
 
 GUPS = runs("thin-2D-4K")["gups"]
 PAGERANK = runs("native-thin")["PageRank"]
@@ -263,15 +263,6 @@ def test_remote_data_are_predicted_natively(pt, perf):
 def test_walk_cycles_are_a_number_or_a_file(pt, perf, value):
     ran = pt("predict", "--local", perf(GUPS["LL"], "ll"), "--walk-cycles", value)
     assert is_one_line(ran, 2) and value in ran.err
-
-
-def test_rivals_are_shown_beside_the_law_on_the_same_runs(pt):
-    rows = json.loads(pt("predict", "--statistics", "--rivals", "--json").out)["result"]
-    by_model = {(r["family"], r["known"], r["model"]): r for r in rows}
-    ours, basu = (by_model["thin-2D-4K", "local run", m] for m in ("this law", "Basu, Pham"))
-    assert ours["points"] == basu["points"] == 32 and ours["mean"] < basu["mean"] / 10
-    table = pt("predict", "--rivals").out
-    assert "Yaniv" in table and "Mosmodel" in table and "Gandhi" in table
 
 
 def test_shares_come_from_what_classify_prints(pt, perf, tmp_path, vm_sample):

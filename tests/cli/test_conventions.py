@@ -71,12 +71,6 @@ def test_a_size_limit_that_no_trace_fits_in_is_refused_before_the_program_runs(p
     assert ran.code == 2 and "max-bytes = 10: " in ran.err and "64K" in ran.err and not made.exists()
 
 
-def test_a_part_of_a_program_that_runs_already_is_not_traced(pt, tmp_path):
-    for words in (("--every", "10s", "--for", "1s"), ("--sample", "sets:1/8")):
-        ran = pt("record", "-o", tmp_path / "c", "-p", "1", *words)
-        assert ran.code == 2 and "with -p nothing is traced" in ran.err
-
-
 def test_a_log_with_forced_colour_holds_no_progress_bars(sample):
     command = [sys.executable, "-m", "ptanalyze", "whatif", str(sample), "-p", "hydra"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"FORCE_COLOR": "1"})

@@ -22,17 +22,6 @@ def test_when_page_tables_were_read_is_said_in_words():
     assert said == {"capture": {"page tables read at": "region's end"}, "trace": {"page tables": "of old"}}
 
 
-def test_a_part_of_the_sets_and_windows_are_not_mistaken_for_samples_of_perf():
-    facts = {"sampled": False, "walks": False, "sample": "sets:1/8", "every_ns": 9, "window_ns": 3}
-    assert for_people({"trace": facts})["trace"] == {
-        "samples alone, of perf": False,
-        "each sample is a page walk": False,
-        "recorded part of the TLB sets": "sets:1/8",
-        "a window begins every (ns)": 9,
-        "a window takes (ns)": 3,
-    }
-
-
 def test_milliseconds_have_three_digits_and_no_powers_of_ten():
     assert [in_ms(s) for s in (0.00945, 0.1, 1.0101)] == ["9.45", "100", "1,010"]
 

@@ -109,3 +109,15 @@ def test_a_calibrated_run_narrows_the_estimate(pt, sample, tmp_path):
     assert measured["walk_cycles"] == plain["walk_cycles"] and measured["speedup"] != plain["speedup"]
     ran = pt(*ask, "--calibration", tmp_path / "none.toml")
     assert is_one_line(ran, 2) and "none.toml" in ran.err
+
+
+def test_counters_of_a_larger_run_than_the_traced_one_are_refused(pt, sample, tmp_path):
+    """3e8 walks of 1,000 cycles each."""
+    counters = {"cycles": 8e11, "dtlb_load_misses.walk_pending": 2e11, "dtlb_store_misses.walk_pending": 1e11}
+    walks = {"dtlb_load_misses.walk_completed": 2e8, "dtlb_store_misses.walk_completed": 1e8}
+    perf, kept = tmp_path / "large.csv", tmp_path / "large.toml"
+    perf.write_text("".join(f"{int(n)},,{name}:u,100,100.00,,\n" for name, n in (counters | walks).items()))
+    made = pt("calibrate", "--local", perf, "--native", "-o", kept)
+    assert made.code == 0, made.err
+    ran = pt("whatif", sample, "-p", "mitosis", "--calibration", kept)
+    assert is_one_line(ran, 2) and "large: 1000 cycles per walk counted" in ran.err

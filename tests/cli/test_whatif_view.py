@@ -70,7 +70,7 @@ def test_of_the_run_as_traced_the_first_line_says_nothing_about_warmth_and_one_t
 
 def test_the_first_line_says_that_nothing_gains(results):
     line = sentence([results[0], sped_up(results[1], 0.9, 0.95, 1.0)])
-    nothing = "No policy is faster than first-touch when warm"
+    nothing = "Stay with first-touch: no policy is faster"
     assert line == f"{nothing}; mitosis is 0.95 times as fast as it (0.90 to 1.00)."
     same = sentence([results[0], sped_up(results[1], 0.9996, 1.0001, 1.0004)])
     assert same == f"{nothing}; mitosis is as fast."
@@ -165,7 +165,7 @@ def test_six_policies_and_the_baseline_are_one_table_of_80_columns(pt, vm_sample
     assert ran.code == 0 and max(map(len, lines)) <= 80
     assert "--full" not in ran.out
     first = " ".join(lines[: lines.index("")])
-    assert "No policy is faster than linux when warm" in first
+    assert "Stay with linux: no policy is faster;" in first
     [speedups] = [line.split() for line in lines if re.match(r"  speed-up +\d", line)]
     assert len(speedups) == 1 + 1 + len(SIX) and speedups[1] == "1.000"
 
@@ -273,10 +273,10 @@ def test_what_the_capture_lacks_is_said_first_and_the_verdict_is_then_not_firm(r
     slow = replace(sped_up(results[1], 0.9, 0.95, 1.0), policy="thp")
     said = said_first([base, slow])
     assert said.startswith("Careful: 42 % of the walks go to memory that was freed before")
-    assert "--dump-at peak. No policy is faster than first-touch" in said
+    assert "--dump-at peak. Stay with first-touch: no policy is faster;" in said
     assert worth([base, slow])[0].endswith("As far as the capture shows, nothing is gained.")
     known = [replace(base, gone_share=0.02), slow]
-    assert said_first(known).startswith("No policy is faster")
+    assert said_first(known).startswith("Stay with first-touch: no policy is faster;")
     assert worth(known)[0].endswith(NO_GAIN)
 
 
@@ -320,7 +320,11 @@ def test_a_gain_of_a_few_percent_is_called_small_and_one_policy_that_gains_is_na
     sure = sped_up(results[1], 1.1, 1.2, 1.3)
     assert verdict([base, sure, other]) == "Worth a try: mitosis gains under all assumptions."
     both = [base, sure, replace(sure, policy="hydra")]
-    assert verdict(both) == "Worth a try: 2 of 2 policies gain under all assumptions."
+    worth_it = "policies gain under all assumptions"
+    assert verdict(both) == f"Worth a try: 2 of 2 {worth_it}, with 1 distinct speed-up."
+    less = replace(sped_up(results[1], 1.1, 1.15, 1.3), policy="thp")
+    assert verdict([*both, less]) == f"Worth a try: 3 of 3 {worth_it}, with 2 distinct speed-ups."
+    assert verdict([base, sure, less]) == f"Worth a try: 2 of 2 {worth_it}."
 
 
 def test_of_what_is_over_the_budget_nothing_is_said_to_be_worth_a_try(results):
@@ -332,7 +336,9 @@ def test_of_what_is_over_the_budget_nothing_is_said_to_be_worth_a_try(results):
     assert verdict(every, {2}) == "Worth a try: thp gains under all assumptions."
     assert verdict(every, {1, 2}) is None
     both = [*every, replace(thp, policy="hydra")]
-    assert verdict(both, {2}) == "Worth a try: 2 of 2 policies within the budget gain under all assumptions."
+    assert verdict(both, {2}) == (
+        "Worth a try: 2 of 2 policies within the budget gain under all assumptions, with 1 distinct speed-up."
+    )
 
 
 def test_advice_to_stay_within_the_budget_calls_nothing_beyond_it_worth_a_try(results):
@@ -347,6 +353,16 @@ def test_advice_to_stay_within_the_budget_calls_nothing_beyond_it_worth_a_try(re
         )
         assert ("Worth a try: it gains" in said) is worth_a_try is not ("Over the budget: thp." in said)
         assert ("Stay with first-touch: no policy within the budget" in said) is not worth_a_try
+
+
+def test_advice_gives_no_reason_where_none_can_be_read(results):
+    base = share_of(results[0], 0.1, 0.2, 0.5)
+    alike = replace(base, policy="hydra", price=sped_up(results[1], 1.1, 1.2, 1.3).price)
+    said = advised_sentence(
+        rank([base, alike], Budget()), base, Workload(np.zeros(2, np.int64), np.zeros(3, np.int64), 0, 0)
+    )
+    assert "is estimated at 1.20 (1.10 to 1.30) times as fast as first-touch: it " in said
+    assert "remote" not in said.partition(" Thin:")[0].partition(" Wide:")[0]
 
 
 def test_what_placement_alone_gains_comes_first_where_the_best_policy_changes_pages(results):
@@ -418,7 +434,7 @@ def test_a_command_to_type_next_is_never_broken_and_has_its_own_line_where_it_is
 
 
 def test_what_to_type_next_asks_the_same_question_of_the_same_machine(pt, sample, tmp_path):
-    given = ("--machine", "hydra-haswell", "--sample", "regions:1/4")
+    given = ("--machine", "hydra-haswell", "--threads-to-nodes", "block")
     said = pt("whatif", sample, "-p", "hydra", "--set", "prefetch=0", *given, "-o", tmp_path / "x.csv").out
     after = " ".join(given)
     assert f"ptanalyze whatif {sample} -p hydra --set prefetch=0 {after} --full" in said

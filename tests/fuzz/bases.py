@@ -142,7 +142,7 @@ def captures(place):
     vm(place / "vm")
     vm(place / "vm-ept", "ept", 5)
     with new_capture(place / "trace") as inside:
-        trace_into(inside / "trace.ptt", TOUCHED, roi=True, strip=Strip.L2)
+        trace_into(inside / "trace.ptt", TOUCHED, roi=True, strip=Strip.ON)
         seal(inside, "trace", {})
     return {path.name: contents(path) for path in sorted(place.iterdir())}
 

@@ -9,12 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from kept_streams import resigned, sealed
-from ptanalyze.capture.check.replicas import check_replicas
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import SLOT_BITS
 from ptanalyze.formats import btf, heat_file, table_dump
 from ptanalyze.formats.calibration_file import read_calibration
-from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import read_manifest
 from ptanalyze.formats.champsim import RECORD as CHAMPSIM
 from ptanalyze.formats.champsim import import_champsim
@@ -32,7 +30,6 @@ from ptanalyze.formats.perf_script import import_perf_script
 from ptanalyze.formats.pinatrace import import_pinatrace
 from ptanalyze.formats.ptdump_text import import_ptdump
 from ptanalyze.formats.recognise import recognise
-from ptanalyze.formats.replica_history import chosen
 from ptanalyze.formats.result_file import read_rows
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.trace_file import read_trace, trace_of
@@ -106,11 +103,6 @@ def types_of_a_kernel(path):
         pass
 
 
-def trees_of_nodes(directory):
-    capture = open_capture(directory)
-    list(check_replicas(capture.replicas, capture.snapshot.facts))
-
-
 def compiled(path):
     """Nothing of a changed file may be loaded: it is code."""
     code = KeptCode(path.parent, *path.name.split(".")[:2]).load()
@@ -163,7 +155,6 @@ READERS = {
     "btf": Reader((types_of_a_kernel,), record_changes(24, 4, [(0, 4), (2, 2), (3, 1)])),
     "hmat": Reader((read_hmat,), named_otherwise),
     "kept code": Reader((compiled,), changed, f"x.{KEY}.ptcode"),
-    "replicas": Reader((trees_of_nodes,), capture_changed),
     "snapshot": Reader((read_manifest, read_snapshot), capture_changed),
     "vm": Reader((read_manifest, read_vm), capture_changed),
     "trace": Reader((lambda path: decode(read_trace(path)),), trace_changed),
@@ -202,7 +193,6 @@ READERS = {
     "classify": Reader((read_class_shares,), json_changed),
     "v2p": Reader((read_mapped_pages,), file="in.textproto"),
     "pagemap": Reader((read_mapped_pages,), record_changes(0, 16, [(0, 8), (8, 8)])),
-    "hydra history": Reader((lambda path: chosen(str(path), "gups"),)),
 }
 
 

@@ -24,7 +24,6 @@ from unit import (
     test_drmemtrace,
     test_mapped_pages,
     test_other_traces,
-    test_replica_history,
     test_table_dump,
 )
 
@@ -52,8 +51,7 @@ def small_files(place, bases, texts):
         "btf": [kernel_memory.btf(test_btf.TYPES)],
         "hmat": [HMAT],
         "kept code": [code(place)],
-        "replicas": [replicated(bases[name]) for name in ("four", "tables")],
-        "snapshot": [bases[name] for name in ("four", "tables", "vm")],
+        "snapshot": [*(bases[name] for name in ("four", "tables", "vm")), replicated(bases["tables"])],
         "vm": [bases[name] for name in ("vm", "vm-host")],
         "trace": [bases[name][TRACE] for name in ("four", "trace")],
         "trace.index": [with_index(place / "i", bases["trace"][TRACE])],
@@ -85,7 +83,6 @@ def small_files(place, bases, texts):
         "classify": [json.dumps({"what": "classify", "result": [walks()]}).encode()],
         "v2p": [test_mapped_pages.GOOD.encode()],
         "pagemap": [test_mapped_pages.pagemap(*PAIRS)],
-        "hydra history": [(test_replica_history.record(1) + test_replica_history.record(2)).encode()],
     }
     return {name: found[name] for name in READERS}
 

@@ -9,7 +9,6 @@ from ptanalyze.cli.replaying import configured, split_names
 from ptanalyze.core.cache_share import sharing
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine
-from ptanalyze.core.sample import sample_of
 from ptanalyze.core.sizes import budget
 from ptanalyze.cost.placement import placement
 from ptanalyze.policies.known import plan_for
@@ -92,7 +91,6 @@ def converted(kind):
 TAKEN = {
     "policy": policies,
     "setting": setting,
-    "sample": sample_of,
     "share": lambda text: sharing(MACHINE, text),
     "memory": lambda text: budget(text, "2%", 1 << 30),
     "updates": lambda text: budget("1M", text, 1 << 30),
@@ -110,7 +108,7 @@ LONGEST = 1 << 17  # of an argument: Linux' MAX_ARG_STRLEN
 
 def words(r):
     """A call of one of these functions with a text, which it may refuse."""
-    text = r.choice([*OPTIONS, "sets:1/8", "regions:1/16@3", "0.1:0.5", "LL:0.5,RR:0.5", "64M", "5m"])
+    text = r.choice([*OPTIONS, "0.1:0.5", "LL:0.5,RR:0.5", "64M", "5m"])
     if r.random() < 0.7:
         text = changed_text(text.encode("utf-8", "surrogateescape"), r).decode("utf-8", "surrogateescape")
     name = r.choice(sorted(TAKEN))

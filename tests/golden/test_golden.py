@@ -30,7 +30,7 @@ NESTED = (
     "thp+ptemagnet+vmitosis-replicate", "domains+hydra",
 )  # fmt: skip
 NEED_NODES = ("mitosis", "hydra", "steering", "wasp", "hydra-2d", "domains+hydra")  # in the guest
-TIERED = ("linux", "tables-in-dram", "radiant")
+TIERED = ("linux", "tables-in-dram")
 WARM = ("linux", "first-touch", "mitosis", "hydra")
 MACHINES = ("vmitosis-cascade-lake", "hydra-haswell")
 COUNTS = (

@@ -28,8 +28,6 @@ class Data:
         self.read = Counter()  # walks by (walker's node, node of the data when it walks)
         self.began = self.refilled = int(case.trace.chunks["time"][0]) if len(case.trace.chunks) else 0
         self.next_scan = self.began + round(moves.delay_ms * 1e6)
-        self.used, self.idle = set(), round(moves.demote_idle_ms * 1e6)
-        self.next_look = self.first_look()
         self.rate = moves.rate_limit_mb_s * 256 / 1e9
         self.burst = max(self.rate * 100_000_000, 1.0)
         self.credit = self.burst
@@ -144,7 +142,6 @@ class Data:
             self.node[to] = self.node[entry]
             self.first.pop(to, None)
             self.marked |= {to} if entry in self.marked else set()
-            self.used = self.used - {to} | ({to} if entry in self.used else set())
         self.gone(entry)
 
     def table_of(self, entry):
@@ -232,38 +229,10 @@ class Data:
                 budget -= 512 ** (int(self.tables.level[table]) - 1)
             self.cursor = (self.cursor + 1) % places
 
-    def first_look(self):
-        chunks = self.case.trace.chunks
-        return next((int(c["time"]) for c in chunks if c["touches"]), 0) + self.idle
-
-    def look(self, now):
-        """kswapd of each node in turn: yield (node, entries) of batches, demoted when they are asked for."""
-        machine, table = self.case.machine, {self.entry(t, s): t for t in self.rows for s in range(512)}
-        self.next_look = now + self.idle
-        idle = sorted(
-            (e for e in self.node if e not in self.used and e[0] < 3), key=lambda e: (self.base(table[e]), e)
-        )
-        for node in machine.cpu_nodes:
-            to = min(machine.memory_nodes, key=lambda slow: machine.latency_cycles()[node, slow])
-            batch, left = [], [e for e in idle if self.node[e] == node]
-            while left:
-                pages = sum(512 ** (e[0] - 1) for e in [*batch, left[0]])
-                if batch and pages > self.moves.demote_batch:
-                    yield node, batch
-                    batch = []
-                batch.append(left.pop(0))
-                self.marked.discard(batch[-1])
-                self.memory.policy.hint(batch[-1], node)
-                self.move_page(batch[-1], to, node)
-            if batch:
-                yield node, batch
-        self.used = set()
-
     def touch(self, page, flat, now, node):
         """After a walk: what was marked moves to the walker; (start, end) if a guest's page, else None."""
         entry = self.memory.entry(page)
         self.node.setdefault(entry, self.first.pop(entry, node))
-        self.used.add(entry)
         self.read[node, self.seen(entry, page, flat)] += 1
         if not self.by_host:
             if entry in self.marked:
@@ -354,11 +323,6 @@ def one_chunk(memory, data, policy, case, reads, chunk, w, out, classes):
             policy.by = 0
             if data.new_marks:  # change_prot_numa flushes what a scan has changed at once
                 shoot(data, policy, trace, placement, chunk, case.machine.nodes, (0, 1 << 47))
-        if data.idle and now >= data.next_look:
-            for kswapd, batch in data.look(now):
-                live = Counter(int(placement.cpu_node[c]) for c in alive(trace, placement, chunk))
-                live = [live[n] for n in range(case.machine.nodes)]
-                policy.shoot(*span(data, batch), kswapd, live)
         one_walk(memory, policy, case.space, placement, reads, w, out, classes)
         region = int(reads.page[w]) >> 9
         page = int(case.space.regions.va[region]) << 9 | int(reads.page[w]) & 511
@@ -369,14 +333,6 @@ def one_chunk(memory, data, policy, case, reads, chunk, w, out, classes):
         if moved:  # try_to_unmap_one: ptep_clear_flush, of the page alone
             shoot(data, policy, trace, placement, chunk, case.machine.nodes, moved)
     return w
-
-
-def span(data, batch):
-    """(start, end) of a batch's pages; of those of several leaf tables, all there is."""
-    if len({data.table_of(entry) for entry in batch}) > 1:
-        return 0, 1 << 47
-    size = 12 + 9 * (batch[0][0] - 1)
-    return batch[0][1] << size, (batch[-1][1] + 1) << size
 
 
 def shoot(data, policy, trace, placement, chunk, nodes, pages):

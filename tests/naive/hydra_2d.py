@@ -48,8 +48,8 @@ class LazyHost:
 
 
 def replay(twin, space, placement, reads):
-    """(reads of host entries, {node: walks whose host leaf was remote}) of a LazyHost."""
-    out, remote = Counter(), Counter()
+    """Reads of host entries of a LazyHost."""
+    out = Counter()
     for w in range(len(reads.page)):
         node = int(placement.cpu_node[reads.cpu[w]])
         mask, dram = int(reads.read[w]), int(reads.dram[w])
@@ -65,7 +65,6 @@ def replay(twin, space, placement, reads):
         host, slot = int(reads.host_leaf[w]), int(reads.host_slot[w])
         if host >= 0:
             server = twin.use(host, slot, node)
-            remote[node] += server != node
             nested(0, host, slot, server)
         table = int(reads.leaf[w])
         while table >= 0:
@@ -73,4 +72,4 @@ def replay(twin, space, placement, reads):
                 g = int(space.tables.level[table])
                 nested(g, int(space.tables.host_leaf[table]), int(space.tables.host_slot[table]), None)
             table = int(space.tables.parent[table])
-    return out, +remote
+    return out

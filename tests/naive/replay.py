@@ -134,7 +134,8 @@ def one_walk(memory, policy, space, placement, reads, w, out, classes):
         policy.events["pages_zeroed", node, node] += 512 ** (leaf[0] - 1)
     host = int(reads.host_leaf[w])
     remote_host = host >= 0 and policy.where_host(host, node) != node
-    classes[node, 2 * int(server != node) + int(remote_host)] += 1
+    remote_leaf = policy.where(leaf, node) != node  # the walk is done: a fault, if any, has copied the entry
+    classes[node, 2 * int(remote_leaf) + int(remote_host)] += 1
     flat = int(reads.leaf[w])
 
     def read(bit, where):

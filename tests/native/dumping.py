@@ -18,6 +18,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 PTDUMP = REPOSITORY / "dumps/build/ptdump"
 SPARSE_GIB = 64  # of a target: 32,768 tables, long enough to be interrupted
 SANITIZED = REPOSITORY / "dumps/build/sanitized"  # directory of ptdump and ptsurvey
+PRESENT_USER = 5  # all that a pointer to an inferred table says
 MANY = 400  # dumps until one meets a change: on a busy machine most meet none
 
 
@@ -134,6 +135,15 @@ def assert_closed(tree):
         assert np.array_equal(tree.frame[children], pointed)
 
 
+def assert_inferred(tree):
+    """Every table but the root maps something, and its parent's entry says that it is there and no more."""
+    assert (tree.level == tree.levels).sum() == 1 and tree.entries[1:].any(axis=1).all()
+    for level in range(2, tree.levels + 1):
+        words = np.asarray(tree.entries[tree.level == level])
+        pointers = words[E.table(words, level)]
+        assert len(pointers) == (tree.level == level - 1).sum() and (pointers == PRESENT_USER).all()
+
+
 def assert_refused(done, code, what):
     assert done.returncode == code and what in done.stderr, done.stderr
     assert done.stderr.startswith("ptdump: ") and done.stderr.count("\n") == 1
@@ -144,11 +154,11 @@ def guardian(dumper):
     return int(Path(f"/proc/{dumper.pid}/task/{dumper.pid}/children").read_text() or 0)
 
 
-def held(pid, tmp_path, moment):
+def held(pid, tmp_path, moment, reads="--verify"):
     """(ptdump --stop, its directory), itself stopped at a moment that is over soon: tried until it is met."""
     for attempt in range(50):
         directory = tmp_path / f"d{attempt}"
-        command = [PTDUMP, "process", str(pid), "-o", directory, "--stop", "--verify", "-q"]
+        command = [PTDUMP, "process", str(pid), "-o", directory, "--stop", reads, "-q"]
         dumper = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         wait_for(lambda: state(dumper.pid) == "Z" or moment(dumper, directory))  # noqa: B023
         dumper.send_signal(signal.SIGSTOP)

@@ -9,9 +9,8 @@ import time
 
 import pytest
 
+from lab.oracle.replicas import Replicas, compare_trees
 from native.dumping import PROGRAMS, REPOSITORY, ptdump, running
-from ptanalyze.capture.check.compare_trees import compare_trees
-from ptanalyze.core.replicas import Replicas
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.formats.tables_file import read_tree
 

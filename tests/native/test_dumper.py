@@ -1,15 +1,24 @@
 """ptdump on live processes: every leaf is where /proc/PID/pagemap says, with every kind of memory."""
 
 import json
+import os
+import shlex
+import shutil
 import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from native.dumping import (
     PROGRAMS,
+    PTDUMP,
     REPOSITORY,
     assert_closed,
+    assert_inferred,
+    assert_refused,
     leaves,
     pages_of_leaves,
     pages_of_pagemap,
@@ -195,25 +204,108 @@ def test_pagemap_alone_gives_the_same_leaves_and_says_what_it_does_not_know(dump
     inferred = read_snapshot(tmp_path / "d")
     ours, theirs = (set(map(tuple, leaves(s.guest).tolist())) for s in (inferred, dump))
     assert ours <= theirs and len(theirs - ours) == dump.facts["verify"]["hidden"]
+    assert_inferred(inferred.guest)
     assert (inferred.guest.flags == snapshot.INFERRED).all() and (inferred.guest.frame == -1).all()
     assert (inferred.guest.node == snapshot.UNKNOWN_NODE).all()
     assert {"table frame", "table node", "entry flags"} <= set(inferred.facts["unknown"])
     assert inferred.facts["stopped"] and state(target[0]) == "S" and "unknown" in lines[1]
+    assert inferred.facts["method"] == "pagemap" and inferred.facts["quiescence"]["quiet"]
+    completeness, here = inferred.facts["completeness"], dump.facts["completeness"]
+    assert completeness["tables"] == len(inferred.guest) < here["tables"]
+    assert {key: completeness[key] for key in ("counted_by_kernel", "huge_leaves")} == {
+        key: here[key] for key in ("counted_by_kernel", "huge_leaves")
+    }
 
 
-def test_without_ptdump_the_dump_falls_back_to_pagemap_and_says_why(target, tmp_path, monkeypatch):
-    import ptanalyze.capture.live.dump
+def test_inferred_tables_that_do_not_fit_in_memory_are_streamed_with_the_same_result(target, tmp_path):
+    for name, *options in (("whole",), ("streamed", "--memory", "1")):
+        done = ptdump(target[0], tmp_path / name, "--pagemap", "--stop", *options)
+        assert done.returncode == 0 and done.stdout.startswith(f"{done.stdout.split()[0]} tables"), (
+            done.stderr
+        )
+        assert read_snapshot(tmp_path / name).facts["streamed"] == (name == "streamed")
+    for file in ("gpt.tables", "gpt.entries", "maps"):
+        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "streamed" / file).read_bytes()
+
+
+def test_before_linux_6_7_every_page_of_pagemap_is_taken_for_a_small_one_and_that_is_said(
+    target, tmp_path, programs
+):
+    """PAGEMAP_SCAN is refused as such a kernel does, by a library: there is none at hand."""
+    library = tmp_path / "no_scan.so"
+    source = (
+        "#include <errno.h>\nint ioctl(int a, unsigned long b) { return errno = a && b ? ENOTTY : 0, -1; }"
+    )
+    command = ["cc", "-shared", "-fPIC", "-o", library, "-xc", "-"]
+    subprocess.run(command, input=source, text=True, check=True)
+    env = {**os.environ, "LD_PRELOAD": str(library)}
+    for name, how in (("sized", {}), ("unsized", {"env": env})):
+        assert ptdump(target[0], tmp_path / name, "--pagemap", "--stop", **how).returncode == 0
+    sized, unsized = (read_snapshot(tmp_path / name) for name in ("sized", "unsized"))
+    assert "leaf size (4 KiB assumed)" in unsized.facts["unknown"]
+    assert "leaf size (4 KiB assumed)" not in sized.facts["unknown"]
+    assert pages_of_leaves(leaves(unsized.guest)) == pages_of_leaves(leaves(sized.guest))
+    assert set(leaves(unsized.guest)[:, 1]) == {1} and set(leaves(sized.guest)[:, 1]) == {1, 2}
+
+
+def test_where_ebpf_is_refused_pagemap_stands_in_and_why_is_said(target, tmp_path):
+    command = [sys.executable, "-m", "ptanalyze", "dump", "process", str(target[0]), "-o"]
+    drop = ["capsh", "--drop=cap_bpf", "--", "-c"]
+    done = subprocess.run(
+        [*drop, f"exec {shlex.join(command)} {tmp_path / 'd'}"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3 and done.stderr.startswith("without eBPF: missing capability CAP_BPF")
+    assert read_snapshot(tmp_path / "d").facts["method"] == "pagemap"
+    asked = f"exec {shlex.join(command)} {tmp_path / 'e'} --bpf"
+    done = subprocess.run([*drop, asked], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "missing capability CAP_BPF" in done.stderr
+    assert not (tmp_path / "e").exists()
+
+
+@pytest.fixture
+def nobodys(programs):
+    """(directory of an ordinary user with the programs in it, how to start one as that user)."""
+    with tempfile.TemporaryDirectory() as place:
+        for tool in (PTDUMP, programs / "dump_target"):
+            shutil.copy(tool, place)
+        os.chown(place, 65534, 65534)
+        yield Path(place), {"user": 65534, "group": 65534, "extra_groups": []}
+
+
+def test_without_privileges_a_process_of_ones_own_is_read_without_its_frames(target, nobodys):
+    place, as_nobody = nobodys
+    with subprocess.Popen([place / "dump_target"], stdout=subprocess.PIPE, text=True, **as_nobody) as own:
+        own.stdout.readline()
+        done = ptdump(own.pid, place / "d", "--pagemap", "--stop", program=place / "ptdump", **as_nobody)
+        other = ptdump(target[0], place / "e", "--pagemap", program=place / "ptdump", **as_nobody)
+        own.kill()
+    assert done.returncode == 0, done.stderr
+    snapshot = read_snapshot(place / "d")
+    assert "page frame (zero without CAP_SYS_ADMIN)" in snapshot.facts["unknown"]
+    small = leaves(snapshot.guest)[:, 2][leaves(snapshot.guest)[:, 1] == 1]
+    assert len(small) > 2048 and not small.any()
+    assert_refused(other, 2, "not permitted: needs CAP_SYS_PTRACE")
+    assert not (place / "e").exists()
+
+
+def test_without_ptdump_nothing_is_dumped_and_who_asks_is_told_how_to_get_it(target, tmp_path, monkeypatch):
+    from ptanalyze.capture.live import native
     from ptanalyze.core.errors import UsageError
 
-    def nowhere(name):
-        raise UsageError(f"{name}: not found; build it")
+    monkeypatch.setattr(native, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(native, "PACKAGE", "native_tools_of_a_test")
+    for name in ("PATH", "PTANALYZE_NATIVE"):
+        monkeypatch.setenv(name, str(tmp_path))
+    for bpf in (None, True, False):
+        with pytest.raises(UsageError, match=r"ptdump: not found.*make native"):
+            dump_process(target[0], tmp_path / "d", bpf=bpf)
+    assert not (tmp_path / "d").exists()
 
-    monkeypatch.setattr(ptanalyze.capture.live.dump, "native", nowhere)
-    lines = dump_process(target[0], tmp_path / "d")
-    assert "not found; build it" in lines[0] and read_snapshot(tmp_path / "d").facts["method"] == "pagemap"
-    with pytest.raises(UsageError, match="not found"):
-        dump_process(target[0], tmp_path / "e", bpf=True)
-    assert not (tmp_path / "e").exists()
+
+@pytest.mark.parametrize("options", ["--verify", "--stop --max-stop 5"])
+def test_pagemap_alone_is_not_compared_with_itself_nor_left_half_read(target, tmp_path, options):
+    done = ptdump(target[0], tmp_path / "d", "--pagemap", *options.split())
+    assert done.returncode == 2 and done.stderr.startswith("Usage:") and not (tmp_path / "d").exists()
 
 
 def test_a_dump_joins_other_files_of_its_capture_but_never_replaces_tables(target, tmp_path):

@@ -27,11 +27,14 @@ def held_capabilities(pid):
     return {bit for bit in range(64) if words[0] >> bit & 1}
 
 
-def test_while_it_reads_it_may_call_what_it_loaded_and_signal_and_its_guardian_may_only_signal(big, tmp_path):
-    dumper, _ = held(big, tmp_path, lambda dumper, _: guardian(dumper) and state(big) == "T")
+@pytest.mark.parametrize(("reads", "may"), [("--verify", {KILL, BPF}), ("--pagemap", {KILL})])
+def test_while_it_reads_it_may_call_what_it_loaded_and_signal_and_its_guardian_may_only_signal(
+    big, tmp_path, reads, may
+):
+    dumper, _ = held(big, tmp_path, lambda dumper, _: guardian(dumper) and state(big) == "T", reads)
     try:
         guard = guardian(dumper)
-        assert held_capabilities(dumper.pid) == {KILL, BPF}
+        assert held_capabilities(dumper.pid) == may
         assert wait_for(lambda: held_capabilities(guard) == {KILL})
         assert len(os.listdir(f"/proc/{guard}/fd")) == 2
     finally:

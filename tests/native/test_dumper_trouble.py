@@ -17,6 +17,7 @@ from native.dumping import (
     SANITIZED,
     SPARSE_GIB,
     assert_closed,
+    assert_inferred,
     assert_refused,
     build_sanitized,
     clean,
@@ -115,6 +116,20 @@ def test_a_changing_process_gives_a_closed_tree_and_says_what_changed(programs, 
             noisy += not dump.facts["quiescence"]["quiet"]
             assert dump.facts["retries"] == 2 or dump.facts["quiescence"]["quiet"]
         assert noisy
+
+
+@pytest.mark.parametrize("program", ["dump_churn", "dump_unmap"])
+def test_of_a_changing_process_pagemap_gives_a_tree_that_is_whole(programs, tmp_path, program):
+    build_sanitized()
+    how = {"program": SANITIZED / "ptdump", "env": NO_LEAKS}
+    with running(programs / program) as (process, _):
+        for attempt in range(10):
+            where = tmp_path / f"d{attempt}"
+            done = ptdump(process.pid, where, "--pagemap", "--retries", str(attempt % 3), **how)
+            assert done.returncode == 0, clean(done.stderr)
+            dump = read_snapshot(where)
+            assert_inferred(dump.guest)
+            assert ("it changed meanwhile" in done.stdout) != dump.facts["quiescence"]["quiet"]
 
 
 def test_a_dump_of_a_process_that_maps_and_unmaps_is_whole_or_says_that_it_is_not(programs, tmp_path):

@@ -82,7 +82,7 @@ def test_the_sentence_names_the_best_policy_within_the_budget_and_why():
         Budget(),
         Setup.of(machine=captured([(0, VAS)], nodes=1).machine, costs=COSTS),
     )
-    assert nothing.sentence == "Stay with first-touch: no policy is estimated to be faster."
+    assert nothing.sentence == "Stay with first-touch: no policy is faster."
 
 
 def test_what_the_capture_lacks_rules_policies_out_by_name():

@@ -22,7 +22,8 @@ def speedups(share):
 def test_an_interval_covers_the_bounds_of_the_share_and_its_middle_is_at_the_machines_own():
     fixed = [speedups(share) for share in (0.125, 0.25, 0.5)]
     low, middle, high = speedups("0.125:0.5")
-    assert [low, high] == [min(one[0] for one in fixed), max(one[2] for one in fixed)]
+    assert low == min(one[0] for one in fixed)
+    assert max(one[2] for one in fixed) <= high < 1.2 * max(one[2] for one in fixed), "data wait least at 0.5"
     assert middle == fixed[1][1] and fixed[0] != fixed[1] != fixed[2]
     assert speedups(None) == [low, middle, high]
 

@@ -14,11 +14,11 @@ from ptanalyze.cost.calibrate import MANY_THREADS, ONE_OR_MANY, calibrate_runs
 from ptanalyze.cost.closed_forms import Run, outside_cycles, run_cycles, walk_cycles
 from ptanalyze.cost.huge_pages import PART, SHARE
 from ptanalyze.cost.placement import placement
-from ptanalyze.cost.reference import STRETCH, runs
 from ptanalyze.cost.run_checks import suspicious
 from ptanalyze.cost.shared import Shared
 from ptanalyze.cost.walkers import exposed_prior
 from ptanalyze.formats.node_latency import NodeLatency
+from ptanalyze.validate.prior import STRETCH, runs
 
 LL = Run(1000.0, 350.0, 400.0)
 PRIOR = {"native-thin": "native-thin", "thin-1D-THP": "thin-1D-4K"}

@@ -21,7 +21,7 @@ from strategies import PAGE, build_snapshot, build_trace, small_machine
 COSTS = load_costs(load_machine("sapphire-rapids"))
 MACHINE = small_machine(2)  # 2 GHz, 100 ns local, 200 ns remote, L2 14 and LLC 50 cycles
 NATIVE = msgspec.structs.replace(
-    calibrate_runs(Run(1e12, 4e11, 0.0), native=True), exposed=Interval(0.5, 0.6, 0.8), name="btree"
+    calibrate_runs(Run(1e12, 4e11, 0.0), native=True), exposed=Interval(0.5, 0.6, 0.8), name="btree", at="LP"
 )
 
 
@@ -41,6 +41,51 @@ def test_remote_walks_stretch_the_measured_walk_cycles_as_the_replay_says():
     assert local.run_cycles == pytest.approx(1e12)
     assert base.run_cycles == pytest.approx(1.24e12)
     assert base.speedup.low == base.speedup.high == 1
+
+
+def counted_at(at):
+    """All walks remote, as under a baseline that had them so, and made local: (baseline's Price, local's)."""
+    there = msgspec.structs.replace(NATIVE, at=at)
+    base = cost.price(read(0, 1000), MACHINE, COSTS, calibration=there)
+    return base, cost.price(read(1000, 0), MACHINE, COSTS, base, calibration=there)
+
+
+def test_without_a_placement_the_calibrated_run_is_the_baseline():
+    """Its counters have the remote walks in them: half of 4e11 cycles go away, 1e12 stay the run's."""
+    base, local = counted_at(None)
+    assert base.run_cycles == pytest.approx(1e12)
+    assert local.run_cycles == pytest.approx(1e12 - 0.6 * 2e11)
+    assert local.speedup.middle == pytest.approx(1 / (1 - 0.6 * 0.2))
+    assert "tables placed as under the baseline" in local.assumptions
+
+
+def test_walk_cycles_of_a_run_with_a_part_of_its_tables_remote_are_shared_out_by_the_part():
+    """4e11 cycles at 0.75 remote, twice as far: 1.75 all-local runs' worth, of which all remote is 2."""
+    base, local = counted_at("L:0.25,R:0.75")
+    one = 4e11 / 1.75
+    assert local.run_cycles == pytest.approx(1e12 + 0.6 * (one - 4e11))
+    assert base.run_cycles == pytest.approx(1e12 + 0.6 * (2 * one - 4e11))
+    assert "tables at L:0.25,R:0.75" in local.assumptions
+
+
+def test_each_table_of_a_vm_is_where_its_run_had_it():
+    """1,000 reads of each table, local in the replay; the ePT was remote in the counted run."""
+    two = msgspec.structs.replace(NATIVE, native=False, local=Run(1e12, 4e11, 2e11), at="LR")
+    count = read(1000, 0)
+    count.reads[1, 0, 0, 1] = 1000
+    base = cost.price(count, MACHINE, COSTS, calibration=two)
+    assert base.run_cycles == pytest.approx(1e12 - 0.6 * 1e11)
+
+
+def test_a_placement_under_load_takes_latencies_under_load():
+    with pytest.raises(UsageError, match=r"latency\.contended = none"):
+        counted_at("RPI")
+    loaded = msgspec.structs.replace(
+        MACHINE, latency=msgspec.structs.replace(MACHINE.latency, contended=((100.0, 300.0), (300.0, 100.0)))
+    )
+    there = msgspec.structs.replace(NATIVE, at="RPI")
+    base = cost.price(read(1000, 0), loaded, COSTS, calibration=there)
+    assert base.run_cycles == pytest.approx(1e12 - 0.6 * 4e11 * 2 / 3)
 
 
 def test_the_share_that_waits_for_dram_is_what_the_simulated_caches_say():
@@ -110,6 +155,23 @@ def test_the_what_if_names_the_calibrated_run():
     assert "the calibrated run btree" in mitosis.price.assumptions
     assert mitosis.price.walk_cycles < linux.price.walk_cycles
     assert mitosis.price.speedup.middle < 1 < mitosis.once.cycles  # copies are made for 8 accesses
+
+
+def test_walks_that_cannot_be_those_of_the_counted_run_are_refused():
+    """The machine has no latencies under load: 8 walks take as long as they do, but for what caches take."""
+    linux, _ = asked(msgspec.structs.replace(NATIVE, at=None))
+    middle = linux.price.walk_cycles / 8
+    assert asked(walking(middle * 1.9)) and asked(walking(middle / 1.9))
+    for counted in (middle * 4, middle / 4):
+        with pytest.raises(UsageError, match=r"btree: .* per walk counted, .* in the trace") as refused:
+            asked(walking(counted))
+        assert f" {counted:.0f} cycles" in str(refused.value) and f" {middle:.0f} (" in str(refused.value)
+        assert "\n" not in str(refused.value) and "leave --calibration out" in str(refused.value)
+
+
+def walking(cycles):
+    """The calibration of a run with that many cycles per walk, of which the baseline is."""
+    return msgspec.structs.replace(NATIVE, at=None, local=Run(1e12, 4e11, 0.0, walks=4e11 / cycles))
 
 
 def test_a_calibration_of_another_kind_of_run_is_refused():

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.cost import price as cost
 from ptanalyze.cost.map_lock import held_ns, lock_note
@@ -55,6 +57,21 @@ def test_fewer_walks_wait_for_their_data_as_the_baselines_do():
     before = cost.price(reads(1000, 0), MACHINE, COSTS)
     none = cost.price(counters(2), MACHINE, COSTS, before, instructions=100_000).speedup
     assert none.low == pytest.approx((200_000 + 200_000 + 0.5 * 200_000) / (200_000 + 200_000))
+
+
+def test_data_of_walks_from_dram_are_waited_for_at_least_a_tenth_of_a_read():
+    """600 walks read their leaf entry from DRAM, 100 of these fault; in a VM the host's entry counts too."""
+    count = reads(600, 0)
+    count.reads[16, 0, 0, 1], count.reads[1, 0, 0, 1] = 900, 500
+    assert cost.walks_with_data_in_dram(count) == 600
+    count.events[0, FAULT, 0, 0] = 100
+    assert cost.walks_with_data_in_dram(count) == 500
+    count.reads[1, 0, 0, 1] = 900
+    assert cost.walks_with_data_in_dram(count) == 800
+    assert tuple(cost.with_data_in_dram(COSTS, 0.5).data_exposed) == (0.05, 0.5, 1.0)
+    assert cost.with_data_in_dram(COSTS, 0.0) == COSTS
+    wide = msgspec.structs.replace(COSTS, data_exposed=Interval(0.0, 0.01, 0.02))
+    assert tuple(cost.with_data_in_dram(wide, 1.0).data_exposed) == (0.02, 0.02, 0.02)
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(1, 10**12))

@@ -1,9 +1,7 @@
 """Data that move, by events or by a schedule, and threads that move: every policy against its naive twin."""
 
 import os
-from dataclasses import replace
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -40,29 +38,6 @@ schedules = st.builds(
 migrate = st.fixed_dictionaries(
     {"layers": st.sampled_from(BOTH), "verify": st.sampled_from(["start", "never"])}
 )
-
-
-demotions = st.builds(
-    Moves,
-    autonuma=st.booleans(),
-    delay_ms=st.just(0.0),
-    scan_period_ms=st.sampled_from([0.0004, 0.001]),
-    demote_idle_ms=st.sampled_from([0.000_2, 0.001, 0.002]),
-    demote_batch=st.sampled_from([1, 2, 32, 512]),
-)
-
-
-@st.composite
-def tiered(draw):
-    """A native Case of a machine whose last node has no CPUs, and how its data move and are demoted."""
-    case, moves = draw(cases(True, moving=True)), draw(demotions)
-    nodes = case.machine.nodes
-    if nodes == 1:
-        machine = msgspec.structs.replace(small_machine(2), memory_nodes=(1,))
-    else:
-        machine = msgspec.structs.replace(case.machine, memory_nodes=(nodes - 1,))
-    node = case.placement.cpu_node % len(machine.cpu_nodes)
-    return case._replace(machine=machine, placement=replace(case.placement, cpu_node=node)), moves
 
 
 @st.composite
@@ -148,7 +123,13 @@ def test_windows_count_where_the_data_of_each_walk_are(data, native, windows, ba
 
 @pytest.mark.parametrize(
     ("name", "params"),
-    [("linux", {}), ("mitosis", {}), ("mitosis", {"mode": "migrate"}), ("hydra", {"prefetch": 0})],
+    [
+        ("linux", {}),
+        ("mitosis", {}),
+        ("mitosis", {"mode": "migrate"}),
+        ("hydra", {"prefetch": 0}),
+        ("hydra", {"prefetch": 3, "tlbflush": "all"}),
+    ],
 )
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(data=st.data(), native=st.booleans())
@@ -156,24 +137,8 @@ def test_every_policy_counts_what_its_twin_counts_while_threads_and_data_move(na
     assert_as_naive(*data.draw(moving(native)), name, params)
 
 
-@pytest.mark.parametrize(
-    ("name", "params"),
-    [
-        ("linux", {}),
-        ("mitosis", {}),
-        ("hydra", {"prefetch": 0}),
-        ("hydra", {"prefetch": 3, "tlbflush": "all"}),
-        ("vmitosis-migrate", {"layers": "gpt"}),
-    ],
-)
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(tiered())
-def test_every_policy_counts_what_its_twin_counts_while_data_are_demoted(name, params, found):
-    assert_as_naive(*found, name, params)
-
-
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(st.one_of(st.booleans().flatmap(moving), tiered()), st.sampled_from([0, 1, 5]))
+@given(st.booleans().flatmap(moving), st.sampled_from([0, 1, 5]))
 def test_steps_do_not_depend_on_how_many_are_found_at_a_time(found, few):
     one, moves = found
     whole = world_with(one, moves).history

@@ -22,6 +22,7 @@ from ptanalyze.capture.live.heat import leave_out
 from ptanalyze.capture.vm.redact import NO_TIME, redact
 from ptanalyze.core.errors import CaptureError, RefusedError, UsageError
 from ptanalyze.core.heat import BATCHES, Heat, rates
+from ptanalyze.core.jackknife import margins, share_bounds
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import seal
 from ptanalyze.formats.heat_file import HEADER_DTYPE, costs, read_heat
@@ -359,3 +360,19 @@ def test_a_hole_is_no_sample_and_not_read_to_its_end(tmp_path):
     os.truncate(file, 1 << 40)
     with pytest.raises(CaptureError, match="of no length"):
         read_heat(file)
+
+
+def test_a_margin_is_that_of_independent_groups():
+    """Of a mean of n values the jackknife's variance is that of the values / n."""
+    values = np.array([3.0, 5.0, 4.0, 9.0, 1.0])
+    left_out = np.array([np.delete(values, k).mean() for k in range(5)])
+    expected = 2.776 * np.sqrt(values.var(ddof=1) / 5)
+    assert float(margins(left_out)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_bounds_of_a_share_are_its_textbook_interval_and_no_less_than_nothing():
+    values = np.random.default_rng(2).uniform(0.4, 0.6, 10)
+    left_out = (values.sum() - values) / 9
+    half = 2.262 * values.std(ddof=1) / 10**0.5
+    assert np.allclose(share_bounds(values.mean(), left_out), [values.mean() - half, values.mean() + half])
+    assert np.allclose(share_bounds(np.zeros(()), left_out - 0.3), [0, half])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptanalyze.core.errors import UsageError
-from ptanalyze.core.interval import Interval, over_corners
+from ptanalyze.core.interval import Interval, combined, over_corners
 from ptanalyze.cost.closed_forms import (
     Run,
     exposed_share,
@@ -20,7 +20,6 @@ from ptanalyze.cost.closed_forms import (
     walk_cycles,
 )
 from ptanalyze.cost.placement import CONTENDED, LOCAL, ORDER, ORDER_NATIVE, REMOTE, placement
-from ptanalyze.cost.spread import combined
 
 shares = st.floats(0.05, 1.0)
 stretches = st.floats(1.0, 5.0)
@@ -225,4 +224,4 @@ def test_walk_cycles_that_are_not_counted_are_not_zero():
 
 def test_a_run_with_an_unknown_field_is_no_run():
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert({"cycles": 1.0, "walks": 2.0}, Run)
+        msgspec.convert({"cycles": 1.0, "walking": 2.0}, Run)

@@ -5,33 +5,41 @@ import pandas as pd
 import pytest
 
 from ptanalyze.cost.closed_forms import Run
-from ptanalyze.cost.held_out import (
+from ptanalyze.cost.placement import placement
+from ptanalyze.cost.predict import predict_placement
+from ptanalyze.cost.shared import overlap
+from ptanalyze.validate.leave_one_out import (
+    CONFIGURATION,
+    CONSTANT,
     DATA,
     LINUX,
+    MENDED,
+    NO_CHANGE,
+    ODD,
     ONE_RUN,
     POLICIES,
     REPLICAS,
     TIMES,
     TWO_RUNS,
-    calibrated,
-)
-from ptanalyze.cost.leave_one_out import (
-    CONFIGURATION,
-    CONSTANT,
-    MENDED,
-    NO_CHANGE,
-    ODD,
     WARNED,
+    calibrated,
+    floor,
     leave_one_out,
+    spread,
     summary,
 )
-from ptanalyze.cost.observed import observed, observed_data, observed_wide
-from ptanalyze.cost.placement import placement
-from ptanalyze.cost.predict import predict_placement
-from ptanalyze.cost.reference import LOCAL_RUN, ports, runs
-from ptanalyze.cost.repeats import floor, spread
-from ptanalyze.cost.shared import overlap, shared
-from ptanalyze.cost.spread import around, factor, t_95
+from ptanalyze.validate.prior import (
+    LOCAL_RUN,
+    around,
+    factor,
+    fitted,
+    observed,
+    observed_data,
+    observed_wide,
+    ports,
+    runs,
+    t_95,
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,17 +55,17 @@ def errors(table):
 @pytest.mark.parametrize("family", list(LOCAL_RUN))
 @pytest.mark.parametrize("workload", ["gups", "BTree", "CANNEAL"])
 def test_what_is_shared_does_not_know_the_workload_that_is_left_out(family, workload):
-    found = shared(family, workload)
+    found = fitted(family, workload)
     assert workload.casefold() not in [w.casefold() for w in found.workloads]
     assert len(found.workloads) == 2
     assert found.noise > 0 and found.many_share.low == 0 and found.many_share.high == 1
-    assert found != shared(family)
+    assert found != fitted(family)
 
 
 def test_no_reference_value_of_a_workload_moves_its_own_prediction(monkeypatch):
     """Its remote runs are what is predicted: make them ten times as slow, and predictions stay."""
-    from ptanalyze.cost import held_out, observed
-    from ptanalyze.cost import leave_one_out as loo
+    from ptanalyze.validate import leave_one_out as loo
+    from ptanalyze.validate import prior
 
     def spoiled(family, use=("fit", "check")):
         found = runs(family, use)
@@ -75,16 +83,16 @@ def test_no_reference_value_of_a_workload_moves_its_own_prediction(monkeypatch):
         return mine.predicted.tolist()
 
     def forget():
-        for cached in (shared, observed.observed, observed.observed_wide, observed.observed_data):
+        for cached in (fitted, prior.observed, prior.observed_wide, prior.observed_data):
             cached.cache_clear()
 
     before = predicted()
     forget()
-    for module in (loo, held_out, observed):
+    for module in (loo, prior):
         monkeypatch.setattr(module, "runs", spoiled)
     try:
         assert predicted() == before
-        assert shared("thin-2D-4K").dram_share != shared("thin-2D-4K", "gups").dram_share
+        assert fitted("thin-2D-4K").dram_share != fitted("thin-2D-4K", "gups").dram_share
     finally:
         forget()
 
@@ -92,7 +100,7 @@ def test_no_reference_value_of_a_workload_moves_its_own_prediction(monkeypatch):
 @pytest.mark.parametrize("workload", ["btree", "liblinear"])
 def test_no_number_that_is_shared_was_seen_on_the_workload_that_is_left_out(monkeypatch, workload):
     """Not its widths either: every run of it, local ones and repaired ones too, made another one."""
-    from ptanalyze.cost import observed
+    from ptanalyze.validate import prior
 
     def spoiled(family, use=("fit", "check")):
         found = runs(family, use)
@@ -104,17 +112,17 @@ def test_no_number_that_is_shared_was_seen_on_the_workload_that_is_left_out(monk
         return found
 
     def forget():
-        for cached in (shared, observed.observed, observed.observed_wide, observed.observed_data):
+        for cached in (fitted, prior.observed, prior.observed_wide, prior.observed_data):
             cached.cache_clear()
 
     forget()
     families = list(LOCAL_RUN)
-    before, all_of_them = ([shared(family, left) for family in families] for left in (workload, None))
+    before, all_of_them = ([fitted(family, left) for family in families] for left in (workload, None))
     forget()
-    monkeypatch.setattr(observed, "runs", spoiled)
+    monkeypatch.setattr(prior, "runs", spoiled)
     try:
-        assert [shared(family, workload) for family in families] == before
-        assert [shared(family) for family in families] != all_of_them
+        assert [fitted(family, workload) for family in families] == before
+        assert [fitted(family) for family in families] != all_of_them
     finally:
         forget()
 
@@ -123,9 +131,9 @@ def test_the_part_of_the_gpt_is_a_half_as_far_as_other_programs_show_it():
     """vMitosis: BTree LL 417 s, LR 533, RL 538, LRI 732, RLI 731; Canneal 277, 340, 339, 455, 454."""
     parts = [121 / (116 + 121), 314 / (315 + 314), 62 / (63 + 62), 177 / (178 + 177)]
     apart = 2.132 * np.sqrt(np.mean([(part - 0.5) ** 2 for part in parts]))
-    found = shared("thin-2D-4K", "gups").gpt_part
+    found = fitted("thin-2D-4K", "gups").gpt_part
     assert (found.low, found.middle, found.high) == pytest.approx((0.5 - apart, 0.5, 0.5 + apart))
-    assert shared("thin-2D-4K", "btree").gpt_part != found
+    assert fitted("thin-2D-4K", "btree").gpt_part != found
 
 
 def test_a_run_with_its_tables_where_the_second_run_had_them_is_no_prediction(table):
@@ -139,8 +147,8 @@ def test_a_run_with_its_tables_where_the_second_run_had_them_is_no_prediction(ta
 
 def test_a_workload_with_less_counted_is_left_out_of_what_needs_it(monkeypatch):
     """Made up: run times of one placement in a VM, and a native workload without runs with remote data."""
-    from ptanalyze.cost import held_out, observed
-    from ptanalyze.cost import leave_one_out as loo
+    from ptanalyze.validate import leave_one_out as loo
+    from ptanalyze.validate import prior
 
     def more(family, use=("fit", "check")):
         found = runs(family, use)
@@ -151,16 +159,16 @@ def test_a_workload_with_less_counted_is_left_out_of_what_needs_it(monkeypatch):
         return found
 
     def forget():
-        for cached in (shared, observed.observed, observed.observed_wide, observed.observed_data):
+        for cached in (fitted, prior.observed, prior.observed_wide, prior.observed_data):
             cached.cache_clear()
 
-    before = shared("thin-2D-4K")
+    before = fitted("thin-2D-4K")
     forget()
-    for module in (loo, held_out, observed):
+    for module in (loo, prior):
         monkeypatch.setattr(module, "runs", more)
     try:
         table = loo.leave_one_out()
-        assert shared("thin-2D-4K") == before
+        assert fitted("thin-2D-4K") == before
         mine = table[table.workload == "other"]
         assert set(mine[mine.family == "native-thin"].method) > {ONE_RUN}
         assert ONE_RUN not in set(mine[mine.family == "thin-2D-4K"].method)
@@ -292,7 +300,7 @@ def test_a_published_run_of_many_threads_waits_between_nothing_and_all():
 
 
 def test_contention_grows_with_overlap_and_not_at_all_with_one_walker():
-    two, one = shared("thin-2D-4K"), shared("native-thin")
+    two, one = fitted("thin-2D-4K"), fitted("native-thin")
     assert two.contention_at(None) == two.any_contention
     more = two.contention_at(1.0).middle - two.contention_at(0.5).middle
     assert more == pytest.approx(two.slope * (1 / 2 - 1 / 3)) and two.slope > 0
@@ -309,7 +317,7 @@ def test_with_one_walker_programs_scatter_as_much_as_their_walk_cycles_say(left)
     assert found["btree"].walked == pytest.approx((921.4 - 270.6) / (463.8 - 270.6), rel=1e-3)
     kept = [o for name, o in found.items() if name not in (left, "liblinear")]
     by_time, by_walks = (factor([[getattr(o, of) for o in kept]]) for of in ("contention", "walked"))
-    contention = shared("native-thin", left).contention
+    contention = fitted("native-thin", left).contention
     assert contention.high / contention.middle == pytest.approx(max(by_time, by_walks))
     if left == "btree":  # what the others agree in is no more than their repeats differ
         assert by_time < 1.11 < 1.23 < by_walks

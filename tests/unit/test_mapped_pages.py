@@ -1,15 +1,21 @@
 """Pages that other tools list beside a trace become its page tables; damage leaves nothing behind."""
 
 import os
+import tempfile
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.capture.import_ import import_capture
+from ptanalyze.capture.mapped import infer_tree
+from ptanalyze.core import pte as E
 from ptanalyze.core.errors import CaptureError, PtanalyzeError, UsageError
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.mapped_pages import PAIR, read_mapped_pages
+from ptanalyze.formats.tables_file import read_tree, write_tree
 
 LACKEY = "".join(f" L {0x5000_0000 + k * 0x1000:x},8\n" for k in range(700))
 MAPPED = 1 << 63
@@ -72,6 +78,29 @@ def test_listed_pages_become_the_page_tables_of_an_imported_trace(tmp_path, size
     assert found == dict(pairs)
     assert "table node" in capture.snapshot.facts["unknown"] and capture.has_trace
     assert exit_code(list(check_capture(capture))) == 3  # tables are inferred, VMAs unknown
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.dictionaries(st.integers(0, (1 << 20) - 1), st.integers(0, 1 << 30), min_size=1, max_size=20),
+    st.sampled_from([1, 2]),
+    st.sampled_from([4, 5]),
+)
+def test_every_page_is_found_again_below_the_tables_that_it_needs(tmp_path, pages, level, levels):
+    size = 1 << (3 + 9 * level)
+    address = (1 << 39) + np.array(sorted(pages), np.int64) * size
+    frame = np.array([pages[page] for page in sorted(pages)], np.uint64) << np.uint64(9 * (level - 1))
+    leaves = frame << np.uint64(12) | E.PRESENT | (E.HUGE if level == 2 else E.NONE)
+    tree = infer_tree(address, leaves, level, levels, tmp_path)
+    with tempfile.TemporaryDirectory(dir=tmp_path) as where:
+        write_tree(where, "gpt", tree)
+        read = read_tree(where)
+    table, slot = np.nonzero(E.leaf(read.entries, level) & (read.level == level)[:, None])
+    found = read.base[table].astype(np.int64) + slot * size
+    order = np.argsort(found)
+    assert found[order].tolist() == address.tolist()
+    assert E.frame(read.entries[table, slot], level)[order].tolist() == frame.tolist()
+    assert read.entries.any(axis=1).all() and read.level.min() == level and read.levels == levels
 
 
 def test_both_forms_of_the_same_pages_make_the_same_tables(tmp_path):

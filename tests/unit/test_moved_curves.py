@@ -103,7 +103,7 @@ def test_drops_and_ends_are_near_the_second_dip_is_in_its_interval_and_recovery_
     """What the model holds and what it does not: the row that says so must not turn into praise unseen."""
     for variant in vmitosis_moved.CURVES:
         of = {name: rows[f"moved-{variant}-{name}"] for name in vmitosis_moved.QUANTITIES}
-        assert abs(of["drop"].error) < 0.10
+        assert abs(of["drop"].error) < 0.13
         assert of["end"].kind == DEFINITION or abs(of["end"].error) < 0.10
         assert -0.5 < of["recover"].error < -0.1, "always too soon"
         guest = vmitosis_moved.VARIANTS[variant].guest == "visible"

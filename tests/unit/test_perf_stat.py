@@ -198,6 +198,16 @@ def test_instructions_and_the_sizes_of_pages_are_part_of_a_run(file):
     assert plain.instructions is None and plain.huge_walks is None
 
 
+def test_walks_are_those_for_loads_and_for_stores_by_size_or_in_all(file):
+    loads = {"dtlb_load_misses.walk_completed_4k": 60, "dtlb_load_misses.walk_completed_1g": 20}
+    stores = {"dtlb_store_misses.walk_completed_4k": 7}
+    assert read_run(file(text(COUNTS | loads | stores))).walks == 87
+    whole = {"dtlb_load_misses.walk_completed": 90}
+    assert read_run(file(text(COUNTS | loads | stores | whole), "whole")).walks == 97
+    assert read_run(file(text(COUNTS | loads), "loads")).walks is None
+    assert read_run(file(text(), "plain")).walks is None
+
+
 def test_separated_values_have_an_elapsed_time_if_it_was_counted(file):
     rows = [f"{count},,{name}:u,1000,100.00,," for name, count in COUNTS.items()]
     assert read_run(file("\n".join(rows))).seconds is None

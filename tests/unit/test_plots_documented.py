@@ -15,8 +15,8 @@ from ptanalyze.capture.vm.diff import diff
 from ptanalyze.capture.vm.fit import Fit, Share
 from ptanalyze.cli.survey import answer
 from ptanalyze.core.machine import load_machine
-from ptanalyze.cost.leave_one_out import leave_one_out, summary
 from ptanalyze.show import plots
+from ptanalyze.validate.leave_one_out import leave_one_out, summary
 from ptanalyze.validate.run import validate
 from ptanalyze.validate.show import flat
 

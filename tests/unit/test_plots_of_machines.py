@@ -9,8 +9,8 @@ from plot_texts import readable, words
 from ptanalyze.analysis import answers as frames
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.machine import load_machine, machine_names
-from ptanalyze.cost.leave_one_out import leave_one_out, summary
 from ptanalyze.show import plots
+from ptanalyze.validate.leave_one_out import leave_one_out, summary
 from ptanalyze.validate.run import validate
 from ptanalyze.validate.show import flat
 

@@ -39,8 +39,7 @@ def test_a_function_without_types_is_seen():
 
 
 def test_each_policy_is_in_the_file_of_its_name():
-    together = dict.fromkeys(("first-touch", "interleave", "bind"), "single_copy")
-    together |= dict.fromkeys(("tables-in-dram", "radiant"), "tiers")
+    together = dict.fromkeys(("first-touch", "interleave", "bind", "tables-in-dram"), "single_copy")
     for name, place in policies.POLICIES.items():
         assert place.partition(".")[0] == together.get(name, name.replace("-", "_"))
         assert policies.find(name).name == name

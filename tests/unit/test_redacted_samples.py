@@ -6,20 +6,25 @@ import zlib
 
 import numpy as np
 import pytest
+from test_region_of_interest import both_runs, equal
 from test_vm_redact import same_space
 
 from ptanalyze.analysis.leaf_classes import classify_pages
+from ptanalyze.analysis.opened import opened
+from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.check.tables import check_tables
 from ptanalyze.capture.vm.redact import redact
 from ptanalyze.cli import run
 from ptanalyze.core.bundled import bundled
 from ptanalyze.core.errors import UsageError
 from ptanalyze.core.trace import Event
-from ptanalyze.formats.capture import load, open_capture
+from ptanalyze.formats.capture import bundled_samples, load, open_capture
 from ptanalyze.formats.capture_dir import seal
 from ptanalyze.formats.trace_file import read_trace
 from ptanalyze.formats.trace_frames import HEADER_BYTES, HEADER_DTYPE, map_file, read_header
 from ptanalyze.world.address_space import address_space
+from ptanalyze.world.captured_world import captured_world
+from trace_copy import without_calls_outside
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +91,12 @@ def test_a_real_capture_is_classified_and_checked_as_before(sample):
     assert verdicts[0] == verdicts[1]
 
 
+def test_a_shared_capture_stands_for_a_program_of_the_same_size(tmp_path):
+    capture = open_capture("vm-numa-visible")
+    redact(capture, tmp_path / "shared")
+    assert open_capture(tmp_path / "shared").snapshot.scale == capture.snapshot.scale == 16
+
+
 def test_the_command_refuses_traces_alone_and_existing_directories(tmp_path, sample, capsys):
     assert run(["redact", str(sample[0].directory), "-o", str(tmp_path / "out")]) == 0
     assert json.loads((tmp_path / "out" / "capture.json").read_text())["kind"] == "process"
@@ -95,3 +106,15 @@ def test_the_command_refuses_traces_alone_and_existing_directories(tmp_path, sam
     seal(bare, "trace", {})
     with pytest.raises(UsageError, match="no page tables"):
         redact(open_capture(bare), tmp_path / "again")
+
+
+@pytest.mark.parametrize("name", bundled_samples())
+def test_what_a_loader_and_a_teardown_call_changes_no_walk(name):
+    """Real recordings have both: mmaps and mprotects of shared libraries, madvise where threads end."""
+    setup, recorded = Setup.of(), opened(name)
+    bare = without_calls_outside(recorded.trace)
+    assert len(bare.events) < len(recorded.trace.events)
+    with_calls, without = (
+        captured_world(recorded.snapshot, trace, setup.machine) for trace in (recorded.trace, bare)
+    )
+    assert equal(both_runs(with_calls), both_runs(without))

@@ -1,13 +1,27 @@
 """The published runs as reference: where they are from, what is used, and damaged files."""
 
+import msgspec
 import numpy as np
 import pytest
 
 from ptanalyze.core.errors import UsageError
+from ptanalyze.core.interval import Interval
+from ptanalyze.cost import shared as stored_prior
 from ptanalyze.cost.closed_forms import exposed_share
-from ptanalyze.cost.observed import observed
 from ptanalyze.cost.placement import placement
-from ptanalyze.cost.reference import COLUMNS, FILES, LOCAL_RUN, mean_run, ports, reference, runs
+from ptanalyze.cost.shared import shared
+from ptanalyze.validate.prior import (
+    COLUMNS,
+    FAMILIES,
+    FILES,
+    LOCAL_RUN,
+    fitted,
+    mean_run,
+    observed,
+    ports,
+    reference,
+    runs,
+)
 
 
 def test_reference_rows_say_where_they_are_from_and_why_they_are_not_used():
@@ -60,7 +74,7 @@ def test_the_ports_ran_on_shared_walkers_and_lose_more_than_they_walk():
 
 
 def test_a_damaged_reference_file_is_named(tmp_path, monkeypatch):
-    from ptanalyze.cost import reference as module
+    from ptanalyze.validate import prior as module
 
     monkeypatch.setattr(module, "bundled", lambda kind: tmp_path)
     reference.cache_clear()
@@ -76,7 +90,7 @@ def test_a_damaged_reference_file_is_named(tmp_path, monkeypatch):
 
 
 def test_a_damaged_file_of_the_ports_is_named(tmp_path, monkeypatch):
-    from ptanalyze.cost import reference as module
+    from ptanalyze.validate import prior as module
 
     monkeypatch.setattr(module, "bundled", lambda kind: tmp_path)
     (tmp_path / "reference").mkdir()
@@ -89,3 +103,37 @@ def test_a_damaged_file_of_the_ports_is_named(tmp_path, monkeypatch):
                 ports()
         finally:
             ports.cache_clear()
+
+
+def test_the_prior_that_is_shipped_is_what_the_runs_give():
+    """To nine digits: logarithms and sums end differently from CPU to CPU."""
+    for family in FAMILIES:
+        for name, value in msgspec.structs.asdict(fitted(family)).items():
+            stored = getattr(shared(family), name)
+            if isinstance(value, Interval | float):
+                close = pytest.approx([*value] if isinstance(value, Interval) else value, rel=1e-9)
+                assert ([*stored] if isinstance(stored, Interval) else stored) == close, (family, name)
+            else:
+                assert stored == value, (family, name)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "cannot be read"),
+        ("[thin-1D-4K]\nwalk_time = 1.0\n", "native-thin: expected its prior"),
+        ("[native-thin]\nfamily = 1\n", r"native-thin\.family = 1|family = 1"),
+        ("=", "not a TOML file"),
+    ],
+)
+def test_a_damaged_prior_is_named(tmp_path, monkeypatch, content, why):
+    (tmp_path / "reference").mkdir()
+    if content is not None:
+        (tmp_path / "reference" / "prior.toml").write_text(content)
+    monkeypatch.setattr(stored_prior, "bundled", lambda kind: tmp_path)
+    shared.cache_clear()
+    try:
+        with pytest.raises(UsageError, match=rf"prior\.toml: .*({why})"):
+            shared("native-thin")
+    finally:
+        shared.cache_clear()

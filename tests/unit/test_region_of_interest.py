@@ -5,14 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptanalyze.analysis.opened import opened
 from ptanalyze.analysis.replay import replay_world
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.core.errors import CaptureError
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.scratch import Scratch
 from ptanalyze.core.trace import EVENT_DTYPE, Event, pieces
-from ptanalyze.formats.capture import bundled_samples
 from ptanalyze.formats.trace_file import read_trace
 from ptanalyze.policies import plan_for
 from ptanalyze.world.captured_world import captured_world
@@ -92,24 +90,6 @@ def both_runs(world):
 
 def equal(one, other):
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
-
-
-@pytest.mark.parametrize("name", bundled_samples())
-def test_what_a_loader_and_a_teardown_call_changes_no_walk(name):
-    """Real recordings have both: mmaps and mprotects of shared libraries, madvise where threads end."""
-    setup, recorded = Setup.of(), opened(name)
-    bare = without_calls_outside(recorded.trace)
-    assert len(bare.events) < len(recorded.trace.events)
-    with_calls, without = (
-        captured_world(recorded.snapshot, trace, setup.machine) for trace in (recorded.trace, bare)
-    )
-    assert equal(both_runs(with_calls), both_runs(without))
-
-
-@pytest.mark.parametrize(("name", "warm"), [("vm-numa-visible", 0), ("vm-numa-oblivious", 62)])
-def test_a_further_run_of_a_bundled_vm_finds_its_tlbs_filled(name, warm):
-    """As an independent simulator of the same trace counts them."""
-    assert len(opened(name).world(Setup.of()).again_stream) == warm
 
 
 CALLS = st.lists(

@@ -1,11 +1,27 @@
 """Rival models of run time: closed forms, and the table that puts them beside the law."""
 
+from pathlib import Path
+
 import pytest
+from analyzer.bench.rivals import (
+    LAW,
+    ONE,
+    TWO,
+    alam,
+    basu,
+    gandhi,
+    line,
+    lines,
+    mosmodel,
+    pooled,
+    rivals,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptanalyze.cost.rival_models import alam, basu, gandhi, line, mosmodel, pooled
-from ptanalyze.cost.rivals import LAW, ONE, TWO, rivals, summary
+import ptanalyze
+
+ADR = Path(ptanalyze.__file__).parents[1] / "docs/adr/0010-the-run-time-law.md"
 
 LOCAL, HUGE = (40.0, 100.0), (10.0, 60.0)
 numbers = st.floats(0.1, 10.0)
@@ -44,21 +60,17 @@ def test_all_models_are_asked_for_the_same_runs(table):
 
 
 def test_the_law_is_no_worse_than_the_others_from_the_same_runs(table):
-    errors = summary(table).set_index(["family", "known", "model"])["mean"].sort_index()
+    errors = table.error.abs().groupby([table.family, table.known, table.model]).mean()
     for family in ("thin-2D-4K", "thin-1D-4K", "native-thin", "ports-xeon"):
         others = errors[family, ONE].drop(LAW)
         assert errors[family, ONE, LAW] < others.min(), family
 
 
 def test_where_nobody_shares_a_walker_two_runs_leave_a_line(table):
-    errors = summary(table).set_index(["family", "known", "model"])["mean"].sort_index()
+    errors = table.error.abs().groupby([table.family, table.known, table.model]).mean()
     for family in ("thin-2D-4K", "thin-1D-4K"):
         assert errors[family, TWO, LAW] == pytest.approx(errors[family, TWO, "line through both"])
 
 
-def test_coverage_is_counted_with_the_errors_of_other_workloads(table):
-    part = table[(table.family == "ports-xeon") & (table.known == ONE) & (table.model == LAW)]
-    canneal, btree = (part[part.workload == name] for name in ("canneal", "btree"))
-    within = btree.error.abs().quantile(0.9)
-    assert canneal.width.unique() == pytest.approx(2 * within)
-    assert canneal.inside.tolist() == [float(error <= within) for error in canneal.error.abs()]
+def test_the_table_of_the_adr_is_that_of_the_script(table):
+    assert "\n".join(lines(table)) in ADR.read_text("utf-8")

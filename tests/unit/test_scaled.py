@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from ptanalyze import synth, whatif
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.capture.synth.capture import synthesize
 from ptanalyze.capture.synth.parameters import Parameters
 from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.core.machine import load_machine
+from ptanalyze.core.machine import Array, load_machine
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.snapshot_file import read_snapshot
 from ptanalyze.world.moves import Moves
@@ -34,11 +35,38 @@ def test_caches_shrink_to_whole_sets_and_at_least_one():
     assert small.l2.bytes == 8 * 16 * 64 and small.llc.bytes == 443 * 11 * 64
     assert scaled_machine(machine, 10**6).llc.bytes == 11 * 64
     assert scaled_machine(machine, 1) == machine
-    assert (small.tlb, small.walk_caches, small.latency) == (
-        machine.tlb,
-        machine.walk_caches,
-        machine.latency,
+    assert small.latency == machine.latency
+
+
+def test_the_last_tlb_level_shrinks_and_the_first_only_as_far_as_the_second():
+    machine = load_machine("vmitosis-cascade-lake")
+    small = scaled_machine(machine, 120)
+    assert small.tlb.l1_4k == machine.tlb.l1_4k
+    assert (small.tlb.l2, small.tlb.l1_2m, small.tlb.l2_1g) == (
+        Array(entries=12, ways=12),
+        Array(entries=12, ways=4),
+        Array(entries=1, ways=1),
     )
+    assert small.tlb.l1_1g == Array(entries=1, ways=1)
+    assert scaled_machine(machine, 16).tlb.l1_2m == machine.tlb.l1_2m
+    no_second = load_machine("epyc-7543-16-nodes")
+    assert scaled_machine(no_second, 16).tlb.l1_1g == Array(entries=4, ways=4)
+    assert small.walk_caches.pde == small.walk_caches.nested == Array(entries=1, ways=1)
+    assert scaled_machine(machine, 100).tlb.l2 == Array(entries=12, ways=12), "of 15 those that fill its sets"
+    assert small.walk_caches.pml5e is None
+    assert scaled_machine(machine, 4).walk_caches.pde == Array(entries=8, ways=4)
+
+
+def test_a_scaled_capture_answers_as_the_whole_program_where_huge_pages_reach_farther(tmp_path):
+    """Uniform reads of 4 GiB, of which TLBs reach 3 with 2 MiB pages, and of 1/16 of it: as many walks."""
+    how = {"accesses": 200_000, "threads": 4, "init": "single", "init_trace": False}
+    machine = {"machine": "vmitosis-cascade-lake", "cache_share": "0.25"}
+    whole = whatif(synth(tmp_path / "whole", 4 << 30, **how), ["mitosis", "thp"], **machine)
+    small = whatif(synth(tmp_path / "small", 256 * MIB, scale=16, **how), ["mitosis", "thp"], **machine)
+    assert small["walks"].tolist() == pytest.approx(whole["walks"].tolist(), rel=0.03)
+    assert small["reads_per_walk"].tolist() == pytest.approx(whole["reads_per_walk"].tolist(), rel=0.03)
+    assert small["speedup"].tolist() == pytest.approx(whole["speedup"].tolist(), rel=0.05)
+    assert small["speedup"][2] > 1
 
 
 def test_a_pass_over_all_pages_takes_as_long_as_over_those_of_the_program():

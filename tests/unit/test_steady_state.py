@@ -19,7 +19,7 @@ from ptanalyze.core.interval import Interval
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.cost.payback import NEVER, pays_back
-from ptanalyze.kernels.replay import FAULT, PTE_COPY, REPLICA_FAULT, TABLE_NEW
+from ptanalyze.kernels.replay import FAULT, PTE_COPY, REPLICA_FAULT, TABLE_MOVED, TABLE_NEW
 from ptanalyze.policies import plan_for
 from ptanalyze.world.site import Effort
 from ptanalyze.world.steady_part import first_walks, steady_part
@@ -45,6 +45,26 @@ def twice(world, name, params=None):
     reads.append(list(again.reads(caches=caches)))
     replay_again([run], again, reads[1], mapped)
     return run, *reads
+
+
+@pytest.mark.parametrize("nodes, moves", [((0, 1), 1 + 2), ((0, 1, 0), 2 + 2), ((0, 0), 0)])
+def test_a_table_that_follows_the_process_is_moved_back_before_it_runs_again(nodes, moves):
+    pages = [HEAP + k * PAGE for k in range(40)]
+    snapshot = build_snapshot([(va, k) for k, va in enumerate(pages)], vmas=[(HEAP, HEAP + 40 * PAGE, "h")])
+    process = case(snapshot, build_trace([(0, pages) for _ in nodes], [BEGIN]))
+    cpus = np.array(nodes, np.int32), np.zeros(1, np.int32)
+    world = world_of(
+        process._replace(
+            placement=type(process.placement)(cpus[0], np.array([0, 1], np.int16), cpus[1], "here")
+        )
+    )
+    vars(world)["steady"] = world.steady._replace(chunk=0)
+    run, _, _ = twice(world, "mitosis", {"mode": "migrate"})
+    done = [run.first.events, run.counters.events]
+    tables = int(run.counters.pages[0])
+    assert sum(int(events[:, TABLE_MOVED].sum()) for events in done) == moves * tables
+    remote = run.counters.reads.sum(axis=(0, 3))
+    assert remote.sum() == remote.trace()
 
 
 @pytest.mark.parametrize("name", ["linux", "first-touch", "mitosis", "hydra"])

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from ptanalyze.analysis.answers import calls_frame
 from ptanalyze.analysis.replay import replay_world
 from ptanalyze.analysis.runs import replay_walks, start
 from ptanalyze.analysis.setup import Setup
 from ptanalyze.analysis.system_calls import system_calls
+from ptanalyze.analysis.whatif import replay_snapshot
 from ptanalyze.core.machine import load_costs, load_machine
 from ptanalyze.core.trace import Event
 from ptanalyze.kernels.replay import IPI, IPI_SAVED, PTE_WRITE
@@ -134,3 +136,10 @@ def test_the_terminal_says_what_calls_cost_only_where_there_are_some(capsys):
     assert len(times) == 3 + len(NAMES) == 3 + len(found)
     print_view(view(results_of([])))
     assert "System call" not in capsys.readouterr().out
+
+
+def test_without_calls_the_table_of_calls_is_empty_with_its_columns():
+    snapshot = build_snapshot([(HEAP, 1)], vmas=[(HEAP, HEAP + PAGE, "h")])
+    setup = Setup.of(machine=MACHINE, costs="server-2020")
+    table = calls_frame(replay_snapshot(snapshot, build_trace([(0, [HEAP]), (1, [HEAP])]), [], setup))
+    assert {"policy", "call", "ns"} <= set(table.columns) and not len(table)

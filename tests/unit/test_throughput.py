@@ -29,7 +29,6 @@ def series(**known):
     columns = {
         "time_ns": np.array([1_000_000_000]), "walks": np.array([10]), "classes": np.zeros((1, 2, 4), int),
         "dram": np.zeros((1, 2, 2, 2), int), "tables_moved": np.zeros(1, int), "data_moved": np.zeros(1, int),
-        "demoted": np.zeros(1, int),
         "pages": 8, "data": np.array([[[10, 0], [0, 0]]]), "data_remote": np.zeros(1, int),
         "cycles": np.zeros((1, 3)), "accesses": np.array([100]), "instructions": np.array([300]),
         "cpus": np.array([1]), "scale": 1,
@@ -77,11 +76,6 @@ def test_each_page_that_moves_takes_a_fault_and_a_copy():
     assert 0.3 < taken < 0.4
     rate = per_second(data_moved=np.array([pages]))
     assert rate.walks.middle == pytest.approx(per_second().walks.middle * (1 - taken))
-
-
-def test_a_page_that_kswapd_demotes_takes_nothing_of_the_program_s_time():
-    still, moved = per_second(), per_second(data_moved=np.array([9]), demoted=np.array([9]))
-    assert moved.walks == still.walks != per_second(data_moved=np.array([9])).walks
 
 
 def test_a_page_that_a_hypervisor_moves_brings_every_other_cpu_out_of_the_guest():

@@ -67,19 +67,9 @@ def test_tables_in_dram_leave_the_slow_node_for_the_nearest_one():
     assert dram.price.walk_cycles < linux.price.walk_cycles
 
 
-def test_radiant_puts_leaf_tables_where_their_data_are_and_the_others_in_dram():
-    snapshot = spread()
-    expected = np.zeros((3, 3), int)
-    for _, _, _, frame in leaves(snapshot.guest):
-        expected[:2, frame // FRAMES_PER_NODE] += 1
-    found = ask(["radiant"], snapshot)[1]
-    assert np.array_equal(found.reads[8, ..., 1], expected) and expected[0, SLOW] > 0
-
-
-def test_without_a_slow_node_both_are_refused_with_the_way_out():
-    for name in ("tables-in-dram", "radiant"):
-        with pytest.raises((RefusedError, UsageError), match=r"memory_nodes = \[2\]"):
-            ask([name], machine=small_machine(3))
+def test_without_a_slow_node_tables_in_dram_is_refused_with_the_way_out():
+    with pytest.raises((RefusedError, UsageError), match=r"memory_nodes = \[2\]"):
+        ask(["tables-in-dram"], machine=small_machine(3))
 
 
 def test_threads_run_on_nodes_with_cpus_only():

@@ -81,7 +81,15 @@ def test_the_least_that_may_be_left_to_page_tables_must_hold_them():
 def test_of_heat_the_lines_of_used_pages_count():
     used = np.arange(64, dtype=np.uint64) * np.uint64(PAGE) + np.uint64(HEAP)
     seen = np.ones((64, BATCHES, 1), np.uint8)
-    heat = Heat(used, np.ones(64, np.uint8), seen, np.ones((BATCHES, 1), np.int64), np.ones(1))
+    heat = Heat(
+        used,
+        np.ones(64, np.uint8),
+        seen,
+        np.ones((BATCHES, 1), np.int64),
+        np.ones(1),
+        np.zeros(1),
+        np.zeros(64),
+    )
     assert ask(replace(native(), heat=heat), 8)[0].cached and not ask(native(), 8)[0].cached
 
 

@@ -148,13 +148,6 @@ def test_a_trace_that_is_left_out_as_asked_is_not_said_to_be_missing(name):
     assert notes[0].startswith("the trace is left out: every mapped page counts once")
 
 
-def test_a_part_of_a_trace_that_is_left_out_as_asked_is_refused():
-    with pytest.raises(
-        UsageError, match=r"sample = .*: the trace is left out, as asked: with --weight walks"
-    ):
-        ask(*process(), [], weigh="leaf", sample="regions:1/2")
-
-
 def test_linux_refuses_a_machine_with_fewer_nodes_than_the_capture():
     snapshot = build_snapshot([(va, k) for k, va in enumerate(PAGES)], nodes=4, table_nodes=(3,))
     with pytest.raises(UsageError, match=r"gpt.tables: node = 3: machine small has nodes 0\.\.1"):

@@ -35,7 +35,7 @@ NO_CANDIDATES = {  # a bound; a policy whose node is chosen by hand; policies no
     "five-level",
     "domains",
 }
-SLOW_NODES = {"tables-in-dram", "radiant"}  # for machines with nodes without CPUs
+SLOW_NODES = {"tables-in-dram"}  # for machines with nodes without CPUs
 REPLICATE = "vmitosis-replicate"  # its mode is how the guest comes by node numbers
 COMBINATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("hydra+vmitosis-replicate", {"layers": "ept"}),

@@ -12,7 +12,6 @@ import numpy as np
 from ..core.errors import UsageError
 from ..formats.capture import Capture, CaptureLike, load
 from ..world.address_space import address_space
-from ..world.captured_world import sample_for
 from .answers import classes_frame
 from .heat_classes import classify_heat
 from .leaf_classes import WEIGHTS, Classification, classify_pages, classify_walks
@@ -72,9 +71,7 @@ def classified(capture: Capture, weight: str, by: str, setup: Setup) -> tuple[Cl
         return mapped_locality(capture, weight=weight, by=by), {}
     of_trace = sample_locality if weight == "samples" else walk_locality
     classes, how = of_trace(capture, setup, by=by)
-    known = {"machine": setup.machine.name, "placement": how}
-    sample = None if capture.trace is None else sample_for(capture.trace, setup.sample)
-    return classes, known | ({"sample": str(sample)} if sample else {})
+    return classes, {"machine": setup.machine.name, "placement": how}
 
 
 def weight_of(facts: Mapping[str, Any]) -> str:
@@ -154,5 +151,4 @@ def walk_locality(capture: Capture, setup: Setup, *, by: str = "all") -> tuple[C
     """(Classification, placement of threads) of the trace's TLB misses on the setup's machine."""
     world = setup.world(capture.snapshot, capture.trace, capture.cache)
     where = world.space, world.stream, world.placement
-    classes = classify_walks(*where, trace=world.trace, by=by, sampling=world.sampling)
-    return replace(classes, filtered=world.second_filter()), world.placement.how
+    return classify_walks(*where, trace=world.trace, by=by), world.placement.how

@@ -109,10 +109,10 @@ def chosen(capture: CaptureLike, setup: Setup, prefetch_on: str = "first", repea
         raise UsageError(f"prefetch_on = {prefetch_on}: {' or '.join(WHEN)}")
     if not 0 <= repeat <= MOST_REPEATS:
         raise UsageError(f"repeat = {repeat:g}: 0 to {MOST_REPEATS:g} further runs")
-    if repeat and setup.unsteady:
+    if repeat and setup.move_threads:
         raise UsageError(
-            f"repeat = {repeat:g}: threads that move, or data that are demoted, while the trace runs leave "
-            "no steady part to repeat; leave out one of the two"
+            f"repeat = {repeat:g}: threads that move while the trace runs leave no steady part to repeat; "
+            "leave out one of the two"
         )
     known = opened(capture)
     known.capture.trace  # noqa: B018 - UsageError without a trace

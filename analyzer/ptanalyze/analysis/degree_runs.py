@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..core.jackknife import margins
 from ..cost.price import fixed_ns_by_group
 from ..cost.throughput import spent
 from ..kernels.first_use import compile_beside
@@ -22,12 +21,10 @@ from .grouped_run import GroupedRun, Vmas, grouped_runs, of_group
 from .replay import baseline_of
 from .run_notes import notes, short_region
 from .runs import replay_again, replay_walks
-from .sampled import degree_notes, groups_of
 from .system_calls import system_calls
 
 if TYPE_CHECKING:
     from ..core.machine import Costs, Machine
-    from ..core.sample import Sample
     from ..cost.calls import SystemCalls
     from ..kernels.faults import Mapped
     from ..kernels.grouped import Grouped
@@ -59,7 +56,6 @@ class Point(NamedTuple):
 
     traced, again       Part of the run as traced, and of its steady part once more
     faults, propagated, tables  int64[V] in both runs: faults that only copy, entries copied, table pages made
-    left_out            of a sample, without each of its groups: (traced, again)
     """
 
     tier: str
@@ -69,18 +65,10 @@ class Point(NamedTuple):
     faults: np.ndarray
     propagated: np.ndarray
     tables: np.ndarray
-    left_out: tuple[tuple[Part, Part], ...] = ()
 
     def cycles(self, exposed: float, repeat: float) -> np.ndarray:
         """float64[V] of the run as traced and `repeat` further ones."""
         return self.traced.cycles(exposed) + repeat * self.again.cycles(exposed)
-
-    def margins(self, exposed: float, repeat: float, one_in: int) -> np.ndarray:
-        """float64[V]: half the 95 % interval of `cycles`, which a sample that is one of `one_in` gives."""
-        left_out = [
-            traced.cycles(exposed) + repeat * again.cycles(exposed) for traced, again in self.left_out
-        ]
-        return margins(np.array(left_out), one_in)
 
 
 @dataclass(frozen=True)
@@ -92,8 +80,7 @@ class Degrees:
              future
     filters  {filter: Point of a copy per node with degree 0}
     sockets  int16[nodes]: node that has the socket's copy
-    sample   part of the trace that was replayed, None: all
-    steady   whether there is a further run: not where threads move, or data are demoted, while the trace runs
+    steady   whether there is a further run: not where threads move while the trace runs
     """
 
     names: list[str]
@@ -108,7 +95,6 @@ class Degrees:
     steady: bool = True
     notes: tuple[str, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)
-    sample: Sample | None = None
 
 
 def degree_runs(world: World, setup: Setup, prefetch_on: str, provenance: dict[str, str]) -> Degrees:
@@ -118,7 +104,7 @@ def degree_runs(world: World, setup: Setup, prefetch_on: str, provenance: dict[s
     vmas, reader = Vmas(world), world.placement.cpu_node
     single: list[Wanted] = [(baseline_of(world), {})]
     filters: list[Wanted] = [("hydra", {"prefetch": 0, "tlbflush": name}) for name in FILTERS]
-    more = not setup.unsteady
+    more = not setup.move_threads
     runs, mapped, made = replayed(world, world, vmas, reader, [*single, *lazy(prefetch_on), *filters], more)
     known = partial(pointed, made=made, setup=setup, machine=world.machine)
     points, bounds = [known(runs[0], ONE, None)], [known(runs[11], NODE, None)]
@@ -132,14 +118,12 @@ def degree_runs(world: World, setup: Setup, prefetch_on: str, provenance: dict[s
         bounds.append(known(again[10], SOCKET, None))
     first = Finished(replace(runs[0], first=None), world, mapped, world, mapped)
     said = notes(first, "counted by VMA, of the guest's tables")
-    if world.sample:
-        said += degree_notes(world.sample)
     traced, further = runs[0].parts()
     if more and (short := short_region(traced.reads, further.reads, world)):
         said.append(short)
     return Degrees(
         vmas.names, traced.walks, [*points, *nodes], bounds, shot, sockets, world.machine,
-        setup.costs, world.placement.how, more, tuple(said), provenance, world.sample,
+        setup.costs, world.placement.how, more, tuple(said), provenance,
     )  # fmt: skip
 
 
@@ -189,18 +173,11 @@ def pointed(
     traced, again = run.parts()
     kinds = (traced.events + again.events).sum(axis=(1, 3, 4))
     columns = (kinds[:, kind] for kind in (REPLICA_FAULT, PTE_COPY, TABLE_NEW))
-
-    def parts(without: int | None = None) -> tuple[Part, Part]:
-        traced, again = (
-            part(counts, calls, setup, machine)
-            for counts, calls in zip(run.parts(without), made, strict=True)
-        )
-        return traced, again
-
-    left_out = tuple(parts(group) for group in groups_of(run.weights))
-    traced_part, again_part = parts()
+    traced_part, again_part = (
+        part(counts, calls, setup, machine) for counts, calls in zip((traced, again), made, strict=True)
+    )
     faults, propagated, tables = columns
-    return Point(tier, degree, traced_part, again_part, faults, propagated, tables, left_out)
+    return Point(tier, degree, traced_part, again_part, faults, propagated, tables)
 
 
 def part(counts: Grouped, made: SystemCalls | None, setup: Setup, machine: Machine) -> Part:

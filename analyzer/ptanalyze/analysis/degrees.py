@@ -35,8 +35,7 @@ def degrees(
     never_used (of these), tables_new, chosen (the cheapest of its VMA), sure (the ends of the exposed share
     agree), pays_back_runs (of the VMA: further runs after which copies are cheaper; infinite: never). Counts
     are of the run as traced and one further run. The last VMA, "process", is what belongs to no walked page.
-    From a sample cycles has a 95 % interval besides, cycles_low and cycles_high. attrs: sentence, settings.
-    Other arguments as in `replay`; of a VM, its guest's tables.
+    attrs: sentence, settings. Other arguments as in `replay`; of a VM, its guest's tables.
     """
     return frame(chosen(capture, setup_of(setup, options), prefetch_on, repeat))
 
@@ -60,12 +59,8 @@ def rows(found: Chosen) -> list[dict[str, Any]]:
 
 
 def row(found: Chosen, vma: int, at: int) -> dict[str, Any]:
-    point, repeat, sample = found.known.points[at], found.repeat, found.known.sample
+    point, repeat = found.known.points[at], found.repeat
     traced, again, cycles = point.traced, point.again, float(found.cycles[at, vma])
-    ends = {}
-    if sample:
-        half = float(point.margins(found.known.costs.exposed.middle, repeat, sample.one_in)[vma])
-        ends = {"cycles_low": cycles - half, "cycles_high": cycles + half}
     return {
         "vma": found.known.names[vma],
         "tier": point.tier,
@@ -74,7 +69,6 @@ def row(found: Chosen, vma: int, at: int) -> dict[str, Any]:
         "walk_cycles": float(traced.walks[vma] + repeat * again.walks[vma]),
         "management_cycles": float(traced.management[vma] + repeat * again.management[vma]),
         "cycles": cycles,
-        **ends,
         "bound_cycles": float(found.bound[vma]),
         "replica_faults": int(point.faults[vma]),
         "entries_propagated": int(point.propagated[vma]),

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
-
-from .sampled import estimated
 
 if TYPE_CHECKING:
     from ..kernels.faults import Mapped
@@ -20,7 +17,6 @@ class Finished:
     """A run that has ended, its World, and the pages mapped at its end.
 
     again, still  the World of the further run, and what it found mapped; those of the first where it was cold
-    without       group of a sample that is taken not to be in it, None: none
     """
 
     run: Run
@@ -28,22 +24,20 @@ class Finished:
     mapped: Mapped
     again: World
     still: Mapped
-    without: int | None = None
 
-    @cached_property
+    @property
     def counted(self) -> Counters:
         """Counts of the run that is priced."""
-        return estimated(self.run.counters, self.again.weights, self.without)
+        return self.run.counters
 
     @property
     def walks(self) -> int:
-        weights = self.again.weights
-        return weights.estimate(self.without) if weights else len(self.again.stream)
+        return len(self.again.stream)
 
-    @cached_property
+    @property
     def first(self) -> Counters:
         """Counts of the first run."""
-        return estimated(self.run.first or self.run.counters, self.world.weights, self.without)
+        return self.run.first or self.run.counters
 
     @property
     def warm(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from ..world.history import History
 from ..world.vma_rows import NO_VMA, vma_of
 from ..world.world import World
 from .runs import Run, start
-
-if TYPE_CHECKING:
-    from ..world.part import Weights
 
 BATCH = 1 << 20
 PROCESS = "process"  # shootdowns, and what belongs to no page that is walked
@@ -45,16 +42,11 @@ class Vmas:
         return len(self.names)
 
     def of_reads(self, reads: Reads) -> np.ndarray:
-        """int32[n]: group of each of the walks; runs ask for the same ones, one after another.
-
-        Of a sample: + len(self) * number of the walk's group in the sample.
-        """
+        """int32[n]: group of each of the walks; runs ask for the same ones, one after another."""
         page = reads.page
         known, labels = self._asked
         if known is not page:
             labels = self._label[self._vma(page)]
-            if self.world.sampling:
-                labels = labels + reads.group.astype(np.int32) * np.int32(len(self))
             self._asked = page, labels
         return labels
 
@@ -89,8 +81,7 @@ class Vmas:
 class GroupedRun(Run):
     """A Run of the guest's part alone, whose counts are by VMA.
 
-    counts  Grouped of the run, of a sample by its groups; `first_counts` of the first once the second began
-    weights  of a sample: of each run
+    counts  Grouped of the run; `first_counts` of the first once the second began
     reader  int16[cpus]: node of each CPU, whatever the hooks are told
     """
 
@@ -98,7 +89,6 @@ class GroupedRun(Run):
     counts: Grouped = field(kw_only=True)
     reader: np.ndarray = field(kw_only=True)
     first_counts: Grouped | None = None
-    weights: list[Weights | None] = field(default_factory=list)
     step_group: tuple[History, np.ndarray] | None = None
 
     def loop(self, world: World) -> Any:
@@ -109,7 +99,6 @@ class GroupedRun(Run):
     ) -> tuple[Any, ...]:
         history = world.history
         if self.step_group is None or self.step_group[0] is not history:
-            self.weights.append(world.weights)
             self.step_group = history, self.vmas.of_steps(history)
         return (
             world.placement.cpu_node, self.reader, reads, self.vmas.of_reads(reads), fault,
@@ -122,26 +111,11 @@ class GroupedRun(Run):
         self.first_counts = self.counts
         self.counts = empty(len(self.counts.walks), self.counts.walks.shape[1])
 
-    def parts(self, without: int | None = None) -> tuple[Grouped, Grouped]:
-        """Counts of the run as traced and of the further run, zeros without one.
-
-        without  group of a sample that is taken not to be in it
-        """
-        counted = [self.counts] if self.first_counts is None else [self.first_counts, self.counts]
-        parts = [
-            by_vma(counts, weights, len(self.vmas), without)
-            for counts, weights in zip(counted, self.weights, strict=True)
-        ]
-        return parts[0], parts[1] if parts[1:] else empty(len(self.vmas), self.counts.walks.shape[1])
-
-
-def by_vma(counts: Grouped, weights: Weights | None, vmas: int, without: int | None) -> Grouped:
-    """Grouped of a sample for the whole trace."""
-    if weights is None:
-        return counts
-    reads, walks = (weights.whole(column, without) for column in (counts.reads, counts.walks))
-    events = counts.events.reshape(-1, vmas, *counts.events.shape[1:]).sum(axis=0)
-    return counts._replace(reads=reads, walks=walks, events=events)
+    def parts(self) -> tuple[Grouped, Grouped]:
+        """Counts of the run as traced and of the further run, zeros without one."""
+        if self.first_counts is None:
+            return self.counts, empty(len(self.vmas), self.counts.walks.shape[1])
+        return self.first_counts, self.counts
 
 
 def of_group(counts: Grouped, group: int) -> Counters:
@@ -155,7 +129,7 @@ def grouped_runs(plans: Sequence[Plan], world: World, vmas: Vmas, reader: np.nda
     """[GroupedRun] of plans on a World, before the first walk; reader: as GroupedRun."""
     runs = []
     for plan in plans:
-        begun, counts = start(plan, world), empty(world.groups * len(vmas), world.nodes)
+        begun, counts = start(plan, world), empty(len(vmas), world.nodes)
         known = (begun.plan, begun.states, begun.counters, begun.before)
         runs.append(GroupedRun(*known, vmas=vmas, counts=counts, reader=reader.copy()))
     return runs

@@ -19,14 +19,11 @@ from ..core.arrays import chunk_runs, read_only
 from ..core.errors import UsageError
 from ..core.jackknife import share_bounds
 from ..core.mapped import give_back
-from ..core.second import SecondFilter
 from ..core.snapshot import Tree
 from ..core.trace import Trace
 from ..core.walks import Placement, WalkStream
 from ..world import vma_rows
 from ..world.address_space import AddressSpace
-from ..world.part import Part, Weights
-from .sampled import groups_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,9 +49,7 @@ class Classification:
                 `nodes`, the last: unknown); native int64[groups, sockets, N + 1, 1]
     unresolved  counts without a class, by reason
     tracers     mapped entries, or 4 KiB pages, of the tracer's own memory: they are not counted
-    left_out    of an estimate: int64[groups of the sample, *counts.shape] without each of them, else None
-    one_in      the part of the whole that was sampled is one of so many
-    filtered    error of the number of walks, where a second filter left touches out of the trace
+    left_out    of an estimate: int64[groups of samples, *counts.shape] without each of them, else None
     """
 
     weight: str
@@ -66,8 +61,6 @@ class Classification:
     unresolved: dict[str, int]
     tracers: int = 0
     left_out: np.ndarray | None = None
-    one_in: float = math.inf
-    filtered: SecondFilter | None = None
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -122,7 +115,7 @@ class Classification:
         columns = {"count": counts.ravel(), "share": share.ravel()}
         if self.left_out is not None:
             without = np.stack([shares(self._by_class(counts), np.nan) for counts in self.left_out])
-            low, high = share_bounds(share, without, self.one_in)
+            low, high = share_bounds(share, without)
             columns |= {"share_low": low.ravel(), "share_high": high.ravel()}
         table = pd.DataFrame(columns, index=index)
         return table[np.broadcast_to(total > 0, counts.shape).ravel()].reset_index()
@@ -179,12 +172,10 @@ def classify_walks(
     trace: Trace | None = None,
     by: str = "all",
     batch: int = 1 << 20,
-    sampling: Part | None = None,
 ) -> Classification:
     """Classification weighted by the walks of a WalkStream, each seen by the socket whose CPU walked.
 
-    by        "all", "vma" or "thread" (which needs the trace). Raises UsageError for another grouping.
-    sampling  what the stream was thinned to
+    by  "all", "vma" or "thread" (which needs the trace). Raises UsageError for another grouping.
     """
     _known("by", by, ("all", "vma", "thread"))
     from ..kernels import classify as kernels
@@ -204,31 +195,17 @@ def classify_walks(
     guest = read_only(none if space.native else snapshot.guest.entries)
     host = _no_host(read_only(none)) if space.native else _host(space, of_table, n)
     rows = len(groups) * sockets
-    parts = 1 + (sampling.outside if sampling else 0)
-    hist = np.zeros((parts * rows, n + 1, 1 if space.native else n + 4), np.int64)
+    hist = np.zeros((rows, n + 1, 1 if space.native else n + 4), np.int64)
     for first, last in chunk_runs(stream.offset, batch):
         row = np.repeat(chunk_row[first:last], np.diff(stream.offset[first : last + 1]))
         begin, end = int(stream.offset[first]), int(stream.offset[last])
         page = read_only(stream.page[begin:end])
-        if sampling:
-            row += sampling.groups_of(stream, begin, end).astype(np.int64) * rows
         kernels.count_walks(page, row, region_row, page_row, space.regions, of_table, guest, host, hist)
         give_back(page)
     shape = len(groups), sockets, *hist.shape[1:]
     walked = "walks", space.native, groups, tuple(range(sockets)), nodes
-    if sampling is None:
-        counts = hist.reshape(shape)
-        return result_of(*walked, counts, counts.sum(axis=1))
-    counts, *left_out = _estimates(hist, sampling.weights(stream), shape)
-    found = result_of(*walked, counts, counts.sum(axis=1))
-    known = np.array(left_out)[..., : found.counts.shape[-1]] if left_out else None
-    return replace(found, left_out=known, one_in=sampling.sample.one_in)
-
-
-def _estimates(hist: np.ndarray, weights: Weights, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
-    """Counts of the whole trace by all groups of a sample, then without each that has walks."""
-    for group in (None, *groups_of([weights])):
-        yield weights.whole(hist, group).reshape(shape)
+    counts = hist.reshape(shape)
+    return result_of(*walked, counts, counts.sum(axis=1))
 
 
 def _known(what: str, value: str, choices: Collection[str]) -> None:

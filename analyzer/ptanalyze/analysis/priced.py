@@ -4,41 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..core.errors import UsageError
 from ..core.interval import Interval
+from ..core.machine import LINE_BYTES
+from ..core.trace import SLOT_BITS
 from ..cost import price as cost
 from ..cost.map_lock import lock_note
 from ..cost.once import Once
 from ..cost.payback import pays_back
-from ..cost.result import Result, Sampled
+from ..cost.result import Result
 from ..cost.throughput import rated
-from ..world.sampling import Sampling
+from ..kernels.replay import FAULT
 from ..world.world import World
-from .run_notes import notes, short_region
+from .run_notes import missing_in_longer, notes, short_region
 from .runs import Run
-from .sampled import (
-    around,
-    groups_of,
-    lines_shared,
-    of_effect,
-    of_share,
-    remote_share,
-    sample_notes,
-    widened,
-)
 from .sockets import by_socket
 from .system_calls import system_calls
 
 if TYPE_CHECKING:
-    from ..core.sample import Sample
     from ..cost.calls import SystemCalls
     from ..cost.result import Price
     from ..kernels.replay import Counters
     from .finished import Finished
     from .setup import Setup
+
+
+UNLIKE = 2.0  # walks that take longer or shorter by that are others: what caches and walkers are not known by
 
 
 def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[str, str]) -> list[Result]:
@@ -49,55 +44,77 @@ def priced(done: Sequence[Sequence[Finished]], setup: Setup, provenance: dict[st
     """
     shares = list(zip(*done, strict=True))
     cold = [not runs[0].chunk and bool(_short(runs[0])) for runs in shares]
-    known = _prices(shares, setup, cold)
-    traced, first = _traced(done[0][0], None, setup), shares[0]
-    results = [
-        _result(one, first[0], price, (known.base, traced), setup, provenance)
-        for one, price in zip(first, known.covering, strict=True)
-    ]
-    groups = groups_of(weights for of in done for weights in (of[0].world.weights, of[0].again.weights))
-    sample = done[0][0].world.sample
-    if sample is None or not groups:
-        return results
-    left_out = [_estimates(shares, setup, cold, group) for group in groups]
-    own = _estimates(shares, setup, cold, None)
-    return [
-        _sampled(result, one, others, sample, _recorded(first[0]))
-        for result, one, others in zip(results, own, zip(*left_out, strict=True), strict=True)
-    ]
-
-
-class _Prices(NamedTuple):
-    """Prices of all plans, `base` of the first as it is; shared: if entries share lines (_recorded)."""
-
-    base: Price
-    covering: list[Price]
-    shared: list[Price]
-
-
-def _prices(shares: Sequence[Sequence[Finished]], setup: Setup, cold: Sequence[bool]) -> _Prices:
-    """_Prices from runs at each share of the caches; cold: whether the region is short for these."""
+    _must_be_alike([runs[0] for runs in shares], setup)
+    setup = _with_data_in_dram([runs[0] for runs in shares], setup)
     bases = [_price(runs[0], None, setup) for runs in shares]
     prices = [[_price(run, base, setup) for run in runs] for runs, base in zip(shares, bases, strict=True)]
+    longer = _longer_prices(shares[0], setup) if cold[0] else prices[0]
     prices += [_cold_prices(runs, setup) for runs, short in zip(shares, cold, strict=True) if short]
-    shared = [_shared_line_prices(runs, setup) for runs in shares if _recorded(runs[0])]
-    covering = [_over_shares(of_one) for of_one in zip(*prices, *shared, strict=True)]
-    return _Prices(bases[0], covering, shared[0] if shared else covering)
+    covering = [_over_shares(of_one) for of_one in zip(prices[0], longer, *prices[1:], strict=True)]
+    middle = longer if cold[0] else covering
+    traced, first = _traced(done[0][0], None, setup), shares[0]
+    return [
+        _result(one, first[0], price, at, (middle[0], traced), setup, provenance)
+        for one, price, at in zip(first, covering, middle, strict=True)
+    ]
 
 
-def _recorded(done: Finished) -> bool:
-    """Whether it is a sample of sets of the TLBs, which holds some of the entries of each cache line."""
-    return isinstance(done.world.sampling, Sampling) and done.world.sampling.recorded
+def _must_be_alike(baselines: Sequence[Finished], setup: Setup) -> None:
+    """UsageError where a calibrated run counted walks that the replayed ones cannot be.
+
+    baselines  at each share of the caches
+    """
+    calibration = setup.calibration
+    if calibration is None or not calibration.local.walks or not calibration.local.walk:
+        return
+    counted = calibration.local.walk / calibration.local.walks
+    known = [
+        cost.cycles_per_walk(count, one.world.machine, calibration, setup.contended)
+        for one in baselines
+        for count in (one.counted, *([one.first] if _short(one) else []))
+    ]
+    least, most = min(one.low for one in known), max(one.high for one in known)
+    if least / UNLIKE <= counted <= most * UNLIKE or not baselines[0].counted.classes.any():
+        return
+    raise UsageError(
+        f"calibration {calibration.name or '(unnamed)'}: {counted:.0f} cycles per walk counted, "
+        f"{known[0].middle:.0f} ({least:.0f}-{most:.0f}) in the trace: not the same program at the same "
+        "size; record it at the counted size, count a run of the traced size, or leave --calibration out"
+    )
 
 
-def _shared_line_prices(runs: Sequence[Finished], setup: Setup) -> list[Price]:
-    """Prices of the runs of a sample of sets with the fewest reads from DRAM that it leaves possible."""
-    prices: list[Price] = []
-    for run in runs:
-        assert run.world.sample is not None
-        count = lines_shared(run.counted, run.world.sample)
-        prices.append(_price(run, prices[0] if prices else None, setup, count))
-    return prices
+def _with_data_in_dram(baselines: Sequence[Finished], setup: Setup) -> Setup:
+    """The Setup with the least wait for data that the baseline's walks allow, at any share of the caches."""
+    walks = max(float(baselines[0].counted.classes.sum()), 1.0)
+    least = max(min(_data_in_dram(one) for one in baselines), _pages_beyond_caches(baselines[0]))
+    return replace(setup, costs=cost.with_data_in_dram(setup.costs, min(least / walks, 1.0)))
+
+
+def _data_in_dram(done: Finished) -> int:
+    """Walks whose data are in DRAM for sure: not those that brought a line for the first time."""
+    counted = done.counted
+    walks = cost.walks_with_data_in_dram(counted)
+    if done.warm or not walks:
+        return walks
+    return max(walks - done.world.leaf_lines * done.world.nodes, 0)
+
+
+def _pages_beyond_caches(done: Finished) -> int:
+    """Pages that walks of each node reach beyond the lines of all its caches, but those that faults zeroed:
+    each has a line of data at least, which no cache can have held."""
+    world = done.again
+    if not len(world.stream):
+        return 0
+    machine, stream, placement = world.machine, world.stream, world.placement
+    node = placement.cpu_node[placement.chunk_cpu] // world.domains
+    reached = np.zeros((world.nodes, len(world.space.regions.va) << SLOT_BITS), np.bool_)
+    for chunk in np.flatnonzero(np.diff(stream.offset)).tolist():
+        reached[node[chunk], stream.page[stream.offset[chunk] : stream.offset[chunk + 1]]] = True
+    cpus = np.bincount(placement.cpu_node // world.domains, minlength=world.nodes)
+    lines = (machine.llc.bytes + cpus * machine.l2.bytes) // LINE_BYTES
+    beyond = int(np.maximum(reached.sum(axis=1) - lines, 0).sum())
+    faults = int(done.counted.events[:, FAULT].sum() + done.counted.host_events[:, FAULT].sum())
+    return max(beyond - faults, 0)
 
 
 def _short(done: Finished) -> str:
@@ -111,6 +128,31 @@ def _cold_prices(runs: Sequence[Finished], setup: Setup) -> list[Price]:
     return [base, *(_cold_price(run, base, setup) for run in runs[1:])]
 
 
+def _longer_prices(runs: Sequence[Finished], setup: Setup) -> list[Price]:
+    """Prices of the runs as in a longer region: between what the caches held in the first and in the further
+    run."""
+    part = missing_in_longer(runs[0])
+    base = _price(runs[0], None, setup, _with_missing(runs[0], part))
+    return [base, *(_price(run, base, setup, _with_missing(run, part)) for run in runs[1:])]
+
+
+def _with_missing(done: Finished, part: float) -> Counters:
+    """Counts of the further run with a part of the reads from DRAM that the first had beyond it; their tables
+    are where the further run had them."""
+    further, first = done.counted, done.first
+    share = _dram_by_reader(further.reads)
+    share = share + part * np.maximum(_dram_by_reader(first.reads) - share, 0.0)
+    reads = further.reads.sum(axis=-1)
+    dram = np.rint(reads * share[..., None]).astype(np.int64)
+    return further._replace(reads=np.stack([reads - dram, dram], axis=-1))
+
+
+def _dram_by_reader(reads: np.ndarray) -> np.ndarray:
+    """float64[bits, nodes]: share of a node's reads of an entry that come from DRAM."""
+    share: np.ndarray = reads[..., 1].sum(axis=2) / np.maximum(reads.sum(axis=(2, 3)), 1)
+    return share
+
+
 def _cold_price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
     """Of the walks of the first run, with the faults and system calls of the further one."""
     counted = done.counted
@@ -120,102 +162,18 @@ def _cold_price(done: Finished, baseline: Price | None, setup: Setup) -> Price:
     return _priced(done, walks, made, baseline, setup, executed)
 
 
-class _Estimate(NamedTuple):
-    """What has an interval in a Sampled result; shared: the speed-up if entries share lines (_recorded)."""
-
-    speedup: Interval | None
-    shared: Interval | None
-    walk_share: Interval | None
-    kernel_share: Interval | None
-    table_share: Interval | None
-    traced_speedup: Interval | None
-    walks: int
-    remote: float
-
-
-def _estimates(
-    shares: Sequence[Sequence[Finished]], setup: Setup, cold: Sequence[bool], group: int | None
-) -> list[_Estimate]:
-    """[_Estimate] of each plan as if a group had not been in the sample; None: with all groups."""
-    left = [[replace(run, without=group) for run in runs] for runs in shares]
-    _, prices, shared = _prices(left, setup, cold)
-    base = _traced(left[0][0], None, setup)
-    return [
-        _Estimate(
-            price.speedup,
-            shared[k].speedup,
-            price.walk_share,
-            price.kernel_share,
-            price.table_share,
-            (base if k == 0 else _traced(run, base, setup)).speedup,
-            run.walks,
-            remote_share(by_socket(run.counted, run.world.domains).reads),
-        )
-        for k, (run, price) in enumerate(zip(left[0], prices, strict=True))
-    ]
-
-
-def _sampled(
-    result: Result, own: _Estimate, left_out: Sequence[_Estimate], sample: Sample, recorded: bool
-) -> Result:
-    """The Result with the error that a sample adds to its intervals; left_out: without each of its groups."""
-    one_in = sample.one_in
-
-    def wider(name: str, middle: Interval | None) -> Interval | None:
-        others = [known for one in left_out if (known := getattr(one, name)) is not None]
-        return middle and widened(middle, others, one_in)
-
-    walks = _none_at_least(around(own.walks, [one.walks for one in left_out], one_in))
-    remote = of_share(around(own.remote, [one.remote for one in left_out], one_in))
-    alone = _of_sample_alone(own, left_out, sample, recorded)
-    known = Sampled(str(sample), len(left_out), walks, remote, alone)
-    price, once = result.price, result.once
-
-    speedup = wider("speedup", price.speedup)
-
-    def wider_share(name: str) -> Interval | None:
-        share = wider(name, getattr(price, name))
-        return share and _none_at_least(share)
-
-    price = replace(
-        price,
-        speedup=speedup and of_effect(speedup, sample, recorded),
-        walk_share=wider_share("walk_share"),
-        kernel_share=wider_share("kernel_share"),
-        table_share=wider_share("table_share"),
-    )
-    once = replace(once, traced_speedup=wider("traced_speedup", once.traced_speedup))
-    return replace(result, price=price, once=once, sampled=known, notes=(*result.notes, *sample_notes(known)))
-
-
-def _of_sample_alone(
-    own: _Estimate, left_out: Sequence[_Estimate], sample: Sample, recorded: bool
-) -> Interval | None:
-    """The interval of a speed-up, by the middle of the assumptions, that the sample leaves open."""
-    ends = [
-        around(
-            known.middle, [other.middle for one in left_out if (other := getattr(one, name))], sample.one_in
-        )
-        for name in ("speedup", "shared")
-        if (known := getattr(own, name))
-    ]
-    found = _covering(ends)
-    return found and of_effect(found, sample, recorded)
-
-
-def _none_at_least(interval: Interval) -> Interval:
-    """The Interval of what cannot be less than none."""
-    return Interval(max(interval.low, 0.0), interval.middle, interval.high)
-
-
 def _over_shares(prices: Sequence[Price]) -> Price:
-    """The first Price; the intervals of its speed-up and its shares of the run cover the others'."""
+    """The first Price with the middles of the second: of run cycles, of speed-up and shares of the run,
+    whose intervals cover those of all."""
+    first, *others = prices
+    every = (*others, first)
     return replace(
-        prices[0],
-        speedup=_covering([price.speedup for price in prices]),
-        walk_share=_covering([price.walk_share for price in prices]),
-        kernel_share=_covering([price.kernel_share for price in prices]),
-        table_share=_covering([price.table_share for price in prices]),
+        first,
+        run_cycles=every[0].run_cycles,
+        speedup=_covering([price.speedup for price in every]),
+        walk_share=_covering([price.walk_share for price in every]),
+        kernel_share=_covering([price.kernel_share for price in every]),
+        table_share=_covering([price.table_share for price in every]),
     )
 
 
@@ -231,6 +189,7 @@ def _result(
     done: Finished,
     first: Finished,
     price: Price,
+    middle: Price,
     base: tuple[Price, Price],
     setup: Setup,
     provenance: dict[str, str],
@@ -263,9 +222,8 @@ def _result(
         aside_pages=world.aside_pages,
         gone_share=world.gone_share,
         short_region=short,
-        filtered=world.captured.second_filter(done.chunk),
         price=price,
-        once=_once(done, first, price, base, setup),
+        once=_once(done, first, middle, base, setup),
         facts=run.facts(world),
         notes=(
             *notes(done, cost.instructions(world.trace, setup.costs)[1]),
@@ -281,19 +239,19 @@ def _result(
 def _price(done: Finished, baseline: Price | None, setup: Setup, counters: Counters | None = None) -> Price:
     """Of the run that is counted: as traced, with everything that is done before it.
 
-    counters  of that run, default: as it was counted
+    counters  of a further run, default: as it was counted
     """
     if not done.warm:
-        return _traced(done, baseline, setup, counters)
+        return _traced(done, baseline, setup)
     executed, _ = cost.instructions(done.world.trace, setup.costs, done.chunk)
     made = system_calls(done.again, done.still, done.chunk)
     return _priced(done, counters or done.counted, made, baseline, setup, executed)
 
 
-def _traced(done: Finished, baseline: Price | None, setup: Setup, counters: Counters | None = None) -> Price:
-    """Of the first run, with everything that is done before it; counters as of _price."""
+def _traced(done: Finished, baseline: Price | None, setup: Setup) -> Price:
+    """Of the first run, with everything that is done before it."""
     executed, _ = cost.instructions(done.world.trace, setup.costs)
-    first, before = counters or done.first, done.run.before
+    first, before = done.first, done.run.before
     whole = first._replace(
         events=first.events + before.events, host_events=first.host_events + before.host_events
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..core.gain import FROM_DRAM, as_read, differs, fewer_walk_cycles, interval
+from ..core.gain import FROM_DRAM, as_read, differs, fewer_walk_cycles, interval, none_faster
 from ..core.sizes import Budget, size_as_read, size_in_words
 from ..cost.payback import over_horizon
 from ..cost.result import TABLE_BYTES, Result
@@ -143,9 +143,9 @@ def sentence(ranked: Sequence[Advice], base: Result, workload: Workload) -> str:
         if base.cached:
             return sentence_of(base.cached)
         within = " within the budget" if any(advice.over for advice in ranked) else ""
-        return f"Stay with {label_of(base)}: no policy{within} is estimated to be faster."
+        return f"{none_faster(label_of(base), within)}."
     speedup = best.result.price.speedup
-    why = f"{because(base, best.result)}; {takes(best)}."
+    why = "; ".join(filter(None, (because(base, best.result), takes(best)))) + "."
     if speedup is None:
         rest = f": {why}{careful(best.result)}"
         return without_trace(base, best.result, f"{NO_ADVICE}: with {label_of(best.result)}", rest)
@@ -202,20 +202,21 @@ def candidate(result: Result, base: Result, over: str = "", name: str = "") -> C
 
 
 def because(base: Result, result: Result) -> str:
-    """Words for what is saved: work of the kernel where that matters, and of walks the largest part."""
+    """Words for what is saved: work of the kernel where that matters, and of walks the most; "" none."""
     kernel = by_the_kernel(base, result)
     if kernel is None or not kernel.matters:
         return walks_because(base, result)
     if kernel.share >= 1:
         return f"it saves work of the kernel ({kernel.how})"
+    walks = walks_because(base, result)
     return (
         f"{100 * kernel.share:.0f} % of what it saves is work of the kernel ({kernel.how}), the rest page "
-        f"walks ({walks_because(base, result)})"
+        f"walks{f' ({walks})' if walks else ''}"
     )
 
 
 def walks_because(base: Result, result: Result) -> str:
-    """Words for the largest saving: fewer walks, reads per walk, DRAM reads, or remote reads."""
+    """Words for the largest saving: fewer walks, reads per walk, DRAM reads, or remote reads; "" none."""
     was, now = base.row(), result.row()
     ratio = {key: (now[key] + 1) / (was[key] + 1) for key in ("walks", "dram_reads", "remote_dram_reads")}
     if ratio["walks"] < 0.8:
@@ -224,11 +225,10 @@ def walks_because(base: Result, result: Result) -> str:
         return f"a walk reads {now['reads_per_walk']:.1f} entries instead of {was['reads_per_walk']:.1f}"
     if ratio["dram_reads"] < 0.8:
         return f"{100 * (1 - ratio['dram_reads']):.0f} % fewer page-table reads are served by DRAM"
-    remote = [row["remote_dram_reads"] / max(row["dram_reads"], 1) for row in (was, now)]
-    return (
-        f"{100 * remote[0]:.0f} % of the page-table reads that DRAM serves are remote, with it "
-        f"{100 * remote[1]:.0f} %"
-    )
+    remote = [round(100 * row["remote_dram_reads"] / max(row["dram_reads"], 1)) for row in (was, now)]
+    if remote[1] >= remote[0]:
+        return ""
+    return f"{remote[0]} % of the page-table reads that DRAM serves are remote, with it {remote[1]} %"
 
 
 WHY = {

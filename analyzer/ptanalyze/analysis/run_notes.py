@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..core.cache_share import cache_note
 from ..world.data_moves import moves_notes
-from ..world.demotion import demotion_notes
+from ..world.leaf_lines import ENTRIES_PER_LINE
 from ..world.region_of_interest import region_of_interest
-from .filtered_twice import filtered_note
 from .silent_nodes import silent_note
 from .sockets import by_socket
 from .untraced import cached
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ..cost.result import Series
     from ..world.world import World
     from .finished import Finished
 
+BLOCK = 1 << 22  # walks that are looked at together
+IN_ONE_GO = 64  # walks: a run through pages reads a line eight times, a few such runs take turns
 DRAM_MATTERS = 0.05  # share of the reads: less is of no importance
 
 
@@ -37,8 +38,49 @@ def short_region(first: np.ndarray, further: np.ndarray, world: World) -> str:
     return (
         f"{100 * was:.0f} % of the table reads came from DRAM in the first run, {100 * still:.0f} % in the "
         "further run: the caches hold what a short region reads; a longer one tells what they hold of the "
-        "program's"
+        "program's, middles of speed-ups are estimates of that"
     )
+
+
+def missing_in_longer(done: Finished) -> float:
+    """Part of the lines of leaf entries a region reads that a longer one would miss when it reads them.
+
+    Of n walks that read D lines, f of them once (or in one go), the next walk finds a new line with f / n
+    (Good, Biometrika 40, 1953): a cache of D lines misses that often, one of all L lines of the program
+    never, and one of C in between: f / n (L - C) / (L - D), which is exact for uniform walks. The first run
+    missed D / n. Nodes are taken together; where L is not known (tables that were gone at the snapshot), C is
+    taken for D.
+    """
+    world = done.world
+    read, once = lines_by_node(world)
+    if not read:
+        return 0.0
+    held, lines = world.machine.llc.lines, read / len(world.readers)
+    if world.space.inferred_tables or lines >= held:
+        return once / read
+    every = float(world.leaf_lines)
+    return once / read * (every - held) / (every - lines) if every > held else 0.0
+
+
+def lines_by_node(world: World) -> tuple[int, int]:
+    """(lines of guest leaf entries that nodes' walks read, those read once or in one go), summed."""
+    placement, stream = world.placement, world.stream
+    node = placement.cpu_node[placement.chunk_cpu] // world.domains
+    kept, begun, left = ([np.zeros(0, np.int64)] for _ in range(3))
+    for first in range(0, len(stream), BLOCK):
+        page = stream.page[first : first + BLOCK]
+        chunk = np.searchsorted(stream.offset, np.arange(first, first + len(page)), side="right") - 1
+        line = (page // ENTRIES_PER_LINE).astype(np.int64) * world.nodes + node[chunk]
+        found, at = np.unique(line, return_index=True)
+        _, back = np.unique(line[::-1], return_index=True)
+        kept.append(found)
+        begun.append(first + at)
+        left.append(first + len(page) - 1 - back)
+    lines, where = np.unique(np.concatenate(kept), return_inverse=True)
+    since, until = np.full(len(lines), len(stream)), np.zeros(len(lines), np.int64)
+    np.minimum.at(since, where, np.concatenate(begun))
+    np.maximum.at(until, where, np.concatenate(left))
+    return len(lines), int(np.count_nonzero(until - since < IN_ONE_GO))
 
 
 def moved_notes(series: Series) -> list[str]:
@@ -61,7 +103,6 @@ def notes(done: Finished, how: str) -> list[str]:
     world = done.world
     space, history = world.space, world.history
     lines = [how, *world.notes, *region_of_interest(world.trace.events).notes, *moves_notes(world)]
-    lines += demotion_notes(world, history)
     lines.append(
         "steady state: counts and speed-ups are of a further run with warm TLBs and caches; memory that it "
         "maps, or unmaps and maps again, is faulted in again and counts"
@@ -80,8 +121,6 @@ def notes(done: Finished, how: str) -> list[str]:
         lines.append(note)
     if (ended := world.trace.facts.get("ended", "exit")) not in ("exit", "imported"):
         lines.append(f"the trace may be only part of the run; it ended by: {ended}")
-    if filtered := world.captured.second_filter(done.chunk):
-        lines.append(filtered_note(filtered))
     if world.trace.facts.get("sampled"):
         lines.append("the trace holds samples of the accesses: shares mean more than numbers")
     if len(space.snapshot.topology) == 1 and world.nodes > 1:

@@ -125,7 +125,7 @@ def any_steps(world: World) -> bool:
 
 def start(plan: Plan, world: World) -> Run:
     """A Run of a Plan before the first walk."""
-    count, before = (counters(world.nodes, world.sockets, groups) for groups in (world.groups, 1))
+    count, before = (counters(world.nodes, world.sockets) for _ in range(2))
     states: list[Any] = [None, None]
     for side, (part, params) in enumerate((plan.guest, plan.host)):
         happened = (before.host_events if side else before.events)[BALANCING]

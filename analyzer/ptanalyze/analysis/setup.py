@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 from ..core.bundled import DEFAULT_MACHINE
 from ..core.cache_share import sharing
 from ..core.machine import Costs, Machine, load_costs, load_machine
-from ..core.sample import Sample, sample_of
 from ..formats.calibration_file import read_calibration
 from ..formats.capture import PathLike
 from ..world.captured_world import captured_world
-from ..world.moves import Moves, demoting, moves_from
+from ..world.moves import Moves, moves_from
 from ..world.placement import AUTO
 from .weights import weighed
 
@@ -35,10 +34,7 @@ class Options(TypedDict, total=False):
     machine       name of `list_machines`, a TOML file or a Machine; costs: a file or Costs instead of its own
     cache_share   share of the LLC left to page tables, "0.25", or its bounds, "0.1:0.5"; None: the machine's
     calibration   of a measured run (`calibrate`), or its file; scales run-time estimates to that run
-    sample        part of the trace that stands for all of it, "sets:1/8" or "regions:1/16"; None: all
     autonuma      whether data pages migrate towards the nodes that access them, or how ({"delay_ms": 10})
-    demote_idle   seconds after which data pages that no walk uses go to slower memory, None: they stay;
-                  demote_batch: pages that share a shootdown, None: 32; see world.demotion
     """
 
     machine: MachineLike
@@ -49,10 +45,7 @@ class Options(TypedDict, total=False):
     calibration: PathLike | Calibration | None
     contended: bool
     autonuma: bool | Settings | Moves | None
-    demote_idle: float | None
-    demote_batch: int | None
     move_threads: str
-    sample: str | Sample | None
     windows: int
     cold: bool
     weigh: str
@@ -72,7 +65,6 @@ class Setup:
     contended     use loaded instead of idle DRAM latencies
     moves         how data pages move, None: by the trace's events alone
     move_threads  threads that move to another node while the trace runs, "0:1@30%"; see world.thread_moves
-    sample        part of the trace that is replayed and stands for all of it, None: all; see world.sampling
     windows       number of equal-length time windows that each Result.series has
     cold          count the first run, TLBs and caches empty at first and everything touched first within it,
                   with what a policy does before it, instead of a further run with warm ones
@@ -89,7 +81,6 @@ class Setup:
     contended: bool = False
     moves: Moves | None = None
     move_threads: str = ""
-    sample: Sample | None = None
     windows: int = 0
     cold: bool = False
     weigh: str = AUTO
@@ -98,13 +89,8 @@ class Setup:
 
     @property
     def as_traced(self) -> bool:
-        """Whether the run is counted as traced: asked for, or there is no further run."""
-        return self.cold or self.unsteady
-
-    @property
-    def unsteady(self) -> bool:
-        """Whether threads move or data are demoted: a further run would not be what happened."""
-        return bool(self.move_threads) or bool(self.moves and self.moves.demote_idle_ms)
+        """Whether the run is counted as traced: asked for, or threads move: there is no further run."""
+        return self.cold or bool(self.move_threads)
 
     @classmethod
     def of(cls, **options: Unpack[Options]) -> Setup:
@@ -129,13 +115,8 @@ class Setup:
             baseline=options.get("baseline", AUTO),
             calibration=calibration_of(options.get("calibration")),
             contended=contended,
-            moves=demoting(
-                moves_of(options.get("autonuma", False)),
-                options.get("demote_idle"),
-                options.get("demote_batch"),
-            ),
+            moves=moves_of(options.get("autonuma", False)),
             move_threads=options.get("move_threads", ""),
-            sample=sample_of(options.get("sample")),
             windows=options.get("windows", 0),
             cold=options.get("cold", False),
             weigh=options.get("weigh", AUTO),
@@ -160,7 +141,6 @@ class Setup:
             progress=self.progress,
             moves=self.moves,
             move_threads=self.move_threads,
-            sample=self.sample,
             left_out=trace is not captured,
         )
 

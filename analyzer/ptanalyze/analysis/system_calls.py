@@ -1,11 +1,11 @@
-"""Numbers of memory system calls in a trace, and of those that flushed TLBs; of demotion, its batches."""
+"""Numbers of memory system calls in a trace, and of those that flushed TLBs."""
 
 import numpy as np
 
 from ..core.trace import Event
 from ..cost.calls import SystemCalls
 from ..kernels.faults import Mapped
-from ..kernels.steps import CALLS, DEMOTION, FLUSH, shootdown
+from ..kernels.steps import CALLS, FLUSH, shootdown
 from ..world.region_of_interest import region_of_interest
 from ..world.world import World
 
@@ -23,10 +23,8 @@ def system_calls(world: World, mapped: Mapped, first: int = 0) -> SystemCalls:
     flushed = (steps.kind == FLUSH) & (mapped.changed > 0)
     others = np.zeros(len(steps.kind), bool)
     others[flushed] = world.history.shootdowns.live[shootdown(steps, flushed)].any(axis=1)
-    calls = _table(events["kind"][done], node[done], world.nodes)
-    batches = flushed & (steps.call == DEMOTION)
     return SystemCalls(
-        calls + _table(steps.call[batches], steps.node[batches], world.nodes),
+        _table(events["kind"][done], node[done], world.nodes),
         _table(steps.call[flushed], steps.node[flushed], world.nodes),
         _table(steps.call[others], steps.node[others], world.nodes),
     )

@@ -12,10 +12,9 @@ import numpy as np
 from ..core.walks import GUEST_BIT, Reads
 from ..cost.result import Series
 from ..kernels.replay import TABLE_MOVED, Counters
-from ..kernels.steps import DATA, DEMOTION, HOST_DATA
+from ..kernels.steps import DATA, HOST_DATA
 from ..world.data_moves import by_host
 from ..world.data_reads import DataReads
-from .sampled import estimated
 from .sockets import by_socket, folded
 
 if TYPE_CHECKING:
@@ -82,14 +81,13 @@ class Windows:
         self.data.append(self.reads.counts.copy())
 
     def _of(self, run: SoFar) -> Mark:
-        counted = estimated(run.counters, self.world.weights)
-        now = by_socket(counted, self.world.domains)
+        now = by_socket(run.counters, self.world.domains)
         dram = now.reads[..., 1]
         guest = dram[::GUEST_BIT].sum(axis=0)
         so_far = now.events, now.host_events, run.before.events, run.before.host_events
         moved = sum(int(events[:, TABLE_MOVED].sum()) for events in so_far)
         both = np.stack([guest, dram.sum(axis=0) - guest])
-        cycles = np.zeros(3) if self.spend is None else self.spend(counted)
+        cycles = np.zeros(3) if self.spend is None else self.spend(run.counters)
         return Mark(now.classes.copy(), both, moved, run.step, cycles)
 
     def series(self, runs: Sequence[SoFar], mapped: Mapped) -> list[Series]:
@@ -103,9 +101,7 @@ class Windows:
         classes, dram, moved, step, cycles = columns
         world, steps = self.world, self.world.history.steps
         page = ((steps.kind == DATA) | (steps.kind == HOST_DATA)) & (mapped.changed > 0)
-        data, demoted = (
-            np.concatenate([[0], np.cumsum(some)]) for some in (page, page & (steps.call == DEMOTION))
-        )
+        data = np.concatenate([[0], np.cumsum(page)])
         classes, dram, cycles, reads = (
             np.diff(column, axis=0, prepend=0) for column in (classes, dram, cycles, np.array(self.data))
         )
@@ -119,7 +115,6 @@ class Windows:
             dram=dram,
             tables_moved=moved,
             data_moved=data[step],
-            demoted=demoted[step],
             data=reads,
             data_remote=reads.sum(axis=(1, 2)) - np.trace(sockets, axis1=1, axis2=2),
             pages=int(np.bitwise_count(mapped.valid).sum()),

@@ -99,8 +99,10 @@ def verdict(results: Sequence[Result], over: Collection[int] = ()) -> str | None
         some = f"{len(sure)} of {len(others)} policies{' within the budget' if over else ''} gain"
         gaining = "it gains" if len(others) == 1 and not over else f"{best} gains" if len(sure) == 1 else some
         known = [one for one in others if label_of(one, others) in sure]
+        effects = len({interval(speedup) for speedup in sure.values()})
+        alike = "" if effects == len(sure) else f", with {effects} distinct speed-up{'s' * (effects > 1)}"
         care = " with care" if all(set(one.careful) - set(base.careful) for one in known) else ""
-        return f"Worth a try{care}: {gaining} under all assumptions."
+        return f"Worth a try{care}: {gaining} under all assumptions{alike}."
     if any(faster(speedup.high) for speedup in speedups.values()):
         return "May not be worth it: the estimate does not rule out that nothing is gained."
     if short(base):

@@ -149,9 +149,6 @@ WORDS = {  # (section, quantity): durations, instants, outcomes; what a trace is
     ("trace", "seconds"): "trace spans (s)",
     ("trace", "sampled"): "samples alone, of perf",
     ("trace", "walks"): "each sample is a page walk",
-    ("trace", "sample"): "recorded part of the TLB sets",
-    ("trace", "every_ns"): "a window begins every (ns)",
-    ("trace", "window_ns"): "a window takes (ns)",
 }
 
 
@@ -273,8 +270,6 @@ def describe_trace(trace: Trace) -> Rows:
 
 
 def left_out(facts: Mapping[str, Any]) -> str:
-    if "second" in facts:
-        return "left out, and most that hit in its second level (--strip l2)"
     return "left out" if facts.get("stripped") else "kept"
 
 

@@ -1,22 +1,26 @@
 """A snapshot from pages that another tool listed: leaves as it says, tables above them inferred."""
 
+import tempfile
 from pathlib import Path
 
 import numpy as np
 
 from ..core.pte import HUGE, PRESENT
 from ..core.regular import open_inside
-from ..core.snapshot import VMA_DTYPE, Node, Snapshot, Topology
+from ..core.snapshot import ENTRIES_PER_TABLE, INFERRED, VMA_DTYPE, Node, Snapshot, Topology, Tree
+from ..core.unknown_node import UNKNOWN_NODE
 from ..formats.capture import open_capture
 from ..formats.capture_dir import copy_private
 from ..formats.mapped_pages import REGION, MappedPages
+from ..formats.room import map_new
 from ..formats.snapshot_file import write_snapshot
-from .live.pagemap import SHIFT, USER, Leaves, infer_tree
+from ..formats.tables_file import enclosing_tables
 
 TABLES = ("gpt.tables", "gpt.entries", "maps", "snapshot.json")
 NESTED_TABLES = ("ept.tables", "ept.entries", "vm.json")
 UNKNOWN = ("table frame", "table node", "data node", "entry flags", "vmas", "cpus", "distances")
 FOUR_LEVELS = 1 << 48
+USER = np.uint64(4)
 
 
 def copy_tables(source: Path, directory: Path) -> str:
@@ -37,18 +41,7 @@ def write_mapped(pages: MappedPages, directory: Path) -> None:
 
     Of the machine nothing is known: one node has all memory.
     """
-    leaves = Leaves(directory)
-    entries = pages.frame.astype(np.uint64) << SHIFT | PRESENT | USER
-    if pages.size == REGION:
-        leaves.huge = dict(zip(pages.address.tolist(), entries | HUGE, strict=True))
-    else:
-        regions, first = np.unique(pages.address // REGION, return_index=True)
-        for region, begin, end in zip(
-            regions.tolist(), first.tolist(), [*first[1:].tolist(), len(entries)], strict=True
-        ):
-            row = np.zeros(512, np.uint64)
-            row[pages.address[begin:end] // 4096 & 511] = entries[begin:end]
-            leaves.add(region * REGION, row)
+    entries = pages.frame.astype(np.uint64) << 12 | PRESENT | USER
     levels = 4 if int(pages.address[-1]) < FOUR_LEVELS else 5
     facts = {
         "method": f"pages listed in {pages.source}",
@@ -56,5 +49,44 @@ def write_mapped(pages: MappedPages, directory: Path) -> None:
         "unknown": [*UNKNOWN, *([] if pages.frame.any() else ["page frame (all hidden)"])],
     }
     topology = Topology((Node(0, (), np.zeros((0, 2), np.int64)),))
-    tree = infer_tree(leaves, levels, directory)
+    leaf_level = 2 if pages.size == REGION else 1
+    if leaf_level == 2:
+        entries |= HUGE
+    tree = infer_tree(pages.address, entries, leaf_level, levels, directory)
     write_snapshot(directory, Snapshot(tree, np.zeros(0, VMA_DTYPE), (), topology, None, facts))
+
+
+def infer_tree(
+    address: np.ndarray, leaves: np.ndarray, leaf_level: int, levels: int, directory: Path
+) -> Tree:
+    """Tree with the leaf entries `leaves` uint64[n] of level `leaf_level` at `address` int64[n], sorted.
+
+    Its entries are a memory map of a nameless file in `directory`.
+    """
+    bases, heights, below = [], [], address
+    for height in range(leaf_level, levels + 1):
+        span = 1 << (12 + 9 * height)
+        below = np.unique(below & -span) if height < levels else np.zeros(1, np.int64)
+        bases.append(below)
+        heights.append(np.full(len(below), height))
+    base, level = np.concatenate(bases), np.concatenate(heights)
+    order = np.lexsort((-level, base))
+    base, level = base[order], level[order]
+    parent = enclosing_tables(level, levels)
+    with tempfile.TemporaryFile(dir=directory) as file:
+        entries = map_new(file, np.uint64, (len(base), ENTRIES_PER_TABLE))
+    child = np.flatnonzero(level < levels)
+    entries[parent[child], base[child] >> (3 + 9 * (level[child] + 1)) & 511] = PRESENT | USER
+    tables = np.flatnonzero(level == leaf_level)
+    above = tables[np.searchsorted(base[tables], address, side="right") - 1]
+    entries[above, address >> (3 + 9 * leaf_level) & 511] = leaves
+    return Tree(
+        entries=entries,
+        base=base.astype(np.uint64),
+        frame=np.full(len(base), -1),
+        parent=parent.astype(np.int32),
+        node=np.full(len(base), UNKNOWN_NODE, np.int16),
+        level=level.astype(np.uint8),
+        flags=np.full(len(base), INFERRED, np.uint8),
+        levels=levels,
+    )

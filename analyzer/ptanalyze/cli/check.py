@@ -34,20 +34,12 @@ MARKS = {"ok": "green", "note": "cyan", "partial": "yellow", "failed": "red"}
     is_flag=True,
     help="Compare lengths of files, not contents, and leave the trace's touches alone.",
 )
-@click.option(
-    "--replicas",
-    is_flag=True,
-    help="Also compare the trees of all nodes, on a kernel that replicates page tables.",
-)
 @output_options()
-def command(capture: str | None, live: int | None, quick: bool, replicas: bool, output: Output) -> int:
+def command(capture: str | None, live: int | None, quick: bool, output: Output) -> int:
     """Verify that CAPTURE is usable: files as sealed, tree closed, frames inside nodes, trace covered.
 
     With --live, every page that a VM's nested tables map is compared with /proc/PID/pagemap of its VMM
     (root).
-
-    With --replicas, the leaves of each node's tree are compared with those of the tree that owns the address:
-    a leaf that is not there, has another frame or allows less is stale. Missing ones are counted alone.
 
     Exit code 0 all well, 1 a check failed, 3 usable but partial.
 
@@ -61,7 +53,6 @@ def command(capture: str | None, live: int | None, quick: bool, replicas: bool, 
 
     from ..analysis.answer import Answer
     from ..capture.check import check_capture, exit_code
-    from ..capture.check.replicas import check_replicas
     from ..capture.live.check_live import check_live
 
     opened = open_or_default(capture)
@@ -69,7 +60,6 @@ def command(capture: str | None, live: int | None, quick: bool, replicas: bool, 
         chain(
             check_capture(opened, quick=quick),
             check_live(opened.vm, live) if live else (),
-            check_replicas(opened.replicas, opened.snapshot.facts) if replicas else (),
         )
     )
 

@@ -12,7 +12,6 @@ from .options import (
     jobs_option,
     machine_option,
     open_or_default,
-    sample_option,
     threads_on_option,
 )
 from .output import Output, emit, output_options
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 )
 @machine_option
 @threads_on_option
-@sample_option
 @jobs_option
 @output_options("locality", "map")
 def command(
@@ -51,7 +49,6 @@ def command(
     by: str,
     machine: str,
     threads_on: str,
-    sample: str | None,
     jobs: int,
     output: Output,
 ) -> None:
@@ -85,7 +82,7 @@ def command(
         weights = tuple(weight for weight, has in there.items() if has) or ("walks",)
     found = []
     with progress_bar() as progress:
-        setup = Setup.of(machine=machine, threads_on=threads_on, sample=sample, jobs=jobs, progress=progress)
+        setup = Setup.of(machine=machine, threads_on=threads_on, jobs=jobs, progress=progress)
         for weight in weights:
             classes, how = classified(opened, weight, by, setup)
             found.append((classes, title(weight, how)))

@@ -86,13 +86,6 @@ on_option = click.option(
     help="Compute on the workers of this Dask cluster, which one must trust; results do not depend on it. "
     "Default: in this process.",
 )
-sample_option = click.option(
-    "--sample",
-    metavar="PART",
-    shell_complete=complete.words("sets:1/8", "regions:1/16"),
-    help="Replay a part of the trace that stands for all of it: sets:1/8 (of caches) or regions:1/16 (of 2 "
-    "MiB); results get wider intervals. Default: the whole trace.",
-)
 set_option = click.option(
     "--set",
     "settings",
@@ -125,11 +118,10 @@ def open_or_default(directory: str | None) -> Capture:
 
 strip_option = click.option(
     "--strip",
-    type=click.Choice(["on", "off", "l2"]),
+    type=click.Choice(["on", "off"]),
     default="on",
     show_default=True,
-    help="Leave out touches that surely hit in the first-level TLB and change nothing there; l2: "
-    "for long runs, also most that hit in the second level, with an error that answers state.",
+    help="Leave out touches that surely hit in the first-level TLB and change nothing there.",
 )
 REMOTE = ("RR", "LR", "RL", "RRI", "RP", "RPI")  # placements that have a name, but for all local
 seconds_option = click.option(

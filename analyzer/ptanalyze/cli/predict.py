@@ -83,7 +83,6 @@ ERRORS = (
     is_flag=True,
     help="Show the errors of predictions for published runs, each left out in turn.",
 )
-@click.option("--rivals", is_flag=True, help="Show other models' errors beside ours; with --statistics.")
 @output_options()
 def command(
     calibration: str | None,
@@ -100,7 +99,6 @@ def command(
     placements: tuple[str, ...],
     walk_cycles: tuple[str, ...],
     statistics: bool,
-    rivals: bool,
     output: Output,
 ) -> None:
     """Predict run time from a CALIBRATION of `ptanalyze calibrate`, or from perf files, without a trace.
@@ -118,8 +116,8 @@ def command(
     from ..core.errors import UsageError
     from ..formats.calibration_file import read_calibration
 
-    if statistics or rivals:
-        emit(beside_rivals() if rivals else errors(), output)
+    if statistics:
+        emit(errors(), output)
         return
     counted = local_file is not None or seconds is not None
     if (calibration is None) != counted:
@@ -192,7 +190,7 @@ def row(one: Prediction) -> dict[str, Any]:
 def errors() -> Answer:
     """How far predictions of published runs are off."""
     from ..analysis.answer import Answer, Section
-    from ..cost.leave_one_out import leave_one_out, summary
+    from ..validate.leave_one_out import leave_one_out, summary
 
     table = summary(leave_one_out())
     rows = table.to_dict("records")
@@ -202,22 +200,6 @@ def errors() -> Answer:
         lambda: rows,
         lambda: [Section("Errors of predicted run time", [percent(row) for row in rows], [*ERRORS])],
         {"prediction_errors": lambda: table},
-    )
-
-
-def beside_rivals() -> Answer:
-    """How far other models are off on the same runs, with the same things known."""
-    from ..analysis.answer import Answer, Section
-    from ..cost.rivals import NOTES, rivals, summary
-
-    table = summary(rivals())
-    rows = table.to_dict("records")
-    return Answer(
-        "predict rivals",
-        lambda: table,
-        lambda: rows,
-        lambda: [Section("Errors of run time by model", [percent(row) for row in rows], [*NOTES])],
-        {},
     )
 
 

@@ -83,21 +83,8 @@ LEAST_BYTES = 1 << 16  # a trace's header and its longest chunk take 45,104
     type=DURATION,
     metavar="TIME",
     help="Time to trace, 30s or 5m of the traced (slower) run, from the region's start; the program then "
-    "runs on, no longer traced but still under the tracer. With --every: of each window. With -p: time to "
-    "sample. Default: until it ends; with -p 30s.",
-)
-@click.option(
-    "--every",
-    type=DURATION,
-    metavar="TIME",
-    help="Trace windows, --for long each, of which one begins so often: --every 10s --for 1s. Default: "
-    "all the time.",
-)
-@click.option(
-    "--sample",
-    metavar="PART",
-    default="",
-    help="Trace a part of the TLB sets that stands for all: sets:1/2 to sets:1/16. Default: all.",
+    "runs on, no longer traced but still under the tracer. With -p: time to sample. Default: until it ends; "
+    "with -p 30s.",
 )
 @strip_option
 @click.option(
@@ -116,7 +103,6 @@ def command(
     user: str | None,
     strip: str,
     seconds: float | None,
-    every: float | None,
     command: tuple[str, ...],
     **region: Any,
 ) -> None:
@@ -134,8 +120,6 @@ def command(
       sudo ptanalyze record -p 1234 --for 1m -o app
     """
     if pid is not None:
-        if every or region["sample"]:
-            raise click.UsageError("--every and --sample trace a COMMAND; with -p nothing is traced")
         sample_running(pid, SAMPLED if seconds is None else seconds, output, command)
         return
     if not command:
@@ -156,7 +140,7 @@ def command(
         command,
         output,
         tracer=tracer,
-        options=Options(strip=Strip[strip.upper()], seconds=seconds or 0, every=every or 0, **region),
+        options=Options(strip=Strip[strip.upper()], seconds=seconds or 0, **region),
         dump=not no_dump,
         user=user,
         dump_at=dump_at,

@@ -16,7 +16,6 @@ from .options import (
     machine_option,
     open_or_default,
     pair_of,
-    sample_option,
     threads_on_option,
 )
 from .output import NAMES
@@ -74,7 +73,6 @@ OPTIONS = (
     ),
     click.option("--contended", is_flag=True, help="Use loaded instead of idle DRAM latencies."),
     jobs_option,
-    sample_option,
     click.option(
         "--move-threads",
         default="",
@@ -95,20 +93,6 @@ OPTIONS = (
         shell_complete=complete.words(*BALANCING),
         help="Parameter of --autonuma: delay_ms, scan_period_ms, scan_size_mb, rate_limit_mb_s, by (guest or "
         "host); repeatable. Default: Linux's values.",
-    ),
-    click.option(
-        "--demote-idle",
-        type=DURATION,
-        metavar="TIME",
-        help="Demote data pages that no walk uses for so long (10s) to the nearest node without CPUs, as "
-        "Linux's reclaim does; -m needs such a node. Default: none.",
-    ),
-    click.option(
-        "--demote-batch",
-        type=click.IntRange(1, 512),
-        metavar="PAGES",
-        help="Pages that --demote-idle shoots down together. Default: 32, as reclaim; 64 with the "
-        "multi-generational LRU, up to 512 with DAMON.",
     ),
 )
 
@@ -257,10 +241,11 @@ def configured(names: Sequence[str], settings: Sequence[str] = ()) -> list[tuple
     """[(name, {key: value})] from --policy, as NAME or NAME:KEY=VALUE:KEY=VALUE, and from --set."""
     from ..policies import share_settings
 
+    pairs = [pair_of(setting) for setting in settings]
     if not names:
         return []
     names, own = zip(*((name, parts) for name, *parts in (one.split(":") for one in names)), strict=True)
-    shared = share_settings(names, [pair_of(setting) for setting in settings])
+    shared = share_settings(names, pairs)
     return [
         (name, {**values, **dict(map(pair_of, parts))})
         for name, values, parts in zip(names, shared, own, strict=True)

@@ -73,10 +73,12 @@ def command(
     from ..show.progress import progress_bar
     from ..show.timeline import rows, view
 
-    opened = capture_of(capture)
-    policies = configured(usual(names, opened), settings)
+    policies = configured(names, settings)
     with progress_bar() as progress:
-        replayed = replayed_over_time(opened, policies, setup_from(options, progress))
+        setup = setup_from(options, progress)
+        opened = capture_of(capture)
+        policies = policies or configured(usual(names, opened), settings)
+        replayed = replayed_over_time(opened, policies, setup)
     results = replayed.results
     emit(
         Answer(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -25,10 +25,6 @@ from .replaying import (
     weight_option,
 )
 
-if TYPE_CHECKING:
-    from ..formats.capture import Capture
-    from ..formats.replica_history import Record
-
 
 @click.command("whatif")
 @capture_argument
@@ -37,12 +33,6 @@ if TYPE_CHECKING:
 @baseline_option
 @weight_option
 @full_option
-@click.option(
-    "--kernel-history",
-    "history",
-    metavar="FILE[#RECORD]",
-    help="Show what a Hydra kernel counted (/proc/hydra/history) beside the replay. Default: nothing.",
-)
 @replay_options
 @output_options("speedup", "locality", "reads", "pareto", "footprint", "roofline")
 @click.pass_context
@@ -53,7 +43,6 @@ def command(
     names: tuple[str, ...],
     settings: tuple[str, ...],
     full: bool,
-    history: str | None,
     output: Output,
     **options: Any,
 ) -> None:
@@ -70,28 +59,25 @@ def command(
     from ..analysis.answer import Answer
     from ..analysis.processes import asked_of_processes
     from ..analysis.whatif import replay
-    from ..show.kernel_counts import beside
     from ..show.progress import progress_bar
     from ..show.whatif import view
 
-    opened = capture_of(capture)
-    asked = usual(names, opened)
-    policies = configured(asked, settings)
+    policies = configured(names, settings)
     with progress_bar() as progress:
         setup = setup_from(options, progress)
-        record = kernel_record(history, opened) if history is not None else None
+        opened = capture_of(capture)
+        asked = usual(names, opened)
+        policies = policies or configured(asked, settings)
         replayed = replay(opened, policies, setup)
     nodes = numbers_of_nodes(policies)
     results, whose = replayed.results, asked_of_processes(opened, setup)
     steps = steps_from(context, capture, asked, results)
-    kernel = [beside(record, results)] if record else []
-    counted = {"kernel": record._asdict()} if record else {}
     emit(
         Answer(
             "whatif",
             lambda: replayed.frame,
-            lambda: [result.to_json() | counted for result in results],
-            lambda: [*view(results, None if full else steps, replayed.refused, whose, nodes), *kernel],
+            lambda: [result.to_json() for result in results],
+            lambda: view(results, None if full else steps, replayed.refused, whose, nodes),
             plots_of(replayed),
             replayed.refused,
             BRIEF,
@@ -110,12 +96,3 @@ def numbers_of_nodes(policies: Sequence[tuple[str, Mapping[str, str]]]) -> str:
                     "machine's number of nodes is an axis of sweep: `ptanalyze sweep --set nodes=2,4`"
                 )
     return ""
-
-
-def kernel_record(history: str, capture: Capture) -> Record:
-    """The record of the capture's program."""
-    from ..capture.describe import program
-    from ..formats.replica_history import chosen
-
-    command = str(program(capture).get("program", "")).split()
-    return chosen(history, command[0].rpartition("/")[2] if command else "")

@@ -55,6 +55,11 @@ def fewer_walk_cycles(share: float) -> str:
     return f"at most {100 * (1 - share):.1f} % fewer walk cycles"
 
 
+def none_faster(base: str, within: str = "") -> str:
+    """ "Stay with linux: no policy is faster"; within: " within the budget"."""
+    return f"Stay with {base}: no policy{within} is faster"
+
+
 def interval(speedup: Interval) -> str:
     """ "1.22 (1.06 to 1.42)"."""
     middle, low, high = shown(speedup.middle, speedup.low, speedup.high)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import product
+from math import hypot
 from typing import Self
 
 import msgspec
@@ -33,3 +34,17 @@ def over_corners(function: Callable[..., float], *intervals: Interval) -> Interv
     corners = [function(*corner) for corner in product(*({i.low, i.high} for i in intervals))]
     middle = function(*(i.middle for i in intervals))
     return Interval(min(*corners, middle), middle, max(*corners, middle))
+
+
+def combined(function: Callable[..., float], *unknowns: Interval) -> Interval:
+    """Interval of function(number, ...) at 90 %, for independent unknowns that are each known at 90 %: the
+    effects of one at a time, added as the legs of a right angle."""
+    middles = [unknown.middle for unknown in unknowns]
+    middle = function(*middles)
+    below = above = 0.0
+    for at, unknown in enumerate(unknowns):
+        ends = [
+            function(*middles[:at], end, *middles[at + 1 :]) - middle for end in (unknown.low, unknown.high)
+        ]
+        below, above = hypot(below, min(*ends, 0.0)), hypot(above, max(*ends, 0.0))
+    return Interval(middle - below, middle, middle + above)

@@ -31,7 +31,6 @@ class Event(IntEnum):
     ROI_END = 10
     MOVE_PAGES = 11  # a = address, b = length, c = NUMA node their data is on from now on
     FIRST_TOUCH = 12  # a = address of a 2 MiB region that the thread was the first to touch before ROI_START
-    WINDOW = 13  # a = number of the window, from 1 on, that the thread's later chunks are in; 0: in none
     TRACER_MAP = 14  # a = address, b = length: memory of the tracer itself, mapped before the program began
     THP_DISABLE = 15  # prctl(PR_SET_THP_DISABLE): a = 1 no huge pages from now on, 0 again; b = flags
 
@@ -71,11 +70,6 @@ THREAD_DTYPE = np.dtype(
         ("end", np.int64),  # -1: still running when the trace ended
     ]
 )
-
-
-def of_a_part(facts: dict[str, Any]) -> bool:
-    """Whether a trace lacks accesses that its chunks count: it is of some sets of TLBs, or of windows."""
-    return "sample" in facts or "every_ns" in facts
 
 
 @dataclass(frozen=True)

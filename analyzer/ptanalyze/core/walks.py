@@ -32,17 +32,6 @@ def threads_placed(how: str) -> str:
     return how if how.startswith(ONE_THREAD) else f"threads {how}"
 
 
-class WholeStream(NamedTuple):
-    """Numbers of walks before a sample was taken of them.
-
-    by_region  int64[R]
-    by_chunk   int64[chunks]
-    """
-
-    by_region: np.ndarray
-    by_chunk: np.ndarray
-
-
 @dataclass(frozen=True)
 class WalkStream:
     """Touches that missed every TLB level, in trace order.
@@ -51,17 +40,12 @@ class WalkStream:
     write     bool[W]
     offset    int64[chunks + 1]  walks of chunk c are page[offset[c]:offset[c + 1]]
     hits      int64[cpus, 3]     accesses that hit L1, hit L2, or walked; merged accesses count as L1 hits
-    whole     of a sample of walks: what the whole trace has
-    pages     int64[cells + 1]  of a trace that was recorded as a sample: pages that the program touches, by
-              cell of the sample, and outside it; `hits` are then of the sample, all other accesses hit L1
     """
 
     page: np.ndarray
     write: np.ndarray
     offset: np.ndarray
     hits: np.ndarray
-    whole: WholeStream | None = None
-    pages: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.page)
@@ -79,8 +63,6 @@ class Reads(NamedTuple):
     host_slot  int16[n]   entry within `host_leaf`, -1 where host_leaf is -1
     read       uint64[n]  bit 8 * g + h: read at guest level g, host level h (see docs/data-path.md)
     dram       uint64[n]  the reads of `read` that miss the caches
-    group      int16[n]   of a sample: the group that the walk's reads count for, or the number of groups
-                          where they count for none; empty without a sample
     """
 
     cpu: np.ndarray
@@ -92,7 +74,6 @@ class Reads(NamedTuple):
     host_slot: np.ndarray
     read: np.ndarray
     dram: np.ndarray
-    group: np.ndarray
 
 
 class Tables(NamedTuple):

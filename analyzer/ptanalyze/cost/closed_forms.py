@@ -44,6 +44,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds  wall clock, None where not known
     cpus     CPUs that were busy on average, None where not known
     instructions, huge_walks  instructions; share of walks that ended at a 2 MiB or 1 GiB page; None: as above
+    walks    walks for loads and stores that completed, None where not counted
     """
 
     cycles: float | None = None
@@ -53,6 +54,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpus: float | None = None
     instructions: float | None = None
     huge_walks: float | None = None
+    walks: float | None = None
 
     @property
     def walk(self) -> float | None:

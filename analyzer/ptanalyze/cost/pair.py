@@ -1,10 +1,9 @@
 """What two runs with tables in different places identify together."""
 
-from ..core.interval import Interval
+from ..core.interval import Interval, combined
 from .closed_forms import Run, exposed_share, outside_cycles, sharing, waited_cycles, waiting_of
 from .placement import CONTENDED, LOCAL, Placement
 from .run_checks import STILL
-from .spread import combined
 
 MOST_SHARED = 2.0  # s: beyond, something else than the page walker is waited for
 

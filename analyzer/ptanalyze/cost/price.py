@@ -5,10 +5,12 @@ that stalls the program, M the kernel's work on page tables, all summed over the
 public vMitosis runs obey it with one e per workload over all placements. Neither e nor NW can be read off a
 trace: e is a stated interval, and so are the two parts of NW, cycles per instruction and waits for data. A
 page that is not in the TLB is seldom in the data caches: each walk of the baseline is followed by up to one
-wait for the node's own DRAM (GUPS needs 3.8 cycles per instruction). A speed-up is computed with the same e
+wait for the node's own DRAM (GUPS needs 3.8 cycles per instruction), and where its entry comes from DRAM by
+at least a tenth of one (docs/adr/0020-data-wait-where-walks-do.md). A speed-up is computed with the same e
 and NW for the baseline and for the policy. With a Calibration they are those of a measured run: e as
 calibrated, NW = C - e (G + E) of its counters, and G and E grow as the replay's walk cycles do over those of
-the baseline's walks with all tables local. M is the time that faults and system calls keep their callers
+the baseline's walks with the tables where that run had them: at its placement `at`, else as under the
+baseline. M is the time that faults and system calls keep their callers
 busy, and that shootdowns take from the interrupted CPUs (docs/adr/0009-what-a-system-call-costs.md).
 """
 
@@ -19,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+from msgspec import structs
 
 from ..core.interval import Interval, over_corners
 from ..kernels.replay import (
@@ -36,8 +39,9 @@ from ..kernels.replay import (
     VM_EXIT,
     Counters,
 )
-from ..kernels.steps import CALLS, DEMOTION
+from ..kernels.steps import CALLS
 from .closed_forms import counted, outside_cycles, run_cycles
+from .placement import CONTENDED, LOCAL, placement
 from .result import CallCost, Price
 
 if TYPE_CHECKING:
@@ -57,6 +61,8 @@ CLEARING = (
     "brk",
 )  # calls that clear the entries they change; others rewrite them
 WALK = CALLS.index("walk")
+LEAVES = (1 << 3, 1)  # bits of reads of 4 KiB leaf entries: the guest's, and the host's of the data page
+OVERLAP = 10  # reads of DRAM that a thread has under way at most: line fill buffers (ADR 20)
 STORES = np.array(
     [2.0 if call == "mprotect" else 1.0 for call in CALLS]
 )  # of each entry; prices are of entries
@@ -84,9 +90,65 @@ def local_walk_cycles(reads: np.ndarray, machine: Machine) -> tuple[float, float
     return _by_dimension(reads, own)
 
 
+def calibrated_walk_cycles(
+    reads: np.ndarray, machine: Machine, calibration: Calibration, contended: bool = False
+) -> tuple[float, float]:
+    """(guest, host) cycles of the same reads with the tables where the calibrated run had them: at its `at`
+    (remote: the mean latency of the other sockets), else where they are.
+
+    UsageError where `at` is a loaded node and the machine file has no latencies under load.
+    """
+    if calibration.at is None:
+        return walk_cycles(reads, machine, contended)
+    at = placement(calibration.at)
+    idle = machine.latency_cycles()
+    own, far = idle.diagonal(), ~same_socket(machine)
+    far[:, list(machine.memory_nodes)] = False
+    loaded = machine.latency_cycles(contended or at.state == CONTENDED)
+    away = np.where(far.any(axis=1), (loaded * far).sum(axis=1) / np.maximum(far.sum(axis=1), 1), own)
+    further = np.zeros((*idle.shape, 2))
+    further[..., 1] = (away - own)[:, None]
+    local = local_walk_cycles(reads, machine)
+    shares = [0.0 if state == LOCAL else share for state, share in at.tables()]
+    guest, host = (
+        here + share * more
+        for here, share, more in zip(local, [*shares, 0.0], _by_dimension(reads, further), strict=False)
+    )
+    return guest, host
+
+
+def cycles_per_walk(
+    counters: Counters, machine: Machine, calibration: Calibration, contended: bool = False
+) -> Interval:
+    """Cycles of a walk with the tables where the calibrated run had them: cached entries in L2, in either, or
+    in the LLC with DRAM under load. Without walks: zeros."""
+    walks = max(float(counters.classes.sum()), 1.0)
+    cached = float(counters.reads[..., 0].sum())
+    spread = cached * (machine.llc.cycles - machine.l2.cycles) / 2
+    middle = sum(calibrated_walk_cycles(counters.reads, machine, calibration, contended))
+    loaded = contended or machine.latency.contended is not None
+    most = sum(calibrated_walk_cycles(counters.reads, machine, calibration, loaded))
+    return Interval((middle - spread) / walks, middle / walks, (max(most, middle) + spread) / walks)
+
+
 def data_cycles(classes: np.ndarray, machine: Machine) -> float:
     """Cycles of one read of own DRAM per walk; classes as in Counters."""
     return float(classes.sum() * machine.latency_cycles().diagonal().mean())
+
+
+def walks_with_data_in_dram(counters: Counters) -> int:
+    """Walks whose data are in DRAM like their leaf entry, but those that fault: a page just zeroed is cached.
+    The first read of a line says nothing either; to tell these is the caller's."""
+    leaves = max(int(counters.reads[bit, ..., 1].sum()) for bit in LEAVES)
+    faults = sum(int(events[:, FAULT].sum()) for events in (counters.events, counters.host_events))
+    return max(leaves - faults, 0)
+
+
+def with_data_in_dram(costs: Costs, share: float) -> Costs:
+    """Costs with the least wait for data where those of a share of the walks come from DRAM (ADR 20)."""
+    low, middle, high = costs.data_exposed
+    least = min(max(low, share / OVERLAP), high)
+    return structs.replace(costs, data_exposed=Interval(least, max(middle, least), high))
 
 
 def dram_shares(
@@ -194,12 +256,9 @@ def fixed_ns_by_group(events: np.ndarray, costs: Costs, made: SystemCalls) -> np
     """
     counts = events.astype(np.float64)
     begun, shootdowns = _begun(counts.sum(axis=0), made)
-    calls = _calls_ns(made, costs)
-    for of_call in (begun, shootdowns, calls):
-        of_call[DEMOTION] = 0.0
     ns: np.ndarray = costs.copies_ns * _shared_out(begun, counts[:, :, PTE_FANOUT])
     ns += costs.ipi_first_ns * _shared_out(shootdowns, counts[:, :, IPI].sum(axis=3))
-    ns[-1] += calls.sum()
+    ns[-1] += _calls_ns(made, costs).sum()
     return ns
 
 
@@ -220,11 +279,9 @@ def stolen_ns(counters: Counters, costs: Costs) -> np.ndarray:
 def taken_ns(
     counters: Counters, machine: Machine, costs: Costs, made: SystemCalls | None = None
 ) -> np.ndarray:
-    """float64[calls]: ns that the program's CPUs are busy or interrupted; kswapd demotes beside them."""
-    ns = busy_ns(counters, machine, costs, made)
-    ns[DEMOTION] = 0.0
-    ns += stolen_ns(counters, costs)
-    return ns
+    """float64[calls]: ns that the program's CPUs are busy or interrupted."""
+    taken: np.ndarray = busy_ns(counters, machine, costs, made) + stolen_ns(counters, costs)
+    return taken
 
 
 def management_cycles(
@@ -289,6 +346,9 @@ def price(
         guest_walk_cycles=guest,
         host_walk_cycles=host,
         local_walk_cycles=local_walk_cycles(counters.reads, machine),
+        calibrated_walk_cycles=None
+        if calibration is None
+        else calibrated_walk_cycles(counters.reads, machine, calibration, contended),
         data_cycles=data_cycles(counters.classes, machine),
         dram_shares=dram_shares(counters.reads, machine, contended),
         management_cycles=management_cycles(counters, machine, costs, made) + collapsed_ns * machine.ghz,
@@ -371,13 +431,11 @@ def _measured(base: Price, calibration: Calibration) -> RunLaw | None:
     local, e = calibration.local, counted(calibration.exposed, "calibration: exposed")
     cycles = counted(local.cycles, "calibration: cycles")
     gpt, ept = (counted(walk, "calibration: walk cycles") for walk in (local.gpt, local.ept))
-    simulated = sum(base.local_walk_cycles)
+    replayed = counted(base.calibrated_walk_cycles, "replay: walk cycles of the calibrated run")
+    simulated = sum(replayed)
     if not simulated:
         return None
-    grown = [
-        measured / own if own else 0.0
-        for measured, own in zip((gpt, ept), base.local_walk_cycles, strict=True)
-    ]
+    grown = [measured / own if own else 0.0 for measured, own in zip((gpt, ept), replayed, strict=True)]
 
     def run(priced: Price, exposed: float, shared: float) -> float:
         walks = grown[0] * priced.guest_walk_cycles + grown[1] * priced.host_walk_cycles
@@ -396,18 +454,19 @@ def assumptions(
     if calibration is not None:
         exposed = counted(calibration.exposed, "calibration: exposed")
         shared = calibration.shared
+        at = f"at {calibration.at}" if calibration.at else "placed as under the baseline"
         return (
             f"{exposed.low:.2f} to {exposed.high:.2f} of walk cycles stall the program, a page walker is "
             f"shared {shared.low:.2f} to {shared.high:.2f} of the time, cycles outside walks are those of "
-            f"the calibrated run {calibration.name or '(unnamed)'}, walk cycles grow as the replay's do; "
-            f"{taken}"
+            f"the calibrated run {calibration.name or '(unnamed)'}, its tables {at}, walk cycles grow as the "
+            f"replay's do; {taken}"
         )
     if not timed:
         return taken
     e, cpi, data = costs.exposed, costs.cycles_per_instruction, costs.data_exposed
     return (
         f"{e.low:g} to {e.high:g} of walk cycles stall the program; outside walks {cpi.low:g} to "
-        f"{cpi.high:g} cycles per instruction and {data.low:g} to {data.high:g} waits for DRAM per walk; "
+        f"{cpi.high:g} cycles per instruction and {data.low:.2g} to {data.high:g} waits for DRAM per walk; "
         f"{taken}"
     )
 

@@ -1,22 +1,13 @@
 """What workloads have in common, fitted on the published runs: the prior for a program with a single run."""
 
-from collections.abc import Iterable
 from functools import cache
 
 import msgspec
-import numpy as np
 
+from ..core.bundled import bundled
+from ..core.decode import Undecodable, plain_toml, struct_of
+from ..core.errors import UsageError
 from ..core.interval import Interval
-from .observed import Observed, gpt_parts, observed, observed_data, observed_wide, repaired
-from .reference import FAMILIES, PER_CORE, STRETCH
-from .spread import around, deviation, factor, t_95
-
-MEASURABLE = 0.1  # of run time: what a remote table adds less is too near to the noise to divide by
-HELD = 0.9  # of published runs are inside
-WIDEST = 4.0  # factor: a share that differs more is no share of this kind
-MACHINES = (("thin-2D-4K", "thin-1D-4K"), ("native-thin",))  # families of one machine
-PAIRS = "thin-2D-4K"  # the family with runs of which one table is remote
-DATA_FAMILY = "native-thin"  # where runs with remote data are published
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,103 +70,15 @@ def overlap(walk_per_cycle: float) -> float:
 
 
 @cache
-def shared(family: str, leaving_out: str | None = None) -> Shared:
-    """Shared of all reference workloads of `family`, without those named `leaving_out` (in any case, in any
-    paper)."""
-    left = (leaving_out or "").casefold()
-    seen = {name: _kept(observed(name), left) for name in FAMILIES}
-    own = seen[family]
-    shares = {name: [o.share for o in found] for name, found in seen.items()}
-    times = factor([shares[family], *(s for name, s in shares.items() if name != family)])
-    near = _near(family, seen)
-    slope = _slope(near.values())
-    rate = float(np.mean([overlap(o.walk_rate) for o in near[family]]))
-    data = _kept(observed_data(DATA_FAMILY), left)
-    found = [rows for name in FAMILIES for rows in repaired(name) if rows[0].casefold() != left]
-    alone, together = (
-        [abs(slower - 1) for _, many, slower in found if many == kind] for kind in (False, True)
-    )
-    return Shared(
-        family=family,
-        workloads=tuple(o.workload for o in own if not o.many),
-        walk_time=float(np.mean([o.walk_time for o in own if not o.many and o.overlaps] or [1.0])),
-        dram_share=_share(around([o.share for o in own if not o.many], min(times, WIDEST))),
-        many_share=_many(family, left),
-        gpt_part=_half([part for workload, part in gpt_parts(PAIRS) if workload.casefold() != left]),
-        contention=_contention(family, near, slope),
-        any_contention=_contention(family, near, 0.0, [o.contention for o in own]),
-        slope=slope,
-        walk_rate=rate,
-        stretch=STRETCH[family],
-        data_share=_of_data([d.share for d in data]),
-        data_loaded=_of_data([d.contention * d.share for d in data]),
-        noise=float(np.quantile(alone, HELD)),
-        many_noise=float(np.quantile(together, HELD)),
-        any_noise=float(np.quantile(alone + together, HELD)),
-        repair=deviation(alone + together) * t_95(len(found)),
-    )
-
-
-def _kept(found: Iterable[Observed], left: str) -> list[Observed]:
-    return [o for o in found if o.workload.casefold() != left]
-
-
-def _share(interval: Interval) -> Interval:
-    return interval.through(lambda value: min(value, 1.0))
-
-
-def _half(parts: list[float]) -> Interval:
-    within = t_95(len(parts)) * deviation([part - 0.5 for part in parts])
-    return Interval(0.5 - within, 0.5, 0.5 + within)
-
-
-def _of_data(growths: list[float]) -> Interval:
-    return around(growths, min(factor([growths]), WIDEST))
-
-
-def _many(family: str, left: str) -> Interval:
-    """f with many threads: the mean of programs, each over all of its runs; from 0 to 1."""
-    by_program: dict[str, list[float]] = {}
-    thin = [o for name in FAMILIES for o in observed(name) if o.many]
-    for o in _kept([*thin, *observed_wide()], left):
-        by_program.setdefault(o.workload.casefold(), []).append(min(o.share, 1.0))
-    return Interval(0.0, float(np.mean([np.mean(shares) for shares in by_program.values()])), 1.0)
-
-
-def _near(family: str, seen: dict[str, list[Observed]]) -> dict[str, list[Observed]]:
-    """What is measurable of the families of the machine of `family`."""
-    machine = next(families for families in MACHINES if family in families)
-    return {name: [o for o in seen[name] if o.added > MEASURABLE] for name in machine}
-
-
-def _contention(
-    family: str, near: dict[str, list[Observed]], slope: float, every: list[float] | None = None
-) -> Interval:
-    """Contention at the mean of the family, with a known slope, as far as programs scatter about it.
-
-    Where walks cannot overlap, walk cycles give the same ratio with less noise: the greater scatter counts.
-
-    every  of all programs of the family, measurable or not: those whose counters are not known may be any
-    """
-    level = {}
-    for name, found in near.items():
-        rates = [overlap(o.walk_rate) for o in found]
-        mean = float(np.mean(rates))
-        level[name] = [o.contention - slope * (rate - mean) for o, rate in zip(found, rates, strict=True)]
-    own = level.pop(family)
-    times = factor([every or own, *level.values()])
-    if PER_CORE[family] == 1:
-        times = max(times, factor([[o.walked for o in near[family]]]))
-    return around(own, min(times, WIDEST))
-
-
-def _slope(families: Iterable[list[Observed]]) -> float:
-    rates: list[float] = []
-    ratios: list[float] = []
-    for found in families:
-        if any(PER_CORE[o.family] == 1 for o in found):
-            return 0.0
-        own = np.array([(overlap(o.walk_rate), o.contention) for o in found])
-        rates += list(own[:, 0] - own[:, 0].mean())
-        ratios += list(own[:, 1] - own[:, 1].mean())
-    return float(np.dot(rates, ratios) / np.dot(rates, rates)) if len(rates) > 2 else 0.0
+def shared(family: str) -> Shared:
+    """Shared of all reference workloads of a family: models/reference/prior.toml, which
+    `python -m ptanalyze.validate.prior` writes."""
+    path = bundled("models") / "reference" / "prior.toml"
+    try:
+        return struct_of(plain_toml(path.read_bytes())[family], Shared)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except KeyError:
+        raise UsageError(f"{path}: {family}: expected its prior") from None
+    except Undecodable as error:
+        raise UsageError(f"{path}: {error}") from None

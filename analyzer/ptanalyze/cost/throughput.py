@@ -19,7 +19,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ..core.interval import over_corners
-from ..kernels.steps import BALANCING, DEMOTION
+from ..kernels.steps import BALANCING
 from .price import data_cycles, moving_ns, taken_ns, walk_cycles
 from .result import Rate
 
@@ -37,7 +37,7 @@ def spent(counters: Counters, machine: Machine, costs: Costs, contended: bool = 
     """
     marginal = replace(costs, copies_ns=0.0, ipi_first_ns=0.0)
     ns = taken_ns(counters, machine, marginal)
-    balancing = float(ns[BALANCING] + ns[DEMOTION])
+    balancing = float(ns[BALANCING])
     walks = sum(walk_cycles(counters.reads, machine, contended))
     return np.array([walks, (float(ns.sum()) - balancing) * machine.ghz, balancing * machine.ghz])
 
@@ -77,11 +77,11 @@ def _rates(series: Series, machine: Machine, costs: Costs, contended: bool) -> I
 def _following(series: Series, machine: Machine, costs: Costs) -> np.ndarray:
     """float64[N]: cycles to fault on data pages that move, to copy them, and of a hypervisor's shootdowns.
 
-    Pages that kswapd demotes are its own work. A guest's shootdowns are counted by the replay. A page that a
-    hypervisor moves is flushed alone too (ptep_clear_flush, mm/rmap.c): from every CPU that runs its process,
-    as vCPUs do in the guest, and each that is interrupted there leaves it and comes back.
+    A guest's shootdowns are counted by the replay. A page that a hypervisor moves is flushed alone too
+    (ptep_clear_flush, mm/rmap.c): from every CPU that runs its process, as vCPUs do in the guest, and each
+    that is interrupted there leaves it and comes back.
     """
-    pages: np.ndarray = np.diff(series.data_moved - series.demoted, prepend=0)
+    pages: np.ndarray = np.diff(series.data_moved, prepend=0)
     ns: np.ndarray = pages * (costs.fault_ns + moving_ns(1, costs))
     if series.by_host:
         each = costs.ipi_local_ns + costs.ipi_handler_ns + costs.vm_exit_ns

@@ -14,7 +14,6 @@ from ..core.html import listing
 from ..core.near import meant
 from ..core.own import is_own, own_directory, user_directory
 from ..core.regular import read_inside
-from ..core.replicas import Replicas
 from ..core.signed import own_key
 from ..core.snapshot import Snapshot
 from ..core.trace import Trace
@@ -22,7 +21,6 @@ from ..core.trust import TRUST
 from .capture_dir import MANIFEST, TRACE, Manifest, damage, read_manifest
 from .heat_file import FILE as HEAT
 from .heat_file import read_heat
-from .replica_files import read_replicas
 from .snapshot_file import read_snapshot
 from .vm_file import HostDump, read_vm
 
@@ -111,17 +109,6 @@ class Capture:
         self._must_be_whole()
         snapshot = read_snapshot(self.directory, NESTED in self.manifest.files)
         return replace(snapshot, heat=read_heat(self.directory / HEAT)) if self.has_heat else snapshot
-
-    @cached_property
-    def replicas(self) -> Replicas:
-        """The tree of each node; UsageError where the process had one tree for all."""
-        snapshot = self.snapshot
-        if not snapshot.facts.get("replicas"):
-            raise UsageError(
-                f"{self.directory}: holds one tree for all nodes; on a kernel that replicates page tables, "
-                "`ptanalyze dump process PID` reads each node's"
-            )
-        return read_replicas(self.directory, snapshot.guest, snapshot.facts)
 
     @cached_property
     def trace(self) -> Trace:

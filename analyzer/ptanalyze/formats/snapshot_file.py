@@ -16,7 +16,6 @@ from ..core.snapshot import EMULATOR, MOST_SCALED, NO_PARENT, Node, Snapshot, To
 from .atomic import atomic_write
 from .json_record import decode_facts, decode_record, write_record
 from .maps import format_maps, parse_maps
-from .replica_files import ReplicaRecord
 from .tables_file import read_tree, write_tree
 
 FILE = "snapshot.json"
@@ -93,6 +92,20 @@ class Sides(msgspec.Struct, kw_only=True):
     seconds_apart: float | None = None
 
 
+class ReplicaTree(Strict):
+    """A tree: the name of its files, and the nodes whose CPUs walk it."""
+
+    name: Annotated[str, Meta(pattern=r"^gpt(-node\d{1,3})?$")]
+    nodes: tuple[int, ...]
+
+
+class ReplicaRecord(Strict):
+    """`owners`: [first byte, one past the last, node] of each area; null where the kernel knows none."""
+
+    trees: Annotated[tuple[ReplicaTree, ...], Meta(min_length=2)]
+    owners: tuple[tuple[int, int, int], ...] | None = None
+
+
 class Facts(msgspec.Struct, kw_only=True):
     """The facts a dumper records; an importer may leave any of them out and add others."""
 
@@ -120,7 +133,7 @@ class Facts(msgspec.Struct, kw_only=True):
     unknown: tuple[str, ...] = ()  # columns that hold no data
     emulator: tuple[tuple[int, int], ...] = ()  # address ranges that belong to the tracer
     verify: Verified | None = None
-    scale: Annotated[int, Meta(ge=1, le=MOST_SCALED)] = 1  # of a synthetic capture (Snapshot.scale)
+    scale: Annotated[int, Meta(ge=1, le=MOST_SCALED)] = 1  # Snapshot.scale
     vm: Sides | None = None
     replicas: ReplicaRecord | None = None
 

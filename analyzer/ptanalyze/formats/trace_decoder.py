@@ -33,7 +33,6 @@ class TraceDecoder:
     data    uint8[bytes], the file
     chunks  CHUNK_DTYPE[n]; payload, length int64[n]: where each chunk's touches are in the file
     base_page  added to every page
-    part       chunks count accesses that no touch stands for
     checked    the CRC-32 of every frame was compared; else the first pass does that
     """
 
@@ -47,10 +46,8 @@ class TraceDecoder:
         base_page: int,
         *,
         checked: bool,
-        part: bool = False,
     ) -> None:
         self.path, self.data, self.chunks, self.base_page = path, data, chunks, base_page
-        self.part = part
         self.payload = np.ascontiguousarray(payload, np.int64)
         self.length = np.ascontiguousarray(length, np.int64)
         self.touches = np.ascontiguousarray(chunks["touches"])
@@ -100,7 +97,7 @@ class TraceDecoder:
         while at < last:
             done = int(self.chunks["first"][at] - self.chunks["first"][first])
             at, self.known, error = decode.decode_chunks(
-                self.data, self.payload, self.length, self.touches, self.accesses, self.part, at, last,
+                self.data, self.payload, self.length, self.touches, self.accesses, at, last,
                 self.base_page, self.table, self.regions, self.known, self.most, page[done:], write[done:],
                 count[done:], number,
             )  # fmt: skip

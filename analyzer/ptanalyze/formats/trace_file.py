@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.errors import CaptureError
-from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Event, Trace, of_a_part
+from ..core.trace import CHUNK_DTYPE, EVENT_DTYPE, THREAD_DTYPE, Event, Trace
 from ..kernels import decode
 from .trace_decoder import TraceDecoder
 from .trace_frames import CHUNK, EVENT, HIGHEST, PAYLOAD_DTYPE, map_file, read_frames, read_header
@@ -44,7 +44,7 @@ def trace_of(path: str | PathLike[str], index: Index, *, checked: bool = False) 
     path = Path(path)
     base_page = int(index.facts["guest_base"]) >> 12
     where = index.chunks, index.payload, index.length, base_page
-    decoder = TraceDecoder(path, map_file(path), *where, checked=checked, part=of_a_part(index.facts))
+    decoder = TraceDecoder(path, map_file(path), *where, checked=checked)
     decoder.know(index.regions)
     return Trace(index.chunks, index.events, index.threads, index.regions, decoder.batches, index.facts)
 
@@ -67,7 +67,7 @@ def read_index(path: str | PathLike[str]) -> Index:
     length = frames["bytes"][is_chunk].astype(np.int64)
     base_page = int(header["guest_base"]) >> 12
     where = chunks, payload, length, base_page
-    decoder = TraceDecoder(path, data, *where, checked=True, part=of_a_part(facts))
+    decoder = TraceDecoder(path, data, *where, checked=True)
     return Index(chunks, payload, length, events, threads, decoder.find_regions(), facts)
 
 

@@ -9,23 +9,20 @@ import numpy as np
 
 from ..core.errors import CaptureError
 from ..core.mapped import give_back
+from ..core.printable import printable
 from ..core.regular import open_inside
-from ..core.trace import SLOT_BITS
 from ..kernels import decode
 
 MAGIC = b"PTTRACE\n"
 VERSION = 2
 OLD = (1,)  # never stripped, else the same
-OF_A_PART = 3  # the same, but not of all accesses: see "sample" and "every" of the header
-TWICE = 4  # the same, but filtered a second time: see "second" of the header
+RETIRED = (3, 4)  # of a part of the accesses: see "sample" and "every" of the header; filtered twice
 BYTE_ORDER = 0x01020304
 HEADER_BYTES = 4096
 CHUNK, EVENT = 1, 2
 INSTRUCTIONS, SAMPLED, WALKS = 1, 2, 4
 ENDED = ("unfinished", "exit", "signal", "size limit", "disk full", "exec", "file lost")
 ENDED_IMPORTED = 7
-MOST_NS = 1 << 62
-MIXED_SETS = tuple(1 << k for k in range(SLOT_BITS + 1))  # which page ids tell apart as page numbers do
 PIECE = 1 << 24  # bytes of the file that are looked at before they are given back
 
 HEADER_DTYPE = np.dtype(
@@ -104,7 +101,7 @@ def read_header(path: Path, data: np.ndarray) -> np.void:
         "header_bytes": HEADER_BYTES,
     }
     for name, value in expect.items():
-        if header[name] != value and not (name == "version" and header[name] in (*OLD, OF_A_PART, TWICE)):
+        if header[name] != value and not (name == "version" and header[name] in (*OLD, *RETIRED)):
             raise CaptureError(
                 path, name, header[name], f"expected {value}; not a trace that this release reads"
             )
@@ -113,6 +110,11 @@ def read_header(path: Path, data: np.ndarray) -> np.void:
     crc = zlib.crc32(blank.tobytes())
     if crc != header["crc"]:
         raise CaptureError(path, "header crc", f"{header['crc']:08x}", f"the header's bytes give {crc:08x}")
+    if header["version"] in RETIRED:
+        raise CaptureError(
+            path, "version", header["version"],
+            f"recorded {retired(header)}, which this version does not replay; record it whole",
+        )  # fmt: skip
     if header["guest_base"] > HIGHEST:
         raise CaptureError(path, "guest_base", hex(header["guest_base"]), "beyond 57-bit addresses")
     if header["ended"] > ENDED_IMPORTED:
@@ -137,10 +139,10 @@ def read_frames(
     if good < n:
         stop = int(offset[good])
     lost = max(promised, len(data)) - stop if promised > stop else 0
-    return frames[:good], offset[:good], facts_of(path, header, lost)
+    return frames[:good], offset[:good], facts_of(header, lost)
 
 
-def facts_of(path: Path, header: np.void, lost: int) -> dict[str, Any]:
+def facts_of(header: np.void, lost: int) -> dict[str, Any]:
     """Trace.facts of a header and the number of bytes that the file lacks or that are damaged at its end."""
     ended = int(header["ended"])
     facts = {
@@ -160,41 +162,18 @@ def facts_of(path: Path, header: np.void, lost: int) -> dict[str, Any]:
     }
     if header["lost_threads"]:
         facts["lost_threads"] = int(header["lost_threads"])
-    facts |= part_of(path, header) | second_of(path, header)
     if facts["lost_bytes"]:
         facts["ended"] = f"{facts['ended']}, file cut short"
     return facts
 
 
-def part_of(path: Path, header: np.void) -> dict[str, Any]:
-    """Facts of a trace that is of a part: "sample", or "every_ns" and "window_ns"; {} of all accesses."""
-    if header["version"] != OF_A_PART:
-        return {}
-    every, window = int(header["every"]), int(header["window"])
-    sample = header["sample"].decode("ascii", "replace")
-    if bool(sample) == bool(every):
-        raise CaptureError(
-            path, "sample", sample or "none", "of version 3: either a sample or windows of time"
-        )
-    if every and not 0 < window < every <= MOST_NS:
-        raise CaptureError(
-            path, "window", f"{window} ns of {every}", "expected more than none, less than all"
-        )
-    return {"every_ns": every, "window_ns": window} if every else {"sample": sample}
-
-
-def second_of(path: Path, header: np.void) -> dict[str, Any]:
-    """{"second": (sets, one_in, run)} of a trace that was filtered twice (kernels/second.py), else {}."""
-    if header["version"] != TWICE:
-        return {}
-    sets, one_in, run, _ = (int(number) for number in header["second"])
-    if not reach(header) or header["sample"] or header["every"]:
-        why = "of version 4: expected a trace of all accesses that was stripped before"
-        raise CaptureError(path, "second", f"{sets} sets", why)
-    if sets not in MIXED_SETS or one_in < 2 or run < 2:
-        why = "expected a power of two of sets up to 512, 1 in 2 runs or fewer, of 2 chunks or more"
-        raise CaptureError(path, "second", f"{sets} sets, 1 in {one_in} runs of {run} chunks", why)
-    return {"second": (sets, one_in, run)}
+def retired(header: np.void) -> str:
+    """How a trace of a RETIRED version was recorded."""
+    if header["every"]:
+        return f"in windows ({header['window'] / 1e9:g}s of {header['every'] / 1e9:g}s)"
+    if sample := header["sample"].decode("ascii", "replace"):
+        return f"as a sample ({printable(sample)})"
+    return "with touches left out that hit in the second-level TLB (--strip l2)"
 
 
 def reach(header: np.void) -> tuple[tuple[int, int, int], ...]:

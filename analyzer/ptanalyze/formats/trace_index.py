@@ -98,7 +98,7 @@ def stored_index(place: Path, path: Path, *, kept: bool = False) -> Index | None
         data = map_file(path)
         arrays = stored_arrays(place, most_bytes(len(data)), kept)
         said = plain_json(arrays.pop("said").tobytes())
-        facts = facts_of(path, read_header(path, data), lost_bytes(said["facts"]))
+        facts = facts_of(read_header(path, data), lost_bytes(said["facts"]))
         same = {"version": VERSION, **identity(path), "facts": json.loads(json.dumps(facts))} == said
         if same and fits(arrays, len(data)):
             refuse_impossible(path, arrays["events"])

@@ -1,7 +1,6 @@
 """Write trace.ptt from Python, for importers and tests, in the format of the native writer."""
 
 import zlib
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
@@ -10,10 +9,8 @@ from typing import IO, Any
 import numpy as np
 
 from ..core.errors import CaptureError
-from ..core.second import ONE_IN, RUN, SETS, spared
 from ..core.strip import Strip
 from ..kernels import decode
-from ..kernels.second import keep_again
 from ..kernels.strip import REACH, keep
 from .atomic import atomic_write
 from .salvage import damage, passed_over
@@ -28,10 +25,8 @@ from .trace_frames import (
     HEADER_DTYPE,
     INSTRUCTIONS,
     MAGIC,
-    OF_A_PART,
     PAYLOAD_DTYPE,
     SAMPLED,
-    TWICE,
     VERSION,
     WALKS,
 )
@@ -63,8 +58,6 @@ def trace_writer(
             facts["ended"] = "unfinished"
         if strip:
             facts["stripped"] = REACH
-        if strip == Strip.L2:
-            facts["second"] = SETS, ONE_IN, RUN
         writer.finish(facts | writer.facts)
 
 
@@ -74,7 +67,6 @@ class TraceWriter:
         self.bytes = HEADER_BYTES
         self.records = self.accesses = self.end = 0
         self.facts: dict[str, Any] = {}
-        self.chunks: Counter[int] = Counter()  # by thread
         file.write(b"\0" * HEADER_BYTES)
 
     def chunk(
@@ -87,21 +79,16 @@ class TraceWriter:
         cpu: int = -1,
         time: int = 0,
         instructions: int = 0,
-        left_out: int = 0,
     ) -> None:
-        """Append a chunk: page int64[n] (page numbers), write bool[n], count int64[n] (1 to 2^18 - 1).
-
-        left_out  accesses that no touch stands for, in a trace of a part
-        """
+        """Append a chunk: page int64[n] (page numbers), write bool[n], count int64[n] (1 to 2^18 - 1)."""
         out = np.empty(len(page) * decode.RECORD_BYTES_MAX, np.uint8)
         count = np.ascontiguousarray(count, np.int64)
         page, write = np.ascontiguousarray(page, np.int64), np.ascontiguousarray(write, np.bool_)
         payload = out[: decode.encode_chunk(page, write, count, out)].tobytes()
-        accesses = int(count.sum()) + left_out
+        accesses = int(count.sum())
         self.frame(payload, CHUNK, thread, cpu, time, len(page), accesses, instructions)
         self.records += len(page)
         self.accesses += accesses
-        self.chunks[int(thread)] += 1
 
     def accesses_of(
         self,
@@ -134,7 +121,7 @@ class TraceWriter:
             after = first[part.stop] if part.stop < len(first) else len(page) - 1
             touched, times = page[first[part]], count[part]
             self.chunk(
-                *self.stripped(touched, write[part], times, thread),
+                *self.stripped(touched, write[part], times),
                 thread=thread,
                 cpu=-1 if cpu is None else cpu[at],
                 time=time[at],
@@ -142,14 +129,11 @@ class TraceWriter:
             )
 
     def stripped(
-        self, page: np.ndarray, write: np.ndarray, count: np.ndarray, thread: int
+        self, page: np.ndarray, write: np.ndarray, count: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(page, write, count) of what the thread's next chunk keeps."""
+        """(page, write, count) of what a chunk keeps."""
         if self.strip:
             kept = keep(page, write, count)
-            page, write, count = page[kept], write[kept], count[kept]
-        if self.strip == Strip.L2 and not spared(thread, self.chunks[int(thread)], ONE_IN, RUN):
-            kept = keep_again(page, write, count, SETS)
             page, write, count = page[kept], write[kept], count[kept]
         return page, write, count
 
@@ -196,12 +180,6 @@ class TraceWriter:
         header["magic"], header["version"], header["byte_order"] = MAGIC, VERSION, BYTE_ORDER
         header["header_bytes"], header["bytes"] = HEADER_BYTES, self.bytes
         header["records"], header["accesses"], header["end"] = self.records, self.accesses, self.end
-        header["sample"], header["every"] = facts.get("sample", "").encode(), facts.get("every_ns", 0)
-        header["window"] = facts.get("window_ns", 0)
-        if header["sample"] or header["every"]:
-            header["version"] = OF_A_PART
-        if "second" in facts:
-            header["version"], header["second"] = TWICE, (*facts["second"], 0)
         ended = facts.get("ended", "imported")
         header["ended"] = ENDED_IMPORTED if ended == "imported" else ENDED.index(ended)
         header["pid"], header["start"] = facts.get("pid", 0), facts.get("started", 0)

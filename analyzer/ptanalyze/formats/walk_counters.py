@@ -56,7 +56,9 @@ def walk_run(stat: PerfStat, native: bool = False, allow_multiplexed: bool = Fal
     gpt, ept = _walk_cycles(stat, names, modes, native, allow_multiplexed)
     counter = stat.counters.get(("instructions", modes))
     instructions = None if counter is None else counter.value
-    return Run(cycles, gpt, ept, stat.seconds, stat.cpus, instructions, _huge(stat, modes))
+    return Run(
+        cycles, gpt, ept, stat.seconds, stat.cpus, instructions, _huge(stat, modes), _walks(stat, modes)
+    )
 
 
 def what_is_missing(stat: PerfStat) -> str:
@@ -105,6 +107,23 @@ def _huge(stat: PerfStat, modes: str) -> float | None:
 
     every = walks(COMPLETED)
     return walks(HUGE) / every if every else None
+
+
+def _walks(stat: PerfStat, modes: str) -> float | None:
+    """Completed walks for loads and stores, in all or by size; None unless both kinds were counted."""
+    every = 0.0
+    for kind in ("load", "store"):
+        found = [
+            counter.value
+            for size in COMPLETED
+            if (counter := stat.counters.get((f"dtlb_{kind}_misses.{size}", modes))) is not None
+        ]
+        total = stat.counters.get((f"dtlb_{kind}_misses.walk_completed", modes))
+        values = found if total is None else [total.value]
+        if not values or None in values:
+            return None
+        every += sum(value for value in values if value is not None)
+    return every or None
 
 
 def _modes(stat: PerfStat) -> str:

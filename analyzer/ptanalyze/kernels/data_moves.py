@@ -1,35 +1,21 @@
-"""Data pages that move to other nodes: a pass over the walks turns moves into steps for every replay."""
+"""Data pages that move to other nodes: a pass over the walks turns moves into steps for every replay.
+
+A page is int8: its node, MARKED added where the scan has marked it; NOT_MAPPED - n where it is not mapped and
+will be on node n; NOWHERE where it is not mapped and its first touch decides.
+"""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from .demotion import demote
 from .entries import frame, leaf
 from .hooks import called_hook, hook, kernel
-from .moving_pages import (
-    ANY,
-    CHUNK,
-    MARKED,
-    NEXT_LOOK,
-    NEXT_SCAN,
-    NOT_MAPPED,
-    NOWHERE,
-    OUT,
-    REFILLED,
-    ROW,
-    SLOT,
-    STEP,
-    STOP,
-    WALK,
-    put,
-    shoot_down,
-)
 from .steps import (
     ALL,
     BALANCING,
     CLEAR,
     DATA,
+    FLUSH,
     HINT,
     HOST_DATA,
     MOVE,
@@ -40,6 +26,10 @@ from .steps import (
 )
 from .walker import data_frame, host_of
 
+NOWHERE, NOT_MAPPED = -1, -2
+MARKED = 64
+CHUNK, WALK, STEP, NEXT_SCAN, ROW, SLOT, FLUSHES, OUT, REFILLED, STOP = range(10)
+ANY = -1  # instead of a slot: a FLUSH of a whole scan
 RANGE = 10  # only here: the data of `slot_range` are on `node_now` from now on
 
 
@@ -80,10 +70,17 @@ class Where(NamedTuple):
     most: int
 
 
+class State(NamedTuple):
+    """guest int8[L, 512], host int8[H, 512]: pages; clock int64[10], credit float64[1] in pages."""
+
+    guest: np.ndarray
+    host: np.ndarray
+    clock: np.ndarray
+    credit: np.ndarray
+
+
 @kernel
-def follow(
-    page, offset, time, chunk_node, regions, tables, rows, where, schedule, demotion, events, state, out
-):  # fmt: skip
+def follow(page, offset, time, chunk_node, regions, tables, rows, where, schedule, events, state, out):
     """Write steps into `out` until it is full, or before chunk clock[STOP]; True when all is done.
 
     Call again with an empty `out`, and a later STOP.
@@ -113,8 +110,6 @@ def follow(
             now = time[chunk] + tick * (w - begin)
             if schedule.on and now >= clock[NEXT_SCAN]:
                 scan(w, now, node, where, schedule, state, out)
-            if demotion.idle and now >= clock[NEXT_LOOK]:
-                demote(w, now, demotion, where.order, where.pages, where.shootdowns, state, out)
             region, slot = page[w] >> np.uint32(9), np.int64(region_slot[page[w] >> np.uint32(9)])
             if slot < 0:
                 slot = np.int64(page[w]) & 511
@@ -123,8 +118,6 @@ def follow(
             if value < 0:
                 value = node if value == NOWHERE else NOT_MAPPED - value
                 guest[row, slot] = value
-            if demotion.idle:
-                state.used[row, slot] = True
             if schedule.by_host:
                 touch_units(
                     w, now, page[w], row, slot, node, regions, tables, rows, where, schedule, state, out
@@ -158,8 +151,6 @@ def take(regions, tables, rows, where, schedule, events, state, out):
         for slot in range(lo, hi):
             if guest[row, slot] >= 0:
                 guest[target, first + slot - lo] = guest[row, slot]
-                if state.used.size:
-                    state.used[target, first + slot - lo] = state.used[row, slot]
     if kind in (CLEAR, MOVE):
         for slot in range(lo, hi):
             if guest[row, slot] >= 0:
@@ -236,7 +227,23 @@ def scan(w, now, node, where, schedule, state, out):
             clock[ROW] = (clock[ROW] + 1) % where.order.size
         seen += 1
     if marked:
-        shoot_down(w, 0, ANY, node, BALANCING, where.shootdowns, state, out)
+        shoot_down(w, 0, ANY, node, where, state, out)
+
+
+@hook
+def put(state, out, at, kind, row, lo, hi, was, number, to, node, call):
+    """Write a step; operands as in Steps."""
+    k = state.clock[OUT]
+    out.at[k], out.kind[k], out.row[k], out.lo[k], out.hi[k] = at, kind, row, lo, hi
+    out.was[k], out.number[k], out.to[k], out.node[k], out.call[k] = was, number, to, node, call
+    state.clock[OUT] = k + 1
+
+
+@hook
+def shoot_down(at, row, slot, node, where, state, out):
+    """A FLUSH of the page of a slot, in row and lo, or of ANY."""
+    put(state, out, at, FLUSH, row, slot, 0, 0, where.shootdowns + state.clock[FLUSHES], 0, node, BALANCING)
+    state.clock[FLUSHES] += 1
 
 
 @hook
@@ -263,7 +270,7 @@ def touch_page(w, now, row, slot, node, tables, rows, where, schedule, state, ou
     if before != node and may_move(now, where.pages[row], schedule, state):
         move_page(w + 1, row, slot, node, node, BALANCING, tables, rows, where, state, out)
         state.guest[row, slot] = node
-        shoot_down(w + 1, row, slot, node, BALANCING, where.shootdowns, state, out)
+        shoot_down(w + 1, row, slot, node, where, state, out)
     else:
         put(state, out, w + 1, HINT, row, slot, 0, 0, 0, 0, node, BALANCING)
 

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .data_moves import MARKED, NOT_MAPPED, NOWHERE
 from .hooks import called_hook, hook, kernel
-from .moving_pages import MARKED, NOT_MAPPED, NOWHERE
 from .steps import CLEAR, DATA, HOST_DATA, MOVE, data_page, host_entry, move_target, node_now, slot_range
 
 
@@ -23,12 +23,11 @@ class Pages(NamedTuple):
 
 
 @kernel
-def count_data(cpu_node, reads, of_region, tables, steps, pages, first, step, scales, counts):
-    """counts[reader, node] (float64[nodes, nodes]) += walks first, first + 1, ... by the node of their data.
+def count_data(cpu_node, reads, of_region, tables, steps, pages, first, step, counts):
+    """counts[reader, node] (int64[nodes, nodes]) += walks first, first + 1, ... by the node of their data.
 
     reads  Reads; step: first step not yet taken. Returns the next one. A page that is nowhere yet is where
-    its first walk comes from. scales  float64[groups]: what a walk counts as, by Reads.group, or without
-    groups float64[1]
+    its first walk comes from.
     """
     for w in range(reads.page.size):
         while step < steps.at.size and steps.at[step] <= first + w:
@@ -41,7 +40,7 @@ def count_data(cpu_node, reads, of_region, tables, steps, pages, first, step, sc
             there = np.int64(pages.host[pages.host_row[table], reads.host_slot[w]])
         if there < 0:
             there = settle(pages, of_region[reads.page[w] >> np.uint32(9)], np.int64(reads.slot[w]), node)
-        counts[node, there & ~MARKED] += scales[reads.group[w] if reads.group.size else 0]
+        counts[node, there & ~MARKED] += 1
     return step
 
 

@@ -173,7 +173,7 @@ def to_front(recent, slot):
 
 @kernel
 def decode_chunks(
-    data, offset, length, touches, accesses, part, first, last, base_page, table, regions, known, most,
+    data, offset, length, touches, accesses, first, last, base_page, table, regions, known, most,
     page, write, count, number,
 ):  # fmt: skip
     """Decode chunks first..last-1 in order.
@@ -181,7 +181,6 @@ def decode_chunks(
     data              uint8[bytes]   the file
     offset, length    int64[chunks]  payload of each chunk
     touches, accesses int64[chunks]  expected counts of each chunk
-    part              bool           accesses counts others besides
     base_page         int64          added to every page (the header's guest_base >> 12)
     table             int64[2^k + 1] see number_pages
     regions           int64[half of 2^k]  region of each id, `known` of them so far, of `most` there may be
@@ -200,7 +199,7 @@ def decode_chunks(
         total, error = decode_touches(
             data, start, start + length[chunk], n, base_page, number, write[out:], count[out:]
         )
-        if error == OK and (total > accesses[chunk] or (total < accesses[chunk] and not part)):
+        if error == OK and total != accesses[chunk]:
             error = BAD_SUM
         if error != OK:
             return chunk, known, error

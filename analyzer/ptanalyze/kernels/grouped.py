@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .hooks import called_hook, kernel
-from .replay import ONE, CallCounters
+from .replay import ONE, PAGES_ZEROED, CallCounters, served
 
 
 class Grouped(NamedTuple):
@@ -57,8 +57,10 @@ def grouped_for(hooks):
             mask, dram = reads.read[w], reads.dram[w]
             now = CallCounters(counts.events[of, 0], counts.unused, counts.pages, counts.pages)
             row = of_region[reads.page[w] >> np.uint32(9)]
-            server = on_walk(state, tables, table, row, reads.slot[w], node, fault[w], now)
+            server = served(on_walk(state, tables, table, row, reads.slot[w], node, fault[w], now))
             counts.walks[of, here] += 1
+            if fault[w]:
+                now.events[PAGES_ZEROED, node, node] += np.int64(1) << (9 * (np.int64(level[table]) - 1))
             at = np.uint64(8 * np.int64(level[table]))
             counts.reads[of, here, server, (dram >> at) & ONE] += 1
             table = np.int64(parent[table])

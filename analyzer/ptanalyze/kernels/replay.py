@@ -12,6 +12,7 @@ ONE = np.uint64(1)
 HOST_BITS = np.uint64(0x3E)
 READ_BITS = 48  # bit 8 * g + h of Reads.read
 NO_NODE, FARTHEST = np.int64(-1 << 62), np.int64(1 << 32)  # of what a replay returns where a hook fails
+COPIED = np.int64(1 << 31)  # on_walk returns COPIED + node of a walk that copies the entry from that node
 LL, LR, RL, RR = range(4)  # guest leaf first, host leaf second; native walks are LL or RL
 
 (
@@ -38,13 +39,11 @@ class Counters(NamedTuple):
     """Everything a replay counts. `from` is the node of the CPU that walked, faulted or made the system call.
 
     reads        int64[48, nodes, nodes, 2]  [bit of Reads.read, reader's node, serving node, 1 = from DRAM]
-    classes      int64[sockets, 4]           walks by [reader's socket, LL LR RL RR] of their leaf entries
+    classes      int64[sockets, 4]           walks by [reader's socket, LL LR RL RR] of the leaf entries that
+                                             they end with: where a walk copied the entry, its own node's
     events       int64[calls, kinds, nodes, nodes]  [steps.CALLS, EVENT_KINDS, from, to] of the guest's table
     host_events  the same of the host's
     pages        int64[2]                    guest table pages now, and at most so far; host_pages: the host's
-
-    Of a sample with G - 1 groups, reads and classes are G such arrays behind each other: the last is of walks
-    outside the sample.
     """
 
     reads: np.ndarray
@@ -69,15 +68,12 @@ class CallCounters(NamedTuple):
     host_pages: np.ndarray
 
 
-def counters(nodes, sockets=None, groups=1):
-    """Counters of zeros for a machine with `nodes` nodes (on `sockets` sockets, as many by default).
-
-    groups  of a sample, with that of walks outside it
-    """
+def counters(nodes, sockets=None):
+    """Counters of zeros for a machine with `nodes` nodes (on `sockets` sockets, as many by default)."""
     events = len(CALLS), len(EVENT_KINDS), nodes, nodes
     return Counters(
-        np.zeros((groups * READ_BITS, nodes, nodes, 2), np.int64),
-        np.zeros((groups * (sockets or nodes), 4), np.int64),
+        np.zeros((READ_BITS, nodes, nodes, 2), np.int64),
+        np.zeros((sockets or nodes, 4), np.int64),
         np.zeros(events, np.int64),
         np.zeros(events, np.int64),
         np.zeros(2, np.int64),
@@ -103,6 +99,18 @@ def call_counters(counters, call):
 @hook
 def take_none(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step):
     """For a trace without steps: the hooks for steps are half of what there is to compile."""
+
+
+@hook
+def served(walked):
+    """Node that serves the read of the leaf entry, of what on_walk returned."""
+    return walked - COPIED if walked >= COPIED else np.int64(walked)
+
+
+@hook
+def ended(walked, node):
+    """Node whose leaf entry the walk ends with: one that copied it is walked again, in the own table."""
+    return np.int64(node) if walked >= COPIED else np.int64(walked)
 
 
 @hook
@@ -160,8 +168,6 @@ def replay_for(guest, host, any_steps=True):
         counts, classes, due, of_region = counters.reads, counters.classes, steps.at, rows.of_region
         now = call_counters(counters, 0)
         nodes = socket.size
-        groups, sockets = reads.group, classes.shape[0] * READ_BITS // counts.shape[0]
-        sampled, base, place = groups.size > 0, np.int64(0), np.int64(0)
         for w in range(page.size):
             while step < due.size and due[step] <= first + w:
                 take(tables, rows, steps, shootdowns, mapped, guest_state, host_state, counters, step)
@@ -169,42 +175,42 @@ def replay_for(guest, host, any_steps=True):
             node, table, host = np.int64(cpu_node[cpu[w]]), np.int64(leaves[w]), np.int64(hosts[w])
             mask, dram, slot = masks[w], drams[w], np.int64(host_slots[w])
             row = of_region[page[w] >> np.uint32(9)]
-            if sampled:
-                base, place = np.int64(groups[w]) * READ_BITS, np.int64(groups[w]) * sockets
-            server = on_walk(guest_state, tables, table, row, slots[w], node, fault[w], now)
+            walked = on_walk(guest_state, tables, table, row, slots[w], node, fault[w], now)
+            server = served(walked)
             if missing(server, nodes):
                 return no_node(server)
             near = socket[node]
-            kind = LL if socket[server] == near else RL
+            kind = LL if socket[ended(walked, node)] == near else RL
             guest = np.int64(level[table])
             if fault[w]:
                 now.events[PAGES_ZEROED, node, node] += np.int64(1) << (9 * (guest - 1))
             at = 8 * guest
-            counts[base + at, node, server, (dram >> np.uint64(at)) & ONE] += 1
+            counts[at, node, server, (dram >> np.uint64(at)) & ONE] += 1
             mask ^= ONE << np.uint64(at)
             if host >= 0:
-                server = on_nested(host_state, tables, host, slot, node, now)
+                walked = on_nested(host_state, tables, host, slot, node, now)
+                server = served(walked)
                 if missing(server, nodes):
                     return no_node(server)
-                kind += socket[server] != near
+                kind += socket[ended(walked, node)] != near
                 bit = np.int64(level[host])
                 if (mask >> np.uint64(bit)) & ONE:
-                    counts[base + bit, node, server, (dram >> np.uint64(bit)) & ONE] += 1
+                    counts[bit, node, server, (dram >> np.uint64(bit)) & ONE] += 1
                     mask ^= ONE << np.uint64(bit)
                 host, slot = np.int64(parent[host]), np.int64(-1)
-            classes[place + near, kind] += 1
+            classes[near, kind] += 1
             at = 0
             while mask != 0:
                 while host >= 0 and (mask >> np.uint64(at)) & HOST_BITS:
                     bit = at + np.int64(level[host])
                     if (mask >> np.uint64(bit)) & ONE:
                         if slot >= 0:
-                            server = on_nested(host_state, tables, host, slot, node, now)
+                            server = served(on_nested(host_state, tables, host, slot, node, now))
                         else:
                             server = host_locate(host_state, host, node)
                         if missing(server, nodes):
                             return no_node(server)
-                        counts[base + bit, node, server, (dram >> np.uint64(bit)) & ONE] += 1
+                        counts[bit, node, server, (dram >> np.uint64(bit)) & ONE] += 1
                         mask ^= ONE << np.uint64(bit)
                     host, slot = np.int64(parent[host]), np.int64(-1)
                 if at > 0:
@@ -217,7 +223,7 @@ def replay_for(guest, host, any_steps=True):
                     server = locate(guest_state, table, node)
                     if missing(server, nodes):
                         return no_node(server)
-                    counts[base + at, node, server, (dram >> np.uint64(at)) & ONE] += 1
+                    counts[at, node, server, (dram >> np.uint64(at)) & ONE] += 1
                     mask ^= ONE << np.uint64(at)
                 host, slot = np.int64(host_leaf[table]), np.int64(host_slot[table])
         while last and step < due.size:

@@ -17,12 +17,12 @@ DATA = 6  # the kernel that owns the guest's table moved a data page to another 
 HOST_DATA = 7  # the hypervisor did: the guest's entry stays as it is, the host's is rewritten
 TABLE_DATA = 8  # the hypervisor moved the page of a guest table to another node, as any guest memory
 RUN = 9  # most of the process's threads run on another node from now on
-HINT = 11  # NUMA balancing marked an entry (change_prot_numa) or restored it, or demotion unmapped it
+HINT = 11  # NUMA balancing marked an entry (change_prot_numa) or restored it
 CALLS = (  # Steps.call: on whose behalf; 0 to 12 as trace.Event, what follows the kernel does on its own
     "walk", "thread_start", "thread_exit", "mmap", "munmap", "mprotect", "mremap", "madvise", "brk",
-    "roi_start", "roi_end", "move_pages", "first_touch", "numa_balancing", "demotion",
+    "roi_start", "roi_end", "move_pages", "first_touch", "numa_balancing",
 )  # fmt: skip
-BALANCING, DEMOTION = 13, 14
+BALANCING = 13
 ALL = -1  # slot: every entry of the host table, which maps one huge page of the guest
 
 

@@ -108,20 +108,19 @@ def ask_for_entry(i, page, leaf, trees):
 
 
 @kernel
-def descend(cpu, flushes, trees, caches, scratch, chain, outside, out):
+def descend(cpu, flushes, trees, caches, scratch, chain, out):
     """Which entries each walk reads, past the paging-structure caches: `read` of `out` and of `scratch`.
 
     cpu      int32[n] of each walk
     flushes  int64[k], sorted: before walk flushes[j] every CPU drops its guest paging-structure caches
     chain    int64[2, 8]   scratch: tables on the way of a walk, by level: the guest's, the host's
-    outside  group of walks that read their leaf entry alone, past all caches; -1: there are none
 
     Returns the number of reads in `scratch`.
     """
     pwc, own = caches.guest_pwc, chain[0]
     levels, nested = trees.levels, trees.host_levels > 0
     out_leaf, out_host, out_read, out_dram = out.leaf, out.host_leaf, out.read, out.dram
-    reads, flushed, group = np.int64(0), np.int64(0), out.group
+    reads, flushed = np.int64(0), np.int64(0)
     for i in range(np.uint64(len(cpu))):
         ask_for_tables(i + np.uint64(AHEAD), trees, out)
         if flushed < len(flushes) and flushes[flushed] <= np.int64(i):
@@ -130,9 +129,6 @@ def descend(cpu, flushes, trees, caches, scratch, chain, outside, out):
                 flushed += 1
         c, vpn, table, read = np.int64(cpu[i]), scratch.vpn[i], np.int64(out_leaf[i]), np.uint64(0)
         level = field(trees, table, LEVEL)
-        if outside >= 0 and group[i] == outside:
-            out_read[i], out_dram[i] = first_reads(table, np.int64(out_host[i]), nested, trees), 0
-            continue
         g, known = level, False
         own[g] = table
         while g < levels and not known:
@@ -168,23 +164,6 @@ def ask_for_tables(i, trees, out):
         prefetch(trees.table, np.uint64(np.int64(out.leaf[i]) << 2))
         if trees.host_levels > 0 and out.host_leaf[i] != NO_TABLE:
             prefetch(trees.table, np.uint64(np.int64(out.host_leaf[i]) << 2))
-
-
-@hook
-def first_reads(table, host, nested, trees):
-    """Bits of a walk outside a sample: its leaf entry, and those of the host that it may be first to need."""
-    read = ONE << np.uint64(8 * field(trees, table, LEVEL))
-    if nested:
-        if host != NO_TABLE:
-            read |= ONE << np.uint64(field(trees, host, LEVEL))
-        while table >= 0:
-            at = 8 * field(trees, table, LEVEL)
-            host = field(trees, table, HOST_LEAF)
-            if host != NO_TABLE:
-                read |= ONE << np.uint64(at + field(trees, host, LEVEL))
-            read |= ONE << np.uint64(at)
-            table = field(trees, table, PARENT)
-    return read
 
 
 @hook

@@ -11,8 +11,10 @@ locate(state, table, node) -> node
 on_walk(state, tables, leaf, row, slot, node, fault, counters) -> node
     A CPU of `node` walks through entry `slot` of `leaf`, row `row`. `fault` is 0, or 1 + the number of table
     pages that a demand fault made, `leaf` upwards. Keeps up the state, counts what the policy writes and
-    copies (kernels.replay.CallCounters), and says which node serves the read of the leaf entry. Inlined: keep
-    the common way short and call the rest.
+    copies (kernels.replay.CallCounters), and says which node serves the read of the leaf entry: node, or
+    kernels.replay.COPIED + node where the CPU's own node lacked the entry and copied it from there. Such a
+    walk is done again, in the own table, and its leaf entry counts as local. Inlined: keep the common way
+    short and call the rest.
 on_step(state, tables, rows, steps, shootdowns, mapped, counters, step)
     The memory manager takes a step of kernels.steps; mapped.changed[step] is the number of changed entries,
     slot_range, move_target, freed_table, ... of kernels.steps which. Not inlined.
@@ -21,7 +23,8 @@ The host's, HostHooks:
 
 locate(state, table, node) -> node
 on_walk(state, tables, table, slot, node, counters) -> node
-    A CPU of `node` needs leaf entry `slot` of host table `table`. Counts into counters.host_events. Inlined.
+    A CPU of `node` needs leaf entry `slot` of host table `table`. Counts into counters.host_events, and
+    returns what the guest's on_walk does. Inlined.
 on_step(state, tables, rows, steps, mapped, counters, step)
     Data moved (kernels.steps.DATA and above).
 

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from ..core.machine import Strict
 from ..kernels.replay import (
+    COPIED,
     FAULT,
     IPI,
     IPI_SAVED,
@@ -112,7 +113,10 @@ def on_walk(state, tables, leaf, row, slot, node, fault, counters):
 
 @called_hook
 def miss(state, tables, leaf, row, slot, node, fault, counters):
-    """The node lacks the entry. Returns the owner, whose entry is read to copy it (handle_pte_fault, 4.1)."""
+    """The node lacks the entry: the owner's is copied, and the walk repeated (handle_pte_fault, 4.1).
+
+    Returns the owner where that is `node`, else COPIED + owner.
+    """
     owner = owner_of(state, row, slot)
     if fault:
         need_table(state, tables, leaf, row, owner, node, counters)
@@ -126,7 +130,8 @@ def miss(state, tables, leaf, row, slot, node, fault, counters):
         first = need_table(state, tables, leaf, row, node, node, counters)
         counters.events[PTE_COPY, node, owner] += copy(state, row, slot, node, owner, first)
         link(state, row, node, owner)
-    return owner
+        return COPIED + owner
+    return np.int64(owner)
 
 
 @hook

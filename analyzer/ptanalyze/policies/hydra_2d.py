@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from ..core.arrays import read_only
 from ..kernels.entries import CODES, leaf
-from ..kernels.replay import PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT, TABLE_NEW, grow
+from ..kernels.replay import COPIED, PTE_COPY, PTE_FANOUT, PTE_WRITE, REPLICA_FAULT, TABLE_NEW, grow
 from ..kernels.steps import HOST_DATA, TABLE_DATA, host_entry, popcount, word_mask
 from . import hydra
 from .base import (
@@ -84,7 +84,7 @@ def on_walk(state, tables, table, slot, node, counters):
 
 @called_hook
 def use(state, tables, table, slot, node, counters):
-    """Node that serves an entry of a table that `node` may have only in part.
+    """on_walk of a table that `node` may have only in part.
 
     What was not mapped at the dump came later, and then to every linked copy.
     """
@@ -99,7 +99,7 @@ def use(state, tables, table, slot, node, counters):
 
 @called_hook
 def violate(state, tables, table, slot, node, counters):
-    """The node lacks the entry. Returns the owner, whose entry is read to copy it."""
+    """The node lacks the entry: the owner's is read to copy it, and the walk done again."""
     owner, bit, events = np.int64(state.owner[table]), ONE << np.uint64(node), counters.host_events
     events[REPLICA_FAULT, node, owner] += 1
     above = table
@@ -116,7 +116,7 @@ def violate(state, tables, table, slot, node, counters):
         state.whole[table] |= bit
     events[PTE_COPY, node, owner] += copy(state, row, slot, degree, node, owner)
     state.sharers[table] |= bit
-    return owner
+    return COPIED + owner
 
 
 @hook

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.machine import Strict
-from ..kernels.replay import REPLICA_FAULT
+from ..kernels.replay import REPLICA_FAULT, served
 from ..kernels.steps import MOVE, move_target, slot_range
 from . import hydra
 from .base import GuestHooks, Part, Policy, World, called_hook, hook
@@ -52,7 +52,8 @@ def on_walk(state, tables, leaf, row, slot, node, fault, counters):
 @called_hook
 def miss(state, tables, leaf, row, slot, node, fault, counters):
     """As hydra.miss, but a fault that an earlier one could have spared does not happen."""
-    server = hydra.miss(state.lazy, tables, leaf, row, slot, node, fault, counters)
+    walked = hydra.miss(state.lazy, tables, leaf, row, slot, node, fault, counters)
+    server = served(walked)
     if not fault and server != node and state.made[row, slot] <= state.asked[row, node]:
         counters.events[REPLICA_FAULT, node, server] -= 1
         return np.int64(node)
@@ -61,7 +62,7 @@ def miss(state, tables, leaf, row, slot, node, fault, counters):
         state.made[row, slot] = state.clock[0]
     if server != node:
         state.asked[row, node] = state.clock[0]
-    return server
+    return walked
 
 
 @called_hook

@@ -1,26 +1,33 @@
-"""first-touch, interleave, bind: a single copy of each table page, placed anew in the order of first use.
+"""first-touch, interleave, bind: a single copy of each table page, placed anew in the order of first use;
+tables-in-dram: as captured, but none on a node without CPUs.
 
-Both dimensions are re-placed: a guest's table by the demand fault that makes it, a host's by the first walk
-that reads it. What was mapped before the region of interest is under first-touch where it was touched then
-(world.first_touches); interleave and bind place it as they place all else, when it is first needed.
+The first three re-place both dimensions: a guest's table by the demand fault that makes it, a host's by the
+first walk that reads it. What was mapped before the region of interest is under first-touch where it was
+touched then (world.first_touches); interleave and bind place it as they place all else, when it is first
+needed.
 
 interleave: a kernel's round robin also gives turns to data pages, 512 for each leaf table, so that the turns
 of the guest's and the host's tables have nothing to do with each other. Here only tables take turns, and a
 new guest table comes with a new host table: with one order for both, a table and its host's would be together
 on a node always, or never. So the host's round robin starts each round a node later than the last: of N * N
 tables that are first used in pairs, each pair of nodes has one. A native capture has the plain round robin.
+
+tables-in-dram: "DRAM" are the nodes with CPUs. Linux allocates page tables without __GFP_MOVABLE: they get to
+a slow node's ZONE_NORMAL, never to its ZONE_MOVABLE. Tables that the capture lacks are where a CPU first
+needs them: in DRAM.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeAlias
 
+import numpy as np
 from msgspec import Meta
 
 from ..core.errors import UsageError
 from ..core.machine import Strict
 from ..core.whole import is_whole
 from . import fixed_copies
-from .base import Part, Policy, World
+from .base import Part, Policy, World, captured_nodes
 from .fixed_copies import State
 from .node_lists import nodes_of
 
@@ -94,6 +101,26 @@ def _host_by_first_touch(world: World, params: Strict) -> State:
     return fixed_copies.one_copy(world, world.host_first_homes.copy())
 
 
+def _in_dram(world: World, dimension: int) -> State:
+    """Captured tables of a dimension, those on slow nodes on the nearest with CPUs."""
+    machine = world.machine
+    near = np.arange(machine.nodes, dtype=np.int16)
+    cpus, slow = np.array(machine.cpu_nodes), np.array(machine.memory_nodes)
+    near[slow] = cpus[machine.latency_cycles()[slow][:, cpus].argmin(axis=1)]
+    nodes, home = near[captured_nodes(world, dimension)], fixed_copies.nowhere(world)
+    first = world.space.guest_tables if dimension else 0
+    home[first : first + len(nodes)] = nodes
+    return fixed_copies.one_copy(world, home)
+
+
+def _guest_in_dram(world: World, params: Strict) -> State:
+    return _in_dram(world, 0)
+
+
+def _host_in_dram(world: World, params: Strict) -> State:
+    return _in_dram(world, 1)
+
+
 BY_FIRST_TOUCH = fixed_copies.guest_part(_guest_by_first_touch), fixed_copies.host_part(_host_by_first_touch)
 FIRST_TOUCH = Policy(
     "first-touch",
@@ -121,4 +148,15 @@ BIND = Policy(
     takes="today: numactl --membind=0 ./app (its data, too)",
     besides="This program alone; it is killed when the node is full, and its data move there, which is not "
     "priced here",
+)
+TABLES_IN_DRAM = Policy(
+    "tables-in-dram",
+    "one copy, as captured, but none on a node without CPUs: there the nearest node that has some",
+    fixed_copies.guest_part(_guest_in_dram),
+    fixed_copies.host_part(_host_in_dram),
+    needs=("slow nodes",),
+    source="Radiant (Kumar et al., ISMM 2021) for all levels; Linux: the slow node's memory in ZONE_MOVABLE",
+    takes="today: daxctl reconfigure-device --mode=system-ram dax0.0 (movable: it can hold no page tables)",
+    besides="The whole machine: any program's data may then land on the device, and movable memory holds no "
+    "kernel data either",
 )

@@ -15,8 +15,7 @@ POLICIES = {  # name -> its file, and the name of its Policy there
     "hydra-2d": "hydra_2d.POLICY",
     "steering": "steering.POLICY",
     "wasp": "wasp.POLICY",
-    "tables-in-dram": "tiers.TABLES_IN_DRAM",
-    "radiant": "tiers.RADIANT",
+    "tables-in-dram": "single_copy.TABLES_IN_DRAM",
     # policies that reshape the world, in their order
     "thp": "thp.POLICY",
     "ptemagnet": "ptemagnet.POLICY",

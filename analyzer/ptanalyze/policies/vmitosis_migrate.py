@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Meta
 
 from ..core.machine import Strict
-from ..kernels.moving_pages import NOT_MAPPED, NOWHERE
+from ..kernels.data_moves import NOT_MAPPED, NOWHERE
 from ..kernels.replay import FAULT, IPI, PTE_WRITE, TABLE_FREE, TABLE_MOVED, TABLE_NEW, grow
 from ..kernels.steps import (
     ALL,
@@ -70,7 +70,7 @@ class State(NamedTuple):
     again    int16[T]         `home` of a table that is made again after it was freed
     children int16[T, nodes]  valid entries of each table that point to each node
     data     int8[L, 512]     by row and slot (the guest's), by host_row and slot (the host's): node of the
-                              data, negative where nothing is mapped, as in kernels.moving_pages
+                              data, negative where nothing is mapped, as in kernels.data_moves
     row      int32[T]         the host's host_row
     moved    int64[nodes, nodes]  tables put right before the first walk, from and to
     written  int64[nodes]         their parents' entries, by node of the parent

@@ -13,7 +13,7 @@ from ..analysis.worth import missing
 from ..core.gain import interval
 from ..core.sizes import show_duration
 from .first_screen import beware, earned, table, worth
-from .whatif import filtered, labels
+from .whatif import labels
 
 LL = "- LL: share of walks that are Local-Local, without a VM: local"
 
@@ -33,7 +33,6 @@ def view(report: Report, further: Section | None = None, whose: str = "") -> Ite
     yield Section(lines=[*beware(report.base, whose), *said_first])
     yield from table(dict(zip(labels(results), results, strict=True)), said=said)
     if further:
-        yield Section(lines=filtered(report.base))
         over = [label_of(advice.result) for advice in report.ranked if advice.over]
         if over:
             yield Section(lines=[f"Over the budget: {', '.join(over)}."])

@@ -10,7 +10,6 @@ from typing import Any
 
 from ..analysis.answer import Section
 from ..analysis.classify import TRACED
-from ..analysis.filtered_twice import filtered_note
 from ..analysis.leaf_classes import Classification
 from ..core.walks import threads_placed
 
@@ -30,8 +29,7 @@ def title(weight: str, how: Mapping[str, str]) -> str:
     if weight == "samples":
         return f"Samples of accesses, {threads_placed(how['placement'])}"
     if weight == "walks":
-        sample = f", from a sample, {how['sample']}" if "sample" in how else ""
-        return f"Walks of the whole trace on {how['machine']}, {threads_placed(how['placement'])}{sample}"
+        return f"Walks of the whole trace on {how['machine']}, {threads_placed(how['placement'])}"
     if weight == "heat":
         return "Walks estimated from samples of accessed bits"
     return f"Mapped {'leaf entries, each once' if weight == 'leaf' else '4 KiB pages'}, as captured"
@@ -41,8 +39,6 @@ def view(classes: Classification, title: str, by: str = "all") -> Iterator[Secti
     without = [f"- without a class: {n:,} {why}" for why, n in classes.unresolved.items() if n]
     if (few := caution(classes)) is not None:
         yield Section(lines=[few])
-    if classes.filtered:
-        without.append(f"- {filtered_note(classes.filtered)}")
     counted = OF[classes.weight].removeprefix("of ")
     every = rows_of(classes)
     rows, left = most(every)
@@ -119,7 +115,7 @@ def as_record(classes: Classification, title: str) -> dict[str, Any]:
         "together": [] if classes.native else together_rows(classes),
         "unresolved": classes.unresolved,
         "tracers": classes.tracers,
-    } | (classes.filtered.row() if classes.filtered else {})
+    }
 
 
 def together_rows(classes: Classification) -> list[dict[str, Any]]:

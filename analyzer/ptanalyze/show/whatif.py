@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..analysis.answer import Matrix, Quantity, Section
-from ..analysis.filtered_twice import filtered_note
 from ..analysis.owned_notes import owned_notes
 from ..analysis.placement_alone import placement_alone
 from ..analysis.ranking import best_first, candidate, careful, effect, label_of, peak_bytes, without_trace
-from ..analysis.sampled import in_words
 from ..analysis.untraced import sentence_of
 from ..analysis.worth import missing
 from ..core import gain
@@ -57,7 +55,6 @@ ONCE = {
     "tables_moved": "tables moved",
     "vm_exits": "VM exits",
 }
-DEMOTED = "demotion"  # of kernels.steps.CALLS
 CALLS = {
     "calls": "calls",
     "entries": "entries changed",
@@ -86,7 +83,6 @@ def view(
     accesses = f" of {number(int(first.hits.sum()))} accesses" if first.hits.any() else ""
     asked = f"{first.machine}; {threads_placed(first.placement)}; {walks(first)} walks{warm(first)}{accesses}"
     said = advice(results)
-    short = filtered(first) if further else []  # it is among the notes
     yield Section(
         lines=[
             *beware(first, whose, nodes),
@@ -94,8 +90,6 @@ def view(
             "",
             *worth([first, *best_first(results)]),
             asked,
-            *sample(first),
-            *short,
         ]
     )
     yield from table(dict(zip(labels(results), results, strict=True)), not further, said)
@@ -125,27 +119,10 @@ def warm(result: Result) -> str:
 
 
 def walks(result: Result) -> str:
-    known = result.sampled
-    if known and not known.counted:
-        return f"about {in_words(known.walks, 0)}"
     readers = int(np.count_nonzero(result.reads.sum(axis=(0, 2, 3))))
     if result.placement != EVERY_NODE or readers < 2 or result.walks % readers:
         return number(result.walks)
     return f"{number(result.walks // readers)} from each of {readers} nodes, {number(result.walks)}"
-
-
-def sample(result: Result) -> list[str]:
-    """That a sample stands for all, its rate, and how sure that is."""
-    known = result.sampled
-    if known is None:
-        return []
-    share = in_words(known.remote_share, 3)
-    return [f"A sample, {known.of}: intervals are at 95 %; {share} of the reads from DRAM are remote."]
-
-
-def filtered(result: Result) -> list[str]:
-    """How wrong the walks are, where a second filter left touches out of the trace."""
-    return [f"Note: {filtered_note(result.filtered)}."] if result.filtered else []
 
 
 def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -183,7 +160,7 @@ def sentence(results: Sequence[Result]) -> str:
     if effect(best, base) <= 0:
         same = not any(map(gain.differs, speedup))
         how = "as fast" if same else times(speedup, "it")
-        return f"No policy is faster than {label_of(base)}{warm}; {name} is {how}."
+        return f"{gain.none_faster(label_of(base))}; {name} is {how}."
     unsure = "" if gain.gains(speedup) else "; it may be no gain"
     word = "Bound of locality" if best.policy == BOUND else "Best"
     faster = f"{word}: {name}, {times(speedup, label_of(base))}{warm}"
@@ -245,8 +222,7 @@ def groups(results: Sequence[Result]) -> Iterator[tuple[str, list[Quantity]]]:
     when = "Before the first walk" if results[0].once.within else "Once"
     yield "Once, before the further run" if steady else when, kept(once(results))
     for call in dict.fromkeys(one.call for result in results for one in result.price.system_calls):
-        heading = "Demotion" if call == DEMOTED else f"System call {call}"
-        yield heading, kept(system_call(call, results))
+        yield f"System call {call}", kept(system_call(call, results))
     yield "Other results of the policies", kept(facts(results))
 
 
@@ -332,14 +308,13 @@ def once(results: Sequence[Result]) -> Iterator[Quantity]:
 
 
 def system_call(call: str, results: Sequence[Result]) -> Iterator[Quantity]:
-    """What one kind of call, or demotion by batches, changes, whom it interrupts, and how long that takes."""
-    one, many = ("batch", "batches") if call == DEMOTED else ("call", "calls")
+    """What one kind of call changes, whom it interrupts, and how long that takes."""
     costs = [next((o for o in result.price.system_calls if o.call == call), None) for result in results]
-    for field, name in {**CALLS, "calls": many}.items():
+    for field, name in CALLS.items():
         yield Quantity(name, [None if cost is None else getattr(cost, field) for cost in costs])
-    yield Quantity(f"ns per {one}", [None if cost is None else cost.ns for cost in costs], "mean")
+    yield Quantity("ns per call", [None if cost is None else cost.ns for cost in costs], "mean")
     stolen = [None if cost is None else cost.stolen_ns for cost in costs]
-    yield Quantity(f"stolen ns per {one}", stolen, "mean")
+    yield Quantity("stolen ns per call", stolen, "mean")
     slower = [None if cost is None else cost.slowdown for cost in costs]
     if any(value not in (None, 1) for value in slower):
         yield Quantity("slow-down", slower, "ratio")

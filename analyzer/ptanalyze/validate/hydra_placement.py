@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 from ..core.interval import Interval
 from ..core.machine import load_machine
-from ..cost.observed import ratio
-from ..cost.reference import runs
 from .bench import Bench
 from .footprints import footprint, sharing
 from .loading import loading
+from .prior import ratio, runs
 from .published import published
 from .row import MODELLED, REPLAYED, Row, row
 from .traversal import alone, migrated, traversal

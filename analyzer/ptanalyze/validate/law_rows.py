@@ -8,11 +8,9 @@ from ..core.interval import Interval
 from ..cost.calibrate import calibrate_runs
 from ..cost.calibration import Calibration
 from ..cost.closed_forms import Run
-from ..cost.leave_one_out import CONFIGURATION, CONSTANT, leave_one_out
-from ..cost.observed import SHARED_WALKER
 from ..cost.predict import predict_placement
-from ..cost.reference import PER_CORE, many_threads, reference, run_from, threads_of
-from ..cost.shared import Shared, shared
+from .leave_one_out import CONFIGURATION, CONSTANT, leave_one_out
+from .prior import PER_CORE, SHARED_WALKER, fitted, many_threads, reference, run_from, threads_of
 from .published import Figure
 from .row import FITTED, REPLAYED, Row, row
 
@@ -42,19 +40,13 @@ def values_of(family: str, workload: str, config: str) -> dict[str, float]:
     return dict(zip(rows.quantity, rows.value, strict=True))
 
 
-@cache
-def common(prior: str, workload: str) -> Shared:
-    """Parameters fitted on the other workloads of the family `prior`."""
-    return shared(prior, workload)
-
-
 def calibration(family: str, prior: str, workload: str, local: str, second: str = "") -> Calibration:
     """Calibration from the run `local` alone or with `second` too; `prior`: the family that was fitted."""
     return calibrate_runs(
         run_of(family, workload, local),
         run_of(family, workload, second) if second else None,
         placed(second) if second else None,
-        common=common(prior, workload),
+        common=fitted(prior, workload),
         walkers=PER_CORE[prior],
         threads=threads_of(family, workload),
         native=prior != TWO_TABLES,
@@ -130,7 +122,7 @@ def shifted(
     known = calibrate_runs(
         run,
         at=shares(before, native),
-        common=common(prior, workload),
+        common=fitted(prior, workload),
         walkers=PER_CORE[prior],
         threads=SHARED_WALKER if native else None,
         native=native,

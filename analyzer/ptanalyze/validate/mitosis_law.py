@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from ..core.interval import Interval
 from ..core.machine import load_machine
 from ..core.plural import plural
-from ..cost.reference import reference
 from .bench import Bench
 from .calls import million_entries_per_second
 from .law_rows import ONE_RUN, TWO_RUNS, baselines, beside, predicted, replicated, run_of, took
+from .prior import reference
 from .published import Figure, published
 from .row import DEFINITION, REPLAYED, Row, not_reproducible, row
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from ..core.interval import Interval
 from ..cost.closed_forms import Run, counted
-from ..cost.held_out import of_ports
 from ..cost.predict import Prediction, predict_placement, predict_walks
-from ..cost.reference import mean_run, ports
 from .bench import Bench
+from .leave_one_out import of_ports
+from .prior import mean_run, ports
 from .published import published
 from .row import REPLAYED, Row, row
 

@@ -13,7 +13,6 @@ from ..core.mapped import give_back
 from ..core.walks import Placement, Reads, WalkStream
 from .address_space import AddressSpace
 from .mm_events import invalidations
-from .part import Part
 from .steps_in_turn import in_turn, side_by_side
 from .walk_steps import Batch, Steps
 
@@ -33,7 +32,6 @@ def cache_pass(
     begin: int = 0,
     batch: int = 1 << 17,
     caches: "walker.Caches | None" = None,
-    sampling: Part | None = None,
     threads: int = 1,
 ) -> Iterator[tuple[slice, Reads]]:
     """Iterate (chunks, Reads): the walks of a run of whole chunks, about `batch` walks or a single chunk.
@@ -42,7 +40,6 @@ def cache_pass(
     events  Trace.events: each event that changes translations drops the paging-structure caches of every CPU
     begin   chunk: events before it are not done, as in a further run of the chunks from `begin` on
 
-    sampling  what the stream is of; walks of its group `unread` read their leaf entry alone
     caches  their contents, which change; None: empty_caches, forgotten afterwards
 
     threads  2 or more: two threads share out the steps of walks
@@ -58,14 +55,14 @@ def cache_pass(
         raise UsageError(f"snapshot: {len(space.tables.level)} page-table pages, at most {MAX_TABLES}")
     caches = caches or empty_caches(space, placement, machine)
     flush_walk = _flushes(stream, events, begin)
-    steps = Steps(space, placement, caches, sampling.unread if sampling else -1)
+    steps = Steps(space, placement, caches)
 
     def begun(run: tuple[int, int]) -> Batch:
         first, last = run
         begin, end = int(stream.offset[first]), int(stream.offset[last])
         cpu = np.repeat(placement.chunk_cpu[first:last], np.diff(stream.offset[first : last + 1]))
         page, write = read_only(stream.page[begin:end]), read_only(stream.write[begin:end])
-        reads = _empty(cpu.astype(np.int32), page, write, _groups(stream, begin, end, sampling))
+        reads = _empty(cpu.astype(np.int32), page, write)
         flushes = flush_walk[np.searchsorted(flush_walk, begin) : np.searchsorted(flush_walk, end)] - begin
         return Batch(slice(first, last), reads, flushes)
 
@@ -92,21 +89,15 @@ def no_reads() -> Reads:
         np.zeros(0, np.int32),
         read_only(np.zeros(0, np.uint32)),
         read_only(np.zeros(0, bool)),
-        np.zeros(0, np.int16),
     )
 
 
-def _groups(stream: WalkStream, begin: int, end: int, sampling: Part | None) -> np.ndarray:
-    """Reads.group."""
-    return np.zeros(0, np.int16) if sampling is None else sampling.groups_of(stream, begin, end)
-
-
-def _empty(cpu: np.ndarray, page: np.ndarray, write: np.ndarray, group: np.ndarray) -> Reads:
+def _empty(cpu: np.ndarray, page: np.ndarray, write: np.ndarray) -> Reads:
     n = len(page)
     leaf, host_leaf = np.empty((2, n), np.int32)
     slot, host_slot = np.empty((2, n), np.int16)
     read, dram = np.empty((2, n), np.uint64)
-    return Reads(cpu, page, write, leaf, slot, host_leaf, host_slot, read, dram, group)
+    return Reads(cpu, page, write, leaf, slot, host_leaf, host_slot, read, dram)
 
 
 def empty_caches(space: AddressSpace, placement: Placement, machine: Machine) -> "walker.Caches":

@@ -6,11 +6,9 @@ from os import PathLike
 
 import numpy as np
 
-from ..core.errors import UsageError
 from ..core.gain import CAREFUL
 from ..core.machine import Machine
 from ..core.progress import Progress, adding_up
-from ..core.sample import Sample, sample_of
 from ..core.snapshot import Snapshot
 from ..core.trace import REGION_SHIFT, Trace
 from .huge_pages import promote_guest
@@ -19,8 +17,7 @@ from .no_huge_pages import ADVISED, DISABLED, PRCTL, advice, allowed, within
 from .placement import AUTO, place
 from .region_of_interest import within_region
 from .scaled import scale_notes, scaled_machine, scaled_moves
-from .site import LEFT_OUT, Effort
-from .traced_windows import sample_of_windows
+from .site import Effort
 from .world import World, untouched
 
 
@@ -34,7 +31,6 @@ def captured_world(
     progress: Progress = None,
     moves: Moves | None = None,
     move_threads: str = "",
-    sample: Sample | None = None,
     left_out: bool = False,
 ) -> World:
     """The World of a Snapshot and a Trace's region of interest.
@@ -44,21 +40,14 @@ def captured_world(
     jobs          threads for computing; counts do not depend on it
     cache_dir     directory where the walk stream is kept, None: not kept
     progress      called with (done, total, what) by the TLB filter pass
-    sample        part of the trace to look at in place of all, None: all
     moves         how data pages move, None: by the trace's events alone
     left_out      whether the capture has a trace, which was left out as asked
 
     A capture that stands for a larger program (Snapshot.scale) has the machine's caches and moves scaled.
     """
-    if trace is None and sample:
-        lacks = LEFT_OUT if left_out else "the capture has no trace to sample; leave the option out"
-        raise UsageError(f"sample = {sample}: {lacks}")
-    if trace is None and moves and moves.demote_idle_ms:
-        raise UsageError("demote-idle: pages are idle in a trace, and none is replayed; leave the option out")
     if trace is None:
         return untouched(snapshot, machine, left_out)
     trace = within_region(trace)
-    sample = sample_for(trace, sample)
     filtered = adding_up(progress, trace.touches, "filtering touches")
     again = adding_up(progress, trace.touches, "filtering touches again")
     placed = place(trace, machine, threads_on, snapshot.topology, move_threads)
@@ -66,9 +55,7 @@ def captured_world(
     machine = scaled_machine(machine, snapshot.scale)
     pace = scaled_moves(moves or NOTHING_MOVES, snapshot.scale)
     notes = scale_notes(snapshot.scale)
-    return with_advice(
-        World(snapshot, trace, machine, placed, effort, moves=pace, sample=sample, notes=notes)
-    )
+    return with_advice(World(snapshot, trace, machine, placed, effort, moves=pace, notes=notes))
 
 
 def with_advice(world: World) -> World:
@@ -113,18 +100,3 @@ def advice_notes(regions: int, small: int, may: str | None) -> Iterator[str]:
             f"{CAREFUL}{small * 2} MiB stay 4 KiB here that are huge without the emulator ({ADVISED}): they "
             "were gone when the page tables were read; walks and faults there are too many"
         )
-
-
-def sample_for(trace: Trace, asked: Sample | None) -> Sample | None:
-    """The Sample to look at: the part of which the trace was recorded, or what is asked for, None: all.
-
-    UsageError where the trace lacks what is asked for.
-    """
-    of_windows = "every_ns" in trace.facts
-    recorded = sample_of_windows(trace) if of_windows else sample_of(trace.facts.get("sample"))
-    if recorded and asked and asked != recorded:
-        raise UsageError(
-            f"sample = {asked}: the trace was recorded as {recorded} and holds no other part; leave the "
-            "option out, or record anew"
-        )
-    return recorded or asked

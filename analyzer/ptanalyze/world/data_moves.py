@@ -25,15 +25,13 @@ from ..core.arrays import chunk_runs, read_only
 from ..core.errors import UsageError
 from ..core.mapped import give_back
 from ..core.trace import Event
-from ..kernels.steps import BALANCING, DEMOTION, FLUSH, Shootdowns, Steps, node_now
+from ..kernels.steps import BALANCING, FLUSH, Shootdowns, Steps, node_now
 from .data_nodes import DataNodes
-from .demotion import check_demotion, demotion, first_look
 from .history import History
 from .site import Site
 
 if TYPE_CHECKING:
-    from ..kernels.data_moves import Schedule, Where
-    from ..kernels.moving_pages import State
+    from ..kernels.data_moves import Schedule, State, Where
 
 WALKS_AT_ONCE = 1 << 20
 BUFFER = 1 << 16
@@ -90,9 +88,7 @@ def data_move(site: Site, past: History) -> bool:
     from ..kernels.data_moves import RANGE
 
     said = past.steps.kind == RANGE
-    if site.moves.demote_idle_ms:
-        check_demotion(site)
-    elif not site.moves.autonuma and not said.any():
+    if not site.moves.autonuma and not said.any():
         return False
     _check(site, node_now(past.steps, said))
     return True
@@ -100,13 +96,12 @@ def data_move(site: Site, past: History) -> bool:
 
 def with_data_moves(site: Site, past: History, data: DataNodes) -> tuple[History, DataNodes]:
     """(the History `past` with the steps of all data that move, where they are then); data: at first."""
-    from ..kernels.moving_pages import ANY
+    from ..kernels.data_moves import ANY
 
     steps, flushes, after = _steps(site, past, data)
-    at, by_kswapd = steps.at[flushes], steps.call[flushes] == DEMOTION
     page = steps.lo[flushes] != ANY
-    walk = at - (page & ~by_kswapd)  # the walk to a page that balancing moves is over
-    live = np.vstack([past.shootdowns.live, _live(site, past, walk, by_kswapd)])
+    walk = steps.at[flushes] - page  # the walk to a page that moves is over
+    live = np.vstack([past.shootdowns.live, _live(site, past, walk)])
     level = site.space.tables.level[past.rows.leaf[steps.row[flushes]]]
     single, kernel = past.shootdowns[1:]
     alone = page & (level <= 2), page & (level == 1) & (steps.lo[flushes] < 511)
@@ -128,27 +123,22 @@ def _check(site: Site, targets: np.ndarray) -> None:
         )
 
 
-def _live(site: Site, past: History, walk: np.ndarray, by_kswapd: np.ndarray) -> np.ndarray:
-    """int32[n, nodes]: CPUs to interrupt when the CPU that walks at each walk (the last CPU after the trace),
-    or kswapd on one that runs no thread of the process, shoots down."""
+def _live(site: Site, past: History, walk: np.ndarray) -> np.ndarray:
+    """int32[n, nodes]: CPUs to interrupt when the CPU that walks at each walk (the last CPU after the trace)
+    shoots down."""
     offset, chunk_cpu = site.stream.offset, site.placement.chunk_cpu
     chunk = np.minimum(np.searchsorted(offset, walk, side="right") - 1, len(chunk_cpu) - 1)
-    alike, which = np.unique(2 * chunk + by_kswapd, return_inverse=True)
-    counts = [
-        past.live.all_then(one // 2) if one % 2 else past.live.others_then(one // 2, int(chunk_cpu[one // 2]))
-        for one in alike.tolist()
-    ]
+    alike, which = np.unique(chunk, return_inverse=True)
+    counts = [past.live.others_then(one, int(chunk_cpu[one])) for one in alike.tolist()]
     return np.array(counts, np.int32).reshape(-1, past.shootdowns.live.shape[1])[which]
 
 
 def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarray, DataNodes]:
-    """(Steps with every single move, bool[S]: FLUSHes of the schedules, DataNodes in the end)."""
-    from ..kernels.data_moves import follow
-    from ..kernels.moving_pages import CHUNK, OUT, STOP
+    """(Steps with every single move, bool[S]: FLUSHes of the schedule, DataNodes in the end)."""
+    from ..kernels.data_moves import CHUNK, OUT, STOP, follow
 
     stream, placement = site.stream, site.placement
     where, schedule, state = _where(site, past, data), _schedule(site), _state(site, data)
-    demoted = demotion(site)
     offset = np.ascontiguousarray(stream.offset, np.int64)
     chunk_node = placement.cpu_node[placement.chunk_cpu].astype(np.int16)
     out = Steps(*(np.empty(BUFFER + where.most, column.dtype) for column in past.steps))
@@ -163,12 +153,12 @@ def _steps(site: Site, past: History, data: DataNodes) -> tuple[Steps, np.ndarra
         state.clock[OUT] = 0
         done = follow(
             read_only(stream.page), offset, _times(site), chunk_node, site.space.regions,
-            site.space.tables, past.rows, where, schedule, demoted, events, state, out,
+            site.space.tables, past.rows, where, schedule, events, state, out,
         )  # fmt: skip
         parts.append([column[: state.clock[OUT]].copy() for column in out])
     steps = Steps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     after = replace(data, guest=state.guest, host=state.host, left=state)
-    return steps, (steps.kind == FLUSH) & np.isin(steps.call, (BALANCING, DEMOTION)), after
+    return steps, (steps.kind == FLUSH) & (steps.call == BALANCING), after
 
 
 def _scale(steps: Steps, site: Site) -> np.ndarray:
@@ -228,7 +218,7 @@ def _where(site: Site, past: History, data: DataNodes) -> "Where":
         unit[by_unit],
         mine[by_unit].astype(np.int32),
         len(past.shootdowns.single),
-        2 * (1024 + len(mine)) + _marks(site, len(order)) + 3 * _pages(site, len(order)),
+        2 * (1024 + len(mine)) + _marks(site, len(order)),
     )
 
 
@@ -239,15 +229,10 @@ def _marks(site: Site, rows: int) -> int:
     return min(_schedule(site).scan, 512 * rows)
 
 
-def _pages(site: Site, rows: int) -> int:
-    """The most pages that are demoted at a time."""
-    return 512 * rows if site.moves.demote_idle_ms else 0
-
-
 def _state(site: Site, data: DataNodes) -> "State":
-    from ..kernels.moving_pages import NEXT_LOOK, NEXT_SCAN, REFILLED, ROW, SLOT, State
+    from ..kernels.data_moves import NEXT_SCAN, REFILLED, ROW, SLOT, State
 
-    clock, credit, times = np.zeros(11, np.int64), np.zeros(1), _times(site)
+    clock, credit, times = np.zeros(10, np.int64), np.zeros(1), _times(site)
     schedule, began = _schedule(site), int(times[site.begin]) if len(times) else 0
     if data.left is None:
         clock[NEXT_SCAN], clock[REFILLED], credit[0] = began + schedule.first, began, schedule.burst
@@ -255,6 +240,4 @@ def _state(site: Site, data: DataNodes) -> "State":
         clock[[ROW, SLOT]] = data.left.clock[[ROW, SLOT]]
         clock[[NEXT_SCAN, REFILLED]] = data.left.clock[[NEXT_SCAN, REFILLED]] + began - times[-1]
         credit[:] = data.left.credit
-    clock[NEXT_LOOK] = first_look(site)
-    used = np.zeros((_pages(site, len(data.guest)) // 512, 512), bool)
-    return State(data.guest.copy(), data.host.copy(), clock, credit, used)
+    return State(data.guest.copy(), data.host.copy(), clock, credit)

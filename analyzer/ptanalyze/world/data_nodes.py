@@ -17,15 +17,15 @@ from .history import History
 from .site import Site
 
 if TYPE_CHECKING:
+    from ..kernels.data_moves import State
     from ..kernels.data_nodes import Frames
-    from ..kernels.moving_pages import State
 
 WALKS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
 class DataNodes:
-    """Nodes of data pages when the trace begins, as in kernels.moving_pages: int8 by row and slot.
+    """Nodes of data pages when the trace begins, as in kernels.data_moves: int8 by row and slot.
 
     guest     int8[L, 512]  by row (kernels.steps.Rows) and slot: as captured; pages of a native capture
                             with a single node, and pages that an event of the trace moved before the
@@ -44,8 +44,7 @@ class DataNodes:
 
 def data_nodes(site: Site, past: History) -> DataNodes:
     """DataNodes of a Site; past: its History before data moves."""
-    from ..kernels.data_moves import RANGE
-    from ..kernels.moving_pages import NOT_MAPPED, NOWHERE
+    from ..kernels.data_moves import NOT_MAPPED, NOWHERE, RANGE
 
     space, rows = site.space, past.rows
     host, host_row = _host_nodes(site, rows)

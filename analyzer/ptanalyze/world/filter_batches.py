@@ -21,15 +21,13 @@ from ..core.arrays import read_only
 from ..core.machine import Array, Tlb
 from ..core.scratch import Scratch
 from ..core.trace import Piece, Trace
-from .thinner import Thinner
 
 if TYPE_CHECKING:
     from ..kernels import tlb as kernels
 
 UNDER_WAY = 2  # batches per thread that are begun before the first is done
 MOST_PARTS = 64
-THINNER = -1
-Turn = tuple[int, int]  # CPU and part, or THINNER
+Turn = tuple[int, int]  # CPU and part
 APPEND: Turn = -1, -1
 Walks = tuple[np.ndarray, np.ndarray, np.ndarray]  # page, write, number by chunk
 
@@ -54,7 +52,7 @@ def parts_of(tlb: Tlb, sizes: list[int], wanted: int) -> int:
 class Batch:
     """A piece of a trace on its way through the TLBs.
 
-    by_cpu  (CPUs, positions of the chunks of each); touches  their number, with those that were left out
+    by_cpu  (CPUs, positions of the chunks of each); touches  their number
     turns   of all that the batch uses in turn: (set by the batch before, set by this one when it is done)
     """
 
@@ -69,12 +67,6 @@ class Batch:
     def decode(self, scratch: Scratch) -> None:
         touches = self.piece.decode(scratch)
         self.page, self.write = read_only(touches.page), read_only(touches.write)
-
-    def keep(self, stays: np.ndarray) -> None:
-        """Leave out the touches that do not stay, before the TLBs."""
-        page, write, count = self.those(stays, Scratch())
-        self.page, self.write = read_only(page), read_only(write)
-        self.chunks[:, 1], self.chunks[:, 2] = np.cumsum(count) - count, count
 
     def those(self, which: np.ndarray, scratch: Scratch) -> Walks:
         """(page, write, number by chunk) of touches of all CPUs, in the order of the trace."""
@@ -111,7 +103,6 @@ class Filtering:
     """Batches through the TLBs of all CPUs, in order, on `threads` threads.
 
     kernel  filter_any or filter_common; states [CPU][part]
-    thinner  of touches, before the TLBs; None: all go through them
     """
 
     def __init__(
@@ -120,10 +111,8 @@ class Filtering:
         tables: "tuple[kernels.Pages, kernels.Shootdowns]",
         states: "list[list[kernels.State]]",
         threads: int,
-        thinner: Thinner | None = None,
     ) -> None:
         self.kernel, self.tables, self.states, self.threads = kernel, tables, states, threads
-        self.thinner = thinner
         self.latest: dict[Turn, Event] = {}
         self.own = local()
 
@@ -156,15 +145,13 @@ class Filtering:
     def settle(self, chunk: int) -> None:
         """Let each CPU see the events before a chunk that it may not have run."""
         none, at = read_only(np.zeros(0, np.uint32)), np.array([[chunk, 0, 0]], np.int64)
-        for cpu, parts in enumerate(self.states):
+        for parts in self.states:
             for state in parts:
                 self.kernel(none, at, *self.tables, state, np.zeros(0, bool))
-            if self.thinner:
-                self.thinner.run(cpu, none, at, np.zeros(0, bool))
 
     def _begun(self, batch: Batch) -> Batch:
         """The batch, which has its turns after those begun before it."""
-        parts = [*range(len(self.states[0]) if self.states else 0), *([THINNER] if self.thinner else [])]
+        parts = range(len(self.states[0]) if self.states else 0)
         for turn in (*((cpu, part) for cpu in batch.by_cpu[0] for part in parts), APPEND):
             done = Event()
             batch.turns[turn] = self.latest.get(turn), done
@@ -176,8 +163,6 @@ class Filtering:
         try:
             scratch = self._scratch()
             batch.decode(scratch)
-            if self.thinner:
-                batch.keep(self._thinned(self.thinner, batch))
             missed = self._missed(batch, scratch)
             walks = batch.those(missed, scratch)
             with batch.turn(APPEND):
@@ -202,14 +187,6 @@ class Filtering:
                 with batch.turn((cpu, part)):
                     self.kernel(batch.page, chunks, *self.tables, state, missed)
         return missed
-
-    def _thinned(self, thinner: Thinner, batch: Batch) -> np.ndarray:
-        """bool[n]: touches that a sample holds, or needs."""
-        stays = np.ones(len(batch.page), bool)
-        for cpu, mine in zip(*batch.by_cpu, strict=True):
-            with batch.turn((cpu, THINNER)):
-                thinner.run(cpu, batch.page, batch.chunks[mine], stays)
-        return stays
 
 
 def by_cpu(chunk_cpu: np.ndarray) -> tuple[list[int], list[np.ndarray]]:

@@ -10,7 +10,7 @@ from ..core.trace import REGION_SHIFT, SLOT_BITS, Trace
 from ..core.walks import Placement, Regions, WalkStream
 from ..kernels.faults import Mapped
 from ..kernels.mm_writer import EVENT, HUGE_OF, NO_VMA, OWNER, Writer
-from ..kernels.steps import FLUSH, SET, Rows, Shootdowns, Steps, slot_range
+from ..kernels.steps import FLUSH, RUN, SET, Rows, Shootdowns, Steps, slot_range
 from .address_space import AddressSpace
 from .leaf_slots import Slots
 from .live_cpus import LiveCpus
@@ -112,13 +112,19 @@ def once_more(past: History, stream: WalkStream, again: WalkStream, chunk: int) 
 
     past    of the whole trace, whose walks are `stream`; again: walks of the second run
     The same calls are made before the same chunks. What they find mapped is another matter: memory that was
-    mapped in the first run and not unmapped is still there, and faults no more.
+    mapped in the first run and not unmapped is still there, and faults no more. Where
+    the trace ended with most threads on another node than at `chunk`, a RUN back comes first.
     """
     steps = past.steps
-    kept = steps.at >= stream.offset[chunk]
+    kept = np.flatnonzero(steps.at >= stream.offset[chunk])
     at = again.offset[np.searchsorted(stream.offset, steps.at[kept])]
-    columns = dict(zip(Steps._fields, (column[kept] for column in steps), strict=True))
-    return replace(past, steps=Steps(**{**columns, "at": at.astype(np.int64)}))
+    more = Steps(*(column[kept] for column in steps))._replace(at=at.astype(np.int64))
+    runs = np.flatnonzero(steps.kind[kept] == RUN)
+    if len(runs) and (begin := more.was[runs[0]]) != (end := more.to[runs[-1]]):
+        back = Steps(*(column[runs[:1]] for column in more))
+        back.at[:], back.was[:], back.to[:], back.node[:] = again.offset[chunk], end, begin, begin
+        more = Steps(*map(np.concatenate, zip(back, more, strict=True)))
+    return replace(past, steps=more)
 
 
 def _main_node(trace: Trace, placement: Placement) -> int:

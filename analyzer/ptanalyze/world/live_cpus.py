@@ -58,13 +58,9 @@ class LiveCpus:
         counts[np.arange(len(events)), node] -= self._own[events]
         return counts
 
-    def all_then(self, chunk: int) -> list[int]:
-        """CPUs of each node with a live thread while `chunk` ran."""
-        return list(self._past[bisect_right(self._chunks, chunk) - 1])
-
     def others_then(self, chunk: int, cpu: int) -> list[int]:
-        """The same without `cpu`, which ran it."""
-        counts = self.all_then(chunk)
+        """CPUs of each node with a live thread while `chunk` ran, without `cpu`, which ran it."""
+        counts = list(self._past[bisect_right(self._chunks, chunk) - 1])
         counts[self.cpu_node[cpu]] = max(counts[self.cpu_node[cpu]] - 1, 0)
         return counts
 

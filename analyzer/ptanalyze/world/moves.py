@@ -1,4 +1,4 @@
-"""Settings for moves of data pages between nodes while the trace runs; see data_moves and demotion."""
+"""Settings for moves of data pages between nodes while the trace runs; see data_moves."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -24,30 +24,10 @@ class Moves(Strict):
     rate_limit_mb_s: Annotated[
         float, Meta(ge=0, le=1e9, description="data moved per second, 0: no limit")
     ] = 0.0
-    demote_idle_ms: Annotated[float, Meta(ge=0, le=1e12, description="0: nothing is demoted")] = 0.0
-    demote_batch: Annotated[int, Meta(ge=1, le=512, description="pages per shootdown")] = 32
 
 
 OF_AUTONUMA = ("by", "delay_ms", "scan_period_ms", "scan_size_mb", "rate_limit_mb_s")
 NOTHING_MOVES = Moves()  # except by the trace's events
-
-
-def demoting(moves: Moves | None, idle: float | None, batch: int | None) -> Moves | None:
-    """The Moves with demotion of what is idle for so many seconds, None: as they are."""
-    if idle is None:
-        if batch is not None:
-            raise UsageError(f"demote-batch = {batch}: nothing is demoted without demote-idle; give it too")
-        return moves
-    if not isinstance(idle, int | float):
-        raise UsageError(f"demote-idle = {idle}: write seconds as a number, such as 5")
-    changes = {"demote_idle_ms": 1000 * idle} | ({} if batch is None else {"demote_batch": batch})
-    try:
-        found = msgspec.convert({**msgspec.structs.asdict(moves or NOTHING_MOVES), **changes}, Moves)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"demote-idle = {idle:g}, demote-batch = {batch}: {error}") from None
-    if not found.demote_idle_ms:
-        raise UsageError("demote-idle = 0: give the time after which an unused page is idle, more than 0 s")
-    return found
 
 
 def moves_from(settings: Mapping[str, Any]) -> Moves:

@@ -25,17 +25,17 @@ class SteadyPart(NamedTuple):
 def steady_part(trace: Trace, stream: WalkStream, regions: Regions, by_chunk: np.ndarray) -> SteadyPart:
     """SteadyPart of a trace: its region of interest; of a whole run, what follows once its pages are touched.
 
-    by_chunk  walks of each chunk, counted or estimated
+    by_chunk  walks of each chunk
 
     A run that touches new pages until its end has no such part: the whole run stands for it.
     """
-    walks = round(by_chunk.sum())
+    walks = int(by_chunk.sum())
     if not walks or region_of_interest(trace.events).begin is not None:
         return SteadyPart(0, walks, "")
     touched = np.cumsum(first_walks(stream, regions))
     pages = int(touched[-1]) if len(touched) else 0
     chunk = int(np.searchsorted(touched, pages - int(pages * (1 - FIRST_TOUCHES)))) + 1 if pages else 0
-    left = round(by_chunk[chunk:].sum())
+    left = int(by_chunk[chunk:].sum())
     if left < SHARE * walks or not left:
         note = (
             "the trace is of the whole run, which touches new pages until it ends: its steady state is that "

@@ -33,16 +33,13 @@ SEAL, LONGEST_SEAL = "seal", 1 << 12
 AGAIN = "-again-"  # ends the name of a further run's stream, its first chunk after it
 
 
-def key(trace: Trace, placement: Placement, tlb: Tlb, tlb_level: np.ndarray, sample: str = "") -> str:
-    """Name of the stream of a trace on TLBs of this shape, with this placement and these page sizes.
-
-    sample  which part of the trace the stream is of, "" all
-    """
+def key(trace: Trace, placement: Placement, tlb: Tlb, tlb_level: np.ndarray) -> str:
+    """Name of the stream of a trace on TLBs of this shape, with this placement and these page sizes."""
     digest = hashlib.sha256(b"walk stream %d " % VERSION)
     for array in (trace.chunks, trace.events, trace.regions, placement.chunk_cpu, tlb_level):
         digest.update(str((array.dtype.str, array.shape)).encode() + np.ascontiguousarray(array).tobytes())
     facts = json.dumps(trace.facts, sort_keys=True, default=str)
-    digest.update(f"{facts} {len(placement.cpu_node)} {sample}".encode() + msgspec.json.encode(tlb))
+    digest.update(f"{facts} {len(placement.cpu_node)}".encode() + msgspec.json.encode(tlb))
     return digest.hexdigest()[:32]
 
 

@@ -22,9 +22,7 @@ from .address_space import AddressSpace
 from .cache_pass import shape
 from .filter_batches import Filtering, parts_of
 from .mm_events import invalidations
-from .sampling import Sampling
 from .stripped import must_be_no_sample, must_fit
-from .thinner import Thinner
 
 if TYPE_CHECKING:
     from ..kernels import tlb as kernels
@@ -42,10 +40,9 @@ class TlbFilter:
     ranges over 33 pages of 4 KiB flush it. Results do not depend on `threads` or `batch`. With `cache_dir`
     streams are stored there, by trace, placement, TLB shape and page sizes; without, they live in unlinked
     temporary files. Memory: about 15 bytes per touch of a batch, one per thread. `progress` is called with
-    the touches of each batch. With `sampling`, of a trace that was recorded as a sample, streams hold the
-    sample's walks, and the others that may be faults or copy entries (kernels.thin). `first` and `again`
-    raise UsageError (too many regions, cache not writable, a stripped trace that does not fit the TLB,
-    samples of accesses) and CaptureError (pages outside the regions).
+    the touches of each batch. `first` and `again` raise UsageError (too many regions, cache not writable, a
+    stripped trace that does not fit the TLB, samples of accesses) and CaptureError (pages outside the
+    regions).
     """
 
     def __init__(
@@ -58,12 +55,9 @@ class TlbFilter:
         cache_dir: str | PathLike[str] | None = None,
         batch: int = 1 << 19,
         progress: Callable[[int], None] | None = None,
-        sampling: Sampling | None = None,
     ) -> None:
         self.trace, self.space, self.placement, self.tlb = trace, space, placement, tlb
         self.threads, self.cache_dir, self.batch, self.progress = threads, cache_dir, batch, progress
-        self.sampling = sampling
-        self.thinner: Thinner | None = None
         self.states: list[list[kernels.State]] = []  # by CPU, by part
 
     def first(self) -> WalkStream:
@@ -96,8 +90,7 @@ class TlbFilter:
             )
         must_be_no_sample(self.trace)
         must_fit(self.trace, self.tlb, regions.tlb_level)
-        sample = self.sampling and str(self.sampling.sample)
-        return stream_store.key(self.trace, self.placement, self.tlb, regions.tlb_level, sample or "")
+        return stream_store.key(self.trace, self.placement, self.tlb, regions.tlb_level)
 
     def _load(self, key: str) -> WalkStream | None:
         if not self.cache_dir:
@@ -115,8 +108,6 @@ class TlbFilter:
         wanted = 1 if is_common(self.tlb) else -(-self.threads // used)
         parts = parts_of(self.tlb, sizes, wanted)
         self.states = [[_state(self.tlb, parts, part) for part in range(parts)] for _ in range(cpus)]
-        if self.sampling:
-            self.thinner = Thinner(self.sampling, self.trace.events, self.space.regions, cpus)
         with stream_store.Writer(self.cache_dir if key else None, key or "") as writer:
             return writer.seal(self._filter(writer, 0))
 
@@ -130,13 +121,11 @@ class TlbFilter:
         pages = _pages(self.space.regions)
         shootdowns = _shootdowns(trace.events, pages)
         kernel = kernels.filter_common if is_common(self.tlb) else kernels.filter_any
-        filtering = Filtering(kernel, (pages, shootdowns), self.states, self.threads, self.thinner)
+        filtering = Filtering(kernel, (pages, shootdowns), self.states, self.threads)
         if again:
             filtering.settle(len(trace.chunks))
         for state in chain.from_iterable(self.states):
             state.done[0], state.hits[:] = np.searchsorted(shootdowns.chunk, begin), 0
-        if self.thinner:
-            self.thinner.begin(begin)
         for touches in filtering.run(trace, placement.chunk_cpu, self._pieces(begin), writer.append):
             if self.progress:
                 self.progress(touches)
@@ -144,12 +133,8 @@ class TlbFilter:
         return self._whole(hits.reshape(len(self.states), 3), begin)
 
     def _whole(self, hits: np.ndarray, begin: int) -> np.ndarray:
-        """Hits with the accesses that were merged into touches, or left out of a sample."""
+        """Hits with the accesses that were merged into touches."""
         chunks, cpu = self.trace.chunks[begin:], self.placement.chunk_cpu[begin:]
-        if self.thinner:
-            accesses = np.zeros(len(hits), np.int64)
-            np.add.at(accesses, cpu, chunks["accesses"])
-            return self.thinner.of_the_sample(hits, accesses)
         np.add.at(hits[:, 0], cpu, chunks["accesses"] - chunks["touches"])
         return hits
 

@@ -35,18 +35,13 @@ class Batch:
 
 
 class Steps:
-    """The kernels of a pass, and what they need besides the walks.
+    """The kernels of a pass, and what they need besides the walks."""
 
-    outside  group of walks that read their leaf entry alone, past all caches; -1: there are none
-    """
-
-    def __init__(
-        self, space: AddressSpace, placement: Placement, caches: "walker.Caches", outside: int = -1
-    ) -> None:
+    def __init__(self, space: AddressSpace, placement: Placement, caches: "walker.Caches") -> None:
         from ..kernels import walker
 
         self.kernels, self.caches, self.trees = walker, caches, trees_of(space)
-        self.regions, self.cpu_node, self.outside = space.regions, placement.cpu_node, np.int64(outside)
+        self.regions, self.cpu_node = space.regions, placement.cpu_node
         self.scratch = [walker.scratch() for _ in range(PIECES)]
         self.chain = np.zeros((2, 8), np.int64)
         self.missed = np.zeros((2, walker.TOGETHER), np.uint64)
@@ -74,7 +69,7 @@ class Steps:
         return piece.reads.page, self.regions, self.trees, self.scratch[at], piece.reads
 
     def _descending(self, piece: Batch, at: int) -> tuple[Any, ...]:
-        known = self.trees, self.caches, self.scratch[at], self.chain, self.outside
+        known = self.trees, self.caches, self.scratch[at], self.chain
         return piece.reads.cpu, piece.flushes, *known, piece.reads
 
     def _fetching(self, piece: Batch, at: int, reads: int) -> tuple[Any, ...]:

@@ -92,7 +92,7 @@ class World(Site):
         passes["begin"], passes["stream"] = self.steady.chunk, self.again_stream
         passes["_past"] = once_more(self._past, self.stream, self.again_stream, self.steady.chunk)
         passes.pop("_moved")
-        for name in ("history", "weights", "walks_by_chunk"):
+        for name in ("history", "walks_by_chunk"):
             passes.pop(name, None)
         if data is not None:
             passes["data"] = data
@@ -131,19 +131,13 @@ class World(Site):
         return sum(int(gone[block >> SLOT_BITS].sum()) for block in blocks(walks, BLOCK)) / len(walks)
 
     @property
-    def groups(self) -> int:
-        """Groups that walks are counted by: those of a sample, and that of walks outside it."""
-        return 1 if self.sampling is None else self.sampling.outside + 1
-
-    @property
     def first_touch_notes(self) -> list[str]:
         """Notes on what is not known of first touches, a line each."""
         return first_touch_notes(self, self._past)
 
     def caches(self) -> "Caches":
         """Empty caches, for `reads`."""
-        machine = self.sampling.on(self.machine) if self.sampling else self.machine
-        return empty_caches(self.space, self._on_sockets, machine)
+        return empty_caches(self.space, self._on_sockets, self.machine)
 
     def reads(self, batch: int = 1 << 20, caches: "Caches | None" = None) -> Iterator[tuple[slice, Reads]]:
         """Iterate (chunks, Reads): the cache pass, made anew each time.
@@ -159,7 +153,6 @@ class World(Site):
             begin=self.begin,
             batch=batch,
             caches=caches or self.caches(),
-            sampling=self.sampling,
             threads=self.effort.threads,
         )
 

@@ -11,12 +11,12 @@ from lab import images
 from lab.machine import Machine
 from lab.runs import boot
 from ptanalyze.capture.check import check_capture
-from ptanalyze.capture.check.replicas import check_replicas
 from ptanalyze.formats.capture import open_capture
 from ptanalyze.formats.capture_dir import seal
 
 from .machine import NODE_MIB, NODES
 from .record import GUEST
+from .replicas import check_replicas, read_replicas
 from .scenarios import scenarios, script
 
 PTDUMP = images.ROOT / "dumps/build/ptdump"
@@ -60,7 +60,7 @@ def main():
             continue
         seal(directory, "process", {})
         capture = open_capture(directory)
-        for one in (*check_capture(capture), *check_replicas(capture.replicas, capture.snapshot.facts)):
+        for one in (*check_capture(capture), *check_replicas(read_replicas(capture), capture.snapshot.facts)):
             if one.wrong or one.name.startswith("node"):
                 print(directory.name, one.verdict, one.name, one.wrong, one.reason, sep="\t")
 

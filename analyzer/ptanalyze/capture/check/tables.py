@@ -19,8 +19,9 @@ from ...core.snapshot import (
     Tree,
 )
 from ...core.unknown_node import UNKNOWN_NODE
-from ..completeness import beyond, explained
 from .finding import FAILED, NOTE, PARTIAL, Finding, finding
+
+COUNTED_LEVELS = 3  # mm_inc_nr_ptes, _pmds and _puds (include/linux/mm.h): neither P4D tables nor the root
 
 
 def check_tables(snapshot: Snapshot) -> list[Finding]:
@@ -195,9 +196,9 @@ def judged(tree: Tree, completeness: Mapping[str, Any], replicated: bool = False
     counted = completeness["counted_by_kernel"]
     if counted is None or replicated:
         return completeness["explained"], completeness["explanation"]
-    difference = beyond(tree, counted)
+    difference = counted - int(np.count_nonzero(tree.level <= COUNTED_LEVELS))
     if completeness["explained"]:
         why = f"by {difference}, which tables in reserve for huge pages do not explain"
     else:
         why = completeness["explanation"]
-    return explained(difference, completeness["huge_leaves"]), why
+    return 0 <= difference <= completeness["huge_leaves"], why  # a table in reserve per huge anonymous page

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...core.snapshot import Snapshot
-from ...core.trace import MOST_THREADS, PAGE_SHIFT, SLOT_BITS, Event, Trace, of_a_part
+from ...core.trace import MOST_THREADS, PAGE_SHIFT, SLOT_BITS, Event, Trace
 from .covered import Covered
 from .finding import FAILED, NOTE, PARTIAL, Finding, finding
 
@@ -65,7 +65,7 @@ def check_touches(trace: Trace, snapshot: Snapshot | None) -> Iterator[Finding]:
     yield finding(
         "trace: access count",
         accesses,
-        max(accesses - trace.accesses, 0) if of_a_part(trace.facts) else abs(accesses - trace.accesses),
+        abs(accesses - trace.accesses),
         "accesses do not add up to the chunks'",
     )
     if covered is not None:

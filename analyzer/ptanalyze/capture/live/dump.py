@@ -1,27 +1,27 @@
-"""Snapshot a live process: by eBPF (`ptdump`) where that works, else from /proc/PID/pagemap; say which."""
+"""Snapshot a live process with `ptdump`: by eBPF where that works, else from /proc/PID/pagemap; say which."""
 
 import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import CaptureError, PartialDataError, PtanalyzeError, UsageError
+from ...core.errors import CaptureError, PartialDataError, UsageError
+from ...core.sizes import size_in_words
 from ...formats.capture_dir import seal
-from ...formats.room import FULL, says_where
+from ...formats.room import says_where
 from ...formats.snapshot_file import read_snapshot
 from .native import native
-from .pagemap import dump_pagemap
-from .pause import paused
-from .process import command_line, opened
+from .process import command_line
 
 FILES = ("gpt.entries", "gpt.tables", "maps", "snapshot.json")  # in the order they appear
 RETRIES = 3
 MIB = 1 << 20
+COLLECTED = 4 << 30  # bytes that ptdump collects at most unless told otherwise (dumps/ptdump.c)
+FREE = Path("/proc/meminfo")
 PROVENANCE = ("pid", "comm", "time")
 RESTLESS = "page tables of one moment, as the process changed whenever they were read (--stop holds it still)"
 
@@ -76,11 +76,11 @@ def dump_process(
     """Write the page tables of process `pid` into `directory`, made if need be; returns lines for people.
 
     stop     hold the process still while it is read
-    retries  read again at most this often while it changes (eBPF only)
+    retries  read again at most this often while it changes
     verify   compare every leaf with /proc/PID/pagemap (eBPF only)
     bpf      True: eBPF or nothing; False: pagemap only; None: eBPF, else pagemap
     max_stop milliseconds after which a stopped process is continued whatever was read; None: no limit
-    memory   bytes of tables to collect before they go to the disk, in whole MiB (eBPF only); None: 4 GiB,
+    memory   bytes of tables to collect before they go to the disk, in whole MiB; None: 4 GiB,
              at most half of what is free
 
     The caller seals the capture. UsageError, PartialDataError if the process ended (nothing is kept then),
@@ -138,15 +138,17 @@ def dump_somehow(
     """(lines for people, error to raise after the files are in place)."""
     if max_stop is not None and not (stop and bpf is not False):
         raise UsageError("--max-stop: goes with --stop, not with --no-bpf, which cannot say what it missed")
+    command = [str(native("ptdump")), "process", str(pid), "-o", str(inside), "--retries", str(retries)]
+    command += collecting(memory) + stopping(stop, max_stop)
     if bpf is False:
-        return pagemap_only(pid, inside, stop, "as asked"), None
+        return run_ptdump([*command, "--pagemap"])
     try:
-        command = [str(native("ptdump")), "process", str(pid), "-o", str(inside), "--retries", str(retries)]
-        return run_ptdump([*command, *stopping(stop, max_stop), *collecting(memory), *["--verify"] * verify])
+        return run_ptdump([*command, *["--verify"] * verify])
     except UsageError as error:
         if bpf or max_stop is not None:
             raise
-        return pagemap_only(pid, inside, stop, str(error)), None
+        lines, failed = run_ptdump([*command, "--pagemap"])
+        return [f"without eBPF: {error}", *lines], failed
 
 
 def stopping(stop: bool, max_stop: int | None) -> list[str]:
@@ -174,18 +176,29 @@ def run_ptdump(command: Sequence[str]) -> tuple[list[str], CaptureError | None]:
     raise UsageError(why)
 
 
-def pagemap_only(pid: int, inside: Path, stop: bool, why: str) -> list[str]:
-    with opened(pid) as process, paused(process) if stop else nullcontext(False) as stopped:
-        try:
-            snapshot = dump_pagemap(process, inside, {"stopped": stopped, "retries": 0})
-        except PtanalyzeError:
-            raise
-        except OSError as error:
-            if error.errno in FULL:
-                raise
-            raise UsageError(f"PID {pid}: cannot be dumped: {error}") from None
-    unknown = ", ".join(snapshot.facts["unknown"])
-    return [
-        f"{len(snapshot.guest)} tables of PID {pid} inferred from /proc/PID/pagemap ({why})",
-        f"unknown: {unknown}",
-    ]
+def long_stop(pid: int, memory: int | None) -> str:
+    """A line for whoever is about to stop a process whose tables exceed what ptdump collects in memory; ""
+    where they do not, or the process is gone.
+
+    memory  bytes asked for, None: as many as ptdump takes by itself, at most half of what is free
+    """
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+        [kib] = [line.split()[1] for line in status.splitlines() if line.startswith("VmPTE:")]
+    except (OSError, ValueError):
+        return ""
+    tables = int(kib) * 1024
+    most = min(memory or COLLECTED, free() // 2)
+    if tables <= most:
+        return ""
+    return (
+        f"PID {pid}: its page tables, {size_in_words(tables)}, exceed the {size_in_words(most)} that are "
+        "collected in memory: it stands still until they are on the disk. --memory SIZE collects more, "
+        "--max-stop MS continues it sooner, without --stop it runs on"
+    )
+
+
+def free() -> int:
+    """Bytes that can be had without swapping."""
+    [line] = [line for line in FREE.read_text().splitlines() if line.startswith("MemAvailable:")]
+    return int(line.split()[1]) * 1024

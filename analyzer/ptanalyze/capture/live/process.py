@@ -1,14 +1,12 @@
-"""Facts of a snapshot about its process and machine, from /proc; twin of dumps/proc.c."""
+"""A live process, meant by more than its number, and what /proc says of it and of the machine."""
 
 import os
-import platform
 import re
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ...core.errors import PartialDataError, UsageError
 
@@ -72,45 +70,14 @@ def check_process(proc: Path, pid: int) -> None:
         raise UsageError(f"PID {pid}: a kernel thread, it has no page tables of its own")
 
 
-def signature(proc: Path) -> dict[str, int]:
-    """Counters that move with the address space: faults, bytes of tables (VmPTE of /proc/PID/status)."""
-    fields = (proc / "stat").read_text().rpartition(") ")[2].split()
-    status = (proc / "status").read_text()
-    kib = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmPTE:")), None)
-    if kib is None:
-        raise EOFError("the address space is gone")
-    return {"minflt": int(fields[7]), "majflt": int(fields[9]), "pgtables_bytes": kib * 1024}
-
-
-def huge_pages(status: str = "") -> str | None:
-    """Transparent huge pages of 2 MiB that a process may have: "always", "madvise", "never" as the machine is
-    set; "forbidden" by prctl(PR_SET_THP_DISABLE), as its /proc/PID/status says; None where neither tells.
-    """
-    if "\nTHP_enabled:\t0" in status:
-        return "forbidden"
+def huge_pages() -> str | None:
+    """Transparent huge pages of 2 MiB as the machine is set: "always", "madvise", "never"; None: unknown."""
     for file in (THP / "hugepages-2048kB" / "enabled", THP / "enabled"):
         with suppress(OSError):
             chosen = re.search(r"\[(\w+)\]", file.read_text())
             if chosen and chosen[1] != "inherit":
                 return chosen[1]
     return None
-
-
-def identity(proc: Path, pid: int) -> dict[str, Any]:
-    cpu = next((line for line in cpu_lines() if line.startswith("model name")), ":")
-    try:
-        comm, uid = (proc / "comm").read_text(errors="replace").rstrip("\n"), proc.stat().st_uid
-        allowed = huge_pages((proc / "status").read_text(errors="replace"))
-    except OSError:
-        raise PartialDataError(f"PID {pid}: ended while it was read; nothing was kept") from None
-    return {
-        "pid": pid,
-        "comm": comm,
-        "uid": uid,
-        **({"huge_pages": allowed} if allowed else {}),
-        "kernel": platform.release(),
-        "cpu": cpu.partition(":")[2].strip(),
-    }
 
 
 def command_line(pid: int, comm: str) -> list[str]:
@@ -130,8 +97,3 @@ def command_line(pid: int, comm: str) -> list[str]:
 
 def cpu_lines() -> list[str]:
     return Path("/proc/cpuinfo").read_text().splitlines()
-
-
-def five_levels() -> bool:
-    """The kernel runs on 5 levels: it shows the CPU's la57 flag only then."""
-    return any(line.startswith("flags") and " la57" in line for line in cpu_lines())

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ...core.errors import UsageError
-from ...core.sample import sample_of
 from ...core.strip import Strip
-from ...world.sampling import recorded_classes
 from .native import native
 from .qemu import qemu
 
@@ -25,8 +23,7 @@ class Options:
     """Options of tracing. Region of interest: from the entry of `start_symbol`, or PTT_ROI_BEGIN, or
     after `start_access` accesses; to the entry of `end_symbol`, or PTT_ROI_END, or for `accesses` accesses.
     max_bytes  size limit of the trace file, 0 none; seconds  of the traced run after which the region
-    ends, 0 none; strip  what touches to leave out; every  seconds from one window's begin to the
-    next's, each of which is of `seconds`, 0: no windows; sample  TLB sets to trace, "sets:1/8", "": all"""
+    ends, 0 none; strip  what touches to leave out"""
 
     start_symbol: str = ""
     end_symbol: str = ""
@@ -38,8 +35,6 @@ class Options:
     seconds: float = 0
     instructions: bool = True
     strip: Strip = Strip.ON
-    every: float = 0
-    sample: str = ""
 
     def items(self) -> Iterator[tuple[str, object]]:
         """The tracer's own options, "key=value", those that are not at their default."""
@@ -52,38 +47,15 @@ class Options:
             "follow_fork": self.follow_fork,
             "max_bytes": self.max_bytes,
             "for_ms": math.ceil(self.seconds * 1000),
-            "every_ms": math.ceil(self.every * 1000),
             "instructions": self.instructions,
         }
-        if self.every and not 0 < self.seconds < self.every:
-            tenth = f"{self.every / 10:g}s" if self.every >= 10 else f"{self.every * 100:g}ms"
-            raise UsageError(f"every = {self.every:g} s: name a shorter time to trace, as --for {tenth}")
         for key, value in named.items():
             if isinstance(value, int) and value < 0:
                 raise UsageError(f"{key} = {value}: expected a number from 0 on")
             if value:
                 yield key, "on" if value is True else value
-        if self.strip == Strip.L2 and (self.sample or self.every):
-            raise UsageError(
-                "strip = l2: not with a sample or windows (--sample, --every), whose walks are estimates "
-                "already; leave one of them out"
-            )
         if self.strip != Strip.ON:
-            yield "strip", Strip(self.strip).name.lower()  # True and False, as before L2
-        if self.sample:
-            yield from self._sample()
-
-    def _sample(self) -> Iterator[tuple[str, object]]:
-        sample = sample_of(self.sample)
-        if sample is None or sample.unit != "sets":
-            raise UsageError(
-                f"sample = {self.sample}: a program is recorded by TLB sets alone, as sets:1/8, as "
-                "walks of one region depend on all others; record --every, or the whole trace and sample that"
-            )
-        if self.every:
-            raise UsageError(f"sample = {sample}: record either a sample or windows (--every), not both")
-        yield "sample", str(sample)
-        yield "classes", sum(1 << int(number) for number in recorded_classes(sample))
+            yield "strip", Strip(self.strip).name.lower()  # True and False too
 
 
 def find_program(command: Sequence[str]) -> str:

@@ -51,7 +51,7 @@ PLAIN_NAMES = {"", "[heap]", "[stack]", "[vdso]", "[vvar]", "[vvar_vclock]", "[v
 FACTS = {
     "method", "kernel", "cpu", "quiescence", "completeness", "reading", "retries", "stopped", "streamed",
     "page_type", "node_source", "unknown", "emulator", "encryption_bit", "nested_paging", "parameters",
-    "huge_pages", "page_table_isolation", "kernel_tables", "not_followed", "vcpus",
+    "huge_pages", "scale", "page_table_isolation", "kernel_tables", "not_followed", "vcpus",
 }  # fmt: skip
 EMULATOR = b"qemu"
 JOIN_FACTS = {

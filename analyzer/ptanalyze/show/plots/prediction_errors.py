@@ -16,7 +16,7 @@ def prediction_errors(table: DataFrame) -> Figure:
     """A line per family of runs, method and second run: up to the largest error, median and mean as markers.
 
     An error is |predicted / measured - 1|. To the right: number of predictions.
-    table    of cost.leave_one_out.summary, as `ptanalyze predict --statistics` prints it
+    table    of validate.leave_one_out.summary, as `ptanalyze predict --statistics` prints it
     columns  family, method, second, points, mean, median, max (shares)
     """
     must_have(bool(len(table)), "no prediction", "name a family of reference runs")

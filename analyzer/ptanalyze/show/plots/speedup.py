@@ -125,7 +125,7 @@ def headline(rows: DataFrame, base: str, timed: bool) -> str:
         alike = "all are as fast as" if timed else "no trace, so no run time: walks take as long as under"
         return f"{alike[0].upper()}{alike[1:]} {base}"
     if not gain.faster(best["value"]):
-        return f"No policy is estimated to be faster than {base}"
+        return gain.none_faster(base)
     if timed:
         return f"{best['label']} is estimated at {written(best)} times the speed of {base}"
     less = gain.fewer_walk_cycles(1 / best["value"])

@@ -4,11 +4,9 @@ from math import sqrt
 from typing import Any, NamedTuple
 
 from ...analysis.elsewhere import HOST_MODEL
-from ...analysis.filtered_twice import MUCH, filtered_note
 from ...analysis.placement_alone import placement_alone
 from ...analysis.processes import alike
 from ...analysis.ranking import candidate
-from ...analysis.sampled import sample_notes
 from ...capture.check import FAILED, NOTE, PARTIAL, Finding
 from ...capture.describe import PROCESS
 from ...core import gain
@@ -33,8 +31,7 @@ def cautions(study: Study) -> list[Caution]:
         *checks(study),
         *recording(study),
         *processes(study),
-        *filtered(study),
-        *sample(study),
+        *few_walks(study),
         *estimate(study),
         *noted(study),
         *assumed(study),
@@ -146,24 +143,8 @@ def untraced(study: Study) -> Caution:
     )
 
 
-def filtered(study: Study) -> list[Caution]:
-    """How wrong the walks are of a trace that was filtered twice."""
-    known = study.results[0].filtered
-    if known is None:
-        return []
-    note = filtered_note(known)
-    if known.most <= MUCH:
-        return [Caution("note", "", f"{note[0].upper()}{note[1:]}.")]
-    return [
-        Caution("careful", "the second filter may have changed the walks", f"{note[0].upper()}{note[1:]}.")
-    ]
-
-
-def sample(study: Study) -> list[Caution]:
-    walks, known = study.results[0].walks, study.results[0].sampled
-    if known:
-        said = [f"{note[0].upper()}{note[1:]}." for note in sample_notes(known)]
-        return [Caution("careful", f"a sample, {known.of}, stands for the whole trace", " ".join(said))]
+def few_walks(study: Study) -> list[Caution]:
+    walks = study.results[0].walks
     if not study.traced or walks >= FEW_WALKS:
         return []
     points = 100 * 1.96 * sqrt(0.25 / max(walks, 1))

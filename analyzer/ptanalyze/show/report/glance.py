@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-from ...analysis.sampled import in_words
 from ...analysis.untraced import equally, sentence_of
 from ...analysis.worth import COUNTERS, NOTHING, at_least, at_most, narrow
 from ...analysis.worth import percent as share_of
@@ -42,8 +41,6 @@ def glance(study: Study) -> list[Number]:
         more = f"{percent:{'.2g' if percent < 10 else '.0f'}} % of {accesses:,} accesses miss the TLBs"
         if 0 < accesses < study.facts["trace"]["accesses"]:
             more += ", of the part of the trace that is taken to go on: its steady state"
-        if known := result.sampled:
-            more += f"; from a sample, {known.of}: {in_words(known.walks, 0)}"
         numbers.append(Number(f"{result.walks:,}", f"page walks{study.warm}", more))
     numbers.append(
         Number(

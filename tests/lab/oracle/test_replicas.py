@@ -1,18 +1,13 @@
 """Trees of several nodes compared: equal, missing, stale, other frames, more and less permission, A and D."""
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive import replicas as naive
-from ptanalyze.capture.check import exit_code
-from ptanalyze.capture.check.compare_trees import compare_trees
-from ptanalyze.capture.check.replicas import check_replicas
-from ptanalyze.cli import run
+from ptanalyze.capture.check import check_capture, exit_code
 from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.core.replicas import OWNER_DTYPE, Replicas
 from ptanalyze.core.snapshot import Snapshot
 from ptanalyze.formats.capture import load
 from ptanalyze.formats.capture_dir import new_capture, seal
@@ -20,7 +15,8 @@ from ptanalyze.formats.snapshot_file import write_snapshot
 from ptanalyze.formats.tables_file import write_tree
 from strategies import PAGE, REGION, Page, build_snapshot, build_tree, frames_on
 
-pytestmark = pytest.mark.twin
+from .replicas import OWNER_DTYPE, Replicas, check_replicas, compare_trees, read_replicas
+
 VA = 0x2000_0000_0000
 QUIET = {"quiescence": {"quiet": True}}
 WRITABLE, USERS, EXECUTABLE = np.uint64(2), np.uint64(4), np.uint64(1 << 63)
@@ -226,14 +222,16 @@ def capture(tmp_path):
     return make
 
 
-def test_the_command_ends_with_1_for_a_stale_leaf_and_asks_for_trees(capture, capsys, tmp_path):
+def test_a_stale_leaf_of_a_capture_fails_and_one_tree_for_all_is_refused(capture):
     owner, replica = trees()
-    assert run(["check", "--replicas", "lookup"]) == 2 and "one tree for all nodes" in capsys.readouterr().err
-    stale = capture(owned=[[VA, VA + PAGE, 0], [VA + REGION, VA + 2 * REGION, 1]], made=[owner, replica])
-    assert run(["check", str(stale)]) == 0 and capsys.readouterr()
-    assert run(["check", "--replicas", str(stale), "--json"]) == 1
-    wrong = [one for one in msgspec.json.decode(capsys.readouterr().out)["result"] if one["wrong"]]
-    assert [(one["name"], one["wrong"]) for one in wrong] == [(f"node {n}: 4 KiB leaves", 7) for n in (0, 1)]
+    with pytest.raises(UsageError, match="one tree for all nodes"):
+        read_replicas(load("lookup"))
+    owned = [[VA, VA + PAGE, 0], [VA + REGION, VA + 2 * REGION, 1]]
+    stale = load(capture(owned=owned, made=[owner, replica]))
+    assert exit_code(list(check_capture(stale))) == 0
+    found = findings(read_replicas(stale), stale.snapshot.facts)
+    wrong = [(one.name, one.wrong) for one in found if one.wrong]
+    assert exit_code(found) == 1 and wrong == [(f"node {n}: 4 KiB leaves", 7) for n in (0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -253,15 +251,15 @@ def test_the_command_ends_with_1_for_a_stale_leaf_and_asks_for_trees(capture, ca
 )
 def test_trees_that_cannot_be_are_refused(capture, change, why):
     with pytest.raises(CaptureError, match=why):
-        _ = load(capture(change=change)).replicas
+        read_replicas(load(capture(change=change)))
 
 
 def test_a_tree_that_is_missing_or_not_this_processs_is_refused(capture):
     with pytest.raises(UsageError, match=r"gpt-node7.tables: no such file"):
-        _ = load(capture(change=lambda f: f["trees"][1].update(name="gpt-node7"))).replicas
+        read_replicas(load(capture(change=lambda f: f["trees"][1].update(name="gpt-node7"))))
 
 
 def test_a_tree_of_other_levels_is_refused(capture):
     other = build_tree(PAGES, frames_on([1]), levels=5)
     with pytest.raises(CaptureError, match="5 levels"):
-        _ = load(capture(made=[trees()[0], other])).replicas
+        read_replicas(load(capture(made=[trees()[0], other])))

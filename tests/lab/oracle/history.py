@@ -1,4 +1,8 @@
-"""What a Hydra kernel counted of processes that ended: `/proc/hydra/history`.
+"""What a Hydra kernel counted of processes that ended, beside what replays of a trace count.
+
+Usage: python -m lab.oracle.history FILE[#RECORD] CAPTURE [POLICY ...]   (FILE: /proc/hydra/history)
+
+The kernel counts the whole life of a process, a replay what its trace holds.
 
 Source: arch/x86/mm/hydra_stats.c (hydra_stats_print) of the Linux 7.0 with Hydra, github.com/julianw1010/
 hydra-7.0.0-fork. A record begins with "MM record #N" between two rules; below it are lines of a name and a
@@ -6,13 +10,19 @@ number, in sections that are underlined.
 """
 
 import re
+import sys
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core.errors import CaptureError, UsageError
-from ..core.printable import printable
+from ptanalyze.analysis.ranking import label_of
+from ptanalyze.analysis.whatif import replay
+from ptanalyze.capture.describe import program
+from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.printable import printable
+from ptanalyze.formats.capture import load
+from ptanalyze.show.terminal import print_rows
 
 MOST_BYTES = 1 << 26
 MOST_DIGITS = 19  # of a number that the kernel prints, a long
@@ -30,6 +40,16 @@ COUNTED = {
     "pte_copies": "PTE entries copied (4KB)",
     "ipis": "Total shootdowns (with optimization)",
     "ipis_saved": "Shootdowns saved by node-scoping",
+}
+
+NAMES = {
+    "replica_faults": "replica faults",
+    "pte_copies": "entries copied",
+    "pte_writes": "entries written",
+    "pte_fanout": "further copies written",
+    "ipis": "IPIs",
+    "ipis_saved": "IPIs saved",
+    "table_pages_peak": "table pages at peak",
 }
 
 
@@ -123,3 +143,24 @@ def chosen(path: str, program: str) -> Record:
         there = ", ".join(f"#{one.number} {printable(one.comm)}" for one in records[-8:])
         raise UsageError(f"{path}: which record? write {file}#N; there are: {there}")
     return wanted[-1]
+
+
+def beside(record: Record, results: Sequence) -> list[dict]:
+    """A row for each of NAMES, with a column for the kernel and one for each Result."""
+    counts = {"kernel": record.counts}
+    for result in results:
+        counted = {kind: result.count(kind) for kind in NAMES if kind != "table_pages_peak"}
+        counts[label_of(result, results)] = counted | {"table_pages_peak": result.table_pages_peak}
+    return [{"": name} | {who: of[kind] for who, of in counts.items()} for kind, name in NAMES.items()]
+
+
+def main(history: str, capture: str, *policies: str) -> None:
+    opened = load(capture)
+    command = str(program(opened).get("program", "")).split()
+    record = chosen(history, command[0].rpartition("/")[2] if command else "")
+    title = f"record #{record.number}: {record.comm}, PID {record.pid}, {record.seconds:.1f} s"
+    print_rows(title, beside(record, replay(opened, policies or ("hydra",)).results))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

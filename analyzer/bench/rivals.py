@@ -1,6 +1,17 @@
-"""Other models of run time beside the law: the same runs, the same things known, each workload left out."""
+"""Other models of run time beside the law: the same runs, the same things known, each workload left out.
 
-from collections.abc import Iterator, Mapping
+Usage: python -m analyzer.bench.rivals   (prints the table of ADR 10)
+
+The models predict the cycles of a run from its walk cycles, which a simulation is to give. After Agbarya et
+al., Predicting Execution Times With Partial Simulations in Virtual Memory Research (MICRO 2020), who name
+them by their users: Basu (ISCA 2013), Pham (MICRO 2015), Gandhi (MICRO 2014), Alam (ISCA 2017), Yaniv
+(SIGMETRICS 2016). Placements change neither the number of walks nor of TLB hits, which these models have
+besides: a term in walks grows with the walk cycles, one in hits stays.
+
+A Point is (walk cycles, cycles) of a run, a Model gives the cycles of a run from its walk cycles.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -8,16 +19,17 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from .calibration import Calibration
-from .closed_forms import Run, counted
-from .held_out import calibrated, of_ports
-from .placement import LOCAL, placement
-from .predict import predict_walks
-from .reference import FAMILIES, LOCAL_RUN, PORTS, mean_run, ports, runs
-from .rival_models import DEGREES, Model, Point, alam, basu, gandhi, line, mosmodel, pooled
+from ptanalyze.cost.calibration import Calibration
+from ptanalyze.cost.closed_forms import Run, counted
+from ptanalyze.cost.placement import LOCAL, placement
+from ptanalyze.cost.predict import predict_walks
+from ptanalyze.validate.leave_one_out import calibrated, of_ports
+from ptanalyze.validate.prior import FAMILIES, LOCAL_RUN, PORTS, mean_run, ports, runs
 
+Point: TypeAlias = tuple[float, float]
+Model: TypeAlias = Callable[[float], float]
 Models: TypeAlias = dict[tuple[str, str], Model]  # (what is known, name)
-
+DEGREES = (1, 2, 3)  # of Mosmodel's polynomials
 HUGE_RUN = {  # family and name of the local run with 2 MiB pages
     "thin-2D-4K": ("thin-2D-THP", "TLL"),
     "thin-1D-4K": ("thin-1D-THP", "TL"),
@@ -25,14 +37,9 @@ HUGE_RUN = {  # family and name of the local run with 2 MiB pages
 }
 ONE, HUGE = "local run", "local run, run with 2 MiB pages"
 TWO, ALL = "local run, one remote run", "all other runs of the workload"
-LAW, HELD = "this law", 0.9
+LAW = "this law"
 ENOUGH = 4  # runs for a polynomial of degree 3
-NOTES = (
-    "|predicted / measured - 1| of cycles, given the walk cycles that were counted in the target run",
-    "inside, width: within the error that 90 % of the runs of the other workloads have under that model",
-    "Gandhi, Alam, Yaniv: where a run with 2 MiB pages is published; degree: polynomials as in Mosmodel, of "
-    "the workload's own other runs or of other workloads",
-)
+NAMES = {"thin-2D-4K": "two tables", "thin-1D-4K": "one table", "native-thin": "native", PORTS: "ports"}
 
 
 @dataclass(frozen=True)
@@ -50,33 +57,21 @@ class Known:
 
 
 def rivals() -> pd.DataFrame:
-    """DataFrame, one row per prediction: family, known, model, workload, config, predicted, measured, error,
-    inside, width. What is predicted is cycles over those of the local run, from counted walk cycles."""
+    """DataFrame, one row per prediction: family, known, model, workload, config, predicted, measured, error.
+    What is predicted is cycles over those of the local run, from counted walk cycles."""
     table = pd.DataFrame([*_thin(), *_ports()])
     table["error"] = table.predicted / table.measured - 1
-    table["inside"] = table["width"] = np.nan
-    for _, part in table.groupby(["family", "known", "model"]):
-        for workload in part.workload.unique():
-            own = part.workload == workload
-            others = part.error[~own].abs()
-            if len(others):
-                within = float(np.quantile(others, HELD))
-                table.loc[part.index[own], "inside"] = (part.error[own].abs() <= within).astype(float)
-                table.loc[part.index[own], "width"] = 2 * within
     return table
 
 
-def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Errors by family, what is known, and model: points, mean, median, max, inside, width."""
-    rows = []
-    for (family, known, model), part in table.groupby(["family", "known", "model"], sort=False):
-        size = part.error.abs()
-        rows.append(
-            {"family": family, "known": known, "model": model, "points": len(part)}
-            | {"mean": size.mean(), "median": size.median(), "max": size.max()}
-            | {"inside": part.inside.mean(), "width": part.width.mean()}
-        )
-    return pd.DataFrame(rows)
+def lines(table: pd.DataFrame) -> Iterator[str]:
+    """Lines of a Markdown table: mean and worst |error|, a row per model, a column per family."""
+    yield f"| known | model | {' | '.join(NAMES.values())} |"
+    yield "|---" * (2 + len(NAMES)) + "|"
+    for (known, model), part in table.groupby(["known", "model"], sort=False):
+        size = part.error.abs().groupby(part.family)
+        errors = {f: f"{of.mean():.1%}, {of.max():.0%}".replace("%", " %") for f, of in size}
+        yield f"| {known} | {model} | {' | '.join(errors.get(family, '-') for family in NAMES)} |"
 
 
 def _thin() -> Iterator[dict[str, Any]]:
@@ -193,3 +188,48 @@ def _law(calibration: Calibration) -> Model:
         return counted(predict_walks(calibration, walk).cycles, "prediction: cycles")[1]
 
     return predict
+
+
+def basu(local: Point) -> Model:
+    """Basu, Pham: every walk cycle is waited for, all else stays."""
+    return lambda walk: local[1] - local[0] + walk
+
+
+def alam(huge: Point) -> Model:
+    """Every walk cycle is waited for, all else is as in a run with 2 MiB pages."""
+    return basu(huge)
+
+
+def gandhi(local: Point, huge: Point) -> Model:
+    """The line through the run without any walks that 2 MiB pages let expect, and the local run."""
+    return line(local, (0.0, huge[1] - huge[0]))
+
+
+def line(one: Point, other: Point) -> Model:
+    """The line through two runs: Yaniv, with a run of 2 MiB pages."""
+    slope = (other[1] - one[1]) / (other[0] - one[0])
+    return lambda walk: one[1] + slope * (walk - one[0])
+
+
+def mosmodel(points: Sequence[Point], degree: int) -> Model:
+    """Polynomial of the walk cycles through runs of a program, by least squares of relative errors."""
+    walks, cycles = (np.array(values) for values in zip(*points, strict=True))
+    weights = np.polyfit(walks, cycles, degree, w=1 / cycles)
+    return lambda walk: float(np.polyval(weights, walk))
+
+
+def pooled(local: Point, added: Sequence[Point], degree: int) -> Model:
+    """Polynomial of the added walk cycles, both over the local run's cycles, through `added` of others."""
+    walks, slower = (np.array(values) for values in zip(*added, strict=True))
+    powers = np.stack([walks**power for power in range(1, degree + 1)], axis=1) / (1 + slower)[:, None]
+    weights = np.linalg.lstsq(powers, slower / (1 + slower), rcond=None)[0]
+    return partial(_grown, local, weights)
+
+
+def _grown(local: Point, weights: np.ndarray, walk: float) -> float:
+    added = (walk - local[0]) / local[1]
+    return local[1] * (1 + float(sum(w * added ** (k + 1) for k, w in enumerate(weights))))
+
+
+if __name__ == "__main__":
+    print(*lines(rivals()), sep="\n")

@@ -1,4 +1,4 @@
-"""The leaves of the trees of several nodes, each against the tree that owns its address.
+"""The trees of a process's nodes, on a kernel that replicates page tables: read and compared.
 
 A CPU uses what its own node's tree says. So a leaf is wrong that the owner's tree does not have, has with
 another frame, or with less permission: a change did not reach the replica. A replica that lacks a leaf, or
@@ -7,15 +7,26 @@ bits count as the OR of all trees, which vMitosis reads (3.3).
 """
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 
-from ...core import pte as bits
-from ...core.replicas import Replicas
-from ...core.snapshot import NO_PARENT, Tree
+from ptanalyze.capture.check.finding import FAILED, NOTE, OK, PARTIAL, Finding
+from ptanalyze.capture.check.tables import check_tree
+from ptanalyze.core import pte as bits
+from ptanalyze.core.errors import CaptureError, UsageError
+from ptanalyze.core.snapshot import NO_PARENT, Tree
+from ptanalyze.formats.capture import Capture
+from ptanalyze.formats.snapshot_file import ReplicaRecord
+from ptanalyze.formats.tables_file import read_tree
 
+FIELD = "facts.replicas"
+SIZES = {1: "4 KiB", 2: "2 MiB", 3: "1 GiB"}
 WRITE, USER, NX = np.uint64(2), np.uint64(4), np.uint64(1 << 63)
 RIGHTS = WRITE | USER | NX  # what an entry allows: NX is inverted
 MARKS = np.uint64(0x60)  # accessed, dirty
@@ -27,6 +38,81 @@ WRONG = {
     "frame": "with another frame than the owner's",
     "more": "that allow more than the owner's",
 }
+OWNER_DTYPE = np.dtype(
+    [
+        ("start", np.uint64),  # first byte
+        ("end", np.uint64),  # one past the last byte
+        ("tree", np.int16),  # index of the owner's tree
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """What one address space looks like from each node.
+
+    trees   the first is the Snapshot's own (mm->pgd), then those of other nodes
+    nodes   of each tree: the nodes whose CPUs walk it; nodes may share a tree
+    owners  OWNER_DTYPE[V], sorted, disjoint: the areas of the process, and the tree that has every entry of
+            each (Hydra's master_pgd_node). None: the kernel knows no owners, the first tree has every entry
+    """
+
+    trees: tuple[Tree, ...]
+    nodes: tuple[tuple[int, ...], ...]
+    owners: np.ndarray | None = None
+
+    def owner_of(self, addresses: np.ndarray) -> np.ndarray:
+        """int16, the shape of `addresses`: the owner's tree, -1 where the process has no area."""
+        if self.owners is None:
+            return np.zeros(addresses.shape, np.int16)
+        if not len(self.owners):
+            return np.full(addresses.shape, -1, np.int16)
+        at = np.searchsorted(self.owners["start"], addresses, side="right") - 1
+        area = self.owners[np.clip(at, 0, None)]
+        inside = (at >= 0) & (addresses < area["end"])
+        return np.where(inside, area["tree"], -1).astype(np.int16)
+
+
+def read_replicas(capture: Capture) -> Replicas:
+    """Replicas of a capture.
+
+    CaptureError where they are damaged or contradict themselves, UsageError for a missing file and where the
+    process had one tree for all.
+    """
+    directory, guest, facts = capture.directory, capture.snapshot.guest, capture.snapshot.facts
+    if not facts.get("replicas"):
+        raise UsageError(f"{directory}: holds one tree for all nodes: dump it on a kernel that replicates")
+    record = msgspec.convert(facts["replicas"], ReplicaRecord)
+    names = [tree.name for tree in record.trees]
+    path = directory / "snapshot.json"
+    if names[0] != "gpt" or len(set(names)) < len(names):
+        raise CaptureError(path, f"{FIELD}.trees", names, "expected gpt, then a tree of each other name")
+    trees = [guest, *(read_tree(directory, name) for name in names[1:])]
+    for name, tree in zip(names, trees, strict=True):
+        if (tree.levels, tree.encoding) != (guest.levels, "x86"):
+            found = f"{tree.levels} levels, {tree.encoding}"
+            raise CaptureError(directory / f"{name}.tables", "header", found, "not as gpt.tables, or not x86")
+    nodes = [node for tree in record.trees for node in tree.nodes]
+    if len(set(nodes)) < len(nodes) or any(not 0 <= node < 1 << 15 for node in nodes):
+        raise CaptureError(path, f"{FIELD}.trees", nodes[:8], "a node walks one tree")
+    return Replicas(tuple(trees), tuple(tree.nodes for tree in record.trees), owners_of(path, record))
+
+
+def owners_of(path: Path, record: ReplicaRecord) -> np.ndarray | None:
+    """OWNER_DTYPE[V]; CaptureError for areas that overlap, or whose owner has no tree."""
+    if record.owners is None:
+        return None
+    tree_of = {node: index for index, tree in enumerate(record.trees) for node in tree.nodes}
+    owners = np.zeros(len(record.owners), OWNER_DTYPE)
+    last = 0
+    for row, (start, end, node) in zip(owners, record.owners, strict=True):
+        if not last <= start < end < 1 << 64:
+            raise CaptureError(path, f"{FIELD}.owners", [start, end], "empty, overlapping or out of order")
+        if node not in tree_of:
+            raise CaptureError(path, f"{FIELD}.owners", node, "no tree is of this node")
+        row["start"], row["end"], row["tree"] = start, end, tree_of[node]
+        last = end
+    return owners
 
 
 @dataclass
@@ -177,3 +263,33 @@ def said(leaves: Leaves, row: int, slot: int) -> str:
     rights = int(leaves.rights[row, slot])
     letters = "r" + "-w"[bool(rights & int(WRITE))] + "-x"[bool(rights & int(NX))]
     return f"frame {int(leaves.frame[row, slot]):#x} {letters}" + " (kernel)" * (not rights & int(USER))
+
+
+def check_replicas(replicas: Replicas, facts: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield Findings: each replica is a tree, and its leaves are its owners', by size.
+
+    facts  of the dump: unless the process stood still, what differs may have changed while it was read
+    """
+    quiet = bool((facts.get("quiescence") or {}).get("quiet"))
+    for tree, nodes in zip(replicas.trees[1:], replicas.nodes[1:], strict=True):
+        yield from (one for one in check_tree(tree, name_of(nodes), None) if one.wrong)
+    for compared in compare_trees(replicas):
+        yield judged(compared, replicas, quiet)
+
+
+def judged(compared: Compared, replicas: Replicas, quiet: bool) -> Finding:
+    counts = compared.counts
+    wrong = sum(counts[kind] for kind in WRONG)
+    told = [f"{counts['same']:,} the same", f"{counts['missing']:,} not filled in"]
+    told += [f"{counts['less']:,} that allow less"] * bool(counts["less"])
+    told += [f"{counts['marks']:,} accessed or dirty here alone"] * bool(counts["marks"])
+    reason = ", ".join(told)
+    if wrong:
+        kinds = ", ".join(f"{counts[kind]:,} {what}" for kind, what in WRONG.items() if counts[kind])
+        reason = f"are wrong ({kinds}); {reason}. {'; '.join(compared.examples)}"
+    if wrong and not quiet:
+        reason += ". The process changed while its trees were read: dump it with --stop"
+    examined = wrong + counts["same"] + counts["missing"] + counts["less"]
+    verdict = (FAILED if quiet else PARTIAL) if wrong else NOTE if counts["less"] else OK
+    name = f"{name_of(replicas.nodes[compared.tree])}: {SIZES[compared.level]} leaves"
+    return Finding(name, examined, wrong, verdict, reason)

@@ -1,12 +1,10 @@
 """What a Hydra kernel counted: records as its hydra_stats_print writes them, beside a replay."""
 
-import json
-
 import pytest
 
-from ptanalyze.cli import run
 from ptanalyze.core.errors import CaptureError, UsageError
-from ptanalyze.formats.replica_history import chosen, read_history
+
+from .history import chosen, main, read_history
 
 RULE = "=" * 72
 NODES = 4
@@ -125,10 +123,8 @@ def test_a_number_of_thousands_of_digits_is_none(tmp_path, of):
 
 def test_the_kernels_counts_stand_beside_the_replays(file, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
-    words = ["whatif", "sysbench-memory", "-p", "hydra", "--kernel-history", f"{file}#3"]
-    assert run(words) == 0
+    main(f"{file}#3", "sysbench-memory", "hydra")
     out = capsys.readouterr().out
-    assert "record #3: gups, PID 4003, 12.3 s" in out and "further copies written" in out
-    assert run([*words, "--json"]) == 0
-    kernel = [row["kernel"]["counts"] for row in json.loads(capsys.readouterr().out)["result"]]
-    assert [one["pte_fanout"] for one in kernel] == [250, 250]
+    assert "record #3: gups, PID 4003, 12.3 s" in out
+    (row,) = (line for line in out.splitlines() if "further copies written" in line)
+    assert "250" in row and row.count("│") == 5

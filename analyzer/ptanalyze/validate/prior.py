@@ -1,0 +1,483 @@
+"""Published runs that come with the package, and what their workloads have in common, fitted on them.
+
+Usage: python -m ptanalyze.validate.prior > models/reference/prior.toml   (read by cost/shared.py)
+
+- reference(), runs(), ports(): the measured runs of models/reference, with citations
+- observed(): what each run says of the law's numbers, one by one
+- fitted(): Shared of a family, with 90 % prediction intervals from few values
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import exp, log, sqrt
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from ..core.bundled import bundled
+from ..core.errors import UsageError
+from ..core.interval import Interval
+from ..cost.closed_forms import (
+    Run,
+    counted,
+    exposed_share,
+    outside_cycles,
+    waited_cycles,
+)
+from ..cost.placement import CONTENDED, LOCAL, REMOTE, Placement, placement
+from ..cost.shared import Shared, overlap
+from ..formats.toml_text import toml
+
+FILES = ("vmitosis-runs.csv", "mitosis-runs.csv")
+COLUMNS = ("paper", "figure", "family", "workload", "config", "quantity", "value", "unit", "use", "note")
+PORTS, FIRST_TOUCH = "ports-xeon", "ports-xeon, first touch"  # families of the runs of ports()
+FAMILIES = ("thin-2D-4K", "thin-1D-4K", "native-thin")  # tables in one place
+LOCAL_RUN = {"thin-2D-4K": "LL", "thin-1D-4K": "L", "native-thin": "LP-LD"}
+# tables on several nodes: (run before, run with replicas)
+WIDE_FAMILIES = {
+    "wide-NV-4K": (("F", "FM"), ("FA", "FAM"), ("I", "IM")),
+    "wide-NO-4K": (("OF", "OFMP"), ("OF", "OFMF")),
+    "native-wide": (("F", "F+M"), ("F-A", "F-A+M"), ("I", "I+M")),
+}
+PER_CORE = {  # page walkers
+    "thin-2D-4K": 2,
+    "thin-1D-4K": 2,
+    "wide-NV-4K": 2,
+    "wide-NO-4K": 2,
+    "native-thin": 1,
+    "native-wide": 1,
+    PORTS: 1,
+    FIRST_TOUCH: 1,
+}
+# Remote over local latency where the runs were made: vMitosis, see its machine file; Mitosis (Achermann et
+# al., ASPLOS 2020), 580 over 280 cycles. A scale only: the runs determine f (k - 1).
+STRETCH = {family: 580 / 280 if family.startswith("native") else 1.9 for family in PER_CORE}
+# Threads of programs whose tables are in one place: one, but for these (models/reference/README.md); two of
+# theirs share each core. Programs with tables on several nodes have a thread for each CPU.
+MANY_THREADS = frozenset({"graph500", "pagerank", "liblinear"})
+DURATION = "dtlb_load_misses.walk_duration"
+GPT = ("dtlb_load_misses.walk_pending", "dtlb_store_misses.walk_pending")
+
+
+@cache
+def reference() -> pd.DataFrame:
+    """DataFrame of all rows: paper, figure, family, workload, config, quantity, value, unit, use, note.
+
+    `use` of a row: fit (the law is calibrated on it), check (only compared with it) or no; `note` says why
+    not. UsageError where a file is missing or has other columns.
+    """
+    return pd.concat([_read(bundled("models") / "reference" / name) for name in FILES], ignore_index=True)
+
+
+def _read(path: Path) -> pd.DataFrame:
+    try:
+        table = pd.read_csv(path, keep_default_na=False, dtype={"value": float})
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    if tuple(table.columns) != COLUMNS:
+        raise UsageError(f"{path}: columns = {', '.join(table.columns)}: expected {', '.join(COLUMNS)}")
+    return table
+
+
+def runs(family: str, use: Iterable[str] = ("fit", "check")) -> dict[str, dict[str, Run]]:
+    """{workload: {config: Run}}: the measured runs of a family, including the all-local run."""
+    rows = reference()
+    rows = rows[(rows.family == family) & rows.use.isin(use)]
+    by_workload: dict[str, dict[str, Run]] = {}
+    for (workload, config), part in rows.groupby(["workload", "config"], sort=False):
+        values = dict(zip(part.quantity, part.value, strict=True))
+        by_workload.setdefault(workload, {})[config] = run_from(values, many_threads(family, workload))
+    return by_workload
+
+
+def many_threads(family: str, workload: str) -> bool:
+    """Whether a workload of a family has more than one thread."""
+    return family in (*WIDE_FAMILIES, PORTS, FIRST_TOUCH) or workload.casefold() in MANY_THREADS
+
+
+def threads_of(family: str, workload: str) -> float | None:
+    """Busy hardware threads per core of a workload of a family; None where cycles and run time tell them."""
+    if PER_CORE[family] > 1:
+        return None
+    return 2.0 if many_threads(family, workload) else 1.0
+
+
+def run_from(values: Mapping[str, float], many: bool) -> Run:
+    """Run of a configuration's {quantity: value}, of one thread or `many`; what it lacks is None."""
+    cpus = None if many else 1.0
+    if "walk_cycles" in values:
+        return Run(values["cycles"], values["walk_cycles"], 0.0, cpus=cpus)
+    gpt = sum(values[name] for name in GPT) if values.keys() >= {*GPT} else None
+    return Run(values.get("cycles"), gpt, values.get("ept.walk_pending"), values.get("run_time"), cpus)
+
+
+WHOLE = 0.75  # repeats that were counted whole differ by less: at most a tenth, others by a third and more
+PORTS_POLICIES = ("linux", "mitosis", "hydra", "wasp")
+
+
+@cache
+def ports(family: str = PORTS) -> dict[str, dict[str, tuple[Run, ...]]]:
+    """{workload: {policy: (Run of each repeat)}}: native, on all CPUs of 4-socket Xeons; data interleaved,
+    or by first touch.
+
+    With interleaved data `linux` has three of four table reads remote, the other policies have replicas.
+    Walks of stores were not counted in all runs (0.1 % of the walk cycles where they were), so those of loads
+    are taken. Repeats of which perf saw a part (cycles per second below WHOLE of the median) and workloads
+    without a run under each of PORTS_POLICIES are left out.
+    """
+    path = bundled("models") / "reference" / "ports-xeon-runs.csv"
+    try:
+        table = pd.read_csv(path)
+        table = table[table.interleaved_data == (family == PORTS)]
+        speed = table.cycles / table.seconds
+        kinds = [table.benchmark, table.policy]
+        table = table[speed > WHOLE * speed.groupby(kinds).transform("median")]
+        found: dict[str, dict[str, tuple[Run, ...]]] = {}
+        for (workload, policy), part in table.groupby(["benchmark", "policy"], sort=False):
+            found.setdefault(str(workload), {})[str(policy)] = tuple(
+                Run(row["cycles"], row[DURATION], 0.0, row["seconds"]) for row in part.to_dict("records")
+            )
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    return {workload: of for workload, of in found.items() if {*of} >= {*PORTS_POLICIES}}
+
+
+def mean_run(repeats: Iterable[Run]) -> Run:
+    """Run of the mean cycles, walk cycles and seconds of native repeats."""
+    rows = [(run.cycles, run.gpt, run.seconds) for run in repeats]
+    cycles, gpt, seconds = (sum(row[k] or 0.0 for row in rows) / len(rows) for k in range(3))
+    return Run(cycles, gpt, 0.0, seconds)
+
+
+SATURATED = 1.05  # e within 5 % of its bound says nothing about the time spent in walks
+QUARTERS = 0.75  # of table reads are remote, where four nodes share a table
+SHARED_WALKER = 2  # threads per core of programs with many threads
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A workload of a family of runs.
+
+    walk_rate   walk cycles per cycle of the all-local run
+    walk_time   share of its time in walks: e times that
+    overlaps    whether its walks overlap less than its walkers allow
+    share       f, or the share of data accesses, that explains the time added by an idle remote node
+    contention  time added by a loaded node over time added by an idle one; walked: walk cycles likewise
+    added       time added by an idle remote node, over the run time
+    """
+
+    family: str
+    workload: str
+    many: bool
+    walk_rate: float
+    walk_time: float
+    overlaps: bool
+    share: float
+    contention: float
+    added: float
+    walked: float = 1.0
+
+
+def law_of(family: str, many: bool) -> tuple[float, float]:
+    """(page walkers per thread, s) of a reference run."""
+    walkers = PER_CORE[family] / (SHARED_WALKER if many else 1)
+    return walkers, max(1 / walkers - 1, 0.0)
+
+
+def ratio(local: Run, other: Run) -> float:
+    """Run time of `other` over that of `local`: wall clock where both are known, else cycles."""
+    if local.seconds and other.seconds:
+        return other.seconds / local.seconds
+    return counted(other.cycles, "run: cycles") / counted(local.cycles, "run: cycles")
+
+
+@cache
+def observed(family: str) -> tuple[Observed, ...]:
+    """Of the workloads in a family of runs with tables in one place; those that are fitted."""
+    return tuple(
+        _seen(family, workload, configs)
+        for workload, configs in runs(family, ("fit",)).items()
+        if _complete(family, configs)
+    )
+
+
+def _complete(family: str, configs: Mapping[str, Run]) -> bool:
+    """Whether there is a local run with counters, and one of an idle and of a contended remote node."""
+    local = configs.get(LOCAL_RUN[family])
+    states = {where.state for where, _, _ in misplaced(configs)}
+    return local is not None and local.walk is not None and states == {REMOTE, CONTENDED}
+
+
+def misplaced(configs: Mapping[str, Run]) -> Iterator[tuple[Placement, Run, float]]:
+    """(Placement, Run, remote part of the walk, each table being half of it) of runs with counters and local
+    data."""
+    for name, run in configs.items():
+        where = placement(name)
+        if not where.tables_local and where.data == LOCAL and run.walk is not None:
+            states = [state for state, _ in where.tables()]
+            yield where, run, sum(state != LOCAL for state in states) / len(states)
+
+
+def _seen(family: str, workload: str, configs: Mapping[str, Run]) -> Observed:
+    local = configs[LOCAL_RUN[family]]
+    many = many_threads(family, workload)
+    walkers, shared = law_of(family, many)
+    walk, cycles = counted(local.walk, "run: walk cycles"), counted(local.cycles, "run: cycles")
+    exposed = min(max(_exposed(configs, local), 1 / walkers), 1.0) if walkers > 1 else 1.0
+    waited = exposed * walk
+    outside = outside_cycles(cycles, waited, shared)
+    grown: dict[str, list[float]] = {REMOTE: [], CONTENDED: []}
+    added: dict[str, list[float]] = {REMOTE: [], CONTENDED: []}
+    walked: dict[str, list[float]] = {REMOTE: [], CONTENDED: []}
+    for where, run, part in misplaced(configs):
+        slower = ratio(local, run)
+        grown[where.state].append((waited_cycles(cycles * slower, outside, shared) / waited - 1) / part)
+        added[where.state].append((slower - 1) / part)
+        walked[where.state].append((counted(run.walk, "run: walk cycles") / walk - 1) / part)
+    idle = float(np.mean(added[REMOTE]))
+    return Observed(
+        family=family,
+        workload=workload,
+        many=many,
+        walk_rate=walk / cycles,
+        walk_time=exposed * walk / cycles,
+        overlaps=walkers > 1 and exposed * walkers > SATURATED,
+        share=float(np.mean(grown[REMOTE])) / (STRETCH[family] - 1),
+        contention=float(np.mean(grown[CONTENDED])) / float(np.mean(grown[REMOTE])),
+        added=idle,
+        walked=float(np.mean(walked[CONTENDED])) / float(np.mean(walked[REMOTE])),
+    )
+
+
+def _exposed(configs: Mapping[str, Run], local: Run) -> float:
+    """e over all placements, by least squares: added cycles over added walk cycles."""
+    found = [run for _, run, _ in misplaced(configs)]
+    weights = [counted(run.walk, "run") - counted(local.walk, "run") for run in found]
+    shares = [exposed_share(local, run) for run in found]
+    return float(np.average(shares, weights=np.square(weights)))
+
+
+def gpt_parts(family: str) -> Iterator[tuple[str, float]]:
+    """(workload, the gPT's part of what both tables add) of programs with one thread, from pairs of runs with
+    only the gPT and only the ePT remote."""
+    for workload, configs in runs(family, ("fit",)).items():
+        local = configs.get(LOCAL_RUN[family])
+        if local is None or local.cycles is None or many_threads(family, workload):
+            continue
+        for first, second in (("RL", "LR"), ("RLI", "LRI")):
+            if first in configs and second in configs:
+                gpt, ept = (ratio(local, configs[name]) - 1 for name in (first, second))
+                yield workload, gpt / (gpt + ept)
+
+
+@cache
+def observed_wide() -> tuple[Observed, ...]:
+    """Of runs whose tables are on several nodes, and then replicated: `share` alone is theirs."""
+    return tuple(
+        _replicated(family, workload, configs[before], configs[after])
+        for family, pairs in WIDE_FAMILIES.items()
+        for workload, configs in runs(family, ("fit",)).items()
+        for before, after in pairs
+        if before in configs and after in configs
+    )
+
+
+def _replicated(family: str, workload: str, before: Run, after: Run) -> Observed:
+    _, shared = law_of(family, True)
+    cycles, walk = counted(before.cycles, "run: cycles"), counted(before.walk, "run: walk cycles")
+    outside = outside_cycles(cycles, walk, shared)
+    waited = waited_cycles(cycles / ratio(after, before), outside, shared)
+    share = max(walk / waited - 1, 0.0) / QUARTERS / (STRETCH[family] - 1)
+    return Observed(family, workload, True, walk / cycles, walk / cycles, False, share, 1.0, 0.0)
+
+
+@cache
+def observed_data(family: str) -> tuple[Observed, ...]:
+    """Of runs with remote data and local tables: `share` and `contention` are those of data."""
+    found = []
+    for workload, configs in runs(family, ("fit", "data")).items():
+        if not {LOCAL_RUN[family], "LP-RD", "LP-RDI"} <= configs.keys():
+            continue
+        local = configs[LOCAL_RUN[family]]
+        many = many_threads(family, workload)
+        outside = [
+            outside_cycles(
+                counted(run.cycles, "run: cycles"), counted(run.walk, "run: walk"), law_of(family, many)[1]
+            )
+            for run in (local, configs["LP-RD"], configs["LP-RDI"])
+        ]
+        idle, loaded = (here / outside[0] - 1 for here in outside[1:])
+        rate = counted(local.walk, "run: walk") / counted(local.cycles, "run: cycles")
+        share = idle / (STRETCH[family] - 1)
+        found.append(Observed(family, workload, many, rate, rate, False, share, loaded / idle, idle))
+    return tuple(found)
+
+
+def repaired(family: str) -> Iterator[tuple[str, bool, float]]:
+    """(workload, whether it has many threads, run time with repaired tables over that with local ones)."""
+    for workload, configs in runs(family).items():
+        if LOCAL_RUN[family] not in configs:
+            continue
+        local = configs[LOCAL_RUN[family]]
+        for name, run in configs.items():
+            if name != LOCAL_RUN[family] and placement(name).all_local:
+                yield workload, many_threads(family, workload), ratio(local, run)
+
+
+# Student's t, 95th percentile, by degrees of freedom from 1 (any table of the distribution)
+T_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761)
+T_MANY = 1.70
+
+
+def t_95(freedom: int) -> float:
+    """Half of a 90 % interval in standard deviations, estimated with `freedom` degrees of freedom."""
+    return T_95[max(freedom, 1) - 1] if freedom <= len(T_95) else T_MANY
+
+
+def factor(groups: Sequence[Sequence[float]]) -> float:
+    """Factor up or down from a group's geometric mean that holds a further member with 90 %.
+
+    groups  positive values; they have means of their own and scatter alike
+    """
+    members = [np.log(np.asarray(group, np.float64)) for group in groups if len(group)]
+    freedom = sum(len(group) - 1 for group in members)
+    if freedom < 1:
+        return 2.0
+    deviation = sqrt(sum(float(((group - group.mean()) ** 2).sum()) for group in members) / freedom)
+    size = len(members[0])
+    return exp(t_95(freedom) * deviation * sqrt(1 + 1 / size))
+
+
+def around(values: Sequence[float], times: float) -> Interval:
+    """Interval of the geometric mean of positive values, `times` up and down."""
+    middle = exp(sum(log(value) for value in values) / len(values))
+    return Interval(middle / times, middle, middle * times)
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Root mean square of deviations from 0."""
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+MEASURABLE = 0.1  # of run time: what a remote table adds less is too near to the noise to divide by
+HELD = 0.9  # of published runs are inside
+WIDEST = 4.0  # factor: a share that differs more is no share of this kind
+MACHINES = (("thin-2D-4K", "thin-1D-4K"), ("native-thin",))  # families of one machine
+PAIRS = "thin-2D-4K"  # the family with runs of which one table is remote
+HEAD = "# Fitted on the published runs beside this file: python -m ptanalyze.validate.prior > prior.toml\n"
+DATA_FAMILY = "native-thin"  # where runs with remote data are published
+
+
+@cache
+def fitted(family: str, leaving_out: str | None = None) -> Shared:
+    """Shared of all reference workloads of `family`, without those named `leaving_out` (in any case, in any
+    paper)."""
+    left = (leaving_out or "").casefold()
+    seen = {name: _kept(observed(name), left) for name in FAMILIES}
+    own = seen[family]
+    shares = {name: [o.share for o in found] for name, found in seen.items()}
+    times = factor([shares[family], *(s for name, s in shares.items() if name != family)])
+    near = _near(family, seen)
+    slope = _slope(near.values())
+    rate = float(np.mean([overlap(o.walk_rate) for o in near[family]]))
+    data = _kept(observed_data(DATA_FAMILY), left)
+    found = [rows for name in FAMILIES for rows in repaired(name) if rows[0].casefold() != left]
+    alone, together = (
+        [abs(slower - 1) for _, many, slower in found if many == kind] for kind in (False, True)
+    )
+    return Shared(
+        family=family,
+        workloads=tuple(o.workload for o in own if not o.many),
+        walk_time=float(np.mean([o.walk_time for o in own if not o.many and o.overlaps] or [1.0])),
+        dram_share=_share(around([o.share for o in own if not o.many], min(times, WIDEST))),
+        many_share=_many(family, left),
+        gpt_part=_half([part for workload, part in gpt_parts(PAIRS) if workload.casefold() != left]),
+        contention=_contention(family, near, slope),
+        any_contention=_contention(family, near, 0.0, [o.contention for o in own]),
+        slope=slope,
+        walk_rate=rate,
+        stretch=STRETCH[family],
+        data_share=_of_data([d.share for d in data]),
+        data_loaded=_of_data([d.contention * d.share for d in data]),
+        noise=float(np.quantile(alone, HELD)),
+        many_noise=float(np.quantile(together, HELD)),
+        any_noise=float(np.quantile(alone + together, HELD)),
+        repair=deviation(alone + together) * t_95(len(found)),
+    )
+
+
+def _kept(found: Iterable[Observed], left: str) -> list[Observed]:
+    return [o for o in found if o.workload.casefold() != left]
+
+
+def _share(interval: Interval) -> Interval:
+    return interval.through(lambda value: min(value, 1.0))
+
+
+def _half(parts: list[float]) -> Interval:
+    within = t_95(len(parts)) * deviation([part - 0.5 for part in parts])
+    return Interval(0.5 - within, 0.5, 0.5 + within)
+
+
+def _of_data(growths: list[float]) -> Interval:
+    return around(growths, min(factor([growths]), WIDEST))
+
+
+def _many(family: str, left: str) -> Interval:
+    """f with many threads: the mean of programs, each over all of its runs; from 0 to 1."""
+    by_program: dict[str, list[float]] = {}
+    thin = [o for name in FAMILIES for o in observed(name) if o.many]
+    for o in _kept([*thin, *observed_wide()], left):
+        by_program.setdefault(o.workload.casefold(), []).append(min(o.share, 1.0))
+    return Interval(0.0, float(np.mean([np.mean(shares) for shares in by_program.values()])), 1.0)
+
+
+def _near(family: str, seen: dict[str, list[Observed]]) -> dict[str, list[Observed]]:
+    """What is measurable of the families of the machine of `family`."""
+    machine = next(families for families in MACHINES if family in families)
+    return {name: [o for o in seen[name] if o.added > MEASURABLE] for name in machine}
+
+
+def _contention(
+    family: str, near: dict[str, list[Observed]], slope: float, every: list[float] | None = None
+) -> Interval:
+    """Contention at the mean of the family, with a known slope, as far as programs scatter about it.
+
+    Where walks cannot overlap, walk cycles give the same ratio with less noise: the greater scatter counts.
+
+    every  of all programs of the family, measurable or not: those whose counters are not known may be any
+    """
+    level = {}
+    for name, found in near.items():
+        rates = [overlap(o.walk_rate) for o in found]
+        mean = float(np.mean(rates))
+        level[name] = [o.contention - slope * (rate - mean) for o, rate in zip(found, rates, strict=True)]
+    own = level.pop(family)
+    times = factor([every or own, *level.values()])
+    if PER_CORE[family] == 1:
+        times = max(times, factor([[o.walked for o in near[family]]]))
+    return around(own, min(times, WIDEST))
+
+
+def _slope(families: Iterable[list[Observed]]) -> float:
+    rates: list[float] = []
+    ratios: list[float] = []
+    for found in families:
+        if any(PER_CORE[o.family] == 1 for o in found):
+            return 0.0
+        own = np.array([(overlap(o.walk_rate), o.contention) for o in found])
+        rates += list(own[:, 0] - own[:, 0].mean())
+        ratios += list(own[:, 1] - own[:, 1].mean())
+    return float(np.dot(rates, ratios) / np.dot(rates, rates)) if len(rates) > 2 else 0.0
+
+
+def prior() -> str:
+    """TOML of Shared by family."""
+    return HEAD + toml({family: msgspec.to_builtins(fitted(family)) for family in FAMILIES})
+
+
+if __name__ == "__main__":
+    print(prior(), end="")
