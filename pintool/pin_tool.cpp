@@ -40,23 +40,13 @@ static VOID PIN_FAST_ANALYSIS_CALL counted_access(ptt_thread **slot, ADDRINT add
     on_access(thread, address, bytes, store);
 }
 
-static VOID PIN_FAST_ANALYSIS_CALL part_access(ptt_thread **slot, ADDRINT address, UINT32 bytes, UINT32 store) {
-    ptt_thread *thread = thread_in(slot);
-    if (!thread) return;
-    if (tracer_counts()) tracer_count(thread);
-    if (!ptt_session->recording) return on_access(thread, address, bytes, store);
-    if (!tracer_skips(thread, address)) tracer_part_access(thread, address, bytes, store);
-}
-
 static VOID PIN_FAST_ANALYSIS_CALL block_executed(ptt_thread **slot, UINT32 instructions) {
     ptt_thread *thread = thread_in(slot);
     if (thread && ptt_session->recording) thread->instructions += instructions;
 }
 
 static VOID instrument_access(INS ins, UINT32 operand, UINT32 store) {
-    AFUNPTR function = tracer_partial()  ? (AFUNPTR)part_access
-                       : tracer_counts() ? (AFUNPTR)counted_access
-                                         : (AFUNPTR)any_access;
+    AFUNPTR function = tracer_counts() ? (AFUNPTR)counted_access : (AFUNPTR)any_access;
     INS_InsertPredicatedCall(ins, IPOINT_BEFORE, function, IARG_FAST_ANALYSIS_CALL, IARG_REG_VALUE, slot_register,
                              IARG_MEMORYOP_EA, operand, IARG_UINT32, (UINT32)INS_MemoryOperandSize(ins, operand),
                              IARG_UINT32, store, IARG_END);
@@ -64,9 +54,7 @@ static VOID instrument_access(INS ins, UINT32 operand, UINT32 store) {
 
 static VOID elements_access(ptt_thread **slot, pin_elements *all) {
     each_element(all, [slot](ADDRINT address, UINT32 bytes, UINT32 store) {
-        if (tracer_partial())
-            part_access(slot, address, bytes, store);
-        else if (tracer_counts())
+        if (tracer_counts())
             counted_access(slot, address, bytes, store);
         else
             any_access(slot, address, bytes, store);
@@ -164,11 +152,8 @@ static KNOB<std::string> out(KNOB_MODE_WRITEONCE, "pintool", "out", "trace.ptt",
 static KNOB<std::string> command(KNOB_MODE_WRITEONCE, "pintool", "command", "", "command line to note in the trace");
 static KNOB<std::string> max_bytes(KNOB_MODE_WRITEONCE, "pintool", "max_bytes", "0", "size limit, 0 none");
 static KNOB<std::string> for_ms(KNOB_MODE_WRITEONCE, "pintool", "for_ms", "0", "time to trace, 0 until the end");
-static KNOB<std::string> every_ms(KNOB_MODE_WRITEONCE, "pintool", "every_ms", "0", "a window of for_ms so often, 0 no windows");
-static KNOB<std::string> sample(KNOB_MODE_WRITEONCE, "pintool", "sample", "", "name of the part that classes are");
-static KNOB<std::string> classes(KNOB_MODE_WRITEONCE, "pintool", "classes", "", "page numbers modulo 16 to trace, a bit for each");
 static KNOB<std::string> instructions(KNOB_MODE_WRITEONCE, "pintool", "instructions", "off", "count instructions: on, off");
-static KNOB<std::string> strip(KNOB_MODE_WRITEONCE, "pintool", "strip", "on", "leave out touches that change no TLB: on, off; l2: also most that hit in its second level");
+static KNOB<std::string> strip(KNOB_MODE_WRITEONCE, "pintool", "strip", "on", "leave out touches that change no TLB: on, off");
 static KNOB<std::string> start_symbol(KNOB_MODE_WRITEONCE, "pintool", "roi_start_symbol", "", "function that starts the ROI");
 static KNOB<std::string> end_symbol(KNOB_MODE_WRITEONCE, "pintool", "roi_end_symbol", "", "function that ends the ROI");
 static KNOB<std::string> marker(KNOB_MODE_WRITEONCE, "pintool", "roi_marker", "off", "ROI by roi.h's markers: on, off");
@@ -179,10 +164,10 @@ static KNOB<std::string> control(KNOB_MODE_WRITEONCE, "pintool", "control", "", 
 static KNOB<std::string> control_timeout(KNOB_MODE_WRITEONCE, "pintool", "control_timeout", "600", "seconds to wait for it");
 
 static bool take_options() {
-    KNOB<std::string> *const knobs[] = {&out, &command, &max_bytes, &for_ms, &every_ms, &sample, &classes, &instructions, &strip, &start_symbol, &end_symbol, &marker,
-                                        &start_access, &accesses, &follow_fork, &control, &control_timeout};
-    const char *const names[] = {"out", "command", "max_bytes", "for_ms", "every_ms", "sample", "classes", "instructions", "strip", "roi_start_symbol", "roi_end_symbol", "roi_marker",
-                                 "roi_start_access", "roi_accesses", "follow_fork", "control", "control_timeout"};
+    KNOB<std::string> *const knobs[] = {&out, &command, &max_bytes, &for_ms, &instructions, &strip, &start_symbol, &end_symbol, &marker, &start_access,
+                                        &accesses, &follow_fork, &control, &control_timeout};
+    const char *const names[] = {"out", "command", "max_bytes", "for_ms", "instructions", "strip", "roi_start_symbol", "roi_end_symbol", "roi_marker", "roi_start_access",
+                                 "roi_accesses", "follow_fork", "control", "control_timeout"};
     for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!knobs[i]->Value().empty() && !tracer_option(names[i], knobs[i]->Value().c_str())) return false;
     return true;

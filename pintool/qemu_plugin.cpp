@@ -108,18 +108,6 @@ static void counted_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t a
     on_access(thread, info, address);
 }
 
-[[gnu::noinline]] static void record_part(struct ptt_thread *thread, qemu_plugin_meminfo_t info, uint64_t address) {
-    tracer_part_access(thread, address, bytes_of(info, address), qemu_plugin_mem_is_store(info));
-}
-
-static void part_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *) {
-    struct ptt_thread *thread = thread_of(vcpu);
-    if (!thread) return;
-    if (tracer_counts()) tracer_count(thread);
-    if (!ptt_session->recording) return on_access(thread, info, address);
-    if (!tracer_skips(thread, address)) record_part(thread, info, address);
-}
-
 static void block_executed(unsigned vcpu, void *instructions) {
     struct ptt_thread *thread = thread_of(vcpu);
     if (thread && ptt_session->recording) thread->instructions += (uint64_t)instructions;
@@ -208,7 +196,7 @@ static void look_at_program(struct qemu_plugin_insn *first) {
 static void block_translated(qemu_plugin_id_t, struct qemu_plugin_tb *block) {
     size_t n = qemu_plugin_tb_n_insns(block);
     if (first_block && ptt_session) look_at_program(qemu_plugin_tb_get_insn(block, 0));
-    auto *access = tracer_partial() ? part_access : tracer_counts() ? counted_access : any_access;
+    auto *access = tracer_counts() ? counted_access : any_access;
     if (tracer_options.writer.instructions)
         qemu_plugin_register_vcpu_tb_exec_cb(block, block_executed, QEMU_PLUGIN_CB_NO_REGS, (void *)n);
     for (size_t i = 0; i < n; i++) {

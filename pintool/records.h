@@ -1,25 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * trace.ptt, format version 2 to 4: what the threads of one process touched, page by page.
+ * trace.ptt, format version 2: what the threads of one process touched, page by page.
  *
- * Magic "PTTRACE\n"; version 2 (1 is the same, but never stripped; 3: of a part, see `sample` and `every` of the header; 4: filtered
- * twice, see `second`); all numbers little endian (byte_order reads 0x01020304).
+ * Magic "PTTRACE\n"; version 2 (1 is the same, but never stripped; 3 and 4, of a part of the accesses and filtered twice,
+ * are retired: readers refuse them); all numbers little endian (byte_order reads 0x01020304).
  * A header of 4,096 bytes, then frames. A frame is a 48-byte ptt_frame and its payload. Every frame has a
  * magic, its length and a CRC-32 (zlib's polynomial) over frame header (crc field 0) and payload, so a file
  * that was cut off is a shorter valid file up to its last whole frame. The header is rewritten in place when
  * the trace ends, which needs no new disk space; `ended` = PTT_UNFINISHED means that this never happened.
  *
  * PTT_CHUNK  a run of touches of one thread: `records` of them, standing for `accesses` loads and stores. Its time
- *            is that of its first touch. In a trace of a part `accesses` counts those that have no touch, too. Frames of one thread are in time order; those of different threads
- *            are ordered by time, equal times by their position in the file.
+ *            is that of its first touch. Frames of one thread are in time order; those of different threads are
+ *            ordered by time, equal times by their position in the file.
  * PTT_EVENT  one ptt_event; it stands before all later chunks of its thread.
  *
  * A touch is a page (address >> 12, below 2^45), whether one of its accesses was a store, and the count (1 to
  * 2^18 - 1) of accesses merged into it. An access across a page border touches both pages. Merged are consecutive accesses
  * and, where `stripped` of the header names arrays, accesses since the page's record before (or after it, up to its next)
  * that hit in all such first-level TLB arrays without any effect on what they hold later.
- * Where `second` is set, further touches are left out, which may change what TLBs hold, but for some runs of chunks: of
- * each `one_in` runs of `run` chunks of a thread one, by the hash in second.h.
  * Encoding of a touch, state reset at each chunk:
  *   byte 0: bit 0 store; bits 1-2 the count: 0 and 1 mean 1 and 2; 3: a LEB128 varint of count - 3 follows
  *           the page; 2: as the last such varint said, 3 before the first (loops repeat their counts);
@@ -38,8 +36,6 @@
 
 #define PTT_MAGIC "PTTRACE\n"
 #define PTT_VERSION 2
-#define PTT_VERSION_PART 3
-#define PTT_VERSION_TWICE 4
 #define PTT_BYTE_ORDER 0x01020304u
 #define PTT_FRAME_MAGIC 0x46545450u /* "PTTF" */
 #define PTT_HEADER_BYTES 4096
@@ -101,7 +97,7 @@ enum ptt_event_kind {
     PTT_MOVE_PAGES = 11, /* a = address, b = length, c = NUMA node the data is on from now on */
     PTT_FIRST_TOUCH = 12, /* a = address of a 2 MiB region: the thread was the first to touch it, or had a call fill
                              it, before the region of interest; again after it was unmapped as a whole */
-    PTT_WINDOW = 13, /* a = number of the window, from 1 on, that the thread's later chunks are in; 0: in none */
+    PTT_WINDOW = 13, /* retired, of version 3 */
     PTT_TRACER_MAP = 14, /* a = address, b = length of memory that was the tracer's own before the program began; not
                             moved by guest_base */
     PTT_THP_DISABLE = 15, /* prctl(PR_SET_THP_DISABLE): a = 1, no transparent huge pages from now on, 0: again; b = flags */
@@ -111,11 +107,6 @@ enum ptt_event_kind {
  * `ways` ways or more. */
 struct ptt_array {
     uint16_t size, sets, ways, zero;
-};
-
-/* The second filter: sets of its array; of each `one_in` runs of `run` chunks of a thread, one is kept from it. */
-struct ptt_second_filter {
-    uint16_t sets, one_in, run, zero;
 };
 
 struct ptt_header {
@@ -141,12 +132,12 @@ struct ptt_header {
     char command[1024];
     char rules[2808]; /* this comment in short */
     uint64_t lost_threads; /* not traced: beyond what can be traced at once, or in all */
-    char sample[16]; /* sets of TLBs that are traced, "sets:1/8" as of `ptanalyze whatif --sample`; "": all */
-    uint64_t every;  /* ns from one window's begin to the next's, and how long each is; 0: the whole time is traced */
+    char sample[16]; /* reserved, 0, as the next two: what part a trace of version 3 was of */
+    uint64_t every;
     uint64_t window;
     struct ptt_array stripped[PTT_REACH_MOST]; /* what a stripped trace is exact for; of size 0: no more. All 0: not
                                                   stripped, as version 1 never is */
-    struct ptt_second_filter second; /* only of version 4, else 0 */
+    uint16_t second[4]; /* reserved, 0: of version 4 */
 };
 
 struct ptt_frame {

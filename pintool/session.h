@@ -5,7 +5,7 @@
 #ifndef PTT_SESSION_H
 #define PTT_SESSION_H
 
-#include "part.h"
+#include "strip.h"
 
 #define PTT_LIVE_THREADS 2048
 #define PTT_UNKNOWN_THREAD (~(uint64_t)0)
@@ -18,14 +18,10 @@ struct ptt_options {
     char tracer[48];
     char command[1024]; /* "": as /proc/self/cmdline has it, the tracer's own words included */
     uint64_t max_bytes; /* 0: no limit */
-    uint64_t for_ns;    /* recording ends so long after the first touch; 0: no limit; of a window, where there are any */
-    uint64_t every_ns;  /* a window begins so often; 0: no windows */
-    uint32_t classes;   /* page numbers modulo 16 that are traced, a bit for each; 0: all */
-    char sample[16];    /* name of these classes, for the header */
+    uint64_t for_ns;    /* recording ends so long after the first touch; 0: no limit */
     int instructions;   /* 1: ptt_thread.instructions is counted */
     int recording;      /* 1: touches count from the start, 0: from ptt_roi(1, ...) on */
-    int whole;          /* 1: only consecutive touches are merged, none is left out (strip.h) */
-    int twice;          /* 1: what was stripped goes through a second filter (second.h) */
+    int strip = 1;      /* 1: touches that change no TLB are left out (strip.h), 0: only consecutive ones are merged */
 };
 
 struct ptt_thread {
@@ -35,14 +31,6 @@ struct ptt_thread {
     int lock, live;
     int16_t cpu;
     uint16_t index;
-    uint64_t news;      /* of the session when the thread looked last */
-    uint32_t chunks; /* written so far */
-    uint32_t window;
-    uint32_t classes;   /* traced now: none between windows */
-    uint64_t left_out;  /* accesses of the open chunk outside the part, those in `outside` besides */
-    uint64_t lost;      /* ranges of ptt_session.lost that it has forgotten */
-    struct ptt_seen *seen;
-    struct ptt_slot outside; /* strip.recent after a touch outside the part that was left out; `merged` of all such */
     int pending; /* system call whose arguments are in `arguments`, -1 none */
     uint64_t arguments[4];
     struct ptt_strip strip;
@@ -66,10 +54,6 @@ struct ptt_session {
     uint64_t start_clock, start, bytes, device, inode;
     uint64_t until; /* session time at which recording ends, 0: nothing was recorded yet, or none */
     uint64_t records, accesses, dropped, lost_threads, guest_base;
-    uint32_t window;  /* odd: 1, 3, 5 are windows, 2, 4, 6 what lies between; the watcher turns it */
-    uint64_t news;    /* one more with each turn of a window and each range in `lost` */
-    uint64_t began;   /* session time of the first touch, where there are windows */
-    struct ptt_lost lost;
     int64_t roi_credit; /* accesses until an access-counted region of interest starts or ends */
     struct ptt_options options;
     struct ptt_thread thread[PTT_LIVE_THREADS];
@@ -80,10 +64,5 @@ extern struct ptt_session *ptt_session;
 /* A bit for each region that was touched while `waiting`. Private memory: a forked child has a copy of its own, as it
  * has copies of the tables, which fork made. */
 extern uint64_t *ptt_touched;
-
-/* By place of the thread in the session; only of a part. Private memory, too. */
-extern struct ptt_seen *ptt_seen;
-
-static inline int ptt_partial(const struct ptt_options *options) { return options->classes || options->every_ns; }
 
 #endif

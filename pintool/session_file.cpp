@@ -9,7 +9,6 @@
 
 #include "crc32.h"
 #include "kernel.h"
-#include "second.h"
 
 struct ptt_session *ptt_session;
 
@@ -30,9 +29,7 @@ void write_header() {
     struct ptt_session *s = ptt_session;
     header = {};
     __builtin_memcpy(header.magic, PTT_MAGIC, 8);
-    header.version = s->options.twice          ? PTT_VERSION_TWICE
-                     : ptt_partial(&s->options) ? PTT_VERSION_PART
-                                                : PTT_VERSION;
+    header.version = PTT_VERSION;
     header.byte_order = PTT_BYTE_ORDER;
     header.header_bytes = PTT_HEADER_BYTES;
     header.pid = s->pid;
@@ -51,11 +48,7 @@ void write_header() {
     copy_text(header.tracer, s->options.tracer, sizeof header.tracer);
     copy_text(header.command, s->options.command, sizeof header.command);
     copy_text(header.rules, PTT_RULES, sizeof header.rules);
-    copy_text(header.sample, s->options.sample, sizeof header.sample);
-    header.every = s->options.every_ns;
-    header.window = header.every ? s->options.for_ns : 0;
-    if (!s->options.whole) __builtin_memcpy(header.stripped, reach, sizeof reach);
-    if (s->options.twice) header.second = {PTT_SECOND_SETS, PTT_SECOND_ONE_IN, PTT_SECOND_RUN, 0};
+    if (s->options.strip) __builtin_memcpy(header.stripped, reach, sizeof reach);
     header.crc = crc32_update(&tables, 0, &header, sizeof header);
     kernel_call(__NR_pwrite64, s->fd, &header, sizeof header, 0);
 }

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "tracer.h"
 
-#include <linux/errno.h>
 #include <linux/mman.h>
 
 #include "control.h"
 #include "kernel.h"
 #include "roi.h"
 
-struct tracer_options tracer_options = {{}, "", "", 0, 0, 0, 1, 0, "", 0};
+struct tracer_options tracer_options = {};
 
 static const uint64_t CLONE_THREAD_FLAG = 0x10000;
 static const uint64_t CREDIT = 1024;
@@ -54,28 +53,13 @@ static int milliseconds(uint64_t *to, const char *from) {
     return known;
 }
 
-static int classes(uint32_t *to, const char *from) {
-    uint64_t value;
-    int known = number(&value, from) && value && value < PTT_EVERY_CLASS;
-    *to = (uint32_t)value;
-    return known;
-}
-
-static int strip(struct tracer_options *o, const char *from) {
-    o->writer.twice = same(from, "l2");
-    return o->writer.twice ? o->strip = 1 : onoff(&o->strip, from);
-}
-
 int tracer_option(const char *key, const char *value) {
     struct tracer_options *o = &tracer_options;
     if (same(key, "out")) return text(o->writer.path, sizeof o->writer.path, value);
     if (same(key, "command")) return text(o->writer.command, sizeof o->writer.command, value);
     if (same(key, "max_bytes")) return number(&o->writer.max_bytes, value);
     if (same(key, "for_ms")) return milliseconds(&o->writer.for_ns, value);
-    if (same(key, "every_ms")) return milliseconds(&o->writer.every_ns, value);
-    if (same(key, "sample")) return text(o->writer.sample, sizeof o->writer.sample, value);
-    if (same(key, "classes")) return classes(&o->writer.classes, value);
-    if (same(key, "strip")) return strip(o, value);
+    if (same(key, "strip")) return onoff(&o->writer.strip, value);
     if (same(key, "instructions")) return onoff(&o->writer.instructions, value);
     if (same(key, "roi_start_symbol")) return text(o->start_symbol, sizeof o->start_symbol, value);
     if (same(key, "roi_end_symbol")) return text(o->end_symbol, sizeof o->end_symbol, value);
@@ -97,8 +81,6 @@ int tracer_start(const char *name) {
     if (!o->writer.path[0]) text(o->writer.path, sizeof o->writer.path, "trace.ptt");
     if (!o->control_timeout) o->control_timeout = 600;
     text(o->writer.tracer, sizeof o->writer.tracer, name);
-    o->writer.whole = !o->strip;
-    if (o->writer.twice && tracer_partial()) return -EINVAL; /* two errors in one number of walks */
     o->writer.recording = !o->start_symbol[0] && !o->marker && !o->start_access;
     ptt_on_time = time_is_over;
     int failed = ptt_open(&o->writer);

@@ -13,7 +13,6 @@ struct tracer_options {
     char start_symbol[256], end_symbol[256]; /* functions whose entry starts, ends the region of interest */
     uint64_t start_access, accesses;         /* 0: no such bound */
     int marker;                              /* 1: PTT_ROI_BEGIN and PTT_ROI_END of roi.h bound it */
-    int strip; /* 1: touches that change no TLB are left out (strip.h) */
     int follow_fork;
     char control[108]; /* path of a listening Unix socket, "" for none */
     uint64_t control_timeout; /* seconds */
@@ -64,20 +63,6 @@ static inline void tracer_access(struct ptt_thread *thread, uint64_t address, ui
 /* Whether an access within a page need only be shown to ptt_touch_whole. */
 static inline int tracer_whole(const struct ptt_thread *thread, uint64_t address) {
     return thread->strip.whole && (address & 4095) <= 4096 - PTT_WIDEST;
-}
-
-/* Whether the trace is of a part: tracer_part_access is to be called in place of tracer_access. */
-static inline int tracer_partial(void) { return ptt_partial(&tracer_options.writer); }
-
-/* 1 when this was all there is to do for an access within a page. */
-static inline int tracer_skips(struct ptt_thread *thread, uint64_t address) {
-    return (address & 4095) <= 4096 - PTT_WIDEST && ptt_skip(thread, address >> 12);
-}
-
-static inline void tracer_part_access(struct ptt_thread *thread, uint64_t address, uint64_t bytes, uint64_t store) {
-    uint64_t page = address >> 12, last = (address + bytes - 1) >> 12;
-    ptt_touch_part(thread, page, store);
-    if (__builtin_expect(last != page, 0)) ptt_touch_part(thread, last, store);
 }
 
 /* While the session is waiting: whether tracer_first must look at an access, as it may be the first to a region. */

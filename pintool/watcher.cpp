@@ -14,24 +14,25 @@ static void close_all_but(unsigned a, unsigned b) {
     kernel_call(__NR_close_range, high + 1, ~0u, 0);
 }
 
-[[noreturn]] static void watch(int process, int fd, int (*meanwhile)(), void (*after)()) {
+[[noreturn]] static void watch(int process, int fd, void (*after)()) {
     uint64_t all = ~(uint64_t)0;
     kernel_call(__NR_rt_sigprocmask, 0 /* SIG_BLOCK */, &all, 0, sizeof all);
     kernel_call(__NR_setsid);
     close_all_but((unsigned)process, (unsigned)fd);
     pollfd ended = {process, POLLIN, 0};
-    for (long ready = 0; ready == 0 || ready == -EINTR;) ready = kernel_call(__NR_poll, &ended, 1, meanwhile());
+    while (kernel_call(__NR_poll, &ended, 1, -1) == -EINTR) {
+    }
     after();
     for (;;) kernel_call(__NR_exit_group, 0);
 }
 
 /* Forked twice: the traced program must not find a child that it never started. */
-int watcher_start(int fd, int (*meanwhile)(), void (*after)()) {
+int watcher_start(int fd, void (*after)()) {
     long process = kernel_call(__NR_pidfd_open, kernel_call(__NR_getpid), 0);
     if (process < 0) return (int)process;
     long child = kernel_call(__NR_fork);
     if (child == 0) {
-        if (kernel_call(__NR_fork) == 0) watch((int)process, fd, meanwhile, after);
+        if (kernel_call(__NR_fork) == 0) watch((int)process, fd, after);
         for (;;) kernel_call(__NR_exit_group, 0);
     }
     kernel_call(__NR_close, process);

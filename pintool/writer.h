@@ -45,10 +45,6 @@ void ptt_resume(void);
 /* The regions that lie in these bytes as a whole count as untouched again. */
 void ptt_forget(uint64_t address, uint64_t bytes);
 
-/* Of a part: what a thread does when a window turned or translations went, and with an access outside the part. */
-void ptt_hear(struct ptt_thread *thread);
-void ptt_outside(struct ptt_thread *thread, uint64_t page, uint64_t store);
-
 /* Slow halves of ptt_touch and of what is done with an untouched region. */
 void ptt_push(struct ptt_thread *thread, uint64_t page, uint64_t store);
 void ptt_first_touch(struct ptt_thread *thread, uint64_t region);
@@ -70,40 +66,6 @@ static inline int ptt_touch_whole(struct ptt_thread *thread, uint64_t page, uint
 static inline void ptt_touch(struct ptt_thread *thread, uint64_t page, uint64_t store) {
     struct ptt_strip *strip = &thread->strip;
     if (ptt_strip_same(strip, page, store) || (!strip->whole && ptt_strip_other(strip, page, store))) return;
-    ptt_push(thread, page, store);
-}
-
-/* Counts an access outside the part as left out. In the part's time it takes a place, so that chunks end where they would
- * in a trace of all; between windows it takes none. */
-static inline void ptt_leave_out(struct ptt_thread *thread, uint64_t page) {
-    thread->outside.merged += 2;
-    thread->outside.key[0] = thread->outside.key[1] = page;
-    thread->strip.recent = &thread->outside;
-    thread->strip.touches += thread->classes != 0;
-}
-
-/* 1 when an access within the page was left out, load or store: all that most accesses outside a part need. */
-static inline int ptt_skip(struct ptt_thread *thread, uint64_t page) {
-    const struct ptt_strip *strip = &thread->strip;
-    if (thread->news != ptt_session->news) return 0;
-    if (strip->recent == &thread->outside && thread->outside.key[0] == page) {
-        thread->outside.merged += 2;
-        return 1;
-    }
-    if (ptt_in_classes(thread->classes, page) || strip->recent->key[0] == page ||
-        strip->touches - 1 >= PTT_CHUNK_RECORDS - 1 || !ptt_seen_surely(thread->seen, page))
-        return 0;
-    ptt_leave_out(thread, page);
-    return 1;
-}
-
-/* ptt_touch where the trace is of a part. */
-static inline void ptt_touch_part(struct ptt_thread *thread, uint64_t page, uint64_t store) {
-    struct ptt_strip *strip = &thread->strip;
-    if (__builtin_expect(thread->news != ptt_session->news, 0)) ptt_hear(thread);
-    if (ptt_strip_same(strip, page, store)) return;
-    if (!ptt_in_classes(thread->classes, page)) return ptt_outside(thread, page, store);
-    if (!strip->whole && ptt_strip_other(strip, page, store)) return;
     ptt_push(thread, page, store);
 }
 

@@ -1,17 +1,10 @@
 """Targets of the dumper and of the tracer."""
 
-import subprocess
-from itertools import count
-
 import pytest
 
 from native import packages, tracing
 from native.dumping import SPARSE_GIB, build, make, running
-from native.tracing import PROGRAMS, ROOT, wait_written
 from native.vms import build_vmm
-from ptanalyze.formats.trace_file import read_trace
-
-WRITER = ("tracer", "writer", "session_file", "watcher", "control")
 
 
 @pytest.fixture(scope="session")
@@ -54,25 +47,3 @@ def wheel(tmp_path_factory):
 def installed(wheel):
     """A directory with the package, to be put on PYTHONPATH."""
     return packages.install(wheel)
-
-
-@pytest.fixture(scope="session")
-def play(tmp_path_factory):
-    """Trace of rows (thread, what, address, bytes), recorded with these options."""
-    make("pintool")
-    place = tmp_path_factory.mktemp("play")
-    objects = [ROOT / f"pintool/build/{name}.o" for name in WRITER]
-    command = ["g++", "-std=c++17", "-O1", "-Wall", "-o", place / "play", PROGRAMS / "play.cpp", *objects]
-    subprocess.run(command, check=True)
-
-    numbers = count()
-
-    def played(rows, options):
-        out = place / f"{next(numbers)}.ptt"
-        pairs = {"out": out, **dict(options.items())}
-        words = [f"{key}={value}" for key, value in pairs.items()]
-        subprocess.run([place / "play", *words], input=rows.tobytes(), check=True, timeout=60)
-        wait_written(out)
-        return read_trace(out)
-
-    return played

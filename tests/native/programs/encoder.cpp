@@ -3,7 +3,6 @@
 
 #include "../../../pintool/crc32.h"
 #include "../../../pintool/encode.h"
-#include "../../../pintool/second.h"
 #include "../../../pintool/strip.h"
 
 extern "C" size_t encode(const uint64_t *touches, size_t n, uint8_t *out, uint64_t *accesses) {
@@ -34,10 +33,6 @@ extern "C" size_t strip(const uint64_t *accesses, size_t n, uint32_t room, int w
     collect();
     return done;
 }
-
-extern "C" size_t second(uint64_t *record, size_t n) { return ptt_second(record, n); }
-
-extern "C" int spares(uint16_t thread, uint32_t number) { return ptt_second_spares(thread, number); }
 
 extern "C" const ptt_array reach[] = PTT_REACH;
 extern "C" const size_t reaches = sizeof reach / sizeof reach[0];
